@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - [`data`]: what a case is: a history of labelled segments, and probes on it; histories are cut here. Pure: no tensors.
-//! - [`benchmarks`]: the trait, and one folder a benchmark: its files become cases; its prompts, rubric, counts and curves.
+//! - [`benchmarks`]: what a benchmark is, as data, and one folder each: its files become cases; its prompts, rubric, counts and curves.
 //! - [`prompt`]: a case and a probe become chat-template text with labelled spans.
 //! - [`models`]: models by name: manifests, downloads, the model home.
 //! - [`embedder`]: texts become vectors.

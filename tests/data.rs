@@ -5,16 +5,15 @@ mod command;
 mod dataset;
 mod forms;
 mod haystack;
+mod lengths;
 mod sample;
 mod stale;
-mod stats;
 mod truncate;
 
 use std::io::BufRead;
 
-use palimpsest::benchmarks::Benchmark;
 use palimpsest::benchmarks::reading::{self, Report};
-use palimpsest::benchmarks::stale::{Stale, StaleReader};
+use palimpsest::benchmarks::stale::{STALE, StaleReader};
 use palimpsest::data::{Case, Evidence};
 use serde_json::{Value, json};
 
@@ -43,7 +42,7 @@ fn row(uid: &str) -> Value {
 
 /// What is wrong with a file.
 fn check(text: impl BufRead) -> Report {
-    reading::check(StaleReader::new(text), Stale.split(), None, &mut |_| {}, &mut |_| {})
+    reading::check(StaleReader::new(text, None), STALE.split, None, &mut |_| {}, &mut |_| {})
 }
 
 /// The session that plays a part in a case.

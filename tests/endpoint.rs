@@ -4,7 +4,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use palimpsest::benchmarks::stale::Stale;
+use palimpsest::benchmarks::stale::STALE;
 use palimpsest::chat::endpoint::{Endpoint, Patience};
 use palimpsest::chat::{ChatError, ChatModel, Message, MessageRole, Reply, Sampling, StopReason};
 use palimpsest::data::{Case, Probe};
@@ -367,13 +367,13 @@ fn an_endpoint_under_test_fills_a_run_and_stops_it_when_it_is_gone() {
     let all = cases(2);
     let root = tempfile::tempdir().unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
-    let plan = Selection::of_all(&Stale).plan(&all).unwrap();
+    let plan = Selection::of_all(&STALE).plan(&all).unwrap();
     let mut store = RunStore::open_or_create(root.path(), &header(None), plan).unwrap();
     let gone = serve((0..3).map(|_| status("401 Unauthorized", "no")).collect());
     let mut endpoint = gone.endpoint(0);
     let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, shown);
     let error =
-        run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&Stale, 0), &mut subject, &stop, false)
+        run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&STALE, 0), &mut subject, &stop, false)
             .unwrap_err()
             .to_string();
     assert!(error.contains("401") && error.contains("goes on"), "{error}");
@@ -383,7 +383,7 @@ fn an_endpoint_under_test_fills_a_run_and_stops_it_when_it_is_gone() {
     let mut endpoint = back.endpoint(0);
     let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, shown);
     let summary =
-        run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&Stale, 0), &mut subject, &stop, false)
+        run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&STALE, 0), &mut subject, &stop, false)
             .unwrap();
     assert_eq!((summary.done, summary.errors), (6, 0));
     let rows = store.answers();
@@ -421,14 +421,14 @@ fn questions_of_a_case_are_asked_at_once_and_their_rows_are_in_order() {
     let all = cases(2);
     let root = tempfile::tempdir().unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
-    let plan = Selection::of_all(&Stale).plan(&all).unwrap();
+    let plan = Selection::of_all(&STALE).plan(&all).unwrap();
     let mut store = RunStore::open_or_create(root.path(), &header(None), plan).unwrap();
     let barrier = Arc::new(std::sync::Barrier::new(3));
     let mut lines = [0; 3].map(|_| Line(Arc::clone(&barrier)));
     let lines = lines.iter_mut().map(|line| line as &mut (dyn ChatModel + Send)).collect();
     let mut subject = ChatSubject::new(lines, SAMPLING, shown);
     let summary =
-        run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&Stale, 0), &mut subject, &stop, false)
+        run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&STALE, 0), &mut subject, &stop, false)
             .unwrap();
     assert_eq!((summary.done, summary.errors), (6, 0));
     let got: Vec<(String, Option<String>)> =
@@ -445,7 +445,7 @@ fn prompts_that_are_too_long_for_a_server_do_not_stop_a_run() {
     let all = cases(2);
     let root = tempfile::tempdir().unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
-    let plan = Selection::of_all(&Stale).plan(&all).unwrap();
+    let plan = Selection::of_all(&STALE).plan(&all).unwrap();
     let mut store = RunStore::open_or_create(root.path(), &header(None), plan).unwrap();
     let body = r#"{"error": {"message": "too long", "code": "context_length_exceeded"}}"#;
     let mut script: Vec<Scripted> = (0..5).map(|_| status("400 Bad Request", body)).collect();
@@ -454,7 +454,7 @@ fn prompts_that_are_too_long_for_a_server_do_not_stop_a_run() {
     let mut endpoint = server.endpoint(0);
     let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, shown);
     let summary =
-        run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&Stale, 0), &mut subject, &stop, false)
+        run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&STALE, 0), &mut subject, &stop, false)
             .unwrap();
     assert_eq!((summary.done, summary.errors), (1, 5));
     let fits: Vec<bool> = store.answers().iter().map(|row| row.fits()).collect();

@@ -7,13 +7,14 @@ mod exchange;
 mod shards;
 
 use ndarray::Array4;
-use palimpsest::benchmarks::stale::Stale;
+use palimpsest::benchmarks::stale::STALE;
 use palimpsest::benchmarks::stale::exchange::{StaleAnswers, format, parse};
 use palimpsest::chat::{Sampling, StopReason};
 use palimpsest::data::{Case, Evidence, History, JudgeOnly, Notes, Probe, Segment, Turn};
 use palimpsest::memory::Memory;
 use palimpsest::progress::Status;
-use palimpsest::results::metrics::accuracy_table;
+use palimpsest::results::metrics::AccuracyTable;
+use palimpsest::results::outcomes::Outcomes;
 use palimpsest::run::condition::{Condition, Question};
 use palimpsest::run::context_budget::Dropped;
 use palimpsest::run::cost::{Cost, MeanCost};
@@ -181,7 +182,7 @@ fn go(
     subject: &mut dyn Subject,
     stop: &AtomicBool,
 ) -> Result<Summary, RunError> {
-    run(store, cases.iter().cloned().map(Ok), &mut Memory::new(&Stale, 0), subject, stop, false)
+    run(store, cases.iter().cloned().map(Ok), &mut Memory::new(&STALE, 0), subject, stop, false)
 }
 
 fn answer(dir: &Path, cases: &[Case], subject: &mut dyn Subject) -> Result<Summary, RunError> {
@@ -190,7 +191,7 @@ fn answer(dir: &Path, cases: &[Case], subject: &mut dyn Subject) -> Result<Summa
 }
 
 fn open(dir: &Path, cases: &[Case]) -> Result<RunStore, RunError> {
-    RunStore::open_or_create(dir, &header(None), Selection::of_all(&Stale).plan(cases)?)
+    RunStore::open_or_create(dir, &header(None), Selection::of_all(&STALE).plan(cases)?)
 }
 
 fn bytes(dir: &Path) -> Vec<u8> {
@@ -424,7 +425,7 @@ fn two_conditions(dir: &Path, cases: &[Case]) -> RunStore {
     let mut header = header(None);
     header.identity.conditions = Condition::repetitions(2);
     let header = RunHeader::new(header.identity, None, header.machine);
-    RunStore::open_or_create(dir, &header, Selection::of_all(&Stale).plan(cases).unwrap()).unwrap()
+    RunStore::open_or_create(dir, &header, Selection::of_all(&STALE).plan(cases).unwrap()).unwrap()
 }
 
 #[test]
@@ -512,7 +513,7 @@ fn a_different_identity_is_refused_with_every_field_and_both_values() {
     other.identity.sampling.as_mut().unwrap().temperature = 0.7;
     let other = RunHeader::new(other.identity, other.shard, other.machine);
     let error =
-        RunStore::open_or_create(&dir, &other, Selection::of_all(&Stale).plan(&cases).unwrap()).unwrap_err();
+        RunStore::open_or_create(&dir, &other, Selection::of_all(&STALE).plan(&cases).unwrap()).unwrap_err();
     let text = error.to_string();
     for part in
         ["model.digest: \"m1\"", "\"m2\"", "sampling.temperature: 0.0", "0.7", "shard: none", "0/2", "--out"]
@@ -528,7 +529,7 @@ fn machine_facts_do_not_change_the_identity() {
     let (_root, dir) = finished(1);
     let mut elsewhere = header(None);
     elsewhere.machine = Machine::here("cuda:0", 64);
-    let plan = Selection::of_all(&Stale).plan(&cases).unwrap();
+    let plan = Selection::of_all(&STALE).plan(&cases).unwrap();
     assert!(RunStore::open_or_create(&dir, &elsewhere, plan).is_ok());
     assert_eq!(elsewhere.identity_sha256, header(None).identity_sha256);
 }
@@ -589,14 +590,14 @@ fn hostile_case_ids_stay_inside_the_folder() {
     assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
     cases[1].id = "Same".to_owned();
     cases[2].id = "same".to_owned();
-    assert!(matches!(Selection::of_all(&Stale).plan(&cases), Err(PlanError::Double { .. })));
+    assert!(matches!(Selection::of_all(&STALE).plan(&cases), Err(PlanError::Double { .. })));
 }
 
 #[test]
 fn the_filter_takes_types_probes_and_both_and_lists_what_is_valid() {
     let cases = cases(4);
     let plan = |only: &str, limit| {
-        Selection { only: Some(only.to_owned()), limit, ..Selection::of_all(&Stale) }.plan(&cases).map(
+        Selection { only: Some(only.to_owned()), limit, ..Selection::of_all(&STALE) }.plan(&cases).map(
             |plan| {
                 plan.iter()
                     .flat_map(|c| c.probes.iter().map(|p| format!("{}/{}", c.case, p.id)))
@@ -647,7 +648,10 @@ fn the_table_counts_against_the_plan_and_averages_its_six_cells() {
     }
     drop(store);
     let folder = RunFolder::read(&dir).unwrap();
-    let table = accuracy_table(&Stale, &folder.plan, &folder.answers, &folder.verdicts, "j");
+    let table_of = |verdicts: &[VerdictRow]| {
+        AccuracyTable::of(&Outcomes::of(&STALE, &folder.plan, &folder.answers, verdicts, "j"), "j")
+    };
+    let table = table_of(&folder.verdicts);
     assert_eq!(
         (table.kinds.clone(), table.dimensions.clone()),
         (vec!["T1".into(), "T2".into()], vec!["SR".into(), "PR".into(), "IPA".into()])
@@ -676,13 +680,13 @@ fn the_table_counts_against_the_plan_and_averages_its_six_cells() {
         (interval.low - (centre - half)).abs() < 1e-9 && (interval.high - (centre + half)).abs() < 1e-9,
         "{interval:?}"
     );
-    assert_eq!(table, accuracy_table(&Stale, &folder.plan, &folder.answers, &folder.verdicts, "j"));
+    assert_eq!(table, table_of(&folder.verdicts));
     assert_eq!(all.len(), 20);
 
     // Without any verdict everything counts as not correct, and nothing vanishes.
-    let none = accuracy_table(&Stale, &folder.plan, &folder.answers, &[], "j");
+    let none = table_of(&[]);
     assert_eq!((none.overall.accuracy, none.overall.judged, none.overall.expected), (Some(0.0), 0, 60));
-    assert_eq!(accuracy_table(&Stale, &[], &[], &[], "j").overall.accuracy, None);
+    assert_eq!(AccuracyTable::of(&Outcomes::of(&STALE, &[], &[], &[], "j"), "j").overall.accuracy, None);
 }
 
 #[test]

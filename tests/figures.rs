@@ -23,7 +23,7 @@ struct Made {
 fn make(plan: &Plan) -> Made {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), plan);
-    let run = AnalysedRun::open(dir.path()).unwrap();
+    let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let lens = Lens::of(&run, &Options::default()).unwrap();
     let figures = figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap();
     Made { dir, run, lens, figures }
@@ -256,7 +256,7 @@ fn long_and_hostile_names_fit_and_stay_valid() {
     let dir = tempfile::tempdir().unwrap();
     let model = "/models/a-very-long-name-a-very-long-name-a-very-long-name-a-very-long-name<&\u{1}>\"'";
     synthetic::write(dir.path(), &Plan { model, ..Plan::small() });
-    let run = AnalysedRun::open(dir.path()).unwrap();
+    let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let lens = Lens::of(&run, &Options::default()).unwrap();
     for figure in figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap() {
         assert_within(&figure);
@@ -385,7 +385,7 @@ fn bands_that_go_beyond_the_axis_are_marked() {
     let plan = Plan { cases: 12, verdicts: false, ..Plan::small() };
     synthetic::write(dir.path(), &plan);
     let drawn = || {
-        let run = AnalysedRun::open(dir.path()).unwrap();
+        let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
         let lens = Lens::of(&run, &Options::default()).unwrap();
         let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
         figures.into_iter().find(|figure| figure.name == "curves-by-type-mass").unwrap()
@@ -472,7 +472,7 @@ fn layers_without_mass_are_named() {
             store.save(&path).unwrap();
         }
     }
-    let run = AnalysedRun::open(dir.path()).unwrap();
+    let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let lens = Lens::of(&run, &Options::default()).unwrap();
     let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
     let caption = |name: &str| &figures.iter().find(|figure| figure.name == name).unwrap().caption;
@@ -496,7 +496,7 @@ fn exact_zeros_are_marked_as_such_and_not_as_beyond_the_axis() {
             store.save(&path).unwrap();
         }
     }
-    let run = AnalysedRun::open(dir.path()).unwrap();
+    let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let lens = Lens::of(&run, &Options::default()).unwrap();
     let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
     let find = |name: &str| figures.iter().find(|figure| figure.name == name).unwrap();
@@ -516,7 +516,7 @@ fn a_draw_and_distant_baselines_are_told_in_captions() {
     synthetic::write(dir.path(), &plan);
     let path = dir.path().join("attention/case-000-SR.safetensors");
     synthetic::store(&plan, 0, "SR", &[1, 4, 5, 10]).save(&path).unwrap();
-    let run = AnalysedRun::open(dir.path()).unwrap();
+    let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let per_group = Some(palimpsest::lens::PerGroup { most: 4, seed: 7 });
     let lens = Lens::of(&run, &Options { per_group, ..Options::default() }).unwrap();
     let of = lens.drawn.unwrap();
@@ -701,7 +701,7 @@ fn a_judge_that_cannot_judge_gives_no_percentages_and_splits_no_figure() {
     let path = dir.path().join("verdicts.jsonl");
     let rows = std::fs::read_to_string(&path).unwrap().replace(synthetic::JUDGE, "local:smollm2-135m");
     std::fs::write(&path, rows).unwrap();
-    let run = AnalysedRun::open(dir.path()).unwrap();
+    let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let lens = Lens::of(&run, &Options::default()).unwrap();
     assert_eq!(lens.judge, None);
     assert!(lens.groups().iter().all(|group| group.correctness == Correctness::All));

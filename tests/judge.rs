@@ -2,7 +2,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 
-use palimpsest::benchmarks::stale::Stale;
+use palimpsest::benchmarks::stale::STALE;
 use palimpsest::benchmarks::{Benchmark, JudgeUnit, Rubric, VerdictKind};
 use palimpsest::chat::{
     ChatError, ChatModel, Message, MessageRole, Reply, Sampling, ScoringModel, StopReason,
@@ -93,7 +93,7 @@ fn agreeable(calls: usize) -> Scripted {
 
 /// The benchmark's own instructions.
 fn stale() -> Instructions {
-    Instructions::from(&Stale.rubric())
+    Instructions::from(&STALE.rubric())
 }
 
 fn with(reasons: Reasons) -> Instructions {
@@ -256,7 +256,7 @@ fn verdicts_by_another_rubric_are_not_taken_for_this_one_and_stay() {
     judge(&mut RunStore::open(&dir).unwrap(), &mut agreeable(1)).unwrap();
     let path = dir.join("verdicts.jsonl");
     let by_digest = std::fs::read_to_string(&path).unwrap();
-    let digest = rubric_digest(&Stale.rubric());
+    let digest = rubric_digest(&STALE.rubric());
     assert_eq!(by_digest.matches(&digest).count(), 3);
     // As version 0.1.0 wrote them: without a digest.
     let unnamed = by_digest.replace(&format!(r#""rubric":"{digest}","rubric_name":"released","#), "");
@@ -265,9 +265,9 @@ fn verdicts_by_another_rubric_are_not_taken_for_this_one_and_stay() {
     assert_eq!((summary.skipped, summary.done), (0, 3), "the same judge judges again");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{unnamed}{by_digest}"));
     // A word of the template, what a call covers and what it returns make another rubric.
-    let other = Rubric { template: "Judge.", ..Stale.rubric() };
-    let by_probe = Rubric { unit: JudgeUnit::Probe, ..Stale.rubric() };
-    let scored = Rubric { verdict: VerdictKind::Score { most: 5 }, ..Stale.rubric() };
+    let other = Rubric { template: "Judge.", ..STALE.rubric() };
+    let by_probe = Rubric { unit: JudgeUnit::Probe, ..STALE.rubric() };
+    let scored = Rubric { verdict: VerdictKind::Score { most: 5 }, ..STALE.rubric() };
     for rubric in [other, by_probe, scored] {
         assert_ne!(rubric_digest(&rubric), digest);
     }
@@ -311,7 +311,7 @@ fn an_unreadable_reply_is_sent_back_once_and_then_an_error_for_the_probes_concer
 }
 
 fn judge(store: &mut RunStore, model: &mut Scripted) -> Result<Summary, RunError> {
-    run(store, &mut Judge::Scoring(model), &Stale.rubric(), &AtomicBool::new(false), false)
+    run(store, &mut Judge::Scoring(model), &STALE.rubric(), &AtomicBool::new(false), false)
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn verdicts_of_two_judges_stand_side_by_side() {
     let reply = r#"{"SR": false, "PR": false, "IPA": false}"#;
     let mut other = Other(Scripted { replies: vec![Ok(reply.to_owned())].into(), ..Scripted::default() });
     let mut by_reply = Judge::Reply { model: &mut other, sampling: GREEDY };
-    run(&mut store, &mut by_reply, &Stale.rubric(), &AtomicBool::new(false), false).unwrap();
+    run(&mut store, &mut by_reply, &STALE.rubric(), &AtomicBool::new(false), false).unwrap();
     drop(store);
     let folder = RunFolder::read(&dir).unwrap();
     let names: Vec<&str> = folder.judges().iter().map(|name| name.label.as_str()).collect();
@@ -388,7 +388,7 @@ fn verdicts_of_two_judges_stand_side_by_side() {
 fn missing_answers_cost_no_call_and_become_error_rows() {
     let all = cases(2);
     let root = tempfile::tempdir().unwrap();
-    let plan = Selection::of_all(&Stale).plan(&all).unwrap();
+    let plan = Selection::of_all(&STALE).plan(&all).unwrap();
     let mut store = RunStore::open_or_create(root.path(), &header(None), plan).unwrap();
     assert_eq!(judge(&mut store, &mut Scripted::default()).unwrap().errors, 6);
     let rows = store.verdicts();
@@ -401,7 +401,7 @@ fn missing_answers_cost_no_call_and_become_error_rows() {
 fn by_reply(store: &mut RunStore, replies: Vec<Result<String, String>>) -> Result<Summary, RunError> {
     let mut model = Scripted { replies: replies.into(), ..Scripted::default() };
     let mut judge = Judge::Reply { model: &mut model, sampling: GREEDY };
-    run(store, &mut judge, &Stale.rubric(), &AtomicBool::new(false), false)
+    run(store, &mut judge, &STALE.rubric(), &AtomicBool::new(false), false)
 }
 
 #[test]
@@ -434,7 +434,7 @@ fn a_stop_keeps_the_verdicts_so_far() {
     let mut store = RunStore::open(&dir).unwrap();
     let mut model = Scripted::default();
     let summary =
-        run(&mut store, &mut Judge::Scoring(&mut model), &Stale.rubric(), &AtomicBool::new(true), false)
+        run(&mut store, &mut Judge::Scoring(&mut model), &STALE.rubric(), &AtomicBool::new(true), false)
             .unwrap();
     assert!(summary.stopped && model.asked.is_empty());
     assert_eq!(judge(&mut store, &mut agreeable(2)).unwrap().done, 6);

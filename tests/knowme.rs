@@ -4,17 +4,16 @@ mod agree;
 mod broken;
 mod checks;
 mod counts;
-mod divergence;
 mod measures;
 mod prompts;
 mod published;
 mod reader;
 mod retrieval;
 
+use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::dataset::cases_in_memory;
-use palimpsest::benchmarks::knowme::KnowMe;
+use palimpsest::benchmarks::knowme::KNOWME;
 use palimpsest::benchmarks::reading::ReadError;
-use palimpsest::benchmarks::{Benchmark, SampleSpec};
 use palimpsest::data::{Case, Evidence, Probe};
 use serde_json::{Value, json};
 
@@ -22,11 +21,11 @@ use serde_json::{Value, json};
 type Folder = Vec<(String, Vec<u8>)>;
 
 fn sample() -> Folder {
-    KnowMe.sample(SampleSpec::default()).unwrap()
+    (KNOWME.sample)(SampleSpec::default()).unwrap()
 }
 
 fn read(folder: Folder) -> Vec<Result<Case, ReadError>> {
-    cases_in_memory(&KnowMe, folder)
+    cases_in_memory(&KNOWME, folder)
 }
 
 /// The one case of a sound folder.

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use ndarray::Array4;
 use palimpsest::benchmarks::Curve;
-use palimpsest::benchmarks::stale::Stale;
+use palimpsest::benchmarks::stale::STALE;
 use palimpsest::lens::{
-    AnalysedRun, Correctness, Example, Group, LayerKind, Lens, LensError, Options, Part, Scale, Statistic,
-    table,
+    AnalysedRun, Baseline, Correctness, Example, Group, LayerKind, Lens, LensError, Options, Part, Scale,
+    Statistic, table,
 };
 use palimpsest_core::attention::{AttentionStore, Uniform};
 use palimpsest_core::span::Span;
@@ -24,7 +24,7 @@ const QUERY_TO_NEW: Curve = Curve::new("query", "new");
 fn lens_of(plan: &Plan) -> (tempfile::TempDir, Lens) {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), plan);
-    let lens = Lens::of(&AnalysedRun::open(dir.path()).unwrap(), &Options::default()).unwrap();
+    let lens = Lens::of(&AnalysedRun::open_condition(dir.path(), "").unwrap(), &Options::default()).unwrap();
     (dir, lens)
 }
 
@@ -245,7 +245,7 @@ fn a_zero_denominator_has_no_ratio_and_is_counted() {
         changed.mass[[1, head, QUERY_ROW, key]] = 0.0;
     }
     changed.save(&path).unwrap();
-    let lens = Lens::of(&AnalysedRun::open(dir.path()).unwrap(), &Options::default()).unwrap();
+    let lens = Lens::of(&AnalysedRun::open_condition(dir.path(), "").unwrap(), &Options::default()).unwrap();
     let group = Group { probe: Some("SR".to_owned()), ..Group::all() };
     let ratios = lens.series(&group, Statistic::MeanOfRatios, Scale::Mass);
     assert_eq!((ratios.points[1].n, ratios.points[1].undefined), (plan.cases - 1, 1));
@@ -300,7 +300,7 @@ fn the_last_judge_splits_unless_another_is_named() {
         );
     }
     std::fs::write(&path, rows).unwrap();
-    let run = AnalysedRun::open(dir.path()).unwrap();
+    let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let wrong = Group { probe: Some("SR".to_owned()), kind: None, correctness: Correctness::Wrong };
     let last = Lens::of(&run, &Options::default()).unwrap();
     assert_eq!((last.judge.as_deref(), last.units(&wrong)), (Some("second"), plan.cases - 1));
@@ -320,7 +320,7 @@ fn tables_hold_every_series_in_long_format() {
     let (dir, lens) = lens_of(&plan);
     let out = dir.path().join("lens");
     let names = ["curves.csv", "ratios.csv", "strip.csv", "examples.csv"];
-    assert_eq!(table::write(&lens, &out).unwrap(), names.map(|name| out.join(name)));
+    assert_eq!(table::write("", &lens, &out).unwrap(), names.map(|name| out.join(name)));
     let mut reader = csv::Reader::from_path(out.join("curves.csv")).unwrap();
     let rows: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
     let groups = lens.groups().iter().filter(|group| lens.units(group) > 0).count();
@@ -347,7 +347,7 @@ fn lens_of_few_sessions(options: &Options) -> (tempfile::TempDir, Lens) {
         let path = dir.path().join(format!("attention/case-000-{probe}.safetensors"));
         synthetic::store(&plan, 0, probe, &[1, 4, 5, 10]).save(&path).unwrap();
     }
-    let lens = Lens::of(&AnalysedRun::open(dir.path()).unwrap(), options).unwrap();
+    let lens = Lens::of(&AnalysedRun::open_condition(dir.path(), "").unwrap(), options).unwrap();
     (dir, lens)
 }
 
@@ -366,7 +366,7 @@ fn where_neighbours_were_dropped_the_nearest_kept_sessions_stand_in_and_the_tabl
     assert_eq!(lens.far_baselines().count(), 3, "the three probes of case 0");
 
     let out = dir.path().join("lens");
-    table::write(&lens, &out).unwrap();
+    table::write("", &lens, &out).unwrap();
     let mut reader = csv::Reader::from_path(out.join("examples.csv")).unwrap();
     let rows: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
     assert_eq!(rows.len(), lens.examples.len() * 3, "a row an example and curve");
@@ -384,7 +384,7 @@ fn where_neighbours_were_dropped_the_nearest_kept_sessions_stand_in_and_the_tabl
 
 #[test]
 fn the_adjacent_baseline_is_one_session_the_nearer_one_or_the_one_after() {
-    let options = Options { baseline: palimpsest::lens::Baseline::Adjacent, ..Options::default() };
+    let options = Options { baseline: Baseline::Adjacent, ..Options::default() };
     let (dir, lens) = lens_of_few_sessions(&options);
     let example = |case: &str| lens.examples.iter().find(|e| e.case == case && e.probe == "SR").unwrap();
     let noise = |case: &str, curve| example(case).curve(curve, Part::Noise, Scale::Mass).unwrap().to_vec();
@@ -400,7 +400,7 @@ fn a_draw_measures_up_to_so_many_examples_of_each_probe_type_and_verdict() {
     let plan = Plan { cases: 12, ..Plan::small() };
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), &plan);
-    let run = AnalysedRun::open(dir.path()).unwrap();
+    let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let drawn = |most, seed| {
         let per_group = Some(palimpsest::lens::PerGroup { most, seed });
         Lens::of(&run, &Options { per_group, ..Options::default() }).unwrap()
@@ -567,7 +567,7 @@ fn tables_name_the_kind_of_each_layer_where_kinds_differ() {
     let plan = Plan::hybrid();
     let (dir, lens) = lens_of(&plan);
     let out = dir.path().join("lens");
-    table::write(&lens, &out).unwrap();
+    table::write("", &lens, &out).unwrap();
     let mut reader = csv::Reader::from_path(out.join("curves.csv")).unwrap();
     let rows: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
     let groups = lens.groups().iter().filter(|group| lens.units(group) > 0).count();
@@ -582,7 +582,7 @@ fn tables_name_the_kind_of_each_layer_where_kinds_differ() {
     assert!(head(&out.join("strip.csv")).ends_with(",n,mean,layer_kind,condition"));
 
     let (dir, lens) = lens_of(&Plan::small());
-    for path in table::write(&lens, &dir.path().join("lens")).unwrap() {
+    for path in table::write("", &lens, &dir.path().join("lens")).unwrap() {
         assert!(!head(&path).contains("layer_kind") && !head(&path).contains("signed"), "{path:?}");
     }
 }
@@ -591,7 +591,7 @@ fn tables_name_the_kind_of_each_layer_where_kinds_differ() {
 fn stores_whose_linear_layers_are_damaged_or_differ_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), &Plan::hybrid());
-    let run = AnalysedRun::open(dir.path()).unwrap();
+    let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let path = dir.path().join("attention/case-003-SR.safetensors");
     let good = AttentionStore::load(&path).unwrap();
     let refusal = |change: &dyn Fn(&mut AttentionStore)| {
@@ -616,9 +616,9 @@ fn stores_whose_linear_layers_are_damaged_or_differ_are_refused_by_name() {
 #[test]
 fn a_folder_that_is_no_run_and_a_broken_store_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
-    let error = AnalysedRun::open(dir.path()).unwrap_err().to_string();
+    let error = AnalysedRun::open_condition(dir.path(), "").unwrap_err().to_string();
     assert!(error.contains("no run folder") && error.contains("run.json"), "{error}");
-    let error = AnalysedRun::open(&dir.path().join("absent")).unwrap_err().to_string();
+    let error = AnalysedRun::open_condition(&dir.path().join("absent"), "").unwrap_err().to_string();
     assert!(error.contains("no run folder"), "{error}");
 
     synthetic::write(dir.path(), &Plan::small());
@@ -626,7 +626,7 @@ fn a_folder_that_is_no_run_and_a_broken_store_are_refused_by_name() {
     let mut store = AttentionStore::load(&path).unwrap();
     store.mass[[0, 0, 0, 0]] = f32::NAN;
     store.save(&path).unwrap();
-    let run = AnalysedRun::open(dir.path()).unwrap();
+    let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let error = Lens::of(&run, &Options::default()).unwrap_err().to_string();
     assert!(error.contains("case-003-SR") && error.contains("NaN"), "{error}");
     std::fs::remove_file(&path).unwrap();
@@ -670,7 +670,7 @@ fn density_respects_windows_and_means_over_layers_keep_windowed_layers_apart() {
         model: "tiny".to_owned(),
         dtype: "f32".to_owned(),
     };
-    let example = Example::measure(Path::new("a.safetensors"), &store, &Stale).unwrap();
+    let example = Example::measure(Path::new("a.safetensors"), &store, &STALE, Baseline::Both, None).unwrap();
     let kinds: Vec<LayerKind> = example.layers.iter().map(|layer| layer.kind).collect();
     assert_eq!(kinds, [LayerKind::Softmax, LayerKind::Windowed]);
     let of = |curve, scale| example.curve(curve, Part::Signal, scale).unwrap().to_vec();
@@ -686,7 +686,8 @@ fn density_respects_windows_and_means_over_layers_keep_windowed_layers_apart() {
 
     // A file of version 0.1.0 does not say what the windows are: every layer counts as seeing the whole prompt.
     let before = AttentionStore { uniform: None, ..store };
-    let example = Example::measure(Path::new("a.safetensors"), &before, &Stale).unwrap();
+    let example =
+        Example::measure(Path::new("a.safetensors"), &before, &STALE, Baseline::Both, None).unwrap();
     assert!(example.layers.iter().all(|layer| layer.kind == LayerKind::Softmax));
     let new = example.curve(QUERY_TO_NEW, Part::Signal, Scale::Density).unwrap();
     assert!((new[1] - 0.25 / share(0, 2)).abs() < 1e-6, "{new:?}");

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 mod architecture;
 mod attention;
+mod bits;
 mod cli;
 mod coverage;
 mod data;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use palimpsest::benchmarks::{Benchmark, Cases, Context, Curve, Files, Retriever, Rubric, Setting};
+use palimpsest::benchmarks::{Benchmark, Context, Dimension, Retriever, Setting};
 use palimpsest::chat::StopReason;
 use palimpsest::data::truncate::{TruncateError, truncate_ranked};
 use palimpsest::data::{Case, Evidence, History, Keep, Probe, Segment, Turn};
@@ -25,60 +25,29 @@ use crate::eval::header;
 use crate::toy::LOGBOOK;
 
 /// The logbook, put in four ways.
-#[derive(Debug)]
-struct FourWays;
-
-static FOUR_WAYS: FourWays = FourWays;
-
-impl Benchmark for FourWays {
-    fn name(&self) -> &'static str {
-        "four-ways"
-    }
-    fn title(&self) -> &'static str {
-        "Four ways"
-    }
-    fn recognises(&self, _: &Files<'_>) -> bool {
-        false
-    }
-    fn read<'a>(&self, files: Files<'a>) -> Cases<'a> {
-        LOGBOOK.read(files)
-    }
-    fn templates(&self) -> &'static [(&'static str, &'static str)] {
-        LOGBOOK.templates()
-    }
-    fn rubrics(&self) -> &'static [Rubric] {
-        LOGBOOK.rubrics()
-    }
-    fn split(&self) -> &'static str {
-        "ship"
-    }
-    fn segment(&self) -> &'static str {
-        "event"
-    }
-    fn curves(&self) -> &'static [Curve] {
-        LOGBOOK.curves()
-    }
-    fn settings(&self) -> &'static [Setting] {
-        const WAYS: [Setting; 4] = [
-            Setting { name: "full", about: "all", context: Context::Whole },
-            Setting { name: "backwards", about: "all, the last first", context: Context::Whole },
-            Setting { name: "oracle", about: "the evidence", context: Context::Evidence },
-            Setting {
-                name: "two",
-                about: "the best two",
-                context: Context::Retrieved { by: Retriever::Bm25, most: 2 },
-            },
-        ];
-        &WAYS
-    }
-    fn arrange(&self, case: &Case, setting: &str, _: u64) -> Case {
+static FOUR_WAYS: Benchmark = Benchmark {
+    name: "four-ways",
+    title: "Four ways",
+    dimension: Dimension::Probe,
+    settings: &[
+        Setting { name: "full", about: "all", context: Context::Whole },
+        Setting { name: "backwards", about: "all, the last first", context: Context::Whole },
+        Setting { name: "oracle", about: "the evidence", context: Context::Evidence },
+        Setting {
+            name: "two",
+            about: "the best two",
+            context: Context::Retrieved { by: Retriever::Bm25, most: 2 },
+        },
+    ],
+    arrange: |case, setting, _| {
         let mut case = case.clone();
         if setting == "backwards" {
             case.history.segments.reverse();
         }
         case
-    }
-}
+    },
+    ..LOGBOOK
+};
 
 fn event(index: usize, text: &str) -> Segment {
     Segment { kind: "event".to_owned(), index, time: None, turns: vec![Turn::new("what", text)] }
@@ -120,7 +89,7 @@ fn case() -> Case {
 type Seen = (Vec<usize>, Vec<String>, Keep, Option<String>);
 
 fn views(name: &str) -> Vec<Seen> {
-    let setting = FOUR_WAYS.settings().iter().find(|setting| setting.name == name).unwrap();
+    let setting = FOUR_WAYS.settings.iter().find(|setting| setting.name == name).unwrap();
     let views = Memory::new(&FOUR_WAYS, 0).views(&case(), Some(name), setting.context);
     let of = |view: palimpsest::memory::View| {
         let shown = view.case.history.segments.iter().map(|segment| segment.index).collect();
@@ -285,7 +254,7 @@ fn four_ways(repeat: u32) -> RunHeader {
     let header = header(None);
     let mut identity = header.identity.clone();
     identity.benchmark = "four-ways".to_owned();
-    identity.conditions = Condition::of_settings(FOUR_WAYS.settings(), repeat);
+    identity.conditions = Condition::of_settings(FOUR_WAYS.settings, repeat);
     RunHeader::new(identity, None, header.machine)
 }
 

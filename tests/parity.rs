@@ -5,6 +5,7 @@ mod batch;
 mod checkpoint;
 mod cuts;
 mod each;
+mod facade;
 mod gguf;
 mod heads;
 pub mod induction;

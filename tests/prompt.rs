@@ -11,7 +11,7 @@ mod tokenizer;
 mod vocabularies;
 
 use jiff::civil::date;
-use palimpsest::benchmarks::stale::Stale;
+use palimpsest::benchmarks::stale::STALE;
 use palimpsest::data::{Evidence, History, Probe, Segment, Turn};
 use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest_core::text::{ChatTemplate, GgufTokenizer, Tokenizer};
@@ -81,7 +81,7 @@ fn tokenizer(pre: &str) -> Tokenizer {
 
 fn builder(chat_template: &str, bos: Option<&str>) -> PromptBuilder {
     let chat = ChatTemplate::new("test", chat_template, bos, None).unwrap();
-    PromptBuilder::new(Templates::load(&Stale, None).unwrap(), chat)
+    PromptBuilder::new(Templates::load(&STALE, None).unwrap(), chat)
 }
 
 /// Sessions that alternate user and assistant, with indices 0, 2, 4, ... as after truncation.

@@ -8,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use candle_core::{Device, Tensor};
 use palimpsest::benchmarks::SampleSpec;
-use palimpsest::benchmarks::stale::Stale;
+use palimpsest::benchmarks::row_roles;
+use palimpsest::benchmarks::stale::STALE;
 use palimpsest::benchmarks::stale::sample::cases;
-use palimpsest::benchmarks::{Benchmark, row_roles};
 use palimpsest::chat::{Message, MessageRole, Sampling};
 use palimpsest::data::truncate::Truncation;
 use palimpsest::data::{Case, Probe};
@@ -49,7 +49,7 @@ fn model() -> Option<MutexGuard<'static, LocalModel>> {
 }
 
 fn builder(model: &LocalModel) -> PromptBuilder {
-    PromptBuilder::new(Templates::load(&Stale, None).unwrap(), model.template().clone())
+    PromptBuilder::new(Templates::load(&STALE, None).unwrap(), model.template().clone())
 }
 
 fn sample() -> Vec<Case> {
@@ -203,7 +203,7 @@ fn ask(
     };
     change(&mut options);
     let stop = AtomicBool::new(false);
-    let mut subject = LocalSubject::new(model, builder, row_roles(&Stale), options, &stop);
+    let mut subject = LocalSubject::new(model, builder, row_roles(&STALE), options, &stop);
     let mut outcomes = Vec::new();
     subject
         .answer_case(case, &plain(probes), &palimpsest::progress::Status::silent(), &mut |_, outcome| {
@@ -317,9 +317,9 @@ fn a_judge_by_scoring_gives_the_same_verdicts_twice_with_probabilities_between_0
             }
         })
         .collect();
-    let content = judge_prompt(&Stale.rubric(), &planned, &exchanges).unwrap();
+    let content = judge_prompt(&STALE.rubric(), &planned, &exchanges).unwrap();
     let messages = [Message { role: MessageRole::User, content }];
-    let instructions = Instructions::from(&Stale.rubric());
+    let instructions = Instructions::from(&STALE.rubric());
     let mut judge = || judge_by_scoring(&mut *model, &messages, &exchanges, &instructions).unwrap().verdicts;
     let (first, second) = (judge(), judge());
     assert_eq!(first.len(), 3);

@@ -9,10 +9,10 @@ mod reader;
 mod tables;
 mod texts;
 
+use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::dataset::cases_in_memory;
 use palimpsest::benchmarks::reading::{ReadError, RowProblems};
-use palimpsest::benchmarks::subtlememory::SubtleMemory;
-use palimpsest::benchmarks::{Benchmark, SampleSpec};
+use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::data::Case;
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ struct Folder {
 
 /// The built-in sample's.
 fn sample() -> Folder {
-    let files = SubtleMemory.sample(SampleSpec::default()).unwrap();
+    let files = (SUBTLEMEMORY.sample)(SampleSpec::default()).unwrap();
     let of = |name: &str| {
         let file = files.iter().find(|(file, _)| *file == format!("persona_0/{name}.json")).unwrap();
         serde_json::from_slice(&file.1).unwrap()
@@ -42,7 +42,7 @@ impl Folder {
     }
 
     fn read(&self) -> Vec<Result<Case, ReadError>> {
-        cases_in_memory(&SubtleMemory, self.files("persona_0/"))
+        cases_in_memory(&SUBTLEMEMORY, self.files("persona_0/"))
     }
 
     /// The sound case, and what is broken beside it.

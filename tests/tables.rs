@@ -2,8 +2,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use palimpsest::benchmarks::Benchmark;
-use palimpsest::benchmarks::stale::Stale;
+use palimpsest::benchmarks::stale::STALE;
 use palimpsest::data::Notes;
 use palimpsest::results::compare::{CompareError, compare};
 use palimpsest::results::metrics::AccuracyTable;
@@ -638,7 +637,7 @@ fn tables_of_any_benchmark_are_made_by_its_trait() {
 #[test]
 fn a_sample_is_the_same_for_every_order_filter_and_shard_and_moves_with_its_seed_alone() {
     let plan = Run::of("m", 200, vec![[0; 6]]).plan();
-    let all_of = Selection::of_all(&Stale);
+    let all_of = Selection::of_all(&STALE);
     let sample = |cases, seed| Selection { sample: Some(CaseSample { cases, seed }), ..all_of.clone() };
     let ids = |selection: &Selection, all: &[PlannedCase]| -> Vec<String> {
         selection.of(all.to_vec()).unwrap().into_iter().map(|case| case.case).collect()
@@ -668,5 +667,5 @@ fn a_sample_is_the_same_for_every_order_filter_and_shard_and_moves_with_its_seed
     let error = sample(201, 0).of(plan).unwrap_err();
     assert!(matches!(&error, PlanError::Sample { found: 200, .. }), "{error}");
     assert_eq!(error.to_string(), "--sample 201: type T1 has 200 cases in this dataset; give at most 200");
-    assert_eq!(Stale.split(), "type");
+    assert_eq!(STALE.split, "type");
 }

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use palimpsest::benchmarks::dataset::cases_in_memory;
-use palimpsest::benchmarks::knowme::KnowMe;
-use palimpsest::benchmarks::memrewardbench::MemRewardBench;
-use palimpsest::benchmarks::stale::Stale;
-use palimpsest::benchmarks::subtlememory::SubtleMemory;
+use palimpsest::benchmarks::knowme::KNOWME;
+use palimpsest::benchmarks::memrewardbench::MEMREWARDBENCH;
+use palimpsest::benchmarks::stale::STALE;
+use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::benchmarks::{
     Benchmark, CUT_MARK, Context, CutCount, Graded, HistoryCut, SampleSpec, Shown, Table,
 };
 use palimpsest::data::truncate::{Middle, TruncateError, Truncation};
-use palimpsest::data::{Case, Keep, Notes};
+use palimpsest::data::{Case, Keep};
 use palimpsest::prompt::{BytePairEncoding, PromptBuilder, Templates};
 use palimpsest::run::context_budget::{
     BudgetError, BudgetedCase, Cut, Dropped, cut_messages, cut_prompts, cut_to_budget,
@@ -29,12 +29,12 @@ const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message['
 const NO_SYSTEM: &str = "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}\
     {% for message in messages %}{{ '<turn>' + message['content'] + '<end>' }}{% endfor %}";
 
-fn cases(benchmark: &'static dyn Benchmark, segments: Option<usize>) -> Vec<Case> {
-    let files = benchmark.sample(SampleSpec { segments, seed: 0 }).unwrap();
+fn cases(benchmark: &'static Benchmark, segments: Option<usize>) -> Vec<Case> {
+    let files = (benchmark.sample)(SampleSpec { segments, seed: 0 }).unwrap();
     cases_in_memory(benchmark, files).into_iter().map(Result::unwrap).collect()
 }
 
-fn builder(benchmark: &dyn Benchmark, chat: &str) -> PromptBuilder {
+fn builder(benchmark: &Benchmark, chat: &str) -> PromptBuilder {
     let chat = ChatTemplate::new("test", chat, Some("<s>"), None).unwrap();
     PromptBuilder::new(Templates::load(benchmark, None).unwrap(), chat)
 }
@@ -44,8 +44,8 @@ fn tokenizer() -> Tokenizer {
 }
 
 /// The way of a benchmark by its word.
-fn way(benchmark: &dyn Benchmark, name: &str) -> Truncation {
-    *benchmark.truncations().iter().find(|way| way.name() == name).unwrap()
+fn way(benchmark: &Benchmark, name: &str) -> Truncation {
+    *benchmark.truncations.iter().find(|way| way.name() == name).unwrap()
 }
 
 fn user(messages: &[Message]) -> &str {
@@ -54,26 +54,26 @@ fn user(messages: &[Message]) -> &str {
 
 #[test]
 fn each_benchmark_asks_as_its_authors_do_unless_told_otherwise() {
-    let all: [(&dyn Benchmark, usize, &[&str]); 4] = [
-        (&Stale, 1024, &["evidence", "authors", "plain"]),
-        (&SubtleMemory, 1024, &["plain", "evidence"]),
-        (&KnowMe, 1024, &["plain", "evidence"]),
-        (&MemRewardBench, 16_384, &["evidence", "authors"]),
+    let all: [(&Benchmark, usize, &[&str]); 4] = [
+        (&STALE, 1024, &["evidence", "authors", "plain"]),
+        (&SUBTLEMEMORY, 1024, &["plain", "evidence"]),
+        (&KNOWME, 1024, &["plain", "evidence"]),
+        (&MEMREWARDBENCH, 16_384, &["evidence", "authors"]),
     ];
     for (benchmark, tokens, ways) in all {
-        assert_eq!(benchmark.max_new_tokens(), tokens, "{}", benchmark.title());
-        let names: Vec<&str> = benchmark.truncations().iter().map(|way| way.name()).collect();
-        assert_eq!(names, ways, "{}", benchmark.title());
+        assert_eq!(benchmark.max_new_tokens, tokens, "{}", benchmark.title);
+        let names: Vec<&str> = benchmark.truncations.iter().map(|way| way.name()).collect();
+        assert_eq!(names, ways, "{}", benchmark.title);
     }
-    assert_eq!(way(&Stale, "authors").budget(131_072, 2048), 128_000 - 2048 - 512);
+    assert_eq!(way(&STALE, "authors").budget(131_072, 2048), 128_000 - 2048 - 512);
     let middle = Middle { from: 131_072, first: 65_536, last: 65_531 };
-    assert_eq!(way(&MemRewardBench, "authors"), Truncation::Middle(middle));
+    assert_eq!(way(&MEMREWARDBENCH, "authors"), Truncation::Middle(middle));
 }
 
 #[test]
 fn the_question_texts_of_stale_say_nothing_of_length_and_nothing_of_the_whole_history_for_a_request() {
-    let case = cases(&Stale, Some(3)).remove(0);
-    let prompts = builder(&Stale, CHATML).build_all(&case, &case.history).unwrap();
+    let case = cases(&STALE, Some(3)).remove(0);
+    let prompts = builder(&STALE, CHATML).build_all(&case, &case.history).unwrap();
     for (prompt, probe) in prompts.iter().zip(&case.probes) {
         let of_wording = |span: &&palimpsest_core::text::CharSpan| {
             span.label == "system" || span.label == "preamble" || span.label.starts_with("instructions[")
@@ -92,9 +92,9 @@ fn the_question_texts_of_stale_say_nothing_of_length_and_nothing_of_the_whole_hi
 
 #[test]
 fn a_prompt_without_its_middle_is_the_rest_of_it_in_spans_and_messages() {
-    let case = cases(&Stale, Some(4)).remove(0);
+    let case = cases(&STALE, Some(4)).remove(0);
     for chat in [CHATML, NO_SYSTEM] {
-        for prompt in builder(&Stale, chat).build_all(&case, &case.history).unwrap() {
+        for prompt in builder(&STALE, chat).build_all(&case, &case.history).unwrap() {
             let text_of = |prompt: &Prompt, label: &str| {
                 let span = prompt.spans.iter().find(|span| span.label == label)?;
                 Some(prompt.text[span.start..span.end].to_owned())
@@ -130,7 +130,7 @@ fn a_prompt_without_its_middle_is_the_rest_of_it_in_spans_and_messages() {
     // Of a character all goes or nothing.
     let mut odd = case.clone();
     odd.history.segments[0].turns[0].content = "ääääääääää".to_owned();
-    let prompt = builder(&Stale, CHATML).build_all(&odd, &odd.history).unwrap().remove(0);
+    let prompt = builder(&STALE, CHATML).build_all(&odd, &odd.history).unwrap().remove(0);
     let at = prompt.text.find("ää").unwrap();
     assert_eq!(prompt.without(at + 1..at + 3).text, prompt.text.replacen("ää", "", 1));
 }
@@ -164,11 +164,11 @@ fn what_lies_between_two_ends_is_counted_in_tokens() {
 
 #[test]
 fn the_middle_of_a_pair_is_cut_out_as_by_the_authors() {
-    let (tokenizer, builder) = (tokenizer(), builder(&MemRewardBench, CHATML));
-    let by = way(&MemRewardBench, "authors");
+    let (tokenizer, builder) = (tokenizer(), builder(&MEMREWARDBENCH, CHATML));
+    let by = way(&MEMREWARDBENCH, "authors");
     let mut equal = 0;
-    for case in cases(&MemRewardBench, None) {
-        let case = MemRewardBench.arrange(&case, "chosen-first", 0);
+    for case in cases(&MEMREWARDBENCH, None) {
+        let case = (MEMREWARDBENCH.arrange)(&case, "chosen-first", 0);
         let prompt = builder.build_all(&case, &case.history).unwrap().remove(0);
         let ids = tokenizer.encode_with_offsets(&prompt.text).unwrap().ids;
         let n = ids.len();
@@ -227,11 +227,11 @@ fn the_middle_of_a_pair_is_cut_out_as_by_the_authors() {
 
 #[test]
 fn in_phases_each_probe_has_a_cut_of_its_own_and_the_evidence_stays() {
-    let by = way(&Stale, "authors");
-    let builder = builder(&Stale, CHATML);
+    let by = way(&STALE, "authors");
+    let builder = builder(&STALE, CHATML);
     let tokens = CharsPerToken::new(3.0).unwrap();
     let (mut differ, mut by_seed) = (0, 0);
-    for case in cases(&Stale, Some(24)) {
+    for case in cases(&STALE, Some(24)) {
         let count = |messages: &[Message]| -> usize {
             messages.iter().map(|message| tokens.count(&message.content).unwrap()).sum()
         };
@@ -268,12 +268,12 @@ fn in_phases_each_probe_has_a_cut_of_its_own_and_the_evidence_stays() {
 
 #[test]
 fn a_full_history_is_cut_plainly_for_all_its_questions_at_once() {
-    let all: [(&'static dyn Benchmark, &str); 2] = [(&SubtleMemory, "full"), (&KnowMe, "full")];
+    let all: [(&'static Benchmark, &str); 2] = [(&SUBTLEMEMORY, "full"), (&KNOWME, "full")];
     for (benchmark, setting) in all {
         let builder = builder(benchmark, CHATML);
         let tokens = tokenizer();
-        let case = benchmark.arrange(&cases(benchmark, None)[0], setting, 0);
-        let by = benchmark.truncations()[0];
+        let case = (benchmark.arrange)(&cases(benchmark, None)[0], setting, 0);
+        let by = benchmark.truncations[0];
         assert_eq!(by, Truncation::Plain);
         let prompts = builder.build_all(&case, &case.history).unwrap();
         let longest = prompts.iter().map(|p| tokens.count(&p.text).unwrap()).max().unwrap();
@@ -318,8 +318,7 @@ fn answer(condition: &'static str, probe: usize, group: &'static str, dropped: O
 }
 
 /// The tables of a benchmark. Groups are what its tables split questions by.
-fn tables(benchmark: &dyn Benchmark, answers: &[Answer]) -> Vec<Table> {
-    let notes = Notes::new();
+fn tables(benchmark: &Benchmark, answers: &[Answer]) -> Vec<Table> {
     let of = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     };
@@ -348,7 +347,6 @@ fn tables(benchmark: &dyn Benchmark, answers: &[Answer]) -> Vec<Table> {
             probe: "q",
             labels: &labels[at],
             facets: &facets[at],
-            notes: &notes,
             answered: a.answered,
             answer: a.answered.then_some("an answer"),
             fits: true,
@@ -357,11 +355,10 @@ fn tables(benchmark: &dyn Benchmark, answers: &[Answer]) -> Vec<Table> {
             correct: a.answered.then_some(a.right),
             score: a.answered.then_some(u32::from(a.right) * 5),
             choice: a.answered.then_some(if a.right { "A" } else { "B" }),
-            probability: None,
             history_cut: a.dropped.filter(|_| a.answered).map(|dropped| HistoryCut { dropped, of: 100 }),
         })
         .collect();
-    benchmark.tables(&graded)
+    (benchmark.counts)(&graded).tables
 }
 
 /// The first lines of a row's cells, by the column: of the row whose setting or condition begins so.
@@ -386,7 +383,7 @@ fn the_papers_own_tables_mark_what_rests_on_cut_histories_and_say_how_much_was_s
     ];
     let groups: Vec<&'static str> = answers.iter().map(|a| a.group).collect();
     answers.extend((0..5).map(|probe| answer("oracle", probe, groups[probe], None)));
-    let found = tables(&SubtleMemory, &answers);
+    let found = tables(&SUBTLEMEMORY, &answers);
     let note = format!(
         "{mark} run full (ours): 2 of 4 answers were given to cut histories, of which 40.0% of the tokens were shown on average \
          (30.0% to 50.0%)"
@@ -408,12 +405,12 @@ fn the_papers_own_tables_mark_what_rests_on_cut_histories_and_say_how_much_was_s
     }
     let uncut: Vec<Answer> = answers.into_iter().map(|a| Answer { dropped: None, ..a }).collect();
     let said = |tables: &[Table]| tables.iter().any(|table| table.sheet.text().contains(mark));
-    assert!(!said(&tables(&SubtleMemory, &uncut)));
+    assert!(!said(&tables(&SUBTLEMEMORY, &uncut)));
 
     let mut answers: Vec<Answer> =
         (0..4).map(|n| answer("full", n, ["T1", "T2"][n % 2], (n % 2 == 0).then_some(75))).collect();
     answers.extend((0..4).map(|n| answer("rag", n, ["T1", "T2"][n % 2], None)));
-    let found = tables(&KnowMe, &answers);
+    let found = tables(&KNOWME, &answers);
     let (base, notes) = row(&found, "d", "full");
     assert_eq!((&*base["T1"], &*base["T2"]), (&*format!("100.0{mark}"), "0.0"));
     assert!(
@@ -431,7 +428,7 @@ fn the_papers_own_tables_mark_what_rests_on_cut_histories_and_say_how_much_was_s
                 .map(move |n| answer(order, n, "Mem0-Out", (n == 0 && order == "chosen-first").then_some(10)))
         })
         .collect();
-    let found = tables(&MemRewardBench, &answers);
+    let found = tables(&MEMREWARDBENCH, &answers);
     for key in ["accuracy", "lengths"] {
         let (cells, notes) = row(&found, key, "chosen-first");
         assert_eq!(cells["condition"], format!("chosen-first{mark}"));

@@ -67,7 +67,7 @@ struct Candidate<'a> {
 /// [`AgreementError`] for runs that do not go together, for answers that are neither right or wrong nor scored, and for cells with too
 /// few cases.
 pub fn draw(
-    benchmark: &dyn Benchmark,
+    benchmark: &Benchmark,
     runs: &[RunFolder],
     condition: &str,
     how: Draw,
@@ -76,8 +76,8 @@ pub fn draw(
     check(benchmark, runs, rubric)?;
     let by_case = rubric.unit == JudgeUnit::Case;
     let (group, what, purpose) = match by_case {
-        true => (benchmark.split(), "cases with all answers", "agreement cases"),
-        false => (benchmark.dimension().name(), "answered questions", "agreement probes"),
+        true => (benchmark.split, "cases with all answers", "agreement cases"),
+        false => (benchmark.dimension.name(), "answered questions", "agreement probes"),
     };
     let mut drawn: Vec<Candidate<'_>> = Vec::new();
     for (index, run) in runs.iter().enumerate() {
@@ -137,7 +137,7 @@ pub fn draw(
     let key = Key {
         format: FORMAT.to_owned(),
         sheet,
-        benchmark: benchmark.name().to_owned(),
+        benchmark: benchmark.name.to_owned(),
         condition: condition.to_owned(),
         seed: how.seed,
         per_cell: how.per_cell,
@@ -148,9 +148,9 @@ pub fn draw(
             _ => None,
         },
         groups: Groups {
-            dimension: benchmark.dimension().name().to_owned(),
+            dimension: benchmark.dimension.name().to_owned(),
             dimensions: dimensions(benchmark, runs),
-            split: benchmark.split().to_owned(),
+            split: benchmark.split.to_owned(),
         },
         runs: key_runs(runs),
         items: keys,
@@ -159,10 +159,10 @@ pub fn draw(
 }
 
 /// Refuses runs that do not go together, and answers that are neither right or wrong nor scored.
-fn check(benchmark: &dyn Benchmark, runs: &[RunFolder], rubric: &Instructions) -> Result<(), AgreementError> {
+fn check(benchmark: &Benchmark, runs: &[RunFolder], rubric: &Instructions) -> Result<(), AgreementError> {
     let verdict = rubric.verdict;
     if !(verdict.is_right_or_wrong() || matches!(verdict, VerdictKind::Score { .. })) {
-        return Err(AgreementError::NotRated { benchmark: benchmark.title(), values: verdict.values() });
+        return Err(AgreementError::NotRated { benchmark: benchmark.title, values: verdict.values() });
     }
     let benchmark_of = |run: &RunFolder| run.header.identity.benchmark.clone();
     for (at, run) in runs.iter().enumerate() {
@@ -188,7 +188,7 @@ fn check(benchmark: &dyn Benchmark, runs: &[RunFolder], rubric: &Instructions) -
 type Cells<'a> = Vec<(String, Vec<Vec<Candidate<'a>>>)>;
 
 /// A run's cases, by the values of the split.
-fn cells_of_cases<'a>(benchmark: &dyn Benchmark, run: &'a RunFolder, index: usize) -> Cells<'a> {
+fn cells_of_cases<'a>(benchmark: &Benchmark, run: &'a RunFolder, index: usize) -> Cells<'a> {
     let of = |value: &'a str| {
         let cases = run.plan.iter().filter(|case| split_of(benchmark, case) == value);
         (value.to_owned(), cases.filter_map(|case| answered(run, index, case, value)).collect())
@@ -197,7 +197,7 @@ fn cells_of_cases<'a>(benchmark: &dyn Benchmark, run: &'a RunFolder, index: usiz
 }
 
 /// A run's answered probes, one by one, by what they are grouped by.
-fn cells_of_probes<'a>(benchmark: &dyn Benchmark, run: &'a RunFolder, index: usize) -> Cells<'a> {
+fn cells_of_probes<'a>(benchmark: &Benchmark, run: &'a RunFolder, index: usize) -> Cells<'a> {
     // A history may have a thousand probes.
     let answers: HashMap<(&str, &str), (&str, bool)> = (run.answers.iter())
         .filter_map(|row| Some(((row.case.as_str(), row.probe.as_str()), answer_of(row)?)))
@@ -220,12 +220,12 @@ fn cells_of_probes<'a>(benchmark: &dyn Benchmark, run: &'a RunFolder, index: usi
 }
 
 /// The value of the label that cases are split by; `all` without it.
-fn split_of<'a>(benchmark: &dyn Benchmark, case: &'a PlannedCase) -> &'a str {
-    case.labels.get(benchmark.split()).map_or("all", String::as_str)
+fn split_of<'a>(benchmark: &Benchmark, case: &'a PlannedCase) -> &'a str {
+    case.labels.get(benchmark.split).map_or("all", String::as_str)
 }
 
 /// The values of the split, sorted.
-fn splits<'a>(benchmark: &dyn Benchmark, run: &'a RunFolder) -> Vec<&'a str> {
+fn splits<'a>(benchmark: &Benchmark, run: &'a RunFolder) -> Vec<&'a str> {
     let mut values: Vec<&str> = run.plan.iter().map(|case| split_of(benchmark, case)).collect();
     values.sort_unstable();
     values.dedup();
@@ -233,7 +233,7 @@ fn splits<'a>(benchmark: &dyn Benchmark, run: &'a RunFolder) -> Vec<&'a str> {
 }
 
 /// What probes are grouped by, in the order of the runs' cases.
-fn dimensions(benchmark: &dyn Benchmark, runs: &[RunFolder]) -> Vec<String> {
+fn dimensions(benchmark: &Benchmark, runs: &[RunFolder]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for probe in runs.iter().flat_map(|run| &run.plan).flat_map(|case| &case.probes) {
         let dimension = dimension_of(benchmark, probe);

@@ -25,7 +25,7 @@ pub struct RubricChoice<'a> {
 /// # Errors
 /// [`AgreementError`] where there is no such rubric, where the runs' judges went by different ones, or where the text of theirs is lost.
 pub fn raters_rubric(
-    benchmark: &dyn Benchmark,
+    benchmark: &Benchmark,
     runs: &[RunFolder],
     choice: RubricChoice<'_>,
 ) -> Result<Instructions, AgreementError> {
@@ -58,7 +58,7 @@ pub fn raters_rubric(
 }
 
 /// The rubric of a name.
-fn named(benchmark: &dyn Benchmark, runs: &[RunFolder], name: &str) -> Result<Instructions, AgreementError> {
+fn named(benchmark: &Benchmark, runs: &[RunFolder], name: &str) -> Result<Instructions, AgreementError> {
     let kept = || runs.iter().flat_map(|run| &run.rubrics);
     let unknown = match (rubric_named(benchmark, name), kept().find(|row| row.name == name)) {
         (Ok(rubric), _) => return Ok(Instructions::from(&rubric)),
@@ -76,7 +76,7 @@ fn named(benchmark: &dyn Benchmark, runs: &[RunFolder], name: &str) -> Result<In
 
 /// What a judge of a run was told. The text of a rubric that has a name only is this version's.
 fn of_judge(
-    benchmark: &dyn Benchmark,
+    benchmark: &Benchmark,
     run: &RunFolder,
     judge: &JudgeName,
 ) -> Result<Instructions, AgreementError> {
@@ -94,7 +94,7 @@ fn of_judge(
 }
 
 /// The instructions of a kept rubric; reasons stand where they stand by default.
-fn kept_text(benchmark: &dyn Benchmark, row: &RubricRow) -> Instructions {
+fn kept_text(benchmark: &Benchmark, row: &RubricRow) -> Instructions {
     let default = Instructions::from(&benchmark.rubric());
     Instructions { name: row.name.clone().into(), template: row.template.clone().into(), ..default }
 }

@@ -142,16 +142,6 @@ impl Ratings {
     pub fn get(&self, item: &str) -> Option<Rating> {
         self.of.get(item).copied()
     }
-
-    /// How many items are rated.
-    pub fn len(&self) -> usize {
-        self.of.len()
-    }
-
-    /// Whether nothing is rated.
-    pub fn is_empty(&self) -> bool {
-        self.of.is_empty()
-    }
 }
 
 /// The file as tables name the rater.

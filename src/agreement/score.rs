@@ -9,6 +9,7 @@ use crate::benchmarks::named;
 use crate::run::condition::label;
 use crate::run::judge_name::{JudgeChoice, JudgeName};
 use crate::run::judged::Judged;
+use crate::run::rows::AnswerKey;
 use crate::run::store::RunFolder;
 use crate::statistics::agreement::{Agreement, ScoreAgreement};
 use palimpsest_core::digest::sha256;
@@ -117,10 +118,12 @@ pub fn score(
         let verdict = match (runs.get(item.run), judged.get(item.run)) {
             (Some(run), Some((judged, _))) => {
                 check_answer(run, item)?;
-                judged.get(&item.case, &item.probe, &key.condition).and_then(|row| match row.error {
-                    None if key.most.is_some() => row.score.map(|score| score as usize),
-                    None => row.correct.map(usize::from),
-                    Some(_) => None,
+                judged.get(AnswerKey::of(&item.case, &item.probe, &key.condition)).and_then(|row| {
+                    match row.error {
+                        None if key.most.is_some() => row.score.map(|score| score as usize),
+                        None => row.correct.map(usize::from),
+                        Some(_) => None,
+                    }
                 })
             }
             _ => None,
@@ -191,7 +194,7 @@ fn shared(key: &Key, run: &RunFolder, judge: &JudgeName) -> Option<Shared> {
         // The digest of all that a judge is told, with reasons in one place; the same text with reasons elsewhere has another.
         let benchmark = named(&key.benchmark);
         let mut texts =
-            benchmark.into_iter().flat_map(|benchmark| benchmark.rubrics()).map(|rubric| rubric.earlier);
+            benchmark.into_iter().flat_map(|benchmark| benchmark.rubrics).map(|rubric| rubric.earlier);
         let both = |text: &[&str]| text.contains(&digest.as_str()) && text.contains(&key.rubric.as_str());
         return (*digest == key.rubric || texts.any(both)).then_some(Shared::Same);
     }

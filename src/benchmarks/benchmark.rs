@@ -1,7 +1,7 @@
-//! The trait of a benchmark, and the plain data that it speaks in.
+//! A benchmark as plain data, with the few functions that are code.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
+use std::fmt;
 
 use super::chart::Chart;
 use super::files::Files;
@@ -15,254 +15,255 @@ use super::setting::Setting;
 use crate::data::Case;
 use crate::data::check::{Checker, Scope};
 use crate::data::finding::{Finding, Gold};
-use crate::data::stats::PrintedStats;
+use crate::data::lengths::PrintedLengths;
 use crate::data::truncate::Truncation;
 
 /// The cases of a data set, in its order, one in memory at a time. After [`ReadError::Row`] reading can go on.
 pub type Cases<'a> = Box<dyn Iterator<Item = Result<Case, ReadError>> + 'a>;
 
-/// A benchmark.
-pub trait Benchmark: Debug + Send + Sync {
+/// A sample's files by name.
+pub type SampleFiles = Vec<(String, Vec<u8>)>;
+
+/// A benchmark. Fields from `name` to `read` are given by every benchmark; [`Benchmark::DEFAULT`] holds the usual values of the
+/// others.
+#[derive(Clone, Copy)]
+pub struct Benchmark {
     /// The word that stands for it in files and on the command line.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// As people write it.
-    fn title(&self) -> &'static str;
+    pub title: &'static str,
+    /// What people call a segment of a history: `session`, `event`.
+    pub segment: &'static str,
+    /// The label that cases are split by: the rows of tables and the panels of figures.
+    pub split: &'static str,
+    /// The prompt templates, by file name, in the order in which they are digested: `system.j2`, one a kind of segment
+    /// (`session.j2`) and one a form of probe (`question.j2`).
+    pub templates: &'static [(&'static str, &'static str)],
+    /// How answers are judged: at least one way, the first of which is the default. All return the same kind of verdict.
+    pub rubrics: &'static [Rubric],
+    /// The attention analysis; its curves are given by every benchmark.
+    pub lens: LensSpec,
+    /// Is this its data, a file or a folder? Formats are known by content, not by the file's ending.
+    pub recognises: fn(&Files<'_>) -> bool,
+    /// The cases of a data set, every field checked. The second argument, one of [`Benchmark::splits`], is the label of rows that
+    /// do not say it.
+    pub read: for<'a> fn(Files<'a>, Option<&'static str>) -> Cases<'a>,
 
-    /// Whether this is its data: a file or a folder. Formats are known by content, not by the file's ending.
-    fn recognises(&self, files: &Files<'_>) -> bool;
-
-    /// Whether a file of a folder, by its relative name, is read. Others are no part of the data's digest.
-    fn reads(&self, _name: &str) -> bool {
-        true
-    }
-
-    /// The cases of a data set, every field checked.
-    fn read<'a>(&self, files: Files<'a>) -> Cases<'a>;
-
+    /// Is a file of a folder, by its relative name, read? Others are no part of the data's digest.
+    pub reads: fn(&str) -> bool,
     /// The values of the label [`Benchmark::split`] that may be given for all rows of files whose rows do not say it; empty where all
     /// rows do.
-    fn splits(&self) -> &'static [&'static str] {
-        &[]
+    pub splits: &'static [&'static str],
+    /// How the checks of every benchmark's cases apply to these.
+    pub scope: Scope,
+    /// What only this benchmark knows of a case, for `data check`.
+    pub checks: fn(&Case) -> Checks,
+    /// The published files: SHA-256 and name.
+    pub published: &'static [(&'static str, &'static str)],
+    /// The lengths of the published file's contexts as its paper prints them, in tokens of [`PAPER_ENCODING`]; none where it
+    /// prints none.
+    pub printed_lengths: &'static [PrintedLengths],
+    /// Our own sample: one file, or those of a folder, sorted. Fails where there is none, or not as asked.
+    pub sample: fn(SampleSpec) -> Result<SampleFiles, SampleError>,
+
+    /// The ways in which its probes can be put: what `run --conditions` names. Empty where there is one way, the plain one.
+    pub settings: &'static [Setting],
+    /// Which of them run where none are named.
+    pub default_settings: &'static [&'static str],
+    /// The same where the longest history does not fit the context; absent where that makes no difference.
+    pub default_settings_of_long: Option<&'static [&'static str]>,
+    /// The case as it is put under a setting, before its context is taken of it: with other forms of probes, with its segments in
+    /// another order (each with its original index), or rewritten. The number is the seed of whatever is drawn.
+    pub arrange: fn(&Case, &str, u64) -> Case,
+    /// May a template put the query before the history? The query's rows then see nothing of it, and prompts share no prefill: such
+    /// a benchmark looks at the rows `last` and `answer`.
+    pub question_first: bool,
+    /// Most tokens of an answer, where a run is told nothing else: what the authors allow, or enough for what is asked.
+    pub max_new_tokens: usize,
+    /// The ways in which a history that does not fit the context can be cut; the first where a run is told nothing else.
+    pub truncations: &'static [Truncation],
+
+    /// The rules by which answers are read where no model has to judge them; each is a judge of its own. Where there are any, the
+    /// rubrics are put to nobody.
+    pub readings: &'static [Reading],
+    /// The byte of an answer at which it decides, for example a verdict's letter: the token that holds it is the row [`VERDICT`] where
+    /// a curve begins with that. `None` where there is no such place.
+    pub decisive: fn(&str) -> Option<usize>,
+    /// Which of a probe's notes holds the answers that are right word for word, where the benchmark has some: what an answer can be
+    /// compared with before a judge is asked.
+    pub accepted: Option<&'static str>,
+    /// How a label of the data is checked by a judge that is not told it; absent where none is.
+    pub label_check: Option<LabelCheck>,
+
+    /// What is counted once in every mean of the attention analysis, and drawn in every resampling.
+    pub unit: Unit,
+    /// The ids of the probes that every case has, in order: what a broken row is counted for. Empty where cases differ; a broken row
+    /// then counts as one probe.
+    pub probes: &'static [&'static str],
+    /// What probes are split by: the columns of tables.
+    pub dimension: Dimension,
+    /// How the number above all cells of a table is made.
+    pub overall: Overall,
+    /// The tables and pictures of counts that only this benchmark has, of the graded probes of any number of runs.
+    pub counts: fn(&[Graded<'_>]) -> Counts,
+    /// The kind of segments that stand side by side in a report: two trajectories.
+    pub beside: Option<&'static str>,
+}
+
+impl Benchmark {
+    /// The usual values; the fields that every benchmark gives are empty.
+    pub const DEFAULT: Self = Benchmark {
+        name: "",
+        title: "",
+        segment: "",
+        split: "",
+        templates: &[],
+        rubrics: &[],
+        lens: LensSpec::DEFAULT,
+        recognises: |_| false,
+        read: |_, _| Box::new(std::iter::empty()),
+        reads: |_| true,
+        splits: &[],
+        scope: Scope::ALL,
+        checks: |_| Checks::default(),
+        published: &[],
+        printed_lengths: &[],
+        sample: |_| Err(SampleError("the benchmark has no built-in sample; give a file".to_owned())),
+        settings: &[],
+        default_settings: &[],
+        default_settings_of_long: None,
+        arrange: |case, _, _| case.clone(),
+        question_first: false,
+        max_new_tokens: 1024,
+        truncations: &[Truncation::Evidence, Truncation::Plain],
+        readings: &[],
+        decisive: |_| None,
+        accepted: None,
+        label_check: None,
+        unit: Unit::Case,
+        probes: &[],
+        dimension: Dimension::Probe,
+        overall: Overall::Probes,
+        counts: |_| Counts::default(),
+        beside: None,
+    };
+
+    /// How answers are judged unless told otherwise.
+    pub fn rubric(&self) -> Rubric {
+        self.rubrics[0]
     }
 
-    /// [`Benchmark::read`], where `split`, one of [`Benchmark::splits`], is the label of rows that do not say it.
-    fn read_as<'a>(&self, files: Files<'a>, _split: &'static str) -> Cases<'a> {
-        self.read(files)
+    /// What people call the data of this SHA-256, where it is published.
+    pub fn published(&self, sha256: &str) -> Option<&'static str> {
+        self.published.iter().find(|(known, _)| *known == sha256).map(|(_, name)| *name)
     }
 
     /// What is wrong with the cases of a data set, and what is odd about them; every problem is told to `on_problem` when it is found.
-    fn check(&self, cases: Cases<'_>, on_problem: &mut dyn FnMut(&Problem)) -> Report {
-        let group = match self.dimension() {
+    pub fn check(&self, cases: Cases<'_>, on_problem: &mut dyn FnMut(&Problem)) -> Report {
+        let group = match self.dimension {
             Dimension::Probe => None,
             Dimension::Facet(facet) => Some(facet),
         };
-        let (mut checker, mut own) = (Checker::new(self.scope()), Vec::new());
+        let (mut checker, mut own) = (Checker::new(self.scope), Vec::new());
         let mut look = |case: &Case| {
-            checker.case(case, &self.golds(case));
-            own.extend(self.findings(case));
+            let Checks { golds, findings } = (self.checks)(case);
+            checker.case(case, &golds);
+            own.extend(findings);
         };
-        let mut report = reading::check(cases, self.split(), group, on_problem, &mut look);
+        let mut report = reading::check(cases, self.split, group, on_problem, &mut look);
         report.findings.extend(own);
         report.findings.extend(checker.finish());
         report
     }
+}
 
-    /// How the checks of every benchmark's cases apply to these.
-    fn scope(&self) -> Scope {
-        Scope::default()
+impl fmt::Debug for Benchmark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Benchmark").field("name", &self.name).finish_non_exhaustive()
     }
+}
 
-    /// What is known of the right answer to each of a case's probes, in their order, for those checks; empty where nothing is.
-    fn golds(&self, _case: &Case) -> Vec<Gold> {
-        Vec::new()
-    }
+/// What only a benchmark knows of a case, beside what the checks of all benchmarks and its reader find.
+#[derive(Debug, Clone, Default)]
+pub struct Checks {
+    /// What is known of the right answer to each probe, in their order, for the checks of all benchmarks; empty where nothing is.
+    pub golds: Vec<Gold>,
+    /// What is odd about the case.
+    pub findings: Vec<Finding>,
+}
 
-    /// What is odd about a case that only this benchmark knows, beside what those checks and its reader find.
-    fn findings(&self, _case: &Case) -> Vec<Finding> {
-        Vec::new()
-    }
+/// What only a benchmark counts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Counts {
+    /// As tables.
+    pub tables: Vec<Table>,
+    /// As pictures.
+    pub charts: Vec<Chart>,
+}
 
-    /// What people call the data of this SHA-256, where it is published.
-    fn published(&self, _sha256: &str) -> Option<&'static str> {
-        None
-    }
-
-    /// The lengths of the published file's contexts as its paper prints them, in tokens of [`PAPER_ENCODING`]; none where it
-    /// prints none.
-    fn printed_lengths(&self) -> &'static [PrintedStats] {
-        &[]
-    }
-
-    /// Our own sample, by file name: one file, or those of a folder, sorted.
-    ///
-    /// # Errors
-    /// Where there is none, or not as asked.
-    fn sample(&self, _spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
-        Err(SampleError(format!("{} has no built-in sample; give a file", self.title())))
-    }
-
-    /// The ways in which its probes can be put: what `run --conditions` names. Empty where there is one way, the plain one.
-    fn settings(&self) -> &'static [Setting] {
-        &[]
-    }
-
-    /// Which of them run where none are named; `fits` says whether the longest history fits the context.
-    fn default_settings(&self, _fits: bool) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// The case as it is put under a setting, before its context is taken of it: with other forms of probes, with its segments in
-    /// another order (each with its original index), or rewritten. `seed` is of whatever is drawn.
-    fn arrange(&self, case: &Case, _setting: &str, _seed: u64) -> Case {
-        case.clone()
-    }
-
-    /// The prompt templates, by file name, in the order in which they are digested: `system.j2`, one a kind of segment
-    /// (`session.j2`) and one a form of probe (`question.j2`).
-    fn templates(&self) -> &'static [(&'static str, &'static str)];
-
-    /// Whether a template may put the query before the history. The query's rows then see nothing of it, and prompts share no
-    /// prefill: such a benchmark looks at the rows `last` and `answer`.
-    fn question_first(&self) -> bool {
-        false
-    }
-
-    /// Most tokens of an answer, where a run is told nothing else: what the authors allow, or enough for what is asked.
-    fn max_new_tokens(&self) -> usize {
-        1024
-    }
-
-    /// The ways in which a history that does not fit the context can be cut; the first where a run is told nothing else.
-    fn truncations(&self) -> &'static [Truncation] {
-        &[Truncation::Evidence, Truncation::Plain]
-    }
-
-    /// How answers are judged: at least one way, the first of which is the default. All return the same kind of verdict.
-    fn rubrics(&self) -> &'static [Rubric];
-
-    /// How answers are judged unless told otherwise.
-    fn rubric(&self) -> Rubric {
-        self.rubrics()[0]
-    }
-
-    /// The rules by which answers are read where no model has to judge them; each is a judge of its own. Where there are any, the
-    /// rubrics are put to nobody.
-    fn readings(&self) -> &'static [Reading] {
-        &[]
-    }
-
-    /// The byte of an answer at which it decides, for example a verdict's letter: the token that holds it is the row [`VERDICT`] where
-    /// a curve begins with that. `None` where there is no such place.
-    fn decisive(&self, _answer: &str) -> Option<usize> {
-        None
-    }
-
-    /// Which of a probe's notes holds the answers that are right word for word, where the benchmark has some: what an answer can be
-    /// compared with before a judge is asked.
-    fn accepted(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// How a label of the data is checked by a judge that is not told it; absent where none is.
-    fn label_check(&self) -> Option<LabelCheck> {
-        None
-    }
-
-    /// What is counted once in every mean of the attention analysis, and drawn in every resampling.
-    fn unit(&self) -> Unit {
-        Unit::Case
-    }
-
-    /// The label that cases are split by: the rows of tables and the panels of figures.
-    fn split(&self) -> &'static str;
-
-    /// The ids of the probes that every case has, in order: what a broken row is counted for. Empty where cases differ; a broken row
-    /// then counts as one probe.
-    fn probes(&self) -> Vec<&'static str> {
-        Vec::new()
-    }
-
-    /// What probes are split by: the columns of tables.
-    fn dimension(&self) -> Dimension {
-        Dimension::Probe
-    }
-
-    /// How the number above all cells of a table is made.
-    fn overall(&self) -> Overall {
-        Overall::Probes
-    }
-
-    /// What people call a segment of a history: `session`, `event`.
-    fn segment(&self) -> &'static str;
-
-    /// Who looks at whom: the curves of the analysis. The spans in a role that a curve begins with are recorded as rows.
-    fn curves(&self) -> &'static [Curve];
-
+/// What the attention analysis looks at.
+#[derive(Debug, Clone, Copy)]
+pub struct LensSpec {
+    /// Who looks at whom. The spans in a role that a curve begins with are recorded as rows.
+    pub curves: &'static [Curve],
+    /// Whose attention to which roles the lift of the evidence is of ([`LensSpec::evidence_lift`]). Where absent, the query's, or
+    /// where no curve is the query's that of the role that the first curve begins with, to the roles that its curves lead to.
+    pub evidence: Option<(&'static str, &'static [&'static str])>,
     /// The probes, by what they are grouped by ([`Benchmark::dimension`]), whose examples are averaged together and split by
     /// verdict in figures; `None` for all. Every probe has rows of its own in the tables.
-    fn pooled(&self) -> Option<&'static [&'static str]> {
-        None
-    }
-
-    /// The two curves, by their places in [`Benchmark::curves`], whose quotient the figures show.
-    fn ratio(&self) -> Option<(usize, usize)> {
-        None
-    }
-
+    pub pooled: Option<&'static [&'static str]>,
+    /// The two curves whose quotient the figures show.
+    pub ratio: Option<(Curve, Curve)>,
     /// The roles, each played once and in the order of the history, at which cases are aligned to be averaged. Without any
     /// there is no mean over histories.
-    fn anchors(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// What several spans in one role come to.
-    fn several(&self) -> Several {
-        Several::Sum
-    }
-
-    /// The tables that only this benchmark has, of the graded probes of any number of runs.
-    fn tables(&self, _graded: &[Graded<'_>]) -> Vec<Table> {
-        Vec::new()
-    }
-
-    /// The pictures of counts that only this benchmark has, of the graded probes of any number of runs.
-    fn charts(&self, _graded: &[Graded<'_>]) -> Vec<Chart> {
-        Vec::new()
-    }
-
+    pub anchors: &'static [&'static str],
     /// The numbers of an example at a layer that its figures show, in their order.
-    fn measures(&self) -> &'static [Measure] {
-        &[]
-    }
-
+    pub measures: &'static [Measure],
     /// How the examples of those are told apart, a figure each. Without any they are split by verdict.
-    fn groupings(&self) -> &'static [Grouping] {
-        &[]
-    }
+    pub groupings: &'static [Grouping],
+    /// The role of a span that stands in for every piece of evidence in noise baselines, by its density, where the benchmark has
+    /// such a span; without one, segments beside the evidence do.
+    pub stand_in: Option<&'static str>,
+    /// The roles that are one of two conflicting sides: figures draw a side alike in every benchmark.
+    pub sides: &'static [(&'static str, Side)],
+}
 
-    /// The number that runs of several benchmarks are compared by: how much more the evidence gets than its noise baselines. Of
-    /// the query's rows, or where no curve is the query's of those that the first curve begins with; the evidence is what their
-    /// curves lead to.
-    fn evidence_lift(&self, at: &LayerSpans<'_>) -> Option<f64> {
-        let (from, to) = lift_curves(self.curves())?;
+impl LensSpec {
+    /// Nothing.
+    pub const DEFAULT: Self = LensSpec {
+        curves: &[],
+        evidence: None,
+        pooled: None,
+        ratio: None,
+        anchors: &[],
+        measures: &[],
+        groupings: &[],
+        stand_in: None,
+        sides: &[],
+    };
+
+    /// The number that runs of several benchmarks are compared by: how much more the evidence gets than its noise baselines
+    /// ([`LensSpec::evidence`]).
+    pub fn evidence_lift(&self, at: &LayerSpans<'_>) -> Option<f64> {
+        if let Some((from, to)) = self.evidence {
+            return at.lift(from, to);
+        }
+        let from = self.viewer();
+        let to: Vec<_> =
+            self.curves.iter().filter(|curve| curve.from == from).map(|curve| curve.to).collect();
         at.lift(from, &to)
     }
 
-    /// The kind of segments that stand side by side in a report: two trajectories.
-    fn beside(&self) -> Option<&'static str> {
-        None
+    /// The curves that are drawn. What a role pays to itself would hold what each span pays to its own tokens.
+    pub fn drawn_curves(&self) -> impl Iterator<Item = Curve> {
+        self.curves.iter().copied().filter(|curve| curve.from != curve.to)
     }
 
-    /// The role of a span that stands in for every piece of evidence in noise baselines, by its density, where the benchmark has
-    /// such a span; without one, segments beside the evidence do.
-    fn stand_in(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// The roles that are one of two conflicting sides: figures draw a side alike in every benchmark.
-    fn sides(&self) -> &'static [(&'static str, Side)] {
-        &[]
+    /// The role whose attention over the history is looked at as a whole: the query's, or where no curve begins with it that of the
+    /// first curve.
+    pub fn viewer(&self) -> &'static str {
+        let of_query = self.curves.iter().find(|curve| curve.from == QUERY);
+        of_query.or(self.curves.first()).map_or(QUERY, |curve| curve.from)
     }
 }
 
@@ -277,13 +278,6 @@ pub enum Side {
     Right,
     /// What is wrong to take.
     Wrong,
-}
-
-/// Whose attention a benchmark's lift is of, and to which roles it is paid.
-pub(super) fn lift_curves(curves: &[Curve]) -> Option<(&'static str, Vec<&'static str>)> {
-    let of_query = curves.iter().any(|curve| curve.from == QUERY);
-    let from = if of_query { QUERY } else { curves.first()?.from };
-    Some((from, curves.iter().filter(|curve| curve.from == from).map(|curve| curve.to).collect()))
 }
 
 /// A case's answers, by probe, as other tools exchange them.
@@ -366,15 +360,6 @@ pub enum Overall {
     Probes,
 }
 
-/// What several spans in one role come to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Several {
-    /// One: what is paid to all of them; as rows, the mean over all of their tokens.
-    Sum,
-    /// A curve each, numbered in the order of the prompt.
-    Apart,
-}
-
 /// The encoding in which papers count the tokens of [`Benchmark::printed_lengths`].
 pub const PAPER_ENCODING: &str = "o200k_base";
 
@@ -394,26 +379,21 @@ pub struct Curve {
     pub from: &'static str,
     /// To whom it is paid.
     pub to: &'static str,
-    /// Which of several spans in that role, counted from 1 in the order of the prompt, where they stay apart; 0 for all.
-    pub nth: usize,
 }
 
 impl Curve {
     /// From all spans in one role to all in another. From a role to itself it is no curve, but has the role's rows recorded for
     /// measures ([`LayerSpans::look_back`]).
     pub const fn new(from: &'static str, to: &'static str) -> Self {
-        Curve { from, to, nth: 0 }
+        Curve { from, to }
     }
 
-    /// As figures write it: `query to fact`, `query to fact 2`.
+    /// As figures write it: `query to fact`.
     pub fn label(self) -> String {
-        match self.nth {
-            0 => format!("{} to {}", self.from, self.to),
-            nth => format!("{} to {} {nth}", self.from, self.to),
-        }
+        format!("{} to {}", self.from, self.to)
     }
 
-    /// As tables write it: `query_to_fact`, `query_to_fact_2`.
+    /// As tables write it: `query_to_fact`.
     pub fn key(self) -> String {
         self.label().replace(' ', "_")
     }

@@ -62,7 +62,7 @@ pub enum DatasetError {
 /// A benchmark's data or its built-in sample.
 #[derive(Debug)]
 pub struct Dataset {
-    benchmark: &'static dyn Benchmark,
+    benchmark: &'static Benchmark,
     name: String,
     digest: String,
     bytes: u64,
@@ -89,14 +89,14 @@ impl Dataset {
     /// # Panics
     /// Where `among` is empty.
     pub fn open_among(
-        among: &[&'static dyn Benchmark],
+        among: &[&'static Benchmark],
         which: impl AsRef<Path>,
         spec: SampleSpec,
         on_bytes: impl FnMut(&[u8]),
     ) -> Result<Self, DatasetError> {
         let path = which.as_ref();
         if let Some(benchmark) = sample_of(among, path)? {
-            let source = Source::Memory(benchmark.sample(spec)?);
+            let source = Source::Memory((benchmark.sample)(spec)?);
             let (digest, bytes) = digest(&source, |_| {}).map_err(|(_, source)| of_path(path, source))?;
             let name = path.to_string_lossy().into_owned();
             return Ok(Dataset { benchmark, name, digest, bytes, source, split: None });
@@ -116,10 +116,10 @@ impl Dataset {
     /// [`DatasetError::Split`] where the benchmark knows no such value, or its rows all say their own.
     pub fn with_split(self, value: Option<&str>) -> Result<Self, DatasetError> {
         let Some(value) = value else { return Ok(self) };
-        let known = self.benchmark.splits();
+        let known = self.benchmark.splits;
         let split = known.iter().copied().find(|known| *known == value);
         if split.is_none() {
-            let title = self.benchmark.title();
+            let title = self.benchmark.title;
             let why = match known {
                 [] => format!("the rows of {title} say themselves what they are; leave it out"),
                 known => format!("give {}", known.join(" or ")),
@@ -130,7 +130,7 @@ impl Dataset {
     }
 
     /// Whose it is.
-    pub fn benchmark(&self) -> &'static dyn Benchmark {
+    pub fn benchmark(&self) -> &'static Benchmark {
         self.benchmark
     }
 
@@ -158,10 +158,7 @@ impl Dataset {
     /// The cases, from the first one on; `on_bytes` hears of every piece of a file that is read.
     pub fn cases_observed<'a>(&'a self, on_bytes: impl FnMut(&[u8]) + 'a) -> Result<Cases<'a>, DatasetError> {
         let files = Files::new(&self.source).heard(on_bytes);
-        Ok(match self.split {
-            Some(split) => self.benchmark.read_as(files, split),
-            None => self.benchmark.read(files),
-        })
+        Ok((self.benchmark.read)(files, self.split))
     }
 
     /// What is wrong with the cases, and what is odd about them ([`Benchmark::check`]). `on_bytes` hears of every piece read,
@@ -180,31 +177,25 @@ impl Dataset {
 
 /// The cases of files that lie in memory, by name: a sample's, or a test's.
 pub fn cases_in_memory(
-    benchmark: &dyn Benchmark,
+    benchmark: &Benchmark,
     files: Vec<(String, Vec<u8>)>,
 ) -> Vec<Result<crate::data::Case, super::reading::ReadError>> {
     let source = Source::Memory(files);
-    benchmark.read(Files::new(&source)).collect()
+    (benchmark.read)(Files::new(&source), None).collect()
 }
 
 /// The benchmark of this name, for commands.
 ///
 /// # Errors
 /// [`DatasetError::UnknownBenchmark`].
-pub fn benchmark_named(
-    among: &[&'static dyn Benchmark],
-    name: &str,
-) -> Result<&'static dyn Benchmark, DatasetError> {
-    among.iter().copied().find(|benchmark| benchmark.name() == name).ok_or_else(|| {
-        DatasetError::UnknownBenchmark { name: name.to_owned(), known: names(among, |b| b.name()) }
+pub fn benchmark_named(among: &[&'static Benchmark], name: &str) -> Result<&'static Benchmark, DatasetError> {
+    among.iter().copied().find(|benchmark| benchmark.name == name).ok_or_else(|| {
+        DatasetError::UnknownBenchmark { name: name.to_owned(), known: names(among, |b| b.name) }
     })
 }
 
 /// Whose built-in sample is asked for, if one is.
-fn sample_of(
-    among: &[&'static dyn Benchmark],
-    which: &Path,
-) -> Result<Option<&'static dyn Benchmark>, DatasetError> {
+fn sample_of(among: &[&'static Benchmark], which: &Path) -> Result<Option<&'static Benchmark>, DatasetError> {
     if which.as_os_str() == SAMPLE {
         return Ok(Some(among[0]));
     }
@@ -215,10 +206,7 @@ fn sample_of(
 }
 
 /// Whose data it is, and where its files are. A file that none recognises is the first benchmark's, whose reader says what is wrong.
-fn find(
-    path: &Path,
-    among: &[&'static dyn Benchmark],
-) -> Result<(&'static dyn Benchmark, Source), DatasetError> {
+fn find(path: &Path, among: &[&'static Benchmark]) -> Result<(&'static Benchmark, Source), DatasetError> {
     let of = |error| of_path(path, error);
     let kind = std::fs::metadata(path).map_err(of)?;
     // A pipe would open, too, and could be read only once.
@@ -226,11 +214,11 @@ fn find(
         return Err(DatasetError::NotAFile(path.to_owned()));
     }
     let mut source = Source::open(path).map_err(of)?;
-    let recognised = among.iter().copied().find(|benchmark| benchmark.recognises(&Files::new(&source)));
+    let recognised = among.iter().copied().find(|benchmark| (benchmark.recognises)(&Files::new(&source)));
     let benchmark = match recognised {
         Some(benchmark) => benchmark,
         None if kind.is_dir() => {
-            let (path, known) = (path.to_owned(), names(among, |benchmark| benchmark.title()));
+            let (path, known) = (path.to_owned(), names(among, |benchmark| benchmark.title));
             return Err(DatasetError::UnknownFolder { path, known });
         }
         None => {
@@ -239,11 +227,11 @@ fn find(
             among[0]
         }
     };
-    source.keep(|name| benchmark.reads(name));
+    source.keep(|name| (benchmark.reads)(name));
     Ok((benchmark, source))
 }
 
-fn names(among: &[&'static dyn Benchmark], of: impl Fn(&dyn Benchmark) -> &'static str) -> String {
+fn names(among: &[&'static Benchmark], of: impl Fn(&Benchmark) -> &'static str) -> String {
     among.iter().map(|benchmark| of(*benchmark)).collect::<Vec<_>>().join(", ")
 }
 

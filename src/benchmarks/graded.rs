@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::setting::Context;
-use crate::data::Notes;
 use crate::ground::numbers::percent;
 use crate::ground::sheet::Sheet;
 
@@ -33,8 +32,6 @@ pub struct Graded<'a> {
     pub labels: &'a BTreeMap<String, String>,
     /// The probe's facets.
     pub facets: &'a BTreeMap<String, String>,
-    /// What only the judge saw of the probe.
-    pub notes: &'a Notes,
     /// Whether there is an answer.
     pub answered: bool,
     /// The answer.
@@ -51,8 +48,6 @@ pub struct Graded<'a> {
     pub score: Option<u32>,
     /// The word that a clean verdict chose.
     pub choice: Option<&'a str>,
-    /// The probability of what a judge by scoring said.
-    pub probability: Option<f64>,
     /// How the history that the condition shows was cut to fit a context; absent where it was not, and without an answer.
     pub history_cut: Option<HistoryCut>,
 }

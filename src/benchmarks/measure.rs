@@ -1,7 +1,7 @@
 //! Measures: numbers of one example at one layer, computed from what its rows pay to its spans; and how examples are grouped.
 //!
-//! A benchmark says which measures it looks at ([`Benchmark::measures`](super::Benchmark::measures)) and by what they are split
-//! ([`Benchmark::groupings`](super::Benchmark::groupings)); [`crate::lens`] computes them over layers and cases, and the figures draw a
+//! A benchmark says which measures it looks at ([`LensSpec::measures`](super::LensSpec::measures)) and by what they are split
+//! ([`LensSpec::groupings`](super::LensSpec::groupings)); [`crate::lens`] computes them over layers and cases, and the figures draw a
 //! panel a measure. Everything here is plain data and pure functions of it: no files, no tensors.
 //!
 //! Every measure is computed twice, of masses and of densities ([`Scale`]), by the same formula: a span's *value* is the one or the

@@ -1,8 +1,8 @@
-//! The benchmarks: one folder each, plugged into all stages by one trait.
+//! The benchmarks: one folder each, plugged into all stages by one table of data.
 //!
 //! A [`Benchmark`] says how its files become cases, how a probe becomes a prompt, what a judge sees and returns, what is
-//! counted, and which spans play which part in the analysis. It says so in plain data; the rooms that do the work are below
-//! this one and know no benchmark by name. [`ALL`] is where a benchmark is registered: one line.
+//! counted, and which spans play which part in the analysis. The rooms that do the work are below this one and know no benchmark
+//! by name. [`ALL`] is where a benchmark is registered: one line.
 //!
 //! Owns the shared parts of reading ([`reading`], [`dataset`]). Must not run a model, judge or draw.
 
@@ -24,8 +24,8 @@ pub mod stale;
 pub mod subtlememory;
 
 pub use benchmark::{
-    Benchmark, Cases, Curve, Dimension, Exchanged, GENERATION, Overall, PAPER_ENCODING, QUERY, SampleError,
-    SampleSpec, Several, Side, Unit, VERDICT,
+    Benchmark, Cases, Checks, Counts, Curve, Dimension, Exchanged, GENERATION, LensSpec, Overall,
+    PAPER_ENCODING, QUERY, SampleError, SampleFiles, SampleSpec, Side, Unit, VERDICT,
 };
 pub use chart::{Bar, BarChart, Chart, TrendChart, TrendLine, TrendPanel, TrendPoint};
 pub use files::Files;
@@ -37,13 +37,13 @@ pub use rubric::{JudgeUnit, Rubric, UnknownRubric, VerdictKind, rubric_named};
 pub use setting::{Context, Retriever, Setting};
 
 /// Every benchmark that the tool knows. The first one is that of runs and files that name none.
-pub static ALL: [&dyn Benchmark; 4] =
-    [&stale::Stale, &subtlememory::SubtleMemory, &knowme::KnowMe, &memrewardbench::MemRewardBench];
+pub static ALL: [&Benchmark; 4] =
+    [&stale::STALE, &subtlememory::SUBTLEMEMORY, &knowme::KNOWME, &memrewardbench::MEMREWARDBENCH];
 
 /// The roles, other than the query's, whose spans are recorded as rows: those that a curve begins with.
-pub fn row_roles(benchmark: &dyn Benchmark) -> Vec<&'static str> {
+pub fn row_roles(benchmark: &Benchmark) -> Vec<&'static str> {
     let mut roles: Vec<&'static str> = Vec::new();
-    for curve in benchmark.curves() {
+    for curve in benchmark.lens.curves {
         if ![QUERY, "last", "answer", VERDICT].contains(&curve.from) && !roles.contains(&curve.from) {
             roles.push(curve.from);
         }
@@ -52,33 +52,27 @@ pub fn row_roles(benchmark: &dyn Benchmark) -> Vec<&'static str> {
 }
 
 /// Whether the analysis wants the row [`VERDICT`].
-pub fn wants_verdict_row(benchmark: &dyn Benchmark) -> bool {
-    benchmark.curves().iter().any(|curve| curve.from == VERDICT)
-}
-
-/// The role whose attention over the history is looked at as a whole: the query's, or where no curve begins with it that of the first
-/// curve.
-pub fn viewer(benchmark: &dyn Benchmark) -> &'static str {
-    benchmark::lift_curves(benchmark.curves()).map_or(QUERY, |(from, _)| from)
+pub fn wants_verdict_row(benchmark: &Benchmark) -> bool {
+    benchmark.lens.curves.iter().any(|curve| curve.from == VERDICT)
 }
 
 /// The side that a role plays in whichever benchmark has it.
 pub fn side_of(role: &str) -> Option<Side> {
-    let mut sides = ALL.iter().flat_map(|benchmark| benchmark.sides());
+    let mut sides = ALL.iter().flat_map(|benchmark| benchmark.lens.sides);
     sides.find(|(known, _)| *known == role).map(|(_, side)| *side)
 }
 
 /// Whether a judge of this name is a rule by which a benchmark's answers are read ([`Benchmark::readings`]).
 pub fn is_reading(judge: &str) -> bool {
-    ALL.iter().flat_map(|benchmark| benchmark.readings()).any(|reading| reading.name == judge)
+    ALL.iter().flat_map(|benchmark| benchmark.readings).any(|reading| reading.name == judge)
 }
 
 /// The registered benchmark of this name.
-pub fn named(name: &str) -> Option<&'static dyn Benchmark> {
-    ALL.into_iter().find(|benchmark| benchmark.name() == name)
+pub fn named(name: &str) -> Option<&'static Benchmark> {
+    ALL.into_iter().find(|benchmark| benchmark.name == name)
 }
 
 /// The name of the benchmark of runs that name none.
 pub fn default_name() -> String {
-    ALL[0].name().to_owned()
+    ALL[0].name.to_owned()
 }

@@ -5,8 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::data::Notes;
-
 /// What can be said of a response, by the kind of verdict that a rubric asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
@@ -46,8 +44,6 @@ pub struct Reading {
 pub struct Given<'a> {
     /// The case's id.
     pub case: &'a str,
-    /// The probe's id.
-    pub probe: &'a str,
     /// The setting that it was asked under ([`super::Benchmark::arrange`]).
     pub setting: &'a str,
     /// The seed of that.
@@ -58,8 +54,6 @@ pub struct Given<'a> {
     pub thought: Option<&'a str>,
     /// The natural-log probability of each of the probe's options ([`crate::data::Probe::options`]), where the model gave them.
     pub scores: Option<&'a BTreeMap<String, f64>>,
-    /// What only a judge may see of the probe.
-    pub notes: &'a Notes,
 }
 
 /// What was read.

@@ -39,15 +39,15 @@ pub struct UnknownRubric {
 ///
 /// # Errors
 /// [`UnknownRubric`], with those that there are.
-pub fn rubric_named(benchmark: &dyn Benchmark, name: &str) -> Result<Rubric, UnknownRubric> {
-    let found = benchmark.rubrics().iter().find(|rubric| rubric.name == name);
+pub fn rubric_named(benchmark: &Benchmark, name: &str) -> Result<Rubric, UnknownRubric> {
+    let found = benchmark.rubrics.iter().find(|rubric| rubric.name == name);
     found.copied().ok_or_else(|| {
-        let known = benchmark.rubrics().iter().enumerate().map(|(at, rubric)| {
+        let known = benchmark.rubrics.iter().enumerate().map(|(at, rubric)| {
             let default = if at == 0 { ", the default" } else { "" };
             format!("{} ({}{default})", rubric.name, rubric.about)
         });
         let known = known.collect::<Vec<_>>().join("; ");
-        UnknownRubric { benchmark: benchmark.title(), name: name.to_owned(), known }
+        UnknownRubric { benchmark: benchmark.title, name: name.to_owned(), known }
     })
 }
 

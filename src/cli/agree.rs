@@ -162,7 +162,7 @@ fn draw(args: &DrawArgs) -> anyhow::Result<()> {
         RubricChoice { judge: judge.as_deref(), rubric: rubric.as_deref(), template: template.as_deref() };
     let rubric = agreement::raters_rubric(benchmark, &runs, choice)?;
     let drawn = agreement::draw(benchmark, &runs, condition, how, &rubric)?;
-    sheet::write(out, benchmark.title(), &drawn)?;
+    sheet::write(out, benchmark.title, &drawn)?;
     let (items, out) = (drawn.items.len(), out.display());
     super::say(format_args!(
         "{out}: {items} items of {} runs under {}, by the rubric {}",

@@ -20,20 +20,22 @@ use palimpsest_core::timing;
 /// The conditions, as the identity of a run has them: none where that is the plain one alone. `fits` says whether the longest history
 /// fits the context, and is asked only where the benchmark's choice depends on it.
 pub(super) fn conditions(
-    benchmark: &dyn Benchmark,
+    benchmark: &Benchmark,
     named: &[String],
     (knockouts, repeat): (&[Knockout], u32),
     fits: impl FnOnce() -> anyhow::Result<bool>,
 ) -> anyhow::Result<Vec<Condition>> {
-    let all = benchmark.settings();
+    let all = benchmark.settings;
     if all.is_empty() && !named.is_empty() {
-        let why = format!("{} has one way to put its questions; drop --conditions", benchmark.title());
+        let why = format!("{} has one way to put its questions; drop --conditions", benchmark.title);
         return Err(WrongUsage(why).into());
     }
     let mut names: Vec<&str> = named.iter().map(|name| name.trim()).collect();
     if names.is_empty() {
-        let (fitting, others) = (benchmark.default_settings(true), benchmark.default_settings(false));
-        names = if fitting == others || fits()? { fitting.to_vec() } else { others.to_vec() };
+        names = match benchmark.default_settings_of_long {
+            Some(of_long) if !fits()? => of_long.to_vec(),
+            _ => benchmark.default_settings.to_vec(),
+        };
     }
     let mut chosen: Vec<Setting> = Vec::new();
     for name in names {
@@ -42,7 +44,7 @@ pub(super) fn conditions(
                 all.iter().map(|one| format!("\n  {}: {}", one.name, one.about)).collect();
             let why = format!(
                 "--conditions names `{name}`, which {} does not have; it has{}",
-                benchmark.title(),
+                benchmark.title,
                 known.concat()
             );
             return Err(WrongUsage(why).into());
@@ -97,7 +99,7 @@ pub(super) fn check_knockouts(
 /// What finds the contexts of `conditions`. A retriever by embeddings is opened, and its model fetched, only where one of them wants it.
 /// `show` says whether someone is told how far it is.
 pub(super) fn memory(
-    benchmark: &'static dyn Benchmark,
+    benchmark: &'static Benchmark,
     seed: u64,
     conditions: &[Condition],
     show: bool,

@@ -63,16 +63,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 const DEFAULT_SESSIONS: usize = 50;
 
 fn write_sample(name: &str, sessions: Option<usize>, seed: u64, out: Option<&Path>) -> anyhow::Result<()> {
-    let benchmark: &dyn Benchmark =
+    let benchmark: &Benchmark =
         benchmark_named(&ALL, name).map_err(|error| super::WrongUsage(error.to_string()))?;
     let is_default = name == crate::benchmarks::default_name();
     let spec = SampleSpec { segments: sessions.or(is_default.then_some(DEFAULT_SESSIONS)), seed };
-    let files = benchmark.sample(spec)?;
+    let files = (benchmark.sample)(spec)?;
     let Some(path) = out else {
         let [(_, bytes)] = files.as_slice() else {
             let why = format!(
                 "the sample of {} is a folder of {} files; name it with --out",
-                benchmark.title(),
+                benchmark.title,
                 files.len()
             );
             return Err(super::WrongUsage(why).into());
@@ -101,7 +101,7 @@ fn write_sample(name: &str, sessions: Option<usize>, seed: u64, out: Option<&Pat
     }
     let cases: Vec<_> = cases_in_memory(benchmark, files).into_iter().collect::<Result<_, _>>()?;
     let questions: usize = cases.iter().map(|case| case.probes.len()).sum();
-    let segments = spec.segments.map(|n| format!(" of {n} {}s", benchmark.segment())).unwrap_or_default();
+    let segments = spec.segments.map(|n| format!(" of {n} {}s", benchmark.segment)).unwrap_or_default();
     super::say(format_args!(
         "wrote {}: {} cases{segments}, {questions} questions, seed {seed}",
         path.display(),

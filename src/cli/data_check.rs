@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         say_text(&dataset, &report, args, listed)?;
     }
     let file = args.file.display();
-    let title = dataset.benchmark().title();
+    let title = dataset.benchmark().title;
     let sound: usize = report.splits.values().sum();
     let of_rows =
         format!("{} problems in {} of {} rows", report.problem_count, report.rows - sound, report.rows);
@@ -137,7 +137,7 @@ fn say_json(dataset: &Dataset, report: &Report, model: Option<&str>) -> anyhow::
     super::say(json!({
         "kind": "summary",
         "data": dataset.name(),
-        "benchmark": benchmark.name(),
+        "benchmark": benchmark.name,
         "sha256": dataset.digest(),
         "published": benchmark.published(dataset.digest()),
         "rows": report.rows,
@@ -240,7 +240,7 @@ fn note_special_tokens(dataset: &Dataset, model: Option<&str>) -> anyhow::Result
 }
 
 /// `400 rows (T1 200, T2 200)`, with the questions where cases have different ones.
-fn counts(benchmark: &dyn Benchmark, report: &Report) -> String {
+fn counts(benchmark: &Benchmark, report: &Report) -> String {
     let by = |counts: &BTreeMap<String, usize>| {
         counts.iter().map(|(of, n)| format!("{of} {n}")).collect::<Vec<_>>().join(", ")
     };
@@ -249,7 +249,7 @@ fn counts(benchmark: &dyn Benchmark, report: &Report) -> String {
         // No label parts its cases.
         false => format!("{} rows", report.rows),
     };
-    if !benchmark.probes().is_empty() || benchmark.dimension() == Dimension::Probe {
+    if !benchmark.probes.is_empty() || benchmark.dimension == Dimension::Probe {
         return rows;
     }
     let questions: usize = report.probes.values().sum();

@@ -12,7 +12,7 @@ use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{Benchmark, PAPER_ENCODING, SampleSpec};
 use crate::data::Case;
-use crate::data::stats::{PrintedStats, Rows, SplitStats, TokenStats, measure};
+use crate::data::lengths::{PrintedLengths, Rows, SplitLengths, TokenCounts, measure};
 use crate::ground::table::aligned;
 use crate::models::ModelStore;
 use crate::progress;
@@ -62,9 +62,9 @@ pub struct Args {
 struct Line<'a> {
     tokenizer: &'a str,
     #[serde(flatten)]
-    measured: SplitStats,
+    measured: SplitLengths,
     #[serde(skip_serializing_if = "Option::is_none")]
-    paper: Option<PrintedStats>,
+    paper: Option<PrintedLengths>,
 }
 
 /// Runs the command.
@@ -75,11 +75,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let dataset = dataset.with_split(row_type.as_deref())?;
     bar.finish_and_clear();
     let benchmark = dataset.benchmark();
-    let printed = benchmark.printed_lengths();
+    let printed = benchmark.printed_lengths;
     if *paper && printed.is_empty() {
-        return Err(
-            WrongUsage(format!("--paper: no paper prints the lengths of {}", benchmark.title())).into()
-        );
+        return Err(WrongUsage(format!("--paper: no paper prints the lengths of {}", benchmark.title)).into());
     }
     let beside = *paper || benchmark.published(dataset.digest()).is_some();
     let split = rows_of(&dataset, by.as_deref())?;
@@ -115,14 +113,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             ));
         }
         // The paper's rows are of its own label and its own encoding.
-        let comparable = beside && counter.name == PAPER_ENCODING && split == Rows::Label(benchmark.split());
+        let comparable = beside && counter.name == PAPER_ENCODING && split == Rows::Label(benchmark.split);
         for measured in rows {
             let paper = printed.iter().find(|row| comparable && row.split == measured.split).copied();
             lines.push((counter.name.clone(), measured, paper));
         }
     }
     if *json {
-        let line = |(tokenizer, measured, paper): &(String, SplitStats, _)| {
+        let line = |(tokenizer, measured, paper): &(String, SplitLengths, _)| {
             serde_json::to_value(Line { tokenizer, measured: measured.clone(), paper: *paper })
         };
         return super::say(serde_json::to_string_pretty(
@@ -147,7 +145,7 @@ fn rows_of<'a>(dataset: &Dataset, by: Option<&'a str>) -> anyhow::Result<Rows<'a
     if by == Some(BY_CASE) {
         return Ok(Rows::Case);
     }
-    let label = by.unwrap_or_else(|| dataset.benchmark().split());
+    let label = by.unwrap_or_else(|| dataset.benchmark().split);
     let mut known = BTreeSet::new();
     for case in super::sound_cases(dataset)? {
         known.extend(case?.labels.into_keys());
@@ -172,14 +170,14 @@ struct Counter {
 
 impl Counter {
     /// An encoding: the plain layout, without a beginning-of-sequence token.
-    fn of_encoding(name: &str, benchmark: &dyn Benchmark) -> anyhow::Result<Self> {
+    fn of_encoding(name: &str, benchmark: &Benchmark) -> anyhow::Result<Self> {
         let tokens = BytePairEncoding::named(name).map_err(|error| WrongUsage(error.to_string()))?;
         let builder = PromptBuilder::new(Templates::load(benchmark, None)?, ChatTemplate::plain(None)?);
         Ok(Counter { name: tokens.name().to_owned(), builder, tokens: Box::new(tokens) })
     }
 
     /// A model's tokeniser and chat template.
-    fn of_model(name: &str, benchmark: &dyn Benchmark) -> anyhow::Result<Self> {
+    fn of_model(name: &str, benchmark: &Benchmark) -> anyhow::Result<Self> {
         let files = ModelStore::open()?.resolve(name)?;
         let TextSide { tokenizer, template, .. } = TextSide::open(&files)?;
         let builder = PromptBuilder::new(Templates::load(benchmark, None)?, template);
@@ -197,12 +195,12 @@ impl Counter {
 }
 
 /// Table 5 as aligned text.
-fn table(split: &str, lines: &[(String, SplitStats, Option<PrintedStats>)]) -> String {
+fn table(split: &str, lines: &[(String, SplitLengths, Option<PrintedLengths>)]) -> String {
     let head =
         ["tokens of", split, "cases", "sessions", "turns", "mean", "median", "P95", "max", "content", "JSON"]
             .map(String::from);
     let mut rows = vec![head];
-    let shown = |name: &str, split: &str, n: usize, [sessions, turns]: [f64; 2], of: &TokenStats| {
+    let shown = |name: &str, split: &str, n: usize, [sessions, turns]: [f64; 2], of: &TokenCounts| {
         [
             name.to_owned(),
             split.to_owned(),
@@ -253,19 +251,19 @@ mod tests {
 
     #[test]
     fn the_table_is_aligned_rounds_tokens_to_whole_ones_and_puts_the_paper_below() {
-        let formatted = TokenStats { mean: 151_784.4, median: 151_829.0, p95: 158_656.5, max: 164_919 };
-        let content = TokenStats { mean: 149_562.0, ..formatted };
-        let row = |split: &str, instances| SplitStats {
+        let formatted = TokenCounts { mean: 151_784.4, median: 151_829.0, p95: 158_656.5, max: 164_919 };
+        let content = TokenCounts { mean: 149_562.0, ..formatted };
+        let row = |split: &str, instances| SplitLengths {
             split: split.to_owned(),
             instances,
             sessions_mean: 50.0,
             turns_mean: 593.3975,
             formatted,
             content_mean: content.mean,
-            raw: TokenStats { mean: 160_001.0, ..formatted },
+            raw: TokenCounts { mean: 160_001.0, ..formatted },
             content,
         };
-        let paper = PrintedStats {
+        let paper = PrintedLengths {
             split: "all",
             instances: 400,
             sessions_mean: 50.0,

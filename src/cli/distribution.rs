@@ -11,7 +11,7 @@ use crate::progress;
 /// Draws how many cases have each value of a label.
 pub fn draw(dataset: &Dataset, label: &str, folder: &Path) -> anyhow::Result<()> {
     let sound = dataset.cases()?.filter(|case| !matches!(case, Err(ReadError::Row(_))));
-    let counts = labels::count(sound, label, dataset.benchmark().split())?;
+    let counts = labels::count(sound, label, dataset.benchmark().split)?;
     let origin = format!("{} · {} cases", dataset.name(), counts.cases);
     let figure = figures::distribution(&counts, &origin)?;
     figures::write(std::slice::from_ref(&figure), folder)?;

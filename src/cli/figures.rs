@@ -156,7 +156,7 @@ pub(super) fn charts(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) ->
     let Some(first) = folders.first() else { return Ok(Vec::new()) };
     let benchmark = super::benchmark_of(&first.dir, &first.header)?;
     for folder in &folders {
-        if super::benchmark_of(&folder.dir, &folder.header)?.name() != benchmark.name() {
+        if super::benchmark_of(&folder.dir, &folder.header)?.name != benchmark.name {
             return Ok(Vec::new());
         }
     }
@@ -179,12 +179,12 @@ pub(super) fn charts(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) ->
         .flat_map(|((folder, selection), name)| of_folder((folder, selection, name)))
         .filter(|row| judge.is_none() || row.judge.is_some_and(|label| JudgeChoice::of(judge).takes(label)))
         .collect();
-    let origin = format!("{}, {}", benchmark.title(), names.join(", "));
-    let charts = benchmark.charts(&rows);
+    let origin = format!("{}, {}", benchmark.title, names.join(", "));
+    let charts = (benchmark.counts)(&rows).charts;
     let drawn = charts.iter().map(|chart| figures::draw_chart(chart, &origin)).collect::<Result<_, _>>()?;
     let named = selections.iter().find(|selection| !selection.prefix.is_empty());
     let Some(selection) = named.or(selections.first()) else { return Ok(drawn) };
-    Ok(figures::charts_under(drawn, selection, !asked.is_empty())?)
+    Ok(figures::charts_under(drawn, selection, !asked.is_empty()))
 }
 
 /// The figures of runs of one benchmark side by side.
@@ -208,15 +208,15 @@ fn over_benchmarks(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Fi
             "{} is a run of {} by {}, and {} of {} by {}; draw runs of several benchmarks by one model, or runs of one benchmark by \
              several models",
             dir.display(),
-            study.benchmark.title(),
+            study.benchmark.title,
             first.model,
             other.display(),
-            its.benchmark.title(),
+            its.benchmark.title,
             origin.model
         );
     }
     for ((origin, dir), study) in origins.iter_mut().zip(dirs).zip(studies) {
-        let same = studies.iter().filter(|other| other.benchmark.name() == study.benchmark.name());
+        let same = studies.iter().filter(|other| other.benchmark.name == study.benchmark.name);
         if same.count() > 1 {
             origin.model = folder_name(dir);
         }
@@ -268,6 +268,6 @@ fn folder_name(dir: &Path) -> String {
 
 /// Whether runs are of one benchmark, so that their curves are of the same things.
 fn one_benchmark(studies: &[Study]) -> bool {
-    let name = |study: &Study| study.benchmark.name();
+    let name = |study: &Study| study.benchmark.name;
     studies.iter().all(|study| studies.first().map(name) == Some(name(study)))
 }

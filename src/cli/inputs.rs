@@ -30,10 +30,10 @@ pub(super) fn sound_cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Ite
 }
 
 /// What a run is of.
-pub(super) fn benchmark_of(dir: &Path, header: &RunHeader) -> anyhow::Result<&'static dyn Benchmark> {
+pub(super) fn benchmark_of(dir: &Path, header: &RunHeader) -> anyhow::Result<&'static Benchmark> {
     let name = &header.identity.benchmark;
     benchmarks::named(name).with_context(|| {
-        let known: Vec<&str> = benchmarks::ALL.iter().map(|benchmark| benchmark.name()).collect();
+        let known: Vec<&str> = benchmarks::ALL.iter().map(|benchmark| benchmark.name).collect();
         let (dir, known) = (dir.display(), known.join(", "));
         format!(
             "{dir} is a run of the benchmark `{name}`, which this version does not know; it knows {known}"

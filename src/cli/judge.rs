@@ -207,8 +207,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         return Err(super::WrongUsage(why.to_owned()).into());
     }
     if let (true, Some(judge)) = (labels, &judge) {
-        let Some(check) = benchmark.label_check() else {
-            let why = format!("--labels: {} has no label that is checked; leave it out", benchmark.title());
+        let Some(check) = benchmark.label_check else {
+            let why = format!("--labels: {} has no label that is checked; leave it out", benchmark.title);
             return Err(super::WrongUsage(why).into());
         };
         let summary = check_folder(&dir, judge, &settings, &check)?;
@@ -218,7 +218,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     // A wrong name should not cost the loading of a model, either.
     rubric_of(benchmark, &settings)?;
-    let judge = match (judge, benchmark.readings()) {
+    let judge = match (judge, benchmark.readings) {
         (None, []) => {
             let why = "--judge is missing: give local:NAME or http://host[:port]/v1#model; answers of this benchmark have to be judged by a model";
             return Err(super::WrongUsage(why.to_owned()).into());
@@ -227,7 +227,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         (Some(_), [_, ..]) => {
             let why = format!(
                 "answers of {} are read by rules, without a judging model; drop --judge",
-                benchmark.title()
+                benchmark.title
             );
             return Err(super::WrongUsage(why).into());
         }
@@ -242,11 +242,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 /// The rubric that is asked for.
-fn rubric_of(benchmark: &dyn Benchmark, settings: &Settings) -> anyhow::Result<Rubric> {
+fn rubric_of(benchmark: &Benchmark, settings: &Settings) -> anyhow::Result<Rubric> {
     let Some(name) = &settings.rubric else { return Ok(benchmark.rubric()) };
-    if !benchmark.readings().is_empty() {
+    if !benchmark.readings.is_empty() {
         let why =
-            format!("answers of {} are read by rules, without a rubric; drop --rubric", benchmark.title());
+            format!("answers of {} are read by rules, without a rubric; drop --rubric", benchmark.title);
         return Err(super::WrongUsage(why).into());
     }
     Ok(rubric_named(benchmark, name).map_err(|unknown| super::WrongUsage(format!("--rubric: {unknown}")))?)
@@ -261,7 +261,7 @@ pub(super) fn own_template(folder: &Path) -> anyhow::Result<String> {
 }
 
 /// Reads all answers by the benchmark's own rules. Answers that say nothing count as wrong and are told; they are no failure.
-pub(super) fn read_folder(dir: &Path, benchmark: &dyn Benchmark) -> anyhow::Result<()> {
+pub(super) fn read_folder(dir: &Path, benchmark: &Benchmark) -> anyhow::Result<()> {
     let mut store = RunStore::open(dir)?;
     for summary in read_answers(&mut store, benchmark)? {
         let ReadSummary { reading, about, planned, read, unread, unanswered } = summary;
@@ -282,11 +282,11 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
         (dir, judge, settings),
         |store| {
             let benchmark = super::benchmark_of(dir, store.header())?;
-            let accepted = benchmark.accepted().filter(|_| settings.exact_match);
+            let accepted = benchmark.accepted.filter(|_| settings.exact_match);
             if settings.exact_match && accepted.is_none() {
                 let why = format!(
                     "--exact-match: {} has no accepted answers to compare with; drop it",
-                    benchmark.title()
+                    benchmark.title
                 );
                 return Err(super::WrongUsage(why).into());
             }

@@ -177,14 +177,12 @@ fn summary(lens: &Lens, width: usize) -> String {
         let (most, seed) = (drawn.by.most, drawn.by.seed);
         say(format!(
             "up to {most} examples of each probe, {} and verdict were drawn (seed {seed}): {} of {}",
-            lens.benchmark.split(),
-            drawn.kept,
-            drawn.of
+            lens.benchmark.split, drawn.kept, drawn.of
         ));
     }
     let far = lens.far_baselines().count();
     if far > 0 {
-        let segment = lens.benchmark.segment();
+        let segment = lens.benchmark.segment;
         say(format!(
             "noise baselines: in {far} examples a neighbour was dropped or is evidence, and the nearest {segment} kept stands in \
              (examples.csv)"

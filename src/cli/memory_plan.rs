@@ -114,7 +114,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         ));
     }
     // As `run` plans where it is told nothing.
-    let answer = benchmarks::named(&benchmarks::default_name()).map_or(0, |usual| usual.max_new_tokens());
+    let answer = benchmarks::named(&benchmarks::default_name()).map_or(0, |usual| usual.max_new_tokens);
     let branches = Branches::for_answers(args.batch_size, answer);
     let kept = args.weights.into();
     let mut request = MemoryRequest {

@@ -232,7 +232,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         note(format_args!("a case costs {mean} (mean of {} cases, costs.jsonl)", mean.cases));
     }
     if summary.errors == 0 {
-        let read = !super::benchmark_of(&out, &folder.header)?.readings().is_empty();
+        let read = !super::benchmark_of(&out, &folder.header)?.readings.is_empty();
         let judge = if read { String::new() } else { format!(" --judge local:{DEFAULT_MODEL}") };
         super::say(format_args!("next: palimpsest judge {}{judge}", out.display()))?;
     }
@@ -244,7 +244,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
 /// generated.
 pub(super) fn observed(
     all: &[PlannedCase],
-    benchmark: &dyn Benchmark,
+    benchmark: &Benchmark,
     batch: usize,
     generated: usize,
 ) -> ObservedSpans {
@@ -498,7 +498,7 @@ impl Job {
         check_knockouts(&s.knockouts, &all, prompt.as_ref(), &model.engine().decoder().spec().layer_kinds())?;
         let stops = s.stop_strings(model.template().stop_strings());
         let identity = Identity {
-            benchmark: dataset.benchmark().name().to_owned(),
+            benchmark: dataset.benchmark().name.to_owned(),
             dataset: named,
             model: Named { name: model.model_name().to_owned(), digest },
             dtype: Some(format!("{dtype:?}").to_lowercase()),

@@ -121,7 +121,7 @@ impl Job {
             false => BorderRule::default(),
         };
         let identity = Identity {
-            benchmark: dataset.benchmark().name().to_owned(),
+            benchmark: dataset.benchmark().name.to_owned(),
             dataset: named,
             model: Named { digest: sha256(&name), name },
             dtype: own.as_ref().map(|(server, _)| server.dtype.clone()),
@@ -195,7 +195,7 @@ impl Job {
     fn measuring_server(
         &self,
         endpoint: &Endpoint,
-        benchmark: &dyn Benchmark,
+        benchmark: &Benchmark,
     ) -> anyhow::Result<Option<(OwnServer, ChatTemplate)>> {
         if self.settings.no_attention {
             return Ok(None);

@@ -134,8 +134,8 @@ pub(super) struct Asked {
 
 impl Settings {
     /// These settings, for a benchmark.
-    pub(super) fn asked(&self, benchmark: &dyn Benchmark) -> anyhow::Result<Asked> {
-        let ways = benchmark.truncations();
+    pub(super) fn asked(&self, benchmark: &Benchmark) -> anyhow::Result<Asked> {
+        let ways = benchmark.truncations;
         let named = |way: TruncationWay| match way {
             TruncationWay::Evidence => Truncation::Evidence.name(),
             TruncationWay::Authors => "authors",
@@ -149,7 +149,7 @@ impl Settings {
                     let why = format!(
                         "--truncation {}: {} is not cut in that way; it has {}",
                         named(way),
-                        benchmark.title(),
+                        benchmark.title,
                         all.join(", ")
                     );
                     return Err(WrongUsage(why).into());
@@ -159,7 +159,7 @@ impl Settings {
         };
         let (max_new_tokens, whose) = match self.max_new_tokens {
             Some(given) => (given, ""),
-            None => (benchmark.max_new_tokens(), benchmark.title()),
+            None => (benchmark.max_new_tokens, benchmark.title),
         };
         Ok(Asked { max_new_tokens, whose, truncation })
     }

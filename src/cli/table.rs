@@ -137,7 +137,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let of_benchmarks = one_benchmark(sources.iter().map(|source: &Source| {
         let run = source.first();
-        (run.path(), run.benchmark().title())
+        (run.path(), run.benchmark().title)
     }));
     match of_benchmarks {
         Ok(()) => {}
@@ -153,11 +153,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         .map(|((s, (name, system)), o)| s.row((name, system), o, &args))
         .collect();
     let comparison = args.compare.then(|| compared(&rows, &outcomes, &args)).transpose()?;
-    let split = sources.first().map_or("", |source| source.first().benchmark().split());
+    let split = sources.first().map_or("", |source| source.first().benchmark().split);
     let own = own_tables(&sources, &args)?;
     let text = match (args.format, &comparison) {
         (Format::Json, _) => {
-            let benchmark = sources.first().map(|source| source.first().benchmark().name());
+            let benchmark = sources.first().map(|source| source.first().benchmark().name);
             let mut conditions: Vec<&str> = Vec::new();
             for row in &rows {
                 if !conditions.contains(&row.condition.as_str()) {
@@ -208,7 +208,7 @@ fn over_benchmarks(sources: &[Source], args: &Args) -> anyhow::Result<()> {
         .iter()
         .zip(&models)
         .zip(&rows)
-        .map(|((source, model), row)| Entry { benchmark: source.first().benchmark().title(), model, row })
+        .map(|((source, model), row)| Entry { benchmark: source.first().benchmark().title, model, row })
         .collect();
     let text = match args.format {
         Format::Json => {
@@ -256,7 +256,7 @@ fn own_tables(sources: &[Source], args: &Args) -> anyhow::Result<Vec<Table>> {
     for row in &mut rows {
         row.judge = row.judge.and_then(|judge| called.get(judge)).map(String::as_str).or(row.judge);
     }
-    let mut tables = benchmark.tables(&rows);
+    let mut tables = (benchmark.counts)(&rows).tables;
     let runs: Vec<(&RunFolder, &str, &[String])> = (folders.iter().zip(&names).zip(&chosen))
         .map(|((folder, name), conditions)| (folder, name.as_str(), conditions.as_slice()))
         .collect();
@@ -275,7 +275,7 @@ fn own_tables(sources: &[Source], args: &Args) -> anyhow::Result<Vec<Table>> {
         let which = if conditions.len() == 1 { "condition" } else { "conditions" };
         tables.iter_mut().for_each(|table| table.title += &format!("; {which}: {}", conditions.join(", ")));
     }
-    if let Some(check) = benchmark.label_check() {
+    if let Some(check) = benchmark.label_check {
         for (folder, name) in folders.iter().zip(&names) {
             let mut agreements = label_agreement(&check, &folder.plan, &label_rows(&folder.dir)?);
             agreements.retain(|agreement| {

@@ -5,7 +5,7 @@
 //! a judge may see ([`JudgeOnly`]) are different types; prompts are built from the former alone.
 //!
 //! - [`truncate`]: the ways in which a history that does not fit a budget is cut.
-//! - [`stats`]: how long a data set's contexts are.
+//! - [`lengths`]: how long a data set's contexts are.
 //! - [`draw`]: draws that stay the same for ever.
 //! - [`finding`], [`check`]: what is odd about data that can be used all the same.
 
@@ -13,7 +13,7 @@ pub mod check;
 pub mod draw;
 pub mod finding;
 pub mod labels;
-pub mod stats;
+pub mod lengths;
 pub mod truncate;
 
 use std::collections::{BTreeMap, BTreeSet};

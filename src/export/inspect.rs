@@ -34,7 +34,7 @@ const WARNING: &str = "warning";
 #[derive(Debug, Clone, Copy)]
 pub struct Log<'a> {
     /// What the run is of.
-    pub benchmark: &'a dyn Benchmark,
+    pub benchmark: &'a Benchmark,
     /// The conditions of the answers, by their stored names.
     pub conditions: &'a [String],
     /// Whether samples begin with the history.
@@ -122,8 +122,8 @@ fn head(
         "eval_id": folder.header.identity_sha256,
         "run_id": folder.header.identity_sha256,
         "created": begun,
-        "task": log.benchmark.name(),
-        "task_display_name": log.benchmark.title(),
+        "task": log.benchmark.name,
+        "task_display_name": log.benchmark.title,
         "task_id": folder.header.identity_sha256,
         "task_version": 0,
         "dataset": {
@@ -192,7 +192,7 @@ fn score(
         VerdictKind::Score { most } => most,
         VerdictKind::Correct | VerdictKind::Label { .. } | VerdictKind::Choice { .. } => 1,
     };
-    let verdict = |a: &Answered<'_>| judged.get(&a.case.case, &a.probe.id, &a.row.condition);
+    let verdict = |a: &Answered<'_>| judged.get(a.row.key());
     let worth: Vec<f64> = answered.iter().filter_map(|a| verdict(a)?.worth(most)).collect();
     // The sum of nothing is -0.0.
     let mean = worth.iter().fold(0.0, |sum, worth| sum + worth) / expected.max(1) as f64;
@@ -282,7 +282,7 @@ fn sample(
     let scores: Map<String, Value> = judges
         .iter()
         .filter_map(|judged| {
-            let verdict = judged.get(&case.case, &probe.id, &row.condition)?;
+            let verdict = judged.get(row.key())?;
             Some((log.scorer(judged, &row.condition), verdict_score(verdict, row)?))
         })
         .collect();

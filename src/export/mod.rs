@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::run::exchange::ExchangeError;
 use crate::run::plan::{PlannedCase, PlannedProbe};
-use crate::run::rows::AnswerRow;
+use crate::run::rows::{AnswerKey, AnswerRow};
 use crate::run::store::RunFolder;
 
 /// Why a run could not be exported.
@@ -57,13 +57,12 @@ pub fn id(case: &str, probe: &str) -> String {
 /// The rows of a run under these conditions, errors included, in the plan's order. What was not asked yet has none:
 /// [`RunFolder::missing`] says what that is.
 fn rows<'a>(folder: &'a RunFolder, conditions: &[String]) -> Vec<Answered<'a>> {
-    let key = |row: &'a AnswerRow| (row.case.as_str(), row.probe.as_str(), row.condition.as_str());
-    let by_key: HashMap<_, &AnswerRow> = folder.answers.iter().map(|row| (key(row), row)).collect();
+    let by_key: HashMap<_, &AnswerRow> = folder.answers.iter().map(|row| (row.key(), row)).collect();
     let mut found = Vec::new();
     for case in &folder.plan {
         for probe in &case.probes {
             for name in conditions {
-                let row = by_key.get(&(case.case.as_str(), probe.id.as_str(), name.as_str()));
+                let row = by_key.get(&AnswerKey::of(&case.case, &probe.id, name));
                 found.extend(row.map(|row| Answered { case, probe, row }));
             }
         }

@@ -115,12 +115,12 @@ fn row(
     judged: Option<&Judged<'_>>,
 ) -> Result<Map<String, Value>, ExportError> {
     let mut row = Map::from_iter([("model".to_owned(), model.into())]);
-    let Answered { case, probe, row: answer } = answered;
+    let answer = answered.row;
     let fields = |value: Value| value.as_object().cloned().unwrap_or_default();
     row.extend(fields(serde_json::to_value(answer)?));
     // Absent in JSON where it is the plain one.
     row.insert("condition".to_owned(), label(&answer.condition).into());
-    if let Some(verdict) = judged.and_then(|j| j.get(&case.case, &probe.id, &answer.condition)) {
+    if let Some(verdict) = judged.and_then(|j| j.get(answer.key())) {
         let known = ["case", "probe", "condition"];
         for (name, value) in fields(serde_json::to_value(verdict)?) {
             match name.as_str() {

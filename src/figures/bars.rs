@@ -9,6 +9,7 @@ use super::rows::Rows;
 use super::style::{GREY, GRID, INK, UNIT, shortened};
 use super::{Figure, FigureError};
 use crate::data::labels::LabelCounts;
+use crate::ground::csv::CsvTable;
 
 const BAR: i32 = 16;
 const STEP: i32 = 24;
@@ -94,20 +95,19 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Result<Figure, Figure
         counts.label,
         counts.values.len()
     );
-    let csv = csv(counts, &splits).map_err(|source| FigureError::Table { figure: name.clone(), source })?;
+    let csv = csv(counts, &splits);
     Ok(Figure { name, title, caption, svg, csv })
 }
 
 /// Rows of `label,value,cases`, and a column a value of the split.
-fn csv(counts: &LabelCounts, splits: &[&str]) -> Result<Vec<u8>, csv::Error> {
-    let mut table = csv::Writer::from_writer(Vec::new());
-    table.write_record(["label", "value", "cases"].iter().chain(splits))?;
+fn csv(counts: &LabelCounts, splits: &[&str]) -> Vec<u8> {
+    let mut table = CsvTable::new(["label", "value", "cases"].iter().chain(splits));
     for value in &counts.values {
         let mut row = vec![counts.label.clone(), value.value.clone(), value.cases.to_string()];
         row.extend(splits.iter().map(|split| value.by_split.get(*split).copied().unwrap_or(0).to_string()));
-        table.write_record(row)?;
+        table.row(row);
     }
-    table.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+    table.bytes()
 }
 
 /// Whole numbers from 0 up to the longest bar.

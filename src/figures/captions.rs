@@ -36,7 +36,7 @@ pub(super) fn about_layer_kinds(lens: &Lens, shown: &str) -> String {
         said += &format!(
             " Windowed layers see only the last tokens, and are drawn in panels of their own and averaged apart from the full layers, \
              which see the whole prompt; where the window hides a {}, its density is left out.",
-            lens.benchmark.segment()
+            lens.benchmark.segment
         );
     }
     if !lens.has_linear_layers() {
@@ -45,7 +45,7 @@ pub(super) fn about_layer_kinds(lens: &Lens, shown: &str) -> String {
     said + &format!(
         " At linear layers ({shown}) the share of |weight| stands for the mass: the sizes of the layer's implicit attention \
          weights on the {} over those on all tokens, averaged over value heads instead of heads.",
-        lens.benchmark.segment()
+        lens.benchmark.segment
     )
 }
 
@@ -92,7 +92,7 @@ pub(super) fn split_probes(lens: &Lens) -> String {
 
 /// What the noise baseline is, and of how many examples it is not made of immediate neighbours.
 pub(super) fn noise(lens: &Lens) -> String {
-    let segment = lens.benchmark.segment();
+    let segment = lens.benchmark.segment;
     let by = neighbours(lens);
     format!(
         " Dotted: the noise baseline, the same with the evidence {segment} replaced by {by}.{}",
@@ -102,15 +102,15 @@ pub(super) fn noise(lens: &Lens) -> String {
 
 /// The same where it is divided by.
 pub(super) fn baseline(lens: &Lens) -> String {
-    let segment = lens.benchmark.segment();
+    let segment = lens.benchmark.segment;
     let by = neighbours(lens);
     format!(" The noise baseline is what is paid to {by} instead of the evidence {segment}.{}", far(lens))
 }
 
 /// What stands in for the evidence.
 fn neighbours(lens: &Lens) -> String {
-    let segment = lens.benchmark.segment();
-    if let Some(role) = lens.benchmark.stand_in() {
+    let segment = lens.benchmark.segment;
+    if let Some(role) = lens.benchmark.lens.stand_in {
         return format!("the {role} that stands in for all evidence, at its density");
     }
     match lens.options().baseline {
@@ -130,12 +130,12 @@ fn neighbours(lens: &Lens) -> String {
 
 /// Of how many examples the baseline is not made of immediate neighbours.
 fn far(lens: &Lens) -> String {
-    let segment = lens.benchmark.segment();
+    let segment = lens.benchmark.segment;
     let far = lens.far_baselines().count();
     // of a pool all but two are farther away
     if far == 0
         || matches!(lens.options().baseline, Baseline::Pooled(_))
-        || lens.benchmark.stand_in().is_some()
+        || lens.benchmark.lens.stand_in.is_some()
     {
         return String::new();
     }
@@ -171,8 +171,8 @@ pub(super) fn drawn(lens: &Lens) -> String {
         " Drawn (seed {}): up to {} examples of each {}, {} and verdict, {} of {}.",
         drawn.by.seed,
         drawn.by.most,
-        lens.benchmark.dimension().name(),
-        lens.benchmark.split(),
+        lens.benchmark.dimension.name(),
+        lens.benchmark.split,
         drawn.kept,
         drawn.of
     )

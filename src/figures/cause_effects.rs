@@ -5,14 +5,16 @@ use plotters::style::RGBColor;
 use super::cause_captions::{
     AXIS, colour, controls_in_words, effect_in_words, has_thoughts, meaning_of, open_in_words,
 };
-use super::curves::{bands, over_layers, table_of};
+use super::curves::{bands, over_layers};
 use super::intervals::{Intervals, Line};
 use super::meaning::Meaning;
 use super::sheet::Panel;
 use super::style::{Stroke, shortened};
 use super::{Figure, FigureError, Origin, captions};
+use crate::ground::csv::CsvTable;
 use crate::lens::band::Estimate;
 use crate::lens::causes::{CausedAnswer, CausedSession, Causes, Control, OTHERS};
+use crate::lens::table::lines_csv;
 use crate::lens::{Correctness, Series, Study};
 use crate::run::cause_rows::Effect;
 use crate::run::condition::label;
@@ -34,7 +36,7 @@ pub(super) fn named(answer: &CausedAnswer, session: &CausedSession) -> String {
 /// # Errors
 /// [`FigureError`], with the figure's name.
 pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
-    let segment = study.benchmark.segment();
+    let segment = study.benchmark.segment;
     let largest = causes.largest(LARGEST);
     let line = |(answer, session): &(&CausedAnswer, &CausedSession)| Line {
         group: String::new(),
@@ -70,15 +72,13 @@ pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Result
         lines: largest.iter().map(line).collect(),
     };
     let figure = intervals.figure()?;
-    let failed = |source| FigureError::Table { figure: figure.name.clone(), source };
-    let csv = largest_csv(&largest).map_err(failed)?;
+    let csv = largest_csv(&largest);
     Ok(Figure { csv, ..figure })
 }
 
 /// A row a session.
-fn largest_csv(largest: &[(&CausedAnswer, &CausedSession)]) -> Result<Vec<u8>, csv::Error> {
-    let mut table = csv::Writer::from_writer(Vec::new());
-    table.write_record([
+fn largest_csv(largest: &[(&CausedAnswer, &CausedSession)]) -> Vec<u8> {
+    let mut table = CsvTable::new([
         "case",
         "probe",
         "condition",
@@ -90,10 +90,10 @@ fn largest_csv(largest: &[(&CausedAnswer, &CausedSession)]) -> Result<Vec<u8>, c
         "kl",
         "kl_answer",
         "changed",
-    ])?;
+    ]);
     for (answer, session) in largest {
         let Effect { kl, kl_answer, changed, .. } = session.effect;
-        table.write_record([
+        table.row([
             answer.case.clone(),
             answer.probe.clone(),
             label(&answer.condition).to_owned(),
@@ -105,9 +105,9 @@ fn largest_csv(largest: &[(&CausedAnswer, &CausedSession)]) -> Result<Vec<u8>, c
             kl.to_string(),
             kl_answer.to_string(),
             changed.to_string(),
-        ])?;
+        ]);
     }
-    table.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+    table.bytes()
 }
 
 /// The roles of sessions, and none, with their colours.
@@ -184,7 +184,7 @@ pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Result<F
         caption: format!(
             "{} Means over the {} in a role, then over answers and {}.{}{removed}{thoughts}{told} {}",
             effect_in_words(causes),
-            captions::plural(study.benchmark.segment()),
+            captions::plural(study.benchmark.segment),
             causes.unit.many(),
             controls_in_words(causes),
             bands(causes.unit)
@@ -219,7 +219,7 @@ pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Re
             lines.add(role, ", control of the same length", control, Meaning::Baseline.colour());
         }
     }
-    let (segment, unit) = (study.benchmark.segment(), causes.unit.many());
+    let (segment, unit) = (study.benchmark.segment, causes.unit.many());
     Intervals {
         name: "causes-kl".to_owned(),
         title: origin.titled(format!("How far a blocked {segment} moves the answer's distribution")),
@@ -275,10 +275,10 @@ pub(super) fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Result
          add up to that of all layers.{} Controls: random text of the evidence's length, without evidence. {}",
         open_in_words(causes.windows_open(), "the windows'"),
         bands(causes.unit),
-        segment = study.benchmark.segment(),
+        segment = study.benchmark.segment,
         width = captions::counted(causes.window_width(), "layer"),
     );
     let rows = series.iter().map(|(label, _, series)| (label.as_str(), series));
-    let csv = table_of(name, rows)?;
+    let csv = lines_csv(rows);
     Ok(Figure { name: name.to_owned(), title, caption, svg, csv })
 }

@@ -5,6 +5,7 @@ use super::grid::{Cells, Column, Grid, Map, Shades, draw};
 use super::heat_map::{aligned, columns_of, numbered, places_left_out};
 use super::panels::MOST_PROBES;
 use super::{Figure, FigureError, Origin, captions};
+use crate::ground::csv::CsvTable;
 use crate::lens::causes::Causes;
 use crate::lens::causes::windowed::{EffectMap, WindowedAnswer};
 use crate::lens::{LayerKind, Study};
@@ -12,7 +13,7 @@ use crate::run::condition::label;
 
 /// The meaning of a cell, for captions.
 fn cell(causes: &Causes, study: &Study) -> String {
-    let segment = study.benchmark.segment();
+    let segment = study.benchmark.segment;
     let kinds = match causes.layers.iter().any(|layer| layer.kind != LayerKind::Softmax) {
         true => " Beside the rows: dark, a layer that sees the whole prompt; narrow, a windowed layer.",
         false => "",
@@ -44,9 +45,9 @@ fn probes(causes: &Causes) -> Vec<Option<String>> {
 /// [`FigureError`], with the figure's name.
 pub fn mean(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let name = "causes-map-mean".to_owned();
-    let (segment, many) = (study.benchmark.segment(), causes.unit.many());
+    let (segment, many) = (study.benchmark.segment, causes.unit.many());
     let segments = captions::plural(segment);
-    let anchors = study.benchmark.anchors();
+    let anchors = study.benchmark.lens.anchors;
     let found: Vec<EffectMap> =
         probes(causes).iter().map(|probe| causes.effect_map(probe.as_deref(), anchors)).collect();
     let map = |found: &EffectMap| Map {
@@ -71,8 +72,7 @@ pub fn mean(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, F
         places_left_out(&missing, anchors, &format!("has no {segment} anywhere")),
         shades.in_words()
     );
-    let failed = |source| FigureError::Table { figure: name.clone(), source };
-    let csv = mean_csv(&name, &found, causes, anchors).map_err(failed)?;
+    let csv = mean_csv(&name, &found, causes, anchors);
     let layout = aligned(segment);
     let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &causes.layers };
     let svg = draw(&name, &title, &origin.line, &grid)?;
@@ -80,24 +80,18 @@ pub fn mean(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, F
 }
 
 /// Rows of `figure,probe,place,n,layer,value`.
-fn mean_csv(
-    name: &str,
-    found: &[EffectMap],
-    causes: &Causes,
-    anchors: &[&str],
-) -> Result<Vec<u8>, csv::Error> {
-    let mut table = csv::Writer::from_writer(Vec::new());
-    table.write_record(["figure", "probe", "place", "n", "layer", "value"])?;
+fn mean_csv(name: &str, found: &[EffectMap], causes: &Causes, anchors: &[&str]) -> Vec<u8> {
+    let mut table = CsvTable::new(["figure", "probe", "place", "n", "layer", "value"]);
     for map in found {
         for (place, n, values) in &map.cells {
             for (layer, value) in causes.layers.iter().zip(values.iter().flatten()) {
                 let probe = map.probe.as_deref().unwrap_or_default();
                 let (place, n) = (place.key(anchors), n.to_string());
-                table.write_record([name, probe, &place, &n, &layer.index.to_string(), &written(*value)])?;
+                table.row([name, probe, &place, &n, &layer.index.to_string(), &written(*value)]);
             }
         }
     }
-    table.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+    table.bytes()
 }
 
 /// The answers to the first case of which most were measured, session by session: one map an answer.
@@ -106,7 +100,7 @@ fn mean_csv(
 /// [`FigureError`], with the figure's name.
 pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let name = "causes-map-case".to_owned();
-    let (segment, segments) = (study.benchmark.segment(), captions::plural(study.benchmark.segment()));
+    let (segment, segments) = (study.benchmark.segment, captions::plural(study.benchmark.segment));
     let measured = |case: &str| causes.windowed.iter().filter(|answer| answer.case == case).count();
     let most = causes.windowed.iter().map(|answer| measured(&answer.case)).max().unwrap_or(0);
     let first = causes.windowed.iter().find(|answer| measured(&answer.case) == most);
@@ -140,22 +134,19 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
         if most == 1 { "an answer was" } else { "most answers were" },
         shades.in_words()
     );
-    let mut table = csv::Writer::from_writer(Vec::new());
-    let failed = |source| FigureError::Table { figure: name.clone(), source };
-    table
-        .write_record(["figure", "case", "probe", "condition", segment, "role", "layer", "value"])
-        .map_err(failed)?;
+    let mut table =
+        CsvTable::new(["figure", "case", "probe", "condition", segment, "role", "layer", "value"]);
     for answer in &shown {
         for session in &answer.sessions {
             for (layer, value) in layers.iter().zip(session.by_layer(&layers)) {
                 let role = session.role.as_deref().unwrap_or_default();
                 let row = [&name, case, &answer.probe, label(&answer.condition), &session.span, role];
                 let row = row.into_iter().map(str::to_owned).chain([layer.to_string(), written(value)]);
-                table.write_record(row).map_err(failed)?;
+                table.row(row);
             }
         }
     }
-    let csv = table.into_inner().map_err(|e| failed(std::io::Error::from(e.error().kind()).into()))?;
+    let csv = table.bytes();
     let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &causes.layers };
     let svg = draw(&name, &title, &origin.line, &grid)?;
     Ok(Figure { name, title, caption, svg, csv })

@@ -5,13 +5,15 @@
 //! session, and `cause_words` says what held.
 
 use super::cause_captions::{AXIS, colour, controls_in_words, effect_in_words, has_thoughts};
-use super::curves::{bands, over_layers, table_of};
+use super::curves::{bands, over_layers};
 use super::intervals::{Intervals, Line};
 use super::meaning::Meaning;
 use super::scatter::{Cloud, Scatter};
 use super::sheet::Panel;
 use super::{Figure, FigureError, Origin, captions, cause_effects, cause_maps};
+use crate::ground::csv::{CsvTable, number};
 use crate::lens::causes::{Causes, OTHERS, Predictor, TOP};
+use crate::lens::table::lines_csv;
 use crate::lens::{Series, Study};
 use crate::run::condition::label;
 
@@ -34,7 +36,7 @@ pub fn of_causes(causes: &Causes, study: &Study, origin: &Origin) -> Result<Vec<
     }
     if causes.has_windows() {
         figures.push(cause_effects::windows(causes, study, origin)?);
-        if !study.benchmark.anchors().is_empty() {
+        if !study.benchmark.lens.anchors.is_empty() {
             figures.push(cause_maps::mean(causes, study, origin)?);
         }
         figures.push(cause_maps::first_case(causes, study, origin)?);
@@ -44,7 +46,7 @@ pub fn of_causes(causes: &Causes, study: &Study, origin: &Origin) -> Result<Vec<
 
 fn points(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let name = "causes-points".to_owned();
-    let title = format!("Effect of each {} by the question's attention to it", study.benchmark.segment());
+    let title = format!("Effect of each {} by the question's attention to it", study.benchmark.segment);
     let title = origin.titled(title);
     // Others first, so that the evidence lies above them.
     let mut kinds = vec![(colour(causes, None), OTHERS.to_owned())];
@@ -59,7 +61,7 @@ fn points(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Fig
             sessions.map(|(session, value)| (kind(session.role.as_ref()), *value, session.drop()))
         });
         let points: Vec<(usize, f64, f64)> = points.filter(|(_, x, _)| x.is_finite()).collect();
-        let title = format!("{} {}", points.len(), captions::plural(study.benchmark.segment()));
+        let title = format!("{} {}", points.len(), captions::plural(study.benchmark.segment));
         Cloud { title, x_label: predictor.label(), points }
     };
     let controls = causes.control_of_evidence();
@@ -78,19 +80,18 @@ fn points(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Fig
         "A point is a {} of the history of an answer. {} Masses and densities are those of the question's tokens, averaged over \
          heads and over the layers that see the whole prompt; their axes are logarithmic, and values below a hundred-thousandth of the \
          largest lie at the edge. Points beyond all but one in a thousand lie at the edges of the effect's axis.{}",
-        study.benchmark.segment(),
+        study.benchmark.segment,
         effect_in_words(causes),
         controls_in_words(causes)
     );
-    let csv = points_csv(causes).map_err(|source| FigureError::Table { figure: name.clone(), source })?;
+    let csv = points_csv(causes);
     Ok(Figure { name, title, caption, svg, csv })
 }
 
 /// A row a session.
-fn points_csv(causes: &Causes) -> Result<Vec<u8>, csv::Error> {
+fn points_csv(causes: &Causes) -> Vec<u8> {
     let predictors = causes.predictors();
     let thoughts = has_thoughts(causes);
-    let mut table = csv::Writer::from_writer(Vec::new());
     let head = [
         "case",
         "probe",
@@ -106,8 +107,7 @@ fn points_csv(causes: &Causes) -> Result<Vec<u8>, csv::Error> {
         "changed",
     ];
     let head = head.into_iter().chain(thoughts.then_some("thought_effect")).map(str::to_owned);
-    table.write_record(head.chain(predictors.iter().map(|one| one.key())))?;
-    let text = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let mut table = CsvTable::new(head.chain(predictors.iter().map(|one| one.key())));
     for answer in &causes.answers {
         for (at, session) in answer.sessions.iter().enumerate() {
             let mut row =
@@ -117,18 +117,18 @@ fn points_csv(causes: &Causes) -> Result<Vec<u8>, csv::Error> {
             row.extend([
                 session.tokens.to_string(),
                 session.drop().to_string(),
-                text(session.control.map(|control| control.drop)),
+                number(session.control.map(|control| control.drop)),
             ]);
             row.extend([session.effect.kl.to_string(), session.effect.kl_answer.to_string()]);
             row.push(session.effect.changed.to_string());
             row.extend(
-                thoughts.then(|| text(session.effect.thought.map(|thought| thought.log_p_drop + 0.0))),
+                thoughts.then(|| number(session.effect.thought.map(|thought| thought.log_p_drop + 0.0))),
             );
-            row.extend(predictors.iter().map(|one| text(answer.overall(*one).map(|values| values[at]))));
-            table.write_record(row)?;
+            row.extend(predictors.iter().map(|one| number(answer.overall(*one).map(|values| values[at]))));
+            table.row(row);
         }
     }
-    table.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+    table.bytes()
 }
 
 fn ranks(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
@@ -148,7 +148,7 @@ fn ranks(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Figu
         let (group, label, estimate) = (group.to_owned(), predictor.label(), causes.rank(*predictor)?);
         Some(Line { group, label, estimate, colour, mark: None })
     };
-    let (segment, unit) = (study.benchmark.segment(), causes.unit.many());
+    let (segment, unit) = (study.benchmark.segment, causes.unit.many());
     let fitted = match causes.penalties[..] {
         [] => format!(" There are too few {unit} for a ridge regression."),
         _ => format!(
@@ -189,7 +189,7 @@ fn ranks(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Figu
 
 fn ranks_by_layer(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let name = "causes-ranks-by-layer";
-    let segment = captions::plural(study.benchmark.segment());
+    let segment = captions::plural(study.benchmark.segment);
     let by_layer = Predictor::BY_LAYER.map(|predictor| (predictor, causes.rank_by_layer(predictor)));
     let line = Meaning::Query.stroke();
     let panels: Vec<Option<Panel>> = (by_layer.iter().filter(|(_, series)| series.n > 0))
@@ -211,7 +211,7 @@ fn ranks_by_layer(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
     );
     let rows: Vec<(String, &Series)> =
         by_layer.iter().map(|(predictor, series)| (predictor.key(), series)).collect();
-    let csv = table_of(name, rows.iter().map(|(key, series)| (key.as_str(), *series)))?;
+    let csv = lines_csv(rows.iter().map(|(key, series)| (key.as_str(), *series)));
     Ok(Figure { name: name.to_owned(), title, caption, svg, csv })
 }
 
@@ -226,7 +226,7 @@ fn found(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Figu
         };
         predictors.iter().filter_map(line).collect::<Vec<_>>()
     });
-    let segment = study.benchmark.segment();
+    let segment = study.benchmark.segment;
     let segments = captions::plural(segment);
     Intervals {
         name: "causes-found".to_owned(),

@@ -19,7 +19,7 @@ pub(super) fn axis(scale: Scale) -> &'static str {
 }
 
 fn how_to_read(lens: &Lens, scale: Scale) -> String {
-    let segment = lens.benchmark.segment();
+    let segment = lens.benchmark.segment;
     let rows: Vec<&str> = lens.curves.iter().map(|curve| curve.from).filter(|from| *from != QUERY).collect();
     let mut rows_said = "query".to_owned();
     for (_, row) in rows.iter().enumerate().filter(|(at, row)| !rows[..*at].contains(row)) {
@@ -102,7 +102,7 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
     let baselines = with_baselines(&strokes);
     legend.extend(baselines.then(noise_entry));
     let Some(Source { lens, .. }) = sources.first() else { return Err(no_runs("curves-by-split")) };
-    let (split, probe) = (lens.benchmark.split(), lens.benchmark.dimension().name());
+    let (split, probe) = (lens.benchmark.split, lens.benchmark.dimension.name());
     let what = match sources.iter().any(|source| source.lens.splits().len() > 1) {
         true => format!("Attention by layer, for each {split}, {probe} and verdict"),
         false => format!("Attention by layer, for each {split} and {probe}"),
@@ -194,7 +194,7 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
     let sheet = Sheet {
         title: super::panels::titled(
             sources,
-            titled(&format!("Attention by layer, for each {}", lens.benchmark.split()), scale),
+            titled(&format!("Attention by layer, for each {}", lens.benchmark.split), scale),
         ),
         origin: super::panels::origins(sources),
         y_label: axis(scale).to_owned(),
@@ -313,8 +313,7 @@ pub(super) fn figure(
     }
     let runs = sources.iter().zip(series);
     let runs = runs.map(|(source, series)| (&*source.origin.model, source.lens.condition(), &series[..]));
-    let csv = table::series_csv(&name, &runs.collect::<Vec<_>>())
-        .map_err(|source| FigureError::Table { figure: name.clone(), source })?;
+    let csv = table::series_csv(&name, &runs.collect::<Vec<_>>());
     Ok(Figure { name, title: sheet.title.clone(), caption: caption.trim_start().to_owned(), svg, csv })
 }
 
@@ -349,12 +348,4 @@ pub(super) fn over_layers(
         axes: vec![ColumnAxis { reference: Some(0.0), linear: Some(ends) }; columns],
     };
     Ok((sheet.draw(name)?, title))
-}
-
-/// Rows of `line,layer,n,value,low,high`.
-pub(super) fn table_of<'a>(
-    name: &str,
-    lines: impl Iterator<Item = (&'a str, &'a Series)>,
-) -> Result<Vec<u8>, FigureError> {
-    table::lines_csv(lines).map_err(|source| FigureError::Table { figure: name.to_owned(), source })
 }

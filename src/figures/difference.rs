@@ -166,6 +166,6 @@ fn figure(
     let svg = sheet.draw(&name)?;
     let caption =
         caption + &captions::about_layer_kinds(lens, captions::LINEAR_CURVES) + &captions::drawn(lens);
-    let csv = differences_csv(all).map_err(|source| FigureError::Table { figure: name.clone(), source })?;
+    let csv = differences_csv(all);
     Ok(Figure { name, title: sheet.title.clone(), caption, svg, csv })
 }

@@ -28,14 +28,6 @@ pub enum FigureError {
         /// What the library said.
         reason: String,
     },
-    /// The CSV writer refused.
-    #[error("figure `{figure}`: its table: {source}")]
-    Table {
-        /// The figure's name.
-        figure: String,
-        /// What the writer said.
-        source: csv::Error,
-    },
     /// The page's template failed.
     #[error("report: {0}")]
     Template(#[from] minijinja::Error),

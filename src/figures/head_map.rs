@@ -14,6 +14,7 @@ use super::canvas::{
 use super::style::{GREY, GRID, INK, UNIT, diverging};
 use super::{Figure, FigureError, Origin};
 use crate::benchmarks::{Measure, Unit};
+use crate::ground::csv::CsvTable;
 use crate::lens::selection::joined;
 use crate::lens::{HeadMap, Study};
 use crate::run::condition::label;
@@ -37,7 +38,7 @@ pub fn of_study(study: &Study, origin: &Origin) -> Result<Vec<Figure>, FigureErr
     for measure in study.measures().into_iter().filter(|measure| measure.heads) {
         let maps = study.heads(measure);
         if !maps.is_empty() {
-            figures.push(figure(measure, &maps, study.benchmark.unit(), origin)?);
+            figures.push(figure(measure, &maps, study.benchmark.unit, origin)?);
         }
     }
     Ok(figures)
@@ -105,8 +106,7 @@ fn figure(measure: &Measure, maps: &[HeadMap], unit: Unit, origin: &Origin) -> R
         write_value(middle, false),
         unit.one(),
     );
-    let csv =
-        csv(&name, measure, maps).map_err(|source| FigureError::Table { figure: name.clone(), source })?;
+    let csv = csv(&name, measure, maps);
     Ok(Figure { name, title, caption, svg: drawn, csv })
 }
 
@@ -184,12 +184,11 @@ fn bar(
 }
 
 /// Rows of `figure,measure,condition,layer,head,n,mean`.
-fn csv(figure: &str, measure: &Measure, maps: &[HeadMap]) -> Result<Vec<u8>, csv::Error> {
-    let mut csv = csv::Writer::from_writer(Vec::new());
-    csv.write_record(["figure", "measure", "condition", "layer", "head", "n", "mean"])?;
+fn csv(figure: &str, measure: &Measure, maps: &[HeadMap]) -> Vec<u8> {
+    let mut csv = CsvTable::new(["figure", "measure", "condition", "layer", "head", "n", "mean"]);
     for map in maps {
         for ((layer, head), value) in map.mean.indexed_iter() {
-            csv.write_record([
+            csv.row([
                 figure,
                 measure.key,
                 &map.condition.as_ref().map_or_else(|| joined(measure.paired), |name| joined(&[name])),
@@ -197,8 +196,8 @@ fn csv(figure: &str, measure: &Measure, maps: &[HeadMap]) -> Result<Vec<u8>, csv
                 &head.to_string(),
                 &map.n.to_string(),
                 &if value.is_finite() { value.to_string() } else { String::new() },
-            ])?;
+            ]);
         }
     }
-    csv.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+    csv.bytes()
 }

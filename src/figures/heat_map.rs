@@ -6,6 +6,7 @@ use super::curves::titled;
 use super::grid::{Cells, Column, Grid, Layout, Map, Shades, draw};
 use super::{Figure, FigureError, Origin, captions};
 use crate::benchmarks::Unit;
+use crate::ground::csv::CsvTable;
 use crate::lens::strip::Place;
 use crate::lens::{Correctness, Example, Group, Lens, Scale, table};
 
@@ -17,7 +18,7 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
     let name = format!("strip-mean-{}", scale.key());
     let (mut maps, mut strips, mut empty, mut missing) =
         (Vec::new(), Vec::new(), Vec::new(), BTreeSet::new());
-    let anchors = lens.benchmark.anchors();
+    let anchors = lens.benchmark.lens.anchors;
     for probe in super::panels::panel_probes(lens) {
         let group = Group { probe, kind: None, correctness: Correctness::All };
         let strip = lens.strip(&group, scale);
@@ -34,7 +35,7 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
         });
         strips.push(strip);
     }
-    let segment = lens.benchmark.segment();
+    let segment = lens.benchmark.segment;
     let segments = captions::plural(segment);
     let many = lens.unit().many();
     let nowhere = match lens.unit() {
@@ -56,8 +57,7 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
         common(lens, &maps, &shades),
         captions::left_out(lens, &empty)
     );
-    let csv = table::strip_csv(&name, &strips, lens)
-        .map_err(|source| FigureError::Table { figure: name.clone(), source })?;
+    let csv = table::strip_csv(&name, &strips, lens);
     let layout = aligned(segment);
     let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &lens.layers };
     let svg = draw(&name, &title, &origin.line, &grid)?;
@@ -74,27 +74,16 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
     let most = lens.examples.iter().map(|e| of_case(&e.case)).max().unwrap_or(0);
     let case =
         lens.examples.iter().map(|e| e.case.as_str()).find(|case| of_case(case) == most).unwrap_or_default();
-    let segment = lens.benchmark.segment();
+    let segment = lens.benchmark.segment;
     let segments = captions::plural(segment);
     let mut maps = Vec::new();
-    let mut csv = csv::Writer::from_writer(Vec::new());
-    let failed = |source| FigureError::Table { figure: name.clone(), source };
     let kinds = lens.has_kinds();
     let linear = lens.has_linear_layers();
-    let mut head = vec![
-        "figure",
-        "case",
-        "probe",
-        lens.benchmark.segment(),
-        "role",
-        "tokens",
-        "scale",
-        "layer",
-        "value",
-    ];
+    let mut head =
+        vec!["figure", "case", "probe", lens.benchmark.segment, "role", "tokens", "scale", "layer", "value"];
     head.extend(kinds.then_some("layer_kind"));
     head.extend((linear && scale == Scale::Mass).then_some("signed"));
-    csv.write_record(head).map_err(failed)?;
+    let mut csv = CsvTable::new(head);
     let probes = super::panels::panel_probes(lens);
     let shown = lens.examples.iter().filter(|e| e.case == case).take(probes.len().max(1));
     for example in shown {
@@ -121,7 +110,7 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
                     (linear && scale == Scale::Mass)
                         .then(|| signed.map(|sum| sum.to_string()).unwrap_or_default()),
                 );
-                csv.write_record(row).map_err(failed)?;
+                csv.row(row);
             }
         }
         let dropped = match example.dropped.len() {
@@ -153,7 +142,7 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
         if most >= lens.probes.len() { "every probe" } else { "most probes" },
         common(lens, &maps, &shades)
     );
-    let csv = csv.into_inner().map_err(|e| failed(std::io::Error::from(e.error().kind()).into()))?;
+    let csv = csv.bytes();
     let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &lens.layers };
     let svg = draw(&name, &title, &origin.line, &grid)?;
     Ok(Figure { name, title, caption, svg, csv })
@@ -243,14 +232,14 @@ fn hidden(lens: &Lens, maps: &[Map]) -> String {
         Cells::Gap => false,
     };
     match maps.iter().flat_map(|map| &map.columns).any(nan) {
-        true => format!(" Grey cells: the layer's window hides the {}.", lens.benchmark.segment()),
+        true => format!(" Grey cells: the layer's window hides the {}.", lens.benchmark.segment),
         false => String::new(),
     }
 }
 
 fn what_is_shown(lens: &Lens, scale: Scale) -> String {
-    let segment = lens.benchmark.segment();
-    let framed = match lens.benchmark.anchors() {
+    let segment = lens.benchmark.segment;
+    let framed = match lens.benchmark.lens.anchors {
         [] => "The evidence is".to_owned(),
         [one] => format!("{} is", captions::capital(one)),
         several => format!("{} are", captions::capital(&several.join(" and "))),

@@ -9,6 +9,7 @@ use super::canvas::{Area, Head, Refusal, fitted, svg, text_width, wrapped, write
 use super::rows::Rows;
 use super::style::{GREY, GRID, INK, UNIT};
 use super::{Figure, FigureError};
+use crate::ground::csv::{CsvTable, number};
 use crate::lens::band::Estimate;
 
 /// What a line shows.
@@ -55,7 +56,7 @@ impl Intervals {
     /// [`FigureError`], with its name.
     pub fn figure(self) -> Result<Figure, FigureError> {
         let svg = self.draw()?;
-        let csv = self.csv().map_err(|source| FigureError::Table { figure: self.name.clone(), source })?;
+        let csv = self.csv();
         Ok(Figure { name: self.name, title: self.title, caption: self.caption, svg, csv })
     }
 
@@ -137,17 +138,15 @@ impl Intervals {
     }
 
     /// Rows of `group,line,n,value,low,high,mark`.
-    fn csv(&self) -> Result<Vec<u8>, csv::Error> {
-        let mut table = csv::Writer::from_writer(Vec::new());
-        table.write_record(["group", "line", "n", "value", "low", "high", "mark"])?;
-        let text = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+    fn csv(&self) -> Vec<u8> {
+        let mut table = CsvTable::new(["group", "line", "n", "value", "low", "high", "mark"]);
         for Line { group, label, estimate, mark, .. } in &self.lines {
             let (low, high) = (estimate.band.map(|band| band.0), estimate.band.map(|band| band.1));
-            let numbers = [text(estimate.value), text(low), text(high), text(*mark)];
+            let numbers = [estimate.value, low, high, *mark].map(number);
             let record = [group.clone(), label.clone(), estimate.n.to_string()].into_iter().chain(numbers);
-            table.write_record(record)?;
+            table.row(record);
         }
-        table.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+        table.bytes()
     }
 }
 

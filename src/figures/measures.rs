@@ -134,12 +134,11 @@ fn draw(
         legend,
         panel: if measured.len() > 3 { (230, 150) } else { (270, 170) },
         reach: 10.0,
-        units: study.benchmark.unit().many(),
+        units: study.benchmark.unit.many(),
         axes,
     };
     let svg = sheet.draw(&name)?;
-    let csv = table::measures_csv(&name, "grouping", &tables(grouping, scale, measured))
-        .map_err(|source| FigureError::Table { figure: name.clone(), source })?;
+    let csv = table::measures_csv(&name, "grouping", &tables(grouping, scale, measured));
     let caption = caption(study, grouping, measured, scale);
     Ok(Figure { name, title: sheet.title.clone(), caption, svg, csv })
 }
@@ -221,11 +220,11 @@ fn caption(
         .collect();
     let of_lifts = measured.iter().any(|(measure, _)| measure.axis == Axis::Logarithmic);
     let lens = study.measured().next().map(|(_, lens)| lens);
-    let unit = study.benchmark.unit();
+    let unit = study.benchmark.unit;
     format!(
         "{} {} Lines: {}; the numbers above a panel are {}. {}{}{}{}{}",
         each.join(" "),
-        of_scale(scale, study.benchmark.segment()),
+        of_scale(scale, study.benchmark.segment),
         grouping.label,
         match unit {
             Unit::Case => "cases, in brackets their examples where a case has several",
@@ -282,16 +281,16 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, Figu
                 lines.push((stroke, line.series.clone()));
             }
         }
-        let title = study.benchmark.title();
+        let title = study.benchmark.title;
         if lines.is_empty() {
             empty.push(title);
             continue;
         }
-        let same = studies.iter().filter(|(other, _)| other.benchmark.name() == study.benchmark.name());
+        let same = studies.iter().filter(|(other, _)| other.benchmark.name == study.benchmark.name);
         let title = if same.count() > 1 { format!("{title} · {}", origin.model) } else { title.to_owned() };
         panels.push(Some(Panel { title, legend, lines }));
         tables.push(table::MeasureTable {
-            grouping: study.benchmark.name(),
+            grouping: study.benchmark.name,
             measure: EVIDENCE_LIFT.key,
             scale,
             paired: EVIDENCE_LIFT.paired,
@@ -313,19 +312,18 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, Figu
         axes: Vec::new(),
     };
     let svg = sheet.draw(&name)?;
-    let csv = table::measures_csv(&name, "benchmark", &tables)
-        .map_err(|source| FigureError::Table { figure: name.clone(), source })?;
+    let csv = table::measures_csv(&name, "benchmark", &tables);
     let empty = match empty.is_empty() {
         true => String::new(),
         false => format!(" Left out, having no evidence with a baseline: {}.", empty.join(", ")),
     };
     let of_each = studies.iter().map(|(study, _)| {
         let said = study.measured().next().map(|(_, lens)| captions::baseline(lens)).unwrap_or_default();
-        format!(" {}:{said}", study.benchmark.title())
+        format!(" {}:{said}", study.benchmark.title)
     });
     let by_question: Vec<&str> = (studies.iter().map(|(study, _)| study.benchmark))
-        .filter(|benchmark| benchmark.unit() == Unit::Probe)
-        .map(|benchmark| benchmark.title())
+        .filter(|benchmark| benchmark.unit == Unit::Probe)
+        .map(|benchmark| benchmark.title)
         .collect();
     let of_questions = match by_question[..] {
         [] => String::new(),

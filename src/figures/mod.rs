@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::benchmarks::Chart;
+use crate::ground::csv::CsvTable;
 use crate::lens::causes::Causes;
 use crate::lens::selection::joined;
 use crate::lens::{Condition, Lens, Scale, Selection, Study};
@@ -73,12 +74,12 @@ pub fn draw_chart(chart: &Chart, origin: &str) -> Result<Figure, FigureError> {
 /// Every figure of a run, in the order of the report.
 ///
 /// # Errors
-/// [`FigureError::Draw`] or [`FigureError::Table`], with the figure's name.
+/// [`FigureError::Draw`], with the figure's name.
 pub fn draw_all(lens: &Lens, origin: &Origin) -> Result<Vec<Figure>, FigureError> {
     let mut figures = Vec::new();
     for scale in Scale::ALL {
         figures.extend(of_layers(&[Source { lens, origin }], scale)?);
-        if !lens.benchmark.anchors().is_empty() {
+        if !lens.benchmark.lens.anchors.is_empty() {
             figures.push(heat_map::mean(lens, origin, scale)?);
         }
         figures.push(heat_map::first_case(lens, origin, scale)?);
@@ -105,7 +106,7 @@ pub struct Section {
 /// ([`crate::lens::Selection`]).
 ///
 /// # Errors
-/// [`FigureError::Draw`] or [`FigureError::Table`], with the figure's name.
+/// [`FigureError::Draw`], with the figure's name.
 pub fn draw_sections(study: &Study) -> Result<Vec<Section>, FigureError> {
     let names: Vec<&str> = study.measured().map(|(condition, _)| condition.name.as_str()).collect();
     let Some(of_all) = OfConditions::of(study, &names) else { return Ok(Vec::new()) };
@@ -114,13 +115,13 @@ pub fn draw_sections(study: &Study) -> Result<Vec<Section>, FigureError> {
         figures.extend(measures::of_study(study, &of_all.origin, scale)?);
     }
     figures.extend(head_map::of_study(study, &of_all.origin)?);
-    let figures = of_all.all(figures)?;
+    let figures = of_all.all(figures);
     let several = study.selection.several;
     let heading = several.then(|| "Conditions side by side".to_owned());
     let mut sections = vec![Section { heading, about: None, figures }];
     for (condition, lens) in study.measured() {
         let Some(of_one) = OfConditions::of(study, &[&condition.name]) else { continue };
-        let figures = of_one.all(draw_all(lens, &of_one.origin)?)?;
+        let figures = of_one.all(draw_all(lens, &of_one.origin)?);
         let heading = several.then(|| format!("Condition {}", label(&condition.name)));
         let about = several.then(|| study.condition_in_words(&condition.name));
         sections.push(Section { heading, about, figures });
@@ -143,7 +144,7 @@ pub fn draw_study(study: &Study) -> Result<Vec<Figure>, FigureError> {
 pub fn draw_differences(study: &Study) -> Result<Vec<Figure>, FigureError> {
     let names: Vec<&str> = study.measured().map(|(condition, _)| condition.name.as_str()).collect();
     let Some(of_all) = OfConditions::of(study, &names) else { return Ok(Vec::new()) };
-    of_all.all(difference::of_study(study, &of_all.origin)?)
+    Ok(of_all.all(difference::of_study(study, &of_all.origin)?))
 }
 
 /// Curves and ratios of several conditions side by side; nothing of one.
@@ -203,37 +204,42 @@ impl OfConditions {
         Some(OfConditions { origin, prefix, said, column })
     }
 
-    fn all(&self, figures: Vec<Figure>) -> Result<Vec<Figure>, FigureError> {
+    fn all(&self, figures: Vec<Figure>) -> Vec<Figure> {
         figures.into_iter().map(|figure| self.named(figure)).collect()
     }
 
-    fn named(&self, figure: Figure) -> Result<Figure, FigureError> {
-        let csv = with_condition(&figure.csv, &self.column)
-            .map_err(|source| FigureError::Table { figure: figure.name.clone(), source })?;
-        let (name, caption) = (format!("{}{}", self.prefix, figure.name), figure.caption + &self.said);
-        Ok(Figure { name, caption, csv, ..figure })
+    fn named(&self, figure: Figure) -> Figure {
+        Figure {
+            name: format!("{}{}", self.prefix, figure.name),
+            caption: figure.caption + &self.said,
+            csv: with_condition(&figure.csv, &self.column),
+            ..figure
+        }
     }
 }
 
 /// A table with the column `condition`, which is added where it is not among its columns.
-fn with_condition(table: &[u8], condition: &str) -> Result<Vec<u8>, csv::Error> {
-    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(table);
-    let mut csv = csv::Writer::from_writer(Vec::new());
-    for (at, row) in reader.records().enumerate() {
-        let mut row = row?;
-        if at == 0 && row.iter().any(|column| column == "condition") {
-            return Ok(table.to_vec());
-        }
-        row.push_field(if at == 0 { "condition" } else { condition });
-        csv.write_record(&row)?;
+fn with_condition(table: &[u8], condition: &str) -> Vec<u8> {
+    // Bytes in memory, of any length a row: nothing here can fail.
+    let reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(table);
+    let mut rows = reader.into_byte_records().flatten();
+    let mut head = rows.next().unwrap_or_default();
+    if head.iter().any(|column| column == b"condition") {
+        return table.to_vec();
     }
-    csv.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+    head.push_field(b"condition");
+    let mut csv = CsvTable::new(&head);
+    for mut row in rows {
+        row.push_field(condition.as_bytes());
+        csv.row(&row);
+    }
+    csv.bytes()
 }
 
 /// The figures of the effects of sessions on answers ([`causes`]), named by the conditions whose answers they are of.
 ///
 /// # Errors
-/// [`FigureError::Draw`] or [`FigureError::Table`], with the figure's name.
+/// [`FigureError::Draw`], with the figure's name.
 pub fn draw_causes(causes: &Causes, study: &Study) -> Result<Vec<Figure>, FigureError> {
     let whole = causes.answers.iter().map(|answer| answer.condition.as_str());
     let windowed = causes.windowed.iter().map(|answer| answer.condition.as_str());
@@ -241,27 +247,19 @@ pub fn draw_causes(causes: &Causes, study: &Study) -> Result<Vec<Figure>, Figure
     let names = study.conditions.iter().map(|condition| condition.name.as_str());
     let names: Vec<&str> = names.filter(|name| found.contains(name)).collect();
     let Some(of_all) = OfConditions::of(study, &names) else { return Ok(Vec::new()) };
-    of_all.all(self::causes::of_causes(causes, study, &of_all.origin)?)
+    Ok(of_all.all(self::causes::of_causes(causes, study, &of_all.origin)?))
 }
 
 /// Charts of counts under these conditions of a run, or under all where none are named: names and tables say so.
-///
-/// # Errors
-/// [`FigureError::Table`], with the figure's name.
-pub fn charts_under(
-    figures: Vec<Figure>,
-    selection: &Selection,
-    asked: bool,
-) -> Result<Vec<Figure>, FigureError> {
+pub fn charts_under(figures: Vec<Figure>, selection: &Selection, asked: bool) -> Vec<Figure> {
     let column = joined(&selection.names);
     let labels: Vec<&str> = selection.names.iter().map(|name| label(name)).collect();
-    let one = |figure: Figure| -> Result<Figure, FigureError> {
-        let csv = with_condition(&figure.csv, &column)
-            .map_err(|source| FigureError::Table { figure: figure.name.clone(), source })?;
+    let one = |figure: Figure| -> Figure {
+        let csv = with_condition(&figure.csv, &column);
         if !asked || selection.prefix.is_empty() {
-            return Ok(Figure { csv, ..figure });
+            return Figure { csv, ..figure };
         }
-        Ok(Figure {
+        Figure {
             name: format!("{}{}", selection.prefix, figure.name),
             caption: format!(
                 "{} Condition{}: {}.",
@@ -271,7 +269,7 @@ pub fn charts_under(
             ),
             csv,
             ..figure
-        })
+        }
     };
     figures.into_iter().map(one).collect()
 }
@@ -279,7 +277,7 @@ pub fn charts_under(
 /// One look at runs of several benchmarks by one model: the lift of their evidence, on the same axis.
 ///
 /// # Errors
-/// [`FigureError::Draw`] or [`FigureError::Table`], with the figure's name.
+/// [`FigureError::Draw`], with the figure's name.
 pub fn draw_overview(studies: &[(&Study, &Origin)]) -> Result<Vec<Figure>, FigureError> {
     Scale::ALL.into_iter().map(|scale| measures::lifts(studies, scale)).collect()
 }
@@ -287,7 +285,7 @@ pub fn draw_overview(studies: &[(&Study, &Origin)]) -> Result<Vec<Figure>, Figur
 /// The figures of curves over layers of several runs, side by side on the same value axes. The runs are of one benchmark.
 ///
 /// # Errors
-/// [`FigureError::Draw`] or [`FigureError::Table`], with the figure's name.
+/// [`FigureError::Draw`], with the figure's name.
 pub fn draw_together(sources: &[Source<'_>]) -> Result<Vec<Figure>, FigureError> {
     let mut figures = Vec::new();
     for scale in Scale::ALL {

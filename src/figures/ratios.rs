@@ -51,7 +51,7 @@ impl Named {
             over: first + letters.as_str(),
             under: curves.1.label(),
             curves,
-            segment: lens.benchmark.segment(),
+            segment: lens.benchmark.segment,
             unit: lens.unit(),
         })
     }

@@ -9,6 +9,7 @@ use super::rows::Rows;
 use super::style::{GREY, GRID, INK, LINEAR, UNIT};
 use super::{Figure, FigureError};
 use crate::benchmarks::{Bar, BarChart};
+use crate::ground::csv::CsvTable;
 
 const BAR: i32 = 15;
 const STEP: i32 = 21;
@@ -80,7 +81,7 @@ pub(super) fn stacked(chart: &BarChart, origin: &str) -> Result<Figure, FigureEr
         }
         Ok(())
     })?;
-    let csv = csv(chart).map_err(|source| FigureError::Table { figure: name.clone(), source })?;
+    let csv = csv(chart);
     Ok(Figure { name: name.clone(), title: title.clone(), caption: caption.clone(), svg, csv })
 }
 
@@ -106,13 +107,12 @@ fn draw_bar(
 }
 
 /// Rows of `group,bar,part,count`.
-fn csv(chart: &BarChart) -> Result<Vec<u8>, csv::Error> {
-    let mut table = csv::Writer::from_writer(Vec::new());
-    table.write_record(["group", "bar", "part", "count"])?;
+fn csv(chart: &BarChart) -> Vec<u8> {
+    let mut table = CsvTable::new(["group", "bar", "part", "count"]);
     for bar in &chart.bars {
         for (part, count) in chart.parts.iter().zip(&bar.counts) {
-            table.write_record([&bar.group, &bar.label, part, &count.to_string()])?;
+            table.row([&bar.group, &bar.label, part, &count.to_string()]);
         }
     }
-    table.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+    table.bytes()
 }

@@ -18,6 +18,7 @@ use super::sheet::arrange;
 use super::style::{GREY, GRID, INK, Stroke, UNIT};
 use super::{Figure, FigureError};
 use crate::benchmarks::{TrendChart, TrendLine, TrendPanel};
+use crate::ground::csv::CsvTable;
 
 const PANEL_HEAD: i32 = 22;
 /// Size of a panel's plot in pixels.
@@ -86,7 +87,7 @@ pub(super) fn trends(chart: &TrendChart, origin: &str) -> Result<Figure, FigureE
         }
         Ok(())
     })?;
-    let csv = csv(chart).map_err(|source| FigureError::Table { figure: name.clone(), source })?;
+    let csv = csv(chart);
     Ok(Figure { name: name.clone(), title: title.clone(), caption: caption.clone(), svg, csv })
 }
 
@@ -172,9 +173,8 @@ fn draw_line(
 }
 
 /// Rows of `panel,line,place,count,of,low,high`: the ends of the 95% interval as shares.
-fn csv(chart: &TrendChart) -> Result<Vec<u8>, csv::Error> {
-    let mut table = csv::Writer::from_writer(Vec::new());
-    table.write_record(["panel", "line", "place", "count", "of", "low", "high"])?;
+fn csv(chart: &TrendChart) -> Vec<u8> {
+    let mut table = CsvTable::new(["panel", "line", "place", "count", "of", "low", "high"]);
     for panel in chart.rows.iter().flatten() {
         for line in &panel.lines {
             for (place, point) in chart.places.iter().zip(&line.points) {
@@ -184,9 +184,9 @@ fn csv(chart: &TrendChart) -> Result<Vec<u8>, csv::Error> {
                 );
                 let [low, high] = &ends;
                 let (count, of) = (point.count.to_string(), point.of.to_string());
-                table.write_record([&panel.title, &line.name, place, &count, &of, low, high])?;
+                table.row([&panel.title, &line.name, place, &count, &of, low, high]);
             }
         }
     }
-    table.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+    table.bytes()
 }

@@ -1,5 +1,6 @@
 //! The ground floor: what any room may use and what knows none of them.
 
+pub mod csv;
 pub mod numbers;
 pub mod sheet;
 pub mod table;

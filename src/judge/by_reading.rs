@@ -32,44 +32,40 @@ pub struct ReadSummary {
 
 /// SHA-256 (lower-case hexadecimal) of what decides a reading's verdicts. The number at the front counts the ways in which this code
 /// has read.
-pub fn reading_digest(benchmark: &dyn Benchmark, reading: &Reading) -> String {
-    sha256(format!("palimpsest reading 1\n{}\n{}\n{}", benchmark.name(), reading.name, reading.about))
+pub fn reading_digest(benchmark: &Benchmark, reading: &Reading) -> String {
+    sha256(format!("palimpsest reading 1\n{}\n{}\n{}", benchmark.name, reading.name, reading.about))
 }
 
 /// Reads all answers of a run by a benchmark's readings. A reading of scores is left out where no answer has any.
 ///
 /// # Errors
 /// Those of the store.
-pub fn read_answers(store: &mut RunStore, benchmark: &dyn Benchmark) -> Result<Vec<ReadSummary>, RunError> {
+pub fn read_answers(store: &mut RunStore, benchmark: &Benchmark) -> Result<Vec<ReadSummary>, RunError> {
     let plan = store.plan().to_vec();
     let identity = store.header().identity.clone();
     let conditions = identity.conditions_or_plain();
-    let answers: HashMap<(String, String, String), AnswerRow> = store
-        .answers()
-        .into_iter()
-        .map(|row| ((row.case.clone(), row.probe.clone(), row.condition.clone()), row))
-        .collect();
+    let answers = store.answers();
+    let answers: HashMap<_, &AnswerRow> = answers.iter().map(|row| (row.key(), row)).collect();
     let mut summaries = Vec::new();
-    for reading in benchmark.readings() {
+    for reading in benchmark.readings {
         let rubric = reading_digest(benchmark, reading);
         let before: HashMap<_, _> = (store.verdicts().into_iter())
             .filter(|row| row.judge == reading.name && row.rubric.as_deref() == Some(&*rubric))
-            .map(|row| ((row.case.clone(), row.probe.clone(), row.condition.clone()), row))
+            .map(|row| (row.key().owned(), row))
             .collect();
         let mut rows = Vec::new();
         for case in &plan {
             for condition in conditions {
                 for probe in case.probes.iter().filter(|probe| probe.is_asked_under(&condition.name)) {
-                    let key = (case.case.clone(), probe.id.clone(), condition.name.clone());
                     let row = VerdictRow {
-                        case: key.0.clone(),
-                        probe: key.1.clone(),
-                        condition: key.2.clone(),
+                        case: case.case.clone(),
+                        probe: probe.id.clone(),
+                        condition: condition.name.clone(),
                         judge: reading.name.to_owned(),
                         rubric: Some(rubric.clone()),
                         ..VerdictRow::default()
                     };
-                    let answer = answers.get(&key);
+                    let answer = answers.get(&row.key()).copied();
                     rows.push((
                         verdict(row, reading, (case, probe, condition), identity.seed, answer),
                         answer,
@@ -97,12 +93,11 @@ pub fn read_answers(store: &mut RunStore, benchmark: &dyn Benchmark) -> Result<V
                 (false, true) => summary.unread += 1,
                 (false, false) => summary.unanswered += 1,
             }
-            let key = (row.case.clone(), row.probe.clone(), row.condition.clone());
             let same = |old: &VerdictRow| {
                 (&old.choice, old.score, old.correct, &old.error)
                     == (&row.choice, row.score, row.correct, &row.error)
             };
-            if !before.get(&key).is_some_and(same) {
+            if !before.get(&row.key().owned()).is_some_and(same) {
                 store.append_verdict(row)?;
             }
         }
@@ -122,13 +117,11 @@ fn verdict(
 ) -> VerdictRow {
     let given = Given {
         case: &case.case,
-        probe: &probe.id,
         setting: condition.setting.as_deref().unwrap_or_default(),
         seed,
         answer: answer.and_then(|row| row.answer.as_deref()),
         thought: answer.and_then(|row| row.thought.as_deref()),
         scores: answer.map(|row| &row.scores).filter(|scores| !scores.is_empty()),
-        notes: &probe.judge,
     };
     match (reading.read)(&given) {
         Err(error) => VerdictRow { error: Some(error), ..row },

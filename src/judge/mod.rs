@@ -29,7 +29,7 @@ use crate::run::cost::{Cost, CostRow};
 use crate::run::energy::Spent;
 use crate::run::error::RunError;
 use crate::run::plan::{PlannedCase, PlannedProbe};
-use crate::run::rows::{ReplyRow, VerdictRow};
+use crate::run::rows::{AnswerKey, ReplyRow, VerdictRow};
 use crate::run::runner::Summary;
 use crate::run::store::RunStore;
 use crate::run::subject::PATIENCE;
@@ -122,16 +122,15 @@ pub fn run(
     let task = Task { judge: &name, digest: &digest, rubric: &instructions.name };
     let plan = store.plan().to_vec();
     let answers = store.answers().into_iter().filter(|row| row.error.is_none());
-    let answers: HashMap<_, _> =
-        answers.map(|row| ((row.case, row.probe, row.condition), (row.answer, row.stop))).collect();
+    let answers: HashMap<_, _> = answers.map(|row| (row.key().owned(), (row.answer, row.stop))).collect();
     let key = |call: &Call<'_>, probe: &PlannedProbe| {
-        (call.case.case.clone(), probe.id.clone(), call.condition.to_owned())
+        AnswerKey::of(&call.case.case, &probe.id, call.condition).owned()
     };
     let clean = store
         .verdicts()
         .into_iter()
         .filter(|row| row.judge == name && row.rubric.as_deref() == Some(&*digest) && row.is_clean());
-    let clean: HashSet<_> = clean.map(|row| (row.case, row.probe, row.condition)).collect();
+    let clean: HashSet<_> = clean.map(|row| row.key().owned()).collect();
     let conditions: Vec<String> =
         store.header().identity.condition_names().into_iter().map(str::to_owned).collect();
     let mut calls: Vec<Call<'_>> = calls(&plan, &conditions, instructions.unit);
@@ -189,9 +188,7 @@ pub fn run(
                 let rows = exchanges.iter().zip(verdicts);
                 let rows = rows.map(|(exchange, verdict)| verdict_row(call, exchange, task, verdict));
                 // A case is judged as a whole; what was clean before stays as it is.
-                let new = |row: &VerdictRow| {
-                    !clean.contains(&(row.case.clone(), row.probe.clone(), row.condition.clone()))
-                };
+                let new = |row: &VerdictRow| !clean.contains(&row.key().owned());
                 rows.filter(new).collect::<Vec<_>>()
             };
             let same_error =

@@ -6,7 +6,7 @@
 //! stand-in is visible to the rows where the evidence is: rows of a later session are not compared with what comes after them.
 //!
 //! Before and after are meant in the order of the prompt. A benchmark may name a span that stands in for all evidence instead
-//! ([`Benchmark::stand_in`](crate::benchmarks::Benchmark::stand_in)).
+//! ([`LensSpec::stand_in`](crate::benchmarks::LensSpec::stand_in)).
 //!
 //! STALE speaks of the adjacent session without saying which (appendix E.4), hence [`Baseline`]. Called by
 //! [`super::example`]; it knows spans, not masses.
@@ -28,15 +28,6 @@ pub enum Baseline {
 }
 
 impl Baseline {
-    /// As the command line and tables write it.
-    pub fn key(self) -> String {
-        match self {
-            Baseline::Both => "both".to_owned(),
-            Baseline::Adjacent => "adjacent".to_owned(),
-            Baseline::Pooled(each) => format!("pooled:{each}"),
-        }
-    }
-
     /// Whether its segments count together, as one span.
     pub(super) fn is_pooled(self) -> bool {
         matches!(self, Baseline::Pooled(_))
@@ -213,9 +204,8 @@ mod tests {
         let pooled = |key, each| indices(&keys, Baseline::Pooled(each), key, ALL);
         assert_eq!(pooled(3, 2), [(1, 2), (2, 1), (5, 2), (6, 3)]);
         assert_eq!(pooled(4, 8).iter().map(|one| one.0).collect::<Vec<_>>(), [0, 1, 2, 5, 6, 7, 8]);
-        for text in ["both", "adjacent", "pooled:8"] {
-            assert_eq!(text.parse::<Baseline>().unwrap().key(), text);
-        }
+        let parsed = ["both", "adjacent", "pooled:8"].map(|text| text.parse::<Baseline>().unwrap());
+        assert_eq!(parsed, [Baseline::Both, Baseline::Adjacent, Baseline::Pooled(8)]);
         assert!("pooled:0".parse::<Baseline>().is_err() && "pooled".parse::<Baseline>().is_err());
     }
 

@@ -12,6 +12,7 @@ use ndarray::Array2;
 use super::band::{Estimate, Numbers, Point, of_means};
 use super::selection::joined;
 use super::{Curve, Example, Group, Layer, Lens, Part, Scale, Series, Statistic, Study};
+use crate::ground::csv::{CsvTable, number};
 use crate::run::condition::label;
 
 /// A curve under two conditions.
@@ -119,12 +120,8 @@ fn difference(pair: [&Lens; 2], curve: Curve, scale: Scale) -> Option<Difference
 /// Rows of `curve,scale,layer,layer_kind,condition_a,condition_b,n,questions,mean_a,mean_b,difference,low,high,cases,condition`: `n` counts units,
 /// `questions` those measured under both conditions, and `difference` is `b` less `a`. `cases` are the single differences where they are too few
 /// for an interval.
-///
-/// # Errors
-/// Those of the CSV writer.
-pub fn differences_csv(differences: &[Difference]) -> Result<Vec<u8>, csv::Error> {
-    let mut csv = csv::Writer::from_writer(Vec::new());
-    csv.write_record([
+pub fn differences_csv(differences: &[Difference]) -> Vec<u8> {
+    let mut csv = CsvTable::new([
         "curve",
         "scale",
         "layer",
@@ -140,13 +137,12 @@ pub fn differences_csv(differences: &[Difference]) -> Result<Vec<u8>, csv::Error
         "high",
         "cases",
         "condition",
-    ])?;
-    let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+    ]);
     for one in differences {
         let [a, b] = &one.sides;
         for ((point, a), b) in one.difference.points.iter().zip(&a.points).zip(&b.points) {
             let cases: Vec<String> = point.cases.iter().map(f64::to_string).collect();
-            csv.write_record([
+            csv.row([
                 one.curve.key(),
                 one.scale.key().to_owned(),
                 point.layer.index.to_string(),
@@ -162,8 +158,8 @@ pub fn differences_csv(differences: &[Difference]) -> Result<Vec<u8>, csv::Error
                 number(point.band.map(|band| band.1)),
                 cases.join(";"),
                 joined(&one.conditions),
-            ])?;
+            ]);
         }
     }
-    csv.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+    csv.bytes()
 }

@@ -5,9 +5,8 @@
 //! its place, averaged over value heads ([`super::layers`]): all that follows is computed from it as from a mass, layer by
 //! layer. The signed sums of the weights are kept beside the curves.
 //!
-//! Who looks at whom is the benchmark's business ([`Benchmark::curves`]): spans are found by their roles. Several spans in one
-//! role add up: what is paid to all of them; as rows, the mean over all of their tokens. Where the benchmark keeps them apart,
-//! each has a curve of its own too, numbered in the order of the prompt.
+//! Who looks at whom is the benchmark's business ([`LensSpec::curves`](crate::benchmarks::LensSpec::curves)): spans are
+//! found by their roles. Several spans in one role add up: what is paid to all of them; as rows, the mean over all of their tokens.
 //!
 //! **Noise baseline**: the same mass with the evidence Y replaced by its neighbours, the segments before and after it that
 //! [`super::baseline`] chooses; the mean over them; absent where there are none. Of evidence that is a part of a segment,
@@ -33,7 +32,7 @@ use super::baseline::{Baseline, Evidence, StandIn};
 use super::layers::{self, ByLayer, Layer, LayerKind};
 use super::measured::{self, ByHead, Measured};
 use super::paid::{Paid, densities_of, in_role, of_rows};
-use crate::benchmarks::{Benchmark, Curve, QUERY, Scale, Several, viewer};
+use crate::benchmarks::{Benchmark, Curve, QUERY, Scale};
 use crate::heads::file::HeadWeights;
 use palimpsest_core::attention::{AttentionStore, StoreError};
 
@@ -84,7 +83,7 @@ pub struct Example {
     pub layers: Vec<Layer>,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// By segment, in prompt order: the query's attention, or that of [`viewer`] where the store has no query rows. Empty where it
+    /// By segment, in prompt order: the query's attention, or that of the [`viewer`](crate::benchmarks::LensSpec::viewer) where the store has no query rows. Empty where it
     /// has neither.
     pub segments: Vec<SegmentMass>,
     /// Original indices of the segments that were dropped to fit the context, ascending.
@@ -97,28 +96,16 @@ pub struct Example {
 }
 
 impl Example {
-    /// [`Example::measure_against`] both neighbours of the evidence.
-    ///
-    /// # Errors
-    /// The same.
-    pub fn measure(
-        path: &Path,
-        store: &AttentionStore,
-        benchmark: &dyn Benchmark,
-    ) -> Result<Self, StoreError> {
-        Example::measure_against(path, store, benchmark, Baseline::Both, None)
-    }
-
     /// Measures a store, by the roles of a benchmark and with a noise baseline. Masses are averaged over heads by the weights where
     /// there are some, which must be of the store's layers and heads.
     ///
     /// # Errors
     /// [`StoreError::Broken`] where a mass or share is not finite or negative, a layer comes twice, a span is empty where
     /// it must not be or ends past the prompt; the text says which.
-    pub fn measure_against(
+    pub fn measure(
         path: &Path,
         store: &AttentionStore,
-        benchmark: &dyn Benchmark,
+        benchmark: &Benchmark,
         baseline: Baseline,
         heads: Option<&HeadWeights>,
     ) -> Result<Self, StoreError> {
@@ -135,11 +122,10 @@ impl Example {
         }
         let ByLayer { layers, mass, share, signed } = ByLayer::of(path, store, heads)?; // (layers, rows, keys)
         let (mut curves, mut sums, mut stand_ins) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let evidence = Evidence { keys: &store.keys, baseline, stand_in: benchmark.stand_in() };
+        let evidence = Evidence { keys: &store.keys, baseline, stand_in: benchmark.lens.stand_in };
         let measures = measured::of(benchmark, &store.rows, (&mass, &share), &evidence);
         let by_head = measured::by_head(benchmark, store, &evidence);
-        // What a role pays to itself would hold what each span pays to its own tokens.
-        for &curve in benchmark.curves().iter().filter(|curve| curve.from != curve.to) {
+        for curve in benchmark.lens.drawn_curves() {
             let (rows, keys) = (in_role(&store.rows, curve.from), in_role(&store.keys, curve.to));
             if rows.is_empty() || keys.is_empty() {
                 continue;
@@ -149,32 +135,25 @@ impl Example {
             let of_row = signed.as_ref().map(|signed| of_rows(signed, &store.rows, &rows));
             let end = rows.iter().map(|&row| store.rows[row].end).max().unwrap_or(0);
             let paid = Paid { masses: &masses, shares: &shares, signed: of_row.as_ref(), end };
-            let mut targets = vec![(curve, keys.clone())];
-            if benchmark.several() == Several::Apart && keys.len() > 1 {
-                let each = keys.iter().enumerate();
-                targets.extend(each.map(|(at, &key)| (Curve { nth: at + 1, ..curve }, vec![key])));
-            }
-            for (curve, keys) in targets {
-                stand_ins.insert(curve, evidence.stand_ins(&keys, end));
-                for part in [Part::Signal, Part::Noise] {
-                    let of = match part {
-                        Part::Signal => paid.to(&keys),
-                        Part::Noise => paid.beside(&evidence, &keys),
-                    };
-                    let Some(of) = of else { continue };
-                    curves.insert((curve, part, Scale::Mass), of.mass);
-                    if let Some(density) = of.density {
-                        curves.insert((curve, part, Scale::Density), density);
-                    }
-                    if let Some(signed) = of.signed {
-                        sums.insert((curve, part), present(signed));
-                    }
+            stand_ins.insert(curve, evidence.stand_ins(&keys, end));
+            for part in [Part::Signal, Part::Noise] {
+                let of = match part {
+                    Part::Signal => paid.to(&keys),
+                    Part::Noise => paid.beside(&evidence, &keys),
+                };
+                let Some(of) = of else { continue };
+                curves.insert((curve, part, Scale::Mass), of.mass);
+                if let Some(density) = of.density {
+                    curves.insert((curve, part, Scale::Density), density);
+                }
+                if let Some(signed) = of.signed {
+                    sums.insert((curve, part), present(signed));
                 }
             }
         }
         let mut segments = Vec::new();
         let mut viewers = in_role(&store.rows, QUERY);
-        viewers.extend(in_role(&store.rows, viewer(benchmark)));
+        viewers.extend(in_role(&store.rows, benchmark.lens.viewer()));
         if let [row, ..] = viewers[..] {
             let masses = mass.index_axis(Axis(1), row).to_owned();
             let densities = densities_of(&masses, &share.index_axis(Axis(1), row).to_owned());

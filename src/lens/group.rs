@@ -8,15 +8,15 @@
 //! Every statistic is computed layer by layer, so layers that see the whole prompt, windowed and linear ones never meet in
 //! one number; where a summary needs a mean over layers, [`Series::mean_over`] takes it over one kind.
 //!
-//! A group over all probes holds those that the benchmark pools ([`Benchmark::pooled`]); the others have groups of their own.
+//! A group over all probes holds those that the benchmark pools ([`LensSpec::pooled`]); the others have groups of their own.
 //!
 //! - **Mean**: the mean over cases of a curve (STALE, figures 6 and 7).
 //! - **Ratio of means**: the mean of one curve over that of another, of the cases that have both (STALE, figure 8)
-//!   ([`Benchmark::ratio`]).
+//!   ([`LensSpec::ratio`]).
 //! - **Mean of ratios**: the mean over cases of the example's own ratio (STALE, figure 3). An example whose denominator is 0 at a
 //!   layer has no ratio there: it is left out at that layer and counted as undefined.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use ndarray::Array2;
@@ -27,7 +27,7 @@ use super::{
     AnalysedRun, Baseline, ByHeads, Curve, Drawn, Example, Layer, LayerKind, LensError, Part, PerGroup,
     Scale, Verdicts,
 };
-use crate::benchmarks::{Benchmark, GENERATION, QUERY, Unit, viewer};
+use crate::benchmarks::{Benchmark, GENERATION, QUERY, Unit};
 use crate::run::rows::AnswerRow;
 use palimpsest_core::attention::AttentionStore;
 
@@ -91,8 +91,8 @@ impl Group {
 
     /// As captions name it, for example `T1 SR wrong`; `pooled` are the words for the pooled probes, `kinds` whether the data has
     /// values of the label.
-    fn label(&self, benchmark: &dyn Benchmark, pooled: &str, kinds: bool) -> String {
-        let all = || kinds.then(|| format!("all {}s", benchmark.split()));
+    fn label(&self, benchmark: &Benchmark, pooled: &str, kinds: bool) -> String {
+        let all = || kinds.then(|| format!("all {}s", benchmark.split));
         let kind = self.kind.as_ref().map(|kind| kind.replace('_', " ")).or_else(all);
         let probe = self.probe.as_deref().unwrap_or(pooled).to_owned();
         let verdict = (self.correctness != Correctness::All).then(|| self.correctness.key().to_owned());
@@ -196,7 +196,7 @@ pub struct Lens {
     /// The decoder layers that were measured, ascending.
     pub layers: Vec<Layer>,
     /// The benchmark.
-    pub benchmark: &'static dyn Benchmark,
+    pub benchmark: &'static Benchmark,
     /// The curves that some example has, in the benchmark's order; those of spans that stay apart in place of their sum.
     pub curves: Vec<Curve>,
     /// The curves whose quotient is shown.
@@ -263,7 +263,7 @@ impl Lens {
             let key = (answer.case.as_str(), answer.probe.as_str());
             let correct = verdicts.correct(&answer.case, &answer.probe).filter(|_| no_result.is_none());
             let dimension = dimensions.get(&key).unwrap_or(&answer.probe);
-            let kind = answer.labels.get(benchmark.split());
+            let kind = answer.labels.get(benchmark.split);
             answered.push(Answered { answer, file, dimension, kind, correct });
         }
         let drawn = options.per_group.map(|by| {
@@ -280,8 +280,7 @@ impl Lens {
             if let (Some(heads), Some(by)) = (&heads, &options.heads) {
                 by.check(heads, &path, &store)?;
             }
-            let mut example =
-                Example::measure_against(&path, &store, benchmark, options.baseline, heads.as_ref())?;
+            let mut example = Example::measure(&path, &store, benchmark, options.baseline, heads.as_ref())?;
             if let Some(first) = examples.first()
                 && first.layers != example.layers
             {
@@ -313,10 +312,8 @@ impl Lens {
         Ok(Lens {
             layers: first.layers.clone(),
             benchmark,
-            curves: curves(benchmark, &examples),
-            ratio: benchmark.ratio().and_then(|(over, under)| {
-                Some((*benchmark.curves().get(over)?, *benchmark.curves().get(under)?))
-            }),
+            curves: benchmark.lens.drawn_curves().collect(),
+            ratio: benchmark.lens.ratio,
             pooled: pooled(benchmark, &probes),
             probes,
             kinds: run.kinds(),
@@ -394,7 +391,7 @@ impl Lens {
 
     /// Whose attention over the history is looked at, in words: `query`, `last token`.
     pub fn viewer(&self) -> &'static str {
-        match viewer(self.benchmark) {
+        match self.benchmark.lens.viewer() {
             "last" => "last token",
             GENERATION => "generation prompt",
             role => role,
@@ -406,7 +403,7 @@ impl Lens {
         match self.pooled.split_last() {
             Some((last, [])) => last.clone(),
             Some((last, others)) if self.pooled != self.probes => format!("{} and {last}", others.join(", ")),
-            _ => format!("all {}s", self.benchmark.dimension().name()),
+            _ => format!("all {}s", self.benchmark.dimension.name()),
         }
     }
 
@@ -433,7 +430,7 @@ impl Lens {
 
     /// What counts once in means and bands.
     pub fn unit(&self) -> Unit {
-        self.benchmark.unit()
+        self.benchmark.unit
     }
 
     /// How many units a group has.
@@ -461,7 +458,7 @@ impl Lens {
                     let values = examples.iter().filter_map(|e| e.measure_of(key, scale));
                     mean_by_layer(values, self.layers.len())
                 };
-                let numbers = self.benchmark.measures().iter().find(|measure| measure.key == key);
+                let numbers = self.benchmark.lens.measures.iter().find(|measure| measure.key == key);
                 let numbers = numbers.map_or(Numbers::Signed, |measure| Numbers::of_measure(measure, scale));
                 of_means(&self.matrix(units.values().filter_map(of)), numbers)
             }
@@ -572,28 +569,11 @@ impl<'a> Answered<'a> {
 }
 
 /// The probes that the benchmark pools, of those of a run; all where the run has none of them.
-fn pooled(benchmark: &dyn Benchmark, probes: &[String]) -> Vec<String> {
-    let wanted = |probe: &&String| benchmark.pooled().is_none_or(|pooled| pooled.contains(&probe.as_str()));
+fn pooled(benchmark: &Benchmark, probes: &[String]) -> Vec<String> {
+    let wanted =
+        |probe: &&String| benchmark.lens.pooled.is_none_or(|pooled| pooled.contains(&probe.as_str()));
     let pooled: Vec<String> = probes.iter().filter(wanted).cloned().collect();
     if pooled.is_empty() { probes.to_vec() } else { pooled }
-}
-
-/// The curves that some example has, in the benchmark's order. Where any example has several spans in one role that stay apart,
-/// their curves come in place of their sum.
-fn curves(benchmark: &dyn Benchmark, examples: &[Example]) -> Vec<Curve> {
-    let found: BTreeSet<Curve> = examples.iter().flat_map(Example::curves).collect();
-    let mut curves = Vec::new();
-    for &curve in benchmark.curves().iter().filter(|curve| curve.from != curve.to) {
-        let of: Vec<Curve> =
-            found.iter().copied().filter(|other| Curve { nth: 0, ..*other } == curve).collect();
-        let apart = of.iter().any(|curve| curve.nth > 0);
-        match (of.is_empty(), apart) {
-            // Shown as missing.
-            (true, _) => curves.push(curve),
-            (false, _) => curves.extend(of.into_iter().filter(|curve| !apart || curve.nth > 0)),
-        }
-    }
-    curves
 }
 
 /// The mean of some curves at each layer, of those that have a value there, NaN where none has; `None` without curves.

@@ -14,7 +14,7 @@ use crate::benchmarks::measure::{Amount, KeySpan, LayerSpans, Measure, RowAt, Sc
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 
-/// The key of [`Benchmark::evidence_lift`], which every example has.
+/// The key of [`LensSpec::evidence_lift`], which every example has.
 pub const LIFT: &str = "evidence_lift";
 
 /// By measure and scale: the numbers over layers, NaN where one is not defined.
@@ -32,7 +32,7 @@ struct Rows<'a> {
 
 /// All measures of an example. `values` are its masses and shares, (layers, rows, keys) each.
 pub(super) fn of(
-    benchmark: &dyn Benchmark,
+    benchmark: &Benchmark,
     rows: &[Span],
     (mass, share): (&Array3<f64>, &Array3<f64>),
     evidence: &Evidence<'_>,
@@ -47,7 +47,7 @@ pub(super) fn of(
         let noise = parts.filter_map(|key| Some((key, paid.beside_one(evidence, key)?))).collect();
         of_roles.push(Rows { role, nth, start: start_of(rows, &places), masses, shares, noise });
     }
-    let measures = benchmark.measures();
+    let measures = benchmark.lens.measures;
     let mut found = Measured::new();
     let mut put = |key: &str, scale, layer: usize, value: Option<f64>| {
         if let Some(value) = value.filter(|value| value.is_finite()) {
@@ -69,7 +69,7 @@ pub(super) fn of(
         let rows: Vec<RowAt<'_>> = rows.collect();
         for scale in Scale::ALL {
             let spans = LayerSpans { keys: &keys, rows: &rows, scale };
-            put(LIFT, scale, layer, benchmark.evidence_lift(&spans));
+            put(LIFT, scale, layer, benchmark.lens.evidence_lift(&spans));
             for measure in measures {
                 put(measure.key, scale, layer, (measure.of)(&spans));
             }
@@ -89,11 +89,11 @@ pub(super) struct ByHead {
 
 /// The measures that a benchmark wants by head, of masses and without noise baselines; `None` without any.
 pub(super) fn by_head(
-    benchmark: &dyn Benchmark,
+    benchmark: &Benchmark,
     store: &AttentionStore,
     evidence: &Evidence<'_>,
 ) -> Option<ByHead> {
-    let measures: Vec<&Measure> = benchmark.measures().iter().filter(|measure| measure.heads).collect();
+    let measures: Vec<&Measure> = benchmark.lens.measures.iter().filter(|measure| measure.heads).collect();
     let (layers, heads) = (store.layers.len(), store.mass.dim().1);
     if measures.is_empty() || layers == 0 || heads == 0 {
         return None;

@@ -116,12 +116,4 @@ pub enum LensError {
     /// The heads' scores are of another shape than a store.
     #[error(transparent)]
     OtherHeads(#[from] Box<OtherHeads>),
-    /// A table could not be written.
-    #[error("{path}: {source}")]
-    Table {
-        /// The file.
-        path: PathBuf,
-        /// What the CSV writer said.
-        source: csv::Error,
-    },
 }

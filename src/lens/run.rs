@@ -16,7 +16,7 @@ use crate::run::store::{self, ShownCase};
 /// A run folder, read; its attention stores and shown sessions are read one at a time, since they are large.
 #[derive(Debug, Clone)]
 pub struct AnalysedRun {
-    benchmark: &'static dyn Benchmark,
+    benchmark: &'static Benchmark,
     store: store::RunFolder,
     header: serde_json::Value,
 }
@@ -63,14 +63,6 @@ impl Verdicts {
 }
 
 impl AnalysedRun {
-    /// Reads a run folder, of its answers and verdicts those of the plain condition.
-    ///
-    /// # Errors
-    /// Those of [`AnalysedRun::open_condition`].
-    pub fn open(path: &Path) -> Result<Self, LensError> {
-        AnalysedRun::open_condition(path, "")
-    }
-
     /// Reads a run folder, of its answers and verdicts those of the condition `name`.
     ///
     /// # Errors
@@ -84,11 +76,7 @@ impl AnalysedRun {
     ///
     /// # Errors
     /// The same.
-    pub fn open_among(
-        among: &[&'static dyn Benchmark],
-        path: &Path,
-        condition: &str,
-    ) -> Result<Self, LensError> {
+    pub fn open_among(among: &[&'static Benchmark], path: &Path, condition: &str) -> Result<Self, LensError> {
         AnalysedRun::of(among, path, store::RunFolder::read(path)?.condition(condition)?)
     }
 
@@ -96,7 +84,7 @@ impl AnalysedRun {
     ///
     /// # Errors
     /// Those of [`AnalysedRun::open_condition`].
-    pub fn open_all(among: &[&'static dyn Benchmark], path: &Path) -> Result<Vec<(String, Self)>, LensError> {
+    pub fn open_all(among: &[&'static Benchmark], path: &Path) -> Result<Vec<(String, Self)>, LensError> {
         let store = store::RunFolder::read(path)?;
         let names: Vec<String> =
             store.header.identity.condition_names().into_iter().map(str::to_owned).collect();
@@ -107,10 +95,10 @@ impl AnalysedRun {
         names.into_iter().map(under).collect()
     }
 
-    fn of(among: &[&'static dyn Benchmark], path: &Path, store: store::RunFolder) -> Result<Self, LensError> {
+    fn of(among: &[&'static Benchmark], path: &Path, store: store::RunFolder) -> Result<Self, LensError> {
         let name = &store.header.identity.benchmark;
-        let Some(&benchmark) = among.iter().find(|benchmark| benchmark.name() == name) else {
-            let known: Vec<&str> = among.iter().map(|benchmark| benchmark.name()).collect();
+        let Some(&benchmark) = among.iter().find(|benchmark| benchmark.name == name) else {
+            let known: Vec<&str> = among.iter().map(|benchmark| benchmark.name).collect();
             let (path, name, known) = (path.to_owned(), name.clone(), known.join(", "));
             return Err(LensError::UnknownBenchmark { path, name, known });
         };
@@ -125,7 +113,7 @@ impl AnalysedRun {
     }
 
     /// What it is a run of.
-    pub fn benchmark(&self) -> &'static dyn Benchmark {
+    pub fn benchmark(&self) -> &'static Benchmark {
         self.benchmark
     }
 
@@ -210,7 +198,7 @@ impl AnalysedRun {
 
     /// The values of the label that the benchmark is split by, sorted. Empty for data without any.
     pub fn kinds(&self) -> Vec<String> {
-        let split = self.benchmark.split();
+        let split = self.benchmark.split;
         let mut kinds: Vec<String> =
             self.cases().iter().filter_map(|case| case.labels.get(split)).cloned().collect();
         kinds.sort_unstable();

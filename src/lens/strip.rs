@@ -1,7 +1,7 @@
 //! The query's attention over the history, with cases aligned at their evidence.
 //!
 //! Cases differ in how many segments they keep and where the evidence lies, so a mean over cases needs places that mean the
-//! same in each: the anchors ([`Benchmark::anchors`](crate::benchmarks::Benchmark::anchors)), the segments beside them, and
+//! same in each: the anchors ([`LensSpec::anchors`](crate::benchmarks::LensSpec::anchors)), the segments beside them, and
 //! thirds of the stretches before, between and after. A place's value in a case is the mean over its segments there; a case
 //! without a segment in a place is left out of that place. Where one segment is beside two anchors it counts in both places.
 
@@ -99,7 +99,7 @@ impl Lens {
     pub fn strip(&self, group: &Group, scale: Scale) -> Strip {
         let cases = self.by_unit(group);
         let layers = self.layers.len();
-        let anchors = self.benchmark.anchors();
+        let anchors = self.benchmark.lens.anchors;
         let cells = Place::all(anchors.len()).into_iter().map(|place| {
             let by_case = cases.values().filter_map(|examples| {
                 let here: Vec<Vec<f64>> =

@@ -1,9 +1,9 @@
 //! A run under one or several conditions, and its measures over cases.
 //!
 //! Every condition is analysed by itself ([`Lens`]): its curves are never averaged with another's. A measure
-//! ([`Benchmark::measures`]) is taken under each condition apart, or, where it pairs conditions, once a probe as the mean over them,
+//! ([`LensSpec::measures`]) is taken under each condition apart, or, where it pairs conditions, once a probe as the mean over them,
 //! of those probes that were measured under all. How its examples are told apart is the benchmark's business
-//! ([`Benchmark::groupings`]), which knows a probe's verdicts under every condition of the run, measured or not.
+//! ([`LensSpec::groupings`]), which knows a probe's verdicts under every condition of the run, measured or not.
 //!
 //! The unit of every mean and every resampling is the benchmark's, as in [`super::group`].
 
@@ -22,7 +22,7 @@ use crate::benchmarks::{ALL, Axis, Benchmark, Grouping, Judged, Measure, Scale, 
 use crate::run::header::Identity;
 use crate::run::judge_name::JudgeChoice;
 
-/// The lift of the evidence, by which runs of several benchmarks are compared ([`Benchmark::evidence_lift`]).
+/// The lift of the evidence, by which runs of several benchmarks are compared ([`LensSpec::evidence_lift`]).
 pub const EVIDENCE_LIFT: Measure = Measure {
     key: LIFT,
     label: "evidence lift",
@@ -61,7 +61,7 @@ pub struct Condition {
 #[derive(Debug, Clone)]
 pub struct Study {
     /// The benchmark.
-    pub benchmark: &'static dyn Benchmark,
+    pub benchmark: &'static Benchmark,
     /// The conditions that were asked for, in the order of the run.
     pub conditions: Vec<Condition>,
     /// Whose verdicts tell examples apart; `None` where there are none, or none that are a result.
@@ -134,7 +134,7 @@ impl Study {
     /// # Errors
     /// The same.
     pub fn open_among(
-        among: &[&'static dyn Benchmark],
+        among: &[&'static Benchmark],
         path: &Path,
         conditions: &[String],
         options: &Options,
@@ -155,7 +155,7 @@ impl Study {
     /// # Errors
     /// The same but for that.
     pub fn read(
-        among: &[&'static dyn Benchmark],
+        among: &[&'static Benchmark],
         path: &Path,
         conditions: &[String],
         options: &Options,
@@ -170,11 +170,7 @@ impl Study {
     ///
     /// # Errors
     /// Those of [`Study::read`].
-    pub fn whole(
-        among: &[&'static dyn Benchmark],
-        path: &Path,
-        options: &Options,
-    ) -> Result<Self, LensError> {
+    pub fn whole(among: &[&'static Benchmark], path: &Path, options: &Options) -> Result<Self, LensError> {
         let all = AnalysedRun::open_all(among, path)?;
         let selection = Selection::all(identity(&all, path)?, path)?;
         Study::of(all, selection, path, options)
@@ -276,12 +272,12 @@ impl Study {
             let mut examples = self.measured().flat_map(|(_, lens)| &lens.examples);
             examples.any(|e| Scale::ALL.iter().any(|scale| e.measure_of(measure.key, *scale).is_some()))
         };
-        self.benchmark.measures().iter().filter(some).collect()
+        self.benchmark.lens.measures.iter().filter(some).collect()
     }
 
     /// How examples are told apart.
     pub fn groupings(&self) -> &'static [Grouping] {
-        match self.benchmark.groupings() {
+        match self.benchmark.lens.groupings {
             [] => &[BY_VERDICT],
             some => some,
         }
@@ -387,7 +383,7 @@ impl Study {
     }
 
     fn unit_of<'a>(&self, example: &'a Example) -> UnitKey<'a> {
-        unit_of(self.benchmark.unit(), example)
+        unit_of(self.benchmark.unit, example)
     }
 
     /// What is known of an example's probe.

@@ -20,19 +20,15 @@ use super::{
     Correctness, Group, LayerKind, Lens, LensError, MeasureRow, Part, Scale, Series, StandIn, Statistic,
     Study,
 };
+use crate::ground::csv::{CsvTable, number};
 use crate::run::condition::label;
 
 /// Writes the tables of a run into `folder`, each by rename: `curves.csv` (means and noise baselines), `ratios.csv`,
-/// `strip.csv` and `examples.csv`. Groups without members have no rows.
+/// `strip.csv` and `examples.csv`, with `prefix` before the files' names. Groups without members have no rows.
 ///
 /// # Errors
 /// [`LensError::Io`] where the folder or a file cannot be written.
-pub fn write(lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
-    write_after("", lens, folder)
-}
-
-/// The same, with `prefix` before the files' names.
-fn write_after(prefix: &str, lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
+pub fn write(prefix: &str, lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
     std::fs::create_dir_all(folder).map_err(|source| LensError::Io { path: folder.to_owned(), source })?;
     let groups: Vec<Group> = lens.groups().into_iter().filter(|group| lens.units(group) > 0).collect();
     let (mut curves, mut ratios, mut strips) = (Vec::new(), Vec::new(), Vec::new());
@@ -57,11 +53,7 @@ fn write_after(prefix: &str, lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>,
     ];
     let mut written = Vec::new();
     for (name, table) in tables {
-        let path = folder.join(format!("{prefix}{name}"));
-        let bytes = table.map_err(|source| LensError::Table { path: path.clone(), source })?;
-        palimpsest_core::files::write_atomically(&path, &bytes)
-            .map_err(|source| LensError::Io { path: path.clone(), source })?;
-        written.push(path);
+        written.push(put(folder.join(format!("{prefix}{name}")), &table)?);
     }
     Ok(written)
 }
@@ -69,11 +61,7 @@ fn write_after(prefix: &str, lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>,
 /// Rows of `figure,probe,type,correctness,statistic,scale,layer,n,undefined,mean,lo,hi,cases`; a layer where the statistic is
 /// undefined has an empty `mean`. Then `layer_kind` and `signed` where the series have them, `model` where there are several
 /// runs (see the module), and `condition`. `runs` are the series of each, with its model's and its condition's name.
-///
-/// # Errors
-/// Those of the CSV writer.
-pub fn series_csv(figure: &str, runs: &[(&str, &str, &[Series])]) -> Result<Vec<u8>, csv::Error> {
-    let mut table = csv::Writer::from_writer(Vec::new());
+pub fn series_csv(figure: &str, runs: &[(&str, &str, &[Series])]) -> Vec<u8> {
     let all = || runs.iter().flat_map(|(run, of, series)| series.iter().map(move |one| (run, of, one)));
     let points = || all().flat_map(|(.., one)| &one.points);
     let several = runs.len() > 1;
@@ -98,7 +86,7 @@ pub fn series_csv(figure: &str, runs: &[(&str, &str, &[Series])]) -> Result<Vec<
     head.extend(signed.then_some("signed"));
     head.extend(several.then_some("model"));
     head.push("condition");
-    table.write_record(head)?;
+    let mut table = CsvTable::new(head);
     for (run, condition, one) in all().filter(|(.., one)| one.n > 0) {
         for point in &one.points {
             let mut row = vec![
@@ -120,24 +108,20 @@ pub fn series_csv(figure: &str, runs: &[(&str, &str, &[Series])]) -> Result<Vec<
             row.extend(signed.then(|| number(point.signed)));
             row.extend(several.then(|| (*run).to_owned()));
             row.push(label(condition).to_owned());
-            table.write_record(row)?;
+            table.row(row);
         }
     }
-    finish(table)
+    table.bytes()
 }
 
 /// Rows of `figure,probe,type,correctness,place,scale,layer,n,mean`, `layer_kind` where a layer is windowed or linear, `condition`. A
 /// layer that sees no segment of the place has an empty `mean`.
-///
-/// # Errors
-/// Those of the CSV writer.
-pub fn strip_csv(figure: &str, strips: &[Strip], lens: &Lens) -> Result<Vec<u8>, csv::Error> {
-    let mut table = csv::Writer::from_writer(Vec::new());
+pub fn strip_csv(figure: &str, strips: &[Strip], lens: &Lens) -> Vec<u8> {
     let kinds = lens.layers.iter().any(|layer| layer.kind != LayerKind::Softmax);
     let mut head = vec!["figure", "probe", "type", "correctness", "place", "scale", "layer", "n", "mean"];
     head.extend(kinds.then_some("layer_kind"));
     head.push("condition");
-    table.write_record(head)?;
+    let mut table = CsvTable::new(head);
     for strip in strips {
         for (place, n, means) in &strip.cells {
             let Some(means) = means else { continue };
@@ -147,7 +131,7 @@ pub fn strip_csv(figure: &str, strips: &[Strip], lens: &Lens) -> Result<Vec<u8>,
                     lens.probes_of(&strip.group),
                     all_or(&strip.group.kind).to_owned(),
                     strip.group.correctness.key().to_owned(),
-                    place.key(lens.benchmark.anchors()),
+                    place.key(lens.benchmark.lens.anchors),
                     strip.scale.key().to_owned(),
                     layer.index.to_string(),
                     n.to_string(),
@@ -155,23 +139,19 @@ pub fn strip_csv(figure: &str, strips: &[Strip], lens: &Lens) -> Result<Vec<u8>,
                 ];
                 row.extend(kinds.then(|| layer.kind.key().to_owned()));
                 row.push(label(lens.condition()).to_owned());
-                table.write_record(row)?;
+                table.row(row);
             }
         }
     }
-    finish(table)
+    table.bytes()
 }
 
 /// Rows of `case,probe,type,correctness,prompt_tokens,dropped,curve,evidence,baseline,distance,condition`, one an example and curve that it
 /// has: how many segments were dropped to fit the context, the original indices of the evidence and of the segments in its
 /// noise baseline, and how far the farthest of these is from its evidence (1: an immediate neighbour). `baseline` and `distance`
 /// are empty where nothing can stand in.
-///
-/// # Errors
-/// Those of the CSV writer.
-pub fn examples_csv(lens: &Lens) -> Result<Vec<u8>, csv::Error> {
-    let mut table = csv::Writer::from_writer(Vec::new());
-    table.write_record([
+pub fn examples_csv(lens: &Lens) -> Vec<u8> {
+    let mut table = CsvTable::new([
         "case",
         "probe",
         "type",
@@ -183,7 +163,7 @@ pub fn examples_csv(lens: &Lens) -> Result<Vec<u8>, csv::Error> {
         "baseline",
         "distance",
         "condition",
-    ])?;
+    ]);
     for example in &lens.examples {
         for &curve in lens.curves.iter().filter(|curve| example.curves().any(|of| of == **curve)) {
             let stand_ins = example.stand_ins(curve);
@@ -192,7 +172,7 @@ pub fn examples_csv(lens: &Lens) -> Result<Vec<u8>, csv::Error> {
                 Some(false) => Correctness::Wrong.key(),
                 None => "",
             };
-            table.write_record([
+            table.row([
                 example.case.clone(),
                 example.probe.clone(),
                 example.kind.clone().unwrap_or_default(),
@@ -204,10 +184,10 @@ pub fn examples_csv(lens: &Lens) -> Result<Vec<u8>, csv::Error> {
                 listed(each(stand_ins, |one| one.index)),
                 stand_ins.iter().map(|one| one.distance()).max().map(|d| d.to_string()).unwrap_or_default(),
                 label(&example.condition).to_owned(),
-            ])?;
+            ]);
         }
     }
-    finish(table)
+    table.bytes()
 }
 
 /// A measure's rows, by one grouping.
@@ -226,15 +206,11 @@ pub struct MeasureTable<'a> {
 }
 
 /// Some lines over layers: a row a line and layer.
-///
-/// # Errors
-/// Those of the CSV writer.
-pub fn lines_csv<'a>(lines: impl Iterator<Item = (&'a str, &'a Series)>) -> Result<Vec<u8>, csv::Error> {
-    let mut csv = csv::Writer::from_writer(Vec::new());
-    csv.write_record(["line", "layer", "layer_kind", "n", "undefined", "mean", "lo", "hi"])?;
+pub fn lines_csv<'a>(lines: impl Iterator<Item = (&'a str, &'a Series)>) -> Vec<u8> {
+    let mut csv = CsvTable::new(["line", "layer", "layer_kind", "n", "undefined", "mean", "lo", "hi"]);
     for (line, series) in lines {
         for point in &series.points {
-            csv.write_record([
+            csv.row([
                 line.to_owned(),
                 point.layer.index.to_string(),
                 point.layer.kind.key().to_owned(),
@@ -243,24 +219,16 @@ pub fn lines_csv<'a>(lines: impl Iterator<Item = (&'a str, &'a Series)>) -> Resu
                 number(point.value),
                 number(point.band.map(|band| band.0)),
                 number(point.band.map(|band| band.1)),
-            ])?;
+            ]);
         }
     }
-    csv.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+    csv.bytes()
 }
 
 /// Rows of `figure,grouping,row,line,condition,measure,scale,layer,layer_kind,n,undefined,mean,lo,hi,cases,examples`, the second column under
 /// the name given: one a measure, group and layer.
-///
-/// # Errors
-/// Those of the CSV writer.
-pub fn measures_csv(
-    figure: &str,
-    grouping: &str,
-    tables: &[MeasureTable<'_>],
-) -> Result<Vec<u8>, csv::Error> {
-    let mut csv = csv::Writer::from_writer(Vec::new());
-    csv.write_record([
+pub fn measures_csv(figure: &str, grouping: &str, tables: &[MeasureTable<'_>]) -> Vec<u8> {
+    let mut csv = CsvTable::new([
         "figure",
         grouping,
         "row",
@@ -277,12 +245,12 @@ pub fn measures_csv(
         "hi",
         "cases",
         "examples",
-    ])?;
+    ]);
     for table in tables {
         let lines = table.rows.iter().flat_map(|row| row.lines.iter().map(move |line| (row, line)));
         for (row, line) in lines {
             for point in &line.series.points {
-                csv.write_record([
+                csv.row([
                     figure.to_owned(),
                     table.grouping.to_owned(),
                     row.row.clone(),
@@ -299,11 +267,17 @@ pub fn measures_csv(
                     number(point.band.map(|band| band.1)),
                     listed(&point.cases),
                     line.examples.to_string(),
-                ])?;
+                ]);
             }
         }
     }
-    finish(csv)
+    csv.bytes()
+}
+
+fn put(path: PathBuf, table: &[u8]) -> Result<PathBuf, LensError> {
+    palimpsest_core::files::write_atomically(&path, table)
+        .map_err(|source| LensError::Io { path: path.clone(), source })?;
+    Ok(path)
 }
 
 /// Writes a study's tables into `folder`, each by rename: those of [`write()`], after the condition's name where the run has several, and
@@ -317,7 +291,7 @@ pub fn write_study(study: &Study, folder: &Path) -> Result<Vec<PathBuf>, LensErr
     for (condition, lens) in study.measured() {
         let prefix =
             if study.selection.several { format!("{}-", label(&condition.name)) } else { String::new() };
-        written.extend(write_after(&prefix, lens, folder)?);
+        written.extend(write(&prefix, lens, folder)?);
     }
     let mut found = Vec::new();
     for grouping in study.groupings() {
@@ -344,11 +318,7 @@ pub fn write_study(study: &Study, folder: &Path) -> Result<Vec<PathBuf>, LensErr
         ("differences.csv", !differences.is_empty(), differences_csv(&differences)),
     ];
     for (name, _, table) in joint.into_iter().filter(|(_, some, _)| *some) {
-        let path = folder.join(format!("{}{name}", study.selection.prefix));
-        let bytes = table.map_err(|source| LensError::Table { path: path.clone(), source })?;
-        palimpsest_core::files::write_atomically(&path, &bytes)
-            .map_err(|source| LensError::Io { path: path.clone(), source })?;
-        written.push(path);
+        written.push(put(folder.join(format!("{}{name}", study.selection.prefix)), &table)?);
     }
     Ok(written)
 }
@@ -365,12 +335,4 @@ fn listed<T: ToString>(values: impl IntoIterator<Item = T>) -> String {
 
 fn all_or(value: &Option<String>) -> &str {
     value.as_deref().unwrap_or("all")
-}
-
-fn number(value: Option<f64>) -> String {
-    value.map(|value| value.to_string()).unwrap_or_default()
-}
-
-fn finish(table: csv::Writer<Vec<u8>>) -> Result<Vec<u8>, csv::Error> {
-    table.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
 }

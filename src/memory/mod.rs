@@ -32,7 +32,7 @@ type Places = Result<Vec<usize>, String>;
 
 /// Makes the views of a run's cases.
 pub struct Memory {
-    benchmark: &'static dyn Benchmark,
+    benchmark: &'static Benchmark,
     seed: u64,
     bm25: bm25::Bm25Ranker,
     dense: Option<Box<dyn Rank>>,
@@ -40,7 +40,7 @@ pub struct Memory {
 
 impl Memory {
     /// For a benchmark's cases; `seed` is of whatever an arrangement draws.
-    pub fn new(benchmark: &'static dyn Benchmark, seed: u64) -> Self {
+    pub fn new(benchmark: &'static Benchmark, seed: u64) -> Self {
         Memory { benchmark, seed, bm25: bm25::Bm25Ranker::default(), dense: None }
     }
 
@@ -53,7 +53,7 @@ impl Memory {
     /// The case as its probes are shown it under a setting, in the order of the first probe of each view.
     pub fn views(&mut self, case: &Case, setting: Option<&str>, context: Context) -> Vec<View> {
         let arranged = match setting {
-            Some(setting) => self.benchmark.arrange(case, setting, self.seed),
+            Some(setting) => (self.benchmark.arrange)(case, setting, self.seed),
             None => case.clone(),
         };
         let most = match context {

@@ -34,15 +34,15 @@ pub struct Templates {
 impl Templates {
     /// A benchmark's own templates; where `dir` is given, each file in it replaces the one of the same name. A file
     /// of any other name is refused (hidden files and `judge.j2`, which belongs to the judge, are passed over).
-    pub fn load(benchmark: &dyn Benchmark, dir: Option<&Path>) -> Result<Self, PromptError> {
-        let files: Vec<&'static str> = benchmark.templates().iter().map(|(name, _)| *name).collect();
+    pub fn load(benchmark: &Benchmark, dir: Option<&Path>) -> Result<Self, PromptError> {
+        let files: Vec<&'static str> = benchmark.templates.iter().map(|(name, _)| *name).collect();
         if let Some(dir) = dir {
             refuse_unknown_files(dir, &files)?;
         }
         // Strict: a misspelt variable in an override is an error, not a silent gap in every prompt.
         let mut env = sandbox::environment(UndefinedBehavior::Strict)?;
         let mut hasher = Sha256::new();
-        for &(name, embedded) in benchmark.templates() {
+        for &(name, embedded) in benchmark.templates {
             let source = match dir.map(|dir| dir.join(name)) {
                 Some(path) if path.exists() => {
                     std::fs::read_to_string(&path).map_err(|source| TextError::Read { path, source })?
@@ -56,7 +56,7 @@ impl Templates {
             sandbox::add_template(&mut env, name, source)?;
         }
         let digest = hex(&hasher.finalize());
-        Ok(Templates { env, digest, files, question_first: benchmark.question_first() })
+        Ok(Templates { env, digest, files, question_first: benchmark.question_first })
     }
 
     /// SHA-256 (hexadecimal) over names and sources in the order of [`Benchmark::templates`]. Part of a run's identity.

@@ -3,37 +3,32 @@
 use std::collections::HashMap;
 
 use crate::benchmarks::{Graded, HistoryCut, Shown};
-use crate::run::judge_name::JudgeName;
-use crate::run::rows::{AnswerRow, VerdictRow};
+use crate::run::judged::Judged;
+use crate::run::rows::{AnswerKey, AnswerRow};
 use crate::run::store::RunFolder;
 
 /// All planned probes under all conditions, by each judge and rubric that has given a verdict, or once without one; in the order of
 /// judges, conditions and the plan. `name` is what the run is called.
 pub fn graded<'a>(run: &'a RunFolder, name: &'a str) -> Vec<Graded<'a>> {
     let identity = &run.header.identity;
-    let answers: HashMap<(&str, &str, &str), &AnswerRow> =
-        run.answers.iter().map(|row| ((&*row.case, &*row.probe, &*row.condition), row)).collect();
-    let mut judges: Vec<Option<&JudgeName>> = run.judges().iter().map(Some).collect();
-    if judges.is_empty() {
-        judges.push(None);
-    }
+    let answers: HashMap<_, &AnswerRow> = run.answers.iter().map(|row| (row.key(), row)).collect();
+    let judged = run.judged();
+    let judges: Vec<Option<&Judged<'_>>> =
+        if judged.is_empty() { vec![None] } else { judged.iter().map(Some).collect() };
     let mut all = Vec::new();
     for judge in judges {
-        let of_judge = |row: &&VerdictRow| judge.is_some_and(|judge| judge.gave(row));
-        let verdicts: HashMap<(&str, &str, &str), &VerdictRow> = (run.verdicts.iter().filter(of_judge))
-            .map(|row| ((&*row.case, &*row.probe, &*row.condition), row))
-            .collect();
         for condition in identity.conditions_or_plain() {
             for (case, probe) in run.plan.iter().flat_map(|case| case.probes.iter().map(move |p| (case, p))) {
-                let key = (&*case.case, &*probe.id, &*condition.name);
+                let key = AnswerKey::of(&case.case, &probe.id, &condition.name);
                 let row = answers.get(&key);
                 let answer = row.filter(|row| row.error.is_none() && row.answer.is_some());
-                let verdict = verdicts.get(&key).filter(|row| row.is_clean() && answer.is_some());
+                let verdict = judge.and_then(|judge| judge.get(key));
+                let verdict = verdict.filter(|row| row.is_clean() && answer.is_some());
                 all.push(Graded {
                     run: name,
                     model: &identity.model.name,
                     dataset: &identity.dataset.name,
-                    judge: judge.map(|judge| judge.label.as_str()),
+                    judge: judge.map(|judge| judge.name.label.as_str()),
                     condition: condition.base(),
                     context: condition.context,
                     repetition: condition.repetition,
@@ -41,7 +36,6 @@ pub fn graded<'a>(run: &'a RunFolder, name: &'a str) -> Vec<Graded<'a>> {
                     probe: &probe.id,
                     labels: &case.labels,
                     facets: &probe.facets,
-                    notes: &probe.judge,
                     answered: answer.is_some(),
                     answer: answer.and_then(|row| row.answer.as_deref()),
                     fits: row.is_none_or(|row| row.fits()),
@@ -53,7 +47,6 @@ pub fn graded<'a>(run: &'a RunFolder, name: &'a str) -> Vec<Graded<'a>> {
                     correct: verdict.and_then(|row| row.correct),
                     score: verdict.and_then(|row| row.score),
                     choice: verdict.and_then(|row| row.choice.as_deref()),
-                    probability: verdict.and_then(|row| row.probability),
                     history_cut: answer
                         .filter(|row| row.was_cut_to_fit())
                         .map(|row| HistoryCut { dropped: row.dropped_tokens, of: row.history_tokens }),

@@ -7,9 +7,6 @@ use serde::Serialize;
 
 use super::intervals::{Worths, of_worths};
 use super::outcomes::{CaseOutcomes, Counts, Outcome, Outcomes};
-use crate::benchmarks::Benchmark;
-use crate::run::plan::PlannedCase;
-use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::statistics::Interval;
 
 /// The table.
@@ -78,17 +75,6 @@ pub struct Overall {
     pub judged: usize,
     /// In the plan.
     pub expected: usize,
-}
-
-/// The table of the verdicts of one judge by one rubric.
-pub fn accuracy_table<'a>(
-    benchmark: &dyn Benchmark,
-    plan: &[PlannedCase],
-    answers: &[AnswerRow],
-    verdicts: impl IntoIterator<Item = &'a VerdictRow>,
-    judge: &str,
-) -> AccuracyTable {
-    AccuracyTable::of(&Outcomes::of(benchmark, plan, answers, verdicts, judge), judge)
 }
 
 impl AccuracyTable {

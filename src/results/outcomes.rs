@@ -105,7 +105,7 @@ impl Counts {
 impl<'a> Outcomes<'a> {
     /// Of the answers and verdicts of one condition, the latter of `judge` alone and by one rubric.
     pub fn of<'v>(
-        benchmark: &dyn Benchmark,
+        benchmark: &Benchmark,
         plan: &'a [PlannedCase],
         answers: &[AnswerRow],
         verdicts: impl IntoIterator<Item = &'v VerdictRow>,
@@ -126,9 +126,9 @@ impl<'a> Outcomes<'a> {
             .collect();
 
         // A broken row whose split cannot be read belongs to no cell, and to no mean of cells.
-        let of_cells = benchmark.overall() == Weighing::Cells;
+        let of_cells = benchmark.overall == Weighing::Cells;
         let has_cell =
-            |case: &&PlannedCase| case.broken.is_none() || case.labels.contains_key(benchmark.split());
+            |case: &&PlannedCase| case.broken.is_none() || case.labels.contains_key(benchmark.split);
         let plan: Vec<&'a PlannedCase> = plan.iter().filter(|case| !of_cells || has_cell(case)).collect();
         let mut dimensions: Vec<String> = Vec::new();
         for probe in plan.iter().flat_map(|case| &case.probes) {
@@ -137,7 +137,7 @@ impl<'a> Outcomes<'a> {
                 dimensions.push(dimension);
             }
         }
-        let (split, unit) = (benchmark.split(), benchmark.unit());
+        let (split, unit) = (benchmark.split, benchmark.unit);
         let kind = |case: &PlannedCase| {
             let unknown = if case.broken.is_some() { "unreadable" } else { "all" };
             case.labels.get(split).cloned().unwrap_or_else(|| unknown.to_owned())

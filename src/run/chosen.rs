@@ -4,6 +4,7 @@
 
 use super::condition::{label, stored};
 use super::error::RunError;
+use super::rows::{AnswerKey, AnswerRow};
 use super::store::RunFolder;
 
 impl RunFolder {
@@ -32,8 +33,7 @@ impl RunFolder {
     /// The questions under these conditions that were not asked yet, as `case/probe`, and with the condition where the run has several.
     /// Rows that say why there is no answer are not among them.
     pub fn missing(&self, conditions: &[String]) -> Vec<String> {
-        let asked: std::collections::HashSet<(&str, &str, &str)> =
-            self.answers.iter().map(|row| (&*row.case, &*row.probe, &*row.condition)).collect();
+        let asked: std::collections::HashSet<_> = self.answers.iter().map(AnswerRow::key).collect();
         let named = |case: &str, probe: &str, condition: &str| {
             let under =
                 if self.has_conditions() { format!(" ({})", label(condition)) } else { String::new() };
@@ -42,7 +42,7 @@ impl RunFolder {
         let mut missing = Vec::new();
         for case in &self.plan {
             for probe in &case.probes {
-                let lacks = |name: &&String| !asked.contains(&(&*case.case, &*probe.id, name.as_str()));
+                let lacks = |name: &&String| !asked.contains(&AnswerKey::of(&case.case, &probe.id, name));
                 missing
                     .extend(conditions.iter().filter(lacks).map(|name| named(&case.case, &probe.id, name)));
             }

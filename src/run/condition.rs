@@ -96,7 +96,7 @@ impl Condition {
     }
 
     /// What it does, as a clause for captions and pages: the benchmark's setting, what is shown, what is blocked, or what it repeats.
-    pub fn in_words(&self, benchmark: &dyn Benchmark) -> String {
+    pub fn in_words(&self, benchmark: &Benchmark) -> String {
         if self.repetition > 0 {
             return format!(
                 "the same as {} once more (time {}), with random numbers of its own",
@@ -104,9 +104,9 @@ impl Condition {
                 self.repetition + 1
             );
         }
-        let segment = benchmark.segment();
+        let segment = benchmark.segment;
         let about =
-            |name: &String| benchmark.settings().iter().find(|one| one.name == name).map(|one| one.about);
+            |name: &String| benchmark.settings.iter().find(|one| one.name == name).map(|one| one.about);
         let setting = self.setting.as_ref().map(|name| about(name).unwrap_or(name).to_owned());
         let shown = match self.context {
             Context::Whole => "shown the whole history, or what of it fits the context".to_owned(),

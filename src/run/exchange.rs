@@ -112,7 +112,7 @@ pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, Excha
 #[derive(Debug, Clone)]
 pub struct Import<'a> {
     /// The benchmark.
-    pub benchmark: &'static dyn Benchmark,
+    pub benchmark: &'static Benchmark,
     /// The dataset's name and digest.
     pub dataset: Named,
     /// The dataset's cases.
@@ -187,7 +187,7 @@ pub fn import(
         return Err(ExchangeError::Occupied(dir.to_owned()));
     }
     let identity = Identity {
-        benchmark: import.benchmark.name().to_owned(),
+        benchmark: import.benchmark.name.to_owned(),
         dataset: import.dataset.clone(),
         model: Named { name: import.model.clone(), digest: sha256(text) },
         dtype: None,

@@ -17,7 +17,7 @@ const ROW: &str = "row";
 /// Rows of a file, as far as they were read.
 #[derive(Debug)]
 pub struct FilePlan {
-    benchmark: &'static dyn Benchmark,
+    benchmark: &'static Benchmark,
     cases: Vec<PlannedCase>,
     /// Of each broken row its place in `cases`, its number in the file, and its uid.
     broken: Vec<(usize, usize, Option<String>)>,
@@ -27,7 +27,7 @@ pub struct FilePlan {
 
 impl FilePlan {
     /// No row yet.
-    pub fn new(benchmark: &'static dyn Benchmark) -> Self {
+    pub fn new(benchmark: &'static Benchmark) -> Self {
         FilePlan { benchmark, cases: Vec::new(), broken: Vec::new(), first_problem: None }
     }
 
@@ -47,13 +47,13 @@ impl FilePlan {
         let row = first.map_or(self.cases.len(), |problem| problem.row);
         self.broken.push((self.cases.len(), row, first.and_then(|problem| problem.uid.clone())));
         let probe = |id: &str| PlannedProbe { id: id.to_owned(), ..PlannedProbe::default() };
-        let probes = match (probes, self.benchmark.probes()) {
+        let probes = match (probes, self.benchmark.probes) {
             (probes, _) if !probes.is_empty() => {
                 let of = |BrokenProbe { id, facets }| PlannedProbe { id, facets, ..PlannedProbe::default() };
                 probes.into_iter().map(of).collect()
             }
             (_, ids) if ids.is_empty() => vec![probe(ROW)],
-            (_, ids) => ids.into_iter().map(probe).collect(),
+            (_, ids) => ids.iter().map(|id| probe(id)).collect(),
         };
         self.cases.push(PlannedCase { labels, probes, broken: Some(reason), ..PlannedCase::default() });
     }

@@ -181,7 +181,7 @@ fn short(digest: &str) -> &str {
 /// The rubric of a row that does not name it, by its digest.
 fn earlier_name(benchmark: &str, row: &VerdictRow) -> Option<String> {
     let digest = row.rubric.as_deref()?;
-    let rubric = named(benchmark)?.rubrics().iter().find(|rubric| rubric.earlier.contains(&digest))?;
+    let rubric = named(benchmark)?.rubrics.iter().find(|rubric| rubric.earlier.contains(&digest))?;
     Some(rubric.name.to_owned())
 }
 
@@ -278,9 +278,9 @@ mod tests {
     #[test]
     fn rows_without_a_name_get_it_by_the_digests_of_earlier_texts() {
         for benchmark in crate::benchmarks::ALL {
-            for rubric in benchmark.rubrics() {
+            for rubric in benchmark.rubrics {
                 for digest in rubric.earlier {
-                    let names = judge_names(&[row("j", Some(digest), None)], &[], benchmark.name());
+                    let names = judge_names(&[row("j", Some(digest), None)], &[], benchmark.name);
                     assert_eq!(names[0].rubric.as_deref(), Some(rubric.name));
                 }
             }

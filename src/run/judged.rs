@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use super::judge_name::{JudgeChoice, JudgeName};
-use super::rows::VerdictRow;
+use super::rows::{AnswerKey, VerdictRow};
 use super::store::RunFolder;
 use crate::benchmarks::is_reading;
 
@@ -15,7 +15,7 @@ use crate::benchmarks::is_reading;
 pub struct Judged<'a> {
     /// Which judge, by which rubric.
     pub name: &'a JudgeName,
-    rows: HashMap<(&'a str, &'a str, &'a str), &'a VerdictRow>,
+    rows: HashMap<AnswerKey<&'a str>, &'a VerdictRow>,
 }
 
 impl<'a> Judged<'a> {
@@ -36,12 +36,12 @@ impl<'a> Judged<'a> {
 
     /// Whether the judge was asked about any answer under a condition.
     pub fn judged_under(&self, condition: &str) -> bool {
-        self.rows.keys().any(|(_, _, under)| *under == condition)
+        self.rows.keys().any(|key| key.condition == condition)
     }
 
     /// The row on an answer, where there is one.
-    pub fn get(&self, case: &str, probe: &str, condition: &str) -> Option<&'a VerdictRow> {
-        self.rows.get(&(case, probe, condition)).copied()
+    pub fn get(&self, key: AnswerKey<&str>) -> Option<&'a VerdictRow> {
+        self.rows.get(&key).copied()
     }
 }
 
@@ -124,7 +124,7 @@ impl RunFolder {
     pub fn judged(&self) -> Vec<Judged<'_>> {
         let of = |name| {
             let own = self.verdicts.iter().filter(|row| JudgeName::gave(name, row));
-            own.map(|row| ((row.case.as_str(), row.probe.as_str(), row.condition.as_str()), row)).collect()
+            own.map(|row| (row.key(), row)).collect()
         };
         self.judges().iter().map(|name| Judged { name, rows: of(name) }).collect()
     }

@@ -43,7 +43,7 @@ pub struct LocalSubject<'a> {
     /// Strings that end an answer, which is what comes before them.
     stops: Vec<String>,
     /// Who says which token of an answer decides, where its row is wanted.
-    decisive: Option<&'static dyn Benchmark>,
+    decisive: Option<&'static Benchmark>,
     meter: Joulemeter,
     /// The case that comes next, and until it is begun the one under way, with who prepares it.
     coming: Vec<(Case, Preparing)>,
@@ -139,7 +139,7 @@ impl<'a> LocalSubject<'a> {
     /// Also records the row [`VERDICT`]: the generated token at which an answer decides, by what the benchmark says of its text. The
     /// rows of all generated tokens are held until the answer is there.
     #[must_use]
-    pub fn deciding(mut self, benchmark: &'static dyn Benchmark) -> Self {
+    pub fn deciding(mut self, benchmark: &'static Benchmark) -> Self {
         self.decisive = Some(benchmark);
         self
     }
@@ -375,7 +375,7 @@ struct Outcomes<'a> {
     text: &'a ModelText,
     options: SubjectOptions,
     stops: &'a [String],
-    decisive: Option<&'static dyn Benchmark>,
+    decisive: Option<&'static Benchmark>,
     dtype: String,
     case: &'a Case,
     dropped: &'a Dropped,
@@ -480,7 +480,7 @@ impl Outcomes<'_> {
 
     /// The token of an answer, whose text is `answer`, at which it decides.
     fn decisive_token(&self, generated: &Generated, answer: &str) -> Result<Option<usize>, TextError> {
-        let Some(at) = self.decisive.and_then(|benchmark| benchmark.decisive(answer)) else {
+        let Some(at) = self.decisive.and_then(|benchmark| (benchmark.decisive)(answer)) else {
             return Ok(None);
         };
         let tokens = generated.tokens.get(generated.thought..).unwrap_or_default();

@@ -246,14 +246,14 @@ impl PlannedCase {
 
 impl Selection {
     /// All of a benchmark's cases and probes.
-    pub fn of_all(benchmark: &dyn Benchmark) -> Self {
+    pub fn of_all(benchmark: &Benchmark) -> Self {
         Selection {
-            split: benchmark.split(),
+            split: benchmark.split,
             sample: None,
             only: None,
             limit: None,
             limit_probes: None,
-            dimension: benchmark.dimension(),
+            dimension: benchmark.dimension,
             shard: None,
         }
     }
@@ -434,8 +434,8 @@ fn some(items: &[&str]) -> String {
 }
 
 /// What a probe is grouped by ([`Benchmark::dimension`]); its id where it lacks the facet.
-pub fn dimension_of(benchmark: &dyn Benchmark, probe: &PlannedProbe) -> String {
-    group_of(benchmark.dimension(), probe)
+pub fn dimension_of(benchmark: &Benchmark, probe: &PlannedProbe) -> String {
+    group_of(benchmark.dimension, probe)
 }
 
 fn group_of(dimension: Dimension, probe: &PlannedProbe) -> String {

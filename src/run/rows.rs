@@ -18,6 +18,33 @@ const SERVERS_SAY: [&str; 5] = [
     "exceeds the available context size",
 ];
 
+/// The names of an answer in its run: case, probe and condition, which is empty for the plain one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AnswerKey<S = String> {
+    /// The case's id.
+    pub case: S,
+    /// The probe's id.
+    pub probe: S,
+    /// The condition's name.
+    pub condition: S,
+}
+
+impl<'a> AnswerKey<&'a str> {
+    /// Of a case's id, a probe's and a condition's name.
+    pub fn of(case: &'a str, probe: &'a str, condition: &'a str) -> Self {
+        AnswerKey { case, probe, condition }
+    }
+
+    /// With texts of its own.
+    pub fn owned(self) -> AnswerKey {
+        AnswerKey {
+            case: self.case.to_owned(),
+            probe: self.probe.to_owned(),
+            condition: self.condition.to_owned(),
+        }
+    }
+}
+
 /// One line of `answers.jsonl`: what the model answered to one probe of one case, or why it could not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AnswerRow {
@@ -86,6 +113,11 @@ fn is_zero(count: &usize) -> bool {
 }
 
 impl AnswerRow {
+    /// Which answer it is.
+    pub fn key(&self) -> AnswerKey<&str> {
+        AnswerKey::of(&self.case, &self.probe, &self.condition)
+    }
+
     /// Whether the prompt fitted the context: false for an error row whose message says that it did not.
     pub fn fits(&self) -> bool {
         self.error.as_ref().is_none_or(|error| !says_too_long(error))
@@ -164,6 +196,11 @@ pub struct VerdictRow {
 }
 
 impl VerdictRow {
+    /// Which answer it is on.
+    pub fn key(&self) -> AnswerKey<&str> {
+        AnswerKey::of(&self.case, &self.probe, &self.condition)
+    }
+
     /// What the judge said, without error: right or wrong, a score, or a choice.
     pub fn is_clean(&self) -> bool {
         self.error.is_none() && (self.correct.is_some() || self.score.is_some() || self.choice.is_some())

@@ -13,7 +13,7 @@ use super::context_budget::Dropped;
 use super::cost::{Cost, CostRow};
 use super::error::RunError;
 use super::plan::{PlannedCase, PlannedProbe};
-use super::rows::AnswerRow;
+use super::rows::{AnswerKey, AnswerRow};
 use super::store::{RunStore, ShownCase, ShownSegment};
 use crate::chat::StopReason;
 use crate::data::{Case, Probe};
@@ -196,11 +196,11 @@ fn shown<'a>(
     planned: &'a PlannedCase,
     case: &Rc<Case>,
     conditions: &'a [Condition],
-    settled: &BTreeSet<(String, String, String)>,
+    settled: &BTreeSet<AnswerKey>,
 ) -> Vec<Shown<'a>> {
     let is_wanted = |probe: &Probe, condition: &Condition| {
         planned.probes.iter().any(|p| p.id == probe.id && p.is_asked_under(&condition.name))
-            && !settled.contains(&(planned.case.clone(), probe.id.clone(), condition.name.clone()))
+            && !settled.contains(&AnswerKey::of(&planned.case, &probe.id, &condition.name).owned())
     };
     let mut all: Vec<Shown<'a>> = Vec::new();
     let mut rest = conditions;

@@ -28,7 +28,7 @@ use super::header::{Difference, FORMAT, IDENTITY_VERSION, Identity, RunHeader, h
 use super::jsonl::{RowLog, read_rows, write_rows};
 use super::judge_name::{JudgeName, judge_names};
 use super::plan::{PlannedCase, asked_under, attention_file, case_file, check_distinct};
-use super::rows::{AnswerRow, ReplyRow, RubricRow, VerdictRow};
+use super::rows::{AnswerKey, AnswerRow, ReplyRow, RubricRow, VerdictRow};
 use crate::data::Turn;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::files::write_atomically;
@@ -111,7 +111,7 @@ impl RunFolder {
         let header = read_header(dir)?;
         let plan: Vec<PlannedCase> = read_rows(&dir.join(PLAN))?;
         let keys = keys(&plan, &header.identity);
-        let answers = in_order(&keys, &read_rows(&dir.join(ANSWERS))?, answer_key);
+        let answers = in_order(&keys, &read_rows(&dir.join(ANSWERS))?, AnswerRow::key);
         let verdicts = verdicts_in_order(&keys, &read_rows(&dir.join(VERDICTS))?);
         let rubrics: Vec<RubricRow> = read_rows(&dir.join(RUBRICS))?;
         let costs = read_rows(&dir.join(COSTS))?;
@@ -259,8 +259,8 @@ impl RunStore {
         let replies = dir.join(REPLIES);
         let replies = replies.exists().then(|| RowLog::open(replies)).transpose()?;
         let planned: BTreeSet<Key> = keys(&plan, &header.identity).into_iter().collect();
-        let stranger = answers.rows.iter().map(answer_key).find(|key| !planned.contains(key));
-        if let Some((case, probe, condition)) = stranger {
+        let stranger = answers.rows.iter().map(AnswerRow::key).find(|key| !planned.contains(key));
+        if let Some(AnswerKey { case, probe, condition }) = stranger {
             let probe = named(probe, condition);
             let reason = format!("it holds case `{case}` probe `{probe}`, which {PLAN} does not name");
             return Err(RunError::Broken { path: dir.join(ANSWERS), reason });
@@ -295,7 +295,7 @@ impl RunStore {
 
     /// The answer rows that count, in dataset order.
     pub fn answers(&self) -> Vec<AnswerRow> {
-        in_order(&self.keys(), &self.answers.rows, answer_key)
+        in_order(&self.keys(), &self.answers.rows, AnswerRow::key)
     }
 
     /// All (case, probe, condition) of the plan, in order.
@@ -314,12 +314,12 @@ impl RunStore {
     }
 
     /// What needs no more work, by case, probe and condition: answered without error, and the attention file in place.
-    pub fn clean_answers(&self) -> BTreeSet<(String, String, String)> {
+    pub fn clean_answers(&self) -> BTreeSet<AnswerKey> {
         self.answers()
             .into_iter()
             .filter(|row| row.error.is_none() && row.answer.is_some())
             .filter(|row| row.attention.as_ref().is_none_or(|name| self.dir.join(name).is_file()))
-            .map(|row| (row.case, row.probe, row.condition))
+            .map(|row| row.key().owned())
             .collect()
     }
 
@@ -330,9 +330,9 @@ impl RunStore {
 
     /// What is left as it is although it has no answer, by case, probe and condition: generation ended inside a thought and would
     /// again. None of it after [`Self::retry_cut`].
-    pub fn cut_answers(&self) -> BTreeSet<(String, String, String)> {
+    pub fn cut_answers(&self) -> BTreeSet<AnswerKey> {
         let rows = self.answers().into_iter().filter(|row| row.cut && row.error.is_some() && !self.retry_cut);
-        rows.map(|row| (row.case, row.probe, row.condition)).collect()
+        rows.map(|row| row.key().owned()).collect()
     }
 
     /// Saves the attention store, where there is one, then appends the row, which is made to name it.
@@ -452,16 +452,7 @@ fn read_shown(dir: &Path, case: &str) -> Result<Option<ShownCase>, RunError> {
         .map_err(|e| RunError::Broken { path, reason: format!("it does not parse: {e}") })
 }
 
-/// A case, a probe and a condition by their names.
-type Key<'a> = (&'a str, &'a str, &'a str);
-
-fn answer_key(row: &AnswerRow) -> Key<'_> {
-    (&row.case, &row.probe, &row.condition)
-}
-
-fn verdict_key(row: &VerdictRow) -> Key<'_> {
-    (&row.case, &row.probe, &row.condition)
-}
+type Key<'a> = AnswerKey<&'a str>;
 
 /// All that is planned: case by case, probe by probe, condition by condition.
 fn keys<'a>(plan: &'a [PlannedCase], identity: &'a Identity) -> Vec<Key<'a>> {
@@ -469,7 +460,7 @@ fn keys<'a>(plan: &'a [PlannedCase], identity: &'a Identity) -> Vec<Key<'a>> {
     let probes = plan.iter().flat_map(|c| c.probes.iter().map(|p| (c.case.as_str(), p)));
     let asked = probes.flat_map(|(case, probe)| conditions.iter().map(move |name| (case, probe, *name)));
     let asked = asked.filter(|(_, probe, name)| probe.is_asked_under(name));
-    asked.map(|(case, probe, name)| (case, probe.id.as_str(), name)).collect()
+    asked.map(|(case, probe, name)| AnswerKey::of(case, &probe.id, name)).collect()
 }
 
 /// The last row of each key, in the keys' order.
@@ -482,7 +473,7 @@ fn in_order<R: Clone>(keys: &[Key<'_>], rows: &[R], key: impl Fn(&R) -> Key<'_>)
 fn verdicts_in_order(keys: &[Key<'_>], rows: &[VerdictRow]) -> Vec<VerdictRow> {
     let of = |(judge, rubric): (&str, Option<&str>)| {
         let own = rows.iter().filter(|row| row.judge == judge && row.rubric.as_deref() == rubric);
-        in_order(keys, &own.cloned().collect::<Vec<_>>(), verdict_key)
+        in_order(keys, &own.cloned().collect::<Vec<_>>(), VerdictRow::key)
     };
     judges(rows.iter()).into_iter().flat_map(of).collect()
 }
@@ -507,16 +498,12 @@ fn replies_in_order(keys: &[Key<'_>], rows: &[ReplyRow]) -> Vec<ReplyRow> {
         }
     }
     // Calls begin with a probe each.
-    let key = |row: &ReplyRow| -> (String, String, String) {
-        (row.case.clone(), row.probes.first().cloned().unwrap_or_default(), row.condition.clone())
-    };
+    fn key(row: &ReplyRow) -> Key<'_> {
+        AnswerKey::of(&row.case, row.probes.first().map_or("", String::as_str), &row.condition)
+    }
     let of = |(judge, rubric): (&str, &str)| {
         let own = rows.iter().filter(|row| row.judge == judge && row.rubric == rubric);
-        let last: HashMap<_, &ReplyRow> = own.map(|row| (key(row), row)).collect();
-        let keys = keys.iter().map(|(case, probe, condition)| {
-            ((*case).to_owned(), (*probe).to_owned(), (*condition).to_owned())
-        });
-        keys.filter_map(|key| last.get(&key).map(|row| (*row).clone())).collect::<Vec<_>>()
+        in_order(keys, &own.cloned().collect::<Vec<_>>(), key)
     };
     judges.into_iter().flat_map(of).collect()
 }

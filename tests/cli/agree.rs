@@ -1,7 +1,6 @@
 //! Human agreement: what is drawn, what raters see, and what their ratings come to.
 use palimpsest::agreement::key::Key;
-use palimpsest::benchmarks::Benchmark;
-use palimpsest::benchmarks::stale::Stale;
+use palimpsest::benchmarks::stale::STALE;
 use palimpsest::judge::{Instructions, rubric_digest};
 use palimpsest::run::condition::Condition;
 use palimpsest::run::header::RunHeader;
@@ -28,7 +27,7 @@ pub fn answered_under(dir: &Path, model: &str, count: usize, conditions: &[&str]
     let names = if conditions.is_empty() { &[""] } else { conditions };
     let header =
         RunHeader { machine: header(None).machine, ..RunHeader::new(identity, None, Default::default()) };
-    let plan = Selection::of_all(&Stale).plan(&cases).unwrap();
+    let plan = Selection::of_all(&STALE).plan(&cases).unwrap();
     drop(RunStore::open_or_create(dir, &header, plan.clone()).unwrap());
     let mut rows = String::new();
     for case in plan {
@@ -60,7 +59,7 @@ pub fn verdict(case: &str, probe: &str, correct: Option<bool>) -> VerdictRow {
         case: case.to_owned(),
         probe: probe.to_owned(),
         judge: JUDGE.to_owned(),
-        rubric: Some(rubric_digest(&Stale.rubric())),
+        rubric: Some(rubric_digest(&STALE.rubric())),
         rubric_name: Some("released".to_owned()),
         correct,
         reason: correct.map(|_| "it says so".to_owned()),
@@ -128,7 +127,7 @@ impl Desk {
             let rows: Vec<VerdictRow> =
                 own.map(|(at, item)| verdict(&item.case, &item.probe, verdict_of(at, item))).collect();
             write_rows(&self.at(name).join("verdicts.jsonl"), &rows);
-            write_rows(&self.at(name).join("rubrics.jsonl"), &[Instructions::from(&Stale.rubric()).row()]);
+            write_rows(&self.at(name).join("rubrics.jsonl"), &[Instructions::from(&STALE.rubric()).row()]);
         }
     }
 
@@ -383,7 +382,7 @@ fn a_score_refuses_other_answers_other_rubrics_and_mixed_judges() {
     said("gpt/answers.jsonl", "line two", "line three", "is not the one that was rated");
     said(
         "gpt/rubrics.jsonl",
-        &Instructions::from(&Stale.rubric()).criteria(),
+        &Instructions::from(&STALE.rubric()).criteria(),
         "another",
         "released that the raters read",
     );
@@ -467,7 +466,7 @@ fn a_sheet_is_of_one_condition_and_names_it() {
         key.items.iter().map(row).collect::<Vec<_>>()
     };
     write_rows(&at("run/verdicts.jsonl"), &[under("", false), under("knockout-query-old", true)].concat());
-    write_rows(&at("run/rubrics.jsonl"), &[Instructions::from(&Stale.rubric()).row()]);
+    write_rows(&at("run/rubrics.jsonl"), &[Instructions::from(&STALE.rubric()).row()]);
     let rated: String = key.items.iter().map(|item| format!("{},c\n", item.item)).collect();
     std::fs::write(at("r.csv"), format!("item,rating\n{rated}")).unwrap();
     let score = |more: &[&str]| {

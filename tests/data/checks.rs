@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use palimpsest::benchmarks::dataset::cases_in_memory;
-use palimpsest::benchmarks::stale::{CHANGE_WORDS, Stale};
-use palimpsest::benchmarks::{ALL, Benchmark, SampleSpec};
+use palimpsest::benchmarks::stale::{CHANGE_WORDS, STALE};
+use palimpsest::benchmarks::{ALL, SampleSpec};
 use palimpsest::data::check::words::{STOP_WORDS, STRAY_TEXTS, TIME_WORDS};
 use palimpsest::data::check::{CHECKS, near};
 use palimpsest::data::finding::{Finding, Severity, by_check};
@@ -42,8 +42,8 @@ pub(super) fn row(uid: &str) -> Value {
 
 /// What is found in rows, all of which are sound.
 fn found(rows: &Value) -> Vec<Finding> {
-    let cases = cases_in_memory(&Stale, vec![("rows.json".to_owned(), rows.to_string().into_bytes())]);
-    let report = Stale.check(Box::new(cases.into_iter()), &mut |_| {});
+    let cases = cases_in_memory(&STALE, vec![("rows.json".to_owned(), rows.to_string().into_bytes())]);
+    let report = STALE.check(Box::new(cases.into_iter()), &mut |_| {});
     assert!(report.is_sound(), "{:?}", report.problems);
     report.findings
 }
@@ -235,7 +235,7 @@ proptest! {
 #[test]
 fn the_samples_have_known_warnings_and_no_error() {
     let found = ALL.map(|benchmark| {
-        let cases = cases_in_memory(benchmark, benchmark.sample(SampleSpec::default()).unwrap());
+        let cases = cases_in_memory(benchmark, (benchmark.sample)(SampleSpec::default()).unwrap());
         let report = benchmark.check(Box::new(cases.into_iter()), &mut |_| {});
         let counts = by_check(&report.findings);
         assert!(
@@ -244,7 +244,7 @@ fn the_samples_have_known_warnings_and_no_error() {
             lines(&report.findings)
         );
         let counts = counts.iter().map(|(check, of, _)| format!("{} {}", check.name, of.len()));
-        (benchmark.name(), counts.collect::<Vec<_>>().join(", "))
+        (benchmark.name, counts.collect::<Vec<_>>().join(", "))
     });
     assert_eq!(
         found.map(|(name, counts)| format!("{name}: {counts}")),

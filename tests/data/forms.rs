@@ -13,7 +13,7 @@ use super::row;
 
 fn read(text: &str) -> Vec<Result<Case, ReadError>> {
     // A buffer of a few bytes, so that every piece crosses its border somewhere.
-    StaleReader::new(BufReader::with_capacity(7, text.as_bytes())).collect()
+    StaleReader::new(BufReader::with_capacity(7, text.as_bytes()), None).collect()
 }
 
 fn cases(text: &str) -> Vec<Case> {

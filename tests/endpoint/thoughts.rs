@@ -29,13 +29,13 @@ fn rows_told(told: EndpointThinking, script: Vec<Scripted>, retries: usize) -> (
     let all = cases(1);
     let root = tempfile::tempdir().unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
-    let plan = Selection::of_all(&Stale).plan(&all).unwrap();
+    let plan = Selection::of_all(&STALE).plan(&all).unwrap();
     let mut store = RunStore::open_or_create(root.path(), &header(None), plan).unwrap();
     let server = serve(script);
     let mut endpoint = server.endpoint(retries).thinking(told);
     let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, shown);
     // An endpoint that is gone ends the run; its rows are there.
-    let _ = run(&mut store, all.into_iter().map(Ok), &mut Memory::new(&Stale, 0), &mut subject, &stop, false);
+    let _ = run(&mut store, all.into_iter().map(Ok), &mut Memory::new(&STALE, 0), &mut subject, &stop, false);
     drop(store);
     let text = std::fs::read_to_string(root.path().join("answers.jsonl")).unwrap();
     let address = format!("endpoint http://127.0.0.1:{}/v1/chat/completions model some/model", server.port);

@@ -15,7 +15,7 @@ fn shards(root: &Path, all: &[Case], count: usize) -> Vec<PathBuf> {
         .map(|index| {
             let shard = Some(Shard { index, count });
             let dir = root.join(format!("shard-{index}"));
-            let plan = Selection { shard, ..Selection::of_all(&Stale) }.plan(all).unwrap();
+            let plan = Selection { shard, ..Selection::of_all(&STALE) }.plan(all).unwrap();
             let mut store = RunStore::open_or_create(&dir, &header(shard), plan).unwrap();
             go(&mut store, all, &mut Fake::new(), &AtomicBool::new(false)).unwrap();
             dir

@@ -2,22 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use palimpsest::benchmarks::knowme::KnowMe;
+use palimpsest::benchmarks::knowme::KNOWME;
 use palimpsest::benchmarks::rubric_named;
-use palimpsest::benchmarks::subtlememory::SubtleMemory;
+use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::judge::judge_prompt;
 
 use super::*;
 
 fn planned() -> PlannedCase {
-    Selection::of_all(&Stale).plan(&cases(1)).unwrap().remove(0)
+    Selection::of_all(&STALE).plan(&cases(1)).unwrap().remove(0)
 }
 
 #[test]
 fn the_prompt_holds_all_that_the_judge_may_see_and_no_history() {
     let mut exchanges = exchanges();
     exchanges[1].answer = None;
-    let prompt = judge_prompt(&Stale.rubric(), &planned(), &exchanges).unwrap();
+    let prompt = judge_prompt(&STALE.rubric(), &planned(), &exchanges).unwrap();
     for part in [
         "old 0",
         "new 0",
@@ -42,7 +42,7 @@ fn each_probe_has_one_rule_and_the_rules_agree_for_one_exchange_or_three() {
         lines[0].clone()
     };
     let mut rules = BTreeMap::new();
-    for rubric in Stale.rubrics() {
+    for rubric in STALE.rubrics {
         let three = judge_prompt(rubric, &planned(), &all).unwrap();
         for (at, id) in ["SR", "PR", "IPA"].into_iter().enumerate() {
             let one = judge_prompt(rubric, &planned(), &all[at..=at]).unwrap();
@@ -76,30 +76,30 @@ fn each_probe_has_one_rule_and_the_rules_agree_for_one_exchange_or_three() {
 #[test]
 fn every_benchmark_has_rubrics_by_distinct_names_that_return_the_same_kind_of_verdict() {
     for benchmark in palimpsest::benchmarks::ALL {
-        let names: BTreeSet<&str> = benchmark.rubrics().iter().map(|rubric| rubric.name).collect();
-        assert_eq!(names.len(), benchmark.rubrics().len());
-        assert_eq!(Some(benchmark.rubric()), benchmark.rubrics().first().copied(), "{}", benchmark.name());
-        for rubric in benchmark.rubrics() {
+        let names: BTreeSet<&str> = benchmark.rubrics.iter().map(|rubric| rubric.name).collect();
+        assert_eq!(names.len(), benchmark.rubrics.len());
+        assert_eq!(Some(benchmark.rubric()), benchmark.rubrics.first().copied(), "{}", benchmark.name);
+        for rubric in benchmark.rubrics {
             assert_eq!(rubric.verdict, benchmark.rubric().verdict, "{}", rubric.name);
             assert_eq!(rubric.unit, benchmark.rubric().unit, "{}", rubric.name);
             assert_eq!(rubric_named(benchmark, rubric.name).unwrap(), *rubric);
         }
         let error = rubric_named(benchmark, "nonsense").unwrap_err().to_string();
-        assert!(error.contains(benchmark.title()) && error.contains("`nonsense`"), "{error}");
+        assert!(error.contains(benchmark.title) && error.contains("`nonsense`"), "{error}");
         assert!(names.iter().all(|name| error.contains(name)) && error.contains("the default"), "{error}");
     }
-    let names = |benchmark: &dyn Benchmark| benchmark.rubrics().iter().map(|r| r.name).collect::<Vec<_>>();
-    assert_eq!(names(&Stale), ["released", "strict"]);
-    assert_eq!(names(&KnowMe), ["released", "graded"]);
+    let names = |benchmark: &Benchmark| benchmark.rubrics.iter().map(|r| r.name).collect::<Vec<_>>();
+    assert_eq!(names(&STALE), ["released", "strict"]);
+    assert_eq!(names(&KNOWME), ["released", "graded"]);
 }
 
 /// Verdicts of versions whose rows named no rubric are those by the texts of then, which ask the same of answers that were not cut.
 #[test]
 fn the_texts_of_earlier_versions_are_known_by_their_digests() {
-    let strict = rubric_named(&Stale, "strict").unwrap();
-    let paper = SubtleMemory.rubric();
+    let strict = rubric_named(&STALE, "strict").unwrap();
+    let paper = SUBTLEMEMORY.rubric();
     // SubtleMemory's text is as it was; of the others a line about cut answers is new.
-    for (rubric, same) in [(strict, false), (paper, true), (rubric_named(&KnowMe, "graded").unwrap(), false)]
+    for (rubric, same) in [(strict, false), (paper, true), (rubric_named(&KNOWME, "graded").unwrap(), false)]
     {
         for reasons in [Reasons::First, Reasons::Last, Reasons::None] {
             let digest = Instructions { reasons, ..Instructions::from(&rubric) }.digest();
@@ -107,7 +107,7 @@ fn the_texts_of_earlier_versions_are_known_by_their_digests() {
         }
         assert_eq!(rubric.earlier.len() % 3, 0);
     }
-    let released = Instructions::from(&Stale.rubric());
+    let released = Instructions::from(&STALE.rubric());
     let elsewhere =
         Instructions { reasons: Reasons::None, thinking: Some("on".to_owned()), ..released.clone() };
     assert_ne!(elsewhere.digest(), released.digest());
@@ -121,14 +121,14 @@ fn the_texts_of_earlier_versions_are_known_by_their_digests() {
 fn a_judge_is_told_of_answers_that_were_cut_in_every_benchmark() {
     let mut all = exchanges();
     all[1].cut = true;
-    for rubric in Stale.rubrics() {
+    for rubric in STALE.rubrics {
         let prompt = judge_prompt(rubric, &planned(), &all).unwrap();
         assert_eq!(prompt.matches("cut the response to").count(), 1, "{prompt}");
         assert!(prompt.contains("The limit on its length cut the response to PR off."), "{prompt}");
     }
-    for benchmark in palimpsest::benchmarks::ALL.iter().filter(|b| b.readings().is_empty()) {
-        for rubric in benchmark.rubrics() {
-            assert!(rubric.template.contains("probe.cut"), "{} {}", benchmark.name(), rubric.name);
+    for benchmark in palimpsest::benchmarks::ALL.iter().filter(|b| b.readings.is_empty()) {
+        for rubric in benchmark.rubrics {
+            assert!(rubric.template.contains("probe.cut"), "{} {}", benchmark.name, rubric.name);
         }
     }
 }

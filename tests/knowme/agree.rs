@@ -21,10 +21,10 @@ const JUDGE: &str = "local:judge";
 fn answered(dir: &Path, case: &Case) {
     let mut identity = header(None).identity;
     identity.benchmark = "knowme".to_owned();
-    identity.conditions = Condition::of_settings(&KnowMe.settings()[..1], 1);
+    identity.conditions = Condition::of_settings(&KNOWME.settings[..1], 1);
     let header =
         RunHeader { machine: header(None).machine, ..RunHeader::new(identity, None, Default::default()) };
-    let plan = Selection::of_all(&KnowMe).plan(std::slice::from_ref(case)).unwrap();
+    let plan = Selection::of_all(&KNOWME).plan(std::slice::from_ref(case)).unwrap();
     drop(RunStore::open_or_create(dir, &header, plan).unwrap());
     let row = |probe: &Probe| AnswerRow {
         case: case.id.clone(),
@@ -46,7 +46,7 @@ fn judged(dir: &Path, case: &Case, score: impl Fn(&str) -> Option<u32>) {
         probe: probe.id.clone(),
         condition: "full".to_owned(),
         judge: JUDGE.to_owned(),
-        rubric: Some(rubric_digest(&KnowMe.rubric())),
+        rubric: Some(rubric_digest(&KNOWME.rubric())),
         rubric_name: Some("released".to_owned()),
         score: score(&probe.id),
         error: score(&probe.id).is_none().then(|| "unreadable".to_owned()),

@@ -302,7 +302,7 @@ fn a_broken_row_costs_its_question_alone() {
 #[test]
 fn a_broken_question_stays_in_the_plan_and_the_others_are_asked() {
     let folder = edited(sound(), ANSWERS, |v| v[1]["evidence"] = json!({}));
-    let mut plan = FilePlan::new(&KnowMe);
+    let mut plan = FilePlan::new(&KNOWME);
     for row in read(folder) {
         match row {
             Ok(case) => plan.sound(&case),

@@ -8,7 +8,7 @@ const TIMES: &str = "Temporal Reasoning";
 
 /// The findings of these checks, in words.
 fn found(folder: Folder, checks: &[&str]) -> Vec<String> {
-    let report = KnowMe.check(Box::new(read(folder).into_iter()), &mut |_| {});
+    let report = KNOWME.check(Box::new(read(folder).into_iter()), &mut |_| {});
     assert!(report.is_sound(), "{:?}", report.problems);
     let wanted = report.findings.iter().filter(|finding| checks.contains(&finding.check.name));
     wanted.map(ToString::to_string).collect()

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use palimpsest::benchmarks::{Context, Graded, Retriever, Shown, Table};
-use palimpsest::data::Notes;
 
 use super::*;
 
@@ -30,7 +29,6 @@ fn answers(
 }
 
 fn tables(all: &[Answers]) -> Vec<Table> {
-    let notes = Notes::new();
     let of = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
     let labels: Vec<_> = all.iter().map(|a| of("dataset", a.dataset)).collect();
     let facets: Vec<_> = all.iter().map(|a| of("task", a.task)).collect();
@@ -54,7 +52,6 @@ fn tables(all: &[Answers]) -> Vec<Table> {
                 probe: id,
                 labels,
                 facets,
-                notes: &notes,
                 answered: true,
                 answer: Some("an answer"),
                 fits: true,
@@ -63,21 +60,16 @@ fn tables(all: &[Answers]) -> Vec<Table> {
                 correct: None,
                 score,
                 choice: None,
-                probability: None,
                 history_cut: None,
             });
         }
     }
-    KnowMe.tables(&rows)
+    (KNOWME.counts)(&rows).tables
 }
 
 /// What the settings of these names show.
 fn context(condition: &str) -> Context {
-    KnowMe
-        .settings()
-        .iter()
-        .find(|setting| setting.name == condition)
-        .map_or(Context::Whole, |one| one.context)
+    KNOWME.settings.iter().find(|setting| setting.name == condition).map_or(Context::Whole, |one| one.context)
 }
 
 /// A cell's lines, by the row's setting and the task.

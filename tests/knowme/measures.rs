@@ -36,7 +36,7 @@ fn fields_share_what_their_events_get_and_count_in_no_lift() {
     };
     let of = |measure: &str, scale: Scale| {
         let at = LayerSpans { keys: &keys, rows: &[row], scale };
-        let measure = KnowMe.measures().iter().find(|one| one.key == measure).unwrap();
+        let measure = KNOWME.lens.measures.iter().find(|one| one.key == measure).unwrap();
         (measure.of)(&at).unwrap()
     };
     let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a}, not {b}");
@@ -46,7 +46,7 @@ fn fields_share_what_their_events_get_and_count_in_no_lift() {
     near(of("inner_balance", Scale::Density), 2.0 / 3.0);
     near(of("anchor_balance", Scale::Mass), 0.75);
     let at = LayerSpans { keys: &keys, rows: &[row], scale: Scale::Mass };
-    near(KnowMe.evidence_lift(&at).unwrap(), (0.20 + 0.10 + 0.30) / 0.15);
+    near(KNOWME.lens.evidence_lift(&at).unwrap(), (0.20 + 0.10 + 0.30) / 0.15);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn questions_are_grouped_by_task_by_score_and_by_type() {
         facets.extend(kind.map(|kind| ("type".to_owned(), kind.to_owned())));
         let judged = BTreeMap::from([("full".to_owned(), Judged { score, ..Judged::default() })]);
         let seen = Seen { labels: &labels, facets: &facets, condition: Some("full"), judged: &judged };
-        let grouping = KnowMe.groupings().iter().find(|one| one.key == group).unwrap();
+        let grouping = KNOWME.lens.groupings.iter().find(|one| one.key == group).unwrap();
         (grouping.of)(&seen)
     };
     let both = |row: &str, line: &str| Some((row.to_owned(), line.to_owned()));

@@ -17,7 +17,7 @@ fn every_prompt_of_the_sample_has_fewer_than_6000_tokens_and_says_when_to_the_se
         &ModelStore::open().unwrap().resolve("smollm2-135m").unwrap(),
     )
     .unwrap();
-    let builder = PromptBuilder::new(Templates::load(&KnowMe, None).unwrap(), model.template);
+    let builder = PromptBuilder::new(Templates::load(&KNOWME, None).unwrap(), model.template);
     let case = case(sample());
     for (probe, prompt) in case.probes.iter().zip(builder.build_all(&case, &case.history).unwrap()) {
         let tokens = model.tokenizer.encode(&prompt.text).unwrap().len();
@@ -46,8 +46,8 @@ fn every_prompt_of_the_sample_has_fewer_than_6000_tokens_and_says_when_to_the_se
 #[test]
 fn the_judge_reads_the_reference_and_the_rubric_of_the_task_alone() {
     let case = case(sample());
-    let plan = Selection::of_all(&KnowMe).plan(std::slice::from_ref(&case)).unwrap();
-    let rubric = rubric_named(&KnowMe, "graded").unwrap();
+    let plan = Selection::of_all(&KNOWME).plan(std::slice::from_ref(&case)).unwrap();
+    let rubric = rubric_named(&KNOWME, "graded").unwrap();
     let prompt = |id: &str, answer: Option<&str>| {
         let probe = plan[0].probes.iter().find(|probe| probe.id == id).unwrap().clone();
         let exchange = Exchange { probe, answer: answer.map(str::to_owned), cut: false };
@@ -87,13 +87,13 @@ fn the_judge_reads_the_reference_and_the_rubric_of_the_task_alone() {
 #[test]
 fn the_released_rubric_has_the_scale_of_the_authors() {
     let case = case(sample());
-    let plan = Selection::of_all(&KnowMe).plan(std::slice::from_ref(&case)).unwrap();
+    let plan = Selection::of_all(&KNOWME).plan(std::slice::from_ref(&case)).unwrap();
     let prompt = |rubric: &str, id: &str| {
         let probe = plan[0].probes.iter().find(|probe| probe.id == id).unwrap().clone();
         let exchange = Exchange { probe, answer: Some("an answer".to_owned()), cut: true };
-        judge_prompt(&rubric_named(&KnowMe, rubric).unwrap(), &plan[0], &[exchange]).unwrap()
+        judge_prompt(&rubric_named(&KNOWME, rubric).unwrap(), &plan[0], &[exchange]).unwrap()
     };
-    assert_eq!(KnowMe.rubric().name, "released");
+    assert_eq!(KNOWME.rubric().name, "released");
     let says = |id: &str, words: &[&str]| {
         let text = prompt("released", id);
         for word in words {
@@ -127,15 +127,15 @@ fn a_trap_whose_reference_is_an_order_is_judged_as_one_and_flagged() {
     rows[0]["answer"] = "B -> C -> A. (Event B comes first.)".into();
     *answers = serde_json::to_vec(&rows).unwrap();
     let case = case(files);
-    let flags: Vec<String> = KnowMe.findings(&case).iter().map(ToString::to_string).collect();
+    let flags: Vec<String> = (KNOWME.checks)(&case).findings.iter().map(ToString::to_string).collect();
     let order = "gold-form: case `diary` T2-1: a trap whose gold is \"B -> C -> A. (Event B comes first.)\"";
     assert_eq!(flags, [order]);
     let expects =
         |id: &str| case.probes.iter().find(|probe| probe.id == id).unwrap().facets.get("expects").cloned();
     assert_eq!((expects("T2-1").as_deref(), expects("T2-2")), (Some("order"), None));
 
-    let plan = Selection::of_all(&KnowMe).plan(std::slice::from_ref(&case)).unwrap();
-    for rubric in KnowMe.rubrics() {
+    let plan = Selection::of_all(&KNOWME).plan(std::slice::from_ref(&case)).unwrap();
+    for rubric in KNOWME.rubrics {
         let prompt = |id: &str| {
             let probe = plan[0].probes.iter().find(|probe| probe.id == id).unwrap().clone();
             let exchange = Exchange { probe, answer: Some("B, C, A".to_owned()), cut: false };

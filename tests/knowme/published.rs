@@ -22,7 +22,7 @@ fn folder() -> Option<PathBuf> {
 fn dataset_1_loads_whole_with_what_is_odd_in_it_flagged() {
     let Some(folder) = folder() else { return };
     let dataset = Dataset::open(&folder, SampleSpec::default(), |_| {}).unwrap();
-    assert_eq!(dataset.benchmark().name(), "knowme");
+    assert_eq!(dataset.benchmark().name, "knowme");
     let cases: Vec<Case> = dataset.cases().unwrap().collect::<Result<_, _>>().unwrap();
     let [case] = cases.as_slice() else { panic!("{} cases", cases.len()) };
     assert_eq!((case.id.as_str(), case.history.segments.len(), case.probes.len()), ("dataset1", 6644, 1010));

@@ -56,7 +56,7 @@ fn events_are_ranked_by_cosine_and_ties_keep_file_order() {
     assert!((own[3] - 1.0).abs() < 1e-5, "{own:?}");
 
     let case = case(sample());
-    let mut memory = Memory::new(&KnowMe, 0).with_dense(Box::new(ranker));
+    let mut memory = Memory::new(&KNOWME, 0).with_dense(Box::new(ranker));
     let context = Context::Retrieved { by: Retriever::Dense, most: 50 };
     let views = memory.views(&case, Some("rag-dense"), context);
     assert_eq!(views.iter().map(|view| view.case.probes.len()).sum::<usize>(), 14);

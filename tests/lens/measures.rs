@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ndarray::Array4;
 use palimpsest::benchmarks::{
-    Axis, Benchmark, Cases, Curve, Files, Grouping, JudgeUnit, Measure, Rubric, Scale, VerdictKind,
+    Axis, Benchmark, Curve, Grouping, JudgeUnit, LensSpec, Measure, Rubric, Scale, VerdictKind,
 };
 use palimpsest::figures;
 use palimpsest::lens::{MeasureRow, Options, Study, table};
@@ -17,11 +17,6 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
-/// Pairs of texts in both orders, judged by a letter.
-#[derive(Debug)]
-struct Duel;
-
-static DUEL: Duel = Duel;
 const ORDERS: [&str; 2] = ["good-first", "bad-first"];
 const BOTH: [&str; 2] = ["good", "bad"];
 const LAYERS: usize = 4;
@@ -74,53 +69,29 @@ const GROUPINGS: [Grouping; 1] = [Grouping {
     },
 }];
 
-impl Benchmark for Duel {
-    fn name(&self) -> &'static str {
-        "duel"
-    }
-    fn title(&self) -> &'static str {
-        "Duel"
-    }
-    fn recognises(&self, _: &Files<'_>) -> bool {
-        false
-    }
-    fn read<'a>(&self, _: Files<'a>) -> Cases<'a> {
-        Box::new(std::iter::empty())
-    }
-    fn templates(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
-    fn rubrics(&self) -> &'static [Rubric] {
-        const RUBRICS: [Rubric; 1] = [Rubric {
-            name: "plain",
-            about: "the only one",
-            template: "",
-            unit: JudgeUnit::Probe,
-            verdict: VerdictKind::Choice { of: &["A", "B"] },
-            earlier: &[],
-        }];
-        &RUBRICS
-    }
-    fn split(&self) -> &'static str {
-        "kind"
-    }
-    fn segment(&self) -> &'static str {
-        "text"
-    }
-    fn curves(&self) -> &'static [Curve] {
-        const CURVES: [Curve; 2] = [Curve::new("last", "good"), Curve::new("last", "bad")];
-        &CURVES
-    }
-    fn measures(&self) -> &'static [Measure] {
-        &MEASURES
-    }
-    fn groupings(&self) -> &'static [Grouping] {
-        &GROUPINGS
-    }
-    fn beside(&self) -> Option<&'static str> {
-        Some("text")
-    }
-}
+/// Pairs of texts in both orders, judged by a letter.
+static DUEL: Benchmark = Benchmark {
+    name: "duel",
+    title: "Duel",
+    segment: "text",
+    split: "kind",
+    rubrics: &[Rubric {
+        name: "plain",
+        about: "the only one",
+        template: "",
+        unit: JudgeUnit::Probe,
+        verdict: VerdictKind::Choice { of: &["A", "B"] },
+        earlier: &[],
+    }],
+    lens: LensSpec {
+        curves: &[Curve::new("last", "good"), Curve::new("last", "bad")],
+        measures: &MEASURES,
+        groupings: &GROUPINGS,
+        ..LensSpec::DEFAULT
+    },
+    beside: Some("text"),
+    ..Benchmark::DEFAULT
+};
 
 /// Whether the judge prefers the good text: from case 4 on, only where it stands first.
 fn correct(case: usize, order: &str) -> bool {
@@ -243,7 +214,7 @@ fn write(dir: &Path) {
 }
 
 fn opened(dir: &Path, conditions: &[&str]) -> Study {
-    let among: [&'static dyn Benchmark; 2] = [palimpsest::benchmarks::ALL[0], &DUEL];
+    let among: [&'static Benchmark; 2] = [palimpsest::benchmarks::ALL[0], &DUEL];
     let conditions: Vec<String> = conditions.iter().map(|name| (*name).to_owned()).collect();
     Study::open_among(&among, dir, &conditions, &Options::default()).unwrap()
 }

@@ -1,9 +1,9 @@
 //! What pairs are put under: orders, notes without tags, questions with a part of their constraints.
 
-use palimpsest::benchmarks::Benchmark;
-use palimpsest::benchmarks::memrewardbench::{Order, Row, Variant, parse_setting};
+use palimpsest::benchmarks::memrewardbench::{Order, Variant, parse_setting};
 use palimpsest::data::{Case, Evidence};
 
+use super::parquet_file::Row;
 use super::{BENCHMARK, case, row, sample};
 
 fn text(case: &Case, index: usize) -> &str {
@@ -30,7 +30,7 @@ fn pieces<'a>(case: &'a Case, role: &'a str) -> Vec<&'a str> {
 
 #[test]
 fn every_setting_says_an_order_and_a_variant() {
-    let settings = BENCHMARK.settings();
+    let settings = BENCHMARK.settings;
     assert_eq!(settings.len(), 21);
     let parsed: Vec<(Order, Variant)> = settings.iter().map(|one| parse_setting(one.name).unwrap()).collect();
     for order in Order::ALL {
@@ -42,14 +42,14 @@ fn every_setting_says_an_order_and_a_variant() {
     for other in ["", "first", "random-", "chosen-first-density-10", "chosen-first-repeat-2"] {
         assert_eq!(parse_setting(other), None, "{other}");
     }
-    assert_eq!(BENCHMARK.default_settings(true), ["chosen-first", "rejected-first"]);
+    assert_eq!(BENCHMARK.default_settings, ["chosen-first", "rejected-first"]);
 }
 
 #[test]
 fn an_order_moves_trajectories_and_letters_and_leaves_indices_and_texts() {
     let case = case(&row(3));
-    let chosen_first = BENCHMARK.arrange(&case, "chosen-first", 0);
-    let rejected_first = BENCHMARK.arrange(&case, "rejected-first", 0);
+    let chosen_first = (BENCHMARK.arrange)(&case, "chosen-first", 0);
+    let rejected_first = (BENCHMARK.arrange)(&case, "rejected-first", 0);
     assert_eq!(letters(&chosen_first), [(0, ""), (1, "A"), (2, "B")]);
     assert_eq!(letters(&rejected_first), [(0, ""), (2, "A"), (1, "B")]);
     for arranged in [&chosen_first, &rejected_first] {
@@ -70,15 +70,15 @@ fn an_order_moves_trajectories_and_letters_and_leaves_indices_and_texts() {
     assert_eq!(block.len(), (row(3).chosen.len() + row(3).rejected.len()) / 2);
     assert!(row(3).question.ends_with(block));
     // What is no setting of the benchmark changes nothing.
-    assert_eq!(BENCHMARK.arrange(&case, "full", 0), case);
+    assert_eq!((BENCHMARK.arrange)(&case, "full", 0), case);
     // In an order already, it can be put in another one.
-    assert_eq!(BENCHMARK.arrange(&rejected_first, "chosen-first", 0), chosen_first);
+    assert_eq!((BENCHMARK.arrange)(&rejected_first, "chosen-first", 0), chosen_first);
 }
 
 #[test]
 fn the_random_order_is_that_of_the_seed_and_the_pair_and_about_half_of_each() {
     let first =
-        |index: i64, seed: u64| letters(&BENCHMARK.arrange(&case(&row(index)), "random", seed))[1].0 == 1;
+        |index: i64, seed: u64| letters(&(BENCHMARK.arrange)(&case(&row(index)), "random", seed))[1].0 == 1;
     let orders: Vec<bool> = (0..200).map(|index| first(index, 0)).collect();
     assert_eq!(orders, (0..200).map(|index| first(index, 0)).collect::<Vec<_>>());
     let chosen = orders.iter().filter(|first| **first).count();
@@ -95,8 +95,8 @@ fn the_random_order_is_that_of_the_seed_and_the_pair_and_about_half_of_each() {
 fn notes_lose_their_tags_and_nothing_else_and_other_settings_nothing() {
     let mut changed = 0;
     for case in sample() {
-        let plain = BENCHMARK.arrange(&case, "chosen-first", 0);
-        let bare = BENCHMARK.arrange(&case, "chosen-first-untagged", 0);
+        let plain = (BENCHMARK.arrange)(&case, "chosen-first", 0);
+        let bare = (BENCHMARK.arrange)(&case, "chosen-first-untagged", 0);
         if !case.labels["subtask"].starts_with("A-Mem") {
             assert_eq!(plain, bare, "{}", case.id);
             continue;
@@ -122,9 +122,9 @@ fn notes_lose_their_tags_and_nothing_else_and_other_settings_nothing() {
 #[test]
 fn questions_keep_so_much_of_their_constraints_and_trajectories_stay() {
     let cases: Vec<Case> = sample();
-    let at = |case: &Case, density: u32| BENCHMARK.arrange(case, &format!("random-density-{density}"), 5);
+    let at = |case: &Case, density: u32| (BENCHMARK.arrange)(case, &format!("random-density-{density}"), 5);
     for case in &cases {
-        let whole = BENCHMARK.arrange(case, "random", 5);
+        let whole = (BENCHMARK.arrange)(case, "random", 5);
         assert_eq!(at(case, 100), whole, "{}", case.id);
         let lengths: Vec<usize> =
             [0, 25, 50, 75, 100].map(|density| text(&at(case, density), 0).len()).to_vec();

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use palimpsest::benchmarks::memrewardbench::Row;
 use palimpsest::run::rows::AnswerRow;
 use palimpsest::run::store::RunFolder;
 
+use super::parquet_file::Row;
 use super::{lines, row};
 use crate::cli::{Ended, palimpsest};
 use crate::parity::fixture;

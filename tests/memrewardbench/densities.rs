@@ -1,9 +1,8 @@
 //! Which constraints of long-form questions go, on questions in the form of the three data sets that they come from.
 
-use palimpsest::benchmarks::Benchmark;
-use palimpsest::benchmarks::memrewardbench::Row;
 use palimpsest::data::Case;
 
+use super::parquet_file::Row;
 use super::{BENCHMARK, case, row};
 
 /// A pair of long-form generation with this question.
@@ -18,7 +17,7 @@ fn pair(question: &str) -> Case {
 
 /// The question at a density.
 fn at(question: &str, percent: u32) -> String {
-    let case = BENCHMARK.arrange(&pair(question), &format!("chosen-first-density-{percent}"), 7);
+    let case = (BENCHMARK.arrange)(&pair(question), &format!("chosen-first-density-{percent}"), 7);
     case.history.segments.iter().find(|segment| segment.index == 0).unwrap().turns[0].content.clone()
 }
 
@@ -151,7 +150,7 @@ fn items_below_an_item_are_the_constraints_and_it_is_their_head() {
     );
     let bullets = |text: &str| parts[..3].iter().any(|part| text.contains(part));
     for seed in 0..10 {
-        let arranged = BENCHMARK.arrange(&pair(TOWER), "random-density-25", seed);
+        let arranged = (BENCHMARK.arrange)(&pair(TOWER), "random-density-25", seed);
         let thinned =
             &arranged.history.segments.iter().find(|segment| segment.index == 0).unwrap().turns[0].content;
         assert_eq!(thinned.contains("1) Specific floors"), bullets(thinned), "{thinned}");
@@ -211,7 +210,7 @@ fn json_stays_json_at_every_density() {
     let (question, _) = ARTICLES[1];
     for seed in 0..20 {
         for percent in [25, 50, 75] {
-            let arranged = BENCHMARK.arrange(&pair(question), &format!("random-density-{percent}"), seed);
+            let arranged = (BENCHMARK.arrange)(&pair(question), &format!("random-density-{percent}"), seed);
             let text = &arranged.history.segments.iter().find(|segment| segment.index == 0).unwrap().turns[0]
                 .content;
             let block = text.split("```json").nth(1).unwrap().split("```").next().unwrap();

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use palimpsest::benchmarks::Benchmark;
 use palimpsest::benchmarks::measure::{Amount, Judged, KeySpan, LayerSpans, RowAt, Scale, Seen};
 
 use super::BENCHMARK;
@@ -31,7 +30,7 @@ fn measured(roles: [&str; 2], paid: [f64; 2]) -> BTreeMap<&'static str, Option<f
         |role: &'static str| RowAt { role, nth: 0, start: 100, mass: &mass, share: &share, noise: &noise };
     let rows = [row("generation"), row("second")];
     let at = LayerSpans { keys: &keys, rows: &rows, scale: Scale::Mass };
-    BENCHMARK.measures().iter().map(|measure| (measure.key, (measure.of)(&at))).collect()
+    BENCHMARK.lens.measures.iter().map(|measure| (measure.key, (measure.of)(&at))).collect()
 }
 
 #[test]
@@ -69,7 +68,7 @@ fn examples_are_grouped_by_what_both_orders_said() {
         ]);
         let none = BTreeMap::new();
         let labels = BTreeMap::from([("task".to_owned(), "Long-form_Generation".to_owned())]);
-        let grouping = BENCHMARK.groupings().iter().find(|grouping| grouping.key == "task").unwrap();
+        let grouping = BENCHMARK.lens.groupings.iter().find(|grouping| grouping.key == "task").unwrap();
         (grouping.of)(&Seen { labels: &labels, facets: &none, condition: None, judged: &judged }).unwrap().1
     };
     assert_eq!(judged(Some(true), Some(true)), "chosen in both orders");

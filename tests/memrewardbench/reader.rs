@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::dataset::{Dataset, cases_in_memory};
-use palimpsest::benchmarks::memrewardbench::{Length, Row, Setting, Task, write_parquet};
+use palimpsest::benchmarks::memrewardbench::{Length, Setting, Task};
 use palimpsest::benchmarks::reading::ReadError;
-use palimpsest::benchmarks::{Benchmark, SampleSpec};
 use palimpsest::data::Case;
 use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest_core::text::ChatTemplate;
 use parquet::basic::Compression;
 use serde_json::{Value, json};
 
-use super::{BENCHMARK, lines, read, row, sample, sample_file};
+use super::parquet_file::{Row, write_parquet};
+use super::{BENCHMARK, lines, published, read, row, sample, sample_file};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/memrewardbench").join(name)
@@ -67,7 +68,7 @@ fn the_sample_has_two_pairs_of_each_setting_over_all_lengths() {
         }
         assert!(roles.contains(&"only_chosen") || roles.contains(&"only_rejected"), "{}", case.id);
     }
-    let error = BENCHMARK.sample(SampleSpec { segments: Some(4), seed: 0 }).unwrap_err();
+    let error = (BENCHMARK.sample)(SampleSpec { segments: Some(4), seed: 0 }).unwrap_err();
     assert!(error.to_string().contains("--sessions"), "{error}");
 }
 
@@ -78,7 +79,7 @@ fn prompts_of_the_sample_show_all_three_texts_and_criteria_by_task() {
     let builder = PromptBuilder::new(templates, ChatTemplate::plain(None).unwrap());
     for case in sample() {
         for setting in ["chosen-first", "rejected-first"] {
-            let arranged = BENCHMARK.arrange(&case, setting, 0);
+            let arranged = (BENCHMARK.arrange)(&case, setting, 0);
             let prompt = builder.build(&arranged.history, &arranged.evidence, &arranged.probes[0]).unwrap();
             let mut reached = 0;
             for span in &prompt.spans {
@@ -131,7 +132,7 @@ fn parquet_and_jsonl_give_the_same_cases_whatever_the_file_is_called() {
         let path = root.path().join(name);
         std::fs::write(&path, bytes).unwrap();
         let dataset = Dataset::open(&path, SampleSpec::default(), |_| {}).unwrap();
-        assert_eq!(dataset.benchmark().name(), "memrewardbench", "{name}");
+        assert_eq!(dataset.benchmark().name, "memrewardbench", "{name}");
         assert_eq!(dataset.cases().unwrap().map(Result::unwrap).collect::<Vec<_>>(), expected);
     }
     let dataset = Dataset::open(root.path(), SampleSpec::default(), |_| {}).unwrap();
@@ -253,10 +254,10 @@ fn every_broken_row_is_one_line_and_the_others_are_read() {
 #[test]
 fn the_published_sizes_are_those_of_table_2() {
     let by_length: Vec<usize> =
-        (0..5).map(|at| Setting::ALL.iter().map(|setting| setting.published()[at]).sum()).collect();
+        (0..5).map(|at| Setting::ALL.iter().map(|setting| published(*setting)[at]).sum()).collect();
     assert_eq!(by_length, [419, 503, 566, 563, 349]);
     assert_eq!(by_length.iter().sum::<usize>(), 2400);
-    let of = |setting: Setting| setting.published().iter().sum::<usize>();
+    let of = |setting: Setting| published(setting).iter().sum::<usize>();
     assert_eq!(Setting::ALL.map(of), [255, 134, 184, 227, 167, 159, 229, 245, 457, 343]);
     for task in Task::ALL {
         let of_task = Setting::ALL.into_iter().filter(|setting| setting.task() == task);

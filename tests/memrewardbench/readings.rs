@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use palimpsest::benchmarks::memrewardbench::Order;
-use palimpsest::benchmarks::{Benchmark, Given, Said, Told};
-use palimpsest::data::Notes;
+use palimpsest::benchmarks::{Given, Said, Told};
 use palimpsest::run::judged::{no_result, warning};
 use palimpsest::run::rows::VerdictRow;
 
@@ -20,19 +19,16 @@ struct Asked<'a> {
 }
 
 fn told(asked: &Asked<'_>) -> Result<Told, String> {
-    let reading = BENCHMARK.readings().iter().find(|reading| reading.name == asked.reading).unwrap();
+    let reading = BENCHMARK.readings.iter().find(|reading| reading.name == asked.reading).unwrap();
     let scores =
         asked.scores.map(|[a, b]| BTreeMap::from([("[[A]]".to_owned(), a), ("[[B]]".to_owned(), b)]));
-    let notes = Notes::new();
     (reading.read)(&Given {
         case: "7",
-        probe: "verdict",
         setting: asked.setting,
         seed: asked.seed,
         answer: asked.answer,
         thought: asked.thought,
         scores: scores.as_ref(),
-        notes: &notes,
     })
 }
 
@@ -72,7 +68,7 @@ fn both_readings_of_one_answer_stand_side_by_side() {
         assert_eq!(letter(&plain("strict", answer)).as_deref(), strict, "strict: {answer}");
         assert_eq!(letter(&plain("lenient", answer)).as_deref(), lenient, "lenient: {answer}");
         // Where the letter stands.
-        let at = BENCHMARK.decisive(answer);
+        let at = (BENCHMARK.decisive)(answer);
         assert_eq!(at.is_some(), lenient.is_some(), "{answer}");
         let found = at.map(|at| answer[at..].chars().next().unwrap().to_ascii_uppercase().to_string());
         assert_eq!(found.as_deref(), lenient, "{answer}");
@@ -127,7 +123,7 @@ fn scores_are_read_as_the_likelier_option_with_its_probability() {
 fn what_a_rule_read_is_a_result_even_where_it_is_always_the_same() {
     let row = VerdictRow { choice: Some("A".to_owned()), correct: Some(true), ..VerdictRow::default() };
     let rows = [row.clone(), row];
-    for reading in BENCHMARK.readings() {
+    for reading in BENCHMARK.readings {
         assert_eq!((no_result(reading.name), warning(reading.name, rows.iter())), (None, None));
     }
     assert!(warning("local:able", rows.iter()).is_some());

@@ -5,10 +5,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use candle_core::{D, Tensor};
-use palimpsest::benchmarks::memrewardbench::MemRewardBench;
-use palimpsest::benchmarks::{
-    Benchmark, Cases, Curve, Files, JudgeUnit, Rubric, VerdictKind, row_roles, wants_verdict_row,
-};
+use palimpsest::benchmarks::{Benchmark, row_roles, wants_verdict_row};
 use palimpsest::chat::Sampling;
 use palimpsest::data::Case;
 use palimpsest::data::truncate::Truncation;
@@ -52,7 +49,7 @@ fn outcome(
     model: &mut LocalModel,
     case: &Case,
     share_prefix: bool,
-    deciding: Option<&'static dyn Benchmark>,
+    deciding: Option<&'static Benchmark>,
 ) -> ProbeOutcome {
     let stop = AtomicBool::new(false);
     let builder = PromptBuilder::new(Templates::load(&BENCHMARK, None).unwrap(), model.template().clone());
@@ -72,7 +69,7 @@ fn outcome(
 }
 
 fn short() -> Case {
-    BENCHMARK.arrange(&case(&row(3)), "chosen-first", 0)
+    (BENCHMARK.arrange)(&case(&row(3)), "chosen-first", 0)
 }
 
 /// The sum of the log-softmax over an option's tokens, in one pass over prompt and option.
@@ -168,12 +165,6 @@ fn scores_are_those_of_transformers() {
     }
 }
 
-/// The benchmark, with a decision in the middle of whatever was answered.
-#[derive(Debug)]
-struct Middle;
-
-static MIDDLE: Middle = Middle;
-
 fn middle(answer: &str) -> usize {
     let mut at = answer.len() / 2;
     while !answer.is_char_boundary(at) {
@@ -182,46 +173,9 @@ fn middle(answer: &str) -> usize {
     at
 }
 
-impl Benchmark for Middle {
-    fn name(&self) -> &'static str {
-        "middle"
-    }
-    fn title(&self) -> &'static str {
-        "Middle"
-    }
-    fn recognises(&self, _: &Files<'_>) -> bool {
-        false
-    }
-    fn read<'a>(&self, files: Files<'a>) -> Cases<'a> {
-        MemRewardBench.read(files)
-    }
-    fn templates(&self) -> &'static [(&'static str, &'static str)] {
-        BENCHMARK.templates()
-    }
-    fn rubrics(&self) -> &'static [Rubric] {
-        const RUBRICS: [Rubric; 1] = [Rubric {
-            name: "plain",
-            about: "the only one",
-            template: "",
-            unit: JudgeUnit::Probe,
-            verdict: VerdictKind::Correct,
-            earlier: &[],
-        }];
-        &RUBRICS
-    }
-    fn decisive(&self, answer: &str) -> Option<usize> {
-        Some(middle(answer))
-    }
-    fn split(&self) -> &'static str {
-        "task"
-    }
-    fn segment(&self) -> &'static str {
-        "trajectory"
-    }
-    fn curves(&self) -> &'static [Curve] {
-        BENCHMARK.curves()
-    }
-}
+/// The benchmark, with a decision in the middle of whatever was answered.
+static MIDDLE: Benchmark =
+    Benchmark { name: "middle", title: "Middle", decisive: |answer| Some(middle(answer)), ..BENCHMARK };
 
 fn apart(a: impl Iterator<Item = f32>, b: impl Iterator<Item = f32>) -> f32 {
     a.zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::row_roles;
-use palimpsest::benchmarks::stale::Stale;
+use palimpsest::benchmarks::stale::STALE;
 use palimpsest::benchmarks::stale::sample::cases;
 use palimpsest::chat::Sampling;
 use palimpsest::data::truncate::Truncation;
@@ -40,7 +40,7 @@ fn ask(
     };
     let stop = AtomicBool::new(false);
     let mut outcomes = Vec::new();
-    let mut subject = LocalSubject::new(model, builder, row_roles(&Stale), options, &stop);
+    let mut subject = LocalSubject::new(model, builder, row_roles(&STALE), options, &stop);
     if ahead {
         subject.prepare(case);
     }
@@ -76,7 +76,7 @@ fn uneven(dir: &Path) -> Templates {
     let request = "Chats:\n{{ history }}\nQuestion:\n{{ query }}\n";
     std::fs::write(dir.join("question.j2"), question).unwrap();
     std::fs::write(dir.join("request.j2"), request).unwrap();
-    Templates::load(&Stale, Some(dir)).unwrap()
+    Templates::load(&STALE, Some(dir)).unwrap()
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn neither_observer_nor_sharing_nor_selection_changes_an_answer_even_where_probe
 }
 
 fn nothing_changes_an_answer(model: &mut LocalModel, case: &Case, all: &[&Probe], dir: &Path) {
-    for templates in [Templates::load(&Stale, None).unwrap(), uneven(dir)] {
+    for templates in [Templates::load(&STALE, None).unwrap(), uneven(dir)] {
         let mut answers = |probes: &[&Probe], how| -> Vec<ProbeOutcome> {
             ask(model, &templates, case, probes, how, false).into_iter().map(Result::unwrap).collect()
         };
@@ -139,7 +139,7 @@ fn nothing_changes_an_answer(model: &mut LocalModel, case: &Case, all: &[&Probe]
 fn probes_answered_together_get_the_answers_and_masses_that_they_get_alone_also_in_smaller_batches() {
     let case = &cases(SampleSpec { segments: Some(5), seed: 0 }).unwrap()[0];
     let all: Vec<&Probe> = case.probes.iter().collect();
-    let templates = Templates::load(&Stale, None).unwrap();
+    let templates = Templates::load(&STALE, None).unwrap();
     for name in [TINY[0], "qwen35-text-tiny", "gemma3-tiny", "gpt-oss-tiny", "qwen3-moe-tiny"] {
         let answers = |branches, probes: &[&Probe], how, ahead| -> Vec<ProbeOutcome> {
             let mut model = model_for(name, 8192, branches);
@@ -172,7 +172,7 @@ fn the_text_of_answers_generated_together_is_shown_whole_and_in_order() {
     let mut shown = Vec::new();
     for branches in [Branches::default(), Branches::USUAL] {
         let mut model = model_for(TINY[0], 8192, branches);
-        let builder = PromptBuilder::new(Templates::load(&Stale, None).unwrap(), model.template().clone());
+        let builder = PromptBuilder::new(Templates::load(&STALE, None).unwrap(), model.template().clone());
         let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 16 };
         let options = SubjectOptions {
             sampling,
@@ -184,7 +184,7 @@ fn the_text_of_answers_generated_together_is_shown_whole_and_in_order() {
         };
         let stop = AtomicBool::new(false);
         let mut text = String::new();
-        LocalSubject::new(&mut model, builder, row_roles(&Stale), options, &stop)
+        LocalSubject::new(&mut model, builder, row_roles(&STALE), options, &stop)
             .streaming(|piece| text.push_str(if piece.is_empty() { "<end>" } else { piece }))
             .answer_case(case, &plain(&all), &palimpsest::progress::Status::silent(), &mut |_, _| Ok(()))
             .unwrap();
@@ -198,7 +198,7 @@ fn the_text_of_answers_generated_together_is_shown_whole_and_in_order() {
 fn evidence_that_does_not_fit_is_an_error_of_every_probe_that_names_the_remedy() {
     let case = &cases(SampleSpec { segments: Some(5), seed: 0 }).unwrap()[0];
     let all: Vec<&Probe> = case.probes.iter().collect();
-    let templates = Templates::load(&Stale, None).unwrap();
+    let templates = Templates::load(&STALE, None).unwrap();
     for ahead in [false, true] {
         for outcome in ask(&mut model(TINY[0], 600), &templates, case, &all, (true, true), ahead) {
             let error = outcome.unwrap_err();
@@ -214,7 +214,7 @@ fn stopped(
     stops: &[String],
     at: Option<usize>,
 ) -> (Vec<Result<ProbeOutcome, String>>, bool, usize, String) {
-    let templates = Templates::load(&Stale, None).unwrap();
+    let templates = Templates::load(&STALE, None).unwrap();
     let builder = PromptBuilder::new(templates, model.template().clone());
     let options = SubjectOptions {
         sampling: Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 24 },
@@ -227,7 +227,7 @@ fn stopped(
     let (stop, shown) = (AtomicBool::new(false), std::cell::RefCell::new(String::new()));
     let (ended, mut outcomes) = (std::cell::Cell::new(0), Vec::new());
     let status = palimpsest::progress::Status::silent();
-    let mut subject = LocalSubject::new(model, builder, row_roles(&Stale), options, &stop)
+    let mut subject = LocalSubject::new(model, builder, row_roles(&STALE), options, &stop)
         .stopping_at(stops.to_vec())
         .streaming(|piece| {
             shown.borrow_mut().push_str(piece);

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use palimpsest::benchmarks::Benchmark;
-use palimpsest::benchmarks::stale::Stale;
+use palimpsest::benchmarks::stale::STALE;
 use palimpsest::prompt::{PromptBuilder, PromptError, Templates};
 use palimpsest_core::text::ChatTemplate;
 
@@ -11,7 +10,7 @@ use super::{CHATML, cycling, probe, tokenizer};
 
 fn build_with(dir: &Path) -> Result<palimpsest_core::text::Prompt, PromptError> {
     let chat = ChatTemplate::new("test", CHATML, None, None)?;
-    PromptBuilder::new(Templates::load(&Stale, Some(dir))?, chat).build(
+    PromptBuilder::new(Templates::load(&STALE, Some(dir))?, chat).build(
         &cycling(),
         &[],
         &probe("question", "Does the user cycle?"),
@@ -39,25 +38,25 @@ fn unknown_file_is_refused_with_the_known_names() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join(".hidden"), "").unwrap();
     std::fs::write(dir.path().join("judge.j2"), "").unwrap();
-    assert!(Templates::load(&Stale, Some(dir.path())).is_ok());
+    assert!(Templates::load(&STALE, Some(dir.path())).is_ok());
     std::fs::write(dir.path().join("qestion.j2"), "").unwrap();
-    let error = Templates::load(&Stale, Some(dir.path())).unwrap_err().to_string();
+    let error = Templates::load(&STALE, Some(dir.path())).unwrap_err().to_string();
     assert!(error.contains("qestion.j2"), "{error}");
-    assert!(Stale.templates().iter().all(|(name, _)| error.contains(name)), "{error}");
-    assert!(Templates::load(&Stale, Some(&dir.path().join("absent"))).is_err());
+    assert!(STALE.templates.iter().all(|(name, _)| error.contains(name)), "{error}");
+    assert!(Templates::load(&STALE, Some(&dir.path().join("absent"))).is_err());
 }
 
 #[test]
 fn digest_changes_with_the_wording_and_with_nothing_else() {
-    let embedded = Templates::load(&Stale, None).unwrap();
+    let embedded = Templates::load(&STALE, None).unwrap();
     assert_eq!(embedded.digest().len(), 64);
     let dir = tempfile::tempdir().unwrap();
-    assert_eq!(Templates::load(&Stale, Some(dir.path())).unwrap().digest(), embedded.digest());
+    assert_eq!(Templates::load(&STALE, Some(dir.path())).unwrap().digest(), embedded.digest());
     std::fs::write(dir.path().join("request.j2"), "{{ history }}{{ query }}").unwrap();
-    let changed = Templates::load(&Stale, Some(dir.path())).unwrap();
+    let changed = Templates::load(&STALE, Some(dir.path())).unwrap();
     assert_ne!(changed.digest(), embedded.digest());
     std::fs::rename(dir.path().join("request.j2"), dir.path().join("question.j2")).unwrap();
-    assert_ne!(Templates::load(&Stale, Some(dir.path())).unwrap().digest(), changed.digest());
+    assert_ne!(Templates::load(&STALE, Some(dir.path())).unwrap().digest(), changed.digest());
 }
 
 #[test]
@@ -106,7 +105,7 @@ fn blank_lines_after_the_history_belong_to_the_last_session() {
 fn wording_hints_at_neither_conflict_nor_evidence() {
     for form in ["question", "request"] {
         let chat = ChatTemplate::new("test", CHATML, None, None).unwrap();
-        let prompt = PromptBuilder::new(Templates::load(&Stale, None).unwrap(), chat)
+        let prompt = PromptBuilder::new(Templates::load(&STALE, None).unwrap(), chat)
             .build(&cycling(), &[], &probe(form, "Q"))
             .unwrap();
         let ours: String = (prompt.spans.iter())

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use palimpsest::benchmarks::SampleSpec;
-use palimpsest::benchmarks::stale::{Stale, sample};
+use palimpsest::benchmarks::stale::{STALE, sample};
 use palimpsest::chat::{self, MessageRole};
 use palimpsest::prompt::{PromptBuilder, SegmentNumbers, Templates};
 use palimpsest_core::model::weights::GgufFile;
@@ -237,7 +237,7 @@ fn published_chat_templates_switch_thoughts_as_in_transformers() {
 fn a_prompt_without_a_session_has_the_tokens_of_the_whole_one_but_the_sessions() {
     let case = sample::cases(SampleSpec { segments: Some(6), seed: 0 }).unwrap().remove(0);
     let chat = ChatTemplate::new("test", super::CHATML, None, None).unwrap();
-    let builder = PromptBuilder::new(Templates::load(&Stale, None).unwrap(), chat);
+    let builder = PromptBuilder::new(Templates::load(&STALE, None).unwrap(), chat);
     let builder = builder.numbering(SegmentNumbers::Original);
     for name in NAMES {
         let tokenizer = Tokenizer::from_file(&place(name).join("tokenizer.json")).unwrap();

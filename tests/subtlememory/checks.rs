@@ -6,8 +6,8 @@ use serde_json::json;
 use super::*;
 
 fn found(folder: &Folder, check: &str) -> Vec<Finding> {
-    let cases = cases_in_memory(&SubtleMemory, folder.files(""));
-    let report = SubtleMemory.check(Box::new(cases.into_iter()), &mut |_| {});
+    let cases = cases_in_memory(&SUBTLEMEMORY, folder.files(""));
+    let report = SUBTLEMEMORY.check(Box::new(cases.into_iter()), &mut |_| {});
     assert!(report.is_sound(), "{:?}", report.problems);
     report.findings.into_iter().filter(|finding| finding.check.name == check).collect()
 }

@@ -4,8 +4,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use palimpsest::benchmarks::Benchmark;
-use palimpsest::benchmarks::subtlememory::SubtleMemory;
+use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 use palimpsest::judge::{self, Judge, Reasons, check_labels, label_instructions};
 use palimpsest::run::labels::LabelLog;
@@ -88,9 +87,9 @@ fn the_sample_goes_through_all_settings_to_the_waterfall_and_the_report() {
     let mut scripted = Planned { calls: 0, right: [4, 3, 2, 1] };
     let mut by_reply = Judge::Reply { model: &mut scripted, sampling: SAMPLING };
     let stop = AtomicBool::new(false);
-    let judged = judge::run(&mut store, &mut by_reply, &SubtleMemory.rubric(), &stop, false).unwrap();
+    let judged = judge::run(&mut store, &mut by_reply, &SUBTLEMEMORY.rubric(), &stop, false).unwrap();
     assert_eq!((judged.done, judged.errors), (20, 0));
-    let check = SubtleMemory.label_check().unwrap();
+    let check = SUBTLEMEMORY.label_check.unwrap();
     let instructions = label_instructions(&check, Reasons::Last);
     let plan = store.plan().to_vec();
     let mut log = LabelLog::open(&out).unwrap();

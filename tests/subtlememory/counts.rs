@@ -51,7 +51,9 @@ fn the_waterfall_of_a_mem_is_as_printed_and_its_product_is_no_accuracy() {
     assert_eq!(shares(&all), ("93.46".to_owned(), "80.82".to_owned()));
     assert_eq!((percent(982, 1522), percent(all.default, 1522)), ("64.52".to_owned(), "69.97".to_owned()));
     assert_eq!(all.outside(), 83);
-    let product = all.oracle as f64 / 1522.0 * all.preserve().unwrap() * all.retrieve().unwrap();
+    let product = all.oracle as f64 / 1522.0
+        * ratio(all.preserved, all.oracle).unwrap()
+        * ratio(all.retrieved, all.preserved).unwrap();
     assert!((product - 982.0 / 1522.0).abs() < 1e-12);
 }
 
@@ -81,9 +83,15 @@ fn more_can_be_right_by_default_than_under_perfect_retrieval() {
 #[test]
 fn shares_of_nothing_are_absent() {
     let none = waterfall(10, [0, 0, 0], 4);
-    assert_eq!((none.preserve(), none.retrieve(), none.outside()), (None, None, 4));
+    assert_eq!(
+        (ratio(none.preserved, none.oracle), ratio(none.retrieved, none.preserved), none.outside()),
+        (None, None, 4)
+    );
     let lost = waterfall(10, [5, 0, 0], 0);
-    assert_eq!((lost.preserve(), lost.retrieve()), (Some(0.0), None));
+    assert_eq!(
+        (ratio(lost.preserved, lost.oracle), ratio(lost.retrieved, lost.preserved)),
+        (Some(0.0), None)
+    );
 }
 
 #[test]

@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use palimpsest::benchmarks::Benchmark;
-use palimpsest::benchmarks::subtlememory::SubtleMemory;
+use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::benchmarks::{Said, VerdictKind};
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel, StopReason};
 use palimpsest::judge::reply::{Found, ReplyText, read_verdicts};
@@ -35,7 +34,7 @@ fn the_judge_sees_the_set_the_references_and_the_rule_of_its_relation() {
     ];
     for (probe, rule) in rules {
         let prompt =
-            judge_prompt(&SubtleMemory.rubric(), &case, &[exchange(&case, probe, "my answer")]).unwrap();
+            judge_prompt(&SUBTLEMEMORY.rubric(), &case, &[exchange(&case, probe, "my answer")]).unwrap();
         let notes = &case.probes.iter().find(|p| p.id == probe).unwrap().judge;
         for name in ["correct_answers", "incorrect_answers", "facts"] {
             for text in notes[name].as_array().unwrap() {
@@ -52,14 +51,14 @@ fn the_judge_sees_the_set_the_references_and_the_rule_of_its_relation() {
 #[test]
 fn a_cut_answer_is_told_to_be_one_and_an_accepted_one_needs_no_judge_where_that_is_asked_for() {
     let case = planned();
-    let rubric = SubtleMemory.rubric();
+    let rubric = SUBTLEMEMORY.rubric();
     let whole = exchange(&case, "related-picnic-q1", "my answer");
     let cut = Exchange { cut: true, ..whole.clone() };
     let said = |exchange: &Exchange| judge_prompt(&rubric, &case, std::slice::from_ref(exchange)).unwrap();
     assert!(said(&cut).contains("cut this answer off") && !said(&whole).contains("cut this answer off"));
 
     let asking = Instructions::from(&rubric);
-    let accepting = Instructions { accepted: SubtleMemory.accepted(), ..asking.clone() };
+    let accepting = Instructions { accepted: SUBTLEMEMORY.accepted, ..asking.clone() };
     assert_ne!(asking.digest(), accepting.digest(), "verdicts with and without are not alike");
     let right = whole.probe.judge["correct_answers"][0].as_str().unwrap();
     let shouted = exchange(&case, "related-picnic-q1", &format!("  {}!! ", right.to_uppercase()));
@@ -73,7 +72,7 @@ fn a_cut_answer_is_told_to_be_one_and_an_accepted_one_needs_no_judge_where_that_
 
 #[test]
 fn a_label_is_read_from_a_bare_object_and_nothing_else_is_guessed() {
-    let kind = SubtleMemory.rubric().verdict;
+    let kind = SUBTLEMEMORY.rubric().verdict;
     assert_eq!((kind.key(), kind.values()), ("label", "\"CORRECT\" or \"WRONG\"".to_owned()));
     let read = |text: &str| {
         let found = read_verdicts(ReplyText { text, cut: false, sole: Some(0) }, &["x-q1"], kind);
@@ -142,7 +141,7 @@ impl ScoringModel for Scripted {
 fn a_reply_without_a_label_is_asked_for_again_in_the_same_form_and_then_an_error() {
     let case = planned();
     let exchanges = [exchange(&case, "related-tea-q1", "Rooibos")];
-    let instructions = Instructions::from(&SubtleMemory.rubric());
+    let instructions = Instructions::from(&SUBTLEMEMORY.rubric());
     let mut model = Scripted {
         replies: ["Fine!", "{\"label\": \"CORRECT\", \"reason\": \"so\"}"].into(),
         ..Scripted::default()
@@ -162,7 +161,7 @@ fn a_judge_by_scoring_weighs_the_two_words_in_the_object_that_was_asked_for() {
     let case = planned();
     let exchanges =
         [exchange(&case, "related-tea-q1", "Rooibos"), exchange(&case, "related-seat-q1", "Aisle")];
-    let instructions = Instructions { reasons: Reasons::Last, ..Instructions::from(&SubtleMemory.rubric()) };
+    let instructions = Instructions { reasons: Reasons::Last, ..Instructions::from(&SUBTLEMEMORY.rubric()) };
     let mut model =
         Scripted { scores: vec![vec![-1.0, -3.0], vec![-2.0, -2.0]].into(), ..Scripted::default() };
     let judged = judge_by_scoring(&mut model, &[], &exchanges, &instructions).unwrap();

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use palimpsest::benchmarks::Benchmark;
-use palimpsest::benchmarks::subtlememory::SubtleMemory;
+use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 use palimpsest::judge::{Judge, Reasons, check_labels, label_instructions};
 use palimpsest::results::labels::{label_agreement, label_table};
@@ -44,7 +43,7 @@ impl ChatModel for Judging {
 }
 
 fn check(log: &mut LabelLog, plan: &[PlannedCase]) -> (Vec<String>, [usize; 4]) {
-    let check = SubtleMemory.label_check().unwrap();
+    let check = SUBTLEMEMORY.label_check.unwrap();
     let mut model = Judging(Vec::new());
     let mut judge = Judge::Reply { model: &mut model, sampling: SAMPLING };
     let instructions = label_instructions(&check, Reasons::Last);
@@ -56,7 +55,7 @@ fn check(log: &mut LabelLog, plan: &[PlannedCase]) -> (Vec<String>, [usize; 4]) 
 #[test]
 fn each_set_is_asked_about_once_and_without_its_label() {
     let plan = [PlannedCase::of(&sample_case())];
-    let all = units(&SubtleMemory.label_check().unwrap(), &plan);
+    let all = units(&SUBTLEMEMORY.label_check.unwrap(), &plan);
     assert_eq!(all.len(), 11, "15 questions on 11 sets");
     let root = tempfile::tempdir().unwrap();
     let mut log = LabelLog::open(root.path()).unwrap();
@@ -92,7 +91,7 @@ fn the_agreement_is_cohens_kappa_over_the_words_that_there_are() {
     let root = tempfile::tempdir().unwrap();
     let mut log = LabelLog::open(root.path()).unwrap();
     check(&mut log, &plan);
-    let check = SubtleMemory.label_check().unwrap();
+    let check = SUBTLEMEMORY.label_check.unwrap();
     let agreements = label_agreement(&check, &plan, log.rows());
     let one = &agreements[0];
     assert_eq!((agreements.len(), one.units, one.said, one.agreed), (1, 11, 10, 5));
@@ -112,7 +111,7 @@ fn the_agreement_is_cohens_kappa_over_the_words_that_there_are() {
 fn kappa_of_the_relations_equals_statsmodels() {
     let reference: serde_json::Value =
         serde_json::from_str(include_str!("../fixtures/subtlememory.json")).unwrap();
-    let check = SubtleMemory.label_check().unwrap();
+    let check = SUBTLEMEMORY.label_check.unwrap();
     // A plan of sets, and rows with the reference's confusions.
     let mut case = PlannedCase { case: "c".to_owned(), ..PlannedCase::default() };
     let mut rows = Vec::new();
@@ -146,7 +145,7 @@ fn kappa_of_the_relations_equals_statsmodels() {
 #[test]
 fn the_last_row_of_a_set_counts_and_rows_of_other_runs_do_not() {
     let plan = [PlannedCase::of(&sample_case())];
-    let check = SubtleMemory.label_check().unwrap();
+    let check = SUBTLEMEMORY.label_check.unwrap();
     let row = |unit: &str, label: &str, said: Option<&str>, rubric: &str| LabelRow {
         case: "persona_0".to_owned(),
         unit: unit.to_owned(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::dataset::{Dataset, DatasetError, cases_in_memory};
 use palimpsest::benchmarks::reading::ReadError;
-use palimpsest::benchmarks::subtlememory::SubtleMemory;
+use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::data::{Case, Probe};
 use palimpsest::run::file_plan::FilePlan;
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ fn a_folder_is_known_by_content_alone_or_among_others() {
     std::fs::write(root.path().join("README.md"), "notes").unwrap();
     let ids = |path: &std::path::Path| {
         let data = Dataset::open(path, SampleSpec::default(), |_| {}).unwrap();
-        assert_eq!(data.benchmark().name(), "subtlememory");
+        assert_eq!(data.benchmark().name, "subtlememory");
         let ids: Vec<String> = data.cases().unwrap().map(|case| case.unwrap().id).collect();
         (ids, data.digest().to_owned())
     };
@@ -112,7 +112,7 @@ fn a_folder_alone_is_called_by_its_session_ids_or_its_persona() {
         folder.sessions.as_array_mut().unwrap().iter_mut().for_each(change);
         renamed = folder.instances.to_string().replace("-persona_0-", "-persona_7-");
         folder.instances = serde_json::from_str(&renamed).unwrap();
-        cases_in_memory(&SubtleMemory, folder.files("")).remove(0)
+        cases_in_memory(&SUBTLEMEMORY, folder.files("")).remove(0)
     };
     assert_eq!(id(&|_| {}).unwrap().id, "persona_7");
     // Sets of sessions whose ids hold no name fall back on the field.
@@ -134,7 +134,7 @@ fn a_folder_alone_is_called_by_its_session_ids_or_its_persona() {
         .unwrap()
         .iter_mut()
         .for_each(|session| session["persona_id"] = json!("135"));
-    assert_eq!(cases_in_memory(&SubtleMemory, folder.files("")).remove(0).unwrap().id, "persona_135");
+    assert_eq!(cases_in_memory(&SUBTLEMEMORY, folder.files("")).remove(0).unwrap().id, "persona_135");
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn a_broken_session_refuses_its_history_with_all_of_its_questions() {
 #[test]
 fn files_that_cannot_be_parsed_or_are_missing_end_the_reading() {
     let one = |files: Vec<(String, Vec<u8>)>| {
-        let mut all = cases_in_memory(&SubtleMemory, files);
+        let mut all = cases_in_memory(&SUBTLEMEMORY, files);
         assert_eq!(all.len(), 1);
         let error = all.remove(0).unwrap_err();
         let source = std::error::Error::source(&error).map(|s| format!(": {s}")).unwrap_or_default();
@@ -347,7 +347,7 @@ fn broken_sets_are_planned_with_their_questions_and_their_relation() {
     folder.instances[3]["relation_subtype"] = json!("?");
     folder.instances[4]["relation_type"] = json!("?");
     folder.instances[4]["relation_subtype"] = json!("?");
-    let mut plan = FilePlan::new(&SubtleMemory);
+    let mut plan = FilePlan::new(&SUBTLEMEMORY);
     for case in folder.read() {
         match case {
             Ok(case) => plan.sound(&case),

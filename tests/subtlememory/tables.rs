@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use palimpsest::benchmarks::subtlememory::SubtleMemory;
+use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::benchmarks::subtlememory::counts::{percent, points};
-use palimpsest::benchmarks::{BarChart, Benchmark, Chart, Context, Graded, Shown, Table};
-use palimpsest::data::Notes;
+use palimpsest::benchmarks::{BarChart, Chart, Context, Graded, Shown, Table};
 use palimpsest::figures::draw_chart;
 use palimpsest::statistics::holm::holm;
 use palimpsest::statistics::mcnemar::mcnemar;
@@ -33,7 +32,7 @@ fn facets(relation: &str, subtype: &str) -> BTreeMap<String, String> {
 
 /// What is made of the graded rows.
 fn with_graded<T>(rows: &[Row], make: impl FnOnce(&[Graded<'_>]) -> T) -> T {
-    let (labels, notes) = (BTreeMap::new(), Notes::new());
+    let labels = BTreeMap::new();
     let graded = rows.iter().map(|row| Graded {
         run: &row.run,
         model: &row.model,
@@ -46,7 +45,6 @@ fn with_graded<T>(rows: &[Row], make: impl FnOnce(&[Graded<'_>]) -> T) -> T {
         probe: &row.probe,
         labels: &labels,
         facets: &row.facets,
-        notes: &notes,
         answered: true,
         answer: row.answer.as_deref(),
         fits: true,
@@ -55,7 +53,6 @@ fn with_graded<T>(rows: &[Row], make: impl FnOnce(&[Graded<'_>]) -> T) -> T {
         correct: row.correct,
         score: None,
         choice: None,
-        probability: None,
         history_cut: None,
     });
     make(&graded.collect::<Vec<Graded<'_>>>())
@@ -63,7 +60,7 @@ fn with_graded<T>(rows: &[Row], make: impl FnOnce(&[Graded<'_>]) -> T) -> T {
 
 /// Tables with so many draws.
 fn tables_of(rows: &[Row]) -> Vec<Table> {
-    with_graded(rows, |graded| SubtleMemory.tables(graded))
+    with_graded(rows, |graded| (SUBTLEMEMORY.counts)(graded).tables)
 }
 
 fn table<'a>(tables: &'a [Table], key: &str) -> &'a Table {
@@ -319,7 +316,7 @@ fn perfect_retrieval_says_that_it_is_the_oracle_for_bm25() {
 
 /// The graded rows' pictures.
 fn charts_of(rows: &[Row]) -> Vec<Chart> {
-    with_graded(rows, |graded| SubtleMemory.charts(graded))
+    with_graded(rows, |graded| (SUBTLEMEMORY.counts)(graded).charts)
 }
 
 #[test]

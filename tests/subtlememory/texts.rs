@@ -1,7 +1,7 @@
 //! The wordings, and what a prompt in each setting looks like.
 
-use palimpsest::benchmarks::subtlememory::SubtleMemory;
-use palimpsest::benchmarks::{Benchmark, Context, Retriever};
+use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
+use palimpsest::benchmarks::{Context, Retriever};
 use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest_core::text::{ChatTemplate, Prompt};
 
@@ -10,9 +10,9 @@ use super::sample_case;
 const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 fn prompts(setting: &str) -> Vec<Prompt> {
-    let templates = Templates::load(&SubtleMemory, None).unwrap();
+    let templates = Templates::load(&SUBTLEMEMORY, None).unwrap();
     let builder = PromptBuilder::new(templates, ChatTemplate::new("test", CHATML, None, None).unwrap());
-    let case = SubtleMemory.arrange(&sample_case(), setting, 0);
+    let case = (SUBTLEMEMORY.arrange)(&sample_case(), setting, 0);
     builder.build_all(&case, &case.history).unwrap()
 }
 
@@ -72,7 +72,7 @@ fn the_roles_of_a_question_are_those_of_its_own_spans() {
 
 #[test]
 fn the_settings_are_the_papers_three_and_the_full_history_each_in_both_wordings() {
-    let settings = SubtleMemory.settings();
+    let settings = SUBTLEMEMORY.settings;
     let context = |name: &str| settings.iter().find(|setting| setting.name == name).unwrap().context;
     for soft in ["", "-soft"] {
         assert_eq!(context(&format!("oracle{soft}")), Context::Evidence);
@@ -82,8 +82,8 @@ fn the_settings_are_the_papers_three_and_the_full_history_each_in_both_wordings(
         assert_eq!(context(&format!("full{soft}")), Context::Whole);
     }
     assert_eq!(settings.len(), 8);
-    assert_eq!(SubtleMemory.default_settings(true), ["oracle", "full"]);
-    assert_eq!(SubtleMemory.default_settings(false), ["oracle", "full"]);
+    assert_eq!(SUBTLEMEMORY.default_settings, ["oracle", "full"]);
+    assert_eq!(SUBTLEMEMORY.default_settings_of_long, None);
 }
 
 /// SmolLM2's tokeniser needs about 1.6 tokens for a word of these texts; with 3 there is room to spare.

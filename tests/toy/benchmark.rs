@@ -9,14 +9,10 @@ use std::io::BufRead;
 
 use palimpsest::benchmarks::reading::{Problem, ReadError};
 use palimpsest::benchmarks::{
-    Benchmark, Cases, Curve, Dimension, Files, JudgeUnit, QUERY, Rubric, VerdictKind,
+    Benchmark, Cases, Curve, Dimension, Files, JudgeUnit, LensSpec, QUERY, Rubric, VerdictKind,
 };
 use palimpsest::data::{Case, Evidence, History, JudgeOnly, Place, Probe, Segment, Turn};
 use serde::Deserialize;
-
-/// The benchmark.
-#[derive(Debug)]
-pub struct Logbook;
 
 #[derive(Deserialize)]
 struct Row {
@@ -45,74 +41,51 @@ struct Question {
     cause: Option<usize>,
 }
 
-impl Benchmark for Logbook {
-    fn name(&self) -> &'static str {
-        "logbook"
-    }
+/// The benchmark.
+pub static LOGBOOK: Benchmark = Benchmark {
+    name: "logbook",
+    title: "Logbook",
+    segment: "event",
+    split: "ship",
+    dimension: Dimension::Facet("about"),
+    templates: &[
+        ("system.j2", "You keep a ship's logbook."),
+        (
+            "event.j2",
+            "Event {{ number }}, {{ date }}\n{% for turn in turns %}{{ turn.role }}: {{ turn.content }}\n{% endfor %}",
+        ),
+        ("question.j2", "The logbook:\n\n{{ history }}\nQuestion: {{ query }}\nAnswer in a few words.\n"),
+    ],
+    rubrics: &[Rubric {
+        name: "log",
+        about: "the only one",
+        template: "On the ship {{ labels.ship }}:\n{% for probe in probes %}{{ probe.id }}: {{ probe.query }}\nRight: {{ probe.right }}\n\
+                   Given: {{ probe.answer }}\n{% endfor %}Reply with JSON: {\"ID\": {\"score\": 0 to 2, \"reason\": \"...\"}}.",
+        unit: JudgeUnit::Probe,
+        verdict: VerdictKind::Score { most: 2 },
+        earlier: &[],
+    }],
+    lens: LensSpec {
+        curves: &[Curve::new(QUERY, "fact"), Curve::new("fact", "cause"), Curve::new("answer", "fact")],
+        ..LensSpec::DEFAULT
+    },
+    recognises: |files| files.first_beginning().contains("\"ship\""),
+    read,
+    ..Benchmark::DEFAULT
+};
 
-    fn title(&self) -> &'static str {
-        "Logbook"
-    }
-
-    fn recognises(&self, files: &Files<'_>) -> bool {
-        files.first_beginning().contains("\"ship\"")
-    }
-
-    fn read<'a>(&self, files: Files<'a>) -> Cases<'a> {
-        let failed = |row| move |source| ReadError::Read { file: None, row, source };
-        let text = match files.open_first().map_err(failed(0)) {
-            Ok(text) => text,
-            Err(error) => return Box::new(std::iter::once(Err(error))),
-        };
-        Box::new(text.lines().enumerate().map(move |(row, line)| {
-            case(&line.map_err(failed(row))?).map_err(|found| {
-                let (field, remedy) = ("(row)".to_owned(), "write a logbook".to_owned());
-                ReadError::Row(vec![Problem { file: None, row, uid: None, field, found, remedy }].into())
-            })
-        }))
-    }
-
-    fn templates(&self) -> &'static [(&'static str, &'static str)] {
-        &[
-            ("system.j2", "You keep a ship's logbook."),
-            (
-                "event.j2",
-                "Event {{ number }}, {{ date }}\n{% for turn in turns %}{{ turn.role }}: {{ turn.content }}\n{% endfor %}",
-            ),
-            ("question.j2", "The logbook:\n\n{{ history }}\nQuestion: {{ query }}\nAnswer in a few words.\n"),
-        ]
-    }
-
-    fn rubrics(&self) -> &'static [Rubric] {
-        const RUBRICS: [Rubric; 1] = [Rubric {
-            name: "log",
-            about: "the only one",
-            template: "On the ship {{ labels.ship }}:\n{% for probe in probes %}{{ probe.id }}: {{ probe.query }}\nRight: {{ probe.right }}\n\
-                       Given: {{ probe.answer }}\n{% endfor %}Reply with JSON: {\"ID\": {\"score\": 0 to 2, \"reason\": \"...\"}}.",
-            unit: JudgeUnit::Probe,
-            verdict: VerdictKind::Score { most: 2 },
-            earlier: &[],
-        }];
-        &RUBRICS
-    }
-
-    fn split(&self) -> &'static str {
-        "ship"
-    }
-
-    fn dimension(&self) -> Dimension {
-        Dimension::Facet("about")
-    }
-
-    fn segment(&self) -> &'static str {
-        "event"
-    }
-
-    fn curves(&self) -> &'static [Curve] {
-        const CURVES: [Curve; 3] =
-            [Curve::new(QUERY, "fact"), Curve::new("fact", "cause"), Curve::new("answer", "fact")];
-        &CURVES
-    }
+fn read<'a>(files: Files<'a>, _: Option<&'static str>) -> Cases<'a> {
+    let failed = |row| move |source| ReadError::Read { file: None, row, source };
+    let text = match files.open_first().map_err(failed(0)) {
+        Ok(text) => text,
+        Err(error) => return Box::new(std::iter::once(Err(error))),
+    };
+    Box::new(text.lines().enumerate().map(move |(row, line)| {
+        case(&line.map_err(failed(row))?).map_err(|found| {
+            let (field, remedy) = ("(row)".to_owned(), "write a logbook".to_owned());
+            ReadError::Row(vec![Problem { file: None, row, uid: None, field, found, remedy }].into())
+        })
+    }))
 }
 
 /// A line's case, or what is wrong with it.

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use palimpsest::benchmarks::dataset::{Dataset, cases_in_memory};
-use palimpsest::benchmarks::{Benchmark, Cases, Files, SampleSpec, row_roles};
+use palimpsest::benchmarks::{Benchmark, Dimension, LensSpec, SampleSpec, row_roles};
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 use palimpsest::data::truncate::Truncation;
 use palimpsest::data::{Case, Place};
 use palimpsest::figures::{self, Origin, report};
 use palimpsest::judge::{self, Judge};
-use palimpsest::lens::{AnalysedRun, Curve, Group, Lens, Options, Part, Scale, Statistic, table};
+use palimpsest::lens::{AnalysedRun, Baseline, Curve, Group, Lens, Options, Part, Scale, Statistic, table};
 use palimpsest::memory::Memory;
 use palimpsest::progress::Status;
 use palimpsest::prompt::{PromptBuilder, Templates};
@@ -32,9 +32,7 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use crate::parity::fixture;
 use crate::parity::subject::plain;
-use benchmark::Logbook;
-
-pub static LOGBOOK: Logbook = Logbook;
+pub use benchmark::LOGBOOK;
 
 fn logbook(id: &str, ship: &str, events: usize, questions: Vec<Value>) -> Value {
     let event = |i: usize| {
@@ -110,16 +108,16 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("ships.jsonl");
     std::fs::write(&file, two_logbooks()).unwrap();
-    let among: [&'static dyn Benchmark; 2] = [palimpsest::benchmarks::ALL[0], &LOGBOOK];
+    let among: [&'static Benchmark; 2] = [palimpsest::benchmarks::ALL[0], &LOGBOOK];
     let dataset = Dataset::open_among(&among, &file, SampleSpec::default(), |_| {}).unwrap();
-    assert_eq!(dataset.benchmark().name(), "logbook");
+    assert_eq!(dataset.benchmark().name, "logbook");
     let cases: Vec<Case> = dataset.cases().unwrap().map(Result::unwrap).collect();
 
     let dir = root.path().join("run");
     let mut model = model("llama-tiny", Branches::for_answers(2, 6));
     let named = |name: &str| Named { name: name.to_owned(), digest: "d".to_owned() };
     let identity = Identity {
-        benchmark: LOGBOOK.name().to_owned(),
+        benchmark: LOGBOOK.name.to_owned(),
         dataset: named(dataset.name()),
         model: named("tiny"),
         dtype: None,
@@ -169,7 +167,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
     assert_eq!(replies.lines().count(), 4);
     assert!(replies.contains(r#""replies":["Well: {\"score\": 1"#), "{replies}");
 
-    let unknown = AnalysedRun::open(&dir).unwrap_err().to_string();
+    let unknown = AnalysedRun::open_condition(&dir, "").unwrap_err().to_string();
     assert!(unknown.contains("`logbook`"), "{unknown}");
     let run = AnalysedRun::open_among(&among, &dir, "").unwrap();
     let verdicts = run.verdicts(None).unwrap();
@@ -207,7 +205,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         lens.series(&Group::all(), Statistic::Mean(Curve::new("fact", "cause"), Part::Signal), Scale::Mass);
     assert_eq!(series.n, 2);
 
-    let tables = table::write(&lens, &dir.join("lens")).unwrap();
+    let tables = table::write("", &lens, &dir.join("lens")).unwrap();
     assert_eq!(tables.len(), 4);
     let figures = figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap();
     let names: Vec<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();
@@ -316,49 +314,25 @@ fn many_probes_with_evidence_of_their_own_share_one_prefill_and_measure_as_if_al
     }
 }
 
-/// The logbook with the question before it.
-#[derive(Debug)]
-struct AskedFirst;
-
 const ASKED_FIRST: &str = "Question: {{ query }}\nThe logbook:\n\n{{ history }}\nAnswer in a few words.\n";
 
-impl Benchmark for AskedFirst {
-    fn name(&self) -> &'static str {
-        "asked-first"
-    }
-    fn title(&self) -> &'static str {
-        "Asked first"
-    }
-    fn recognises(&self, _: &Files<'_>) -> bool {
-        false
-    }
-    fn read<'a>(&self, files: Files<'a>) -> Cases<'a> {
-        LOGBOOK.read(files)
-    }
-    fn templates(&self) -> &'static [(&'static str, &'static str)] {
-        &[
-            ("system.j2", ""),
-            ("event.j2", "Event {{ number }}\n{% for turn in turns %}{{ turn.content }}\n{% endfor %}"),
-            ("question.j2", ASKED_FIRST),
-        ]
-    }
-    fn question_first(&self) -> bool {
-        true
-    }
-    fn rubrics(&self) -> &'static [palimpsest::benchmarks::Rubric] {
-        LOGBOOK.rubrics()
-    }
-    fn split(&self) -> &'static str {
-        "ship"
-    }
-    fn segment(&self) -> &'static str {
-        "event"
-    }
-    fn curves(&self) -> &'static [Curve] {
-        const CURVES: [Curve; 2] = [Curve::new("last", "fact"), Curve::new("answer", "fact")];
-        &CURVES
-    }
-}
+/// The logbook with the question before it.
+static LOGBOOK_ASKED_FIRST: Benchmark = Benchmark {
+    name: "asked-first",
+    title: "Asked first",
+    dimension: Dimension::Probe,
+    templates: &[
+        ("system.j2", ""),
+        ("event.j2", "Event {{ number }}\n{% for turn in turns %}{{ turn.content }}\n{% endfor %}"),
+        ("question.j2", ASKED_FIRST),
+    ],
+    question_first: true,
+    lens: LensSpec {
+        curves: &[Curve::new("last", "fact"), Curve::new("answer", "fact")],
+        ..LensSpec::DEFAULT
+    },
+    ..LOGBOOK
+};
 
 #[test]
 fn a_question_may_come_before_the_history_where_the_benchmark_says_so() {
@@ -371,9 +345,10 @@ fn a_question_may_come_before_the_history_where_the_benchmark_says_so() {
     let refused = builder(Templates::load(&LOGBOOK, Some(dir.path())).unwrap());
     let error = refused.build(&case.history, &case.evidence, &case.probes[0]).unwrap_err().to_string();
     assert!(error.contains("puts the query before the history"), "{error}");
-    let allowed = builder(Templates::load(&AskedFirst, None).unwrap());
+    let allowed = builder(Templates::load(&LOGBOOK_ASKED_FIRST, None).unwrap());
     let stop = AtomicBool::new(false);
-    let mut subject = LocalSubject::new(&mut model, allowed, row_roles(&AskedFirst), options(), &stop);
+    let mut subject =
+        LocalSubject::new(&mut model, allowed, row_roles(&LOGBOOK_ASKED_FIRST), options(), &stop);
     let probes: Vec<_> = case.probes.iter().collect();
     let mut stores = Vec::new();
     let mut keep = |_: palimpsest::run::condition::Question<'_>,
@@ -386,7 +361,9 @@ fn a_question_may_come_before_the_history_where_the_benchmark_says_so() {
         let span = |label: &str| store.keys.iter().find(|span| span.label == label).unwrap();
         assert!(span("query").end <= span("event[0]").start);
         let path = Path::new("a.safetensors");
-        let example = palimpsest::lens::Example::measure(path, store, &AskedFirst).unwrap();
+        let example =
+            palimpsest::lens::Example::measure(path, store, &LOGBOOK_ASKED_FIRST, Baseline::Both, None)
+                .unwrap();
         let last = example.curve(Curve::new("last", "fact"), Part::Signal, Scale::Mass).unwrap();
         assert!(last.iter().all(|mass| *mass > 0.0));
     }

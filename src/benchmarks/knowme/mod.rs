@@ -9,7 +9,6 @@
 //! without a score counts as 0, and the mean without such answers, which is what the authors' script prints, stands beside it.
 
 mod array;
-pub mod divergence;
 mod events;
 mod expected;
 mod findings;
@@ -29,13 +28,9 @@ use terms::{
 };
 
 use super::{
-    Benchmark, Cases, Context, Curve, Dimension, Files, Graded, Grouping, LayerSpans, Measure, QUERY,
-    Retriever, Rubric, SampleError, SampleSpec, Setting, Table, Unit,
+    Benchmark, Checks, Context, Counts, Curve, Dimension, LensSpec, QUERY, Retriever, Setting, Unit,
 };
 use crate::data::truncate::Truncation;
-
-use crate::data::Case;
-use crate::data::finding::{Finding, Gold};
 
 /// Events that are retrieved for a question (section 5.1).
 const MOST_RETRIEVED: usize = 50;
@@ -65,104 +60,40 @@ const CURVES: [Curve; 5] = [
 ];
 
 /// The benchmark.
-#[derive(Debug, Clone, Copy)]
-pub struct KnowMe;
-
-impl Benchmark for KnowMe {
-    fn name(&self) -> &'static str {
-        "knowme"
-    }
-
-    fn title(&self) -> &'static str {
-        TITLE
-    }
-
-    fn recognises(&self, files: &Files<'_>) -> bool {
-        reader::recognises(files)
-    }
-
-    fn reads(&self, name: &str) -> bool {
-        folder::place(name).is_some()
-    }
-
-    fn read<'a>(&self, files: Files<'a>) -> Cases<'a> {
-        reader::read(files)
-    }
-
-    fn golds(&self, case: &Case) -> Vec<Gold> {
-        golds::golds(case)
-    }
-
-    fn findings(&self, case: &Case) -> Vec<Finding> {
-        golds::findings(case)
-    }
-
-    fn sample(&self, spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
-        sample::files(spec)
-    }
-
-    fn settings(&self) -> &'static [Setting] {
-        &SETTINGS
-    }
-
-    fn default_settings(&self, fits: bool) -> &'static [&'static str] {
-        if fits { &[FULL] } else { &[RAG] }
-    }
-
-    /// The paper says nothing of cutting. Nearly every event is evidence of some question, so what is kept must not depend on it.
-    fn truncations(&self) -> &'static [Truncation] {
-        &[Truncation::Plain, Truncation::Evidence]
-    }
-
-    fn templates(&self) -> &'static [(&'static str, &'static str)] {
-        &[
-            ("system.j2", include_str!("templates/system.j2")),
-            ("event.j2", include_str!("templates/event.j2")),
-            ("question.j2", include_str!("templates/question.j2")),
-            ("ordering.j2", include_str!("templates/ordering.j2")),
-            ("insight.j2", include_str!("templates/insight.j2")),
-        ]
-    }
-
-    fn rubrics(&self) -> &'static [Rubric] {
-        &rubrics::RUBRICS
-    }
-
-    fn split(&self) -> &'static str {
-        DATASET
-    }
-
-    /// The paper's unit; histories are far fewer.
-    fn unit(&self) -> Unit {
-        Unit::Probe
-    }
-
-    fn dimension(&self) -> Dimension {
-        Dimension::Facet(TASK)
-    }
-
-    fn segment(&self) -> &'static str {
-        EVENT
-    }
-
-    fn curves(&self) -> &'static [Curve] {
-        &CURVES
-    }
-
-    fn measures(&self) -> &'static [Measure] {
-        &measures::MEASURES
-    }
-
-    fn groupings(&self) -> &'static [Grouping] {
-        &measures::GROUPINGS
-    }
-
-    /// Of the evidence events: the fields of an insight's events lie within them.
-    fn evidence_lift(&self, at: &LayerSpans<'_>) -> Option<f64> {
-        at.lift(QUERY, &[EVIDENCE, ANCHOR_START, ANCHOR_END])
-    }
-
-    fn tables(&self, graded: &[Graded<'_>]) -> Vec<Table> {
-        table::tables(graded)
-    }
-}
+pub static KNOWME: Benchmark = Benchmark {
+    name: "knowme",
+    title: TITLE,
+    segment: EVENT,
+    split: DATASET,
+    templates: &[
+        ("system.j2", include_str!("templates/system.j2")),
+        ("event.j2", include_str!("templates/event.j2")),
+        ("question.j2", include_str!("templates/question.j2")),
+        ("ordering.j2", include_str!("templates/ordering.j2")),
+        ("insight.j2", include_str!("templates/insight.j2")),
+    ],
+    rubrics: &rubrics::RUBRICS,
+    lens: LensSpec {
+        curves: &CURVES,
+        // Of the evidence events: the fields of an insight's events lie within them.
+        evidence: Some((QUERY, &[EVIDENCE, ANCHOR_START, ANCHOR_END])),
+        measures: &measures::MEASURES,
+        groupings: &measures::GROUPINGS,
+        ..LensSpec::DEFAULT
+    },
+    recognises: reader::recognises,
+    read: |files, _| reader::read(files),
+    reads: |name| folder::place(name).is_some(),
+    checks: |case| Checks { golds: golds::golds(case), findings: golds::findings(case) },
+    sample: sample::files,
+    settings: &SETTINGS,
+    default_settings: &[FULL],
+    default_settings_of_long: Some(&[RAG]),
+    // The paper says nothing of cutting. Nearly every event is evidence of some question, so what is kept must not depend on it.
+    truncations: &[Truncation::Plain, Truncation::Evidence],
+    // The paper's unit; histories are far fewer.
+    unit: Unit::Probe,
+    dimension: Dimension::Facet(TASK),
+    counts: |graded| Counts { tables: table::tables(graded), charts: Vec::new() },
+    ..Benchmark::DEFAULT
+};

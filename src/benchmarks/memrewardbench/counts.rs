@@ -200,9 +200,3 @@ impl Consistency {
         self.stable_right.count <= least && self.stable.count + chosen.abs_diff(rejected) <= self.stable.of
     }
 }
-
-/// The mean of shares or percentages, each weighing as many rows as it stands for; `None` of none.
-pub fn micro(cells: &[(f64, usize)]) -> Option<f64> {
-    let rows: usize = cells.iter().map(|(_, rows)| rows).sum();
-    (rows > 0).then(|| cells.iter().map(|&(value, rows)| value * rows as f64).sum::<f64>() / rows as f64)
-}

@@ -20,19 +20,14 @@ mod tags;
 mod terms;
 mod trends;
 mod verdicts;
-#[cfg(feature = "parquet")]
-mod write;
 
 pub use orders::{Order, Variant, parse as parse_setting};
 pub use terms::{Length, Setting, Source, Task};
-#[cfg(feature = "parquet")]
-pub use write::{Row, write_parquet};
 
 use super::{
-    Benchmark, Cases, Chart, Curve, Dimension, Files, GENERATION, Graded, Grouping, JudgeUnit, LayerSpans,
-    Measure, Reading, Rubric, SampleError, SampleSpec, Setting as Asked, Table, VERDICT, VerdictKind,
+    Benchmark, Counts, Curve, Dimension, GENERATION, JudgeUnit, LensSpec, Rubric, SampleError, SampleFiles,
+    SampleSpec, Side, VERDICT, VerdictKind,
 };
-use crate::data::Case;
 use crate::data::check::Scope;
 use crate::data::truncate::{Middle, Truncation};
 use terms::{
@@ -69,147 +64,67 @@ const RUBRICS: [Rubric; 1] = [Rubric {
 const MIDDLE: Middle = Middle { from: 131_072, first: 65_536, last: 65_531 };
 
 /// The benchmark.
-#[derive(Debug, Clone, Copy)]
-pub struct MemRewardBench;
-
-impl Benchmark for MemRewardBench {
-    fn name(&self) -> &'static str {
-        "memrewardbench"
-    }
-
-    fn title(&self) -> &'static str {
-        TITLE
-    }
-
-    fn recognises(&self, files: &Files<'_>) -> bool {
-        reader::recognises(files)
-    }
-
-    fn reads(&self, name: &str) -> bool {
-        reader::reads(name)
-    }
-
-    fn read<'a>(&self, files: Files<'a>) -> Cases<'a> {
-        Box::new(reader::Pairs::new(files))
-    }
-
-    /// The query is our own instruction, and the trajectories of a pair differ by little.
-    fn scope(&self) -> Scope {
-        Scope { queries: false, copies: false }
-    }
-
-    fn sample(&self, spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
-        if let Some(segments) = spec.segments {
-            let why = format!(
-                "a pair of {TITLE} has one task and two trajectories, not {segments} segments; drop --sessions"
-            );
-            return Err(SampleError(why));
-        }
-        Ok(vec![("memrewardbench.jsonl".to_owned(), sample::PAIRS.as_bytes().to_vec())])
-    }
-
-    fn settings(&self) -> &'static [Asked] {
-        orders::SETTINGS
-    }
-
-    fn default_settings(&self, _fits: bool) -> &'static [&'static str] {
-        &["chosen-first", "rejected-first"]
-    }
-
-    fn arrange(&self, case: &Case, setting: &str, seed: u64) -> Case {
-        orders::arrange(case, setting, seed)
-    }
-
-    /// Section C.2.
-    fn max_new_tokens(&self) -> usize {
-        16_384
-    }
-
-    /// A pair is shown whole or not at all, or as the authors' code cuts. No segment of it can go as a whole.
-    fn truncations(&self) -> &'static [Truncation] {
-        &[Truncation::Evidence, Truncation::Middle(MIDDLE)]
-    }
-
-    fn templates(&self) -> &'static [(&'static str, &'static str)] {
-        &[
-            ("system.j2", include_str!("templates/system.j2")),
-            ("question.j2", include_str!("templates/question.j2")),
-            ("trajectory.j2", include_str!("templates/trajectory.j2")),
-            ("understanding.j2", include_str!("templates/pair.j2")),
-            ("generation.j2", include_str!("templates/pair.j2")),
-        ]
-    }
-
-    fn rubrics(&self) -> &'static [Rubric] {
-        &RUBRICS
-    }
-
-    fn readings(&self) -> &'static [Reading] {
-        verdicts::READINGS
-    }
-
-    fn decisive(&self, answer: &str) -> Option<usize> {
-        verdicts::first_verdict(answer).map(|(_, at)| at)
-    }
-
-    fn split(&self) -> &'static str {
-        TASK
-    }
-
-    fn probes(&self) -> Vec<&'static str> {
-        vec![VERDICT]
-    }
-
-    fn dimension(&self) -> Dimension {
-        Dimension::Facet(SETTING)
-    }
-
-    fn segment(&self) -> &'static str {
-        TRAJECTORY
-    }
-
-    fn curves(&self) -> &'static [Curve] {
-        &CURVES
-    }
-
-    fn sides(&self) -> &'static [(&'static str, super::Side)] {
-        use super::Side;
-        &[
+pub static MEMREWARDBENCH: Benchmark = Benchmark {
+    name: "memrewardbench",
+    title: TITLE,
+    segment: TRAJECTORY,
+    split: TASK,
+    templates: &[
+        ("system.j2", include_str!("templates/system.j2")),
+        ("question.j2", include_str!("templates/question.j2")),
+        ("trajectory.j2", include_str!("templates/trajectory.j2")),
+        ("understanding.j2", include_str!("templates/pair.j2")),
+        ("generation.j2", include_str!("templates/pair.j2")),
+    ],
+    rubrics: &RUBRICS,
+    lens: LensSpec {
+        curves: &CURVES,
+        evidence: Some((GENERATION, &[CHOSEN, REJECTED])),
+        measures: &measures::MEASURES,
+        groupings: &measures::GROUPINGS,
+        stand_in: Some(BLOCK),
+        sides: &[
             (CHOSEN, Side::Right),
             (ONLY_CHOSEN, Side::Right),
             (REJECTED, Side::Wrong),
             (ONLY_REJECTED, Side::Wrong),
             (FIRST, Side::Older),
             (SECOND, Side::Newer),
-        ]
-    }
-
-    fn measures(&self) -> &'static [Measure] {
-        &measures::MEASURES
-    }
-
-    fn groupings(&self) -> &'static [Grouping] {
-        &measures::GROUPINGS
-    }
-
-    fn evidence_lift(&self, at: &LayerSpans<'_>) -> Option<f64> {
-        at.lift(GENERATION, &[CHOSEN, REJECTED])
-    }
-
-    fn stand_in(&self) -> Option<&'static str> {
-        Some(BLOCK)
-    }
-
-    fn beside(&self) -> Option<&'static str> {
-        Some(TRAJECTORY)
-    }
-
-    fn tables(&self, graded: &[Graded<'_>]) -> Vec<Table> {
+        ],
+        ..LensSpec::DEFAULT
+    },
+    recognises: reader::recognises,
+    read: |files, _| Box::new(reader::Pairs::new(files)),
+    reads: reader::reads,
+    // The query is our own instruction, and the trajectories of a pair differ by little.
+    scope: Scope { queries: false, copies: false },
+    sample: sample_file,
+    settings: orders::SETTINGS,
+    default_settings: &["chosen-first", "rejected-first"],
+    arrange: orders::arrange,
+    // Section C.2.
+    max_new_tokens: 16_384,
+    // A pair is shown whole or not at all, or as the authors' code cuts. No segment of it can go as a whole.
+    truncations: &[Truncation::Evidence, Truncation::Middle(MIDDLE)],
+    readings: verdicts::READINGS,
+    decisive: |answer| verdicts::first_verdict(answer).map(|(_, at)| at),
+    probes: &[VERDICT],
+    dimension: Dimension::Facet(SETTING),
+    counts: |graded| {
         let counted = counts::counted(graded);
-        tables::all(graded, &counted, trends::tables(&counted))
-    }
+        let tables = tables::all(graded, &counted, trends::tables(&counted));
+        Counts { tables, charts: trends::charts(&counted) }
+    },
+    beside: Some(TRAJECTORY),
+    ..Benchmark::DEFAULT
+};
 
-    fn charts(&self, graded: &[Graded<'_>]) -> Vec<Chart> {
-        trends::charts(&counts::counted(graded))
+fn sample_file(spec: SampleSpec) -> Result<SampleFiles, SampleError> {
+    if let Some(segments) = spec.segments {
+        let why = format!(
+            "a pair of {TITLE} has one task and two trajectories, not {segments} segments; drop --sessions"
+        );
+        return Err(SampleError(why));
     }
+    Ok(vec![("memrewardbench.jsonl".to_owned(), sample::PAIRS.as_bytes().to_vec())])
 }

@@ -176,22 +176,6 @@ impl Setting {
         matches!(self, Setting::AMemOut | Setting::AMemMem)
     }
 
-    /// The pairs of the published data, by [`Length::ALL`] (table 2).
-    pub fn published(self) -> [usize; 5] {
-        match self {
-            Setting::SequentialNoise => [101, 44, 43, 36, 31],
-            Setting::SequentialDrop => [35, 22, 22, 40, 15],
-            Setting::MixedNoise => [22, 33, 49, 46, 34],
-            Setting::MixedDrop => [19, 65, 72, 43, 28],
-            Setting::Mem0Out => [27, 27, 42, 48, 23],
-            Setting::Mem0Mem => [25, 25, 41, 47, 21],
-            Setting::AMemOut => [42, 42, 48, 50, 47],
-            Setting::AMemMem => [48, 45, 49, 53, 50],
-            Setting::Sequential => [49, 152, 147, 67, 42],
-            Setting::Parallel => [51, 48, 53, 133, 58],
-        }
-    }
-
     /// The setting of a spelling. The names of the perturbations in table 4 and in the caption of table 7 are spellings too.
     pub fn parse(text: &str) -> Option<Setting> {
         let spellings: [(Setting, &[&str]); 10] = [

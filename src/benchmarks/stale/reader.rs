@@ -40,13 +40,8 @@ pub struct StaleReader<R> {
 }
 
 impl<R: BufRead> StaleReader<R> {
-    /// A reader over the text of a whole file.
-    pub fn new(reader: R) -> Self {
-        Self::with_split(reader, None)
-    }
-
-    /// The same, where rows that do not say their type are of this one.
-    pub fn with_split(reader: R, split: Option<&'static str>) -> Self {
+    /// A reader over the text of a whole file; `split` is the type of rows that do not say it.
+    pub fn new(reader: R, split: Option<&'static str>) -> Self {
         StaleReader {
             rows: RowSplitter::new(reader),
             text: Vec::new(),

@@ -23,16 +23,6 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// P_preserve = |S_P| / |S_O|; absent where nothing is right under oracle.
-    pub fn preserve(&self) -> Option<f64> {
-        ratio(self.preserved, self.oracle)
-    }
-
-    /// P_retrieve = |S_D| / |S_P|; absent where S_P is empty.
-    pub fn retrieve(&self) -> Option<f64> {
-        ratio(self.retrieved, self.preserved)
-    }
-
     /// Right by default outside S_P: what the two shares, whose product is no accuracy, leave out.
     pub fn outside(&self) -> usize {
         self.default.saturating_sub(self.retrieved)

@@ -20,11 +20,9 @@ mod tables;
 mod terms;
 
 use super::{
-    Benchmark, Cases, Chart, Curve, Dimension, Files, Graded, Grouping, JudgeUnit, LabelCheck, Measure,
-    QUERY, Rubric, SampleError, SampleSpec, Setting, Table, Unit, VerdictKind,
+    Benchmark, Checks, Curve, Dimension, Files, JudgeUnit, LabelCheck, LensSpec, QUERY, Rubric, Side, Unit,
+    VerdictKind,
 };
-use crate::data::Case;
-use crate::data::finding::{Finding, Gold};
 use crate::data::truncate::Truncation;
 use reader::{HISTORY_FILE, INSTANCES_FILE};
 use terms::{CONFLICT_EARLY, CONFLICT_LATE, RELATION, SELECTED, TARGET, TITLE};
@@ -61,138 +59,69 @@ const RUBRICS: [Rubric; 1] = [Rubric {
 }];
 
 /// The benchmark.
-#[derive(Debug, Clone, Copy)]
-pub struct SubtleMemory;
-
-impl Benchmark for SubtleMemory {
-    fn name(&self) -> &'static str {
-        "subtlememory"
-    }
-
-    fn title(&self) -> &'static str {
-        TITLE
-    }
-
-    fn recognises(&self, files: &Files<'_>) -> bool {
-        // By content: a history's file begins with a session, the questions' with an instance.
-        let has = |name: &str, words: [&str; 2]| {
-            let beginning = files.beginning(name);
-            words.iter().all(|word| beginning.contains(word))
-        };
-        files.names().into_iter().filter(|name| self.reads(name)).take(2).any(|name| {
-            has(name, ["\"session_id\"", "\"history\""])
-                || has(name, ["\"instance_id\"", "\"relation_type\""])
-        })
-    }
-
-    fn reads(&self, name: &str) -> bool {
-        let file = name.rsplit('/').next().unwrap_or_default();
-        file == HISTORY_FILE || file == INSTANCES_FILE
-    }
-
-    fn read<'a>(&self, files: Files<'a>) -> Cases<'a> {
-        reader::read(files)
-    }
-
-    fn golds(&self, case: &Case) -> Vec<Gold> {
-        findings::golds(case)
-    }
-
-    fn findings(&self, case: &Case) -> Vec<Finding> {
-        findings::findings(case)
-    }
-
-    fn sample(&self, spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
-        sample::files(spec)
-    }
-
-    fn settings(&self) -> &'static [Setting] {
-        &settings::SETTINGS
-    }
-
-    fn default_settings(&self, _fits: bool) -> &'static [&'static str] {
-        &[settings::ORACLE, settings::FULL]
-    }
-
-    fn arrange(&self, case: &Case, setting: &str, _seed: u64) -> Case {
+pub static SUBTLEMEMORY: Benchmark = Benchmark {
+    name: "subtlememory",
+    title: TITLE,
+    segment: sessions::SESSION,
+    // No label of a case parts the questions: their facets do.
+    split: "history",
+    templates: &[
+        ("system.j2", include_str!("templates/system.j2")),
+        ("session.j2", include_str!("templates/session.j2")),
+        ("strong.j2", include_str!("templates/strong.j2")),
+        ("soft.j2", include_str!("templates/soft.j2")),
+    ],
+    rubrics: &RUBRICS,
+    lens: LensSpec {
+        curves: &CURVES,
+        measures: &measures::MEASURES,
+        groupings: &measures::GROUPINGS,
+        sides: &[(CONFLICT_EARLY, Side::Older), (CONFLICT_LATE, Side::Newer)],
+        ..LensSpec::DEFAULT
+    },
+    recognises,
+    read: |files, _| reader::read(files),
+    reads,
+    checks: |case| Checks { golds: findings::golds(case), findings: findings::findings(case) },
+    sample: sample::files,
+    settings: &settings::SETTINGS,
+    default_settings: &[settings::ORACLE, settings::FULL],
+    arrange: |case, setting, _| {
         let mut case = case.clone();
         if setting.ends_with(settings::SOFT) {
             case.probes.iter_mut().for_each(|probe| SOFT_FORM.clone_into(&mut probe.form));
         }
         case
-    }
+    },
+    // The paper has no full history to cut. Nearly every session is evidence of some question, so what is kept must not depend on it.
+    truncations: &[Truncation::Plain, Truncation::Evidence],
+    accepted: Some(terms::CORRECT_ANSWERS),
+    // From the facts alone: what the set is about often gives the relation away.
+    label_check: Some(LabelCheck {
+        facet: RELATION,
+        values: &terms::RELATIONS,
+        unit: terms::INSTANCE,
+        template: include_str!("templates/relation.j2"),
+    }),
+    // The paper's unit; histories are far fewer.
+    unit: Unit::Probe,
+    dimension: Dimension::Facet(RELATION),
+    counts: tables::counts,
+    ..Benchmark::DEFAULT
+};
 
-    /// The paper has no full history to cut. Nearly every session is evidence of some question, so what is kept must not depend on it.
-    fn truncations(&self) -> &'static [Truncation] {
-        &[Truncation::Plain, Truncation::Evidence]
-    }
+/// By content: a history's file begins with a session, the questions' with an instance.
+fn recognises(files: &Files<'_>) -> bool {
+    let has = |name: &str, words: [&str; 2]| {
+        let beginning = files.beginning(name);
+        words.iter().all(|word| beginning.contains(word))
+    };
+    files.names().into_iter().filter(|name| reads(name)).take(2).any(|name| {
+        has(name, ["\"session_id\"", "\"history\""]) || has(name, ["\"instance_id\"", "\"relation_type\""])
+    })
+}
 
-    fn templates(&self) -> &'static [(&'static str, &'static str)] {
-        &[
-            ("system.j2", include_str!("templates/system.j2")),
-            ("session.j2", include_str!("templates/session.j2")),
-            ("strong.j2", include_str!("templates/strong.j2")),
-            ("soft.j2", include_str!("templates/soft.j2")),
-        ]
-    }
-
-    fn rubrics(&self) -> &'static [Rubric] {
-        &RUBRICS
-    }
-
-    fn accepted(&self) -> Option<&'static str> {
-        Some(terms::CORRECT_ANSWERS)
-    }
-
-    /// From the facts alone: what the set is about often gives the relation away.
-    fn label_check(&self) -> Option<LabelCheck> {
-        Some(LabelCheck {
-            facet: RELATION,
-            values: &terms::RELATIONS,
-            unit: terms::INSTANCE,
-            template: include_str!("templates/relation.j2"),
-        })
-    }
-
-    /// No label of a case parts the questions: their facets do.
-    fn split(&self) -> &'static str {
-        "history"
-    }
-
-    /// The paper's unit; histories are far fewer.
-    fn unit(&self) -> Unit {
-        Unit::Probe
-    }
-
-    fn dimension(&self) -> Dimension {
-        Dimension::Facet(RELATION)
-    }
-
-    fn segment(&self) -> &'static str {
-        sessions::SESSION
-    }
-
-    fn curves(&self) -> &'static [Curve] {
-        &CURVES
-    }
-
-    fn sides(&self) -> &'static [(&'static str, super::Side)] {
-        &[(CONFLICT_EARLY, super::Side::Older), (CONFLICT_LATE, super::Side::Newer)]
-    }
-
-    fn tables(&self, graded: &[Graded<'_>]) -> Vec<Table> {
-        tables::tables(graded)
-    }
-
-    fn charts(&self, graded: &[Graded<'_>]) -> Vec<Chart> {
-        tables::charts(graded)
-    }
-
-    fn measures(&self) -> &'static [Measure] {
-        &measures::MEASURES
-    }
-
-    fn groupings(&self) -> &'static [Grouping] {
-        &measures::GROUPINGS
-    }
+fn reads(name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or_default();
+    file == HISTORY_FILE || file == INSTANCES_FILE
 }

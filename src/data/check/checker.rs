@@ -13,10 +13,9 @@ pub struct Scope {
     pub copies: bool,
 }
 
-impl Default for Scope {
-    fn default() -> Self {
-        Scope { queries: true, copies: true }
-    }
+impl Scope {
+    /// All of them.
+    pub const ALL: Self = Scope { queries: true, copies: true };
 }
 
 /// Every check of this module, in the order in which findings are told.
@@ -38,7 +37,7 @@ pub static CHECKS: [&Check; 14] = [
 ];
 
 /// The checks of every benchmark's cases, a case at a time. Keeps hashes of questions and evidence, never the cases.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Checker {
     scope: Scope,
     findings: Vec<Finding>,
@@ -49,7 +48,12 @@ pub struct Checker {
 impl Checker {
     /// A checker of no case yet.
     pub fn new(scope: Scope) -> Self {
-        Checker { scope, ..Checker::default() }
+        Checker {
+            scope,
+            findings: Vec::new(),
+            asked: questions::Asked::default(),
+            evidence: copies::Seen::default(),
+        }
     }
 
     /// Looks at a case. `golds` has what is known of the right answer to each of its probes, in their order.

@@ -250,13 +250,13 @@ pub(super) fn parts(views: &[View<'_>]) -> Result<Vec<CasePart>, LensError> {
         let answers: Vec<&AnswerRow> = of_case.iter().flat_map(|one| one.answers.iter().copied()).collect();
         Ok(CasePart {
             id: case.case.clone(),
-            kind: case.labels.get(benchmark.split()).cloned(),
+            kind: case.labels.get(benchmark.split).cloned(),
             pills: pills(&probes),
             folded: probes.len() > OPEN,
             probes,
-            blocks: blocks(segments, benchmark.beside()),
+            blocks: blocks(segments, benchmark.beside),
             segments_missing,
-            dropped: dropped(benchmark.segment(), &answers),
+            dropped: dropped(benchmark.segment, &answers),
             special_tokens,
         })
     };
@@ -301,7 +301,7 @@ fn pills(probes: &[ProbePart]) -> Vec<Pill> {
 }
 
 fn probe_part(
-    benchmark: &dyn Benchmark,
+    benchmark: &Benchmark,
     case: &PlannedCase,
     probe: &PlannedProbe,
     of_case: &[OfCase<'_>],
@@ -346,7 +346,7 @@ fn probe_part(
 }
 
 /// A probe's own evidence by the numbers of its segments: `fact in event 3, cause in event 7`.
-fn evidence_of(benchmark: &dyn Benchmark, probe: &PlannedProbe) -> String {
+fn evidence_of(benchmark: &Benchmark, probe: &PlannedProbe) -> String {
     let mut roles: Vec<(&str, BTreeSet<usize>)> = Vec::new();
     for PlannedEvidence { role, segment, .. } in &probe.evidence {
         match roles.iter_mut().find(|(name, _)| name == role) {
@@ -357,17 +357,17 @@ fn evidence_of(benchmark: &dyn Benchmark, probe: &PlannedProbe) -> String {
     let one = |(role, segments): &(&str, BTreeSet<usize>)| {
         let plural = if segments.len() == 1 { "" } else { "s" };
         let numbers: Vec<usize> = segments.iter().copied().collect();
-        format!("{role} in {}{plural} {}", benchmark.segment(), ranges(&numbers))
+        format!("{role} in {}{plural} {}", benchmark.segment, ranges(&numbers))
     };
     roles.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// What of the history an answer was given from, where a condition chose it.
-fn shown_of(benchmark: &dyn Benchmark, row: &AnswerRow) -> Option<String> {
+fn shown_of(benchmark: &Benchmark, row: &AnswerRow) -> Option<String> {
     let context = row.context.as_ref()?;
     let numbers: Vec<usize> = context.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
     let plural = if numbers.len() == 1 { "" } else { "s" };
-    let kind = benchmark.segment();
+    let kind = benchmark.segment;
     Some(match numbers.is_empty() {
         true => format!("no {kind}"),
         false => format!("{} {kind}{plural}: {}", numbers.len(), ranges(&numbers)),
@@ -375,7 +375,7 @@ fn shown_of(benchmark: &dyn Benchmark, row: &AnswerRow) -> Option<String> {
 }
 
 /// A verdict in a word or two.
-fn said(benchmark: &dyn Benchmark, verdict: Option<&VerdictRow>) -> String {
+fn said(benchmark: &Benchmark, verdict: Option<&VerdictRow>) -> String {
     let Some(row) = verdict else { return "not judged".to_owned() };
     let most = match benchmark.rubric().verdict {
         VerdictKind::Score { most } => most,
@@ -416,7 +416,7 @@ fn summaries(example: &Example, lens: &Lens) -> Vec<AttentionPart> {
             false => "layers".to_owned(),
             true => format!("{} layers ({count} of {})", kind.key(), lens.layers.len()),
         },
-        text: summary(example, kind, lens.benchmark.segment()),
+        text: summary(example, kind, lens.benchmark.segment),
     };
     lens.layer_kinds().into_iter().map(part).collect()
 }
@@ -448,7 +448,7 @@ fn segments(
     of_case: &[OfCase<'_>],
     shaded: LayerKind,
     room: &Room,
-    benchmark: &dyn Benchmark,
+    benchmark: &Benchmark,
 ) -> Vec<SegmentPart> {
     let shading: Vec<&OfCase<'_>> = of_case.iter().filter(|one| one.view.shades).collect();
     let examples = || shading.iter().flat_map(|one| one.examples.iter().map(move |example| (*one, *example)));
@@ -471,7 +471,7 @@ fn segments(
     }
     let part = |segment: &ShownSegment| {
         let mut evidence = of_segment.get(&segment.index).cloned().unwrap_or_default();
-        if benchmark.beside() == Some(segment.kind.as_str()) {
+        if benchmark.beside == Some(segment.kind.as_str()) {
             // whole texts: what part they play by their place differs by condition, and is said beside their name
             evidence.retain(|(_, one)| one.turn.is_none() || one.bytes.is_some());
         }
@@ -508,7 +508,7 @@ fn segments(
             kind: segment.kind.clone(),
             number: segment.index,
             shown_as: segment.number,
-            stood: stood(shown, segment, of_case, benchmark.beside()),
+            stood: stood(shown, segment, of_case, benchmark.beside),
             time: segment.time.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string()).unwrap_or_default(),
             shades: shades.collect(),
             roles,

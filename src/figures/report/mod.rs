@@ -196,7 +196,7 @@ fn page_of(
         attention: lens.is_some(),
         shaded_over: lens.map(shaded_over).unwrap_or_default(),
         viewer: lens.map_or("query", Lens::viewer),
-        segment: run.benchmark().segment(),
+        segment: run.benchmark().segment,
         answered: sum(&|view| view.run.answers().len()) - failed,
         cut: sum(&|view| view.run.answers().iter().filter(|row| row.reached_limit()).count()),
         failed,
@@ -253,20 +253,6 @@ pub fn write_study(
     };
     let name = format!("{}report.html", study.selection.prefix);
     put(&page_of(&views, study.no_result.as_deref(), sections, answered)?, &folder.join(name))
-}
-
-/// Writes the page as `report.html` into the run folder, by rename, and returns where it is.
-///
-/// # Errors
-/// Those of [`page`], and [`FigureError::Io`] where the file cannot be written.
-pub fn write(
-    run: &AnalysedRun,
-    verdicts: &Verdicts,
-    lens: Option<&Lens>,
-    figures: &[Figure],
-    folder: &Path,
-) -> Result<PathBuf, ReportError> {
-    put(&page(run, verdicts, lens, figures)?, &folder.join("report.html"))
 }
 
 fn put(html: &str, path: &Path) -> Result<PathBuf, ReportError> {
@@ -389,7 +375,7 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &
     let conditions: Vec<&str> =
         views.iter().map(|view| view.condition).filter(|name| !name.is_empty()).collect();
     let facts = [
-        ("Benchmark", Some(run.benchmark().title().to_owned())),
+        ("Benchmark", Some(run.benchmark().title.to_owned())),
         ("Model", with(text("/identity/model/name"), short("/identity/model/digest"), "SHA-256 ")),
         ("Data", with(text("/identity/dataset/name"), short("/identity/dataset/digest"), "SHA-256 ")),
         ("Layers", lens.filter(|lens| lens.has_kinds()).map(Lens::layers_in_words)),
@@ -419,7 +405,7 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &
 
 /// How far judges that were not told a label of the data agree with it, where any was asked.
 fn labels_checked(run: &AnalysedRun) -> Result<Option<Fact>, RunError> {
-    let Some(check) = run.benchmark().label_check() else { return Ok(None) };
+    let Some(check) = run.benchmark().label_check else { return Ok(None) };
     let agreements = label_agreement(&check, run.cases(), &label_rows(run.path())?);
     let lines = agreements.iter().map(|agreement| format!("{}: {}", agreement.judge, agreement.line()));
     let lines: Vec<String> = lines.collect();

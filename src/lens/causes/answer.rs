@@ -14,6 +14,7 @@ use crate::heads::file::HeadWeights;
 use crate::lens::{Layer, LayerKind};
 use crate::run::cause_rows::{CauseRow, Effect};
 use crate::run::control_pool::Pools;
+use crate::run::rows::AnswerKey;
 use crate::run::session_measures::{ROWS, SessionMeasures};
 
 /// A session and its effect on an answer.
@@ -99,7 +100,7 @@ pub(super) struct Measured<'a> {
 impl CausedAnswer {
     /// Of an answer's rows and measures; `None` where no session is in both.
     pub(super) fn new(
-        (case, probe, condition): (String, String, String),
+        AnswerKey { case, probe, condition }: AnswerKey,
         correct: Option<bool>,
         (rows, pools): (&[CauseRow], &Pools),
         measured: Measured<'_>,

@@ -12,22 +12,20 @@ use crate::run::cause_rows::{
     CauseRow, ControlRow, read_causes, read_controls, read_surrogates, read_totals,
 };
 use crate::run::control_pool::Pools;
+use crate::run::rows::AnswerKey;
 use crate::run::session_measures::{SessionMeasures, measures_path};
-
-/// An answer by case, probe and condition.
-type AnswerName = (String, String, String);
 
 /// A weight below this, in logits, is a 0 that rounding moved: sessions without a weight are tied.
 const ROUNDED: f64 = 1e-9;
 
 /// The results of other interventions, by answer and session.
-struct Interventions(BTreeMap<Intervention, BTreeMap<AnswerName, BTreeMap<String, f64>>>);
+struct Interventions(BTreeMap<Intervention, BTreeMap<AnswerKey, BTreeMap<String, f64>>>);
 
 impl Interventions {
     fn read(dir: &Path) -> Result<Self, LensError> {
-        let mut found: BTreeMap<Intervention, BTreeMap<AnswerName, BTreeMap<String, f64>>> = BTreeMap::new();
+        let mut found: BTreeMap<Intervention, BTreeMap<AnswerKey, BTreeMap<String, f64>>> = BTreeMap::new();
         for row in read_totals(dir)? {
-            let answer = (row.case, row.probe, row.condition);
+            let answer = AnswerKey::of(&row.case, &row.probe, &row.condition).owned();
             let totals = found.entry(Intervention::Total).or_default().entry(answer).or_default();
             totals.insert(row.span, row.total.log_p_drop + 0.0);
         }
@@ -43,7 +41,7 @@ impl Interventions {
             if seeds.get(&kind) == Some(&row.seed) {
                 let tidy = |weight: f64| if weight.abs() < ROUNDED { 0.0 } else { weight };
                 let weights = row.weights.into_iter().map(|weight| (weight.span, tidy(weight.weight)));
-                let answer = (row.case, row.probe, row.condition);
+                let answer = AnswerKey::of(&row.case, &row.probe, &row.condition).owned();
                 found.entry(kind).or_default().insert(answer, weights.collect());
             }
         }
@@ -52,7 +50,7 @@ impl Interventions {
 
     /// An answer with the results that there are of all of its sessions. Of a part of them, as after a stop, nothing could be ranked.
     fn beside(&self, mut answer: CausedAnswer) -> CausedAnswer {
-        let name = (answer.case.clone(), answer.probe.clone(), answer.condition.clone());
+        let name = AnswerKey::of(&answer.case, &answer.probe, &answer.condition).owned();
         for (kind, found) in &self.0 {
             let Some(found) = found.get(&name) else { continue };
             let of = |session: &CausedSession| found.get(&session.span).copied();
@@ -80,9 +78,9 @@ impl Causes {
         let pools = Pools::new(&controls);
         let (windowed, whole): (Vec<CauseRow>, Vec<CauseRow>) =
             rows.into_iter().partition(|row| row.layers.is_some());
-        let mut by_answer: BTreeMap<AnswerName, Vec<CauseRow>> = BTreeMap::new();
+        let mut by_answer: BTreeMap<AnswerKey, Vec<CauseRow>> = BTreeMap::new();
         for row in whole {
-            let answer = (row.case.clone(), row.probe.clone(), row.condition.clone());
+            let answer = AnswerKey::of(&row.case, &row.probe, &row.condition).owned();
             by_answer.entry(answer).or_default().push(row);
         }
         let (windows, windowed) = windowed::answers(windowed, &pools);
@@ -90,26 +88,26 @@ impl Causes {
         let interventions = Interventions::read(dir)?;
         let mut answers = Vec::new();
         let mut indices: BTreeSet<usize> = BTreeSet::new();
-        for ((case, probe, condition), rows) in by_answer {
-            let path = measures_path(dir, &case, &probe, &condition);
+        for (answer, rows) in by_answer {
+            let AnswerKey { case, probe, condition } = &answer;
+            let path = measures_path(dir, case, probe, condition);
             if !path.is_file() {
                 continue;
             }
             let measures = SessionMeasures::open(&path)?;
             indices.extend(&measures.layers);
-            let verdicts = study.conditions.iter().find(|known| known.name == condition);
+            let verdicts = study.conditions.iter().find(|known| known.name == *condition);
             let correct = verdicts
                 .filter(|_| study.no_result.is_none())
-                .and_then(|known| known.verdicts.correct(&case, &probe));
+                .and_then(|known| known.verdicts.correct(case, probe));
             if let (Some(by), Some((_, weights))) = (&study.options().heads, weighted.first()) {
                 by.fits(weights, &path, (&measures.layers, measures.mass.dim().1))?;
             }
             let measured = Measured { measures: &measures, weighted: &weighted, layers: study.layers() };
             let of_pool = controls.iter().filter(|row| row.layers.is_none() && Some(row.seed) == seed);
-            let own =
-                |row: &&ControlRow| (&row.case, &row.probe, &row.condition) == (&case, &probe, &condition);
+            let own = |row: &&ControlRow| (&row.case, &row.probe, &row.condition) == (case, probe, condition);
             let stretches = of_pool.filter(own).count();
-            let answer = CausedAnswer::new((case, probe, condition), correct, (&rows, &pools), measured);
+            let answer = CausedAnswer::new(answer, correct, (&rows, &pools), measured);
             let answer = answer.map(|answer| CausedAnswer { stretches, ..answer });
             answers.extend(answer.map(|answer| interventions.beside(answer)));
         }
@@ -121,9 +119,9 @@ impl Causes {
         let layers: Vec<Layer> = layers.filter(|layer| !layer.is_linear()).collect();
         let options = study.options();
         let mut causes = Causes {
-            unit: study.benchmark.unit(),
+            unit: study.benchmark.unit,
             layers,
-            roles: roles(&answers, &windowed, study.benchmark.anchors()),
+            roles: roles(&answers, &windowed, study.benchmark.lens.anchors),
             answers,
             penalties: Vec::new(),
             windows,

@@ -7,10 +7,10 @@ mod paired;
 mod systems;
 mod waterfall;
 
-use crate::benchmarks::{CUT_MARK, Chart, Graded, Table};
+use crate::benchmarks::{CUT_MARK, Counts, Graded, Table};
 
-/// Those that the rows give.
-pub(super) fn tables(graded: &[Graded<'_>]) -> Vec<Table> {
+/// Those that the rows give; the picture is figure 3, where any run has what it needs.
+pub(super) fn counts(graded: &[Graded<'_>]) -> Counts {
     let systems = systems::systems(graded);
     let tables = [
         accuracy::table_1(&systems),
@@ -27,10 +27,5 @@ pub(super) fn tables(graded: &[Graded<'_>]) -> Vec<Table> {
     for table in tables.iter_mut().filter(|table| is_marked(table)) {
         table.sheet.notes.extend(notes.iter().cloned());
     }
-    tables
-}
-
-/// Figure 3, where any run has what it needs.
-pub(super) fn charts(graded: &[Graded<'_>]) -> Vec<Chart> {
-    waterfall::chart(&systems::systems(graded)).into_iter().collect()
+    Counts { tables, charts: waterfall::chart(&systems).into_iter().collect() }
 }

@@ -1,4 +1,4 @@
-//! Rows as the files that the benchmark is published as: for the sample, and for tests of the reader.
+//! Rows as the Parquet files that the benchmark is published as.
 
 use std::sync::Arc;
 
@@ -30,9 +30,6 @@ pub struct Row {
 }
 
 /// Rows as a Parquet file, `group` rows a row group.
-///
-/// # Errors
-/// Those of the writer.
 pub fn write_parquet(rows: &[Row], compression: Compression, group: usize) -> Result<Vec<u8>, ParquetError> {
     const TEXTS: [&str; 6] = ["task", "subtask", "ctx_length", "question", "chosen", "rejected"];
     let index = Type::primitive_type_builder("index", Physical::INT64).with_repetition(Repetition::OPTIONAL);

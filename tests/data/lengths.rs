@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use palimpsest::benchmarks::stale::StaleReader;
 use palimpsest::data::Case;
-use palimpsest::data::stats::{Rows, TokenStats, content, measure, raw};
+use palimpsest::data::lengths::{Rows, TokenCounts, content, measure, raw};
 use palimpsest::ground::numbers::quantile;
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn cases(types: &[&str]) -> Vec<Case> {
             row
         })
         .collect();
-    StaleReader::new(json!(rows).to_string().as_bytes()).map(Result::unwrap).collect()
+    StaleReader::new(json!(rows).to_string().as_bytes(), None).map(Result::unwrap).collect()
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn every_split_and_all_are_measured_over_the_given_format_and_count() {
         measure(cases.iter().cloned().map(Ok), Rows::Label("type"), format, |text| Ok(text.len())).unwrap();
     let splits: Vec<_> = rows.iter().map(|row| (row.split.as_str(), row.instances)).collect();
     assert_eq!(splits, [("T1", 1), ("T2", 3), ("all", 4)]);
-    assert_eq!(rows[0].formatted, TokenStats { mean: 20.0, median: 20.0, p95: 20.0, max: 20 });
+    assert_eq!(rows[0].formatted, TokenCounts { mean: 20.0, median: 20.0, p95: 20.0, max: 20 });
     // 10, 30, 40: the 95th percentile lies at rank 1.9.
     let t2 = rows[1].formatted;
     assert!((t2.mean - 80.0 / 3.0).abs() < 1e-9 && (t2.p95 - 39.0).abs() < 1e-9, "{t2:?}");

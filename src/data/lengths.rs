@@ -14,7 +14,7 @@ use crate::ground::numbers::quantile;
 
 /// One row of table 5.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct SplitStats {
+pub struct SplitLengths {
     /// The label's value, or `all`.
     pub split: String,
     /// Number of cases.
@@ -24,18 +24,18 @@ pub struct SplitStats {
     /// Mean number of turns, a turn being one message of either side.
     pub turns_mean: f64,
     /// Tokens of the formatted context.
-    pub formatted: TokenStats,
+    pub formatted: TokenCounts,
     /// Mean tokens of the content alone: what the turns say, one under another, without roles, dates or numbers.
     pub content_mean: f64,
     /// Tokens of the raw JSON representation.
-    pub raw: TokenStats,
+    pub raw: TokenCounts,
     /// Tokens of the content alone.
-    pub content: TokenStats,
+    pub content: TokenCounts,
 }
 
 /// The distribution of a token count.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct TokenStats {
+pub struct TokenCounts {
     /// Arithmetic mean.
     pub mean: f64,
     /// 50th percentile, see [`quantile`].
@@ -48,7 +48,7 @@ pub struct TokenStats {
 
 /// A row of table 5 as a paper prints it, tokens rounded to whole ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct PrintedStats {
+pub struct PrintedLengths {
     /// The label's value, or `all`.
     pub split: &'static str,
     /// Number of cases.
@@ -58,7 +58,7 @@ pub struct PrintedStats {
     /// Mean number of turns.
     pub turns_mean: f64,
     /// Mean, median, 95th percentile and largest of the formatted context's tokens.
-    pub formatted: TokenStats,
+    pub formatted: TokenCounts,
     /// Mean tokens of the content alone.
     pub content_mean: f64,
 }
@@ -96,7 +96,7 @@ pub fn measure<E: Send>(
     by: Rows<'_>,
     format: impl Fn(&Case) -> Result<String, E> + Sync,
     count: impl Fn(&str) -> Result<usize, E> + Sync,
-) -> Result<Vec<SplitStats>, E> {
+) -> Result<Vec<SplitLengths>, E> {
     let of = |case: Case| {
         Ok(Measured {
             split: match by {
@@ -132,7 +132,7 @@ pub fn measure<E: Send>(
         Rows::Case => {}
         Rows::All => splits.clear(),
     }
-    let mut rows: Vec<SplitStats> = splits
+    let mut rows: Vec<SplitLengths> = splits
         .into_iter()
         .filter_map(|split| {
             let members: Vec<&Measured> = measured.iter().filter(|case| case.split == split).collect();
@@ -173,20 +173,20 @@ pub fn content(case: &Case) -> String {
 }
 
 /// One row of the table; `None` without members.
-fn summarise(split: &str, members: &[&Measured]) -> Option<SplitStats> {
+fn summarise(split: &str, members: &[&Measured]) -> Option<SplitLengths> {
     let n = members.len() as f64;
     let mean = |of: fn(&Measured) -> usize| members.iter().map(|case| of(case) as f64).sum::<f64>() / n;
     let tokens = |of: fn(&Measured) -> usize| {
         let mut counts: Vec<f64> = members.iter().map(|case| of(case) as f64).collect();
         counts.sort_by(f64::total_cmp);
-        Some(TokenStats {
+        Some(TokenCounts {
             mean: mean(of),
             median: quantile(&counts, 0.5),
             p95: quantile(&counts, 0.95),
             max: members.iter().map(|case| of(case)).max()?,
         })
     };
-    Some(SplitStats {
+    Some(SplitLengths {
         split: split.to_owned(),
         instances: members.len(),
         sessions_mean: mean(|case| case.sessions),
