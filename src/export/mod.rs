@@ -11,6 +11,9 @@ pub mod parquet;
 
 use std::collections::{HashMap, HashSet};
 
+#[cfg(feature = "parquet")]
+use ::parquet::errors::ParquetError;
+
 use crate::run::exchange::ExchangeError;
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::rows::{AnswerKey, AnswerRow};
@@ -38,8 +41,16 @@ pub enum ExportError {
     Json(#[from] serde_json::Error),
     /// The Parquet file could not be written.
     #[error("cannot write the export as Parquet: {0}")]
-    Parquet(#[from] parquet::Error),
+    Parquet(#[from] ParquetError),
 }
+
+/// A build without the feature `parquet` writes none.
+#[cfg(not(feature = "parquet"))]
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "this build of palimpsest writes none; build it with the cargo feature `parquet`, which is on by default"
+)]
+pub struct ParquetError;
 
 /// An answer row with what the plan says of it.
 #[derive(Debug, Clone, Copy)]

@@ -2,16 +2,9 @@
 
 use std::io::Write;
 
-use super::ExportError;
+use super::{ExportError, ParquetError};
 use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
-
-/// Why no Parquet file is written.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "this build of palimpsest writes none; build it with the cargo feature `parquet`, which is on by default"
-)]
-pub struct Error;
 
 /// Refuses.
 ///
@@ -23,5 +16,5 @@ pub fn write(
     _: &[String],
     _: Option<&Judged>,
 ) -> Result<usize, ExportError> {
-    Err(Error.into())
+    Err(ParquetError.into())
 }

@@ -45,9 +45,10 @@ impl Sampler {
         let _layouts = transfer::keep_layouts(logits.device());
         let logits = logits.to_dtype(DType::F32)?;
         if self.temperature < COLDEST {
+            // One number comes back from the device.
             return logits.argmax(D::Minus1)?.to_scalar();
         }
-        let mut probabilities = softmax_last_dim(&(logits / self.temperature)?)?.to_vec1()?;
+        let mut probabilities = transfer::fetch(&softmax_last_dim(&(logits / self.temperature)?)?)?;
         if let Some(nucleus) = self.nucleus {
             keep_nucleus(&mut probabilities, nucleus);
         }

@@ -385,7 +385,12 @@ impl Reading {
         let Some(Current { branch, .. }) = &self.current else { return Ok(Step::Nothing) };
         let (keep, likeliest) = (branch.observe.logits.clamp(1, n), branch.observe.likeliest);
         let chunk = if likeliest.is_some() { chunk.min(SCORED) } else { chunk };
-        let end = match self.marked(at, n, chunk, engine) {
+        // Of several branches only the prefix is marked, once.
+        let end = match if self.single {
+            self.marked(at, n, chunk, engine)
+        } else {
+            engine.next_border(at, n, chunk)
+        } {
             // What is to be kept comes in one piece.
             end if end > n - keep && likeliest.is_none() => n,
             end => end,
@@ -415,7 +420,9 @@ impl Reading {
             None => engine.fill_cache(cache, part, pass, &mut go_on)?,
         }
         trunk.tokens.extend_from_slice(part);
-        self.mark(trunk, end)?;
+        if self.single {
+            self.mark(trunk, end)?;
+        }
         match (logits, self.current.take()) {
             (Some(logits), Some(Current { branch, measurement: Some(measurement), likelihoods, reused })) => {
                 let whole = WholePrompt { logits, branch, measurement, likelihoods, reused };
