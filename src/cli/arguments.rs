@@ -37,27 +37,6 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Parses a size: a number with a unit, of 1024 (KiB, MiB, GiB, TiB) or of 1000 (kB, MB, GB, TB).
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
-    const UNITS: [(&str, f64); 8] = [
-        ("kib", 1024.0),
-        ("mib", 1_048_576.0),
-        ("gib", 1_073_741_824.0),
-        ("tib", 1_099_511_627_776.0),
-        ("kb", 1e3),
-        ("mb", 1e6),
-        ("gb", 1e9),
-        ("tb", 1e12),
-    ];
-    let lower = text.trim().to_ascii_lowercase();
-    let unit = UNITS.iter().find_map(|(unit, bytes)| Some((lower.strip_suffix(unit)?, bytes)));
-    let read = unit.and_then(|(number, bytes)| Some(number.trim().parse::<f64>().ok()? * bytes));
-    match read {
-        Some(bytes) if bytes.is_finite() && (1.0..1e18).contains(&bytes) => Ok(bytes as u64),
-        _ => Err("give a number with a unit, such as 4GiB, 512MiB or 8GB".to_owned()),
-    }
-}
-
 /// Refuses a context longer than the model was made for, unless told to go on.
 pub(super) fn check_context(tokens: usize, model_limit: usize, allow_longer: bool) -> anyhow::Result<()> {
     anyhow::ensure!(

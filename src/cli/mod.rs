@@ -63,7 +63,7 @@ use without::serve;
 use without::{figures, figures as distribution, figures as quickstart, figures as report};
 
 pub use arguments::Weights;
-use arguments::{WrongUsage, bytes, check_context, positive};
+use arguments::{WrongUsage, check_context, positive};
 use inputs::{benchmark_of, cases, model_paths, sound_cases};
 use output::{EndedWithErrors, WITH_ERRORS, conclude, say, without_errors, writable, write_out, write_stats};
 

@@ -77,7 +77,7 @@ pub struct Args {
     cache_tokens: Option<usize>,
     /// Most memory that the server may take, model, caches and requests together, such as 4GiB; what does not fit is refused at the start
     /// [default: three quarters of what is free]
-    #[arg(long, value_name = "SIZE", value_parser = super::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
     memory: Option<u64>,
     /// Most tokens of an answer whose request names no limit; one that does gets up to the context
     #[arg(long, default_value_t = DEFAULT_MAX_ANSWER, value_name = "TOKENS", value_parser = super::positive)]
@@ -127,6 +127,27 @@ pub struct Args {
     /// How much is thought, where the chat template reads `reasoning_effort`, unless a request says
     #[arg(long, value_enum, value_name = "EFFORT")]
     reasoning_effort: Option<ReasoningEffort>,
+}
+
+/// Parses a size: a number with a unit, of 1024 (KiB, MiB, GiB, TiB) or of 1000 (kB, MB, GB, TB).
+fn bytes(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, f64); 8] = [
+        ("kib", 1024.0),
+        ("mib", 1_048_576.0),
+        ("gib", 1_073_741_824.0),
+        ("tib", 1_099_511_627_776.0),
+        ("kb", 1e3),
+        ("mb", 1e6),
+        ("gb", 1e9),
+        ("tb", 1e12),
+    ];
+    let lower = text.trim().to_ascii_lowercase();
+    let unit = UNITS.iter().find_map(|(unit, bytes)| Some((lower.strip_suffix(unit)?, bytes)));
+    let read = unit.and_then(|(number, bytes)| Some(number.trim().parse::<f64>().ok()? * bytes));
+    match read {
+        Some(bytes) if bytes.is_finite() && (1.0..1e18).contains(&bytes) => Ok(bytes as u64),
+        _ => Err("give a number with a unit, such as 4GiB, 512MiB or 8GB".to_owned()),
+    }
 }
 
 /// Tokens of the context unless told otherwise: what fits any machine that the model fits.

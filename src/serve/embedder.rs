@@ -92,6 +92,7 @@ impl ServedEmbedder {
         if let Some(embedder) = &*opened {
             return Ok(Arc::clone(embedder));
         }
+        Embedder::built_in()?;
         let embedder = Arc::new(Embedder::open(&ModelStore::open()?.embedder()?)?);
         *opened = Some(Arc::clone(&embedder));
         Ok(embedder)
