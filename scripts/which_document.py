@@ -8,7 +8,7 @@ document: the score (`"palimpsest": {"score": ...}`) and the mean mass over laye
 row `answer`, and leaving out: each document in turn is left out and the same answer's log-probability taken again; the document
 whose absence costs most is the one that the answer needs. Prints, as a table in Markdown, how often they agree, with 95% Wilson
 intervals, and how often each names the document that holds the right answer; for questions of which two documents disagree
-(`updates`, an older and a newer statement) and for the others. --drops keeps what leaving out cost, the slow half, and takes it
+(`updates`, an older and a newer statement) and for the others. --drops keeps the log-probabilities, the slow half, and takes them
 from there where the answers are the same. Needs Python 3.10 and nothing else.
 """
 
@@ -27,6 +27,8 @@ SYSTEM = "Answer from the documents, in a few words. Where two of them disagree,
 STOP = [".", "\n"]
 # Requests at once: given answers to the same documents are read together.
 AT_ONCE = 8
+# Seconds to wait for a reply.
+PATIENCE = 3600
 MEASURES = ["score, question", "score, answer", "mean mass, question", "mean mass, answer"]
 
 
@@ -49,7 +51,7 @@ class Server:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=600) as reply:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
                 return reply.status, json.load(reply)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
@@ -124,25 +126,28 @@ def measure(server, data, heads):
     return rows
 
 
-def leave_out(server, data, rows, kept):
-    """What each document's absence costs each answer, in nats. A document is left out for all questions, one after the other."""
-    cost = dict(kept)
-    key = {i: json.dumps([server.model, row["question"], row["tokens"]]) for i, row in enumerate(rows)}
-    missing = [i for i in key if key[i] not in cost]
+def leave_out(server, data, rows, path):
+    """What each document's absence costs each answer, in nats. A document is left out for all questions, one after the other; what
+    was found is kept in the file after each."""
+    kept = json.loads(path.read_text()) if path and path.exists() else {}
     documents = data["documents"]
-    log_p = {i: {} for i in missing}
 
-    def ask(i, left_out):
-        messages = messages_of(documents, rows[i]["question"], left_out)
-        log_p[i][left_out] = server.log_p(messages, rows[i]["tokens"]) if rows[i]["tokens"] else 0.0
+    def ask(row, left_out):
+        messages = messages_of(documents, row["question"], left_out)
+        return server.log_p(messages, row["tokens"]) if row["tokens"] else 0.0
+
+    def key(row, left_out):
+        return json.dumps([server.model, row["question"], row["tokens"], left_out])
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for left_out in [None, *range(1, len(documents) + 1)] if missing else []:
-            print(f"without document {left_out or '(none)'}", file=sys.stderr, flush=True)
-            list(pool.map(ask, missing, [left_out] * len(missing)))
-    for i in missing:
-        cost[key[i]] = [log_p[i][None] - log_p[i][d] for d in range(1, len(documents) + 1)]
-    return cost, [cost[key[i]] for i in range(len(rows))]
+        for left_out in [None, *range(1, len(documents) + 1)]:
+            missing = [row for row in rows if key(row, left_out) not in kept]
+            print(f"without document {left_out or '(none)'}: {len(missing)} answers", file=sys.stderr, flush=True)
+            found = pool.map(ask, missing, [left_out] * len(missing))
+            kept |= {key(row, left_out): log_p for row, log_p in zip(missing, found)}
+            if path:
+                path.write_text(json.dumps(kept, indent=1))
+    return [[kept[key(row, None)] - kept[key(row, d)] for d in range(1, len(documents) + 1)] for row in rows]
 
 
 def wilson(hits, n):
@@ -185,7 +190,7 @@ def main():
     parser.add_argument("--heads", default="retrieval", help="the heads of the score; none to leave the score out")
     parser.add_argument("--tokens", type=int, default=24, help="most tokens of an answer")
     parser.add_argument("--limit", type=int, help="the first questions alone")
-    parser.add_argument("--drops", type=Path, help="JSON file that keeps what leaving out costs")
+    parser.add_argument("--drops", type=Path, help="JSON file that keeps the log-probabilities of leaving out")
     arguments = parser.parse_args()
     path = SETS / f"{arguments.set}.json"
     data = json.loads((path if path.exists() else Path(arguments.set)).read_text())
@@ -194,10 +199,7 @@ def main():
 
     server = Server(arguments.url, arguments.tokens)
     rows = measure(server, data, heads)
-    kept = json.loads(arguments.drops.read_text()) if arguments.drops and arguments.drops.exists() else {}
-    kept, drops = leave_out(server, data, rows, kept)
-    if arguments.drops:
-        arguments.drops.write_text(json.dumps(kept, indent=1))
+    drops = leave_out(server, data, rows, arguments.drops)
     print(f"{server.model}, {len(data['documents'])} documents, heads of the score: {arguments.heads}\n")
     print(table(rows, drops, len(data["documents"])))
 
