@@ -201,22 +201,22 @@ impl<'de> Deserializer<'de> for Node<'de> {
     ) -> Result<V::Value, Fault> {
         let map = self.value.as_object().ok_or_else(|| Fault::wrong("an object"))?;
         let (beside, own) = self.beside.unwrap_or_default();
-        let nested = fields.contains(&"");
-        for (key, value) in map {
+        let fault = |(key, value): (&String, &Value)| {
             let key = key.as_str();
             let neutral =
                 |of: &str| NEUTRAL.iter().find(|(name, keys, _)| *name == of && keys.contains(&key));
             let why = match neutral(name).or_else(|| neutral(beside)) {
-                _ if value.is_null() || fields.contains(&key) || own.contains(&key) => continue,
-                Some((_, _, asks_nothing)) if asks_nothing(value) => continue,
+                _ if value.is_null() || fields.contains(&key) || own.contains(&key) => return None,
+                Some((_, _, asks_nothing)) if asks_nothing(value) => return None,
                 Some(_) => Why::NotServed,
                 // Of the struct beside, or of none.
-                None if nested => continue,
+                None if fields.contains(&"") => return None,
                 None => Why::Unknown,
             };
             let key: String = key.chars().take(64).collect();
-            return Err(Fault::from(why).within(format_args!(".{key}")));
-        }
+            Some(Fault::from(why).within(format_args!(".{key}")))
+        };
+        let fault = map.iter().find_map(fault);
         let entries = fields.iter().filter_map(|&field| match field {
             "" => Some((field, Node { value: self.value, beside: Some((name, fields)) })),
             field => {
@@ -224,7 +224,12 @@ impl<'de> Deserializer<'de> for Node<'de> {
                 Some((field, Node { value, beside: None }))
             }
         });
-        visitor.visit_map(Entries { entries, next: None })
+        match (visitor.visit_map(Entries { entries, next: None }), fault) {
+            // Which fields there are depends on it.
+            (Err(of_type), Some(_)) if of_type.path == ".type" => Err(of_type),
+            (_, Some(fault)) => Err(fault),
+            (read, None) => read,
+        }
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
