@@ -21,23 +21,18 @@ const TOKENS: usize = 151;
 const POSITIONS: usize = 16;
 /// Tokens that are generated after it.
 const GREEDY: usize = 32;
-/// Rows whose attention is compared, and spans that it is summed into.
-const RECORDING: Recording = Recording { rows: 40, spans: 10 };
 
 /// A model in a dtype.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Parity {
-    /// The model that was narrowed.
+    /// The released model that was narrowed.
     pub checkpoint: &'static str,
-    /// Its architecture.
     pub architecture: &'static str,
-    /// The dtype that it ran in.
     pub dtype: &'static str,
     /// The worst comparison of each kind of number.
     pub compared: Vec<Compared>,
     /// The reference's greedy tokens, which are those of f32, that were generated before the first other one.
     pub greedy: usize,
-    /// The number of these tokens.
     pub greedy_of: usize,
     /// Why it could not be run.
     pub error: Option<String>,
@@ -56,66 +51,66 @@ impl Parity {
         devices: &[Device],
         going: &dyn Fn() -> bool,
     ) -> Result<Self, SelfTestError> {
-        let mut parity = Parity {
-            checkpoint: shape.name,
-            architecture: shape.spec.architecture,
-            dtype: dtype.as_str(),
-            compared: Vec::new(),
-            greedy: GREEDY,
+        let (checkpoint, architecture, dtype_name) = (shape.name, shape.spec.architecture, dtype.as_str());
+        let (compared, greedy, error) = match compare(&shape.spec, dtype, devices, going) {
+            Err(SelfTestError::Interrupted) => return Err(SelfTestError::Interrupted),
+            Err(error) => (Vec::new(), 0, Some(error.to_string())),
+            Ok((compared, greedy)) => (compared, greedy, None),
+        };
+        let parity = Parity {
+            checkpoint,
+            architecture,
+            dtype: dtype_name,
+            compared,
+            greedy,
             greedy_of: GREEDY,
-            error: None,
+            error,
             sound: false,
         };
-        match parity.compare(&shape.spec, dtype, devices, going) {
-            Err(SelfTestError::Interrupted) => return Err(SelfTestError::Interrupted),
-            Err(error) => parity.error = Some(error.to_string()),
-            Ok(()) => {}
-        }
-        parity.judge();
-        Ok(parity)
+        Ok(parity.judged())
     }
 
-    fn compare(
-        &mut self,
-        spec: &DecoderSpec,
-        dtype: DType,
-        devices: &[Device],
-        going: &dyn Fn() -> bool,
-    ) -> Result<(), SelfTestError> {
-        let half = dtype != DType::F32;
-        let spec = if half { shapes::to_all_experts(spec.clone()) } else { spec.clone() };
-        let at_once = std::slice::from_ref(&(0..TOKENS));
-        let on_cpu = |dtype| Reader::load(&spec, dtype, &[Device::Cpu])?.read(at_once, GREEDY, going);
-        let (exact, expected) = on_cpu(DType::F32)?;
-        let theirs = half.then(|| on_cpu(dtype)).transpose()?;
-        let reader = Reader::load(&spec, dtype, devices)?;
-        for parts in [at_once, &in_steps()] {
-            let (found, greedy) = reader.read(parts, GREEDY, going)?;
-            let same = greedy.iter().zip(&expected).take_while(|(a, b)| a == b).count();
-            self.greedy = self.greedy.min(same);
-            self.take_worse(match &theirs {
-                None => rule::in_f32(&found, &exact),
-                Some((theirs, _)) => rule::in_half(&found, &exact, theirs),
-            });
-        }
-        Ok(())
-    }
-
-    /// Keeps the worse of each comparison.
-    fn take_worse(&mut self, compared: Vec<Compared>) {
-        for new in compared {
-            match self.compared.iter_mut().find(|old| old.what == new.what) {
-                Some(old) if new.used() > old.used() => *old = new,
-                Some(_) => {}
-                None => self.compared.push(new),
-            }
-        }
-    }
-
-    fn judge(&mut self) {
+    fn judged(self) -> Self {
         let greedy = self.dtype != DType::F32.as_str() || self.greedy == self.greedy_of;
         let compared = !self.compared.is_empty() && self.compared.iter().all(Compared::holds);
-        self.sound = self.error.is_none() && greedy && compared;
+        Parity { sound: self.error.is_none() && greedy && compared, ..self }
+    }
+}
+
+/// The worst comparison of each kind of number, and the fewest greedy tokens that agree.
+fn compare(
+    spec: &DecoderSpec,
+    dtype: DType,
+    devices: &[Device],
+    going: &dyn Fn() -> bool,
+) -> Result<(Vec<Compared>, usize), SelfTestError> {
+    let half = dtype != DType::F32;
+    let spec = if half { shapes::to_all_experts(spec.clone()) } else { spec.clone() };
+    let at_once = std::slice::from_ref(&(0..TOKENS));
+    let on_cpu = |dtype| Reader::load(&spec, dtype, &[Device::Cpu])?.read(at_once, going);
+    let (exact, expected) = on_cpu(DType::F32)?;
+    let theirs = half.then(|| on_cpu(dtype)).transpose()?;
+    let reader = Reader::load(&spec, dtype, devices)?;
+    let (mut worst, mut greedy) = (Vec::new(), GREEDY);
+    for parts in [at_once, &in_steps()] {
+        let (found, tokens) = reader.read(parts, going)?;
+        greedy = greedy.min(tokens.iter().zip(&expected).take_while(|(a, b)| a == b).count());
+        let compared = match &theirs {
+            None => rule::in_f32(&found, &exact),
+            Some((theirs, _)) => rule::in_half(&found, &exact, theirs),
+        };
+        take_worse(&mut worst, compared);
+    }
+    Ok((worst, greedy))
+}
+
+fn take_worse(worst: &mut Vec<Compared>, compared: Vec<Compared>) {
+    for new in compared {
+        match worst.iter_mut().find(|old| old.what == new.what) {
+            Some(old) if new.used() > old.used() => *old = new,
+            Some(_) => {}
+            None => worst.push(new),
+        }
     }
 }
 
@@ -138,17 +133,16 @@ impl Reader {
         Ok(Reader(Subject::load("a model of random weights", spec.clone(), setting)?))
     }
 
-    /// Reads the prompt part by part, and generates. Logits of the last positions, and the attention of the last rows.
+    /// Reads the prompt part by part, and generates: logits of the last positions, attention of the last rows, greedy tokens.
     pub fn read(
         &self,
         parts: &[Range<usize>],
-        generate: usize,
         going: &dyn Fn() -> bool,
     ) -> Result<(Numbers, Vec<u32>), SelfTestError> {
         let engine = self.0.engine();
         let prompt = trial::made_up_tokens(TOKENS, engine.decoder().spec().vocab);
-        let mut observer = trial::observer(TOKENS, RECORDING)?;
-        let mut cache = engine.decoder().cache(TOKENS + generate)?;
+        let mut observer = trial::observer(TOKENS, Recording { rows: 40, spans: 10 })?;
+        let mut cache = engine.decoder().cache(TOKENS + GREEDY)?;
         let mut logits = Vec::new();
         for part in parts {
             let tokens = &prompt[part.clone()];
@@ -157,7 +151,7 @@ impl Reader {
         }
         let logits = Tensor::cat(&logits, 0)?;
         let logits = logits.narrow(0, logits.dim(0)? - POSITIONS, POSITIONS)?;
-        let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: generate };
+        let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: GREEDY };
         let last = logits.get(POSITIONS - 1)?;
         let greedy = engine.decode(&mut cache, &last, &sampling, &[], &mut |_| going())?.tokens;
 
@@ -165,9 +159,7 @@ impl Reader {
         let logits = logits.to_device(&Device::Cpu)?.flatten_all()?.to_vec1()?;
         let mut numbers =
             Numbers::from([("logits", logits), ("mass", masses.mass.iter().copied().collect())]);
-        if let Some(sink) = &masses.sink {
-            numbers.insert("sink", sink.iter().copied().collect());
-        }
+        numbers.extend(masses.sink.iter().map(|sink| ("sink", sink.iter().copied().collect())));
         if let Some(delta) = &masses.delta {
             numbers.insert("delta_signed", delta.signed.iter().copied().collect());
             numbers.insert("delta_share", delta.share.iter().copied().collect());
@@ -179,23 +171,14 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::selftest::rule::Measure;
 
     fn planted(dtype: &'static str, greedy: usize, found: &[(&'static str, f64)]) -> Parity {
-        let mut parity = Parity {
-            checkpoint: "planted",
-            architecture: "llama",
-            dtype,
-            compared: Vec::new(),
-            greedy,
-            greedy_of: GREEDY,
-            error: None,
-            sound: false,
-        };
-        let compared = |&(what, found)| Compared { what, measure: Measure::Largest, found, allowed: 1e-3 };
-        parity.take_worse(found.iter().map(compared).collect());
-        parity.judge();
-        parity
+        let (checkpoint, architecture, greedy_of, error) = ("planted", "llama", GREEDY, None);
+        let compared = |&(what, found)| Compared { what, measure: "largest", found, allowed: 1e-3 };
+        let mut worst = Vec::new();
+        take_worse(&mut worst, found.iter().map(compared).collect());
+        Parity { checkpoint, architecture, dtype, compared: worst, greedy, greedy_of, error, sound: false }
+            .judged()
     }
 
     #[test]
@@ -215,11 +198,10 @@ mod tests {
         let shape = shapes::small()?.remove(1);
         let sound = Parity::of(&shape, DType::F32, &[Device::Cpu], &|| true)?;
         assert!(sound.sound && sound.greedy == GREEDY, "{sound:?}");
-        let read = |spec: &DecoderSpec| {
-            Reader::load(spec, DType::F32, &[Device::Cpu])?.read(&in_steps(), 4, &|| true)
-        };
+        let read =
+            |spec: &DecoderSpec| Reader::load(spec, DType::F32, &[Device::Cpu])?.read(&in_steps(), &|| true);
         let mut other = shape.spec.clone();
-        other.layers.pop();
+        other.layers.truncate(1);
         let compared = rule::in_f32(&read(&other)?.0, &read(&shape.spec)?.0);
         assert!(!compared.iter().any(Compared::holds), "{compared:?}");
         let stopped = Parity::of(&shape, DType::F32, &[Device::Cpu], &|| false);
