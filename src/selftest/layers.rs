@@ -25,15 +25,6 @@ pub const MASSES_OFF: f64 = 1e-3;
 /// No prompt is cut below this to save time.
 const SHORTEST: usize = 256;
 
-/// A trial with a kernel of attention, where there is a choice.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct KernelTrial {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kernel: Option<AttentionKernel>,
-    #[serde(flatten)]
-    pub trial: Trial,
-}
-
 /// The outcome of a layer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayerResult {
@@ -47,7 +38,7 @@ pub struct LayerResult {
     /// Its numbers over a short prompt beside those of the CPU in f32 with the same weights.
     pub agreement: Vec<Compared>,
     /// Trials over a long prompt, the first with the kernel that was chosen; none where it does not fit.
-    pub trials: Vec<KernelTrial>,
+    pub trials: Vec<Trial>,
     /// What was left out or made shorter, and why.
     pub notes: Vec<String>,
     /// Why it could not be run.
@@ -112,8 +103,8 @@ impl Schedule {
             let read = |device: &Device, dtype| {
                 Reader::load(spec, dtype, std::slice::from_ref(device))?.read(&in_steps(), going)
             };
-            let (expected, _) = read(&Device::Cpu, DType::F32)?;
-            Ok(compare(&read(&self.device, self.dtype)?.0, &expected, self.dtype, has_experts(spec)))
+            let expected = read(&Device::Cpu, DType::F32)?.numbers;
+            Ok(compare(&read(&self.device, self.dtype)?.numbers, &expected, self.dtype, has_experts(spec)))
         };
         let done = agreement().map(|compared| result.agreement = compared);
         result.told("not compared", done)?;
@@ -169,7 +160,7 @@ impl Schedule {
         time: Duration,
         status: &Status,
         going: &dyn Fn() -> bool,
-    ) -> Result<(KernelTrial, Option<String>), SelfTestError> {
+    ) -> Result<(Trial, Option<String>), SelfTestError> {
         let begin = Instant::now();
         let Schedule { dtype, tokens, chunk, generate, recording, .. } = *self;
         let setting =
@@ -178,8 +169,8 @@ impl Schedule {
         let subject = Subject::load(&shape.title(), shape.spec.clone(), setting)?;
         status.begin(&shape.title(), "warming up");
         // Twice: the first time loads kernels and takes memory from the system.
-        let warm = || subject.measure(SHORTEST, recording, &mut |_| going());
-        let seconds = warm().and_then(|_| warm())?.prefill_seconds;
+        let warm = || subject.measure(&[SHORTEST], 1, recording, &mut |_| going());
+        let seconds = warm().and_then(|_| warm())?.trial.prefill_seconds;
         let left = time.saturating_sub(begin.elapsed()).as_secs_f64();
         let fitting = ((SHORTEST as f64 * left / seconds) as usize).clamp(SHORTEST.min(tokens), tokens);
         let note = (fitting < tokens).then(|| {
@@ -191,12 +182,11 @@ impl Schedule {
                 grouped(fitting as u64)
             )
         });
-        let trial = subject.measure(fitting, recording, &mut |done| {
+        let measured = subject.measure(&[fitting], 1, recording, &mut |done| {
             status.prefill(done, fitting);
             going()
         })?;
-        let kernel = subject.engine().decoder().attention_kernel(0).map(|settled| settled.forward);
-        Ok((KernelTrial { kernel, trial }, note))
+        Ok((measured.trial, note))
     }
 }
 
@@ -214,7 +204,7 @@ impl LayerResult {
 
     fn judged(self) -> Self {
         let agrees = self.agreement.iter().all(Compared::holds);
-        let whole = self.trials.iter().all(|tried| tried.trial.masses_off <= MASSES_OFF);
+        let whole = self.trials.iter().all(|trial| trial.masses_off <= MASSES_OFF);
         LayerResult { sound: self.error.is_none() && agrees && whole, ..self }
     }
 }
@@ -269,7 +259,7 @@ mod tests {
         let schedule = Schedule::of(&Device::Cpu, DType::F32, true);
         let mut result = schedule.try_layer(&shape, MINUTE, &Status::silent(), &|| true)?;
         assert!(result.sound && result.notes.is_empty(), "{result:?}");
-        let trial = &mut result.trials[0].trial;
+        let trial = &mut result.trials[0];
         assert_eq!((trial.tokens, trial.generated, trial.rows, trial.spans), (256, 8, 40, 16));
         assert!(trial.prefill_seconds > 0.0 && trial.recording_seconds > 0.0 && trial.token_seconds > 0.0);
         trial.masses_off = 2.0 * MASSES_OFF;
@@ -278,7 +268,7 @@ mod tests {
         // Without time the prompt is cut, and that is said.
         let long = Schedule { tokens: 1024, ..schedule.clone() };
         let cut = long.try_layer(&shape, Duration::ZERO, &Status::silent(), &|| true)?;
-        assert_eq!(cut.trials[0].trial.tokens, SHORTEST);
+        assert_eq!(cut.trials[0].tokens, SHORTEST);
         assert!(cut.notes[0].contains("1,024 tokens would take"), "{:?}", cut.notes);
         let stopped = schedule.try_layer(&shape, MINUTE, &Status::silent(), &|| false);
         assert!(matches!(stopped, Err(SelfTestError::Interrupted)));

@@ -90,7 +90,7 @@ impl Report {
     fn layers_text(&self) -> String {
         let Some(first) = self.layers.first() else { return String::new() };
         let mut text = format!("\nSingle layers of random weights in {} on {}", first.dtype, first.device);
-        if let Some(Trial { chunk, rows, spans, .. }) = first.trials.first().map(|tried| &tried.trial) {
+        if let Some(Trial { chunk, rows, spans, .. }) = first.trials.first() {
             text += &format!(
                 ", {} tokens read at a time, the last {rows} rows recorded over {spans} spans",
                 grouped(*chunk as u64)
@@ -106,9 +106,8 @@ impl Report {
             let [off, allowed] = cells(layer.agreement.iter());
             let start = [format!("{}, {}", layer.name, layer.of), off, allowed];
             let wrong = wrong(layer.error.as_deref(), layer.sound);
-            let figures = layer.trials.iter().map(|tried| {
-                let trial = &tried.trial;
-                let kernel = tried.kernel.map_or_else(String::new, |kernel| kernel.to_string());
+            let figures = layer.trials.iter().map(|trial| {
+                let kernel = trial.kernel.map_or_else(String::new, |kernel| kernel.to_string());
                 let times = [trial.prefill_seconds, trial.recording_seconds, trial.token_seconds];
                 let [prefill, recording, token] = times.map(seconds);
                 let (planned, taken) = bytes(trial);
@@ -133,7 +132,7 @@ impl Report {
             }
         }
         let mut trials = self.layers.iter().flat_map(|layer| &layer.trials);
-        match (trials.find_map(|tried| bytes(&tried.trial).1), self.peak_resident) {
+        match (trials.find_map(|trial| bytes(trial).1), self.peak_resident) {
             (Some((_, how)), _) => text += &format!("Memory taken of the device: {}.\n", how.in_words()),
             (None, Some(peak)) => {
                 text += &format!("Memory: the whole process held {} at its peak.\n", gigabytes(peak));
@@ -201,10 +200,8 @@ impl Report {
         let sound = unusable.is_empty() && wrong.is_empty();
 
         // 3. What is no error, but worth knowing.
-        let tried =
-            |layer: &'_ LayerResult| layer.trials.iter().map(|tried| bytes(&tried.trial)).collect::<Vec<_>>();
         for layer in self.layers.iter().filter(|_| !self.quick) {
-            for (planned, taken) in tried(layer) {
+            for (planned, taken) in layer.trials.iter().map(bytes) {
                 let taken = taken.map_or(0, |(taken, _)| taken);
                 if taken as f64 > OVER_PLAN * planned as f64 {
                     let [taken, planned] = [taken, planned].map(gigabytes);

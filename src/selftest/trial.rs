@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::SelfTestError;
 use super::device::{Gauge, Peak};
+use super::rule::Numbers;
 use crate::cards::{self, Kernel, LayerWork, Recording, Work};
 use palimpsest_core::attention::{AttentionKernel, DeltaSite, MassObserver, Masses, Observer, Site};
 use palimpsest_core::engine::memory_plan::{
@@ -65,6 +66,9 @@ pub struct Memory {
 /// The outcome of a trial. Seconds are of the work alone, with the devices done.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Trial {
+    /// What computed the attention, where there is a choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<AttentionKernel>,
     pub tokens: usize,
     pub chunk: usize,
     /// Rows whose attention was recorded, the last ones.
@@ -86,6 +90,14 @@ pub struct Trial {
     /// The most that the masses of a row, sinks included, miss 1 by; so of the shares of linear attention.
     pub masses_off: f64,
     pub memory: Vec<Memory>,
+}
+
+/// A trial, and the model's numbers: logits of the last positions, attention, greedy tokens.
+#[derive(Debug)]
+pub struct Measured {
+    pub trial: Trial,
+    pub numbers: Numbers,
+    pub greedy: Vec<u32>,
 }
 
 /// A loaded decoder of made-up weights.
@@ -116,10 +128,6 @@ impl Subject {
         Ok(Subject { engine, setting, free, gauge, loading: start.elapsed() })
     }
 
-    pub fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
     pub fn spec(&self) -> &DecoderSpec {
         self.engine.decoder().spec()
     }
@@ -140,17 +148,23 @@ impl Subject {
         })
     }
 
-    /// Reads `tokens` tokens, of which the last rows are recorded, and generates; `progress` is told how many are read.
+    /// Reads a prompt in parts that end at `ends`, keeps the logits of its `last` positions, records its last rows, and generates; `progress` is
+    /// told how many tokens are read.
     pub fn measure(
         &self,
-        tokens: usize,
+        ends: &[usize],
+        last: usize,
         recording: Recording,
         progress: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Trial, SelfTestError> {
+    ) -> Result<Measured, SelfTestError> {
         let Setting { devices, dtype, generate, chunk, .. } = &self.setting;
-        let (spec, recording) = (self.spec(), recording.within(tokens));
-        let prompt = made_up_tokens(tokens, spec.vocab);
-        let mut cache = self.engine.decoder().cache(tokens + generate)?;
+        let tokens = ends.last().copied().unwrap_or(0);
+        let (decoder, spec, recording) = (self.engine.decoder(), self.spec(), recording.within(tokens));
+        let vocab = spec.vocab.max(1) as u64;
+        // They follow no pattern of a block's or chunk's length.
+        let prompt: Vec<u32> =
+            (0..tokens as u64).map(|i| ((i * 7919 + i / 7 * 31 + 11) % vocab) as u32).collect();
+        let mut cache = decoder.cache(tokens + generate)?;
         let mut observer = Timed { inner: observer(tokens, recording)?, spent: Duration::ZERO };
 
         // 1. Read, with the clock of the recording inside that of the whole.
@@ -161,17 +175,23 @@ impl Subject {
             done += read;
             progress(done)
         };
-        let logits = self.engine.prefill(&mut cache, &prompt, 1, &mut observer, &mut step)?;
+        let mut logits = Vec::new();
+        for (i, &end) in ends.iter().enumerate() {
+            let part = &prompt[if i == 0 { 0 } else { ends[i - 1] }..end];
+            let keep = last.min(part.len());
+            logits.push(self.engine.prefill(&mut cache, part, keep, &mut observer, &mut step)?);
+        }
         synchronize(devices)?;
         let prefill = start.elapsed().saturating_sub(observer.spent);
         let masses = observer.finish()?;
+        let logits = Tensor::cat(&logits, 0)?;
+        let logits = logits.narrow(0, logits.dim(0)? - last, last)?;
 
         // 2. Generate. The last token chosen is one too many: it is chosen for the sake of the step before it.
         let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: generate + 1 };
         let start = Instant::now();
-        let mut on_token = |_| progress(tokens);
-        let generated =
-            self.engine.decode(&mut cache, &logits.get(0)?, &sampling, &[], &mut on_token)?.tokens.len();
+        let (first, mut on_token) = (logits.get(last - 1)?, |_| progress(tokens));
+        let greedy = self.engine.decode(&mut cache, &first, &sampling, &[], &mut on_token)?.tokens;
         synchronize(devices)?;
         let decode = start.elapsed();
 
@@ -179,8 +199,10 @@ impl Subject {
         let of = |work: &dyn Fn(LayerWork, Kernel, Kernel) -> Work| -> Work {
             self.layers().map(|(layer, kernel, sums)| work(layer, kernel, sums)).sum()
         };
-        let steps = generated.saturating_sub(1);
-        Ok(Trial {
+        let steps = greedy.len().saturating_sub(1);
+        let mut kernels = (0..spec.layers.len()).filter_map(|i| decoder.attention_kernel(i));
+        let trial = Trial {
+            kernel: kernels.next().map(|settled| settled.forward),
             tokens,
             chunk: *chunk,
             rows: recording.rows,
@@ -196,7 +218,8 @@ impl Subject {
                 + cards::token_head(spec, dtype.size_in_bytes()),
             masses_off: off_from_1(&masses),
             memory: self.memory(tokens + generate),
-        })
+        };
+        Ok(Measured { trial, numbers: numbers(&logits, &masses)?, greedy })
     }
 
     /// The plan for `context` tokens beside what was measured.
@@ -224,15 +247,8 @@ fn synchronize(devices: &[Device]) -> TensorResult<()> {
     devices.iter().try_for_each(Device::synchronize)
 }
 
-/// Tokens that follow no pattern of a block's or chunk's length.
-pub fn made_up_tokens(count: usize, vocab: usize) -> Vec<u32> {
-    let vocab = vocab.max(1) as u64;
-    (0..count as u64).map(|i| ((i * 7919 + i / 7 * 31 + 11) % vocab) as u32).collect()
-}
-
 /// Measures the last rows, four fifths of them as a segment and the rest as a question, over spans that tile the prompt.
-pub fn observer(tokens: usize, recording: Recording) -> Result<MassObserver, SelfTestError> {
-    let Recording { rows, spans } = recording.within(tokens);
+fn observer(tokens: usize, Recording { rows, spans }: Recording) -> Result<MassObserver, SelfTestError> {
     let question = (rows / 5).max(1);
     let mut row_spans = vec![Span::new("question", tokens - question..tokens)];
     if rows > question {
@@ -241,6 +257,18 @@ pub fn observer(tokens: usize, recording: Recording) -> Result<MassObserver, Sel
     let border = |i: usize| i * tokens / spans;
     let keys = (0..spans).map(|i| Span::new(i.to_string(), border(i)..border(i + 1))).collect();
     Ok(MassObserver::new(row_spans, keys, tokens)?)
+}
+
+/// Logits and masses by the names of [`Numbers`].
+fn numbers(logits: &Tensor, masses: &Masses) -> TensorResult<Numbers> {
+    let logits = logits.to_device(&Device::Cpu)?.flatten_all()?.to_vec1()?;
+    let mut numbers = Numbers::from([("logits", logits), ("mass", masses.mass.iter().copied().collect())]);
+    numbers.extend(masses.sink.iter().map(|sink| ("sink", sink.iter().copied().collect())));
+    if let Some(delta) = &masses.delta {
+        numbers.insert("delta_signed", delta.signed.iter().copied().collect());
+        numbers.insert("delta_share", delta.share.iter().copied().collect());
+    }
+    Ok(numbers)
 }
 
 /// The most that the masses of a row, or the shares of linear attention, miss 1 by. Infinite where one is no number.

@@ -3,7 +3,6 @@
 use super::*;
 use crate::cards::Work;
 use crate::selftest::device::Peak;
-use crate::selftest::layers::KernelTrial;
 use crate::selftest::trial::Memory;
 use palimpsest_core::attention::AttentionKernel;
 
@@ -27,6 +26,7 @@ fn parity(architecture: &'static str, dtype: &'static str) -> Parity {
 fn layer(name: &'static str) -> LayerResult {
     let peak = Peak { device: "cuda:0".to_owned(), bytes: 950_000_000, how: How::Pool };
     let trial = Trial {
+        kernel: Some(AttentionKernel::Fused),
         tokens: 32_768,
         chunk: 1024,
         rows: 500,
@@ -49,7 +49,7 @@ fn layer(name: &'static str) -> LayerResult {
         dtype: "bf16",
         device: "cuda:0".to_owned(),
         agreement: vec![compared("logits", 1e-4)],
-        trials: vec![KernelTrial { kernel: Some(AttentionKernel::Fused), trial }],
+        trials: vec![trial],
         notes: Vec::new(),
         error: None,
         sound: true,
@@ -141,11 +141,11 @@ fn a_layer_that_disagrees_loses_mass_or_cannot_be_tried_is_named_and_an_exceeded
     };
     let (sound, text) = of(&|layer| layer.agreement[0].found = 2e-3);
     assert!(!sound && text.contains("`delta net`") && text.contains("differs from the CPU's f32"), "{text}");
-    let (sound, text) = of(&|layer| layer.trials[0].trial.masses_off = 0.5);
+    let (sound, text) = of(&|layer| layer.trials[0].masses_off = 0.5);
     assert!(!sound && text.contains("masses that miss 1"), "{text}");
     let (sound, text) = of(&|layer| layer.error = Some("out of memory".to_owned()));
     assert!(!sound && text.contains("could not be tried: out of memory."), "{text}");
-    let (sound, text) = after(|report| report.layers[1].trials[0].trial.memory[0].planned = 790_000_000);
+    let (sound, text) = after(|report| report.layers[1].trials[0].memory[0].planned = 790_000_000);
     assert!(sound && text.contains("took 0.95 GB where 0.79 GB were planned"), "{text}");
 }
 
@@ -154,7 +154,7 @@ fn kernels_are_shown_side_by_side_and_no_times_are_trusted_of_a_device_that_only
     let mut report = fine();
     let mut products = report.layers[1].trials[0].clone();
     products.kernel = Some(AttentionKernel::Products);
-    products.trial.prefill_seconds = 0.5;
+    products.prefill_seconds = 0.5;
     report.layers[1].trials.push(products);
     report.layers[1].notes.push("attention of Qwen3.5-9B, by flash: out of memory".to_owned());
     let text = report.text();
