@@ -76,6 +76,15 @@ pub struct Recording {
     pub spans: usize,
 }
 
+impl Recording {
+    /// As much of it as a prompt of `tokens` has, and at least one row and span.
+    #[must_use]
+    pub fn within(self, tokens: usize) -> Self {
+        let within = |number: usize| number.clamp(1, tokens.max(1));
+        Recording { rows: within(self.rows), spans: within(self.spans) }
+    }
+}
+
 /// One layer of a decoder, in a dtype of so many bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerWork<'a> {

@@ -26,10 +26,8 @@ Exit codes: 0 sound, 1 not sound or failed, 130 stopped by Ctrl-C.";
 /// shows that it computes as the CPU does. (That the CPU computes as transformers does is what the tests of the source show.)
 /// Then single layers at the widths of Qwen3.5-9B, Llama-3.1-8B, Gemma-3-12B and gpt-oss-20b, of random weights too, are compared
 /// with the CPU in f32, and read a prompt of 32,768 tokens (on the CPU 2,048, less where that would take too long) with attention
-/// recorded: seconds, and memory beside the plan. On CUDA attention's kernels are timed. The last paragraph says whether the
-/// device can be used.
-///
-/// AGREES is the largest difference from the CPU, or the cosine; auto stands beside the kernel that `--attention-kernel auto` takes.
+/// recorded: seconds, and memory beside the plan, on CUDA with every kernel of attention. The last paragraph says whether the device
+/// can be used.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

@@ -92,15 +92,17 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         let subject = Subject::load(&name, description.spec.clone(), setting)?;
         making.finish_and_clear();
         let going = || !stop.load(Ordering::Relaxed);
-        subject.warm_up(args.chunk.min(64), &going)?;
+        // So that kernels are loaded and memory is mapped before clocks run.
+        let few = Recording { rows: 4, spans: 2 };
+        subject.measure(&[tokens.min(args.chunk).min(64)], 1, few, &mut |_| going())?;
         let bar = crate::progress::tokens(tokens as u64, "prefill");
         let recording = Recording { rows: args.rows, spans: args.rows };
-        let trial = subject.measure(tokens, recording, &mut |done| {
+        let trial = subject.measure(&[tokens], 1, recording, &mut |done| {
             bar.set_position(done as u64);
             going()
         });
         bar.finish_and_clear();
-        Ok((trial?, subject.spec().parameters()))
+        Ok((trial?.trial, subject.spec().parameters()))
     };
     let (trial, parameters) = match measured() {
         Err(SelfTestError::Interrupted) => {

@@ -2,7 +2,7 @@
 //!
 //! Needs no network and no files: [`shapes`] makes models of random weights from released configs. [`parity`] compares small ones of
 //! every architecture on the devices with the CPU, within the [`rule`] of the parity tests. [`layers`] tries single layers at
-//! released widths ([`trial`]), whose memory [`device`] measures. [`kernels`] times attention's kernels on a card. [`report`] is
+//! released widths ([`trial`]) with every kernel of attention that there is, whose memory [`device`] measures. [`report`] is
 //! all of it, as text, as JSON, and in a verdict. That the engine agrees with transformers is shown by `tests/parity`, on real
 //! checkpoints' layouts. Called by `palimpsest selftest` and `palimpsest model try`; it knows no prompts of people and no cases.
 
@@ -13,16 +13,15 @@ use candle_core::{DType, Device};
 use crate::progress::Steps;
 use palimpsest_core::engine::DeviceName;
 
-pub mod device;
+mod device;
 mod error;
-pub mod host;
-pub mod kernels;
-pub mod layers;
-pub mod parity;
-pub mod report;
+mod host;
+mod layers;
+mod parity;
+mod report;
 pub mod rule;
-pub mod shapes;
-pub mod trial;
+mod shapes;
+pub(crate) mod trial;
 
 use device::DeviceFacts;
 pub use error::SelfTestError;
@@ -40,11 +39,8 @@ pub struct Options {
     pub quick: bool,
 }
 
-/// Time for everything, which long prompts are cut to stay within; beside it half a minute at least is for the kernels side by side,
-/// five minutes in all.
+/// Time for everything, which long prompts are cut to stay within.
 const TIME: Duration = Duration::from_secs(270);
-/// Attention's kernels, which are timed last, get as much where nothing is left of it.
-const TIME_FOR_KERNELS: Duration = Duration::from_secs(30);
 
 /// The dtype that layers are tried in: the device's default, or f16 on cards that are too old for bf16.
 fn dtype_for_layers(facts: &DeviceFacts, device: &Device) -> DType {
@@ -63,10 +59,10 @@ pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTe
     let start = Instant::now();
     let Some(first) = options.devices.first() else { return Err(SelfTestError::NoDevice) };
     let devices: Vec<DeviceFacts> = options.devices.iter().map(DeviceFacts::of).collect();
-    let schedule = Schedule::of(first, options.quick);
+    let dtype = devices.first().map_or(DType::F32, |facts| dtype_for_layers(facts, first));
+    let schedule = Schedule::of(first, dtype, options.quick);
     let (small, single) = (shapes::small()?, shapes::layers(options.quick)?);
-    let total = small.len() + single.len() + usize::from(first.is_cuda());
-    let mut steps = Steps::new("selftest", total, true);
+    let mut steps = Steps::new("selftest", small.len() + single.len(), true);
     let status = steps.status();
 
     // 1. Small models of every architecture.
@@ -86,25 +82,12 @@ pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTe
     }
 
     // 2. Single layers, each with its part of the time that is left.
-    let dtype = devices.first().map_or(DType::F32, |facts| dtype_for_layers(facts, first));
     let mut layers: Vec<LayerResult> = Vec::new();
     for (i, shape) in single.iter().enumerate() {
         let share = TIME.saturating_sub(start.elapsed()) / (single.len() - i) as u32;
-        let found = LayerResult::of(shape, (first, dtype), (&schedule, share), &status, going)?;
+        let found = schedule.try_layer(shape, share, &status, going)?;
         steps.step(&shape.title(), found.error.as_deref());
         layers.push(found);
-    }
-
-    // 3. Where attention has several kernels, those beside each other, in what time is left.
-    let mut attention_kernels = None;
-    if first.is_cuda() {
-        let name = "attention kernels";
-        status.begin(name, "timing each");
-        // Of a quick test nothing is left out, on a device however slow.
-        let left = TIME.saturating_sub(start.elapsed()).max(TIME_FOR_KERNELS);
-        let left = if options.quick { Duration::MAX } else { left };
-        attention_kernels = kernels::run(&single, (first, dtype), &schedule, left, going)?;
-        steps.step(name, None);
     }
     drop(steps);
     Ok(Report {
@@ -115,7 +98,6 @@ pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTe
         seconds: start.elapsed().as_secs_f64(),
         parity,
         layers,
-        attention_kernels,
         peak_resident: palimpsest_core::engine::peak_resident_bytes(),
     })
 }

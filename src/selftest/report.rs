@@ -7,10 +7,9 @@ use serde_json::{Value, json};
 
 use super::device::{DeviceFacts, How};
 use super::host::Host;
-use super::kernels::KernelTimes;
 use super::layers::{LayerResult, MASSES_OFF};
 use super::parity::Parity;
-use super::rule::{Compared, Measure};
+use super::rule::Compared;
 use super::trial::Trial;
 use crate::ground::table::columns;
 use crate::progress::grouped;
@@ -21,21 +20,12 @@ use palimpsest_core::engine::memory_plan::gigabytes;
 pub struct Report {
     /// The version of this form.
     pub selftest: u32,
-    /// The program and the machine.
     pub host: Host,
-    /// The devices under test.
     pub devices: Vec<DeviceFacts>,
-    /// Whether widths and lengths were reduced.
     pub quick: bool,
-    /// Seconds that all of it took.
     pub seconds: f64,
-    /// Small models beside the CPU.
     pub parity: Vec<Parity>,
-    /// Single layers on the first device.
     pub layers: Vec<LayerResult>,
-    /// Attention's kernels beside each other; absent where there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub attention_kernels: Option<KernelTimes>,
     /// The most memory that the process held, where the system tells.
     pub peak_resident: Option<u64>,
 }
@@ -43,7 +33,6 @@ pub struct Report {
 /// Whether the devices can be used, and for what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// Whether everything was as it must be.
     pub sound: bool,
     /// Why, and what to do.
     pub text: String,
@@ -74,25 +63,22 @@ impl Report {
         }
         text += &self.parity_text();
         text += &self.layers_text();
-        text += &self.kernels_text();
         let Verdict { sound, text: verdict } = self.verdict();
         let title = if sound { "Sound." } else { "NOT SOUND." };
         text + &format!("\nVerdict on {} after {:.0} s: {title} {verdict}\n", self.names(), self.seconds)
     }
 
     fn parity_text(&self) -> String {
-        let mut rows =
-            vec![row(["ARCHITECTURE", "DTYPE", "LOGITS", "ALLOWED", "ATTENTION", "ALLOWED", "GREEDY", ""])];
+        let header = ["ARCHITECTURE", "DTYPE", "LOGITS", "ALLOWED", "ATTENTION", "ALLOWED", "GREEDY", ""];
+        let mut rows = vec![header.map(str::to_owned)];
         for parity in &self.parity {
-            let [a, b] = cells(parity.compared.iter().find(|compared| compared.what == "logits"));
-            let [c, d] = cells(worst(parity.compared.iter().filter(|compared| compared.what != "logits")));
-            let greedy = match &parity.error {
-                Some(_) => String::new(),
-                None => format!("{} of {}", parity.greedy, parity.greedy_of),
-            };
+            let is_logits = |compared: &&Compared| compared.what == "logits";
+            let [logits, allowed] = cells(parity.compared.iter().filter(is_logits));
+            let [attention, also] = cells(parity.compared.iter().filter(|compared| !is_logits(compared)));
+            let (name, dtype) = (parity.architecture.to_owned(), parity.dtype.to_owned());
+            let greedy = format!("{} of {}", parity.greedy, parity.greedy_of);
             let wrong = wrong(parity.error.as_deref(), parity.sound);
-            let Parity { architecture, dtype, .. } = *parity;
-            rows.push(row([architecture, dtype, &a, &b, &c, &d, &greedy, &wrong]));
+            rows.push([name, dtype, logits, allowed, attention, also, greedy, wrong]);
         }
         format!(
             "\nSmall models of random weights on {}, read at once and in steps, beside the CPU reading at once: largest differences\nin f32, root mean squares of differences from f32 in half precision (allowed: 1.6 times the CPU's own).\n\n{}",
@@ -110,34 +96,40 @@ impl Report {
                 grouped(*chunk as u64)
             );
         }
-        let mut rows = vec![row([
-            "LAYER",
-            "AGREES",
-            "TOKENS",
-            "PREFILL",
-            "RECORDING",
-            "A TOKEN",
-            "PLANNED",
-            "TAKEN",
-            "",
-        ])];
+        let mut rows = vec![
+            ["LAYER", "OFF", "ALLOWED", "KERNEL", "TOKENS", "PREFILL", "RECORDING", "A TOKEN", "PLANNED"]
+                .map(str::to_owned)
+                .to_vec(),
+        ];
+        rows[0].extend(["TAKEN".to_owned(), String::new()]);
         for layer in &self.layers {
-            let [agrees, _] = cells(worst(layer.agreement.iter()));
-            let name = format!("{}, {}", layer.name, layer.of);
-            let figures = layer.trials.first().map(|trial| {
-                let [a, b, c] =
-                    [trial.prefill_seconds, trial.recording_seconds, trial.token_seconds].map(seconds);
+            let [off, allowed] = cells(layer.agreement.iter());
+            let start = [format!("{}, {}", layer.name, layer.of), off, allowed];
+            let wrong = wrong(layer.error.as_deref(), layer.sound);
+            let figures = layer.trials.iter().map(|trial| {
+                let kernel = trial.kernel.map_or_else(String::new, |kernel| kernel.to_string());
+                let times = [trial.prefill_seconds, trial.recording_seconds, trial.token_seconds];
+                let [prefill, recording, token] = times.map(seconds);
                 let (planned, taken) = bytes(trial);
                 let taken = taken.map_or_else(String::new, |(taken, _)| gigabytes(taken));
-                [grouped(trial.tokens as u64), a, b, c, gigabytes(planned), taken]
+                let tokens = grouped(trial.tokens as u64);
+                [kernel, tokens, prefill, recording, token, gigabytes(planned), taken]
             });
-            let [tokens, a, b, c, planned, taken] = figures.unwrap_or_default();
-            let wrong = wrong(layer.error.as_deref(), layer.sound);
-            rows.push(row([&name, &agrees, &tokens, &a, &b, &c, &planned, &taken, &wrong]));
+            let mut figures: Vec<_> = figures.collect();
+            figures.resize(figures.len().max(1), <[String; 7]>::default());
+            let row = |figures: [String; 7]| [&start[..], &figures, &[wrong.clone()]].concat();
+            rows.extend(figures.into_iter().map(row));
         }
         text += &format!(".\n\n{}", columns(&rows));
         for note in self.layers.iter().flat_map(|layer| &layer.notes) {
             text += &format!("{note}\n");
+        }
+        if self.layers.iter().any(|layer| layer.trials.len() > 1) {
+            text += "Of a layer's kernels of attention the first is the one that --attention-kernel takes.\n";
+            let card = self.devices.first().and_then(|facts| facts.card.as_deref());
+            if self.quick || card.is_some_and(|card| card.contains("no GPU")) {
+                text += "These times show that the kernels run. They say nothing of which is faster.\n";
+            }
         }
         let mut trials = self.layers.iter().flat_map(|layer| &layer.trials);
         match (trials.find_map(|trial| bytes(trial).1), self.peak_resident) {
@@ -146,39 +138,6 @@ impl Report {
                 text += &format!("Memory: the whole process held {} at its peak.\n", gigabytes(peak));
             }
             (None, None) => {}
-        }
-        text
-    }
-
-    /// Empty where there is one kernel.
-    fn kernels_text(&self) -> String {
-        let Some(times) = &self.attention_kernels else { return String::new() };
-        let header = ["LAYER", "TOKENS", "KERNEL", "PREFILL", "RECORDING", "A TOKEN", "A RECORDED TOKEN", ""];
-        let mut rows = vec![row(header)];
-        for trial in &times.trials {
-            for timed in &trial.kernels {
-                let name = format!("{}, {}", trial.layer, trial.of);
-                let [a, b, c, d] = timed.seconds().map(seconds);
-                let auto = match (timed.kernel == trial.auto.forward, timed.kernel == trial.auto.sums) {
-                    (true, true) => "auto",
-                    (true, false) => "auto, but for sums",
-                    (false, true) => "auto for sums",
-                    (false, false) => "",
-                };
-                let tokens = grouped(trial.tokens as u64);
-                rows.push(row([&name, &tokens, &timed.kernel.to_string(), &a, &b, &c, &d, auto]));
-            }
-        }
-        let mut text = format!(
-            "\nAttention alone by each kernel: keys and values at hand, no linear maps.\n\n{}",
-            columns(&rows)
-        );
-        for note in &times.notes {
-            text += &format!("{note}\n");
-        }
-        let card = self.devices.first().and_then(|facts| facts.card.as_deref());
-        if self.quick || card.is_some_and(|card| card.contains("no GPU")) {
-            text += "These times show that the kernels run. They say nothing of which is faster.\n";
         }
         text
     }
@@ -202,10 +161,10 @@ impl Report {
                 let list = listed(failed.iter().map(|parity| parity.architecture));
                 said.push(format!("In {dtype}, {list} could not be run: {}.", error.trim_end_matches('.')));
             }
-            match (of.is_empty(), failed.is_empty() && wrong.is_empty()) {
-                (true, _) => {}
-                (false, true) => usable.push(dtype),
-                (false, false) => unusable.push(dtype),
+            match failed.is_empty() && wrong.is_empty() {
+                _ if of.is_empty() => {}
+                true => usable.push(dtype),
+                false => unusable.push(dtype),
             }
         }
         said.push(match unusable.as_slice() {
@@ -234,44 +193,33 @@ impl Report {
             });
         }
         if wrong.is_empty() && !self.layers.is_empty() {
-            let widths = if self.quick { "reduced widths" } else { "the widths of released models" };
-            said.push(format!(
-                "The {} kinds of layers agree with the CPU's f32 at {widths}.",
-                self.layers.len()
-            ));
+            let (kinds, quick) = (self.layers.len(), self.quick);
+            let widths = if quick { "reduced widths" } else { "the widths of released models" };
+            said.push(format!("The {kinds} kinds of layers agree with the CPU's f32 at {widths}."));
         }
         let sound = unusable.is_empty() && wrong.is_empty();
 
         // 3. What is no error, but worth knowing.
         for layer in self.layers.iter().filter(|_| !self.quick) {
-            let Some((planned, Some((taken, _)))) = layer.trials.first().map(bytes) else { continue };
-            if taken as f64 > OVER_PLAN * planned as f64 {
-                said.push(format!(
-                    "`{}` took {} where {} were planned: keep that much more free than `model plan` says.",
-                    layer.name,
-                    gigabytes(taken),
-                    gigabytes(planned)
-                ));
+            for (planned, taken) in layer.trials.iter().map(bytes) {
+                let taken = taken.map_or(0, |(taken, _)| taken);
+                if taken as f64 > OVER_PLAN * planned as f64 {
+                    let [taken, planned] = [taken, planned].map(gigabytes);
+                    said.push(format!(
+                        "`{}` took {taken} where {planned} were planned: keep that much more free than `model plan` says.",
+                        layer.name
+                    ));
+                }
             }
         }
         if self.quick {
-            said.push(
-                "This was the quick test, whose speeds say nothing: leave --quick out for real widths."
-                    .into(),
-            );
+            let quick =
+                "This was the quick test, whose speeds say nothing: leave --quick out for real widths.";
+            said.push(quick.to_owned());
         }
         said.push(if sound { "It can be used.".to_owned() } else { "Please send the JSON in.".to_owned() });
         Verdict { sound, text: said.join(" ") }
     }
-}
-
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.map(str::to_owned).to_vec()
-}
-
-/// The comparison that used most of what is allowed.
-fn worst<'a>(compared: impl Iterator<Item = &'a Compared>) -> Option<&'a Compared> {
-    compared.max_by(|a, b| a.used().total_cmp(&b.used()))
 }
 
 fn wrong(error: Option<&str>, sound: bool) -> String {
@@ -289,13 +237,10 @@ fn bytes(trial: &Trial) -> (u64, Option<(u64, How)>) {
     (trial.memory.first().map_or(0, |memory| memory.planned), taken)
 }
 
-/// The value and what is allowed.
-fn cells(compared: Option<&Compared>) -> [String; 2] {
-    match compared {
+/// The value that used most of what is allowed, and that.
+fn cells<'a>(compared: impl Iterator<Item = &'a Compared>) -> [String; 2] {
+    match compared.max_by(|a, b| a.used().total_cmp(&b.used())) {
         None => [String::new(), String::new()],
-        Some(Compared { measure: Measure::Cosine, found, allowed, .. }) => {
-            [format!("cos {found:.5}"), format!("{allowed}")]
-        }
         Some(Compared { found: 0.0, allowed, .. }) => ["0".to_owned(), format!("{allowed:.1e}")],
         Some(Compared { found, allowed, .. }) => [format!("{found:.1e}"), format!("{allowed:.1e}")],
     }
@@ -303,12 +248,8 @@ fn cells(compared: Option<&Compared>) -> [String; 2] {
 
 /// Names without repetition: `a`, `a and b`, `a, b and c`.
 fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let mut unique: Vec<&str> = Vec::new();
-    for name in names {
-        if !unique.contains(&name) {
-            unique.push(name);
-        }
-    }
+    let mut unique: Vec<&str> = names.collect();
+    unique.dedup();
     match unique.as_slice() {
         [] => String::new(),
         [one] => (*one).to_owned(),

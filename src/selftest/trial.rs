@@ -1,10 +1,9 @@
 //! A decoder of made-up weights on devices: loaded, read with, recorded and generated from, timed, and its memory measured
 //! beside the plan.
 //!
-//! `palimpsest model try` does this with a released model's whole shape, the self-test with single layers. Clocks stop after
-//! the devices have done what they were asked for.
+//! `palimpsest model try` does this with a released model's whole shape, the self-test with small models and single layers. Clocks
+//! stop after the devices have done what they were asked for.
 
-use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use candle_core::{DType, Device, Result as TensorResult, Tensor};
@@ -12,6 +11,7 @@ use serde::Serialize;
 
 use super::SelfTestError;
 use super::device::{Gauge, Peak};
+use super::rule::Numbers;
 use crate::cards::{self, Kernel, LayerWork, Recording, Work};
 use palimpsest_core::attention::{
     AttentionKernel, DeltaSite, MassObserver, Masses, NoObserver, Observer, Site,
@@ -23,12 +23,12 @@ use palimpsest_core::engine::{DeviceName, Engine, Sampling};
 use palimpsest_core::model::{DecoderSpec, Fill, ModelDescription, OpenModel};
 use palimpsest_core::span::Span;
 
-/// How a decoder is tried.
+/// Where and for which lengths a decoder is loaded.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// Dtype of weights, activations and cache.
+    /// Of weights, activations and cache.
     pub dtype: DType,
-    /// Where: one device, or several that share the layers out.
+    /// One, or several that share the layers out.
     pub devices: Vec<Device>,
     /// Tokens that a prefill reads at a time.
     pub chunk: usize,
@@ -36,14 +36,14 @@ pub struct Setting {
     pub tokens: usize,
     /// Tokens to generate after it.
     pub generate: usize,
-    /// What the weights hold.
+    /// The weights' numbers.
     pub fill: Fill,
 }
 
 impl Setting {
-    fn request(&self) -> MemoryRequest {
+    fn request(&self, context: usize) -> MemoryRequest {
         MemoryRequest {
-            context: self.tokens + self.generate,
+            context,
             chunk: self.chunk,
             logits: 1,
             dtype: self.dtype,
@@ -57,48 +57,49 @@ impl Setting {
     }
 }
 
-/// A plan's bytes beside the measured ones, on one device.
+/// A plan's bytes beside the measured ones, on one device, as far as it tells.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Memory {
-    /// Which.
     pub device: String,
-    /// What the plan foretold.
     pub planned: u64,
-    /// What was measured, where the device tells.
     pub peak: Option<Peak>,
 }
 
-/// What a trial came to. Seconds are of the work alone, with the devices done.
+/// The outcome of a trial. Seconds are of the work alone, with the devices done.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Trial {
-    /// Tokens that were read.
+    /// What computed the attention, where there is a choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<AttentionKernel>,
     pub tokens: usize,
-    /// At a time.
     pub chunk: usize,
     /// Rows whose attention was recorded, the last ones.
     pub rows: usize,
     /// Key spans that it was summed into.
     pub spans: usize,
-    /// Tokens that were generated.
     pub generated: usize,
-    /// Seconds of making the weights.
+    /// Of making the weights.
     pub loading_seconds: f64,
-    /// Seconds of the prefill, without recording.
+    /// Without recording.
     pub prefill_seconds: f64,
-    /// Seconds of recording attention.
     pub recording_seconds: f64,
-    /// Seconds of a generated token.
+    /// Of one generated token.
     pub token_seconds: f64,
-    /// What the prefill was counted to be.
+    /// The prefill's operations and bytes as counted, recording's, and those of a generated token.
     pub prefill: Work,
-    /// What recording was counted to be.
     pub recording: Work,
-    /// What a generated token was counted to be.
     pub token: Work,
-    /// How far the masses of a row, sinks included, are from 1 at most; so of the shares of linear attention.
+    /// The most that the masses of a row, sinks included, miss 1 by; so of the shares of linear attention.
     pub masses_off: f64,
-    /// Memory by device.
     pub memory: Vec<Memory>,
+}
+
+/// A trial, and the model's numbers: logits of the last positions, attention, greedy tokens.
+#[derive(Debug)]
+pub struct Measured {
+    pub trial: Trial,
+    pub numbers: Numbers,
+    pub greedy: Vec<u32>,
 }
 
 /// A loaded decoder of made-up weights.
@@ -106,7 +107,7 @@ pub struct Trial {
 pub struct Subject {
     engine: Engine,
     setting: Setting,
-    /// What was free on each device before.
+    /// Bytes that were free on each device before.
     free: Vec<Option<u64>>,
     gauge: Gauge,
     loading: Duration,
@@ -115,8 +116,9 @@ pub struct Subject {
 impl Subject {
     /// Makes the decoder `spec`, called `name` in errors, unless the plan says that it does not fit.
     pub fn load(name: &str, spec: DecoderSpec, setting: Setting) -> Result<Self, SelfTestError> {
-        let (description, request) = (ModelDescription::of(spec), setting.request());
+        let description = ModelDescription::of(spec);
         let free: Vec<Option<u64>> = setting.devices.iter().map(available_bytes).collect();
+        let request = setting.request(setting.tokens + setting.generate);
         let plan = memory_plan::check(name, &description, &request, &free)?;
         let places = plan.places.iter().filter_map(|&place| setting.devices.get(place).cloned()).collect();
         let gauge = Gauge::start(&setting.devices);
@@ -128,35 +130,11 @@ impl Subject {
         Ok(Subject { engine, setting, free, gauge, loading: start.elapsed() })
     }
 
-    /// The engine.
-    pub fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
-    /// What it is made of.
     pub fn spec(&self) -> &DecoderSpec {
         self.engine.decoder().spec()
     }
 
-    /// Reads and generates a little, so that kernels are loaded and memory is mapped before clocks run. Returns the seconds
-    /// of reading.
-    pub fn warm_up(&self, tokens: usize, going: &dyn Fn() -> bool) -> Result<f64, SelfTestError> {
-        let tokens = made_up_tokens(tokens.min(self.setting.tokens), self.spec().vocab);
-        let mut cache = self.engine.decoder().cache(tokens.len() + 2)?;
-        let mut observer = observer(tokens.len(), Recording { rows: 4, spans: 2 })?;
-        let start = Instant::now();
-        let mut step = |_| going();
-        let logits = self.engine.prefill(&mut cache, &tokens, 1, &mut observer, &mut step)?;
-        synchronize(&self.setting.devices)?;
-        let seconds = start.elapsed().as_secs_f64();
-        observer.finish()?;
-        let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 2 };
-        self.engine
-            .decode(&mut cache, &logits.get(0)?, (&sampling, &[]), &mut NoObserver, &mut |_| going())?;
-        Ok(seconds)
-    }
-
-    /// Every layer's work, and how its attention is computed: its forward, and the sums of its rows.
+    /// Every layer's work, and the kernels of its forward and of the sums of its rows.
     fn layers(&self) -> impl Iterator<Item = (LayerWork<'_>, Kernel, Kernel)> {
         let Setting { dtype, devices, .. } = &self.setting;
         let streams = devices.iter().all(Device::is_cpu) && *dtype == DType::F32;
@@ -172,74 +150,85 @@ impl Subject {
         })
     }
 
-    /// Reads `tokens` tokens, of which the last rows are recorded, and generates; `progress` is told how many are read.
+    /// Reads a prompt in parts that end at `ends`, keeps the logits of its `last` positions, records its last rows, and generates; `progress` is
+    /// told how many tokens are read.
     pub fn measure(
         &self,
-        tokens: usize,
+        ends: &[usize],
+        last: usize,
         recording: Recording,
         progress: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Trial, SelfTestError> {
-        let Setting { devices, dtype, generate, chunk, .. } = self.setting.clone();
-        let recording = Recording { rows: recording.rows.min(tokens), spans: recording.spans.min(tokens) };
-        let prompt = made_up_tokens(tokens, self.spec().vocab);
-        let mut cache = self.engine.decoder().cache(tokens + generate)?;
-        let mut observer = Timed::new(observer(tokens, recording)?);
+    ) -> Result<Measured, SelfTestError> {
+        let Setting { devices, dtype, generate, chunk, .. } = &self.setting;
+        let tokens = ends.last().copied().unwrap_or(0);
+        let (decoder, spec, recording) = (self.engine.decoder(), self.spec(), recording.within(tokens));
+        let vocab = spec.vocab.max(1) as u64;
+        // They follow no pattern of a block's or chunk's length.
+        let prompt: Vec<u32> =
+            (0..tokens as u64).map(|i| ((i * 7919 + i / 7 * 31 + 11) % vocab) as u32).collect();
+        let mut cache = decoder.cache(tokens + generate)?;
+        let mut observer = Timed { inner: observer(tokens, recording)?, spent: Duration::ZERO };
 
         // 1. Read, with the clock of the recording inside that of the whole.
-        synchronize(&devices)?;
+        synchronize(devices)?;
         let start = Instant::now();
         let mut done = 0;
         let mut step = |read| {
             done += read;
             progress(done)
         };
-        let logits = self.engine.prefill(&mut cache, &prompt, 1, &mut observer, &mut step)?;
-        synchronize(&devices)?;
-        let prefill = start.elapsed();
-        let recorded = observer.spent.get();
+        let mut logits = Vec::new();
+        for (i, &end) in ends.iter().enumerate() {
+            let part = &prompt[if i == 0 { 0 } else { ends[i - 1] }..end];
+            let keep = last.min(part.len());
+            logits.push(self.engine.prefill(&mut cache, part, keep, &mut observer, &mut step)?);
+        }
+        synchronize(devices)?;
+        let prefill = start.elapsed().saturating_sub(observer.spent);
         let masses = observer.finish()?;
+        let logits = Tensor::cat(&logits, 0)?;
+        let logits = logits.narrow(0, logits.dim(0)? - last, last)?;
 
         // 2. Generate. The last token chosen is one too many: it is chosen for the sake of the step before it.
         let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: generate + 1 };
         let start = Instant::now();
-        let mut on_token = |_| progress(tokens);
-        let generated = self.engine.decode(
-            &mut cache,
-            &logits.get(0)?,
-            (&sampling, &[]),
-            &mut NoObserver,
-            &mut on_token,
-        )?;
-        synchronize(&devices)?;
+        let (first, mut on_token) = (logits.get(last - 1)?, |_| progress(tokens));
+        let greedy =
+            self.engine.decode(&mut cache, &first, (&sampling, &[]), &mut NoObserver, &mut on_token)?.tokens;
+        synchronize(devices)?;
         let decode = start.elapsed();
 
-        // 3. What was counted, and what was taken.
-        let (spec, size) = (self.spec(), dtype.size_in_bytes());
-        let prefill_work: Work = self.layers().map(|(work, kernel, _)| work.prefill(tokens, kernel)).sum();
-        let token: Work = self.layers().map(|(work, kernel, _)| work.step(tokens, 0, 1, kernel)).sum();
-        let steps = generated.tokens.len().saturating_sub(1);
-        Ok(Trial {
+        // 3. The counts, and the memory that was taken.
+        let of = |work: &dyn Fn(LayerWork, Kernel, Kernel) -> Work| -> Work {
+            self.layers().map(|(layer, kernel, sums)| work(layer, kernel, sums)).sum()
+        };
+        let steps = greedy.len().saturating_sub(1);
+        let mut kernels = (0..spec.layers.len()).filter_map(|i| decoder.attention_kernel(i));
+        let trial = Trial {
+            kernel: kernels.next().map(|settled| settled.forward),
             tokens,
-            chunk,
+            chunk: *chunk,
             rows: recording.rows,
             spans: recording.spans,
             generated: steps,
             loading_seconds: self.loading.as_secs_f64(),
-            prefill_seconds: prefill.saturating_sub(recorded).as_secs_f64(),
-            recording_seconds: observer.spent.get().as_secs_f64(),
+            prefill_seconds: prefill.as_secs_f64(),
+            recording_seconds: observer.spent.as_secs_f64(),
             token_seconds: decode.as_secs_f64() / steps.max(1) as f64,
-            prefill: prefill_work + cards::head(spec),
-            recording: self.layers().map(|(work, _, sums)| work.recorded(tokens, recording, sums)).sum(),
-            token: token + cards::token_head(spec, size),
+            prefill: of(&|layer, kernel, _| layer.prefill(tokens, kernel)) + cards::head(spec),
+            recording: of(&|layer, _, sums| layer.recorded(tokens, recording, sums)),
+            token: of(&|layer, kernel, _| layer.step(tokens, 0, 1, kernel))
+                + cards::token_head(spec, dtype.size_in_bytes()),
             masses_off: off_from_1(&masses),
             memory: self.memory(tokens + generate),
-        })
+        };
+        Ok(Measured { trial, numbers: numbers(&logits, &masses)?, greedy })
     }
 
     /// The plan for `context` tokens beside what was measured.
     fn memory(&self, context: usize) -> Vec<Memory> {
-        let request = MemoryRequest { context, ..self.setting.request() };
-        let plan = MemoryPlan::new(&ModelDescription::of(self.spec().clone()), &request, &self.free);
+        let description = ModelDescription::of(self.spec().clone());
+        let plan = MemoryPlan::new(&description, &self.setting.request(context), &self.free);
         let peaks = self.gauge.peaks();
         let mut memory: Vec<Memory> = Vec::new();
         for share in &plan.shares {
@@ -257,19 +246,12 @@ impl Subject {
 }
 
 /// Waits until all devices have done what they were asked for.
-pub fn synchronize(devices: &[Device]) -> TensorResult<()> {
+fn synchronize(devices: &[Device]) -> TensorResult<()> {
     devices.iter().try_for_each(Device::synchronize)
 }
 
-/// Tokens that follow no pattern of a block's or chunk's length.
-pub fn made_up_tokens(count: usize, vocab: usize) -> Vec<u32> {
-    let vocab = vocab.max(1) as u64;
-    (0..count as u64).map(|i| ((i * 7919 + i / 7 * 31 + 11) % vocab) as u32).collect()
-}
-
 /// Measures the last rows, four fifths of them as a segment and the rest as a question, over spans that tile the prompt.
-pub fn observer(tokens: usize, Recording { rows, spans }: Recording) -> Result<MassObserver, SelfTestError> {
-    let (rows, spans) = (rows.clamp(1, tokens.max(1)), spans.clamp(1, tokens.max(1)));
+fn observer(tokens: usize, Recording { rows, spans }: Recording) -> Result<MassObserver, SelfTestError> {
     let question = (rows / 5).max(1);
     let mut row_spans = vec![Span::new("question", tokens - question..tokens)];
     if rows > question {
@@ -280,49 +262,50 @@ pub fn observer(tokens: usize, Recording { rows, spans }: Recording) -> Result<M
     Ok(MassObserver::new(row_spans, keys, tokens)?)
 }
 
+/// Logits and masses by the names of [`Numbers`].
+fn numbers(logits: &Tensor, masses: &Masses) -> TensorResult<Numbers> {
+    let logits = logits.to_device(&Device::Cpu)?.flatten_all()?.to_vec1()?;
+    let mut numbers = Numbers::from([("logits", logits), ("mass", masses.mass.iter().copied().collect())]);
+    numbers.extend(masses.sink.iter().map(|sink| ("sink", sink.iter().copied().collect())));
+    if let Some(delta) = &masses.delta {
+        numbers.insert("delta_signed", delta.signed.iter().copied().collect());
+        numbers.insert("delta_share", delta.share.iter().copied().collect());
+    }
+    Ok(numbers)
+}
+
 /// The most that the masses of a row, or the shares of linear attention, miss 1 by. Infinite where one is no number.
 fn off_from_1(masses: &Masses) -> f64 {
-    let mut sums: Vec<f64> = Vec::new();
     let sum = |row: ndarray::ArrayView1<f32>| row.iter().map(|x| f64::from(*x)).sum::<f64>();
-    let rows = masses.mass.rows();
     let sinks = masses.sink.iter().flat_map(|sink| sink.iter().copied()).chain(std::iter::repeat(0.0));
-    sums.extend(rows.into_iter().zip(sinks).map(|(row, sink)| sum(row) + f64::from(sink)));
-    if let Some(delta) = &masses.delta {
-        sums.extend(delta.share.rows().into_iter().map(sum));
-    }
-    let off = sums.into_iter().map(|sum| (sum - 1.0).abs());
+    let rows = masses.mass.rows().into_iter().zip(sinks).map(|(row, sink)| sum(row) + f64::from(sink));
+    let shares = masses.delta.iter().flat_map(|delta| delta.share.rows()).map(sum);
+    let off = rows.chain(shares).map(|sum| (sum - 1.0).abs());
     off.fold(0.0, |most, x| if x.is_nan() { f64::INFINITY } else { x.max(most) })
 }
 
 /// A mass observer with a clock that runs while it works, and waits for the device on either side.
 struct Timed {
     inner: MassObserver,
-    spent: Cell<Duration>,
+    spent: Duration,
 }
 
 impl Timed {
-    fn new(inner: MassObserver) -> Self {
-        Timed { inner, spent: Cell::default() }
-    }
-
-    fn timed(
+    fn timed<T>(
         &mut self,
         device: &Device,
-        work: impl FnOnce(&mut MassObserver) -> TensorResult<()>,
-    ) -> TensorResult<()> {
+        work: impl FnOnce(&mut MassObserver) -> TensorResult<T>,
+    ) -> TensorResult<T> {
         device.synchronize()?;
         let start = Instant::now();
-        work(&mut self.inner)?;
+        let done = work(&mut self.inner)?;
         device.synchronize()?;
-        self.spent.set(self.spent.get() + start.elapsed());
-        Ok(())
+        self.spent += start.elapsed();
+        Ok(done)
     }
 
-    fn finish(&self) -> TensorResult<Masses> {
-        let start = Instant::now();
-        let masses = self.inner.finish()?;
-        self.spent.set(self.spent.get() + start.elapsed());
-        Ok(masses)
+    fn finish(&mut self) -> TensorResult<Masses> {
+        self.timed(&Device::Cpu, |inner| inner.finish())
     }
 }
 
