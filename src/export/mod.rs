@@ -9,6 +9,8 @@ pub mod inspect;
 #[cfg_attr(not(feature = "parquet"), path = "no_parquet.rs")]
 pub mod parquet;
 
+pub use parquet::Error as ParquetError;
+
 use std::collections::{HashMap, HashSet};
 
 use crate::run::exchange::ExchangeError;
@@ -38,7 +40,7 @@ pub enum ExportError {
     Json(#[from] serde_json::Error),
     /// The Parquet file could not be written.
     #[error("cannot write the export as Parquet: {0}")]
-    Parquet(#[from] parquet::Error),
+    Parquet(#[from] ParquetError),
 }
 
 /// An answer row with what the plan says of it.
