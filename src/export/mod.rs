@@ -9,6 +9,8 @@ pub mod inspect;
 #[cfg_attr(not(feature = "parquet"), path = "no_parquet.rs")]
 pub mod parquet;
 
+pub use parquet::Error as ParquetError;
+
 use std::collections::{HashMap, HashSet};
 
 #[cfg(feature = "parquet")]

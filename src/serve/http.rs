@@ -28,8 +28,10 @@ use super::{chat, completions, embeddings, openapi, page, pieces, tokens};
 
 type Reply = Result<Response<Body>, ApiError>;
 
+type Handler = fn() -> MethodRouter<Arc<App>>;
+
 /// Every path with what serves it; those of [`POSTED`] are posted to, the others are got.
-pub const PATHS: [(&str, fn() -> MethodRouter<Arc<App>>); 12] = [
+pub const PATHS: [(&str, Handler); 12] = [
     ("/", || get(page)),
     ("/health", || get(health)),
     ("/metrics", || get(metrics)),

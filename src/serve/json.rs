@@ -16,8 +16,11 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 
+/// Whether a value asks for nothing.
+type Test = fn(&Value) -> bool;
+
 /// Fields without effect where their value passes the test, by struct. With other values they are refused as not served.
-static NEUTRAL: [(&str, &[&str], fn(&Value) -> bool); 12] = [
+static NEUTRAL: [(&str, &[&str], Test); 12] = [
     // They tell a server about its client.
     ("Shared", &IGNORED, |_| true),
     ("EmbeddingRequest", &IGNORED, |_| true),
