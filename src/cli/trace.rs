@@ -219,7 +219,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let holes = LayerHoles::exact(&knockouts, &keys, n, &model.spec().layer_kinds())
         .with_context(|| format!("{place}"))?;
     // One token more is chosen than is asked for.
-    let room = room + usize::from(args.generate > 0);
+    let room = room.saturating_add(usize::from(args.generate > 0));
     let names = devices.iter().map(DeviceName::of).collect();
     let request = MemoryRequest {
         context: room,

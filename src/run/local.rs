@@ -406,8 +406,11 @@ impl Outcomes<'_> {
                     stopped = Err(RunError::Stopped);
                 }
                 outcome => {
-                    sink(one.question, outcome.map_err(said))?;
                     *handed += 1;
+                    match sink(one.question, outcome.map_err(said)) {
+                        Err(RunError::Stopped) => stopped = Err(RunError::Stopped),
+                        stored => stored?,
+                    }
                 }
             }
         }

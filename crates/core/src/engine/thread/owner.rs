@@ -264,7 +264,7 @@ impl EngineLoop {
             }
             let first = job.first_to_read(&self.engine);
             let prompt = job.prompt();
-            let place = self.shelf.place(prompt, first, |at| self.engine.border(at));
+            let place = self.shelf.place(prompt, first, |at| job.border(at, &self.engine));
             let place = match job.reused(place.kept) {
                 0 => Place { trunk: None, kept: 0, within: false, ..place },
                 kept => Place { kept, ..place },
@@ -470,8 +470,7 @@ impl EngineLoop {
         let Some(trunk) = self.shelf.get_mut(id) else { return end_all(answers, &RequestError::Gone) };
         let alone = !last && copied > free;
         let branch = match last || alone {
-            // Several answers each take a copy of it.
-            true => trunk.cache.continuation(if answers.len() == 1 { room } else { 0 }),
+            true => trunk.cache.continuation(room),
             false => trunk.cache.branch_after(kept, room),
         };
         if dirty {

@@ -125,6 +125,11 @@ impl Job {
         }
     }
 
+    /// The last position up to `at` at which the prompt may be gone on with: at the end of the prefix it is cut in any case.
+    pub fn border(&self, at: usize, engine: &Engine) -> usize {
+        if at == self.prefix { at } else { engine.border(at) }
+    }
+
     /// How many of the tokens that a trunk could keep are used.
     pub fn reused(&self, kept: usize) -> usize {
         match self.reuse {
@@ -258,8 +263,10 @@ pub(super) enum Step {
 impl Reading {
     /// Of a request that has `common` tokens in common with some other one.
     pub fn new(job: Job, engine: &Engine, trunk: &Trunk, common: usize) -> Self {
-        let Job { id, prefix, branches, .. } = job;
+        let Job { id, reuse, prefix, branches } = job;
         let marks = match (trunk.cache.sees_all(), branches.front()) {
+            // Nobody goes on from it.
+            _ if prefix == 0 && reuse == Reuse::Prefix => Vec::new(),
             (false, Some(first)) if prefix == 0 => {
                 let n = first.prompt.len();
                 let last = engine.border(n - first.observe.logits.max(2).min(n));

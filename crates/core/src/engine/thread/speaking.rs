@@ -34,7 +34,8 @@ pub(super) struct OfPrompt {
     last: Option<Tensor>,
     /// f32 (logits asked for, vocab)
     logits: Array2<f32>,
-    likelihoods: Vec<Likelihood>,
+    /// Where they were asked for.
+    likelihoods: Option<Vec<Likelihood>>,
     reused: usize,
     measurement: Measurement,
     knockouts: LayerHoles,
@@ -47,7 +48,8 @@ impl OfPrompt {
     /// No memory.
     pub fn new(whole: WholePrompt) -> Result<(Self, Vec<Choice>), (Vec<Choice>, RequestError)> {
         let WholePrompt { logits, branch, measurement, likelihoods, reused } = whole;
-        let Pending { prompt: tokens, knockouts, choices, .. } = branch;
+        let Pending { prompt: tokens, knockouts, observe, choices, .. } = branch;
+        let likelihoods = observe.likeliest.map(|_| likelihoods);
         let fetched = || -> Result<(Tensor, Array2<f32>), candle_core::Error> {
             let last = logits.get(logits.dim(0)? - 1)?;
             let fetched = Array2::from_shape_vec(logits.dims2()?, transfer::fetch(&logits)?);
@@ -68,7 +70,7 @@ impl OfPrompt {
             tokens: Arc::clone(&branch.prompt),
             last: None,
             logits: Array2::zeros((0, 0)),
-            likelihoods: Vec::new(),
+            likelihoods: None,
             reused,
             measurement: Measurement::nothing(branch.prompt.len()),
             knockouts: LayerHoles::default(),
@@ -119,7 +121,7 @@ impl OfPrompt {
             measurement,
             generated,
             reused: self.reused,
-            prompt: self.likelihoods.clone(),
+            prompt: self.likelihoods.clone().unwrap_or_default(),
             end,
             scores: Vec::new(),
         })
@@ -178,9 +180,9 @@ impl Live {
         let Generate { sampling, thinker, rules, watch, .. } = &mut **generate;
         let decoding = Decoding::new(last, sampling, thinker.clone()).with_rules(rules, &prompt.tokens);
         let decoding = decoding.watched(watch.take());
-        let failed = match prompt.likelihoods.is_empty() {
-            true => None,
-            false => match choice.hear(Event::Scored(prompt.likelihoods.clone())) {
+        let failed = match &prompt.likelihoods {
+            None => None,
+            Some(likelihoods) => match choice.hear(Event::Scored(likelihoods.clone())) {
                 Ok(Next::Go) => None,
                 Ok(Next::End | Next::Cancel) => Some(EngineError::Interrupted.into()),
                 Err(error) => Some(error),
