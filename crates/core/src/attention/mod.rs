@@ -27,7 +27,7 @@ pub use contribution::{Attribution, Attributions, LengthObserver, Norms, Target,
 pub use kernel::{AttentionKernel, AttentionShape, KernelError, Settled};
 pub use knockout::{Knockout, KnockoutError, LayerHoles, LayerKind};
 pub use mass::{DeltaMasses, EachMasses, MassObserver, Masses, SpanError};
-pub use observer::{DeltaSite, NoObserver, Observer, Term, Together};
+pub use observer::{DeltaSite, NoObserver, Observer, Term};
 pub use share::{Uniform, uniform_share};
 use site::Hidden;
 pub use site::{Hole, Holes, Sinks, Site};
