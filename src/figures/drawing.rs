@@ -204,7 +204,7 @@ fn painted(node: Node<'_, '_>, shapes: &mut Vec<Shape>) -> Result<(), String> {
 /// Four cubic curves, which PDF has too.
 fn circle(path: &mut PathBuilder, x: f32, y: f32, r: f32) {
     // Of a quarter: 4/3 tan(π/8).
-    let k = r * 0.552_284_75;
+    let k = r * 0.552_284_8;
     path.move_to(x + r, y);
     path.cubic_to(x + r, y + k, x + k, y + r, x, y + r);
     path.cubic_to(x - k, y + r, x - r, y + k, x - r, y);
