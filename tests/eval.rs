@@ -656,7 +656,11 @@ fn the_table_counts_against_the_plan_and_averages_its_six_cells() {
         (table.kinds.clone(), table.dimensions.clone()),
         (vec!["T1".into(), "T2".into()], vec!["SR".into(), "PR".into(), "IPA".into()])
     );
-    let counts: Vec<_> = table.cells.iter().map(|c| (c.correct, c.judged, c.answered, c.expected)).collect();
+    let counts: Vec<_> = table
+        .cells
+        .iter()
+        .map(|c| (c.counts.correct, c.counts.judged, c.counts.answered, c.counts.expected))
+        .collect();
     assert_eq!(
         counts,
         [(10, 10, 10, 10), (0, 9, 10, 10), (0, 9, 10, 10), (5, 10, 10, 10), (0, 10, 10, 10), (0, 10, 10, 10)]

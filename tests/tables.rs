@@ -595,7 +595,8 @@ fn tables_of_any_benchmark_are_made_by_its_trait() {
     let (answers, verdicts) = rows([2, 1, 0, 2, 1]);
     let first = Outcomes::of(&LOGBOOK, &plan, &answers, &verdicts, "j");
     let table = AccuracyTable::of(&first, "j");
-    let cells: Vec<_> = table.cells.iter().map(|c| (&*c.kind, &*c.dimension, c.worth, c.expected)).collect();
+    let cells: Vec<_> =
+        table.cells.iter().map(|c| (&*c.kind, &*c.dimension, c.counts.worth, c.counts.expected)).collect();
     assert_eq!(cells, [("Pequod", "place", 2.5, 3), ("Pequod", "oil", 0.0, 1), ("Rachel", "oil", 0.5, 1)]);
     assert_eq!((table.most, table.overall.accuracy), (Some(2), Some(0.6)));
 

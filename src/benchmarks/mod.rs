@@ -9,6 +9,7 @@
 mod benchmark;
 mod chart;
 pub mod dataset;
+mod fields;
 mod files;
 mod graded;
 pub mod knowme;

@@ -92,6 +92,14 @@ pub struct Estimate {
     pub each: Vec<f64>,
 }
 
+impl Estimate {
+    /// The point of a curve that it is. So many examples are left out of it.
+    pub(super) fn at(self, layer: Layer, undefined: usize) -> Point {
+        let Estimate { n, value, band, each: cases } = self;
+        Point { layer, n, undefined, value, band, cases, signed: None }
+    }
+}
+
 /// The mean of each column with its band; a number that is not finite marks a value that is absent. `values` is (n, layers).
 pub fn of_means(values: &Array2<f64>, numbers: Numbers) -> Vec<Estimate> {
     let of_layer = |column: ArrayView1<'_, f64>| {

@@ -7,11 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use ndarray::Array2;
-
-use super::band::{Estimate, Numbers, Point, of_means};
+use super::band::Numbers;
 use super::selection::joined;
-use super::{Curve, Example, Group, Layer, Lens, Part, Scale, Series, Statistic, Study};
+use super::{Curve, Example, Group, Lens, Part, Scale, Series, Statistic, Study};
 use crate::ground::csv::{CsvTable, number};
 use crate::run::condition::label;
 
@@ -88,21 +86,8 @@ fn difference(pair: [&Lens; 2], curve: Curve, scale: Scale) -> Option<Difference
         rows[2].push(mean(&|a, b| b - a));
     }
     let of = |rows: &Vec<Vec<f64>>, numbers: Numbers| {
-        let values = Array2::from_shape_fn((rows.len(), layers.len()), |(unit, layer)| rows[unit][layer]);
-        let estimates = of_means(&values, numbers);
-        let point = |(estimate, &layer): (Estimate, &Layer)| Point {
-            layer,
-            n: estimate.n,
-            undefined: rows.len() - estimate.n,
-            value: estimate.value,
-            band: estimate.band,
-            cases: estimate.each,
-            signed: None,
-        };
-        let points: Vec<Point> = estimates.into_iter().zip(layers).map(point).collect();
-        let n = points.iter().map(|point| point.n).max().unwrap_or(0);
-        let (probes, statistic) = (first.probes_of(&group), Statistic::Mean(curve, Part::Signal));
-        Series { group: group.clone(), probes, statistic, scale, n, points }
+        let whose = (group.clone(), first.probes_of(&group));
+        Series::of_rows(whose, (Statistic::Mean(curve, Part::Signal), scale), layers, (rows, numbers))
     };
     let curve_of = Numbers::of_curve(scale);
     let (a, b, apart) = (of(&rows[0], curve_of), of(&rows[1], curve_of), of(&rows[2], Numbers::Signed));

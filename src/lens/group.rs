@@ -150,6 +150,30 @@ pub struct Series {
 }
 
 impl Series {
+    /// Means over `rows`, a row a unit with a value a layer; a number that is not finite marks a value that is absent.
+    pub(super) fn of_rows(
+        (group, probes): (Group, String),
+        (statistic, scale): (Statistic, Scale),
+        layers: &[Layer],
+        (rows, numbers): (&[Vec<f64>], Numbers),
+    ) -> Self {
+        let values = Array2::from_shape_fn((rows.len(), layers.len()), |(row, layer)| rows[row][layer]);
+        let points = of_means(&values, numbers).into_iter().zip(layers).map(|(estimate, &layer)| {
+            let undefined = rows.len() - estimate.n;
+            estimate.at(layer, undefined)
+        });
+        Series::of_points((group, probes), (statistic, scale), points.collect())
+    }
+
+    fn of_points(
+        (group, probes): (Group, String),
+        (statistic, scale): (Statistic, Scale),
+        points: Vec<Point>,
+    ) -> Self {
+        let n = points.iter().map(|point| point.n).max().unwrap_or(0);
+        Series { group, probes, statistic, scale, n, points }
+    }
+
     /// The mean over those layers of one kind at which the statistic is defined; `None` where it is at none.
     pub fn mean_over(&self, kind: LayerKind) -> Option<f64> {
         let of_kind = self.points.iter().filter(|point| point.layer.kind == kind);
@@ -498,19 +522,12 @@ impl Lens {
         };
         let signed = signed.unwrap_or_else(|| vec![f64::NAN; self.layers.len()]);
         let points = estimates.into_iter().zip(&self.layers).zip(undefined).zip(signed);
-        let points: Vec<Point> = points
-            .map(|(((estimate, &layer), undefined), signed)| Point {
-                layer,
-                n: estimate.n,
-                undefined,
-                value: estimate.value,
-                band: estimate.band,
-                cases: estimate.each,
-                signed: Some(signed).filter(|signed| signed.is_finite()),
-            })
-            .collect();
-        let n = points.iter().map(|point| point.n).max().unwrap_or(0);
-        Series { probes: self.probes_of(group), group: group.clone(), statistic, scale, n, points }
+        let points = points.map(|(((estimate, &layer), undefined), signed)| Point {
+            signed: Some(signed).filter(|signed| signed.is_finite()),
+            ..estimate.at(layer, undefined)
+        });
+        let whose = (group.clone(), self.probes_of(group));
+        Series::of_points(whose, (statistic, scale), points.collect())
     }
 
     /// By layer, the mean over units of a curve's signed sums, NaN at softmax layers; `None` where no unit has any.

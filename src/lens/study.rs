@@ -12,7 +12,7 @@ use std::path::Path;
 
 use ndarray::Array2;
 
-use super::band::{Estimate, Numbers, Point, of_means};
+use super::band::Numbers;
 use super::group::{UnitKey, mean_by_layer, unit_of};
 use super::measured::LIFT;
 use super::{
@@ -402,24 +402,9 @@ impl Study {
         let layers = self.layers();
         let of_case = |values: &Vec<Vec<f64>>| mean_by_layer(values.iter().map(Vec::as_slice), layers.len());
         let rows: Vec<Vec<f64>> = cases.values().filter_map(of_case).collect();
-        let matrix = Array2::from_shape_fn((rows.len(), layers.len()), |(case, layer)| rows[case][layer]);
-        let point = |(estimate, &layer): (Estimate, &Layer)| Point {
-            layer,
-            n: estimate.n,
-            undefined: rows.len() - estimate.n,
-            value: estimate.value,
-            band: estimate.band,
-            cases: estimate.each,
-            signed: None,
-        };
-        let points: Vec<Point> = of_means(&matrix, Numbers::of_measure(measure, scale))
-            .into_iter()
-            .zip(layers)
-            .map(point)
-            .collect();
-        let n = points.iter().map(|point| point.n).max().unwrap_or(0);
-        let statistic = Statistic::Measure(measure.key);
-        Series { group: Group::all(), probes: line.to_owned(), statistic, scale, n, points }
+        let what = (Statistic::Measure(measure.key), scale);
+        let numbers = Numbers::of_measure(measure, scale);
+        Series::of_rows((Group::all(), line.to_owned()), what, layers, (&rows, numbers))
     }
 }
 

@@ -37,18 +37,9 @@ pub struct Cell {
     pub kind: String,
     /// The column.
     pub dimension: String,
-    /// Judged correct.
-    pub correct: usize,
-    /// What all answers are worth together; as many as are correct, unless they are scored.
-    pub worth: f64,
-    /// With a clean verdict.
-    pub judged: usize,
-    /// With a clean answer.
-    pub answered: usize,
-    /// Not asked yet: the run is not finished.
-    pub missing: usize,
-    /// In the plan: the denominator.
-    pub expected: usize,
+    /// What came of its probes.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// `worth / expected`.
     pub accuracy: f64,
     /// Its 95% interval over units: Wilson's of single answers that are right or wrong.
@@ -81,20 +72,12 @@ impl AccuracyTable {
     /// The table of `outcomes`.
     pub fn of(outcomes: &Outcomes<'_>, judge: &str) -> Self {
         let counts = outcomes.counts();
-        let cell = |(at, ((kind, dimension), counts)): (usize, (&(String, String), Counts))| {
-            let Counts { correct, worth, judged, answered, missing, expected } = counts;
-            Cell {
-                kind: kind.clone(),
-                dimension: dimension.clone(),
-                correct,
-                worth,
-                judged,
-                answered,
-                missing,
-                expected,
-                accuracy: counts.accuracy(),
-                interval: of_worths(&[worths(outcomes.strata.iter().flatten(), |o| o.cell == at)], false),
-            }
+        let cell = |(at, ((kind, dimension), counts)): (usize, (&(String, String), Counts))| Cell {
+            kind: kind.clone(),
+            dimension: dimension.clone(),
+            counts,
+            accuracy: counts.accuracy(),
+            interval: of_worths(&[worths(outcomes.strata.iter().flatten(), |o| o.cell == at)], false),
         };
         let cells: Vec<Cell> = outcomes.cells.iter().zip(counts).enumerate().map(cell).collect();
         let strata: Vec<Vec<Worths>> =

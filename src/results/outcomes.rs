@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use serde::Serialize;
+
 use crate::benchmarks::{Benchmark, Overall as Weighing, Unit, VerdictKind};
 use crate::run::plan::{PlannedCase, dimension_of};
 use crate::run::rows::{AnswerRow, VerdictRow};
@@ -70,7 +72,7 @@ pub struct Outcome<'a> {
 }
 
 /// How many there are of each in a cell, or in several.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Counts {
     /// Judged correct.
     pub correct: usize,

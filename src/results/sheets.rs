@@ -158,7 +158,7 @@ pub fn accuracies(rows: &[ResultRow]) -> Sheet {
             });
             of_cell.map_or(cell("-"), |c| {
                 let most = row.table.as_ref().and_then(|table| table.most);
-                number(c.accuracy, counted(c.correct, c.expected, most), c.interval)
+                number(c.accuracy, counted(c.counts.correct, c.counts.expected, most), c.interval)
             })
         }));
         line.push(match &row.table {
@@ -314,12 +314,12 @@ pub fn accuracy_records(rows: &[ResultRow]) -> Sheet {
         for c in &table.cells {
             let [low, high] = ends(c.interval);
             let numbers = [
-                c.correct.to_string(),
-                c.worth.to_string(),
-                c.judged.to_string(),
-                c.answered.to_string(),
-                c.missing.to_string(),
-                c.expected.to_string(),
+                c.counts.correct.to_string(),
+                c.counts.worth.to_string(),
+                c.counts.judged.to_string(),
+                c.counts.answered.to_string(),
+                c.counts.missing.to_string(),
+                c.counts.expected.to_string(),
                 c.accuracy.to_string(),
                 low,
                 high,
@@ -332,10 +332,10 @@ pub fn accuracy_records(rows: &[ResultRow]) -> Sheet {
         let accuracy = o.accuracy.map_or(String::new(), |a| a.to_string());
         let numbers = [
             o.correct.to_string(),
-            sum(|c| c.worth),
+            sum(|c| c.counts.worth),
             o.judged.to_string(),
-            sum(|c| c.answered as f64),
-            sum(|c| c.missing as f64),
+            sum(|c| c.counts.answered as f64),
+            sum(|c| c.counts.missing as f64),
             o.expected.to_string(),
             accuracy,
             low,

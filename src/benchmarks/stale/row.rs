@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use jiff::civil::DateTime;
 
 use super::terms::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, TIME_GAP, TYPES, judge_only, probe};
+use crate::benchmarks::fields::{self, Fields, WHOLE_ROW};
 use crate::benchmarks::node::{Node, quote};
-use crate::benchmarks::reading::{Problem, RowProblems};
+use crate::benchmarks::reading::RowProblems;
 use crate::data::{Case, Evidence, History, Probe, Segment, Turn};
 
 /// The fields that every row has.
@@ -37,9 +38,6 @@ pub(super) const LABELS: [&str; 4] = ["category", "attribute", "topic", "domain"
 pub(super) const PROBES: [(&str, &str, &str); 3] =
     [("dim1_query", "SR", QUESTION), ("dim2_query", "PR", QUESTION), ("dim3_query", "IPA", REQUEST)];
 
-/// The path that stands for the row itself.
-const WHOLE_ROW: &str = "(row)";
-
 /// The row's uid where it is readable, and the case or all that is wrong with the row.
 /// `split` is its type where it does not say it.
 pub(super) fn case_from_row(
@@ -47,9 +45,9 @@ pub(super) fn case_from_row(
     row: usize,
     split: Option<&'static str>,
 ) -> (Option<String>, Result<Case, RowProblems>) {
-    let mut checker = Checker { row, uid: None, split, problems: Vec::new(), labels: BTreeMap::new() };
+    let mut checker = Checker { row: fields::Checker::new(None, row), split, labels: BTreeMap::new() };
     let case = checker.case(node);
-    let Checker { uid, problems, labels, .. } = checker;
+    let Checker { row: fields::Checker { uid, problems, .. }, labels, .. } = checker;
     let outcome = match case {
         Some(case) if problems.is_empty() => Ok(case),
         _ => Err(RowProblems { problems, labels, ..RowProblems::default() }),
@@ -59,34 +57,21 @@ pub(super) fn case_from_row(
 
 /// Collects problems while the row is taken apart. A `None` from its methods always comes with a problem.
 struct Checker {
-    row: usize,
-    uid: Option<String>,
+    row: fields::Checker<'static>,
     /// The type that is given for rows that do not say it.
     split: Option<&'static str>,
-    problems: Vec<Problem>,
     /// What could be read of the case's labels.
     labels: BTreeMap<String, String>,
 }
 
 impl Checker {
-    fn problem(&mut self, field: impl Into<String>, found: impl Into<String>, remedy: impl Into<String>) {
-        self.problems.push(Problem {
-            file: None,
-            row: self.row,
-            uid: self.uid.clone(),
-            field: field.into(),
-            found: found.into(),
-            remedy: remedy.into(),
-        });
-    }
-
     fn case(&mut self, node: Node) -> Option<Case> {
         // The uid first, so that every other problem of the row can name it.
         if let Node::Object(fields) = &node
             && let Some((_, Node::String(uid))) = fields.iter().find(|(name, _)| name == "uid")
             && !uid.trim().is_empty()
         {
-            self.uid = Some(uid.clone());
+            self.row.uid = Some(uid.clone());
         }
         let optional: Vec<&str> = [QUERY_TIME, TIME_GAP].into_iter().chain(LABELS).collect();
         let mut fields = self.object(WHOLE_ROW, self.with_usual_names(node), &ROW_FIELDS, &optional)?;
@@ -116,7 +101,7 @@ impl Checker {
             && sessions.len() != times.len()
         {
             let found = format!("{} timestamps for {} sessions", times.len(), sessions.len());
-            self.problem("timestamps", found, "give one timestamp a session");
+            self.row.problem("timestamps", found, "give one timestamp a session");
         }
         if let (Some(sessions), Some((old, new))) = (&sessions, relevant) {
             self.in_range("relevant_session_index[0]", old, sessions.len());
@@ -182,7 +167,7 @@ impl Checker {
             Node::String(text) => Some(text),
             Node::Number(number) => Some(number.to_string()),
             other => {
-                self.problem(TIME_GAP, other.describe(), "write a text or a number, or leave it out");
+                self.row.problem(TIME_GAP, other.describe(), "write a text or a number, or leave it out");
                 None
             }
         }
@@ -197,7 +182,7 @@ impl Checker {
         let found = match node {
             Node::Object(fields) => fields,
             other => {
-                self.problem(path, other.describe(), format!("write an object with the fields {all}"));
+                self.row.problem(path, other.describe(), format!("write an object with the fields {all}"));
                 return None;
             }
         };
@@ -206,9 +191,9 @@ impl Checker {
         for (name, value) in found {
             if !required.contains(&name.as_str()) && !optional.contains(&name.as_str()) {
                 let remedy = format!("remove it: the fields here are {all}");
-                self.problem(format!("{prefix}{}", shown_key(&name)), "an unknown field", remedy);
+                self.row.problem(format!("{prefix}{}", shown_key(&name)), "an unknown field", remedy);
             } else if fields.0.iter().any(|(seen, _)| *seen == name) {
-                self.problem(format!("{prefix}{name}"), "the same key a second time", "keep one of them");
+                self.row.problem(format!("{prefix}{name}"), "the same key a second time", "keep one of them");
             } else {
                 fields.0.push((name, value));
             }
@@ -219,7 +204,7 @@ impl Checker {
                     SPLIT if path == WHOLE_ROW => "add it, or give the type of all such rows with --type",
                     _ => "add it",
                 };
-                self.problem(format!("{prefix}{name}"), "no such field", remedy);
+                self.row.problem(format!("{prefix}{name}"), "no such field", remedy);
             }
         }
         Some(fields)
@@ -228,60 +213,32 @@ impl Checker {
     /// A top-level field that must be a string with something in it. A missing one is already reported, or may be missing.
     fn text(&mut self, fields: &mut Fields, name: &str) -> Option<String> {
         let node = fields.take(name)?;
-        self.string(name, node)
-    }
-
-    fn string(&mut self, path: &str, node: Node) -> Option<String> {
-        match node {
-            Node::String(text) if text.trim().is_empty() => {
-                self.problem(path, "an empty string", "write a text that is not blank");
-                None
-            }
-            Node::String(text) => Some(text),
-            other => {
-                self.problem(path, other.describe(), "write a string");
-                None
-            }
-        }
+        self.row.string(name, node)
     }
 
     fn split(&mut self, fields: &mut Fields) -> Option<String> {
         let split = self.text(fields, SPLIT)?;
         if !TYPES.contains(&split.as_str()) {
-            self.problem(SPLIT, quote(&split), "write \"T1\" or \"T2\"");
+            self.row.problem(SPLIT, quote(&split), "write \"T1\" or \"T2\"");
             return None;
         }
         if let Some(given) = self.split.filter(|given| *given != split) {
             let remedy = "leave --type out where rows say their own";
-            self.problem(SPLIT, format!("{} where --type is {given}", quote(&split)), remedy);
+            self.row.problem(SPLIT, format!("{} where --type is {given}", quote(&split)), remedy);
             return None;
         }
         Some(split)
     }
 
-    fn array(&mut self, path: &str, node: Node, of: &str) -> Option<Vec<Node>> {
-        match node {
-            Node::Array(items) if items.is_empty() => {
-                self.problem(path, "an empty array", format!("give at least one {of}"));
-                None
-            }
-            Node::Array(items) => Some(items),
-            other => {
-                self.problem(path, other.describe(), format!("write an array, one element a {of}"));
-                None
-            }
-        }
-    }
-
     fn sessions(&mut self, node: Node) -> Option<Vec<Vec<Turn>>> {
-        let items = self.array("haystack_session", node, "session")?;
+        let items = self.row.items("haystack_session", node, "session")?;
         // Sessions with problems stay in as empty ones, so that the count, and with it the indices, remain right.
         Some(items.into_iter().enumerate().map(|(i, item)| self.turns(i, item)).collect())
     }
 
     fn turns(&mut self, session: usize, node: Node) -> Vec<Turn> {
         let path = format!("haystack_session[{session}]");
-        let Some(items) = self.array(&path, node, "turn") else {
+        let Some(items) = self.row.items(&path, node, "turn") else {
             return Vec::new();
         };
         items
@@ -296,17 +253,18 @@ impl Checker {
         let role = fields.take("role").and_then(|node| match node {
             Node::String(role) if role == "user" || role == "assistant" => Some(role),
             other => {
-                self.problem(format!("{path}.role"), other.describe(), "write \"user\" or \"assistant\"");
+                self.row.problem(format!("{path}.role"), other.describe(), "write \"user\" or \"assistant\"");
                 None
             }
         });
-        let content = fields.take("content").and_then(|node| self.string(&format!("{path}.content"), node));
+        let content =
+            fields.take("content").and_then(|node| self.row.string(&format!("{path}.content"), node));
         Some(Turn { role: role?, content: content? })
     }
 
     /// One entry a timestamp; `None` for the ones that cannot be read, which are reported.
     fn times(&mut self, node: Node) -> Option<Vec<Option<DateTime>>> {
-        let items = self.array("timestamps", node, "session")?;
+        let items = self.row.items("timestamps", node, "session")?;
         Some(
             items
                 .into_iter()
@@ -324,7 +282,7 @@ impl Checker {
         if parsed.is_none() {
             let remedy =
                 "write a date and time that exist, as \"YYYY-MM-DD HH:MM:SS\" or \"YYYY-MM-DD HH:MM\"";
-            self.problem(path, node.describe(), remedy);
+            self.row.problem(path, node.describe(), remedy);
         }
         parsed
     }
@@ -335,12 +293,12 @@ impl Checker {
         let items = match node {
             Node::Array(items) => items,
             other => {
-                self.problem(PATH, other.describe(), remedy);
+                self.row.problem(PATH, other.describe(), remedy);
                 return None;
             }
         };
         let Ok([old, new]) = <[Node; 2]>::try_from(items).map_err(|items| {
-            self.problem(PATH, format!("an array of {}", items.len()), remedy);
+            self.row.problem(PATH, format!("an array of {}", items.len()), remedy);
         }) else {
             return None;
         };
@@ -350,7 +308,7 @@ impl Checker {
         if old >= new {
             let what =
                 if old == new { "the same session twice" } else { "the old session after the new one" };
-            self.problem(
+            self.row.problem(
                 PATH,
                 format!("[{old}, {new}], {what}"),
                 "name the old session first, then a later one",
@@ -366,7 +324,7 @@ impl Checker {
             _ => None,
         };
         if index.is_none() {
-            self.problem(path, node.describe(), "write a session's zero-based index, a whole number");
+            self.row.problem(path, node.describe(), "write a session's zero-based index, a whole number");
         }
         index
     }
@@ -374,7 +332,7 @@ impl Checker {
     fn in_range(&mut self, path: &str, index: usize, sessions: usize) {
         if index >= sessions {
             let found = format!("{index} with {sessions} sessions");
-            self.problem(path, found, format!("write an index below {sessions}"));
+            self.row.problem(path, found, format!("write an index below {sessions}"));
         }
     }
 
@@ -383,7 +341,7 @@ impl Checker {
         let mut fields = self.object(PATH, node, &PROBES.map(|(field, _, _)| field), &[])?;
         let mut probes = Vec::with_capacity(PROBES.len());
         for (field, id, form) in PROBES {
-            let query = fields.take(field).and_then(|node| self.string(&format!("{PATH}.{field}"), node));
+            let query = fields.take(field).and_then(|node| self.row.string(&format!("{PATH}.{field}"), node));
             probes.extend(query.map(|query| probe(id, form, query)));
         }
         Some(probes)
@@ -402,7 +360,7 @@ impl Checker {
             match latest {
                 Some((before, at)) if time < at => {
                     let found = format!("{} after timestamps[{before}] = {}", shown(time), shown(at));
-                    self.problem(format!("timestamps[{i}]"), found, "put the sessions in time order");
+                    self.row.problem(format!("timestamps[{i}]"), found, "put the sessions in time order");
                 }
                 _ => latest = Some((i, time)),
             }
@@ -412,24 +370,14 @@ impl Checker {
             && a == b
         {
             let found = format!("{}, the time of the old session (timestamps[{old}])", shown(*b));
-            self.problem(format!("timestamps[{new}]"), found, "date the new session after the old one");
+            self.row.problem(format!("timestamps[{new}]"), found, "date the new session after the old one");
         }
         if let (Some((last, at)), Some(query)) = (latest, query_time)
             && query < at
         {
             let found = format!("{} before timestamps[{last}] = {}", shown(query), shown(at));
-            self.problem(QUERY_TIME, found, "date the query not before the last session");
+            self.row.problem(QUERY_TIME, found, "date the query not before the last session");
         }
-    }
-}
-
-/// The fields of an object that have not been taken yet.
-struct Fields(Vec<(String, Node)>);
-
-impl Fields {
-    fn take(&mut self, name: &str) -> Option<Node> {
-        let at = self.0.iter().position(|(field, _)| field == name)?;
-        Some(self.0.swap_remove(at).1)
     }
 }
 

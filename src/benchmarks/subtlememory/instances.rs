@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::fields::{Checker, Fields, WHOLE_ROW, peek, peek_text};
+use super::fields::{peek, peek_text};
 use super::selected;
 use super::sessions::Sessions;
 use super::terms::{self, one_of};
@@ -15,6 +15,7 @@ use super::terms::{CASE, CONFLICT_EARLY, CONFLICT_LATE, CONTRADICTORY, CORRECT_A
 use super::terms::{
     INCORRECT_ANSWERS, INSTANCE, NUANCED, RELATION, SELECTED, SOURCE, SUBTYPE, TARGET, TOPIC,
 };
+use crate::benchmarks::fields::{Checker, Fields, WHOLE_ROW};
 use crate::benchmarks::node::{Node, quote};
 use crate::benchmarks::reading::{BrokenProbe, RowProblems};
 use crate::data::{Evidence, Notes, Probe};
@@ -59,7 +60,7 @@ pub(super) fn instance(
     history: &Sessions,
 ) -> Result<Vec<Question>, RowProblems> {
     let probes = questions_of(&node, row);
-    let mut checker = Checker::new(file, row);
+    let mut checker = Checker::new(Some(file), row);
     checker.uid = peek_text(&node, "instance_id").map(str::to_owned);
     let questions = questions(&mut checker, node, history);
     match questions {

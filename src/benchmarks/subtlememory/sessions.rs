@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::fmt::temporal::Pieces;
 
-use super::fields::{Checker, WHOLE_ROW, peek_text};
+use super::fields::peek_text;
+use crate::benchmarks::fields::{Checker, WHOLE_ROW};
 use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::Problem;
 use crate::data::{Segment, Turn};
@@ -79,7 +80,7 @@ pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessio
 }
 
 fn checker<'a>(file: &'a str, row: usize, case: &str) -> Checker<'a> {
-    let mut checker = Checker::new(file, row);
+    let mut checker = Checker::new(Some(file), row);
     checker.uid = Some(case.to_owned());
     checker
 }

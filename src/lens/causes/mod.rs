@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ndarray::Array2;
 
-use super::band::{Estimate, Numbers, Point, of_means};
+use super::band::{Estimate, Numbers, of_means};
 use super::group::mean_by_layer;
 use super::{Correctness, Group, Layer, Series, Statistic};
 use crate::benchmarks::{Scale, Unit};
@@ -183,36 +183,20 @@ impl Causes {
     /// The mean over units of one number an answer; `None` where no answer has one.
     fn one(&self, numbers: Numbers, of: impl Fn(&CausedAnswer) -> Option<f64>) -> Option<Estimate> {
         let rows = self.by_unit(|answer| of(answer).map(|value| vec![value]), 1);
-        estimate(rows.into_values().flatten().collect(), numbers)
+        estimate(&rows.into_values().flatten().collect::<Vec<_>>(), numbers)
     }
 
     fn series(&self, name: String, rows: &[Vec<f64>], numbers: Numbers) -> Series {
-        let estimates = estimates(rows, self.layers.len(), numbers);
-        let point = |(estimate, &layer): (Estimate, &Layer)| Point {
-            layer,
-            n: estimate.n,
-            undefined: rows.len().saturating_sub(estimate.n),
-            value: estimate.value,
-            band: estimate.band,
-            cases: estimate.each,
-            signed: None,
-        };
-        let points: Vec<Point> = estimates.into_iter().zip(&self.layers).map(point).collect();
-        let n = points.iter().map(|point| point.n).max().unwrap_or(0);
-        let (statistic, scale) = (Statistic::Measure("causes"), Scale::Mass);
-        Series { group: Group::all(), probes: name, statistic, scale, n, points }
+        let what = (Statistic::Measure("causes"), Scale::Mass);
+        Series::of_rows((Group::all(), name), what, &self.layers, (rows, numbers))
     }
 }
 
 /// The mean of one number a unit; `None` where none is finite.
-fn estimate(values: Vec<f64>, numbers: Numbers) -> Option<Estimate> {
-    let rows: Vec<Vec<f64>> = values.into_iter().map(|value| vec![value]).collect();
-    let found = estimates(&rows, 1, numbers).into_iter().next();
+fn estimate(values: &[f64], numbers: Numbers) -> Option<Estimate> {
+    let found = of_means(&Array2::from_shape_fn((values.len(), 1), |(row, _)| values[row]), numbers);
+    let found = found.into_iter().next();
     found.filter(|estimate| estimate.value.is_some())
-}
-
-fn estimates(rows: &[Vec<f64>], width: usize, numbers: Numbers) -> Vec<Estimate> {
-    of_means(&Array2::from_shape_fn((rows.len(), width), |(row, column)| rows[row][column]), numbers)
 }
 
 /// Rows of numbers, averaged over those of each unit.

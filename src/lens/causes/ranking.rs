@@ -49,7 +49,7 @@ impl Causes {
         let units: BTreeSet<_> = self.answers.iter().map(|answer| self.unit_of(answer)).collect();
         let halves = halves(units, self.seed)?;
         let (chosen, values) = choose(&halves, &by_unit(true), &by_unit(false))?;
-        let estimate = estimate(values, Numbers::Correlation)?;
+        let estimate = estimate(&values, Numbers::Correlation)?;
         Some(HeldOut { chosen: chosen.map(|at| measures[at]), estimate })
     }
 

@@ -164,7 +164,7 @@ impl Causes {
         let by_unit = averaged(rows, self.windows.len());
         let halves = halves(by_unit.keys().cloned().collect(), self.seed)?;
         let (chosen, values) = choose(&halves, &by_unit, &by_unit)?;
-        let estimate = estimate(values, Numbers::Signed)?;
+        let estimate = estimate(&values, Numbers::Signed)?;
         Some(HeldOut { chosen: chosen.map(|at| self.windows[at]), estimate })
     }
 
