@@ -9,8 +9,6 @@ pub mod inspect;
 #[cfg_attr(not(feature = "parquet"), path = "no_parquet.rs")]
 pub mod parquet;
 
-pub use parquet::Error as ParquetError;
-
 use std::collections::{HashMap, HashSet};
 
 #[cfg(feature = "parquet")]
