@@ -20,12 +20,12 @@ Examples:
 
 Exit codes: 0 sound, 1 not sound or failed, 130 stopped by Ctrl-C.";
 
-/// Whether this build computes rightly on a device, without network and files, in less than five minutes.
+/// Whether this build computes rightly on a device: without network and files, in minutes.
 ///
 /// Small models of random weights, one of every architecture, are compared with the CPU in f32 and in half precision: on a card that
 /// shows that it computes as the CPU does. (That the CPU computes as transformers does is what the tests of the source show.)
 /// Then single layers at the widths of Qwen3.5-9B, Llama-3.1-8B, Gemma-3-12B and gpt-oss-20b, of random weights too, are compared
-/// with the CPU in f32, and read a prompt of 32,768 tokens (on the CPU 2,048, less where that would take too long) with attention
+/// with the CPU in f32, and read a prompt of 32,768 tokens (on the CPU 1,024) with attention
 /// recorded: seconds, and memory beside the plan, on CUDA with every kernel of attention. The last paragraph says whether the device
 /// can be used.
 #[derive(Debug, clap::Args)]

@@ -2,18 +2,16 @@
 //! prompt with recording and generation, whose masses must be whole and whose memory stands beside the plan. On a card the long
 //! prompt is timed with every kernel of attention.
 
-use std::time::{Duration, Instant};
-
 use candle_core::{DType, Device};
 use serde::Serialize;
 
 use super::SelfTestError;
-use super::parity::{Reader, in_steps};
+use super::parity::{Reader, TOKENS, in_steps};
 use super::rule::{self, Compared, Numbers};
 use super::shapes::{FILL, Shape, has_experts};
 use super::trial::{Setting, Subject, Trial};
 use crate::cards::Recording;
-use crate::progress::{Status, grouped};
+use crate::progress::Status;
 use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine;
 
@@ -22,9 +20,6 @@ use palimpsest_core::engine;
 const OFF: [f64; 2] = [0.045, 0.14];
 /// The masses of a row may miss 1 by this.
 pub const MASSES_OFF: f64 = 1e-3;
-/// No prompt is cut below this to save time.
-const SHORTEST: usize = 256;
-
 /// The outcome of a layer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayerResult {
@@ -39,7 +34,7 @@ pub struct LayerResult {
     pub agreement: Vec<Compared>,
     /// Trials over a long prompt, the first with the kernel that was chosen; none where it does not fit.
     pub trials: Vec<Trial>,
-    /// What was left out or made shorter, and why.
+    /// What was left out, and why.
     pub notes: Vec<String>,
     /// Why it could not be run.
     pub error: Option<String>,
@@ -64,22 +59,21 @@ impl Schedule {
         let device = device.clone();
         if quick {
             let recording = Recording { rows: 40, spans: 16 };
-            return Schedule { device, dtype, tokens: SHORTEST, chunk: 64, generate: 8, recording };
+            return Schedule { device, dtype, tokens: 256, chunk: 64, generate: 8, recording };
         }
         // As many rows and spans as a case of the benchmark has.
         let recording = Recording { rows: 500, spans: 500 };
-        let tokens = if device.is_cpu() { 2048 } else { 32_768 };
+        let tokens = if device.is_cpu() { 1024 } else { 32_768 };
         Schedule { device, dtype, tokens, chunk: engine::DEFAULT_CHUNK, generate: 16, recording }
     }
 
-    /// Tries a layer within about `time`. What fails is told in the result.
+    /// Tries a layer. What fails is told in the result, and what does not fit in its notes.
     ///
     /// # Errors
     /// [`SelfTestError::Interrupted`] where `going` says so.
     pub fn try_layer(
         &self,
         shape: &Shape,
-        time: Duration,
         status: &Status,
         going: &dyn Fn() -> bool,
     ) -> Result<LayerResult, SelfTestError> {
@@ -96,22 +90,21 @@ impl Schedule {
             error: None,
             sound: false,
         };
-        let begin = Instant::now();
         status.begin(&shape.title(), "comparing with the CPU in f32");
         // Their weights are large: one of the two at a time.
-        let agreement = || -> Result<_, SelfTestError> {
-            let read = |device: &Device, dtype| {
-                Reader::load(spec, dtype, std::slice::from_ref(device))?.read(&in_steps(), going)
-            };
-            let expected = read(&Device::Cpu, DType::F32)?.numbers;
-            Ok(compare(&read(&self.device, self.dtype)?.numbers, &expected, self.dtype, has_experts(spec)))
+        let read = |device: &Device, dtype, ends: &[usize]| {
+            Reader::load(spec, dtype, std::slice::from_ref(device))?.read(ends, going)
         };
-        let done = agreement().map(|compared| result.agreement = compared);
-        result.told("not compared", done)?;
-        if result.error.is_none() {
-            let left = time.saturating_sub(begin.elapsed());
-            let done = self.try_kernels(&mut result, shape, left, status, going);
-            result.told("not timed", done)?;
+        let done = read(&Device::Cpu, DType::F32, &[TOKENS]).and_then(|expected| {
+            let found = read(&self.device, self.dtype, &in_steps())?.numbers;
+            result.agreement = compare(&found, &expected.numbers, self.dtype, has_experts(spec));
+            self.try_kernels(&mut result, shape, status, going)
+        });
+        match done {
+            Err(SelfTestError::Interrupted) => return Err(SelfTestError::Interrupted),
+            Err(SelfTestError::DoesNotFit(refusal)) => result.notes.push(refusal.to_string()),
+            Err(error) => result.error = Some(error.to_string()),
+            Ok(()) => {}
         }
         Ok(result.judged())
     }
@@ -121,15 +114,13 @@ impl Schedule {
         &self,
         result: &mut LayerResult,
         shape: &Shape,
-        time: Duration,
         status: &Status,
         going: &dyn Fn() -> bool,
     ) -> Result<(), SelfTestError> {
         use AttentionKernel::{Flash, Fused, Products};
-        let (trial, note) = self.try_long(shape, time / 2, status, going)?;
+        let trial = self.try_long(shape, status, going)?;
         let taken = trial.kernel;
         result.trials.push(trial);
-        result.notes.extend(note);
         let attention = shape.spec.layers.first().and_then(|layer| layer.attention());
         let (Some(taken), Some(attention)) = (taken, attention) else { return Ok(()) };
         let serves = |kernel: &AttentionKernel| {
@@ -139,69 +130,41 @@ impl Schedule {
         for kernel in [Products, Fused, Flash].into_iter().filter(serves) {
             let chosen = AttentionKernel::chosen();
             kernel.choose();
-            let tried = self.try_long(shape, time / 4, status, going);
+            let tried = self.try_long(shape, status, going);
             chosen.choose();
             match tried {
                 Err(SelfTestError::Interrupted) => return Err(SelfTestError::Interrupted),
                 Err(error) => result.notes.push(format!("{}, by {kernel}: {error}", shape.title())),
-                Ok((trial, note)) => {
-                    result.trials.push(trial);
-                    result.notes.extend(note);
-                }
+                Ok(trial) => result.trials.push(trial),
             }
         }
         Ok(())
     }
 
-    /// The long prompt, as much of it as `time` allows, with the kernel that is chosen; and a note where it was cut.
+    /// The long prompt with the kernel that is chosen.
     fn try_long(
         &self,
         shape: &Shape,
-        time: Duration,
         status: &Status,
         going: &dyn Fn() -> bool,
-    ) -> Result<(Trial, Option<String>), SelfTestError> {
-        let begin = Instant::now();
+    ) -> Result<Trial, SelfTestError> {
         let Schedule { dtype, tokens, chunk, generate, recording, .. } = *self;
         let setting =
             Setting { dtype, devices: vec![self.device.clone()], chunk, tokens, generate, fill: FILL };
         status.begin(&shape.title(), "making weights");
         let subject = Subject::load(&shape.title(), shape.spec.clone(), setting)?;
         status.begin(&shape.title(), "warming up");
-        // Twice: the first time loads kernels and takes memory from the system.
-        let warm = || subject.measure(&[SHORTEST], 1, recording, &mut |_| going());
-        let seconds = warm().and_then(|_| warm())?.trial.prefill_seconds;
-        let left = time.saturating_sub(begin.elapsed()).as_secs_f64();
-        let fitting = ((SHORTEST as f64 * left / seconds) as usize).clamp(SHORTEST.min(tokens), tokens);
-        let note = (fitting < tokens).then(|| {
-            format!(
-                "{}: {} tokens would take about {:.0} s here, so {} were read",
-                shape.title(),
-                grouped(tokens as u64),
-                seconds * tokens as f64 / SHORTEST as f64,
-                grouped(fitting as u64)
-            )
-        });
-        let measured = subject.measure(&[fitting], 1, recording, &mut |done| {
-            status.prefill(done, fitting);
+        // So that kernels are loaded and memory is taken from the system before clocks run.
+        subject.measure(&[tokens.min(chunk)], 1, recording, &mut |_| going())?;
+        let measured = subject.measure(&[tokens], 1, recording, &mut |done| {
+            status.prefill(done, tokens);
             going()
         })?;
-        Ok((measured.trial, note))
+        Ok(measured.trial)
     }
 }
 
 impl LayerResult {
-    /// What does not fit is a note, and what fails in another way the layer's error.
-    fn told(&mut self, left_out: &str, done: Result<(), SelfTestError>) -> Result<(), SelfTestError> {
-        match done {
-            Err(SelfTestError::Interrupted) => return Err(SelfTestError::Interrupted),
-            Err(SelfTestError::DoesNotFit(refusal)) => self.notes.push(format!("{left_out}: {refusal}")),
-            Err(error) => self.error = Some(error.to_string()),
-            Ok(()) => {}
-        }
-        Ok(())
-    }
-
     fn judged(self) -> Self {
         let agrees = self.agreement.iter().all(Compared::holds);
         let whole = self.trials.iter().all(|trial| trial.masses_off <= MASSES_OFF);
@@ -227,15 +190,13 @@ mod tests {
     use super::*;
     use crate::selftest::shapes;
 
-    const MINUTE: Duration = Duration::from_secs(60);
-
     #[test]
     fn every_kind_of_layer_agrees_with_f32_in_half_precision_by_the_kernels_of_cards()
     -> Result<(), SelfTestError> {
         for dtype in [DType::BF16, DType::F16] {
             let schedule = Schedule::of(&Device::Cpu, dtype, true);
             for shape in shapes::layers(true)? {
-                let result = schedule.try_layer(&shape, 10 * MINUTE, &Status::silent(), &|| true)?;
+                let result = schedule.try_layer(&shape, &Status::silent(), &|| true)?;
                 assert!(result.sound && result.trials.len() == 1, "{result:?}");
             }
         }
@@ -257,7 +218,7 @@ mod tests {
 
         let shape = shapes::layers(true)?.remove(1);
         let schedule = Schedule::of(&Device::Cpu, DType::F32, true);
-        let mut result = schedule.try_layer(&shape, MINUTE, &Status::silent(), &|| true)?;
+        let mut result = schedule.try_layer(&shape, &Status::silent(), &|| true)?;
         assert!(result.sound && result.notes.is_empty(), "{result:?}");
         let trial = &mut result.trials[0];
         assert_eq!((trial.tokens, trial.generated, trial.rows, trial.spans), (256, 8, 40, 16));
@@ -265,12 +226,7 @@ mod tests {
         trial.masses_off = 2.0 * MASSES_OFF;
         assert!(!result.judged().sound);
 
-        // Without time the prompt is cut, and that is said.
-        let long = Schedule { tokens: 1024, ..schedule.clone() };
-        let cut = long.try_layer(&shape, Duration::ZERO, &Status::silent(), &|| true)?;
-        assert_eq!(cut.trials[0].tokens, SHORTEST);
-        assert!(cut.notes[0].contains("1,024 tokens would take"), "{:?}", cut.notes);
-        let stopped = schedule.try_layer(&shape, MINUTE, &Status::silent(), &|| false);
+        let stopped = schedule.try_layer(&shape, &Status::silent(), &|| false);
         assert!(matches!(stopped, Err(SelfTestError::Interrupted)));
         Ok(())
     }

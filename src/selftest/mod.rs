@@ -1,12 +1,12 @@
 //! The self-test: parity of devices with the CPU, a smoke test of layers, memory against the plan, and attention's kernels timed.
 //!
-//! Needs no network and no files: [`shapes`] makes models of random weights from released configs. [`parity`] compares small ones of
-//! every architecture on the devices with the CPU, within the [`rule`] of the parity tests. [`layers`] tries single layers at
-//! released widths ([`trial`]) with every kernel of attention that there is, whose memory [`device`] measures. [`report`] is
-//! all of it, as text, as JSON, and in a verdict. That the engine agrees with transformers is shown by `tests/parity`, on real
-//! checkpoints' layouts. Called by `palimpsest selftest` and `palimpsest model try`; it knows no prompts of people and no cases.
+//! Needs no network and no files: `shapes` makes models of random weights from released configs. `parity` compares small ones of
+//! every architecture on the devices with the CPU, within the [`rule`] of the parity tests. `layers` tries single layers at
+//! released widths (`trial`) with every kernel of attention that there is; `device` measures their memory. `report` is all of it,
+//! as text, as JSON, and in a verdict. That the engine agrees with transformers is shown by `tests/parity`, on checkpoints as they
+//! are stored. Called by `palimpsest selftest` and `palimpsest model try`; it knows no prompts of people and no cases.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use candle_core::{DType, Device};
 
@@ -38,9 +38,6 @@ pub struct Options {
     /// Reduced widths and lengths.
     pub quick: bool,
 }
-
-/// Time for everything, which long prompts are cut to stay within.
-const TIME: Duration = Duration::from_secs(270);
 
 /// The dtype that layers are tried in: the device's default, or f16 on cards that are too old for bf16.
 fn dtype_for_layers(facts: &DeviceFacts, device: &Device) -> DType {
@@ -81,11 +78,10 @@ pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTe
         steps.step(shape.name, wrong.as_deref());
     }
 
-    // 2. Single layers, each with its part of the time that is left.
+    // 2. Single layers.
     let mut layers: Vec<LayerResult> = Vec::new();
-    for (i, shape) in single.iter().enumerate() {
-        let share = TIME.saturating_sub(start.elapsed()) / (single.len() - i) as u32;
-        let found = schedule.try_layer(shape, share, &status, going)?;
+    for shape in &single {
+        let found = schedule.try_layer(shape, &status, going)?;
         steps.step(&shape.title(), found.error.as_deref());
         layers.push(found);
     }

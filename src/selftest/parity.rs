@@ -15,7 +15,7 @@ use crate::cards::Recording;
 use palimpsest_core::model::DecoderSpec;
 
 /// Tokens of the prompt, of which the last positions are compared.
-const TOKENS: usize = 151;
+pub const TOKENS: usize = 151;
 const POSITIONS: usize = 16;
 /// Tokens that are generated after it.
 const GREEDY: usize = 32;
@@ -94,7 +94,7 @@ fn compare(
         greedy = greedy.min(same);
         let compared = match &theirs {
             None => rule::in_f32(&found.numbers, &exact.numbers),
-            // In the same parts: in half precision the CPU sums single rows less exactly than many.
+            // Over the same parts: a single row is summed in another order than many.
             Some(theirs) => {
                 rule::in_half(&found.numbers, &exact.numbers, &theirs.read(&ends, going)?.numbers)
             }

@@ -117,7 +117,7 @@ impl Report {
             });
             let mut figures: Vec<_> = figures.collect();
             figures.resize(figures.len().max(1), <[String; 7]>::default());
-            let row = |figures: [String; 7]| [&start[..], &figures, &[wrong.clone()]].concat();
+            let row = |figures: [String; 7]| [&start[..], &figures, std::slice::from_ref(&wrong)].concat();
             rows.extend(figures.into_iter().map(row));
         }
         text += &format!(".\n\n{}", columns(&rows));

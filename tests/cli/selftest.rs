@@ -48,7 +48,7 @@ fn a_quick_selftest_of_the_cpu_is_sound_and_its_json_holds_everything() {
         }
         assert!(trial["memory"][0]["planned"].as_u64().unwrap() > 0, "{layer}");
     }
-    assert!(json.get("attention_kernels").is_none() && json["peak_resident"].is_number(), "{json}");
+    assert!(layers[0]["trials"][0].get("kernel").is_none(), "there is no choice of kernels on the CPU");
 }
 
 #[test]
