@@ -83,8 +83,8 @@ pub struct Example {
     pub layers: Vec<Layer>,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// By segment, in prompt order: the query's attention, or that of the [`viewer`](crate::benchmarks::LensSpec::viewer) where the store has no query rows. Empty where it
-    /// has neither.
+    /// By segment, in prompt order: the query's attention, or that of the [viewer](crate::benchmarks::LensSpec::viewer) where the
+    /// store has no query rows. Empty where it has neither.
     pub segments: Vec<SegmentMass>,
     /// Original indices of the segments that were dropped to fit the context, ascending.
     pub dropped: Vec<usize>,
