@@ -30,18 +30,18 @@ pub type SampleFiles = Vec<(String, Vec<u8>)>;
 pub struct Benchmark {
     /// The word that stands for it in files and on the command line.
     pub name: &'static str,
-    /// As people write it.
+    /// The name as people write it.
     pub title: &'static str,
-    /// What people call a segment of a history: `session`, `event`.
+    /// The word for a segment of a history: `session`, `event`.
     pub segment: &'static str,
     /// The label that cases are split by: the rows of tables and the panels of figures.
     pub split: &'static str,
     /// The prompt templates, by file name, in the order in which they are digested: `system.j2`, one a kind of segment
     /// (`session.j2`) and one a form of probe (`question.j2`).
     pub templates: &'static [(&'static str, &'static str)],
-    /// How answers are judged: at least one way, the first of which is the default. All return the same kind of verdict.
+    /// The rubrics that answers are judged by: at least one, the first of which is the default. All return the same kind of verdict.
     pub rubrics: &'static [Rubric],
-    /// The attention analysis; its curves are given by every benchmark.
+    /// Settings of the attention analysis; its curves are given by every benchmark.
     pub lens: LensSpec,
     /// Is this its data, a file or a folder? Formats are known by content, not by the file's ending.
     pub recognises: fn(&Files<'_>) -> bool,
@@ -54,9 +54,9 @@ pub struct Benchmark {
     /// The values of the label [`Benchmark::split`] that may be given for all rows of files whose rows do not say it; empty where all
     /// rows do.
     pub splits: &'static [&'static str],
-    /// How the checks of every benchmark's cases apply to these.
+    /// The checks of all benchmarks' cases that apply to these.
     pub scope: Scope,
-    /// What only this benchmark knows of a case, for `data check`.
+    /// The benchmark's own part of `data check`, for one case.
     pub checks: fn(&Case) -> Checks,
     /// The published files: SHA-256 and name.
     pub published: &'static [(&'static str, &'static str)],
@@ -92,17 +92,17 @@ pub struct Benchmark {
     /// Which of a probe's notes holds the answers that are right word for word, where the benchmark has some: what an answer can be
     /// compared with before a judge is asked.
     pub accepted: Option<&'static str>,
-    /// How a label of the data is checked by a judge that is not told it; absent where none is.
+    /// The check of a label of the data by a judge that is not told it; absent where none is checked.
     pub label_check: Option<LabelCheck>,
 
-    /// What is counted once in every mean of the attention analysis, and drawn in every resampling.
+    /// The unit of every mean and every resampling of the attention analysis.
     pub unit: Unit,
     /// The ids of the probes that every case has, in order: what a broken row is counted for. Empty where cases differ; a broken row
     /// then counts as one probe.
     pub probes: &'static [&'static str],
-    /// What probes are split by: the columns of tables.
+    /// The property that probes are split by: the columns of tables.
     pub dimension: Dimension,
-    /// How the number above all cells of a table is made.
+    /// The mean above all cells of a table.
     pub overall: Overall,
     /// The tables and pictures of counts that only this benchmark has, of the graded probes of any number of runs.
     pub counts: fn(&[Graded<'_>]) -> Counts,
@@ -148,17 +148,17 @@ impl Benchmark {
         beside: None,
     };
 
-    /// How answers are judged unless told otherwise.
+    /// The default rubric.
     pub fn rubric(&self) -> Rubric {
         self.rubrics[0]
     }
 
-    /// What people call the data of this SHA-256, where it is published.
+    /// The name of the published file of this SHA-256, if it is one.
     pub fn published(&self, sha256: &str) -> Option<&'static str> {
         self.published.iter().find(|(known, _)| *known == sha256).map(|(_, name)| *name)
     }
 
-    /// What is wrong with the cases of a data set, and what is odd about them; every problem is told to `on_problem` when it is found.
+    /// Checks the cases of a data set for problems and oddities; every problem is told to `on_problem` when it is found.
     pub fn check(&self, cases: Cases<'_>, on_problem: &mut dyn FnMut(&Problem)) -> Report {
         let group = match self.dimension {
             Dimension::Probe => None,
@@ -183,16 +183,16 @@ impl fmt::Debug for Benchmark {
     }
 }
 
-/// What only a benchmark knows of a case, beside what the checks of all benchmarks and its reader find.
+/// A benchmark's own part of the checks of a case.
 #[derive(Debug, Clone, Default)]
 pub struct Checks {
-    /// What is known of the right answer to each probe, in their order, for the checks of all benchmarks; empty where nothing is.
+    /// The right answers, as far as they are known, by probe in their order, for the checks of all benchmarks; empty where none is.
     pub golds: Vec<Gold>,
-    /// What is odd about the case.
+    /// Oddities that neither those checks nor the reader find.
     pub findings: Vec<Finding>,
 }
 
-/// What only a benchmark counts.
+/// A benchmark's own counts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
     /// As tables.
@@ -201,13 +201,13 @@ pub struct Counts {
     pub charts: Vec<Chart>,
 }
 
-/// What the attention analysis looks at.
+/// Settings of the attention analysis.
 #[derive(Debug, Clone, Copy)]
 pub struct LensSpec {
-    /// Who looks at whom. The spans in a role that a curve begins with are recorded as rows.
+    /// The attention that is analysed, from role to role. The spans in a role that a curve begins with are recorded as rows.
     pub curves: &'static [Curve],
-    /// Whose attention to which roles the lift of the evidence is of ([`LensSpec::evidence_lift`]). Where absent, the query's, or
-    /// where no curve is the query's that of the role that the first curve begins with, to the roles that its curves lead to.
+    /// The role whose attention, and the roles of evidence to which it is paid, that [`LensSpec::evidence_lift`] is of. Where
+    /// absent: the [viewer](LensSpec::viewer), and the roles that its curves lead to.
     pub evidence: Option<(&'static str, &'static [&'static str])>,
     /// The probes, by what they are grouped by ([`Benchmark::dimension`]), whose examples are averaged together and split by
     /// verdict in figures; `None` for all. Every probe has rows of its own in the tables.
@@ -219,7 +219,7 @@ pub struct LensSpec {
     pub anchors: &'static [&'static str],
     /// The numbers of an example at a layer that its figures show, in their order.
     pub measures: &'static [Measure],
-    /// How the examples of those are told apart, a figure each. Without any they are split by verdict.
+    /// The groupings of the examples of those, a figure each. Without any they are split by verdict.
     pub groupings: &'static [Grouping],
     /// The role of a span that stands in for every piece of evidence in noise baselines, by its density, where the benchmark has
     /// such a span; without one, segments beside the evidence do.
@@ -270,13 +270,13 @@ impl LensSpec {
 /// One of two pieces of evidence that conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// What was written first.
+    /// The one that was written first.
     Older,
-    /// What was written last.
+    /// The one that was written last.
     Newer,
-    /// What is right to take.
+    /// The right one to take.
     Right,
-    /// What is wrong to take.
+    /// The wrong one to take.
     Wrong,
 }
 
@@ -285,13 +285,13 @@ pub enum Side {
 pub struct Exchanged {
     /// The case.
     pub case: String,
-    /// What was answered to each probe that was.
+    /// The answers, by probe.
     pub answers: BTreeMap<String, String>,
-    /// What stands in the place of the answers that failed.
+    /// The texts in the place of answers that failed.
     pub errors: BTreeMap<String, String>,
 }
 
-/// How a sample is made.
+/// Settings of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SampleSpec {
     /// Segments of each history; `None` is the benchmark's choice.
@@ -305,7 +305,7 @@ pub struct SampleSpec {
 #[error("{0}")]
 pub struct SampleError(pub String);
 
-/// What is counted once: in means over examples, and in intervals.
+/// The unit of means over examples and of intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// A case: its probes ask of the same thing, so they are averaged first.
@@ -315,7 +315,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// What people call one.
+    /// The word for one.
     pub fn one(self) -> &'static str {
         match self {
             Unit::Case => "case",
@@ -323,7 +323,7 @@ impl Unit {
         }
     }
 
-    /// What people call several.
+    /// The word for several.
     pub fn many(self) -> &'static str {
         match self {
             Unit::Case => "cases",
@@ -332,7 +332,7 @@ impl Unit {
     }
 }
 
-/// What probes are split by.
+/// The property that probes are split by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dimension {
     /// Their ids, which are the same in every case.
@@ -342,7 +342,7 @@ pub enum Dimension {
 }
 
 impl Dimension {
-    /// What people call one.
+    /// The word for it.
     pub fn name(self) -> &'static str {
         match self {
             Dimension::Probe => "probe",
@@ -351,7 +351,7 @@ impl Dimension {
     }
 }
 
-/// How the number above all cells of a table is made.
+/// The mean above all cells of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overall {
     /// The mean of the cells, each weighing the same.
@@ -372,12 +372,12 @@ pub const GENERATION: &str = "generation";
 /// The row of the generated token at which an answer decides ([`Benchmark::decisive`]): the position that predicted it.
 pub const VERDICT: &str = "verdict";
 
-/// Who looks at whom, by their roles; [`QUERY`] is one, and so are the rows `last`, `answer` and [`VERDICT`].
+/// Attention from one role to another; [`QUERY`] is one, and so are the rows `last`, `answer` and [`VERDICT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Curve {
-    /// Whose attention it is.
+    /// The role whose attention it is.
     pub from: &'static str,
-    /// To whom it is paid.
+    /// The role that it is paid to.
     pub to: &'static str,
 }
 

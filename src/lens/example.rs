@@ -5,7 +5,7 @@
 //! its place, averaged over value heads ([`super::layers`]): all that follows is computed from it as from a mass, layer by
 //! layer. The signed sums of the weights are kept beside the curves.
 //!
-//! Who looks at whom is the benchmark's business ([`LensSpec::curves`](crate::benchmarks::LensSpec::curves)): spans are
+//! The roles and the curves between them are the benchmark's ([`LensSpec::curves`](crate::benchmarks::LensSpec::curves)): spans are
 //! found by their roles. Several spans in one role add up: what is paid to all of them; as rows, the mean over all of their tokens.
 //!
 //! **Noise baseline**: the same mass with the evidence Y replaced by its neighbours, the segments before and after it that
@@ -83,8 +83,8 @@ pub struct Example {
     pub layers: Vec<Layer>,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// By segment, in prompt order: the query's attention, or that of the [`viewer`](crate::benchmarks::LensSpec::viewer) where the store has no query rows. Empty where it
-    /// has neither.
+    /// By segment, in prompt order: the query's attention, or that of the [viewer](crate::benchmarks::LensSpec::viewer) where the
+    /// store has no query rows. Empty where it has neither.
     pub segments: Vec<SegmentMass>,
     /// Original indices of the segments that were dropped to fit the context, ascending.
     pub dropped: Vec<usize>,

@@ -8,11 +8,12 @@
 //! Every statistic is computed layer by layer, so layers that see the whole prompt, windowed and linear ones never meet in
 //! one number; where a summary needs a mean over layers, [`Series::mean_over`] takes it over one kind.
 //!
-//! A group over all probes holds those that the benchmark pools ([`LensSpec::pooled`]); the others have groups of their own.
+//! A group over all probes holds those that the benchmark pools ([`LensSpec::pooled`](crate::benchmarks::LensSpec::pooled)); the others
+//! have groups of their own.
 //!
 //! - **Mean**: the mean over cases of a curve (STALE, figures 6 and 7).
 //! - **Ratio of means**: the mean of one curve over that of another, of the cases that have both (STALE, figure 8)
-//!   ([`LensSpec::ratio`]).
+//!   ([`LensSpec::ratio`](crate::benchmarks::LensSpec::ratio)).
 //! - **Mean of ratios**: the mean over cases of the example's own ratio (STALE, figure 3). An example whose denominator is 0 at a
 //!   layer has no ratio there: it is left out at that layer and counted as undefined.
 

@@ -14,7 +14,7 @@ use crate::benchmarks::measure::{Amount, KeySpan, LayerSpans, Measure, RowAt, Sc
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 
-/// The key of [`LensSpec::evidence_lift`], which every example has.
+/// The key of [`LensSpec::evidence_lift`](crate::benchmarks::LensSpec::evidence_lift), which every example has.
 pub const LIFT: &str = "evidence_lift";
 
 /// By measure and scale: the numbers over layers, NaN where one is not defined.

@@ -1,9 +1,10 @@
 //! A run under one or several conditions, and its measures over cases.
 //!
 //! Every condition is analysed by itself ([`Lens`]): its curves are never averaged with another's. A measure
-//! ([`LensSpec::measures`]) is taken under each condition apart, or, where it pairs conditions, once a probe as the mean over them,
-//! of those probes that were measured under all. How its examples are told apart is the benchmark's business
-//! ([`LensSpec::groupings`]), which knows a probe's verdicts under every condition of the run, measured or not.
+//! ([`LensSpec::measures`](crate::benchmarks::LensSpec::measures)) is taken under each condition apart, or, where it pairs
+//! conditions, once a probe as the mean over them, of those probes that were measured under all. How its examples are told apart
+//! is the benchmark's business ([`LensSpec::groupings`](crate::benchmarks::LensSpec::groupings)), which knows a probe's verdicts
+//! under every condition of the run, measured or not.
 //!
 //! The unit of every mean and every resampling is the benchmark's, as in [`super::group`].
 
@@ -22,7 +23,8 @@ use crate::benchmarks::{ALL, Axis, Benchmark, Grouping, Judged, Measure, Scale, 
 use crate::run::header::Identity;
 use crate::run::judge_name::JudgeChoice;
 
-/// The lift of the evidence, by which runs of several benchmarks are compared ([`LensSpec::evidence_lift`]).
+/// The lift of the evidence, by which runs of several benchmarks are compared
+/// ([`LensSpec::evidence_lift`](crate::benchmarks::LensSpec::evidence_lift)).
 pub const EVIDENCE_LIFT: Measure = Measure {
     key: LIFT,
     label: "evidence lift",

@@ -37,7 +37,7 @@ pub struct Cell {
     pub kind: String,
     /// The column.
     pub dimension: String,
-    /// What came of its probes.
+    /// Counts of its probes.
     #[serde(flatten)]
     pub counts: Counts,
     /// `worth / expected`.

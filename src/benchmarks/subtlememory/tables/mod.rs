@@ -9,7 +9,7 @@ mod waterfall;
 
 use crate::benchmarks::{CUT_MARK, Counts, Graded, Table};
 
-/// Those that the rows give; the picture is figure 3, where any run has what it needs.
+/// The tables that the rows give, and figure 3 where any run has what it needs.
 pub(super) fn counts(graded: &[Graded<'_>]) -> Counts {
     let systems = systems::systems(graded);
     let tables = [
