@@ -183,6 +183,8 @@ impl EngineLoop {
         self.report();
         let reading = Instant::now();
         self.read();
+        // Answers to what was just read take their first step with the others.
+        self.begin_ready();
         let (read, generating) = (reading.elapsed(), Instant::now());
         loop {
             let any = self.generate();
