@@ -18,7 +18,7 @@ const MOST_NUMBERS: usize = 1 << 26;
 #[derive(Debug, Deserialize)]
 pub struct AttentionFields {
     score: Option<ScoreField>,
-    answer: Option<AnswerField>,
+    answer: Option<GivenAnswer>,
     #[serde(default, deserialize_with = "list::<0, 4096, _, _>")]
     rows: Vec<String>,
     #[serde(default)]
@@ -44,20 +44,6 @@ enum Encoding {
     Safetensors,
 }
 
-#[derive(Debug, Deserialize)]
-enum AnswerField {
-    #[serde(rename = "a boolean (true for the last message)")]
-    LastMessage(bool),
-    #[serde(rename = "a string")]
-    Text(String),
-    #[serde(rename = "an array of token ids")]
-    Tokens(Vec<u32>),
-}
-
-/// Fields that ask about attention.
-const OF_ATTENTION: [&str; 9] =
-    ["score", "answer", "rows", "encoding", "heads", "layers", "spans", "top_keys", "token_ids"];
-
 /// What is asked about attention.
 #[derive(Debug, Clone)]
 pub struct AttentionRequest {
@@ -82,13 +68,16 @@ pub struct AttentionRequest {
 }
 
 /// An answer that is measured in the place of a generated one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub enum GivenAnswer {
-    /// The last message.
-    LastMessage,
+    /// The last message; none where it is `false`.
+    #[serde(rename = "a boolean (true for the last message)")]
+    LastMessage(bool),
     /// This text.
+    #[serde(rename = "a string")]
     Text(String),
     /// These tokens.
+    #[serde(rename = "an array of token ids")]
     Tokens(Vec<u32>),
 }
 
@@ -125,23 +114,18 @@ pub fn label<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> Result<T, D
 impl AttentionRequest {
     /// What the field `palimpsest` of a request asks about attention: nothing where it asks for `progress` alone.
     pub fn new(fields: AttentionFields, body: &Value, model: &ServedModel) -> Result<Option<Self>, ApiError> {
-        let asked = |key: &str| !body["palimpsest"][key].is_null();
-        if asked("progress") && !OF_ATTENTION.into_iter().any(asked) {
+        let asked = |(key, value): (&String, &Value)| key != "progress" && !value.is_null();
+        if fields.progress.is_some() && !body["palimpsest"].as_object().into_iter().flatten().any(asked) {
             return Ok(None);
         }
         let AttentionFields { rows, top_keys, token_ids, .. } = fields;
         let score = fields.score.map(|score| score.request(model)).transpose()?.flatten();
-        let answer = match fields.answer {
-            None | Some(AnswerField::LastMessage(false)) => None,
-            Some(AnswerField::LastMessage(true)) => Some(GivenAnswer::LastMessage),
-            Some(AnswerField::Text(text)) => Some(GivenAnswer::Text(text)),
-            Some(AnswerField::Tokens(tokens)) => {
-                check_tokens("palimpsest.answer", &tokens, model.spec.vocab)?;
-                Some(GivenAnswer::Tokens(tokens))
-            }
-        };
+        let answer = fields.answer.filter(|answer| *answer != GivenAnswer::LastMessage(false));
+        if let Some(GivenAnswer::Tokens(tokens)) = &answer {
+            check_tokens("palimpsest.answer", tokens, model.spec.vocab)?;
+        }
         if score.is_none() && answer.is_none() && rows.is_empty() {
-            return Err(match asked("rows") {
+            return Err(match body["palimpsest"]["rows"].is_array() {
                 false => ApiError::missing("palimpsest.rows"),
                 true => ApiError::at(
                     "palimpsest.rows",

@@ -20,7 +20,7 @@ const BEFORE: usize = 8;
 /// The last message, taken off the conversation, where it is the answer; what else the answer is stays as it is.
 pub fn take_last(asked: Option<&mut AttentionRequest>, sent: &mut Vec<Sent>) -> Result<(), ApiError> {
     let Some(answer) = asked.and_then(|asked| asked.answer.as_mut()) else { return Ok(()) };
-    if *answer != GivenAnswer::LastMessage {
+    if *answer != GivenAnswer::LastMessage(true) {
         return Ok(());
     }
     let text = match sent.split_last() {
@@ -55,7 +55,7 @@ pub fn tokens(
             limit.check(FIELD, text.len())?;
             text_tokens(tokenizer, prompt, text).map_err(|error| ApiError::from(error).of(FIELD))?
         }
-        GivenAnswer::LastMessage => {
+        GivenAnswer::LastMessage(_) => {
             let reason = "is true, and there is no last message; give the answer's text";
             return Err(ApiError::at(FIELD, reason));
         }
