@@ -157,10 +157,10 @@ fn what_is_under_way_for_too_long_at_the_end_is_told_so() {
 
 #[test]
 fn a_short_answer_does_not_wait_for_a_long_one_and_both_are_what_they_are_alone() {
+    let alone = serve("llama-tiny").chat(short("Who?")).ok();
     let served = patient(4);
     let mut frames = served.stream("/v1/chat/completions", long());
     let mut said = vec![frames.next().unwrap(), frames.next().unwrap()];
-    let alone = serve("llama-tiny").chat(short("Who?")).ok();
     assert_eq!(served.chat(short("Who?")).ok()["choices"], alone["choices"]);
     assert_eq!(served.metric("palimpsest_sequences_running"), 1.0, "the long one goes on");
     said.extend(frames.by_ref().take(200));
