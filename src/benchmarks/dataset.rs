@@ -232,7 +232,7 @@ fn find(path: &Path, among: &[&'static Benchmark]) -> Result<(&'static Benchmark
 }
 
 fn names(among: &[&'static Benchmark], of: impl Fn(&Benchmark) -> &'static str) -> String {
-    among.iter().map(|benchmark| of(*benchmark)).collect::<Vec<_>>().join(", ")
+    among.iter().map(|benchmark| of(benchmark)).collect::<Vec<_>>().join(", ")
 }
 
 fn of_path(path: &Path, source: io::Error) -> DatasetError {

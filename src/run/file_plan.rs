@@ -52,7 +52,7 @@ impl FilePlan {
                 let of = |BrokenProbe { id, facets }| PlannedProbe { id, facets, ..PlannedProbe::default() };
                 probes.into_iter().map(of).collect()
             }
-            (_, ids) if ids.is_empty() => vec![probe(ROW)],
+            (_, []) => vec![probe(ROW)],
             (_, ids) => ids.iter().map(|id| probe(id)).collect(),
         };
         self.cases.push(PlannedCase { labels, probes, broken: Some(reason), ..PlannedCase::default() });
