@@ -20,7 +20,7 @@ pub struct TokenizedPrompt {
 impl Prompt {
     /// Tokenises the prompt. A token across a border belongs as [`Borders`] say.
     ///
-    /// With the borders that [`PromptBuilder`](super::PromptBuilder) chooses, decoding the tokens of `session[i]` gives that
+    /// With the borders that the laboratory's builder of prompts chooses, decoding the tokens of `session[i]` gives that
     /// session's text back; where the tokeniser itself normalises (Qwen's composes accents, NFC), its normalised form. Segments end
     /// with line breaks and begin with none, which no token of a usual vocabulary holds together with a word behind them; of one
     /// that does, a segment's last token is its successor's.

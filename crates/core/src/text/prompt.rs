@@ -8,7 +8,7 @@ use crate::span::Span;
 /// A labelled half-open byte range of a prompt's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CharSpan {
-    /// As [`Span::label`](super::Span::label).
+    /// As [`Span::label`](crate::span::Span::label).
     pub label: String,
     /// The part the span plays in the analysis, if any.
     pub role: Option<String>,
