@@ -468,9 +468,12 @@ impl EngineLoop {
         let last = self.reading[at].pending.is_empty();
         let copied = branch_rows(kept, trunk.cache.len() - kept + room);
         let aside = self.set_aside();
-        let free = self.limits.tokens.saturating_sub(self.shelf.taken() + aside);
+        let most = self.limits.tokens.saturating_sub(aside + copied);
+        let mut stays = pinned(&self.live, &self.ready);
+        stays.push(id);
+        // A prompt that nobody reads goes before answers are generated one after the other.
+        let alone = !last && !self.shelf.make_room(most, 0, |id| stays.contains(&id));
         let Some(trunk) = self.shelf.get_mut(id) else { return end_all(answers, &RequestError::Gone) };
-        let alone = !last && copied > free;
         let branch = match last || alone {
             true => trunk.cache.continuation(room),
             false => trunk.cache.branch_after(kept, room),
@@ -576,8 +579,12 @@ impl EngineLoop {
                 Err(error) => ended.push((live, Err(error))),
             }
         }
+        // Those that go on are among the live ones while others are told their end, and so in the gauges.
+        let stay = held.len();
         self.live = held;
+        self.live.append(&mut going);
         self.end(ended);
+        let mut going = self.live.split_off(stay);
         // Branches of one trunk that begin at the same place lie beside each other.
         going.sort_by_key(|live| (live.trunk, live.branch.start()));
         if going.is_empty() {
