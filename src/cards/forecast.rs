@@ -60,7 +60,7 @@ pub struct Forecast<'a> {
     pub peaks: Peaks,
     /// Bytes of a number: 2 in half precision, 4 in f32.
     pub size: usize,
-    /// How attention is computed.
+    /// The attention implementation.
     pub kernel: Kernel,
     /// Most answers that are decoded together.
     pub batch: usize,

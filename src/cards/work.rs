@@ -22,7 +22,7 @@ const INVERSE: f64 = (2.0 * 65_536.0 + 28.0 * 8_192.0) / RULE_BLOCK;
 /// Bytes of a number of a delta net's state that a token takes: decayed 8, read by the key 4, added to 8, read by the query 4.
 const STATE_BYTES: f64 = 24.0;
 
-/// How attention is computed.
+/// The attention implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kernel {
     /// As matrix products over blocks of 512 rows, whose scores go through memory.

@@ -46,7 +46,7 @@ fn reply(model: &mut LocalModel, messages: &[Message], sampling: &Sampling) -> R
     })
 }
 
-/// How many tokens all of these begin with.
+/// The length of their common prefix, in tokens.
 fn alike<'t>(texts: impl Iterator<Item = &'t [u32]>, first: &[u32]) -> usize {
     texts.map(|text| text.iter().zip(first).take_while(|(a, b)| a == b).count()).min().unwrap_or(0)
 }

@@ -179,7 +179,7 @@ struct SampledCase {
     bytes: usize,
 }
 
-/// What was measured.
+/// The measurements.
 struct Measured {
     fit: PrefillFit,
     /// Context and seconds of a decode step, short and long.

@@ -16,7 +16,7 @@ pub enum EmbedError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         source: std::io::Error,
     },
     /// A file of the model is not as it must be.
@@ -26,7 +26,7 @@ pub enum EmbedError {
     Broken {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// A text has no tokens that the model knows.

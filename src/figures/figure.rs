@@ -36,7 +36,7 @@ pub enum FigureError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         source: std::io::Error,
     },
 }

@@ -136,7 +136,7 @@ pub enum HeadsFileError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         source: std::io::Error,
     },
     /// The file is none of head scores.
@@ -144,7 +144,7 @@ pub enum HeadsFileError {
     Broken {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// A score that the file lacks.

@@ -56,7 +56,7 @@ pub enum LensError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         source: std::io::Error,
     },
     /// The run is of a benchmark that this version does not know.

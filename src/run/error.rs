@@ -17,7 +17,7 @@ pub enum RunError {
         action: &'static str,
         /// On what.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         source: std::io::Error,
     },
     /// Another process holds the folder.
@@ -47,7 +47,7 @@ pub enum RunError {
     Measures {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// Causes of a format that would be misread.
@@ -66,7 +66,7 @@ pub enum RunError {
     Broken {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// A line that is not the last one does not parse.
@@ -76,7 +76,7 @@ pub enum RunError {
         path: PathBuf,
         /// One-based.
         line: usize,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// The run has no such condition.

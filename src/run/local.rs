@@ -370,7 +370,7 @@ impl<'a> LocalSubject<'a> {
     }
 }
 
-/// What makes outcomes of a case's outputs.
+/// Turns the outputs of a case into outcomes.
 struct Outcomes<'a> {
     text: &'a ModelText,
     options: SubjectOptions,

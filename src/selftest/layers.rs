@@ -34,7 +34,7 @@ pub struct LayerResult {
     pub agreement: Vec<Compared>,
     /// Trials over a long prompt, the first with the kernel that was chosen; none where it does not fit.
     pub trials: Vec<Trial>,
-    /// What was left out, and why.
+    /// The omitted entries, with reasons.
     pub notes: Vec<String>,
     /// Why it could not be run.
     pub error: Option<String>,

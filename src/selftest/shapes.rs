@@ -133,7 +133,7 @@ pub fn to_all_experts(mut spec: DecoderSpec) -> DecoderSpec {
     spec
 }
 
-/// Whether a layer sends tokens to experts.
+/// True if a layer routes tokens to experts.
 pub fn has_experts(spec: &DecoderSpec) -> bool {
     spec.layers.iter().any(|layer| matches!(layer.feed_forward, FeedForwardSpec::Experts(_)))
 }

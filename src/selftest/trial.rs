@@ -68,7 +68,7 @@ pub struct Memory {
 /// The outcome of a trial. Seconds are of the work alone, with the devices done.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Trial {
-    /// What computed the attention, where there is a choice.
+    /// The attention kernel, where there is a choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<AttentionKernel>,
     pub tokens: usize,

@@ -64,7 +64,7 @@ pub trait Shape: Send + 'static {
     const ID: &'static str;
     /// `object`, whole and in a stream.
     const OBJECTS: [&'static str; 2];
-    /// What was asked about a choice's attention.
+    /// The requested attention of a choice.
     fn asked(&mut self, choice: usize) -> Option<&mut Asked>;
     /// What a stream says before the first token of a choice.
     fn open(&mut self, choice: usize) -> Option<Value>;

@@ -23,7 +23,7 @@ use palimpsest_core::engine::{
 use palimpsest_core::span::Span;
 use palimpsest_core::text::Ending;
 
-/// What decides the answers to a prompt beside what is [`Common`].
+/// The settings of answers to a prompt that are not [`Common`].
 pub struct Plan {
     /// The prompt.
     pub tokens: Vec<u32>,
@@ -31,13 +31,13 @@ pub struct Plan {
     pub forced: Option<Arc<[u32]>>,
     /// Most tokens of thought and answer.
     pub most: usize,
-    /// How tokens are chosen.
+    /// The sampling settings.
     pub rules: TokenRules,
     /// Where the model thinks.
     pub thinker: Option<Thinker>,
-    /// How many of the likeliest tokens are told with each.
+    /// The number of likeliest tokens reported with each.
     pub likeliest: Option<usize>,
-    /// Whether the probabilities of the prompt are told, too.
+    /// True if the probabilities of the prompt are reported, too.
     pub scores_prompt: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct Order {
     prompt: Branch,
     generate: Generate,
     writer: Writer,
-    /// Whether its prompt is counted: the first of several choices of a prompt counts it.
+    /// True if its prompt is counted: the first of several choices of a prompt counts it.
     pub counted: bool,
 }
 
@@ -107,7 +107,7 @@ impl Order {
         self.prompt.tokens.len()
     }
 
-    /// Whether the model thinks first.
+    /// True if the model thinks first.
     pub fn thinks(&self) -> bool {
         self.generate.thinker.is_some()
     }
@@ -162,7 +162,7 @@ pub enum Step {
 
 /// A generated token.
 pub struct Token {
-    /// What it adds to the text.
+    /// The text that it adds.
     pub piece: Piece,
     /// What else was asked about it.
     pub chosen: Chosen,
@@ -170,13 +170,13 @@ pub struct Token {
 
 /// The end of a choice.
 pub struct Finished {
-    /// What was held back of the text.
+    /// The text that was held back.
     pub piece: Piece,
-    /// Whether generation came as far as the answer.
+    /// True if generation reached the answer.
     pub has_answer: bool,
     /// `stop`, `length` or `tool_calls`.
     pub reason: &'static str,
-    /// What was measured.
+    /// The measurements.
     pub measured: Measured,
 }
 

@@ -32,7 +32,7 @@ pub struct AttentionFields {
     top_keys: Option<usize>,
     #[serde(default)]
     token_ids: bool,
-    /// Whether a stream tells how far the reading of its prompt is.
+    /// True if a stream reports the progress of reading its prompt.
     pub progress: Option<bool>,
 }
 

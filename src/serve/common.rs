@@ -116,7 +116,7 @@ pub struct Common {
     pub stream: bool,
     /// Whether a stream ends with what was used.
     pub usage: bool,
-    /// Whether a stream tells how far the reading of its prompt is.
+    /// True if a stream reports the progress of reading its prompt.
     pub progress: bool,
 }
 

@@ -120,7 +120,7 @@ enum Encoding {
 
 #[derive(Debug, Default, Deserialize)]
 struct Extension {
-    /// Whether token ids are the model's own.
+    /// True if token ids are the model's own.
     #[serde(default)]
     token_ids: bool,
 }

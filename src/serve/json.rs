@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 
-/// Whether a value asks for nothing.
+/// True if a value asks for nothing.
 type Test = fn(&Value) -> bool;
 
 /// Fields without effect where their value passes the test, by struct. With other values they are refused as not served.

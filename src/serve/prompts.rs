@@ -62,7 +62,7 @@ pub fn check_tokens(at: &str, ids: &[u32], vocab: usize) -> Result<(), ApiError>
 }
 
 impl Prompts {
-    /// Whether it holds token ids.
+    /// True if it holds token ids.
     pub fn has_tokens(&self) -> bool {
         let Prompts::Many(list) = self else { return false };
         list.iter().any(|entry| !matches!(entry, Entry::Text(_)))

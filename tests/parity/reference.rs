@@ -131,7 +131,7 @@ fn the_direction_of_logits_is_counted_by_position() {
     assert_eq!(sound([x, [2.0, 0.3, 0.0], [0.0, 0.3, 2.0]]), 1);
     assert_eq!(sound([[-1.0, 0.0, 0.0], [f32::NAN, 0.0, 0.0], z]), 1);
     assert_eq!(sound([[0.0; 3]; 3]), 0);
-    // What is missing or of another length agrees nowhere.
+    // Missing values and other lengths agree nowhere.
     assert_eq!((sound_positions(&[], &exact, 3), sound_positions(&[1.0, 0.0, 0.0], &exact, 3)), (0, 0));
 }
 

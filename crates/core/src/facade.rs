@@ -49,7 +49,7 @@ pub enum Error {
     Place {
         /// The span.
         label: String,
-        /// How often its text was found.
+        /// The number of times its text was found.
         count: usize,
     },
     /// Rows or keys are not spans of the prompt.

@@ -23,7 +23,7 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
 /// The target of all spans here, and of nothing else.
-const TARGET: &str = "palimpsest::time";
+const TARGET: &str = "palimpsest_core::time";
 /// The parts outside the model.
 const ALONE: [&str; 4] = ["load", "tokenise", "sampling", "io"];
 /// What a forward pass is for.

@@ -34,7 +34,7 @@ fn write() -> u64 {
         }
         return memory_if_idle().map_or(0, |memory| memory.unordered);
     };
-    // What is still queued is checked too.
+    // Queued entries are checked too.
     driver.order.finish_all();
     let (devices, unordered) =
         memory_if_idle().map_or_else(Default::default, |m| (m.devices.clone(), m.unordered));

@@ -38,7 +38,7 @@ pub struct Generator {
     pub stream: usize,
     /// Where its sequence begins.
     pub seed: u64,
-    /// How many numbers were made.
+    /// The number of values drawn.
     pub made: u64,
 }
 

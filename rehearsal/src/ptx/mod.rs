@@ -117,7 +117,7 @@ pub struct Unknown {
     pub line: u32,
     /// The text, on one line.
     pub text: String,
-    /// What is wrong with it.
+    /// The fault.
     pub why: String,
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Whether it may be passed over.
+    /// True if it may be skipped.
     pub(super) fn is_conditional(&self) -> bool {
         self.guard.is_some()
     }

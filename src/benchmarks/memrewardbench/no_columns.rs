@@ -2,7 +2,7 @@
 
 use super::row::RawRow;
 
-/// What a Parquet file begins and ends with.
+/// The magic bytes at both ends of a Parquet file.
 pub(super) const MAGIC: &str = "PAR1";
 
 /// The rows of a file.

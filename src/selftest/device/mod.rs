@@ -34,7 +34,7 @@ pub struct DeviceFacts {
     pub driver: Option<String>,
     /// The newest CUDA that the driver supports, major and minor.
     pub cuda: Option<(i32, i32)>,
-    /// Whether memory comes from the driver's pool, which keeps a high-water mark.
+    /// True if memory comes from the driver's pool, which keeps a high-water mark.
     pub pool: Option<bool>,
 }
 
@@ -79,7 +79,7 @@ fn module_version(text: &str) -> Option<String> {
     text.lines().next()?.split_whitespace().find(is_version).map(ToOwned::to_owned)
 }
 
-/// How memory was measured.
+/// The method of measuring memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {

@@ -83,7 +83,7 @@ impl LengthObserver {
         Ok(LengthObserver { rows, keys, bounds, grams, gate: None, layers: BTreeMap::new() })
     }
 
-    /// What was measured.
+    /// The measurements.
     ///
     /// # Errors
     /// Layers with different numbers of heads, which one array cannot hold.

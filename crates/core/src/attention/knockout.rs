@@ -59,7 +59,7 @@ pub enum KnockoutError {
     Grammar {
         /// What was written.
         given: String,
-        /// What is wrong with it.
+        /// The fault.
         why: &'static str,
     },
     /// No span has the name.
@@ -172,7 +172,7 @@ impl LayerHoles {
         )
     }
 
-    /// What is hidden at a layer.
+    /// The keys hidden at a layer.
     pub fn of(&self, layer: usize) -> Holes {
         self.0.get(layer).cloned().unwrap_or_default()
     }

@@ -73,7 +73,7 @@ pub enum StoreError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         source: std::io::Error,
     },
     /// The file is not an attention store.
@@ -81,7 +81,7 @@ pub enum StoreError {
     Broken {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
 }

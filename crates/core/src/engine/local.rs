@@ -297,7 +297,7 @@ impl LocalModel {
 }
 
 impl ModelText {
-    /// What tells thoughts from an answer that is generated now.
+    /// Separates thoughts from the answer during generation.
     pub fn thinker(&self) -> Option<Thinker> {
         let thoughts = self.thoughts.filter(|thoughts| thoughts.on)?;
         let reader = ThoughtReader::new(thoughts, Arc::clone(&self.tokenizer));

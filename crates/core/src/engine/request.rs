@@ -1,4 +1,4 @@
-//! What is asked of a local model, and its outputs.
+//! Requests to a local model, and their outputs.
 //!
 //! A [`Request`] has a prefix and branches that continue it; each [`Branch`] has tasks, which are done after its tokens. The prefix is
 //! read once, whatever is measured in it is measured once, and answers of all branches are generated together. Runs, judges, causes,
@@ -24,7 +24,7 @@ use crate::span::Span;
 pub struct Request {
     /// Tokens that all branches begin with; may be empty.
     pub prefix: Arc<[u32]>,
-    /// What of the cache may be used for the prefix.
+    /// Which cached tokens may be reused for the prefix.
     pub reuse: Reuse,
     /// What continues it.
     pub branches: Vec<Branch>,
@@ -47,13 +47,13 @@ pub struct Branch {
     pub tokens: Vec<u32>,
     /// Keys that are hidden from rows of the prompt and of what is generated.
     pub knockouts: LayerHoles,
-    /// What is measured of the prompt and of what is generated.
+    /// The measurements of the prompt and of the generated tokens.
     pub observe: Observe,
-    /// What is done after the prompt, at least one.
+    /// Tasks that follow the prompt, at least one.
     pub tasks: Vec<Task>,
 }
 
-/// What is measured of a branch. Positions are those of the prompt: prefix and tokens.
+/// The measurements of a branch. Positions count from the start of the prompt: prefix and tokens.
 #[derive(Debug, Clone, Default)]
 pub struct Observe {
     /// The rows whose masses are measured.
@@ -88,10 +88,10 @@ pub enum Task {
     Force(Arc<[u32]>),
 }
 
-/// How an answer is generated.
+/// Settings for generating an answer.
 #[derive(Debug, Default)]
 pub struct Generate {
-    /// How tokens are chosen, and how many at most.
+    /// The sampling settings and the limit on new tokens.
     pub sampling: Sampling,
     /// What else the choice of tokens is held to.
     pub rules: TokenRules,
@@ -118,7 +118,7 @@ impl Request {
 }
 
 impl Observe {
-    /// Whether any row is measured.
+    /// True if any row is measured.
     pub(super) fn any(&self) -> bool {
         !self.rows.spans.is_empty() || self.rows.answer.any() || self.norms || !self.targets.is_empty()
     }
@@ -166,7 +166,7 @@ impl Task {
     }
 }
 
-/// What comes of a task, in order. The last one is [`Event::Done`] or [`Event::Failed`].
+/// The events of a task, in order. The last one is [`Event::Done`] or [`Event::Failed`].
 #[derive(Debug)]
 pub enum Event {
     /// The prompt is being read, from so many of its tokens that were in the cache.
@@ -192,7 +192,7 @@ pub enum Event {
 pub struct Chosen {
     /// Its id.
     pub token: u32,
-    /// How likely it was, where that was asked for.
+    /// Its likelihood, if requested.
     pub likelihood: Option<Likelihood>,
     /// The rows of generated tokens that are known with it, one token each, where they were asked for: its own, and those of the
     /// tokens before it that might have begun a thought.
@@ -279,7 +279,7 @@ pub enum Next {
 }
 
 impl From<bool> for Next {
-    /// Whether to go on.
+    /// True to go on.
     fn from(go_on: bool) -> Self {
         if go_on { Next::Go } else { Next::Cancel }
     }

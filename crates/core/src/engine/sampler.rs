@@ -34,7 +34,7 @@ impl Sampler {
         Sampler { rng, temperature: sampling.temperature, nucleus }
     }
 
-    /// What logits are divided by; 0 is greedy.
+    /// The divisor of the logits; 0 is greedy.
     pub(super) fn temperature(&self) -> f64 {
         self.temperature
     }

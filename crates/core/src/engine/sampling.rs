@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How tokens are chosen.
+/// The sampling settings.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sampling {
     /// 0 is greedy.

@@ -22,7 +22,7 @@ pub enum ModelError {
         place: String,
         /// The field.
         field: String,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
     /// The config contradicts itself.
@@ -84,7 +84,7 @@ pub enum ModelError {
     Io {
         /// The file.
         place: String,
-        /// What the system said.
+        /// The system's message.
         source: std::io::Error,
     },
     /// A GGUF file is broken.

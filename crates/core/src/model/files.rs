@@ -143,7 +143,7 @@ impl ModelFiles {
     }
 }
 
-/// Whether a path is called as GGUF files are.
+/// True if a path has the extension of GGUF files.
 pub fn is_gguf(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
 }

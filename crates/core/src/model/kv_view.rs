@@ -44,7 +44,7 @@ impl<'a> Pass<'a> {
         Pass { observer: &mut *self.observer, knockouts: self.knockouts }
     }
 
-    /// What is hidden at a layer.
+    /// The keys hidden at a layer.
     fn holes(&self, layer: usize) -> Holes {
         self.knockouts.map(|knockouts| knockouts.of(layer)).unwrap_or_default()
     }

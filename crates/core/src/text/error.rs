@@ -9,7 +9,7 @@ pub enum TextError {
     /// A file or folder cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// What was to be read.
+        /// The text that was to be read.
         path: PathBuf,
         /// The operating system's reason.
         source: std::io::Error,
@@ -19,7 +19,7 @@ pub enum TextError {
     Json {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// A tokeniser file or the tokeniser part of a GGUF file is unusable.
@@ -27,7 +27,7 @@ pub enum TextError {
     Tokenizer {
         /// The file, or what it was built from.
         name: String,
-        /// What is wrong, and the remedy.
+        /// The fault and the remedy.
         reason: String,
     },
     /// A GGUF file names a pre-tokeniser that is not built in.
@@ -75,7 +75,7 @@ pub enum TextError {
     Thinking {
         /// The template.
         template: String,
-        /// What it cannot, and the remedy.
+        /// The limitation and the remedy.
         problem: &'static str,
     },
     /// A placed text does not occur exactly once.
@@ -85,7 +85,7 @@ pub enum TextError {
         name: String,
         /// Which text: `system text`, `user content`, `history`, `query`.
         what: &'static str,
-        /// How often it was found.
+        /// The number of times it was found.
         count: usize,
     },
     /// A template changes what is put into it, so that spans cannot be exact.

@@ -33,7 +33,7 @@ impl CharSpan {
 /// `template[0]`, `template[1]`, ... (the chat template's own text, ending with the generation prompt). Labels are unique.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prompt {
-    /// What the model reads: the chat template's text with the generation prompt.
+    /// The model's input: the chat template's text with the generation prompt.
     pub text: String,
     /// What tiles it.
     pub spans: Vec<CharSpan>,

@@ -211,7 +211,7 @@ impl EngineLoop {
         self.reading.iter().filter(|reading| !reading.waits).count()
     }
 
-    /// Whether an answer waits until the other branches of its request were read, to be generated together with theirs.
+    /// True while an answer waits for the other branches of its request to be read, to be generated together with theirs.
     fn is_held(&self, live: &Live) -> bool {
         self.reading.iter().any(|reading| reading.job == live.job && !reading.waits)
     }
@@ -406,7 +406,7 @@ impl EngineLoop {
         }
     }
 
-    /// Whether answers under way read keys of the trunk that the next branch of their request would overwrite.
+    /// True if the next branch of a request would overwrite keys of the trunk that its answers under way still read.
     fn would_overwrite(&self, reading: &Reading) -> bool {
         let Some(kept) = reading.next_kept() else { return false };
         let live = self.live.iter().filter(|live| live.job == reading.job).map(|live| live.branch.start());

@@ -97,7 +97,7 @@ impl Job {
         self.branches.iter().map(Pending::room).max().unwrap_or(0)
     }
 
-    /// Whether no answer is generated beside another one of this request.
+    /// True if the answers of this request are generated one after the other.
     pub fn is_single(&self) -> bool {
         self.branches.len() == 1
     }
@@ -119,7 +119,7 @@ impl Job {
                 let last = n - only.observe.logits.max(2).min(n);
                 first.map_or(last, |first| first.min(last))
             }
-            // What is measured in the prefix is measured once for all branches.
+            // The prefix is measured once for all branches.
             (prefix, _) if first.is_none_or(|first| first >= prefix) => prefix,
             _ => 0,
         }
@@ -130,7 +130,7 @@ impl Job {
         if at == self.prefix { at } else { engine.border(at) }
     }
 
-    /// How many of the tokens that a trunk could keep are used.
+    /// The number of used tokens among those that a trunk could keep.
     pub fn reused(&self, kept: usize) -> usize {
         match self.reuse {
             Reuse::Prefix if kept < self.prefix || self.prefix == 0 => 0,
@@ -214,12 +214,12 @@ pub(super) struct Reading {
     pub trunk: u64,
     /// Since when it is read.
     pub begun: Instant,
-    /// Whether it waits until its answers under way have ended.
+    /// True while it waits for its answers under way to end.
     pub waits: bool,
     prefix: usize,
-    /// Whether there is one branch.
+    /// True if there is one branch.
     single: bool,
-    /// What all branches measure of the prefix, where there are several.
+    /// The measurement of the prefix that several branches share.
     shared: Option<Measurement>,
     current: Option<Current>,
     pub pending: VecDeque<Pending>,
@@ -315,7 +315,7 @@ impl Reading {
         self.pending.front().filter(|_| self.current.is_none()).map(|branch| branch.kept)
     }
 
-    /// Whether all of it was read.
+    /// True if all of it was read.
     pub fn is_done(&self) -> bool {
         self.current.is_none() && self.pending.is_empty()
     }

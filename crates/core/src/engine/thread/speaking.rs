@@ -27,7 +27,7 @@ pub(super) struct Ready {
     prompt: Arc<OfPrompt>,
 }
 
-/// What all tasks of a prompt tell at their end.
+/// The part of the output that all tasks of a prompt share.
 pub(super) struct OfPrompt {
     tokens: Arc<[u32]>,
     /// Of the last position, f32 (vocab); `None` where the answer is forced.
@@ -160,7 +160,7 @@ pub(super) struct Live {
     pub branch: Branch,
     pub decoding: Decoding,
     measurement: Measurement,
-    /// What went wrong in measuring it.
+    /// The error of its measurement.
     failed: Option<RequestError>,
     /// Rows of generated tokens that were told.
     told: usize,
@@ -195,7 +195,7 @@ impl Live {
     /// Chooses the next token and tells it. Returns whether it is to be read: else the answer has ended.
     ///
     /// # Errors
-    /// What ends it without an output.
+    /// An error that ends it without an output.
     pub fn choose(&mut self) -> Result<bool, RequestError> {
         if let Some(error) = self.failed.take() {
             return Err(error);
