@@ -8,6 +8,7 @@
 pub mod bm25;
 pub mod dense;
 mod rank;
+pub mod system;
 
 use std::collections::BTreeSet;
 

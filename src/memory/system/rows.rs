@@ -1,0 +1,151 @@
+//! The files that a run keeps of a memory system: `memory/NAME/CASE/` with `events.jsonl`, `dump.jsonl` ([`Memory`] rows),
+//! `searches.jsonl` and `calls.jsonl`.
+//!
+//! Rows hold no clock but the seconds of calls. Read by [`crate::results`] and by people.
+
+use serde::{Deserialize, Serialize};
+
+use super::protocol::{ContextPiece, FailureKind, LookedAt, Memory, Op, Source, WriteEvent};
+
+/// How the sources of memories were found, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Provenance {
+    /// The system's own.
+    System,
+    /// A session id that it keeps as metadata.
+    Metadata,
+    /// The events of an `ingest`.
+    Events,
+    /// A difference of `dump` before and after each session, united over updates.
+    Dump,
+    /// The times of memories.
+    Times,
+    /// None: unknown.
+    Unknown,
+}
+
+/// A line of `events.jsonl`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventRow {
+    /// The session that was written, `session[3]`; `finish` for the end of the writing.
+    pub session: String,
+    /// The change.
+    #[serde(flatten)]
+    pub event: WriteEvent,
+    /// How `sources` was found.
+    pub provenance: Provenance,
+}
+
+/// A line of `events.jsonl` that ends a session: what is there is all of it, so that resuming knows where to go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRow {
+    /// The session, or `finish`.
+    pub session: String,
+    /// Changes told or found.
+    pub events: usize,
+    /// Why it could not be written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<Failure>,
+}
+
+/// Either line of `events.jsonl`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum HistoryRow {
+    /// A change.
+    Event(EventRow),
+    /// The end of a session.
+    Session(SessionRow),
+}
+
+/// A failure as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Its kind.
+    pub kind: FailureKind,
+    /// The reason.
+    pub message: String,
+}
+
+/// A line of `searches.jsonl`: one probe's search, from which every smaller k is cut.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SearchRow {
+    /// The probe's id.
+    pub probe: String,
+    /// The query as sent.
+    pub query: String,
+    /// Memories asked for.
+    pub k: usize,
+    /// By rank; sources completed by the run's provenance.
+    pub memories: Vec<Memory>,
+    /// The system's own rendering.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Vec<ContextPiece>>,
+    /// Perfect retrieval: all memories written from the probe's evidence; absent where it was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readback: Option<Vec<Memory>>,
+    /// The system's own answer; absent where it was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    /// How sources were found.
+    pub provenance: Provenance,
+    /// Why there are no memories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<Failure>,
+    /// Did the store's fingerprint change while probes were put? Absent where there is no fingerprint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<bool>,
+}
+
+/// A line of `calls.jsonl`: one call of the system to its language model or embedder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallRow {
+    /// The operation under way (`ingest`, `finish`, `search`, ...).
+    pub phase: String,
+    /// The session or the probe that it was for.
+    pub about: String,
+    /// The path, `/v1/chat/completions`.
+    pub path: String,
+    /// SHA-256 of the request (lower-case hexadecimal), by which it is replayed.
+    pub request: String,
+    /// HTTP status.
+    pub status: u16,
+    /// Tokens of the prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_tokens: Option<u64>,
+    /// Of these, tokens that were cached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_tokens: Option<u64>,
+    /// Tokens generated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_tokens: Option<u64>,
+    /// Seconds of the call; of a replayed one those that it took first.
+    pub seconds: f64,
+    /// Why generation ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<String>,
+    /// Temperature asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// Where JSON was asked for: did the reply parse?
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub json: Option<bool>,
+    /// Answered from the run's own record.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replayed: bool,
+}
+
+/// The parts of an event that table 3 asks for.
+impl EventRow {
+    /// The older memories considered, where the system says so.
+    pub fn looked_at(&self) -> Option<&[LookedAt]> {
+        self.event.looked_at.as_deref()
+    }
+
+    /// Does it write from a session, so that a memory holding it exists afterwards?
+    pub fn writes(&self, session: &str) -> bool {
+        let from = |sources: &Vec<Source>| sources.iter().any(|source| source.session == session);
+        matches!(self.event.op, Op::Add | Op::Update) && self.event.sources.as_ref().is_some_and(from)
+    }
+}
