@@ -13,17 +13,20 @@ use super::cost::CostRow;
 use super::error::RunError;
 use super::exchange::shorten;
 use super::header::RunHeader;
-use super::jsonl::{read_rows, write_rows};
 use super::labels::{LABELS, LabelRow, label_rows};
 use super::plan::PlannedCase;
 use super::rows::{AnswerRow, ReplyRow, RubricRow, VerdictRow};
 use super::session_measures::MEASURES;
 use super::store::{ANSWERS, COSTS, FOLDERS, HEADER, PLAN, REPLIES, RUBRICS, RunFolder, RunStore, VERDICTS};
+use crate::ground::jsonl::{JsonlError, read_rows, write_rows};
 use palimpsest_core::files::write_atomically;
 
 /// Why shards could not be merged.
 #[derive(Debug, thiserror::Error)]
 pub enum MergeError {
+    /// A file of rows.
+    #[error(transparent)]
+    Rows(#[from] JsonlError),
     /// The destination exists.
     #[error("{0} exists already; merge into a new folder")]
     Occupied(PathBuf),
