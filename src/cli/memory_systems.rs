@@ -1,10 +1,25 @@
 //! The flags of memory systems, and the conditions that they come to.
 
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde_json::{Map, Value};
+
 use super::WrongUsage;
 use crate::benchmarks::Benchmark;
+use crate::chat::endpoint::{Endpoint, Patience};
+use crate::memory::system::history::Progress;
+use crate::memory::system::protocol::ModelAddress;
 use crate::memory::system::{MemoryContext, Show};
+use crate::progress::note;
 use crate::run::condition::Condition;
 use crate::run::header::MemoryDecoding;
+use crate::run::memory_systems::{Given, MemorySystems, SystemSpec};
+use crate::run::store::RunStore;
+
+/// Between two lines on how far a history is.
+const QUIET: Duration = Duration::from_secs(15);
 
 /// Memories that a search is for, unless told otherwise: what most of the papers' systems were asked for.
 const DEFAULT_K: usize = 20;
@@ -113,10 +128,51 @@ impl MemoryArgs {
 
 impl super::run::Job {
     /// Starts the memory systems of the command line.
-    pub(super) fn start_systems(
-        &self,
-        _conditions: &[Condition],
-    ) -> anyhow::Result<crate::run::memory_systems::MemorySystems> {
-        Ok(Default::default())
+    pub(super) fn start_systems(&self, conditions: &[Condition]) -> anyhow::Result<MemorySystems> {
+        let MemoryArgs { memory, memory_model, memory_embedder, memory_config, memory_decoding, .. } =
+            &self.settings.memory;
+        if memory.is_empty() {
+            return Ok(MemorySystems::default());
+        }
+        RunStore::check_folder(&self.out)?;
+        let mut specs = Vec::new();
+        for NamedSystem { name, value } in memory {
+            let mut config = Map::new();
+            for NamedSystem { value: file, .. } in memory_config.iter().filter(|config| config.name == *name)
+            {
+                let read = || -> anyhow::Result<Map<String, Value>> {
+                    Ok(serde_json::from_str(&std::fs::read_to_string(file)?)?)
+                };
+                let read = read().with_context(|| {
+                    format!("--memory-config {name}={file} is no file with a JSON object")
+                })?;
+                config.extend(read);
+            }
+            specs.push(SystemSpec { name: name.clone(), command: value.clone(), config });
+        }
+        let address = |text: &String| -> anyhow::Result<ModelAddress> {
+            let endpoint = Endpoint::from_address(text, Patience::default())?;
+            let (base_url, model) = (endpoint.base().to_owned(), endpoint.model().to_owned());
+            Ok(ModelAddress { base_url, model, ..ModelAddress::default() })
+        };
+        let given = Given {
+            model: memory_model.as_ref().map(address).transpose()?,
+            embedder: memory_embedder.as_ref().map(address).transpose()?,
+            decoding: *memory_decoding,
+            seed: self.settings.seed,
+        };
+        Ok(MemorySystems::start(&specs, &given, (&self.out, conditions), telling())?)
+    }
+}
+
+/// A line now and then while a history is written, which takes minutes with a model.
+fn telling() -> impl Fn(&str, Progress<'_>) + Clone + Send + 'static {
+    let told = Arc::new(Mutex::new(Instant::now()));
+    move |system, Progress { case, done, sessions }| {
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.elapsed() >= QUIET {
+            *told = Instant::now();
+            note(format_args!("{system} {case}: {done} of {sessions} sessions written"));
+        }
     }
 }
