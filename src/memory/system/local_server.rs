@@ -19,7 +19,16 @@ pub struct LocalServer {
 #[derive(Debug)]
 struct Running {
     child: Child,
-    base: String,
+    served: Served,
+}
+
+/// An address and the name that its server answers to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    /// Up to `/v1`.
+    pub base: String,
+    /// In requests.
+    pub model: String,
 }
 
 impl LocalServer {
@@ -40,25 +49,24 @@ impl LocalServer {
         self
     }
 
-    /// The model's name in requests: the server answers to any, and tells systems apart from their model by none.
+    /// The model as it was named.
     pub fn model(&self) -> &str {
-        let path = Path::new(&self.model);
-        path.file_stem().and_then(|stem| stem.to_str()).filter(|_| path.exists()).unwrap_or(&self.model)
+        &self.model
     }
 
-    /// Its address up to `/v1`; starts it where it does not run.
+    /// The running server; starts it where it does not run.
     ///
     /// # Errors
     /// Why it does not start.
-    pub fn base(&self) -> Result<String, String> {
+    pub fn served(&self) -> Result<Served, String> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = running.as_mut()
             && matches!(server.child.try_wait(), Ok(None))
         {
-            return Ok(server.base.clone());
+            return Ok(server.served.clone());
         }
         let server = self.start()?;
-        Ok(running.insert(server).base.clone())
+        Ok(running.insert(server).served.clone())
     }
 
     fn start(&self) -> Result<Running, String> {
@@ -73,14 +81,16 @@ impl LocalServer {
         let log = OpenOptions::new().create(true).append(true).open(&self.log);
         let log = log.map_err(|e| failed(e.to_string()))?;
         let mut command = Command::new(program);
-        command.args(["serve", &self.model, "--port", "0", "--log", "off"]).args(&self.arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        command
+            .args(["serve", &self.model, "--port", "0", "--log", "off", "--while-input"])
+            .args(&self.arguments);
+        // It ends with its input, and so with this process, however that ends.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
         let said = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
         // It says its address once it can be asked.
-        let base = said.map_while(Result::ok).find_map(|line| address(&line));
-        match base {
-            Some(base) => Ok(Running { child, base }),
+        match said.map_while(Result::ok).find_map(|line| served(&line)) {
+            Some(served) => Ok(Running { child, served }),
             None => {
                 let _ = child.kill();
                 let status = child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
@@ -90,11 +100,11 @@ impl LocalServer {
     }
 }
 
-/// The address in the line that `palimpsest serve` begins with.
-fn address(line: &str) -> Option<String> {
-    let from = line.find("http://")?;
-    let address: &str = line[from..].split([',', ' ']).next()?;
-    address.ends_with("/v1").then(|| address.to_owned())
+/// The line that `palimpsest serve` begins with: the model and the address.
+fn served(line: &str) -> Option<Served> {
+    let (model, rest) = line.split_once(" is served at ")?;
+    let base = rest.split(',').next()?;
+    base.ends_with("/v1").then(|| Served { base: base.to_owned(), model: model.to_owned() })
 }
 
 impl Drop for LocalServer {
@@ -110,13 +120,17 @@ impl Drop for LocalServer {
 
 #[cfg(test)]
 mod tests {
-    use super::address;
+    use super::served;
 
     #[test]
-    fn the_servers_first_line_holds_its_address() {
+    fn the_servers_first_line_holds_its_name_and_address() {
         let line =
             "smollm2-135m is served at http://127.0.0.1:41234/v1, 8192 tokens of context, 4 answers at once";
-        assert_eq!(address(line).as_deref(), Some("http://127.0.0.1:41234/v1"));
-        assert_eq!(address("loading"), None);
+        let found = served(line).unwrap();
+        assert_eq!(
+            (found.model.as_str(), found.base.as_str()),
+            ("smollm2-135m", "http://127.0.0.1:41234/v1")
+        );
+        assert_eq!(served("loading"), None);
     }
 }

@@ -3,6 +3,7 @@
 //! Every call passes through, is counted under the operation that it was made in, and is kept; a call that is kept already is answered
 //! from the record, so that a rerun asks no model. Replies pass as they are: JSON that does not parse is counted, not mended.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -72,11 +73,21 @@ impl Upstream {
         }
     }
 
-    fn base(&self) -> Result<String, String> {
-        match self {
-            Upstream::Endpoint { base, .. } => Ok(base.clone()),
-            Upstream::Local(server) => server.base(),
-        }
+    /// The address, and the request's body as it is sent there: a local model is called by its server's name.
+    fn address<'a>(&self, body: Option<&'a [u8]>) -> Result<(String, Option<Cow<'a, [u8]>>), String> {
+        let server = match self {
+            Upstream::Endpoint { base, .. } => return Ok((base.clone(), body.map(Cow::Borrowed))),
+            Upstream::Local(server) => server,
+        };
+        let served = server.served()?;
+        let renamed = body.map(|bytes| match serde_json::from_slice::<Value>(bytes) {
+            Ok(mut asked) if asked["model"].as_str() == Some(server.model()) => {
+                asked["model"] = served.model.as_str().into();
+                Cow::Owned(asked.to_string().into_bytes())
+            }
+            _ => Cow::Borrowed(bytes),
+        });
+        Ok((served.base, renamed))
     }
 
     /// The user's key, which only endpoints are sent.
@@ -246,8 +257,8 @@ impl Shared {
     }
 
     fn forward(&self, upstream: &Upstream, rest: &str, body: Option<&[u8]>) -> Response {
-        let base = match upstream.base() {
-            Ok(base) => base,
+        let (base, body) = match upstream.address(body) {
+            Ok(address) => address,
             Err(why) => return Response::error(502, &why),
         };
         let url = format!("{base}/{rest}");
@@ -255,7 +266,7 @@ impl Shared {
         let sent = match body {
             Some(body) => {
                 let request = self.agent.post(&url).header(CONTENT_TYPE, "application/json");
-                bearer.iter().fold(request, |request, key| request.header(AUTHORIZATION, key)).send(body)
+                bearer.iter().fold(request, |request, key| request.header(AUTHORIZATION, key)).send(&*body)
             }
             None => {
                 let request = self.agent.get(&url);
