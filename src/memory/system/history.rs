@@ -38,6 +38,10 @@ pub struct InFlight {
     pub phase: &'static str,
     /// The session or the probe.
     pub about: String,
+    /// Of the operation, from 0.
+    pub attempt: u32,
+    /// Other than any operation's before it.
+    pub serial: u64,
 }
 
 /// Shared between the driver, which sets it, and a proxy, which reads it. `None` between operations.
@@ -97,6 +101,8 @@ pub struct SystemRun {
     /// The last case.
     case: Option<OpenCase>,
     operation: Operation,
+    /// [`InFlight::serial`] of the last operation.
+    serial: u64,
     progress: Option<Box<dyn FnMut(Progress<'_>) + Send>>,
 }
 
@@ -180,6 +186,7 @@ impl SystemRun {
             given_up: BTreeMap::new(),
             case: None,
             operation: Operation::default(),
+            serial: 0,
             progress: None,
         })
     }
@@ -291,16 +298,23 @@ impl SystemRun {
         let open = self.open(case)?;
         let (folder, scope) = (open.record.folder().to_owned(), open.scope.clone());
         let mut delay = self.retries.delay;
-        let mut left = self.retries.most;
+        let mut attempt = 0;
         loop {
-            self.under_way(Some(InFlight { folder: folder.clone(), phase, about: about.to_owned() }));
+            self.serial += 1;
+            self.under_way(Some(InFlight {
+                folder: folder.clone(),
+                phase,
+                about: about.to_owned(),
+                attempt,
+                serial: self.serial,
+            }));
             let done = operation(self.system.as_mut(), &scope);
             self.under_way(None);
             match done {
-                Err(error) if error.kind == FailureKind::Transient && left > 0 => {
+                Err(error) if error.kind == FailureKind::Transient && attempt < self.retries.most => {
                     tracing::warn!("{about}: {error}; tried again in {:.1} s", delay.as_secs_f64());
                     thread::sleep(delay);
-                    left -= 1;
+                    attempt += 1;
                     delay *= 2;
                 }
                 Err(error) => {
