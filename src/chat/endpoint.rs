@@ -234,11 +234,6 @@ impl Endpoint {
         Endpoint::with_key(address, key, patience)
     }
 
-    /// Its address without the model, `http://127.0.0.1:8000/v1`.
-    pub fn base(&self) -> &str {
-        &self.base
-    }
-
     /// As [`Self::from_address`], with a key given by the caller.
     pub fn with_given_key(address: &str, key: &str, patience: Patience) -> Result<Self, ChatError> {
         Endpoint::with_key(address, Some(Key::new("the key", key)?), patience)

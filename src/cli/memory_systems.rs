@@ -8,13 +8,11 @@ use serde_json::{Map, Value};
 
 use super::WrongUsage;
 use crate::benchmarks::Benchmark;
-use crate::chat::endpoint::{Endpoint, Patience};
 use crate::memory::system::history::Progress;
-use crate::memory::system::protocol::ModelAddress;
+use crate::memory::system::proxy::Decoding;
 use crate::memory::system::{MemoryContext, Show};
 use crate::progress::note;
 use crate::run::condition::Condition;
-use crate::run::header::MemoryDecoding;
 use crate::run::memory_systems::{Given, MemorySystems, SystemSpec};
 use crate::run::store::RunStore;
 
@@ -36,7 +34,7 @@ pub struct MemoryArgs {
     /// Leave it out for systems that need none
     #[arg(long, value_name = "MODEL", requires = "memory")]
     pub memory_model: Option<String>,
-    /// The embedder that memory systems are given, as http://host[:port]/v1#model [default: the embedder behind --memory-model's address]
+    /// The embedder that memory systems are given, as --memory-model names a model
     #[arg(long, value_name = "URL#MODEL", requires = "memory")]
     pub memory_embedder: Option<String>,
     /// Most memories shown; further numbers, with commas, are conditions of their own (memory-NAME-k5) cut from the same search [default: 20]
@@ -51,7 +49,7 @@ pub struct MemoryArgs {
     pub memory_config: Vec<NamedSystem>,
     /// The sampling of memory systems' calls
     #[arg(long, value_enum, default_value_t, requires = "memory")]
-    pub memory_decoding: MemoryDecoding,
+    pub memory_decoding: Decoding,
 }
 
 /// A system's name and its command, or its file.
@@ -150,14 +148,9 @@ impl super::run::Job {
             }
             specs.push(SystemSpec { name: name.clone(), command: value.clone(), config });
         }
-        let address = |text: &String| -> anyhow::Result<ModelAddress> {
-            let endpoint = Endpoint::from_address(text, Patience::default())?;
-            let (base_url, model) = (endpoint.base().to_owned(), endpoint.model().to_owned());
-            Ok(ModelAddress { base_url, model, ..ModelAddress::default() })
-        };
         let given = Given {
-            model: memory_model.as_ref().map(address).transpose()?,
-            embedder: memory_embedder.as_ref().map(address).transpose()?,
+            model: memory_model.clone(),
+            embedder: memory_embedder.clone(),
             decoding: *memory_decoding,
             seed: self.settings.seed,
         };

@@ -6,12 +6,13 @@ use serde_json::{Map, Value};
 
 use super::condition::Condition;
 use super::error::RunError;
-use super::header::{MemoryDecoding, MemoryIdentity, Named};
+use super::header::{MemoryIdentity, Named};
 use crate::data::{Case, Probe};
 use crate::memory::system::child::ChildProcess;
 use crate::memory::system::history::{Progress, SystemRun, Wanted};
 use crate::memory::system::http::Address;
-use crate::memory::system::protocol::{Capability, HelloRequest, MemorySystem, ModelAddress, PROTOCOL};
+use crate::memory::system::protocol::{Capability, HelloRequest, MemorySystem, PROTOCOL};
+use crate::memory::system::proxy::{Decoding, Models, Proxy, Upstream};
 use crate::memory::system::record::system_folder;
 use crate::memory::system::rows::SearchRow;
 use crate::memory::system::wire::{Patience, WireSystem};
@@ -35,12 +36,12 @@ pub struct SystemSpec {
 /// What the systems of a run are given.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Given {
-    /// A language model.
-    pub model: Option<ModelAddress>,
+    /// A language model: `http://host[:port]/v1#model`, or a model of this machine.
+    pub model: Option<String>,
     /// An embedder.
-    pub embedder: Option<ModelAddress>,
+    pub embedder: Option<String>,
     /// The sampling of their calls.
-    pub decoding: MemoryDecoding,
+    pub decoding: Decoding,
     /// The run's seed.
     pub seed: u64,
 }
@@ -73,10 +74,11 @@ impl MemorySystems {
             std::fs::create_dir_all(&own).map_err(RunError::io("create", &own))?;
             // An adapter may change its working folder.
             let own = std::path::absolute(&own).map_err(RunError::io("find", &own))?;
+            let proxy = proxy(name, given, out).map_err(failed)?;
             let hello = HelloRequest {
                 protocol: PROTOCOL,
-                llm: given.model.clone(),
-                embedder: given.embedder.clone(),
+                llm: proxy.as_ref().filter(|_| given.model.is_some()).map(Proxy::llm),
+                embedder: proxy.as_ref().and_then(Proxy::embedder),
                 folder: own.display().to_string(),
                 seed: given.seed,
                 config: config.clone(),
@@ -88,7 +90,10 @@ impl MemorySystems {
                     Box::new(WireSystem::new(name, child, hello, Patience::default()))
                 }
             };
-            let run = SystemRun::start(name, system, out).map_err(|error| failed(error.to_string()))?;
+            let mut run = SystemRun::start(name, system, out).map_err(|error| failed(error.to_string()))?;
+            if let Some(proxy) = &proxy {
+                run = run.watched(proxy.operation());
+            }
             let wanted = wanted(name, conditions);
             if wanted.answer && !run.identity().can(Capability::Answer) {
                 return Err(failed(
@@ -97,10 +102,7 @@ impl MemorySystems {
             }
             let (named, told) = (name.clone(), told.clone());
             let run = run.told(move |progress| told(&named, progress));
-            let named = |address: &ModelAddress| Named {
-                digest: sha256(format!("{}#{}", address.base_url, address.model)),
-                name: address.model.clone(),
-            };
+            let named = |model: &String| Named { digest: sha256(model), name: model.clone() };
             started.identities.push(MemoryIdentity {
                 name: name.clone(),
                 system: run.identity().clone(),
@@ -109,10 +111,26 @@ impl MemorySystems {
                 embedder: given.embedder.as_ref().map(named),
                 decoding: given.decoding,
             });
-            started.searches.push(Box::new(Asked { wanted, run }));
+            started.searches.push(Box::new(Asked { wanted, run, _proxy: proxy }));
         }
         Ok(started)
     }
+}
+
+/// The proxy for a system's calls, where it is given a model.
+fn proxy(name: &str, given: &Given, out: &Path) -> Result<Option<Proxy>, String> {
+    let log = system_folder(out, name).join("models.txt");
+    let upstream = |model: &String| Upstream::parse(model, &log);
+    let embedder = given.embedder.as_ref().map(upstream).transpose()?;
+    // A system that is given an embedder alone is given no address of a language model either.
+    let Some(model) = given.model.as_ref().or(given.embedder.as_ref()) else { return Ok(None) };
+    let models = Models {
+        llm: upstream(model)?,
+        embedder: embedder.map(|embedder| (embedder, None)),
+        decoding: given.decoding,
+    };
+    let started = Proxy::start(name, models, out);
+    Ok(Some(started.map_err(|error| format!("no address for its calls to the model: {error}"))?))
 }
 
 /// The most that any condition shows of a system.
@@ -131,6 +149,8 @@ fn wanted(name: &str, conditions: &[Condition]) -> Wanted {
 struct Asked {
     run: SystemRun,
     wanted: Wanted,
+    /// Serves the system's calls as long as it lives.
+    _proxy: Option<Proxy>,
 }
 
 impl Searches for Asked {
