@@ -53,6 +53,9 @@ Sources, where a memory has no `sources` of its own: `metadata` with `session` (
 united over updates; else None, which means unknown. An event without the key `sources` comes from the session, or the turns, that `add`
 was given; `"sources": None` says that they are not known.
 
+`random`, and the ids that `uuid.uuid4` makes, are seeded anew by seed, scope and session before each `add` (and `finish`), so that a rerun
+makes the same ids, and the same requests where these hold such ids, also when it resumes.
+
 Exceptions become error kinds: `Unsupported`, `BadInput`, `Transient` (also lost connections, time-outs, and HTTP 408, 429 and 5xx); all
 others are "fatal". The trace goes to stderr.
 """
@@ -66,6 +69,7 @@ import json
 import logging
 import math
 import os
+import random
 import re
 import shutil
 import socket
@@ -73,6 +77,7 @@ import sys
 import traceback
 import urllib.error
 import urllib.request
+import uuid
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Dict, List, Optional
@@ -334,7 +339,8 @@ class Ledger:
                 event.setdefault("previous", row["text"])
             if event["op"] in ("add", "update"):
                 sources = _sources(event["sources"] if "sources" in event else given, at_where)
-                if event["op"] == "update" and row is not None:
+                if row is not None:
+                    # Of a memory that is added again, too: the same text from two sessions.
                     sources = _unite(row["sources"], sources)
                 event["sources"] = sources
                 if "memory" in event:
@@ -392,6 +398,23 @@ class _Warnings(logging.Handler):
         self.said.append(f"{record.name}: {record.getMessage()}"[:500])
 
 
+class SteadyIds:
+    """Random numbers and random ids that depend on what is done, and not on when: the same in every run."""
+
+    def __init__(self):
+        self.numbers = random.Random(0)
+
+    def install(self):
+        """In the place of `uuid.uuid4`; modules that are imported later take this one, too."""
+        uuid.uuid4 = lambda: uuid.UUID(int=self.numbers.getrandbits(128), version=4)
+
+    def begin(self, *about):
+        """Before a piece of work."""
+        name = "\0".join(map(str, about))
+        self.numbers.seed(name)
+        random.seed(name)
+
+
 class Adapter:
     """The protocol's operations, done by instances of a class. `handle` takes a request and gives its reply."""
 
@@ -401,6 +424,7 @@ class Adapter:
         self.stores: Dict[str, Any] = {}
         self.ledgers: Dict[str, Ledger] = {}
         self.warnings = _Warnings()
+        self.ids = SteadyIds()
 
     def attribute(self, name: str, default=None):
         """An attribute of the class, by the time that `prepare` has run."""
@@ -445,6 +469,7 @@ class Adapter:
         folder.mkdir(parents=True, exist_ok=True)
         llm, embedder = address(request.get("llm")), address(request.get("embedder"))
         setup = Setup(llm, embedder, folder, int(request.get("seed") or 0), {**options, **config})
+        self.ids.begin(setup.seed)
         if self.offers("prepare"):
             self.system.prepare(setup)
         if self.attribute("unit", "session") not in UNITS:
@@ -540,6 +565,7 @@ class Adapter:
         for piece in session.split(unit):
             # Of a memory made from a whole session it is not known which turns it is from.
             given = [{"session": session.id}] if unit == "session" else [piece.source()]
+            self.ids.begin(self.setup.seed, request["scope"], session.id, [turn.id for turn in piece.turns])
             told = self.written(store, ledger, lambda: store.add(piece), given, "add")
             if told is not None:
                 events = (events or []) + told
@@ -547,6 +573,7 @@ class Adapter:
 
     def op_finish(self, request):
         store, ledger = self.store(request)
+        self.ids.begin(self.setup.seed, request["scope"], "finish")
         events = self.written(store, ledger, store.finish, None, "finish") if self.offers("finish") else None
         return {"events": events}
 
@@ -665,6 +692,7 @@ def serve(system) -> None:
     os.dup2(2, 1)
     sys.stdin, sys.stdout = open(os.devnull, encoding="utf-8"), sys.stderr
     adapter = Adapter(system)
+    adapter.ids.install()
     try:
         for text in requests:
             if not text.strip():

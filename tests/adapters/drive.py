@@ -123,6 +123,11 @@ def main():
         failed.extend([] if held else [name])
         print(f"{time.time() - seconds:7.1f} s  {'ok  ' if held else 'FAIL'} {name}  {said[:SHOWN]}", flush=True)
 
+    def same(one, other):
+        # Vectors that went through a file differ in their last bits, and with them the order of equal scores.
+        rows = [sorted([round(m.get("score") or 0, 5), m["id"], m["text"], str(m["sources"])] for m in found) for found in (one, other)]
+        return rows[0] == rows[1]
+
     def show(memories):
         return json.dumps([[m["id"][:12], m["text"][:60], m.get("score"), m["sources"], m.get("time")] for m in memories], ensure_ascii=False)
 
@@ -164,7 +169,7 @@ def main():
     if "save" in can:
         child.must("save", scope="a", folder=str(folder / "saved"))
         again = child.must("search", scope="a", query="Where are Ilse's goats?", k=20, as_of="2024-12-01T00:00:00")
-        check("saving changes nothing", show(again["memories"]) == show(found["memories"]))
+        check("saving changes nothing", same(again["memories"], found["memories"]))
     child.must("reset", scope="b β/..")
     child.must("ingest", scope="b β/..", session=OTHER)
     child.must("finish", scope="b β/..")
@@ -179,7 +184,7 @@ def main():
     if "save" in can:
         child.must("load", scope="a", folder=str(folder / "saved"))
         again = child.must("search", scope="a", query="Where are Ilse's goats?", k=20, as_of="2024-12-01T00:00:00")
-        check("killed, restarted, loaded: the same", show(again["memories"]) == show(found["memories"]), show(again["memories"]))
+        check("killed, restarted, loaded: the same", same(again["memories"], found["memories"]), show(again["memories"]))
         if before:
             check("and its fingerprint", child.must("fingerprint", scope="a")["fingerprint"] == before)
     child.must("reset", scope="a")

@@ -61,11 +61,17 @@ def reply_to(body):
     prompt = str(body["messages"][-1].get("content") or "")
     users = [m for m in body["messages"] if m["role"] == "user"]
     said = [line.strip() for line in SAID.findall(prompt)] or [str(users[-1].get("content") if users else "")[-200:]]
+    # LangChain's rendering of a conversation.
+    said = re.findall(r"Human Message =+\s+(.+)", prompt) or said
     form = body.get("response_format") or {}
     if body.get("tools"):
-        function = body["tools"][0]["function"]
-        call = {"name": function["name"], "arguments": json.dumps(instance(function["parameters"], said[-1]))}
-        return None, [{"id": "call_0", "type": "function", "function": call}]
+        functions = {tool["function"]["name"]: tool["function"] for tool in body["tools"]}
+        function = functions.get("Memory") or body["tools"][0]["function"]
+        calls = []
+        for at, text in enumerate(said):
+            call = {"name": function["name"], "arguments": json.dumps(instance(function["parameters"], text))}
+            calls.append({"id": f"call_{at}", "type": "function", "function": call})
+        return None, calls
     if "The new retrieved facts are mentioned" in prompt:
         facts = re.findall(r"```\s*(.*?)\s*```", prompt, re.DOTALL)[-1]
         texts = [text for pair in re.findall(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", facts) for text in pair if text]
