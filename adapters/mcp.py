@@ -67,7 +67,7 @@ def filled(template, values):
 
 def at_path(value, path):
     """What a path leads to; None where there is nothing. After `[]` a list of what is found in each element."""
-    for at, name in enumerate(part for part in re.split(r"\.|(\[\])", path) if part):
+    for name in filter(None, re.split(r"\.|(\[\])", path)):
         if name == "[]":
             rest = path.split("[]", 1)[1].lstrip(".")
             return [at_path(each, rest) for each in value] if isinstance(value, list) else None

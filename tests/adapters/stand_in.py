@@ -105,6 +105,10 @@ class Server(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
         return self
 
+    def stop(self):
+        self.shutdown()
+        self.server_close()
+
 
 class Handler(BaseHTTPRequestHandler):
     """POST /v1/chat/completions and /v1/embeddings."""
