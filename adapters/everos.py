@@ -33,7 +33,7 @@ import urllib.request
 from datetime import datetime, timezone
 from pathlib import Path
 
-from palimpsest_memory import Failure, Transient, dimensions_of, serve, version_of
+from palimpsest_memory import Failure, Transient, dimensions_of, serve, tie, version_of
 
 USER = "user"
 # Put before the server's own modules, as `sitecustomize`.
@@ -86,8 +86,8 @@ class EverOs:
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         command = [str(Path(sys.executable).parent / "everos"), "server", "start", "--root", str(setup.folder / "root"), "--port", str(port)]
-        subprocess.run([command[0], "init", "--root", str(setup.folder / "root")], env=self.environment, stdout=sys.stderr, check=False)
         self.process = subprocess.Popen(command, env=self.environment, stdout=sys.stderr, stderr=sys.stderr)
+        tie(self.process.pid)
         until = time.monotonic() + START
         while self.health() is None:
             if self.process.poll() is not None or time.monotonic() > until:

@@ -73,6 +73,7 @@ import random
 import re
 import shutil
 import socket
+import subprocess
 import sys
 import traceback
 import urllib.error
@@ -219,6 +220,13 @@ def dimensions_of(address: Address) -> int:
 def text_id(text: str) -> str:
     """An id for a memory that has none of its own."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def tie(pid: int) -> None:
+    """Ends a server that an adapter started when the adapter ends, however it ends: a killed one cannot do it itself."""
+    watch = "import os, sys; sys.stdin.read(); os.kill(int(sys.argv[1]), 15)"
+    # It holds the other end of the pipe, and nothing else of this process.
+    subprocess.Popen([sys.executable, "-c", watch, str(pid)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def digest_of(paths) -> str:

@@ -18,7 +18,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 DIMENSIONS = 64
-SAID = re.compile(r"^[^\w\n]*(?:\[[^\]\n]*\]\s*)?user\W*?:\s*(.+)$", re.IGNORECASE | re.MULTILINE)
+# `user: ...`, with numbers and times before it as several systems write them.
+SAID = re.compile(r"^(?:\[[^\]\n]*\]\s*)*(?:\d+\.)?user:\s*(.+)$", re.IGNORECASE | re.MULTILINE)
 
 
 def vector(text):
@@ -84,6 +85,17 @@ def reply_to(body):
         return json.dumps({"memory": [{"id": str(at), "text": text, "attributed_to": "user"} for at, text in enumerate(said)]}), None
     if form.get("type") == "json_object":
         return json.dumps({"text": said[-1]}), None
+    # LightMem numbers messages, and asks for the number with each fact.
+    numbered = re.findall(r"(\d+)\.user: (.+)", prompt)
+    if "source_id" in system and numbered:
+        return json.dumps({"data": [{"source_id": int(at), "fact": text} for at, text in numbered]}), None
+    # EverOS asks for JSON in words.
+    if "should_wait" in prompt:
+        return json.dumps({"boundaries": [], "should_wait": False}), None
+    if "atomic_fact" in prompt:
+        return json.dumps({"atomic_facts": {"time": "2024", "atomic_fact": said}}), None
+    if "JSON" in prompt:
+        return json.dumps({"title": said[0][:40], "content": "\n".join(said), "summary": said[0]}), None
     return said[-1], None
 
 
