@@ -12,7 +12,7 @@ mod masses;
 mod store;
 
 use candle_core::{Device, Tensor};
-use palimpsest_core::attention::{Hole, Sinks, Site};
+use palimpsest_core::attention::{AttentionKernel, Hole, Sinks, Site};
 
 /// Queries, keys and values of one call, with their shape.
 pub struct Inputs {
@@ -121,6 +121,7 @@ pub fn site(offset: usize, d: usize) -> Site {
         softcap: None,
         sinks: None,
         holes: Default::default(),
+        kernel: AttentionKernel::Auto,
     }
 }
 
