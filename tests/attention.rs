@@ -1,6 +1,7 @@
 //! What must hold for: attention.
 
 mod branches;
+mod cache_copies;
 mod delta;
 #[cfg(feature = "flash-attn")]
 mod flash;

@@ -316,4 +316,4 @@ fn rounded_to(factor: f64, dtype: DType) -> f64 {
 }
 
 #[cfg(test)]
-mod launches;
+mod copies;
