@@ -8,7 +8,7 @@ use super::meaning::Meaning;
 use super::rows::Rows;
 use super::style::{GREY, GRID, INK, UNIT, shortened};
 use super::{Figure, FigureError};
-use crate::data::labels::LabelCounts;
+use crate::data::labels::{LabelCounts, ValueCount};
 use crate::ground::csv::CsvTable;
 
 const BAR: i32 = 16;
@@ -99,15 +99,16 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Result<Figure, Figure
     Ok(Figure { name, title, caption, svg, csv })
 }
 
-/// Rows of `label,value,cases`, and a column a value of the split.
+/// A row a value, with a column a value of the split.
 fn csv(counts: &LabelCounts, splits: &[&str]) -> Vec<u8> {
-    let mut table = CsvTable::new(["label", "value", "cases"].iter().chain(splits));
-    for value in &counts.values {
-        let mut row = vec![counts.label.clone(), value.value.clone(), value.cases.to_string()];
-        row.extend(splits.iter().map(|split| value.by_split.get(*split).copied().unwrap_or(0).to_string()));
-        table.row(row);
-    }
-    table.bytes()
+    let table = CsvTable::of(&counts.values)
+        .column("label", |_| &counts.label)
+        .column("value", |value| &value.value)
+        .column("cases", |value| value.cases);
+    let of_split = |table: CsvTable<_>, split: &&str| {
+        table.column(split, |value: &ValueCount| value.by_split.get(*split).copied().unwrap_or(0))
+    };
+    splits.iter().fold(table, of_split).bytes()
 }
 
 /// Whole numbers from 0 up to the longest bar.

@@ -183,21 +183,19 @@ fn bar(
     Ok(())
 }
 
-/// Rows of `figure,measure,condition,layer,head,n,mean`.
+/// A row a condition, layer and head.
 fn csv(figure: &str, measure: &Measure, maps: &[HeadMap]) -> Vec<u8> {
-    let mut csv = CsvTable::new(["figure", "measure", "condition", "layer", "head", "n", "mean"]);
-    for map in maps {
-        for ((layer, head), value) in map.mean.indexed_iter() {
-            csv.row([
-                figure,
-                measure.key,
-                &map.condition.as_ref().map_or_else(|| joined(measure.paired), |name| joined(&[name])),
-                &map.layers.get(layer).copied().unwrap_or(layer).to_string(),
-                &head.to_string(),
-                &map.n.to_string(),
-                &if value.is_finite() { value.to_string() } else { String::new() },
-            ]);
-        }
-    }
-    csv.bytes()
+    let cells = maps.iter().flat_map(|map| map.mean.indexed_iter().map(move |(at, value)| (map, at, *value)));
+    CsvTable::of(cells)
+        .column("figure", |_| figure)
+        .column("measure", |_| measure.key)
+        .column("condition", |(map, ..)| match &map.condition {
+            None => joined(measure.paired),
+            Some(name) => joined(&[name]),
+        })
+        .column("layer", |(map, (layer, _), _)| map.layers.get(layer).copied().unwrap_or(layer))
+        .column("head", |(_, (_, head), _)| head)
+        .column("n", |(map, ..)| map.n)
+        .optional("mean", |(.., value)| Some(value).filter(|value| value.is_finite()))
+        .bytes()
 }

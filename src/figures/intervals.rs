@@ -9,7 +9,7 @@ use super::canvas::{Area, Head, Refusal, fitted, svg, text_width, wrapped, write
 use super::rows::Rows;
 use super::style::{GREY, GRID, INK, UNIT};
 use super::{Figure, FigureError};
-use crate::ground::csv::{CsvTable, number};
+use crate::ground::csv::CsvTable;
 use crate::lens::band::Estimate;
 
 /// What a line shows.
@@ -137,16 +137,17 @@ impl Intervals {
         })
     }
 
-    /// Rows of `group,line,n,value,low,high,mark`.
+    /// A row a line.
     fn csv(&self) -> Vec<u8> {
-        let mut table = CsvTable::new(["group", "line", "n", "value", "low", "high", "mark"]);
-        for Line { group, label, estimate, mark, .. } in &self.lines {
-            let (low, high) = (estimate.band.map(|band| band.0), estimate.band.map(|band| band.1));
-            let numbers = [estimate.value, low, high, *mark].map(number);
-            let record = [group.clone(), label.clone(), estimate.n.to_string()].into_iter().chain(numbers);
-            table.row(record);
-        }
-        table.bytes()
+        CsvTable::of(&self.lines)
+            .column("group", |line| &line.group)
+            .column("line", |line| &line.label)
+            .column("n", |line| line.estimate.n)
+            .optional("value", |line| line.estimate.value)
+            .optional("low", |line| line.estimate.band.map(|(low, _)| low))
+            .optional("high", |line| line.estimate.band.map(|(_, high)| high))
+            .optional("mark", |line| line.mark)
+            .bytes()
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::benchmarks::Chart;
-use crate::ground::csv::CsvTable;
+use crate::ground::csv;
 use crate::lens::causes::Causes;
 use crate::lens::selection::joined;
 use crate::lens::{Condition, Lens, Scale, Selection, Study};
@@ -221,19 +221,17 @@ impl OfConditions {
 /// A table with the column `condition`, which is added where it is not among its columns.
 fn with_condition(table: &[u8], condition: &str) -> Vec<u8> {
     // Bytes in memory, of any length a row: nothing here can fail.
-    let reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(table);
+    let reader = ::csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(table);
     let mut rows = reader.into_byte_records().flatten();
     let mut head = rows.next().unwrap_or_default();
     if head.iter().any(|column| column == b"condition") {
         return table.to_vec();
     }
     head.push_field(b"condition");
-    let mut csv = CsvTable::new(&head);
-    for mut row in rows {
+    csv::write([head].into_iter().chain(rows.map(|mut row| {
         row.push_field(condition.as_bytes());
-        csv.row(&row);
-    }
-    csv.bytes()
+        row
+    })))
 }
 
 /// The figures of the effects of sessions on answers ([`causes`]), named by the conditions whose answers they are of.

@@ -106,13 +106,16 @@ fn draw_bar(
     Ok(())
 }
 
-/// Rows of `group,bar,part,count`.
+/// A row a part of a bar.
 fn csv(chart: &BarChart) -> Vec<u8> {
-    let mut table = CsvTable::new(["group", "bar", "part", "count"]);
-    for bar in &chart.bars {
-        for (part, count) in chart.parts.iter().zip(&bar.counts) {
-            table.row([&bar.group, &bar.label, part, &count.to_string()]);
-        }
-    }
-    table.bytes()
+    let rows = chart
+        .bars
+        .iter()
+        .flat_map(|bar| chart.parts.iter().zip(&bar.counts).map(move |(part, count)| (bar, part, count)));
+    CsvTable::of(rows)
+        .column("group", |(bar, ..)| &bar.group)
+        .column("bar", |(bar, ..)| &bar.label)
+        .column("part", |(_, part, _)| part)
+        .column("count", |(.., count)| count)
+        .bytes()
 }

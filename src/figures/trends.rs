@@ -172,21 +172,20 @@ fn draw_line(
     points.into_iter().flatten().try_for_each(|at| marker(area, stroke, at))
 }
 
-/// Rows of `panel,line,place,count,of,low,high`: the ends of the 95% interval as shares.
+/// A row a point, with the ends of its 95% interval as shares.
 fn csv(chart: &TrendChart) -> Vec<u8> {
-    let mut table = CsvTable::new(["panel", "line", "place", "count", "of", "low", "high"]);
-    for panel in chart.rows.iter().flatten() {
-        for line in &panel.lines {
-            for (place, point) in chart.places.iter().zip(&line.points) {
-                let ends = point.interval().map_or_else(
-                    || [String::new(), String::new()],
-                    |interval| [interval.low, interval.high].map(|end| format!("{end:.6}")),
-                );
-                let [low, high] = &ends;
-                let (count, of) = (point.count.to_string(), point.of.to_string());
-                table.row([&panel.title, &line.name, place, &count, &of, low, high]);
-            }
-        }
-    }
-    table.bytes()
+    let lines =
+        chart.rows.iter().flatten().flat_map(|panel| panel.lines.iter().map(move |line| (panel, line)));
+    let points = lines.flat_map(|(panel, line)| {
+        chart.places.iter().zip(&line.points).map(move |(place, point)| (panel, line, place, point))
+    });
+    CsvTable::of(points)
+        .column("panel", |(panel, ..)| &panel.title)
+        .column("line", |(_, line, ..)| &line.name)
+        .column("place", |(_, _, place, _)| place)
+        .column("count", |(.., point)| point.count)
+        .column("of", |(.., point)| point.of)
+        .optional("low", |(.., point)| point.interval().map(|interval| format!("{:.6}", interval.low)))
+        .optional("high", |(.., point)| point.interval().map(|interval| format!("{:.6}", interval.high)))
+        .bytes()
 }

@@ -31,6 +31,18 @@ pub struct Point {
     pub signed: Option<f64>,
 }
 
+impl Point {
+    /// The lower end of its interval.
+    pub fn low(&self) -> Option<f64> {
+        self.band.map(|(low, _)| low)
+    }
+
+    /// The upper end of its interval.
+    pub fn high(&self) -> Option<f64> {
+        self.band.map(|(_, high)| high)
+    }
+}
+
 /// What numbers are, and so which interval their mean has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbers {

@@ -64,6 +64,16 @@ pub struct SegmentMass {
     pub signed: Vec<Option<f64>>,
 }
 
+impl SegmentMass {
+    /// Its mass or density by layer.
+    pub fn values(&self, scale: Scale) -> &[f64] {
+        match scale {
+            Scale::Mass => &self.mass,
+            Scale::Density => &self.density,
+        }
+    }
+}
+
 /// One probe of one case, measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Example {

@@ -246,19 +246,12 @@ pub struct Lens {
 }
 
 impl Lens {
-    /// Measures every answered probe of a run that has an attention store.
+    /// Measures every answered probe of a run that has an attention store. Its verdicts are no result for a reason if there is one.
     ///
     /// # Errors
     /// [`LensError::NoAttention`] where there is no such probe, [`LensError::Store`] for a store that is missing or
-    /// broken, [`LensError::Layers`] where stores disagree, and those of [`AnalysedRun::verdicts`].
-    pub fn of(run: &AnalysedRun, options: &Options) -> Result<Self, LensError> {
-        let verdicts = run.verdicts(options.judge.as_deref())?;
-        let no_result = verdicts.no_result();
-        Lens::of_verdicts(run, options, verdicts, no_result)
-    }
-
-    /// [`Lens::of`] by verdicts that were read, which are no result for this reason if there is one.
-    pub(super) fn of_verdicts(
+    /// broken, [`LensError::Layers`] where stores disagree.
+    pub(super) fn of(
         run: &AnalysedRun,
         options: &Options,
         verdicts: Verdicts,

@@ -126,7 +126,7 @@ impl Study {
     /// Opens and measures a run under the conditions of these names; without names, under all that repeat no other.
     ///
     /// # Errors
-    /// Those of [`AnalysedRun::open_condition`] and of [`Lens::of`], where no condition has an example to measure.
+    /// As [`AnalysedRun::open_condition`] and [`Study::read`]; [`LensError::NoAttention`] where no condition has an example to measure.
     pub fn open(path: &Path, conditions: &[String], options: &Options) -> Result<Self, LensError> {
         Study::open_among(&ALL, path, conditions, options)
     }
@@ -220,8 +220,7 @@ impl Study {
                 parts.push(Condition { name, run, verdicts, lens: None, without: Some(same) });
                 continue;
             }
-            let (lens, without) = match Lens::of_verdicts(&run, options, verdicts.clone(), no_result.clone())
-            {
+            let (lens, without) = match Lens::of(&run, options, verdicts.clone(), no_result.clone()) {
                 Ok(lens) => (Some(lens), None),
                 Err(LensError::NoAttention { reason, .. }) => (None, Some(reason)),
                 Err(error) => return Err(error),

@@ -84,16 +84,6 @@ impl PromptBuilder {
         PromptBuilder { special_tokens, ..self }
     }
 
-    /// The chat template.
-    pub fn chat_template(&self) -> &ChatTemplate {
-        &self.chat
-    }
-
-    /// The prompt templates.
-    pub fn templates(&self) -> &Templates {
-        &self.templates
-    }
-
     /// The prompt of `probe` on `history`. `evidence`, and the probe's own, labels spans and leaves the text untouched.
     ///
     /// The query and each template's output are trimmed, so that templates that trim and those that do not give the same

@@ -13,7 +13,7 @@ use super::style::shortened;
 use super::{Figure, FigureError, Section, captions};
 use crate::ground::numbers::percent;
 use crate::lens::causes::Causes;
-use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study, Verdicts};
+use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study};
 use crate::results::labels::label_agreement;
 use crate::results::metrics::AccuracyTable;
 use crate::results::outcomes::Outcomes;
@@ -129,23 +129,11 @@ struct Picture {
     main: bool,
 }
 
-/// The page as text. Without a lens (a run without attention) it has no figures and no shades, and says so.
+/// The page as text. `no_result` says why the verdicts are none. Without attention it has no figures and no shades, and says so.
 ///
 /// # Errors
 /// [`ReportError::Lens`] where the segments of a case cannot be read, [`ReportError::Figure`] where the template fails.
-pub fn page(
-    run: &AnalysedRun,
-    verdicts: &Verdicts,
-    lens: Option<&Lens>,
-    figures: &[Figure],
-) -> Result<String, ReportError> {
-    let view = View { condition: "", about: "", without: None, shades: lens.is_some(), run, verdicts, lens };
-    let pictures = Pictures { heading: None, about: None, pictures: figures.iter().map(picture).collect() };
-    page_of(&[view], verdicts.no_result().as_deref(), vec![pictures], Answered::default())
-}
-
-/// The page of a run under several conditions. `no_result` says why the verdicts are none.
-fn page_of(
+fn page(
     views: &[View<'_>],
     no_result: Option<&str>,
     sections: Vec<Pictures>,
@@ -252,7 +240,7 @@ pub fn write_study(
         },
     };
     let name = format!("{}report.html", study.selection.prefix);
-    put(&page_of(&views, study.no_result.as_deref(), sections, answered)?, &folder.join(name))
+    put(&page(&views, study.no_result.as_deref(), sections, answered)?, &folder.join(name))
 }
 
 fn put(html: &str, path: &Path) -> Result<PathBuf, ReportError> {
