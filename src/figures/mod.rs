@@ -34,6 +34,7 @@ mod grid;
 pub mod head_map;
 pub mod heat_map;
 mod intervals;
+mod legend;
 pub mod look;
 pub mod meaning;
 pub mod measures;
