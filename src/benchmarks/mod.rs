@@ -33,9 +33,11 @@ pub use files::Files;
 pub use graded::{CUT_MARK, CutCount, Graded, HistoryCut, Shown, Table};
 pub use label_check::LabelCheck;
 pub use measure::{Amount, Axis, Grouping, Judged, KeySpan, LayerSpans, Measure, RowAt, Scale, Seen};
-pub use readings::{Given, Reading, Said, Told};
+pub use readings::{Given, NotRead, Reading, Said, Told};
 pub use rubric::{JudgeUnit, Rubric, UnknownRubric, VerdictKind, rubric_named};
 pub use setting::{Context, Retriever, Setting};
+
+use crate::ground::order::unique;
 
 /// Every benchmark that the tool knows. The first one is that of runs and files that name none.
 pub static ALL: [&Benchmark; 4] =
@@ -43,13 +45,8 @@ pub static ALL: [&Benchmark; 4] =
 
 /// The roles, other than the query's, whose spans are recorded as rows: those that a curve begins with.
 pub fn row_roles(benchmark: &Benchmark) -> Vec<&'static str> {
-    let mut roles: Vec<&'static str> = Vec::new();
-    for curve in benchmark.lens.curves {
-        if ![QUERY, "last", "answer", VERDICT].contains(&curve.from) && !roles.contains(&curve.from) {
-            roles.push(curve.from);
-        }
-    }
-    roles
+    let rows = benchmark.lens.curves.iter().map(|curve| curve.from);
+    unique(rows.filter(|row| ![QUERY, "last", "answer", VERDICT].contains(row)))
 }
 
 /// Whether the analysis wants the row [`VERDICT`].

@@ -35,9 +35,14 @@ pub struct Reading {
     pub about: &'static str,
     /// Whether it reads the scores of a probe's options, which not every model gives.
     pub of_scores: bool,
-    /// What it reads, or why there is nothing to be read; that is an error row, which counts as wrong.
-    pub read: fn(&Given<'_>) -> Result<Told, String>,
+    /// Reads an answer.
+    pub read: fn(&Given<'_>) -> Result<Told, NotRead>,
 }
+
+/// The reason why there is nothing to be read: an error row, which counts as wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotRead(pub String);
 
 /// What a reading is given.
 #[derive(Debug, Clone, Copy)]

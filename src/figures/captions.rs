@@ -229,13 +229,13 @@ pub(super) fn plural(word: &str) -> String {
 
 /// `0–3, 5`.
 pub(super) fn ranges(numbers: &BTreeSet<usize>) -> String {
-    let all: Vec<usize> = numbers.iter().copied().collect();
-    let one = |run: &[usize]| match run {
+    let all = Vec::from_iter(numbers);
+    let one = |run: &[&usize]| match run {
         [] => None,
         [one] => Some(one.to_string()),
         [first, .., last] => Some(format!("{first}–{last}")),
     };
-    all.chunk_by(|a, b| a + 1 == *b).filter_map(one).collect::<Vec<_>>().join(", ")
+    all.chunk_by(|a, b| *a + 1 == **b).filter_map(one).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

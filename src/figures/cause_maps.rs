@@ -6,6 +6,7 @@ use super::heat_map::{aligned, columns_of, numbered, places_left_out};
 use super::panels::MOST_PROBES;
 use super::{Figure, FigureError, Origin, captions};
 use crate::ground::csv::CsvTable;
+use crate::ground::order::unique;
 use crate::lens::causes::Causes;
 use crate::lens::causes::windowed::{EffectMap, WindowedAnswer};
 use crate::lens::{LayerKind, Study};
@@ -29,13 +30,7 @@ fn cell(causes: &Causes, study: &Study) -> String {
 
 /// The probes that get maps: all of them, or their union where there are too many to draw.
 fn probes(causes: &Causes) -> Vec<Option<String>> {
-    let mut probes: Vec<Option<String>> = Vec::new();
-    for answer in &causes.windowed {
-        let probe = Some(answer.probe.clone());
-        if !probes.contains(&probe) {
-            probes.push(probe);
-        }
-    }
+    let probes = unique(causes.windowed.iter().map(|answer| Some(answer.probe.clone())));
     if probes.len() > MOST_PROBES { vec![None] } else { probes }
 }
 

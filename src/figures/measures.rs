@@ -11,6 +11,7 @@ use super::sheet::{ColumnAxis, Panel, Sheet};
 use super::style::Stroke;
 use super::{Figure, FigureError, Origin, captions};
 use crate::benchmarks::{Axis, Grouping, Measure, Scale, Unit};
+use crate::ground::order::unique;
 use crate::lens::study::EVIDENCE_LIFT;
 use crate::lens::{MeasureLine, MeasureRow, Study, table};
 use crate::run::condition::label;
@@ -63,17 +64,8 @@ fn of_grouping(
 fn alike(measured: Measured<'_>) -> Vec<Measured<'_>> {
     let mut words: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
     for (measure, rows) in &measured {
-        for row in rows {
-            let of_word = words.entry(row.row.clone()).or_default();
-            if !of_word.contains(&measure.key) {
-                of_word.push(measure.key);
-            }
-        }
-    }
-    let mut sets: Vec<&Vec<&'static str>> = Vec::new();
-    for set in words.values() {
-        if !sets.contains(&set) {
-            sets.push(set);
+        for word in unique(rows.iter().map(|row| &row.row)) {
+            words.entry(word.clone()).or_default().push(measure.key);
         }
     }
     let part = |set: &Vec<&'static str>| -> Measured<'_> {
@@ -83,7 +75,7 @@ fn alike(measured: Measured<'_>) -> Vec<Measured<'_>> {
         };
         of_set.map(|(measure, all)| (*measure, rows(all))).collect()
     };
-    sets.into_iter().map(part).collect()
+    unique(words.values()).into_iter().map(part).collect()
 }
 
 fn draw(

@@ -226,8 +226,8 @@ fn colour(text: &str) -> Option<RGBColor> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Style, String> {
-        Style::parse(text, Path::new("style.toml")).map_err(|error| error.to_string())
+    fn parse(text: &str) -> Result<Style, StyleError> {
+        Style::parse(text, Path::new("style.toml"))
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
             ("colors = 3\n", ["unknown field `colors`", "`colours`"]),
             ("font = \"none.ttf\"\n", ["none.ttf", "No such file"]),
         ] {
-            let said = parse(text).unwrap_err();
+            let said = parse(text).unwrap_err().to_string();
             assert!(words.iter().all(|word| said.contains(word)), "{said}");
         }
     }

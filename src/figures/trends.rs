@@ -19,6 +19,7 @@ use super::style::{GREY, GRID, Stroke, UNIT};
 use super::{Figure, FigureError};
 use crate::benchmarks::{TrendChart, TrendLine, TrendPanel};
 use crate::ground::csv::CsvTable;
+use crate::ground::order::unique;
 
 const PANEL_HEAD: i32 = 22;
 /// Size of a panel's plot in pixels.
@@ -40,7 +41,8 @@ const LEAST: i32 = 105;
 /// [`FigureError`], with the figure's name.
 pub(super) fn trends(chart: &TrendChart, origin: &str) -> Result<Figure, FigureError> {
     let TrendChart { key: name, title, caption, axis, places, rows } = chart;
-    let names = names(chart);
+    let lines = rows.iter().flatten().flat_map(|panel| &panel.lines);
+    let names = unique(lines.map(|line| line.name.as_str()));
     let strokes = meaning::of_words(names.iter().copied());
     let across = |columns: i32, plot: i32| 2 * margin() + columns * (plot + Y_AXIS + GAP) + 8;
     let least = if is_sized() { LEAST } else { PANEL.0 };
@@ -80,17 +82,6 @@ pub(super) fn trends(chart: &TrendChart, origin: &str) -> Result<Figure, FigureE
     })?;
     let csv = csv(chart);
     Ok(Figure { name: name.clone(), title: title.clone(), caption: caption.clone(), svg, csv })
-}
-
-/// The names of all lines, in order of first appearance.
-fn names(chart: &TrendChart) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for line in chart.rows.iter().flatten().flat_map(|panel| &panel.lines) {
-        if !names.contains(&line.name.as_str()) {
-            names.push(&line.name);
-        }
-    }
-    names
 }
 
 fn draw_panel(

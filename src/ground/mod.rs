@@ -2,6 +2,7 @@
 
 pub mod csv;
 pub mod numbers;
+pub mod order;
 pub mod sheet;
 pub mod table;
 pub mod words;

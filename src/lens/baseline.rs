@@ -34,18 +34,23 @@ impl Baseline {
     }
 }
 
+/// A text names no baseline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("give `both`, `adjacent`, or `pooled:N` for N segments on either side")]
+pub struct UnknownBaseline;
+
 impl FromStr for Baseline {
-    type Err = String;
+    type Err = UnknownBaseline;
 
     /// Reads `both`, `adjacent` or `pooled:N` with N of at least 1.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnknownBaseline> {
         match text.split_once(':') {
             None if text == "both" => Ok(Baseline::Both),
             None if text == "adjacent" => Ok(Baseline::Adjacent),
             Some(("pooled", each)) if each.parse::<usize>().is_ok_and(|each| each > 0) => {
                 Ok(Baseline::Pooled(each.parse().unwrap_or(1)))
             }
-            _ => Err("give `both`, `adjacent`, or `pooled:N` for N segments on either side".to_owned()),
+            _ => Err(UnknownBaseline),
         }
     }
 }

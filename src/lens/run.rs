@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::LensError;
 use crate::benchmarks::{ALL, Benchmark};
+use crate::ground::order::unique;
 use crate::run::cost::CostRow;
 use crate::run::header::Identity;
 use crate::run::judge_name::{JudgeChoice, JudgeName};
@@ -186,14 +187,8 @@ impl AnalysedRun {
 
     /// What probes are grouped by, in order of first appearance in the cases.
     pub fn dimensions(&self) -> Vec<String> {
-        let mut found: Vec<String> = Vec::new();
-        for probe in self.cases().iter().flat_map(|case| &case.probes) {
-            let dimension = self.dimension_of(probe);
-            if !found.contains(&dimension) {
-                found.push(dimension);
-            }
-        }
-        found
+        let probes = self.cases().iter().flat_map(|case| &case.probes);
+        unique(probes.map(|probe| self.dimension_of(probe)))
     }
 
     /// The values of the label that the benchmark is split by, sorted. Empty for data without any.

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::task::TASKS;
 use super::terms::{BEST, DATASET, FULL, TASK, TITLE};
 use crate::benchmarks::{Context, CutCount, Graded, Retriever, Table};
+use crate::ground::order::{entry, unique};
 use crate::ground::sheet::{Column, Sheet, cell};
 
 /// What marks a number that is not set against the base.
@@ -127,12 +128,9 @@ fn systems<'a>(graded: &[Graded<'a>], dataset: Option<&str>) -> Vec<System<'a>> 
         let run = twice.contains(&(row.model, row.judge)).then_some(row.run);
         let backbone = Backbone { model: row.model, judge: row.judge, run };
         let is_same = |system: &System<'_>| system.backbone == backbone && system.condition == row.condition;
-        let at = found.iter().position(is_same).unwrap_or_else(|| {
-            let (condition, context) = (row.condition, row.context);
-            found.push(System { backbone, condition, context, scores: BTreeMap::new() });
-            found.len() - 1
-        });
-        let Some(system) = found.get_mut(at) else { continue };
+        let (condition, context) = (row.condition, row.context);
+        let new = || System { backbone, condition, context, scores: BTreeMap::new() };
+        let system = entry(&mut found, is_same, new);
         let task = row.facets.get(TASK).map_or("", String::as_str);
         let scores = system.scores.entry(task).or_default();
         scores.questions.insert(question_of(row));
@@ -144,12 +142,7 @@ fn systems<'a>(graded: &[Graded<'a>], dataset: Option<&str>) -> Vec<System<'a>> 
             scores.scored += 1;
         }
     }
-    let mut order: Vec<Backbone<'a>> = Vec::new();
-    for system in &found {
-        if !order.contains(&system.backbone) {
-            order.push(system.backbone);
-        }
-    }
+    let order = unique(found.iter().map(|system| system.backbone));
     // Stable: conditions other than the base stay as they come.
     found.sort_by_key(|system| {
         (order.iter().position(|of| *of == system.backbone), !is_base(system.condition))

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::orders::{LETTERS, Order, Variant, parse};
 use super::terms::{CTX_LENGTH, Length, SOURCE, SUBTASK, Setting, Source, TASK, Task};
 use crate::benchmarks::Graded;
+use crate::ground::order::entry;
 
 /// Right ones among all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -88,14 +89,12 @@ pub fn counted<'a>(graded: &[Graded<'a>]) -> Vec<Counted<'a>> {
         let Some(asked) = parse(row.condition) else { continue };
         let setting = row.labels.get(SUBTASK).and_then(|name| Setting::parse(name));
         let task = setting.map(Setting::task).or(row.labels.get(TASK).and_then(|name| Task::parse(name)));
-        let at = all.iter().position(|one| (one.run, one.judge) == (row.run, row.judge));
-        let at = at.unwrap_or_else(|| {
-            all.push(Counted { run: row.run, judge: row.judge, pairs: BTreeMap::new() });
-            all.len() - 1
-        });
+        let same = |one: &Counted<'_>| (one.run, one.judge) == (row.run, row.judge);
+        let new = || Counted { run: row.run, judge: row.judge, pairs: BTreeMap::new() };
+        let counted = entry(&mut all, same, new);
         let length = row.labels.get(CTX_LENGTH).and_then(|name| Length::parse(name));
         let source = row.facets.get(SOURCE).and_then(|name| Source::parse(name));
-        let pair = all[at].pairs.entry(row.case).or_insert_with(|| Compared {
+        let pair = counted.pairs.entry(row.case).or_insert_with(|| Compared {
             task,
             setting,
             length,

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, BufRead};
 
-use super::columns::{MAGIC, Rows};
+use super::columns::{ColumnsError, MAGIC, ParquetRows};
 use super::row::{Position, RawRow, case_of, problem};
 use crate::benchmarks::Files;
 use crate::benchmarks::reading::{ReadError, RowProblems};
@@ -57,7 +57,7 @@ struct Open<'a> {
 
 enum Format<'a> {
     Lines { reader: Box<dyn BufRead + 'a>, line: usize },
-    Columns(Box<Rows>),
+    Columns(Box<ParquetRows>),
 }
 
 /// What a file gave.
@@ -123,15 +123,15 @@ fn open<'a>(files: &Files<'a>, folder: bool, name: &'a str) -> Result<Open<'a>, 
     let rows = if reader.fill_buf().map_err(failed)?.starts_with(MAGIC.as_bytes()) {
         let mut bytes = Vec::new();
         reader.read_to_end(&mut bytes).map_err(failed)?;
-        Format::Columns(Box::new(Rows::open(bytes).map_err(|what| failed(invalid(what)))?))
+        Format::Columns(Box::new(ParquetRows::open(bytes).map_err(|error| failed(invalid(error)))?))
     } else {
         Format::Lines { reader, line: 0 }
     };
     Ok(Open { name, rows, row: 0 })
 }
 
-fn invalid(what: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
+fn invalid(error: ColumnsError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 impl Format<'_> {
@@ -140,7 +140,7 @@ impl Format<'_> {
         let failed = |source| ReadError::Read { file: file(), row: at.row, source };
         match self {
             Format::Columns(rows) => {
-                let next = rows.next_row().map_err(|what| failed(invalid(what)))?;
+                let next = rows.next_row().map_err(|error| failed(invalid(error)))?;
                 Ok(next.map_or(Next::End, |row| Next::Row(Box::new(row))))
             }
             Format::Lines { reader, line } => {

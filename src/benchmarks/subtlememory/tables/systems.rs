@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::settings::{self, SOFT};
 use super::super::terms::{RELATION, SUBTYPE};
 use crate::benchmarks::{Context, CutCount, Graded, HistoryCut, Shown};
+use crate::ground::order::entry;
 
 /// A question, by case and probe.
 pub(super) type Question<'a> = (&'a str, &'a str);
@@ -72,12 +73,9 @@ pub(super) fn systems<'a>(graded: &[Graded<'a>]) -> Vec<System<'a>> {
                 && system.setting == setting
                 && system.repetition == row.repetition
         };
-        let at = systems.iter().rposition(same).unwrap_or_else(|| {
-            let (run, context, repetition, outcomes) =
-                (row.run, row.context, row.repetition, BTreeMap::new());
-            systems.push(System { group, run, setting, context, repetition, outcomes });
-            systems.len() - 1
-        });
+        let Graded { run, context, repetition, .. } = *row;
+        let new = || System { group, run, setting, context, repetition, outcomes: BTreeMap::new() };
+        let system = entry(&mut systems, same, new);
         let facet = |name: &str| row.facets.get(name).map(String::as_str);
         let outcome = Outcome {
             relation: facet(RELATION),
@@ -89,9 +87,7 @@ pub(super) fn systems<'a>(graded: &[Graded<'a>]) -> Vec<System<'a>> {
             answered: row.answered,
             history_cut: row.history_cut,
         };
-        if let Some(system) = systems.get_mut(at) {
-            system.outcomes.insert((row.case, row.probe), outcome);
-        }
+        system.outcomes.insert((row.case, row.probe), outcome);
     }
     systems
 }
