@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::setting::Context;
 use crate::ground::numbers::percent;
-use crate::ground::sheet::Sheet;
+use crate::ground::sheet::{Column, Sheet};
 
 /// One planned probe under one condition of one run, by one judge. Denominators are the plan's: what has no clean verdict is here too,
 /// and counts as wrong.
@@ -162,4 +162,17 @@ pub struct Table {
     pub title: String,
     /// What it holds.
     pub sheet: Sheet,
+}
+
+impl Table {
+    /// A table of this content.
+    pub fn new(
+        key: impl Into<String>,
+        title: impl Into<String>,
+        columns: Vec<Column>,
+        rows: Vec<Vec<Vec<String>>>,
+        notes: Vec<String>,
+    ) -> Self {
+        Table { key: key.into(), title: title.into(), sheet: Sheet { columns, rows, notes } }
+    }
 }

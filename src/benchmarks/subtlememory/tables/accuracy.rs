@@ -111,8 +111,7 @@ pub(super) fn table_11(systems: &[System<'_>]) -> Option<Table> {
         vec!["95% intervals: Wilson's, of `all` Student's t within the relations with one question added at either end; the paper has \
               percentile bootstraps, which have no width where all are right"
             .to_owned()];
-    let title = "95% intervals of the accuracies (table 11)".to_owned();
-    Some(Table { key: "intervals".to_owned(), title, sheet: Sheet { columns, rows, notes } })
+    Some(Table::new("intervals", "95% intervals of the accuracies (table 11)", columns, rows, notes))
 }
 
 fn interval(system: &System<'_>, column: Column) -> Option<Interval> {
