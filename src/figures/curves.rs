@@ -120,7 +120,7 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
         legend,
         reach: 1000.0,
         units: lens.unit().many(),
-        axes: Vec::new(),
+        ..Sheet::default()
     };
     let caption = format!(
         "{}{} {} Logarithmic value axis. n is the number of {}.{}{}{}",
@@ -207,7 +207,7 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
         panel: (WIDTH, 210),
         reach: 1000.0,
         units: lens.unit().many(),
-        axes: Vec::new(),
+        ..Sheet::default()
     };
     let over = |lens: &Lens| {
         let pooled = lens.pooled_in_words();
@@ -333,14 +333,13 @@ pub(super) fn over_layers(
         title: title.clone(),
         origin: origin.line.clone(),
         y_label: y_label.to_owned(),
-        percent: false,
-        reference: None,
         rows,
         legend,
         panel: if columns == 1 { (560, 190) } else { (250, 150) },
         reach: 10.0,
         units,
         axes: vec![ColumnAxis { reference: Some(0.0), linear: Some(ends) }; columns],
+        ..Sheet::default()
     };
     Ok((sheet.draw(name)?, title))
 }

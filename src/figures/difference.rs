@@ -60,11 +60,10 @@ fn sides(lens: &Lens, origin: &Origin, scale: Scale, all: &[Difference]) -> Resu
         percent: scale == Scale::Mass,
         reference: (scale == Scale::Density).then_some(1.0),
         rows: rows.collect(),
-        legend: Vec::new(),
         panel: (300, 190),
         reach: 1000.0,
         units: lens.unit().many(),
-        axes: Vec::new(),
+        ..Sheet::default()
     };
     let series = all.iter().flat_map(|one| &one.sides);
     let caption = format!(
@@ -122,13 +121,12 @@ fn differences(
             Scale::Density => "difference in attention density".to_owned(),
         },
         percent: scale == Scale::Mass,
-        reference: None,
         rows,
-        legend: Vec::new(),
         panel: ((longest.min(80) as i32 * 6).max(300), 190),
         reach: 10.0,
         units: lens.unit().many(),
         axes: vec![ColumnAxis { reference: Some(0.0), linear: Some(ends) }; columns],
+        ..Sheet::default()
     };
     let questions = pairs.iter().flat_map(|pair| pair.first());
     let questions: Vec<String> =

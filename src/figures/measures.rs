@@ -119,15 +119,13 @@ fn draw(
     let sheet = Sheet {
         title: origin.titled(titled(&what, scale)),
         origin: origin.line.clone(),
-        y_label: String::new(),
-        percent: false,
-        reference: None,
         rows,
         legend,
         panel: if measured.len() > 3 { (230, 150) } else { (270, 170) },
         reach: 10.0,
         units: study.benchmark.unit.many(),
         axes,
+        ..Sheet::default()
     };
     let svg = sheet.draw(&name)?;
     let csv = table::measures_csv(&name, "grouping", &tables(grouping, scale, measured));
@@ -294,14 +292,12 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, Figu
         title: titled("What the evidence gets over what stands beside it, by layer", scale),
         origin: studies.iter().map(|(_, origin)| origin.line.as_str()).collect::<Vec<_>>().join("\n"),
         y_label: format!("attention {} of evidence / of its neighbours", scale.key()),
-        percent: false,
         reference: Some(1.0),
         rows,
-        legend: Vec::new(),
         panel: (300, 210),
         reach: 10.0,
         units: "values",
-        axes: Vec::new(),
+        ..Sheet::default()
     };
     let svg = sheet.draw(&name)?;
     let csv = table::measures_csv(&name, "benchmark", &tables);

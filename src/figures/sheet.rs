@@ -25,7 +25,7 @@ use super::style::{GREY, GRID, LINEAR, Marker, Stroke, UNIT};
 use crate::lens::{Layer, LayerKind, Point, Series};
 
 /// A grid of panels.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Sheet {
     /// Top left, large.
     pub title: String,
@@ -483,7 +483,7 @@ mod tests {
             let (statistic, scale, probes) = (Statistic::RatioOfMeans, Scale::Mass, "all".to_owned());
             let points = points(kinds);
             let series = Series { group: Group::all(), probes, statistic, scale, n: 1, points };
-            let lines = vec![(Stroke::solid(INK, Marker::Circle), series)];
+            let lines = vec![(Stroke::solid(GREY, Marker::Circle), series)];
             Panel { title: "T1".to_owned(), legend: Vec::new(), lines }
         };
         let (full, windowed) = (LayerKind::Softmax, LayerKind::Windowed);

@@ -76,8 +76,9 @@ fn both_readings_of_one_answer_stand_side_by_side() {
     let thought = Asked { thought: Some("hm"), ..plain("strict", "[[A]]") };
     assert!(told(&thought).unwrap_err().0.contains("thought"));
     assert!(letter(&Asked { thought: Some("hm"), ..plain("lenient", "[[A]]") }).is_some());
-    let unparsed =
-        told(&plain("lenient", "Agent B is better, and I shall say at length why that is so.")).unwrap_err().0;
+    let unparsed = told(&plain("lenient", "Agent B is better, and I shall say at length why that is so."))
+        .unwrap_err()
+        .0;
     assert!(unparsed.starts_with("unparsed: ") && unparsed.contains("Agent B is better"), "{unparsed}");
     assert!(told(&Asked { answer: None, ..plain("lenient", "") }).unwrap_err().0.contains("no answer"));
 }
