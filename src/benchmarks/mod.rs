@@ -49,7 +49,7 @@ pub fn row_roles(benchmark: &Benchmark) -> Vec<&'static str> {
     unique(rows.filter(|row| ![QUERY, "last", "answer", VERDICT].contains(row)))
 }
 
-/// Whether the analysis wants the row [`VERDICT`].
+/// True if the analysis wants the row [`VERDICT`].
 pub fn wants_verdict_row(benchmark: &Benchmark) -> bool {
     benchmark.lens.curves.iter().any(|curve| curve.from == VERDICT)
 }
@@ -60,7 +60,7 @@ pub fn side_of(role: &str) -> Option<Side> {
     sides.find(|(known, _)| *known == role).map(|(_, side)| *side)
 }
 
-/// Whether a judge of this name is a rule by which a benchmark's answers are read ([`Benchmark::readings`]).
+/// True if a judge of this name is a rule by which a benchmark's answers are read ([`Benchmark::readings`]).
 pub fn is_reading(judge: &str) -> bool {
     ALL.iter().flat_map(|benchmark| benchmark.readings).any(|reading| reading.name == judge)
 }

@@ -22,7 +22,7 @@ pub(super) enum Node {
 }
 
 impl Node {
-    /// What a message says was found.
+    /// The value in a message.
     pub(super) fn describe(&self) -> String {
         match self {
             Node::Null => "null".to_owned(),

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 pub struct Setting {
     /// The word for it: letters, digits and single hyphens.
     pub name: &'static str,
-    /// What it is, for people: a few words.
+    /// A description for people: a few words.
     pub about: &'static str,
-    /// What of the history is shown.
+    /// The part of the history that is shown.
     pub context: Context,
 }
 
-/// What of a history a probe is shown. Segments stay in the order of the history and keep their original indices.
+/// The part of a history that a probe is shown. Segments stay in the order of the history and keep their original indices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Context {
@@ -22,9 +22,9 @@ pub enum Context {
     Whole,
     /// The segments that hold the probe's evidence, or the whole case's: what perfect retrieval would find.
     Evidence,
-    /// What a retriever finds for the probe's query.
+    /// The segments that a retriever finds for the probe's query.
     Retrieved {
-        /// How.
+        /// The retriever.
         by: Retriever,
         /// Most segments.
         most: usize,
@@ -41,7 +41,7 @@ impl Context {
     }
 }
 
-/// What finds segments for a query.
+/// A retriever of segments for a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Retriever {

@@ -1,4 +1,4 @@
-//! How often each value of a label occurs, as bars (STALE, figure 5). Called by `palimpsest data stats --by LABEL --figure DIR`.
+//! Counts of each value of a label, as bars (STALE, figure 5). Called by `palimpsest data stats --by LABEL --figure DIR`.
 
 use plotters::style::RGBColor;
 

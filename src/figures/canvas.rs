@@ -13,7 +13,7 @@ use super::style::{self, UNIT};
 
 /// A drawing area in units of a quarter pixel.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// What the drawing library says when it refuses.
+/// An error of the drawing library.
 pub type Refusal = DrawingAreaErrorKind<std::io::Error>;
 
 /// The widest picture where no width is stated, in pixels.
@@ -31,7 +31,7 @@ pub(super) fn room() -> i32 {
     look::current().size.map_or(MOST, |size| size.room())
 }
 
-/// Whether a width is stated, which the picture then fills.
+/// True if a width is stated, which the picture then fills.
 pub(super) fn is_sized() -> bool {
     look::current().size.is_some()
 }

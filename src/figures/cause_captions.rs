@@ -47,13 +47,13 @@ pub(super) fn open_in_words(open: f64, whose: &str) -> String {
     }
 }
 
-/// Whether some answer has a thought before it.
+/// True if some answer has a thought before it.
 pub(super) fn has_thoughts(causes: &Causes) -> bool {
     let mut sessions = causes.answers.iter().flat_map(|answer| &answer.sessions);
     sessions.any(|session| session.effect.thought.is_some())
 }
 
-/// How controls are made, for captions.
+/// The definition of controls, for captions.
 pub(super) fn controls_in_words(causes: &Causes) -> String {
     let Some((least, most)) = causes.pools() else { return " No controls were measured.".to_owned() };
     let count = if least == most { most.to_string() } else { format!("{least} to {most}") };

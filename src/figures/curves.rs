@@ -44,7 +44,7 @@ fn how_to_read(lens: &Lens, scale: Scale) -> String {
     }
 }
 
-/// What bands are, of this or that unit.
+/// The definition of bands, for a unit.
 pub(super) fn bands(unit: Unit) -> String {
     let many = unit.many();
     format!(
@@ -231,7 +231,7 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
     figure(format!("curves-by-type-{}", scale.key()), caption, &sheet, sources, &all)
 }
 
-/// Whether every line has a colour of its own, so that a baseline of its colour is known as its.
+/// True if every line has a colour of its own, so that a baseline of its colour is known as its.
 fn with_baselines(strokes: &[Stroke]) -> bool {
     let apart = |(at, stroke): (usize, &Stroke)| !strokes[..at].iter().any(|one| one.colour == stroke.colour);
     strokes.len() <= GROUPS && strokes.iter().enumerate().all(apart)

@@ -76,7 +76,7 @@ fn sides(lens: &Lens, origin: &Origin, scale: Scale, all: &[Difference]) -> Resu
     figure(format!("against-{}", scale.key()), caption, lens, &sheet, all)
 }
 
-/// What each second condition changes, a line a pair and a panel a curve, on one linear axis.
+/// The change under each second condition, a line a pair and a panel a curve, on one linear axis.
 fn differences(
     lens: &Lens,
     origin: &Origin,

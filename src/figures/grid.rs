@@ -1,4 +1,4 @@
-//! How heat maps are drawn: layers by columns in shades of one scale, with a bar that says what the shades are.
+//! Drawing of heat maps: layers by columns in shades of one scale, with a bar that says what the shades are.
 //!
 //! Called by [`super::heat_map`] and [`super::cause_maps`], which say what the columns are. Beside the rows of a model with linear or windowed layers
 //! stands what each layer is: a dark mark at softmax layers, an open one at linear layers, a narrow one at windowed layers.
@@ -35,7 +35,7 @@ pub(super) struct Column {
     pub cells: Cells,
 }
 
-/// What a column shows.
+/// The content of a column.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Cells {
     /// By layer; NaN where the layer's window hides it.
@@ -45,7 +45,7 @@ pub(super) enum Cells {
     Gap,
 }
 
-/// How maps are laid out.
+/// The layout of maps.
 pub(super) struct Layout {
     /// Width in pixels that a map's columns ask for.
     pub width: i32,
@@ -53,14 +53,14 @@ pub(super) struct Layout {
     pub axis: String,
 }
 
-/// What the shades of maps say, in steps, so that equal shades can be drawn as one.
+/// The scale of shades of maps, in steps, so that equal shades can be drawn as one.
 pub(super) struct Shades {
     of: Values,
     /// Cells, those that lie beyond the ends (of attention, below the lower), and of those the ones that are 0.
     cells: (usize, usize, usize),
 }
 
-/// What is shown.
+/// The kind of values.
 #[derive(Clone, Copy)]
 enum Values {
     /// Attention, on a logarithmic scale: dark is much.
@@ -95,7 +95,7 @@ impl Shades {
         Shades { of: Values::Effects { reach }, cells: (sizes.len(), beyond, 0) }
     }
 
-    /// What the ends of the scale are, and how many cells lie beyond.
+    /// The ends of the scale, and the number of cells beyond.
     pub fn in_words(&self) -> String {
         let (all, beyond, zero) = self.cells;
         let [low, high] = self.ends().map(|value| self.written(value));
@@ -135,7 +135,7 @@ impl Shades {
         write_value(value, matches!(self.of, Values::Attention { scale: Scale::Mass, .. }))
     }
 
-    /// What stands above the scale.
+    /// The unit above the scale.
     fn unit(&self) -> [&'static str; 2] {
         match self.of {
             Values::Attention { scale: Scale::Mass, .. } => ["share of", "attention"],
@@ -173,7 +173,7 @@ impl Shades {
     }
 }
 
-/// What the cells of maps show.
+/// The values of the cells of maps.
 fn values(maps: &[Map]) -> Vec<f64> {
     let columns = maps.iter().flat_map(|map| &map.columns).filter_map(|column| match &column.cells {
         Cells::Values(values) => Some(values),
@@ -221,11 +221,11 @@ pub(super) struct Grid<'a> {
     pub maps: &'a [Map],
     pub shades: &'a Shades,
     pub layout: &'a Layout,
-    /// What the rows are.
+    /// The layers of the rows.
     pub layers: &'a [Layer],
 }
 
-/// How the words below a map's columns stand.
+/// The layout of the words below a map's columns.
 struct Below {
     /// Read from below, for want of room.
     upright: bool,
@@ -447,7 +447,7 @@ fn frame(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32)) -> Result<
     area.draw(&PathElement::new(corners, INK.stroke_width(UNIT as u32 * 2)))
 }
 
-/// What a layer is: an open box for linear layers, a dark one for softmax layers, a narrow dark one for windowed layers.
+/// The mark of a layer's kind: an open box for linear layers, a dark one for softmax layers, a narrow dark one for windowed layers.
 fn mark(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32), kind: LayerKind) -> Result<(), Refusal> {
     let x0 = if kind == LayerKind::Windowed { x1 - MARK / 3 } else { x0 };
     let corners = [(x0, y0), (x1, y1)];

@@ -189,7 +189,7 @@ pub(super) fn numbered(maps: &[Map], segment: &str) -> Layout {
     Layout { width, axis }
 }
 
-/// What every heat map's caption says of its shades and layers.
+/// Sentences of every heat map's caption on shades and layers.
 fn common(lens: &Lens, maps: &[Map], shades: &Shades) -> String {
     format!(
         "{}{}{}{}{}",
@@ -216,7 +216,7 @@ fn without_mass(lens: &Lens, maps: &[Map]) -> String {
     }
 }
 
-/// What grey cells are, where there are any.
+/// The meaning of grey cells, where there are any.
 fn hidden(lens: &Lens, maps: &[Map]) -> String {
     let nan = |column: &Column| match &column.cells {
         Cells::Values(values) => values.iter().any(|value| value.is_nan()),

@@ -13,7 +13,7 @@ use super::{Figure, FigureError};
 use crate::ground::csv::CsvTable;
 use crate::lens::band::Estimate;
 
-/// What a line shows.
+/// A line: a number with its interval.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     /// Above the first of the lines that share it.
@@ -37,7 +37,7 @@ pub(super) struct Intervals {
     pub caption: String,
     /// Below the axis.
     pub axis: String,
-    /// What the mark of a line is; empty where no line has one.
+    /// The meaning of a line's mark; empty where no line has one.
     pub mark: &'static str,
     /// Ends that the axis has at least.
     pub ends: (f64, f64),
@@ -177,7 +177,7 @@ fn draw_line(area: &Area<'_>, line: &Line, y: i32, place: &impl Fn(f64) -> i32) 
 fn note(line: &Line, percent: bool, length: f64) -> String {
     let Estimate { n, value, band, .. } = &line.estimate;
     let digits = (2.0 - length.max(1e-9).log10().ceil()).clamp(2.0, 6.0) as usize;
-    // What rounds to nothing has no sign.
+    // A number that rounds to 0 has no sign.
     let write = |x: f64| match percent {
         true => format!("{:.0}%", 100.0 * x),
         false => format!("{:.digits$}", if x.abs() < 0.5 * 10f64.powi(-(digits as i32)) { 0.0 } else { x }),

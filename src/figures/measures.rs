@@ -31,7 +31,7 @@ pub fn of_study(study: &Study, origin: &Origin, scale: Scale) -> Result<Vec<Figu
     Ok(figures)
 }
 
-/// What is measured, with the rows of panels of each.
+/// Measures with the rows of panels of each.
 type Measured<'a> = Vec<(&'a Measure, Vec<MeasureRow>)>;
 
 /// One figure for the rows that have the same measures, so that no figure is a grid of gaps.
@@ -133,7 +133,7 @@ fn draw(
     Ok(Figure { name, title: sheet.title.clone(), caption, svg, csv })
 }
 
-/// What the tables of a figure hold.
+/// The tables of a figure.
 fn tables<'a>(
     grouping: &'a Grouping,
     scale: Scale,
@@ -228,7 +228,7 @@ fn caption(
     )
 }
 
-/// What the value of a span is.
+/// The value of a span.
 fn of_scale(scale: Scale, segment: &str) -> String {
     match scale {
         Scale::Mass => format!(

@@ -94,9 +94,9 @@ pub const MOST_BESIDE: usize = 4;
 /// Figures that belong together.
 #[derive(Debug, Clone)]
 pub struct Section {
-    /// What they show, where a run has conditions.
+    /// Their heading, where a run has conditions.
     pub heading: Option<String>,
-    /// What the condition that they show does.
+    /// The description of their condition.
     pub about: Option<String>,
     /// In the order in which they are shown.
     pub figures: Vec<Figure>,
@@ -163,12 +163,12 @@ fn beside(study: &Study) -> Result<Vec<Figure>, FigureError> {
     draw_together(&sources)
 }
 
-/// What makes figures of some of a run's conditions theirs.
+/// Names and captions of figures of some of a run's conditions.
 struct OfConditions {
     origin: Origin,
-    /// What their names begin with.
+    /// The prefix of their names.
     prefix: String,
-    /// What their captions end with.
+    /// The end of their captions.
     said: String,
     /// The column `condition` of tables that lack it.
     column: String,

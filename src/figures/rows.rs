@@ -7,7 +7,7 @@ use super::canvas::{
 /// The least room for marks between the words of a line.
 const LEAST: i32 = 170;
 
-/// How the lines of a picture are laid out, in pixels.
+/// The layout of the lines of a picture, in pixels.
 pub(super) struct Rows {
     pub width: i32,
     /// Where marks begin, and how long the longest may be.

@@ -33,7 +33,7 @@ pub struct Sheet {
     pub origin: String,
     /// The value axis.
     pub y_label: String,
-    /// Whether values are shares and written as percentages.
+    /// True if values are shares and written as percentages.
     pub percent: bool,
     /// A value with a line across every panel.
     pub reference: Option<f64>,
@@ -43,10 +43,10 @@ pub struct Sheet {
     pub legend: Vec<(Stroke, String)>,
     /// Size of one panel's plot in pixels, where no width is stated.
     pub panel: (i32, i32),
-    /// How many times beyond the values of softmax layers the value axis may go for those of linear layers. A linear layer
+    /// The factor beyond the values of softmax layers that the value axis may reach for those of linear layers. A linear layer
     /// may have forgotten a session altogether: the axis of such a share would leave no height for the other layers.
     pub reach: f64,
-    /// What single points are, of those too few for a band: `cases`, `questions`.
+    /// The name of single points, of those too few for a band: `cases`, `questions`.
     pub units: &'static str,
     /// By column, the axes of sheets whose columns show different numbers; empty where all share one.
     pub axes: Vec<ColumnAxis>,
@@ -84,7 +84,7 @@ const LINE: i32 = 17;
 /// The narrowest plot, where a width is stated.
 const LEAST: i32 = 105;
 
-/// What a legend calls the linear layers.
+/// The legend of linear layers.
 pub(super) const LINEAR_LEGEND: &str = "linear layer: share of |weight|";
 
 /// A panel in its place, with the column that its axis is of.
@@ -348,7 +348,7 @@ impl Sheet {
         Ok(())
     }
 
-    /// Whether some value of a linear layer lies beyond the value axis, so that it is drawn at its edge.
+    /// True if some value of a linear layer lies beyond the value axis, so that it is drawn at its edge.
     pub fn cuts_linear_layers(&self) -> bool {
         let ranges = self.ranges();
         let columns = || self.rows.iter().flat_map(|row| row.iter().enumerate());

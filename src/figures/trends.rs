@@ -30,7 +30,7 @@ const GAP: i32 = 12;
 const FOOT: i32 = 22;
 /// Between the first and the last place and the panel's edges, in pixels.
 const PAD: i32 = 16;
-/// How far lines of one panel stand beside each other, in pixels.
+/// The distance between lines of one panel, in pixels.
 const BESIDE: i32 = 4;
 /// The narrowest plot, where a width is stated.
 const LEAST: i32 = 105;

@@ -28,7 +28,7 @@ pub enum Baseline {
 }
 
 impl Baseline {
-    /// Whether its segments count together, as one span.
+    /// True if its segments count together, as one span.
     pub(super) fn is_pooled(self) -> bool {
         matches!(self, Baseline::Pooled(_))
     }
@@ -60,7 +60,7 @@ impl FromStr for Baseline {
 pub struct StandIn {
     /// The evidence, or the segment that it lies in.
     pub evidence: usize,
-    /// What stands in for it.
+    /// Its stand-in.
     pub index: usize,
 }
 
@@ -75,7 +75,7 @@ impl StandIn {
 pub(super) struct Evidence<'a> {
     /// In the order of the prompt.
     pub keys: &'a [Span],
-    /// How many stand-ins a piece of evidence has.
+    /// The number of stand-ins of a piece of evidence.
     pub baseline: Baseline,
     /// The role of what stands in for all evidence.
     pub stand_in: Option<&'static str>,
@@ -134,7 +134,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// Whether the segments of a baseline count together, as one span, so that they say how dense attention is beside the
+    /// True if the segments of a baseline count together, as one span, so that they say how dense attention is beside the
     /// evidence and not how much another segment gets.
     pub fn is_pooled(&self) -> bool {
         self.baseline.is_pooled() || self.stand_in.is_some()

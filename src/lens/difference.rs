@@ -40,7 +40,7 @@ impl Study {
         others.filter_map(|(_, lens)| Some([first?.1, *lens])).collect()
     }
 
-    /// What each pair of conditions differs by, a curve at a time, over all questions that the benchmark pools. A curve that no question
+    /// The differences of each pair of conditions, a curve at a time, over all questions that the benchmark pools. A curve that no question
     /// has under both is left out.
     pub fn differences(&self, scale: Scale) -> Vec<Difference> {
         let mut all = Vec::new();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::data::draw::Draws;
 
-/// How examples are drawn.
+/// The settings of a draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PerGroup {
     /// Most examples of a group.
@@ -18,10 +18,10 @@ pub struct PerGroup {
     pub seed: u64,
 }
 
-/// What a draw came to.
+/// The result of a draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawn {
-    /// How.
+    /// Its settings.
     pub by: PerGroup,
     /// Examples that were drawn.
     pub kept: usize,

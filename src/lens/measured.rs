@@ -164,7 +164,7 @@ impl Rows<'_> {
     }
 }
 
-/// What some rows pay at one layer, by key.
+/// The attention of some rows at one layer, by key.
 struct AtLayer {
     mass: Vec<f64>,
     share: Vec<f64>,

@@ -146,7 +146,7 @@ pub fn examples_csv(lens: &Lens) -> Vec<u8> {
 /// A measure's rows, by one grouping.
 #[derive(Debug, Clone, Copy)]
 pub struct MeasureTable<'a> {
-    /// How examples are told apart.
+    /// The key of the grouping.
     pub grouping: &'a str,
     /// The measure's key.
     pub measure: &'a str,
@@ -210,7 +210,7 @@ fn put(path: PathBuf, table: &[u8]) -> Result<PathBuf, LensError> {
 /// `differences.csv` where conditions can be held against each other.
 ///
 /// # Errors
-/// Those of [`write()`].
+/// As [`write()`].
 pub fn write_study(study: &Study, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
     let mut written = Vec::new();
     for (condition, lens) in study.measured() {

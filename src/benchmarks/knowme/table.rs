@@ -15,15 +15,15 @@ use crate::benchmarks::{Context, CutCount, Graded, Retriever, Table};
 use crate::ground::order::{entry, unique};
 use crate::ground::sheet::{Column, Sheet, cell};
 
-/// What marks a number that is not set against the base.
+/// Marks a number that is not set against the base.
 const OTHER_QUESTIONS: &str = "*";
 
 /// Which mean is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mean {
-    /// What has no score counts as 0.
+    /// A missing score counts as 0.
     OfAll,
-    /// What has no score is left out.
+    /// A missing score is left out.
     OfScored,
 }
 
@@ -55,7 +55,7 @@ impl Scores<'_> {
     }
 }
 
-/// Who answered and who judged: rows of one backbone stand together, the base first.
+/// Answering model and judge: rows of one backbone stand together, the base first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Backbone<'a> {
     model: &'a str,
@@ -68,7 +68,7 @@ struct Backbone<'a> {
 struct System<'a> {
     backbone: Backbone<'a>,
     condition: &'a str,
-    /// What of the history its setting shows.
+    /// The part of the history that its setting shows.
     context: Context,
     /// By task.
     scores: BTreeMap<&'a str, Scores<'a>>,

@@ -40,7 +40,7 @@ pub(super) enum ColumnsError {
     Column { name: &'static str, problem: String },
 }
 
-/// What a Parquet file begins and ends with.
+/// The magic bytes at both ends of a Parquet file.
 pub(super) const MAGIC: &str = "PAR1";
 /// ParquetRows that are in memory at a time.
 const BATCH: usize = 8;
@@ -171,11 +171,11 @@ impl ParquetRows {
 }
 
 thread_local! {
-    /// Whether this thread is inside [`guarded`].
+    /// True if this thread is inside [`guarded`].
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What `read` comes to; where the library panics, which it does on some damaged pages, an error. Nothing is printed of such a panic;
+/// The result of `read`; where the library panics, which it does on some damaged pages, an error. Nothing is printed of such a panic;
 /// others are told as ever.
 fn guarded<T>(read: impl FnOnce() -> Result<T, ColumnsError>) -> Result<T, ColumnsError> {
     static QUIET: Once = Once::new();
@@ -188,7 +188,7 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, ColumnsError>) -> Result<T, Colum
         }));
     });
     GUARDED.set(true);
-    // What was being read is given up with the file.
+    // The data that was being read is given up with the file.
     let outcome = panic::catch_unwind(AssertUnwindSafe(read));
     GUARDED.set(false);
     outcome.unwrap_or(Err(ColumnsError::Page))

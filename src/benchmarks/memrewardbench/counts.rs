@@ -1,4 +1,4 @@
-//! What is counted of graded pairs: how many are right, and what both orders of a pair say together.
+//! Counts of graded pairs: of right verdicts, and of the verdicts on both orders of a pair.
 //!
 //! Every planned pair is in a denominator; what could not be read counts as wrong (MemoryRewardBench, section 4.1), and so does what did
 //! not fit the context, which is counted apart. Of repetitions the first is counted.
@@ -45,14 +45,14 @@ impl std::iter::Sum for Share {
     }
 }
 
-/// What was said of one pair under one order.
+/// The verdict on one pair under one order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether the chosen trajectory was preferred; `None` where nothing could be read.
+    /// True if the chosen trajectory was preferred; `None` where nothing could be read.
     pub right: Option<bool>,
-    /// Whether the one shown first was; `None` where nothing could be read.
+    /// True if the one shown first was; `None` where nothing could be read.
     pub first: Option<bool>,
-    /// Whether the prompt fitted the context; where it did not, nothing could be read.
+    /// True if the prompt fitted the context; where it did not, nothing could be read.
     pub fits: bool,
 }
 
@@ -67,7 +67,7 @@ pub struct Compared {
     pub length: Option<Length>,
     /// The data set that a pair of long-form generation was made from, where its question tells.
     pub source: Option<Source>,
-    /// What was said, by order and variant.
+    /// Its verdicts, by order and variant.
     pub verdicts: BTreeMap<(Order, Variant), Verdict>,
 }
 
@@ -133,7 +133,7 @@ impl Counted<'_> {
         pairs.filter_map(|pair| pair.verdicts.get(&asked)).filter(|verdict| !verdict.fits).count()
     }
 
-    /// What both orders say of the pairs that `wanted` takes; `None` where not both were asked.
+    /// The agreement of both orders on the pairs that `wanted` takes; `None` where not both were asked.
     pub fn consistency(&self, variant: Variant, wanted: impl Fn(&Compared) -> bool) -> Option<Consistency> {
         let mut found = Consistency::default();
         for pair in self.pairs.values().filter(|pair| wanted(pair)) {
@@ -165,7 +165,7 @@ impl Counted<'_> {
     }
 }
 
-/// What both orders of the same pairs come to (section 5.2).
+/// The agreement of both orders of the same pairs (section 5.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Consistency {
     /// Right in the random order, where that was asked too.
@@ -191,7 +191,7 @@ pub struct Consistency {
 }
 
 impl Consistency {
-    /// Whether it can be: no more pairs are stable and right than are right in either order, and no more are stable than the
+    /// True if it is consistent: no more pairs are stable and right than are right in either order, and no more are stable than the
     /// difference of both orders leaves.
     pub fn holds(&self) -> bool {
         let (chosen, rejected) = (self.chosen_first.count, self.rejected_first.count);

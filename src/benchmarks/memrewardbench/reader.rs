@@ -15,7 +15,7 @@ use crate::data::Case;
 /// Keys of which a row's JSON has some.
 const KEYS: [&str; 4] = ["\"subtask\"", "\"ctx_length\"", "\"chosen\"", "\"rejected\""];
 
-/// Whether one of the files is the benchmark's: Parquet, or JSON lines with its keys. Quotes inside a text are escaped, so that a
+/// True if one of the files is the benchmark's: Parquet, or JSON lines with its keys. Quotes inside a text are escaped, so that a
 /// key is not found there.
 pub(super) fn recognises(files: &Files<'_>) -> bool {
     files.names().iter().filter(|name| reads(name)).any(|name| {
@@ -26,7 +26,7 @@ pub(super) fn recognises(files: &Files<'_>) -> bool {
     })
 }
 
-/// Whether a file of a folder is data: what people write about data is not.
+/// True if a file of a folder is data: texts about data are not.
 pub(super) fn reads(name: &str) -> bool {
     let name = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
     let about = name.starts_with("readme") || name.starts_with("license");
@@ -36,13 +36,13 @@ pub(super) fn reads(name: &str) -> bool {
 /// The rows of all files, in the order of their names. After a broken row reading goes on; after any other error it ends.
 pub(super) struct Pairs<'a> {
     files: Files<'a>,
-    /// Whether rows are told by their file too.
+    /// True if rows are told by their file too.
     folder: bool,
     names: VecDeque<&'a str>,
     open: Option<Open<'a>>,
     /// id -> where it was first.
     ids: HashMap<String, String>,
-    /// Whether there was a row, sound or not.
+    /// True if there was a row, sound or not.
     any: bool,
     ended: bool,
 }
@@ -60,7 +60,7 @@ enum Format<'a> {
     Columns(Box<ParquetRows>),
 }
 
-/// What a file gave.
+/// The next item of a file.
 enum Next {
     Row(Box<RawRow>),
     /// A line that is no row.

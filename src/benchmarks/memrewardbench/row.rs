@@ -21,7 +21,7 @@ use crate::data::{Case, Probe};
 const QUERY: &str = "Which agent managed its memory better? Begin your reply with the verdict alone, [[A]] if agent A did or [[B]] if \
                      agent B did, and then give your reasons.";
 
-/// What a model may answer: its probabilities are weighed against each other.
+/// The answers that a model may give: its probabilities are weighed against each other.
 pub(super) const OPTIONS: [&str; 2] = ["[[A]]", "[[B]]"];
 
 /// The fields of a row, as they stand in the file.
@@ -185,7 +185,7 @@ impl Checker<'_> {
     }
 }
 
-/// What a message says was found.
+/// A value in a message.
 fn described(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => "nothing".to_owned(),

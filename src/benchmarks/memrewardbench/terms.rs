@@ -142,7 +142,7 @@ impl Setting {
         }
     }
 
-    /// Whether its trajectories are notes of A-Mem, which have tags (section 5.4).
+    /// True if its trajectories are notes of A-Mem, which have tags (section 5.4).
     pub fn has_tags(self) -> bool {
         matches!(self, Setting::AMemOut | Setting::AMemMem)
     }

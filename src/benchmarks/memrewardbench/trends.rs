@@ -69,7 +69,7 @@ fn accuracy(counted: &[Counted<'_>]) -> Table {
     table("accuracy-lengths", title, columns("condition", ""), rows, &[])
 }
 
-/// What table 7 counts of them, by name.
+/// The shares of table 7, by name.
 const KINDS: [(&str, OfBoth); 2] =
     [("stable", |found| found.stable), ("stable_right", |found| found.stable_right)];
 

@@ -1,4 +1,4 @@
-//! What an answer says: A or B, by three rules, none of which asks a model.
+//! The verdict of an answer: A or B, by three rules, none of which asks a model.
 //!
 //! Answers are to begin with `[[A]]` or `[[B]]`. Two readings stand side by side: `strict`, the authors' script, looks at the first five
 //! characters of the reply and at nothing else, so that a bold mark or a thought before the verdict makes it none; `lenient` takes

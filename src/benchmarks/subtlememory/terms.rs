@@ -46,7 +46,7 @@ pub(super) const RELATIONS: [&str; 3] = [COMPLEMENTARY, NUANCED, CONTRADICTORY];
 pub(super) struct Subtype {
     /// Our name for it.
     pub(super) name: &'static str,
-    /// What it is a kind of.
+    /// Its relation.
     pub(super) relation: &'static str,
     /// Other names, in lower case with `_` for spaces and hyphens: the paper's, and those of the files and the schema that the authors
     /// publish. `K=1` stands in their schema alone, beside `K>1`; that it is a kind of multi-evidence is our reading.

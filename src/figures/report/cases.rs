@@ -43,7 +43,7 @@ pub struct CasePart {
     /// Beside the case's name: a verdict a probe and condition, or counts of them.
     pills: Vec<Pill>,
     probes: Vec<ProbePart>,
-    /// Whether the probes are folded.
+    /// True if the probes are folded.
     folded: bool,
     /// Segments below each other; those of one block stand side by side.
     blocks: Vec<Block>,
@@ -71,12 +71,12 @@ struct ProbePart {
     answers: Vec<AnswerPart>,
 }
 
-/// What came of a probe under one condition.
+/// The outcome of a probe under one condition.
 #[derive(Debug, Serialize)]
 struct AnswerPart {
     /// Empty where the run has the plain one alone.
     condition: String,
-    /// What of the history was shown, where it was not all of it.
+    /// The part of the history that was shown, where it was not all of it.
     shown: Option<String>,
     answer: Option<String>,
     thought: Option<String>,
@@ -109,11 +109,11 @@ struct Block {
 
 #[derive(Debug, Serialize)]
 struct SegmentPart {
-    /// What it is: `session`, `event`.
+    /// Its kind: `session`, `event`.
     kind: String,
     /// Its place in the whole history, from 0, as files and figures number it.
     number: usize,
-    /// What the prompt called it, where that is another number.
+    /// Its number in the prompt, where that is another one.
     shown_as: Option<usize>,
     /// Where it stood among those beside it, by condition: `first (chosen-first)`.
     stood: Vec<String>,
@@ -143,7 +143,7 @@ struct Shade {
     alpha: String,
 }
 
-/// How much of a page there is room for.
+/// The room that a page has for texts.
 struct Room {
     /// Characters of a segment without evidence.
     plain: Option<usize>,
@@ -185,7 +185,7 @@ fn all_evidence(case: &PlannedCase) -> BTreeSet<usize> {
     case.evidence.iter().chain(of_probes).map(|evidence| evidence.segment).collect()
 }
 
-/// What a condition has of one case.
+/// The rows of one case under a condition.
 struct OfCase<'a> {
     view: &'a View<'a>,
     answers: Vec<&'a AnswerRow>,
@@ -217,7 +217,7 @@ fn by_case<'a, T>(
 /// The parts of all cases, in the data's order.
 ///
 /// # Errors
-/// Those of reading the files of `cases/`.
+/// Returns an error if a file of `cases/` cannot be read.
 pub(super) fn parts(views: &[View<'_>]) -> Result<Vec<CasePart>, LensError> {
     let Some(first) = views.first() else { return Ok(Vec::new()) };
     let (run, room) = (first.run, Room::of(views));
@@ -359,7 +359,7 @@ fn evidence_of(benchmark: &Benchmark, probe: &PlannedProbe) -> String {
     roles.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// What of the history an answer was given from, where a condition chose it.
+/// The part of the history that an answer was given from, where a condition chose it.
 fn shown_of(benchmark: &Benchmark, row: &AnswerRow) -> Option<String> {
     let context = row.context.as_ref()?;
     let numbers: BTreeSet<usize> = context.iter().copied().collect();

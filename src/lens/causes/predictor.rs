@@ -36,7 +36,7 @@ pub enum Intervention {
     Total,
     /// ContextCite's surrogate: the weight of a session in a sparse linear fit to random subsets.
     ContextCite {
-        /// How sessions outside a subset were left out.
+        /// The way in which sessions outside a subset were left out.
         ablation: Ablation,
         /// Number of subsets of an answer.
         subsets: usize,
@@ -89,12 +89,12 @@ impl Predictor {
         }
     }
 
-    /// Whether it comes of reading the answer once: neither an intervention nor the effect.
+    /// True if it comes of reading the answer once: neither an intervention nor the effect.
     pub fn is_measure(self) -> bool {
         !matches!(self, Predictor::Intervention(_) | Predictor::Effect)
     }
 
-    /// Whether it is a length in the residual stream. Lengths grow with depth, so that each layer is divided by its own sum before
+    /// True if it is a length in the residual stream. Lengths grow with depth, so that each layer is divided by its own sum before
     /// layers are averaged.
     pub(super) fn is_norm(self) -> bool {
         matches!(self, Predictor::ValueNorm | Predictor::OutputNorm)

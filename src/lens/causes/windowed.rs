@@ -88,13 +88,13 @@ impl WindowedSession {
     }
 }
 
-/// Whether a session plays a part; [`OTHERS`] is none.
+/// True if a session plays a part; [`OTHERS`] is none.
 fn plays(session: &WindowedSession, role: &str) -> bool {
     session.role.as_deref().unwrap_or(OTHERS) == role
 }
 
 impl Causes {
-    /// Whether a window of layers was blocked at a time.
+    /// True if a window of layers was blocked at a time.
     pub fn has_windows(&self) -> bool {
         !self.windowed.is_empty()
     }

@@ -69,7 +69,7 @@ fn marked(row: &System<'_>, column: Column, right: usize, of: usize) -> String {
     format!("{}{}", percent(right, of), cuts.mark())
 }
 
-/// What counts as wrong without a verdict, and what is in no relation.
+/// Remarks on questions that have no verdict and count as wrong, and on those without a relation.
 fn remarks(row: &System<'_>) -> Vec<String> {
     let count =
         |holds: fn(&super::systems::Outcome<'_>) -> bool| row.outcomes.values().filter(|o| holds(o)).count();

@@ -10,13 +10,13 @@ use crate::ground::order::entry;
 /// A question, by case and probe.
 pub(super) type Question<'a> = (&'a str, &'a str);
 
-/// What must be the same for two systems to be compared.
+/// The properties that two systems must share to be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Group<'a> {
     pub(super) dataset: &'a str,
     pub(super) model: &'a str,
     pub(super) judge: Option<&'a str>,
-    /// Whether the soft wording was used.
+    /// True if the soft wording was used.
     pub(super) soft: bool,
 }
 
@@ -27,13 +27,13 @@ pub(super) struct System<'a> {
     pub(super) run: &'a str,
     /// Without the wording.
     pub(super) setting: &'a str,
-    /// What of the history it shows.
+    /// The part of the history that it shows.
     context: Context,
     pub(super) repetition: u32,
     pub(super) outcomes: BTreeMap<Question<'a>, Outcome<'a>>,
 }
 
-/// What came of a question.
+/// The outcome of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outcome<'a> {
     pub(super) relation: Option<&'a str>,
@@ -47,12 +47,12 @@ pub(super) struct Outcome<'a> {
 }
 
 impl Outcome<'_> {
-    /// Whether both answers are the same word for word, so that only the judge can tell them apart.
+    /// True if both answers are the same word for word, so that only the judge can tell them apart.
     pub(super) fn same_answer(&self, other: &Self) -> bool {
         self.answer.is_some() && self.answer == other.answer
     }
 
-    /// Whether both answers were given to the same segments.
+    /// True if both answers were given to the same segments.
     pub(super) fn same_context(&self, other: &Self) -> bool {
         self.answer.is_some() && other.answer.is_some() && self.shown.same(other.shown)
     }
@@ -104,7 +104,7 @@ impl<'a> System<'a> {
         CutCount::of(answered.map(|outcome| outcome.history_cut))
     }
 
-    /// What is said below tables of a system whose histories were cut.
+    /// A note below tables on a system whose histories were cut.
     pub(super) fn cut_note(&self) -> Option<String> {
         self.cuts(|_| true).note(&format!("{} {}", self.run, self.setting()))
     }
@@ -130,12 +130,12 @@ impl<'a> System<'a> {
         text
     }
 
-    /// Whether it is neither the reference nor the diagnosis of a memory.
+    /// True if it is neither the reference nor the diagnosis of a memory.
     pub(super) fn is_system(&self) -> bool {
         !matches!(self.setting, settings::ORACLE | settings::PERFECT)
     }
 
-    /// Whether it is a system of the paper's: it answers from a memory, and not from the full history.
+    /// True if it is a system of the paper's: it answers from a memory, and not from the full history.
     pub(super) fn is_memory(&self) -> bool {
         self.is_system() && self.setting != settings::FULL
     }
