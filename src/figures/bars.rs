@@ -110,7 +110,6 @@ fn ticks(most: usize) -> Vec<usize> {
     (0..=most / step).map(|at| at * step).collect()
 }
 
-/// A label as a part of a file's name.
 fn file_part(label: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     label.chars().take(40).map(plain).collect()

@@ -6,7 +6,6 @@ use super::meaning::Meaning;
 use crate::ground::numbers::percent;
 use crate::lens::causes::Causes;
 
-/// The axis of an effect.
 pub(super) const AXIS: &str = "effect: fall of the answer's log-probability per token (nats)";
 
 /// Of sessions in a role, by its place among the roles, or without one.
@@ -17,7 +16,6 @@ pub(super) fn meaning_of(causes: &Causes, role: Option<&str>) -> Meaning {
     Meaning::of_role(role).unwrap_or(Meaning::Group(place))
 }
 
-/// Its colour.
 pub(super) fn colour(causes: &Causes, role: Option<&str>) -> RGBColor {
     meaning_of(causes, role).colour()
 }

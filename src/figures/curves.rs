@@ -11,7 +11,6 @@ use crate::benchmarks::{GENERATION, QUERY, Unit};
 use crate::ground::order::unique;
 use crate::lens::{Correctness, Curve, Group, Lens, Part, Point, Scale, Series, Statistic, table};
 
-/// The value axis of a scale.
 pub(super) fn axis(scale: Scale) -> &'static str {
     match scale {
         Scale::Mass => "attention mass (share of a row token's attention)",
@@ -44,7 +43,6 @@ fn how_to_read(lens: &Lens, scale: Scale) -> String {
     }
 }
 
-/// The definition of bands, for a unit.
 pub(super) fn bands(unit: Unit) -> String {
     let many = unit.many();
     format!(
@@ -276,7 +274,6 @@ pub(super) fn groups_left_out(sources: &[Source<'_>], empty: &[Vec<Group>]) -> S
     captions::of_each(sources, of)
 }
 
-/// A figure of no run.
 pub(super) fn no_runs(name: &str) -> FigureError {
     FigureError::Draw { figure: name.to_owned(), reason: "no run was given".to_owned() }
 }

@@ -71,7 +71,6 @@ pub(super) struct Ink {
     pub opacity: f32,
 }
 
-/// A line of text.
 pub(super) struct Line {
     pub ink: Ink,
     /// Of an em.

@@ -23,7 +23,6 @@ pub(super) struct Map {
     pub columns: Vec<Column>,
 }
 
-/// A column of a map.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Column {
     /// Below it; empty where there is no room.
@@ -45,7 +44,6 @@ pub(super) enum Cells {
     Gap,
 }
 
-/// The layout of maps.
 pub(super) struct Layout {
     /// Width in pixels that a map's columns ask for.
     pub width: i32,
@@ -60,7 +58,6 @@ pub(super) struct Shades {
     cells: (usize, usize, usize),
 }
 
-/// The kind of values.
 #[derive(Clone, Copy)]
 enum Values {
     /// Attention, on a logarithmic scale: dark is much.
@@ -173,7 +170,6 @@ impl Shades {
     }
 }
 
-/// The values of the cells of maps.
 fn values(maps: &[Map]) -> Vec<f64> {
     let columns = maps.iter().flat_map(|map| &map.columns).filter_map(|column| match &column.cells {
         Cells::Values(values) => Some(values),

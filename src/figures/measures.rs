@@ -133,7 +133,6 @@ fn draw(
     Ok(Figure { name, title: sheet.title.clone(), caption, svg, csv })
 }
 
-/// The tables of a figure.
 fn tables<'a>(
     grouping: &'a Grouping,
     scale: Scale,

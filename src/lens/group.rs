@@ -35,7 +35,6 @@ use palimpsest_core::attention::AttentionStore;
 /// Which unit an example is of: its case, and its probe where probes are units.
 pub(super) type UnitKey<'a> = (&'a str, &'a str);
 
-/// The unit of an example.
 pub(super) fn unit_of(unit: Unit, example: &Example) -> UnitKey<'_> {
     match unit {
         Unit::Case => (&example.case, ""),

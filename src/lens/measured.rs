@@ -78,7 +78,6 @@ pub(super) fn of(
     found
 }
 
-/// Measures by head.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ByHead {
     /// The decoder layers, those with softmax attention.

@@ -42,7 +42,6 @@ pub struct Verdict {
 const OVER_PLAN: f64 = 1.1;
 
 impl Report {
-    /// The names of the devices.
     fn names(&self) -> String {
         self.devices.iter().map(|facts| facts.device.as_str()).collect::<Vec<_>>().join(",")
     }

@@ -62,7 +62,6 @@ struct Unknown {
     rows: usize,
 }
 
-/// Problems and findings of one file.
 pub(super) struct FileFindings<'a> {
     pub file: &'a str,
     /// The prefix of ids in messages: the task's.
@@ -181,7 +180,6 @@ pub(super) fn id(value: &Value) -> Option<String> {
     }
 }
 
-/// A value in a message.
 pub(super) fn describe(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),

@@ -18,7 +18,6 @@ use crate::ground::sheet::{Column, Sheet, cell};
 /// Marks a number that is not set against the base.
 const OTHER_QUESTIONS: &str = "*";
 
-/// Which mean is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mean {
     /// A missing score counts as 0.

@@ -251,7 +251,6 @@ fn values(
     Ok(levels.into_iter().map(|level| if level > 0 { present.next() } else { None }).collect())
 }
 
-/// ParquetRows of columns.
 fn rows(columns: Vec<Vec<Option<Value>>>) -> Vec<RawRow> {
     let count = columns.iter().map(Vec::len).min().unwrap_or(0);
     let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();

@@ -13,7 +13,6 @@ pub(super) const MAGIC: &str = "PAR1";
 )]
 pub(super) struct ColumnsError;
 
-/// The rows of a file.
 pub(super) enum ParquetRows {}
 
 impl ParquetRows {

@@ -132,7 +132,6 @@ const QUESTION_INDEX: usize = 0;
 const CHOSEN_INDEX: usize = 1;
 const REJECTED_INDEX: usize = 2;
 
-/// The texts of a pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pair {
     /// With its long context.

@@ -115,7 +115,6 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// Opens a file as what it is.
 fn open<'a>(files: &Files<'a>, folder: bool, name: &'a str) -> Result<Open<'a>, ReadError> {
     let file = || folder.then(|| name.to_owned());
     let failed = |source| ReadError::Read { file: file(), row: 0, source };

@@ -185,7 +185,6 @@ impl Checker<'_> {
     }
 }
 
-/// A value in a message.
 fn described(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => "nothing".to_owned(),

@@ -119,12 +119,10 @@ fn in_group(group: &str, name: &str) -> Column {
 /// A choice of pairs.
 pub(super) type Wanted = Box<dyn Fn(&Compared) -> bool>;
 
-/// The pairs of a setting.
 pub(super) fn of_setting(setting: Setting) -> Wanted {
     Box::new(move |pair| pair.setting == Some(setting))
 }
 
-/// The pairs of a task.
 pub(super) fn of_task(task: Task) -> Wanted {
     Box::new(move |pair| pair.task == Some(task))
 }

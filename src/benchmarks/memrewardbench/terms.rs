@@ -263,7 +263,6 @@ struct Terms {
     also: &'static [&'static str],
 }
 
-/// The term that a text spells.
 fn spelt<T: Copy>(text: &str, all: impl IntoIterator<Item = T>, terms: fn(T) -> Terms) -> Option<T> {
     let bare = |text: &str| -> String {
         text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()

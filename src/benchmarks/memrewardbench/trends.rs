@@ -14,7 +14,6 @@ use crate::ground::sheet::{Column, cell};
 /// Panels of a row of figure 19.
 const BESIDE: usize = 5;
 
-/// The settings by name.
 fn settings() -> Vec<(&'static str, Wanted)> {
     Setting::ALL.map(|setting| (setting.short(), of_setting(setting))).into()
 }

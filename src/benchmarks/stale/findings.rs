@@ -73,7 +73,6 @@ impl Said {
     }
 }
 
-/// The findings of a case.
 pub(super) fn findings(case: &Case) -> Vec<Finding> {
     let note = |name: &str| case.judge.notes.get(name).and_then(Value::as_str).unwrap_or_default();
     let (old, new) = (content_words(note(OLD)), content_words(note(NEW)));

@@ -43,7 +43,6 @@ pub struct CasePart {
     /// Beside the case's name: a verdict a probe and condition, or counts of them.
     pills: Vec<Pill>,
     probes: Vec<ProbePart>,
-    /// True if the probes are folded.
     folded: bool,
     /// Segments below each other; those of one block stand side by side.
     blocks: Vec<Block>,

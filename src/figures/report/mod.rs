@@ -80,7 +80,6 @@ struct Page {
     cases: Vec<cases::CasePart>,
 }
 
-/// A condition.
 #[derive(Debug, Serialize)]
 struct Under {
     name: String,

@@ -13,9 +13,7 @@ pub(super) struct View<'a> {
     pub without: Option<&'a str>,
     /// True if it shades the segments of cases.
     pub shades: bool,
-    /// The answers.
     pub run: &'a AnalysedRun,
-    /// The verdicts.
     pub verdicts: &'a Verdicts,
     /// The attention; `None` where none was recorded.
     pub lens: Option<&'a Lens>,

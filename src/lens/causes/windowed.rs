@@ -40,7 +40,6 @@ pub struct WindowedSession {
     effects: BTreeMap<Window, WindowEffect>,
 }
 
-/// The effect of a session at one window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct WindowEffect {
     /// The natural-log probability a token that the answer loses.

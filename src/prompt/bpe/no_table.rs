@@ -2,7 +2,6 @@
 
 use palimpsest_core::text::TextError;
 
-/// The table of an encoding.
 pub(super) enum Table {}
 
 impl Table {

@@ -3,7 +3,6 @@
 use palimpsest_core::text::TextError;
 use tiktoken_rs::{CoreBPE, cl100k_base, o200k_base};
 
-/// The table of an encoding.
 pub(super) struct Table(CoreBPE);
 
 impl Table {

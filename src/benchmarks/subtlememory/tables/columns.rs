@@ -11,9 +11,7 @@ use crate::statistics::bounded::Stratum;
 pub(super) enum Column {
     /// All: the micro average, not the mean of the relations.
     All,
-    /// The questions of a relation.
     Relation(&'static str),
-    /// The questions of a subtype.
     Subtype(&'static str),
 }
 

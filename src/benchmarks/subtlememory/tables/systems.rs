@@ -33,7 +33,6 @@ pub(super) struct System<'a> {
     pub(super) outcomes: BTreeMap<Question<'a>, Outcome<'a>>,
 }
 
-/// The outcome of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outcome<'a> {
     pub(super) relation: Option<&'a str>,
@@ -109,7 +108,6 @@ impl<'a> System<'a> {
         self.cuts(|_| true).note(&format!("{} {}", self.run, self.setting()))
     }
 
-    /// Those that are right.
     pub(super) fn right(&self) -> BTreeSet<Question<'a>> {
         self.questions(|outcome| outcome.right)
     }
