@@ -39,6 +39,7 @@ mod lens;
 mod memory;
 mod memory_check;
 mod memory_plan;
+mod memory_show;
 mod memory_systems;
 mod merge;
 mod model;

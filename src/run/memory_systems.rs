@@ -7,21 +7,14 @@ use serde_json::{Map, Value};
 use super::condition::Condition;
 use super::error::RunError;
 use super::header::{MemoryIdentity, Named};
-use crate::chat::endpoint::{self, Endpoint};
-use crate::chat::{ChatError, Message, Sampling};
 use crate::data::{Case, Probe};
-use crate::memory::cupmem::model::{Step, StepModel};
-use crate::memory::cupmem::similar::{ByEmbedding, Embeds, Similarity};
-use crate::memory::cupmem::system::NAME;
-use crate::memory::cupmem::{CupMem, Settings};
-use crate::memory::system::child::ChildProcess;
 use crate::memory::system::history::{Progress, SystemRun, Wanted};
-use crate::memory::system::http::Address;
-use crate::memory::system::protocol::{Capability, HelloRequest, MemorySystem, ModelAddress, PROTOCOL};
+use crate::memory::system::open::open;
+use crate::memory::system::protocol::{Capability, HelloRequest, PROTOCOL};
 use crate::memory::system::proxy::{Decoding, Models, Proxy, Upstream};
 use crate::memory::system::record::system_folder;
 use crate::memory::system::rows::SearchRow;
-use crate::memory::system::wire::{Patience, WireSystem};
+use crate::memory::system::wire::Patience;
 use crate::memory::system::{Searches, Show};
 use palimpsest_core::digest::sha256;
 
@@ -89,14 +82,8 @@ impl MemorySystems {
                 seed: given.seed,
                 config: config.clone(),
             };
-            let system: Box<dyn MemorySystem> = if let Some(words) = cupmem_words(command) {
-                Box::new(cupmem(words, &hello, given).map_err(failed)?)
-            } else if Address::is_one(command) {
-                Box::new(WireSystem::new(name, Address::new(command), hello, Patience::default()))
-            } else {
-                let child = ChildProcess::new(command, &folder.join("log.txt")).map_err(failed)?;
-                Box::new(WireSystem::new(name, child, hello, Patience::default()))
-            };
+            let system =
+                open(name, command, hello, &folder.join("log.txt"), Patience::default()).map_err(failed)?;
             let mut run = SystemRun::start(name, system, out).map_err(|error| failed(error.to_string()))?;
             if let Some(proxy) = &proxy {
                 run = run.watched(proxy.operation());
@@ -138,69 +125,6 @@ fn proxy(name: &str, given: &Given, out: &Path) -> Result<Option<Proxy>, String>
     };
     let started = Proxy::start(name, models, out);
     Ok(Some(started.map_err(|error| format!("no address for its calls to the model: {error}"))?))
-}
-
-/// The settings behind `cupmem` or `cupmem:SETTINGS`, where that is the command.
-fn cupmem_words(command: &str) -> Option<&str> {
-    match command.split_once(':') {
-        Some((NAME, words)) => Some(words),
-        _ => (command == NAME).then_some(""),
-    }
-}
-
-/// CUPMem with the models that `hello` names.
-fn cupmem(words: &str, hello: &HelloRequest, given: &Given) -> Result<CupMem, String> {
-    let settings = Settings { seed: given.seed, ..Settings::parse(words)? };
-    let through = |address: &ModelAddress, name: &String| -> Result<Proxied, String> {
-        let ModelAddress { base_url, key, model, .. } = address;
-        let url = format!("{base_url}#{model}");
-        // The proxy has the time-outs; a call that failed is asked again by the step.
-        let patience = endpoint::Patience { retries: 0, ..endpoint::Patience::default() };
-        let endpoint = Endpoint::with_given_key(&url, key, patience).map_err(|error| error.to_string())?;
-        Ok(Proxied { endpoint, name: name.clone() })
-    };
-    let (Some(llm), Some(name)) = (&hello.llm, &given.model) else {
-        return Err("CUPMem needs a language model; give one with --memory-model".to_owned());
-    };
-    let similarity = match (&hello.embedder, &given.embedder) {
-        (Some(address), Some(name)) => {
-            Some(Box::new(ByEmbedding::new(through(address, name)?)) as Box<dyn Similarity>)
-        }
-        _ => None,
-    };
-    Ok(CupMem::new(settings, Box::new(through(llm, name)?), similarity))
-}
-
-/// A model behind the run's proxy, by the name that the user gave: the proxy's address is another in every process.
-struct Proxied {
-    endpoint: Endpoint,
-    name: String,
-}
-
-impl StepModel for Proxied {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn complete(
-        &mut self,
-        step: Step,
-        messages: &[Message],
-        schema: Option<&Value>,
-        sampling: &Sampling,
-    ) -> Result<String, ChatError> {
-        self.endpoint.complete(step, messages, schema, sampling)
-    }
-}
-
-impl Embeds for Proxied {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn embed(&mut self, texts: &[&str]) -> Result<Vec<Vec<f32>>, String> {
-        Embeds::embed(&mut self.endpoint, texts)
-    }
 }
 
 /// The most that any condition shows of a system.
