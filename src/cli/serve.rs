@@ -192,13 +192,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if args.while_input {
         end_with_input()?;
     }
-    args.attention_kernel.choose();
     let devices = engine::parse_devices(&args.device)?;
     let dtype = args.dtype.as_deref().map(engine::parse_dtype).transpose()?;
     let stop = interrupt::flag("answers")?;
 
     // 2. The model.
     let options = LocalOptions {
+        kernel: args.attention_kernel,
         devices,
         dtype,
         context: args.context.map_or(ContextLength::AtMost(USUAL_CONTEXT), ContextLength::Exactly),

@@ -4,6 +4,7 @@ pub mod csv;
 pub mod file_stem;
 pub mod jsonl;
 pub mod numbers;
+pub mod order;
 pub mod sheet;
 pub mod table;
 pub mod words;

@@ -44,6 +44,8 @@ pub(super) const COSTS: &str = "costs.jsonl";
 const LOCK: &str = "run.lock";
 /// The subfolders of a run folder.
 pub(super) const FOLDERS: [&str; 2] = ["attention", "cases"];
+/// The folder of what is kept of memory systems. It is there before the header, which says what the systems say of themselves.
+pub(super) const MEMORY: &str = "memory";
 /// What `tempfile` begins its names with; files that a killed process left behind bear it.
 const TEMPORARY: &str = ".tmp";
 
@@ -184,16 +186,22 @@ pub struct RunStore {
 }
 
 impl RunStore {
+    /// Refuses a folder that is neither a run's nor empty.
+    ///
+    /// # Errors
+    /// [`RunError::NotARun`] with the file that is in the way.
+    pub fn check_folder(dir: &Path) -> Result<(), RunError> {
+        if dir.join(HEADER).exists() { Ok(()) } else { refuse_foreign(dir) }
+    }
+
     /// Opens `dir` to go on with the run that it holds, or makes it the folder of a new run.
     ///
     /// A folder of another run is refused with every differing field, and one of another process with [`RunError::Locked`].
     pub fn open_or_create(dir: &Path, header: &RunHeader, plan: Vec<PlannedCase>) -> Result<Self, RunError> {
         let _span = timing::io();
         check_distinct(&plan)?;
+        RunStore::check_folder(dir)?;
         let is_run = dir.join(HEADER).exists();
-        if !is_run {
-            refuse_foreign(dir)?;
-        }
         std::fs::create_dir_all(dir).map_err(RunError::io("create", dir))?;
         let lock = lock(dir)?;
         if is_run {
@@ -553,7 +561,7 @@ fn refuse_foreign(dir: &Path) -> Result<(), RunError> {
     for entry in entries {
         let name = entry.map_err(RunError::io("read", dir))?.file_name();
         let name = name.to_string_lossy();
-        if name != LOCK && name != PLAN && !name.starts_with(TEMPORARY) {
+        if name != LOCK && name != PLAN && name != MEMORY && !name.starts_with(TEMPORARY) {
             let reason = format!("it holds `{name}` but no {HEADER}");
             return Err(RunError::NotARun { dir: dir.to_owned(), reason });
         }

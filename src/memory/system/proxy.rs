@@ -99,14 +99,23 @@ impl Upstream {
 }
 
 /// The sampling of a system's calls.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Decoding {
-    /// As the system asks.
+    /// As the system asks
     #[default]
     AsAsked,
-    /// Temperature 0, whatever it asks.
+    /// Temperature 0, whatever it asks
     Greedy,
+}
+
+impl Decoding {
+    /// Is it the default?
+    pub fn is_as_asked(&self) -> bool {
+        *self == Decoding::AsAsked
+    }
 }
 
 /// The models of one system.
