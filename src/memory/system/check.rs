@@ -224,12 +224,18 @@ fn with(plant: &Plant) -> Vec<SessionInput> {
         .collect()
 }
 
+/// The beginning of a text.
+fn quoted(text: &str) -> String {
+    const QUOTED: usize = 80;
+    let mut shown: String = text.chars().take(QUOTED).collect();
+    if shown.len() < text.len() {
+        shown.push_str(" ...");
+    }
+    format!("`{shown}`")
+}
+
 fn texts(memories: &[Memory]) -> String {
-    let quoted: Vec<String> = memories
-        .iter()
-        .take(3)
-        .map(|memory| format!("`{}`", memory.text.chars().take(80).collect::<String>()))
-        .collect();
+    let quoted: Vec<String> = memories.iter().take(3).map(|memory| quoted(&memory.text)).collect();
     match (memories.len(), quoted.len()) {
         (0, _) => "nothing was found".to_owned(),
         (all, shown) if all > shown => format!("{all} were found, the first {}", quoted.join(", ")),
@@ -278,7 +284,8 @@ pub fn check(open: &Open<'_>, folder: &Path, asked: &dyn Fn() -> usize) -> Resul
     }
     subject.system.close();
     let broken = open(Models::Broken, &own("broken")?)?;
-    findings.push(finding("invalid JSON of its model is reported", true, invalid_json(broken, asked)));
+    // Libraries that swallow it leave an adapter little choice; the proxy counts it in any case.
+    findings.push(finding("invalid JSON of its model is reported", false, invalid_json(broken, asked)));
     let (whole, killed) = (open(Models::Usual, &own("whole")?)?, || open(Models::Usual, &own("killed")?));
     let resumed = resume(whole, &killed, &own("run-whole")?, &own("run-killed")?)?;
     findings.push(finding("killed and resumed, it is the same", true, resumed));
@@ -320,7 +327,7 @@ fn planted(subject: &mut Subject) -> Step<Seen> {
     subject.write(SCOPE, &with(&LOCKER))?;
     let found = subject.search(SCOPE, LOCKER.query, 5)?;
     match found.iter().find(|memory| holds(memory, &LOCKER)) {
-        Some(memory) => yes(format!("`{}`", memory.text)),
+        Some(memory) => yes(quoted(&memory.text)),
         None => no(format!(
             "`{}` was written and `{}` asked; {}; return the stored words as `text`, and see that `finish` waits for indexing",
             LOCKER.sentence,
@@ -442,7 +449,7 @@ fn unicode(subject: &mut Subject) -> Step<Seen> {
     subject.write(SCOPE, &with(&UNICODE))?;
     let found = subject.search(SCOPE, UNICODE.query, 5)?;
     match found.iter().find(|memory| memory.text.to_lowercase().contains("ζέφυρος猫")) {
-        Some(memory) if holds(memory, &UNICODE) => yes(format!("`{}`", memory.text)),
+        Some(memory) if holds(memory, &UNICODE) => yes(quoted(&memory.text)),
         Some(memory) => {
             no(format!("`{}` came back as `{}`; read and write UTF-8", UNICODE.sentence, memory.text))
         }
@@ -556,7 +563,7 @@ fn answer(subject: &mut Subject) -> Step<Seen> {
     let answer = subject.call(|system| system.answer(SCOPE, LOCKER.query, None))?;
     match answer.text.trim().is_empty() {
         true => no("the answer is empty"),
-        false => yes(format!("`{}`", answer.text.chars().take(80).collect::<String>())),
+        false => yes(quoted(&answer.text)),
     }
 }
 
@@ -579,8 +586,8 @@ fn invalid_json(system: Box<dyn MemorySystem>, asked: &dyn Fn() -> usize) -> Ste
                 Err(_) => "searching fails",
             };
             no(format!(
-                "all {calls} replies of its model were JSON that ends in the middle, no operation said so, and {stored}; reply to `ingest` \
-                 with an error of kind transient"
+                "all {calls} replies of its model were JSON that ends in the middle, no operation said so, and {stored}; an error of kind transient in \
+                 the reply would have it tried again"
             ))
         }
     };
@@ -666,19 +673,25 @@ fn compared(expected: &[SearchRow], got: &[SearchRow], way: &str) -> Step<Seen> 
     if let Some(failed) = expected.iter().chain(got).find_map(|row| row.failed.as_ref()) {
         return no(failed.message.clone());
     }
-    let said = |rows: &[SearchRow]| -> Vec<Vec<String>> {
-        rows.iter().map(|row| row.memories.iter().map(|memory| memory.text.clone()).collect()).collect()
-    };
     if expected == got {
         return yes(format!("by {way}; equal in all"));
     }
-    match said(expected) == said(got) {
-        true => yes(format!("by {way}; the same memories under other ids or scores")),
-        false => no(format!(
-            "after a kill and {way}, the searches find other memories: {:?} and {:?}; a history that is written again must give the same \
-             store",
-            said(expected),
-            said(got)
-        )),
+    for (one, other) in expected.iter().zip(got) {
+        let differs = |(a, b): &(&Memory, &Memory)| a.text != b.text;
+        let rank = one.memories.iter().zip(&other.memories).position(|pair| differs(&pair));
+        let shorter = one.memories.len().min(other.memories.len());
+        let rank = rank.or((one.memories.len() != other.memories.len()).then_some(shorter));
+        if let Some(rank) = rank {
+            let at = |row: &SearchRow| row.memories.get(rank).map_or("none".to_owned(), |memory| quoted(&memory.text));
+            return no(format!(
+                "after a kill and {way}, memory {} for `{}` is {} in the place of {}; a history that is written again must give the same \
+                 store",
+                rank + 1,
+                one.query,
+                at(other),
+                at(one)
+            ));
+        }
     }
+    yes(format!("by {way}; the same memories under other ids or scores"))
 }

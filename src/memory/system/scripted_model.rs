@@ -22,7 +22,7 @@ const EMBEDDER: &str = "scripted-embedder";
 const DIMENSIONS: usize = 384;
 
 /// Most statements that a reply repeats.
-const STATEMENTS: usize = 40;
+const STATEMENTS: usize = 400;
 
 /// The end of replies that are no whole JSON.
 const CUT: &str = "{\"facts\": [\"it ends in the mid";
@@ -136,25 +136,62 @@ fn messages(asked: &Value) -> Vec<String> {
     asked["messages"].as_array().map(|all| all.iter().map(of).collect()).unwrap_or_default()
 }
 
-/// The statements of a prompt's last message: the strings of the last list in it, where there is one, else its lines without the speaker.
+/// The statements of a prompt's last message: the strings of the last list in it, where there is one, else its lines, of a conversation
+/// without the speakers.
 fn statements(text: &str) -> Vec<String> {
-    let lists = text.rmatch_indices('[').filter_map(|(at, _)| {
-        let mut stream = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Vec<String>>();
-        stream.next()?.ok().filter(|list| !list.is_empty())
-    });
-    let mut found = lists.take(1).next().unwrap_or_else(|| {
-        let lines = text.lines().map(str::trim).filter(|line| line.split_whitespace().count() > 2);
-        let said = lines.map(|line| match line.split_once(": ") {
-            Some((speaker, said)) if !speaker.contains(' ') => said,
-            _ => line,
-        });
-        said.map(str::to_owned).collect()
-    });
+    let lists = text.rmatch_indices('[').filter_map(|(at, _)| list(&text[at + 1..]));
+    let mut found = lists.take(1).next().unwrap_or_else(|| lines(text));
     // What is said last in a long prompt is the conversation.
     if found.len() > STATEMENTS {
         found.drain(..found.len() - STATEMENTS);
     }
     found
+}
+
+/// The strings of a list whose opening bracket stands before `text`: of JSON, or as Python shows one. `None` where it holds anything else.
+fn list(text: &str) -> Option<Vec<String>> {
+    let mut strings = Vec::new();
+    let mut rest = text.trim_start();
+    loop {
+        let quote = rest.chars().next().filter(|c| ['"', '\''].contains(c))?;
+        let mut string = String::new();
+        let mut characters = rest[1..].char_indices();
+        let end = loop {
+            match characters.next()? {
+                (at, c) if c == quote => break at,
+                (_, '\\') => string.push(match characters.next()?.1 {
+                    'n' => '\n',
+                    other => other,
+                }),
+                (_, c) => string.push(c),
+            }
+        };
+        strings.push(string);
+        rest = rest[end + 2..].trim_start();
+        match rest.strip_prefix(',') {
+            Some(more) => rest = more.trim_start(),
+            None => return rest.starts_with(']').then_some(strings),
+        }
+    }
+}
+
+/// The lines of a conversation, where there is one, else all that are sentences rather than headings and data.
+fn lines(text: &str) -> Vec<String> {
+    // Prompts that show what is known already show the new part last, under such a heading.
+    let new = text.rsplit_once("New Messages").map_or(text, |(_, new)| new.split("\n## ").next().unwrap_or(new));
+    let said = |line: &str| {
+        let (speaker, said) = line.trim().split_once(':')?;
+        let known = ["user", "assistant", "human", "ai"].contains(&speaker.trim().to_lowercase().as_str());
+        (known && !said.trim().is_empty()).then(|| said.trim().to_owned())
+    };
+    let conversation: Vec<String> = new.lines().filter_map(said).collect();
+    if !conversation.is_empty() {
+        return conversation;
+    }
+    let is_sentence = |line: &&str| {
+        line.split_whitespace().count() > 2 && !line.starts_with(['#', '{', '}', '[', ']', '"', '`'])
+    };
+    new.lines().map(str::trim).filter(is_sentence).map(str::to_owned).collect()
 }
 
 /// Keys that well-known systems read: facts and decisions (mem0), notes and their evolution (A-Mem), entries (LightMem).
@@ -271,6 +308,10 @@ mod tests {
             ["I keep bees at home.", "Good for you!"]
         );
         assert_eq!(statements("old [] and new ```[\"I keep bees\"]```"), ["I keep bees"]);
+        assert_eq!(statements("old [\"a\"], new ['It\\'s \\n \\\\', \"x's\"] end [{}]"), ["It's \n \\", "x's"]);
+        let sections = "## Existing Memories\nold things are here\n## New Messages\nuser: bees\n## Date\nuser: none\n";
+        assert_eq!(statements(sections), ["bees"]);
+        assert_eq!(statements("# Text\nBees live in hives.\n{\"a\": 1 2 3}"), ["Bees live in hives."]);
     }
 
     #[test]
