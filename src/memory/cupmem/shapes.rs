@@ -3,6 +3,7 @@
 //! Every property is required and no other is allowed, as strict servers want it; an absent value is `null`. Numbers are not bounded here, as
 //! servers differ in what they enforce: they are clamped where they are read.
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// An object with these properties.
@@ -67,6 +68,12 @@ pub fn check(reply: &Value, shape: &Value) -> Result<(), String> {
         (Value::Array(elements), .., Some(shape)) => elements.iter().try_for_each(|e| check(e, shape)),
         _ => Ok(()),
     }
+}
+
+/// A word of a reply as it stands there.
+pub fn word(decision: impl Serialize) -> String {
+    let word = serde_json::to_value(decision).unwrap_or_default();
+    word.as_str().unwrap_or_default().to_owned()
 }
 
 /// A number of a reply as a share.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::super::Settings;
 use super::super::cost::{CHARS_A_TOKEN, Rates, estimate};
 use super::super::model::Step;
+use super::super::{Settings, Switch};
 use super::script::{SCOPE, World, candidate, parsed, span, verdict};
 use crate::memory::system::protocol::MemorySystem;
 
@@ -33,7 +33,12 @@ fn counted(settings: &Settings, sessions: usize, probes: usize) -> BTreeMap<Step
             // Items 0 to 2 are the first session's, each later session writes two more: travel's is the second.
             let travel = if n == 1 { 1 } else { 2 * n };
             world.script.proposes(&[("item-0", 0.5)]).proposes(&[(&format!("item-{travel}"), 0.5)]);
-            world.script.proposes(&[]).proposes(&[]);
+            // As many lanes without a proposal as there are besides.
+            for switch in [Switch::NoAffected, Switch::NoGlobal] {
+                if !settings.lacks(switch) {
+                    world.script.proposes(&[]);
+                }
+            }
             let (weaken, end) = match settings.is_code() {
                 true => ("WEAK_CHALLENGE", "INDIRECT_INVALIDATE"),
                 false => ("KEEP", "STALE"),

@@ -141,7 +141,7 @@ fn a_slots_life_can_be_read() {
         "  item-1 (active, weak, 0.80): Works nights at the mill\n",
         "    refined session[2] of 2024-05-03 by update-2 \"Works nights at the mill\" in W3: local (was: Works nights)\n",
         "\nDecisions by session\nsession[0] of 2024-05-01\n  W1 Cycles to work -> kept\n",
-        "  W6 item-0 -> IndirectInvalidate: lost\n",
+        "  W6 item-0 -> INDIRECT_INVALIDATE: lost\n",
         "  W8 item-0 -> item-0 archived: lost\n",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
