@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::model::{Step, StepModel};
 use super::prompts;
 use super::settings::Settings;
+use super::shapes;
 use super::similar::Similarity;
 use crate::chat::{Message, MessageRole, Sampling};
 
@@ -76,7 +77,7 @@ impl<'a> Asker<'a> {
         for attempt in 0..=RETRIES {
             let reply = self.model.complete(step, &messages, schema, &sampling);
             let reply = reply.map_err(|error| Unreachable(error.to_string()))?;
-            match read(&reply) {
+            match read(&reply, shape) {
                 Ok(value) => return Ok(Ok(value)),
                 Err(fault) => {
                     tracing::warn!("cupmem {step}, attempt {}: {fault}", attempt + 1);
@@ -118,11 +119,13 @@ impl<'a> Asker<'a> {
 }
 
 /// The JSON object of a reply, which may stand in a fence or between words.
-fn read<T: DeserializeOwned>(reply: &str) -> Result<T, String> {
+fn read<T: DeserializeOwned>(reply: &str, shape: &Value) -> Result<T, String> {
     let start = reply.find('{').ok_or("it holds no JSON object")?;
     let end = reply.rfind('}').filter(|end| *end > start).ok_or("its JSON object does not end")?;
     let object = reply.get(start..=end).unwrap_or_default();
-    serde_json::from_str(object).map_err(|error| error.to_string())
+    let value: Value = serde_json::from_str(object).map_err(|error| error.to_string())?;
+    shapes::check(&value, shape)?;
+    serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
 fn cut(text: &str, most: usize) -> String {
@@ -138,9 +141,9 @@ mod tests {
     #[test]
     fn an_object_is_found_in_fences_and_between_words() {
         for reply in [r#"{"a": 1}"#, "```json\n{\"a\": 1}\n```", "Here: {\"a\": 1}. Good luck!"] {
-            assert_eq!(read::<Value>(reply), Ok(json!({"a": 1})));
+            assert_eq!(read::<Value>(reply, &Value::Null), Ok(json!({"a": 1})));
         }
-        assert!(read::<Value>("none").unwrap_err().contains("no JSON"));
-        assert!(read::<Value>("{\"a\": 1").unwrap_err().contains("does not end"));
+        assert!(read::<Value>("none", &Value::Null).unwrap_err().contains("no JSON"));
+        assert!(read::<Value>("{\"a\": 1", &Value::Null).unwrap_err().contains("does not end"));
     }
 }

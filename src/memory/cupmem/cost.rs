@@ -132,7 +132,8 @@ fn calls_of(step: Step, settings: &Settings, sessions: f64, probes: f64, rates: 
         Step::Links if settings.links() => with_older * rates.links,
         Step::Parse | Step::Answer => probes,
         Step::Verify => probes * unless(Switch::NoVerifier),
-        Step::Recover => code * probes * 2.0 * rates.lacking * unless(Switch::NoRecovery),
+        // An append-only store has nothing that is not current to search first.
+        Step::Recover => code * probes * (1.0 + decides) * rates.lacking * unless(Switch::NoRecovery),
         Step::VerifyAgain => code * probes * rates.unsure * unless(Switch::NoVerifier),
         Step::Ground => code * probes * rates.planning,
         Step::Constraints => code * probes,

@@ -7,7 +7,7 @@
 //!   verification, R6 grounding of plans, R7 bounds, R8 the answer.
 //! - [`store`]: items, markers, links, records of sessions. Nothing is ever deleted, and an item ends only by something later.
 //! - [`settings`]: the variants `paper` and `code`, and the switches that take parts away.
-//! - [`cost`]: calls and tokens before it begins. [`show`]: a store in words. [`system`]: the protocol.
+//! - [`cost`]: calls and tokens before it begins. [`show`]: a store in words. [`system`]: the protocol. [`open()`]: from a command line.
 //!
 //! The prompts' wording is our own. Where paper and public code are silent, the choice stands at the head of the file that makes it; those that span
 //! files are these. Replies are JSON, held to a schema where the server can; temperature 0, .30 in W5. A reply that cannot be read is asked for
@@ -18,6 +18,7 @@
 pub mod asking;
 pub mod cost;
 pub mod model;
+mod open;
 mod prompts;
 pub mod reading;
 pub mod schema;
@@ -32,6 +33,7 @@ pub mod writing;
 #[cfg(test)]
 mod tests;
 
+pub use open::{open, words};
 pub use settings::{Settings, Switch, Variant};
 pub use show::show;
 pub use store::Store;

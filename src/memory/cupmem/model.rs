@@ -134,8 +134,9 @@ pub trait StepModel: Send {
 
 /// A server is sent the schema as `response_format`, under the step's name.
 impl StepModel for Endpoint {
+    /// Without the address, which may change from run to run.
     fn name(&self) -> String {
-        ChatModel::name(self)
+        self.model().to_owned()
     }
 
     fn complete(

@@ -27,6 +27,7 @@ const VERSION: u32 = 1;
 
 /// CUPMem, with a store a scope.
 pub struct CupMem {
+    name: String,
     settings: Settings,
     model: Box<dyn StepModel>,
     similarity: Box<dyn Similarity>,
@@ -48,7 +49,13 @@ impl CupMem {
         similarity: Option<Box<dyn Similarity>>,
     ) -> Self {
         let similarity = similarity.unwrap_or_else(|| Box::<ByWords>::default());
-        CupMem { settings, model, similarity, scopes: BTreeMap::new() }
+        CupMem { name: NAME.to_owned(), settings, model, similarity, scopes: BTreeMap::new() }
+    }
+
+    /// The same, under the name that a run gives it.
+    #[must_use]
+    pub fn called(self, name: &str) -> Self {
+        CupMem { name: name.to_owned(), ..self }
     }
 
     /// A scope's store.
@@ -68,9 +75,38 @@ impl CupMem {
         sha256(parts.to_string())
     }
 
+    fn error(&self, op: &'static str, kind: FailureKind, message: String) -> SystemError {
+        SystemError { system: self.name.clone(), op, kind, message }
+    }
+
     fn known(&self, scope: &str, op: &'static str) -> Result<&Scope, SystemError> {
         self.scopes.get(scope).ok_or_else(|| {
-            error(op, FailureKind::Input, format!("there is no scope `{scope}`; write its history first"))
+            self.error(
+                op,
+                FailureKind::Input,
+                format!("there is no scope `{scope}`; write its history first"),
+            )
+        })
+    }
+
+    /// Asks the models about a scope.
+    fn asking<T>(
+        &mut self,
+        scope: &str,
+        op: &'static str,
+        ask: impl FnOnce(&mut Asker<'_>, &mut Scope) -> Result<T, Unreachable>,
+    ) -> Result<T, SystemError> {
+        let scope = self.scopes.entry(scope.to_owned()).or_default();
+        let mut asker = Asker::new(&self.settings, &mut *self.model, &mut *self.similarity);
+        let asked = ask(&mut asker, scope);
+        asked.map_err(|Unreachable(why)| self.error(op, FailureKind::Transient, why))
+    }
+
+    /// A reading step's outcome.
+    fn readable<T>(&self, op: &'static str, read: Result<T, Fault>) -> Result<T, SystemError> {
+        read.map_err(|fault| {
+            let remedy = "give a model that follows JSON schemas";
+            self.error(op, FailureKind::Nonsense, format!("{fault}; {remedy}"))
         })
     }
 
@@ -80,29 +116,15 @@ impl CupMem {
         if let Some(readout) = self.known(scope, op)?.readouts.get(&key) {
             return Ok(readout.clone());
         }
-        let CupMem { settings, model, similarity, scopes } = self;
-        let scope = scopes.entry(scope.to_owned()).or_default();
-        let mut asker = Asker::new(settings, &mut **model, &mut **similarity);
-        let readout = or_error(op, reading::read(&mut asker, &scope.store, query))?;
-        scope.readouts.insert(key, readout.clone());
-        Ok(readout)
+        let read = self.asking(scope, op, |asker, scope| {
+            let read = reading::read(asker, &scope.store, query)?;
+            if let Ok(readout) = &read {
+                scope.readouts.insert(key, readout.clone());
+            }
+            Ok(read)
+        })?;
+        self.readable(op, read)
     }
-}
-
-fn error(op: &'static str, kind: FailureKind, message: String) -> SystemError {
-    SystemError { system: NAME.to_owned(), op, kind, message }
-}
-
-fn unreachable(op: &'static str, Unreachable(message): Unreachable) -> SystemError {
-    error(op, FailureKind::Transient, message)
-}
-
-fn or_error<T>(op: &'static str, read: Result<Result<T, Fault>, Unreachable>) -> Result<T, SystemError> {
-    let read = read.map_err(|why| unreachable(op, why))?;
-    read.map_err(|fault| {
-        let remedy = "give a model that follows JSON schemas";
-        error(op, FailureKind::Nonsense, format!("{fault}; {remedy}"))
-    })
 }
 
 impl MemorySystem for CupMem {
@@ -138,18 +160,17 @@ impl MemorySystem for CupMem {
         session: &SessionInput,
     ) -> Result<Option<Vec<WriteEvent>>, SystemError> {
         const OP: &str = "ingest";
-        let CupMem { settings, model, similarity, scopes } = self;
-        let scope = scopes.entry(scope.to_owned()).or_default();
-        if scope.store.sessions.iter().any(|record| record.at.session == session.id) {
+        let written = |scope: &Scope| scope.store.sessions.iter().any(|r| r.at.session == session.id);
+        if self.scopes.get(scope).is_some_and(written) {
             let why = format!("{} is written already; reset the scope to write it again", session.id);
-            return Err(error(OP, FailureKind::Input, why));
+            return Err(self.error(OP, FailureKind::Input, why));
         }
-        let mut asker = Asker::new(settings, &mut **model, &mut **similarity);
-        let written =
-            writing::write(&mut asker, &scope.store, session).map_err(|why| unreachable(OP, why))?;
-        scope.store = written.store;
-        scope.readouts.clear();
-        Ok(Some(written.events))
+        self.asking(scope, OP, |asker, scope| {
+            let written = writing::write(asker, &scope.store, session)?;
+            scope.store = written.store;
+            scope.readouts.clear();
+            Ok(Some(written.events))
+        })
     }
 
     fn finish(&mut self, _: &str) -> Result<Option<Vec<WriteEvent>>, SystemError> {
@@ -167,11 +188,8 @@ impl MemorySystem for CupMem {
         let query = Query { text: query, as_of };
         if self.settings.lacks(Switch::StoreOnly) {
             self.known(scope, OP)?;
-            let CupMem { settings, model, similarity, scopes } = self;
-            let store = &scopes.entry(scope.to_owned()).or_default().store;
-            let mut asker = Asker::new(settings, &mut **model, &mut **similarity);
-            let memories = reading::plain(&mut asker, store, query, k).map_err(|why| unreachable(OP, why))?;
-            return Ok(Found { memories, parts: None });
+            let found = self.asking(scope, OP, |asker, scope| reading::plain(asker, &scope.store, query, k));
+            return Ok(Found { memories: found?, parts: None });
         }
         let Readout { mut memories, pieces, .. } = self.read(scope, OP, query)?;
         memories.truncate(k);
@@ -193,31 +211,32 @@ impl MemorySystem for CupMem {
     fn fingerprint(&mut self, scope: &str) -> Result<String, SystemError> {
         const OP: &str = "fingerprint";
         let digest = self.known(scope, OP)?.store.fingerprint();
-        digest.map_err(|why| error(OP, FailureKind::Fatal, why))
+        digest.map_err(|why| self.error(OP, FailureKind::Fatal, why))
     }
 
     fn answer(&mut self, scope: &str, query: &str, as_of: Option<&str>) -> Result<SystemAnswer, SystemError> {
         const OP: &str = "answer";
         if self.settings.lacks(Switch::StoreOnly) {
             let why = "cupmem store-only gives its store as plain context and answers nothing itself";
-            return Err(error(OP, FailureKind::Unsupported, why.to_owned()));
+            return Err(self.error(OP, FailureKind::Unsupported, why.to_owned()));
         }
         let query = Query { text: query, as_of };
         let Readout { memories, pieces, premise_safe } = self.read(scope, OP, query)?;
-        let CupMem { settings, model, similarity, .. } = self;
-        let mut asker = Asker::new(settings, &mut **model, &mut **similarity);
-        let text = or_error(OP, answer::answer(&mut asker, query, &pieces, premise_safe))?;
+        let answer =
+            |asker: &mut Asker<'_>, _: &mut Scope| answer::answer(asker, query, &pieces, premise_safe);
+        let text = self.asking(scope, OP, answer)?;
+        let text = self.readable(OP, text)?;
         Ok(SystemAnswer { text, memories })
     }
 
     fn save(&mut self, scope: &str, folder: &Path) -> Result<(), SystemError> {
         const OP: &str = "save";
         let saved = self.known(scope, OP)?.store.save(folder);
-        saved.map_err(|why| error(OP, FailureKind::Fatal, why))
+        saved.map_err(|why| self.error(OP, FailureKind::Fatal, why))
     }
 
     fn load(&mut self, scope: &str, folder: &Path) -> Result<(), SystemError> {
-        let store = Store::load(folder).map_err(|why| error("load", FailureKind::Fatal, why))?;
+        let store = Store::load(folder).map_err(|why| self.error("load", FailureKind::Fatal, why))?;
         self.scopes.insert(scope.to_owned(), Scope { store, readouts: BTreeMap::new() });
         Ok(())
     }

@@ -3,13 +3,13 @@
 //! The code may invalidate, weaken, or mark the slot unknown; the paper keeps, archives, replaces, or marks unknown. A REPLACE without a value is a
 //! STALE, since nothing would have the item's place.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::asking::{Asker, Fault, Unreachable};
 use super::super::model::Step;
 use super::super::settings::{Settings, Switch};
-use super::super::shapes::{object, one_of, text, text_or_null};
+use super::super::shapes::{object, one_of, text, text_or_null, word};
 use super::super::store::{Item, Note, Store, Update};
 use super::action::{Act, Action};
 use super::candidates::{in_slot, updates_listed};
@@ -19,7 +19,7 @@ use super::proposals::Proposal;
 /// Stale items of the slot that are shown.
 const STALE_SHOWN: usize = 5;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 enum Decision {
     IndirectInvalidate,
@@ -115,7 +115,7 @@ pub fn decide(
     notes.push(Note {
         step: Step::Adjudicate,
         about: hint.id.clone(),
-        decision: format!("{:?}", reply.decision),
+        decision: word(reply.decision),
         reason: reply.reason.clone(),
     });
     // UNKNOWN is of the slot where it names no item; all else is on an item, the hint's if no other.

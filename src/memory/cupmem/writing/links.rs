@@ -1,11 +1,11 @@
 //! W9: stale items that an update continues or succeeds.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::asking::{Asker, Fault, Unreachable};
 use super::super::model::Step;
-use super::super::shapes::{object, one_of, text};
+use super::super::shapes::{object, one_of, text, word};
 use super::super::store::{Item, Link, Moment, Note, Relation, Store, Update};
 use super::candidates::{in_slot, updates_listed};
 
@@ -14,7 +14,7 @@ pub const MOST: usize = 4;
 /// Of these, such as are only near by similarity.
 const GLOBAL: usize = 2;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 enum Found {
     Support,
@@ -64,7 +64,7 @@ pub fn find(
             notes.push(Note {
                 step: Step::Links,
                 about: format!("{} and {}", update.id, item.id),
-                decision: format!("{:?}", reply.relation),
+                decision: word(reply.relation),
                 reason: reply.reason.clone(),
             });
             let relation = match reply.relation {

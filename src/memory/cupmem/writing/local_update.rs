@@ -4,14 +4,14 @@
 //! there are none or several; an INVALIDATE without target is an UNKNOWN of the slot; in the paper's variant an ADD to an occupied single slot
 //! replaces its occupant, since a single slot has one current default and the later one holds.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::asking::{Asker, Fault, Unreachable};
 use super::super::model::Step;
-use super::super::schema::Cardinality;
+use super::super::schema::{Cardinality, Slot};
 use super::super::settings::Switch;
-use super::super::shapes::{object, one_of, text, text_or_null};
+use super::super::shapes::{object, one_of, text, text_or_null, word};
 use super::super::store::{Item, Store, Strength, Update};
 use super::action::{Act, Action};
 use super::candidates::{in_slot, updates_listed};
@@ -23,7 +23,7 @@ const SURE: f64 = 0.85;
 /// where its occupant's is lower by this, or its occupant is weak.
 const SURER: f64 = 0.15;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 enum Decision {
     Add,
@@ -87,7 +87,7 @@ pub fn decide(
         Err(fault) => return Ok(Err(fault)),
     };
     let action = action(asker, store, update, &of_slot, &reply);
-    let said = serde_name(reply.decision);
+    let said = word(reply.decision);
     let became = action.as_ref().map_or("NO_OP".to_owned(), |action| {
         let blocked = if action.blocked { ", blocked by the slot's item" } else { "" };
         format!("{}{blocked}", act_name(action.act))
@@ -113,7 +113,7 @@ pub fn decide(
 pub fn around<'s>(
     asker: &mut Asker<'_>,
     store: &'s Store,
-    slot: &super::super::schema::Slot,
+    slot: &Slot,
     query: &str,
 ) -> Result<(Vec<&'s Item>, Vec<&'s Item>), Unreachable> {
     let (of_slot, of_domain): (Vec<&Item>, Vec<&Item>) = store
@@ -170,16 +170,6 @@ fn added(asker: &Asker<'_>, update: &Update, occupants: &[&Item], reason: &str) 
         return Some(Action::of_update(Act::Replace, update, target, reason.to_owned()));
     }
     Some(Action { blocked: true, ..add })
-}
-
-fn serde_name(decision: Decision) -> &'static str {
-    match decision {
-        Decision::Add => "ADD",
-        Decision::Refine => "REFINE",
-        Decision::Replace => "REPLACE",
-        Decision::NoOp => "NO_OP",
-        Decision::Invalidate => "INVALIDATE",
-    }
 }
 
 /// An action's name in records.
