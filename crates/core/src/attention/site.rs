@@ -143,9 +143,10 @@ impl Hidden {
         &self.0
     }
 
-    /// One row by itself.
-    pub fn of_row(&self, r: usize) -> Self {
-        Hidden(self.0.get(r).filter(|ranges| !ranges.is_empty()).cloned().into_iter().collect())
+    /// Some rows by themselves.
+    pub fn of_rows(&self, rows: Range<usize>) -> Self {
+        let rows = self.0.get(rows).unwrap_or_default();
+        if rows.iter().all(Vec::is_empty) { Hidden::default() } else { Hidden(rows.to_vec()) }
     }
 
     /// The same keys counted from `first`; those before it are left out.
@@ -218,10 +219,11 @@ impl Site {
         Site { offset: self.offset - self.first_key, first_key: 0, holes, ..self.clone() }
     }
 
-    /// Refuses the row at `position` if all that it sees is hidden from it and there is no sink: a softmax of nothing.
-    pub(super) fn check_row(&self, position: usize) -> Result<()> {
+    /// Refuses the row at `position` if all that it sees is hidden from it, which `hidden` is, and there is no sink: a softmax of
+    /// nothing.
+    pub(super) fn check_row(&self, position: usize, hidden: &[Range<usize>]) -> Result<()> {
         let sees = self.visible(position);
-        if self.sinks.is_some() || !hides_all(&self.holes.from_row(position), &sees) {
+        if self.sinks.is_some() || !hides_all(hidden, &sees) {
             return Ok(());
         }
         candle_core::bail!(

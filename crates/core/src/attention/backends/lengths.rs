@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use candle_core::{D, DType, Result, Tensor};
 
-use super::chunked::{self, Blocks};
+use super::chunked::{self, Blocks, Chunked};
 use crate::attention::Site;
 use crate::transfer;
 
@@ -15,7 +15,7 @@ const KEYS: usize = 4096;
 /// 16 Mi scores are 64 MiB.
 pub const BLOCKS: Blocks = Blocks { scores: 16 << 20, ..chunked::BLOCKS };
 
-/// What heads make of what they read.
+/// The parts of a head's output.
 #[derive(Clone, Copy)]
 pub struct Carried<'a> {
     /// The length of what each head writes of each key, f32 (heads, keys).
@@ -63,7 +63,8 @@ pub fn length_sums(
     let mut all = LengthSums { values: vec![0.0; size], outputs: vec![0.0; size] };
     for start in rows.clone().step_by(ROWS) {
         let rows = start..(start + ROWS).min(rows.end);
-        let sums = chunked::value_sums((q, k, v), Some(lengths), site, rows.clone(), bounds, BLOCKS)?;
+        let sums =
+            Chunked(BLOCKS).values_and_lengths((q, k, v), Some(lengths), site, rows.clone(), bounds)?;
         let read = of_spans(&sums.read, spans)?;
         let read = match gate {
             Some(gate) => {

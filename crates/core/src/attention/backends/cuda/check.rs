@@ -7,8 +7,9 @@ use std::time::Instant;
 use candle_core::cuda_backend::DeviceId;
 use candle_core::{CudaDevice, DType, Device, Result, Tensor};
 
-use super::super::super::{AttentionKernel, AttentionShape, Holes, Sinks, Site};
-use super::super::chunked;
+use super::super::super::{AttentionKernel, AttentionShape, Call, Holes, Sinks, Site};
+use super::super::Kernel;
+use super::super::chunked::{BLOCKS, Chunked};
 use super::{decode, prefill, rows};
 use crate::transfer;
 
@@ -102,12 +103,13 @@ fn try_on(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
         kernel: AttentionKernel::Auto,
     };
     let bounds = [0, 1, OFFSET / 2, OFFSET, end];
+    let products = Chunked(BLOCKS);
     let mut most = 0f32;
     // A kernel for many rows and one for few.
     for rows in [0..ROWS, ROWS - 1..ROWS] {
         let count = rows.len() as f32;
         let found = rows::segment_sums(&q, &k, &site, rows.clone(), &bounds)?;
-        let expected = chunked::segment_sums(&q, &k, &site, rows, &bounds, chunked::BLOCKS_OF_SUMS)?;
+        let expected = products.segment_sums(&q, &k, &site, rows, &bounds)?;
         most = most.max(apart(&found, &expected)? / count);
     }
     // Of layers that the other kernels do not serve, the sums are all that is asked for.
@@ -115,14 +117,19 @@ fn try_on(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
         return Ok(most);
     }
     let found = prefill::attention(&q, &k, &v, &site)?;
-    let expected = chunked::attention(&q, &k, &v, &site, chunked::BLOCKS)?;
+    let of_sequence = |q, site: &Site| {
+        let start = Site { offset: 0, ..site.clone() };
+        Call::new(q, None, vec![(&k, &v)], end - site.offset, &start, &[&site.holes])
+    };
+    let (expected, _) = products.attend(of_sequence(&q, &site)?)?;
     most = most.max(apart(&found, &expected)?);
     let last = Site { offset: end - 1, ..site };
     let q = q.narrow(0, ROWS - 1, 1)?;
     let (found, found_sums) = decode::decode(&q, &k, &v, &last, Some(&bounds))?;
-    let (expected, expected_sums) = chunked::decode(&q, &k, &v, &last, Some(&bounds), chunked::BLOCKS)?;
+    let (expected, sums) =
+        products.attend(Call { borders: vec![Some(bounds.to_vec())], ..of_sequence(&q, &last)? })?;
     most = most.max(apart(&found, &expected)?);
-    if let (Some(found), Some(expected)) = (found_sums, expected_sums) {
+    if let (Some(found), Some(expected)) = (found_sums, sums.into_iter().flatten().next()) {
         most = most.max(apart(&found, &expected)?);
     }
     Ok(most)

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use candle_core::{CudaDevice, Result, Tensor};
 
-use super::super::super::{SPLIT_K, Site};
+use super::super::super::{Attended, Call, SPLIT_K, Site};
 use super::operands::{self, MODULE, Operand, block_keys, int, pointer, rule, shared_bytes};
 use super::rows::Pieces;
 use crate::fused::launch::{self, Argument, Grid, Pointer, suffix, typed};
@@ -36,7 +36,7 @@ enum Position {
     Each(Tensor),
 }
 
-/// See [`super::super::chunked::decode`].
+/// Attention of one row of a sequence, and the sums of its weights between borders.
 pub fn decode(
     q: &Tensor,
     k: &Tensor,
@@ -54,17 +54,14 @@ pub fn decode(
     Ok((out, sums.pop().flatten()))
 }
 
-/// See [`super::super::chunked::branches`]: nothing is hidden from any.
+/// Attention of one row for each of several tails behind a prefix: nothing is hidden from any.
 pub fn branches(
     q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
-    tails: &[(Tensor, Tensor)],
-    site: &Site,
-    borders: &[Option<Vec<usize>>],
-) -> Result<(Tensor, Vec<Option<Tensor>>)> {
+    (k, v): (&Tensor, &Tensor),
+    tails: &[(&Tensor, &Tensor)],
+    Call { site, positions, borders, .. }: &Call<'_>,
+) -> Result<Attended> {
     let base = site.offset;
-    let positions = tails.iter().map(|(k, _)| Ok(base + k.dim(1)? - 1)).collect::<Result<Vec<usize>>>()?;
     let first_seen = positions.iter().map(|&position| site.visible(position).start).min().unwrap_or(0);
     let last = positions.iter().copied().max().unwrap_or(0);
     let mut stretches = Vec::with_capacity(1 + tails.len());
@@ -85,7 +82,7 @@ pub fn branches(
     // As many parts for every tail, so that all have been written.
     let own_part = base / SPLIT_K;
     let own = last / SPLIT_K + 1 - own_part;
-    for (row, (k, v)) in tails.iter().enumerate() {
+    for (row, &(k, v)) in tails.iter().enumerate() {
         let position = Position::One(positions[row]);
         let parts = (own_part, own, before);
         stretches.push(Stretch { k, v, first: base, rows: row..row + 1, position, parts });
@@ -93,8 +90,8 @@ pub fn branches(
     let (first_part, first_key) =
         if before > 0 { (first_seen / SPLIT_K, site.first_key) } else { (own_part, base) };
     let parts = before + own;
-    let rows = Rows { q, site, positions: &positions, first_key, first_part, parts, width: width(q)? };
-    let asked: Vec<Option<&[usize]>> = match borders {
+    let rows = Rows { q, site, positions, first_key, first_part, parts, width: width(q)? };
+    let asked: Vec<Option<&[usize]>> = match borders.as_slice() {
         [] => vec![None; tails.len()],
         borders => borders.iter().map(Option::as_deref).collect(),
     };

@@ -4,7 +4,7 @@ use candle_core::{DType, Device};
 
 use super::*;
 use crate::attention::delta::normalised;
-use crate::attention::{DeltaSite, MassObserver, Observer};
+use crate::attention::{DeltaSite, Event, MassObserver, Observer};
 use crate::span::Span;
 
 /// Sizes of a case: key heads, value heads, key_dim, value_dim.
