@@ -26,7 +26,7 @@ use tracing_subscriber::registry::LookupSpan;
 const TARGET: &str = "palimpsest_core::time";
 /// The parts outside the model.
 const ALONE: [&str; 4] = ["load", "tokenise", "sampling", "io"];
-/// What a forward pass is for.
+/// The kind of a forward pass.
 const PHASES: [&str; 2] = ["prefill", "decode"];
 /// The parts of a phase. The last is what is in none of the others: norms, rotary embedding, cache, activations.
 const WITHIN: [&str; 4] = ["linear", "attention", "observer", "other"];
@@ -102,7 +102,7 @@ impl Recorder {
         self.state().devices = devices.iter().filter(|device| !device.is_cpu()).cloned().collect();
     }
 
-    /// What was counted so far. Parts still open count up to their last border with another.
+    /// The counts so far. Parts still open count up to their last border with another.
     pub fn report(&self) -> Report {
         Report { wall: self.start.elapsed(), sums: self.state().sums }
     }
@@ -304,7 +304,7 @@ impl Report {
         text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
     }
 
-    /// What no part claims.
+    /// The time that no part claims.
     fn unaccounted(&self) -> f64 {
         let Sums { alone, within, .. } = &self.sums;
         let parts: f64 = alone.iter().chain(within.as_flattened()).map(|sum| sum.time.as_secs_f64()).sum();

@@ -1,4 +1,4 @@
-//! What attention carries, beside how much of it there is: the lengths of what heads write from a span, and their part in a logit.
+//! Contributions of attention, beside its masses: the lengths of what heads write from a span, and their part in a logit.
 //!
 //! A head h of a layer reads u_i(Y) = sum over the keys j in Y of A_ij v_j and writes W_O^h (g_i * u_i(Y)) into the residual stream,
 //! where W_O^h is the head's part of the output projection and g_i the gate of the row, if the layer has one.
@@ -18,7 +18,7 @@ use std::ops::Range;
 use candle_core::{DType, Device, Result, Tensor};
 use ndarray::{Array2, Array4};
 
-use super::backends::{Carried, key_lengths, length_sums, value_sums};
+use super::backends::{Carried, RowSums, plain};
 use super::{Event, Observer, Point, Site, Term, Wanted};
 use crate::span::Span;
 use crate::timing;
@@ -49,7 +49,7 @@ struct Lengths {
     outputs: Vec<f64>,
 }
 
-/// What a [`LengthObserver`] measured.
+/// The measurements of a [`LengthObserver`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Norms {
     /// The softmax layers, ascending.
@@ -63,9 +63,6 @@ pub struct Norms {
 impl LengthObserver {
     /// Of these rows over these keys. `head_outputs` gives a layer's output projection, f32 (heads, head_dim, hidden), and nothing for
     /// layers without softmax.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub fn new(
         rows: Vec<Span>,
         keys: Vec<Span>,
@@ -148,7 +145,8 @@ impl LengthObserver {
         let Some(gram) = self.grams.get(site.layer).and_then(Option::as_ref) else {
             candle_core::bail!("This is a bug: the output projection of layer {} is not known", site.layer)
         };
-        let lengths = &key_lengths(v, gram)?;
+        let kernel = plain(q.device(), q.dtype());
+        let lengths = &kernel.key_lengths(v, gram)?;
         let gate = match gate {
             Some(gate) => Some(gate.to_dtype(DType::F32)?.reshape((l, heads, d))?),
             None => None,
@@ -166,7 +164,8 @@ impl LengthObserver {
                 continue;
             }
             let rows = part.start - site.offset..part.end - site.offset;
-            let sums = length_sums((q, k, v), &carried, &at, rows, (&bounds, &segments))?;
+            let of = RowSums { site: &at, rows, bounds: &bounds };
+            let sums = kernel.length_sums([q, k, v], &carried, &of, &segments)?;
             for (i, (value, output)) in sums.values.iter().zip(&sums.outputs).enumerate() {
                 let place = (i / keys * spans + nth) * keys + i % keys;
                 values[place] += value / row.len() as f64;
@@ -242,7 +241,7 @@ impl Part {
     }
 }
 
-/// What the logits of targets are made of. All of a target's numbers sum to its logit, or to the difference of both.
+/// The terms of the logits of targets. All of a target's numbers sum to its logit, or to the difference of both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attributions {
     /// The softmax layers, ascending.
@@ -322,7 +321,7 @@ impl Attribution {
         self.spans.iter().position(holds).unwrap_or(self.spans.len())
     }
 
-    /// What the targets are made of. `head_outputs` gives a layer's output projection, f32 (heads, head_dim, hidden), and `head_rows`
+    /// The terms of the targets. `head_outputs` gives a layer's output projection, f32 (heads, head_dim, hidden), and `head_rows`
     /// what the output head makes logits of these tokens by, f32 (tokens, hidden).
     ///
     /// # Errors
@@ -349,7 +348,7 @@ impl Attribution {
             other: Array2::zeros((self.targets.len(), parts.len())),
             layers,
         };
-        // What a unit of each direction of the residual stream is worth, by target.
+        // The worth of a unit of each direction of the residual stream, by target.
         let worth = self.targets.iter().map(|target| {
             let row = |token: u32| transfer::fetch(&head_rows(&[token])?);
             let (of, end) = (row(target.token)?, self.ends.get(&target.position));
@@ -473,7 +472,8 @@ impl Attribution {
         let mut found = Vec::new();
         for run in runs {
             let row = run[0] - site.offset;
-            let read = value_sums((q, k, v), &at, row..row + run.len(), &bounds)?;
+            let of = RowSums { site: &at, rows: row..row + run.len(), bounds: &bounds };
+            let read = plain(q.device(), q.dtype()).value_sums([q, k, v], &of)?;
             let gate: Option<Vec<f32>> = match &gate {
                 Some(gate) => Some(transfer::fetch(&gate.narrow(0, row, run.len())?.to_dtype(DType::F32)?)?),
                 None => None,

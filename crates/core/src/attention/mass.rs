@@ -21,7 +21,7 @@ use candle_core::{D, Result, Tensor};
 use ndarray::{Array3, Array4, s};
 
 use super::answer::{AnswerRows, Answered, Step};
-use super::backends::segment_sums;
+use super::backends::{RowSums, segment_sums};
 use super::delta::{self, History};
 use super::{DeltaSite, Event, Observer, Point, Site, Uniform, Wanted};
 use crate::span::Span;
@@ -40,7 +40,7 @@ pub enum SpanError {
         start: usize,
         /// One past its last token.
         end: usize,
-        /// How many tokens there are.
+        /// The tokens that there are.
         tokens: usize,
     },
     /// A span has a name that means something else.
@@ -71,7 +71,7 @@ pub enum SpanError {
     },
 }
 
-/// What a [`MassObserver`] measured.
+/// The measurements of a [`MassObserver`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Masses {
     /// The decoder layers seen, ascending.
@@ -90,7 +90,7 @@ pub struct Masses {
     pub each: Option<EachMasses>,
 }
 
-/// What each of n generated tokens pays to the key spans of the prompt.
+/// The masses of each of n generated tokens over the key spans of the prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EachMasses {
     /// f32 `[layers, heads, n, key spans]`.
@@ -121,9 +121,9 @@ pub struct MassObserver {
     keys: Vec<Span>,
     /// Ascending borders of the elementary segments that the key spans are made of.
     bounds: Vec<usize>,
-    /// What a layer's rows have paid.
+    /// By softmax layer.
     layers: BTreeMap<usize, LayerSums>,
-    /// What is known of a linear-attention layer.
+    /// By linear-attention layer.
     deltas: BTreeMap<usize, DeltaLayer>,
     /// Linear-attention layers' keys of this many first tokens are kept for forks.
     keep: usize,
@@ -134,7 +134,7 @@ pub struct MassObserver {
     thought: usize,
 }
 
-/// What a layer's rows have paid so far.
+/// The sums of a softmax layer's rows so far.
 #[derive(Debug, Clone)]
 struct LayerSums {
     heads: usize,
@@ -142,11 +142,11 @@ struct LayerSums {
     rows: BTreeMap<usize, Tensor>,
     has_sinks: bool,
     window: Option<usize>,
-    /// What the rows of generated tokens have paid.
+    /// The rows of generated tokens.
     answered: Answered,
 }
 
-/// What is known of a linear-attention layer so far.
+/// The keys, queries and sums of a linear-attention layer so far.
 #[derive(Debug, Clone)]
 struct DeltaLayer {
     heads: usize,
@@ -217,7 +217,7 @@ impl MassObserver {
         let mut fork = other.clone();
         let place = |row: &Span| self.rows.iter().position(|s| s.range() == row.range());
         let measured = |row: &Span| row.start >= shared || (row.end <= shared && place(row).is_some());
-        // What begins after the border may differ, in number too: no row before it sees that far.
+        // Spans after the border may differ, in number too: no row before it sees that far.
         let known = |border: &usize| *border >= shared || self.bounds.binary_search(border).is_ok();
         if !fork.rows.iter().all(measured) || !fork.bounds.iter().all(known) {
             return None;
@@ -259,9 +259,6 @@ impl MassObserver {
 
     /// Sums over segments of one key each from position 0 on, (heads, 1 + keys), as sums over the segments that are asked for
     /// ([`Wanted::segments`]).
-    ///
-    /// # Errors
-    /// Those of Candle.
     pub fn joined(&self, by_key: &Tensor) -> Result<Tensor> {
         let keys = by_key.dim(1)?.saturating_sub(1);
         let mut parts = vec![by_key.narrow(1, 0, 1)?];
@@ -287,12 +284,12 @@ impl MassObserver {
         &self.keys
     }
 
-    /// What was measured of the prompt's rows. Every layer must have the same number of heads.
+    /// The masses of the prompt's rows. Every layer must have the same number of heads.
     pub fn finish(&self) -> Result<Masses> {
         self.finish_after(0)
     }
 
-    /// What was measured, after `generated` tokens were generated, not counting one that ended the answer. Those of a thought are
+    /// The masses after `generated` tokens were generated, not counting one that ended the answer. Those of a thought are
     /// among them and in no row. A mean over no tokens is no row.
     pub fn finish_after(&self, generated: usize) -> Result<Masses> {
         self.finish_with(generated, None)
@@ -625,7 +622,7 @@ impl MassObserver {
             if from >= to {
                 continue;
             }
-            let part = segment_sums(q, k, &local, from..to, &bounds)?;
+            let part = segment_sums(q, k, &RowSums { site: &local, rows: from..to, bounds: &bounds })?;
             let sums = &mut self.layer(site, heads).rows;
             let sum = match sums.get(&r) {
                 Some(before) => (before + part)?,
@@ -636,7 +633,7 @@ impl MassObserver {
         // The prompt's last position is the row of the first generated token.
         if self.answer.any() && (site.offset..site.offset + l).contains(&(self.tokens - 1)) {
             let row = self.tokens - 1 - site.offset;
-            let sums = segment_sums(q, k, &local, row..row + 1, &bounds)?;
+            let sums = segment_sums(q, k, &RowSums { site: &local, rows: row..row + 1, bounds: &bounds })?;
             self.add_generated(&Site { offset: self.tokens - 1, ..site.clone() }, sums)?;
         }
         Ok(())

@@ -23,6 +23,7 @@ mod store;
 mod top_keys;
 
 pub use answer::{AnswerRows, Step};
+use backends::RowSums;
 pub use contribution::{Attribution, Attributions, LengthObserver, Norms, Target, TargetError};
 pub use kernel::{AttentionKernel, AttentionShape, KernelError, Settled};
 pub use knockout::{Knockout, KnockoutError, LayerHoles, LayerKind};
@@ -203,9 +204,13 @@ fn attend(
             (Some(observer), Some(sums), _) => observer.observe(Event::Weights { site, sums: &sums })?,
             // A kernel that hands out no weights, or a chunk of rows: a pass of their own.
             (Some(observer), None, Some(borders)) => {
-                let borders = site.borders(&borders);
+                let (borders, at) = (site.borders(&borders), &site.relative());
                 for row in 0..rows {
-                    let sums = backends::segment_sums(q, tail.k, &site.relative(), row..row + 1, &borders)?;
+                    let sums = backends::segment_sums(
+                        q,
+                        tail.k,
+                        &RowSums { site: at, rows: row..row + 1, bounds: &borders },
+                    )?;
                     let site = &Site { offset: site.offset + row, ..site.clone() };
                     observer.observe(Event::Weights { site, sums: &sums })?;
                 }

@@ -17,7 +17,7 @@ pub struct Site {
     pub offset: usize,
     /// Position of the first key: above 0 where a layer with a window keeps only what can still be seen.
     pub first_key: usize,
-    /// What the scores are multiplied by before the softmax.
+    /// The factor of the scores before the softmax.
     pub scale: f32,
     /// Sliding window: a query at position p sees keys p - window + 1 ..= p.
     pub window: Option<usize>,
@@ -51,7 +51,7 @@ impl Holes {
         Holes(holes.into())
     }
 
-    /// Whether nothing is hidden from anybody.
+    /// True if nothing is hidden.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -128,12 +128,12 @@ impl Hidden {
         }
     }
 
-    /// Whether nothing is hidden from any row.
+    /// True if nothing is hidden from any row.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is hidden from row `r`: ascending ranges with keys between them.
+    /// The keys hidden from row `r`: ascending ranges with keys between them.
     pub fn row(&self, r: usize) -> &[Range<usize>] {
         self.0.get(r).map_or(&[], Vec::as_slice)
     }
@@ -160,12 +160,12 @@ impl Hidden {
     }
 }
 
-/// Whether ascending ranges with keys between them hide all of `keys`.
+/// True if ascending ranges with keys between them hide all of `keys`.
 pub(super) fn hides_all(hidden: &[Range<usize>], keys: &Range<usize>) -> bool {
     hidden.iter().any(|range| range.start <= keys.start && keys.end <= range.end)
 }
 
-/// Whether they hide any of `keys`.
+/// True if they hide any of `keys`.
 pub(super) fn hides_some(hidden: &[Range<usize>], keys: &Range<usize>) -> bool {
     hidden.iter().any(|range| range.start < keys.end && keys.start < range.end)
 }
@@ -181,9 +181,6 @@ pub struct Sinks {
 
 impl Sinks {
     /// Sinks for tensors on `device`, a logit a head.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub fn new(logits: Vec<f32>, device: &Device) -> Result<Self> {
         let tensor = transfer::upload(logits.clone(), (logits.len(), 1), device)?;
         Ok(Sinks { logits: logits.into(), tensor })

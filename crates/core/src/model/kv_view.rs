@@ -25,7 +25,7 @@ pub(super) enum KvView<'a> {
     Variants { cache: &'a mut Cache, holes: &'a [LayerHoles] },
 }
 
-/// How rows attend in one forward pass: the observer of their attention, and the keys that are hidden from them. Nothing of it stays
+/// The settings of attention in one forward pass: its observer, and the keys that are hidden from rows. Nothing of it stays
 /// when the pass is over.
 pub struct Pass<'a> {
     /// Reads attention and changes nothing.

@@ -9,12 +9,12 @@ use std::ops::Range;
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::super::{Attended, Call, Hidden, Sinks, Site};
-use super::Kernel;
+use super::{Kernel, RowSums};
 use crate::fused::products;
 use crate::fused::softmax::{self, OnlineSoftmax, Seen};
 use crate::transfer;
 
-/// How large the blocks are.
+/// The sizes of blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Blocks {
     /// Query positions of a block.
@@ -86,16 +86,8 @@ impl Kernel for Chunked {
         Ok((whole.normalise(q, site)?, sums))
     }
 
-    fn segment_sums(
-        &self,
-        q: &Tensor,
-        k: &Tensor,
-        site: &Site,
-        rows: Range<usize>,
-        bounds: &[usize],
-    ) -> Result<Tensor> {
-        let size = Blocks { keys: self.0.keys.min(KEYS_OF_SUMS), ..self.0 };
-        segment_sums(q, k, site, rows, bounds, size)
+    fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
+        segment_sums(q, k, of, Blocks { keys: self.0.keys.min(KEYS_OF_SUMS), ..self.0 })
     }
 }
 
@@ -173,14 +165,14 @@ struct Rows<'a> {
     hidden: &'a Hidden,
 }
 
-/// What rows have gathered of a part of their keys: rows are (kv_heads, group * r) all through.
+/// Sums of rows over a part of their keys: rows are (kv_heads, group * r) all through.
 struct Part {
     softmax: OnlineSoftmax,
     /// The sum of e^(score - max) times the value, (kv_heads, group * r, d), f32.
     out: Tensor,
     /// The sum of e^(score - max) by segment, (kv_heads, group * r, segments), f32, where somebody asks.
     sums: Option<Tensor>,
-    /// Whether keys were hidden from some row.
+    /// Keys were hidden from some row.
     hidden: bool,
 }
 
@@ -321,7 +313,7 @@ pub fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Result<Ve
     Ok(weights.chunks_exact(block.len()).map(of_head).collect())
 }
 
-/// What rows read of segments of keys.
+/// Sums of the values that rows read of segments of keys.
 pub struct ValueSums {
     /// The sums over the segment's keys j of the weight A_ij times the value v_j, f32 (heads, segments, rows, head_dim).
     pub read: Tensor,
@@ -333,19 +325,16 @@ impl Chunked {
     /// See [`super::value_sums`]; f32, on the device of the queries.
     pub fn values_and_lengths(
         &self,
-        (q, k, v): (&Tensor, &Tensor, &Tensor),
+        [q, k, v]: [&Tensor; 3],
         lengths: Option<&Tensor>,
-        site: &Site,
-        rows: Range<usize>,
-        bounds: &[usize],
+        of: &RowSums<'_>,
     ) -> Result<ValueSums> {
-        let size = self.0;
-        let (heads, d) = (q.dim(1)?, q.dim(2)?);
-        let (r, kv_heads) = (rows.len(), k.dim(0)?);
-        let positions: Vec<usize> = rows.clone().map(|row| site.offset + row).collect();
+        let RowSums { site, rows, bounds } = of;
+        let (size, heads, d) = (self.0, q.dim(1)?, q.dim(2)?);
+        let (r, kv_heads, positions) = (rows.len(), k.dim(0)?, of.positions());
         let q = q.narrow(0, rows.start, r)?;
         let rows = Rows { positions: &positions, hidden: &Hidden::at(site, &positions) };
-        let segments = bounds.len().saturating_sub(1);
+        let segments = of.segments();
         // Lengths are columns beside the values, one for each head that shares them: one product reads the weights for both.
         let group = heads / kv_heads;
         let wide = d + if lengths.is_some() { group } else { 0 };
@@ -400,19 +389,12 @@ impl Chunked {
 }
 
 /// See [`super::segment_sums`]; f32, on the device of the queries, and nothing comes back from there.
-fn segment_sums(
-    q: &Tensor,
-    k: &Tensor,
-    site: &Site,
-    rows: Range<usize>,
-    bounds: &[usize],
-    size: Blocks,
-) -> Result<Tensor> {
-    let (_, heads, _) = q.dims3()?;
-    let segments = bounds.len().saturating_sub(1);
+fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>, size: Blocks) -> Result<Tensor> {
+    let RowSums { site, rows, bounds } = of;
+    let (heads, segments) = (q.dim(1)?, of.segments());
     let device = q.device();
     // The segments' borders, both (1, segments).
-    let borders = match bounds {
+    let borders = match *bounds {
         [starts @ .., _] if segments > 0 => Some((
             on_device(starts.iter().copied(), (1, segments), device)?,
             on_device(bounds[1..].iter().copied(), (1, segments), device)?,

@@ -15,7 +15,7 @@ use candle_core::{CpuStorage, Device, Result, Storage, Tensor};
 use rayon::prelude::*;
 
 use super::super::{Attended, Call, Hidden, SPLIT_K, Site};
-use super::{Carried, Kernel, LengthSums};
+use super::{Carried, Kernel, LengthSums, RowSums};
 
 mod decode;
 mod fold;
@@ -131,25 +131,12 @@ impl Kernel for Cpu {
         Ok((Tensor::from_vec(out, (all, shape.heads, shape.d), q.device())?, sums))
     }
 
-    fn segment_sums(
-        &self,
-        q: &Tensor,
-        k: &Tensor,
-        site: &Site,
-        rows: Range<usize>,
-        bounds: &[usize],
-    ) -> Result<Tensor> {
-        segment_sums(q, k, site, rows, bounds)?.tensor()
+    fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
+        segment_sums(q, k, of)?.tensor()
     }
 
-    fn value_sums(
-        &self,
-        qkv: (&Tensor, &Tensor, &Tensor),
-        site: &Site,
-        rows: Range<usize>,
-        bounds: &[usize],
-    ) -> Result<Tensor> {
-        value_sums(qkv, site, rows, bounds)
+    fn value_sums(&self, qkv: [&Tensor; 3], of: &RowSums<'_>) -> Result<Tensor> {
+        value_sums(qkv, of)
     }
 
     fn key_lengths(&self, v: &Tensor, gram: &Tensor) -> Result<Tensor> {
@@ -158,13 +145,12 @@ impl Kernel for Cpu {
 
     fn length_sums(
         &self,
-        qkv: (&Tensor, &Tensor, &Tensor),
+        qkv: [&Tensor; 3],
         carried: &Carried<'_>,
-        site: &Site,
-        rows: Range<usize>,
-        spans: (&[usize], &[Range<usize>]),
+        of: &RowSums<'_>,
+        spans: &[Range<usize>],
     ) -> Result<LengthSums> {
-        length_sums(qkv, carried, site, rows, spans)
+        length_sums(qkv, carried, of, spans)
     }
 }
 
@@ -192,21 +178,12 @@ impl SegmentSums {
     }
 }
 
-/// See [`super::segment_sums`].
-fn segment_sums(
-    q: &Tensor,
-    k: &Tensor,
-    site: &Site,
-    rows: Range<usize>,
-    bounds: &[usize],
-) -> Result<SegmentSums> {
-    let shape = Shape::new(q, k)?;
-    let (l, q) = (q.dim(0)?, q.contiguous()?);
+/// See [`Kernel::segment_sums`].
+fn segment_sums(q: &Tensor, k: &Tensor, RowSums { site, rows, bounds }: &RowSums<'_>) -> Result<SegmentSums> {
+    let (shape, q) = (Shape::new(q, k)?, q.contiguous()?);
     let segments = bounds.len().saturating_sub(1);
     with_slices(&[&q, k], |slices| {
-        let positions: Vec<usize> = (site.offset..site.offset + l).collect();
-        let hidden = Hidden::at(site, &positions);
-        let queries = Queries { q: slices[0], positions, hidden, shape, site, borders: Vec::new() };
+        let queries = Queries::of(&q, slices[0], shape, site)?;
         let sequence = Sequence::new(k, k, slices[1], slices[1])?;
         let few = rows.len() <= FEW_POSITIONS;
         let pieces = shape.pieces(rows.len());
@@ -216,7 +193,7 @@ fn segment_sums(
             pieces => keys.len().div_ceil(pieces).next_multiple_of(SPLIT_K),
         };
         let parts: Vec<Measured> = queries
-            .tasks(rows, shape.positions(), step)
+            .tasks(rows.clone(), shape.positions(), step)
             .into_par_iter()
             .map(|task| queries.measure(task, &sequence, bounds))
             .collect();
@@ -344,7 +321,14 @@ struct Queries<'a> {
     borders: Vec<Vec<usize>>,
 }
 
-impl Queries<'_> {
+impl<'a> Queries<'a> {
+    /// Of a chunk's rows, whose weights nobody asks for.
+    fn of(q: &Tensor, slice: &'a [f32], shape: Shape, site: &'a Site) -> Result<Self> {
+        let positions: Vec<usize> = (site.offset..site.offset + q.dim(0)?).collect();
+        let hidden = Hidden::at(site, &positions);
+        Ok(Queries { q: slice, positions, hidden, shape, site, borders: Vec::new() })
+    }
+
     /// The keys that some of these queries see.
     fn visible(&self, queries: &Range<usize>) -> Range<usize> {
         let seen = || self.positions[queries.clone()].iter().map(|&p| self.site.visible(p));
@@ -415,7 +399,7 @@ impl Queries<'_> {
         Part { out: fold.rows(max.len()), task, max, sum, segments: SegmentsOfRows::default() }
     }
 
-    /// What a query's weights sum up to over the segments between `borders`, from the parts that were weighed with them.
+    /// The sums of a query's weights over the segments between `borders`, from the parts that were weighed with them.
     fn recorded(&self, query: usize, parts: &[Part], borders: &[usize]) -> SegmentSums {
         let Shape { heads, group, .. } = self.shape;
         let segments = borders.len().saturating_sub(1);
@@ -439,17 +423,17 @@ impl Queries<'_> {
         all
     }
 
-    fn measure<'a>(&self, task: Task, sequence: &Sequence<'_>, bounds: &'a [usize]) -> Measured<'a> {
+    fn measure<'b>(&self, task: Task, sequence: &Sequence<'_>, bounds: &'b [usize]) -> Measured<'b> {
         let Walked { max, sum, fold } = self.walk(&task, sequence.keys(task.kv_head), Segments::new(bounds));
         Measured { task, max, sum, sums: fold }
     }
 
     /// Joins the parts of a row of one key/value head, each with the place of the row's first head in it, normalises, and adds to the
     /// row's output `out`, (heads, d).
-    fn merge<'a>(
+    fn merge<'b>(
         &self,
         kv_head: usize,
-        parts: impl Iterator<Item = (&'a Part, usize)> + Clone,
+        parts: impl Iterator<Item = (&'b Part, usize)> + Clone,
         out: &mut [f32],
     ) {
         let Shape { group, d, .. } = self.shape;

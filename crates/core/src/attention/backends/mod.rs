@@ -41,44 +41,53 @@ pub(super) trait Kernel: Sync {
         Ok(true)
     }
 
-    /// See [`segment_sums`].
-    fn segment_sums(
-        &self,
-        q: &Tensor,
-        k: &Tensor,
-        site: &Site,
-        rows: Range<usize>,
-        bounds: &[usize],
-    ) -> Result<Tensor> {
-        Chunked(BLOCKS).segment_sums(q, k, site, rows, bounds)
+    /// Sums, over rows, of the softmax weight that each head pays to the sinks and to each segment: (heads, 1 + segments), f64 on
+    /// the CPU, f32 on other devices, where the sums stay.
+    fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
+        Chunked(BLOCKS).segment_sums(q, k, of)
     }
 
-    /// See [`value_sums`].
-    fn value_sums(
-        &self,
-        qkv: (&Tensor, &Tensor, &Tensor),
-        site: &Site,
-        rows: Range<usize>,
-        bounds: &[usize],
-    ) -> Result<Tensor> {
-        Ok(Chunked(lengths::BLOCKS).values_and_lengths(qkv, None, site, rows, bounds)?.read)
+    /// The sums of values that rows read of each segment: f32 (heads, segments, rows, head_dim), over its keys j of the weight A_ij
+    /// times the value v_j. But on the CPU all weights of the rows over a block of keys are held at once: ask for few rows at a time.
+    fn value_sums(&self, qkv: [&Tensor; 3], of: &RowSums<'_>) -> Result<Tensor> {
+        Ok(Chunked(lengths::BLOCKS).values_and_lengths(qkv, None, of)?.read)
     }
 
-    /// See [`key_lengths`].
+    /// The length of each head's output for each key: the square root of v^T (W_O^h)^T W_O^h v, f32 (heads, keys). `v`: (kv_heads,
+    /// keys, head_dim), `gram`: f32 (heads, head_dim, head_dim), the products of each head's output weights with themselves.
     fn key_lengths(&self, v: &Tensor, gram: &Tensor) -> Result<Tensor> {
         lengths::key_lengths(v, gram)
     }
 
-    /// See [`length_sums`].
+    /// Sums, over rows, of the lengths of what they read and write of each of `spans`, which are runs of the segments.
     fn length_sums(
         &self,
-        qkv: (&Tensor, &Tensor, &Tensor),
+        qkv: [&Tensor; 3],
         carried: &Carried<'_>,
-        site: &Site,
-        rows: Range<usize>,
-        spans: (&[usize], &[Range<usize>]),
+        of: &RowSums<'_>,
+        spans: &[Range<usize>],
     ) -> Result<LengthSums> {
-        lengths::length_sums(qkv, carried, site, rows, spans)
+        lengths::length_sums(qkv, carried, of, spans)
+    }
+}
+
+/// Rows of a chunk, and the segments of keys that something of them is summed over.
+pub(super) struct RowSums<'a> {
+    pub site: &'a Site,
+    /// Relative to `site.offset`.
+    pub rows: Range<usize>,
+    /// The ascending borders of the segments: segment s is `bounds[s]..bounds[s + 1]`.
+    pub bounds: &'a [usize],
+}
+
+impl RowSums<'_> {
+    /// The positions of the rows.
+    fn positions(&self) -> Vec<usize> {
+        self.rows.clone().map(|row| self.site.offset + row).collect()
+    }
+
+    fn segments(&self) -> usize {
+        self.bounds.len().saturating_sub(1)
     }
 }
 
@@ -152,46 +161,8 @@ pub(super) fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Re
     chunked::row_weights(q, k, site, row)
 }
 
-/// The sums of values that the query rows `rows` of this chunk (relative to `site.offset`) read of each segment, whose ascending
-/// borders are `bounds`: f32 (heads, segments, rows, head_dim), over its keys j of the weight A_ij times the value v_j. But on the
-/// CPU all weights of the rows over a block of keys are held at once: ask for few rows at a time.
-pub(super) fn value_sums(
-    qkv: (&Tensor, &Tensor, &Tensor),
-    site: &Site,
-    rows: Range<usize>,
-    bounds: &[usize],
-) -> Result<Tensor> {
-    plain(qkv.0.device(), qkv.0.dtype()).value_sums(qkv, site, rows, bounds)
-}
-
-/// The length of each head's output for each key: the square root of v^T (W_O^h)^T W_O^h v, f32 (heads, keys). `v`: (kv_heads, keys,
-/// head_dim), `gram`: f32 (heads, head_dim, head_dim), the products of each head's output weights with themselves.
-pub(super) fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
-    plain(v.device(), v.dtype()).key_lengths(v, gram)
-}
-
-/// Sums, over the query rows `rows` of this chunk (relative to `site.offset`), of the lengths of what they read and write of each of
-/// `spans`, which are runs of the segments whose ascending borders are `bounds`.
-pub(super) fn length_sums(
-    qkv: (&Tensor, &Tensor, &Tensor),
-    carried: &Carried<'_>,
-    site: &Site,
-    rows: Range<usize>,
-    spans: (&[usize], &[Range<usize>]),
-) -> Result<LengthSums> {
-    plain(qkv.0.device(), qkv.0.dtype()).length_sums(qkv, carried, site, rows, spans)
-}
-
-/// Sums, over the query rows `rows` of this chunk (relative to `site.offset`), of the softmax weight that each head
-/// pays to the sinks and to each segment: (heads, 1 + segments), f64 on the CPU, f32 on other devices, where the sums stay.
-/// `bounds` are the ascending borders of the segments: segment s is `bounds[s]..bounds[s + 1]`.
-pub(super) fn segment_sums(
-    q: &Tensor,
-    k: &Tensor,
-    site: &Site,
-    rows: Range<usize>,
-    bounds: &[usize],
-) -> Result<Tensor> {
-    let kernel = chosen(q, k.dim(0)?, site, !site.holes.is_empty(), AttentionKernel::of_sums)?;
-    kernel.segment_sums(q, k, site, rows, bounds)
+/// [`Kernel::segment_sums`] by the kernels of the choice.
+pub(super) fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
+    let hides = !of.site.holes.is_empty();
+    chosen(q, k.dim(0)?, of.site, hides, AttentionKernel::of_sums)?.segment_sums(q, k, of)
 }

@@ -1,12 +1,14 @@
 //! Both kernels compute the same: the CPU kernel, and the chunked one, which is what runs on other devices.
 
+use std::ops::Range;
+
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::super::{
     Attended, AttentionKernel, AttentionShape, Call, Hole, Holes, Sinks, Site, Tail, run_after,
 };
 use super::chunked::Blocks;
-use super::{BLOCKS, Chunked, Cpu, Kernel, lengths};
+use super::{BLOCKS, Chunked, Cpu, Kernel, RowSums, lengths};
 
 /// Values are of order 1: some f32 roundings of them.
 const TOLERANCE: f64 = 1e-5;
@@ -81,6 +83,10 @@ fn numbers(tensor: &Tensor) -> Result<impl Iterator<Item = f64>> {
 
 fn sinks_of(logits: Vec<f32>) -> Sinks {
     Sinks::new(logits, &Device::Cpu).unwrap()
+}
+
+fn of<'a>(site: &'a Site, rows: Range<usize>, bounds: &'a [usize]) -> RowSums<'a> {
+    RowSums { site, rows, bounds }
 }
 
 /// Attention of a sequence's last rows, and the sums of a single one's weights between borders.
@@ -177,7 +183,7 @@ fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size
                             assert!(sums[row].is_none() && of_cpu[row].is_none());
                             continue;
                         };
-                        let alone = Cpu.segment_sums(&q.narrow(0, row, 1)?, &k, &site, 0..1, borders)?;
+                        let alone = Cpu.segment_sums(&q.narrow(0, row, 1)?, &k, &of(&site, 0..1, borders))?;
                         for sums in [&sums[row], &of_cpu[row]] {
                             let Some(sums) = sums else { panic!("no sums") };
                             assert_eq!(sums.dims(), alone.dims());
@@ -205,9 +211,9 @@ fn both_kernels_measure_the_same_segments_at_every_block_size() -> Result<()> {
         let bounds: Vec<usize> = bounds.into_iter().filter(|&b| b <= keys).collect();
         for rows in [0..l, l / 3..l, 0..l.div_ceil(2)] {
             let n = rows.len() as f64;
-            let expected = Cpu.segment_sums(&q, &k, &site, rows.clone(), &bounds)?;
+            let expected = Cpu.segment_sums(&q, &k, &of(&site, rows.clone(), &bounds))?;
             for size in SIZES {
-                let found = Chunked(size).segment_sums(&q, &k, &site, rows.clone(), &bounds)?;
+                let found = Chunked(size).segment_sums(&q, &k, &of(&site, rows.clone(), &bounds))?;
                 assert_eq!(found.dims(), expected.dims());
                 let difference = apart(numbers(&found)?, numbers(&expected)?) / n;
                 assert!(difference < TOLERANCE, "{site:?} {size:?}: off by {difference:e}");
@@ -287,9 +293,9 @@ fn both_kernels_read_the_same_values_of_segments_at_every_block_size() -> Result
         let (l, keys) = (q.dim(0)?, k.dim(1)?);
         let bounds = [borders(keys), vec![0, keys], vec![keys / 3, keys / 3 + 1, keys / 2 + 1]];
         for ((bounds, rows), size) in bounds.into_iter().zip([0..l, l - 1..l, l / 3..l]).zip(SIZES) {
-            let found = Cpu.value_sums((&q, &k, &v), &site, rows.clone(), &bounds)?;
+            let found = Cpu.value_sums([&q, &k, &v], &of(&site, rows.clone(), &bounds))?;
             let expected =
-                Chunked(size).values_and_lengths((&q, &k, &v), None, &site, rows.clone(), &bounds)?.read;
+                Chunked(size).values_and_lengths([&q, &k, &v], None, &of(&site, rows.clone(), &bounds))?.read;
             assert_eq!(found.dims(), expected.dims());
             let difference = apart(numbers(&found)?, numbers(&expected)?);
             assert!(difference < TOLERANCE, "{rows:?} {bounds:?} {site:?} {size:?}: off by {difference:e}");
@@ -316,12 +322,12 @@ fn both_kernels_measure_the_same_lengths_with_gates_and_without() -> Result<()> 
         let segments = bounds.len() - 1;
         let spans = [0..segments, 0..1, segments / 2..segments, 1.min(segments)..1.min(segments)];
         for rows in [0..l, l - 1..l] {
-            let spans = (bounds.as_slice(), spans.as_slice());
-            let found = Cpu.length_sums((&q, &k, &v), &carried, &site, rows.clone(), spans)?;
-            let expected = lengths::length_sums((&q, &k, &v), &carried, &site, rows.clone(), spans)?;
+            let of = of(&site, rows.clone(), &bounds);
+            let found = Cpu.length_sums([&q, &k, &v], &carried, &of, &spans)?;
+            let expected = lengths::length_sums([&q, &k, &v], &carried, &of, &spans)?;
             let pairs = [(found.values, expected.values), (found.outputs, expected.outputs)];
             for (found, expected) in pairs {
-                assert_eq!(found.len(), heads * spans.1.len());
+                assert_eq!(found.len(), heads * spans.len());
                 let most = expected.iter().copied().fold(1.0, f64::max);
                 let difference = apart(found, expected) / most;
                 assert!(difference < TOLERANCE, "{rows:?} {site:?}: off by {difference:e}");
@@ -341,7 +347,7 @@ fn both_kernels_sum_a_decoded_rows_weights_as_a_pass_of_its_own_does_and_change_
     for Inputs { q, k, v, site } in calls()?.into_iter().filter(|call| call.q.dim(0).is_ok_and(|l| l == 1)) {
         let all = borders(site.offset + 1);
         for borders in [&all[..], &all[..2], &[]] {
-            let expected = Cpu.segment_sums(&q, &k, &site, 0..1, borders)?;
+            let expected = Cpu.segment_sums(&q, &k, &of(&site, 0..1, borders))?;
             let (plain, none) = attended(&Cpu, [&q, &k, &v], &site, None)?;
             assert!(none.is_none());
             let (out, sums) = attended(&Cpu, [&q, &k, &v], &site, Some(borders))?;

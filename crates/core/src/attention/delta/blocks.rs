@@ -93,7 +93,7 @@ struct Gathered<'a> {
     places: Vec<Option<Place>>,
 }
 
-/// What went to one place.
+/// The sums of one segment.
 #[derive(Clone)]
 struct Place {
     /// The weights, summed over rows: (value_heads), or by row: (value_heads, rows).

@@ -10,7 +10,7 @@ use super::{Cache, LayerCache, Saved, WINDOW_ROOM, Windowed, cache_bytes, window
 use crate::attention::SPLIT_K;
 use crate::model::MixerSpec;
 
-/// What every layer remembers of one continuation, beside its trunk.
+/// The state of every layer after one continuation, beside its trunk.
 ///
 /// Layers that see the whole context keep the keys and values after the last multiple of [`SPLIT_K`] in the trunk, so that
 /// attention sums them up as it would in one sequence; layers with a window or a state keep one of their own.
@@ -34,18 +34,12 @@ impl Branch {
     }
 
     /// The same continuation once more, with room for up to `room` tokens after those that it holds.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub fn fork(&self, room: usize) -> Result<Branch> {
         self.0.check_whole()?;
         self.moved(None, self.0.start, self.0.length + room)
     }
 
     /// Copies what the branch reads of its `trunk` after the first `tokens` tokens, so that these alone must stay there.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub fn rebase(&mut self, trunk: &Cache, tokens: usize) -> Result<()> {
         let start = tokens - tokens % SPLIT_K;
         if start < self.0.start {
@@ -86,7 +80,7 @@ impl Branch {
         Ok(Branch(Cache { start, layers, length, capacity, marks: Vec::new(), torn: false }))
     }
 
-    /// What the layers remember, as of a sequence whose first [`Branch::start`] tokens are elsewhere.
+    /// The layers' own state, as of a sequence whose first [`Branch::start`] tokens are elsewhere.
     pub(in crate::model) fn own(&mut self) -> &mut Cache {
         &mut self.0
     }
@@ -119,9 +113,6 @@ impl Cache {
     }
 
     /// A branch after all that the cache holds, with room for up to `room` more tokens whether or not the cache has it.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub fn continuation(&self, room: usize) -> Result<Branch> {
         self.branch_within(self.length, self.length + room)
     }

@@ -243,7 +243,7 @@ mod tests {
                 let weight = packed(dtype, &bytes, rows, cols);
                 let x = Tensor::randn(0f32, 1.0, (l, cols), &Device::Cpu)?;
                 let expected = numbers(&x.matmul(&dense.t()?)?)?;
-                // What is summed may cancel, so differences are measured in sums of sizes.
+                // Sums may cancel, so differences are measured in sums of sizes.
                 let sizes = numbers(&x.abs()?.matmul(&dense.abs()?.t()?)?)?;
                 for arch in instructions() {
                     let found = &products_on(arch, &[&weight], &numbers(&x)?, l)[0];

@@ -25,7 +25,7 @@ pub use block::{BlockType, dequantise};
 pub use header::{Header, TensorInfo};
 pub use value::{Array, FromValue, Value};
 
-/// What can be wrong with a GGUF file. Every message names the file, the thing and the remedy.
+/// A fault of a GGUF file. Every message names the file, the thing and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum GgufError {
@@ -337,7 +337,7 @@ impl GgufFile {
             .map_err(|source| self.candle_fault(placed, source))
     }
 
-    /// Whether the file has this tensor.
+    /// True if the file has this tensor.
     pub fn contains(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
@@ -356,7 +356,7 @@ impl GgufFile {
 
 /// Dequantised blocks on a device, in `dtype`; outside are errors of the blocks, inside those of Candle.
 ///
-/// What is quantised goes to a card as it is, a fraction of the bytes, and the card dequantises it, so many at a time that
+/// Quantised weights go to a card as they are, a fraction of the bytes, and the card dequantises them, so many at a time that
 /// those in f32 stay small beside the tensor. What is dense, and MXFP4, which Candle does not know, is converted before it goes.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What is made of the attention weights as they stream by: an output, or sums over segments.
+//! Consumers of the attention weights as they stream by: an output, or sums over segments.
 
 use pulp::Simd;
 
@@ -114,7 +114,7 @@ impl<'a> Segments<'a> {
         self.bounds.len().saturating_sub(1)
     }
 
-    /// What row `row` pays to segment `segment`.
+    /// The weight that row `row` pays to segment `segment`.
     pub fn sum(&self, row: usize, segment: usize) -> f64 {
         self.sums[(row / self.width * self.segments() + segment) * self.width + row % self.width]
     }
@@ -208,7 +208,7 @@ impl<'a> ValuesBySegment<'a> {
         &self.sums[(panel * self.segments() + segment) * size..][..size]
     }
 
-    /// What row `row` reads of segment `segment`, times `scale`: d elements.
+    /// The sum of values that row `row` reads of segment `segment`, times `scale`: d elements.
     pub fn read(&self, row: usize, segment: usize, scale: f32, out: &mut [f32]) {
         let of_row = self.of_panel(row / self.width, segment)[row % self.width..].iter().step_by(self.width);
         for (x, sum) in out.iter_mut().zip(of_row) {

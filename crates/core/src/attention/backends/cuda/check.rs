@@ -1,4 +1,4 @@
-//! Whether the kernels compute what products do, tried once a process for every shape on every card.
+//! A check of the kernels against products, once a process for every shape on every card.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,12 +8,12 @@ use candle_core::cuda_backend::DeviceId;
 use candle_core::{CudaDevice, DType, Device, Result, Tensor};
 
 use super::super::super::{AttentionKernel, AttentionShape, Call, Holes, Sinks, Site};
-use super::super::Kernel;
 use super::super::chunked::{BLOCKS, Chunked};
+use super::super::{Kernel, RowSums};
 use super::{decode, prefill, rows};
 use crate::transfer;
 
-/// What kernels may go wrong by.
+/// The properties that kernels may go wrong by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     card: DeviceId,
@@ -41,7 +41,7 @@ const ROWS: usize = 21;
 const OFFSET: usize = 303;
 const WINDOW: usize = 100;
 
-/// Whether attention of that shape comes out on a card as by products. A small problem of made-up numbers, the first time that
+/// True if attention of that shape comes out on a card as by products. A small problem of made-up numbers, the first time that
 /// it is asked for.
 pub fn holds(card: &CudaDevice, shape: &AttentionShape) -> Result<bool> {
     let key = Key::of(card, shape);
@@ -81,7 +81,7 @@ fn allowed(dtype: DType) -> f32 {
     }
 }
 
-/// How far kernels and products are apart at most; infinitely where either is no number.
+/// The greatest difference between kernels and products; infinite where either is no number.
 fn try_on(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
     let device = &Device::Cuda(card.clone());
     let (heads, kv_heads, d) = (shape.heads, shape.kv_heads, shape.head_dim);
@@ -108,8 +108,8 @@ fn try_on(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
     // A kernel for many rows and one for few.
     for rows in [0..ROWS, ROWS - 1..ROWS] {
         let count = rows.len() as f32;
-        let found = rows::segment_sums(&q, &k, &site, rows.clone(), &bounds)?;
-        let expected = products.segment_sums(&q, &k, &site, rows, &bounds)?;
+        let of = RowSums { site: &site, rows, bounds: &bounds };
+        let (found, expected) = (rows::segment_sums(&q, &k, &of)?, products.segment_sums(&q, &k, &of)?);
         most = most.max(apart(&found, &expected)? / count);
     }
     // Of layers that the other kernels do not serve, the sums are all that is asked for.

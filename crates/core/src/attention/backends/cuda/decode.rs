@@ -116,7 +116,7 @@ struct Rows<'a> {
     width: usize,
 }
 
-/// What the kernels write: f32, by part or piece, row and head.
+/// The kernels' outputs: f32, by part or piece, row and head.
 struct Written {
     /// (parts, rows, heads, d)
     sums: Tensor,
@@ -232,7 +232,7 @@ impl Rows<'_> {
         Ok(out)
     }
 
-    /// What a row's weights sum up to over the sinks and the segments, f32 (heads, 1 + segments).
+    /// The sums of a row's weights over the sinks and the segments, f32 (heads, 1 + segments).
     fn recorded(&self, row: usize, borders: &[usize], cuts: &Cuts, pieces: &Tensor) -> Result<Tensor> {
         let (rows, heads, _) = self.q.dims3()?;
         let end = self.positions[row] + 1;

@@ -4,12 +4,10 @@
 //! prompt's rows are FlashAttention-2's scheme on tensor cores; single rows split the keys into parts that are
 //! joined; and what chosen rows pay to segments is summed in f32 without a weight being written.
 
-use std::ops::Range;
-
 use candle_core::{Device, Result, Tensor};
 
 use super::super::{Attended, AttentionShape, Call, Site};
-use super::Kernel;
+use super::{Kernel, RowSums};
 
 mod check;
 mod decode;
@@ -45,14 +43,7 @@ impl Kernel for Fused {
         check::holds(device.as_cuda_device()?, shape)
     }
 
-    fn segment_sums(
-        &self,
-        q: &Tensor,
-        k: &Tensor,
-        site: &Site,
-        rows: Range<usize>,
-        bounds: &[usize],
-    ) -> Result<Tensor> {
-        rows::segment_sums(q, k, site, rows, bounds)
+    fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
+        rows::segment_sums(q, k, of)
     }
 }
