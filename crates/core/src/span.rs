@@ -75,3 +75,11 @@ impl Span {
         (!self.overlay && !NO_SEGMENTS.contains(&kind)).then_some(index)
     }
 }
+
+/// The ascending borders of the segments that spans are made of.
+pub(crate) fn borders(spans: &[Span]) -> Vec<usize> {
+    let mut borders: Vec<usize> = spans.iter().flat_map(|span| [span.start, span.end]).collect();
+    borders.sort_unstable();
+    borders.dedup();
+    borders
+}

@@ -20,7 +20,7 @@ use ndarray::{Array2, Array4};
 
 use super::backends::{Carried, RowSums, plain};
 use super::{Event, Observer, Point, Site, Term, Wanted};
-use crate::span::Span;
+use crate::span::{Span, borders};
 use crate::timing;
 use crate::transfer;
 
@@ -73,10 +73,7 @@ impl LengthObserver {
             Some(outputs) => Ok(Some(outputs.matmul(&outputs.transpose(1, 2)?)?)),
             None => Ok(None),
         });
-        let mut bounds: Vec<usize> = keys.iter().flat_map(|span| [span.start, span.end]).collect();
-        bounds.sort_unstable();
-        bounds.dedup();
-        let grams = grams.collect::<Result<_>>()?;
+        let (grams, bounds) = (grams.collect::<Result<_>>()?, borders(&keys));
         Ok(LengthObserver { rows, keys, bounds, grams, gate: None, layers: BTreeMap::new() })
     }
 
@@ -209,7 +206,7 @@ pub struct Attribution {
     /// By layer, the bias of the projection.
     biases: BTreeMap<usize, Vec<f32>>,
     /// By part and position, what it adds.
-    parts: BTreeMap<(Part, usize), Vec<f32>>,
+    parts: BTreeMap<(Component, usize), Vec<f32>>,
     /// By position, the final norm's scales.
     ends: BTreeMap<usize, Vec<f32>>,
 }
@@ -223,20 +220,20 @@ struct Read {
 
 /// A term that is no head's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+enum Component {
     Embedding,
     Bias(usize),
     LinearAttention(usize),
     FeedForward(usize),
 }
 
-impl Part {
+impl Component {
     fn name(self) -> String {
         match self {
-            Part::Embedding => "embedding".to_owned(),
-            Part::Bias(layer) => format!("attention_bias[{layer}]"),
-            Part::LinearAttention(layer) => format!("linear_attention[{layer}]"),
-            Part::FeedForward(layer) => format!("feed_forward[{layer}]"),
+            Component::Embedding => "embedding".to_owned(),
+            Component::Bias(layer) => format!("attention_bias[{layer}]"),
+            Component::LinearAttention(layer) => format!("linear_attention[{layer}]"),
+            Component::FeedForward(layer) => format!("feed_forward[{layer}]"),
         }
     }
 }
@@ -301,7 +298,7 @@ impl Attribution {
         let mut positions: Vec<usize> = targets.iter().map(|target| target.position).collect();
         positions.sort_unstable();
         positions.dedup();
-        let mut bounds: Vec<usize> = spans.iter().flat_map(|span| [span.start, span.end]).collect();
+        let mut bounds = borders(&spans);
         bounds.extend([0, tokens]);
         bounds.sort_unstable();
         bounds.dedup();
@@ -333,8 +330,8 @@ impl Attribution {
     ) -> Result<Attributions> {
         let mut layers: Vec<usize> = self.read.keys().map(|(layer, _)| *layer).collect();
         layers.dedup();
-        let mut parts: Vec<Part> = self.parts.keys().map(|(part, _)| *part).collect();
-        parts.extend(self.biases.keys().map(|layer| Part::Bias(*layer)));
+        let mut parts: Vec<Component> = self.parts.keys().map(|(part, _)| *part).collect();
+        parts.extend(self.biases.keys().map(|layer| Component::Bias(*layer)));
         parts.sort_unstable();
         parts.dedup();
         let spans = self.spans.len() + 1;
@@ -385,7 +382,7 @@ impl Attribution {
         for (p, part) in parts.iter().enumerate() {
             for (t, target) in self.targets.iter().enumerate() {
                 found.other[[t, p]] = match part {
-                    Part::Bias(layer) => {
+                    Component::Bias(layer) => {
                         let scales = self.scales.get(&(*layer, target.position));
                         let bias = self.biases.get(layer).ok_or_else(|| missing("a bias"))?;
                         worth_of(&scaled(&worth[t], scales), bias)
@@ -503,9 +500,9 @@ impl Attribution {
     /// Keeps a term of the targets of the chunk that begins at `offset`.
     fn add_term(&mut self, offset: usize, term: Term<'_>) -> Result<()> {
         let (part, x) = match term {
-            Term::Embedding(x) => (Some(Part::Embedding), x),
-            Term::LinearAttention(layer, x) => (Some(Part::LinearAttention(layer)), x),
-            Term::FeedForward(layer, x) => (Some(Part::FeedForward(layer)), x),
+            Term::Embedding(x) => (Some(Component::Embedding), x),
+            Term::LinearAttention(layer, x) => (Some(Component::LinearAttention(layer)), x),
+            Term::FeedForward(layer, x) => (Some(Component::FeedForward(layer)), x),
             Term::Final(x) => (None, x),
             Term::Attention(layer, scales, bias) => {
                 if let Some(bias) = bias {

@@ -24,7 +24,7 @@ use super::answer::{AnswerRows, Answered, Step};
 use super::backends::{RowSums, segment_sums};
 use super::delta::{self, History};
 use super::{DeltaSite, Event, Observer, Point, Site, Uniform, Wanted};
-use crate::span::Span;
+use crate::span::{Span, borders};
 use crate::timing;
 use crate::transfer;
 
@@ -173,9 +173,7 @@ impl MassObserver {
         if let Some(span) = rows.iter().find(|span| span.is_empty()) {
             return Err(SpanError::EmptyRows { label: span.label.clone() });
         }
-        let mut bounds: Vec<usize> = keys.iter().flat_map(|span| [span.start, span.end]).collect();
-        bounds.sort_unstable();
-        bounds.dedup();
+        let bounds = borders(&keys);
         Ok(MassObserver { rows, keys, bounds, ..MassObserver::nothing(tokens) })
     }
 
@@ -307,11 +305,8 @@ impl MassObserver {
             );
         }
         let named = self.named(generated, step);
-        let Named { rows, answer, each, step } = &named;
+        let ResultRows { rows, answer, each, step } = &named;
         let (answer, each, step) = (*answer, *each, *step);
-        let shape = (self.layers.len(), heads, rows.len() + each, self.keys.len());
-        let mut mass = Array4::zeros(shape);
-        let mut sink = Array3::zeros((shape.0, shape.1, shape.2));
         let by_layer = self.layers.values().map(|sums| {
             let mut by_row = self.placed(&sums.rows, answer);
             if self.answer.any() {
@@ -326,20 +321,11 @@ impl MassObserver {
             by_row.extend(sums.answered.each(each).cloned().enumerate().map(|(i, s)| (rows.len() + i, s)));
             Ok(by_row)
         });
-        for ((l, r), sums) in fetched(&by_layer.collect::<Result<Vec<_>>>()?)? {
-            let count = rows.get(r).map_or(1, Span::len);
-            for (head, sums) in sums.chunks_exact(1 + self.segments()).enumerate() {
-                sink[[l, head, r]] = (sums[0] / count as f64) as f32;
-                for s in 0..self.keys.len() {
-                    mass[[l, head, r, s]] = self.mean(&sums[1..], count, s);
-                }
-            }
-        }
-        let has_sinks = self.layers.values().any(|sums| sums.has_sinks);
+        let (mass, sink) = self.means(&by_layer.collect::<Result<Vec<_>>>()?, heads, rows, each)?;
         let (delta, delta_each) = self.finish_delta(generated, &named)?;
         let each = self.answer.each.then(|| EachMasses {
             mass: mass.slice(s![.., .., rows.len().., ..]).to_owned(),
-            sink: has_sinks.then(|| sink.slice(s![.., .., rows.len()..]).to_owned()),
+            sink: sink.as_ref().map(|sink| sink.slice(s![.., .., rows.len()..]).to_owned()),
             delta: delta_each,
         });
         let windows = self.layers.values().map(|sums| sums.window).collect();
@@ -347,7 +333,7 @@ impl MassObserver {
             layers: self.layers.keys().copied().collect(),
             mass: mass.slice(s![.., .., ..rows.len(), ..]).to_owned(),
             uniform: Uniform::new(windows, rows, &self.keys),
-            sink: has_sinks.then(|| sink.slice(s![.., .., ..rows.len()]).to_owned()),
+            sink: sink.map(|sink| sink.slice(s![.., .., ..rows.len()]).to_owned()),
             delta,
             each,
             rows: rows.clone(),
@@ -368,27 +354,41 @@ impl MassObserver {
         else {
             return Ok(None);
         };
-        let shape = (rows.len(), first.heads, 1, self.keys.len());
-        let (mut mass, mut sink) = (Array4::zeros(shape), Array3::zeros((shape.0, shape.1, 1)));
         let by_layer: Vec<BTreeMap<usize, Tensor>> =
             rows.into_iter().map(|row| BTreeMap::from([(0, row)])).collect();
-        for ((l, _), sums) in fetched(&by_layer)? {
+        let (mass, sink) = self.means(&by_layer, first.heads, &[], 1)?;
+        Ok(Some(EachMasses { mass, sink, delta: None }))
+    }
+
+    /// The masses of softmax layers, (layers, heads, rows, key spans), and the sinks' shares, (layers, heads, rows), if any layer has
+    /// sinks: from the sums by layer and row of `rows` and of `each` single ones behind them.
+    fn means(
+        &self,
+        by_layer: &[BTreeMap<usize, Tensor>],
+        heads: usize,
+        rows: &[Span],
+        each: usize,
+    ) -> Result<(Array4<f32>, Option<Array3<f32>>)> {
+        let shape = (by_layer.len(), heads, rows.len() + each, self.keys.len());
+        let (mut mass, mut sink) = (Array4::zeros(shape), Array3::zeros((shape.0, shape.1, shape.2)));
+        for ((l, r), sums) in fetched(by_layer)? {
+            let count = rows.get(r).map_or(1, Span::len);
             for (head, sums) in sums.chunks_exact(1 + self.segments()).enumerate() {
-                sink[[l, head, 0]] = sums[0] as f32;
+                sink[[l, head, r]] = (sums[0] / count as f64) as f32;
                 for s in 0..self.keys.len() {
-                    mass[[l, head, 0, s]] = self.mean(&sums[1..], 1, s);
+                    mass[[l, head, r, s]] = self.mean(&sums[1..], count, s);
                 }
             }
         }
         let has_sinks = self.layers.values().any(|sums| sums.has_sinks);
-        Ok(Some(EachMasses { mass, sink: has_sinks.then_some(sink), delta: None }))
+        Ok((mass, has_sinks.then_some(sink)))
     }
 
     /// [`MassObserver::finish_after`] of linear-attention layers: the row spans, and each generated token.
     fn finish_delta(
         &self,
         generated: usize,
-        Named { rows, answer, each, step }: &Named,
+        ResultRows { rows, answer, each, step }: &ResultRows,
     ) -> Result<(Option<DeltaMasses>, Option<DeltaMasses>)> {
         let (answer, each, step) = (*answer, *each, *step);
         let Some(heads) = self.deltas.values().next().map(|seen| seen.heads) else { return Ok((None, None)) };
@@ -455,7 +455,7 @@ impl MassObserver {
     }
 
     /// The rows of the answer to be given: after so many generated tokens.
-    fn named(&self, generated: usize, step: Option<Step>) -> Named {
+    fn named(&self, generated: usize, step: Option<Step>) -> ResultRows {
         let mut rows = self.rows.clone();
         let answer = self.answer.mean.filter(|_| generated > 0).map(|place| place.min(rows.len()));
         let first = self.tokens.saturating_sub(1) + self.thought;
@@ -468,7 +468,7 @@ impl MassObserver {
             Span::new(step.label, at..at + 1)
         }));
         let each = if self.answer.each { generated } else { 0 };
-        Named { rows, answer, each, step: step.map(|step| step.token) }
+        ResultRows { rows, answer, each, step: step.map(|step| step.token) }
     }
 
     /// The sums of row spans under their places beside the row `answer`.
@@ -551,7 +551,7 @@ fn with_columns(sums: &Tensor, columns: usize) -> Result<Tensor> {
 }
 
 /// The rows of a result.
-struct Named {
+struct ResultRows {
     /// With `answer`, and behind them that of one step.
     rows: Vec<Span>,
     /// Its place among them, if it is there.

@@ -47,11 +47,11 @@ impl Kernel for Chunked {
         let part = |rows: Range<usize>, (k, v): (&Tensor, &Tensor), first_key| {
             let q = q.narrow(0, rows.start, rows.len())?;
             let asked = asked.as_ref().map(|asked| asked.of_rows(rows.clone()));
-            let rows = Rows { positions: &positions[rows.clone()], hidden: &hidden.of_rows(rows) };
-            Part::of(&q, rows, (k, v), first_key, site, asked.as_ref(), self.0)
+            let rows = VisibleRows { positions: &positions[rows.clone()], hidden: &hidden.of_rows(rows) };
+            PartialSoftmax::of(&q, rows, (k, v), first_key, site, asked.as_ref(), self.0)
         };
         // A token sees itself, so that no tail is without a part; a hidden one is still walked over.
-        let seen = |part: Option<Part>| part.ok_or_else(no_keys);
+        let seen = |part: Option<PartialSoftmax>| part.ok_or_else(no_keys);
         let (all, heads) = (q.dim(0)?, q.dim(1)?);
         let whole = match call.prefix {
             None if all > 1 => {
@@ -67,7 +67,7 @@ impl Kernel for Chunked {
                 let before = part(0..all, (k, v), 0)?;
                 let own =
                     tails.iter().enumerate().map(|(row, tail)| seen(part(row..row + 1, *tail, site.offset)?));
-                let own = Part::beside(&own.collect::<Result<Vec<_>>>()?, q, k.dim(0)?)?;
+                let own = PartialSoftmax::beside(&own.collect::<Result<Vec<_>>>()?, q, k.dim(0)?)?;
                 match before {
                     Some(before) => before.join(&own)?,
                     None => own,
@@ -160,13 +160,13 @@ fn members(places: &Tensor, starts: &Tensor, ends: &Tensor) -> Result<Tensor> {
 
 /// The rows of queries: where each is, and what is hidden from it.
 #[derive(Clone, Copy)]
-struct Rows<'a> {
+struct VisibleRows<'a> {
     positions: &'a [usize],
     hidden: &'a Hidden,
 }
 
 /// Sums of rows over a part of their keys: rows are (kv_heads, group * r) all through.
-struct Part {
+struct PartialSoftmax {
     softmax: OnlineSoftmax,
     /// The sum of e^(score - max) times the value, (kv_heads, group * r, d), f32.
     out: Tensor,
@@ -176,18 +176,18 @@ struct Part {
     hidden: bool,
 }
 
-impl Part {
+impl PartialSoftmax {
     /// Of queries (r, heads, d) of `rows` over keys and values that begin at position `first_key`; `None` where no row
     /// sees any of them.
     fn of(
         q: &Tensor,
-        rows: Rows<'_>,
+        rows: VisibleRows<'_>,
         (k, v): (&Tensor, &Tensor),
         first_key: usize,
         site: &Site,
         asked: Option<&Asked>,
         size: Blocks,
-    ) -> Result<Option<Part>> {
+    ) -> Result<Option<PartialSoftmax>> {
         let mut out: Option<Tensor> = None;
         let mut sums: Option<Tensor> = None;
         // Weights are multiplied in the model's dtype, as in the reference implementations; the softmax is in f32, and so are
@@ -210,14 +210,19 @@ impl Part {
             });
             Ok(())
         })?;
-        Ok(ends.zip(out).map(|(softmax, out)| Part { softmax, out, sums, hidden: !rows.hidden.is_empty() }))
+        Ok(ends.zip(out).map(|(softmax, out)| PartialSoftmax {
+            softmax,
+            out,
+            sums,
+            hidden: !rows.hidden.is_empty(),
+        }))
     }
 
     /// The parts of one row each as the part of all of those rows.
-    fn beside(parts: &[Part], q: &Tensor, kv_heads: usize) -> Result<Part> {
+    fn beside(parts: &[PartialSoftmax], q: &Tensor, kv_heads: usize) -> Result<PartialSoftmax> {
         let (r, heads, d) = q.dims3()?;
         let group = heads / kv_heads;
-        let all = |of: &dyn Fn(&Part) -> &Tensor, width: usize| {
+        let all = |of: &dyn Fn(&PartialSoftmax) -> &Tensor, width: usize| {
             let rows = parts.iter().map(|part| of(part).reshape((kv_heads, group, 1, width)));
             Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 2)?.reshape((kv_heads, group * r, width))
         };
@@ -236,11 +241,16 @@ impl Part {
             }
             _ => None,
         };
-        Ok(Part { softmax, out: all(&|p| &p.out, d)?, sums, hidden: parts.iter().any(|part| part.hidden) })
+        Ok(PartialSoftmax {
+            softmax,
+            out: all(&|p| &p.out, d)?,
+            sums,
+            hidden: parts.iter().any(|part| part.hidden),
+        })
     }
 
     /// The same rows' part of the keys of both.
-    fn join(&self, other: &Part) -> Result<Part> {
+    fn join(&self, other: &PartialSoftmax) -> Result<PartialSoftmax> {
         let max = self.softmax.max.maximum(&other.softmax.max)?;
         let (mine, theirs) = ((&self.softmax.max - &max)?.exp()?, (&other.softmax.max - &max)?.exp()?);
         let sum = ((&self.softmax.sum * &mine)? + (&other.softmax.sum * &theirs)?)?;
@@ -250,7 +260,7 @@ impl Part {
             _ => None,
         };
         let hidden = self.hidden || other.hidden;
-        Ok(Part { softmax: OnlineSoftmax { max, sum, rescale: None }, out, sums, hidden })
+        Ok(PartialSoftmax { softmax: OnlineSoftmax { max, sum, rescale: None }, out, sums, hidden })
     }
 
     /// By row, of which there are `r`: what its weights sum up to over the sinks and the segments, (heads, 1 + segments).
@@ -291,7 +301,7 @@ fn settled(ends: &OnlineSoftmax, may_see_nothing: bool) -> Result<OnlineSoftmax>
 pub fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Result<Vec<Vec<f32>>> {
     let (heads, keys) = (q.dim(1)?, k.dim(1)?);
     let positions = [site.offset + row];
-    let rows = Rows { positions: &positions, hidden: &Hidden::at(site, &positions) };
+    let rows = VisibleRows { positions: &positions, hidden: &Hidden::at(site, &positions) };
     let mut all: Option<(Tensor, Range<usize>)> = None;
     // One block: what it is divided by is then known for all of it.
     let size = Blocks { rows: 1, scores: usize::MAX, keys: usize::MAX };
@@ -333,7 +343,7 @@ impl Chunked {
         let (size, heads, d) = (self.0, q.dim(1)?, q.dim(2)?);
         let (r, kv_heads, positions) = (rows.len(), k.dim(0)?, of.positions());
         let q = q.narrow(0, rows.start, r)?;
-        let rows = Rows { positions: &positions, hidden: &Hidden::at(site, &positions) };
+        let rows = VisibleRows { positions: &positions, hidden: &Hidden::at(site, &positions) };
         let segments = of.segments();
         // Lengths are columns beside the values, one for each head that shares them: one product reads the weights for both.
         let group = heads / kv_heads;
@@ -409,7 +419,7 @@ fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>, size: Blocks) -> Resul
         let q = q.narrow(0, rows.start, r)?;
         let mut sums: Option<Tensor> = None;
         let dtypes = (DType::F32, DType::F32);
-        let rows = Rows { positions: &positions, hidden: &Hidden::at(site, &positions) };
+        let rows = VisibleRows { positions: &positions, hidden: &Hidden::at(site, &positions) };
         let ends = stream(&q, rows, k, 0, site, dtypes, size, |weights, keys, factor| {
             let Some((starts, ends)) = &borders else { return Ok(()) };
             let (kv_heads, rows, n) = weights.dims3()?;
@@ -460,7 +470,7 @@ fn on_device(of: impl Iterator<Item = usize>, shape: (usize, usize), device: &De
 )]
 fn stream(
     q: &Tensor,
-    rows: Rows<'_>,
+    rows: VisibleRows<'_>,
     k: &Tensor,
     first_key: usize,
     site: &Site,

@@ -104,7 +104,7 @@ impl Kernel for Cpu {
             let weigh = |(queries, sequence, task): (&Queries, &Sequence, Task)| {
                 queries.weigh(task, sequence, decoding)
             };
-            let parts: Vec<Part> = tasks.into_par_iter().map(weigh).collect();
+            let parts: Vec<PartialOutput> = tasks.into_par_iter().map(weigh).collect();
             // Of each row and key/value head, the prefix's first, each in the order of its keys.
             let mut of_rows: Vec<Vec<usize>> = vec![Vec::new(); all * shape.kv_heads];
             for (nth, part) in parts.iter().enumerate() {
@@ -376,7 +376,7 @@ impl<'a> Queries<'a> {
     }
 
     /// The output of a task's rows. Few positions are weighed row by row, many panel by panel.
-    fn weigh(&self, task: Task, sequence: &Sequence<'_>, decoding: bool) -> Part {
+    fn weigh(&self, task: Task, sequence: &Sequence<'_>, decoding: bool) -> PartialOutput {
         if decoding {
             let (queries, positions) = self.rows(&task);
             let of_task = self.borders.get(task.queries.clone()).unwrap_or(&[]);
@@ -392,22 +392,23 @@ impl<'a> Queries<'a> {
                 site: self.site,
                 borders: borders.collect(),
             });
-            return Part { task, max, sum, out, segments };
+            return PartialOutput { task, max, sum, out, segments };
         }
         let fold = WeightedValues::new(sequence.values(task.kv_head), self.shape.d);
         let Walked { max, sum, fold } = self.walk(&task, sequence.keys(task.kv_head), fold);
-        Part { out: fold.rows(max.len()), task, max, sum, segments: SegmentsOfRows::default() }
+        PartialOutput { out: fold.rows(max.len()), task, max, sum, segments: SegmentsOfRows::default() }
     }
 
     /// The sums of a query's weights over the segments between `borders`, from the parts that were weighed with them.
-    fn recorded(&self, query: usize, parts: &[Part], borders: &[usize]) -> SegmentSums {
+    fn recorded(&self, query: usize, parts: &[PartialOutput], borders: &[usize]) -> SegmentSums {
         let Shape { heads, group, .. } = self.shape;
         let segments = borders.len().saturating_sub(1);
         let mut all = SegmentSums::zeros(heads, segments);
         for head in 0..heads {
-            let of_head =
-                |part: &&Part| part.task.kv_head == head / group && part.task.queries.contains(&query);
-            let row = |part: &Part| (query - part.task.queries.start) * group + head % group;
+            let of_head = |part: &&PartialOutput| {
+                part.task.kv_head == head / group && part.task.queries.contains(&query)
+            };
+            let row = |part: &PartialOutput| (query - part.task.queries.start) * group + head % group;
             let parts = || parts.iter().filter(of_head).map(|part| (part, row(part)));
             let ends = parts().map(|(part, r)| (part.max[r], part.sum[r]));
             let Total { max, total, sink } = total(self.site, head, ends);
@@ -433,7 +434,7 @@ impl<'a> Queries<'a> {
     fn merge<'b>(
         &self,
         kv_head: usize,
-        parts: impl Iterator<Item = (&'b Part, usize)> + Clone,
+        parts: impl Iterator<Item = (&'b PartialOutput, usize)> + Clone,
         out: &mut [f32],
     ) {
         let Shape { group, d, .. } = self.shape;
@@ -454,7 +455,7 @@ impl<'a> Queries<'a> {
 }
 
 /// The weighted values of one task's rows, not yet normalised.
-struct Part {
+struct PartialOutput {
     task: Task,
     max: Vec<f32>,
     sum: Vec<f32>,

@@ -91,7 +91,7 @@ struct Shard {
 }
 
 #[derive(Debug)]
-struct Placed {
+struct TensorLocation {
     shard: usize,
     info: TensorInfo,
 }
@@ -112,7 +112,7 @@ pub struct View<'a> {
 pub struct SafetensorsFolder {
     dir: PathBuf,
     shards: Vec<Shard>,
-    tensors: BTreeMap<String, Placed>,
+    tensors: BTreeMap<String, TensorLocation>,
 }
 
 impl SafetensorsFolder {
@@ -130,7 +130,7 @@ impl SafetensorsFolder {
         };
 
         let mut shards = Vec::with_capacity(files.len());
-        let mut tensors: BTreeMap<String, Placed> = BTreeMap::new();
+        let mut tensors: BTreeMap<String, TensorLocation> = BTreeMap::new();
         for path in files {
             let bytes = map(&path)?;
             let (header_len, metadata) = read_header(&bytes, &path)?;
@@ -144,7 +144,7 @@ impl SafetensorsFolder {
                         second: path,
                     });
                 }
-                tensors.insert(name, Placed { shard: shards.len(), info: info.clone() });
+                tensors.insert(name, TensorLocation { shard: shards.len(), info: info.clone() });
             }
             shards.push(Shard { path, bytes, data_start: LENGTH_BYTES + header_len });
         }
@@ -364,7 +364,7 @@ impl SafetensorsFolder {
             .map_err(|source| self.candle(name, stored, source))
     }
 
-    fn placed(&self, name: &str) -> Result<(&Placed, &Shard), SafetensorsError> {
+    fn placed(&self, name: &str) -> Result<(&TensorLocation, &Shard), SafetensorsError> {
         self.tensors.get(name).and_then(|placed| Some((placed, self.shards.get(placed.shard)?))).ok_or_else(
             || SafetensorsError::MissingTensor { dir: self.dir.clone(), tensor: name.to_string() },
         )

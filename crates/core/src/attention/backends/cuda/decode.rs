@@ -48,8 +48,15 @@ pub fn decode(
     let parts = (site.offset + 1).div_ceil(SPLIT_K) - first_part;
     let (first, position) = (site.first_key, Position::One(site.offset));
     let stretch = Stretch { k, v, first, rows: 0..1, position, parts: (first_part, parts, 0) };
-    let rows =
-        Rows { q, site, positions: &[site.offset], first_key: first, first_part, parts, width: width(q)? };
+    let rows = DecodeRows {
+        q,
+        site,
+        positions: &[site.offset],
+        first_key: first,
+        first_part,
+        parts,
+        width: width(q)?,
+    };
     let (out, mut sums) = rows.attend(&[stretch], &[borders], None)?;
     Ok((out, sums.pop().flatten()))
 }
@@ -90,7 +97,7 @@ pub fn branches(
     let (first_part, first_key) =
         if before > 0 { (first_seen / SPLIT_K, site.first_key) } else { (own_part, base) };
     let parts = before + own;
-    let rows = Rows { q, site, positions, first_key, first_part, parts, width: width(q)? };
+    let rows = DecodeRows { q, site, positions, first_key, first_part, parts, width: width(q)? };
     let asked: Vec<Option<&[usize]>> = match borders.as_slice() {
         [] => vec![None; tails.len()],
         borders => borders.iter().map(Option::as_deref).collect(),
@@ -103,7 +110,7 @@ fn width(q: &Tensor) -> Result<usize> {
 }
 
 /// One query each of rows at `positions`.
-struct Rows<'a> {
+struct DecodeRows<'a> {
     /// (rows, heads, d)
     q: &'a Tensor,
     site: &'a Site,
@@ -126,7 +133,7 @@ struct Written {
     pieces: Option<Tensor>,
 }
 
-impl Rows<'_> {
+impl DecodeRows<'_> {
     /// The rows' attention, and the sums of the weights of those that are `asked` for. `apart`: where two stretches of keys meet.
     fn attend(
         &self,
@@ -262,7 +269,7 @@ struct Cuts {
 
 impl Cuts {
     /// Of the borders that any row asks for, and where stretches meet.
-    fn of(rows: &Rows<'_>, asked: &[Option<&[usize]>], apart: Option<usize>) -> Self {
+    fn of(rows: &DecodeRows<'_>, asked: &[Option<&[usize]>], apart: Option<usize>) -> Self {
         let block = block_keys(rows.width);
         let start = (rows.first_part * SPLIT_K).max(rows.first_key);
         let end = rows.positions.iter().copied().max().unwrap_or(0) + 1;
