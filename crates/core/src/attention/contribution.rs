@@ -19,7 +19,7 @@ use candle_core::{DType, Device, Result, Tensor};
 use ndarray::{Array2, Array4};
 
 use super::backends::{Carried, RowSums, plain};
-use super::{Event, Observer, Point, Site, Term, Wanted};
+use super::{Event, Observer, Point, Site, Term, Wanted, same_heads};
 use crate::span::{Span, borders};
 use crate::timing;
 use crate::transfer;
@@ -82,13 +82,7 @@ impl LengthObserver {
     /// # Errors
     /// Layers with different numbers of heads, which one array cannot hold.
     pub fn finish(&self) -> Result<Norms> {
-        let heads = self.layers.values().next().map_or(0, |lengths| lengths.heads);
-        if let Some((layer, other)) = self.layers.iter().find(|(_, lengths)| lengths.heads != heads) {
-            candle_core::bail!(
-                "layer {layer} has {} heads where others have {heads}: one array cannot hold both",
-                other.heads
-            );
-        }
+        let heads = same_heads(self.layers.iter().map(|(layer, lengths)| (*layer, lengths.heads)), "heads")?;
         let shape = (self.layers.len(), heads, self.rows.len(), self.keys.len());
         let of = |part: fn(&Lengths) -> &[f64]| {
             let all = self.layers.values().flat_map(|lengths| part(lengths).iter().map(|x| *x as f32));

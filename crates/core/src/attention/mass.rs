@@ -23,7 +23,7 @@ use ndarray::{Array3, Array4, s};
 use super::answer::{AnswerRows, Answered, Step};
 use super::backends::{RowSums, segment_sums};
 use super::delta::{self, History};
-use super::{DeltaSite, Event, Observer, Point, Site, Uniform, Wanted};
+use super::{DeltaSite, Event, Observer, Point, Site, Uniform, Wanted, same_heads};
 use crate::span::{Span, borders};
 use crate::timing;
 use crate::transfer;
@@ -297,13 +297,7 @@ impl MassObserver {
     /// A step that is not among the answer's tokens is no row.
     pub fn finish_with(&self, generated: usize, step: Option<Step>) -> Result<Masses> {
         let generated = generated.saturating_sub(self.thought);
-        let heads = self.layers.values().next().map_or(0, |sums| sums.heads);
-        if let Some((layer, sums)) = self.layers.iter().find(|(_, sums)| sums.heads != heads) {
-            candle_core::bail!(
-                "layer {layer} has {} heads where others have {heads}: one array cannot hold both",
-                sums.heads
-            );
-        }
+        let heads = same_heads(self.layers.iter().map(|(layer, sums)| (*layer, sums.heads)), "heads")?;
         let named = self.named(generated, step);
         let ResultRows { rows, answer, each, step } = &named;
         let (answer, each, step) = (*answer, *each, *step);
@@ -391,13 +385,11 @@ impl MassObserver {
         ResultRows { rows, answer, each, step }: &ResultRows,
     ) -> Result<(Option<DeltaMasses>, Option<DeltaMasses>)> {
         let (answer, each, step) = (*answer, *each, *step);
-        let Some(heads) = self.deltas.values().next().map(|seen| seen.heads) else { return Ok((None, None)) };
-        if let Some((layer, seen)) = self.deltas.iter().find(|(_, seen)| seen.heads != heads) {
-            candle_core::bail!(
-                "layer {layer} has {} value heads where others have {heads}: one array cannot hold both",
-                seen.heads
-            );
+        if self.deltas.is_empty() {
+            return Ok((None, None));
         }
+        let heads = self.deltas.iter().map(|(layer, seen)| (*layer, seen.heads));
+        let heads = same_heads(heads, "value heads")?;
         let shape = (self.deltas.len(), heads, rows.len() + each, self.keys.len());
         let (mut signed, mut share) = (Array4::zeros(shape), Array4::zeros(shape));
         let by_layer = self.deltas.values().map(|seen| {

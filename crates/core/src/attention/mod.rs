@@ -169,6 +169,17 @@ impl<'a> Call<'a> {
     }
 }
 
+/// The number of heads of layers, (layer, heads) each, which must be the same for one array to hold them; 0 without layers.
+fn same_heads(mut layers: impl Iterator<Item = (usize, usize)>, kind: &str) -> Result<usize> {
+    let heads = layers.next().map_or(0, |(_, heads)| heads);
+    match layers.find(|(_, other)| *other != heads) {
+        None => Ok(heads),
+        Some((layer, other)) => candle_core::bail!(
+            "layer {layer} has {other} {kind} where others have {heads}: one array cannot hold both"
+        ),
+    }
+}
+
 /// Attention of `rows` rows for each of the tails, which begin at position `site.offset`.
 fn attend(
     q: &Tensor,

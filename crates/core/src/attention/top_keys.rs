@@ -10,7 +10,7 @@ use candle_core::{Result, Tensor};
 
 use super::backends::row_weights;
 use super::site::hides_all;
-use super::{Event, Observer, Point, Site, Wanted};
+use super::{Event, Observer, Point, Site, Wanted, same_heads};
 use crate::timing;
 use crate::transfer;
 
@@ -105,7 +105,7 @@ impl TopKeys {
     /// # Errors
     /// As [`TopKeys::finish`], and of tokens whose rows were not read.
     pub fn finish_after(&self, generated: usize) -> Result<LargestKeys> {
-        let heads = self.layers.values().next().map_or(0, |layer| layer.heads);
+        let heads = same_heads(self.layers.iter().map(|(number, layer)| (*number, layer.heads)), "heads")?;
         let (mut positions, mut told) = (self.rows.clone(), 0);
         if let Some(Answers { tokens, thought, .. }) = self.answers {
             told = generated.saturating_sub(thought);
@@ -114,13 +114,7 @@ impl TopKeys {
         }
         let shape = [self.layers.len(), heads, positions.len(), self.k];
         let (mut keys, mut weights) = (Vec::new(), Vec::new());
-        for (number, layer) in &self.layers {
-            if layer.heads != heads {
-                candle_core::bail!(
-                    "layer {number} has {} heads where others have {heads}: one array cannot hold both",
-                    layer.heads
-                );
-            }
+        for layer in self.layers.values() {
             let Some(answered) = layer.answered.get(..told) else {
                 candle_core::bail!(
                     "This is a bug: {told} tokens were generated and {} rows were read",
