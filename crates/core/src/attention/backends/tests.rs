@@ -42,15 +42,11 @@ fn calls() -> Result<Vec<Inputs>> {
                     k: Tensor::randn(0f32, 1.0, keys, device)?,
                     v: Tensor::randn(0f32, 1.0, keys, device)?,
                     site: Site {
-                        layer: 0,
-                        offset,
-                        first_key: 0,
-                        scale: 1.0 / (d as f32).sqrt(),
                         window,
                         softcap,
                         sinks: with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect())),
                         holes: if with_sinks { some_holes(offset, l) } else { Default::default() },
-                        kernel: AttentionKernel::Auto,
+                        ..site(offset, d)
                     },
                 });
             }
@@ -79,6 +75,21 @@ fn apart(a: impl IntoIterator<Item = f64>, b: impl IntoIterator<Item = f64>) -> 
 
 fn numbers(tensor: &Tensor) -> Result<impl Iterator<Item = f64>> {
     Ok(tensor.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?.into_iter())
+}
+
+/// The first layer, without window, cap or sinks.
+fn site(offset: usize, d: usize) -> Site {
+    Site {
+        layer: 0,
+        offset,
+        first_key: 0,
+        scale: 1.0 / (d as f32).sqrt(),
+        window: None,
+        softcap: None,
+        sinks: None,
+        holes: Holes::default(),
+        kernel: AttentionKernel::Auto,
+    }
 }
 
 fn sinks_of(logits: Vec<f32>) -> Sinks {
@@ -147,19 +158,8 @@ fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size
                 let (k, v) = (some(base)?, some(base)?);
                 let own = tails.iter().map(|&l| Ok((some(l)?, some(l)?))).collect::<Result<Vec<_>>>()?;
                 let q = Tensor::randn(0f32, 2.0, (tails.len(), heads, d), device)?;
-                let scale = 1.0 / (d as f32).sqrt();
                 let sinks = with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect()));
-                let site = Site {
-                    layer: 0,
-                    offset: base,
-                    first_key: 0,
-                    scale,
-                    window,
-                    softcap,
-                    sinks,
-                    holes: Default::default(),
-                    kernel: AttentionKernel::Auto,
-                };
+                let site = Site { window, softcap, sinks, ..site(base, d) };
                 // Each branch has segments of its own, and one has none.
                 let asked: Vec<Option<Vec<usize>>> = (tails.iter().enumerate())
                     .map(|(row, l)| (row != 1).then(|| borders(base + l - row.min(*l))))
@@ -239,17 +239,7 @@ fn readings_together_get_what_each_gets_alone() -> Result<()> {
                     (some(base)?, some(base)?, some(readings * l)?, some(readings * l)?);
                 let q = Tensor::randn(0f32, 2.0, (readings * l, heads, d), device)?;
                 let sinks = with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect()));
-                let site = Site {
-                    layer: 0,
-                    offset: base,
-                    first_key: 0,
-                    scale: 1.0 / (d as f32).sqrt(),
-                    window,
-                    softcap,
-                    sinks,
-                    holes: Holes::default(),
-                    kernel: AttentionKernel::Auto,
-                };
+                let site = Site { window, softcap, sinks, ..site(base, d) };
                 // From each something else, from the first nothing, from the last part of its own keys too.
                 let holes: Vec<Holes> = (0..readings)
                     .map(|nth| match nth {
@@ -379,17 +369,7 @@ fn nan_in_keys_reaches_the_output_of_the_chunked_kernel() -> Result<()> {
         let q = Tensor::ones((10, 2, 8), DType::F32, device)?;
         let k = Tensor::from_vec(keys, (1, 50, 8), device)?;
         let v = Tensor::ones((1, 50, 8), DType::F32, device)?;
-        let site = Site {
-            layer: 0,
-            offset: 40,
-            first_key: 0,
-            scale: 1.0,
-            window: None,
-            softcap: None,
-            sinks: None,
-            holes: Default::default(),
-            kernel: AttentionKernel::Auto,
-        };
+        let site = Site { scale: 1.0, ..site(40, 1) };
         for size in SIZES {
             let out = attended(&Chunked(size), [&q, &k, &v], &site, None)?.0;
             assert!(numbers(&out.narrow(0, 9, 1)?)?.all(f64::is_nan), "key {at}, {size:?}");
