@@ -29,7 +29,7 @@ pub(super) struct Line {
 }
 
 /// The picture.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Intervals {
     pub name: String,
     pub title: String,
