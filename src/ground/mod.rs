@@ -1,6 +1,8 @@
 //! The ground floor: what any room may use and what knows none of them.
 
 pub mod csv;
+pub mod file_stem;
+pub mod jsonl;
 pub mod numbers;
 pub mod order;
 pub mod sheet;

@@ -386,7 +386,7 @@ fn label(
                 segments.push(spans.len());
                 let segment = &history.segments[place];
                 let whole = |e: &&Evidence| e.place.is_segment() && e.place.segment == segment.index;
-                (segment_label(segment), evidence.iter().find(whole).map(|found| found.role.clone()))
+                (segment.label(), evidence.iter().find(whole).map(|found| found.role.clone()))
             }
             Label::Query => (QUERY.to_owned(), Some(QUERY.to_owned())),
             Label::Instructions => (next("instructions", &mut instructions), None),
@@ -396,11 +396,6 @@ fn label(
         start += length;
     }
     (spans, segments)
-}
-
-/// The label of a segment's span: `session[3]`.
-fn segment_label(segment: &Segment) -> String {
-    format!("{}[{}]", segment.kind, segment.index)
 }
 
 /// The spans of evidence that is no whole segment, and of stretches. `starts` are the places of the segments' spans.
