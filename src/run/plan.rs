@@ -474,6 +474,11 @@ pub fn case_file(case: &str) -> String {
     format!("cases/{}.json", file_stem(case))
 }
 
+/// The folder of a memory system's rows on a case, relative to the run folder.
+pub fn memory_folder(system: &str, case: &str) -> String {
+    format!("memory/{}/{}", file_stem(system), file_stem(case))
+}
+
 /// An id as part of a file name: itself where it is harmless everywhere, else its harmless characters and a digest, so
 /// that different ids keep different names.
 fn file_stem(id: &str) -> String {
