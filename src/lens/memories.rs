@@ -9,10 +9,8 @@ use ndarray::Axis;
 use super::layers::{ByLayer, LayerKind, mean_over};
 use super::paid::{densities_of, in_role};
 use crate::benchmarks::QUERY;
+use crate::memory::shown::MEMORY;
 use palimpsest_core::attention::{AttentionStore, StoreError};
-
-/// The label of spans of memories, without their number.
-pub const MEMORY: &str = "memory";
 
 /// The density of the query's attention to each memory that a store has a span of, by rank: averaged over heads, and over the layers that
 /// see the whole prompt or, where there are none, those of the first kind that there is. Empty without a row of the query.

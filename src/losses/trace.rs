@@ -7,9 +7,9 @@ use super::reading::{Effects, attended};
 use super::retrieval::Ranking;
 use super::writing::{Overwriting, Writing, overwriting, writing};
 use crate::benchmarks::Side;
-use crate::lens::memories::MEMORY;
+use crate::memory::shown::MEMORY;
+use crate::memory::system::Show;
 use crate::memory::system::protocol::Memory;
-use crate::run::condition::Show;
 use crate::run::memory_rows::MemoryRows;
 use crate::run::rows::{AnswerKey, AnswerRow};
 
@@ -147,26 +147,27 @@ impl Trace {
             Some(row) => Ranking::of(&row.memories, row.k, carrier, facts),
             None => Ranking::absent(facts),
         };
-        // Of an answer of the system's own, and of a rendering that may leave memories out, the row names the memories.
-        let shown: Option<Vec<Memory>> = of.answer.and_then(|row| row.memories.as_ref()).map(|ids| {
+        let shown: Option<Vec<(usize, Memory)>> = of.answer.and_then(|row| {
             let memory = |id: &String| match known.get(id.as_str()) {
                 Some(memory) => (*memory).clone(),
                 None => Memory { id: id.clone(), ..Memory::default() },
             };
-            ids.iter().map(memory).collect()
+            // Those that did not fit keep their ranks.
+            let ranks = (0..).filter(|rank| !row.dropped_sessions.contains(rank));
+            Some(ranks.zip(row.memories.as_ref()?.iter().map(memory)).collect())
         });
-        let list = match (of.show, search, &shown) {
-            (Show::Ranked | Show::Native, Some(row), _) => {
+        let list = match (of.show, search) {
+            (Show::Ranked | Show::Native, Some(row)) => {
                 // A search for fewer memories than the condition shows may have left some out.
                 let asked = if row.k < of.k { row.k } else { usize::MAX };
                 Ranking::of(row.memories.get(..of.k).unwrap_or(&row.memories), asked, carrier, facts)
             }
-            (Show::Perfect, Some(row), _) => match &row.readback {
+            (Show::Perfect, Some(row)) => match &row.readback {
                 Some(memories) => Ranking::of(memories, usize::MAX, carrier, facts),
                 None => Ranking::absent(facts),
             },
-            (Show::Answer, _, Some(memories)) => Ranking::of(memories, usize::MAX, carrier, facts),
-            _ => Ranking::absent(facts),
+            (Show::Answer, Some(row)) => Ranking::of(&row.memories, usize::MAX, carrier, facts),
+            (_, None) => Ranking::absent(facts),
         };
         let reading = Reading { named: &named, shown, of, carrier };
         let all: Vec<FactTrace> =
@@ -184,7 +185,8 @@ impl Trace {
 /// What follows the list: the memories that were shown, and how they were read.
 struct Reading<'a> {
     named: &'a Named,
-    shown: Option<Vec<Memory>>,
+    /// By rank; `None` where the answer does not say.
+    shown: Option<Vec<(usize, Memory)>>,
     of: &'a Evidence<'a>,
     carrier: Carrier<'a>,
 }
@@ -216,15 +218,15 @@ impl Reading<'_> {
         }
     }
 
-    /// The places of the shown memories that carry a fact.
+    /// The ranks of the shown memories that carry a fact.
     fn carrying(&self, fact: &Fact) -> Vec<usize> {
-        let all = self.shown.iter().flatten().enumerate();
-        all.filter(|(_, memory)| self.carrier.has(memory, fact).is_yes()).map(|(at, _)| at).collect()
+        let all = self.shown.iter().flatten();
+        all.filter(|(_, memory)| self.carrier.has(memory, fact).is_yes()).map(|(rank, _)| *rank).collect()
     }
 
     fn is_shown(&self, fact: &Fact) -> Known {
         match (&self.shown, self.of.answer) {
-            (Some(shown), _) => Known::any(shown.iter().map(|memory| self.carrier.has(memory, fact))),
+            (Some(shown), _) => Known::any(shown.iter().map(|(_, memory)| self.carrier.has(memory, fact))),
             (None, Some(row)) if !row.fits() => Known::No,
             _ => Known::Unknown,
         }
@@ -235,9 +237,9 @@ impl Reading<'_> {
             return Known::Unknown;
         }
         let by_source = Carrier { stated: None };
-        let plain = |at: usize| {
-            let memory = self.shown.as_ref().and_then(|shown| shown.get(at));
-            memory.is_some_and(|memory| facts.iter().all(|fact| by_source.has(memory, fact) == Known::No))
+        let plain = |rank: usize| {
+            let memory = self.shown.iter().flatten().find(|(at, _)| *at == rank);
+            memory.is_some_and(|(_, memory)| facts.iter().all(|fact| by_source.has(memory, fact) == Known::No))
         };
         let one = |at: usize| attended(at, self.of.densities, plain);
         self.over_shown(fact, one)

@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::fact::{Carrier, Fact, Known, session_index};
+use super::fact::{Carrier, Fact, Known};
+use crate::memory::shown::index;
 use crate::memory::system::protocol::{Memory, Op, Source, Status};
 use crate::memory::system::rows::{EventRow, HistoryRow};
 use crate::run::memory_rows::MemoryRows;
@@ -164,7 +165,7 @@ pub fn overwriting(rows: &MemoryRows, carrier: Carrier<'_>, older: &Fact, newer:
         let id = row.event.memory.as_deref().unwrap_or_default();
         let carried = replay.carries(carrier, id, older);
         // The gate and the candidates are those of the newer fact's memory, whenever it is compared.
-        let in_session = session_index(&row.session).is_some_and(|index| newer.sessions.contains(&index));
+        let in_session = index(&row.session).is_some_and(|session| newer.sessions.contains(&session));
         let is_newer = in_session
             || replay.carries(carrier, id, newer).is_yes()
             || carrier.carries(id, row.event.sources.as_deref(), newer).is_yes();

@@ -27,6 +27,7 @@ pub mod judged;
 pub mod labels;
 pub mod local;
 pub mod memory_rows;
+pub mod memory_systems;
 pub mod merge;
 mod nvml;
 pub mod plan;
