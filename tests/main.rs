@@ -18,6 +18,7 @@ mod kernels;
 mod knowme;
 mod left_out;
 mod lens;
+mod losses;
 mod memory;
 mod memrewardbench;
 mod models;

@@ -30,7 +30,7 @@ pub use benchmark::{
 };
 pub use chart::{Bar, BarChart, Chart, TrendChart, TrendLine, TrendPanel, TrendPoint};
 pub use files::Files;
-pub use graded::{CUT_MARK, CutCount, Graded, HistoryCut, Shown, Table};
+pub use graded::{CUT_MARK, CutCount, Graded, GradedMemory, HistoryCut, Shown, Table};
 pub use label_check::LabelCheck;
 pub use measure::{Amount, Axis, Grouping, Judged, KeySpan, LayerSpans, Measure, RowAt, Scale, Seen};
 pub use readings::{Given, Reading, Said, Told};

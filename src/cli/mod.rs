@@ -38,6 +38,7 @@ mod left_out;
 mod lens;
 mod memory_plan;
 mod memory_systems;
+mod memory_table;
 mod merge;
 mod model;
 mod output;

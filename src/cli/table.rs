@@ -33,6 +33,7 @@ Examples:
   palimpsest table runs/qwen runs/gpt --compare
   palimpsest table runs/qwen --condition plain,knockout-query-old --compare
   palimpsest table runs/five --repeats --format latex
+  palimpsest table runs/mem0 --memory
   palimpsest table runs/stale-9b runs/knowme-9b runs/subtle-9b";
 
 /// Results of any number of runs side by side: table 2 of the STALE paper, and with --repeats table 6.
@@ -70,11 +71,14 @@ pub struct Args {
     /// Compare the questions that both have, where they were not asked the same
     #[arg(long, requires = "compare")]
     common: bool,
+    /// The losses of memory systems instead: facts written, kept, retrieved, shown, attended and used, a row a system, type and probe
+    #[arg(long, conflicts_with_all = ["condition", "repeats", "compare"])]
+    memory: bool,
 }
 
 /// A form of table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-enum Format {
+pub(super) enum Format {
     /// Aligned columns
     #[default]
     Text,
@@ -90,7 +94,7 @@ enum Format {
 
 impl Format {
     /// What stands above a table.
-    fn title(self, title: &str) -> String {
+    pub(super) fn title(self, title: &str) -> String {
         match self {
             Format::Md => format!("### {title}\n"),
             Format::Latex => format!("% {title}"),
@@ -98,7 +102,15 @@ impl Format {
         }
     }
 
-    fn write(self, sheet: &Sheet) -> anyhow::Result<String> {
+    /// A sentence beside tables.
+    pub(super) fn remark(self, text: &str) -> String {
+        match self {
+            Format::Latex => format!("% {}\n", text.split_whitespace().collect::<Vec<_>>().join(" ")),
+            Format::Text | Format::Md | Format::Csv | Format::Json => format!("{text}\n"),
+        }
+    }
+
+    pub(super) fn write(self, sheet: &Sheet) -> anyhow::Result<String> {
         Ok(match self {
             Format::Text => sheet.text(),
             Format::Md => sheet.markdown(),
@@ -128,6 +140,9 @@ struct Source {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
+    if args.memory {
+        return super::memory_table::run(&args.dirs, args.choice(), args.format);
+    }
     let mut sources = Vec::new();
     for (at, dir) in args.dirs.iter().enumerate() {
         if args.dirs.iter().take(at).any(|before| before == dir) {

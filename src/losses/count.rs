@@ -113,7 +113,10 @@ pub fn roles(traces: &[&Trace]) -> Vec<String> {
     found.into_iter().map(|(_, role)| role.to_owned()).collect()
 }
 
-fn in_role<'a>(traces: &'a [&'a Trace], role: &'a str) -> impl Iterator<Item = (&'a Trace, usize, &'a FactTrace)> {
+fn in_role<'a>(
+    traces: &'a [&'a Trace],
+    role: &'a str,
+) -> impl Iterator<Item = (&'a Trace, usize, &'a FactTrace)> {
     let facts = |trace: &&'a Trace| {
         let trace: &'a Trace = trace;
         trace.facts.iter().enumerate().map(move |(at, fact)| (trace, at, fact))

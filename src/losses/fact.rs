@@ -72,7 +72,8 @@ pub fn facts(benchmark: &Benchmark, case: &PlannedCase, probe: &PlannedProbe) ->
             None => roles.push(evidence),
         }
     }
-    let side = |role: &str| benchmark.lens.sides.iter().find(|(known, _)| *known == role).map(|(_, side)| *side);
+    let side =
+        |role: &str| benchmark.lens.sides.iter().find(|(known, _)| *known == role).map(|(_, side)| *side);
     let mut facts: Vec<Fact> = Vec::new();
     for PlannedEvidence { role, segment, .. } in roles {
         let side = side(role);
@@ -116,9 +117,8 @@ pub type Stated = BTreeMap<(String, String, usize), bool>;
 
 /// Judgements of rows; of one memory and fact the last counts.
 pub fn stated(rows: &[StatedRow]) -> Stated {
-    let one = |row: &StatedRow| {
-        Some(((row.memory.clone(), row.role.clone(), index(&row.session)?), row.states))
-    };
+    let one =
+        |row: &StatedRow| Some(((row.memory.clone(), row.role.clone(), index(&row.session)?), row.states));
     rows.iter().filter_map(one).collect()
 }
 
@@ -133,14 +133,11 @@ impl Carrier<'_> {
     /// Does the memory of this id and these sources carry a fact?
     pub fn carries(&self, id: &str, sources: Option<&[Source]>, fact: &Fact) -> Known {
         let Some(sources) = sources else { return Known::Unknown };
-        let sessions: BTreeSet<usize> =
-            sources.iter().filter_map(|source| index(&source.session)).collect();
+        let sessions: BTreeSet<usize> = sources.iter().filter_map(|source| index(&source.session)).collect();
         let found = fact.sessions.intersection(&sessions);
         Known::any(found.map(|session| match self.stated {
             None => Known::Yes,
-            Some(stated) => {
-                Known::maybe(stated.get(&(id.to_owned(), fact.role.clone(), *session)).copied())
-            }
+            Some(stated) => Known::maybe(stated.get(&(id.to_owned(), fact.role.clone(), *session)).copied()),
         }))
     }
 

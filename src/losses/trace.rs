@@ -131,7 +131,8 @@ fn by_id<'a>(rows: Option<&'a MemoryRows>, probe: &str) -> HashMap<&'a str, &'a 
     let mut found = HashMap::new();
     let Some(rows) = rows else { return found };
     let search = rows.search(probe);
-    let of_search = search.into_iter().flat_map(|row| row.memories.iter().chain(row.readback.iter().flatten()));
+    let of_search =
+        search.into_iter().flat_map(|row| row.memories.iter().chain(row.readback.iter().flatten()));
     for memory in of_search.chain(rows.dump.iter().flatten()) {
         found.entry(memory.id.as_str()).or_insert(memory);
     }
@@ -239,7 +240,8 @@ impl Reading<'_> {
         let by_source = Carrier { stated: None };
         let plain = |rank: usize| {
             let memory = self.shown.iter().flatten().find(|(at, _)| *at == rank);
-            memory.is_some_and(|(_, memory)| facts.iter().all(|fact| by_source.has(memory, fact) == Known::No))
+            memory
+                .is_some_and(|(_, memory)| facts.iter().all(|fact| by_source.has(memory, fact) == Known::No))
         };
         let one = |at: usize| attended(at, self.of.densities, plain);
         self.over_shown(fact, one)

@@ -207,8 +207,10 @@ pub struct Extraction {
     pub fruitful: usize,
     /// Those that failed.
     pub failed: usize,
-    /// Memories in the final stores.
+    /// Memories in the final stores, or where there is no dump those that were added.
     pub memories: usize,
+    /// Cases of which events or a dump tell what was written.
+    pub told: usize,
     /// Calls of its language model whose reply should have been JSON.
     pub json: usize,
     /// Those whose reply did not parse.
@@ -222,10 +224,12 @@ impl Extraction {
         // Systems that write at the end only tell the session by the sources.
         let mut wrote: BTreeSet<&str> = BTreeSet::new();
         let mut ended: BTreeMap<&str, bool> = BTreeMap::new();
+        let mut added: BTreeSet<&str> = BTreeSet::new();
         for row in &rows.history {
             match row {
                 HistoryRow::Event(row) if matches!(row.event.op, Op::Add | Op::Update) => {
                     wrote.insert(&row.session);
+                    added.extend(row.event.memory.as_deref());
                     let sources = row.event.sources.iter().flatten();
                     wrote.extend(sources.map(|source| source.session.as_str()));
                 }
@@ -237,14 +241,18 @@ impl Extraction {
         }
         self.sessions += ended.len();
         self.failed += ended.values().filter(|failed| **failed).count();
+        // A system that tells no events may tell sources in its dump.
+        let dumped = rows.dump.iter().flatten().flat_map(|memory| memory.sources.iter().flatten());
+        wrote.extend(dumped.map(|source| source.session.as_str()));
+        self.memories += rows.dump.as_ref().map_or(added.len(), Vec::len);
         self.fruitful += ended.keys().filter(|session| wrote.contains(*session)).count();
-        self.memories += rows.dump.as_ref().map_or(0, Vec::len);
+        self.told += usize::from(rows.dump.is_some() || events(rows).next().is_some());
         self.json += rows.calls.iter().filter(|call| call.json.is_some()).count();
         self.unparsed += rows.calls.iter().filter(|call| call.json == Some(false)).count();
     }
 
-    /// Did fewer than a quarter of the sessions leave a memory? Then later losses say nothing of the system.
+    /// Are there fewer memories than a quarter of the sessions, and from fewer? Then later losses say nothing of the system.
     pub fn is_poor(&self) -> bool {
-        self.sessions > 0 && 4 * self.fruitful < self.sessions
+        self.told > 0 && 4 * self.fruitful.max(self.memories) < self.sessions
     }
 }
