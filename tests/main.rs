@@ -20,6 +20,7 @@ mod left_out;
 mod lens;
 mod losses;
 mod memory;
+mod memory_systems;
 mod memrewardbench;
 mod models;
 mod parity;

@@ -333,7 +333,7 @@ fn peak(job: &Job, options: &engine::LocalOptions, model: &LocalModel) -> anyhow
         chunk: options.chunk,
         logits: 1,
         dtype: options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices)),
-        kernel: options.kernel(),
+        kernel: options.planned_kernel(),
         devices: options.devices.iter().map(DeviceName::of).collect(),
         // With room for thoughts, which the options do not have.
         branches: model.branches(),

@@ -453,7 +453,6 @@ impl Job {
     /// Opens data and model as a run does.
     pub(super) fn open_local(&self, recorder: Option<&Recorder>) -> anyhow::Result<Ready> {
         let s = &self.settings;
-        s.attention_kernel.choose();
         let devices = engine::parse_devices(&s.device)?;
         recorder.inspect(|recorder| recorder.wait_for(&devices));
         let dtype = s.dtype.as_deref().map(engine::parse_dtype).transpose()?;
@@ -463,6 +462,7 @@ impl Job {
         let most = all.iter().map(|case| case.probes.len()).max().unwrap_or(0);
         let most = most.saturating_mul(s.repeat as usize).saturating_mul(1 + s.knockouts.len());
         let options = LocalOptions {
+            kernel: s.attention_kernel,
             branches: Branches::for_answers(self.batch_size.min(most), asked.max_new_tokens),
             observed: observed(all, dataset.benchmark(), self.batch_size.min(most), asked.max_new_tokens),
             devices,

@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::benchmarks::{Benchmark, Side};
-use crate::memory::shown::index;
 use crate::memory::system::protocol::{Memory, Source};
 use crate::memory::system::rows::StatedRow;
 use crate::run::plan::{PlannedCase, PlannedEvidence, PlannedProbe};
+use palimpsest_core::span::Span;
 
 /// Yes, no, or not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -90,6 +90,11 @@ pub fn facts(benchmark: &Benchmark, case: &PlannedCase, probe: &PlannedProbe) ->
     facts
 }
 
+/// The original index of the session that a label names: 3 of `session[3]`.
+pub fn session_index(label: &str) -> Option<usize> {
+    Span::new(label, 0..0).segment()
+}
+
 /// How strictly a memory must carry a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub enum Level {
@@ -117,8 +122,9 @@ pub type Stated = BTreeMap<(String, String, usize), bool>;
 
 /// Judgements of rows; of one memory and fact the last counts.
 pub fn stated(rows: &[StatedRow]) -> Stated {
-    let one =
-        |row: &StatedRow| Some(((row.memory.clone(), row.role.clone(), index(&row.session)?), row.states));
+    let one = |row: &StatedRow| {
+        Some(((row.memory.clone(), row.role.clone(), session_index(&row.session)?), row.states))
+    };
     rows.iter().filter_map(one).collect()
 }
 
@@ -133,7 +139,8 @@ impl Carrier<'_> {
     /// Does the memory of this id and these sources carry a fact?
     pub fn carries(&self, id: &str, sources: Option<&[Source]>, fact: &Fact) -> Known {
         let Some(sources) = sources else { return Known::Unknown };
-        let sessions: BTreeSet<usize> = sources.iter().filter_map(|source| index(&source.session)).collect();
+        let sessions: BTreeSet<usize> =
+            sources.iter().filter_map(|source| session_index(&source.session)).collect();
         let found = fact.sessions.intersection(&sessions);
         Known::any(found.map(|session| match self.stated {
             None => Known::Yes,

@@ -8,11 +8,12 @@
 //! - [`writing`]: the life of a fact in the store.
 //! - [`retrieval`]: ranked lists. [`reading`]: attention to a memory and its effect.
 //! - [`trace`]: one probe under one condition. [`count`]: counts of traces.
-//! - [`records`]: counts by type and probe. [`tables`]: their layout. [`words`]: sentences for people.
+//! - [`rows`]: the files of a memory system. [`records`]: counts by type and probe. [`tables`]: their layout. [`words`]: sentences for people.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::benchmarks::Benchmark;
+use crate::ground::jsonl::JsonlError;
 use crate::lens::memories::memory_densities;
 use crate::memory::system::MemoryContext;
 use crate::memory::system::rows::Provenance;
@@ -21,7 +22,7 @@ use crate::run::condition::Condition;
 use crate::run::error::RunError;
 use crate::run::judge_name::JudgeChoice;
 use crate::run::judged::{Judged, UnknownJudge};
-use crate::run::memory_rows::MemoryRows;
+
 use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
 use crate::run::rows::{AnswerKey, AnswerRow};
 use crate::run::store::RunFolder;
@@ -32,6 +33,7 @@ pub mod fact;
 pub mod reading;
 pub mod records;
 pub mod retrieval;
+pub mod rows;
 pub mod tables;
 pub mod trace;
 pub mod words;
@@ -39,6 +41,7 @@ pub mod writing;
 
 use fact::{Carrier, Known, Level, Stated, facts, stated};
 use reading::Effects;
+use rows::MemoryRows;
 use trace::{Evidence, Named, Trace};
 use writing::Extraction;
 
@@ -48,6 +51,9 @@ pub enum LossError {
     /// A file of the run could not be read.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// A file of a memory system could not be read.
+    #[error(transparent)]
+    Rows(#[from] JsonlError),
     /// An attention store could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),

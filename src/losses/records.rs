@@ -261,7 +261,8 @@ pub fn json(runs: &[Losses], blocks: &[Block<'_>], pairs: &[Pair], words: &[Stri
         })
     };
     let system = |system: &SystemLosses| {
-        let Extraction { cases, sessions, fruitful, failed, memories, told: _, json, unparsed } = system.extraction;
+        let Extraction { cases, sessions, fruitful, failed, memories, told: _, json, unparsed } =
+            system.extraction;
         json!({
             "name": system.name, "provenance": system.provenance, "cases": cases, "missing_cases": system.missing,
             "sessions": sessions, "sessions_with_memories": fruitful, "failed_sessions": failed, "memories": memories,

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use super::fact::{Carrier, Fact, Known};
 use super::reading::{Effects, attended};
 use super::retrieval::Ranking;
+use super::rows::MemoryRows;
 use super::writing::{Overwriting, Writing, overwriting, writing};
 use crate::benchmarks::Side;
 use crate::memory::shown::MEMORY;
 use crate::memory::system::Show;
 use crate::memory::system::protocol::Memory;
-use crate::run::memory_rows::MemoryRows;
 use crate::run::rows::{AnswerKey, AnswerRow};
 
 /// A stage of the waterfall, in its order.

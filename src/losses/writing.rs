@@ -6,14 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::fact::{Carrier, Fact, Known};
-use crate::memory::shown::index;
+use super::fact::{Carrier, Fact, Known, session_index};
+use super::rows::MemoryRows;
 use crate::memory::system::protocol::{Memory, Op, Source, Status};
+use crate::memory::system::record::FINISH;
 use crate::memory::system::rows::{EventRow, HistoryRow};
-use crate::run::memory_rows::MemoryRows;
-
-/// The name of the end of the writing in rows of events.
-const FINISH: &str = "finish";
 
 /// One fact in a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -165,7 +162,7 @@ pub fn overwriting(rows: &MemoryRows, carrier: Carrier<'_>, older: &Fact, newer:
         let id = row.event.memory.as_deref().unwrap_or_default();
         let carried = replay.carries(carrier, id, older);
         // The gate and the candidates are those of the newer fact's memory, whenever it is compared.
-        let in_session = index(&row.session).is_some_and(|session| newer.sessions.contains(&session));
+        let in_session = session_index(&row.session).is_some_and(|session| newer.sessions.contains(&session));
         let is_newer = in_session
             || replay.carries(carrier, id, newer).is_yes()
             || carrier.carries(id, row.event.sources.as_deref(), newer).is_yes();

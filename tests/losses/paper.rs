@@ -4,11 +4,11 @@ use palimpsest::benchmarks::Side;
 use palimpsest::losses::count::{Count, Number, Part, numbers};
 use palimpsest::losses::fact::{Carrier, Fact, Known};
 use palimpsest::losses::reading::{Effects, attended};
+use palimpsest::losses::rows::MemoryRows;
 use palimpsest::losses::trace::{Evidence, Named, Trace};
 use palimpsest::memory::system::Show;
 use palimpsest::memory::system::protocol::{LookedAt, Memory, Op, Source, Status, WriteEvent};
 use palimpsest::memory::system::rows::{EventRow, HistoryRow, Provenance, SearchRow};
-use palimpsest::run::memory_rows::MemoryRows;
 
 const OLD: usize = 1;
 const NEW: usize = 4;
@@ -109,7 +109,9 @@ fn rows(at: usize, column: &Column) -> MemoryRows {
         memories: search(at, column),
         parts: None,
         readback: None,
+        readback_failed: None,
         answer: None,
+        answer_failed: None,
         provenance: Provenance::Times,
         failed: None,
         changed: None,

@@ -1,13 +1,12 @@
 //! Reads the rows that a run keeps of a memory system on one case: `memory/NAME/CASE/`.
 //!
-//! The rows are those of [`crate::memory::system::rows`]. Called by [`crate::losses`]; writes nothing.
+//! The rows are those of [`crate::memory::system::rows`]. Writes nothing.
 
 use std::path::Path;
 
-use super::error::RunError;
-use super::jsonl::read_rows;
-use super::plan::memory_folder;
+use crate::ground::jsonl::{JsonlError, read_rows};
 use crate::memory::system::protocol::Memory;
+use crate::memory::system::record::case_folder;
 use crate::memory::system::rows::{CallRow, HistoryRow, SearchRow, StatedRow};
 
 const EVENTS: &str = "events.jsonl";
@@ -36,8 +35,8 @@ impl MemoryRows {
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or holds a broken row.
-    pub fn read(run: &Path, system: &str, case: &str) -> Result<Option<Self>, RunError> {
-        let folder = run.join(memory_folder(system, case));
+    pub fn read(run: &Path, system: &str, case: &str) -> Result<Option<Self>, JsonlError> {
+        let folder = case_folder(run, system, case);
         if !folder.is_dir() {
             return Ok(None);
         }
