@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 
-use super::table::Format;
+use super::table_format::Format;
 use crate::benchmarks::Table;
 use crate::losses::Losses;
 use crate::losses::records::{blocks, json, pairs, sheet};

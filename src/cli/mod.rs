@@ -53,6 +53,7 @@ mod selftest;
 mod serve;
 mod settings;
 mod table;
+mod table_format;
 mod thinking;
 mod trace;
 mod trial;

@@ -4,21 +4,22 @@
 //! bar. Counts by type and probe lie beside the picture as CSV.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::HPos;
 
 use super::canvas::{
-    Area, Head, Refusal, columns_for, fitted, flowed, is_sized, margin, room, svg, text_width, width_for,
-    write, write_middle,
+    Area, Head, LABEL, Refusal, TICK, fitted, is_sized, line, margin, room, svg, text_width, units,
+    width_for, write, write_middle,
 };
+use super::legend::Legend;
 use super::meaning::Meaning;
 use super::style::{GREY, GRID, INK, UNIT};
 use super::{Figure, FigureError};
 use crate::ground::csv::CsvTable;
-use crate::losses::Losses;
+use crate::ground::order::unique;
 use crate::losses::count::{Step, roles, waterfall};
 use crate::losses::fact::Level;
-use crate::losses::records::{ALL, blocks};
+use crate::losses::records::{ALL, Block, blocks};
 use crate::losses::trace::{Stage, Trace};
+use crate::losses::{ConditionLosses, Losses};
 use crate::run::condition::label;
 
 /// Of the figure and its files.
@@ -29,6 +30,8 @@ const Y_AXIS: i32 = 40;
 const X_AXIS: i32 = 22;
 const GAP: i32 = 14;
 const FOOT: i32 = 20;
+/// Room of a swatch in the legend.
+const SWATCH: i32 = 20;
 /// Height of a panel's plot, and the width of a stage in it, in pixels.
 const HEIGHT: i32 = 130;
 const STAGE: i32 = 58;
@@ -49,13 +52,12 @@ struct Panel {
 /// [`FigureError`], with the figure's name.
 pub fn memory_waterfall(losses: &Losses, origin: &str) -> Result<Figure, FigureError> {
     let panels = panels(losses);
-    let names: Vec<&str> =
-        distinct(panels.iter().flat_map(|panel| &panel.bars).map(|(role, _)| role.as_str()));
+    let names = unique(panels.iter().flat_map(|panel| &panel.bars).map(|(role, _)| role.as_str()));
     let colours = colours(&names);
     let across = |columns: i32, stage: i32| 2 * margin() + columns * (stage * STAGES + Y_AXIS + GAP);
     let least = if is_sized() { LEAST } else { STAGE };
     let most = (1..=24).take_while(|columns| across(*columns, least) <= room()).count();
-    let columns = columns_for(panels.len(), most).max(1) as i32;
+    let columns = panels.len().clamp(1, most.max(1)) as i32;
     let width = width_for(across(columns, STAGE));
     let fitting = (width - across(columns, 0)) / columns / STAGES;
     let stage = if is_sized() { fitting.max(20) } else { STAGE.min(fitting) };
@@ -63,12 +65,10 @@ pub fn memory_waterfall(losses: &Losses, origin: &str) -> Result<Figure, FigureE
     let head = Head::of(TITLE, origin, width);
     let top = head.height();
     let bottom = top + (panels.len() as i32 + columns - 1) / columns * cell.1;
-    let entries = names.iter().enumerate().map(|(at, name)| {
-        let text = fitted(&name.replace('_', " "), 12, width - 2 * margin() - 22);
-        (20 + text_width(&text, 12) + 22, (at, text))
-    });
-    let legend = flowed(entries, width - 2 * margin());
-    let height = bottom + 4 + legend.len() as i32 * FOOT + margin();
+    let words = |name: &str| fitted(&name.replace('_', " "), 12, width - 2 * margin() - SWATCH);
+    let entries = names.iter().zip(&colours).map(|(name, colour)| (*colour, SWATCH, words(name)));
+    let legend = Legend::of(entries, LABEL, [22, FOOT], width - 2 * margin());
+    let height = bottom + 4 + legend.height() + margin();
     let svg = svg(NAME, TITLE, (width, height), |area| {
         head.draw(area)?;
         for (at, panel) in panels.iter().enumerate() {
@@ -76,16 +76,11 @@ pub fn memory_waterfall(losses: &Losses, origin: &str) -> Result<Figure, FigureE
             let corner = (margin() + column * cell.0, top + row * cell.1);
             draw_panel(area, panel, (corner, stage), (&names, &colours))?;
         }
-        for (line, items) in legend.iter().enumerate() {
-            let (mut x, y) = (margin(), bottom + 4 + line as i32 * FOOT);
-            for (need, (at, text)) in items {
-                let corners = [(x * UNIT, (y + 1) * UNIT), ((x + 14) * UNIT, (y + 13) * UNIT)];
-                area.draw(&Rectangle::new(corners, colours[*at].filled()))?;
-                write(area, text, (x + 20, y), 12, INK, HPos::Left)?;
-                x += need;
-            }
-        }
-        Ok(())
+        let swatch = |colour: &RGBColor, (x, y): (i32, i32)| {
+            let corners = [(x, y + 1), (x + 14, y + 13)].map(units);
+            area.draw(&Rectangle::new(corners, colour.filled()))
+        };
+        legend.draw(area, |_| margin(), bottom + 4, swatch)
     })?;
     let figure = Figure {
         name: NAME.to_owned(),
@@ -98,16 +93,6 @@ pub fn memory_waterfall(losses: &Losses, origin: &str) -> Result<Figure, FigureE
 }
 
 const STAGES: i32 = Stage::ALL.len() as i32;
-
-fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut found: Vec<&str> = Vec::new();
-    for name in names {
-        if !found.contains(&name) {
-            found.push(name);
-        }
-    }
-    found
-}
 
 /// Of two conflicting sides theirs, of others the groups'.
 fn colours(names: &[&str]) -> Vec<RGBColor> {
@@ -124,7 +109,7 @@ fn colours(names: &[&str]) -> Vec<RGBColor> {
 
 fn panels(losses: &Losses) -> Vec<Panel> {
     let conditions = losses.systems.iter().flat_map(|system| &system.conditions);
-    let panel = |condition: &crate::losses::ConditionLosses| {
+    let panel = |condition: &ConditionLosses| {
         let traces: Vec<&Trace> = condition.traces.get(&Level::Source).into_iter().flatten().collect();
         let bars = roles(&traces).into_iter().map(|role| {
             let steps = waterfall(&traces, &role);
@@ -142,22 +127,22 @@ fn draw_panel(
     (names, colours): (&[&str], &[RGBColor]),
 ) -> Result<(), Refusal> {
     let width = stage * STAGES;
-    write(area, &fitted(&panel.title, 12, width), (left + Y_AXIS, top), 12, INK, HPos::Left)?;
+    write(area, &fitted(&panel.title, 12, width), (left + Y_AXIS, top), LABEL)?;
     let (x0, y0) = (left + Y_AXIS, top + PANEL_HEAD + 10);
     let (x1, y1) = (x0 + width, top + PANEL_HEAD + HEIGHT);
     let level = |share: f64| y1 - (share * f64::from(y1 - y0)).round() as i32;
     for percent in [0, 25, 50, 75, 100] {
         let y = level(f64::from(percent) / 100.0);
-        let line = [(x0 * UNIT, y * UNIT), (x1 * UNIT, y * UNIT)];
-        area.draw(&PathElement::new(line, GRID.stroke_width(UNIT as u32 * 3 / 4)))?;
-        write_middle(area, &format!("{percent}%"), ((x0 - 5) * UNIT, y * UNIT), 10, GREY, HPos::Right)?;
+        let thin = GRID.stroke_width(UNIT as u32 * 3 / 4);
+        area.draw(&PathElement::new([(x0, y), (x1, y)].map(units), thin))?;
+        write_middle(area, &format!("{percent}%"), units((x0 - 5, y)), TICK.right())?;
     }
     let bars = panel.bars.len().max(1) as f64;
     let wide = f64::from(stage) * FILLED / bars;
     for (nth, one) in Stage::ALL.into_iter().enumerate() {
         let middle = f64::from(x0) + (nth as f64 + 0.5) * f64::from(stage);
         let name = fitted(one.key(), 10, stage);
-        write(area, &name, (middle.round() as i32, y1 + 5), 10, GREY, HPos::Center)?;
+        write(area, &name, (middle.round() as i32, y1 + 5), TICK.centred())?;
         for (at, (role, steps)) in panel.bars.iter().enumerate() {
             let place = names.iter().position(|name| name == role).unwrap_or(0);
             let from = middle + (at as f64 - bars / 2.0) * wide;
@@ -174,16 +159,15 @@ fn draw_panel(
             }
             let count = step.left.count.to_string();
             if text_width(&count, 9) <= wide as i32 + 4 {
-                write(area, &count, (x(0.5) / UNIT, level(high) - 12), 9, INK, HPos::Center)?;
+                write(area, &count, (x(0.5) / UNIT, level(high) - 12), LABEL.sized(9).centred())?;
             }
         }
         if panel.bars.iter().all(|(_, steps)| steps.get(nth).is_none_or(|step| step.left.of == 0)) {
             let at = ((middle * f64::from(UNIT)) as i32, (y1 - 8) * UNIT);
-            write_middle(area, "not measured", at, 8, GREY, HPos::Center)?;
+            write_middle(area, "not measured", at, TICK.sized(8).centred())?;
         }
     }
-    let frame = [(x0 * UNIT, y0 * UNIT), (x0 * UNIT, y1 * UNIT), (x1 * UNIT, y1 * UNIT)];
-    area.draw(&PathElement::new(frame, GREY.stroke_width(UNIT as u32)))
+    line(area, [(x0, y0), (x0, y1), (x1, y1)], GREY)
 }
 
 fn caption(losses: &Losses) -> String {
@@ -204,45 +188,33 @@ fn caption(losses: &Losses) -> String {
 /// Rows of every condition, level, type, probe, role and stage: `reached` are the facts that came so far, `unknown` those of them of which the
 /// stage is not known, `of` all facts but these.
 fn csv(losses: &Losses) -> Vec<u8> {
-    let columns = [
-        "condition",
-        "level",
-        "type",
-        "probe",
-        "fact",
-        "stage",
-        "count",
-        "reached",
-        "unknown",
-        "of",
-        "low",
-        "high",
-    ];
-    let mut table = CsvTable::new(columns);
-    for block in blocks(std::slice::from_ref(losses)) {
+    struct Row<'a> {
+        block: &'a Block<'a>,
+        role: String,
+        step: Step,
+    }
+    let blocks = blocks(std::slice::from_ref(losses));
+    let mut rows = Vec::new();
+    for block in &blocks {
         for role in roles(&block.traces) {
-            for Step { stage, arrow, left } in waterfall(&block.traces, &role) {
-                let ends = left.interval().map_or_else(
-                    || [String::new(), String::new()],
-                    |interval| [interval.low, interval.high].map(|end| format!("{end:.6}")),
-                );
-                let [low, high] = ends;
-                table.row([
-                    label(&block.condition.name).to_owned(),
-                    block.level.number().to_string(),
-                    block.kind.clone().unwrap_or_else(|| ALL.to_owned()),
-                    block.probe.clone().unwrap_or_else(|| ALL.to_owned()),
-                    role.clone(),
-                    stage.key().to_owned(),
-                    arrow.count.to_string(),
-                    (arrow.of + arrow.unknown).to_string(),
-                    arrow.unknown.to_string(),
-                    left.of.to_string(),
-                    low,
-                    high,
-                ]);
-            }
+            let steps = waterfall(&block.traces, &role).into_iter();
+            rows.extend(steps.map(|step| Row { block, role: role.clone(), step }));
         }
     }
-    table.bytes()
+    let named = |name: &Option<String>| name.clone().unwrap_or_else(|| ALL.to_owned());
+    let ends = |row: &Row<'_>| row.step.left.interval();
+    CsvTable::of(&rows)
+        .column("condition", |row| label(&row.block.condition.name))
+        .column("level", |row| row.block.level.number())
+        .column("type", |row| named(&row.block.kind))
+        .column("probe", |row| named(&row.block.probe))
+        .column("fact", |row| &row.role)
+        .column("stage", |row| row.step.stage.key())
+        .column("count", |row| row.step.arrow.count)
+        .column("reached", |row| row.step.arrow.of + row.step.arrow.unknown)
+        .column("unknown", |row| row.step.arrow.unknown)
+        .column("of", |row| row.step.left.of)
+        .optional("low", |row| Some(format!("{:.6}", ends(row)?.low)))
+        .optional("high", |row| Some(format!("{:.6}", ends(row)?.high)))
+        .bytes()
 }

@@ -2,6 +2,8 @@
 //!
 //! A probe of which something is not known is no part of the denominator of that number, and is counted beside it.
 
+use std::collections::BTreeSet;
+
 use super::fact::{Known, Level};
 use super::retrieval::KS;
 use super::trace::{FactTrace, Stage, Trace};
@@ -152,11 +154,14 @@ fn of_shares(
     }
 }
 
-/// The life of facts in the store.
+/// The life of facts in the store. A store is its case's: what several probes need counts once.
 pub fn writing(traces: &[&Trace]) -> Vec<Number> {
     let mut numbers = Vec::new();
     for role in roles(traces) {
-        let facts: Vec<&FactTrace> = in_role(traces, &role).map(|(_, _, fact)| fact).collect();
+        let mut seen = BTreeSet::new();
+        let once =
+            in_role(traces, &role).filter(|(trace, _, fact)| seen.insert((&trace.case, &fact.sessions)));
+        let facts: Vec<&FactTrace> = once.map(|(_, _, fact)| fact).collect();
         let mut push = |name: &str, count| numbers.push(Number::new(Part::Writing, name, &role, None, count));
         push("written", Count::of(facts.iter().map(|fact| fact.writing.written)));
         push("kept", Count::of(facts.iter().map(|fact| fact.writing.kept)));
@@ -177,14 +182,18 @@ pub fn writing(traces: &[&Trace]) -> Vec<Number> {
         if !older.is_empty() {
             let of = |get: fn(&Overwriting) -> Known| Count::of(older.iter().map(|(_, one)| get(one)));
             push("looked at", of(|one| one.looked_at));
-            push("gated", of(|one| one.gated));
+            let looked = || older.iter().filter(|(_, one)| one.looked_at.is_yes());
+            push("gated", Count::of(looked().map(|(_, one)| one.gated)));
             push("marked", of(|one| one.marked));
-            let looked = older.iter().filter(|(_, one)| one.looked_at.is_yes());
-            push("marked of looked at", Count::of(looked.map(|(_, one)| one.marked)));
+            push("marked of looked at", Count::of(looked().map(|(_, one)| one.marked)));
             push("removed", of(|one| one.removed));
             push("active", Count::of(older.iter().map(|(fact, _)| fact.writing.kept)));
         }
     }
+    let mut seen = BTreeSet::new();
+    let sessions = |trace: &Trace| trace.facts.iter().map(|fact| fact.sessions.clone()).collect::<Vec<_>>();
+    let once = traces.iter().filter(|trace| seen.insert((&trace.case, sessions(trace)))).copied();
+    let traces = &once.collect::<Vec<&Trace>>()[..];
     of_shares(&mut numbers, (Part::Writing, "written", None), traces, |trace| {
         trace.facts.iter().map(|fact| fact.writing.written).collect()
     });

@@ -139,12 +139,13 @@ impl Several {
         };
         let mut notes = vec![
             "written: some event wrote a memory from the evidence, or the final store holds one; kept: an active memory of the final store \
-             carries it; lost at: the event after which none did, of those that were written"
+             carries it; lost at: the event after which none did, of those that were written; a fact that several questions of a case need \
+             counts once"
                 .to_owned(),
         ];
         if let Some(older) = &older {
             notes.push(format!(
-                "{older}: looked at: among the candidates of a memory from the newer evidence; gated: let through the gate before the \
+                "{older}: looked at: among the candidates of a memory from the newer evidence; gated: of these, let through the gate before the \
                  decision; marked: updated, deleted, or kept as stale, unknown or weak in the newer session or at the end of the writing; \
                  removed: deleted then"
             ));

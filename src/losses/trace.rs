@@ -1,6 +1,6 @@
 //! One probe under one condition of a memory system: each of its facts at every stage from the store to the answer.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::fact::{Carrier, Fact, Known};
 use super::reading::{Effects, attended};
@@ -65,6 +65,8 @@ pub struct FactTrace {
     pub role: String,
     /// Is it one of two conflicting sides?
     pub side: Option<Side>,
+    /// The original indices of the sessions that hold it.
+    pub sessions: BTreeSet<usize>,
     /// Its life in the store.
     pub writing: Writing,
     /// Of the older of two sides: its treatment when the newer one came.
@@ -213,6 +215,7 @@ impl Reading<'_> {
         FactTrace {
             role: fact.role.clone(),
             side: fact.side,
+            sessions: fact.sessions.clone(),
             writing: life,
             overwriting: overwritten,
             stages,
