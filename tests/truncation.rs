@@ -343,6 +343,7 @@ fn tables(benchmark: &Benchmark, answers: &[Answer]) -> Vec<Table> {
             judge: Some("judge"),
             condition: a.condition,
             context: Context::Whole,
+            memory: None,
             repetition: 0,
             case: &probes[at],
             probe: "q",

@@ -22,6 +22,8 @@ pub struct Graded<'a> {
     pub condition: &'a str,
     /// The part of the history that the setting shows.
     pub context: Context,
+    /// The memory system whose memories were shown in the place of the history; absent where none was.
+    pub memory: Option<GradedMemory<'a>>,
     /// Number of times that the same was asked before.
     pub repetition: u32,
     /// The case's id.
@@ -50,6 +52,15 @@ pub struct Graded<'a> {
     pub choice: Option<&'a str>,
     /// The tokens that were cut from the condition's history to fit a context; absent where none were, and without an answer.
     pub history_cut: Option<HistoryCut>,
+}
+
+/// A memory system under a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GradedMemory<'a> {
+    /// Its name in the run.
+    pub system: &'a str,
+    /// The condition's name without the system's: empty for the first k of a search, else `k5`, `perfect`, `native` or `answer`.
+    pub shown: &'a str,
 }
 
 /// The part of a history that was left out.
@@ -138,11 +149,16 @@ pub struct ShownSegments<'a> {
     pub context: Option<&'a [usize]>,
     /// Original indices of those that truncation dropped.
     pub dropped: &'a [usize],
+    /// Ids of the memories that were shown in their place; absent where no memory system was asked.
+    pub memories: Option<&'a [String]>,
 }
 
 impl ShownSegments<'_> {
     /// True if both are the same segments of one history.
     pub fn same(self, other: Self) -> bool {
+        if self.memories.is_some() || other.memories.is_some() {
+            return self.memories == other.memories;
+        }
         let kept =
             |shown: Self| shown.context.map(|all| all.iter().filter(move |at| !shown.dropped.contains(at)));
         match (kept(self), kept(other)) {

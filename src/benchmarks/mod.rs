@@ -31,7 +31,7 @@ pub use benchmark::{
 };
 pub use chart::{Bar, BarChart, Chart, TrendChart, TrendLine, TrendPanel, TrendPoint};
 pub use files::Files;
-pub use graded::{CUT_MARK, CutCount, Graded, HistoryCut, ShownSegments, Table};
+pub use graded::{CUT_MARK, CutCount, Graded, GradedMemory, HistoryCut, ShownSegments, Table};
 pub use label_check::LabelCheck;
 pub use measure::{Amount, Axis, Grouping, Judged, KeySpan, LayerSpans, Measure, RowAt, Scale, Seen};
 pub use readings::{Given, NotRead, Reading, Said, Told};

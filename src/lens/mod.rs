@@ -25,6 +25,7 @@ pub mod example;
 pub mod group;
 pub mod layers;
 pub mod measured;
+pub mod memories;
 mod paid;
 pub mod run;
 pub mod selection;

@@ -47,6 +47,7 @@ fn tables(all: &[Answers]) -> Vec<Table> {
                 judge: Some("judge"),
                 condition: a.condition,
                 context: context(a.condition),
+                memory: None,
                 repetition: 0,
                 case: a.dataset,
                 probe: id,

@@ -70,6 +70,7 @@ fn graded<'a>(row: &'a Owned, facets: &'a BTreeMap<String, String>) -> Graded<'a
         judge: Some(row.judge),
         condition: &row.condition,
         context: Context::Whole,
+        memory: None,
         repetition: row.repetition,
         case: &row.case,
         probe: "verdict",
