@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 // Helpers of tests are no tests to clippy.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+mod adapters;
 mod architecture;
 mod attention;
 mod bits;

@@ -41,7 +41,7 @@ pub struct Graded<'a> {
     /// True if the prompt fitted the model's context; where it did not, there is no answer.
     pub fits: bool,
     /// The segments that the model was shown.
-    pub shown: Shown<'a>,
+    pub shown: ShownSegments<'a>,
     /// True if the limit of new tokens cut it off.
     pub cut: bool,
     /// Right or wrong, where a clean verdict says so.
@@ -144,7 +144,7 @@ impl CutCount {
 
 /// The segments of a history that a model was shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Shown<'a> {
+pub struct ShownSegments<'a> {
     /// Original indices of those that the setting's context held; absent where that is the whole history.
     pub context: Option<&'a [usize]>,
     /// Original indices of those that truncation dropped.
@@ -153,7 +153,7 @@ pub struct Shown<'a> {
     pub memories: Option<&'a [String]>,
 }
 
-impl Shown<'_> {
+impl ShownSegments<'_> {
     /// True if both are the same segments of one history.
     pub fn same(self, other: Self) -> bool {
         if self.memories.is_some() || other.memories.is_some() {

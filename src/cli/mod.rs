@@ -36,7 +36,10 @@ mod judge;
 mod judging;
 mod left_out;
 mod lens;
+mod memory;
+mod memory_check;
 mod memory_plan;
+mod memory_show;
 mod memory_systems;
 mod memory_table;
 mod merge;
@@ -112,6 +115,7 @@ enum Command {
     Import(import::Args),
     Merge(merge::Args),
     Data(data::Args),
+    Memory(memory::Args),
     Model(model::Args),
     Selftest(selftest::Args),
 }
@@ -154,6 +158,7 @@ pub fn main() -> ExitCode {
         Command::Import(args) => import::run(args),
         Command::Merge(args) => merge::run(args),
         Command::Data(args) => data::run(args),
+        Command::Memory(args) => memory::run(&args),
         Command::Model(args) => model::run(args),
         Command::Selftest(args) => selftest::run(args),
     });

@@ -39,7 +39,7 @@ pub use baseline::{Baseline, StandIn};
 pub use by_heads::{ByHeads, OtherHeads, OtherModel};
 pub use difference::Difference;
 pub use draw::{Drawn, PerGroup};
-pub use example::{Example, Part, SegmentMass};
+pub use example::{Example, SegmentMass, Target};
 pub use group::{Correctness, Group, Lens, Options, Series, Skipped, Statistic};
 pub use layers::{Layer, LayerKind};
 pub use run::{AnalysedRun, Verdicts};

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::benchmarks::{Graded, GradedMemory, HistoryCut, Shown};
+use crate::benchmarks::{Graded, GradedMemory, HistoryCut, ShownSegments};
 use crate::run::condition::Condition;
 use crate::run::judged::Judged;
 use crate::run::rows::{AnswerKey, AnswerRow};
@@ -41,7 +41,7 @@ pub fn graded<'a>(run: &'a RunFolder, name: &'a str) -> Vec<Graded<'a>> {
                     answered: answer.is_some(),
                     answer: answer.and_then(|row| row.answer.as_deref()),
                     fits: row.is_none_or(|row| row.fits()),
-                    shown: answer.map_or_else(Shown::default, |row| Shown {
+                    shown: answer.map_or_else(ShownSegments::default, |row| ShownSegments {
                         context: row.context.as_deref(),
                         dropped: &row.dropped_sessions,
                         memories: row.memories.as_deref(),

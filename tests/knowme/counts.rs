@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use palimpsest::benchmarks::{Context, Graded, Retriever, Shown, Table};
+use palimpsest::benchmarks::{Context, Graded, Retriever, ShownSegments, Table};
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn tables(all: &[Answers]) -> Vec<Table> {
                 answered: true,
                 answer: Some("an answer"),
                 fits: true,
-                shown: Shown::default(),
+                shown: ShownSegments::default(),
                 cut: false,
                 correct: None,
                 score,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::benchmarks::subtlememory::counts::{Stages, percent, stages};
-use palimpsest::benchmarks::{Context, Graded, GradedMemory, Shown, Table};
+use palimpsest::benchmarks::{Context, Graded, GradedMemory, ShownSegments, Table};
 
 /// Questions: all, complementary, nuanced, contradictory.
 const QUESTIONS: [usize; 4] = [1522, 361, 784, 377];
@@ -127,7 +127,7 @@ fn the_tables_take_memory_systems_of_one_run_as_they_are_printed() {
                     answered: true,
                     answer: None,
                     fits: true,
-                    shown: Shown::default(),
+                    shown: ShownSegments::default(),
                     cut: false,
                     correct: Some(right.contains(&nth)),
                     score: None,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::settings::{self, SOFT};
 use super::super::terms::{RELATION, SUBTYPE};
-use crate::benchmarks::{Context, CutCount, Graded, HistoryCut, Shown};
+use crate::benchmarks::{Context, CutCount, Graded, HistoryCut, ShownSegments};
 use crate::ground::order::entry;
 
 /// A question, by case and probe.
@@ -43,7 +43,7 @@ pub(super) struct Outcome<'a> {
     pub(super) right: bool,
     pub(super) judged: bool,
     pub(super) answer: Option<&'a str>,
-    shown: Shown<'a>,
+    shown: ShownSegments<'a>,
     answered: bool,
     history_cut: Option<HistoryCut>,
 }
