@@ -261,6 +261,10 @@ fn lost(study: &Study) -> Result<Option<Told>, ReportError> {
     let Some(first) = study.conditions.first().filter(|_| study.selection.prefix.is_empty()) else {
         return Ok(None);
     };
+    let all = first.run.identity().conditions_or_plain();
+    if all.iter().all(|condition| condition.memory.is_none()) {
+        return Ok(None);
+    }
     let folder = RunFolder::read(first.run.path()).map_err(LensError::from)?;
     let choice = JudgeChoice::of(study.judge.as_deref());
     let Some(losses) = Losses::open(&folder, study.benchmark, choice)? else { return Ok(None) };
