@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 // Helpers of tests are no tests to clippy.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+mod adapters;
 mod architecture;
 mod attention;
 mod bits;
@@ -19,6 +20,7 @@ mod knowme;
 mod left_out;
 mod lens;
 mod memory;
+mod memory_systems;
 mod memrewardbench;
 mod models;
 mod parity;

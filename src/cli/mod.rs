@@ -36,7 +36,11 @@ mod judge;
 mod judging;
 mod left_out;
 mod lens;
+mod memory;
+mod memory_check;
 mod memory_plan;
+mod memory_show;
+mod memory_systems;
 mod merge;
 mod model;
 mod output;
@@ -109,6 +113,7 @@ enum Command {
     Import(import::Args),
     Merge(merge::Args),
     Data(data::Args),
+    Memory(memory::Args),
     Model(model::Args),
     Selftest(selftest::Args),
 }
@@ -151,6 +156,7 @@ pub fn main() -> ExitCode {
         Command::Import(args) => import::run(args),
         Command::Merge(args) => merge::run(args),
         Command::Data(args) => data::run(args),
+        Command::Memory(args) => memory::run(&args),
         Command::Model(args) => model::run(args),
         Command::Selftest(args) => selftest::run(args),
     });

@@ -38,7 +38,7 @@ pub struct LayerResult {
     pub notes: Vec<String>,
     /// Why it could not be run.
     pub error: Option<String>,
-    /// Whether it agrees and its masses are whole. What was left out for want of memory is not held against it.
+    /// True if it agrees and its masses are whole. What was left out for want of memory is not held against it.
     pub sound: bool,
 }
 

@@ -54,7 +54,7 @@ fn dtype_for_layers(facts: &DeviceFacts, device: &Device) -> DType {
 /// Runs the self-test. `going` is asked often, and ends it with [`SelfTestError::Interrupted`].
 ///
 /// # Errors
-/// What keeps it from running at all. What a device does wrong is told in the report.
+/// Returns an error if it cannot run at all. Faults of a device are told in the report.
 pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTestError> {
     let start = Instant::now();
     let Some(first) = options.devices.first() else { return Err(SelfTestError::NoDevice) };

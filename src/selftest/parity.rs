@@ -37,7 +37,7 @@ pub struct Parity {
     pub greedy_of: usize,
     /// Why it could not be run.
     pub error: Option<String>,
-    /// Whether all of it is as it must be: in f32 the greedy tokens too.
+    /// True if all of it is as it must be: in f32 the greedy tokens too.
     pub sound: bool,
 }
 
