@@ -155,7 +155,7 @@ fn draw(args: &DrawArgs) -> anyhow::Result<()> {
         (None, _) => "",
     };
     let runs: Vec<RunFolder> = runs.iter().map(|dir| read(dir, condition)).collect::<Result<_, _>>()?;
-    let benchmark = super::benchmark_of(&first.dir, &first.header)?;
+    let benchmark = first.benchmark()?;
     let how = Draw { per_cell: *per_cell, seed: *seed };
     let template = prompts.as_deref().map(super::judge::own_template).transpose()?;
     let choice =

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 
+use super::WrongValue;
 use super::interrupt::INTERRUPTED;
 use crate::ground::table::aligned;
-use crate::models::{self, Opened};
+use crate::models::{self, DeviceArgs, Opened, Weights};
 use crate::progress::{grouped, note};
 use crate::run::cause_rows::{
     Ablation, ControlRow, SessionWeight, SurrogateRow, TotalRow, read_lines, read_surrogates, read_totals,
@@ -20,7 +21,7 @@ use crate::run::control_pool::{Pools, STRETCHES};
 use crate::run::removal::ReadingCost;
 use crate::run::store::{RunFolder, RunStore};
 use crate::run::total_effect;
-use palimpsest_core::attention::{AttentionKernel, LayerKind};
+use palimpsest_core::attention::LayerKind;
 use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
 use palimpsest_core::engine::{self, ContextLength, LocalOptions};
 
@@ -71,38 +72,22 @@ pub struct Args {
     contextcite: Option<usize>,
     /// How --contextcite leaves sessions out
     #[arg(long, value_enum, default_value_t, requires = "contextcite")]
-    ablate: Ablate,
+    ablate: Ablation,
     /// Seed of the controls' stretches and of the subsets
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
-    #[arg(long, default_value = "cpu")]
-    device: String,
-    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
-    /// (our own kernels, unchecked) or flash; products take what the others do not serve
-    #[arg(long, default_value_t, value_name = "KERNEL")]
-    attention_kernel: AttentionKernel,
+    #[command(flatten)]
+    on: DeviceArgs,
     /// What to keep of quantised weights on the CPU in f32
     #[arg(long, value_enum, default_value_t)]
-    weights: super::Weights,
+    weights: Weights,
 }
 
-/// How sessions are left out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Ablate {
-    /// Removed, and the rest read again, as ContextCite does
-    #[default]
-    Remove,
-    /// Blocked from the question on: far cheaper, direct paths alone, our own variant
-    Block,
-}
-
-/// The number of stretches, as typed.
-fn controls(typed: &str) -> Result<usize, String> {
+fn controls(typed: &str) -> Result<usize, WrongValue> {
     let pool = format!(
         "controls are a pool of stretches a case: give their number, {STRETCHES} unless told otherwise, or 0 for none"
     );
-    typed.parse().map_err(|_| pool)
+    typed.parse().map_err(|_| WrongValue(pool))
 }
 
 /// What is measured.
@@ -115,12 +100,10 @@ enum Way {
 impl Args {
     fn way(&self) -> Way {
         let &Args { total, contextcite, ablate, seed, windows, softmax_only, controls, .. } = self;
-        let ablation = match ablate {
-            Ablate::Remove => Ablation::Removed,
-            Ablate::Block => Ablation::Blocked,
-        };
         match contextcite {
-            Some(subsets) => Way::Surrogate(SurrogateOptions { subsets, seed, ablation, softmax_only }),
+            Some(subsets) => {
+                Way::Surrogate(SurrogateOptions { subsets, seed, ablation: ablate, softmax_only })
+            }
             None if total => Way::Total,
             None => Way::Blocked(CauseOptions { seed, windows, softmax_only, controls }),
         }
@@ -150,9 +133,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
     // 2. The model.
     let name = args.model.as_deref().unwrap_or(&identity.model.name);
-    args.attention_kernel.choose();
     let options = LocalOptions {
-        devices: engine::parse_devices(&args.device)?,
+        devices: args.on.open()?,
         dtype,
         context: ContextLength::Exactly(longest),
         allow_longer: true,

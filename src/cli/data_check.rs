@@ -14,6 +14,7 @@ use crate::benchmarks::{Benchmark, Dimension, SampleSpec};
 use crate::data::finding::{Finding, by_check};
 use crate::models::ModelStore;
 use crate::prompt::contents;
+use crate::run::setup::sound_cases;
 use palimpsest_core::engine::TextSide;
 use palimpsest_core::text::known_special_tokens;
 
@@ -202,7 +203,7 @@ fn special_tokens(dataset: &Dataset, model: Option<&str>) -> anyhow::Result<Vec<
         None => None,
     };
     let mut cases = Vec::new();
-    for case in super::sound_cases(dataset)? {
+    for case in sound_cases(dataset)? {
         let case = case?;
         let mut found: BTreeSet<String> = BTreeSet::new();
         for text in contents(&case) {

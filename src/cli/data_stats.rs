@@ -17,6 +17,7 @@ use crate::ground::table::aligned;
 use crate::models::ModelStore;
 use crate::progress;
 use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
+use crate::run::setup::sound_cases;
 use palimpsest_core::engine::TextSide;
 use palimpsest_core::text::{ChatTemplate, CountTokens};
 
@@ -147,7 +148,7 @@ fn rows_of<'a>(dataset: &Dataset, by: Option<&'a str>) -> anyhow::Result<Rows<'a
     }
     let label = by.unwrap_or_else(|| dataset.benchmark().split);
     let mut known = BTreeSet::new();
-    for case in super::sound_cases(dataset)? {
+    for case in sound_cases(dataset)? {
         known.extend(case?.labels.into_keys());
         if known.contains(label) {
             return Ok(Rows::Label(label));

@@ -10,8 +10,7 @@ use std::time::Instant;
 use anyhow::Context;
 
 use super::WrongUsage;
-use super::conditions::memory;
-use super::run::{self, EstimateArgs, Job, Opened, Ready};
+use super::run::{self, EstimateArgs};
 use crate::benchmarks::row_roles;
 use crate::cards::duration;
 use crate::data::Case;
@@ -24,6 +23,7 @@ use crate::run::context_budget::{Cut, cut_messages, cut_to_budget, part_of};
 use crate::run::forecast::{PrefillFit, rising};
 use crate::run::local::{row_spans, shared_tokens};
 use crate::run::plan::PlannedCase;
+use crate::run::setup::{OpenedData, OpenedModel, RunSpec, retrievers, sound_cases};
 use palimpsest_core::engine::memory_plan::{MemoryPlan, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{
     self, Branch, DeviceName, EngineError, Event, Generate, LocalModel, Observe, Request, RequestError,
@@ -44,7 +44,9 @@ const LEAST_ERROR: f64 = 0.1;
 
 /// Prints what a run will take.
 pub fn run(args: run::Args) -> anyhow::Result<()> {
-    let (job, args) = args.into_estimate()?;
+    let run::Args { spec: job, estimate: args, .. } = args;
+    args.check()?;
+    job.checked()?;
     let text = if job.is_endpoint() { endpoint(&args, &job)? } else { local(&args, &job)? };
     super::say(text)
 }
@@ -58,14 +60,14 @@ pub(super) fn sample(plan: &[PlannedCase]) -> Vec<&PlannedCase> {
 
 /// Calls `of` with each sampled case of the plan, read again with its history, and with the ids of its planned probes.
 pub(super) fn each_sampled(
-    job: &Job,
+    job: &RunSpec,
     dataset: &crate::benchmarks::dataset::Dataset,
     plan: &[PlannedCase],
     mut of: impl FnMut(&Case, &[usize]) -> anyhow::Result<()>,
 ) -> anyhow::Result<usize> {
     let wanted = sample(plan);
     let mut left: BTreeSet<&str> = wanted.iter().map(|case| case.case.as_str()).collect();
-    for case in super::sound_cases(dataset)? {
+    for case in sound_cases(dataset)? {
         if left.is_empty() {
             break;
         }
@@ -82,7 +84,7 @@ pub(super) fn each_sampled(
 }
 
 /// `400 cases`, broken rows apart.
-pub(super) fn sound_cases(plan: &[PlannedCase]) -> String {
+pub(super) fn count_of_cases(plan: &[PlannedCase]) -> String {
     let sound = plan.iter().filter(|case| case.broken.is_none()).count();
     match plan.len() - sound {
         0 => format!("{sound} cases"),
@@ -101,20 +103,19 @@ pub(super) fn at_least_plain(conditions: Vec<Condition>) -> Vec<Condition> {
     if conditions.is_empty() { vec![Condition::PLAIN] } else { conditions }
 }
 
-fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
+fn endpoint(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
     let encoding =
         BytePairEncoding::named(&args.estimate_tokenizer).map_err(|e| WrongUsage(e.to_string()))?;
-    let Opened { dataset, all, asked, .. } = &job.open()?;
+    let OpenedData { dataset, all, limits: asked, .. } = &job.open()?;
     let plan = job.plan(dataset, all.clone())?;
-    let templates = Templates::load(dataset.benchmark(), job.settings.prompts.as_deref())?;
-    let s = &job.settings;
-    let builder =
-        PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers.into());
+    let templates = Templates::load(dataset.benchmark(), job.prompts.as_deref())?;
+    let s = job;
+    let builder = PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers);
     let (counter, cut) = (job.counter()?, job.cut_of_endpoint(*asked));
     let (mut tokens, mut bytes, mut prompts) = (0, 0, 0);
     let conditions =
         at_least_plain(job.endpoint_conditions(dataset, &builder, (counter.as_ref(), *asked))?);
-    let mut memory = memory(dataset.benchmark(), s.seed, &conditions, true)?;
+    let mut memory = retrievers(dataset.benchmark(), s.seed, &conditions, true)?;
     let cases = each_sampled(job, dataset, &plan, |case, asked| {
         let asked: Vec<&str> =
             asked.iter().filter_map(|&at| Some(case.probes.get(at)?.id.as_str())).collect();
@@ -151,7 +152,7 @@ fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
          tokens in   {} of {} (what the endpoint's own tokeniser makes of them may differ), from {prompts} prompts of {cases} cases\n\
          tokens out  {} at most ({} an answer)\n\
          bytes       {} sent",
-        sound_cases(&plan),
+        count_of_cases(&plan),
         job.model,
         grouped(tokens_in.round() as u64),
         encoding.name(),
@@ -190,7 +191,7 @@ struct Measured {
     seconds: f64,
 }
 
-fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
+fn local(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
     if ModelStore::open()?.locate(&job.model)?.is_none() {
         anyhow::bail!(
             "{0} is not here, and an estimate fetches nothing; fetch it with `palimpsest model pull {0}`, or name a card: --card a100-80 \
@@ -198,20 +199,20 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
             job.model
         );
     }
-    let Ready { opened, templates, options, mut model, .. } = job.open_local(None)?;
-    let s = &job.settings;
-    let (dataset, asked) = (&opened.dataset, opened.asked);
+    let OpenedModel { data: opened, templates, options, mut model, .. } = job.open_local(None)?;
+    let s = job;
+    let (dataset, asked) = (&opened.dataset, opened.limits);
     let roles = row_roles(dataset.benchmark());
     let plan = job.plan(dataset, opened.all)?;
     let builder = PromptBuilder::new(templates, model.template().clone())
-        .numbering(s.session_numbers.into())
+        .numbering(s.session_numbers)
         .reading(s.special_tokens);
     // A thought has a budget of its own, and is generated like the answer.
     let most_new = asked.max_new_tokens.saturating_add(model.max_thinking());
     let by = asked.truncation;
     let cut = Cut { budget: by.budget(model.context(), most_new), by, seed: s.seed };
     let conditions = at_least_plain(job.local_conditions(dataset, &builder, (&model, asked))?);
-    let mut memory = memory(dataset.benchmark(), s.seed, &conditions, true)?;
+    let mut memory = retrievers(dataset.benchmark(), s.seed, &conditions, true)?;
     note(format_args!("cutting and tokenising {} of {} cases", sample(&plan).len(), plan.len()));
     let (mut cases, mut longest): (Vec<SampledCase>, Option<TokenizedPrompt>) = (Vec::new(), None);
     let sampled = each_sampled(job, dataset, &plan, |case, asked| {
@@ -289,9 +290,9 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
          tokens in   {} computed, {} reused (from {sampled} cases, whose longest prompts have {} to {} tokens)\n\
          tokens out  {} at most ({} an answer)\n\
          time        {} ({} with answers of one token, {} if all goes slowly): prefill {}, decoding {} at most\n",
-        sound_cases(&plan),
+        count_of_cases(&plan),
         model.model_name(),
-        s.device,
+        s.loaded.on.device,
         grouped(whole(computed as f64).round() as u64),
         grouped(whole(reused as f64).round() as u64),
         grouped(*shortest as u64),
@@ -326,7 +327,7 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
 }
 
 /// The plan's peak of memory; `None` where the model's description cannot be had without its files.
-fn peak(job: &Job, options: &engine::LocalOptions, model: &LocalModel) -> anyhow::Result<Option<u64>> {
+fn peak(job: &RunSpec, options: &engine::LocalOptions, model: &LocalModel) -> anyhow::Result<Option<u64>> {
     let Ok((_, description, _)) = super::memory_plan::description(&job.model) else { return Ok(None) };
     let request = MemoryRequest {
         context: model.context(),
@@ -471,8 +472,8 @@ mod tests {
         assert_eq!(ids(3), [0, 1, 2]);
         assert_eq!(ids(400), [25, 75, 125, 175, 225, 275, 325, 375]);
         let mut plan = plan(3);
-        assert_eq!(sound_cases(&plan), "3 cases");
+        assert_eq!(count_of_cases(&plan), "3 cases");
         plan[1].broken = Some("torn".to_owned());
-        assert_eq!(sound_cases(&plan), "2 cases (1 broken rows apart)");
+        assert_eq!(count_of_cases(&plan), "2 cases (1 broken rows apart)");
     }
 }

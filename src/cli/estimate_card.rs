@@ -5,9 +5,7 @@
 
 use super::WrongUsage;
 use super::card_hours::{Hours, fewest_cards};
-use super::conditions::{conditions, fits, memory};
-use super::estimate::{answers, at_least_plain, each_sampled, sample, sound_cases, store_bytes};
-use super::run::{Job, Opened, observed};
+use super::estimate::{answers, at_least_plain, count_of_cases, each_sampled, sample, store_bytes};
 use crate::benchmarks::{Context, PAPER_ENCODING, QUERY, Retriever, row_roles};
 use crate::cards::{CaseShape, NamedCard, Recording};
 use crate::data::Case;
@@ -18,6 +16,7 @@ use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{Cut, cut_prompts, cut_to_budget};
 use crate::run::local::{row_spans, shared_tokens};
+use crate::run::setup::{OpenedData, RunSpec, choose, fits, observed, retrievers};
 use palimpsest_core::engine::memory_plan::{Branches, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{self, DeviceName, TextSide};
 use palimpsest_core::model::{ModelFiles, ModelKind};
@@ -74,19 +73,21 @@ struct Lengths {
 
 /// Prints what a run will take on a card.
 pub fn run(args: super::run::Args, card: NamedCard) -> anyhow::Result<()> {
-    let (job, _) = args.into_estimate()?;
+    let super::run::Args { spec: job, estimate, .. } = args;
+    estimate.check()?;
+    job.checked()?;
     super::say(text(&job, card)?.trim_end())
 }
 
 /// What the run will take on the card.
-fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
+fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     if job.is_endpoint() {
         let why = format!("--card is for local models, and {} is an endpoint; drop it", job.model);
         return Err(WrongUsage(why).into());
     }
     let (name, description, _) = super::memory_plan::description(&job.model)?;
-    let (s, spec) = (&job.settings, &description.spec);
-    let Opened { dataset, all, asked, .. } = job.open()?;
+    let (s, spec) = (job, &description.spec);
+    let OpenedData { dataset, all, limits: asked, .. } = job.open()?;
     let benchmark = dataset.benchmark();
     let roles = row_roles(benchmark);
     let plan = job.plan(&dataset, all)?;
@@ -117,9 +118,9 @@ fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
     let by = asked.truncation;
     let cut = Cut { budget: by.budget(context, most_new), by, seed: s.seed };
     let builder = PromptBuilder::new(Templates::load(benchmark, s.prompts.as_deref())?, template)
-        .numbering(s.session_numbers.into())
+        .numbering(s.session_numbers)
         .reading(s.special_tokens);
-    let conditions = at_least_plain(conditions(benchmark, &s.conditions, (&s.knockouts, s.repeat), || {
+    let conditions = at_least_plain(choose(benchmark, &s.conditions, (&s.knockouts, s.repeat), || {
         fits(&dataset, &builder, reader.counter(), cut.budget)
     })?);
     let is_dense = |one: &&Condition| matches!(one.context, Context::Retrieved { by: Retriever::Dense, .. });
@@ -131,7 +132,7 @@ fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
         );
         return Err(WrongUsage(why).into());
     }
-    let mut memory = memory(benchmark, s.seed, &conditions, true)?;
+    let mut memory = retrievers(benchmark, s.seed, &conditions, true)?;
     note(format_args!("cutting and tokenising {} of {} cases", sample(&plan).len(), plan.len()));
     let mut lengths: Vec<Lengths> = Vec::new();
     let sampled = each_sampled(job, &dataset, &plan, |case, asked| {
@@ -150,12 +151,9 @@ fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
     let repeat = s.repeat as usize * (1 + s.knockouts.len());
     let most = plan.iter().map(|case| case.probes.len()).max().unwrap_or(1) * repeat;
     let batch = job.batch_size.min(most).max(1);
-    let dtype = match s.dtype.as_deref() {
-        Some(dtype) => engine::parse_dtype(dtype)?,
-        None => DeviceName::Cuda(0).default_dtype(),
-    };
+    let dtype = s.loaded.dtype()?.unwrap_or_else(|| DeviceName::Cuda(0).default_dtype());
     let kernel = match s.knockouts.is_empty() {
-        true => s.attention_kernel,
+        true => s.loaded.on.attention_kernel,
         false => palimpsest_core::attention::AttentionKernel::Products,
     };
     let mut request = MemoryRequest {
@@ -167,7 +165,7 @@ fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
         devices: Vec::new(),
         branches: Branches::for_answers(batch, most_new),
         observed: observed(&plan, benchmark, batch, most_new),
-        kept: s.weights.into(),
+        kept: s.loaded.weights.into(),
         beside: 0,
     };
     let (cards, memory_plan) = fewest_cards(&description, &mut request, card.usable());
@@ -202,7 +200,7 @@ fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
         "{n} answers on {} by {name} ({}, {}): nothing was run or fetched\n\
          tokens in   {} computed, {} reused (from {sampled} cases, whose longest prompts have {} to {} tokens{counted})\n\
          tokens out  {} at most ({most_new} an answer)\n",
-        sound_cases(&plan),
+        count_of_cases(&plan),
         card.title,
         format!("{dtype:?}").to_lowercase(),
         grouped(whole(computed)),
@@ -225,7 +223,7 @@ fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
         gigabytes(memory_plan.total()),
         gigabytes(card.usable())
     );
-    Ok(text + "\n" + &hours.text(&format!("{n} answers on {}", sound_cases(&plan)), cards))
+    Ok(text + "\n" + &hours.text(&format!("{n} answers on {}", count_of_cases(&plan)), cards))
 }
 
 /// The lengths of a case's prompts, cut as the run cuts them.

@@ -122,7 +122,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         Format::Inspect | Format::Longmemeval | Format::Stale => {
             let judges = folder.judged_by(choice)?;
-            let benchmark = super::benchmark_of(&dir, &folder.header)?;
+            let benchmark = folder.benchmark()?;
             let log = inspect::Log { benchmark, conditions: &conditions, with_history };
             judges.iter().for_each(warn_of);
             put(out, |to| Ok(inspect::write(to, &folder, &judges, log)?))?

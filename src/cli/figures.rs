@@ -8,7 +8,6 @@ use super::figure_style::FigureStyle;
 use super::lens::Analysis;
 use crate::benchmarks::Graded;
 use crate::figures::{self, Figure, MOST_BESIDE, Origin, Source};
-use crate::heads::Score;
 use crate::lens::causes::Causes;
 use crate::lens::{Condition, Lens, LensError, Selection, Study};
 use crate::results::graded::graded;
@@ -52,7 +51,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         (Some(out), _) => out,
         // A folder of its own, so that masses of two kinds are never in one.
         (None, [dir]) => match &analysis.heads {
-            Some(_) => dir.join(format!("figures-{}", Score::from(analysis.head_score).key())),
+            Some(_) => dir.join(format!("figures-{}", analysis.head_score.key())),
             None => dir.join("figures"),
         },
         (None, _) => {
@@ -154,9 +153,9 @@ pub(super) fn charts(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) ->
     let folders = dirs.iter().map(|dir| RunFolder::read(dir)).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = dirs.iter().map(|dir| folder_name(dir)).collect();
     let Some(first) = folders.first() else { return Ok(Vec::new()) };
-    let benchmark = super::benchmark_of(&first.dir, &first.header)?;
+    let benchmark = first.benchmark()?;
     for folder in &folders {
-        if super::benchmark_of(&folder.dir, &folder.header)?.name != benchmark.name {
+        if folder.benchmark()?.name != benchmark.name {
             return Ok(Vec::new());
         }
     }

@@ -10,11 +10,10 @@ use crate::ground::sheet::{Column, Sheet, cell};
 use crate::ground::table::aligned;
 use crate::heads::probing::{ProbingOptions, probe};
 use crate::heads::{HeadScores, Score, plant};
-use crate::models::{self, ModelStore, Opened};
+use crate::models::{self, ModelArgs, ModelStore, Opened};
 use crate::progress::note;
-use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
-use palimpsest_core::engine::{self, ContextLength, LocalOptions};
+use palimpsest_core::engine::{ContextLength, LocalOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,19 +67,8 @@ pub struct Args {
     /// Seed of the sample's histories and of the needles' depths
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
-    #[arg(long, default_value = "cpu")]
-    device: String,
-    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
-    /// (our own kernels, unchecked) or flash; products take what the others do not serve
-    #[arg(long, default_value_t, value_name = "KERNEL")]
-    attention_kernel: AttentionKernel,
-    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
-    #[arg(long)]
-    dtype: Option<String>,
-    /// What to keep of quantised weights on the CPU in f32
-    #[arg(long, value_enum, default_value_t)]
-    weights: super::Weights,
+    #[command(flatten)]
+    loaded: ModelArgs,
 }
 
 /// Runs the command.
@@ -98,15 +86,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         true => ContextLength::Exactly(args.context),
         false => ContextLength::AtMost(args.context),
     };
-    args.attention_kernel.choose();
     let options = LocalOptions {
-        devices: engine::parse_devices(&args.device)?,
-        dtype: args.dtype.as_deref().map(engine::parse_dtype).transpose()?,
+        devices: args.loaded.on.open()?,
+        dtype: args.loaded.dtype()?,
         context,
         allow_longer: args.allow_longer,
         branches: Branches::default(),
         observed: ObservedSpans { rows: 1, keys: 1, generated: args.max_new_tokens },
-        kept: args.weights.into(),
+        kept: args.loaded.weights.into(),
         ..LocalOptions::default()
     };
     let Opened { mut model, digest } = models::open(&args.model, &options)?;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::thinking::Thinking;
 use crate::benchmarks::{Benchmark, LabelCheck, Rubric, rubric_named};
 use crate::chat::ChatModel;
 use crate::chat::Sampling;
@@ -15,13 +14,13 @@ use crate::judge::{
     Conduct, Instructions, Judge, ReadSummary, Reasons, check_labels, label_instructions, read_answers,
     run as judge_run,
 };
-use crate::models::{self, Opened};
+use crate::models::{self, DeviceArgs, Opened};
 use crate::prompt::JUDGE_FILE;
 use crate::run::error::RunError;
 use crate::run::labels::LabelLog;
 use crate::run::runner::Summary;
+use crate::run::setup::Thinking;
 use crate::run::store::{RunFolder, RunStore};
-use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine;
 use palimpsest_core::engine::{ContextLength, LocalOptions};
 use palimpsest_core::text::ThinkingMode;
@@ -62,7 +61,7 @@ pub struct Args {
     ///
     /// The judge is shown what the judge's notes say of each set, without the label, and says which it would give. Its words go to
     /// labels.jsonl; `palimpsest table` and `report` give their agreement with the data (Cohen's kappa).
-    #[arg(long, requires = "judge")]
+    #[arg(long, requires = "judge", conflicts_with = "rubric")]
     labels: bool,
     #[command(flatten)]
     settings: Settings,
@@ -74,15 +73,10 @@ pub(super) struct Settings {
     /// The benchmark's rubric of this name [default: its first, STALE's and KnowMe-Bench's `released`]; a wrong name lists them.
     ///
     /// Rubrics are named in verdict rows and tables, and two rubrics of one judge are two judges there.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["prompts", "labels"])]
+    #[arg(long, value_name = "NAME", conflicts_with = "prompts")]
     rubric: Option<String>,
-    /// Local judge: cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers.
-    #[arg(long, default_value = "cpu")]
-    device: String,
-    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
-    /// (our own kernels, unchecked) or flash; products take what the others do not serve
-    #[arg(long, default_value_t, value_name = "KERNEL")]
-    attention_kernel: AttentionKernel,
+    #[command(flatten)]
+    on: DeviceArgs,
     /// Local judge: f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere].
     #[arg(long)]
     dtype: Option<String>,
@@ -97,7 +91,7 @@ pub(super) struct Settings {
     ///
     /// Verdicts with reasons in another place stand beside the others, in rows of their own.
     #[arg(long, value_enum)]
-    reasons: Option<ReasonsFlag>,
+    reasons: Option<Reasons>,
     /// An answer that has the words of an accepted one, case and punctuation aside, is right without asking the judge, where the
     /// benchmark has accepted answers (subtlememory).
     ///
@@ -128,50 +122,10 @@ pub(super) struct Settings {
     thinking: Thinking,
 }
 
-impl Default for Settings {
-    /// What an empty command line means.
-    fn default() -> Self {
-        Settings {
-            rubric: None,
-            device: "cpu".to_owned(),
-            attention_kernel: AttentionKernel::default(),
-            dtype: None,
-            prompts: None,
-            reasons: None,
-            exact_match: false,
-            parallel: None,
-            give_up_after: Conduct::GIVE_UP_AFTER,
-            verbose: false,
-            timeout: 600,
-            retries: 5,
-            max_new_tokens: REPLY_TOKENS,
-            thinking: Thinking::default(),
-        }
-    }
-}
-
 impl Settings {
     fn conduct(&self) -> Conduct {
         let give_up_after = Some(self.give_up_after).filter(|&calls| calls > 0);
         Conduct { show_progress: true, verbose: self.verbose, give_up_after }
-    }
-}
-
-/// [`Reasons`], as typed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ReasonsFlag {
-    First,
-    Last,
-    None,
-}
-
-impl From<ReasonsFlag> for Reasons {
-    fn from(flag: ReasonsFlag) -> Self {
-        match flag {
-            ReasonsFlag::First => Reasons::First,
-            ReasonsFlag::Last => Reasons::Last,
-            ReasonsFlag::None => Reasons::None,
-        }
     }
 }
 
@@ -201,7 +155,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         checked(judge, &settings)?;
     }
     // The folder first: a wrong one should not cost the loading of a model.
-    let benchmark = super::benchmark_of(&dir, &RunFolder::read(&dir)?.header)?;
+    let benchmark = RunFolder::read(&dir)?.benchmark()?;
     if labels && settings.exact_match {
         let why = "--exact-match is for answers, and --labels judges none; drop one of them";
         return Err(super::WrongUsage(why.to_owned()).into());
@@ -281,7 +235,7 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
     with_judge(
         (dir, judge, settings),
         |store| {
-            let benchmark = super::benchmark_of(dir, store.header())?;
+            let benchmark = store.benchmark()?;
             let accepted = benchmark.accepted.filter(|_| settings.exact_match);
             if settings.exact_match && accepted.is_none() {
                 let why = format!(
@@ -316,7 +270,7 @@ fn checked<'a>(judge: &'a str, settings: &Settings) -> anyhow::Result<(Named<'a>
     let is_endpoint = matches!(named, Named::Endpoint(_));
     let thinking = &settings.thinking;
     thinking.check(is_endpoint).map_err(|e| wrong(e.to_string()))?;
-    if is_endpoint && (settings.device != "cpu" || settings.dtype.is_some()) {
+    if is_endpoint && (!settings.on.is_cpu() || settings.dtype.is_some()) {
         let why = format!("--device and --dtype are for local judges, and {judge} is an endpoint; drop them");
         return Err(wrong(why).into());
     }
@@ -356,9 +310,8 @@ fn with_judge(
     let stop = super::interrupt::flag("calls")?;
     Ok(match named {
         Named::Local(name) => {
-            settings.attention_kernel.choose();
             let options = LocalOptions {
-                devices: engine::parse_devices(&settings.device)?,
+                devices: settings.on.open()?,
                 dtype: settings.dtype.as_deref().map(engine::parse_dtype).transpose()?,
                 context: ContextLength::AtMost(match by_reply {
                     true => JUDGE_CONTEXT.saturating_add(thinking.local().max),
@@ -409,7 +362,7 @@ fn changed(
             );
             return Err(super::WrongUsage(why).into());
         }
-        Some(reasons) => reasons.into(),
+        Some(reasons) => reasons,
         None if by_reply && !by_template => Reasons::First,
         None => Reasons::Last,
     };

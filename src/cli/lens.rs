@@ -53,53 +53,17 @@ pub struct Analysis {
     pub(super) heads: Option<PathBuf>,
     /// Which score of --heads.
     #[arg(long, value_enum, default_value_t, requires = "heads")]
-    pub(super) head_score: HeadScore,
-}
-
-/// A score of heads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum HeadScore {
-    /// The share of a needle that the head copies
-    #[default]
-    Retrieval,
-    /// What a question looks at the needle's session more than a null question
-    Qr,
-}
-
-impl From<HeadScore> for Score {
-    fn from(score: HeadScore) -> Self {
-        match score {
-            HeadScore::Retrieval => Score::Retrieval,
-            HeadScore::Qr => Score::Qr,
-        }
-    }
-}
-
-impl Default for Analysis {
-    /// What an empty command line means.
-    fn default() -> Self {
-        Analysis {
-            conditions: Vec::new(),
-            judge: None,
-            halves_seed: 0,
-            baseline: Baseline::Both,
-            per_group: None,
-            seed: 0,
-            heads: None,
-            head_score: HeadScore::default(),
-        }
-    }
+    pub(super) head_score: Score,
 }
 
 impl Analysis {
-    /// The validated form.
     pub fn options(self) -> Options {
         Options {
             judge: self.judge,
             halves_seed: self.halves_seed,
             baseline: self.baseline,
             per_group: self.per_group.map(|most| PerGroup { most, seed: self.seed }),
-            heads: self.heads.map(|path| ByHeads { path, score: self.head_score.into() }),
+            heads: self.heads.map(|path| ByHeads { path, score: self.head_score }),
         }
     }
 }

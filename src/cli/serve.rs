@@ -10,13 +10,12 @@ use anyhow::{Context, ensure};
 use super::WrongUsage;
 use super::interrupt;
 use crate::heads::HeadScores;
-use crate::models::{self, EmbedderCard, ModelStore, Opened};
+use crate::models::{self, EmbedderCard, ModelArgs, ModelStore, Opened};
 use crate::progress::note;
 use crate::serve::{
     AllowedHost, AllowedOrigin, DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, LogFormat, ServeOptions,
     Server,
 };
-use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::memory_plan::{Serving, gigabytes};
 use palimpsest_core::engine::thread::Limits;
 use palimpsest_core::engine::{self, ContextLength, LocalOptions, ThinkingOptions};
@@ -101,19 +100,8 @@ pub struct Args {
     /// Tokens that a prefill reads at a time while nothing is generated; fewer beside answers. Answers are the same
     #[arg(long, default_value_t = DEFAULT_CHUNK, value_name = "TOKENS", value_parser = super::positive)]
     chunk: usize,
-    /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
-    #[arg(long, default_value = "cpu")]
-    device: String,
-    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
-    /// (our own kernels, unchecked) or flash; products take what the others do not serve
-    #[arg(long, default_value_t, value_name = "KERNEL")]
-    attention_kernel: AttentionKernel,
-    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
-    #[arg(long)]
-    dtype: Option<String>,
-    /// What to keep of quantised weights on the CPU in f32
-    #[arg(long, value_enum, default_value_t)]
-    weights: super::Weights,
+    #[command(flatten)]
+    loaded: ModelArgs,
     /// Whether the model thinks before it answers, unless a request says
     #[arg(long, value_enum, default_value_t)]
     thinking: ThinkingMode,
@@ -186,9 +174,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let message = crate::serve::ServeError::NeedsKey { address }.to_string();
         return Err(WrongUsage(message).into());
     }
-    args.attention_kernel.choose();
-    let devices = engine::parse_devices(&args.device)?;
-    let dtype = args.dtype.as_deref().map(engine::parse_dtype).transpose()?;
+    let devices = args.loaded.on.open()?;
+    let dtype = args.loaded.dtype()?;
     let stop = interrupt::flag("answers")?;
 
     // 2. The model.
@@ -201,7 +188,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         // Those of prompts whose probabilities are asked for.
         logits: args.chunk,
         serving: Some(Serving { parallel: args.parallel, tokens: args.cache_tokens, memory: args.memory }),
-        kept: args.weights.into(),
+        kept: args.loaded.weights.into(),
         thinking: ThinkingOptions {
             mode: args.thinking,
             effort: args.reasoning_effort,

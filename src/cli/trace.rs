@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::models::{ModelArgs, ModelStore};
 use palimpsest_core::attention::{
     AttentionKernel, EachMasses, Knockout, LargestKeys, LayerHoles, Masses, Target, Values, write_tensors,
 };
@@ -64,22 +65,11 @@ pub struct Args {
     /// Safetensors file to write
     #[arg(long)]
     out: PathBuf,
-    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
-    #[arg(long)]
-    dtype: Option<String>,
+    #[command(flatten)]
+    loaded: ModelArgs,
     /// Tokens that the prefill reads at a time
     #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
     chunk: usize,
-    /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
-    #[arg(long, default_value = "cpu")]
-    device: String,
-    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
-    /// (our own kernels, unchecked) or flash; products take what the others do not serve
-    #[arg(long, default_value_t, value_name = "KERNEL")]
-    attention_kernel: AttentionKernel,
-    /// What to keep of quantised weights on the CPU in f32
-    #[arg(long, value_enum, default_value_t)]
-    weights: super::Weights,
     /// Then generate N tokens greedily, whatever they are, and read each of them, so that --stats times N forward passes
     #[arg(long, value_name = "N", default_value_t = 0)]
     generate: usize,
@@ -206,15 +196,14 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     };
     super::writable(&args.out)?;
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
-    args.attention_kernel.choose();
-    let devices = engine::parse_devices(&args.device)?;
+    let devices = args.loaded.on.open()?;
     recorder.inspect(|recorder| recorder.wait_for(&devices));
-    let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&devices)), engine::parse_dtype)?;
+    let dtype = args.loaded.dtype()?.unwrap_or_else(|| engine::default_dtype(&devices));
 
     // 2. Load. There must be room for what is generated, too.
     let loading = timing::load();
     let room = n.saturating_add(args.generate);
-    let model = OpenModel::open(&super::model_paths(&args.model)?)?;
+    let model = OpenModel::open(&ModelStore::open()?.resolve_to_run(&args.model)?.paths())?;
     super::check_context(room, model.spec().max_positions, args.allow_longer)?;
     let holes = LayerHoles::exact(&knockouts, &keys, n, &model.spec().layer_kinds())
         .with_context(|| format!("{place}"))?;
@@ -226,11 +215,15 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         chunk: args.chunk,
         logits: file.logits,
         dtype,
-        kernel: if knockouts.is_empty() { args.attention_kernel } else { AttentionKernel::Products },
+        kernel: if knockouts.is_empty() {
+            args.loaded.on.attention_kernel
+        } else {
+            AttentionKernel::Products
+        },
         devices: names,
         branches: Branches::default(),
         observed,
-        kept: args.weights.into(),
+        kept: args.loaded.weights.into(),
         beside: 0,
     };
     let placed = memory_plan::place(&args.model, &model.description(), &request, &devices)?;

@@ -19,14 +19,14 @@ use palimpsest_core::text::sandbox;
 
 /// Where a judge's reason stands. Tokens are conditioned on those before them, so the place decides which of reason and verdict
 /// rests on the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Reasons {
-    /// Before the verdict, which is then conditioned on it.
+    /// Before the verdict, which is then conditioned on it
     First,
-    /// After the verdict, which is then free of it.
+    /// After the verdict, which is then free of it
     #[default]
     Last,
-    /// Nowhere.
+    /// Nowhere
     None,
 }
 
@@ -183,21 +183,4 @@ impl Instructions {
             ))
         })
     }
-}
-
-/// SHA-256 of a benchmark's own instructions.
-pub fn rubric_digest(rubric: &Rubric) -> String {
-    Instructions::from(rubric).digest()
-}
-
-/// The judge's prompt for one call by a benchmark's own instructions.
-///
-/// # Errors
-/// As [`Instructions::prompt`].
-pub fn judge_prompt(
-    rubric: &Rubric,
-    case: &PlannedCase,
-    exchanges: &[Exchange],
-) -> Result<String, JudgeError> {
-    Instructions::from(rubric).prompt(case, exchanges)
 }

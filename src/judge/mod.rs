@@ -39,7 +39,7 @@ pub use by_reading::{ReadSummary, read_answers, reading_digest};
 pub use by_reply::judge_by_reply;
 pub use by_scoring::judge_by_scoring;
 pub use conduct::{Conduct, Judge};
-pub use instructions::{Instructions, Reasons, judge_prompt, rubric_digest};
+pub use instructions::{Instructions, Reasons};
 pub use labels::{check_labels, label_instructions};
 pub use verdict::Verdict;
 

@@ -28,6 +28,7 @@ use manifest::{Manifest, PathSource, Source};
 use palimpsest_core::engine::{LocalModel, LocalOptions};
 use palimpsest_core::model::{ModelFiles, ModelKind, PathError, arch, is_gguf};
 
+mod args;
 mod counter;
 mod digest;
 mod embedder;
@@ -39,6 +40,7 @@ pub mod manifest;
 mod pip;
 mod record;
 
+pub use args::{DeviceArgs, ModelArgs, Weights};
 pub use counter::{CounterError, TokenCounter};
 use digest::Digests;
 pub use embedder::{EmbedderCard, EmbedderFiles};

@@ -169,13 +169,17 @@ pub enum TotalKind {
 }
 
 /// How sessions that are not in a subset are left out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Ablation {
-    /// Removed, and the rest read again: as ContextCite does.
+    /// Removed, and the rest read again, as ContextCite does
     #[default]
+    #[value(name = "remove")]
     Removed,
-    /// Blocked from the question on over the whole history: direct paths alone.
+    /// Blocked from the question on: far cheaper, direct paths alone, our own variant
+    #[value(name = "block")]
     Blocked,
 }
 

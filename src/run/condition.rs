@@ -45,14 +45,8 @@ impl Condition {
         knockout: None,
     };
 
-    /// `count` repetitions of each of `settings`, or of the plain condition where there are none: the condition itself,
-    /// `repeat-2` or `SETTING-repeat-2`, `repeat-3`, ...
-    pub fn of_settings(settings: &[Setting], count: u32) -> Vec<Self> {
-        Condition::of(settings, &[], count)
-    }
-
-    /// The same with every path of `knockouts` blocked in turn, beside what blocks none: `knockout-query-old`, or
-    /// `SETTING-knockout-query-old`.
+    /// `count` repetitions of each of `settings`, or of the plain condition where there are none (`SETTING`, `SETTING-repeat-2`, ...), each
+    /// also with every path of `knockouts` blocked in turn (`SETTING-knockout-query-old`, ...).
     pub fn of(settings: &[Setting], knockouts: &[Knockout], count: u32) -> Vec<Self> {
         let of = |setting: &Setting| Condition {
             name: setting.name.to_owned(),
@@ -83,11 +77,6 @@ impl Condition {
             std::iter::once(one.clone()).chain(again).collect::<Vec<_>>()
         };
         all.iter().flat_map(repetitions).collect()
-    }
-
-    /// `count` repetitions of the plain condition.
-    pub fn repetitions(count: u32) -> Vec<Self> {
-        Condition::of_settings(&[], count)
     }
 
     /// The name that people read and type: [`label`] of the condition's.

@@ -89,6 +89,16 @@ pub enum RunError {
         /// What there is.
         known: String,
     },
+    /// A run of a benchmark that this version does not know.
+    #[error("{dir} is a run of the benchmark `{name}`, which this version does not know; it knows {known}")]
+    UnknownBenchmark {
+        /// The folder.
+        dir: PathBuf,
+        /// The benchmark.
+        name: String,
+        /// The benchmarks that there are.
+        known: String,
+    },
     /// The plan is unusable.
     #[error(transparent)]
     Plan(#[from] PlanError),

@@ -13,7 +13,7 @@ use super::store::{RunFolder, RunStore};
 use crate::benchmarks::{Benchmark, Exchanged};
 use crate::data::Case;
 use palimpsest_core::digest::sha256;
-use palimpsest_core::text::{BorderRule, SpecialTokens, Split};
+use palimpsest_core::text::Split;
 
 /// How many items an error lists before it only counts them.
 const LISTED: usize = 10;
@@ -190,22 +190,9 @@ pub fn import(
         benchmark: import.benchmark.name.to_owned(),
         dataset: import.dataset.clone(),
         model: Named { name: import.model.clone(), digest: sha256(text) },
-        dtype: None,
-        prompts: None,
-        sampling: None,
         context: ContextPolicy { policy: "imported".to_owned(), ..ContextPolicy::default() },
-        seed: 0,
-        only: None,
-        limit: None,
-        limit_probes: None,
-        attention: false,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        sample: None,
-        conditions: Vec::new(),
-        thinking: None,
-        stop: Vec::new(),
-        special_tokens: SpecialTokens::default(),
-        borders: BorderRule::default(),
+        ..Identity::default()
     };
     let header = RunHeader::new(identity, None, Machine::here("imported", 0));
     let mut store = RunStore::open_or_create(dir, &header, plan)?;

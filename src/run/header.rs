@@ -77,7 +77,7 @@ pub fn hash(identity: &Value, version: u32) -> String {
 
 /// Everything that changes the results of a run. What does not apply (an endpoint's dtype, the sampling behind imported
 /// answers) is absent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
     /// The benchmark, by name; absent for the one that runs of version 0.1.0 are of. Since version 0.2.
@@ -161,7 +161,7 @@ impl Identity {
 }
 
 /// A name and the SHA-256 of what it stands for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Named {
     /// What people call it.

@@ -29,6 +29,7 @@ use super::jsonl::{RowLog, read_rows, write_rows};
 use super::judge_name::{JudgeName, judge_names};
 use super::plan::{PlannedCase, asked_under, attention_file, case_file, check_distinct};
 use super::rows::{AnswerKey, AnswerRow, ReplyRow, RubricRow, VerdictRow};
+use crate::benchmarks::{self, Benchmark};
 use crate::data::Turn;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::files::write_atomically;
@@ -151,6 +152,14 @@ impl RunFolder {
     pub fn attention(&self, row: &AnswerRow) -> Result<Option<AttentionStore>, RunError> {
         let Some(name) = &row.attention else { return Ok(None) };
         Ok(Some(AttentionStore::load(&self.dir.join(name))?))
+    }
+
+    /// The benchmark that it is a run of.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownBenchmark`].
+    pub fn benchmark(&self) -> Result<&'static Benchmark, RunError> {
+        benchmark_of(&self.dir, &self.header)
     }
 
     /// The judges, one for each rubric and way of asking by which they judged, in order of first appearance: also those of whose replies
@@ -278,9 +287,12 @@ impl RunStore {
         })
     }
 
-    /// The folder.
-    pub fn dir(&self) -> &Path {
-        &self.dir
+    /// The benchmark that it is a run of.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownBenchmark`].
+    pub fn benchmark(&self) -> Result<&'static Benchmark, RunError> {
+        benchmark_of(&self.dir, &self.header)
     }
 
     /// What is run.
@@ -380,14 +392,6 @@ impl RunStore {
         self.costs.insert(log).append(row)
     }
 
-    /// What was spent on the run, by earlier processes too, in the order of time.
-    pub fn costs(&self) -> Result<Vec<CostRow>, RunError> {
-        match &self.costs {
-            Some(log) => Ok(log.rows.clone()),
-            None => read_rows(&self.dir.join(COSTS)),
-        }
-    }
-
     /// Appends a verdict.
     pub fn append_verdict(&mut self, row: VerdictRow) -> Result<(), RunError> {
         self.verdicts.append(row)
@@ -438,6 +442,15 @@ impl RunStore {
             _ => Ok(()),
         }
     }
+}
+
+fn benchmark_of(dir: &Path, header: &RunHeader) -> Result<&'static Benchmark, RunError> {
+    let name = &header.identity.benchmark;
+    benchmarks::named(name).ok_or_else(|| {
+        let known: Vec<&str> = benchmarks::ALL.iter().map(|benchmark| benchmark.name).collect();
+        let (dir, name, known) = (dir.to_owned(), name.clone(), known.join(", "));
+        RunError::UnknownBenchmark { dir, name, known }
+    })
 }
 
 fn read_shown(dir: &Path, case: &str) -> Result<Option<ShownCase>, RunError> {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::WrongUsage;
+use super::{WrongUsage, sound_cases};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::{Context, Retriever};
 use crate::data::Case;
@@ -60,7 +60,7 @@ pub(super) fn leave_out(
     let places: HashMap<String, usize> =
         plan.iter().enumerate().map(|(at, case)| (case.case.clone(), at)).collect();
     let mut found: BTreeMap<String, Lacking> = BTreeMap::new();
-    for case in super::sound_cases(dataset)? {
+    for case in sound_cases(dataset)? {
         let case = case?;
         let Some(planned) = places.get(&case.id).and_then(|&at| plan.get_mut(at)) else { continue };
         bar.inc(1);
