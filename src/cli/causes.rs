@@ -53,33 +53,33 @@ pub struct Args {
     /// The folder of a run
     dir: PathBuf,
     /// The run's model, where it is no longer found by its name
-    #[arg(long)]
+    #[arg(long, help_heading = "Model")]
     model: Option<String>,
     /// Block N layers at a time, window by window, in the place of all layers at once
-    #[arg(long, value_name = "N", value_parser = super::positive)]
+    #[arg(long, value_name = "N", value_parser = super::positive, help_heading = "Paths and controls")]
     windows: Option<usize>,
     /// Of a model with linear-attention layers, block the softmax layers alone
-    #[arg(long)]
+    #[arg(long, help_heading = "Paths and controls")]
     softmax_only: bool,
     /// Random stretches of a case that are blocked as controls, a reading of every answer each; 0 for none
-    #[arg(long, value_name = "N", default_value_t = STRETCHES, value_parser = controls, conflicts_with_all = ["total", "contextcite"])]
+    #[arg(long, value_name = "N", default_value_t = STRETCHES, value_parser = controls, conflicts_with_all = ["total", "contextcite"], help_heading = "Paths and controls")]
     controls: usize,
     /// Remove each session and read the rest again, in the place of blocking it
-    #[arg(long, conflicts_with_all = ["windows", "softmax_only", "contextcite"])]
+    #[arg(long, conflicts_with_all = ["windows", "softmax_only", "contextcite"], help_heading = "Removal")]
     total: bool,
     /// Leave out what N random subsets of the sessions do not hold, and fit a sparse linear function of what they hold
-    #[arg(long, value_name = "N", value_parser = super::positive, conflicts_with = "windows")]
+    #[arg(long, value_name = "N", value_parser = super::positive, conflicts_with = "windows", help_heading = "Removal")]
     contextcite: Option<usize>,
     /// How --contextcite leaves sessions out
-    #[arg(long, value_enum, default_value_t, requires = "contextcite")]
+    #[arg(long, value_enum, default_value_t, requires = "contextcite", help_heading = "Removal")]
     ablate: Ablation,
     /// Seed of the controls' stretches and of the subsets
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, help_heading = "Paths and controls")]
     seed: u64,
     #[command(flatten)]
     on: DeviceArgs,
     /// What to keep of quantised weights on the CPU in f32
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, help_heading = "Model")]
     weights: Weights,
 }
 

@@ -38,34 +38,34 @@ pub struct Args {
     /// A manifest's name, a model folder, or a .gguf file
     model: String,
     /// File to write
-    #[arg(long, value_name = "FILE", default_value = "heads.json")]
+    #[arg(long, value_name = "FILE", default_value = "heads.json", help_heading = "Output")]
     out: PathBuf,
     /// Also write a CSV table, a row a head
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     csv: Option<PathBuf>,
     /// Do not keep the scores in the model home for `palimpsest serve`; those of a part of the needles never are
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     no_keep: bool,
     /// Print the file's JSON in the place of the table
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     /// Heads of each score that the table shows
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = super::positive)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = super::positive, help_heading = "Output")]
     top: usize,
     /// Most tokens of a prompt and its answer; less where the model holds less
-    #[arg(long, value_name = "TOKENS", default_value_t = 2048, value_parser = super::positive)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 2048, value_parser = super::positive, help_heading = "Needles")]
     context: usize,
     /// Allow more tokens than the model's context length
-    #[arg(long)]
+    #[arg(long, help_heading = "Needles")]
     allow_longer: bool,
     /// Only the first N needles
-    #[arg(long, value_name = "N", value_parser = super::positive)]
+    #[arg(long, value_name = "N", value_parser = super::positive, help_heading = "Needles")]
     needles: Option<usize>,
     /// Most tokens of an answer
-    #[arg(long, value_name = "TOKENS", default_value_t = 48, value_parser = super::positive)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 48, value_parser = super::positive, help_heading = "Needles")]
     max_new_tokens: usize,
     /// Seed of the sample's histories and of the needles' depths
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, help_heading = "Needles")]
     seed: u64,
     #[command(flatten)]
     loaded: ModelArgs,

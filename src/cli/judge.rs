@@ -55,13 +55,13 @@ pub struct Args {
     /// A local judge is read by scoring; with --thinking on it thinks and is asked for JSON. An endpoint is asked for JSON; its key
     /// comes from PALIMPSEST_API_KEY or OPENAI_API_KEY. Verdicts of several judges can stand in one run. A benchmark whose answers
     /// say by themselves what they choose is read by its own rules and takes no judge.
-    #[arg(long)]
+    #[arg(long, help_heading = "Judge")]
     judge: Option<String>,
     /// Check the data's own labels instead of judging answers, where the benchmark has a label that is checked (subtlememory: relation).
     ///
     /// The judge is shown what the judge's notes say of each set, without the label, and says which it would give. Its words go to
     /// labels.jsonl; `palimpsest table` and `report` give their agreement with the data (Cohen's kappa).
-    #[arg(long, requires = "judge", conflicts_with = "rubric")]
+    #[arg(long, requires = "judge", conflicts_with = "rubric", help_heading = "Judge")]
     labels: bool,
     #[command(flatten)]
     settings: Settings,
@@ -73,50 +73,50 @@ pub(super) struct Settings {
     /// The benchmark's rubric of this name [default: its first, STALE's and KnowMe-Bench's `released`]; a wrong name lists them.
     ///
     /// Rubrics are named in verdict rows and tables, and two rubrics of one judge are two judges there.
-    #[arg(long, value_name = "NAME", conflicts_with = "prompts")]
+    #[arg(long, value_name = "NAME", conflicts_with = "prompts", help_heading = "Judge")]
     rubric: Option<String>,
     #[command(flatten)]
     on: DeviceArgs,
     /// Local judge: f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere].
-    #[arg(long)]
+    #[arg(long, help_heading = "Model")]
     dtype: Option<String>,
     /// A folder whose judge.j2 is what the judge reads, in the place of the benchmark's rubric (see docs/prompts.md).
     ///
     /// Its name in rows and tables is `own-` and the beginning of its SHA-256; verdicts by another wording stay beside them. Other
     /// templates in the folder are for `palimpsest run --prompts`.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Judge")]
     prompts: Option<PathBuf>,
     /// Whether a reason comes before the verdict, which then rests on it, after it, or not at all [default: first of a judge that
     /// is asked for JSON, last of one that is read by scoring].
     ///
     /// Verdicts with reasons in another place stand beside the others, in rows of their own.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Judge")]
     reasons: Option<Reasons>,
     /// An answer that has the words of an accepted one, case and punctuation aside, is right without asking the judge, where the
     /// benchmark has accepted answers (subtlememory).
     ///
     /// Verdicts with and without this stand beside each other, in rows of their own.
-    #[arg(long)]
+    #[arg(long, help_heading = "Judge")]
     exact_match: bool,
     /// Endpoint: calls at once [default: 4]. Verdicts, and the order of their rows, are the same.
-    #[arg(long, value_name = "N", value_parser = super::positive)]
+    #[arg(long, value_name = "N", value_parser = super::positive, help_heading = "Endpoint")]
     parallel: Option<usize>,
     /// Stop after so many calls in a row whose replies hold no verdict that can be read, each asked twice; 0 goes on whatever comes.
     ///
     /// What was judged is kept, and the same command goes on.
-    #[arg(long, default_value_t = Conduct::GIVE_UP_AFTER, value_name = "N")]
+    #[arg(long, default_value_t = Conduct::GIVE_UP_AFTER, value_name = "N", help_heading = "Judge")]
     give_up_after: usize,
     /// A line for each verdict, in the place of one now and then.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     verbose: bool,
     /// Endpoint: most seconds to wait for one reply.
-    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 600, value_name = "SECONDS", help_heading = "Endpoint")]
     timeout: u64,
     /// Endpoint: attempts after a failed first one.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, help_heading = "Endpoint")]
     retries: usize,
     /// Endpoint, and local judge with --thinking on: most tokens of one reply, beside its thought.
-    #[arg(long, default_value_t = REPLY_TOKENS, value_name = "TOKENS", value_parser = super::positive)]
+    #[arg(long, default_value_t = REPLY_TOKENS, value_name = "TOKENS", value_parser = super::positive, help_heading = "Judge")]
     max_new_tokens: usize,
     #[command(flatten)]
     thinking: Thinking,

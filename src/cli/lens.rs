@@ -24,6 +24,7 @@ pub struct Args {
 
 /// How a run is analysed: the same flags for `lens`, `figures` and `report`.
 #[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Analysis")]
 pub struct Analysis {
     /// The answers of this condition, `plain` or for example repeat-2; several with commas [default: all that repeat no other; of
     /// `report` all].

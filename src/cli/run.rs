@@ -30,11 +30,11 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
+    #[command(flatten)]
+    pub(super) spec: RunSpec,
     /// The run folder
     #[arg(long, required_unless_present = "estimate", help_heading = "Output")]
     out: Option<PathBuf>,
-    #[command(flatten)]
-    pub(super) spec: RunSpec,
     /// Also write a JSON file that says where the time of this process went, and print it as a table: loading, tokenising,
     /// projections, attention, its observer and all else of the model in prefill and in decode,
     /// sampling and files; with tokens, tokens per second and peak memory

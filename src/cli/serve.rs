@@ -50,70 +50,70 @@ pub struct Args {
     #[arg(required = true, value_name = "MODEL")]
     models: Vec<String>,
     /// Address to listen at; others than loopback need a key
-    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
+    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS", help_heading = "Server")]
     host: IpAddr,
     /// Port to listen at; 0 takes a free one
-    #[arg(long, default_value_t = 8080)]
+    #[arg(long, default_value_t = 8080, help_heading = "Server")]
     port: u16,
     /// A file that holds the key that clients must send; PALIMPSEST_API_KEY holds the key itself
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Server")]
     api_key_file: Option<PathBuf>,
     /// Most tokens of prompt and answer together [default: the model's context length, at most 8192]
-    #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
+    #[arg(long, value_name = "TOKENS", value_parser = super::positive, help_heading = "Memory and context")]
     context: Option<usize>,
     /// Allow a context longer than the model's
-    #[arg(long)]
+    #[arg(long, help_heading = "Memory and context")]
     allow_longer: bool,
     /// Completions that are served or wait; more are told to come again
-    #[arg(long, default_value_t = DEFAULT_QUEUE, value_name = "N", value_parser = super::positive)]
+    #[arg(long, default_value_t = DEFAULT_QUEUE, value_name = "N", value_parser = super::positive, help_heading = "Server")]
     queue: usize,
     /// Most answers that are generated together; others wait [default: what fits, at most 16]
-    #[arg(long, value_name = "N", value_parser = super::positive)]
+    #[arg(long, value_name = "N", value_parser = super::positive, help_heading = "Memory and context")]
     parallel: Option<usize>,
     /// Most tokens whose keys are held, of prompts that are kept and answers under way; at least the context [default: what fits, at
     /// most 8 contexts]
-    #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
+    #[arg(long, value_name = "TOKENS", value_parser = super::positive, help_heading = "Memory and context")]
     cache_tokens: Option<usize>,
     /// Most memory that the server may take, model, caches and requests together, such as 4GiB; what does not fit is refused at the start
     /// [default: three quarters of what is free]
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = "Memory and context")]
     memory: Option<u64>,
     /// Most tokens of an answer whose request names no limit; one that does gets up to the context
-    #[arg(long, default_value_t = DEFAULT_MAX_ANSWER, value_name = "TOKENS", value_parser = super::positive)]
+    #[arg(long, default_value_t = DEFAULT_MAX_ANSWER, value_name = "TOKENS", value_parser = super::positive, help_heading = "Answers")]
     max_answer: usize,
     /// Text that ends a chat's answer, beside those that a request names; may be given again. '' alone for none [default: for a base
     /// model without a chat template, the beginning of another turn]
-    #[arg(long = "stop", value_name = "TEXT")]
+    #[arg(long = "stop", value_name = "TEXT", help_heading = "Answers")]
     stops: Vec<String>,
     /// A line a request on stderr, without its texts: text, json or off
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Server")]
     log: LogFormat,
     /// Seconds from which on a request is marked as slow, in the log and in /metrics
-    #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = seconds, help_heading = "Server")]
     slow: f64,
     /// Origin of web pages that may ask, such as http://localhost:3000; may be given again
-    #[arg(long = "allow-origin", value_name = "ORIGIN")]
+    #[arg(long = "allow-origin", value_name = "ORIGIN", help_heading = "Server")]
     origins: Vec<AllowedOrigin>,
     /// A further name by which clients may call this machine, such as host.docker.internal; may be given again
-    #[arg(long = "allow-host", value_name = "HOST")]
+    #[arg(long = "allow-host", value_name = "HOST", help_heading = "Server")]
     hosts: Vec<AllowedHost>,
     /// Tokens that a prefill reads at a time while nothing is generated; fewer beside answers. Answers are the same
-    #[arg(long, default_value_t = DEFAULT_CHUNK, value_name = "TOKENS", value_parser = super::positive)]
+    #[arg(long, default_value_t = DEFAULT_CHUNK, value_name = "TOKENS", value_parser = super::positive, help_heading = "Memory and context")]
     chunk: usize,
     #[command(flatten)]
     loaded: ModelArgs,
     /// Whether the model thinks before it answers, unless a request says
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, help_heading = "Answers")]
     thinking: ThinkingMode,
     /// Most tokens of a thought
-    #[arg(long, value_name = "TOKENS", default_value_t = engine::DEFAULT_MAX_THINKING, value_parser = super::positive)]
+    #[arg(long, value_name = "TOKENS", default_value_t = engine::DEFAULT_MAX_THINKING, value_parser = super::positive, help_heading = "Answers")]
     max_thinking: usize,
     /// Scores of the model's heads, of `palimpsest heads`: which of them requests call "retrieval" [default: those that `palimpsest
     /// heads` kept in the model home]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Model")]
     heads: Option<PathBuf>,
     /// How much is thought, where the chat template reads `reasoning_effort`, unless a request says
-    #[arg(long, value_enum, value_name = "EFFORT")]
+    #[arg(long, value_enum, value_name = "EFFORT", help_heading = "Answers")]
     reasoning_effort: Option<ReasoningEffort>,
 }
 

@@ -39,7 +39,7 @@ pub struct Args {
     #[command(flatten)]
     on: DeviceArgs,
     /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
-    #[arg(long)]
+    #[arg(long, help_heading = "Model")]
     dtype: Option<String>,
     /// Tokens that the prefill reads at a time
     #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]

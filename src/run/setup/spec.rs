@@ -42,9 +42,6 @@ pub struct RunSpec {
     /// Most probes of a case to decode as one batch; 1 is one after the other, slower and in less memory. Answers are the same
     #[arg(long, alias = "together", default_value_t = DEFAULT_BATCH_SIZE, value_name = "N", value_parser = positive, help_heading = "Model")]
     pub batch_size: usize,
-    #[command(flatten)]
-    #[allow(missing_docs)] // the struct's own doc says it
-    pub thinking: Thinking,
     /// Only the first N cases (of what --sample and --only leave)
     #[arg(long, value_name = "N", value_parser = positive, help_heading = DATA)]
     pub limit: Option<usize>,
@@ -124,6 +121,9 @@ pub struct RunSpec {
     /// means layers 8 to 15, 'only ' before it the rows of query alone
     #[arg(long = "knockout", value_name = "ROWS->KEYS", help_heading = ATTENTION)]
     pub knockouts: Vec<Knockout>,
+    #[command(flatten)]
+    #[allow(missing_docs)] // the struct's own doc says it
+    pub thinking: Thinking,
     /// Counts the tokens of an endpoint's prompts, for --context: a model's name or folder, a tokenizer.json, a .gguf file,
     /// o200k_base or cl100k_base
     #[arg(long, value_name = "NAME_OR_FILE", conflicts_with = "chars_per_token", help_heading = ENDPOINT)]
