@@ -13,7 +13,22 @@ pub struct Setting {
     pub context: Context,
 }
 
-/// What of a history a probe is shown. Segments stay in the order of the history and keep their original indices.
+/// Sessions that BM25 finds under the general `rag`: as many as SubtleMemory's `default`.
+const FOUND: usize = 5;
+
+/// The settings that every benchmark has that does not name its own so.
+pub(super) const GENERAL: [Setting; 4] = [
+    Setting { name: "full", about: "the whole history", context: Context::Whole },
+    Setting { name: "oracle", about: "the evidence alone", context: Context::Evidence },
+    Setting {
+        name: "rag",
+        about: "the 5 segments that BM25 finds",
+        context: Context::Retrieved { by: Retriever::Bm25, most: FOUND },
+    },
+    Setting { name: "none", about: "the question alone", context: Context::Nothing },
+];
+
+/// The part of a history that a probe is shown. Segments stay in the order of the history and keep their original indices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Context {
@@ -22,6 +37,8 @@ pub enum Context {
     Whole,
     /// The segments that hold the probe's evidence, or the whole case's: what perfect retrieval would find.
     Evidence,
+    /// Nothing of it: the question alone.
+    Nothing,
     /// What a retriever finds for the probe's query.
     Retrieved {
         /// How.
@@ -36,7 +53,7 @@ impl Context {
     pub fn named(self, condition: &str) -> String {
         match self {
             Context::Retrieved { by, .. } => format!("{condition}, {}", by.name()),
-            Context::Whole | Context::Evidence => condition.to_owned(),
+            Context::Whole | Context::Evidence | Context::Nothing => condition.to_owned(),
         }
     }
 }

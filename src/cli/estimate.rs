@@ -120,7 +120,7 @@ fn endpoint(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
         let asked: Vec<&str> =
             asked.iter().filter_map(|&at| Some(case.probes.get(at)?.id.as_str())).collect();
         for condition in conditions.iter().filter(|condition| condition.repetition == 0) {
-            for View { case, .. } in memory.views(case, condition.setting.as_deref(), condition.context) {
+            for View { case, .. } in condition.views(&mut memory, case) {
                 // Histories are cut as the run cuts them, and counted in one encoding whoever counts for the cut.
                 let parts = match &counter {
                     Some(counter) => Some(cut_messages(&builder, &*counter.tokens, &case, cut)?),
@@ -220,7 +220,7 @@ fn local(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
             asked.iter().filter_map(|&at| Some(case.probes.get(at)?.id.as_str())).collect();
         let once = |condition: &&Condition| condition.repetition == 0 && condition.knockout.is_none();
         for condition in conditions.iter().filter(once) {
-            for View { case, .. } in memory.views(case, condition.setting.as_deref(), condition.context) {
+            for View { case, .. } in condition.views(&mut memory, case) {
                 for part in cut_to_budget(&builder, model.tokenizer(), &case, cut)? {
                     let shared = shared_tokens(&part.prompts, &roles);
                     let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);

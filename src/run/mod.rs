@@ -26,6 +26,7 @@ pub mod judge_name;
 pub mod judged;
 pub mod labels;
 pub mod local;
+pub mod memory_systems;
 pub mod merge;
 mod nvml;
 pub mod plan;

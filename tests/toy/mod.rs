@@ -131,6 +131,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         attention: true,
         version: "0.2.0".to_owned(),
         sample: None,
+        memory: Vec::new(),
         conditions: Vec::new(),
         thinking: None,
         stop: Vec::new(),

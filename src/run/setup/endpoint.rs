@@ -11,7 +11,7 @@ use crate::chat::endpoint::{Endpoint, OwnServer, Patience};
 use crate::data::Case;
 use crate::models::TokenCounter;
 use crate::progress::note;
-use crate::prompt::{PromptBuilder, Templates};
+use crate::prompt::PromptBuilder;
 use crate::run::condition::Condition;
 use crate::run::context_budget::{
     BudgetedCase, Cut, Dropped, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of,
@@ -44,7 +44,7 @@ impl RunSpec {
     ) -> anyhow::Result<Vec<Condition>> {
         let reserve = TEMPLATE_RESERVE.saturating_sub(limits.truncation.reserved());
         let budget = self.cut_of_endpoint(limits).budget.saturating_sub(reserve);
-        choose(dataset.benchmark(), &self.conditions, (&[], self.repeat), || match counter {
+        choose(dataset.benchmark(), &self.conditions, (&[], self.repeat), &self.memory, || match counter {
             None => Ok(true),
             Some(Counter { tokens, .. }) => fits(dataset, builder, &**tokens, budget),
         })
@@ -93,7 +93,7 @@ impl RunSpec {
         let (all, limits) = (std::mem::take(&mut data.all), data.limits);
         let dataset = &data.dataset;
         let plan = self.plan(dataset, all)?;
-        let templates = Templates::load(dataset.benchmark(), self.prompts.as_deref())?;
+        let templates = self.templates(dataset.benchmark())?;
         let prompts = templates.digest().to_owned();
         let counter = self.counter()?;
         let patience = Patience { timeout: Duration::from_secs(600), ..Patience::default() };
@@ -119,12 +119,14 @@ impl RunSpec {
             true => BorderRule::FirstCharacter,
             false => BorderRule::default(),
         };
+        let systems = self.start_systems(&conditions)?;
         let identity = Identity {
             model: Named { digest: sha256(&name), name },
             dtype: own.as_ref().map(|(server, _)| server.dtype.clone()),
             prompts: Some(prompts),
             context: self.context_of_endpoint(counter.as_ref(), limits),
             attention: own.is_some(),
+            memory: systems.identities.clone(),
             thinking: self.thinking.endpoint_policy(),
             stop: stops.clone(),
             borders: own.as_ref().map_or(counted, |(server, _)| server.borders),
@@ -151,13 +153,8 @@ impl RunSpec {
             let mut subject = ServedSubject::new(&endpoint, server, sampling, roles, Box::new(prompts))
                 .stopping_at(stops)
                 .at_once(calls);
-            return self.answer(
-                (begin, &stop),
-                identity,
-                machine(&self.model),
-                (dataset, plan),
-                &mut subject,
-            );
+            let at = (begin, &*stop, machine(&self.model));
+            return self.answer(at, identity, (dataset, plan), systems, &mut subject);
         }
         endpoint = endpoint.stopping_at(stops);
         // Probes that are shown the same history share the cutting of it.
@@ -183,7 +180,7 @@ impl RunSpec {
             held = Some((case.clone(), parts));
             shown.ok_or_else(|| format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id))
         });
-        self.answer((begin, &stop), identity, machine(&self.model), (dataset, plan), &mut subject)
+        self.answer((begin, &stop, machine(&self.model)), identity, (dataset, plan), systems, &mut subject)
     }
 
     /// The endpoint as a server of palimpsest whose attention is to be recorded, with its chat template; `None` where it is none, or

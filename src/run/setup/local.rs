@@ -74,7 +74,7 @@ impl RunSpec {
         (model, limits): (&LocalModel, AnswerLimits),
     ) -> anyhow::Result<Vec<Condition>> {
         let budget = limits.truncation.budget(model.context(), limits.max_new_tokens + model.max_thinking());
-        choose(dataset.benchmark(), &self.conditions, (&self.knockouts, self.repeat), || {
+        choose(dataset.benchmark(), &self.conditions, (&self.knockouts, self.repeat), &self.memory, || {
             fits(dataset, builder, model.tokenizer().as_ref(), budget)
         })
     }
@@ -89,7 +89,7 @@ impl RunSpec {
         let dtype = self.loaded.dtype()?;
         let data = self.open()?;
         let OpenedData { dataset, all, limits, .. } = &data;
-        let templates = Templates::load(dataset.benchmark(), self.prompts.as_deref())?;
+        let templates = self.templates(dataset.benchmark())?;
         let most = all.iter().map(|case| case.probes.len()).max().unwrap_or(0);
         let most = most.saturating_mul(self.repeat as usize).saturating_mul(1 + self.knockouts.len());
         let options = LocalOptions {
@@ -134,6 +134,7 @@ impl RunSpec {
         )?;
         let stops = self.stop_strings(model.template().stop_strings());
         let conditions = self.local_conditions(dataset, &builder, (&model, limits))?;
+        let systems = self.start_systems(&conditions)?;
         let identity = Identity {
             model: Named { name: model.model_name().to_owned(), digest },
             dtype: Some(format!("{dtype:?}").to_lowercase()),
@@ -145,6 +146,7 @@ impl RunSpec {
                 numbers: self.session_numbers,
                 ..ContextPolicy::default()
             },
+            memory: systems.identities.clone(),
             attention: !self.no_attention,
             thinking: self.thinking.local_policy(&model),
             stop: stops.clone(),
@@ -186,6 +188,6 @@ impl RunSpec {
         if self.stream {
             subject = subject.streaming(begin.on_text);
         }
-        self.answer((begin, &stop), identity, machine, (dataset, plan), &mut subject)
+        self.answer((begin, &stop, machine), identity, (dataset, plan), systems, &mut subject)
     }
 }

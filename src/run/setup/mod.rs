@@ -6,6 +6,7 @@ mod conditions;
 mod endpoint;
 mod left_out;
 mod local;
+mod memory_args;
 mod spec;
 mod thinking;
 
@@ -15,17 +16,18 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, ensure};
 
-use crate::benchmarks::SampleSpec;
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
+use crate::benchmarks::{Benchmark, SampleSpec};
 use crate::data::Case;
 use crate::progress::note;
-use crate::prompt::JUDGE_FILE;
+use crate::prompt::{JUDGE_FILE, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::TEMPLATE_RESERVE;
 use crate::run::error::RunError;
 use crate::run::file_plan::FilePlan;
 use crate::run::header::{Identity, Machine, Named, RunHeader};
+use crate::run::memory_systems::MemorySystems;
 use crate::run::plan::{PlannedCase, Selection};
 use crate::run::runner::{self, Subject, Summary};
 use crate::run::store::RunStore;
@@ -34,6 +36,7 @@ use palimpsest_core::timing::{self, Recorder};
 pub use conditions::{choose, fits, retrievers};
 pub use endpoint::Counter;
 pub use local::{OpenedModel, observed};
+pub use memory_args::{MemoryArgs, NamedSystem};
 pub use spec::{AnswerLimits, DEFAULT_BATCH_SIZE, RunSpec};
 pub use thinking::Thinking;
 
@@ -199,6 +202,16 @@ impl RunSpec {
         Ok(selection.of(all)?)
     }
 
+    /// The templates of its prompts.
+    ///
+    /// # Errors
+    /// A template cannot be read.
+    pub fn templates(&self, benchmark: &Benchmark) -> anyhow::Result<Templates> {
+        let folder = self.prompts.as_deref();
+        let templates = Templates::load(benchmark, folder)?;
+        Ok(if self.memory.memory.is_empty() { templates } else { templates.with_memories(folder)? })
+    }
+
     /// The identity of a run of these data, as far as it is the same of a local model and an endpoint.
     fn identity(&self, data: &OpenedData, conditions: Vec<Condition>) -> Identity {
         Identity {
@@ -219,10 +232,10 @@ impl RunSpec {
     /// Answers what the run folder lacks of `plan`.
     fn answer(
         &self,
-        (begin, stop): (&Begin<'_>, &AtomicBool),
+        (begin, stop, machine): (&Begin<'_>, &AtomicBool, Machine),
         identity: Identity,
-        machine: Machine,
         (dataset, plan): (&Dataset, Vec<PlannedCase>),
+        systems: MemorySystems,
         subject: &mut dyn Subject,
     ) -> anyhow::Result<Summary> {
         let header = RunHeader::new(identity, self.shard, machine);
@@ -237,7 +250,8 @@ impl RunSpec {
             case.map_err(|error| RunError::GaveUp(format!("{}: {error}", self.data.display())))
         });
         let mut memory =
-            retrievers(dataset.benchmark(), self.seed, &header.identity.conditions, begin.show_progress)?;
+            retrievers(dataset.benchmark(), self.seed, &header.identity.conditions, begin.show_progress)?
+                .with_systems(systems.searches);
         let summary = runner::run(&mut store, cases, &mut memory, subject, stop, begin.show_progress)
             .with_context(|| format!("{}", begin.folder.display()))?;
         let broken = store.plan().iter().filter(|case| case.broken.is_some()).count();

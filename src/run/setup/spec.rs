@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{bail, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 
-use super::{Thinking, WrongUsage, positive};
+use super::{MemoryArgs, Thinking, WrongUsage, positive};
 use crate::benchmarks::Benchmark;
 use crate::chat::Sampling;
 use crate::data::truncate::Truncation;
@@ -69,8 +69,9 @@ pub struct RunSpec {
     /// Refuse a file with broken rows, which otherwise are left out and count as errors
     #[arg(long, help_heading = DATA)]
     pub strict: bool,
-    /// The ways in which the benchmark puts its questions, with commas: what it shows of the history, in which order. A wrong name
-    /// lists them [default: the benchmark's choice]
+    /// The ways in which the benchmark puts its questions, with commas: what it shows of the history, in which order. Every benchmark has
+    /// full, oracle (the evidence alone), rag and none (no history). A wrong name lists them [default: the benchmark's choice; with
+    /// --memory none beside the systems']
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = DATA)]
     pub conditions: Vec<String>,
     /// A folder of prompt templates that replace the built-in ones (see docs/prompts.md); its judge.j2 is for `palimpsest judge
@@ -93,6 +94,9 @@ pub struct RunSpec {
     /// as plain text
     #[arg(long, value_enum, default_value_t, help_heading = CONTEXT)]
     pub special_tokens: SpecialTokens,
+    #[command(flatten)]
+    #[allow(missing_docs)] // the struct's own doc says it
+    pub memory: MemoryArgs,
     /// Sampling temperature; 0 is greedy
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true, help_heading = SAMPLING)]
     pub temperature: f64,
