@@ -152,7 +152,7 @@ impl Subject for Fake<'_> {
                 flag.store(*left == 0, Ordering::Relaxed);
             }
             let outcome = if self.failing.contains(&key.as_str()) {
-                Err("the model fell over".to_owned())
+                Err("the model fell over".to_owned().into())
             } else {
                 Ok(ProbeOutcome {
                     answer: format!("answer to {key}: \"é\"\nsecond line"),

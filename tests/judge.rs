@@ -54,7 +54,7 @@ impl ChatModel for Scripted {
 
     fn reply(&mut self, messages: &[Message], _: &Sampling) -> Result<Reply, ChatError> {
         self.asked.push(messages.to_vec());
-        let text = self.replies.pop_front().expect("no more calls were expected").map_err(ChatError)?;
+        let text = self.replies.pop_front().expect("no more calls were expected").map_err(ChatError::from)?;
         let stop = self.stops.pop_front().unwrap_or(StopReason::EndOfTurn);
         Ok(Reply { text, thought: None, stop, prompt_tokens: None, completion_tokens: None })
     }
@@ -306,7 +306,7 @@ fn an_unreadable_reply_is_sent_back_once_and_then_an_error_for_the_probes_concer
     };
     let verdicts = judge_by_reply(&mut model, &GREEDY, &[], &exchanges(), &stale()).unwrap().verdicts;
     assert!(verdicts[0].is_ok());
-    assert!(verdicts[1].as_ref().unwrap_err().contains("What?"));
+    assert!(verdicts[1].as_ref().unwrap_err().to_string().contains("What?"));
 }
 
 fn judge(store: &mut RunStore, model: &mut Scripted) -> Result<Summary, RunError> {

@@ -6,6 +6,7 @@ use std::path::Path;
 use candle_core::DType;
 use serde_json::json;
 
+use super::WrongValue;
 use super::card_hours::{Hours, fewest_cards};
 use crate::benchmarks;
 use crate::cards::{CaseShape, NamedCard, Recording};
@@ -174,10 +175,10 @@ fn free_here(name: DeviceName) -> Option<u64> {
 }
 
 /// Parses gigabytes (10^9 bytes).
-fn memory(text: &str) -> Result<u64, String> {
+fn memory(text: &str) -> Result<u64, WrongValue> {
     match text.parse::<f64>() {
         Ok(gb) if gb.is_finite() && gb > 0.0 && gb < 1e9 => Ok((gb * 1e9) as u64),
-        _ => Err("give gigabytes as a number above 0, such as 78".to_owned()),
+        _ => Err(WrongValue("give gigabytes as a number above 0, such as 78".to_owned())),
     }
 }
 

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::WrongUsage;
-use super::interrupt;
+use super::{WrongUsage, WrongValue, interrupt};
 use crate::heads::HeadScores;
 use crate::models::{self, EmbedderCard, ModelArgs, ModelStore, Opened};
 use crate::progress::note;
@@ -118,7 +117,7 @@ pub struct Args {
 }
 
 /// Parses a size: a number with a unit, of 1024 (KiB, MiB, GiB, TiB) or of 1000 (kB, MB, GB, TB).
-fn bytes(text: &str) -> Result<u64, String> {
+fn bytes(text: &str) -> Result<u64, WrongValue> {
     const UNITS: [(&str, f64); 8] = [
         ("kib", 1024.0),
         ("mib", 1_048_576.0),
@@ -134,7 +133,7 @@ fn bytes(text: &str) -> Result<u64, String> {
     let read = unit.and_then(|(number, bytes)| Some(number.trim().parse::<f64>().ok()? * bytes));
     match read {
         Some(bytes) if bytes.is_finite() && (1.0..1e18).contains(&bytes) => Ok(bytes as u64),
-        _ => Err("give a number with a unit, such as 4GiB, 512MiB or 8GB".to_owned()),
+        _ => Err(WrongValue("give a number with a unit, such as 4GiB, 512MiB or 8GB".to_owned())),
     }
 }
 
@@ -285,10 +284,9 @@ fn retrieval(
     Ok(heads)
 }
 
-/// A number of seconds.
-fn seconds(text: &str) -> Result<f64, String> {
+fn seconds(text: &str) -> Result<f64, WrongValue> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| Duration::try_from_secs_f64(*seconds).is_ok());
-    seconds.ok_or_else(|| "not a number of seconds; give 0 or more".to_owned())
+    seconds.ok_or_else(|| WrongValue("not a number of seconds; give 0 or more".to_owned()))
 }
 
 /// The key that clients must send.

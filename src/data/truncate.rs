@@ -138,20 +138,14 @@ pub struct Truncated {
     pub tokens: usize,
 }
 
-/// How the message of [`TruncateError::DoesNotFit`] begins: stored rows are told by it.
-pub const DOES_NOT_FIT: &str = "the evidence (segments ";
-
-/// How messages begin that say of a history, and not of its evidence, that it could not be cut to fit.
-pub const HISTORY_DOES_NOT_FIT: &str = "the history does not fit: ";
-
 /// Why a history could not be truncated.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TruncateError {
     /// The evidence is larger than the budget.
     #[error(
-        "{}{}) needs {evidence} tokens and the rest of the prompt {fixed}, \
+        "the evidence (segments {}) needs {evidence} tokens and the rest of the prompt {fixed}, \
          together {} more than the budget of {budget}; raise --context by at least that many",
-        DOES_NOT_FIT, list(.segments), .evidence.saturating_add(*.fixed) - .budget
+        list(.segments), .evidence.saturating_add(*.fixed) - .budget
     )]
     DoesNotFit {
         /// Original indices of the evidence segments.
@@ -168,7 +162,7 @@ pub enum TruncateError {
     NoSuchSegment(usize),
     /// Neither end of the history has a segment that fits.
     #[error(
-        "{HISTORY_DOES_NOT_FIT}neither its first segment ({first} tokens) nor its last ({last}) has room in {budget} tokens beside the \
+        "the history does not fit: neither its first segment ({first} tokens) nor its last ({last}) has room in {budget} tokens beside the \
          {fixed} of the rest of the prompt; raise --context"
     )]
     NothingFits {
@@ -183,7 +177,7 @@ pub enum TruncateError {
     },
     /// The authors' way drops no more.
     #[error(
-        "{HISTORY_DOES_NOT_FIT}cut as the benchmark's authors do, {tokens} tokens are left, {} more than the budget of {budget}; raise \
+        "the history does not fit: cut as the benchmark's authors do, {tokens} tokens are left, {} more than the budget of {budget}; raise \
          --context by at least that many or give --truncation evidence",
         .tokens.saturating_sub(*.budget)
     )]

@@ -17,7 +17,7 @@ use super::cause_rows::{ControlKind, open_log};
 use super::control_pool::pool;
 use super::error::RunError;
 pub use super::forced::{Answer, History, Said};
-use super::rows::AnswerRow;
+use super::rows::{AnswerKey, AnswerRow};
 use super::session_measures::{SessionMeasures, measures_path, sessions};
 use super::store::RunFolder;
 use crate::benchmarks::QUERY;
@@ -126,43 +126,43 @@ struct Path<'a> {
     layers: Option<Range<usize>>,
 }
 
-/// What tells a row from others: case, probe, condition, session (empty for a control's stretch), tokens, layers, seed.
-type Key = ([String; 4], [usize; 2], Option<[usize; 2]>, u64);
+/// An answer, a session (empty for a control's stretch), its tokens, the layers, and the seed.
+type Key = (AnswerKey, String, [usize; 2], Option<[usize; 2]>, u64);
 
 fn key(line: &CauseLine) -> Option<Key> {
-    let of = |names: [&String; 4]| names.map(String::clone);
     match line {
         CauseLine::Blocked(CauseRow { case, probe, condition, span, tokens, layers, seed, .. }) => {
-            Some((of([case, probe, condition, span]), *tokens, *layers, *seed))
+            let answer = AnswerKey::of(case, probe, condition).owned();
+            Some((answer, span.clone(), *tokens, *layers, *seed))
         }
         CauseLine::Control(ControlRow { case, probe, condition, tokens, layers, seed, .. }) => {
-            Some((of([case, probe, condition, &String::new()]), *tokens, *layers, *seed))
+            let answer = AnswerKey::of(case, probe, condition).owned();
+            Some((answer, String::new(), *tokens, *layers, *seed))
         }
         _ => None,
     }
 }
 
-/// Writes the rows of one answer.
-struct Rows<'a> {
+/// Makes the rows of one answer.
+struct RowsOfAnswer<'a> {
     store: &'a AttentionStore,
     kinds: &'a [LayerKind],
     seed: u64,
 }
 
-impl Rows<'_> {
+impl RowsOfAnswer<'_> {
     fn key(&self, path: &Path<'_>) -> Key {
-        let AttentionStore { case, probe, condition, .. } = self.store;
         let span = match &path.keys {
             Keys::Session(span) => span.label.clone(),
             Keys::Stretch(..) => String::new(),
         };
         let range = path.keys.range();
         let layers = path.layers.as_ref().map(|layers| [layers.start, layers.end]);
-        ([case.clone(), probe.clone(), condition.clone(), span], [range.start, range.end], layers, self.seed)
+        (AnswerKey::of_store(self.store).owned(), span, [range.start, range.end], layers, self.seed)
     }
 
     fn row(&self, path: &Path<'_>, answer: &Answer<'_>, effect: Effect) -> CauseLine {
-        let ([case, probe, condition, span], tokens, layers, seed) = self.key(path);
+        let (AnswerKey { case, probe, condition }, span, tokens, layers, seed) = self.key(path);
         let softmax_only = self.kinds.contains(&LayerKind::Linear);
         let (answer_tokens, log_p) = (answer.answer_tokens(), answer.log_p());
         match &path.keys {
@@ -244,7 +244,7 @@ pub fn measure(
                     .chain(stretches.map(|(nth, range)| Keys::Stretch(nth, range)));
                 all.map(move |keys| Path { keys, layers: layers.clone() })
             });
-            let rows = Rows { store, kinds: &kinds, seed: options.seed };
+            let rows = RowsOfAnswer { store, kinds: &kinds, seed: options.seed };
             let (done, missing): (Vec<_>, Vec<_>) = paths.partition(|path| there.contains(&rows.key(path)));
             measured.skipped += done.len();
             let measures = measures_path(&folder.dir, &store.case, &store.probe, &store.condition);

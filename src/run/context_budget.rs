@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::data::truncate::{
-    HISTORY_DOES_NOT_FIT, Middle, Phases, TruncateError, Truncated, Truncation, truncate, truncate_phases,
-    truncate_plain, truncate_ranked,
+    Middle, Phases, TruncateError, Truncated, Truncation, truncate, truncate_phases, truncate_plain,
+    truncate_ranked,
 };
 use crate::data::{Case, History, Keep, Probe};
 use crate::prompt::{BORDER_TOKENS, PromptBuilder, PromptError};
@@ -87,7 +87,7 @@ pub enum BudgetError {
     Text(#[from] TextError),
     /// A prompt with its middle cut out has nothing of the history left.
     #[error(
-        "{HISTORY_DOES_NOT_FIT}with its middle cut out nothing of it is left, as the rest of the prompt takes {tokens} of the {budget} tokens \
+        "the history does not fit: with its middle cut out nothing of it is left, as the rest of the prompt takes {tokens} of the {budget} tokens \
          that there is room for; raise --context"
     )]
     NothingLeft {
@@ -96,6 +96,22 @@ pub enum BudgetError {
         /// Tokens that there is room for.
         budget: usize,
     },
+}
+
+impl BudgetError {
+    /// True if the case does not fit its budget, whatever is cut.
+    pub fn is_too_long(&self) -> bool {
+        match self {
+            BudgetError::Truncate(error) => matches!(
+                error,
+                TruncateError::DoesNotFit { .. }
+                    | TruncateError::NothingFits { .. }
+                    | TruncateError::StillTooLong { .. }
+            ),
+            BudgetError::NothingLeft { .. } => true,
+            BudgetError::Prompt(_) | BudgetError::Text(_) => false,
+        }
+    }
 }
 
 /// The part of a cut case that the probe at a place of the case is shown, and which of its prompts is the probe's.

@@ -14,6 +14,7 @@ use super::cause_rows::{
 };
 use super::causes::{Answer, CauseError, CauseOptions, History, Measured, layers_open, said, windows};
 use super::removal::{Ablated, CaseAnswers, ReadingCost, cases, goes_back};
+use super::rows::AnswerKey;
 use super::store::RunFolder;
 use crate::data::draw::Draws;
 use crate::progress::Steps;
@@ -40,20 +41,16 @@ pub struct SurrogateOptions {
     pub softmax_only: bool,
 }
 
-/// The subsets that are there, by case, probe and condition, then number: the log-probability of the whole answer.
-type There = BTreeMap<(String, String, String), BTreeMap<usize, f64>>;
-
-fn key(store: &AttentionStore) -> (String, String, String) {
-    (store.case.clone(), store.probe.clone(), store.condition.clone())
-}
+/// By answer and number of the subset: the log-probability of the whole answer.
+type There = BTreeMap<AnswerKey, BTreeMap<usize, f64>>;
 
 fn there<'a>(lines: impl IntoIterator<Item = &'a CauseLine>, options: SurrogateOptions) -> There {
     let mut there = There::new();
     for line in lines {
         let CauseLine::Subset(row) = line else { continue };
         if (row.seed, row.ablation) == (options.seed, options.ablation) && row.subset < options.subsets {
-            let key = (row.case.clone(), row.probe.clone(), row.condition.clone());
-            there.entry(key).or_default().insert(row.subset, row.answer_log_p);
+            let key = AnswerKey::of(&row.case, &row.probe, &row.condition);
+            there.entry(key.owned()).or_default().insert(row.subset, row.answer_log_p);
         }
     }
     there
@@ -70,7 +67,7 @@ fn included(case: &CaseAnswers, answer: usize, subset: usize, seed: u64) -> Vec<
 fn missing(case: &CaseAnswers, there: &There, options: SurrogateOptions) -> Vec<Ablated> {
     let mut missing = Vec::new();
     for (answer, store) in case.answers.iter().enumerate() {
-        let known = there.get(&key(store));
+        let known = there.get(&AnswerKey::of_store(store).owned());
         for nth in (0..options.subsets).filter(|nth| known.is_none_or(|known| !known.contains_key(nth))) {
             missing.push(Ablated { answer, included: included(case, answer, nth, options.seed), nth });
         }
@@ -141,7 +138,10 @@ pub fn measure(
         let mut sink = |one: &Ablated, answer: &Answer<'_>, effect: Effect| {
             let row = subset(&case, one, (options, open), answer.log_p() - effect.log_p_drop);
             let step = format!("{} {} subset {}", row.case, row.probe, row.subset);
-            there.entry(key(&case.answers[one.answer])).or_default().insert(one.nth, row.answer_log_p);
+            there
+                .entry(AnswerKey::of_store(&case.answers[one.answer]).owned())
+                .or_default()
+                .insert(one.nth, row.answer_log_p);
             log.append(CauseLine::Subset(row))?;
             measured.done += 1;
             steps.step(&step, None);
@@ -159,7 +159,7 @@ pub fn measure(
         for answer in 0..case.answers.len() {
             let store = &case.answers[answer];
             if !log.rows.iter().any(|line| is_surrogate(line, store, options)) {
-                let known = there.get(&key(store));
+                let known = there.get(&AnswerKey::of_store(store).owned());
                 let row = surrogate(&case, answer, (options, open), known.unwrap_or(&BTreeMap::new()));
                 log.append(CauseLine::Surrogate(row))?;
                 measured.done += 1;
@@ -172,8 +172,8 @@ pub fn measure(
 /// Whether a line is the surrogate of an answer, made so.
 fn is_surrogate(line: &CauseLine, store: &AttentionStore, options: SurrogateOptions) -> bool {
     let CauseLine::Surrogate(row) = line else { return false };
-    let of = (&row.case, &row.probe, &row.condition) == (&store.case, &store.probe, &store.condition);
-    of && (row.seed, row.subsets, row.ablation) == (options.seed, options.subsets, options.ablation)
+    AnswerKey::of(&row.case, &row.probe, &row.condition) == AnswerKey::of_store(store)
+        && (row.seed, row.subsets, row.ablation) == (options.seed, options.subsets, options.ablation)
 }
 
 type Sink<'a> = &'a mut dyn FnMut(&Ablated, &Answer<'_>, Effect) -> Result<bool, CauseError>;

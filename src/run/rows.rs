@@ -6,17 +6,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::chat::StopReason;
-use crate::data::truncate::{DOES_NOT_FIT, HISTORY_DOES_NOT_FIT};
-
-/// Words of servers that refuse a prompt longer than their context, in lower case: OpenAI and vLLM, SGLang, llama.cpp.
-const SERVERS_SAY: [&str; 5] = [
-    "context_length_exceeded",
-    "maximum context length",
-    "longer than the model's context length",
-    "exceed_context_size",
-    "exceeds the available context size",
-];
+use super::context_budget::BudgetError;
+use crate::chat::{ChatError, StopReason};
+use crate::prompt::PromptError;
+use palimpsest_core::attention::AttentionStore;
 
 /// The names of an answer in its run: case, probe and condition, which is empty for the plain one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,6 +26,11 @@ impl<'a> AnswerKey<&'a str> {
     /// Of a case's id, a probe's and a condition's name.
     pub fn of(case: &'a str, probe: &'a str, condition: &'a str) -> Self {
         AnswerKey { case, probe, condition }
+    }
+
+    /// The answer of an attention file.
+    pub fn of_store(store: &'a AttentionStore) -> Self {
+        AnswerKey::of(&store.case, &store.probe, &store.condition)
     }
 
     /// With texts of its own.
@@ -106,6 +104,9 @@ pub struct AnswerRow {
     /// Why there is no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// True if the prompt was longer than the context. Since version 0.2.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub too_long: bool,
     /// Whether that is because generation ended inside the thought. The same would come again, so resuming leaves the row as it
     /// is unless it is told otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -122,9 +123,9 @@ impl AnswerRow {
         AnswerKey::of(&self.case, &self.probe, &self.condition)
     }
 
-    /// Whether the prompt fitted the context: false for an error row whose message says that it did not.
+    /// True unless the prompt was longer than the context.
     pub fn fits(&self) -> bool {
-        self.error.as_ref().is_none_or(|error| !says_too_long(error))
+        !self.too_long
     }
 
     /// Whether the limit of new tokens cut the answer off. A thought that was cut left none ([`AnswerRow::cut`]).
@@ -154,11 +155,48 @@ impl AnswerRow {
     }
 }
 
-/// Whether an error says that a prompt is longer than the context: by our own words, or by those of a server.
-pub(super) fn says_too_long(error: &str) -> bool {
-    let said = error.to_lowercase();
-    [DOES_NOT_FIT, HISTORY_DOES_NOT_FIT].iter().any(|ours| error.starts_with(ours))
-        || SERVERS_SAY.iter().any(|words| said.contains(words))
+/// Why a probe has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// Its prompt is longer than the context.
+    #[error("{0}")]
+    TooLong(String),
+    /// Anything else.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl NoAnswer {
+    /// True if the prompt is longer than the context.
+    pub fn is_too_long(&self) -> bool {
+        matches!(self, NoAnswer::TooLong(_))
+    }
+}
+
+impl From<String> for NoAnswer {
+    fn from(message: String) -> Self {
+        NoAnswer::Failed(message)
+    }
+}
+
+impl From<ChatError> for NoAnswer {
+    fn from(error: ChatError) -> Self {
+        let kind = if error.too_long { NoAnswer::TooLong } else { NoAnswer::Failed };
+        kind(error.message)
+    }
+}
+
+impl From<PromptError> for NoAnswer {
+    fn from(error: PromptError) -> Self {
+        BudgetError::from(error).into()
+    }
+}
+
+impl From<BudgetError> for NoAnswer {
+    fn from(error: BudgetError) -> Self {
+        let kind = if error.is_too_long() { NoAnswer::TooLong } else { NoAnswer::Failed };
+        kind(format!("{:#}", anyhow::Error::from(error)))
+    }
 }
 
 /// One line of `verdicts.jsonl`: what the judge said of one probe of one case, or why it said nothing.

@@ -13,7 +13,7 @@ use super::context_budget::Dropped;
 use super::cost::{Cost, CostRow};
 use super::error::RunError;
 use super::plan::{PlannedCase, PlannedProbe};
-use super::rows::{AnswerKey, AnswerRow};
+use super::rows::{AnswerKey, AnswerRow, NoAnswer};
 use super::store::{RunStore, ShownCase, ShownSegment};
 use crate::chat::StopReason;
 use crate::data::{Case, Probe};
@@ -66,7 +66,7 @@ impl ProbeOutcome {
 }
 
 /// Takes the outcome of one question, or why there is none, and has it on the disk when it returns.
-pub type Sink<'a> = dyn FnMut(Question<'_>, Result<ProbeOutcome, String>) -> Result<(), RunError> + 'a;
+pub type Sink<'a> = dyn FnMut(Question<'_>, Result<ProbeOutcome, NoAnswer>) -> Result<(), RunError> + 'a;
 
 /// The model under test.
 pub trait Subject {
@@ -276,7 +276,13 @@ impl Job<'_> {
             let probe = Probe { id: id.clone(), query: query.clone(), ..Probe::default() };
             for condition in conditions {
                 let question = Question { probe: &probe, condition };
-                self.record(planned, question, &View::default(), Err(reason.clone()), &mut vec![question])?;
+                self.record(
+                    planned,
+                    question,
+                    &View::default(),
+                    Err(reason.clone().into()),
+                    &mut vec![question],
+                )?;
                 self.summary.broken += 1;
             }
         }
@@ -304,12 +310,12 @@ impl Job<'_> {
         let questions = shown.questions();
         self.progress.begin_group(questions.len());
         let mut missing = questions.clone();
-        let mut record = |job: &mut Self, question: Question<'_>, outcome: Result<ProbeOutcome, String>| {
+        let mut record = |job: &mut Self, question: Question<'_>, outcome: Result<ProbeOutcome, NoAnswer>| {
             job.record(planned, question, view, outcome, &mut missing)
         };
         if let Some(why) = &view.refused {
             for &question in &questions {
-                record(self, question, Err(why.clone()))?;
+                record(self, question, Err(why.clone().into()))?;
             }
         } else if let Some(answer) = &view.answered {
             for &question in &questions {
@@ -330,7 +336,7 @@ impl Job<'_> {
             answered?;
         }
         for question in missing.clone() {
-            let nothing = Err("the model gave no answer".to_owned());
+            let nothing = Err("the model gave no answer".to_owned().into());
             self.record(planned, question, view, nothing, &mut missing)?;
         }
         if *last { write_shown(self.store, whole) } else { Ok(()) }
@@ -342,7 +348,7 @@ impl Job<'_> {
         planned: &PlannedCase,
         question: Question<'_>,
         view: &View,
-        outcome: Result<ProbeOutcome, String>,
+        outcome: Result<ProbeOutcome, NoAnswer>,
         missing: &mut Vec<Question<'_>>,
     ) -> Result<(), RunError> {
         let Some(at) = missing.iter().position(|other| *other == question) else { return Ok(()) };
@@ -382,7 +388,7 @@ impl Job<'_> {
 fn answer_row(
     planned: &PlannedCase,
     Question { probe, condition }: Question<'_>,
-    outcome: Result<ProbeOutcome, String>,
+    outcome: Result<ProbeOutcome, NoAnswer>,
 ) -> (AnswerRow, Option<AttentionStore>) {
     let mut row = AnswerRow {
         case: planned.case.clone(),
@@ -411,7 +417,8 @@ fn answer_row(
             (row, outcome.attention)
         }
         Err(error) => {
-            row.error = Some(error);
+            row.too_long = error.is_too_long();
+            row.error = Some(error.to_string());
             (row, None)
         }
     }

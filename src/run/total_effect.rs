@@ -10,18 +10,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::cause_rows::{CauseLine, Effect, TotalKind, TotalRow, open_log};
 use super::causes::{Answer, CauseError, Measured};
 use super::removal::{Ablated, CaseAnswers, ReadingCost, cases, goes_back};
+use super::rows::AnswerKey;
 use super::store::RunFolder;
 use crate::progress::Steps;
 use palimpsest_core::attention::LayerKind;
 use palimpsest_core::engine::LocalModel;
 
-/// What tells a row from others: case, probe, condition, span.
-type Key = (String, String, String, String);
+/// An answer and the span that was removed.
+type Key = (AnswerKey, String);
 
 fn there<'a>(lines: impl IntoIterator<Item = &'a CauseLine>) -> BTreeSet<Key> {
     let key = |line: &CauseLine| match line {
         CauseLine::Total(row) => {
-            Some((row.case.clone(), row.probe.clone(), row.condition.clone(), row.span.clone()))
+            let answer = AnswerKey::of(&row.case, &row.probe, &row.condition);
+            Some((answer.owned(), row.span.clone()))
         }
         _ => None,
     };
@@ -34,7 +36,7 @@ fn missing(case: &CaseAnswers, there: &BTreeSet<Key>) -> (Vec<Ablated>, usize) {
     for (answer, store) in case.answers.iter().enumerate() {
         let sessions = case.sessions(answer);
         for (nth, span) in sessions.iter().enumerate() {
-            let key = (store.case.clone(), store.probe.clone(), store.condition.clone(), span.label.clone());
+            let key = (AnswerKey::of_store(store).owned(), span.label.clone());
             if there.contains(&key) {
                 found += 1;
                 continue;

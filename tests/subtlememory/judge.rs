@@ -156,7 +156,7 @@ fn a_reply_without_a_label_is_asked_for_again_in_the_same_form_and_then_an_error
     assert!(!again.contains("with the keys"), "{again}");
     let mut model = Scripted { replies: ["Fine!", "Fine, I said."].into(), ..Scripted::default() };
     let judged = judge_by_reply(&mut model, &SAMPLING, &[], &exchanges, &instructions).unwrap();
-    assert!(judged.verdicts[0].as_ref().unwrap_err().contains("no verdict in the judge's reply"));
+    assert!(judged.verdicts[0].as_ref().unwrap_err().to_string().contains("no verdict in the judge's reply"));
 }
 
 #[test]

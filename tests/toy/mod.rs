@@ -261,11 +261,12 @@ fn answered(model: &mut LocalModel, case: &Case) -> (Vec<AttentionStore>, f64) {
     tracing::subscriber::with_default(subscriber, || {
         let probes: Vec<_> = case.probes.iter().collect();
         let mut subject = subject(model, &stop);
-        let mut keep = |_: palimpsest::run::condition::Question<'_>,
-                        outcome: Result<runner::ProbeOutcome, String>| {
-            stores.push(outcome.unwrap().attention.unwrap());
-            Ok(())
-        };
+        let mut keep =
+            |_: palimpsest::run::condition::Question<'_>,
+             outcome: Result<runner::ProbeOutcome, palimpsest::run::rows::NoAnswer>| {
+                stores.push(outcome.unwrap().attention.unwrap());
+                Ok(())
+            };
         subject.answer_case(case, &plain(&probes), &Status::silent(), &mut keep).unwrap();
     });
     let read = recorder.report().json()["tokens"].as_f64().unwrap();
@@ -352,11 +353,12 @@ fn a_question_may_come_before_the_history_where_the_benchmark_says_so() {
         LocalSubject::new(&mut model, allowed, row_roles(&LOGBOOK_ASKED_FIRST), options(), &stop);
     let probes: Vec<_> = case.probes.iter().collect();
     let mut stores = Vec::new();
-    let mut keep = |_: palimpsest::run::condition::Question<'_>,
-                    outcome: Result<runner::ProbeOutcome, String>| {
-        stores.push(outcome.unwrap().attention.unwrap());
-        Ok(())
-    };
+    let mut keep =
+        |_: palimpsest::run::condition::Question<'_>,
+         outcome: Result<runner::ProbeOutcome, palimpsest::run::rows::NoAnswer>| {
+            stores.push(outcome.unwrap().attention.unwrap());
+            Ok(())
+        };
     subject.answer_case(&case, &plain(&probes), &Status::silent(), &mut keep).unwrap();
     for store in &stores {
         let span = |label: &str| store.keys.iter().find(|span| span.label == label).unwrap();

@@ -17,6 +17,7 @@ use crate::run::context_budget::{
     BudgetedCase, Cut, Dropped, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of,
 };
 use crate::run::header::{ContextPolicy, Identity, Named};
+use crate::run::rows::NoAnswer;
 use crate::run::runner::Summary;
 use crate::run::served::ServedSubject;
 use crate::run::subject::{ChatSubject, Shown};
@@ -137,10 +138,10 @@ impl RunSpec {
         if let Some((server, _)) = own {
             let prompts = |case: &Case| match &counter {
                 Some(Counter { tokens, .. }) => {
-                    cut_prompts(&builder, &**tokens, case, cut).map_err(|e| e.to_string())
+                    cut_prompts(&builder, &**tokens, case, cut).map_err(NoAnswer::from)
                 }
                 None => {
-                    let prompts = builder.build_all(case, &case.history).map_err(|e| e.to_string())?;
+                    let prompts = builder.build_all(case, &case.history).map_err(NoAnswer::from)?;
                     Ok(vec![BudgetedCase {
                         probes: 0..case.probes.len(),
                         history: case.history.clone(),
@@ -164,21 +165,20 @@ impl RunSpec {
         let mut subject = ChatSubject::new(lines, self.sampling(limits), |case, probe| {
             let Some(Counter { tokens, .. }) = &counter else {
                 let prompt = builder.build(&case.history, &case.evidence, probe);
-                return Ok(Shown {
-                    messages: prompt.map_err(|e| e.to_string())?.messages,
-                    ..Shown::default()
-                });
+                return Ok(Shown { messages: prompt.map_err(NoAnswer::from)?.messages, ..Shown::default() });
             };
             let parts = match held.take() {
                 Some((other, parts)) if other == *case => parts,
-                _ => cut_messages(&builder, &**tokens, case, cut).map_err(|e| e.to_string())?,
+                _ => cut_messages(&builder, &**tokens, case, cut).map_err(NoAnswer::from)?,
             };
             let at = case.probes.iter().position(|other| other.id == probe.id);
             let shown = at
                 .and_then(|at| part_of(&parts, at))
                 .map(|(part, messages)| Shown { messages: messages.clone(), dropped: part.dropped.clone() });
             held = Some((case.clone(), parts));
-            shown.ok_or_else(|| format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id))
+            shown.ok_or_else(|| {
+                format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id).into()
+            })
         });
         self.answer((begin, &stop, machine(&self.model)), identity, (dataset, plan), systems, &mut subject)
     }
