@@ -31,7 +31,7 @@ fn make(plan: &Plan) -> Made {
 
 fn page(made: &Made) -> String {
     let verdicts = made.run.verdicts(None).unwrap();
-    report::page(&made.run, &verdicts, Some(&made.lens), &made.figures).unwrap()
+    report::page(&made.run, verdicts.as_ref(), Some(&made.lens), &made.figures).unwrap()
 }
 
 fn find<'a>(made: &'a Made, name: &str) -> &'a Figure {
@@ -709,7 +709,7 @@ fn a_judge_that_cannot_judge_gives_no_percentages_and_splits_no_figure() {
     assert!(figures.iter().all(|figure| !figure.svg.contains("correct (n")));
     let about = figures.iter().find(|figure| figure.caption.contains("the verdicts are no result"));
     assert!(about.is_some());
-    let html = report::page(&run, &run.verdicts(None).unwrap(), Some(&lens), &figures).unwrap();
+    let html = report::page(&run, run.verdicts(None).unwrap().as_ref(), Some(&lens), &figures).unwrap();
     assert!(html.contains("No result.") && html.contains("about 135 million parameters"));
     assert!(!html.contains("mean of the 6 cells") && !html.contains("20.8–93.9%"));
 }
@@ -718,7 +718,7 @@ fn a_judge_that_cannot_judge_gives_no_percentages_and_splits_no_figure() {
 fn a_run_without_attention_still_has_a_page() {
     let made = make(&Plan::small());
     let verdicts = made.run.verdicts(None).unwrap();
-    let html = report::page(&made.run, &verdicts, None, &[]).unwrap();
+    let html = report::page(&made.run, verdicts.as_ref(), None, &[]).unwrap();
     assert!(html.contains("No attention was recorded") && html.contains("Oatmeal with berries"));
     assert!(!html.contains("<svg"));
 }

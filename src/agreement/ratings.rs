@@ -16,7 +16,7 @@ use super::key::Key;
 /// The format of the page's JSON.
 pub const FORMAT: &str = "palimpsest ratings 1";
 
-/// What a rater said of an answer.
+/// Rating of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rating {
     /// 1 where it is right and 0 where it is wrong, or its score.
@@ -33,7 +33,6 @@ enum NoRating {
     Score { text: String, most: u32 },
 }
 
-/// Why a table holds no ratings.
 #[derive(Debug, thiserror::Error)]
 enum NoTable {
     #[error("it does not parse: {0}")]
@@ -60,7 +59,7 @@ impl Rating {
         }
     }
 
-    /// What it says; absent for unsure.
+    /// Its category; absent for unsure.
     pub fn given(self) -> Option<usize> {
         match self {
             Rating::Given(rating) => Some(rating),
@@ -72,7 +71,7 @@ impl Rating {
 /// The ratings of one rater.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ratings {
-    /// What to call the rater: the file.
+    /// Name of the rater: the file.
     pub rater: String,
     of: HashMap<String, Rating>,
 }
@@ -158,7 +157,6 @@ impl Ratings {
     }
 }
 
-/// The file as tables name the rater.
 fn rater(path: &Path) -> String {
     PathBuf::from(path.file_name().unwrap_or(path.as_os_str())).display().to_string()
 }

@@ -11,7 +11,7 @@ use crate::ground::table::aligned;
 use crate::statistics::agreement::{Agreement, ScoreAgreement};
 use crate::statistics::kappa::Weights;
 
-/// How a table is written.
+/// Format of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
     /// Aligned columns.
@@ -31,7 +31,6 @@ const HEADS: [&str; 9] = ["subset", "N", "agree.", "kappa", "prec.", "recall", "
 /// Of scores; the means are the rater's and the judge's.
 const SCORE_HEADS: [&str; 8] =
     ["subset", "N", "agree.", "within 1", "kappa", "quadr. kappa", "mean rater", "mean judge"];
-/// What follows the subsets' rows in CSV.
 const COUNTS: [&str; 4] = ["true_positive", "false_positive", "false_negative", "true_negative"];
 
 impl Scored {
@@ -50,7 +49,6 @@ impl Scored {
         if self.most.is_some() { &SCORE_HEADS } else { &HEADS }
     }
 
-    /// What stands above a table.
     fn units(&self) -> &'static str {
         if self.most.is_some() { "shares in %" } else { "in %, but for kappa" }
     }
@@ -162,7 +160,6 @@ impl Scored {
         text
     }
 
-    /// What a reader must know besides the rows.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if !self.other_judges.is_empty() {
@@ -203,7 +200,6 @@ impl Scored {
     }
 }
 
-/// The items of a rater that are in no count.
 fn left_out(unsure: usize, missing: usize) -> String {
     match (unsure, missing) {
         (0, 0) => String::new(),
@@ -215,7 +211,6 @@ fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Kappa, plain and with quadratic weights.
 fn kappas(counts: &ScoreAgreement) -> [String; 2] {
     [Weights::Plain, Weights::Quadratic].map(|weights| four(counts.kappa(weights)))
 }
@@ -291,7 +286,6 @@ fn extend(row: &mut serde_json::Value, counts: &Counts) {
     row.extend(values.map(|(name, value)| (name.to_owned(), value)));
 }
 
-/// A text in LaTeX.
 fn escaped(text: &str) -> String {
     let escape = |c: char| match c {
         '&' | '%' | '$' | '#' | '_' | '{' | '}' => format!("\\{c}"),

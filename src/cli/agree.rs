@@ -96,12 +96,10 @@ struct ScoreArgs {
     /// The condition that the sheet is of; refuses a sheet of another one [default: the sheet's].
     #[arg(long, value_name = "NAME")]
     condition: Option<String>,
-    /// How the table is written.
     #[arg(long, default_value = "text")]
     format: Written,
 }
 
-/// How a table is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Written {
     /// Aligned columns
@@ -128,7 +126,6 @@ impl From<Written> for Format {
     }
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.action {
         Action::Draw(args) => draw(&args),

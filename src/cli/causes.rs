@@ -90,7 +90,6 @@ fn controls(typed: &str) -> Result<usize, WrongValue> {
     typed.parse().map_err(|_| WrongValue(pool))
 }
 
-/// What is measured.
 enum Way {
     Blocked(CauseOptions),
     Total,
@@ -110,7 +109,6 @@ impl Args {
     }
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     // 1. What can be refused before the model is opened. The folder is held, so that nobody else writes to it.
     let place = args.dir.display();
@@ -202,7 +200,6 @@ fn announce(what: &str, cost: ReadingCost) {
     }
 }
 
-/// The rows of what was measured, summed up.
 fn shown(dir: &Path, way: &Way, kinds: &[LayerKind]) -> anyhow::Result<String> {
     Ok(match way {
         Way::Blocked(options) => {
@@ -299,10 +296,8 @@ const QUESTION: usize = 512;
 /// Sessions that are shown by name, at most.
 const LARGEST: usize = 8;
 
-/// The columns of an effect.
 const EFFECT: [&str; 4] = ["log p lost", "KL", "KL answer", "changed"];
 
-/// A session of an answer, and its effect.
 struct Named {
     /// Case and probe.
     answer: [String; 2],
@@ -348,7 +343,7 @@ fn signed(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:+.4}"))
 }
 
-/// What was blocked: the means by layers and role beside those of controls of equal length, thoughts, and the largest effects by name.
+/// Effects of blocking: means by layers and role beside those of controls of equal length, thoughts, and the largest effects.
 fn blocked(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
     let pools = Pools::new(stretches);
     let mut groups: BTreeMap<(Option<[usize; 2]>, String), Vec<&CauseRow>> = BTreeMap::new();
@@ -423,7 +418,7 @@ fn blocked(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
     said.concat()
 }
 
-/// How many stretches there are, and what they are for.
+/// A line on the number and the use of stretches.
 fn about_controls(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
     if stretches.is_empty() {
         return "no controls were measured\n".to_owned();
@@ -462,7 +457,6 @@ fn percent(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.0}%", 100.0 * share))
 }
 
-/// The means of [`EFFECT`].
 fn means(effects: &[Effect]) -> [String; 4] {
     let of = |number: fn(&Effect) -> f64| mean(&effects.iter().map(number).collect::<Vec<_>>());
     [

@@ -11,6 +11,7 @@ use anyhow::Context;
 
 use super::WrongUsage;
 use super::run::{self, EstimateArgs};
+use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::row_roles;
 use crate::cards::duration;
 use crate::data::Case;
@@ -19,7 +20,7 @@ use crate::models::ModelStore;
 use crate::progress::{grouped, note};
 use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
 use crate::run::condition::Condition;
-use crate::run::context_budget::{Cut, cut_messages, cut_to_budget, part_of};
+use crate::run::context_budget::{BudgetedCase, Cut, cut_messages, cut_to_budget, part_of};
 use crate::run::forecast::{PrefillFit, rising};
 use crate::run::local::{row_spans, shared_tokens};
 use crate::run::plan::PlannedCase;
@@ -58,13 +59,17 @@ pub(super) fn sample(plan: &[PlannedCase]) -> Vec<&PlannedCase> {
     (0..n).filter_map(|i| sound.get((2 * i + 1) * sound.len() / (2 * n)).copied()).collect()
 }
 
-/// Calls `of` with each sampled case of the plan, read again with its history, and with the ids of its planned probes.
+/// Calls `of` with each sampled case of the plan as each of these conditions shows it, and with the ids of its planned probes.
 pub(super) fn each_sampled(
     job: &RunSpec,
-    dataset: &crate::benchmarks::dataset::Dataset,
+    dataset: &Dataset,
     plan: &[PlannedCase],
-    mut of: impl FnMut(&Case, &[usize]) -> anyhow::Result<()>,
+    conditions: (&[Condition], impl Fn(&&Condition) -> bool),
+    mut of: impl FnMut(&Case, &[&str]) -> anyhow::Result<()>,
 ) -> anyhow::Result<usize> {
+    let (conditions, is_read) = conditions;
+    let mut memory = retrievers(dataset.benchmark(), job.seed, conditions, true)?;
+    note(format_args!("cutting and tokenising {} of {} cases", sample(plan).len(), plan.len()));
     let wanted = sample(plan);
     let mut left: BTreeSet<&str> = wanted.iter().map(|case| case.case.as_str()).collect();
     for case in sound_cases(dataset)? {
@@ -74,13 +79,26 @@ pub(super) fn each_sampled(
         let case = case?;
         let Some(planned) = wanted.iter().find(|planned| planned.case == case.id) else { continue };
         left.remove(planned.case.as_str());
-        let asked = (case.probes.iter().enumerate())
-            .filter(|(_, probe)| planned.probes.iter().any(|p| p.id == probe.id))
-            .map(|(at, _)| at);
-        of(&case, &asked.collect::<Vec<_>>())?;
+        let asked: Vec<&str> = planned.probes.iter().map(|probe| probe.id.as_str()).collect();
+        for condition in conditions.iter().filter(&is_read) {
+            for View { case, .. } in condition.views(&mut memory, &case) {
+                of(&case, &asked)?;
+            }
+        }
     }
     anyhow::ensure!(left.is_empty(), "{}: the file changed while it was read", job.data.display());
     Ok(wanted.len())
+}
+
+/// The prompts of the asked probes of a part of a case.
+pub(super) fn asked_of<'a, P>(case: &Case, part: &'a BudgetedCase<P>, asked: &[&str]) -> Vec<&'a P> {
+    let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
+    probes.filter(|(probe, _)| asked.contains(&probe.id.as_str())).map(|(_, prompt)| prompt).collect()
+}
+
+/// True of conditions whose prompts are not those of another one.
+pub(super) fn has_own_prompts(condition: &&Condition) -> bool {
+    condition.repetition == 0 && condition.knockout.is_none()
 }
 
 /// `400 cases`, broken rows apart.
@@ -92,7 +110,7 @@ pub(super) fn count_of_cases(plan: &[PlannedCase]) -> String {
     }
 }
 
-/// How many answers of a plan there are under some conditions, broken rows apart.
+/// Answers of a plan under some conditions, broken rows apart.
 pub(super) fn answers(conditions: &[Condition], plan: &[PlannedCase]) -> usize {
     let sound = plan.iter().filter(|case| case.broken.is_none());
     sound.map(|case| case.probes.len()).sum::<usize>() * conditions.len()
@@ -115,31 +133,23 @@ fn endpoint(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
     let (mut tokens, mut bytes, mut prompts) = (0, 0, 0);
     let conditions =
         at_least_plain(job.endpoint_conditions(dataset, &builder, (counter.as_ref(), *asked))?);
-    let mut memory = retrievers(dataset.benchmark(), s.seed, &conditions, true)?;
-    let cases = each_sampled(job, dataset, &plan, |case, asked| {
-        let asked: Vec<&str> =
-            asked.iter().filter_map(|&at| Some(case.probes.get(at)?.id.as_str())).collect();
-        for condition in conditions.iter().filter(|condition| condition.repetition == 0) {
-            for View { case, .. } in condition.views(&mut memory, case) {
-                // Histories are cut as the run cuts them, and counted in one encoding whoever counts for the cut.
-                let parts = match &counter {
-                    Some(counter) => Some(cut_messages(&builder, &*counter.tokens, &case, cut)?),
-                    None => None,
-                };
-                let probes = case.probes.iter().enumerate();
-                for (at, probe) in probes.filter(|(_, probe)| asked.contains(&&*probe.id)) {
-                    let whole = || builder.build(&case.history, &case.evidence, probe).map(|p| p.messages);
-                    let messages = match parts.as_deref().and_then(|parts| part_of(parts, at)) {
-                        Some((_, messages)) => messages.clone(),
-                        None => whole()?,
-                    };
-                    for message in &messages {
-                        tokens += encoding.count(&message.content)?;
-                        bytes += message.content.len();
-                    }
-                    prompts += 1;
-                }
+    let read = (&conditions[..], |condition: &&Condition| condition.repetition == 0);
+    let cases = each_sampled(job, dataset, &plan, read, |case, asked| {
+        // Histories are cut as the run cuts them, and counted in one encoding whoever counts for the cut.
+        let parts = match &counter {
+            Some(counter) => Some(cut_messages(&builder, &*counter.tokens, case, cut)?),
+            None => None,
+        };
+        for (at, probe) in case.probes.iter().enumerate().filter(|(_, probe)| asked.contains(&&*probe.id)) {
+            let messages = match parts.as_deref().and_then(|parts| part_of(parts, at)) {
+                Some((_, messages)) => messages.clone(),
+                None => builder.build(&case.history, &case.evidence, probe)?.messages,
+            };
+            for message in &messages {
+                tokens += encoding.count(&message.content)?;
+                bytes += message.content.len();
             }
+            prompts += 1;
         }
         Ok(())
     })?;
@@ -170,7 +180,6 @@ fn endpoint(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What is known of one sampled case.
 struct SampledCase {
     /// Tokens that all of its prompts begin with.
     shared: usize,
@@ -180,7 +189,6 @@ struct SampledCase {
     bytes: usize,
 }
 
-/// The measurements.
 struct Measured {
     fit: PrefillFit,
     /// Context and seconds of a decode step, short and long.
@@ -212,35 +220,23 @@ fn local(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
     let by = asked.truncation;
     let cut = Cut { budget: by.budget(model.context(), most_new), by, seed: s.seed };
     let conditions = at_least_plain(job.local_conditions(dataset, &builder, (&model, asked))?);
-    let mut memory = retrievers(dataset.benchmark(), s.seed, &conditions, true)?;
-    note(format_args!("cutting and tokenising {} of {} cases", sample(&plan).len(), plan.len()));
     let (mut cases, mut longest): (Vec<SampledCase>, Option<TokenizedPrompt>) = (Vec::new(), None);
-    let sampled = each_sampled(job, dataset, &plan, |case, asked| {
-        let asked: Vec<&str> =
-            asked.iter().filter_map(|&at| Some(case.probes.get(at)?.id.as_str())).collect();
-        let once = |condition: &&Condition| condition.repetition == 0 && condition.knockout.is_none();
-        for condition in conditions.iter().filter(once) {
-            for View { case, .. } in condition.views(&mut memory, case) {
-                for part in cut_to_budget(&builder, model.tokenizer(), &case, cut)? {
-                    let shared = shared_tokens(&part.prompts, &roles);
-                    let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
-                    let prompts: Vec<&TokenizedPrompt> =
-                        probes.filter(|(probe, _)| asked.contains(&&*probe.id)).map(|(_, p)| p).collect();
-                    let own = prompts.iter().map(|prompt| prompt.tokens.len() - shared).collect();
-                    let spec = model.engine().decoder().spec();
-                    let of = |prompt: &&TokenizedPrompt| {
-                        // The rows `last` and `answer` are recorded too.
-                        let rows = row_spans(prompt, &roles).len() + 2;
-                        let keys = prompt.spans.len() + prompt.overlays.len();
-                        store_bytes(spec, (rows, keys), prompt.tokens.len() + most_new)
-                    };
-                    let bytes = prompts.iter().map(of).sum();
-                    cases.push(SampledCase { shared, own, bytes });
-                    for prompt in prompts {
-                        if longest.as_ref().is_none_or(|other| other.tokens.len() < prompt.tokens.len()) {
-                            longest = Some(prompt.clone());
-                        }
-                    }
+    let sampled = each_sampled(job, dataset, &plan, (&conditions, has_own_prompts), |case, asked| {
+        for part in cut_to_budget(&builder, model.tokenizer(), case, cut)? {
+            let shared = shared_tokens(&part.prompts, &roles);
+            let prompts = asked_of(case, &part, asked);
+            let own = prompts.iter().map(|prompt| prompt.tokens.len() - shared).collect();
+            let spec = model.engine().decoder().spec();
+            let of = |prompt: &&TokenizedPrompt| {
+                // The rows `last` and `answer` are recorded too.
+                let rows = row_spans(prompt, &roles).len() + 2;
+                let keys = prompt.spans.len() + prompt.overlays.len();
+                store_bytes(spec, (rows, keys), prompt.tokens.len() + most_new)
+            };
+            cases.push(SampledCase { shared, own, bytes: prompts.iter().map(of).sum() });
+            for prompt in prompts {
+                if longest.as_ref().is_none_or(|other| other.tokens.len() < prompt.tokens.len()) {
+                    longest = Some(prompt.clone());
                 }
             }
         }
@@ -429,7 +425,6 @@ fn read(
     }
 }
 
-/// Tokens of each branch's own prompt.
 const OWN: usize = 8;
 
 /// Seconds of a decode step of `batch` answers after the first `context` tokens.

@@ -5,18 +5,19 @@
 
 use super::WrongUsage;
 use super::card_hours::{Hours, fewest_cards};
-use super::estimate::{answers, at_least_plain, count_of_cases, each_sampled, sample, store_bytes};
+use super::estimate::{
+    answers, asked_of, at_least_plain, count_of_cases, each_sampled, has_own_prompts, store_bytes,
+};
 use crate::benchmarks::{Context, PAPER_ENCODING, QUERY, Retriever, row_roles};
 use crate::cards::{CaseShape, NamedCard, Recording};
 use crate::data::Case;
-use crate::memory::View;
 use crate::models::ModelStore;
 use crate::progress::{grouped, note};
 use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{Cut, cut_prompts, cut_to_budget};
 use crate::run::local::{row_spans, shared_tokens};
-use crate::run::setup::{OpenedData, RunSpec, choose, fits, observed, retrievers};
+use crate::run::setup::{OpenedData, RunSpec, choose, fits, observed};
 use palimpsest_core::engine::memory_plan::{Branches, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{self, DeviceName, TextSide};
 use palimpsest_core::model::{ModelFiles, ModelKind};
@@ -24,7 +25,6 @@ use palimpsest_core::span::Span;
 use palimpsest_core::text::TextError;
 use palimpsest_core::text::{CharSpan, ChatTemplate, CountTokens, Prompt, ThinkingMode};
 
-/// What makes tokens of prompts.
 enum Reader {
     /// The model's own tokenizer and chat template.
     Model(Box<TextSide>),
@@ -60,7 +60,6 @@ fn has_tokenizer(files: &ModelFiles) -> bool {
     }
 }
 
-/// Lengths of the prompts that share a history.
 struct Lengths {
     shared: usize,
     /// Of each prompt, by its place.
@@ -79,7 +78,6 @@ pub fn run(args: super::run::Args, card: NamedCard) -> anyhow::Result<()> {
     super::say(text(&job, card)?.trim_end())
 }
 
-/// What the run will take on the card.
 fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     if job.is_endpoint() {
         let why = format!("--card is for local models, and {} is an endpoint; drop it", job.model);
@@ -133,18 +131,9 @@ fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
         );
         return Err(WrongUsage(why).into());
     }
-    let mut memory = retrievers(benchmark, s.seed, &conditions, true)?;
-    note(format_args!("cutting and tokenising {} of {} cases", sample(&plan).len(), plan.len()));
     let mut lengths: Vec<Lengths> = Vec::new();
-    let sampled = each_sampled(job, &dataset, &plan, |case, asked| {
-        let asked: Vec<&str> =
-            asked.iter().filter_map(|&at| Some(case.probes.get(at)?.id.as_str())).collect();
-        let once = |condition: &&Condition| condition.repetition == 0 && condition.knockout.is_none();
-        for condition in conditions.iter().filter(once) {
-            for View { case, .. } in condition.views(&mut memory, case) {
-                lengths.extend(read(&reader, &builder, &case, cut, (&asked, &roles))?);
-            }
-        }
+    let sampled = each_sampled(job, &dataset, &plan, (&conditions, has_own_prompts), |case, asked| {
+        lengths.extend(read(&reader, &builder, case, cut, (asked, &roles))?);
         Ok(())
     })?;
 
@@ -227,7 +216,6 @@ fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     Ok(text + "\n" + &hours.text(&format!("{n} answers on {}", count_of_cases(&plan)), cards))
 }
 
-/// The lengths of a case's prompts, cut as the run cuts them.
 fn read(
     reader: &Reader,
     builder: &PromptBuilder,
@@ -240,11 +228,8 @@ fn read(
         Reader::Model(side) => {
             for part in cut_to_budget(builder, &side.tokenizer, case, cut)? {
                 let shared = shared_tokens(&part.prompts, roles);
-                let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
-                let prompts =
-                    probes.filter(|(probe, _)| asked.contains(&&*probe.id)).map(|(_, prompt)| prompt);
                 let (mut own, mut recorded) = (Vec::new(), (0, 0, 0));
-                for prompt in prompts {
+                for prompt in asked_of(case, &part, asked) {
                     own.push(prompt.tokens.len() - shared);
                     let rows = row_spans(prompt, roles);
                     let keys = prompt.spans.len() + prompt.overlays.len();
@@ -259,11 +244,8 @@ fn read(
                 let shared =
                     part.prompts.first().and_then(|prompt| prompt.text.get(..common)).unwrap_or_default();
                 let shared = encoding.count(shared)?;
-                let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
-                let prompts =
-                    probes.filter(|(probe, _)| asked.contains(&&*probe.id)).map(|(_, prompt)| prompt);
                 let (mut own, mut recorded) = (Vec::new(), (0, 0, 0));
-                for prompt in prompts {
+                for prompt in asked_of(case, &part, asked) {
                     own.push(encoding.count(prompt.text.get(common..).unwrap_or_default())?);
                     let is_row = |span: &&CharSpan| {
                         span.role.as_deref().is_some_and(|role| role == QUERY || roles.contains(&role))

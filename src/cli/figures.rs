@@ -40,7 +40,6 @@ pub struct Args {
     pub(super) analysis: Analysis,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { dirs, out, difference, style_example, look, analysis } = args;
     if style_example {
@@ -109,7 +108,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     written(&figures, &out)
 }
 
-/// The conditions of a run against each other.
 fn against(study: &Study) -> anyhow::Result<Vec<Figure>> {
     let figures = figures::draw_differences(study)?;
     if figures.is_empty() {
@@ -133,7 +131,6 @@ fn after_conditions(studies: &[Study], mut figures: Vec<Figure>) -> Vec<Figure> 
     figures
 }
 
-/// Writes figures, and says which.
 fn written(figures: &[Figure], out: &Path) -> anyhow::Result<()> {
     figures::write(figures, out)?;
     for figure in figures {
@@ -186,7 +183,6 @@ pub(super) fn charts(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) ->
     Ok(figures::charts_under(drawn, selection, !asked.is_empty()))
 }
 
-/// The figures of runs of one benchmark side by side.
 fn together(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Figure>> {
     let runs: Vec<Run<'_>> = dirs.iter().zip(studies).flat_map(|(dir, study)| runs_of(dir, study)).collect();
     let origins = told_apart(&runs);
@@ -224,7 +220,6 @@ fn over_benchmarks(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Fi
     Ok(figures::draw_overview(&both)?)
 }
 
-/// A run under a condition.
 struct Run<'a> {
     dir: &'a Path,
     lens: &'a Lens,
@@ -265,7 +260,7 @@ fn folder_name(dir: &Path) -> String {
     folder.unwrap_or_else(|| dir.display().to_string())
 }
 
-/// Whether runs are of one benchmark, so that their curves are of the same things.
+/// True if runs are of one benchmark, so that their curves are of the same things.
 fn one_benchmark(studies: &[Study]) -> bool {
     let name = |study: &Study| study.benchmark.name;
     studies.iter().all(|study| studies.first().map(name) == Some(name(study)))

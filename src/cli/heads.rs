@@ -71,7 +71,6 @@ pub struct Args {
     loaded: ModelArgs,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     // 1. What can be refused before the model is opened.
     super::writable(&args.out)?;
@@ -125,7 +124,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     super::say(format_args!("wrote {}", args.out.display()))
 }
 
-/// What came of the needles, and the highest heads of each score side by side.
+/// Results of the needles, and the highest heads of each score side by side.
 fn text(scores: &HeadScores, top: usize) -> String {
     let mut text = String::new();
     let (all, answered) = (scores.needles.len(), scores.answered);
@@ -161,7 +160,6 @@ fn text(scores: &HeadScores, top: usize) -> String {
     text + "\n" + &aligned(&lines, |_| true)
 }
 
-/// A row a head.
 fn sheet(scores: &HeadScores) -> Sheet {
     let mut sheet = Sheet {
         columns: ["layer", "head", "retrieval", "qr"].map(Column::number).to_vec(),

@@ -32,7 +32,7 @@ pub struct Args {
     /// The run folder to make.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// What to call the model that gave the answers.
+    /// Name of the model that gave the answers.
     #[arg(long, value_name = "NAME")]
     model_name: String,
     /// Take missing answers over as errors instead of refusing.
@@ -40,7 +40,6 @@ pub struct Args {
     partial: bool,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { stale, data, split, out, model_name, partial } = args;
     let text = std::fs::read(&stale).with_context(|| format!("cannot read {}", stale.display()))?;

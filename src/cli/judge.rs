@@ -67,7 +67,7 @@ pub struct Args {
     settings: Settings,
 }
 
-/// How it is judged.
+/// Flags of judging.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Settings {
     /// The benchmark's rubric of this name [default: its first, STALE's and KnowMe-Bench's `released`]; a wrong name lists them.
@@ -129,7 +129,6 @@ impl Settings {
     }
 }
 
-/// Who is meant by `--judge`.
 enum Named<'a> {
     Local(&'a str),
     Endpoint(&'a str),
@@ -148,7 +147,6 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { dir, judge, labels, settings } = args;
     if let Some(judge) = &judge {
@@ -195,7 +193,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     super::without_errors("verdicts", "verdicts.jsonl", &summary)
 }
 
-/// The rubric that is asked for.
 fn rubric_of(benchmark: &Benchmark, settings: &Settings) -> anyhow::Result<Rubric> {
     let Some(name) = &settings.rubric else { return Ok(benchmark.rubric()) };
     if !benchmark.readings.is_empty() {
@@ -250,7 +247,6 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
     )
 }
 
-/// Checks the data's own label where it is not checked yet.
 fn check_folder(dir: &Path, judge: &str, settings: &Settings, check: &LabelCheck) -> anyhow::Result<Summary> {
     with_judge(
         (dir, judge, settings),
@@ -263,7 +259,7 @@ fn check_folder(dir: &Path, judge: &str, settings: &Settings, check: &LabelCheck
     )
 }
 
-/// Who is meant, and whether it writes replies, where the flags make sense together.
+/// The judge and whether it writes replies; an error where flags contradict each other.
 fn checked<'a>(judge: &'a str, settings: &Settings) -> anyhow::Result<(Named<'a>, bool)> {
     let wrong = |why: String| super::WrongUsage(why);
     let named = Named::parse(judge).map_err(|e| wrong(e.to_string()))?;

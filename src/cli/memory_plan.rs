@@ -72,7 +72,7 @@ pub struct Args {
 
 /// Tokens of a question and what follows it, in the hours of `--card`.
 const QUESTION: usize = 64;
-/// What is recorded, in the hours of `--card`: rows of a session and a question, over twice the spans of STALE's histories.
+/// Recording in the hours of `--card`: rows of a session and a question, over twice the spans of STALE's histories.
 const RECORDED: Recording = Recording { rows: 500, spans: 512 };
 
 /// The plan as text.
@@ -169,12 +169,11 @@ pub(super) fn description(model: &str) -> anyhow::Result<(String, ModelDescripti
     }
 }
 
-/// What is free on a device of this machine; `None` where there is none or it does not tell.
+/// Free memory of a device of this machine; `None` where there is none or it does not tell.
 fn free_here(name: DeviceName) -> Option<u64> {
     available_bytes(&name.open().ok()?)
 }
 
-/// Parses gigabytes (10^9 bytes).
 fn memory(text: &str) -> Result<u64, WrongValue> {
     match text.parse::<f64>() {
         Ok(gb) if gb.is_finite() && gb > 0.0 && gb < 1e9 => Ok((gb * 1e9) as u64),

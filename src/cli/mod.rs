@@ -106,7 +106,6 @@ enum Command {
 }
 
 impl Command {
-    /// Whether it is to say where its time went.
     fn wants_stats(&self) -> bool {
         match self {
             Command::Run(args) => args.stats.is_some(),

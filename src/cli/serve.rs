@@ -140,7 +140,6 @@ fn bytes(text: &str) -> Result<u64, WrongValue> {
 /// Tokens of the context unless told otherwise: what fits any machine that the model fits.
 const USUAL_CONTEXT: usize = 8192;
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     // 1. Everything that can be refused before work begins.
     let embedder = EmbedderCard::built_in()?.name;
@@ -247,7 +246,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The heads that retrieve, and a word about them.
 fn retrieval(
     file: Option<&Path>,
     (name, digest): (&str, &str),
@@ -289,7 +287,6 @@ fn seconds(text: &str) -> Result<f64, WrongValue> {
     seconds.ok_or_else(|| WrongValue("not a number of seconds; give 0 or more".to_owned()))
 }
 
-/// The key that clients must send.
 fn key(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     let text = match file {
         Some(path) => {

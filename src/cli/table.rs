@@ -10,7 +10,7 @@ use serde_json::json;
 use super::WrongUsage;
 use crate::benchmarks::{Context, Graded, Table};
 use crate::ground::sheet::Sheet;
-use crate::lens::{AnalysedRun, Verdicts};
+use crate::lens::AnalysedRun;
 use crate::results::compare::{Comparison, compare};
 use crate::results::graded::graded;
 use crate::results::labels::{label_agreement, label_table};
@@ -22,7 +22,7 @@ use crate::results::retrieval::retrieval;
 use crate::results::sheets::{self, ResultRow};
 use crate::run::condition::{Condition, label};
 use crate::run::judge_name::{JudgeChoice, JudgeName, short_judges};
-use crate::run::judged::no_result;
+use crate::run::judged::{Judged, no_result};
 use crate::run::labels::label_rows;
 use crate::run::rows::AnswerRow;
 use crate::run::store::RunFolder;
@@ -72,7 +72,6 @@ pub struct Args {
     common: bool,
 }
 
-/// A form of table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 enum Format {
     /// Aligned columns
@@ -89,7 +88,6 @@ enum Format {
 }
 
 impl Format {
-    /// What stands above a table.
     fn title(self, title: &str) -> String {
         match self {
             Format::Md => format!("### {title}\n"),
@@ -120,13 +118,13 @@ impl Args {
 struct Source {
     /// By condition; one, unless repetitions are put together.
     runs: Vec<AnalysedRun>,
-    verdicts: Vec<Verdicts>,
+    /// Label of the judge.
+    judge: Option<String>,
     condition: String,
-    /// Whether its run has others.
+    /// True if its run has others.
     several: bool,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let mut sources = Vec::new();
     for (at, dir) in args.dirs.iter().enumerate() {
@@ -194,7 +192,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     super::write_out(text.as_bytes())
 }
 
-/// A model's row over the benchmarks of its runs.
 fn over_benchmarks(sources: &[Source], args: &Args) -> anyhow::Result<()> {
     let outcomes: Vec<Vec<Outcomes<'_>>> = sources.iter().map(Source::outcomes).collect();
     let models: Vec<String> = sources.iter().map(Source::model).collect();
@@ -304,7 +301,7 @@ fn missing_notes((folder, name, conditions): &(&RunFolder, &str, &[String])) -> 
     conditions.iter().filter_map(note).collect()
 }
 
-/// How many answers of each run and condition the limit of new tokens cut off.
+/// Notes on answers of each run and condition that the limit of new tokens cut off.
 fn cut_notes(rows: &[Graded<'_>]) -> Vec<String> {
     // An answer has a row for every judge.
     let mut seen = HashSet::new();
@@ -342,7 +339,6 @@ fn of_table(Table { title, sheet, .. }: &Table) -> serde_json::Value {
     json!({ "title": title, "rows": sheet.rows.iter().map(row).collect::<Vec<_>>(), "notes": sheet.notes })
 }
 
-/// What a folder gives rows for.
 fn sources_of(dir: &Path, args: &Args) -> anyhow::Result<Vec<Source>> {
     let under = |condition: &str| AnalysedRun::open_condition(dir, condition);
     let folder = RunFolder::read(dir)?;
@@ -384,14 +380,8 @@ fn sources_of(dir: &Path, args: &Args) -> anyhow::Result<Vec<Source>> {
             judges.push(None);
         }
         for judge in judges {
-            let of = |run: &AnalysedRun| match &judge {
-                // A repetition may have none of this judge yet.
-                Some(judge) if run.judges().contains(judge) => run.verdicts(Some(judge)),
-                _ => Ok(Verdicts::default()),
-            };
-            let verdicts = runs.iter().map(of).collect::<Result<_, _>>()?;
             let (condition, several) = (condition.clone(), folder.has_conditions() && !args.repeats);
-            sources.push(Source { runs: runs.clone(), verdicts, condition, several });
+            sources.push(Source { runs: runs.clone(), judge, condition, several });
         }
     }
     let choice = args.choice();
@@ -415,7 +405,6 @@ impl Source {
         served.map_or(name.clone(), |(_, model)| model.to_owned())
     }
 
-    /// What of the history its condition shows.
     fn context(&self) -> Context {
         let all = self.first().identity().conditions_or_plain();
         all.iter()
@@ -423,27 +412,32 @@ impl Source {
             .map_or(Context::Whole, |one| one.context)
     }
 
-    fn judge(&self) -> Option<&JudgeName> {
-        self.verdicts.iter().find_map(Verdicts::name)
+    /// The verdicts by condition; a repetition may have none of this judge yet.
+    fn judged(&self) -> Vec<Option<Judged<'_>>> {
+        let judge = self.judge.as_deref();
+        self.runs.iter().map(|run| judge.and_then(|judge| run.verdicts_as(judge))).collect()
     }
 
-    /// By condition.
+    fn judge(&self) -> Option<&JudgeName> {
+        self.judged().into_iter().flatten().map(|judged| judged.name).next()
+    }
+
     fn outcomes(&self) -> Vec<Outcomes<'_>> {
         let judge = self.judge().map_or("", |name| name.judge.as_str());
-        fn of<'a>(run: &'a AnalysedRun, verdicts: &Verdicts, judge: &str) -> Outcomes<'a> {
-            Outcomes::of(run.benchmark(), run.cases(), run.answers(), verdicts.rows(), judge)
-        }
-        self.runs.iter().zip(&self.verdicts).map(|(run, verdicts)| of(run, verdicts, judge)).collect()
+        let runs = self.runs.iter().zip(self.judged());
+        runs.map(|(run, judged)| {
+            let verdicts = judged.iter().flat_map(Judged::rows);
+            Outcomes::of(run.benchmark(), run.cases(), run.answers(), verdicts, judge)
+        })
+        .collect()
     }
 
-    /// What a reader must know of the verdicts: a judge that tells something of one repetition apart tells something.
+    /// Caveat of the verdicts: a judge that distinguishes within one repetition is fine.
     fn warning(&self) -> Option<String> {
-        let judged = self.verdicts.iter().filter(|verdicts| verdicts.judge.is_some());
-        let warnings: Vec<Option<String>> = judged.map(Verdicts::warning).collect();
+        let warnings: Vec<_> = self.judged().iter().flatten().map(Judged::warning).collect();
         if warnings.iter().any(Option::is_none) { None } else { warnings.into_iter().flatten().next() }
     }
 
-    /// The condition as tables write it.
     fn shown(&self) -> String {
         self.context().named(label(&self.condition))
     }
@@ -488,7 +482,6 @@ impl Source {
     }
 }
 
-/// The difference of the only two rows.
 fn compared(rows: &[ResultRow], outcomes: &[Vec<Outcomes<'_>>], args: &Args) -> anyhow::Result<Comparison> {
     let (&[first, second], &[of_first, of_second]) =
         (&rows.iter().collect::<Vec<_>>()[..], &outcomes.iter().flatten().collect::<Vec<_>>()[..])
@@ -546,7 +539,7 @@ fn one_benchmark<P: AsRef<Path>>(
     Ok(())
 }
 
-/// What the rows are called, with and without their condition: the model, with what tells it apart from its like.
+/// Names of the rows with and without their condition: the model, with the fields that tell it apart from its like.
 fn names(sources: &[Source]) -> Vec<(String, String)> {
     let with_condition = |system: &str, source: &Source| match source.condition.as_str() {
         "" if !source.several => system.to_owned(),

@@ -102,13 +102,11 @@ struct TokensFile {
     targets: Vec<AskedTarget>,
 }
 
-/// What the metadata calls the keys that are in no span.
+/// Label in the metadata of the keys that are in no span.
 const NO_SPAN: &str = "(none)";
 
-/// What `measures` may name.
 const MEASURES: [&str; 4] = ["mass", "share", "value_norm", "output_norm"];
 
-/// A logit to take apart.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AskedTarget {
@@ -345,7 +343,6 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The tensors of generated tokens as rows.
 fn each_tensors(each: &EachMasses) -> Vec<(&'static str, Values, Vec<usize>)> {
     let mut tensors =
         vec![("mass_each", Values::F32(each.mass.iter().copied().collect()), each.mass.shape().to_vec())];

@@ -126,7 +126,6 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     Ok(header + &in_words(&trial))
 }
 
-/// Memory and seconds.
 fn in_words(trial: &Trial) -> String {
     let mut rows = vec![["DEVICE", "PLANNED", "TAKEN", "OF PLAN", "MEASURED"].map(str::to_owned)];
     for memory in &trial.memory {

@@ -1,4 +1,4 @@
-//! How a history that does not fit is cut: whole segments go until it does.
+//! Truncation of histories that do not fit: whole segments go until they do.
 //!
 //! Called by the runner, which knows what a segment costs in tokens; pure, and knows no tokeniser. A benchmark names the ways that it
 //! has ([`Truncation`]); a run takes the first of them or the one it is told. Retrieved histories are cut by their ranking
@@ -42,7 +42,7 @@ pub enum Truncation {
     Middle(Middle),
 }
 
-/// What [`truncate_phases`] goes by.
+/// Settings of [`truncate_phases`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Phases {
     /// The role of the piece of evidence that nothing goes beyond from the beginning.
@@ -57,7 +57,7 @@ pub struct Phases {
     pub reserved: usize,
 }
 
-/// What is left of a prompt whose middle goes.
+/// Ends that are kept of a prompt whose middle goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Middle {
     /// Prompts of so many tokens and more are cut, whatever the context.
@@ -111,8 +111,8 @@ impl Truncation {
 }
 
 impl Middle {
-    /// How many tokens stay of a prompt of `tokens`, at its beginning and at its end, where at most `budget` may; `None` where all do.
-    /// A smaller budget is shared in the same proportion, the odd token going to the beginning.
+    /// Tokens kept at the beginning and the end of a prompt of `tokens`, where at most `budget` may stay; `None` where all do. A
+    /// smaller budget is shared in the same proportion, the odd token going to the beginning.
     pub fn ends(self, tokens: usize, budget: usize) -> Option<(usize, usize)> {
         if tokens <= budget && tokens < self.from {
             return None;
@@ -132,7 +132,7 @@ pub struct Truncated {
     pub history: History,
     /// Original indices of the segments dropped, ascending.
     pub dropped: Vec<usize>,
-    /// Those of them that are immediate neighbours of evidence.
+    /// Immediate neighbours of evidence among them.
     pub dropped_neighbours: Vec<usize>,
     /// Tokens of what is kept, the fixed part included.
     pub tokens: usize,
@@ -190,9 +190,9 @@ pub enum TruncateError {
     /// Costs and segments are not parallel.
     #[error("{costs} costs were given for {segments} segments")]
     Costs {
-        /// How many costs.
+        /// Number of costs.
         costs: usize,
-        /// How many segments.
+        /// Number of segments.
         segments: usize,
     },
 }
@@ -380,7 +380,6 @@ pub fn truncate_phases(
     Ok(cut)
 }
 
-/// Tokens that are left for segments.
 fn room(history: &History, cost: &[usize], fixed: usize, budget: usize) -> Result<usize, TruncateError> {
     if cost.len() != history.segments.len() {
         return Err(TruncateError::Costs { costs: cost.len(), segments: history.segments.len() });

@@ -8,7 +8,6 @@ use super::{Exchange, JudgeError, Judged, NoVerdict};
 use crate::benchmarks::VerdictKind;
 use crate::chat::{ChatModel, Message, MessageRole, Reply, Sampling, StopReason};
 
-/// Most characters of a reply that an error repeats.
 const QUOTED: usize = 200;
 
 /// Asks a judge for JSON.

@@ -40,7 +40,6 @@ pub fn judge_by_scoring(
     Ok(judged)
 }
 
-/// The verdict on one probe, and the JSON that was written for it.
 fn decide(
     model: &mut dyn ScoringModel,
     messages: &[Message],

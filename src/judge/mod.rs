@@ -48,22 +48,20 @@ use calls::{Unreadable, make_calls};
 /// A query and its response, as the judge sees them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exchange {
-    /// What was asked, and what only the judge may see of it.
+    /// The probe, with the notes that only a judge sees.
     pub probe: PlannedProbe,
     /// The response; absent where there is none.
     pub answer: Option<String>,
-    /// Whether the limit of new tokens cut it off.
+    /// True if the limit of new tokens cut it off.
     pub cut: bool,
 }
 
-/// One call of the judge.
 struct Call<'a> {
     case: &'a PlannedCase,
     probes: Vec<&'a PlannedProbe>,
     condition: &'a str,
 }
 
-/// The judge's task.
 #[derive(Clone, Copy)]
 struct Task<'a> {
     judge: &'a str,
@@ -86,13 +84,11 @@ pub enum JudgeError {
     Template(String),
 }
 
-/// What came of one call's answers.
 struct Came {
     exchanges: Vec<Exchange>,
     how: Settled,
 }
 
-/// How they came to verdicts.
 enum Settled {
     /// There is none to judge.
     Unanswered,
@@ -256,7 +252,7 @@ fn why_none(exchanges: &[Exchange], verdicts: &[Result<Verdict, JudgeError>]) ->
     first.filter(|_| asked.all(|(_, verdict)| verdict.is_err()))
 }
 
-/// What a call cost. Prefill and decoding are not told apart: all seconds count as decoding.
+/// Cost of a call. Prefill and decoding are not told apart: all seconds count as decoding.
 fn cost_row(call: &Call<'_>, task: Task<'_>, spent: Spent, usage: CallTokens) -> CostRow {
     let prefill = spent.share(0.0);
     CostRow {
@@ -356,12 +352,12 @@ fn verdict_row(
     row
 }
 
-/// What came of a call.
+/// Verdicts of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
     /// On each exchange, in order.
     pub verdicts: Vec<Result<Verdict, NoVerdict>>,
-    /// What the judge literally said.
+    /// Replies of the judge, verbatim.
     pub replies: Vec<String>,
 }
 

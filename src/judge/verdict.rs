@@ -1,4 +1,4 @@
-//! What a judge says of an answer.
+//! Verdicts of a judge on an answer.
 
 use crate::benchmarks::Said;
 use crate::chat::StopReason;
@@ -6,7 +6,7 @@ use crate::chat::StopReason;
 /// A verdict on one response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// What it is.
+    /// The verdict.
     pub said: Said,
     /// Where the judge was read by scoring: the probability of what was said against the other words; of `true`, where it is right
     /// or wrong.

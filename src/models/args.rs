@@ -30,7 +30,7 @@ impl DeviceArgs {
         engine::parse_devices(&self.device)
     }
 
-    /// Whether no other device was asked for.
+    /// True if no other device was asked for.
     pub fn is_cpu(&self) -> bool {
         self.device == CPU
     }

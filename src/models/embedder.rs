@@ -14,7 +14,6 @@ use crate::models::manifest::{ManifestError, WheelPart};
 const BUILT_IN: (&str, &str) =
     ("models/embedders/all-minilm-l6-v2.toml", include_str!("../../models/embedders/all-minilm-l6-v2.toml"));
 
-/// What the model is and where its files come from.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Manifest {
@@ -36,10 +35,10 @@ struct ManifestFile {
     sha256: String,
 }
 
-/// What can be said of the embedding model before it is fetched.
+/// Facts of the embedding model before it is fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbedderCard {
-    /// What it is called.
+    /// Name.
     pub name: String,
     /// Most tokens of a text, those at its ends included.
     pub max_tokens: usize,
@@ -70,7 +69,7 @@ impl Manifest {
 /// An embedding model on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbedderFiles {
-    /// What it is called.
+    /// Name.
     pub name: String,
     /// The folder with `config.json`, `tokenizer.json` and `model.safetensors`, in Hugging Face layout.
     pub folder: PathBuf,
@@ -102,7 +101,7 @@ impl ModelStore {
         Ok(files)
     }
 
-    /// Whether every file is here and what the manifest says.
+    /// True if every file is here and what the manifest says.
     fn is_whole(&self, manifest: &Manifest, folder: &Path) -> Result<bool, FetchError> {
         for file in &manifest.files {
             let path = folder.join(&file.file);

@@ -48,7 +48,6 @@ use error::chain;
 pub use error::{FetchError, OpenError};
 use record::{Record, RecordedFile};
 
-/// The record of a fetched model, beside its files.
 const RECORD_FILE: &str = ".ok.json";
 /// The environment variable that names the model home.
 pub const HOME_VARIABLE: &str = "PALIMPSEST_HOME";

@@ -17,7 +17,7 @@ use super::jsonl::{RowLog, read_rows};
 /// The file of a run's folder.
 pub const CAUSES: &str = "causes.jsonl";
 
-/// What blocking a session changes of one answer.
+/// Effect of blocking one session on one answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CauseRow {
     /// The case's id.
@@ -39,7 +39,7 @@ pub struct CauseRow {
     pub layers: Option<[usize; 2]>,
     /// Seed of the controls that were measured beside it.
     pub seed: u64,
-    /// Whether the model has linear-attention layers, which were left open; absent if not.
+    /// True if the model has linear-attention layers, which were left open; absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub softmax_only: bool,
     /// Of the layers named (all where none are), the share that are linear-attention layers and still saw the session; absent where none.
@@ -52,39 +52,39 @@ pub struct CauseRow {
     pub thought_tokens: usize,
     /// The answer's natural-log probability with nothing blocked, mean per token.
     pub log_p: f64,
-    /// What hiding the span changes.
+    /// Effect of hiding the span.
     pub effect: Effect,
 }
 
-/// What changes of an answer where something is hidden or removed.
+/// Effect of an ablation on an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
-    /// What the answer's natural-log probability loses, mean per token in nats: plain minus changed. Above 0 the answer needs it.
+    /// Drop of the answer's natural-log probability, mean per token in nats: plain minus changed. Above 0 the answer needs it.
     pub log_p_drop: f64,
     /// The Kullback-Leibler divergence, in nats, of the first answer token's distribution from the one as it was.
     pub kl: f64,
     /// The same, averaged over all of the answer's tokens.
     pub kl_answer: f64,
-    /// Whether some token of the answer is no longer, or only now, the likeliest in its place.
+    /// True if some token of the answer is no longer, or only now, the likeliest in its place.
     pub changed: bool,
-    /// What changes of the thought before the answer; absent without one.
+    /// Effect on the thought before the answer; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thought: Option<ThoughtEffect>,
 }
 
-/// What changes of the thought before an answer.
+/// Effect of an ablation on the thought before an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ThoughtEffect {
-    /// What the thought's natural-log probability loses, mean per token in nats.
+    /// Drop of the thought's natural-log probability, mean per token in nats.
     pub log_p_drop: f64,
     /// The divergence of the first thought token's distribution, in nats.
     pub kl: f64,
-    /// Whether some token of the thought is no longer, or only now, the likeliest in its place.
+    /// True if some token of the thought is no longer, or only now, the likeliest in its place.
     pub changed: bool,
 }
 
-/// What blocking a stretch without evidence changes of one answer: one of a pool that is drawn once a case, to which the effects of
-/// sessions of equal length are compared ([`crate::statistics::control`]).
+/// Effect of blocking a stretch without evidence: one of a pool that is drawn once a case, to which the effects of sessions of
+/// equal length are compared ([`crate::statistics::control`]).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ControlRow {
     /// `control`.
@@ -105,14 +105,14 @@ pub struct ControlRow {
     pub layers: Option<[usize; 2]>,
     /// Seed of the pool.
     pub seed: u64,
-    /// Whether the model has linear-attention layers, which were left open; absent if not.
+    /// True if the model has linear-attention layers, which were left open; absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub softmax_only: bool,
     /// Tokens of the answer behind the thought.
     pub answer_tokens: usize,
     /// The answer's natural-log probability with nothing blocked, mean per token.
     pub log_p: f64,
-    /// What hiding it changes.
+    /// Effect of hiding it.
     pub effect: Effect,
 }
 
@@ -155,7 +155,7 @@ pub struct TotalRow {
     pub thought_tokens: usize,
     /// The answer's natural-log probability after the whole prompt, mean per token.
     pub log_p: f64,
-    /// What removing the span changes.
+    /// Effect of removing the span.
     pub total: Effect,
 }
 
@@ -168,7 +168,7 @@ pub enum TotalKind {
     Total,
 }
 
-/// How sessions that are not in a subset are left out.
+/// Ablation of the sessions that are not in a subset.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
 )]
@@ -193,7 +193,7 @@ impl Ablation {
     }
 }
 
-/// How likely one answer is where only some of the sessions are there.
+/// Log-probability of one answer with a subset of the sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SubsetRow {
     /// `subset`.
@@ -209,11 +209,11 @@ pub struct SubsetRow {
     pub seed: u64,
     /// Which subset, from 0: it depends on seed, case, and this number alone.
     pub subset: usize,
-    /// How the others are left out.
+    /// Ablation of the others.
     pub ablation: Ablation,
     /// The sessions that are there.
     pub sessions: Vec<String>,
-    /// Whether the model has linear-attention layers, which blocking left open; absent if not.
+    /// True if the model has linear-attention layers, which blocking left open; absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub softmax_only: bool,
     /// Tokens of the answer behind the thought.
@@ -247,11 +247,11 @@ pub struct SurrogateRow {
     pub condition: String,
     /// Seed of the subsets.
     pub seed: u64,
-    /// How many subsets it was fitted to.
+    /// Number of subsets that it was fitted to.
     pub subsets: usize,
-    /// How sessions were left out.
+    /// Ablation of the sessions.
     pub ablation: Ablation,
-    /// Whether the model has linear-attention layers, which blocking left open; absent if not.
+    /// True if the model has linear-attention layers, which blocking left open; absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub softmax_only: bool,
     /// The share of the model's layers that are linear-attention layers and still saw what was blocked; absent where none.
@@ -279,7 +279,7 @@ pub enum SurrogateKind {
     Contextcite,
 }
 
-/// What a session is worth by the surrogate.
+/// Weight of one session in the surrogate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionWeight {
     /// The session's span.
@@ -289,7 +289,7 @@ pub struct SessionWeight {
     pub role: Option<String>,
     /// Its first token in the whole prompt, and one past its last.
     pub tokens: [usize; 2],
-    /// How much its presence adds to the logit of the answer's probability.
+    /// Coefficient: added to the logit of the answer's probability by its presence.
     pub weight: f64,
 }
 
@@ -321,7 +321,7 @@ impl CauseLine {
         }
     }
 
-    /// How it was measured, whatever the answer and the session: what the rows of all answers of a run have alike.
+    /// Key of the measurement, without answer and session: equal in the rows of all answers of a run.
     pub fn way(&self) -> String {
         let blocked = |layers: &Option<[usize; 2]>, seed: u64| format!("layers {layers:?}, seed {seed}");
         match self {

@@ -1,4 +1,4 @@
-//! What an answer owes to each session: its path to the question and the answer is blocked, and the answer read again.
+//! Effect of each session on an answer: its path to the question and the answer is blocked, and the answer read again.
 //!
 //! Called by `palimpsest causes` on a finished run. The attention files hold the prompts' tokens, their spans and what was
 //! generated, so that no data set is needed. The history's cache is made once a case; of each reading only the tokens from the
@@ -33,7 +33,7 @@ pub struct CauseOptions {
     pub seed: u64,
     /// Layers of a window, of which each is blocked by itself; all layers at once where absent.
     pub windows: Option<usize>,
-    /// Whether only the softmax layers of a model with linear-attention layers are blocked.
+    /// True if only the softmax layers of a model with linear-attention layers are blocked.
     pub softmax_only: bool,
     /// Stretches of the pool of controls of a case: a reading each of every answer and window.
     pub controls: usize,
@@ -41,6 +41,7 @@ pub struct CauseOptions {
 
 /// Why causes cannot be measured.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
 pub enum CauseError {
     /// The folder or the disk.
     #[error(transparent)]
@@ -50,38 +51,23 @@ pub enum CauseError {
         "layer {layer} is a linear-attention layer, which keeps no keys that could be hidden; block the softmax layers alone with \
          --softmax-only"
     )]
-    Linear {
-        /// The first such layer.
-        layer: usize,
-    },
+    Linear { layer: usize },
     /// An attention file without what is needed.
     #[error("case {case}, probe {probe}: {why}")]
-    Unusable {
-        /// The case's id.
-        case: String,
-        /// The probe's id.
-        probe: String,
-        /// What is missing.
-        why: &'static str,
-    },
+    Unusable { case: String, probe: String, why: &'static str },
     /// The model.
     #[error("case {case}: {source}")]
-    Model {
-        /// The case's id.
-        case: String,
-        /// What failed.
-        source: anyhow::Error,
-    },
+    Model { case: String, source: anyhow::Error },
 }
 
-/// How far it came.
+/// Progress of a measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Measured {
     /// Rows that were there already.
     pub skipped: usize,
     /// Rows that were added.
     pub done: usize,
-    /// Whether a stop was asked for before the end.
+    /// True if a stop was asked for before the end.
     pub stopped: bool,
     /// Of histories: seconds and tokens.
     pub histories: (f64, usize),
@@ -104,7 +90,7 @@ pub fn windows(kinds: &[LayerKind], options: CauseOptions) -> Result<Vec<Option<
     Ok(all.filter(softmax).map(Some).collect())
 }
 
-/// What may be blocked of an answer's history.
+/// Keys of an answer's history that may be blocked.
 enum Keys<'a> {
     Session(&'a Span),
     /// One of the pool of controls, by its number.
@@ -143,7 +129,6 @@ fn key(line: &CauseLine) -> Option<Key> {
     }
 }
 
-/// Makes the rows of one answer.
 struct RowsOfAnswer<'a> {
     store: &'a AttentionStore,
     kinds: &'a [LayerKind],
@@ -366,12 +351,12 @@ pub(super) fn answered(folder: &RunFolder, rows: &[&AnswerRow]) -> Result<Vec<At
     Ok(stores)
 }
 
-/// What was generated for a probe.
+/// The tokens generated for a probe.
 pub(super) fn said(store: &AttentionStore) -> Said<'_> {
     Said { tokens: &store.generated, thought: store.thought() }
 }
 
-/// How many tokens the prompts of a case all begin with, before the first question.
+/// Common prefix of a case's prompts, in tokens, before the first question.
 pub(super) fn shared(stores: &[AttentionStore]) -> usize {
     let Some((first, others)) = stores.split_first() else { return 0 };
     let alike =
@@ -381,7 +366,7 @@ pub(super) fn shared(stores: &[AttentionStore]) -> usize {
     stores.iter().filter_map(before).min().unwrap_or(0).min(least)
 }
 
-/// What controls must not touch: all that plays a part, but the question.
+/// Ranges that controls must not touch: all spans with a role, but the question.
 fn taken(spans: &[Span]) -> Vec<Range<usize>> {
     spans.iter().filter(|span| span.role.is_some() && !span.is(QUERY)).map(Span::range).collect()
 }

@@ -1,4 +1,4 @@
-//! What differs between answers to one probe in one run.
+//! Conditions: the differences between answers to one probe in one run.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,13 +15,13 @@ use palimpsest_core::attention::Knockout;
 pub struct Condition {
     /// Letters, digits and hyphens; empty for the plain condition.
     pub name: String,
-    /// How often the same was asked before: samplers draw from a stream of their own each time.
+    /// Number of earlier repetitions: each samples from a stream of its own.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repetition: u32,
     /// The benchmark's setting; absent for the plain one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setting: Option<String>,
-    /// What of the history is shown; absent where all of it is.
+    /// The part of the history that is shown; absent where all of it is.
     #[serde(default, skip_serializing_if = "is_whole")]
     pub context: Context,
     /// A memory system whose memories are shown in the place of the history; absent where none is.
@@ -111,7 +111,7 @@ impl Condition {
         label(&self.name)
     }
 
-    /// What it does, as a clause for captions and pages: the benchmark's setting, what is shown, what is blocked, or what it repeats.
+    /// A clause for captions and pages: the benchmark's setting, the context, the knock-out, or the repetition.
     pub fn in_words(&self, benchmark: &Benchmark) -> String {
         if self.repetition > 0 {
             return format!(
@@ -162,7 +162,7 @@ impl Condition {
     }
 }
 
-/// What a knock-out does, as [`palimpsest_core::attention::LayerHoles`] have it.
+/// A knock-out in words, as [`palimpsest_core::attention::LayerHoles`] have it.
 fn blocked(knockout: &Knockout) -> String {
     let Knockout { rows, keys, layers, only } = knockout;
     let who = match only {
@@ -192,7 +192,7 @@ pub fn stored(label: &str) -> &str {
 /// A probe under a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question<'a> {
-    /// What is asked.
+    /// The probe.
     pub probe: &'a Probe,
     /// Under which condition.
     pub condition: &'a Condition,

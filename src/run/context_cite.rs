@@ -25,19 +25,19 @@ use palimpsest_core::engine::{EngineError, LocalModel, RequestError, Session};
 /// The price of a weight's size, of logits per token of the answer and standardised columns: that of the paper's code.
 pub const ALPHA: f64 = 0.01;
 
-/// How near to 1 a probability may come before its logit is taken: log p is at most minus this.
+/// Clamp of a probability near 1 before its logit is taken: log p is at most minus this.
 const NEAREST: f64 = 1e-12;
 
-/// How the surrogate is made.
+/// Settings of the surrogate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SurrogateOptions {
     /// Subsets of each answer.
     pub subsets: usize,
     /// Their seed.
     pub seed: u64,
-    /// How sessions are left out.
+    /// Ablation of the sessions.
     pub ablation: Ablation,
-    /// Whether blocking leaves the linear-attention layers out.
+    /// True if blocking leaves the linear-attention layers out.
     pub softmax_only: bool,
 }
 
@@ -75,7 +75,7 @@ fn missing(case: &CaseAnswers, there: &There, options: SurrogateOptions) -> Vec<
     missing
 }
 
-/// What is still to be read for the surrogates of a run by a model of such layers.
+/// Readings that the surrogates of a run still take of a model of such layers.
 ///
 /// # Errors
 /// [`CauseError`] of the folder's files.
@@ -169,7 +169,7 @@ pub fn measure(
     Ok(measured)
 }
 
-/// Whether a line is the surrogate of an answer, made so.
+/// True if a line is the surrogate of an answer, made so.
 fn is_surrogate(line: &CauseLine, store: &AttentionStore, options: SurrogateOptions) -> bool {
     let CauseLine::Surrogate(row) = line else { return false };
     AnswerKey::of(&row.case, &row.probe, &row.condition) == AnswerKey::of_store(store)
@@ -251,7 +251,6 @@ fn subset(
     }
 }
 
-/// Fits an answer's surrogate to its subsets.
 fn surrogate(
     case: &CaseAnswers,
     answer: usize,

@@ -70,7 +70,7 @@ type Key = (AnswerKey, Option<[usize; 2]>, u64);
 pub struct Pools(BTreeMap<Key, Vec<([usize; 2], Effect)>>);
 
 impl Pools {
-    /// Those of a run's rows.
+    /// Pools of a run's rows.
     pub fn new(rows: &[ControlRow]) -> Self {
         let mut pools: BTreeMap<Key, Vec<([usize; 2], Effect)>> = BTreeMap::new();
         for ControlRow { case, probe, condition, layers, seed, tokens, effect, .. } in rows {

@@ -60,8 +60,7 @@ pub struct AnswerRow {
     /// The answer; absent when `error` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// What the model thought before its answer, without markers; absent where it thought nothing. No part of the answer, and
-    /// shown to no judge.
+    /// Thought before the answer, without markers; absent where there is none. No part of the answer, and shown to no judge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thought: Option<String>,
     /// Why generation ended.
@@ -107,8 +106,8 @@ pub struct AnswerRow {
     /// True if the prompt was longer than the context. Since version 0.2.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub too_long: bool,
-    /// Whether that is because generation ended inside the thought. The same would come again, so resuming leaves the row as it
-    /// is unless it is told otherwise.
+    /// True if that is because generation ended inside the thought. The same would come again, so resuming leaves the row as it is
+    /// unless it is told otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
 }
@@ -128,12 +127,12 @@ impl AnswerRow {
         !self.too_long
     }
 
-    /// Whether the limit of new tokens cut the answer off. A thought that was cut left none ([`AnswerRow::cut`]).
+    /// True if the limit of new tokens cut the answer off. A thought that was cut left none ([`AnswerRow::cut`]).
     pub fn reached_limit(&self) -> bool {
         self.error.is_none() && self.answer.is_some() && self.stop == Some(StopReason::MaxNewTokens)
     }
 
-    /// Whether the history that the condition's context held was cut.
+    /// True if the history that the condition's context held was cut.
     pub fn was_cut_to_fit(&self) -> bool {
         !self.dropped_sessions.is_empty() || self.dropped_tokens > 0
     }
@@ -148,7 +147,7 @@ impl AnswerRow {
         }
     }
 
-    /// Whether the model was shown a segment.
+    /// True if the model was shown a segment.
     pub fn shows(&self, index: usize) -> bool {
         self.context.as_ref().is_none_or(|context| context.contains(&index))
             && !self.dropped_sessions.contains(&index)
@@ -217,7 +216,7 @@ pub struct VerdictRow {
     /// The rubric's name; absent where a rule read the answer, and in rows of versions whose rubrics had no names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rubric_name: Option<String>,
-    /// Whether the answer is right, where that is what the judge was asked or follows from its choice; absent when `error` is set.
+    /// True if the answer is right, where that is what the judge was asked or follows from its choice; absent when `error` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correct: Option<bool>,
     /// The score, where the judge was asked for one.
@@ -243,12 +242,12 @@ impl VerdictRow {
         AnswerKey::of(&self.case, &self.probe, &self.condition)
     }
 
-    /// What the judge said, without error: right or wrong, a score, or a choice.
+    /// True if the judge gave a verdict without error: right or wrong, a score, or a choice.
     pub fn is_clean(&self) -> bool {
         self.error.is_none() && (self.correct.is_some() || self.score.is_some() || self.choice.is_some())
     }
 
-    /// What the answer is worth by it, from 0 to 1: a right one 1, a score its share of `most`; absent without a clean verdict.
+    /// Worth of the answer by it, from 0 to 1: a right one 1, a score its share of `most`; absent without a clean verdict.
     pub fn worth(&self, most: u32) -> Option<f64> {
         if self.error.is_some() {
             return None;
@@ -269,7 +268,7 @@ pub struct RubricRow {
     pub criteria: String,
     /// Where reasons stand: `first`, `last` or `none`.
     pub reasons: String,
-    /// How the judge was told to think; absent where it was told nothing.
+    /// Thinking settings of the judge; absent where it was told nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
     /// The note of a probe with answers that are right word for word, where those were settled without the judge.

@@ -22,12 +22,12 @@ use crate::progress::{Status, StepSeconds, Steps, note};
 use crate::prompt::SegmentNumbers;
 use palimpsest_core::attention::AttentionStore;
 
-/// What came of one probe.
+/// Outcome of one probe.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeOutcome {
     /// The answer's text; empty where `stop` says that there is none.
     pub answer: String,
-    /// What the model thought before it.
+    /// Thought before it.
     pub thought: Option<String>,
     /// Most tokens of a thought, where there was such a limit.
     pub max_thinking: Option<usize>,
@@ -37,13 +37,13 @@ pub struct ProbeOutcome {
     pub prompt_tokens: Option<usize>,
     /// Tokens generated, where known.
     pub completion_tokens: Option<usize>,
-    /// What truncation left out of the history.
+    /// Segments that truncation left out of the history.
     pub dropped: Dropped,
     /// The natural-log probability of each of the probe's options, where the model gives probabilities.
     pub scores: BTreeMap<String, f64>,
     /// The attention masses, where they were recorded.
     pub attention: Option<AttentionStore>,
-    /// What it cost, where that was measured.
+    /// Cost, where it was measured.
     pub cost: Option<Cost>,
 }
 
@@ -89,7 +89,7 @@ pub trait Subject {
     ) -> Result<(), RunError>;
 }
 
-/// What a run or its judging, or a part of one, came to.
+/// Counts of a run or a judging, or of a part of one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Answers or verdicts that the plan asks for: one a case, probe and condition.
@@ -100,13 +100,13 @@ pub struct Summary {
     pub done: usize,
     /// Ended as error rows in this process (for a judge, missing answers included); the same command tries them again.
     pub errors: usize,
-    /// Whether a stop was asked for before the end.
+    /// True if a stop was asked for before the end.
     pub stopped: bool,
     /// Error rows from before that were left as they are, because generation ended inside the thought and would again.
     pub cut: usize,
     /// Of the errors, those of broken rows, which no model is asked.
     pub broken: usize,
-    /// What is not asked and no error, since prompts lack a span that a knock-out names ([`PlannedProbe::left_out`]).
+    /// Questions left out without error, since prompts lack a span that a knock-out names ([`PlannedProbe::left_out`]).
     pub left_out: usize,
 }
 
@@ -188,7 +188,7 @@ pub fn run(
     Ok(summary)
 }
 
-/// What some of a case's probes are shown together, and what of them is still to be answered.
+/// History that some of a case's probes share, and their open questions.
 struct Shown<'a> {
     planned: &'a PlannedCase,
     /// The case with its whole history.
@@ -196,7 +196,7 @@ struct Shown<'a> {
     view: View,
     /// By the probe's place in the view's case, and the condition.
     wanted: Vec<(usize, &'a Condition)>,
-    /// Whether it is the first and the last that is shown of the case.
+    /// True if it is the first and the last that is shown of the case.
     ends: (bool, bool),
 }
 
@@ -208,7 +208,7 @@ impl Shown<'_> {
     }
 }
 
-/// What is planned of a case and not settled, by what is shown for it: the conditions with one setting together.
+/// Open questions of a case, by the history that they share: the conditions with one setting together.
 fn shown<'a>(
     memory: &mut Memory,
     planned: &'a PlannedCase,
@@ -253,13 +253,12 @@ fn shown<'a>(
     all
 }
 
-/// A run under way.
 struct Job<'a> {
     store: &'a mut RunStore,
     stop: &'a AtomicBool,
     progress: Steps,
     summary: Summary,
-    /// What a stop has cut off.
+    /// The error of a question that a stop cut off.
     lost: Option<String>,
 }
 

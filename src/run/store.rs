@@ -45,7 +45,7 @@ pub(super) const COSTS: &str = "costs.jsonl";
 const LOCK: &str = "run.lock";
 /// The subfolders of a run folder.
 pub(super) const FOLDERS: [&str; 2] = ["attention", "cases"];
-/// What `tempfile` begins its names with; files that a killed process left behind bear it.
+/// Prefix of `tempfile`'s names, which files of a killed process bear.
 const TEMPORARY: &str = ".tmp";
 
 /// `cases/<case>.json`: what the model was shown of a case, for reports.
@@ -63,7 +63,7 @@ pub struct ShownCase {
 /// One segment of a [`ShownCase`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShownSegment {
-    /// What it is; absent for a `session`, which is all that there was in version 0.1.0.
+    /// Kind; absent for a `session`, which is all that there was in version 0.1.0.
     #[serde(default = "session", skip_serializing_if = "is_session")]
     pub kind: String,
     /// The segment's original index.
@@ -91,17 +91,17 @@ fn is_session(kind: &String) -> bool {
 pub struct RunFolder {
     /// Where it is.
     pub dir: PathBuf,
-    /// What was run.
+    /// Header of the run.
     pub header: RunHeader,
-    /// What is expected, in dataset order: the source of every denominator.
+    /// The plan in dataset order: the source of every denominator.
     pub plan: Vec<PlannedCase>,
     /// The rows that count, in dataset order.
     pub answers: Vec<AnswerRow>,
     /// The rows that count: judge by judge in order of first appearance, each in dataset order.
     pub verdicts: Vec<VerdictRow>,
-    /// What judges were told; none in runs that were judged before rubrics had names.
+    /// Rubrics of the judges; none in runs that were judged before rubrics had names.
     pub rubrics: Vec<RubricRow>,
-    /// What was spent, in the order of time; none in runs of version 0.1.0.
+    /// Costs in the order of time; none in runs of version 0.1.0.
     pub costs: Vec<CostRow>,
     judges: Vec<JudgeName>,
 }
@@ -143,7 +143,7 @@ impl RunFolder {
         Ok(self)
     }
 
-    /// What the model was shown of `case`; absent until one of its probes was answered.
+    /// The shown history of `case`; absent until one of its probes was answered.
     pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, RunError> {
         read_shown(&self.dir, case)
     }
@@ -167,11 +167,6 @@ impl RunFolder {
     pub fn judges(&self) -> &[JudgeName] {
         &self.judges
     }
-
-    /// Whether a judge gave a clean verdict.
-    pub fn has_verdicts(&self, judge: &JudgeName) -> bool {
-        self.verdicts.iter().any(|row| row.error.is_none() && judge.gave(row))
-    }
 }
 
 /// A run folder, open for writing by this process alone.
@@ -186,7 +181,7 @@ pub struct RunStore {
     replies: Option<RowLog<ReplyRow>>,
     /// Where anything was spent by this process.
     costs: Option<RowLog<CostRow>>,
-    /// Whether rows without an answer because of a thought that did not end are to be tried again.
+    /// True if rows without an answer because of a thought that did not end are to be tried again.
     retry_cut: bool,
     // Held until the store is dropped.
     _lock: RunLock,
@@ -295,12 +290,12 @@ impl RunStore {
         benchmark_of(&self.dir, &self.header)
     }
 
-    /// What is run.
+    /// Header of the run.
     pub fn header(&self) -> &RunHeader {
         &self.header
     }
 
-    /// What is expected, in dataset order.
+    /// The plan in dataset order.
     pub fn plan(&self) -> &[PlannedCase] {
         &self.plan
     }
@@ -315,7 +310,7 @@ impl RunStore {
         keys(&self.plan, &self.header.identity)
     }
 
-    /// How many answers the plan asks for.
+    /// Number of answers that the plan asks for.
     pub fn planned(&self) -> usize {
         self.keys().len()
     }
@@ -325,7 +320,7 @@ impl RunStore {
         verdicts_in_order(&self.keys(), &self.verdicts.rows)
     }
 
-    /// What needs no more work, by case, probe and condition: answered without error, and the attention file in place.
+    /// Finished questions: answered without error, and the attention file in place.
     pub fn clean_answers(&self) -> BTreeSet<AnswerKey> {
         self.answers()
             .into_iter()
@@ -340,8 +335,8 @@ impl RunStore {
         self.retry_cut = true;
     }
 
-    /// What is left as it is although it has no answer, by case, probe and condition: generation ended inside a thought and would
-    /// again. None of it after [`Self::retry_cut`].
+    /// Questions without an answer that are not retried: generation ended inside a thought and would again. None after
+    /// [`Self::retry_cut`].
     pub fn cut_answers(&self) -> BTreeSet<AnswerKey> {
         let rows = self.answers().into_iter().filter(|row| row.cut && row.error.is_some() && !self.retry_cut);
         rows.map(|row| row.key().owned()).collect()
@@ -408,7 +403,7 @@ impl RunStore {
         write_atomically(&path, &bytes).map_err(RunError::io("write", &path))
     }
 
-    /// What [`Self::write_shown`] wrote.
+    /// The record of [`Self::write_shown`].
     pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, RunError> {
         read_shown(&self.dir, case)
     }
@@ -423,7 +418,7 @@ impl RunStore {
         }
     }
 
-    /// Whether [`Self::write_shown`] was done for `case`.
+    /// True if [`Self::write_shown`] was done for `case`.
     pub fn has_shown(&self, case: &str) -> bool {
         self.dir.join(case_file(case)).is_file()
     }

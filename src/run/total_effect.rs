@@ -48,7 +48,7 @@ fn missing(case: &CaseAnswers, there: &BTreeSet<Key>) -> (Vec<Ablated>, usize) {
     (missing, found)
 }
 
-/// What is still to be read for the total effects of a run by a model of such layers.
+/// Readings that the total effects of a run still take of a model of such layers.
 ///
 /// # Errors
 /// [`CauseError`] of the folder's files.

@@ -19,6 +19,7 @@ use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use palimpsest::run::local::{LocalSubject, SubjectOptions};
 use palimpsest::run::plan::Selection;
+use palimpsest::run::rows::AnswerKey;
 use palimpsest::run::runner::{self, Subject};
 use palimpsest::run::store::RunStore;
 use palimpsest_core::attention::AttentionStore;
@@ -171,8 +172,8 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
     let unknown = AnalysedRun::open_condition(&dir, "").unwrap_err().to_string();
     assert!(unknown.contains("`logbook`"), "{unknown}");
     let run = AnalysedRun::open_among(&among, &dir, "").unwrap();
-    let verdicts = run.verdicts(None).unwrap();
-    assert_eq!(verdicts.get("a", "q1").unwrap().score, Some(1));
+    let verdicts = run.verdicts(None).unwrap().unwrap();
+    assert_eq!(verdicts.get(AnswerKey::of("a", "q1", "")).unwrap().score, Some(1));
     let lens = Lens::of(&run, &Options::default()).unwrap();
     assert_eq!(
         (lens.kinds.join(" "), lens.probes.join(" ")),
@@ -221,7 +222,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
             "strip-case-density"
         ]
     );
-    let page = report::page(&run, &verdicts, Some(&lens), &figures).unwrap();
+    let page = report::page(&run, Some(&verdicts), Some(&lens), &figures).unwrap();
     for part in
         ["Logbook", "Pequod", "FACT", "CAUSE", "mean over the 4 probes", "1 of 2", "event[3]", "place"]
     {

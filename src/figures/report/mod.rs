@@ -13,13 +13,14 @@ use super::style::shortened;
 use super::{Figure, FigureError, Section, captions};
 use crate::ground::numbers::percent;
 use crate::lens::causes::Causes;
-use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study, Verdicts};
+use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study};
 use crate::results::labels::label_agreement;
 use crate::results::metrics::AccuracyTable;
 use crate::results::outcomes::Outcomes;
 use crate::run::condition::label;
 use crate::run::cost::{CostRow, MeanCost};
 use crate::run::error::RunError;
+use crate::run::judged::Judged;
 use crate::run::labels::label_rows;
 
 pub mod cases;
@@ -135,13 +136,13 @@ struct Picture {
 /// [`ReportError::Lens`] where the segments of a case cannot be read, [`ReportError::Figure`] where the template fails.
 pub fn page(
     run: &AnalysedRun,
-    verdicts: &Verdicts,
+    verdicts: Option<&Judged<'_>>,
     lens: Option<&Lens>,
     figures: &[Figure],
 ) -> Result<String, ReportError> {
     let view = View { condition: "", about: "", without: None, shades: lens.is_some(), run, verdicts, lens };
     let pictures = Pictures { heading: None, about: None, pictures: figures.iter().map(picture).collect() };
-    page_of(&[view], verdicts.no_result().as_deref(), vec![pictures], Answered::default())
+    page_of(&[view], verdicts.and_then(Judged::no_result).as_deref(), vec![pictures], Answered::default())
 }
 
 /// The page of a run under several conditions. `no_result` says why the verdicts are none.
@@ -164,19 +165,19 @@ fn page_of(
         );
     };
     let run = first.run;
-    let judge = views.iter().find_map(|view| view.verdicts.judge.clone());
+    let judge = views.iter().find_map(|view| Some(view.verdicts?.name.label.clone()));
     let lens = views.iter().find_map(|view| view.lens);
     let sum = |of: &dyn Fn(&View<'_>) -> usize| views.iter().map(of).sum::<usize>();
     let failed = sum(&|view| view.run.answers().iter().filter(|row| row.error.is_some()).count());
     let accuracy = |view: &View<'_>| {
-        let name = view.verdicts.name().filter(|_| no_result.is_none())?;
-        let (cases, answers, rows) = (view.run.cases(), view.run.answers(), view.verdicts.rows());
-        let outcomes = Outcomes::of(run.benchmark(), cases, answers, rows, &name.judge);
+        let verdicts = view.verdicts.filter(|_| no_result.is_none())?;
+        let (cases, answers, name) = (view.run.cases(), view.run.answers(), verdicts.name);
+        let outcomes = Outcomes::of(run.benchmark(), cases, answers, verdicts.rows(), &name.judge);
         let table = AccuracyTable::of(&outcomes, &name.label);
         Some(Accuracy { condition: view.condition.to_owned(), table })
     };
     let warning = |view: &View<'_>| {
-        let warning = view.verdicts.warning().filter(|_| no_result.is_none())?;
+        let warning = view.verdicts?.warning().filter(|_| no_result.is_none())?;
         Some(if view.condition.is_empty() { warning } else { format!("{}: {warning}", view.condition) })
     };
     let page = Page {
@@ -225,19 +226,19 @@ pub fn write_study(
     let words: Vec<String> =
         study.conditions.iter().map(|condition| study.condition_in_words(&condition.name)).collect();
     let shading = cases::shading(study);
-    let view = |(condition, about)| {
-        let (condition, about): (&Condition, &String) = (condition, about);
-        View {
+    let judged: Vec<Option<Judged<'_>>> = study.conditions.iter().map(Condition::verdicts).collect();
+    let mut views = Vec::new();
+    for ((condition, about), verdicts) in study.conditions.iter().zip(&words).zip(&judged) {
+        views.push(View {
             condition: if several { label(&condition.name) } else { "" },
             about,
             without: condition.without.as_deref(),
             shades: shading.contains(&condition.name.as_str()),
             run: &condition.run,
-            verdicts: &condition.verdicts,
+            verdicts: verdicts.as_ref(),
             lens: condition.lens.as_ref(),
-        }
-    };
-    let views: Vec<View<'_>> = study.conditions.iter().zip(&words).map(view).collect();
+        });
+    }
     let pictures = |section: &Section| Pictures {
         heading: section.heading.clone(),
         about: section.about.as_deref().map(captions::capital),

@@ -1,6 +1,7 @@
 //! What the page is made of.
 
-use crate::lens::{AnalysedRun, Lens, Verdicts};
+use crate::lens::{AnalysedRun, Lens};
+use crate::run::judged::Judged;
 
 /// A run under one condition, as the page shows it.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +17,7 @@ pub(super) struct View<'a> {
     /// The answers.
     pub run: &'a AnalysedRun,
     /// The verdicts.
-    pub verdicts: &'a Verdicts,
+    pub verdicts: Option<&'a Judged<'a>>,
     /// The attention; `None` where none was recorded.
     pub lens: Option<&'a Lens>,
 }

@@ -28,7 +28,7 @@ pub struct OpenedModel {
     pub data: OpenedData,
     /// The prompt templates.
     pub templates: Templates,
-    /// What the model was opened with.
+    /// Options of the model.
     pub options: LocalOptions,
     /// The model.
     pub model: LocalModel,

@@ -102,7 +102,7 @@ pub struct Begin<'a> {
     pub folder: &'a Path,
     /// Times the run, where that is asked for.
     pub recorder: Option<&'a Recorder>,
-    /// Whether progress is shown.
+    /// True if progress is shown.
     pub show_progress: bool,
     /// Hears every piece of an answer as it is generated, where it is streamed.
     pub on_text: &'a dyn Fn(&str),

@@ -155,15 +155,14 @@ pub struct AnswerLimits {
     pub max_new_tokens: usize,
     /// The benchmark that the number is from, for messages; empty for the user's own.
     whose: &'static str,
-    /// How histories are cut.
+    /// Truncation of histories.
     pub truncation: Truncation,
 }
 
-/// The ways of `--truncation`.
 fn truncations() -> PossibleValuesParser {
     let ways = [
         ("evidence", "The evidence stays, then its neighbours, then sessions spread over the time line"),
-        ("authors", "As the benchmark's authors cut, where they do: STALE, MemoryRewardBench"),
+        ("authors", "As the benchmark's authors cut, where they do"),
         ("plain", "Whole sessions or events go from the middle, evidence or not"),
     ];
     PossibleValuesParser::new(ways.map(|(name, about)| PossibleValue::new(name).help(about)))
@@ -291,7 +290,7 @@ impl RunSpec {
         Ok(())
     }
 
-    /// Whether the model is an endpoint.
+    /// True if the model is an endpoint.
     pub fn is_endpoint(&self) -> bool {
         self.model.starts_with("http://") || self.model.starts_with("https://")
     }

@@ -11,7 +11,7 @@ use crate::run::header::ThinkingPolicy;
 use palimpsest_core::engine::{DEFAULT_MAX_THINKING, LocalModel, ThinkingOptions};
 use palimpsest_core::text::{ReasoningEffort, ThinkingMode};
 
-/// How a model is told to think.
+/// Thinking flags of a model.
 #[derive(Debug, Clone, Default, PartialEq, clap::Args)]
 #[command(next_help_heading = "Thinking")]
 pub struct Thinking {
