@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::agreement::key::Key;
 use crate::agreement::ratings::Ratings;
-use crate::agreement::{self, Draw, Format, RubricChoice, sheet};
+use crate::agreement::{self, Draw, RubricChoice, sheet};
+use crate::ground::sheet::Format;
 use crate::run::condition::{label, stored};
 use crate::run::judge_name::JudgeChoice;
 use crate::run::store::RunFolder;
@@ -96,34 +97,8 @@ struct ScoreArgs {
     /// The condition that the sheet is of; refuses a sheet of another one [default: the sheet's].
     #[arg(long, value_name = "NAME")]
     condition: Option<String>,
-    #[arg(long, default_value = "text")]
-    format: Written,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Written {
-    /// Aligned columns
-    Text,
-    /// Markdown
-    Md,
-    /// Comma-separated values, with counts
-    Csv,
-    /// Unrounded numbers, with counts
-    Json,
-    /// A tabular with the rules of booktabs
-    Latex,
-}
-
-impl From<Written> for Format {
-    fn from(written: Written) -> Self {
-        match written {
-            Written::Text => Format::Text,
-            Written::Md => Format::Markdown,
-            Written::Csv => Format::Csv,
-            Written::Json => Format::Json,
-            Written::Latex => Format::Latex,
-        }
-    }
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
@@ -201,5 +176,5 @@ fn score(args: &ScoreArgs) -> anyhow::Result<()> {
     let runs: Vec<RunFolder> =
         key.runs.iter().map(|run| read(&run.dir, &key.condition)).collect::<Result<_, _>>()?;
     let scored = agreement::score(&key, &runs, JudgeChoice::of(judge.as_deref()), &raters)?;
-    super::write_out(scored.written((*format).into()).as_bytes())
+    super::write_out(scored.written(*format).as_bytes())
 }

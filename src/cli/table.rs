@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::WrongUsage;
 use crate::benchmarks::{Context, Graded, Table};
-use crate::ground::sheet::Sheet;
+use crate::ground::sheet::Format;
 use crate::lens::AnalysedRun;
 use crate::results::compare::{Comparison, compare};
 use crate::results::graded::graded;
@@ -49,7 +49,7 @@ pub struct Args {
     /// The run folders, judged with `palimpsest judge`
     #[arg(required = true, num_args = 1.., value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// How to write it
+    /// Format; csv has a line a number, with --compare the differences alone
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     /// The verdicts of this judge alone, with or without its address, and its rubric in brackets [default: a row each]
@@ -70,41 +70,6 @@ pub struct Args {
     /// Compare the questions that both have, where they were not asked the same
     #[arg(long, requires = "compare")]
     common: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-enum Format {
-    /// Aligned columns
-    #[default]
-    Text,
-    /// A table of GitHub's Markdown
-    Md,
-    /// A line a number, unrounded; with --compare the differences alone
-    Csv,
-    /// Everything, unrounded
-    Json,
-    /// A tabular with the rules of booktabs
-    Latex,
-}
-
-impl Format {
-    fn title(self, title: &str) -> String {
-        match self {
-            Format::Md => format!("### {title}\n"),
-            Format::Latex => format!("% {title}"),
-            Format::Text | Format::Csv | Format::Json => format!("{title}\n"),
-        }
-    }
-
-    fn write(self, sheet: &Sheet) -> anyhow::Result<String> {
-        Ok(match self {
-            Format::Text => sheet.text(),
-            Format::Md => sheet.markdown(),
-            Format::Latex => sheet.latex(),
-            Format::Csv => sheet.csv()?,
-            Format::Json => bail!("a sheet is not written as JSON"),
-        })
-    }
 }
 
 impl Args {
@@ -176,17 +141,17 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         (Format::Csv, Some(comparison)) => sheets::difference_records(comparison).csv()?,
         (Format::Csv, None) if args.repeats => sheets::spread_records(&rows).csv()?,
         (Format::Csv, None) => sheets::accuracy_records(&rows).csv()?,
-        (format, _) if args.repeats => format.write(&sheets::spreads(&rows, split))?,
+        (format, _) if args.repeats => format.of(&sheets::spreads(&rows, split))?,
         (format, None) => {
-            let mut texts = vec![format.write(&sheets::accuracies(&rows))?];
+            let mut texts = vec![format.of(&sheets::accuracies(&rows))?];
             for Table { title, sheet, .. } in &own {
-                texts.push(format!("{}\n{}", format.title(title), format.write(sheet)?));
+                texts.push(format!("{}\n{}", format.title(title), format.of(sheet)?));
             }
             texts.join("\n")
         }
         (format, Some(comparison)) => {
             let both = [sheets::accuracies(&rows), sheets::differences(comparison)];
-            both.iter().map(|sheet| format.write(sheet)).collect::<Result<Vec<_>, _>>()?.join("\n")
+            both.iter().map(|sheet| format.of(sheet)).collect::<Result<Vec<_>, _>>()?.join("\n")
         }
     };
     super::write_out(text.as_bytes())
@@ -213,7 +178,7 @@ fn over_benchmarks(sources: &[Source], args: &Args) -> anyhow::Result<()> {
             format!("{:#}\n", json!({ "rows": rows.collect::<Vec<_>>() }))
         }
         Format::Csv => overview_records(&entries).csv()?,
-        format => format.write(&overview(&entries))?,
+        format => format.of(&overview(&entries))?,
     };
     super::write_out(text.as_bytes())
 }
