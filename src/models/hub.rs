@@ -108,11 +108,7 @@ fn status(error: &ApiError) -> Option<u16> {
 
 fn shards(index: &Path) -> Result<BTreeSet<String>, FetchError> {
     let bad = |fault: String| FetchError::from(PathError::NotAModel { path: index.to_path_buf(), fault });
-    let text = std::fs::read(index).map_err(|source| FetchError::Io {
-        doing: "read",
-        path: index.to_path_buf(),
-        source,
-    })?;
+    let text = std::fs::read(index).map_err(FetchError::io("read", index))?;
     let index: serde_json::Value = serde_json::from_slice(&text)
         .map_err(|error| bad(format!("the index of shards is not JSON ({error})")))?;
     let map = index

@@ -87,8 +87,6 @@ pub struct ThoughtEffect {
 /// equal length are compared ([`crate::statistics::control`]).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ControlRow {
-    /// `control`.
-    pub kind: ControlKind,
     /// The case's id.
     pub case: String,
     /// The probe's id.
@@ -116,15 +114,6 @@ pub struct ControlRow {
     pub effect: Effect,
 }
 
-/// The kind of a [`ControlRow`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ControlKind {
-    /// The only one.
-    #[default]
-    Control,
-}
-
 fn is_zero(n: &usize) -> bool {
     *n == 0
 }
@@ -132,8 +121,6 @@ fn is_zero(n: &usize) -> bool {
 /// The total effect of a session on one answer: it was removed, and all after it read again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TotalRow {
-    /// `total`.
-    pub kind: TotalKind,
     /// The case's id.
     pub case: String,
     /// The probe's id.
@@ -157,15 +144,6 @@ pub struct TotalRow {
     pub log_p: f64,
     /// Effect of removing the span.
     pub total: Effect,
-}
-
-/// The kind of a [`TotalRow`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TotalKind {
-    /// The only one.
-    #[default]
-    Total,
 }
 
 /// Ablation of the sessions that are not in a subset.
@@ -196,8 +174,6 @@ impl Ablation {
 /// Log-probability of one answer with a subset of the sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SubsetRow {
-    /// `subset`.
-    pub kind: SubsetKind,
     /// The case's id.
     pub case: String,
     /// The probe's id.
@@ -224,20 +200,9 @@ pub struct SubsetRow {
     pub answer_log_p: f64,
 }
 
-/// The kind of a [`SubsetRow`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SubsetKind {
-    /// The only one.
-    #[default]
-    Subset,
-}
-
 /// ContextCite's surrogate of one answer: the logit of its probability as a sparse linear function of which sessions are there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SurrogateRow {
-    /// `contextcite`.
-    pub kind: SurrogateKind,
     /// The case's id.
     pub case: String,
     /// The probe's id.
@@ -270,15 +235,6 @@ pub struct SurrogateRow {
     pub weights: Vec<SessionWeight>,
 }
 
-/// The kind of a [`SurrogateRow`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SurrogateKind {
-    /// The only one.
-    #[default]
-    Contextcite,
-}
-
 /// Weight of one session in the surrogate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionWeight {
@@ -295,10 +251,8 @@ pub struct SessionWeight {
 
 /// A line of the file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum CauseLine {
-    /// A session that was blocked.
-    Blocked(CauseRow),
     /// A stretch that was blocked.
     Control(ControlRow),
     /// A session that was removed.
@@ -306,7 +260,11 @@ pub enum CauseLine {
     /// A subset of sessions.
     Subset(SubsetRow),
     /// A surrogate.
+    #[serde(rename = "contextcite")]
     Surrogate(SurrogateRow),
+    /// A session that was blocked.
+    #[serde(untagged)]
+    Blocked(CauseRow),
 }
 
 impl CauseLine {

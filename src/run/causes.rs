@@ -12,8 +12,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use super::cause_rows::open_log;
 pub use super::cause_rows::{CAUSES, CauseLine, CauseRow, ControlRow, Effect, read_causes, read_controls};
-use super::cause_rows::{ControlKind, open_log};
 use super::control_pool::pool;
 use super::error::RunError;
 pub use super::forced::{Answer, History, Said};
@@ -168,7 +168,6 @@ impl RowsOfAnswer<'_> {
                 effect,
             }),
             Keys::Stretch(stretch, _) => CauseLine::Control(ControlRow {
-                kind: ControlKind::Control,
                 case,
                 probe,
                 condition,

@@ -9,9 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::cause_rows::{
-    Ablation, CauseLine, Effect, SessionWeight, SubsetKind, SubsetRow, SurrogateKind, SurrogateRow, open_log,
-};
+use super::cause_rows::{Ablation, CauseLine, Effect, SessionWeight, SubsetRow, SurrogateRow, open_log};
 use super::causes::{Answer, CauseError, CauseOptions, History, Measured, layers_open, said, windows};
 use super::removal::{Ablated, CaseAnswers, ReadingCost, cases, goes_back};
 use super::rows::AnswerKey;
@@ -236,7 +234,6 @@ fn subset(
     let sessions = case.sessions(one.answer);
     let there = sessions.iter().zip(&one.included).filter(|(_, included)| **included);
     SubsetRow {
-        kind: SubsetKind::Subset,
         case: store.case.clone(),
         probe: store.probe.clone(),
         condition: store.condition.clone(),
@@ -270,7 +267,6 @@ fn surrogate(
     let fit = lasso(&x, &y, ALPHA);
     let weights = case.sessions(answer).into_iter().zip(&fit.weights);
     SurrogateRow {
-        kind: SurrogateKind::Contextcite,
         case: store.case.clone(),
         probe: store.probe.clone(),
         condition: store.condition.clone(),

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::cause_rows::{CauseLine, Effect, TotalKind, TotalRow, open_log};
+use super::cause_rows::{CauseLine, Effect, TotalRow, open_log};
 use super::causes::{Answer, CauseError, Measured};
 use super::removal::{Ablated, CaseAnswers, ReadingCost, cases, goes_back};
 use super::rows::AnswerKey;
@@ -116,7 +116,6 @@ fn row(case: &CaseAnswers, ablated: &Ablated, answer: &Answer<'_>, total: Effect
     let store = &case.answers[ablated.answer];
     let span = case.sessions(ablated.answer)[ablated.nth];
     TotalRow {
-        kind: TotalKind::Total,
         case: store.case.clone(),
         probe: store.probe.clone(),
         condition: store.condition.clone(),
