@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct Setting {
     /// The word for it: letters, digits and single hyphens.
     pub name: &'static str,
-    /// What it is, for people: a few words.
+    /// A description for people: a few words.
     pub about: &'static str,
-    /// What of the history is shown.
+    /// The part of the history that is shown.
     pub context: Context,
 }
 
@@ -39,9 +39,9 @@ pub enum Context {
     Evidence,
     /// Nothing of it: the question alone.
     Nothing,
-    /// What a retriever finds for the probe's query.
+    /// The segments that a retriever finds for the probe's query.
     Retrieved {
-        /// How.
+        /// The retriever.
         by: Retriever,
         /// Most segments.
         most: usize,
@@ -58,7 +58,7 @@ impl Context {
     }
 }
 
-/// What finds segments for a query.
+/// A retriever of segments for a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Retriever {

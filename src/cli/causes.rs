@@ -132,6 +132,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     // 2. The model.
     let name = args.model.as_deref().unwrap_or(&identity.model.name);
     let options = LocalOptions {
+        kernel: args.on.attention_kernel,
         devices: args.on.open()?,
         dtype,
         context: ContextLength::Exactly(longest),

@@ -330,7 +330,7 @@ fn peak(job: &RunSpec, options: &engine::LocalOptions, model: &LocalModel) -> an
         chunk: options.chunk,
         logits: 1,
         dtype: options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices)),
-        kernel: options.kernel(),
+        kernel: options.planned_kernel(),
         devices: options.devices.iter().map(DeviceName::of).collect(),
         // With room for thoughts, which the options do not have.
         branches: model.branches(),

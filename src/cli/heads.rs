@@ -86,6 +86,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         false => ContextLength::AtMost(args.context),
     };
     let options = LocalOptions {
+        kernel: args.loaded.on.attention_kernel,
         devices: args.loaded.on.open()?,
         dtype: args.loaded.dtype()?,
         context,

@@ -307,6 +307,7 @@ fn with_judge(
     Ok(match named {
         Named::Local(name) => {
             let options = LocalOptions {
+                kernel: settings.on.attention_kernel,
                 devices: settings.on.open()?,
                 dtype: settings.dtype.as_deref().map(engine::parse_dtype).transpose()?,
                 context: ContextLength::AtMost(match by_reply {

@@ -45,7 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     args.json.as_deref().map_or(Ok(()), super::writable)?;
     let devices = args.on.open()?;
     let stop = interrupt::flag("step")?;
-    let options = Options { devices, quick: args.quick };
+    let options = Options { devices, kernel: args.on.attention_kernel, quick: args.quick };
     let report = match selftest::run(&options, &|| !stop.load(Ordering::Relaxed)) {
         Err(SelfTestError::Interrupted) => {
             note("stopped");

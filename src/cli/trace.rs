@@ -225,7 +225,8 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         beside: 0,
     };
     let placed = memory_plan::place(&args.model, &model.description(), &request, &devices)?;
-    let engine = Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, args.chunk);
+    let model = model.keeping(placed.kept).attending_by(args.loaded.on.attention_kernel);
+    let engine = Engine::new(model.load_split(placed.devices, dtype)?, args.chunk);
     let cache = engine.decoder().cache(room)?;
     let mut session = Session::new(engine, cache, Limits::of_branches(room, Branches::default()));
     drop(loading);

@@ -80,7 +80,8 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     let stop = interrupt::flag("step")?;
     let fill = if args.zeros { Fill::Zeros } else { Fill::Random { seed: 9 } };
     let tokens = args.context - args.generate;
-    let setting = Setting { dtype, devices, chunk: args.chunk, tokens, generate: args.generate, fill };
+    let (chunk, generate, kernel) = (args.chunk, args.generate, args.on.attention_kernel);
+    let setting = Setting { dtype, devices, kernel, chunk, tokens, generate, fill };
     let measured = || -> Result<(Trial, u128), SelfTestError> {
         let making = crate::progress::spinner("making weights");
         let subject = Subject::load(&name, description.spec.clone(), setting)?;

@@ -108,6 +108,13 @@ pub struct Segment {
     pub turns: Vec<Turn>,
 }
 
+impl Segment {
+    /// Its name, and its span's: `session[3]`.
+    pub fn label(&self) -> String {
+        format!("{}[{}]", self.kind, self.index)
+    }
+}
+
 /// One turn of a session, one field of an event, or a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {

@@ -9,7 +9,6 @@ use super::system::rows::SearchRow;
 use super::system::{MemoryContext, Show};
 use super::{View, part};
 use crate::data::{Case, Evidence, History, Keep, Probe, Segment, Turn};
-use palimpsest_core::span::Span;
 
 /// The kind of a segment that holds one memory: the name of its span is `memory[RANK]`.
 pub const MEMORY: &str = "memory";
@@ -95,20 +94,10 @@ fn roles<'a>(case: &'a Case, probe: &'a Probe) -> BTreeMap<String, BTreeSet<&'a 
     for evidence in case.evidence_of(probe) {
         let of = |segment: &&Segment| segment.index == evidence.place.segment;
         if let Some(segment) = case.history.segments.iter().find(of) {
-            roles.entry(label(segment)).or_default().insert(&evidence.role);
+            roles.entry(segment.label()).or_default().insert(&evidence.role);
         }
     }
     roles
-}
-
-/// The label of a segment's span, which names it to memory systems: `session[3]`.
-pub fn label(segment: &Segment) -> String {
-    format!("{}[{}]", segment.kind, segment.index)
-}
-
-/// The original index in a segment's label.
-pub fn index(label: &str) -> Option<usize> {
-    Span::new(label, 0..0).segment()
 }
 
 /// The role of a memory by its sources: none without evidence among them.

@@ -21,12 +21,11 @@ pub struct DeviceArgs {
 const CPU: &str = "cpu";
 
 impl DeviceArgs {
-    /// Chooses the attention kernel and opens the devices.
+    /// Opens the devices.
     ///
     /// # Errors
     /// [`DeviceError`] for a device that is not known or not here.
     pub fn open(&self) -> Result<Vec<Device>, DeviceError> {
-        self.attention_kernel.choose();
         engine::parse_devices(&self.device)
     }
 

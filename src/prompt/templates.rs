@@ -87,7 +87,7 @@ impl Templates {
         Ok(sandbox::render(&self.env, SYSTEM, context! { form }, 0)?.trim().to_owned())
     }
 
-    /// Whether the query may come before the history.
+    /// True if the query may come before the history.
     pub(super) fn question_first(&self) -> bool {
         self.question_first
     }

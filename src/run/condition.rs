@@ -76,7 +76,11 @@ impl Condition {
         let beside = |one: &Condition, end: String| {
             if one.name.is_empty() { end } else { format!("{}-{end}", one.name) }
         };
+        let by_itself =
+            |one: &Condition| one.memory.as_ref().is_some_and(|memory| memory.show == Show::Answer);
         let blocked = |one: &Condition| {
+            // No model here answers, so that nothing can be kept from it.
+            let knockouts = if by_itself(one) { &[] } else { knockouts };
             let of = |knockout: &Knockout| Condition {
                 name: beside(one, knockout.name()),
                 knockout: Some(knockout.clone()),

@@ -13,6 +13,7 @@ use super::condition::Condition;
 use super::plan::{CaseSample, Shard};
 use crate::benchmarks;
 use crate::memory::system::protocol::Hello;
+use crate::memory::system::proxy::Decoding;
 use crate::prompt::SegmentNumbers;
 use palimpsest_core::attention::{AttentionKernel, Settled};
 use palimpsest_core::digest::sha256;
@@ -151,25 +152,8 @@ pub struct MemoryIdentity {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedder: Option<Named>,
     /// Are its model's replies sampled as it asks, or greedily?
-    #[serde(default, skip_serializing_if = "MemoryDecoding::is_system")]
-    pub decoding: MemoryDecoding,
-}
-
-/// The sampling of a memory system's calls.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum MemoryDecoding {
-    /// As the system asks
-    #[default]
-    System,
-    /// Temperature 0
-    Greedy,
-}
-
-impl MemoryDecoding {
-    fn is_system(&self) -> bool {
-        *self == MemoryDecoding::System
-    }
+    #[serde(default, skip_serializing_if = "Decoding::is_as_asked")]
+    pub decoding: Decoding,
 }
 
 /// Thinking settings of a model.

@@ -21,7 +21,6 @@ pub mod file_plan;
 pub mod forced;
 pub mod forecast;
 pub mod header;
-mod jsonl;
 pub mod judge_name;
 pub mod judged;
 pub mod labels;

@@ -25,12 +25,12 @@ use super::condition::named;
 use super::cost::CostRow;
 use super::error::RunError;
 use super::header::{Difference, FORMAT, IDENTITY_VERSION, Identity, RunHeader, hash};
-use super::jsonl::{RowLog, read_rows, write_rows};
 use super::judge_name::{JudgeName, judge_names};
 use super::plan::{PlannedCase, asked_under, attention_file, case_file, check_distinct};
 use super::rows::{AnswerKey, AnswerRow, ReplyRow, RubricRow, VerdictRow};
 use crate::benchmarks::{self, Benchmark};
 use crate::data::Turn;
+use crate::ground::jsonl::{RowLog, read_rows, write_rows};
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::files::write_atomically;
 use palimpsest_core::timing;
@@ -45,6 +45,8 @@ pub(super) const COSTS: &str = "costs.jsonl";
 const LOCK: &str = "run.lock";
 /// The subfolders of a run folder.
 pub(super) const FOLDERS: [&str; 2] = ["attention", "cases"];
+/// The folder of what is kept of memory systems. It is there before the header, which says what the systems say of themselves.
+pub(super) const MEMORY: &str = "memory";
 /// Prefix of `tempfile`'s names, which files of a killed process bear.
 const TEMPORARY: &str = ".tmp";
 
@@ -188,16 +190,22 @@ pub struct RunStore {
 }
 
 impl RunStore {
+    /// Refuses a folder that is neither a run's nor empty.
+    ///
+    /// # Errors
+    /// [`RunError::NotARun`] with the file that is in the way.
+    pub fn check_folder(dir: &Path) -> Result<(), RunError> {
+        if dir.join(HEADER).exists() { Ok(()) } else { refuse_foreign(dir) }
+    }
+
     /// Opens `dir` to go on with the run that it holds, or makes it the folder of a new run.
     ///
     /// A folder of another run is refused with every differing field, and one of another process with [`RunError::Locked`].
     pub fn open_or_create(dir: &Path, header: &RunHeader, plan: Vec<PlannedCase>) -> Result<Self, RunError> {
         let _span = timing::io();
         check_distinct(&plan)?;
+        RunStore::check_folder(dir)?;
         let is_run = dir.join(HEADER).exists();
-        if !is_run {
-            refuse_foreign(dir)?;
-        }
         std::fs::create_dir_all(dir).map_err(RunError::io("create", dir))?;
         let lock = lock(dir)?;
         if is_run {
@@ -355,12 +363,12 @@ impl RunStore {
             attention.save(&self.dir.join(&name))?;
             row.attention = Some(name);
         }
-        self.answers.append(row)
+        Ok(self.answers.append(row)?)
     }
 
     /// Makes `rows` the answers of the run, in one step: for answers that come all at once.
     pub(super) fn replace_answers(&mut self, rows: Vec<AnswerRow>) -> Result<(), RunError> {
-        self.answers.rewrite(rows)
+        Ok(self.answers.rewrite(rows)?)
     }
 
     /// Appends what a judge replied.
@@ -369,13 +377,16 @@ impl RunStore {
             Some(log) => log,
             None => RowLog::open(self.dir.join(REPLIES))?,
         };
-        self.replies.insert(log).append(row)
+        Ok(self.replies.insert(log).append(row)?)
     }
 
     /// Keeps what a judge is told, where it is not kept yet.
     pub fn append_rubric(&mut self, row: RubricRow) -> Result<(), RunError> {
         let mut log: RowLog<RubricRow> = RowLog::open(self.dir.join(RUBRICS))?;
-        if log.rows.contains(&row) { Ok(()) } else { log.append(row) }
+        if !log.rows.contains(&row) {
+            log.append(row)?;
+        }
+        Ok(())
     }
 
     /// Appends what an answer or a call of a judge cost.
@@ -384,12 +395,12 @@ impl RunStore {
             Some(log) => log,
             None => RowLog::open(self.dir.join(COSTS))?,
         };
-        self.costs.insert(log).append(row)
+        Ok(self.costs.insert(log).append(row)?)
     }
 
     /// Appends a verdict.
     pub fn append_verdict(&mut self, row: VerdictRow) -> Result<(), RunError> {
-        self.verdicts.append(row)
+        Ok(self.verdicts.append(row)?)
     }
 
     /// Writes what the model was shown of a case.
@@ -433,7 +444,7 @@ impl RunStore {
         self.answers.rewrite(answers)?;
         self.verdicts.rewrite(verdicts)?;
         match (&mut self.replies, replies) {
-            (Some(log), Some(rows)) => log.rewrite(rows),
+            (Some(log), Some(rows)) => Ok(log.rewrite(rows)?),
             _ => Ok(()),
         }
     }
@@ -558,7 +569,7 @@ fn refuse_foreign(dir: &Path) -> Result<(), RunError> {
     for entry in entries {
         let name = entry.map_err(RunError::io("read", dir))?.file_name();
         let name = name.to_string_lossy();
-        if name != LOCK && name != PLAN && !name.starts_with(TEMPORARY) {
+        if name != LOCK && name != PLAN && name != MEMORY && !name.starts_with(TEMPORARY) {
             let reason = format!("it holds `{name}` but no {HEADER}");
             return Err(RunError::NotARun { dir: dir.to_owned(), reason });
         }

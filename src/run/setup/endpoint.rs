@@ -120,7 +120,7 @@ impl RunSpec {
             true => BorderRule::FirstCharacter,
             false => BorderRule::default(),
         };
-        let systems = self.start_systems(&conditions)?;
+        let systems = self.start_systems(begin.folder, &conditions)?;
         let identity = Identity {
             model: Named { digest: sha256(&name), name },
             dtype: own.as_ref().map(|(server, _)| server.dtype.clone()),

@@ -93,6 +93,7 @@ impl RunSpec {
         let most = all.iter().map(|case| case.probes.len()).max().unwrap_or(0);
         let most = most.saturating_mul(self.repeat as usize).saturating_mul(1 + self.knockouts.len());
         let options = LocalOptions {
+            kernel: self.loaded.on.attention_kernel,
             branches: Branches::for_answers(self.batch_size.min(most), limits.max_new_tokens),
             observed: observed(all, dataset.benchmark(), self.batch_size.min(most), limits.max_new_tokens),
             devices,
@@ -134,7 +135,7 @@ impl RunSpec {
         )?;
         let stops = self.stop_strings(model.template().stop_strings());
         let conditions = self.local_conditions(dataset, &builder, (&model, limits))?;
-        let systems = self.start_systems(&conditions)?;
+        let systems = self.start_systems(begin.folder, &conditions)?;
         let identity = Identity {
             model: Named { name: model.model_name().to_owned(), digest },
             dtype: Some(format!("{dtype:?}").to_lowercase()),

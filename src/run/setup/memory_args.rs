@@ -1,10 +1,24 @@
 //! The flags of memory systems, and the conditions that they come to.
 
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde_json::{Map, Value};
+
 use super::{RunSpec, WrongUsage, WrongValue, positive};
 use crate::benchmarks::Benchmark;
+use crate::memory::system::history::Progress;
+use crate::memory::system::proxy::Decoding;
 use crate::memory::system::{MemoryContext, Show};
+use crate::progress::note;
 use crate::run::condition::Condition;
-use crate::run::header::MemoryDecoding;
+use crate::run::memory_systems::{Given, MemorySystems, SystemSpec};
+use crate::run::store::RunStore;
+
+/// Between two lines on how far a history is.
+const QUIET: Duration = Duration::from_secs(15);
 
 /// Memories that a search is for, unless told otherwise: what most of the papers' systems were asked for.
 const DEFAULT_K: usize = 20;
@@ -21,7 +35,7 @@ pub struct MemoryArgs {
     /// Leave it out for systems that need none
     #[arg(long, value_name = "MODEL", requires = "memory")]
     pub memory_model: Option<String>,
-    /// The embedder that memory systems are given, as http://host[:port]/v1#model [default: the embedder behind --memory-model's address]
+    /// The embedder that memory systems are given, as --memory-model names a model
     #[arg(long, value_name = "URL#MODEL", requires = "memory")]
     pub memory_embedder: Option<String>,
     /// Most memories shown; further numbers, with commas, are conditions of their own (memory-NAME-k5) cut from the same search [default: 20]
@@ -36,7 +50,7 @@ pub struct MemoryArgs {
     pub memory_config: Vec<NamedSystem>,
     /// The sampling of memory systems' calls
     #[arg(long, value_enum, default_value_t, requires = "memory")]
-    pub memory_decoding: MemoryDecoding,
+    pub memory_decoding: Decoding,
 }
 
 /// A system's name and its command, or its file.
@@ -115,8 +129,48 @@ impl RunSpec {
     /// Starts the memory systems of the command line.
     pub(super) fn start_systems(
         &self,
-        _conditions: &[Condition],
-    ) -> anyhow::Result<crate::run::memory_systems::MemorySystems> {
-        Ok(Default::default())
+        folder: &Path,
+        conditions: &[Condition],
+    ) -> anyhow::Result<MemorySystems> {
+        let MemoryArgs { memory, memory_model, memory_embedder, memory_config, memory_decoding, .. } =
+            &self.memory;
+        if memory.is_empty() {
+            return Ok(MemorySystems::default());
+        }
+        RunStore::check_folder(folder)?;
+        let mut specs = Vec::new();
+        for NamedSystem { name, value } in memory {
+            let mut config = Map::new();
+            for NamedSystem { value: file, .. } in memory_config.iter().filter(|config| config.name == *name)
+            {
+                let read = || -> anyhow::Result<Map<String, Value>> {
+                    Ok(serde_json::from_str(&std::fs::read_to_string(file)?)?)
+                };
+                let read = read().with_context(|| {
+                    format!("--memory-config {name}={file} is no file with a JSON object")
+                })?;
+                config.extend(read);
+            }
+            specs.push(SystemSpec { name: name.clone(), command: value.clone(), config });
+        }
+        let given = Given {
+            model: memory_model.clone(),
+            embedder: memory_embedder.clone(),
+            decoding: *memory_decoding,
+            seed: self.seed,
+        };
+        Ok(MemorySystems::start(&specs, &given, (folder, conditions), telling())?)
+    }
+}
+
+/// A line now and then while a history is written, which takes minutes with a model.
+fn telling() -> impl Fn(&str, Progress<'_>) + Clone + Send + 'static {
+    let told = Arc::new(Mutex::new(Instant::now()));
+    move |system, Progress { case, done, sessions }| {
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.elapsed() >= QUIET {
+            *told = Instant::now();
+            note(format_args!("{system} {case}: {done} of {sessions} sessions written"));
+        }
     }
 }

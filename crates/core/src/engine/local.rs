@@ -53,6 +53,8 @@ pub struct LocalOptions {
     pub observed: ObservedSpans,
     /// What to keep of quantised weights on the CPU in f32; `None` is what fits, the faster way first.
     pub kept: Option<Kept>,
+    /// What computes attention on CUDA.
+    pub kernel: AttentionKernel,
     /// Whether keys may be hidden from rows, which takes the memory of matrix products whatever else computes attention.
     pub hides_keys: bool,
     /// Whether it thinks before it answers, and how much.
@@ -92,6 +94,7 @@ impl Default for LocalOptions {
             serving: None,
             observed: ObservedSpans::default(),
             kept: None,
+            kernel: AttentionKernel::Auto,
             hides_keys: false,
             thinking: ThinkingOptions::default(),
         }
@@ -99,9 +102,9 @@ impl Default for LocalOptions {
 }
 
 impl LocalOptions {
-    /// What memory for attention is planned for.
-    pub fn kernel(&self) -> AttentionKernel {
-        if self.hides_keys { AttentionKernel::Products } else { AttentionKernel::chosen() }
+    /// The kernel that memory for attention is planned for.
+    pub fn planned_kernel(&self) -> AttentionKernel {
+        if self.hides_keys { AttentionKernel::Products } else { self.kernel }
     }
 }
 
@@ -188,7 +191,7 @@ impl LocalModel {
             0 => branches,
             count => Branches { count, tokens: branches.tokens.saturating_add(max_thinking) },
         };
-        let kernel = options.kernel();
+        let kernel = options.planned_kernel();
         let beside = 0;
         let mut request = MemoryRequest {
             context,
@@ -219,8 +222,8 @@ impl LocalModel {
             None => e,
         })?;
         let hardware = Hardware::of(&placed.devices);
-        let engine =
-            Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, options.chunk);
+        let model = model.keeping(placed.kept).attending_by(options.kernel);
+        let engine = Engine::new(model.load_split(placed.devices, dtype)?, options.chunk);
         let cache = engine.decoder().cache(context)?;
         let text = ModelText {
             name: files.name.clone(),
