@@ -11,6 +11,7 @@ use palimpsest::data::{Case, Probe};
 use palimpsest::memory::Memory;
 use palimpsest::run::context_budget::Dropped;
 use palimpsest::run::plan::Selection;
+use palimpsest::run::rows::NoAnswer;
 use palimpsest::run::runner::run;
 use palimpsest::run::store::RunStore;
 use palimpsest::run::subject::{ChatSubject, Shown};
@@ -358,7 +359,7 @@ fn a_key_that_no_header_can_carry_is_refused_without_being_shown() {
     assert!(!format!("{endpoint:?}").contains(KEY));
 }
 
-fn shown(_: &Case, probe: &Probe) -> Result<Shown, String> {
+fn shown(_: &Case, probe: &Probe) -> Result<Shown, NoAnswer> {
     let messages = vec![Message { role: MessageRole::User, content: probe.query.clone() }];
     Ok(Shown { messages, dropped: Dropped { segments: vec![0], ..Dropped::default() } })
 }

@@ -14,7 +14,7 @@ use palimpsest::benchmarks::stale::sample::cases;
 use palimpsest::chat::{Message, MessageRole, Sampling};
 use palimpsest::data::truncate::Truncation;
 use palimpsest::data::{Case, Probe};
-use palimpsest::judge::{Exchange, Instructions, Said, judge_by_scoring, judge_prompt};
+use palimpsest::judge::{Exchange, Instructions, Said, judge_by_scoring};
 use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest::run::context_budget::{Cut, Dropped, cut_to_budget};
 use palimpsest::run::local::{LocalSubject, SubjectOptions};
@@ -317,7 +317,7 @@ fn a_judge_by_scoring_gives_the_same_verdicts_twice_with_probabilities_between_0
             }
         })
         .collect();
-    let content = judge_prompt(&STALE.rubric(), &planned, &exchanges).unwrap();
+    let content = Instructions::from(&STALE.rubric()).prompt(&planned, &exchanges).unwrap();
     let messages = [Message { role: MessageRole::User, content }];
     let instructions = Instructions::from(&STALE.rubric());
     let mut judge = || judge_by_scoring(&mut *model, &messages, &exchanges, &instructions).unwrap().verdicts;

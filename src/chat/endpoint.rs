@@ -27,6 +27,15 @@ pub const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
 /// How much of a server's own words an error repeats, in characters.
 const QUOTED: usize = 300;
 
+/// Words of servers that refuse a prompt longer than their context, in lower case: OpenAI and vLLM, SGLang, llama.cpp.
+const TOO_LONG: [&str; 5] = [
+    "context_length_exceeded",
+    "maximum context length",
+    "longer than the model's context length",
+    "exceed_context_size",
+    "exceeds the available context size",
+];
+
 /// Most bytes of a reply: far more than any answer has.
 const LONGEST_REPLY: u64 = 64 << 20;
 
@@ -294,7 +303,7 @@ impl Endpoint {
             request = request.header(AUTHORIZATION, key.header.clone());
         }
         match request.config().timeout_global(Some(Duration::from_secs(10))).build().call() {
-            Err(error) if is_connect(&error) => Err(ChatError(self.explain(&Failure::Transport(error)))),
+            Err(error) if is_connect(&error) => Err(self.failed(&Failure::Transport(error))),
             _ => Ok(()),
         }
     }
@@ -438,6 +447,11 @@ impl Endpoint {
         }
     }
 
+    fn failed(&self, failure: &Failure) -> ChatError {
+        let message = self.explain(failure);
+        ChatError { too_long: says_too_long(&message), message }
+    }
+
     /// One line: the address, what happened, what to do.
     fn explain(&self, failure: &Failure) -> String {
         let (what, remedy) = match failure {
@@ -517,7 +531,7 @@ impl ChatModel for Endpoint {
                 generated: sum(before.generated, reply.completion_tokens),
             });
         }
-        outcome.map_err(|failure| ChatError(self.explain(&failure)))
+        outcome.map_err(|failure| self.failed(&failure))
     }
 
     fn take_tokens(&mut self) -> CallTokens {
@@ -535,7 +549,7 @@ impl std::fmt::Debug for Endpoint {
 impl Key {
     fn new(source: &str, secret: &str) -> Result<Self, ChatError> {
         let mut header = HeaderValue::from_str(&format!("Bearer {secret}")).map_err(|_| {
-            ChatError(format!(
+            ChatError::from(format!(
                 "{source} holds characters that no HTTP header can carry; set it to the bare key"
             ))
         })?;
@@ -559,24 +573,24 @@ impl Address {
         let lower = base.to_lowercase();
         // The address is not repeated where it may hold a password.
         if !["http://", "https://"].iter().any(|scheme| lower.starts_with(scheme)) && !base.contains('@') {
-            return Err(ChatError(format!("endpoint `{address}` is no http or https address; {FORM}")));
+            return Err(ChatError::from(format!("endpoint `{address}` is no http or https address; {FORM}")));
         }
         let uri: Uri = base
             .parse()
-            .map_err(|e| ChatError(format!("the endpoint's address does not parse ({e}); {FORM}")))?;
+            .map_err(|e| ChatError::from(format!("the endpoint's address does not parse ({e}); {FORM}")))?;
         let authority = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
         if authority.contains('@') || uri.query().is_some() {
             let keys = KEY_VARIABLES.join(" or ");
-            return Err(ChatError(format!(
+            return Err(ChatError::from(format!(
                 "the endpoint's address holds a user, a password or a query; put the key into {keys} and {FORM}"
             )));
         }
         let host = uri.host().unwrap_or_default().to_lowercase();
         let Some(scheme @ ("http" | "https")) = uri.scheme_str().filter(|_| !host.is_empty()) else {
-            return Err(ChatError(format!("endpoint `{address}` is no http or https address; {FORM}")));
+            return Err(ChatError::from(format!("endpoint `{address}` is no http or https address; {FORM}")));
         };
         if model.is_empty() {
-            return Err(ChatError(format!("endpoint `{address}` names no model; {FORM}")));
+            return Err(ChatError::from(format!("endpoint `{address}` names no model; {FORM}")));
         }
         let usual = if scheme == "http" { 80 } else { 443 };
         let port = uri.port_u16().filter(|port| *port != usual);
@@ -614,6 +628,11 @@ fn innermost(error: &ureq::Error) -> String {
     inner.to_string()
 }
 
+fn says_too_long(message: &str) -> bool {
+    let said = message.to_lowercase();
+    TOO_LONG.iter().any(|words| said.contains(words))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -627,5 +646,24 @@ mod tests {
         let wait = retry_after(&date).unwrap();
         assert!((900..=1000).contains(&wait.as_secs()), "{wait:?}");
         assert_eq!(retry_after("soon"), None);
+    }
+
+    #[test]
+    fn a_servers_refusal_of_a_long_prompt_is_known() {
+        for long in [
+            "endpoint http://h model m: status 400: {\"message\":\"This model's maximum context length is 8192 tokens.\"}; remedy",
+            "endpoint http://h model m: status 400: {\"code\":\"context_length_exceeded\"}; remedy",
+            "status 400: the request exceeds the available context size. try increasing the context size",
+            "status 400: The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+        ] {
+            assert!(says_too_long(long), "{long}");
+        }
+        for other in [
+            "endpoint http://h model m: status 500: out of memory",
+            "not asked: row 3",
+            "the model gave no answer",
+        ] {
+            assert!(!says_too_long(other), "{other}");
+        }
     }
 }

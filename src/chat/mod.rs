@@ -25,20 +25,21 @@ pub struct Reply {
     pub completion_tokens: Option<usize>,
 }
 
-impl Reply {
-    /// The answer, or why there is none: the thought did not end.
-    ///
-    /// # Errors
-    /// The reason, with the remedy.
-    pub fn answer(&self) -> Result<&str, String> {
-        self.stop.without_answer(None).map_or(Ok(&self.text), Err)
-    }
+/// Why a model gave no reply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ChatError {
+    /// Names the model and the remedy and never holds a key.
+    pub message: String,
+    /// True if the prompt is longer than the model's context.
+    pub too_long: bool,
 }
 
-/// Why a model gave no reply. The text names the model and the remedy and never holds a key.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ChatError(pub String);
+impl From<String> for ChatError {
+    fn from(message: String) -> Self {
+        ChatError { message, too_long: false }
+    }
+}
 
 /// Tokens of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::data::truncate::{
-    HISTORY_DOES_NOT_FIT, Middle, Phases, TruncateError, Truncated, Truncation, truncate, truncate_phases,
-    truncate_plain, truncate_ranked,
+    Middle, Phases, TruncateError, Truncated, Truncation, truncate, truncate_phases, truncate_plain,
+    truncate_ranked,
 };
 use crate::data::{Case, History, Keep, Probe};
 use crate::prompt::{BORDER_TOKENS, PromptBuilder, PromptError};
@@ -25,7 +25,7 @@ use palimpsest_core::timing;
 /// put before the system message. Our choice: the longest known of these (gpt-oss) take less than a hundred.
 pub const TEMPLATE_RESERVE: usize = 256;
 
-/// How histories are cut.
+/// Truncation of histories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     /// Most tokens of a prompt ([`Truncation::budget`]).
@@ -48,12 +48,12 @@ impl Cut {
     }
 }
 
-/// What was left out of a history.
+/// Segments left out of a history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Original indices of the segments of which nothing is left, ascending.
     pub segments: Vec<usize>,
-    /// Those of them that are immediate neighbours of evidence, where the way of cutting looks at evidence.
+    /// Immediate neighbours of evidence among them, where the truncation looks at evidence.
     pub neighbours: Vec<usize>,
     /// Tokens that were left out, of segments that are partly left too.
     pub tokens: usize,
@@ -65,9 +65,9 @@ pub struct Dropped {
 pub struct BudgetedCase<P = TokenizedPrompt> {
     /// To which, by their places in the case.
     pub probes: Range<usize>,
-    /// What is left of the history, segments that are partly left as they were.
+    /// The remaining history; segments that are partly left are whole here.
     pub history: History,
-    /// What is not.
+    /// The segments left out.
     pub dropped: Dropped,
     /// One prompt for each of these probes, in their order.
     pub prompts: Vec<P>,
@@ -75,6 +75,7 @@ pub struct BudgetedCase<P = TokenizedPrompt> {
 
 /// Why a case could not be cut to its budget.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
 pub enum BudgetError {
     /// The evidence alone is too long, or its segments are not there.
     #[error(transparent)]
@@ -87,15 +88,26 @@ pub enum BudgetError {
     Text(#[from] TextError),
     /// A prompt with its middle cut out has nothing of the history left.
     #[error(
-        "{HISTORY_DOES_NOT_FIT}with its middle cut out nothing of it is left, as the rest of the prompt takes {tokens} of the {budget} tokens \
+        "the history does not fit: with its middle cut out nothing of it is left, as the rest of the prompt takes {tokens} of the {budget} tokens \
          that there is room for; raise --context"
     )]
-    NothingLeft {
-        /// Tokens of the prompt without its history.
-        tokens: usize,
-        /// Tokens that there is room for.
-        budget: usize,
-    },
+    NothingLeft { tokens: usize, budget: usize },
+}
+
+impl BudgetError {
+    /// True if the case does not fit its budget, whatever is cut.
+    pub fn is_too_long(&self) -> bool {
+        match self {
+            BudgetError::Truncate(error) => matches!(
+                error,
+                TruncateError::DoesNotFit { .. }
+                    | TruncateError::NothingFits { .. }
+                    | TruncateError::StillTooLong { .. }
+            ),
+            BudgetError::NothingLeft { .. } => true,
+            BudgetError::Prompt(_) | BudgetError::Text(_) => false,
+        }
+    }
 }
 
 /// The part of a cut case that the probe at a place of the case is shown, and which of its prompts is the probe's.
@@ -204,7 +216,6 @@ fn fit<P>(
     Ok(parts)
 }
 
-/// A case that is to be cut.
 struct Fit<'a> {
     builder: &'a PromptBuilder,
     tokens: &'a dyn CountTokens,
@@ -215,8 +226,8 @@ struct Fit<'a> {
 }
 
 impl Fit<'_> {
-    /// Whether the probes have evidence of their own, so that fewer of them can need less. Where evidence is not looked at they need
-    /// the same.
+    /// True if the probes have evidence of their own, so that fewer of them can need less. Where evidence is not looked at they
+    /// need the same.
     fn differ(&self, probes: &Range<usize>) -> bool {
         if !self.keeps_evidence() {
             return false;
@@ -266,7 +277,6 @@ impl Fit<'_> {
         }
     }
 
-    /// The history as some of the probes are shown it.
     fn part<P>(
         &self,
         probes: Range<usize>,
@@ -297,7 +307,6 @@ impl Fit<'_> {
         }
     }
 
-    /// What the loss of whole segments comes to.
     fn dropped(&self, segments: Vec<usize>, neighbours: Vec<usize>) -> Dropped {
         if segments.is_empty() {
             return Dropped::default();

@@ -17,12 +17,12 @@ const REST: f64 = 1e-6;
 /// Ranges of e-folds below the likeliest token in which probabilities are summed up to find the rest.
 const FOLDS: usize = 128;
 
-/// What was generated.
+/// Generated tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Said<'a> {
     /// All of its tokens.
     pub tokens: &'a [u32],
-    /// How many of them are a thought before the answer.
+    /// Number of those that are a thought before the answer.
     pub thought: usize,
 }
 
@@ -45,12 +45,12 @@ pub struct Answer<'a> {
     distributions: Vec<Option<Distribution>>,
 }
 
-/// What a pass tells of one token that was generated.
+/// Prediction of a pass for one generated token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Position {
     /// Its natural-log probability.
     log_p: f64,
-    /// Whether it is the likeliest in its place.
+    /// True if it is the likeliest in its place.
     likeliest: bool,
 }
 
@@ -205,7 +205,7 @@ fn passes<T: Send>(
     failed.map_or(Ok(()), Err)
 }
 
-/// Whether no logit is above the token's, and of those before it none is as high.
+/// True if no logit is above the token's, and of those before it none is as high.
 fn is_likeliest(token: u32, logits: &[f32]) -> bool {
     let token = token as usize;
     logits.get(token).is_some_and(|own| {
@@ -213,7 +213,6 @@ fn is_likeliest(token: u32, logits: &[f32]) -> bool {
     })
 }
 
-/// The logarithm of the sum of the exponentials of finite logits.
 fn log_sum(logits: &[f32]) -> f64 {
     let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|&x| f64::from(x - greatest).exp()).sum();
@@ -272,7 +271,6 @@ mod tests {
     use super::*;
     use crate::data::draw::Draws;
 
-    /// The divergence over all tokens, in f64.
     fn plain(p: &[f32], q: &[f32]) -> f64 {
         let log = |x: &[f32]| -> Vec<f64> {
             let all: f64 = x.iter().map(|&x| f64::from(x).exp()).sum::<f64>().ln();

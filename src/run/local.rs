@@ -21,6 +21,7 @@ use super::context_budget::{BudgetError, BudgetedCase, Cut, Dropped, cut_to_budg
 use super::cost::Cost;
 use super::energy::{Joulemeter, Spent, Stretch};
 use super::error::RunError;
+use super::rows::NoAnswer;
 use super::runner::{ProbeOutcome, Sink, Subject};
 use crate::benchmarks::{Benchmark, GENERATION, QUERY, VERDICT};
 use crate::chat::Sampling;
@@ -168,7 +169,7 @@ impl<'a> LocalSubject<'a> {
         status: &Status,
         sink: &mut Sink<'_>,
     ) -> Result<(), CaseError> {
-        let parts = self.fitted(case).map_err(|e| CaseError::Failed(said(e)))?;
+        let parts = self.fitted(case).map_err(|e| CaseError::Failed(e.into()))?;
         for fitted in &parts {
             let of_part = &case.probes[fitted.probes.clone()];
             let wanted: Vec<Question<'_>> =
@@ -195,7 +196,7 @@ impl<'a> LocalSubject<'a> {
             let Some(at) = probes.iter().position(|p| p.id == question.probe.id) else { continue };
             match self.asked(question, &fitted.prompts[at]) {
                 Ok(one) => asked.push(one),
-                Err(error) => sink(question, Err(said(error)))?,
+                Err(error) => sink(question, Err(said(error).into()))?,
             }
         }
         let shared = self.shared_tokens(fitted);
@@ -407,7 +408,7 @@ impl Outcomes<'_> {
                 }
                 outcome => {
                     *handed += 1;
-                    match sink(one.question, outcome.map_err(said)) {
+                    match sink(one.question, outcome.map_err(|error| said(error).into())) {
                         Err(RunError::Stopped) => stopped = Err(RunError::Stopped),
                         stored => stored?,
                     }
@@ -527,7 +528,7 @@ enum CaseError {
     /// The run ends.
     Run(RunError),
     /// No probe of this case can be answered.
-    Failed(String),
+    Failed(NoAnswer),
 }
 
 impl From<RunError> for CaseError {

@@ -34,6 +34,7 @@ pub mod rows;
 pub mod runner;
 pub mod served;
 pub mod session_measures;
+pub mod setup;
 pub mod store;
 pub mod subject;
 pub mod total_effect;

@@ -18,6 +18,7 @@ use super::context_budget::{BudgetedCase, Dropped, part_of};
 use super::cost::Cost;
 use super::error::RunError;
 use super::local::{row_spans, stream_seed};
+use super::rows::NoAnswer;
 use super::runner::{ProbeOutcome, Sink, Subject};
 use super::subject::count_failure;
 use crate::benchmarks::QUERY;
@@ -32,7 +33,7 @@ use palimpsest_core::span::Span;
 use palimpsest_core::text::{CharSpan, Prompt, TokenizedPrompt};
 
 /// Makes the prompts of a case's probes, or says why there are none.
-pub type Prompts<'a> = dyn FnMut(&Case) -> Result<Vec<BudgetedCase<Prompt>>, String> + 'a;
+pub type Prompts<'a> = dyn FnMut(&Case) -> Result<Vec<BudgetedCase<Prompt>>, NoAnswer> + 'a;
 
 /// A model behind a server of palimpsest, whose attention is recorded.
 pub struct ServedSubject<'a> {
@@ -57,9 +58,9 @@ struct Asker<'a> {
 /// Why a probe has no answer.
 enum Failed {
     /// The server did not answer: it may be gone.
-    Call(String),
+    Call(NoAnswer),
     /// It refuses this request, or its answer cannot be used.
-    Reply(String),
+    Reply(NoAnswer),
 }
 
 /// The choice of a completion.
@@ -157,13 +158,13 @@ impl Asker<'_> {
                     };
                     match nth.filter(|&nth| sent.get(nth).is_some_and(fixed)) {
                         Some(nth) => drop(sent.remove(nth)),
-                        None if refused => return Err(Failed::Reply(error.to_string())),
-                        None => return Err(Failed::Call(error.to_string())),
+                        None if refused => return Err(Failed::Reply(error.into())),
+                        None => return Err(Failed::Call(error.into())),
                     }
                 }
             }
         };
-        let unusable = |why: String| Failed::Reply(format!("{}: {why}", self.endpoint.model()));
+        let unusable = |why: String| Failed::Reply(format!("{}: {why}", self.endpoint.model()).into());
         let usage = reply["usage"].clone();
         let choice = reply["choices"].get(0).cloned().unwrap_or_default();
         let Choice { text, finish_reason, palimpsest: told } =
@@ -327,10 +328,11 @@ impl Subject for ServedSubject<'_> {
             &|(), nth| {
                 let question = questions[nth];
                 let Some((part, prompt)) = prompt_of(question) else {
-                    return Err(Failed::Reply(format!(
+                    let why = format!(
                         "This is a bug: case `{}` has no prompt for probe `{}`",
                         case.id, question.probe.id
-                    )));
+                    );
+                    return Err(Failed::Reply(why.into()));
                 };
                 let outcome = asker.ask(case, question, prompt)?;
                 Ok(ProbeOutcome { dropped: part.dropped.clone(), ..outcome })

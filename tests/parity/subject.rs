@@ -27,7 +27,7 @@ fn ask(
     probes: &[&Probe],
     (attention, share_prefix): (bool, bool),
     ahead: bool,
-) -> Vec<Result<ProbeOutcome, String>> {
+) -> Vec<Result<ProbeOutcome, palimpsest::run::rows::NoAnswer>> {
     let builder = PromptBuilder::new(templates.clone(), model.template().clone());
     let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 16 };
     let options = SubjectOptions {
@@ -201,7 +201,7 @@ fn evidence_that_does_not_fit_is_an_error_of_every_probe_that_names_the_remedy()
     let templates = Templates::load(&STALE, None).unwrap();
     for ahead in [false, true] {
         for outcome in ask(&mut model(TINY[0], 600), &templates, case, &all, (true, true), ahead) {
-            let error = outcome.unwrap_err();
+            let error = outcome.unwrap_err().to_string();
             assert!(error.contains("raise --context"), "{error}");
         }
     }
@@ -213,7 +213,7 @@ fn stopped(
     case: &Case,
     stops: &[String],
     at: Option<usize>,
-) -> (Vec<Result<ProbeOutcome, String>>, bool, usize, String) {
+) -> (Vec<Result<ProbeOutcome, palimpsest::run::rows::NoAnswer>>, bool, usize, String) {
     let templates = Templates::load(&STALE, None).unwrap();
     let builder = PromptBuilder::new(templates, model.template().clone());
     let options = SubjectOptions {

@@ -21,6 +21,7 @@ use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use palimpsest::run::local::{LocalSubject, SubjectOptions};
 use palimpsest::run::plan::Selection;
+use palimpsest::run::rows::AnswerKey;
 use palimpsest::run::runner::{self, Subject};
 use palimpsest::run::store::RunStore;
 use palimpsest_core::attention::AttentionStore;
@@ -174,8 +175,9 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
     let unknown = AnalysedRun::open_condition(&dir, "").unwrap_err().to_string();
     assert!(unknown.contains("`logbook`"), "{unknown}");
     let study = Study::open_among(&among, &dir, &[], &Options::default()).unwrap();
-    let [Condition { run, verdicts, lens: Some(lens), .. }] = &study.conditions[..] else { panic!("one") };
-    assert_eq!(verdicts.get("a", "q1").unwrap().score, Some(1));
+    let [condition @ Condition { run, lens: Some(lens), .. }] = &study.conditions[..] else { panic!("one") };
+    let verdicts = condition.verdicts().unwrap();
+    assert_eq!(verdicts.get(AnswerKey::of("a", "q1", "")).unwrap().score, Some(1));
     assert_eq!(
         (lens.kinds.join(" "), lens.probes.join(" ")),
         ("Pequod Rachel".to_owned(), "place oil".to_owned())
@@ -263,11 +265,12 @@ fn answered(model: &mut LocalModel, case: &Case) -> (Vec<AttentionStore>, f64) {
     tracing::subscriber::with_default(subscriber, || {
         let probes: Vec<_> = case.probes.iter().collect();
         let mut subject = subject(model, &stop);
-        let mut keep = |_: palimpsest::run::condition::Question<'_>,
-                        outcome: Result<runner::ProbeOutcome, String>| {
-            stores.push(outcome.unwrap().attention.unwrap());
-            Ok(())
-        };
+        let mut keep =
+            |_: palimpsest::run::condition::Question<'_>,
+             outcome: Result<runner::ProbeOutcome, palimpsest::run::rows::NoAnswer>| {
+                stores.push(outcome.unwrap().attention.unwrap());
+                Ok(())
+            };
         subject.answer_case(case, &plain(&probes), &Status::silent(), &mut keep).unwrap();
     });
     let read = recorder.report().json()["tokens"].as_f64().unwrap();
@@ -354,11 +357,12 @@ fn a_question_may_come_before_the_history_where_the_benchmark_says_so() {
         LocalSubject::new(&mut model, allowed, row_roles(&LOGBOOK_ASKED_FIRST), options(), &stop);
     let probes: Vec<_> = case.probes.iter().collect();
     let mut stores = Vec::new();
-    let mut keep = |_: palimpsest::run::condition::Question<'_>,
-                    outcome: Result<runner::ProbeOutcome, String>| {
-        stores.push(outcome.unwrap().attention.unwrap());
-        Ok(())
-    };
+    let mut keep =
+        |_: palimpsest::run::condition::Question<'_>,
+         outcome: Result<runner::ProbeOutcome, palimpsest::run::rows::NoAnswer>| {
+            stores.push(outcome.unwrap().attention.unwrap());
+            Ok(())
+        };
     subject.answer_case(&case, &plain(&probes), &Status::silent(), &mut keep).unwrap();
     for store in &stores {
         let span = |label: &str| store.keys.iter().find(|span| span.label == label).unwrap();

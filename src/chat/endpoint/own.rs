@@ -95,7 +95,7 @@ impl Endpoint {
             let bytes = self.exchange(&format!("{root}/tokenizer_info"), None)?;
             serde_json::from_slice::<TokenizerInfo>(&bytes).map_err(|error| unreadable(&error.to_string()))
         });
-        let info = info.map_err(|failure| ChatError(self.explain(&failure)))?;
+        let info = info.map_err(|failure| self.failed(&failure))?;
         Ok(Some(OwnServer {
             dtype,
             windows,
@@ -124,7 +124,7 @@ impl Endpoint {
             };
             let field = said.and_then(|said| Some(said["error"]["param"].as_str()?.to_owned()));
             let refused = matches!(&failure, Failure::Status { status: 400 | 413 | 422, .. });
-            NotContinued { field, refused, error: ChatError(self.explain(&failure)) }
+            NotContinued { field, refused, error: self.failed(&failure) }
         })
     }
 }

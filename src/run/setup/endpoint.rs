@@ -1,11 +1,9 @@
-//! The part of `palimpsest run` that is an endpoint's: what counts its tokens, how its histories are cut, whether its attention can be
-//! recorded.
+//! A run of an endpoint: the counter of its tokens, the cut of its histories, and its attention where it is a server of palimpsest.
 
 use std::time::Duration;
 
-use super::conditions::{check_templates, conditions, fits};
-use super::run::{Job, Opened};
-use super::settings::{Asked, Settings};
+use super::conditions::{check_templates, choose, fits};
+use super::{AnswerLimits, Begin, RunSpec, machine};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::{Benchmark, GENERATION, row_roles, wants_verdict_row};
 use crate::chat::ChatModel;
@@ -19,86 +17,88 @@ use crate::run::context_budget::{
     BudgetedCase, Cut, Dropped, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of,
 };
 use crate::run::header::{ContextPolicy, Identity, Named};
+use crate::run::rows::NoAnswer;
 use crate::run::runner::Summary;
 use crate::run::served::ServedSubject;
 use crate::run::subject::{ChatSubject, Shown};
 use palimpsest_core::digest::sha256;
-use palimpsest_core::text::{
-    BorderRule, CharsPerToken, ChatTemplate, CountTokens, Message, SpecialTokens, ThinkingMode,
-};
+use palimpsest_core::text::{BorderRule, CharsPerToken, ChatTemplate, CountTokens, Message, ThinkingMode};
 
-/// What counts an endpoint's tokens.
-pub(super) struct Counter {
+/// The counter of an endpoint's tokens.
+pub struct Counter {
     /// The tokeniser; absent for a stated bound.
     named: Option<Named>,
-    pub(super) tokens: Box<dyn CountTokens>,
+    /// Counts.
+    pub tokens: Box<dyn CountTokens>,
 }
 
-impl Job {
-    /// [`conditions`] of this job, put to an endpoint. One whose histories nobody counts is sent them whole.
-    pub(super) fn endpoint_conditions(
+impl RunSpec {
+    /// The conditions under which an endpoint is asked. One whose histories nobody counts is sent them whole.
+    ///
+    /// # Errors
+    /// [`super::WrongUsage`] for names that the benchmark does not have.
+    pub fn endpoint_conditions(
         &self,
         dataset: &Dataset,
         builder: &PromptBuilder,
-        (counter, asked): (Option<&Counter>, Asked),
+        (counter, limits): (Option<&Counter>, AnswerLimits),
     ) -> anyhow::Result<Vec<Condition>> {
-        let s = &self.settings;
-        let reserve = TEMPLATE_RESERVE.saturating_sub(asked.truncation.reserved());
-        let budget = self.cut_of_endpoint(asked).budget.saturating_sub(reserve);
-        conditions(dataset.benchmark(), &s.conditions, (&[], s.repeat), &s.memory, || match counter {
+        let reserve = TEMPLATE_RESERVE.saturating_sub(limits.truncation.reserved());
+        let budget = self.cut_of_endpoint(limits).budget.saturating_sub(reserve);
+        choose(dataset.benchmark(), &self.conditions, (&[], self.repeat), &self.memory, || match counter {
             None => Ok(true),
             Some(Counter { tokens, .. }) => fits(dataset, builder, &**tokens, budget),
         })
     }
 
-    /// What counts an endpoint's tokens, where its histories are to be cut.
-    pub(super) fn counter(&self) -> anyhow::Result<Option<Counter>> {
-        let s = &self.settings;
-        if let Some(name) = &s.tokenizer {
+    /// The counter of an endpoint's tokens, where its histories are to be cut.
+    ///
+    /// # Errors
+    /// The tokenizer cannot be opened.
+    pub fn counter(&self) -> anyhow::Result<Option<Counter>> {
+        if let Some(name) = &self.tokenizer {
             let TokenCounter { name, digest, tokens } = TokenCounter::open(name)?;
             return Ok(Some(Counter { named: Some(Named { name, digest }), tokens }));
         }
-        let bound = s.chars_per_token.and_then(CharsPerToken::new);
+        let bound = self.chars_per_token.and_then(CharsPerToken::new);
         Ok(bound.map(|bound| Counter { named: None, tokens: Box::new(bound) }))
     }
 
     /// Most tokens that an endpoint generates for one answer: a thought's, where it was given a limit for them, and the answer's.
-    pub(super) fn generated_by_endpoint(&self, asked: Asked) -> usize {
-        asked.max_new_tokens.saturating_add(self.settings.thinking.endpoint().max_tokens)
+    pub fn generated_by_endpoint(&self, limits: AnswerLimits) -> usize {
+        limits.max_new_tokens.saturating_add(self.thinking.endpoint().max_tokens)
     }
 
-    /// How an endpoint's histories are cut where they are counted.
-    pub(super) fn cut_of_endpoint(&self, asked: Asked) -> Cut {
-        let Settings { context, seed, .. } = self.settings;
-        let by = asked.truncation;
-        let budget = by.budget(context.unwrap_or(usize::MAX), self.generated_by_endpoint(asked));
-        Cut { budget, by, seed }
+    /// The cut of an endpoint's histories where they are counted.
+    pub fn cut_of_endpoint(&self, limits: AnswerLimits) -> Cut {
+        let by = limits.truncation;
+        let budget = by.budget(self.context.unwrap_or(usize::MAX), self.generated_by_endpoint(limits));
+        Cut { budget, by, seed: self.seed }
     }
 
-    fn context_of_endpoint(&self, counter: Option<&Counter>, asked: Asked) -> ContextPolicy {
-        let s = &self.settings;
-        let by = asked.truncation;
+    fn context_of_endpoint(&self, counter: Option<&Counter>, limits: AnswerLimits) -> ContextPolicy {
+        let by = limits.truncation;
         let policy = if counter.is_some() { by.policy() } else { "full" };
         ContextPolicy {
-            tokens: s.context.map(|context| by.context(context)),
+            tokens: self.context.map(|context| by.context(context)),
             policy: policy.to_owned(),
             tokenizer: counter.and_then(|counter| counter.named.clone()),
-            chars_per_token: s.chars_per_token,
+            chars_per_token: self.chars_per_token,
             reserved: counter.map(|_| TEMPLATE_RESERVE.max(by.reserved())),
-            numbers: s.session_numbers.into(),
+            numbers: self.session_numbers,
         }
     }
 
-    /// Does what is not done yet, at an endpoint.
-    pub(super) fn run_endpoint(&self) -> anyhow::Result<Summary> {
-        let s = &self.settings;
-        let Opened { dataset, named, all, first, asked } = self.open()?;
-        let plan = self.plan(&dataset, all)?;
+    pub(super) fn run_endpoint(&self, begin: &Begin<'_>) -> anyhow::Result<Summary> {
+        let mut data = self.open()?;
+        let (all, limits) = (std::mem::take(&mut data.all), data.limits);
+        let dataset = &data.dataset;
+        let plan = self.plan(dataset, all)?;
         let templates = self.templates(dataset.benchmark())?;
         let prompts = templates.digest().to_owned();
         let counter = self.counter()?;
         let patience = Patience { timeout: Duration::from_secs(600), ..Patience::default() };
-        let mut endpoint = Endpoint::from_address(&self.model, patience)?.thinking(s.thinking.endpoint());
+        let mut endpoint = Endpoint::from_address(&self.model, patience)?.thinking(self.thinking.endpoint());
         endpoint.check_reachable()?;
         let name = endpoint.name();
         let own = self.measuring_server(&endpoint, dataset.benchmark())?;
@@ -111,46 +111,37 @@ impl Job {
             None => (ChatTemplate::plain(None)?, prompts),
         };
         // A server that applies its template itself knows what ends a turn in it.
-        let stops = s.stop_strings(own.as_ref().map(|_| template.stop_strings()).unwrap_or_default());
-        let builder = PromptBuilder::new(templates, template).numbering(s.session_numbers.into());
-        check_templates(&builder, first.as_ref())?;
-        let cut = self.cut_of_endpoint(asked);
-        let conditions = self.endpoint_conditions(&dataset, &builder, (counter.as_ref(), asked))?;
+        let stops = self.stop_strings(own.as_ref().map(|_| template.stop_strings()).unwrap_or_default());
+        let builder = PromptBuilder::new(templates, template).numbering(self.session_numbers);
+        check_templates(&builder, data.first.as_ref())?;
+        let cut = self.cut_of_endpoint(limits);
+        let conditions = self.endpoint_conditions(dataset, &builder, (counter.as_ref(), limits))?;
         let counted = match counter.as_ref().is_some_and(|counter| counter.named.is_some()) {
             true => BorderRule::FirstCharacter,
             false => BorderRule::default(),
         };
-        let systems = self.start_systems(&conditions)?;
+        let systems = self.start_systems(begin.folder, &conditions)?;
         let identity = Identity {
-            benchmark: dataset.benchmark().name.to_owned(),
-            dataset: named,
             model: Named { digest: sha256(&name), name },
             dtype: own.as_ref().map(|(server, _)| server.dtype.clone()),
             prompts: Some(prompts),
-            sampling: Some(self.sampling(asked)),
-            context: self.context_of_endpoint(counter.as_ref(), asked),
-            seed: s.seed,
-            only: s.only.clone(),
-            limit: s.limit,
+            context: self.context_of_endpoint(counter.as_ref(), limits),
             attention: own.is_some(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            sample: self.sample(),
             memory: systems.identities.clone(),
-            conditions,
-            limit_probes: s.limit_probes,
-            thinking: s.thinking.endpoint_policy(),
+            thinking: self.thinking.endpoint_policy(),
             stop: stops.clone(),
-            special_tokens: SpecialTokens::default(),
             borders: own.as_ref().map_or(counted, |(server, _)| server.borders),
+            ..self.identity(&data, conditions)
         };
         let calls = self.parallel.unwrap_or(1);
+        let stop = (begin.watch)("stopping after the answer under way")?;
         if let Some((server, _)) = own {
             let prompts = |case: &Case| match &counter {
                 Some(Counter { tokens, .. }) => {
-                    cut_prompts(&builder, &**tokens, case, cut).map_err(|e| e.to_string())
+                    cut_prompts(&builder, &**tokens, case, cut).map_err(NoAnswer::from)
                 }
                 None => {
-                    let prompts = builder.build_all(case, &case.history).map_err(|e| e.to_string())?;
+                    let prompts = builder.build_all(case, &case.history).map_err(NoAnswer::from)?;
                     Ok(vec![BudgetedCase {
                         probes: 0..case.probes.len(),
                         history: case.history.clone(),
@@ -159,37 +150,37 @@ impl Job {
                     }])
                 }
             };
-            let (roles, sampling) = (row_roles(dataset.benchmark()), self.sampling(asked));
+            let (roles, sampling) = (row_roles(dataset.benchmark()), self.sampling(limits));
             let mut subject = ServedSubject::new(&endpoint, server, sampling, roles, Box::new(prompts))
                 .stopping_at(stops)
                 .at_once(calls);
-            return self.answer(identity, self.machine(&self.model), (&dataset, plan), systems, &mut subject);
+            let at = (begin, &*stop, machine(&self.model));
+            return self.answer(at, identity, (dataset, plan), systems, &mut subject);
         }
         endpoint = endpoint.stopping_at(stops);
         // Probes that are shown the same history share the cutting of it.
         let mut held: Option<(Case, Vec<BudgetedCase<Vec<Message>>>)> = None;
         let mut lines = vec![endpoint; calls];
         let lines = lines.iter_mut().map(|line| line as &mut (dyn ChatModel + Send)).collect();
-        let mut subject = ChatSubject::new(lines, self.sampling(asked), |case, probe| {
+        let mut subject = ChatSubject::new(lines, self.sampling(limits), |case, probe| {
             let Some(Counter { tokens, .. }) = &counter else {
                 let prompt = builder.build(&case.history, &case.evidence, probe);
-                return Ok(Shown {
-                    messages: prompt.map_err(|e| e.to_string())?.messages,
-                    ..Shown::default()
-                });
+                return Ok(Shown { messages: prompt.map_err(NoAnswer::from)?.messages, ..Shown::default() });
             };
             let parts = match held.take() {
                 Some((other, parts)) if other == *case => parts,
-                _ => cut_messages(&builder, &**tokens, case, cut).map_err(|e| e.to_string())?,
+                _ => cut_messages(&builder, &**tokens, case, cut).map_err(NoAnswer::from)?,
             };
             let at = case.probes.iter().position(|other| other.id == probe.id);
             let shown = at
                 .and_then(|at| part_of(&parts, at))
                 .map(|(part, messages)| Shown { messages: messages.clone(), dropped: part.dropped.clone() });
             held = Some((case.clone(), parts));
-            shown.ok_or_else(|| format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id))
+            shown.ok_or_else(|| {
+                format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id).into()
+            })
         });
-        self.answer(identity, self.machine(&self.model), (&dataset, plan), systems, &mut subject)
+        self.answer((begin, &stop, machine(&self.model)), identity, (dataset, plan), systems, &mut subject)
     }
 
     /// The endpoint as a server of palimpsest whose attention is to be recorded, with its chat template; `None` where it is none, or
@@ -199,7 +190,7 @@ impl Job {
         endpoint: &Endpoint,
         benchmark: &Benchmark,
     ) -> anyhow::Result<Option<(OwnServer, ChatTemplate)>> {
-        if self.settings.no_attention {
+        if self.no_attention {
             return Ok(None);
         }
         let Some(server) = endpoint.own_server()? else { return Ok(None) };
