@@ -682,7 +682,9 @@ fn compared(expected: &[SearchRow], got: &[SearchRow], way: &str) -> Step<Seen> 
         let shorter = one.memories.len().min(other.memories.len());
         let rank = rank.or((one.memories.len() != other.memories.len()).then_some(shorter));
         if let Some(rank) = rank {
-            let at = |row: &SearchRow| row.memories.get(rank).map_or("none".to_owned(), |memory| quoted(&memory.text));
+            let at = |row: &SearchRow| {
+                row.memories.get(rank).map_or("none".to_owned(), |memory| quoted(&memory.text))
+            };
             return no(format!(
                 "after a kill and {way}, memory {} for `{}` is {} in the place of {}; a history that is written again must give the same \
                  store",

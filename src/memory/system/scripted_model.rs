@@ -178,7 +178,8 @@ fn list(text: &str) -> Option<Vec<String>> {
 /// The lines of a conversation, where there is one, else all that are sentences rather than headings and data.
 fn lines(text: &str) -> Vec<String> {
     // Prompts that show what is known already show the new part last, under such a heading.
-    let new = text.rsplit_once("New Messages").map_or(text, |(_, new)| new.split("\n## ").next().unwrap_or(new));
+    let new =
+        text.rsplit_once("New Messages").map_or(text, |(_, new)| new.split("\n## ").next().unwrap_or(new));
     let said = |line: &str| {
         let (speaker, said) = line.trim().split_once(':')?;
         let known = ["user", "assistant", "human", "ai"].contains(&speaker.trim().to_lowercase().as_str());
@@ -308,8 +309,12 @@ mod tests {
             ["I keep bees at home.", "Good for you!"]
         );
         assert_eq!(statements("old [] and new ```[\"I keep bees\"]```"), ["I keep bees"]);
-        assert_eq!(statements("old [\"a\"], new ['It\\'s \\n \\\\', \"x's\"] end [{}]"), ["It's \n \\", "x's"]);
-        let sections = "## Existing Memories\nold things are here\n## New Messages\nuser: bees\n## Date\nuser: none\n";
+        assert_eq!(
+            statements("old [\"a\"], new ['It\\'s \\n \\\\', \"x's\"] end [{}]"),
+            ["It's \n \\", "x's"]
+        );
+        let sections =
+            "## Existing Memories\nold things are here\n## New Messages\nuser: bees\n## Date\nuser: none\n";
         assert_eq!(statements(sections), ["bees"]);
         assert_eq!(statements("# Text\nBees live in hives.\n{\"a\": 1 2 3}"), ["Bees live in hives."]);
     }
