@@ -17,6 +17,7 @@ use palimpsest::run::subject::{ChatSubject, Shown};
 
 use crate::eval::{cases, header};
 
+mod schemas;
 mod thoughts;
 
 /// A server that gives each connection the next of its scripted replies and keeps the requests.

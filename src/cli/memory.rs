@@ -2,9 +2,9 @@
 
 use clap::Subcommand;
 
-use super::memory_check;
+use super::{memory_check, memory_show};
 
-/// Check memory systems.
+/// Check memory systems, and show what they made of a history.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -14,11 +14,13 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Action {
     Check(memory_check::Args),
+    Show(memory_show::Args),
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     match &args.action {
         Action::Check(args) => memory_check::run(args),
+        Action::Show(args) => memory_show::run(args),
     }
 }

@@ -11,6 +11,7 @@ pub mod child;
 pub mod history;
 pub mod http;
 pub mod http_server;
+pub mod lives;
 pub mod local_server;
 pub mod open;
 pub mod protocol;
