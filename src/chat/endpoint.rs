@@ -16,9 +16,9 @@ use ureq::http::{HeaderValue, Uri};
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 use palimpsest_core::text::{ReasoningEffort, Split};
 
-mod own;
+mod server;
 
-pub use own::{NotContinued, OwnServer};
+pub use server::{ServerCard, ServerModel};
 
 /// Where the key is looked for, in this order.
 pub const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];

@@ -26,6 +26,7 @@ use super::log::{Line, Outcome};
 use super::memory::Held;
 use super::off_thread::off_thread;
 use super::pieces::{self, Envelope, Said};
+use palimpsest_core::engine::thread::Caller;
 use palimpsest_core::engine::{Chosen, Likelihood, Measured};
 use palimpsest_core::text::CallPiece;
 
@@ -98,6 +99,7 @@ pub struct Run<S> {
     id: String,
     created: u64,
     orders: VecDeque<Order>,
+    caller: Caller,
     /// The number of the choice that is being told or comes next.
     choice: usize,
     /// That choice, and those after it that are being generated too.
@@ -156,6 +158,7 @@ impl<S: Shape> Run<S> {
             id: identifier(S::ID),
             created: now(),
             orders: orders.into(),
+            caller: Caller::new(),
             choice: 0,
             under_way: VecDeque::new(),
             begun,
@@ -238,7 +241,7 @@ impl<S: Shape> Run<S> {
             choices.push(choice);
             self.under_way.push_back(Current { steps, prompt, counted });
         }
-        ask::submit(&self.app.engine, choices);
+        ask::submit(&self.app.engine, self.caller, choices);
     }
 
     /// All choices as one response, or the error of the first that failed.

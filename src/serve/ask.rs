@@ -15,10 +15,10 @@ use super::log::Record;
 use super::memory::Held;
 use super::writer::{Piece, Writer};
 use palimpsest_core::attention::Masses;
-use palimpsest_core::engine::thread::EngineThread;
+use palimpsest_core::engine::thread::{Caller, EngineThread};
 use palimpsest_core::engine::{
-    Branch, Chosen, Event, Generate, Likelihood, Measured, Next, Observe, Request, Rows, Sink, StopReason,
-    Task, Thinker, TokenRules,
+    Branch, Chosen, Event, Generate, Likelihood, Measured, Next, Observe, Request, Reuse, Rows, Sink,
+    StopReason, Task, Thinker, TokenRules,
 };
 use palimpsest_core::span::Span;
 use palimpsest_core::text::Ending;
@@ -133,8 +133,8 @@ pub struct Choice {
     sink: Sink,
 }
 
-/// Hands choices of one prompt to the model's thread: it is read once for all of them.
-pub fn submit(engine: &EngineThread, choices: Vec<Choice>) {
+/// Hands choices of one prompt to the model's thread: it is read once for all of them. `caller` has further prompts.
+pub fn submit(engine: &EngineThread, caller: Caller, choices: Vec<Choice>) {
     let (mut branch, mut tasks, mut sinks): (Option<Branch>, Vec<Task>, Vec<Sink>) = Default::default();
     for Choice { prompt, task, sink } in choices {
         branch.get_or_insert(prompt);
@@ -142,7 +142,8 @@ pub fn submit(engine: &EngineThread, choices: Vec<Choice>) {
         sinks.push(sink);
     }
     if let Some(branch) = branch {
-        engine.submit_branch(Branch { tasks, ..branch }, sinks);
+        let branches = vec![Branch { tasks, ..branch }];
+        engine.submit_of(caller, Request { reuse: Reuse::Longest, branches, ..Request::default() }, sinks);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Runs a decoder: one way to ask ([`Request`]), and one implementation that answers ([`thread`]).
 //!
-//! [`Session`] answers requests one by one on the caller's thread, [`thread::EngineThread`] those of many at once. Inside: prefill in
+//! [`Session`] answers requests one by one on the caller's thread, [`thread::EngineThread`] those of many at once; [`Backend`] is the
+//! trait that a model elsewhere answers them by, too. Inside: prefill in
 //! chunks, decode, sampling, measuring, and the plan of what fits in memory. Works on tokens; a [`LocalModel`] adds text. Nothing
 //! outside this room touches a cache.
 
@@ -54,7 +55,7 @@ pub use request::{
 pub use rules::TokenRules;
 pub use sampler::Sampler;
 pub use sampling::{Sampling, StopReason};
-pub use session::{Answered, OnEvent, Session};
+pub use session::{Backend, OnEvent, Outputs, Session};
 pub use stop_strings::{StopStrings, StopWatch, before_stop, without_partial};
 pub use text_side::TextSide;
 pub use variants::LOGITS_AT_ONCE;

@@ -218,6 +218,8 @@ pub struct Measured {
     pub attributions: Option<Attributions>,
     /// Tokens of the prompt that were in the cache already.
     pub reused: usize,
+    /// Seconds of the call, where a server answered.
+    pub call_seconds: Option<f64>,
     /// The likelihoods of the prompt's tokens from the second on, where they were asked for.
     pub prompt: Vec<Likelihood>,
     /// The likelihood of the token of `stop` that ended the answer, where one did and likelihoods were asked for.
@@ -253,6 +255,18 @@ pub enum RequestError {
         /// Tokens of the cache.
         context: usize,
     },
+    /// A server cannot be asked for it.
+    #[error("a server cannot be asked for {what}; run the model itself for that")]
+    NotServed {
+        /// The part of the request.
+        what: &'static str,
+    },
+    /// A server refused the request, or its reply cannot be used.
+    #[error("{0}")]
+    Refused(String),
+    /// A server did not reply.
+    #[error("{0}")]
+    Unreachable(String),
     /// Serving it panicked.
     #[error("This is a bug: the request made the model's thread panic; the next one is served")]
     Panicked,

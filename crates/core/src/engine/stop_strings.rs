@@ -86,6 +86,11 @@ impl StopWatch {
         })
     }
 
+    /// The strings.
+    pub fn strings(&self) -> &[String] {
+        &self.strings.stops
+    }
+
     /// Whether the token that was generated last ends the answer.
     ///
     /// # Errors

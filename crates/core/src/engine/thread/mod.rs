@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 
 use super::Engine;
 use super::memory_plan::Branches;
-use super::request::{Branch, Event, Measured, Next, Request, RequestError, Sink};
+use super::request::{Event, Measured, Next, Request, RequestError, Sink};
 use crate::attention::SPLIT_K;
 use crate::model::Cache;
 
@@ -25,7 +25,7 @@ mod speaking;
 use load::Gauges;
 pub use load::Load;
 pub use owner::EngineLoop;
-use reading::Job;
+use reading::{Queued, RequestId};
 
 /// How much a thread does and keeps at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,9 +67,26 @@ impl Limits {
 #[derive(Debug, Clone)]
 pub struct EngineThread {
     // Dropped before the wait for the thread, which ends when nobody can ask any more.
-    queue: Sender<Job>,
+    queue: Sender<Queued>,
     gauges: Arc<Gauges>,
     _thread: Arc<Joined>,
+}
+
+/// Someone with requests: their prompts are read one after the other, in turn with those of other callers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller(u64);
+
+impl Caller {
+    /// A caller unlike all others.
+    #[expect(clippy::new_without_default, reason = "each one is another")]
+    pub fn new() -> Self {
+        Caller(next_number())
+    }
+}
+
+fn next_number() -> u64 {
+    static NUMBERS: AtomicU64 = AtomicU64::new(0);
+    NUMBERS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Waits for the thread when it is dropped.
@@ -108,9 +125,9 @@ impl EngineThread {
 
     /// A handle on work that the caller's own thread is to do.
     pub fn here(engine: Engine, cache: Cache, limits: Limits) -> (Self, EngineLoop) {
-        let (queue, jobs) = mpsc::channel::<Job>();
+        let (queue, queued) = mpsc::channel::<Queued>();
         let gauges = Arc::new(Gauges::default());
-        let work = EngineLoop::new(engine, cache, limits, jobs, Arc::clone(&gauges));
+        let work = EngineLoop::new(engine, cache, limits, queued, Arc::clone(&gauges));
         (EngineThread { queue, gauges, _thread: Arc::new(Joined(None)) }, work)
     }
 
@@ -127,20 +144,19 @@ impl EngineThread {
 
     /// Queues a request with the sink of each of its tasks, branch by branch.
     pub fn submit_all(&self, request: Request, sinks: Vec<Sink>) {
-        static JOBS: AtomicU64 = AtomicU64::new(0);
-        let job = Job::new(JOBS.fetch_add(1, Ordering::Relaxed), request, sinks);
-        let count = job.tasks();
+        self.submit_of(Caller::new(), request, sinks);
+    }
+
+    /// The same of a caller that may have other requests: whoever has the fewest under way is served next.
+    pub fn submit_of(&self, caller: Caller, request: Request, sinks: Vec<Sink>) {
+        let id = RequestId { request: next_number(), caller };
+        let queued = Queued::new(id, request, sinks);
+        let count = queued.tasks();
         self.gauges.queued.fetch_add(count, Ordering::Relaxed);
-        if let Err(refused) = self.queue.send(job) {
+        if let Err(refused) = self.queue.send(queued) {
             self.gauges.queued.fetch_sub(count, Ordering::Relaxed);
             refused.0.end(&RequestError::Gone);
         }
-    }
-
-    /// Queues one prompt with several tasks, each with its sink: it is read once for all of them.
-    pub fn submit_branch(&self, branch: Branch, sinks: Vec<Sink>) {
-        let reuse = super::request::Reuse::Longest;
-        self.submit_all(Request { reuse, branches: vec![branch], ..Request::default() }, sinks);
     }
 
     /// Queues a request of one task whose events are fetched from a ticket.

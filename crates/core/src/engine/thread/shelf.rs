@@ -33,9 +33,9 @@ pub(super) struct Trunk {
     used: u64,
 }
 
-/// Where a prompt can go on.
+/// Cached tokens that a prompt can go on from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct CacheMatch {
     /// From which trunk, if any.
     pub trunk: Option<u64>,
     /// After how many of the prompt's tokens.
@@ -114,8 +114,8 @@ impl Shelf {
 
     /// Where a prompt goes on of which tokens from `first` on must be read, at a `border`: the last position up to another one at which
     /// a prompt can be cut.
-    pub fn place(&self, prompt: &[u32], first: usize, border: impl Fn(usize) -> usize) -> Place {
-        let mut best = Place { trunk: None, kept: 0, common: 0, within: false };
+    pub fn longest_match(&self, prompt: &[u32], first: usize, border: impl Fn(usize) -> usize) -> CacheMatch {
+        let mut best = CacheMatch { trunk: None, kept: 0, common: 0, within: false };
         let mut used = 0;
         for trunk in self.trunks.iter().filter(|trunk| !trunk.dead) {
             let common = common(&trunk.tokens, prompt);
@@ -123,7 +123,7 @@ impl Shelf {
             let kept = trunk.cache.back_to(border(common.min(first)));
             if kept > best.kept || (kept > 0 && kept == best.kept && trunk.used > used) {
                 let within = !trunk.busy && loses_little(trunk.tokens.len(), kept);
-                best = Place { trunk: Some(trunk.id), kept, within, ..best };
+                best = CacheMatch { trunk: Some(trunk.id), kept, within, ..best };
                 used = trunk.used;
             }
         }
@@ -131,8 +131,8 @@ impl Shelf {
     }
 
     /// Tokens of memory that a prompt of `tokens` tokens takes at a place in a trunk of such room, beside what is taken already.
-    pub fn cost(&self, place: &Place, tokens: usize, room: usize) -> usize {
-        match place.trunk.filter(|_| place.within).and_then(|id| self.get(id)) {
+    pub fn cost(&self, found: &CacheMatch, tokens: usize, room: usize) -> usize {
+        match found.trunk.filter(|_| found.within).and_then(|id| self.get(id)) {
             Some(trunk) if trunk.cache.capacity() >= tokens => 0,
             Some(trunk) => room.saturating_sub(trunk.cache.capacity()),
             None => room,
@@ -156,22 +156,22 @@ impl Shelf {
     ///
     /// # Errors
     /// Those of Candle: no memory.
-    pub fn take(&mut self, place: &Place, tokens: usize, room: usize) -> candle_core::Result<u64> {
+    pub fn take(&mut self, found: &CacheMatch, tokens: usize, room: usize) -> candle_core::Result<u64> {
         self.clock += 1;
         let clock = self.clock;
-        if let Some(trunk) = place.trunk.filter(|_| place.within).and_then(|id| self.get_mut(id)) {
+        if let Some(trunk) = found.trunk.filter(|_| found.within).and_then(|id| self.get_mut(id)) {
             if trunk.cache.capacity() < tokens {
                 trunk.cache.enlarge(room)?;
             }
-            let kept = trunk.cache.truncate(place.kept)?;
+            let kept = trunk.cache.truncate(found.kept)?;
             trunk.tokens.truncate(kept);
             (trunk.busy, trunk.used) = (true, clock);
             return Ok(trunk.id);
         }
-        let (cache, held) = match place.trunk.and_then(|id| self.get_mut(id)) {
+        let (cache, held) = match found.trunk.and_then(|id| self.get_mut(id)) {
             Some(trunk) => {
                 trunk.used = clock;
-                let cache = trunk.cache.fork(place.kept, room)?;
+                let cache = trunk.cache.fork(found.kept, room)?;
                 let held = trunk.tokens.get(..cache.len()).unwrap_or_default().to_vec();
                 (cache, held)
             }
