@@ -26,7 +26,7 @@ use crate::run::cost::MeanCost;
 use crate::run::error::RunError;
 use crate::run::file_plan::FilePlan;
 use crate::run::header::{AttentionBy, ContextPolicy, Identity, Machine, Named, RunHeader};
-use crate::run::local::{LocalSubject, SubjectOptions};
+use crate::run::model_subject::{ModelSubject, SubjectOptions};
 use crate::run::plan::{CaseSample, PlannedCase, PlannedProbe, Selection, Shard};
 use crate::run::runner::{self, Subject, Summary};
 use crate::run::store::{RunFolder, RunStore};
@@ -525,12 +525,7 @@ impl Job {
             borders: BorderRule::FirstCharacter,
         };
         let mut plan = self.plan(&dataset, all)?;
-        let room = asked.max_new_tokens + model.max_thinking();
-        let cut = Cut {
-            budget: asked.truncation.budget(model.context(), room),
-            by: asked.truncation,
-            seed: s.seed,
-        };
+        let cut = Cut::of_model(asked.truncation, s.seed, model.text(), asked.max_new_tokens);
         let part = (&dataset, s.seed, self.shard.is_some());
         leave_out(&mut plan, &identity.conditions, part, |case| {
             cut_to_budget(&builder, model.tokenizer(), case, cut)
@@ -543,14 +538,12 @@ impl Job {
         )?;
         let options = SubjectOptions {
             sampling: self.sampling(asked),
-            truncation: asked.truncation,
-            seed: s.seed,
             attention: !s.no_attention,
             answer_rows: true,
             share_prefix: true,
         };
         let mut subject =
-            LocalSubject::new(&mut model, builder, row_roles(dataset.benchmark()), options, &stop)
+            ModelSubject::local(&mut model, builder, cut, row_roles(dataset.benchmark()), options, &stop)
                 .stopping_at(stops);
         if wants_verdict_row(dataset.benchmark()) {
             subject = subject.deciding(dataset.benchmark());

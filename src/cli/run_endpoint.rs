@@ -1,6 +1,7 @@
 //! The part of `palimpsest run` that is an endpoint's: what counts its tokens, how its histories are cut, whether its attention can be
 //! recorded.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::conditions::{check_templates, conditions, fits};
@@ -9,22 +10,21 @@ use super::settings::{Asked, Settings};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::{Benchmark, GENERATION, row_roles, wants_verdict_row};
 use crate::chat::ChatModel;
-use crate::chat::endpoint::{Endpoint, OwnServer, Patience};
+use crate::chat::endpoint::{Endpoint, Patience, ServerCard, ServerModel};
 use crate::data::Case;
 use crate::models::TokenCounter;
 use crate::progress::note;
 use crate::prompt::{PromptBuilder, Templates};
 use crate::run::condition::Condition;
-use crate::run::context_budget::{
-    BudgetedCase, Cut, Dropped, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of,
-};
+use crate::run::context_budget::{BudgetedCase, Cut, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of};
 use crate::run::header::{ContextPolicy, Identity, Named};
+use crate::run::model_subject::{ModelSubject, SubjectOptions};
 use crate::run::runner::Summary;
-use crate::run::served::ServedSubject;
 use crate::run::subject::{ChatSubject, Shown};
 use palimpsest_core::digest::sha256;
+use palimpsest_core::engine::ModelText;
 use palimpsest_core::text::{
-    BorderRule, CharsPerToken, ChatTemplate, CountTokens, Message, SpecialTokens, ThinkingMode,
+    BorderRule, CharsPerToken, ChatTemplate, CountTokens, Message, SpecialTokens, TextError, ThinkingMode,
 };
 
 /// What counts an endpoint's tokens.
@@ -142,26 +142,36 @@ impl Job {
             borders: own.as_ref().map_or(counted, |(server, _)| server.borders),
         };
         let calls = self.parallel.unwrap_or(1);
-        if let Some((server, _)) = own {
-            let prompts = |case: &Case| match &counter {
-                Some(Counter { tokens, .. }) => {
-                    cut_prompts(&builder, &**tokens, case, cut).map_err(|e| e.to_string())
-                }
-                None => {
-                    let prompts = builder.build_all(case, &case.history).map_err(|e| e.to_string())?;
-                    Ok(vec![BudgetedCase {
-                        probes: 0..case.probes.len(),
-                        history: case.history.clone(),
-                        dropped: Dropped::default(),
-                        prompts,
-                    }])
-                }
+        if let Some((card, template)) = own {
+            let text = ModelText {
+                name: endpoint.model().to_owned(),
+                tokenizer: Arc::new(endpoint.tokenizer()?),
+                template,
+                thoughts: None,
+                max_thinking: 0,
+                stop: Vec::new(),
+                context: card.context,
             };
-            let (roles, sampling) = (row_roles(dataset.benchmark()), self.sampling(asked));
-            let mut subject = ServedSubject::new(&endpoint, server, sampling, roles, Box::new(prompts))
-                .stopping_at(stops)
-                .at_once(calls);
-            return self.answer(identity, self.machine(&self.model), (&dataset, plan), &mut subject);
+            let tokenizer = Arc::clone(&text.tokenizer);
+            let prepare = move |case: &Case| {
+                let parts = match &counter {
+                    Some(Counter { tokens, .. }) => cut_prompts(&builder, &**tokens, case, cut)?,
+                    None => vec![BudgetedCase::whole(case, builder.build_all(case, &case.history)?)],
+                };
+                let encoded = parts.into_iter().map(|part| part.map(|prompt| prompt.encode(&tokenizer)));
+                Ok(encoded.collect::<Result<_, TextError>>()?)
+            };
+            let options = SubjectOptions {
+                sampling: self.sampling(asked),
+                attention: true,
+                answer_rows: true,
+                share_prefix: true,
+            };
+            let (roles, stop) = (row_roles(dataset.benchmark()), super::interrupt::flag("answer")?);
+            let mut model = ServerModel::new(endpoint, card, calls);
+            let subject = ModelSubject::new(&mut model, &text, Arc::new(prepare), roles, options, &stop)
+                .stopping_at(stops);
+            return self.answer(identity, self.machine(&self.model), (&dataset, plan), &mut { subject });
         }
         endpoint = endpoint.stopping_at(stops);
         // Probes that are shown the same history share the cutting of it.
@@ -196,11 +206,11 @@ impl Job {
         &self,
         endpoint: &Endpoint,
         benchmark: &Benchmark,
-    ) -> anyhow::Result<Option<(OwnServer, ChatTemplate)>> {
+    ) -> anyhow::Result<Option<(ServerCard, ChatTemplate)>> {
         if self.settings.no_attention {
             return Ok(None);
         }
-        let Some(server) = endpoint.own_server()? else { return Ok(None) };
+        let Some(server) = endpoint.server_card()? else { return Ok(None) };
         let template = ChatTemplate::new(
             endpoint.model(),
             &server.chat_template,

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use palimpsest_core::attention::LayerHoles;
-use palimpsest_core::engine::{Backend, Branch, EngineError, Event, Request, RequestError, Reuse, Session, Task};
+use palimpsest_core::engine::{
+    Backend, Branch, EngineError, Event, Request, RequestError, Reuse, Session, Task,
+};
 use rayon::prelude::*;
 
 use super::cause_rows::{Effect, ThoughtEffect};

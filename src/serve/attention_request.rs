@@ -28,6 +28,8 @@ pub struct AttentionFields {
     layers: Option<Vec<usize>>,
     #[serde(default, deserialize_with = "list::<0, 4096, _, _>")]
     spans: Vec<RangeRequest>,
+    #[serde(default)]
+    units: Units,
     #[serde(default, deserialize_with = "count::<1, 1024, _, _>")]
     top_keys: Option<usize>,
     #[serde(default)]
@@ -42,6 +44,17 @@ enum Encoding {
     #[default]
     Json,
     Safetensors,
+}
+
+/// The units of ranges.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Units {
+    /// Of a text.
+    #[default]
+    Characters,
+    /// Of a prompt of token ids.
+    Tokens,
 }
 
 /// What is asked about attention.
@@ -59,6 +72,8 @@ pub struct AttentionRequest {
     pub safetensors: bool,
     /// Further spans.
     pub ranges: Vec<RangeRequest>,
+    /// Their units.
+    pub units: Units,
     /// Whether the tokens of prompt and answer are told.
     pub token_ids: bool,
     /// Which documents are to be ranked.
@@ -118,7 +133,7 @@ impl AttentionRequest {
         if fields.progress.is_some() && !body["palimpsest"].as_object().into_iter().flatten().any(asked) {
             return Ok(None);
         }
-        let AttentionFields { rows, top_keys, token_ids, .. } = fields;
+        let AttentionFields { rows, top_keys, token_ids, units, .. } = fields;
         let score = fields.score.map(|score| score.request(model)).transpose()?.flatten();
         let answer = fields.answer.filter(|answer| *answer != GivenAnswer::LastMessage(false));
         if let Some(GivenAnswer::Tokens(tokens)) = &answer {
@@ -156,6 +171,7 @@ impl AttentionRequest {
             top_keys,
             safetensors,
             ranges,
+            units,
             token_ids,
             score,
             answer,

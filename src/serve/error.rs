@@ -151,9 +151,7 @@ impl From<RequestError> for ApiError {
             RequestError::Engine(EngineError::Constraint(error)) => {
                 ApiError::constraint(&error, "response_format")
             }
-            RequestError::Engine(_) | RequestError::Panicked | RequestError::Gone => {
-                ApiError::internal(message)
-            }
+            _ => ApiError::internal(message),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ndarray::{Array2, ArrayD, Axis, Dimension, IxDyn};
+use ndarray::{Array2, Array3, Array4, ArrayD, Axis, Dimension, IxDyn};
 use palimpsest_core::attention::{LayerKind, Masses, Uniform};
 use palimpsest_core::engine::{
     self, Backend, Branch, Chosen, EngineError, Event, Generate, Generated, Measured, Measurement, Observe,
@@ -30,13 +30,15 @@ use crate::chat::parallel::in_order;
 /// What a palimpsest server says of its model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerCard {
-    /// In what it runs.
+    /// Most tokens of prompt and answer together.
+    pub context: usize,
+    /// The dtype of its weights.
     pub dtype: String,
-    /// By layer of softmax attention, how many keys a row sees; `None` where it sees all before it.
+    /// By layer of softmax attention: keys that a row sees at most; `None` where it sees all before it.
     pub windows: Vec<Option<usize>>,
-    /// To which span it gives a token across a border; earlier servers do not say.
+    /// The rule for a token across a span's border; earlier servers do not say.
     pub borders: BorderRule,
-    /// Whether it has layers of linear attention.
+    /// True if it has layers of linear attention.
     pub has_delta: bool,
     /// Its chat template.
     pub chat_template: String,
@@ -59,6 +61,7 @@ struct Card {
 
 #[derive(Deserialize)]
 struct Own {
+    context: usize,
     dtype: String,
     attention: Option<OwnAttention>,
     #[serde(default)]
@@ -94,13 +97,14 @@ impl Endpoint {
         let models = self.exchange(&format!("{}/models", self.base), None);
         let models = models.ok().and_then(|bytes| serde_json::from_slice::<Models>(&bytes).ok());
         let card = models.and_then(|models| models.data.into_iter().find(|card| card.id == self.model));
-        let Some(Own { dtype, attention: Some(OwnAttention { windows, borders }), delta_layers }) =
+        let Some(Own { context, dtype, attention: Some(OwnAttention { windows, borders }), delta_layers }) =
             card.and_then(|card| card.palimpsest)
         else {
             return Ok(None);
         };
         let info: TokenizerInfo = self.root_file("tokenizer_info", |bytes| serde_json::from_slice(bytes))?;
         Ok(Some(ServerCard {
+            context,
             dtype,
             windows,
             borders,
@@ -170,7 +174,8 @@ struct Call {
     task: usize,
     /// Prefix and tokens.
     prompt: Arc<[u32]>,
-    wire: Result<Wire, RequestError>,
+    /// Or the part of the request that the server cannot be asked for.
+    wire: Result<Wire, &'static str>,
 }
 
 /// A task as the server takes it.
@@ -232,7 +237,7 @@ impl ServerModel {
             for (nth, task) in tasks.into_iter().enumerate() {
                 let wire = match knockouts.is_empty() {
                     true => self.wire(&prompt, &observe, task),
-                    false => Err(RequestError::NotServed { what: "knock-outs" }),
+                    false => Err("knock-outs"),
                 };
                 calls.push(Call { branch, task: nth, prompt: Arc::clone(&prompt), wire });
             }
@@ -240,33 +245,32 @@ impl ServerModel {
         calls
     }
 
-    fn wire(&self, prompt: &[u32], observe: &Observe, task: Task) -> Result<Wire, RequestError> {
-        let refused = |what| Err(RequestError::NotServed { what });
+    fn wire(&self, prompt: &[u32], observe: &Observe, task: Task) -> Result<Wire, &'static str> {
         let mut fields = Map::new();
         match task {
-            Task::Force(_) => return refused("the logits of a given answer"),
+            Task::Force(_) => return Err("the logits of a given answer"),
             Task::Score(texts) => return Ok(Wire::Score(texts)),
             Task::Read => drop(fields.insert("max_tokens".to_owned(), 0.into())),
             Task::Generate(generate) => {
                 if generate.thinker.is_some() {
-                    return refused("thoughts before the answer");
+                    return Err("thoughts before the answer");
                 }
                 if !generate.rules.is_empty() || generate.likeliest.is_some() || generate.tell_rows {
-                    return refused("penalties, formats and likelihoods of the answer");
+                    return Err("penalties, formats and likelihoods of the answer");
                 }
                 fields = generated(&generate);
             }
         }
         let rows = &observe.rows;
         match observe {
-            Observe { norms: true, .. } => return refused("norms"),
-            Observe { top_keys: Some(_), .. } => return refused("largest keys"),
-            Observe { targets, .. } if !targets.is_empty() => return refused("attributions"),
-            Observe { likeliest: Some(_), .. } => return refused("likelihoods of the prompt"),
-            Observe { logits: 1.., .. } => return refused("logits"),
-            _ if rows.answer.each || rows.answer.step => return refused("rows of single tokens"),
+            Observe { norms: true, .. } => return Err("norms"),
+            Observe { top_keys: Some(_), .. } => return Err("largest keys"),
+            Observe { targets, .. } if !targets.is_empty() => return Err("attributions"),
+            Observe { likeliest: Some(_), .. } => return Err("likelihoods of the prompt"),
+            Observe { logits: 1.., .. } => return Err("logits"),
+            _ if rows.answer.each || rows.answer.step => return Err("rows of single tokens"),
             _ if self.card.has_delta && observe.any() && !observe.softmax_only => {
-                return refused("implicit attention");
+                return Err("implicit attention");
             }
             _ => {}
         }
@@ -294,11 +298,12 @@ impl ServerModel {
             // The tokens of an answer come with attention alone.
             names.push(last.label);
         }
-        let range = |(nth, span): (usize, &&Span)| json!({"label": name(nth), "start": span.start, "end": span.end});
+        let range =
+            |(nth, span): (usize, &&Span)| json!({"label": name(nth), "start": span.start, "end": span.end});
         let spans: Vec<Value> = spans.iter().enumerate().map(range).collect();
         fields.insert(
             "palimpsest".to_owned(),
-            json!({"rows": names, "spans": spans, "heads": "all", "encoding": "safetensors", "token_ids": true}),
+            json!({"rows": names, "spans": spans, "units": "tokens", "heads": "all", "encoding": "safetensors", "token_ids": true}),
         );
         Ok(Wire::Measure { fields, rows: rows_told, keys: observe.keys.len() })
     }
@@ -307,17 +312,19 @@ impl ServerModel {
         let begun = Instant::now();
         let model = self.endpoint.model();
         let measured = match &call.wire {
-            Err(error) => return Err(error.again()),
+            Err(what) => return Err(RequestError::NotServed { what }),
             Ok(Wire::Score(texts)) => {
                 let fields = json!({"max_tokens": 0, "echo": true, "logprobs": 0});
                 let fields = fields.as_object().cloned().unwrap_or_default();
                 let score = |text: &Vec<u32>| {
                     let prompt = [&*call.prompt, text].concat();
-                    let reply = self.endpoint.completion(&Body { model, prompt: &prompt, fields: &fields })?;
+                    let reply =
+                        self.endpoint.completion(&Body { model, prompt: &prompt, fields: &fields })?;
                     let logprobs = reply.choices.into_iter().next().and_then(|choice| choice.logprobs);
                     let logprobs = logprobs.map(|logprobs| logprobs.token_logprobs).unwrap_or_default();
                     let own = logprobs.get(call.prompt.len()..prompt.len());
-                    own.ok_or_else(|| self.unusable("it has no log-probabilities")).map(|own| own.iter().copied().sum())
+                    own.ok_or_else(|| self.unusable("it has no log-probabilities"))
+                        .map(|own| own.iter().copied().sum())
                 };
                 let scores = texts.iter().map(score).collect::<Result<_, _>>()?;
                 Measured { scores, ..unmeasured(call.prompt.len()) }
@@ -400,11 +407,17 @@ impl ServerModel {
             Some(&count) if count >= rows.len() => {
                 Ok(x.select(Axis(axis), &(0..rows.len()).collect::<Vec<_>>()))
             }
-            _ => Err(self.unusable(format_args!("a tensor of shape {:?} for {} rows", x.shape(), rows.len()))),
+            _ => {
+                Err(self.unusable(format_args!("a tensor of shape {:?} for {} rows", x.shape(), rows.len())))
+            }
         };
         let of_keys = |x: ArrayD<f32>| match x.shape().split_last() {
             Some((&count, _)) if count == told.spans.len() => Ok(x.select(Axis(x.ndim() - 1), &columns)),
-            _ => Err(self.unusable(format_args!("a tensor of shape {:?} for {} spans", x.shape(), told.spans.len()))),
+            _ => Err(self.unusable(format_args!(
+                "a tensor of shape {:?} for {} spans",
+                x.shape(),
+                told.spans.len()
+            ))),
         };
         let mass = of_rows(of_keys(tensor("mass")?)?, 2)?;
         let share = of_rows(of_keys(tensor("share")?)?, 1)?;
@@ -448,7 +461,15 @@ fn unmeasured(prompt: usize) -> Measured {
     Measured {
         logits: Array2::zeros((0, 0)),
         generated: Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens },
-        masses: Masses::default(),
+        masses: Masses {
+            layers: Vec::new(),
+            rows: Vec::new(),
+            mass: Array4::zeros((0, 0, 0, 0)),
+            uniform: Uniform { windows: Vec::new(), share: Array3::zeros((0, 0, 0)) },
+            sink: None,
+            delta: None,
+            each: None,
+        },
         measurement: Measurement::nothing(prompt),
         top_keys: None,
         norms: None,
@@ -499,6 +520,10 @@ impl Backend for ServerModel {
         for call in &calls[ended.get()..] {
             tell(call, Event::Failed(EngineError::Interrupted.into()));
         }
+    }
+
+    fn first_phase(&self) -> &'static str {
+        "waiting for the reply"
     }
 
     fn dtype(&self) -> String {

@@ -119,7 +119,7 @@ impl Request {
 
 impl Observe {
     /// True if any row is measured.
-    pub(super) fn any(&self) -> bool {
+    pub fn any(&self) -> bool {
         !self.rows.spans.is_empty() || self.rows.answer.any() || self.norms || !self.targets.is_empty()
     }
 

@@ -26,6 +26,11 @@ pub trait Backend {
     /// The kind of each decoder layer.
     fn layer_kinds(&self) -> Vec<LayerKind>;
 
+    /// The phase that a begun task is in until its prompt is read.
+    fn first_phase(&self) -> &'static str {
+        "prefill"
+    }
+
     /// The last position up to `at` at which a prompt may be cut in two without a change of its bits.
     fn border(&self, at: usize) -> usize {
         at
