@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
+
 use super::conditions::{check_templates, conditions, fits};
 use super::run::{Job, Opened};
 use super::settings::{Asked, Settings};
@@ -20,7 +22,7 @@ use crate::run::context_budget::{BudgetedCase, Cut, TEMPLATE_RESERVE, cut_messag
 use crate::run::header::{ContextPolicy, Identity, Named};
 use crate::run::model_subject::{ModelSubject, SubjectOptions};
 use crate::run::runner::Summary;
-use crate::run::subject::{ChatSubject, Shown};
+use crate::run::subject::{ChatPrompt, ChatSubject};
 use palimpsest_core::digest::sha256;
 use palimpsest_core::engine::ModelText;
 use palimpsest_core::text::{
@@ -178,25 +180,25 @@ impl Job {
         let mut held: Option<(Case, Vec<BudgetedCase<Vec<Message>>>)> = None;
         let mut lines = vec![endpoint; calls];
         let lines = lines.iter_mut().map(|line| line as &mut (dyn ChatModel + Send)).collect();
-        let mut subject = ChatSubject::new(lines, self.sampling(asked), |case, probe| {
-            let Some(Counter { tokens, .. }) = &counter else {
-                let prompt = builder.build(&case.history, &case.evidence, probe);
-                return Ok(Shown {
-                    messages: prompt.map_err(|e| e.to_string())?.messages,
-                    ..Shown::default()
+        let mut subject =
+            ChatSubject::new(lines, self.sampling(asked), |case, probe| -> anyhow::Result<ChatPrompt> {
+                let Some(Counter { tokens, .. }) = &counter else {
+                    let prompt = builder.build(&case.history, &case.evidence, probe);
+                    return Ok(ChatPrompt { messages: prompt?.messages, ..ChatPrompt::default() });
+                };
+                let parts = match held.take() {
+                    Some((other, parts)) if other == *case => parts,
+                    _ => cut_messages(&builder, &**tokens, case, cut)?,
+                };
+                let at = case.probes.iter().position(|other| other.id == probe.id);
+                let shown = at.and_then(|at| part_of(&parts, at)).map(|(part, messages)| ChatPrompt {
+                    messages: messages.clone(),
+                    dropped: part.dropped.clone(),
                 });
-            };
-            let parts = match held.take() {
-                Some((other, parts)) if other == *case => parts,
-                _ => cut_messages(&builder, &**tokens, case, cut).map_err(|e| e.to_string())?,
-            };
-            let at = case.probes.iter().position(|other| other.id == probe.id);
-            let shown = at
-                .and_then(|at| part_of(&parts, at))
-                .map(|(part, messages)| Shown { messages: messages.clone(), dropped: part.dropped.clone() });
-            held = Some((case.clone(), parts));
-            shown.ok_or_else(|| format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id))
-        });
+                held = Some((case.clone(), parts));
+                shown
+                    .with_context(|| format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id))
+            });
         self.answer(identity, self.machine(&self.model), (&dataset, plan), &mut subject)
     }
 

@@ -63,15 +63,15 @@ type OnText<'a> = Option<Box<dyn FnMut(&str) + 'a>>;
 /// Settings of a [`ModelSubject`].
 #[derive(Debug, Clone, Copy)]
 pub struct SubjectOptions {
-    /// How tokens are chosen. Each probe samples from a stream of its own, derived from the seed, the case and the probe, so
+    /// The sampling settings. Each probe samples from a stream of its own, derived from the seed, the case and the probe, so
     /// that answers do not depend on what was asked before.
     pub sampling: Sampling,
-    /// Whether attention is recorded.
+    /// True if attention is recorded.
     pub attention: bool,
-    /// Whether the answer's rows are recorded too: `last`, the prompt's last position, and `answer`, the mean over the generated
+    /// True if the answer's rows are recorded too: `last`, the prompt's last position, and `answer`, the mean over the generated
     /// tokens. Answers and the other rows are the same either way.
     pub answer_rows: bool,
-    /// Whether the probes of a case share the prefill of what their prompts have in common. Answers are the same either
+    /// True if the probes of a case share the prefill of what their prompts have in common. Answers are the same either
     /// way; off is for checking that.
     pub share_prefix: bool,
 }
@@ -241,7 +241,7 @@ impl<'a> ModelSubject<'a> {
         })
     }
 
-    /// What is asked of the model about a probe, behind the first `shared` tokens of its prompt.
+    /// A probe's branch behind the first `shared` tokens of its prompt.
     fn branch(&self, case: &Case, one: &Asked<'_>, shared: usize) -> Branch {
         let Question { probe, condition } = one.question;
         let length = one.prompt.tokens.len();
@@ -409,7 +409,7 @@ impl Outcomes<'_> {
                 self.outcome(one, (*measured, scores), decode)
             });
             match outcome {
-                // What has ended beside what a stop cuts off is kept.
+                // Answers that ended beside those that a stop cuts off are kept.
                 Err(ProbeError::Request(RequestError::Engine(EngineError::Interrupted))) => {
                     stopped = Err(RunError::Stopped);
                 }
@@ -451,7 +451,7 @@ impl Outcomes<'_> {
         let (prompt, generated) = (one.prompt.tokens.len(), generated.tokens.len());
         let cost = match *call_seconds {
             None => Cost::of(one.prefill, decode),
-            // What a call takes elsewhere is not this machine's to tell.
+            // The time of a prefill elsewhere is unknown here.
             Some(decode_seconds) => Cost { decode_seconds, ..Cost::default() },
         };
         Ok(ProbeOutcome {
@@ -547,7 +547,7 @@ enum ProbeError {
     Knockout(#[from] KnockoutError),
 }
 
-/// What ended a case early.
+/// The early end of a case.
 enum CaseError {
     /// The run ends.
     Run(RunError),

@@ -1,7 +1,7 @@
 //! A [`Subject`] of any [`ChatModel`]: answers without attention, one call a probe, several at once where there are several lines to
 //! the model.
 //!
-//! What the model is shown comes from a closure, so that this room needs to know no prompt wording.
+//! Prompts come from a closure, so that this room needs to know no prompt wording.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -39,10 +39,10 @@ pub fn count_failure(failed_in_a_row: &mut usize, error: &str) -> Result<(), Run
 
 /// The conversation that puts a probe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Shown {
-    /// What is sent.
+pub struct ChatPrompt {
+    /// The messages.
     pub messages: Vec<Message>,
-    /// What of the history was left out of it.
+    /// The parts of the history that were left out.
     pub dropped: Dropped,
 }
 
@@ -54,9 +54,10 @@ pub struct ChatSubject<'a, F> {
     failed_in_a_row: usize,
 }
 
-impl<'a, F> ChatSubject<'a, F>
+impl<'a, F, E> ChatSubject<'a, F>
 where
-    F: FnMut(&Case, &Probe) -> Result<Shown, String>,
+    F: FnMut(&Case, &Probe) -> Result<ChatPrompt, E>,
+    E: std::fmt::Display + Send,
 {
     /// Answers to what `shown` makes of a case and a probe: `models` is the model once for each call at once.
     pub fn new(models: Vec<&'a mut (dyn ChatModel + Send)>, sampling: Sampling, shown: F) -> Self {
@@ -64,9 +65,10 @@ where
     }
 }
 
-impl<F> Subject for ChatSubject<'_, F>
+impl<F, E> Subject for ChatSubject<'_, F>
 where
-    F: FnMut(&Case, &Probe) -> Result<Shown, String>,
+    F: FnMut(&Case, &Probe) -> Result<ChatPrompt, E>,
+    E: std::fmt::Display + Send,
 {
     fn answer_case(
         &mut self,
@@ -89,7 +91,7 @@ where
             },
             &|model, (shown, sampling)| match shown {
                 Ok(shown) => asked(&mut ***model, shown, &sampling),
-                Err(reason) => Err(Unanswered::NotAsked(reason)),
+                Err(reason) => Err(Unanswered::NotAsked(reason.to_string())),
             },
             &mut |nth, outcome| {
                 let question = questions[nth];
@@ -118,10 +120,14 @@ enum Unanswered {
     Failed(String),
 }
 
-fn asked(model: &mut dyn ChatModel, shown: Shown, sampling: &Sampling) -> Result<ProbeOutcome, Unanswered> {
+fn asked(
+    model: &mut dyn ChatModel,
+    shown: ChatPrompt,
+    sampling: &Sampling,
+) -> Result<ProbeOutcome, Unanswered> {
     let begun = Instant::now();
     let reply = model.reply(&shown.messages, sampling).map_err(|e| Unanswered::Failed(e.to_string()))?;
-    // What it takes elsewhere is not this machine's to tell.
+    // The time of a prefill elsewhere is unknown here.
     let cost = Cost {
         tokens_computed: reply.prompt_tokens,
         tokens_generated: reply.completion_tokens,

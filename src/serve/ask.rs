@@ -147,7 +147,7 @@ pub fn submit(engine: &EngineThread, caller: Caller, choices: Vec<Choice>) {
     }
 }
 
-/// What a choice is made of.
+/// An event of a choice.
 pub enum Step {
     /// So many tokens of the prompt are read.
     Read(usize),
@@ -165,7 +165,7 @@ pub enum Step {
 pub struct Token {
     /// The text that it adds.
     pub piece: Piece,
-    /// What else was asked about it.
+    /// Its id, probability and rows.
     pub chosen: Chosen,
 }
 
@@ -253,7 +253,7 @@ fn finished(writer: Option<Writer>, measured: Measured) -> Step {
     }
 }
 
-/// What the rows of a prompt pay, with nothing generated.
+/// The masses of a prompt's rows, with nothing generated.
 pub async fn masses(
     engine: &EngineThread,
     cancelled: Arc<AtomicBool>,

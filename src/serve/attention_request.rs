@@ -57,7 +57,7 @@ pub enum Units {
     Tokens,
 }
 
-/// What is asked about attention.
+/// A request for attention.
 #[derive(Debug, Clone)]
 pub struct AttentionRequest {
     /// Names of spans, `last`, `answer` and `each`; those of the score are added when the prompt's spans are known.
@@ -66,15 +66,15 @@ pub struct AttentionRequest {
     pub heads: Heads,
     /// The decoder layers that are told; `None` for all.
     pub layers: Option<Vec<usize>>,
-    /// How many keys of each row are told one by one.
+    /// Keys of each row that are told one by one.
     pub top_keys: Option<usize>,
-    /// Whether tensors come as base64 of a safetensors file.
+    /// True if tensors come as base64 of a safetensors file.
     pub safetensors: bool,
     /// Further spans.
     pub ranges: Vec<RangeRequest>,
     /// Their units.
     pub units: Units,
-    /// Whether the tokens of prompt and answer are told.
+    /// True if the tokens of prompt and answer are told.
     pub token_ids: bool,
     /// Which documents are to be ranked.
     pub score: Option<ScoreRequest>,
@@ -127,7 +127,7 @@ pub fn label<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> Result<T, D
 }
 
 impl AttentionRequest {
-    /// What the field `palimpsest` of a request asks about attention: nothing where it asks for `progress` alone.
+    /// The request in the field `palimpsest`; `None` where it asks for `progress` alone.
     pub fn new(fields: AttentionFields, body: &Value, model: &ServedModel) -> Result<Option<Self>, ApiError> {
         let asked = |(key, value): (&String, &Value)| key != "progress" && !value.is_null();
         if fields.progress.is_some() && !body["palimpsest"].as_object().into_iter().flatten().any(asked) {
@@ -178,7 +178,7 @@ impl AttentionRequest {
         }))
     }
 
-    /// Whether each generated token is a row.
+    /// True if each generated token is a row.
     pub fn each(&self) -> bool {
         self.rows.iter().any(|row| row == "each")
     }

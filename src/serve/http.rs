@@ -15,7 +15,7 @@ use axum::{Extension, Router};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
-use super::answers::{Job, Run, Shape};
+use super::answers::{PreparedCompletion, Run, Shape};
 use super::app::App;
 use super::body::{Fits, receive};
 use super::embeddings::Waits;
@@ -116,7 +116,7 @@ async fn answers<S: Shape>(
     Extension(line): Logged,
     request: Request,
     fits: Fits,
-    prepare: fn(&Arc<App>, &Value) -> Result<Job<S>, ApiError>,
+    prepare: fn(&Arc<App>, &Value) -> Result<PreparedCompletion<S>, ApiError>,
 ) -> Reply {
     let body = receive(&app, request, fits).await?;
     let (place, begun) = (app.admit()?, Instant::now());

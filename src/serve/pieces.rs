@@ -42,12 +42,12 @@ pub struct Envelope<'a> {
     pub head: Map<String, Value>,
     /// The choices that are told.
     pub choices: &'a [Said],
-    /// What was used; null where it is told later.
+    /// The usage; null where it is told later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Value>,
 }
 
-/// What is written, in pieces.
+/// A body in pieces.
 #[derive(Default)]
 struct Pieces {
     whole: Vec<Bytes>,

@@ -12,7 +12,7 @@ use super::sent::Sent;
 use super::text_limit::TextLimit;
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{
-    Borders, ChatTemplate, ChatTurn, ContentPlace, Part as TurnPart, Placed, Tokenizer, Tool, compose,
+    Borders, ChatTemplate, ChatTurn, ContentPlace, ContentSource, Placed, Tokenizer, Tool, compose,
 };
 
 /// A prompt's tokens with its spans.
@@ -20,7 +20,7 @@ use palimpsest_core::text::{
 pub struct TokenPrompt {
     /// Ids.
     pub tokens: Vec<u32>,
-    /// What tiles them, in order.
+    /// The spans that tile them, in order.
     pub tiles: Vec<Span>,
     /// Ranges that lie over them.
     pub overlays: Vec<Span>,
@@ -33,7 +33,7 @@ pub struct Conversation<'s> {
     limit: TextLimit,
     turns: Vec<ChatTurn>,
     /// For each turn, what of its content comes from which message.
-    parts: Vec<Vec<TurnPart>>,
+    parts: Vec<Vec<ContentSource>>,
     /// Functions that the template itself lists.
     listed: Vec<Value>,
 }
@@ -52,7 +52,7 @@ impl<'s> Conversation<'s> {
         let whole =
             |(message, turn): (usize, &ChatTurn)| match turn.content.is_empty() && !turn.calls.is_empty() {
                 true => Vec::new(),
-                false => vec![TurnPart { message, bytes: 0..turn.content.len() }],
+                false => vec![ContentSource { message, bytes: 0..turn.content.len() }],
             };
         let parts = turns.iter().enumerate().map(whole).collect();
         let listed = tools.iter().map(Tool::json).collect();
@@ -72,7 +72,7 @@ impl<'s> Conversation<'s> {
         for (parts, place) in self.parts.iter().zip(&placed.contents) {
             // White space around a content may be left out.
             let at = |byte: usize| (place.bytes.start + byte.saturating_sub(place.cut)).min(place.bytes.end);
-            for TurnPart { message, bytes } in parts {
+            for ContentSource { message, bytes } in parts {
                 if let Some(found) = places.get_mut(*message) {
                     let cut = place.cut.saturating_sub(bytes.start);
                     *found = Some(ContentPlace { bytes: at(bytes.start)..at(bytes.end), cut });

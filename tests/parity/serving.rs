@@ -15,7 +15,7 @@ use palimpsest_core::engine::{
 use palimpsest_core::span::Span;
 
 use super::checkpoint::Llama;
-use super::thread::{Asked, Found};
+use super::thread::{Ask, Asked, Found, start};
 use super::{TINY, apart, engine, fixture, greedy};
 
 const CONTEXT: usize = 2048;
@@ -83,7 +83,7 @@ fn same(what: &str, found: &Measured, (logits, tokens, masses): &Found) {
 fn thread(name: &str, limits: Limits) -> EngineThread {
     let engine = engine(&path(name), 256);
     let cache = engine.decoder().cache(CONTEXT).unwrap();
-    EngineThread::start_with(engine, cache, limits).unwrap()
+    start(engine, cache, limits)
 }
 
 fn many() -> Limits {
@@ -318,7 +318,7 @@ fn what_goes_wrong_in_one_request_ends_it_alone() {
     let dir = tempfile::tempdir().unwrap();
     let engine = engine(&with_a_broken_token(broken, dir.path()), 64);
     let cache = engine.decoder().cache(CONTEXT).unwrap();
-    let thread = EngineThread::start_with(engine, cache, many()).unwrap();
+    let thread = start(engine, cache, many());
     let panics = |at: usize| {
         let (told, heard) = mpsc::channel();
         let mut seen = 0;

@@ -27,7 +27,7 @@ use super::{Endpoint, Failure};
 use crate::chat::ChatError;
 use crate::chat::parallel::in_order;
 
-/// What a palimpsest server says of its model.
+/// A palimpsest server's description of its model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerCard {
     /// Most tokens of prompt and answer together.

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// How likely a token was, and which were the likeliest in its place.
+/// A token's log-probability, and the likeliest tokens in its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Likelihood {
     /// The token.

@@ -26,11 +26,11 @@ pub struct Request {
     pub prefix: Arc<[u32]>,
     /// Which cached tokens may be reused for the prefix.
     pub reuse: Reuse,
-    /// What continues it.
+    /// Its continuations.
     pub branches: Vec<Branch>,
 }
 
-/// What of the cache a request may go on from.
+/// The cached tokens that a request may go on from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reuse {
     /// The whole prefix of a request, or nothing: results never depend on what was asked before, on any device.
@@ -93,7 +93,7 @@ pub enum Task {
 pub struct Generate {
     /// The sampling settings and the limit on new tokens.
     pub sampling: Sampling,
-    /// What else the choice of tokens is held to.
+    /// Further rules for the choice of tokens.
     pub rules: TokenRules,
     /// Tokens that end the answer.
     pub stop: Vec<u32>,
@@ -206,9 +206,9 @@ pub struct Measured {
     pub logits: Array2<f32>,
     /// The answer; empty of tasks that generate none.
     pub generated: Generated,
-    /// What the rows pay.
+    /// The masses of the rows.
     pub masses: Masses,
-    /// What the masses are made of, for rows that are known only when the answer is.
+    /// The measurement behind the masses, for rows that are known only when the answer is.
     pub measurement: Measurement,
     /// The keys that they pay most to, where they were asked for.
     pub top_keys: Option<LargestKeys>,
@@ -226,13 +226,6 @@ pub struct Measured {
     pub end: Option<Likelihood>,
     /// Of [`Task::Score`]: the natural-log probability of each continuation; `None` for one with a token that has no logit.
     pub scores: Vec<Option<f64>>,
-}
-
-impl Measured {
-    /// Tokens of the prompt that were computed.
-    pub fn computed(&self) -> usize {
-        self.measurement.tokens().saturating_sub(self.reused)
-    }
 }
 
 /// A task has no output.

@@ -41,7 +41,6 @@ pub trait Backend {
 pub struct Session {
     handle: EngineThread,
     work: EngineLoop,
-    context: usize,
     /// Tokens that were read when usage was asked for last, and those generated since.
     usage: (u64, usize),
 }
@@ -56,19 +55,13 @@ struct Mailbox {
 impl Session {
     /// Of a cache, which says how long a context is and how layers remember, and how much is generated together.
     pub fn new(engine: Engine, cache: Cache, limits: Limits) -> Self {
-        let context = cache.capacity();
         let (handle, work) = EngineThread::here(engine, cache, limits);
-        Session { handle, work, context, usage: (0, 0) }
+        Session { handle, work, usage: (0, 0) }
     }
 
     /// The engine.
     pub fn engine(&self) -> &Engine {
         self.work.engine()
-    }
-
-    /// Most tokens of prompt and answer together.
-    pub fn context(&self) -> usize {
-        self.context
     }
 
     /// Answers a request of few tasks and returns all of their outputs. `on_event` hears of the events before the last of each.

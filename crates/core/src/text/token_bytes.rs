@@ -9,16 +9,16 @@ use serde_json::Value;
 
 use super::Tokenizer;
 
-/// What a token stands for.
+/// The text of a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenBytes {
-    /// What it adds to a text; empty for an id without a token.
+    /// Its bytes; empty for an id without a token.
     pub bytes: Vec<u8>,
-    /// Whether it is a special token, which is left out of texts.
+    /// True if it is a special token, which is left out of texts.
     pub special: bool,
 }
 
-/// How a vocabulary writes bytes.
+/// A vocabulary's encoding of bytes.
 enum Spelling {
     /// A letter for each byte.
     Letters(HashMap<char, u8>),

@@ -1,8 +1,8 @@
-//! How much the thread has to do and what it holds: numbers for other threads to look at.
+//! The thread's load, for other threads to read.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What [`super::EngineThread::load`] tells.
+/// The load of a thread ([`super::EngineThread::load`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
     /// Continuations that are being generated, or whose prompt is being read.

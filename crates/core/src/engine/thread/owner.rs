@@ -1,4 +1,4 @@
-//! What the thread does: reads prompts chunk by chunk and generates all continuations together, round after round.
+//! The thread's loop: reads prompts chunk by chunk and generates all continuations together, round after round.
 //!
 //! A round begins what there is room for, reads a chunk of one prompt, and lets those that are being generated take a step or a few:
 //! a long prompt does not keep them waiting, and they do not keep it. Several prompts are read in turn, now the one that came first
@@ -37,7 +37,7 @@ const SECONDS_BESIDE_OTHERS: f64 = 0.25;
 const LEAST_CHUNK: usize = 32;
 const FIRST_CHUNK: usize = 128;
 
-/// What is generated gets one part of the time for so many parts of reading, and a step a chunk at least.
+/// Decoding gets one part of the time for so many parts of reading, and a step a chunk at least.
 const READING_PARTS: u32 = 3;
 
 /// Tokens that a prompt must share with one under way, beyond what is kept, to wait for it.
@@ -125,7 +125,7 @@ impl EngineLoop {
     }
 
     fn guarded_round(&mut self) {
-        // What can go wrong in one request is caught where it happens. This is for what cannot: those under way hear that they
+        // Errors of one request are caught where they happen. This is for others: those under way hear that they
         // were left, and others are served.
         let round = panic::catch_unwind(AssertUnwindSafe(|| rayon::scope(|_| self.round())));
         if round.is_err() {

@@ -1,7 +1,7 @@
 //! A request that is being read into a trunk, chunk by chunk, so that others are served in between: its prefix, then branch after
 //! branch, each rolled back to the prefix when its cache is copied.
 //!
-//! What is read is the same to the last bit on the CPU in f32 however it is cut ([`Engine::border`]): a prompt may begin wherever its
+//! On the CPU in f32 a prefill has the same bits however it is cut ([`Engine::border`]): a prompt may begin wherever its
 //! trunk leaves it.
 
 use std::cmp::Reverse;
@@ -218,7 +218,7 @@ impl Pending {
 /// A request under way.
 pub(super) struct Reading {
     pub id: RequestId,
-    /// What it is read into.
+    /// The trunk that it is read into.
     pub trunk: u64,
     /// Since when it is read.
     pub begun: Instant,
@@ -256,7 +256,7 @@ pub(super) struct WholePrompt {
     pub reused: usize,
 }
 
-/// What a step came to.
+/// The result of a step.
 pub(super) enum Step {
     /// So many tokens.
     Read(usize),
@@ -406,7 +406,7 @@ impl Reading {
         } else {
             engine.next_border(at, n, chunk)
         } {
-            // What is to be kept comes in one piece.
+            // Positions whose logits are wanted are read in one chunk.
             end if end > n - keep && likeliest.is_none() => n,
             end => end,
         };
@@ -544,7 +544,7 @@ impl From<candle_core::Error> for Begin {
     }
 }
 
-/// What the branches measure of their first `prefix` tokens: the union of their rows that end there, over the union of their key spans
+/// The measurement of the branches' first `prefix` tokens: the union of their rows that end there, over the union of their key spans
 /// that begin there.
 fn shared(branches: &VecDeque<Pending>, prefix: usize) -> Measurement {
     let (mut rows, mut keys): (Vec<Span>, Vec<Span>) = Default::default();

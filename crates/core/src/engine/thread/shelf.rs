@@ -13,7 +13,7 @@
 
 use crate::model::Cache;
 
-/// What of a trunk may be lost by going on in it: one token for so many that are kept.
+/// Tokens of a trunk that are kept for each one that may be lost by going on in it.
 const KEPT_FOR_ONE_LOST: usize = 8;
 
 /// A trunk's room is a multiple of so many tokens, and one token for so many that it holds is more than it needs.
@@ -24,11 +24,11 @@ const MORE: usize = 8;
 pub(super) struct Trunk {
     pub id: u64,
     pub cache: Cache,
-    /// What it holds.
+    /// The tokens in its cache.
     pub tokens: Vec<u32>,
-    /// Whether a prompt is being read into it.
+    /// True if a prompt is being read into it.
     pub busy: bool,
-    /// Whether nothing can go on from it: a forward pass failed half way. Sequences read on what was there before.
+    /// True if nothing can go on from it: a forward pass failed half way. Sequences read on what was there before.
     pub dead: bool,
     used: u64,
 }
@@ -40,9 +40,9 @@ pub(super) struct CacheMatch {
     pub trunk: Option<u64>,
     /// After how many of the prompt's tokens.
     pub kept: usize,
-    /// How many the prompt and the trunk have in common, whether or not the trunk can go back there.
+    /// The number of tokens that prompt and trunk have in common; the trunk may be unable to go back there.
     pub common: usize,
-    /// Whether to go on in the trunk itself.
+    /// True to go on in the trunk itself, not in a fork.
     pub within: bool,
 }
 
@@ -99,7 +99,7 @@ impl Shelf {
         self.trunks.len()
     }
 
-    /// How many made room for others since this was asked last.
+    /// Evicted trunks since this was asked last.
     pub fn take_evicted(&mut self) -> usize {
         std::mem::take(&mut self.evicted)
     }
@@ -155,7 +155,7 @@ impl Shelf {
     /// place. One that is gone on in must not be read by anybody beyond that.
     ///
     /// # Errors
-    /// Those of Candle: no memory.
+    /// No memory.
     pub fn take(&mut self, found: &CacheMatch, tokens: usize, room: usize) -> candle_core::Result<u64> {
         self.clock += 1;
         let clock = self.clock;
@@ -213,7 +213,7 @@ impl Shelf {
     }
 }
 
-/// Whether a trunk of so many tokens may be gone on in after the first `kept` of them.
+/// True if a trunk of so many tokens may be gone on in after the first `kept` of them.
 pub(super) fn loses_little(tokens: usize, kept: usize) -> bool {
     tokens.saturating_sub(kept) * KEPT_FOR_ONE_LOST <= kept
 }

@@ -97,7 +97,7 @@ impl OfPrompt {
     /// The output of a task that generates nothing.
     ///
     /// # Errors
-    /// What was measured cannot be put together.
+    /// The measurement cannot be finished.
     pub fn measured(&self, engine: &Engine, scores: Vec<Option<f64>>) -> Result<Measured, RequestError> {
         let nothing = Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens };
         let measured = self.finish(engine, self.measurement.clone(), nothing, None)?;
