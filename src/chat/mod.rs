@@ -1,5 +1,6 @@
 //! Chat models: the local engine or an OpenAI-compatible endpoint, behind one trait.
 //!
+//! A palimpsest server also answers the requests of the engine ([`endpoint::ServerModel`]).
 //! Answerers, judges and memory systems speak to [`ChatModel`]; the trait knows no HTTP and no dataset.
 
 pub mod endpoint;

@@ -67,8 +67,8 @@ impl Tokenizer {
     }
 }
 
-/// The steps of a sequence of them, or the one that there is.
-fn steps<'v>(part: &'v Value, name: &str) -> Vec<&'v Value> {
+/// The steps of a sequence of them, in order, or the one that there is.
+pub(super) fn steps<'v>(part: &'v Value, name: &str) -> Vec<&'v Value> {
     match part[name].as_array() {
         Some(list) => list.iter().flat_map(|one| steps(one, name)).collect(),
         None => vec![part],

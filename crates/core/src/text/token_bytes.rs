@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::Tokenizer;
+use super::longest::steps;
 
 /// The text of a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,8 +43,7 @@ impl Tokenizer {
 impl Spelling {
     /// That of a decoder, as `tokenizer.json` writes it.
     fn of(decoder: &Value) -> Self {
-        let mut steps = Vec::new();
-        flatten(decoder, &mut steps);
+        let steps = steps(decoder, "decoders");
         let kind = |step: &Value| step["type"].as_str().unwrap_or_default().to_owned();
         if steps.iter().any(|step| kind(step) == "ByteLevel") {
             return Spelling::Letters(letters());
@@ -87,14 +87,6 @@ impl Spelling {
                 replaced.iter().fold(token.to_owned(), replace).into_bytes()
             }
         }
-    }
-}
-
-/// The decoders of a sequence of them, in order.
-fn flatten<'v>(decoder: &'v Value, steps: &mut Vec<&'v Value>) {
-    match decoder["decoders"].as_array() {
-        Some(list) => list.iter().for_each(|one| flatten(one, steps)),
-        None => steps.push(decoder),
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use super::Limits;
-use super::load::{Gauges, add, set};
+use super::load::{Gauges, Load};
 use super::reading::{Pending, Queued, Reading, RequestId, Step, WholePrompt};
 use super::shelf::{CacheMatch, Shelf, common, loses_little};
 use super::speaking::{Live, OfPrompt, Ready};
@@ -72,7 +72,7 @@ impl EngineLoop {
     ) -> Self {
         let limits = limits.fitting(cache.capacity());
         let shelf = Shelf::new(cache, limits.prompts);
-        set(&gauges.room, limits.tokens);
+        gauges.update(|load| load.room = limits.tokens);
         EngineLoop {
             engine,
             shelf,
@@ -110,7 +110,7 @@ impl EngineLoop {
     pub fn limited(mut self, limits: Limits) -> Self {
         self.limits = limits.fitting(self.shelf.context());
         self.shelf.keep(self.limits.prompts);
-        set(&self.gauges.room, self.limits.tokens);
+        self.gauges.update(|load| load.room = self.limits.tokens);
         self
     }
 
@@ -167,12 +167,13 @@ impl EngineLoop {
     fn report(&mut self) {
         let waiting = self.waiting.iter().map(Queued::tasks).sum::<usize>()
             + self.ready.iter().map(|ready| ready.choices.len()).sum::<usize>();
-        set(&self.gauges.waiting, waiting);
-        set(&self.gauges.running, self.live.len() + self.reading.len());
-        set(&self.gauges.cached, self.shelf.held());
-        set(&self.gauges.taken, self.shelf.taken() + self.set_aside());
-        set(&self.gauges.prompts, self.shelf.len());
-        add(&self.gauges.evicted, self.shelf.take_evicted());
+        let (running, taken) = (self.live.len() + self.reading.len(), self.shelf.taken() + self.set_aside());
+        let (cached, prompts) = (self.shelf.held(), self.shelf.len());
+        let evicted = self.shelf.take_evicted() as u64;
+        self.gauges.update(|load| {
+            *load =
+                Load { running, waiting, cached, taken, prompts, evicted: load.evicted + evicted, ..*load };
+        });
     }
 
     fn round(&mut self) {
@@ -344,7 +345,7 @@ impl EngineLoop {
             Err(error) => return queued.end(&error),
         };
         let Some(trunk) = self.shelf.get(id) else { return };
-        add(&self.gauges.found, trunk.cache.len());
+        self.gauges.update(|load| load.found += trunk.cache.len() as u64);
         self.reading.push(Reading::new(queued, &self.engine, trunk, found.common));
     }
 
@@ -428,7 +429,7 @@ impl EngineLoop {
 
     /// Counts tokens that were read.
     fn count(&mut self, read: usize, begun: Instant) {
-        add(&self.gauges.read, read);
+        self.gauges.update(|load| load.read += read as u64);
         if read >= LEAST_CHUNK {
             self.pace = Some(read as f64 / begun.elapsed().as_secs_f64().max(1e-6));
         }
@@ -462,7 +463,8 @@ impl EngineLoop {
                     continue;
                 }
                 Task::Score(texts) => {
-                    add(&self.gauges.read, texts.iter().map(|text| text.len().saturating_sub(1)).sum());
+                    let read: usize = texts.iter().map(|text| text.len().saturating_sub(1)).sum();
+                    self.gauges.update(|load| load.read += read as u64);
                     prompt.score(&self.engine, &mut trunk.cache, texts)
                 }
                 Task::Read | Task::Force(_) => Ok(Vec::new()),
@@ -533,7 +535,7 @@ impl EngineLoop {
             return group.into_iter().for_each(|branch| branch.end(&EngineError::EmptyPrompt.into()));
         };
         let tokens = [first.prompt.get(held..).unwrap_or_default(), before].concat();
-        add(&self.gauges.read, tokens.len() * group.len());
+        self.gauges.update(|load| load.read += (tokens.len() * group.len()) as u64);
         let holes: Vec<LayerHoles> = group.iter().map(|branch| branch.knockouts.clone()).collect();
         let mut failed: Vec<Option<RequestError>> = group.iter().map(|_| None).collect();
         let choices: Vec<&mut Choice> =
@@ -618,8 +620,10 @@ impl EngineLoop {
             before = Some(key);
         }
         let engine = &self.engine;
-        add(&self.gauges.steps, 1);
-        add(&self.gauges.stepped, tokens.len());
+        self.gauges.update(|load| {
+            load.steps += 1;
+            load.stepped += tokens.len() as u64;
+        });
         let read = panic::catch_unwind(AssertUnwindSafe(|| engine.step(&tokens, groups)));
         drop(parts);
         let error = match read {
