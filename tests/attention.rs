@@ -1,6 +1,7 @@
 //! What must hold for: attention.
 
 mod branches;
+mod cache_copies;
 mod delta;
 #[cfg(feature = "flash-attn")]
 mod flash;
@@ -12,7 +13,7 @@ mod masses;
 mod store;
 
 use candle_core::{Device, Tensor};
-use palimpsest_core::attention::{Hole, Sinks, Site};
+use palimpsest_core::attention::{AttentionKernel, Hole, Sinks, Site};
 
 /// Queries, keys and values of one call, with their shape.
 pub struct Inputs {
@@ -121,6 +122,7 @@ pub fn site(offset: usize, d: usize) -> Site {
         softcap: None,
         sinks: None,
         holes: Default::default(),
+        kernel: AttentionKernel::Auto,
     }
 }
 

@@ -18,6 +18,7 @@ mod endpoints;
 mod export;
 mod heads;
 mod knockouts;
+mod memory_runs;
 mod old_folder;
 mod removals;
 mod resume;

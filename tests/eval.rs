@@ -88,6 +88,7 @@ pub fn header(shard: Option<Shard>) -> RunHeader {
         attention: true,
         version: "0.1.0".to_owned(),
         sample: None,
+        memory: Vec::new(),
         conditions: Vec::new(),
         thinking: None,
         stop: Vec::new(),

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use assert_cmd::Command;
-use palimpsest::figures::{self, Figure, Origin, report};
-use palimpsest::lens::{AnalysedRun, Correctness, Lens, Options};
+use palimpsest::figures::{self, Figure, Origin};
+use palimpsest::lens::{AnalysedRun, Correctness, Lens, Options, Study};
 use roxmltree::Document;
 
 use super::synthetic_run::{self as synthetic, HOSTILE, Plan};
@@ -15,7 +15,6 @@ mod conditions;
 
 struct Made {
     dir: tempfile::TempDir,
-    run: AnalysedRun,
     lens: Lens,
     figures: Vec<Figure>,
 }
@@ -24,14 +23,17 @@ fn make(plan: &Plan) -> Made {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), plan);
     let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
-    let lens = Lens::of(&run, &Options::default()).unwrap();
+    let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
     let figures = figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap();
-    Made { dir, run, lens, figures }
+    Made { dir, lens, figures }
+}
+
+fn study(dir: &Path) -> Study {
+    Study::open(dir, &[], &Options::default()).unwrap()
 }
 
 fn page(made: &Made) -> String {
-    let verdicts = made.run.verdicts(None).unwrap();
-    report::page(&made.run, &verdicts, Some(&made.lens), &made.figures).unwrap()
+    synthetic::page(&study(made.dir.path()), made.figures.clone())
 }
 
 fn find<'a>(made: &'a Made, name: &str) -> &'a Figure {
@@ -257,7 +259,7 @@ fn long_and_hostile_names_fit_and_stay_valid() {
     let model = "/models/a-very-long-name-a-very-long-name-a-very-long-name-a-very-long-name<&\u{1}>\"'";
     synthetic::write(dir.path(), &Plan { model, ..Plan::small() });
     let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
-    let lens = Lens::of(&run, &Options::default()).unwrap();
+    let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
     for figure in figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap() {
         assert_within(&figure);
     }
@@ -386,7 +388,7 @@ fn bands_that_go_beyond_the_axis_are_marked() {
     synthetic::write(dir.path(), &plan);
     let drawn = || {
         let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
-        let lens = Lens::of(&run, &Options::default()).unwrap();
+        let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
         let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
         figures.into_iter().find(|figure| figure.name == "curves-by-type-mass").unwrap()
     };
@@ -473,7 +475,7 @@ fn layers_without_mass_are_named() {
         }
     }
     let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
-    let lens = Lens::of(&run, &Options::default()).unwrap();
+    let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
     let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
     let caption = |name: &str| &figures.iter().find(|figure| figure.name == name).unwrap().caption;
     let said = "a ring at its foot and a gap in the line: query to old at layers 0–1, 3.";
@@ -497,7 +499,7 @@ fn exact_zeros_are_marked_as_such_and_not_as_beyond_the_axis() {
         }
     }
     let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
-    let lens = Lens::of(&run, &Options::default()).unwrap();
+    let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
     let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
     let find = |name: &str| figures.iter().find(|figure| figure.name == name).unwrap();
     let curves = texts(find("curves-by-type-mass"));
@@ -518,14 +520,14 @@ fn a_draw_and_distant_baselines_are_told_in_captions() {
     synthetic::store(&plan, 0, "SR", &[1, 4, 5, 10]).save(&path).unwrap();
     let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let per_group = Some(palimpsest::lens::PerGroup { most: 4, seed: 7 });
-    let lens = Lens::of(&run, &Options { per_group, ..Options::default() }).unwrap();
+    let lens = synthetic::lens(dir.path(), &Options { per_group, ..Options::default() }).unwrap();
     let of = lens.drawn.unwrap();
     for figure in figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap() {
         let said =
             format!("Drawn (seed 7): up to 4 examples of each probe, type and verdict, {} of 35.", of.kept);
         assert!(figure.caption.contains(&said), "{}", figure.caption);
     }
-    let lens = Lens::of(&run, &Options::default()).unwrap();
+    let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
     let figures = figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap();
     let said = "In 1 of 35 examples a neighbour was dropped to fit the context or is evidence itself: the nearest session that was \
                 kept in that direction stands in, up to 5 sessions away";
@@ -702,14 +704,14 @@ fn a_judge_that_cannot_judge_gives_no_percentages_and_splits_no_figure() {
     let rows = std::fs::read_to_string(&path).unwrap().replace(synthetic::JUDGE, "local:smollm2-135m");
     std::fs::write(&path, rows).unwrap();
     let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
-    let lens = Lens::of(&run, &Options::default()).unwrap();
+    let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
     assert_eq!(lens.judge, None);
     assert!(lens.groups().iter().all(|group| group.correctness == Correctness::All));
     let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
     assert!(figures.iter().all(|figure| !figure.svg.contains("correct (n")));
     let about = figures.iter().find(|figure| figure.caption.contains("the verdicts are no result"));
     assert!(about.is_some());
-    let html = report::page(&run, &run.verdicts(None).unwrap(), Some(&lens), &figures).unwrap();
+    let html = synthetic::page(&study(dir.path()), figures);
     assert!(html.contains("No result.") && html.contains("about 135 million parameters"));
     assert!(!html.contains("mean of the 6 cells") && !html.contains("20.8–93.9%"));
 }
@@ -717,8 +719,9 @@ fn a_judge_that_cannot_judge_gives_no_percentages_and_splits_no_figure() {
 #[test]
 fn a_run_without_attention_still_has_a_page() {
     let made = make(&Plan::small());
-    let verdicts = made.run.verdicts(None).unwrap();
-    let html = report::page(&made.run, &verdicts, None, &[]).unwrap();
+    let mut study = study(made.dir.path());
+    study.conditions[0].lens = None;
+    let html = synthetic::page(&study, Vec::new());
     assert!(html.contains("No attention was recorded") && html.contains("Oatmeal with berries"));
     assert!(!html.contains("<svg"));
 }

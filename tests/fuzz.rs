@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-mod allocator;
+pub mod allocator;
 mod config;
 mod gguf;
 mod safetensors;

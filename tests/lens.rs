@@ -24,7 +24,7 @@ const QUERY_TO_NEW: Curve = Curve::new("query", "new");
 fn lens_of(plan: &Plan) -> (tempfile::TempDir, Lens) {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), plan);
-    let lens = Lens::of(&AnalysedRun::open_condition(dir.path(), "").unwrap(), &Options::default()).unwrap();
+    let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
     (dir, lens)
 }
 
@@ -245,7 +245,7 @@ fn a_zero_denominator_has_no_ratio_and_is_counted() {
         changed.mass[[1, head, QUERY_ROW, key]] = 0.0;
     }
     changed.save(&path).unwrap();
-    let lens = Lens::of(&AnalysedRun::open_condition(dir.path(), "").unwrap(), &Options::default()).unwrap();
+    let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
     let group = Group { probe: Some("SR".to_owned()), ..Group::all() };
     let ratios = lens.series(&group, Statistic::MeanOfRatios, Scale::Mass);
     assert_eq!((ratios.points[1].n, ratios.points[1].undefined), (plan.cases - 1, 1));
@@ -300,14 +300,13 @@ fn the_last_judge_splits_unless_another_is_named() {
         );
     }
     std::fs::write(&path, rows).unwrap();
-    let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let wrong = Group { probe: Some("SR".to_owned()), kind: None, correctness: Correctness::Wrong };
-    let last = Lens::of(&run, &Options::default()).unwrap();
+    let last = synthetic::lens(dir.path(), &Options::default()).unwrap();
     assert_eq!((last.judge.as_deref(), last.units(&wrong)), (Some("second"), plan.cases - 1));
     let named = Options { judge: Some(synthetic::JUDGE.to_owned()), ..Options::default() };
-    assert_eq!(Lens::of(&run, &named).unwrap().units(&wrong), 2);
+    assert_eq!(synthetic::lens(dir.path(), &named).unwrap().units(&wrong), 2);
     let unknown = Options { judge: Some("third".to_owned()), ..Options::default() };
-    let error = Lens::of(&run, &unknown).unwrap_err().to_string();
+    let error = synthetic::lens(dir.path(), &unknown).unwrap_err().to_string();
     assert!(
         error.contains("third") && error.contains("second") && error.contains(synthetic::JUDGE),
         "{error}"
@@ -347,7 +346,7 @@ fn lens_of_few_sessions(options: &Options) -> (tempfile::TempDir, Lens) {
         let path = dir.path().join(format!("attention/case-000-{probe}.safetensors"));
         synthetic::store(&plan, 0, probe, &[1, 4, 5, 10]).save(&path).unwrap();
     }
-    let lens = Lens::of(&AnalysedRun::open_condition(dir.path(), "").unwrap(), options).unwrap();
+    let lens = synthetic::lens(dir.path(), options).unwrap();
     (dir, lens)
 }
 
@@ -400,15 +399,14 @@ fn a_draw_measures_up_to_so_many_examples_of_each_probe_type_and_verdict() {
     let plan = Plan { cases: 12, ..Plan::small() };
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), &plan);
-    let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let drawn = |most, seed| {
         let per_group = Some(palimpsest::lens::PerGroup { most, seed });
-        Lens::of(&run, &Options { per_group, ..Options::default() }).unwrap()
+        synthetic::lens(dir.path(), &Options { per_group, ..Options::default() }).unwrap()
     };
     let names = |lens: &Lens| -> Vec<(String, String)> {
         lens.examples.iter().map(|e| (e.case.clone(), e.probe.clone())).collect()
     };
-    let whole = Lens::of(&run, &Options::default()).unwrap();
+    let whole = synthetic::lens(dir.path(), &Options::default()).unwrap();
     let two = drawn(2, 0);
     for group in whole.groups().iter().filter(|g| g.probe.is_some() && g.kind.is_some()) {
         if group.correctness != Correctness::All {
@@ -591,14 +589,13 @@ fn tables_name_the_kind_of_each_layer_where_kinds_differ() {
 fn stores_whose_linear_layers_are_damaged_or_differ_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), &Plan::hybrid());
-    let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let path = dir.path().join("attention/case-003-SR.safetensors");
     let good = AttentionStore::load(&path).unwrap();
     let refusal = |change: &dyn Fn(&mut AttentionStore)| {
         let mut store = good.clone();
         change(&mut store);
         store.save(&path).unwrap();
-        let error = Lens::of(&run, &Options::default()).unwrap_err();
+        let error = synthetic::lens(dir.path(), &Options::default()).unwrap_err();
         assert!(error.to_string().contains("case-003-SR"), "{error}");
         error
     };
@@ -626,11 +623,10 @@ fn a_folder_that_is_no_run_and_a_broken_store_are_refused_by_name() {
     let mut store = AttentionStore::load(&path).unwrap();
     store.mass[[0, 0, 0, 0]] = f32::NAN;
     store.save(&path).unwrap();
-    let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
-    let error = Lens::of(&run, &Options::default()).unwrap_err().to_string();
+    let error = synthetic::lens(dir.path(), &Options::default()).unwrap_err().to_string();
     assert!(error.contains("case-003-SR") && error.contains("NaN"), "{error}");
     std::fs::remove_file(&path).unwrap();
-    let error = Lens::of(&run, &Options::default()).unwrap_err().to_string();
+    let error = synthetic::lens(dir.path(), &Options::default()).unwrap_err().to_string();
     assert!(error.contains("case-003-SR"), "{error}");
 }
 

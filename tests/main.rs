@@ -19,6 +19,7 @@ mod knowme;
 mod left_out;
 mod lens;
 mod memory;
+mod memory_systems;
 mod memrewardbench;
 mod models;
 mod parity;

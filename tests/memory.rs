@@ -90,7 +90,7 @@ type Seen = (Vec<usize>, Vec<String>, Keep, Option<String>);
 
 fn views(name: &str) -> Vec<Seen> {
     let setting = FOUR_WAYS.settings.iter().find(|setting| setting.name == name).unwrap();
-    let views = Memory::new(&FOUR_WAYS, 0).views(&case(), Some(name), setting.context);
+    let views = Memory::new(&FOUR_WAYS, 0).views(&case(), Some(name), setting.context, None);
     let of = |view: palimpsest::memory::View| {
         let shown = view.case.history.segments.iter().map(|segment| segment.index).collect();
         assert_eq!(
@@ -121,6 +121,7 @@ fn a_probe_is_shown_what_its_condition_says_and_probes_with_one_context_stay_tog
         &case(),
         Some("two"),
         Context::Retrieved { by: Retriever::Bm25, most: 1 },
+        None,
     );
     let first = &forgotten[0].case;
     let left: Vec<usize> = first.probes[0].evidence.iter().map(|evidence| evidence.place.segment).collect();

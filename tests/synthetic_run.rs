@@ -6,6 +6,8 @@ use std::path::Path;
 
 use ndarray::Array4;
 use palimpsest::chat::StopReason;
+use palimpsest::figures::{Figure, Section, report};
+use palimpsest::lens::{Lens, LensError, Options, Study};
 use palimpsest::run::header::{Machine, RunHeader};
 use palimpsest::run::rows::{AnswerRow, VerdictRow};
 use palimpsest_core::attention::{AttentionStore, DeltaMasses};
@@ -60,6 +62,19 @@ impl Plan {
     pub fn is_softmax(&self, layer: usize) -> bool {
         self.softmax_every > 0 && (layer + 1).is_multiple_of(self.softmax_every)
     }
+}
+
+/// The examples of a run of the plain condition alone.
+pub fn lens(dir: &Path, options: &Options) -> Result<Lens, LensError> {
+    let mut study = Study::open(dir, &[], options)?;
+    Ok(study.conditions.remove(0).lens.unwrap())
+}
+
+/// The report of a run with these figures.
+pub fn page(study: &Study, figures: Vec<Figure>) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let sections = [Section { heading: None, about: None, figures }];
+    std::fs::read_to_string(report::write_study(study, &sections, None, folder.path()).unwrap()).unwrap()
 }
 
 /// Whether the synthetic judge finds the answer right. Nothing of T2 PR is: that group is empty.

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use candle_core::{Device, Result, Tensor};
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput};
-use palimpsest_core::attention::{self, MassObserver, NoObserver, Observer, Site};
+use palimpsest_core::attention::{
+    self, AttentionKernel, Event, MassObserver, NoObserver, Observer, Point, Site, Wanted,
+};
 use palimpsest_core::model::weights::BlockType;
 use palimpsest_core::model::{PackedWeight, Phase, Projection};
 use palimpsest_core::span::Span;
@@ -123,7 +125,7 @@ fn observer(criterion: &mut Criterion<Flops>) -> Result<()> {
             let mut observer = done(MassObserver::new(rows, spans.collect(), keys));
             let flop = shape.flop(OBSERVED_ROWS, keys) / 2;
             bench(&mut group, &format!("{OBSERVED_ROWS} of {keys}"), flop, || {
-                done(observer.observe(&site, &q, &k));
+                done(observer.observe(Event::Attention { site: &site, q: &q, k: &k, v: &k }));
             });
         }
     }
@@ -154,16 +156,12 @@ fn recording(criterion: &mut Criterion<Flops>) -> Result<()> {
 struct Borders(Vec<usize>);
 
 impl Observer for Borders {
-    fn wants(&self, _site: &Site) -> bool {
-        false
+    fn wants(&self, _point: Point<'_>) -> Wanted<'_> {
+        Wanted { segments: Some(&self.0), ..Wanted::default() }
     }
 
-    fn observe(&mut self, _site: &Site, _q: &Tensor, _k: &Tensor) -> Result<()> {
+    fn observe(&mut self, _event: Event<'_>) -> Result<()> {
         Ok(())
-    }
-
-    fn segments(&self, _site: &Site) -> Option<&[usize]> {
-        Some(&self.0)
     }
 }
 
@@ -194,6 +192,7 @@ impl Inputs {
                 softcap: None,
                 sinks: None,
                 holes: Default::default(),
+                kernel: AttentionKernel::Auto,
             },
         })
     }

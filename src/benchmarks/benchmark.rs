@@ -11,7 +11,7 @@ use super::measure::{Grouping, LayerSpans, Measure};
 use super::reading::{self, Problem, ReadError, Report};
 use super::readings::Reading;
 use super::rubric::Rubric;
-use super::setting::Setting;
+use super::setting::{GENERAL, Setting};
 use crate::data::Case;
 use crate::data::check::{Checker, Scope};
 use crate::data::finding::{Finding, Gold};
@@ -111,6 +111,13 @@ pub struct Benchmark {
 }
 
 impl Benchmark {
+    /// The settings that `run --conditions` can name: its own, and the general ones where its answers are not read by their setting.
+    pub fn all_settings(&self) -> impl Iterator<Item = &Setting> {
+        let own = |name: &str| self.settings.iter().any(|setting| setting.name == name);
+        let general = GENERAL.iter().filter(move |setting| self.readings.is_empty() && !own(setting.name));
+        self.settings.iter().chain(general)
+    }
+
     /// The usual values; the fields that every benchmark gives are empty.
     pub const DEFAULT: Self = Benchmark {
         name: "",

@@ -18,9 +18,9 @@ pub struct BarChart {
     pub key: String,
     /// For people, with the figure of the paper that it is.
     pub title: String,
-    /// How to read it.
+    /// Reading instructions.
     pub caption: String,
-    /// What the parts of every bar are, from the left.
+    /// Names of the parts of every bar, from the left.
     pub parts: Vec<String>,
     /// From the top.
     pub bars: Vec<Bar>,
@@ -29,11 +29,11 @@ pub struct BarChart {
 /// One bar: its parts fill it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bar {
-    /// What it has in common with its neighbours: written once above them.
+    /// The heading that it shares with its neighbours: written once above them.
     pub group: String,
-    /// What it is of.
+    /// Its name.
     pub label: String,
-    /// How many of each part.
+    /// The count of each part.
     pub counts: Vec<usize>,
     /// Behind it.
     pub note: String,
@@ -46,7 +46,7 @@ pub struct TrendChart {
     pub key: String,
     /// For people, with the figure of the paper that it is.
     pub title: String,
-    /// How to read it.
+    /// Reading instructions.
     pub caption: String,
     /// Name of the axis.
     pub axis: String,

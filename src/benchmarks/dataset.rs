@@ -24,7 +24,7 @@ pub enum DatasetError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the operating system said.
+        /// The system's message.
         source: io::Error,
     },
     /// The path names neither a file nor a folder.
@@ -41,7 +41,7 @@ pub enum DatasetError {
     /// There is no benchmark of this name.
     #[error("there is no benchmark `{name}`; there are {known}")]
     UnknownBenchmark {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
         /// Those that there are.
         known: String,
@@ -49,7 +49,7 @@ pub enum DatasetError {
     /// The benchmark takes no such value for rows that do not say their label.
     #[error("--type {value}: {why}")]
     Split {
-        /// What was given.
+        /// The value that was given.
         value: String,
         /// Why it cannot be, with the remedy.
         why: String,
@@ -161,11 +161,11 @@ impl Dataset {
         Ok((self.benchmark.read)(files, self.split))
     }
 
-    /// What is wrong with the cases, and what is odd about them ([`Benchmark::check`]). `on_bytes` hears of every piece read,
+    /// Checks the cases for problems and oddities ([`Benchmark::check`]). `on_bytes` hears of every piece read,
     /// `on_problem` of every problem when it is found.
     ///
     /// # Errors
-    /// Those of opening the files again.
+    /// Returns an error if the files cannot be opened again.
     pub fn check(
         &self,
         on_bytes: impl FnMut(&[u8]),

@@ -119,7 +119,7 @@ impl<'a> Files<'a> {
         Files { on_bytes: Some(Rc::new(RefCell::new(on_bytes))), ..self }
     }
 
-    /// Whether they are a folder's, or a sample's of several files.
+    /// True if they are a folder's, or a sample's of several files.
     pub fn is_folder(&self) -> bool {
         match self.source {
             Source::Memory(files) => files.len() > 1,
@@ -136,7 +136,7 @@ impl<'a> Files<'a> {
     /// Opens one of them.
     ///
     /// # Errors
-    /// Those of the system; [`io::ErrorKind::NotFound`] for a name that is not among [`Files::names`].
+    /// The system's; [`io::ErrorKind::NotFound`] for a name that is not among [`Files::names`].
     pub fn open(&self, name: &str) -> io::Result<Box<dyn BufRead + 'a>> {
         let reader = self.source.open_file(name)?;
         let reader: Box<dyn Read + 'a> = match &self.on_bytes {
@@ -167,7 +167,7 @@ impl<'a> Files<'a> {
     /// The first 64 KiB of one of them, by which formats are known; empty where it cannot be read. What is no UTF-8 is replaced.
     pub fn beginning(&self, name: &str) -> String {
         let mut bytes = Vec::new();
-        // What fails here fails again where the file is read, and is told there.
+        // A failure here comes again where the file is read, and is told there.
         let _ = self.source.open_file(name).and_then(|file| file.take(LOOKED_AT).read_to_end(&mut bytes));
         String::from_utf8_lossy(&bytes).into_owned()
     }

@@ -1,28 +1,28 @@
-//! What came of every probe, as a benchmark's own tables count it.
+//! The outcome of every probe, as a benchmark's own tables count it.
 
 use std::collections::BTreeMap;
 
 use super::setting::Context;
 use crate::ground::numbers::percent;
-use crate::ground::sheet::Sheet;
+use crate::ground::sheet::{Column, Sheet};
 
 /// One planned probe under one condition of one run, by one judge. Denominators are the plan's: what has no clean verdict is here too,
 /// and counts as wrong.
 #[derive(Debug, Clone, Copy)]
 pub struct Graded<'a> {
-    /// What the run is called; rows of a table that differ in the condition alone share it.
+    /// The run's name; rows of a table that differ in the condition alone share it.
     pub run: &'a str,
-    /// What answered.
+    /// The answering model.
     pub model: &'a str,
     /// The data's name.
     pub dataset: &'a str,
-    /// Who judged, with the rubric in brackets; absent where nobody has.
+    /// The judge, with the rubric in brackets; absent without a verdict.
     pub judge: Option<&'a str>,
     /// The setting; empty for the plain one.
     pub condition: &'a str,
-    /// What of the history the setting shows.
+    /// The part of the history that the setting shows.
     pub context: Context,
-    /// How often the same was asked before.
+    /// Number of times that the same was asked before.
     pub repetition: u32,
     /// The case's id.
     pub case: &'a str,
@@ -32,15 +32,15 @@ pub struct Graded<'a> {
     pub labels: &'a BTreeMap<String, String>,
     /// The probe's facets.
     pub facets: &'a BTreeMap<String, String>,
-    /// Whether there is an answer.
+    /// True if there is an answer.
     pub answered: bool,
     /// The answer.
     pub answer: Option<&'a str>,
-    /// Whether the prompt fitted the model's context; where it did not, there is no answer.
+    /// True if the prompt fitted the model's context; where it did not, there is no answer.
     pub fits: bool,
-    /// What the model was shown.
+    /// The segments that the model was shown.
     pub shown: Shown<'a>,
-    /// Whether the limit of new tokens cut it off.
+    /// True if the limit of new tokens cut it off.
     pub cut: bool,
     /// Right or wrong, where a clean verdict says so.
     pub correct: Option<bool>,
@@ -48,11 +48,11 @@ pub struct Graded<'a> {
     pub score: Option<u32>,
     /// The word that a clean verdict chose.
     pub choice: Option<&'a str>,
-    /// How the history that the condition shows was cut to fit a context; absent where it was not, and without an answer.
+    /// The tokens that were cut from the condition's history to fit a context; absent where none were, and without an answer.
     pub history_cut: Option<HistoryCut>,
 }
 
-/// What of a history was left out.
+/// The part of a history that was left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HistoryCut {
     /// Its tokens that were left out.
@@ -68,7 +68,7 @@ impl HistoryCut {
     }
 }
 
-/// What marks a number of a table that rests on histories that were cut, all or some.
+/// Marks a number of a table that rests on histories that were cut, all or some.
 pub const CUT_MARK: &str = "\u{2020}";
 
 /// The answers of a cell or a row whose histories were cut.
@@ -107,7 +107,7 @@ impl CutCount {
         if self.cut > 0 { CUT_MARK } else { "" }
     }
 
-    /// How many and by how much, of what is called so; `None` where none was.
+    /// Their number and the share that was shown, under a name; `None` where none was cut.
     pub fn note(&self, name: &str) -> Option<String> {
         if self.cut == 0 {
             return None;
@@ -141,7 +141,7 @@ pub struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// Whether both are the same segments of one history.
+    /// True if both are the same segments of one history.
     pub fn same(self, other: Self) -> bool {
         let kept =
             |shown: Self| shown.context.map(|all| all.iter().filter(move |at| !shown.dropped.contains(at)));
@@ -160,6 +160,19 @@ pub struct Table {
     pub key: String,
     /// For people, with the table of the paper that it is.
     pub title: String,
-    /// What it holds.
+    /// The content.
     pub sheet: Sheet,
+}
+
+impl Table {
+    /// A table of this content.
+    pub fn new(
+        key: impl Into<String>,
+        title: impl Into<String>,
+        columns: Vec<Column>,
+        rows: Vec<Vec<Vec<String>>>,
+        notes: Vec<String>,
+    ) -> Self {
+        Table { key: key.into(), title: title.into(), sheet: Sheet { columns, rows, notes } }
+    }
 }

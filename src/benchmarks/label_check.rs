@@ -1,6 +1,6 @@
 //! A question about the data itself, for a judge: which value of a facet it would have given.
 
-/// How a facet that the data says is checked by a judge that is not told it.
+/// A facet of the data, and its check by a judge that is not told it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LabelCheck {
     /// The facet.
@@ -9,6 +9,6 @@ pub struct LabelCheck {
     pub values: &'static [&'static str],
     /// Probes that share the value of this facet are asked about once, by the first of them.
     pub unit: &'static str,
-    /// What the judge reads: a template as that of [`super::Rubric::template`], of one probe, for a choice. It must not show the facet.
+    /// The judge's input: a template as that of [`super::Rubric::template`], of one probe, for a choice. It must not show the facet.
     pub template: &'static str,
 }

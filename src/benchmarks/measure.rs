@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Whether a span's length counts.
+/// The scale of attention: plain, or by the length of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scale {
     /// The share of a row token's attention; at a linear layer, of its implicit weights' sizes.
@@ -39,25 +39,25 @@ pub struct Measure {
     pub key: &'static str,
     /// Above its panel: `joint lift over the neighbours`.
     pub label: &'static str,
-    /// What it is, as a sentence for captions, without the first capital and the full stop.
+    /// Its definition, as a sentence for captions, without the first capital and the full stop.
     pub about: &'static str,
     /// Of which scales it is drawn; the tables hold both.
     pub scales: &'static [Scale],
     /// A value with a line across its panel: 1 for a lift, .5 for a balance.
     pub reference: Option<f64>,
-    /// How its axis runs.
+    /// Its axis.
     pub axis: Axis,
     /// Conditions that a probe must have been measured under, over which its value is the mean: what pairs two orders of the
     /// same. Without any, the measure is taken under each condition apart.
     pub paired: &'static [&'static str],
-    /// Whether it is kept of every head as well, of masses: for a map of layers by heads.
+    /// True if it is kept of every head as well, of masses: for a map of layers by heads.
     pub heads: bool,
     /// The number; `None` where the example lacks a span for it, or where it is not defined.
     pub of: fn(&LayerSpans<'_>) -> Option<f64>,
 }
 
 impl Measure {
-    /// Whether it pairs conditions.
+    /// True if it pairs conditions.
     pub fn is_paired(&self) -> bool {
         !self.paired.is_empty()
     }
@@ -69,7 +69,7 @@ impl fmt::Debug for Measure {
     }
 }
 
-/// How the axis of a measure runs.
+/// The axis of a measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Axis {
     /// By factors: a lift of 2 is as far from 1 as one of 1/2.
@@ -85,15 +85,15 @@ pub struct KeySpan {
     pub label: String,
     /// The part that it plays, if any.
     pub role: Option<String>,
-    /// Whether it lies over other spans: a turn or some bytes of a segment.
+    /// True if it lies over other spans: a turn or some bytes of a segment.
     pub overlay: bool,
     /// Its first token in the prompt: spans are ordered by it.
     pub start: usize,
-    /// How many tokens it has.
+    /// Its length in tokens.
     pub tokens: usize,
 }
 
-/// What is paid to something.
+/// The attention paid to something.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Amount {
     /// As mass.
@@ -113,7 +113,7 @@ impl Amount {
     }
 }
 
-/// What the rows of one role pay at one layer, averaged over heads and over the rows' tokens.
+/// The attention of the rows of one role at one layer, averaged over heads and over the rows' tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct RowAt<'a> {
     /// Their role, or the name of a row that has none (`last`, `answer`, `verdict`).
@@ -124,13 +124,13 @@ pub struct RowAt<'a> {
     pub start: usize,
     /// The mass on each key span.
     pub mass: &'a [f64],
-    /// What uniform attention would pay to each key span.
+    /// The mass of uniform attention on each key span.
     pub share: &'a [f64],
     /// By the place of a key span that plays a part: what is paid to its noise baseline. Without an entry it has none.
     pub noise: &'a [(usize, Amount)],
 }
 
-/// What one example pays to its spans at one layer, at one scale.
+/// The attention of one example to its spans at one layer, at one scale.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerSpans<'a> {
     /// The key spans, overlays among them.
@@ -148,7 +148,7 @@ pub struct Paid<'a> {
     pub span: &'a KeySpan,
     /// The mass on it.
     pub mass: f64,
-    /// What uniform attention would pay.
+    /// The mass of uniform attention.
     pub share: f64,
     /// Its mass or its density; `None` where the layer's window hides it.
     pub value: Option<f64>,
@@ -189,7 +189,7 @@ impl<'a> LayerSpans<'a> {
         found
     }
 
-    /// What is paid to all spans in some roles: the sum of their masses, or the density of their union. `None` where there are
+    /// The attention to all spans in some roles: the sum of their masses, or the density of their union. `None` where there are
     /// none, or none that the layer sees.
     pub fn total(&self, from: &str, to: &[&str]) -> Option<f64> {
         let paid = self.paid(from, to);
@@ -207,7 +207,7 @@ impl<'a> LayerSpans<'a> {
         lift(&self.paid(from, to))
     }
 
-    /// What one part gets of what two get: 0 to 1, .5 where both get the same.
+    /// The share of one part in the attention to two: 0 to 1, .5 where both get the same.
     pub fn balance(&self, from: &str, this: &[&str], other: &[&str]) -> Option<f64> {
         share_of(self.total(from, this)?, self.total(from, other)?)
     }
@@ -229,7 +229,7 @@ impl<'a> LayerSpans<'a> {
         self.paid(from, to).iter().filter_map(|paid| paid.value).reduce(f64::max)
     }
 
-    /// How evenly several spans are looked at: the entropy of their parts over the logarithm of their number; 1 where all get the
+    /// Evenness of the attention to several spans: the entropy of their parts over the logarithm of their number; 1 where all get the
     /// same, 0 where one gets all. `None` for fewer than two.
     pub fn evenness(&self, from: &str, to: &[&str]) -> Option<f64> {
         let values = self.values(from, to)?;
@@ -268,7 +268,7 @@ fn share_of(this: f64, other: f64) -> Option<f64> {
     (this + other > 0.0).then(|| this / (this + other))
 }
 
-/// What is known of a probe once it was answered and judged, under every condition of the run.
+/// A probe with its answers and verdicts under every condition of the run.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     /// The case's labels.
@@ -284,7 +284,7 @@ pub struct Seen<'a> {
 /// An answer and its verdict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Judged {
-    /// What was answered; `None` where that failed.
+    /// The answer; `None` where that failed.
     pub answer: Option<String>,
     /// Right or wrong, where that is known.
     pub correct: Option<bool>,
@@ -315,12 +315,12 @@ impl Seen<'_> {
     }
 }
 
-/// How the examples of a measure are told apart: a row of panels and a line in each.
+/// A grouping of the examples of a measure: a row of panels and a line in each.
 #[derive(Clone, Copy)]
 pub struct Grouping {
     /// As file names write it: `relation`.
     pub key: &'static str,
-    /// What rows and lines are, for titles: `relation and verdict`.
+    /// The names of rows and lines, for titles: `relation and verdict`.
     pub label: &'static str,
     /// The row (empty: there is one) and the line that an example is in; `None` for examples that are left out.
     pub of: fn(&Seen<'_>) -> Option<(String, String)>,

@@ -33,9 +33,11 @@ pub use files::Files;
 pub use graded::{CUT_MARK, CutCount, Graded, HistoryCut, Shown, Table};
 pub use label_check::LabelCheck;
 pub use measure::{Amount, Axis, Grouping, Judged, KeySpan, LayerSpans, Measure, RowAt, Scale, Seen};
-pub use readings::{Given, Reading, Said, Told};
+pub use readings::{Given, NotRead, Reading, Said, Told};
 pub use rubric::{JudgeUnit, Rubric, UnknownRubric, VerdictKind, rubric_named};
 pub use setting::{Context, Retriever, Setting};
+
+use crate::ground::order::unique;
 
 /// Every benchmark that the tool knows. The first one is that of runs and files that name none.
 pub static ALL: [&Benchmark; 4] =
@@ -43,16 +45,11 @@ pub static ALL: [&Benchmark; 4] =
 
 /// The roles, other than the query's, whose spans are recorded as rows: those that a curve begins with.
 pub fn row_roles(benchmark: &Benchmark) -> Vec<&'static str> {
-    let mut roles: Vec<&'static str> = Vec::new();
-    for curve in benchmark.lens.curves {
-        if ![QUERY, "last", "answer", VERDICT].contains(&curve.from) && !roles.contains(&curve.from) {
-            roles.push(curve.from);
-        }
-    }
-    roles
+    let rows = benchmark.lens.curves.iter().map(|curve| curve.from);
+    unique(rows.filter(|row| ![QUERY, "last", "answer", VERDICT].contains(row)))
 }
 
-/// Whether the analysis wants the row [`VERDICT`].
+/// True if the analysis wants the row [`VERDICT`].
 pub fn wants_verdict_row(benchmark: &Benchmark) -> bool {
     benchmark.lens.curves.iter().any(|curve| curve.from == VERDICT)
 }
@@ -63,7 +60,7 @@ pub fn side_of(role: &str) -> Option<Side> {
     sides.find(|(known, _)| *known == role).map(|(_, side)| *side)
 }
 
-/// Whether a judge of this name is a rule by which a benchmark's answers are read ([`Benchmark::readings`]).
+/// True if a judge of this name is a rule by which a benchmark's answers are read ([`Benchmark::readings`]).
 pub fn is_reading(judge: &str) -> bool {
     ALL.iter().flat_map(|benchmark| benchmark.readings).any(|reading| reading.name == judge)
 }

@@ -22,7 +22,7 @@ pub(super) enum Node {
 }
 
 impl Node {
-    /// What a message says was found.
+    /// The value in a message.
     pub(super) fn describe(&self) -> String {
         match self {
             Node::Null => "null".to_owned(),
@@ -37,7 +37,12 @@ impl Node {
 
 /// A string in quotes, cut after [`QUOTED_CHARS`] characters.
 pub(super) fn quote(text: &str) -> String {
-    match text.char_indices().nth(QUOTED_CHARS) {
+    quote_up_to(QUOTED_CHARS, text)
+}
+
+/// A string in quotes, cut after so many characters.
+pub(super) fn quote_up_to(most: usize, text: &str) -> String {
+    match text.char_indices().nth(most) {
         Some((end, _)) => format!("{:?}...", &text[..end]),
         None => format!("{text:?}"),
     }

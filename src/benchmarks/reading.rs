@@ -1,4 +1,4 @@
-//! What can be wrong with a benchmark's file, and the report of a check.
+//! Problems of a benchmark's file, and the report of a check.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::io;
 use crate::data::Case;
 use crate::data::finding::Finding;
 
-/// How many problems a [`Report`] keeps; the rest are counted, and told as they are found.
+/// Number of problems that a [`Report`] keeps; the rest are counted, and told as they are found.
 pub const PROBLEMS_SHOWN: usize = 20;
 
 /// One thing wrong with one row.
@@ -21,9 +21,9 @@ pub struct Problem {
     pub uid: Option<String>,
     /// Where in the row, for example `haystack_session[3][1].role`; `(row)` for the row itself.
     pub field: String,
-    /// What was found there, shortened.
+    /// The text that was found there, shortened.
     pub found: String,
-    /// What would put it right.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -57,7 +57,7 @@ pub struct RowProblems {
 pub struct BrokenProbe {
     /// Its id.
     pub id: String,
-    /// What it is grouped by, as far as that can be read.
+    /// The facets that it is grouped by, as far as they can be read.
     pub facets: BTreeMap<String, String>,
 }
 
@@ -102,7 +102,7 @@ pub enum ReadError {
         line: usize,
         /// One-based column, in bytes.
         column: usize,
-        /// What is wrong there, with the remedy.
+        /// The problem, with the remedy.
         what: String,
     },
     /// A sound file without a single case.
@@ -120,12 +120,12 @@ pub enum ReadError {
         file: Option<String>,
         /// Zero-based index of the row that was being read.
         row: usize,
-        /// What the operating system said.
+        /// The system's message.
         source: io::Error,
     },
 }
 
-/// What [`check`] found in a file.
+/// The result of [`check`].
 #[derive(Debug, Default)]
 pub struct Report {
     /// Rows read, sound or not.
@@ -134,18 +134,18 @@ pub struct Report {
     pub splits: BTreeMap<String, usize>,
     /// The probes of sound rows by what they are grouped by.
     pub probes: BTreeMap<String, usize>,
-    /// What is odd about sound rows.
+    /// Oddities of sound rows.
     pub findings: Vec<Finding>,
-    /// How many problems there are in all the rows read.
+    /// Number of problems in all the rows read.
     pub problem_count: usize,
     /// The first [`PROBLEMS_SHOWN`] of them, in file order.
     pub problems: Vec<Problem>,
-    /// What ended the reading early, if anything did.
+    /// The error that ended the reading early, if any.
     pub broken: Option<ReadError>,
 }
 
 impl Report {
-    /// Whether every row is sound and the file was read to its end.
+    /// True if every row is sound and the file was read to its end.
     pub fn is_sound(&self) -> bool {
         self.problem_count == 0 && self.broken.is_none()
     }

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-/// What can be said of a response, by the kind of verdict that a rubric asks for.
+/// A statement on a response, by the kind of verdict that a rubric asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
-    /// Whether it is right.
+    /// True if it is right.
     Correct(bool),
-    /// How good it is.
+    /// A grade.
     Score(u32),
     /// One of the rubric's words.
     Choice(String),
@@ -31,15 +31,20 @@ impl std::fmt::Display for Said {
 pub struct Reading {
     /// The name of the judge that it is.
     pub name: &'static str,
-    /// What it does, for people: a few words. Verdicts carry a digest of it.
+    /// A description for people: a few words. Verdicts carry a digest of it.
     pub about: &'static str,
-    /// Whether it reads the scores of a probe's options, which not every model gives.
+    /// True if it reads the scores of a probe's options, which not every model gives.
     pub of_scores: bool,
-    /// What it reads, or why there is nothing to be read; that is an error row, which counts as wrong.
-    pub read: fn(&Given<'_>) -> Result<Told, String>,
+    /// Reads an answer.
+    pub read: fn(&Given<'_>) -> Result<Told, NotRead>,
 }
 
-/// What a reading is given.
+/// The reason why there is nothing to be read: an error row, which counts as wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotRead(pub String);
+
+/// The input of a reading.
 #[derive(Debug, Clone, Copy)]
 pub struct Given<'a> {
     /// The case's id.
@@ -56,12 +61,12 @@ pub struct Given<'a> {
     pub scores: Option<&'a BTreeMap<String, f64>>,
 }
 
-/// What was read.
+/// The result of a reading.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told {
-    /// What the answer says.
+    /// The answer's statement.
     pub said: Said,
-    /// Whether that is right; `None` where it follows from what was said, or from nothing.
+    /// True if that is right; `None` where it follows from what was said, or from nothing.
     pub correct: Option<bool>,
     /// The probability of what was said, where it was weighed against others.
     pub probability: Option<f64>,

@@ -1,23 +1,23 @@
-//! How a judge is asked: a benchmark's rubrics, each by a name.
+//! The rubrics of a benchmark, each by a name: instructions of judges.
 //!
 //! Two rubrics are two judges: verdicts carry the name, and tables have a row each.
 
 use super::Benchmark;
 
-/// How answers are judged.
+/// Instructions of a judge.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rubric {
     /// One word, for the command line, verdict rows and tables: `released`.
     pub name: &'static str,
-    /// What sets it apart from the benchmark's others: a few words.
+    /// Its difference from the benchmark's others: a few words.
     pub about: &'static str,
-    /// What the judge reads: a template (minijinja) over the case's notes by their names, `probes` (each with `id`, `query`,
+    /// The judge's input: a template (minijinja) over the case's notes by their names, `probes` (each with `id`, `query`,
     /// `answer`, `cut`, `facets` and its own notes), `labels`, and `reasons`: `first` where the reply's reason is to stand before its
     /// verdict, `last` after it, `none` where there is to be none.
     pub template: &'static str,
-    /// What one call covers.
+    /// The probes of one call.
     pub unit: JudgeUnit,
-    /// What it returns: the same for all rubrics of a benchmark.
+    /// Its verdict: the same kind for all rubrics of a benchmark.
     pub verdict: VerdictKind,
     /// Digests that verdict rows carry which were judged by it before rows named their rubric.
     pub earlier: &'static [&'static str],
@@ -29,7 +29,7 @@ pub struct Rubric {
 pub struct UnknownRubric {
     /// The benchmark's title.
     pub benchmark: &'static str,
-    /// What was typed.
+    /// The name that was typed.
     pub name: String,
     /// Those that there are, the default first, each with what sets it apart.
     pub known: String,
@@ -51,7 +51,7 @@ pub fn rubric_named(benchmark: &Benchmark, name: &str) -> Result<Rubric, Unknown
     })
 }
 
-/// What one call of a judge covers.
+/// The probes of one call of a judge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JudgeUnit {
     /// All probes of a case under a condition.
@@ -60,7 +60,7 @@ pub enum JudgeUnit {
     Probe,
 }
 
-/// What a judge says of an answer.
+/// The kind of a judge's verdict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum VerdictKind {
     /// Right or wrong: `correct`, true or false.
@@ -95,12 +95,12 @@ impl VerdictKind {
         }
     }
 
-    /// Whether it says right or wrong, in whatever words.
+    /// True if it says right or wrong, in whatever words.
     pub fn is_right_or_wrong(self) -> bool {
         matches!(self, VerdictKind::Correct | VerdictKind::Label { .. })
     }
 
-    /// What its values are, for a judge.
+    /// Its values, for a judge.
     pub fn values(self) -> String {
         match self {
             VerdictKind::Correct => "true or false".to_owned(),

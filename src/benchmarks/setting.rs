@@ -7,13 +7,28 @@ use serde::{Deserialize, Serialize};
 pub struct Setting {
     /// The word for it: letters, digits and single hyphens.
     pub name: &'static str,
-    /// What it is, for people: a few words.
+    /// A description for people: a few words.
     pub about: &'static str,
-    /// What of the history is shown.
+    /// The part of the history that is shown.
     pub context: Context,
 }
 
-/// What of a history a probe is shown. Segments stay in the order of the history and keep their original indices.
+/// Sessions that BM25 finds under the general `rag`: as many as SubtleMemory's `default`.
+const FOUND: usize = 5;
+
+/// The settings that every benchmark has that does not name its own so.
+pub(super) const GENERAL: [Setting; 4] = [
+    Setting { name: "full", about: "the whole history", context: Context::Whole },
+    Setting { name: "oracle", about: "the evidence alone", context: Context::Evidence },
+    Setting {
+        name: "rag",
+        about: "the 5 segments that BM25 finds",
+        context: Context::Retrieved { by: Retriever::Bm25, most: FOUND },
+    },
+    Setting { name: "none", about: "the question alone", context: Context::Nothing },
+];
+
+/// The part of a history that a probe is shown. Segments stay in the order of the history and keep their original indices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Context {
@@ -22,9 +37,11 @@ pub enum Context {
     Whole,
     /// The segments that hold the probe's evidence, or the whole case's: what perfect retrieval would find.
     Evidence,
-    /// What a retriever finds for the probe's query.
+    /// Nothing of it: the question alone.
+    Nothing,
+    /// The segments that a retriever finds for the probe's query.
     Retrieved {
-        /// How.
+        /// The retriever.
         by: Retriever,
         /// Most segments.
         most: usize,
@@ -36,12 +53,12 @@ impl Context {
     pub fn named(self, condition: &str) -> String {
         match self {
             Context::Retrieved { by, .. } => format!("{condition}, {}", by.name()),
-            Context::Whole | Context::Evidence => condition.to_owned(),
+            Context::Whole | Context::Evidence | Context::Nothing => condition.to_owned(),
         }
     }
 }
 
-/// What finds segments for a query.
+/// A retriever of segments for a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Retriever {

@@ -183,7 +183,7 @@ impl<'a> LayerWork<'a> {
         Work { bytes: self.weights(answers) * self.size + mixed, ..Work::default() }
     }
 
-    /// Kernels that one more token launches: about as many as the table of `benches/README.md` counts.
+    /// Kernels that one more token launches: about as many as the pretend device counts (docs/gpu.md).
     pub fn launches(&self) -> f64 {
         match (&self.layer.feed_forward, self.layer.delta_net()) {
             (_, Some(_)) => 31.0,

@@ -150,8 +150,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
     // 2. The model.
     let name = args.model.as_deref().unwrap_or(&identity.model.name);
-    args.attention_kernel.choose();
     let options = LocalOptions {
+        kernel: args.attention_kernel,
         devices: engine::parse_devices(&args.device)?,
         dtype,
         context: ContextLength::Exactly(longest),

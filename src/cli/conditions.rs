@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::WrongUsage;
+use super::memory_systems::MemoryArgs;
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::{Benchmark, Context, Retriever, Setting};
 use crate::data::Case;
@@ -23,15 +24,12 @@ pub(super) fn conditions(
     benchmark: &Benchmark,
     named: &[String],
     (knockouts, repeat): (&[Knockout], u32),
+    systems: &MemoryArgs,
     fits: impl FnOnce() -> anyhow::Result<bool>,
 ) -> anyhow::Result<Vec<Condition>> {
-    let all = benchmark.settings;
-    if all.is_empty() && !named.is_empty() {
-        let why = format!("{} has one way to put its questions; drop --conditions", benchmark.title);
-        return Err(WrongUsage(why).into());
-    }
+    let systems = systems.conditions(benchmark)?;
     let mut names: Vec<&str> = named.iter().map(|name| name.trim()).collect();
-    if names.is_empty() {
+    if names.is_empty() && systems.is_empty() {
         names = match benchmark.default_settings_of_long {
             Some(of_long) if !fits()? => of_long.to_vec(),
             _ => benchmark.default_settings.to_vec(),
@@ -39,9 +37,9 @@ pub(super) fn conditions(
     }
     let mut chosen: Vec<Setting> = Vec::new();
     for name in names {
-        let Some(setting) = all.iter().find(|setting| setting.name == name) else {
+        let Some(setting) = benchmark.all_settings().find(|setting| setting.name == name) else {
             let known: Vec<String> =
-                all.iter().map(|one| format!("\n  {}: {}", one.name, one.about)).collect();
+                benchmark.all_settings().map(|one| format!("\n  {}: {}", one.name, one.about)).collect();
             let why = format!(
                 "--conditions names `{name}`, which {} does not have; it has{}",
                 benchmark.title,
@@ -54,7 +52,11 @@ pub(super) fn conditions(
         }
         chosen.push(*setting);
     }
-    let all = Condition::of(&chosen, knockouts, repeat);
+    let mut all: Vec<Condition> = chosen.iter().map(Condition::of_setting).chain(systems).collect();
+    if all.is_empty() {
+        all.push(Condition::PLAIN);
+    }
+    let all = Condition::beside(&all, knockouts, repeat);
     let mut names = BTreeSet::new();
     if let Some(double) = all.iter().find(|condition| !names.insert(&condition.name)) {
         let why = format!(

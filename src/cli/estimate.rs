@@ -119,7 +119,7 @@ fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
         let asked: Vec<&str> =
             asked.iter().filter_map(|&at| Some(case.probes.get(at)?.id.as_str())).collect();
         for condition in conditions.iter().filter(|condition| condition.repetition == 0) {
-            for View { case, .. } in memory.views(case, condition.setting.as_deref(), condition.context) {
+            for View { case, .. } in condition.views(&mut memory, case) {
                 // Histories are cut as the run cuts them, and counted in one encoding whoever counts for the cut.
                 let parts = match &counter {
                     Some(counter) => Some(cut_messages(&builder, &*counter.tokens, &case, cut)?),
@@ -219,7 +219,7 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
             asked.iter().filter_map(|&at| Some(case.probes.get(at)?.id.as_str())).collect();
         let once = |condition: &&Condition| condition.repetition == 0 && condition.knockout.is_none();
         for condition in conditions.iter().filter(once) {
-            for View { case, .. } in memory.views(case, condition.setting.as_deref(), condition.context) {
+            for View { case, .. } in condition.views(&mut memory, case) {
                 for part in cut_to_budget(&builder, model.tokenizer(), &case, cut)? {
                     let shared = shared_tokens(&part.prompts, &roles);
                     let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
@@ -333,7 +333,7 @@ fn peak(job: &Job, options: &engine::LocalOptions, model: &LocalModel) -> anyhow
         chunk: options.chunk,
         logits: 1,
         dtype: options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices)),
-        kernel: options.kernel(),
+        kernel: options.planned_kernel(),
         devices: options.devices.iter().map(DeviceName::of).collect(),
         // With room for thoughts, which the options do not have.
         branches: model.branches(),

@@ -119,9 +119,10 @@ fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
     let builder = PromptBuilder::new(Templates::load(benchmark, s.prompts.as_deref())?, template)
         .numbering(s.session_numbers.into())
         .reading(s.special_tokens);
-    let conditions = at_least_plain(conditions(benchmark, &s.conditions, (&s.knockouts, s.repeat), || {
-        fits(&dataset, &builder, reader.counter(), cut.budget)
-    })?);
+    let conditions =
+        at_least_plain(conditions(benchmark, &s.conditions, (&s.knockouts, s.repeat), &s.memory, || {
+            fits(&dataset, &builder, reader.counter(), cut.budget)
+        })?);
     let is_dense = |one: &&Condition| matches!(one.context, Context::Retrieved { by: Retriever::Dense, .. });
     if let Some(dense) = conditions.iter().find(is_dense) {
         let why = format!(
@@ -139,7 +140,7 @@ fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
             asked.iter().filter_map(|&at| Some(case.probes.get(at)?.id.as_str())).collect();
         let once = |condition: &&Condition| condition.repetition == 0 && condition.knockout.is_none();
         for condition in conditions.iter().filter(once) {
-            for View { case, .. } in memory.views(case, condition.setting.as_deref(), condition.context) {
+            for View { case, .. } in condition.views(&mut memory, case) {
                 lengths.extend(read(&reader, &builder, &case, cut, (&asked, &roles))?);
             }
         }

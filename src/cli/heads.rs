@@ -98,8 +98,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         true => ContextLength::Exactly(args.context),
         false => ContextLength::AtMost(args.context),
     };
-    args.attention_kernel.choose();
     let options = LocalOptions {
+        kernel: args.attention_kernel,
         devices: engine::parse_devices(&args.device)?,
         dtype: args.dtype.as_deref().map(engine::parse_dtype).transpose()?,
         context,

@@ -356,8 +356,8 @@ fn with_judge(
     let stop = super::interrupt::flag("calls")?;
     Ok(match named {
         Named::Local(name) => {
-            settings.attention_kernel.choose();
             let options = LocalOptions {
+                kernel: settings.attention_kernel,
                 devices: engine::parse_devices(&settings.device)?,
                 dtype: settings.dtype.as_deref().map(engine::parse_dtype).transpose()?,
                 context: ContextLength::AtMost(match by_reply {

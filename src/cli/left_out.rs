@@ -37,7 +37,7 @@ struct Lacking {
 }
 
 /// Marks the questions of `plan` whose prompts lack a span that a condition's knock-out names, and says which. `prompts` cuts a case as the
-/// run will. What a retriever by embeddings finds is not looked for twice: under such a condition they become errors.
+/// run will. What a retriever by embeddings or a memory system finds is not looked for twice: under such a condition they become errors.
 ///
 /// # Errors
 /// A knock-out that no question has the spans for. `is_part` says that there are more of them elsewhere, in other shards.
@@ -49,7 +49,7 @@ pub(super) fn leave_out(
 ) -> anyhow::Result<()> {
     let is_dense = |one: &Condition| matches!(one.context, Context::Retrieved { by: Retriever::Dense, .. });
     let blocked: Vec<(&Condition, &Knockout)> = (conditions.iter())
-        .filter(|one| !is_dense(one))
+        .filter(|one| !is_dense(one) && one.memory.is_none())
         .filter_map(|one| Some((one, one.knockout.as_ref()?)))
         .collect();
     if blocked.is_empty() {
@@ -68,11 +68,7 @@ pub(super) fn leave_out(
         let mut shown: Option<(&Condition, SpansOf)> = None;
         for &(condition, knockout) in &blocked {
             let spans = match shown.take() {
-                Some((other, spans))
-                    if (&other.setting, other.context) == (&condition.setting, condition.context) =>
-                {
-                    spans
-                }
+                Some((other, spans)) if other.shows_as(condition) => spans,
                 _ => spans_of(&mut memory, &case, condition, &prompts),
             };
             let all = found.entry(knockout.to_string()).or_default();
@@ -136,7 +132,7 @@ fn spans_of(
     prompts: &impl Fn(&Case) -> Result<Vec<BudgetedCase>, BudgetError>,
 ) -> SpansOf {
     let mut spans = SpansOf::new();
-    for view in memory.views(case, condition.setting.as_deref(), condition.context) {
+    for view in condition.views(memory, case) {
         if view.refused.is_some() {
             continue;
         }

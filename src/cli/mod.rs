@@ -37,6 +37,7 @@ mod judging;
 mod left_out;
 mod lens;
 mod memory_plan;
+mod memory_systems;
 mod merge;
 mod model;
 mod output;

@@ -26,6 +26,7 @@ use crate::run::cost::MeanCost;
 use crate::run::error::RunError;
 use crate::run::file_plan::FilePlan;
 use crate::run::header::{AttentionBy, ContextPolicy, Identity, Machine, Named, RunHeader};
+use crate::run::memory_systems::MemorySystems;
 use crate::run::model_subject::{ModelSubject, SubjectOptions};
 use crate::run::plan::{CaseSample, PlannedCase, PlannedProbe, Selection, Shard};
 use crate::run::runner::{self, Subject, Summary};
@@ -434,7 +435,7 @@ impl Job {
     ) -> anyhow::Result<Vec<Condition>> {
         let s = &self.settings;
         let budget = asked.truncation.budget(model.context(), asked.max_new_tokens + model.max_thinking());
-        conditions(dataset.benchmark(), &s.conditions, (&s.knockouts, s.repeat), || {
+        conditions(dataset.benchmark(), &s.conditions, (&s.knockouts, s.repeat), &s.memory, || {
             fits(dataset, builder, model.tokenizer().as_ref(), budget)
         })
     }
@@ -452,16 +453,16 @@ impl Job {
     /// Opens data and model as a run does.
     pub(super) fn open_local(&self, recorder: Option<&Recorder>) -> anyhow::Result<Ready> {
         let s = &self.settings;
-        s.attention_kernel.choose();
         let devices = engine::parse_devices(&s.device)?;
         recorder.inspect(|recorder| recorder.wait_for(&devices));
         let dtype = s.dtype.as_deref().map(engine::parse_dtype).transpose()?;
         let opened = self.open()?;
         let Opened { dataset, all, asked, .. } = &opened;
-        let templates = Templates::load(dataset.benchmark(), s.prompts.as_deref())?;
+        let templates = self.templates(dataset.benchmark())?;
         let most = all.iter().map(|case| case.probes.len()).max().unwrap_or(0);
         let most = most.saturating_mul(s.repeat as usize).saturating_mul(1 + s.knockouts.len());
         let options = LocalOptions {
+            kernel: s.attention_kernel,
             branches: Branches::for_answers(self.batch_size.min(most), asked.max_new_tokens),
             observed: observed(all, dataset.benchmark(), self.batch_size.min(most), asked.max_new_tokens),
             devices,
@@ -497,6 +498,8 @@ impl Job {
         let prompt = check_templates(&builder, first.as_ref())?;
         check_knockouts(&s.knockouts, &all, prompt.as_ref(), &model.engine().decoder().spec().layer_kinds())?;
         let stops = s.stop_strings(model.template().stop_strings());
+        let conditions = self.local_conditions(&dataset, &builder, (&model, asked))?;
+        let systems = self.start_systems(&conditions)?;
         let identity = Identity {
             benchmark: dataset.benchmark().name.to_owned(),
             dataset: named,
@@ -517,7 +520,8 @@ impl Job {
             attention: !s.no_attention,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             sample: self.sample(),
-            conditions: self.local_conditions(&dataset, &builder, (&model, asked))?,
+            memory: systems.identities.clone(),
+            conditions,
             limit_probes: s.limit_probes,
             thinking: s.thinking.local_policy(&model),
             stop: stops.clone(),
@@ -556,7 +560,18 @@ impl Job {
                 let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
             });
         }
-        self.answer(identity, machine, (&dataset, plan), &mut subject)
+        self.answer(identity, machine, (&dataset, plan), systems, &mut subject)
+    }
+
+    /// The templates of its prompts.
+    pub(super) fn templates(&self, benchmark: &Benchmark) -> anyhow::Result<Templates> {
+        let folder = self.settings.prompts.as_deref();
+        let templates = Templates::load(benchmark, folder)?;
+        Ok(if self.settings.memory.memory.is_empty() {
+            templates
+        } else {
+            templates.with_memories(folder)?
+        })
     }
 
     /// Reads the data set once. Of its cases what a plan needs is kept, which is not their histories.
@@ -628,6 +643,7 @@ impl Job {
         identity: Identity,
         machine: Machine,
         (dataset, plan): (&Dataset, Vec<PlannedCase>),
+        systems: MemorySystems,
         subject: &mut dyn Subject,
     ) -> anyhow::Result<Summary> {
         let header = RunHeader::new(identity, self.shard, machine);
@@ -643,7 +659,8 @@ impl Job {
             // It was read before, so the file has changed since.
             case.map_err(|error| RunError::GaveUp(format!("{}: {error}", self.data.display())))
         });
-        let mut memory = memory(dataset.benchmark(), self.settings.seed, &header.identity.conditions, show)?;
+        let mut memory = memory(dataset.benchmark(), self.settings.seed, &header.identity.conditions, show)?
+            .with_systems(systems.searches);
         let summary = runner::run(&mut store, cases, &mut memory, subject, &stop, show)
             .with_context(|| format!("{}", self.out.display()))?;
         let broken = store.plan().iter().filter(|case| case.broken.is_some()).count();

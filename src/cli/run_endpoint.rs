@@ -16,7 +16,7 @@ use crate::chat::endpoint::{Endpoint, Patience, ServerCard, ServerModel};
 use crate::data::Case;
 use crate::models::TokenCounter;
 use crate::progress::note;
-use crate::prompt::{PromptBuilder, Templates};
+use crate::prompt::PromptBuilder;
 use crate::run::condition::Condition;
 use crate::run::context_budget::{BudgetedCase, Cut, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of};
 use crate::run::header::{ContextPolicy, Identity, Named};
@@ -47,7 +47,7 @@ impl Job {
         let s = &self.settings;
         let reserve = TEMPLATE_RESERVE.saturating_sub(asked.truncation.reserved());
         let budget = self.cut_of_endpoint(asked).budget.saturating_sub(reserve);
-        conditions(dataset.benchmark(), &s.conditions, (&[], s.repeat), || match counter {
+        conditions(dataset.benchmark(), &s.conditions, (&[], s.repeat), &s.memory, || match counter {
             None => Ok(true),
             Some(Counter { tokens, .. }) => fits(dataset, builder, &**tokens, budget),
         })
@@ -96,7 +96,7 @@ impl Job {
         let s = &self.settings;
         let Opened { dataset, named, all, first, asked } = self.open()?;
         let plan = self.plan(&dataset, all)?;
-        let templates = Templates::load(dataset.benchmark(), s.prompts.as_deref())?;
+        let templates = self.templates(dataset.benchmark())?;
         let prompts = templates.digest().to_owned();
         let counter = self.counter()?;
         let patience = Patience { timeout: Duration::from_secs(600), ..Patience::default() };
@@ -122,6 +122,7 @@ impl Job {
             true => BorderRule::FirstCharacter,
             false => BorderRule::default(),
         };
+        let systems = self.start_systems(&conditions)?;
         let identity = Identity {
             benchmark: dataset.benchmark().name.to_owned(),
             dataset: named,
@@ -136,6 +137,7 @@ impl Job {
             attention: own.is_some(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             sample: self.sample(),
+            memory: systems.identities.clone(),
             conditions,
             limit_probes: s.limit_probes,
             thinking: s.thinking.endpoint_policy(),
@@ -173,7 +175,8 @@ impl Job {
             let mut model = ServerModel::new(endpoint, card, calls);
             let subject = ModelSubject::new(&mut model, &text, Arc::new(prepare), roles, options, &stop)
                 .stopping_at(stops);
-            return self.answer(identity, self.machine(&self.model), (&dataset, plan), &mut { subject });
+            return self
+                .answer(identity, self.machine(&self.model), (&dataset, plan), systems, &mut { subject });
         }
         endpoint = endpoint.stopping_at(stops);
         // Probes that are shown the same history share the cutting of it.
@@ -199,7 +202,7 @@ impl Job {
                 shown
                     .with_context(|| format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id))
             });
-        self.answer(identity, self.machine(&self.model), (&dataset, plan), &mut subject)
+        self.answer(identity, self.machine(&self.model), (&dataset, plan), systems, &mut subject)
     }
 
     /// The endpoint as a server of palimpsest whose attention is to be recorded, with its chat template; `None` where it is none, or

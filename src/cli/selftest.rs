@@ -49,10 +49,9 @@ pub struct Args {
 /// Runs the command. Ends the process with 1 where a device is not sound, and with 130 where it was stopped.
 pub fn run(args: Args) -> anyhow::Result<()> {
     args.json.as_deref().map_or(Ok(()), super::writable)?;
-    args.attention_kernel.choose();
     let devices = engine::parse_devices(&args.device)?;
     let stop = interrupt::flag("step")?;
-    let options = Options { devices, quick: args.quick };
+    let options = Options { devices, kernel: args.attention_kernel, quick: args.quick };
     let report = match selftest::run(&options, &|| !stop.load(Ordering::Relaxed)) {
         Err(SelfTestError::Interrupted) => {
             note("stopped");

@@ -124,6 +124,9 @@ pub struct Args {
     /// heads` kept in the model home]
     #[arg(long, value_name = "FILE")]
     heads: Option<PathBuf>,
+    /// End when standard input ends, as it does with the process that started this one
+    #[arg(long, hide = true)]
+    while_input: bool,
     /// How much is thought, where the chat template reads `reasoning_effort`, unless a request says
     #[arg(long, value_enum, value_name = "EFFORT")]
     reasoning_effort: Option<ReasoningEffort>,
@@ -186,13 +189,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let message = crate::serve::ServeError::NeedsKey { address }.to_string();
         return Err(WrongUsage(message).into());
     }
-    args.attention_kernel.choose();
+    if args.while_input {
+        end_with_input()?;
+    }
     let devices = engine::parse_devices(&args.device)?;
     let dtype = args.dtype.as_deref().map(engine::parse_dtype).transpose()?;
     let stop = interrupt::flag("answers")?;
 
     // 2. The model.
     let options = LocalOptions {
+        kernel: args.attention_kernel,
         devices,
         dtype,
         context: args.context.map_or(ContextLength::AtMost(USUAL_CONTEXT), ContextLength::Exactly),
@@ -258,6 +264,17 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         ended.context("the server ended")?;
     }
     note("the server has ended");
+    Ok(())
+}
+
+/// Ends this process, whatever it is at, once standard input has ended.
+fn end_with_input() -> anyhow::Result<()> {
+    let wait = || {
+        // An error ends it, too.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        std::process::exit(0);
+    };
+    thread::Builder::new().name("input".to_owned()).spawn(wait).context("no thread for the input")?;
     Ok(())
 }
 

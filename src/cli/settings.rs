@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::memory_systems::MemoryArgs;
 use super::thinking::Thinking;
 use super::{Weights, WrongUsage};
 use crate::benchmarks::Benchmark;
@@ -32,8 +33,9 @@ pub struct Settings {
     /// At most N questions in all, in turn of each kind that the benchmark tells apart
     #[arg(long, value_name = "N", value_parser = super::positive)]
     pub limit_probes: Option<usize>,
-    /// The ways in which the benchmark puts its questions, with commas: what it shows of the history, in which order. A wrong name
-    /// lists them [default: the benchmark's choice]
+    /// The ways in which the benchmark puts its questions, with commas: what it shows of the history, in which order. Every benchmark has
+    /// full, oracle (the evidence alone), rag and none (no history). A wrong name lists them [default: the benchmark's choice; with
+    /// --memory none beside the systems']
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub conditions: Vec<String>,
     /// N random cases of each type, the same ones for every model: they depend on the data's case ids and on --sample-seed alone
@@ -104,6 +106,8 @@ pub struct Settings {
     pub weights: Weights,
     #[command(flatten)]
     pub thinking: Thinking,
+    #[command(flatten)]
+    pub memory: MemoryArgs,
     /// How text of sessions and queries that spells a special token (`<|im_end|>`) is read: as that token, as transformers does, or
     /// as plain text
     #[arg(long, value_enum, default_value_t)]
@@ -258,6 +262,7 @@ impl Default for Settings {
             dtype: None,
             weights: Weights::default(),
             thinking: Thinking::default(),
+            memory: MemoryArgs::default(),
             special_tokens: SpecialTokens::default(),
         }
     }

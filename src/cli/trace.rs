@@ -206,7 +206,6 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     };
     super::writable(&args.out)?;
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
-    args.attention_kernel.choose();
     let devices = engine::parse_devices(&args.device)?;
     recorder.inspect(|recorder| recorder.wait_for(&devices));
     let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&devices)), engine::parse_dtype)?;
@@ -234,7 +233,8 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         beside: 0,
     };
     let placed = memory_plan::place(&args.model, &model.description(), &request, &devices)?;
-    let engine = Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, args.chunk);
+    let model = model.keeping(placed.kept).attending_by(args.attention_kernel);
+    let engine = Engine::new(model.load_split(placed.devices, dtype)?, args.chunk);
     let cache = engine.decoder().cache(room)?;
     let mut session = Session::new(engine, cache, Limits::of_branches(room, Branches::default()));
     drop(loading);

@@ -65,7 +65,6 @@ pub struct Args {
 
 /// Tries the model and says what came of it. Ends the process with 130 where it was stopped.
 pub fn text(args: &Args) -> anyhow::Result<String> {
-    args.attention_kernel.choose();
     let devices = engine::parse_devices(&args.device)?;
     let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&devices)), engine::parse_dtype)?;
     let (name, description, _) = super::memory_plan::description(&args.model)?;
@@ -86,7 +85,8 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     let stop = interrupt::flag("step")?;
     let fill = if args.zeros { Fill::Zeros } else { Fill::Random { seed: 9 } };
     let tokens = args.context - args.generate;
-    let setting = Setting { dtype, devices, chunk: args.chunk, tokens, generate: args.generate, fill };
+    let (chunk, generate, kernel) = (args.chunk, args.generate, args.attention_kernel);
+    let setting = Setting { dtype, devices, kernel, chunk, tokens, generate, fill };
     let measured = || -> Result<(Trial, u128), SelfTestError> {
         let making = crate::progress::spinner("making weights");
         let subject = Subject::load(&name, description.spec.clone(), setting)?;

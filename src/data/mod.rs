@@ -108,6 +108,13 @@ pub struct Segment {
     pub turns: Vec<Turn>,
 }
 
+impl Segment {
+    /// Its name, and its span's: `session[3]`.
+    pub fn label(&self) -> String {
+        format!("{}[{}]", self.kind, self.index)
+    }
+}
+
 /// What one speaker says in a session; one field of an event; a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {

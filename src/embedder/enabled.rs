@@ -90,7 +90,7 @@ impl Embedder {
         texts.par_iter().map(|text| self.tokens_of(text.as_ref())).collect()
     }
 
-    /// Those of a text, of which no more is looked at than is needed: windows of it, until there are as many as are kept.
+    /// The tokens of a text, of which no more is looked at than is needed: windows of it, until there are as many as are kept.
     fn tokens_of(&self, text: &str) -> Result<Vec<u32>, EmbedError> {
         let encode = |text: &str| {
             let encoding = self.tokenizer.encode_fast(text, true);

@@ -8,7 +8,7 @@ pub(super) struct Range {
     pub low: f64,
     pub high: f64,
     pub ticks: Vec<f64>,
-    /// Whether it runs by differences; else by factors.
+    /// True if it runs by differences; else by factors.
     pub linear: bool,
     /// The place at a logarithmic axis' foot, below its lowest value, at which values that are exactly 0 are marked; `None` where
     /// there are none.
@@ -16,7 +16,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// What holds `series` and `reference`. `reach` is how many times beyond the values of softmax layers the axis may go for
+    /// The axis of `series` and `reference`. `reach` is how many times beyond the values of softmax layers the axis may go for
     /// those of linear layers.
     pub fn of<'a>(series: &[&'a Series], reference: Option<f64>, reach: f64) -> Self {
         let positive = |v: &f64| *v > 0.0 && v.is_finite();
@@ -94,7 +94,7 @@ impl Range {
         }
     }
 
-    /// Whether a value is 0 where the axis marks that apart.
+    /// True if a value is 0 where the axis marks that apart.
     pub fn is_zero(&self, value: f64) -> bool {
         self.zero.is_some() && value == 0.0
     }
@@ -104,12 +104,12 @@ impl Range {
         if self.linear { value } else { value.log10() }
     }
 
-    /// Whether the axis has places for values such as this one: a logarithmic axis has none for 0.
+    /// True if the axis has places for values such as this one: a logarithmic axis has none for 0.
     pub fn shows(&self, value: f64) -> bool {
         self.linear || value > 0.0
     }
 
-    /// Whether a value has a place on the axis.
+    /// True if a value has a place on the axis.
     pub fn holds(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }

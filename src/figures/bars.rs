@@ -1,14 +1,14 @@
-//! How often each value of a label occurs, as bars (STALE, figure 5). Called by `palimpsest data stats --by LABEL --figure DIR`.
+//! Counts of each value of a label, as bars (STALE, figure 5). Called by `palimpsest data stats --by LABEL --figure DIR`.
 
-use plotters::prelude::*;
-use plotters::style::text_anchor::HPos;
+use plotters::style::RGBColor;
 
-use super::canvas::{Head, Refusal, fitted, flowed, margin, svg, text_width, write};
+use super::canvas::{Head, LABEL, Refusal, TICK, filled, fitted, line, margin, svg, write};
+use super::legend::Legend;
 use super::meaning::Meaning;
 use super::rows::Rows;
-use super::style::{GREY, GRID, INK, UNIT, shortened};
+use super::style::{GREY, GRID, shortened};
 use super::{Figure, FigureError};
-use crate::data::labels::LabelCounts;
+use crate::data::labels::{LabelCounts, ValueCount};
 use crate::ground::csv::CsvTable;
 
 const BAR: i32 = 16;
@@ -41,12 +41,10 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Result<Figure, Figure
     let head = Head::of(&title, origin, rows.width);
     let top = head.height() + 4;
     let bottom = top + counts.values.len() as i32 * rows.step;
-    let legend = splits.iter().map(|split| {
-        let shown = fitted(split, 12, rows.width - 2 * margin() - 22);
-        (20 + text_width(&shown, 12) + 22, (shown, colour(split)))
-    });
-    let legend: Vec<Vec<(i32, (String, RGBColor))>> = flowed(legend, rows.width - 2 * margin());
-    let height = bottom + 26 + legend.len() as i32 * 18 + margin();
+    let room = rows.width - 2 * margin();
+    let entries = splits.iter().map(|split| (colour(split), 20, fitted(split, 12, room - 22)));
+    let legend = Legend::of(entries, LABEL, [22, 18], room);
+    let height = bottom + 26 + legend.height() + margin();
     let most = counts.values.iter().map(|value| value.cases).max().unwrap_or(1).max(1);
     let length = |cases: usize| (cases as f64 / most as f64 * f64::from(rows.length)).round() as i32;
     let left = rows.left;
@@ -54,20 +52,18 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Result<Figure, Figure
         head.draw(area)?;
         for tick in ticks(most) {
             let x = left + length(tick);
-            let line = [(x * UNIT, (top - 4) * UNIT), (x * UNIT, bottom * UNIT)];
-            area.draw(&PathElement::new(line, GRID.stroke_width(UNIT as u32)))?;
-            write(area, &tick.to_string(), (x, bottom + 4), 10, GREY, HPos::Center)?;
+            line(area, [(x, top - 4), (x, bottom)], GRID)?;
+            write(area, &tick.to_string(), (x, bottom + 4), TICK.centred())?;
         }
         for (at, value) in counts.values.iter().enumerate() {
-            let line = top + at as i32 * rows.step;
-            rows.words(area, &texts[at], line)?;
-            let from_top = line + rows.mark_top;
+            let row = top + at as i32 * rows.step;
+            rows.words(area, &texts[at], row)?;
+            let from_top = row + rows.mark_top;
             let mut done = 0;
             let mut part = |cases: usize, colour: RGBColor| -> Result<(), Refusal> {
                 let (from, to) = (left + length(done), left + length(done + cases));
                 done += cases;
-                let corners = [(from * UNIT, from_top * UNIT), (to * UNIT, (from_top + BAR) * UNIT)];
-                area.draw(&Rectangle::new(corners, colour.filled()))
+                filled(area, [(from, from_top), (to, from_top + BAR)], colour)
             };
             let parted: usize = value.by_split.values().sum();
             for (split, cases) in &value.by_split {
@@ -75,16 +71,12 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Result<Figure, Figure
             }
             part(value.cases - parted, GREY)?;
         }
-        for (line, items) in legend.iter().enumerate() {
-            let (mut x, y) = (margin(), bottom + 26 + line as i32 * 18);
-            for (need, (split, colour)) in items {
-                let corners = [(x * UNIT, (y + 1) * UNIT), ((x + 14) * UNIT, (y + 13) * UNIT)];
-                area.draw(&Rectangle::new(corners, colour.filled()))?;
-                write(area, split, (x + 20, y), 12, INK, HPos::Left)?;
-                x += need;
-            }
-        }
-        Ok(())
+        legend.draw(
+            area,
+            |_| margin(),
+            bottom + 26,
+            |colour, (x, y)| filled(area, [(x, y + 1), (x + 14, y + 13)], *colour),
+        )
     })?;
     let without = match counts.without {
         0 => String::new(),
@@ -99,15 +91,16 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Result<Figure, Figure
     Ok(Figure { name, title, caption, svg, csv })
 }
 
-/// Rows of `label,value,cases`, and a column a value of the split.
+/// A row a value, with a column a value of the split.
 fn csv(counts: &LabelCounts, splits: &[&str]) -> Vec<u8> {
-    let mut table = CsvTable::new(["label", "value", "cases"].iter().chain(splits));
-    for value in &counts.values {
-        let mut row = vec![counts.label.clone(), value.value.clone(), value.cases.to_string()];
-        row.extend(splits.iter().map(|split| value.by_split.get(*split).copied().unwrap_or(0).to_string()));
-        table.row(row);
-    }
-    table.bytes()
+    let table = CsvTable::of(&counts.values)
+        .column("label", |_| &counts.label)
+        .column("value", |value| &value.value)
+        .column("cases", |value| value.cases);
+    let of_split = |table: CsvTable<_>, split: &&str| {
+        table.column(split, |value: &ValueCount| value.by_split.get(*split).copied().unwrap_or(0))
+    };
+    splits.iter().fold(table, of_split).bytes()
 }
 
 /// Whole numbers from 0 up to the longest bar.
@@ -117,7 +110,6 @@ fn ticks(most: usize) -> Vec<usize> {
     (0..=most / step).map(|at| at * step).collect()
 }
 
-/// A label as a part of a file's name.
 fn file_part(label: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     label.chars().take(40).map(plain).collect()

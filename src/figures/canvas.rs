@@ -3,8 +3,6 @@
 //! Called by every kind of figure. A picture is laid out in pixels of which words are 12 high. Where a size is stated, those pixels are
 //! scaled so that words have it, and the layout has the room that is left of the stated width.
 
-use std::borrow::Cow;
-
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -15,7 +13,7 @@ use super::style::{self, UNIT};
 
 /// A drawing area in units of a quarter pixel.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// What the drawing library says when it refuses.
+/// An error of the drawing library.
 pub type Refusal = DrawingAreaErrorKind<std::io::Error>;
 
 /// The widest picture where no width is stated, in pixels.
@@ -33,7 +31,7 @@ pub(super) fn room() -> i32 {
     look::current().size.map_or(MOST, |size| size.room())
 }
 
-/// Whether a width is stated, which the picture then fills.
+/// True if a width is stated, which the picture then fills.
 pub(super) fn is_sized() -> bool {
     look::current().size.is_some()
 }
@@ -73,11 +71,12 @@ impl Head {
     pub fn draw(&self, area: &Area<'_>) -> Result<(), Refusal> {
         let mut top = margin();
         for line in &self.title {
-            write(area, line, (margin(), top), TITLE, style::INK, HPos::Left)?;
+            write(area, line, (margin(), top), LABEL.sized(TITLE))?;
             top += 19;
         }
         for line in &self.origin {
-            write_as_is(area, line, (margin(), top), ORIGIN, style::GREY, HPos::Left)?;
+            // Names of models and files, which the words of a style file leave alone.
+            place(area, line, units((margin(), top)), NOTE, VPos::Top, FontTransform::None)?;
             top += 15;
         }
         Ok(())
@@ -127,72 +126,129 @@ pub(super) fn fitted(text: &str, size: i32, width: i32) -> String {
     style::shortened(text, most)
 }
 
-/// Text at a place in pixels, its top there.
-pub(super) fn write(
-    area: &Area<'_>,
-    text: &str,
-    at: (i32, i32),
-    size: i32,
+/// Size, colour and side of a text.
+#[derive(Clone, Copy)]
+pub(super) struct TextStyle {
+    pub size: i32,
     colour: RGBColor,
     side: HPos,
-) -> Result<(), Refusal> {
-    write_as_is(area, &look::current().style.worded(text), at, size, colour, side)
 }
 
-/// The same, whose words a style file leaves alone: names of models and files.
-fn write_as_is(
-    area: &Area<'_>,
-    text: &str,
-    (x, y): (i32, i32),
-    size: i32,
-    colour: RGBColor,
-    side: HPos,
-) -> Result<(), Refusal> {
-    place(area, text.into(), (x * UNIT, y * UNIT), size, colour, Pos::new(side, VPos::Top), false)
+/// Titles of panels, axes and legends.
+pub(super) const LABEL: TextStyle = TextStyle { size: 12, colour: style::INK, side: HPos::Left };
+/// Remarks beside them.
+pub(super) const NOTE: TextStyle = TextStyle { size: 11, colour: style::GREY, side: HPos::Left };
+/// Numbers at ticks.
+pub(super) const TICK: TextStyle = TextStyle { size: 10, colour: style::GREY, side: HPos::Left };
+
+impl TextStyle {
+    pub fn sized(self, size: i32) -> Self {
+        TextStyle { size, ..self }
+    }
+
+    pub fn centred(self) -> Self {
+        TextStyle { side: HPos::Center, ..self }
+    }
+
+    pub fn right(self) -> Self {
+        TextStyle { side: HPos::Right, ..self }
+    }
 }
 
-/// Text at a place in units, its middle there.
+/// Text with its top at a place in pixels.
+pub(super) fn write(area: &Area<'_>, text: &str, at: (i32, i32), style: TextStyle) -> Result<(), Refusal> {
+    place(area, &worded(text), units(at), style, VPos::Top, FontTransform::None)
+}
+
+/// Text with its middle at a place in units.
 pub(super) fn write_middle(
     area: &Area<'_>,
     text: &str,
     at: (i32, i32),
-    size: i32,
-    colour: RGBColor,
-    side: HPos,
+    style: TextStyle,
 ) -> Result<(), Refusal> {
-    let text = look::current().style.worded(text).into();
-    place(area, text, at, size, colour, Pos::new(side, VPos::Center), false)
+    place(area, &worded(text), at, style, VPos::Center, FontTransform::None)
 }
 
-/// Text that is read from below, at a place in units: its top (the left side) or its middle there.
-pub(super) fn write_upright(
-    area: &Area<'_>,
-    text: &str,
-    at: (i32, i32),
-    size: i32,
-    colour: RGBColor,
-    pos: Pos,
-) -> Result<(), Refusal> {
-    place(area, look::current().style.worded(text).into(), at, size, colour, pos, true)
+/// The number of a column, read from below and ending at a place in pixels.
+pub(super) fn write_upright(area: &Area<'_>, text: &str, at: (i32, i32)) -> Result<(), Refusal> {
+    place(area, &worded(text), units(at), TICK.right(), VPos::Center, FontTransform::Rotate270)
+}
+
+/// The name of the axis at a picture's left, read from below, with its middle at a height in pixels.
+pub(super) fn write_axis(area: &Area<'_>, text: &str, middle: i32) -> Result<(), Refusal> {
+    let at = units((margin(), middle));
+    place(area, &worded(text), at, LABEL.centred(), VPos::Top, FontTransform::Rotate270)
+}
+
+fn worded(text: &str) -> String {
+    look::current().style.worded(text)
 }
 
 fn place(
     area: &Area<'_>,
-    text: Cow<'_, str>,
+    text: &str,
     at: (i32, i32),
-    size: i32,
-    colour: RGBColor,
-    pos: Pos,
-    upright: bool,
+    style: TextStyle,
+    vertical: VPos,
+    turned: FontTransform,
 ) -> Result<(), Refusal> {
-    let look = look::current();
-    let families = look.style.typeface.families();
+    let families = look::current().style.typeface.families();
     // The SVG backend divides sizes by 1.24.
-    let mut style = (families.as_str(), f64::from(size * UNIT) * 1.24).into_font().color(&colour).pos(pos);
-    if upright {
-        style = style.transform(FontTransform::Rotate270);
-    }
+    let font = (families.as_str(), f64::from(style.size * UNIT) * 1.24).into_font().transform(turned);
+    let style = font.color(&style.colour).pos(Pos::new(style.side, vertical));
     area.draw(&Text::new(text, at, style))
+}
+
+/// A place in pixels in drawing units.
+pub(super) fn units((x, y): (i32, i32)) -> (i32, i32) {
+    (x * UNIT, y * UNIT)
+}
+
+/// A line of one pixel through places in pixels.
+pub(super) fn line<const N: usize>(
+    area: &Area<'_>,
+    points: [(i32, i32); N],
+    colour: RGBColor,
+) -> Result<(), Refusal> {
+    area.draw(&PathElement::new(points.map(units), colour.stroke_width(UNIT as u32)))
+}
+
+/// A filled rectangle between two corners in pixels.
+pub(super) fn filled(area: &Area<'_>, corners: [(i32, i32); 2], colour: RGBColor) -> Result<(), Refusal> {
+    area.draw(&Rectangle::new(corners.map(units), colour.filled()))
+}
+
+/// The outline of a rectangle between two corners in pixels, of one pixel.
+pub(super) fn outlined(area: &Area<'_>, corners: [(i32, i32); 2], colour: RGBColor) -> Result<(), Refusal> {
+    area.draw(&Rectangle::new(corners.map(units), colour.stroke_width(UNIT as u32)))
+}
+
+/// Panels of one width in rows of the same number.
+pub(super) struct Tiling {
+    pub columns: i32,
+    pub rows: i32,
+    /// Of the picture.
+    pub width: i32,
+    /// Room for a panel.
+    pub panel: i32,
+}
+
+impl Tiling {
+    /// Of so many panels: each asks for `natural` pixels and stands beside others from `least` on. `across` is the width of a picture of so
+    /// many columns of a width.
+    pub fn of(count: usize, [least, natural]: [i32; 2], across: impl Fn(i32, i32) -> i32) -> Self {
+        let fit = (1..=count.max(1)).take_while(|columns| across(*columns as i32, least) <= room()).count();
+        let columns = columns_for(count, fit) as i32;
+        let width = width_for(across(columns, natural));
+        let rows = count.div_ceil(columns as usize).max(1) as i32;
+        Tiling { columns, rows, width, panel: (width - across(columns, 0)) / columns }
+    }
+
+    /// Column and row of a panel.
+    pub fn place(&self, at: usize) -> (i32, i32) {
+        (at as i32 % self.columns, at as i32 / self.columns)
+    }
 }
 
 /// The values of an axis that stands upright at a picture's left: along it where it is long enough, else in lines above the panels.
@@ -226,11 +282,8 @@ impl ValueAxis {
     pub fn draw(&self, area: &Area<'_>, top: i32, middle: i32) -> Result<(), Refusal> {
         for (at, line) in self.lines.iter().enumerate() {
             match self.upright {
-                true => {
-                    let pos = Pos::new(HPos::Center, VPos::Top);
-                    write_upright(area, line, (margin() * UNIT, middle * UNIT), 12, style::INK, pos)?;
-                }
-                false => write(area, line, (margin(), top + at as i32 * 15), 12, style::INK, HPos::Left)?,
+                true => write_axis(area, line, middle)?,
+                false => write(area, line, (margin(), top + at as i32 * 15), LABEL)?,
             }
         }
         Ok(())
@@ -246,26 +299,6 @@ pub(super) fn columns_for(count: usize, most: usize) -> usize {
     }
     let empty = |columns: &usize| count.div_ceil(*columns) * columns - count;
     (most.div_ceil(2)..=most).rev().min_by_key(empty).unwrap_or(1)
-}
-
-/// Items in lines, each with the width that it needs.
-pub(super) type Lines<T> = Vec<Vec<(i32, T)>>;
-
-/// Entries of a legend as lines that fit a width.
-pub(super) fn flowed<T>(items: impl IntoIterator<Item = (i32, T)>, width: i32) -> Lines<T> {
-    let mut lines: Lines<T> = Vec::new();
-    let mut used = i32::MAX;
-    for (need, item) in items {
-        if used.saturating_add(need) > width {
-            lines.push(Vec::new());
-            used = 0;
-        }
-        used += need;
-        if let Some(line) = lines.last_mut() {
-            line.push((need, item));
-        }
-    }
-    lines
 }
 
 /// A white picture of a size in pixels, drawn by `draw` in units, as SVG with a title for those who cannot see it.

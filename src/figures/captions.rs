@@ -49,12 +49,12 @@ pub(super) fn about_layer_kinds(lens: &Lens, shown: &str) -> String {
     )
 }
 
-/// How curves show linear layers.
+/// The look of linear layers in curves.
 pub(super) const LINEAR_CURVES: &str = "grey band, hollow markers, a thinner line of their own";
-/// How heat maps show linear layers.
+/// The look of linear layers in heat maps.
 pub(super) const LINEAR_ROWS: &str = "an open mark at the left of the row, the same scale of shades";
 
-/// What a figure that splits by verdict says where there are no verdicts.
+/// The sentence of a figure that splits by verdict where there are no verdicts.
 pub(super) fn without_verdicts(lens: &Lens) -> String {
     let split = lens.splits() != [Correctness::All];
     match (&lens.judge, &lens.no_result) {
@@ -90,7 +90,7 @@ pub(super) fn split_probes(lens: &Lens) -> String {
     )
 }
 
-/// What the noise baseline is, and of how many examples it is not made of immediate neighbours.
+/// The definition of the noise baseline, and the number of examples of which it is not made of immediate neighbours.
 pub(super) fn noise(lens: &Lens) -> String {
     let segment = lens.benchmark.segment;
     let by = neighbours(lens);
@@ -107,7 +107,7 @@ pub(super) fn baseline(lens: &Lens) -> String {
     format!(" The noise baseline is what is paid to {by} instead of the evidence {segment}.{}", far(lens))
 }
 
-/// What stands in for the evidence.
+/// The stand-ins for the evidence.
 fn neighbours(lens: &Lens) -> String {
     let segment = lens.benchmark.segment;
     if let Some(role) = lens.benchmark.lens.stand_in {
@@ -148,7 +148,7 @@ fn far(lens: &Lens) -> String {
     )
 }
 
-/// What holds for every figure of measures: the kinds of layers, what was drawn, and why nothing is told apart by verdict.
+/// Sentences of every figure of measures: the kinds of layers, the draw, and why nothing is told apart by verdict.
 pub(super) fn of_study(study: &Study) -> String {
     let Some((_, lens)) = study.measured().next() else { return String::new() };
     let verdicts = match (&study.judge, &study.no_result) {
@@ -164,7 +164,7 @@ pub(super) fn of_study(study: &Study) -> String {
     format!("{verdicts}{}{}", about_layer_kinds(lens, LINEAR_CURVES), drawn(lens))
 }
 
-/// What was drawn of the run's examples.
+/// The draw of the run's examples.
 pub(super) fn drawn(lens: &Lens) -> String {
     let Some(drawn) = lens.drawn else { return String::new() };
     format!(
@@ -229,13 +229,13 @@ pub(super) fn plural(word: &str) -> String {
 
 /// `0–3, 5`.
 pub(super) fn ranges(numbers: &BTreeSet<usize>) -> String {
-    let all: Vec<usize> = numbers.iter().copied().collect();
-    let one = |run: &[usize]| match run {
+    let all = Vec::from_iter(numbers);
+    let one = |run: &[&usize]| match run {
         [] => None,
         [one] => Some(one.to_string()),
         [first, .., last] => Some(format!("{first}–{last}")),
     };
-    all.chunk_by(|a, b| a + 1 == *b).filter_map(one).collect::<Vec<_>>().join(", ")
+    all.chunk_by(|a, b| *a + 1 == **b).filter_map(one).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

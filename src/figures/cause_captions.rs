@@ -6,7 +6,6 @@ use super::meaning::Meaning;
 use crate::ground::numbers::percent;
 use crate::lens::causes::Causes;
 
-/// The axis of an effect.
 pub(super) const AXIS: &str = "effect: fall of the answer's log-probability per token (nats)";
 
 /// Of sessions in a role, by its place among the roles, or without one.
@@ -17,7 +16,6 @@ pub(super) fn meaning_of(causes: &Causes, role: Option<&str>) -> Meaning {
     Meaning::of_role(role).unwrap_or(Meaning::Group(place))
 }
 
-/// Its colour.
 pub(super) fn colour(causes: &Causes, role: Option<&str>) -> RGBColor {
     meaning_of(causes, role).colour()
 }
@@ -47,13 +45,13 @@ pub(super) fn open_in_words(open: f64, whose: &str) -> String {
     }
 }
 
-/// Whether some answer has a thought before it.
+/// True if some answer has a thought before it.
 pub(super) fn has_thoughts(causes: &Causes) -> bool {
     let mut sessions = causes.answers.iter().flat_map(|answer| &answer.sessions);
     sessions.any(|session| session.effect.thought.is_some())
 }
 
-/// How controls are made, for captions.
+/// The definition of controls, for captions.
 pub(super) fn controls_in_words(causes: &Causes) -> String {
     let Some((least, most)) = causes.pools() else { return " No controls were measured.".to_owned() };
     let count = if least == most { most.to_string() } else { format!("{least} to {most}") };

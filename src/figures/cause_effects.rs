@@ -72,42 +72,33 @@ pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Result
         lines: largest.iter().map(line).collect(),
     };
     let figure = intervals.figure()?;
-    let csv = largest_csv(&largest);
+    let csv = sessions(CsvTable::of(largest), false, |row| row).bytes();
     Ok(Figure { csv, ..figure })
 }
 
-/// A row a session.
-fn largest_csv(largest: &[(&CausedAnswer, &CausedSession)]) -> Vec<u8> {
-    let mut table = CsvTable::new([
-        "case",
-        "probe",
-        "condition",
-        "session",
-        "role",
-        "tokens",
-        "effect",
-        "control",
-        "kl",
-        "kl_answer",
-        "changed",
-    ]);
-    for (answer, session) in largest {
-        let Effect { kl, kl_answer, changed, .. } = session.effect;
-        table.row([
-            answer.case.clone(),
-            answer.probe.clone(),
-            label(&answer.condition).to_owned(),
-            session.span.clone(),
-            session.role.clone().unwrap_or_default(),
-            session.tokens.to_string(),
-            session.drop().to_string(),
-            session.control.map(|control| control.drop.to_string()).unwrap_or_default(),
-            kl.to_string(),
-            kl_answer.to_string(),
-            changed.to_string(),
-        ]);
-    }
-    table.bytes()
+/// The columns of a session and its effect, with the answer's verdict where it is wanted.
+pub(super) fn sessions<'a, R: Copy>(
+    table: CsvTable<R>,
+    with_verdict: bool,
+    of: impl Fn(R) -> (&'a CausedAnswer, &'a CausedSession),
+) -> CsvTable<R> {
+    let (answer, session) = (|row| of(row).0, |row| of(row).1);
+    table
+        .column("case", |row| &answer(row).case)
+        .column("probe", |row| &answer(row).probe)
+        .column("condition", |row| label(&answer(row).condition))
+        .column_if(with_verdict, "correct", |row| match answer(row).correct {
+            None => String::new(),
+            Some(correct) => correct.to_string(),
+        })
+        .column("session", |row| &session(row).span)
+        .optional("role", |row| session(row).role.as_ref())
+        .column("tokens", |row| session(row).tokens)
+        .column("effect", |row| session(row).drop())
+        .optional("control", |row| session(row).control.map(|control| control.drop))
+        .column("kl", |row| session(row).effect.kl)
+        .column("kl_answer", |row| session(row).effect.kl_answer)
+        .column("changed", |row| session(row).effect.changed)
 }
 
 /// The roles of sessions, and none, with their colours.

@@ -6,6 +6,7 @@ use super::heat_map::{aligned, columns_of, numbered, places_left_out};
 use super::panels::MOST_PROBES;
 use super::{Figure, FigureError, Origin, captions};
 use crate::ground::csv::CsvTable;
+use crate::ground::order::unique;
 use crate::lens::causes::Causes;
 use crate::lens::causes::windowed::{EffectMap, WindowedAnswer};
 use crate::lens::{LayerKind, Study};
@@ -29,13 +30,7 @@ fn cell(causes: &Causes, study: &Study) -> String {
 
 /// The probes that get maps: all of them, or their union where there are too many to draw.
 fn probes(causes: &Causes) -> Vec<Option<String>> {
-    let mut probes: Vec<Option<String>> = Vec::new();
-    for answer in &causes.windowed {
-        let probe = Some(answer.probe.clone());
-        if !probes.contains(&probe) {
-            probes.push(probe);
-        }
-    }
+    let probes = unique(causes.windowed.iter().map(|answer| Some(answer.probe.clone())));
     if probes.len() > MOST_PROBES { vec![None] } else { probes }
 }
 
@@ -79,19 +74,21 @@ pub fn mean(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, F
     Ok(Figure { name, title, caption, svg, csv })
 }
 
-/// Rows of `figure,probe,place,n,layer,value`.
+/// A row a place and layer.
 fn mean_csv(name: &str, found: &[EffectMap], causes: &Causes, anchors: &[&str]) -> Vec<u8> {
-    let mut table = CsvTable::new(["figure", "probe", "place", "n", "layer", "value"]);
-    for map in found {
-        for (place, n, values) in &map.cells {
-            for (layer, value) in causes.layers.iter().zip(values.iter().flatten()) {
-                let probe = map.probe.as_deref().unwrap_or_default();
-                let (place, n) = (place.key(anchors), n.to_string());
-                table.row([name, probe, &place, &n, &layer.index.to_string(), &written(*value)]);
-            }
-        }
-    }
-    table.bytes()
+    let cells = found.iter().flat_map(|map| map.cells.iter().map(move |cell| (map, cell)));
+    let rows = cells.flat_map(|(map, (place, n, values))| {
+        let layers = causes.layers.iter().zip(values.iter().flatten());
+        layers.map(move |(layer, value)| (map, *place, *n, layer, *value))
+    });
+    CsvTable::of(rows)
+        .column("figure", |_| name)
+        .optional("probe", |(map, ..)| map.probe.as_ref())
+        .column("place", |(_, place, ..)| place.key(anchors))
+        .column("n", |(_, _, n, ..)| n)
+        .column("layer", |(.., layer, _)| layer.index)
+        .optional("value", |(.., value)| Some(value).filter(|value| !value.is_nan()))
+        .bytes()
 }
 
 /// The answers to the first case of which most were measured, session by session: one map an answer.
@@ -134,19 +131,22 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
         if most == 1 { "an answer was" } else { "most answers were" },
         shades.in_words()
     );
-    let mut table =
-        CsvTable::new(["figure", "case", "probe", "condition", segment, "role", "layer", "value"]);
-    for answer in &shown {
-        for session in &answer.sessions {
-            for (layer, value) in layers.iter().zip(session.by_layer(&layers)) {
-                let role = session.role.as_deref().unwrap_or_default();
-                let row = [&name, case, &answer.probe, label(&answer.condition), &session.span, role];
-                let row = row.into_iter().map(str::to_owned).chain([layer.to_string(), written(value)]);
-                table.row(row);
-            }
-        }
-    }
-    let csv = table.bytes();
+    let sessions =
+        shown.iter().flat_map(|answer| answer.sessions.iter().map(move |session| (answer, session)));
+    let rows = sessions.flat_map(|(answer, session)| {
+        let values = layers.iter().zip(session.by_layer(&layers));
+        values.map(move |(layer, value)| (answer, session, *layer, value))
+    });
+    let csv = CsvTable::of(rows)
+        .column("figure", |_| &name)
+        .column("case", |_| case)
+        .column("probe", |(answer, ..)| &answer.probe)
+        .column("condition", |(answer, ..)| label(&answer.condition))
+        .column(segment, |(_, session, ..)| &session.span)
+        .optional("role", |(_, session, ..)| session.role.as_ref())
+        .column("layer", |(.., layer, _)| layer)
+        .optional("value", |(.., value)| Some(value).filter(|value| !value.is_nan()))
+        .bytes();
     let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &causes.layers };
     let svg = draw(&name, &title, &origin.line, &grid)?;
     Ok(Figure { name, title, caption, svg, csv })
@@ -155,8 +155,4 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
 /// The number in a span's label: `3` of `session[3]`; the whole label where it has none.
 fn number(span: &str) -> &str {
     span.split_once('[').and_then(|(_, number)| number.strip_suffix(']')).unwrap_or(span)
-}
-
-fn written(value: f64) -> String {
-    if value.is_nan() { String::new() } else { value.to_string() }
 }

@@ -12,7 +12,7 @@ use crate::run::cause_rows::Effect;
 /// Effects that are told by name.
 const NAMED: usize = 5;
 
-/// What held, a paragraph each.
+/// The findings, a paragraph each.
 pub fn in_words(causes: &Causes, study: &Study) -> Vec<String> {
     let words = Words {
         causes,

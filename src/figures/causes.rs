@@ -5,17 +5,17 @@
 //! session, and `cause_words` says what held.
 
 use super::cause_captions::{AXIS, colour, controls_in_words, effect_in_words, has_thoughts};
+use super::cause_effects::sessions;
 use super::curves::{bands, over_layers};
 use super::intervals::{Intervals, Line};
 use super::meaning::Meaning;
 use super::scatter::{Cloud, Scatter};
 use super::sheet::Panel;
 use super::{Figure, FigureError, Origin, captions, cause_effects, cause_maps};
-use crate::ground::csv::{CsvTable, number};
-use crate::lens::causes::{Causes, OTHERS, Predictor, TOP};
+use crate::ground::csv::CsvTable;
+use crate::lens::causes::{CausedAnswer, CausedSession, Causes, OTHERS, Predictor, TOP};
 use crate::lens::table::lines_csv;
 use crate::lens::{Series, Study};
-use crate::run::condition::label;
 
 /// Every figure of the causes of a study.
 ///
@@ -88,47 +88,23 @@ fn points(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Fig
     Ok(Figure { name, title, caption, svg, csv })
 }
 
-/// A row a session.
+/// A row a session, with a column a predictor.
 fn points_csv(causes: &Causes) -> Vec<u8> {
-    let predictors = causes.predictors();
-    let thoughts = has_thoughts(causes);
-    let head = [
-        "case",
-        "probe",
-        "condition",
-        "correct",
-        "session",
-        "role",
-        "tokens",
-        "effect",
-        "control",
-        "kl",
-        "kl_answer",
-        "changed",
-    ];
-    let head = head.into_iter().chain(thoughts.then_some("thought_effect")).map(str::to_owned);
-    let mut table = CsvTable::new(head.chain(predictors.iter().map(|one| one.key())));
-    for answer in &causes.answers {
-        for (at, session) in answer.sessions.iter().enumerate() {
-            let mut row =
-                vec![answer.case.clone(), answer.probe.clone(), label(&answer.condition).to_owned()];
-            row.push(answer.correct.map(|correct| correct.to_string()).unwrap_or_default());
-            row.extend([session.span.clone(), session.role.clone().unwrap_or_default()]);
-            row.extend([
-                session.tokens.to_string(),
-                session.drop().to_string(),
-                number(session.control.map(|control| control.drop)),
-            ]);
-            row.extend([session.effect.kl.to_string(), session.effect.kl_answer.to_string()]);
-            row.push(session.effect.changed.to_string());
-            row.extend(
-                thoughts.then(|| number(session.effect.thought.map(|thought| thought.log_p_drop + 0.0))),
-            );
-            row.extend(predictors.iter().map(|one| number(answer.overall(*one).map(|values| values[at]))));
-            table.row(row);
-        }
-    }
-    table.bytes()
+    let rows = causes.answers.iter().flat_map(|answer| {
+        answer.sessions.iter().enumerate().map(move |(at, session)| (answer, session, at))
+    });
+    let thought = |session: &CausedSession| session.effect.thought.map(|thought| thought.log_p_drop + 0.0);
+    let table = sessions(CsvTable::of(rows), true, |(answer, session, _)| (answer, session)).column_if(
+        has_thoughts(causes),
+        "thought_effect",
+        |(_, session, _)| thought(session).map(|drop| drop.to_string()).unwrap_or_default(),
+    );
+    let of_predictor = |table: CsvTable<_>, one: Predictor| {
+        table.optional(one.key(), |(answer, _, at): (&CausedAnswer, &CausedSession, usize)| {
+            answer.overall(one).map(|values| values[at])
+        })
+    };
+    causes.predictors().into_iter().fold(table, of_predictor).bytes()
 }
 
 fn ranks(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {

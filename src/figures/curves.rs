@@ -8,9 +8,9 @@ use super::sheet::{ColumnAxis, Panel, Sheet};
 use super::style::{GREY, Marker, Stroke};
 use super::{Figure, FigureError, Origin, Source, captions};
 use crate::benchmarks::{GENERATION, QUERY, Unit};
-use crate::lens::{Correctness, Curve, Group, Lens, Part, Scale, Series, Statistic, table};
+use crate::ground::order::unique;
+use crate::lens::{Correctness, Curve, Group, Lens, Part, Point, Scale, Series, Statistic, table};
 
-/// The value axis of a scale.
 pub(super) fn axis(scale: Scale) -> &'static str {
     match scale {
         Scale::Mass => "attention mass (share of a row token's attention)",
@@ -20,10 +20,10 @@ pub(super) fn axis(scale: Scale) -> &'static str {
 
 fn how_to_read(lens: &Lens, scale: Scale) -> String {
     let segment = lens.benchmark.segment;
-    let rows: Vec<&str> = lens.curves.iter().map(|curve| curve.from).filter(|from| *from != QUERY).collect();
+    let rows = unique(lens.curves.iter().map(|curve| curve.from).filter(|from| *from != QUERY));
     let mut rows_said = "query".to_owned();
-    for (_, row) in rows.iter().enumerate().filter(|(at, row)| !rows[..*at].contains(row)) {
-        rows_said += &match *row {
+    for row in rows {
+        rows_said += &match row {
             "last" => ", or of the prompt's last token".to_owned(),
             GENERATION => ", or of the generation prompt".to_owned(),
             "answer" => ", or of the answer".to_owned(),
@@ -43,7 +43,6 @@ fn how_to_read(lens: &Lens, scale: Scale) -> String {
     }
 }
 
-/// What bands are, of this or that unit.
 pub(super) fn bands(unit: Unit) -> String {
     let many = unit.many();
     format!(
@@ -119,7 +118,7 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
         legend,
         reach: 1000.0,
         units: lens.unit().many(),
-        axes: Vec::new(),
+        ..Sheet::default()
     };
     let caption = format!(
         "{}{} {} Logarithmic value axis. n is the number of {}.{}{}{}",
@@ -142,12 +141,7 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
     const WIDTH: i32 = 260;
     const MOST_COLUMNS: usize = 4;
     // A kind has its stroke in every run.
-    let mut kinds: Vec<Option<String>> = Vec::new();
-    for kind in sources.iter().flat_map(|source| super::panels::panel_kinds(source.lens)) {
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
-        }
-    }
+    let kinds = unique(sources.iter().flat_map(|source| super::panels::panel_kinds(source.lens)));
     let word = |kind: &Option<String>| kind.as_ref().map_or("all".to_owned(), |kind| kind.replace('_', " "));
     // Their names stand in every panel where they fit.
     let names = kinds.iter().map(|kind| text_width(&word(kind), 11) + 33 + 14 + text_width(" (n = 000)", 11));
@@ -211,7 +205,7 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
         panel: (WIDTH, 210),
         reach: 1000.0,
         units: lens.unit().many(),
-        axes: Vec::new(),
+        ..Sheet::default()
     };
     let over = |lens: &Lens| {
         let pooled = lens.pooled_in_words();
@@ -235,7 +229,7 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
     figure(format!("curves-by-type-{}", scale.key()), caption, &sheet, sources, &all)
 }
 
-/// Whether every line has a colour of its own, so that a baseline of its colour is known as its.
+/// True if every line has a colour of its own, so that a baseline of its colour is known as its.
 fn with_baselines(strokes: &[Stroke]) -> bool {
     let apart = |(at, stroke): (usize, &Stroke)| !strokes[..at].iter().any(|one| one.colour == stroke.colour);
     strokes.len() <= GROUPS && strokes.iter().enumerate().all(apart)
@@ -250,13 +244,7 @@ fn said_of_baselines(sources: &[Source<'_>], drawn: bool) -> String {
 
 /// The curves of some runs, in the benchmark's order.
 fn curves_of(sources: &[Source<'_>]) -> Vec<Curve> {
-    let mut curves: Vec<Curve> = Vec::new();
-    for curve in sources.iter().flat_map(|source| &source.lens.curves) {
-        if !curves.contains(curve) {
-            curves.push(*curve);
-        }
-    }
-    curves
+    unique(sources.iter().flat_map(|source| source.lens.curves.iter().copied()))
 }
 
 /// The curves of a group with their baselines, which are tabulated even where they are not drawn.
@@ -286,7 +274,6 @@ pub(super) fn groups_left_out(sources: &[Source<'_>], empty: &[Vec<Group>]) -> S
     captions::of_each(sources, of)
 }
 
-/// A figure of no run.
 pub(super) fn no_runs(name: &str) -> FigureError {
     FigureError::Draw { figure: name.to_owned(), reason: "no run was given".to_owned() }
 }
@@ -317,6 +304,15 @@ pub(super) fn figure(
     Ok(Figure { name, title: sheet.title.clone(), caption: caption.trim_start().to_owned(), svg, csv })
 }
 
+/// The ends of an axis that holds 0 and all that is drawn of some points.
+pub(super) fn ends<'a>(points: impl Iterator<Item = &'a Point>) -> (f64, f64) {
+    points.fold((0.0f64, 0.0f64), |ends, point| {
+        let values = point.value.into_iter().chain(point.low()).chain(point.high());
+        let over = |(low, high): (f64, f64), value: f64| (low.min(value), high.max(value));
+        values.chain(point.cases.iter().copied()).fold(ends, over)
+    })
+}
+
 /// Panels of lines over layers on one linear axis.
 pub(super) fn over_layers(
     (name, title): (&str, String),
@@ -328,24 +324,19 @@ pub(super) fn over_layers(
 ) -> Result<(String, String), FigureError> {
     let points = rows.iter().flatten().flatten().flat_map(|panel| &panel.lines).flat_map(|(_, s)| &s.points);
     // The ends of all panels, so that every column gets the same axis.
-    let values = points.flat_map(|point| {
-        let band = point.band.into_iter().flat_map(|(low, high)| [low, high]);
-        point.value.into_iter().chain(band).chain(point.cases.iter().copied()).collect::<Vec<_>>()
-    });
-    let ends = values.fold((0.0f64, 0.0f64), |(low, high), value| (low.min(value), high.max(value)));
+    let ends = ends(points);
     let columns = rows.iter().map(Vec::len).max().unwrap_or(1);
     let sheet = Sheet {
         title: title.clone(),
         origin: origin.line.clone(),
         y_label: y_label.to_owned(),
-        percent: false,
-        reference: None,
         rows,
         legend,
         panel: if columns == 1 { (560, 190) } else { (250, 150) },
         reach: 10.0,
         units,
         axes: vec![ColumnAxis { reference: Some(0.0), linear: Some(ends) }; columns],
+        ..Sheet::default()
     };
     Ok((sheet.draw(name)?, title))
 }

@@ -1,10 +1,11 @@
 //! Conditions against each other: the same questions under both on one axis, and what the second changes.
 
-use super::curves::{axis, bands, titled};
+use super::curves::{axis, bands, ends, titled};
 use super::meaning::Meaning;
 use super::sheet::{ColumnAxis, Panel, Sheet};
 use super::{Figure, FigureError, Origin, captions};
 use crate::benchmarks::Unit;
+use crate::ground::order::unique;
 use crate::lens::difference::{Difference, differences_csv};
 use crate::lens::{Lens, Scale, Study};
 use crate::run::condition::label;
@@ -59,11 +60,10 @@ fn sides(lens: &Lens, origin: &Origin, scale: Scale, all: &[Difference]) -> Resu
         percent: scale == Scale::Mass,
         reference: (scale == Scale::Density).then_some(1.0),
         rows: rows.collect(),
-        legend: Vec::new(),
         panel: (300, 190),
         reach: 1000.0,
         units: lens.unit().many(),
-        axes: Vec::new(),
+        ..Sheet::default()
     };
     let series = all.iter().flat_map(|one| &one.sides);
     let caption = format!(
@@ -76,7 +76,7 @@ fn sides(lens: &Lens, origin: &Origin, scale: Scale, all: &[Difference]) -> Resu
     figure(format!("against-{}", scale.key()), caption, lens, &sheet, all)
 }
 
-/// What each second condition changes, a line a pair and a panel a curve, on one linear axis.
+/// The change under each second condition, a line a pair and a panel a curve, on one linear axis.
 fn differences(
     lens: &Lens,
     origin: &Origin,
@@ -85,12 +85,7 @@ fn differences(
 ) -> Result<Figure, FigureError> {
     let pairs = by_pair(all);
     let mut panels: Vec<Option<Panel>> = Vec::new();
-    let mut drawn = Vec::new();
-    for curve in all.iter().map(|one| one.curve) {
-        if drawn.contains(&curve) {
-            continue;
-        }
-        drawn.push(curve);
+    for curve in unique(all.iter().map(|one| one.curve)) {
         let of_curve = pairs.iter().enumerate().filter_map(|(at, pair)| {
             let one = pair.iter().find(|one| one.curve == curve)?;
             Some((Meaning::Group(at + 1).stroke(), one))
@@ -109,12 +104,7 @@ fn differences(
         _ => format!("What each condition changes: attention by layer less that under {base}"),
     };
     // The ends of all panels, so that heights compare.
-    let points = all.iter().flat_map(|one| &one.difference.points);
-    let ends = points.fold((0.0f64, 0.0f64), |(low, high), point| {
-        let band = point.band.into_iter().flat_map(|(from, to)| [from, to]);
-        let values = point.value.into_iter().chain(band).chain(point.cases.iter().copied());
-        values.fold((low, high), |(low, high), value| (low.min(value), high.max(value)))
-    });
+    let ends = ends(all.iter().flat_map(|one| &one.difference.points));
     let rows: Vec<Vec<Option<Panel>>> = panels.chunks(COLUMNS).map(<[_]>::to_vec).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(1);
     // Legends stand beside each other in a panel's width.
@@ -131,13 +121,12 @@ fn differences(
             Scale::Density => "difference in attention density".to_owned(),
         },
         percent: scale == Scale::Mass,
-        reference: None,
         rows,
-        legend: Vec::new(),
         panel: ((longest.min(80) as i32 * 6).max(300), 190),
         reach: 10.0,
         units: lens.unit().many(),
         axes: vec![ColumnAxis { reference: Some(0.0), linear: Some(ends) }; columns],
+        ..Sheet::default()
     };
     let questions = pairs.iter().flat_map(|pair| pair.first());
     let questions: Vec<String> =

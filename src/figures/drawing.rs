@@ -12,6 +12,38 @@ use ttf_parser::{Face, GlyphId, Tag};
 
 use super::typeface::Typeface;
 
+/// The reason why a picture cannot be drawn from its SVG.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DrawingError {
+    #[error(transparent)]
+    Svg(#[from] roxmltree::Error),
+    #[error("<{0}> is no shape that figures have")]
+    Shape(String),
+    #[error("<{element}> lacks {name}")]
+    Missing { element: String, name: String },
+    #[error("{name}=\"{value}\" {problem}")]
+    Value { name: String, value: String, problem: &'static str },
+    #[error("its viewBox is {0:?}")]
+    ViewBox(Vec<f32>),
+    #[error("it rotates by {0:?}")]
+    Rotation(Vec<f32>),
+    #[error("a picture of {0} x {1} pixels cannot be made")]
+    Size(f32, f32),
+    /// The font, the compression or the encoding failed.
+    #[error("{0}")]
+    Encoding(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl DrawingError {
+    pub fn encoding(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        DrawingError::Encoding(error.into())
+    }
+
+    fn value(name: &str, value: &str, problem: &'static str) -> Self {
+        DrawingError::Value { name: name.to_owned(), value: value.to_owned(), problem }
+    }
+}
+
 /// A picture, its coordinates those of its view box.
 pub(super) struct Drawing {
     /// In CSS pixels.
@@ -39,7 +71,6 @@ pub(super) struct Ink {
     pub opacity: f32,
 }
 
-/// A line of text.
 pub(super) struct Line {
     pub ink: Ink,
     /// Of an em.
@@ -133,13 +164,13 @@ impl Drawing {
     /// Reads a picture.
     ///
     /// # Errors
-    /// What is not as plotters writes it.
-    pub fn read(svg: &str, fonts: &Fonts<'_>) -> Result<Self, String> {
-        let document = Document::parse(svg).map_err(|error| error.to_string())?;
+    /// [`DrawingError`] where it is not as plotters writes it.
+    pub fn read(svg: &str, fonts: &Fonts<'_>) -> Result<Self, DrawingError> {
+        let document = Document::parse(svg)?;
         let root = document.root_element();
         let size = (length(root, "width")?, length(root, "height")?);
         let view = numbers(root, "viewBox")?;
-        let [_, _, width, height] = view[..] else { return Err(format!("its viewBox is {view:?}")) };
+        let [_, _, width, height] = view[..] else { return Err(DrawingError::ViewBox(view)) };
         let scale = (size.0 / width).min(size.1 / height);
         let to_pixels = Transform::from_row(
             scale,
@@ -161,8 +192,10 @@ impl Drawing {
     }
 }
 
+const NONE: &str = "is none that figures have";
+
 /// A path, filled or stroked or both.
-fn painted(node: Node<'_, '_>, shapes: &mut Vec<Shape>) -> Result<(), String> {
+fn painted(node: Node<'_, '_>, shapes: &mut Vec<Shape>) -> Result<(), DrawingError> {
     let mut path = PathBuilder::new();
     let number = |name: &str| number(node, name);
     match node.tag_name().name() {
@@ -189,7 +222,7 @@ fn painted(node: Node<'_, '_>, shapes: &mut Vec<Shape>) -> Result<(), String> {
                 path.close();
             }
         }
-        other => return Err(format!("<{other}> is no shape that figures have")),
+        other => return Err(DrawingError::Shape(other.to_owned())),
     }
     // Two points in one place, or none.
     let Some(path) = path.finish() else { return Ok(()) };
@@ -214,7 +247,7 @@ fn circle(path: &mut PathBuilder, x: f32, y: f32, r: f32) {
 }
 
 /// A line of letters, its anchor at the place that it names.
-fn line(node: Node<'_, '_>, fonts: &Fonts<'_>) -> Result<Option<Line>, String> {
+fn line(node: Node<'_, '_>, fonts: &Fonts<'_>) -> Result<Option<Line>, DrawingError> {
     let Some(ink) = ink(node, "fill")? else { return Ok(None) };
     let (x, y, size) = (number(node, "x")?, number(node, "y")?, number(node, "font-size")?);
     let text = node.text().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -232,16 +265,16 @@ fn line(node: Node<'_, '_>, fonts: &Fonts<'_>) -> Result<Option<Line>, String> {
         None | Some("start") => 0.0,
         Some("middle") => width / 2.0,
         Some("end") => width,
-        Some(other) => return Err(format!("text-anchor=\"{other}\" is none that figures have")),
+        Some(other) => return Err(DrawingError::value("text-anchor", other, NONE)),
     };
     let turned = match node.attribute("transform") {
         None => Transform::identity(),
         Some(transform) => {
             let turn = transform.strip_prefix("rotate(").and_then(|turn| turn.strip_suffix(')'));
-            let turn = turn.ok_or_else(|| format!("transform=\"{transform}\" is none that figures have"))?;
+            let turn = turn.ok_or_else(|| DrawingError::value("transform", transform, NONE))?;
             let turn: Vec<f32> =
                 turn.split(',').map(|part| parsed(part, "transform")).collect::<Result<_, _>>()?;
-            let [angle, x, y] = turn[..] else { return Err(format!("it rotates by {turn:?}")) };
+            let [angle, x, y] = turn[..] else { return Err(DrawingError::Rotation(turn)) };
             Transform::from_rotate_at(angle, x, y)
         }
     };
@@ -250,34 +283,36 @@ fn line(node: Node<'_, '_>, fonts: &Fonts<'_>) -> Result<Option<Line>, String> {
 }
 
 /// The colour of a fill or stroke; `None` where there is none.
-fn ink(node: Node<'_, '_>, name: &str) -> Result<Option<Ink>, String> {
+fn ink(node: Node<'_, '_>, name: &str) -> Result<Option<Ink>, DrawingError> {
     let Some(colour) = node.attribute(name).filter(|colour| *colour != "none") else { return Ok(None) };
-    let wrong = || format!("{name}=\"{colour}\" is not as #RRGGBB");
+    let wrong = || DrawingError::value(name, colour, "is not as #RRGGBB");
     let digits = colour.strip_prefix('#').filter(|digits| digits.len() == 6).ok_or_else(wrong)?;
     let [_, red, green, blue] = u32::from_str_radix(digits, 16).map_err(|_| wrong())?.to_be_bytes();
     let opacity = node.attribute("opacity").map_or(Ok(1.0), |opacity| parsed(opacity, "opacity"))?;
     Ok(Some(Ink { colour: [red, green, blue], opacity }))
 }
 
-fn parsed(text: &str, name: &str) -> Result<f32, String> {
-    text.trim().parse().map_err(|_| format!("{name}=\"{text}\" is no number"))
+fn parsed(text: &str, name: &str) -> Result<f32, DrawingError> {
+    text.trim().parse().map_err(|_| DrawingError::value(name, text, "is no number"))
 }
 
-fn attribute<'a>(node: Node<'a, '_>, name: &str) -> Result<&'a str, String> {
-    node.attribute(name).ok_or_else(|| format!("<{}> lacks {name}", node.tag_name().name()))
+fn attribute<'a>(node: Node<'a, '_>, name: &str) -> Result<&'a str, DrawingError> {
+    let element = node.tag_name().name();
+    node.attribute(name)
+        .ok_or_else(|| DrawingError::Missing { element: element.to_owned(), name: name.to_owned() })
 }
 
-fn number(node: Node<'_, '_>, name: &str) -> Result<f32, String> {
+fn number(node: Node<'_, '_>, name: &str) -> Result<f32, DrawingError> {
     parsed(attribute(node, name)?, name)
 }
 
-fn numbers(node: Node<'_, '_>, name: &str) -> Result<Vec<f32>, String> {
+fn numbers(node: Node<'_, '_>, name: &str) -> Result<Vec<f32>, DrawingError> {
     let parts = attribute(node, name)?.split([' ', ',']).filter(|part| !part.is_empty());
     parts.map(|part| parsed(part, name)).collect()
 }
 
 /// CSS pixels of a length in pixels or millimetres.
-fn length(node: Node<'_, '_>, name: &str) -> Result<f32, String> {
+fn length(node: Node<'_, '_>, name: &str) -> Result<f32, DrawingError> {
     let text = attribute(node, name)?;
     match text.strip_suffix("mm") {
         Some(millimetres) => Ok(parsed(millimetres, name)? * 96.0 / 25.4),

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 pub struct Figure {
     /// File name without extension.
     pub name: String,
-    /// What it shows, in a few words.
+    /// Its content, in a few words.
     pub title: String,
-    /// How to read it, and which groups are missing from it.
+    /// Reading instructions, and the groups that are missing from it.
     pub caption: String,
     /// The picture.
     pub svg: String,
@@ -25,7 +25,7 @@ pub enum FigureError {
     Draw {
         /// The figure's name.
         figure: String,
-        /// What the library said.
+        /// The library's message.
         reason: String,
     },
     /// The page's template failed.

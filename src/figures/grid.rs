@@ -1,17 +1,17 @@
-//! How heat maps are drawn: layers by columns in shades of one scale, with a bar that says what the shades are.
+//! Drawing of heat maps: layers by columns in shades of one scale, with a bar that says what the shades are.
 //!
 //! Called by [`super::heat_map`] and [`super::cause_maps`], which say what the columns are. Beside the rows of a model with linear or windowed layers
 //! stands what each layer is: a dark mark at softmax layers, an open one at linear layers, a narrow one at windowed layers.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::FigureError;
 use super::axis::{value_ticks, write_value};
 use super::canvas::{
-    Area, Head, Refusal, columns_for, fitted, flowed, is_sized, margin, room, svg, text_width, width_for,
-    write, write_middle, write_upright,
+    Area, Head, LABEL, NOTE, Refusal, TICK, Tiling, filled, fitted, is_sized, margin, outlined, room, svg,
+    text_width, units, write, write_axis, write_middle, write_upright,
 };
+use super::legend::Legend;
 use super::sheet::LINEAR_LEGEND;
 use super::style::{self, GREY, INK, UNIT};
 use crate::lens::{Layer, LayerKind, Scale};
@@ -23,7 +23,6 @@ pub(super) struct Map {
     pub columns: Vec<Column>,
 }
 
-/// A column of a map.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Column {
     /// Below it; empty where there is no room.
@@ -35,7 +34,7 @@ pub(super) struct Column {
     pub cells: Cells,
 }
 
-/// What a column shows.
+/// The content of a column.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Cells {
     /// By layer; NaN where the layer's window hides it.
@@ -45,7 +44,6 @@ pub(super) enum Cells {
     Gap,
 }
 
-/// How maps are laid out.
 pub(super) struct Layout {
     /// Width in pixels that a map's columns ask for.
     pub width: i32,
@@ -53,14 +51,13 @@ pub(super) struct Layout {
     pub axis: String,
 }
 
-/// What the shades of maps say, in steps, so that equal shades can be drawn as one.
+/// The scale of shades of maps, in steps, so that equal shades can be drawn as one.
 pub(super) struct Shades {
     of: Values,
     /// Cells, those that lie beyond the ends (of attention, below the lower), and of those the ones that are 0.
     cells: (usize, usize, usize),
 }
 
-/// What is shown.
 #[derive(Clone, Copy)]
 enum Values {
     /// Attention, on a logarithmic scale: dark is much.
@@ -95,7 +92,7 @@ impl Shades {
         Shades { of: Values::Effects { reach }, cells: (sizes.len(), beyond, 0) }
     }
 
-    /// What the ends of the scale are, and how many cells lie beyond.
+    /// The ends of the scale, and the number of cells beyond.
     pub fn in_words(&self) -> String {
         let (all, beyond, zero) = self.cells;
         let [low, high] = self.ends().map(|value| self.written(value));
@@ -135,7 +132,7 @@ impl Shades {
         write_value(value, matches!(self.of, Values::Attention { scale: Scale::Mass, .. }))
     }
 
-    /// What stands above the scale.
+    /// The unit above the scale.
     fn unit(&self) -> [&'static str; 2] {
         match self.of {
             Values::Attention { scale: Scale::Mass, .. } => ["share of", "attention"],
@@ -173,7 +170,6 @@ impl Shades {
     }
 }
 
-/// What the cells of maps show.
 fn values(maps: &[Map]) -> Vec<f64> {
     let columns = maps.iter().flat_map(|map| &map.columns).filter_map(|column| match &column.cells {
         Cells::Values(values) => Some(values),
@@ -221,11 +217,11 @@ pub(super) struct Grid<'a> {
     pub maps: &'a [Map],
     pub shades: &'a Shades,
     pub layout: &'a Layout,
-    /// What the rows are.
+    /// The layers of the rows.
     pub layers: &'a [Layer],
 }
 
-/// How the words below a map's columns stand.
+/// The layout of the words below a map's columns.
 struct Below {
     /// Read from below, for want of room.
     upright: bool,
@@ -272,47 +268,37 @@ impl Below {
 /// The maps as SVG.
 pub(super) fn draw(name: &str, title: &str, origin: &str, grid: &Grid<'_>) -> Result<String, FigureError> {
     let Grid { maps, shades, layout, layers } = *grid;
-    let marked = has_kinds(layers);
-    let count = maps.len().max(1) as i32;
     let across = |maps: i32, width: i32| 2 * margin() + LEFT + maps * (width + BETWEEN) + BAR;
     // Those that need the whole width stand below each other.
     let least = if is_sized() { layout.width.min(LEAST.0) } else { layout.width.min(room() - across(1, 0)) };
-    let fit = (1..=count).take_while(|maps| across(*maps, least) <= room()).count();
-    let beside = columns_for(maps.len(), fit) as i32;
-    let width = width_for(across(beside, layout.width));
-    let fitting = (width - across(beside, 0)) / beside;
+    let tiling = Tiling::of(maps.len(), [least, layout.width], across);
+    let (width, fitting) = (tiling.width, tiling.panel);
     let map_width = if is_sized() { fitting } else { layout.width.min(fitting) };
     let maps: Vec<Map> = maps.iter().map(|map| labelled(map, map_width)).collect();
-    let down = maps.len().div_ceil(beside as usize).max(1) as i32;
     let below = Below::of(&maps, map_width);
     let map_height = MAP_HEAD + MAP_HEIGHT + below.height() + 26;
     let head = Head::of(title, origin, width);
     let top = head.height();
-    let kinds = if marked { kinds(layers, shades, width) } else { Vec::new() };
-    let height = top + down * map_height + kinds.len() as i32 * LEGEND + margin();
+    let kinds = kinds(layers, shades, width);
+    let bottom = top + tiling.rows * map_height;
+    let height = bottom + kinds.height() + margin();
     svg(name, title, (width, height), |area| {
         head.draw(area)?;
         for (place, map) in maps.iter().enumerate() {
-            let (column, row) = (place as i32 % beside, place as i32 / beside);
+            let (column, row) = tiling.place(place);
             let left = margin() + LEFT + column * (map_width + BETWEEN);
             let top = top + MAP_HEAD + row * map_height;
             draw_map(area, map, (left, top, map_width), layers, shades, &below)?;
             let axis = fitted(&layout.axis, 12, map_width + BETWEEN);
             let lower = top + MAP_HEIGHT + below.height();
-            write(area, &axis, (left + map_width / 2, lower), 12, INK, HPos::Center)?;
+            write(area, &axis, (left + map_width / 2, lower), LABEL.centred())?;
             if column == 0 {
                 layer_axis(area, (left, top), layers)?;
             }
         }
-        for (line, items) in kinds.iter().enumerate() {
-            let (mut at, y) = (margin() + LEFT, top + down * map_height + line as i32 * LEGEND);
-            for (need, (kind, text)) in items {
-                mark(area, (at, y + 1), (at + MARK, y + 13), *kind)?;
-                write(area, text, (at + MARK + 6, y), 12, INK, HPos::Left)?;
-                at += need;
-            }
-        }
-        let left = margin() + LEFT + beside * (map_width + BETWEEN);
+        let draw = |kind: &LayerKind, (x, y)| mark(area, (x, y + 1), (x + MARK, y + 13), *kind);
+        kinds.draw(area, |_| margin() + LEFT, bottom, draw)?;
+        let left = margin() + LEFT + tiling.columns * (map_width + BETWEEN);
         bar(area, (left, top + MAP_HEAD), shades)
     })
 }
@@ -363,10 +349,6 @@ fn edges(columns: &[Column], length: i32) -> Vec<i32> {
     edges
 }
 
-fn rectangle((x0, y0): (i32, i32), (x1, y1): (i32, i32)) -> [(i32, i32); 2] {
-    [(x0 * UNIT, y0 * UNIT), (x1 * UNIT, y1 * UNIT)]
-}
-
 fn draw_map(
     area: &Area<'_>,
     map: &Map,
@@ -375,8 +357,8 @@ fn draw_map(
     shades: &Shades,
     below: &Below,
 ) -> Result<(), Refusal> {
-    write(area, &fitted(&map.title, 12, width), (left, top - MAP_HEAD), 12, INK, HPos::Left)?;
-    write(area, &fitted(&map.note, 11, width + BETWEEN), (left, top - MAP_HEAD + 16), 11, GREY, HPos::Left)?;
+    write(area, &fitted(&map.title, 12, width), (left, top - MAP_HEAD), LABEL)?;
+    write(area, &fitted(&map.note, 11, width + BETWEEN), (left, top - MAP_HEAD + 16), NOTE)?;
     let bottom = top + MAP_HEIGHT;
     let edges: Vec<i32> = edges(&map.columns, width).into_iter().map(|x| left + x).collect();
     let sides = |at: usize| (edges[at], edges[at + 1]);
@@ -401,8 +383,7 @@ fn draw_map(
     for block in map.columns.chunk_by(|a, b| matches!(a.cells, Cells::Gap) == matches!(b.cells, Cells::Gap)) {
         let to = from + block.len();
         if !matches!(block[0].cells, Cells::Gap) {
-            let outline = rectangle((edges[from], top), (edges[to], bottom));
-            area.draw(&Rectangle::new(outline, GREY.stroke_width(UNIT as u32)))?;
+            outlined(area, [(edges[from], top), (edges[to], bottom)], GREY)?;
         }
         from = to;
     }
@@ -415,22 +396,20 @@ fn draw_map(
             // two roles side by side stand one above the other
             let half = text_width(role, 12) / 2 + 2;
             let raised = middle - half < last_role;
-            write(area, role, (middle, top - if raised { 31 } else { 19 }), 12, INK, HPos::Center)?;
+            write(area, role, (middle, top - if raised { 31 } else { 19 }), LABEL.centred())?;
             last_role = if raised { i32::MIN } else { middle + half };
         }
         let n = column.n.map(|n| n.to_string()).unwrap_or_default();
         if below.upright {
-            let pos = Pos::new(HPos::Right, VPos::Center);
-            let at = |y: i32| (middle * UNIT, y * UNIT);
-            write_upright(area, &column.label, at(bottom + 6), 10, GREY, pos)?;
-            write_upright(area, &n, at(bottom + 6 + below.names), 10, GREY, pos)?;
+            write_upright(area, &column.label, (middle, bottom + 6))?;
+            write_upright(area, &n, (middle, bottom + 6 + below.names))?;
         } else {
-            write(area, &column.label, (middle, bottom + 6), 10, GREY, HPos::Center)?;
-            write(area, &n, (middle, bottom + 6 + below.names), 10, GREY, HPos::Center)?;
+            write(area, &column.label, (middle, bottom + 6), TICK.centred())?;
+            write(area, &n, (middle, bottom + 6 + below.names), TICK.centred())?;
         }
     }
     if below.numbers > 0 {
-        write(area, "n", (left - 6, bottom + 6 + below.names), 10, GREY, HPos::Right)?;
+        write(area, "n", (left - 6, bottom + 6 + below.names), TICK.right())?;
     }
     Ok(())
 }
@@ -450,8 +429,7 @@ fn cells(
         let to = from + run.len();
         let (y0, y1) = (edge(to, values.len(), MAP_HEIGHT), edge(from, values.len(), MAP_HEIGHT));
         let colour = run.first().copied().flatten().map_or(HIDDEN, |step| shades.colour(step));
-        let cell = rectangle((x0, top + MAP_HEIGHT - y0), (x1, top + MAP_HEIGHT - y1));
-        area.draw(&Rectangle::new(cell, colour.filled()))?;
+        filled(area, [(x0, top + MAP_HEIGHT - y0), (x1, top + MAP_HEIGHT - y1)], colour)?;
         from = to;
     }
     Ok(())
@@ -460,33 +438,34 @@ fn cells(
 /// A frame, dark with a light edge, so that it stands out from every shade. The backend gives rectangles no stroke width, so it is
 /// drawn as a path.
 fn frame(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32)) -> Result<(), Refusal> {
-    let corners = [(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)].map(|(x, y)| (x * UNIT, y * UNIT));
+    let corners = [(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)].map(units);
     area.draw(&PathElement::new(corners, WHITE.stroke_width(UNIT as u32 * 4)))?;
     area.draw(&PathElement::new(corners, INK.stroke_width(UNIT as u32 * 2)))
 }
 
-/// What a layer is: an open box for linear layers, a dark one for softmax layers, a narrow dark one for windowed layers.
+/// The mark of a layer's kind: an open box for linear layers, a dark one for softmax layers, a narrow dark one for windowed layers.
 fn mark(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32), kind: LayerKind) -> Result<(), Refusal> {
     let x0 = if kind == LayerKind::Windowed { x1 - MARK / 3 } else { x0 };
-    let corners = [(x0 * UNIT, y0 * UNIT), (x1 * UNIT, y1 * UNIT)];
+    let corners = [(x0, y0), (x1, y1)];
     if kind != LayerKind::Linear {
-        return area.draw(&Rectangle::new(corners, GREY.filled()));
+        return filled(area, corners, GREY);
     }
-    area.draw(&Rectangle::new(corners, style::LINEAR.filled()))?;
-    area.draw(&Rectangle::new(corners, GREY.stroke_width(UNIT as u32)))
+    filled(area, corners, style::LINEAR)?;
+    outlined(area, corners, GREY)
 }
 
-/// What the marks mean: the kinds that the model has, as lines that fit.
-fn kinds(layers: &[Layer], shades: &Shades, width: i32) -> Vec<Vec<(i32, (LayerKind, &'static str))>> {
+/// The marks of the kinds that the model has; none of a model of one kind.
+fn kinds(layers: &[Layer], shades: &Shades, width: i32) -> Legend<LayerKind> {
     let [softmax, windowed] = match shades.is_of_attention() {
         true => ["softmax layer: share of attention", "windowed layer: the same, within its window"],
         false => ["layer that sees the whole prompt", "windowed layer"],
     };
     let kinds =
         [(LayerKind::Linear, LINEAR_LEGEND), (LayerKind::Softmax, softmax), (LayerKind::Windowed, windowed)];
-    let present = kinds.into_iter().filter(|(kind, _)| layers.iter().any(|layer| layer.kind == *kind));
-    let item = |(kind, text)| (MARK + 6 + text_width(text, 12) + 22, (kind, text));
-    flowed(present.map(item), width - 2 * margin() - LEFT)
+    let present = |kind| has_kinds(layers) && layers.iter().any(|layer| layer.kind == kind);
+    let entries = kinds.into_iter().filter(|(kind, _)| present(*kind));
+    let entries = entries.map(|(kind, text)| (kind, MARK + 6, text.to_owned()));
+    Legend::of(entries, LABEL, [22, LEGEND], width - 2 * margin() - LEFT)
 }
 
 /// Rows are labelled by the layers they show, the last one always: a model's measured layers may skip some.
@@ -503,22 +482,19 @@ fn layer_axis(area: &Area<'_>, (left, top): (i32, i32), layers: &[Layer]) -> Res
         let y0 = edge(at, layers.len(), MAP_HEIGHT);
         let y1 = edge(at + 1, layers.len(), MAP_HEIGHT);
         let y = top + MAP_HEIGHT - (y0 + y1) / 2;
-        write_middle(area, &layer.index.to_string(), ((left - 6) * UNIT, y * UNIT), 10, GREY, HPos::Right)?;
+        write_middle(area, &layer.index.to_string(), units((left - 6, y)), TICK.right())?;
     }
-    let at = (margin() * UNIT, (top + MAP_HEIGHT / 2) * UNIT);
-    write_upright(area, "layer", at, 12, INK, Pos::new(HPos::Center, VPos::Top))
+    write_axis(area, "layer", top + MAP_HEIGHT / 2)
 }
 
 /// The scale of shades, with its ends and what lies between them written.
 fn bar(area: &Area<'_>, (left, top): (i32, i32), shades: &Shades) -> Result<(), Refusal> {
     let at = |step: i32| top + MAP_HEIGHT - edge(step as usize, Shades::STEPS as usize + 1, MAP_HEIGHT);
     for step in 0..=Shades::STEPS {
-        let cell = [(left * UNIT, at(step + 1) * UNIT), ((left + 12) * UNIT, at(step) * UNIT)];
-        area.draw(&Rectangle::new(cell, shades.colour(step).filled()))?;
+        filled(area, [(left, at(step + 1)), (left + 12, at(step))], shades.colour(step))?;
     }
-    let outline = rectangle((left, top), (left + 12, top + MAP_HEIGHT));
-    area.draw(&Rectangle::new(outline, GREY.stroke_width(UNIT as u32)))?;
-    let label = |text: &str, middle: i32| write(area, text, (left + 17, middle - 7), 10, GREY, HPos::Left);
+    outlined(area, [(left, top), (left + 12, top + MAP_HEIGHT)], GREY)?;
+    let label = |text: &str, middle: i32| write(area, text, (left + 17, middle - 7), TICK);
     let (low, high) = (top + MAP_HEIGHT, top);
     let beyond = shades.cells.1 > 0;
     let [less, more] = match shades.is_of_attention() {
@@ -535,8 +511,8 @@ fn bar(area: &Area<'_>, (left, top): (i32, i32), shades: &Shades) -> Result<(), 
         }
     }
     let [above, below] = shades.unit();
-    write(area, above, (left, top - 33), 10, INK, HPos::Left)?;
-    write(area, below, (left, top - 21), 10, INK, HPos::Left)
+    write(area, above, (left, top - 33), LABEL.sized(10))?;
+    write(area, below, (left, top - 21), LABEL.sized(10))
 }
 
 fn has_kinds(layers: &[Layer]) -> bool {

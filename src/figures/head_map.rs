@@ -3,15 +3,14 @@
 //! For effects of either sign, as that of a position: heads of one colour look more at what comes first, those of the other at what
 //! comes last.
 
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::RGBColor;
 
 use super::axis::write_value;
 use super::canvas::{
-    Area, Head, Refusal, columns_for, fitted, is_sized, margin, room, svg, text_width, width_for, write,
-    write_middle, write_upright,
+    Area, Head, LABEL, NOTE, Refusal, TICK, Tiling, filled, fitted, is_sized, margin, outlined, svg,
+    text_width, units, write, write_axis, write_middle,
 };
-use super::style::{GREY, GRID, INK, UNIT, diverging};
+use super::style::{GREY, GRID, diverging};
 use super::{Figure, FigureError, Origin};
 use crate::benchmarks::{Measure, Unit};
 use crate::ground::csv::CsvTable;
@@ -54,16 +53,12 @@ fn figure(measure: &Measure, maps: &[HeadMap], unit: Unit, origin: &Origin) -> R
     let (layers, heads) = maps.first().map_or((1, 1), |map| map.mean.dim());
     let size = |count: usize| (count as i32 * CELL).clamp(SIZES.0, SIZES.1);
     let map_height = size(layers);
-    let count = maps.len().max(1) as i32;
-    let several = count > 1;
+    let several = maps.len() > 1;
     let across = |columns: i32, map: i32| 2 * margin() + LEFT + columns * (map + BETWEEN) + BAR;
     let least = if is_sized() { SIZES.0.min(size(heads)) } else { size(heads) };
-    let fit = (1..=count).take_while(|columns| across(*columns, least) <= room()).count();
-    let columns = columns_for(maps.len(), fit) as i32;
-    let rows = maps.len().div_ceil(columns as usize).max(1) as i32;
-    let width = width_for(across(columns, size(heads)));
-    let fitting = (width - across(columns, 0)) / columns;
-    let map_width = size(heads).min(fitting);
+    let tiling = Tiling::of(maps.len(), [least, size(heads)], across);
+    let (width, rows) = (tiling.width, tiling.rows);
+    let map_width = size(heads).min(tiling.panel);
     let cell = TITLE + map_height + FOOT;
     let head = Head::of(&title, &origin.line, width);
     let top = head.height();
@@ -71,30 +66,29 @@ fn figure(measure: &Measure, maps: &[HeadMap], unit: Unit, origin: &Origin) -> R
     let drawn = svg(&name, &title, (width, height), |area| {
         head.draw(area)?;
         for (place, map) in maps.iter().enumerate() {
-            let (column, row) = (place as i32 % columns, place as i32 / columns);
+            let (column, row) = tiling.place(place);
             let left = margin() + LEFT + column * (map_width + BETWEEN);
             let top = top + row * cell + TITLE;
             let note = match &map.condition {
                 Some(condition) if several => format!("{}, n = {}", label(condition), map.n),
                 _ => format!("n = {}", map.n),
             };
-            write(area, &fitted(&note, 11, map_width + BETWEEN - 4), (left, top - 18), 11, GREY, HPos::Left)?;
+            write(area, &fitted(&note, 11, map_width + BETWEEN - 4), (left, top - 18), NOTE)?;
             cells(area, map, (left, top), (map_width, map_height), |value| {
                 diverging((value - middle) / reach)
             })?;
-            ticks(area, heads, map_width, |x| (left + x, top + map_height + 6), HPos::Center)?;
-            write(area, "head", (left + map_width / 2, top + map_height + 22), 12, INK, HPos::Center)?;
+            ticks(area, heads, map_width, |x| (left + x, top + map_height + 6))?;
+            write(area, "head", (left + map_width / 2, top + map_height + 22), LABEL.centred())?;
             if column > 0 {
                 continue;
             }
             for (at, layer) in map_labels(maps) {
                 let y = top + map_height - (at * 2 + 1) * map_height / (layers as i32 * 2);
-                write_middle(area, &layer.to_string(), ((left - 6) * UNIT, y * UNIT), 10, GREY, HPos::Right)?;
+                write_middle(area, &layer.to_string(), units((left - 6, y)), TICK.right())?;
             }
-            let at = (margin() * UNIT, (top + map_height / 2) * UNIT);
-            write_upright(area, "layer", at, 12, INK, Pos::new(HPos::Center, VPos::Top))?;
+            write_axis(area, "layer", top + map_height / 2)?;
         }
-        let left = margin() + LEFT + columns * (map_width + BETWEEN);
+        let left = margin() + LEFT + tiling.columns * (map_width + BETWEEN);
         bar(area, (left, top + TITLE), map_height, (middle, reach))
     })?;
     let caption = format!(
@@ -129,14 +123,13 @@ fn ticks(
     heads: usize,
     width: i32,
     place: impl Fn(i32) -> (i32, i32),
-    side: HPos,
 ) -> Result<(), Refusal> {
     // Numbers have room beside each other.
     let room = (width / (text_width("00", 10) + 5)).clamp(1, 8) as usize;
     let every = heads.div_ceil(room).max(1);
     for at in (0..heads).step_by(every) {
         let x = (at as i32 * 2 + 1) * width / (heads as i32 * 2);
-        write(area, &at.to_string(), place(x), 10, GREY, side)?;
+        write(area, &at.to_string(), place(x), TICK.centred())?;
     }
     Ok(())
 }
@@ -155,10 +148,9 @@ fn cells(
         // layer 0 lies below, as in all figures
         let y = (top + height - edge(layer + 1, layers, height), top + height - edge(layer, layers, height));
         let fill = if value.is_finite() { colour(*value) } else { GRID };
-        area.draw(&Rectangle::new([(x.0 * UNIT, y.0 * UNIT), (x.1 * UNIT, y.1 * UNIT)], fill.filled()))?;
+        filled(area, [(x.0, y.0), (x.1, y.1)], fill)?;
     }
-    let outline = [(left * UNIT, top * UNIT), ((left + width) * UNIT, (top + height) * UNIT)];
-    area.draw(&Rectangle::new(outline, GREY.stroke_width(UNIT as u32)))
+    outlined(area, [(left, top), (left + width, top + height)], GREY)
 }
 
 /// The scale of colours with its ends and its middle.
@@ -172,32 +164,28 @@ fn bar(
     for step in 0..STEPS {
         let y = (top + height - (step + 1) * height / STEPS, top + height - step * height / STEPS);
         let at = (f64::from(step) + 0.5) / f64::from(STEPS) * 2.0 - 1.0;
-        let cell = [(left * UNIT, y.0 * UNIT), ((left + 12) * UNIT, y.1 * UNIT)];
-        area.draw(&Rectangle::new(cell, diverging(at).filled()))?;
+        filled(area, [(left, y.0), (left + 12, y.1)], diverging(at))?;
     }
-    let outline = [(left * UNIT, top * UNIT), ((left + 12) * UNIT, (top + height) * UNIT)];
-    area.draw(&Rectangle::new(outline, GREY.stroke_width(UNIT as u32)))?;
+    outlined(area, [(left, top), (left + 12, top + height)], GREY)?;
     for (value, y) in [(middle - reach, top + height), (middle, top + height / 2), (middle + reach, top)] {
-        write(area, &write_value(value, false), (left + 17, y - 7), 10, GREY, HPos::Left)?;
+        write(area, &write_value(value, false), (left + 17, y - 7), TICK)?;
     }
     Ok(())
 }
 
-/// Rows of `figure,measure,condition,layer,head,n,mean`.
+/// A row a condition, layer and head.
 fn csv(figure: &str, measure: &Measure, maps: &[HeadMap]) -> Vec<u8> {
-    let mut csv = CsvTable::new(["figure", "measure", "condition", "layer", "head", "n", "mean"]);
-    for map in maps {
-        for ((layer, head), value) in map.mean.indexed_iter() {
-            csv.row([
-                figure,
-                measure.key,
-                &map.condition.as_ref().map_or_else(|| joined(measure.paired), |name| joined(&[name])),
-                &map.layers.get(layer).copied().unwrap_or(layer).to_string(),
-                &head.to_string(),
-                &map.n.to_string(),
-                &if value.is_finite() { value.to_string() } else { String::new() },
-            ]);
-        }
-    }
-    csv.bytes()
+    let cells = maps.iter().flat_map(|map| map.mean.indexed_iter().map(move |(at, value)| (map, at, *value)));
+    CsvTable::of(cells)
+        .column("figure", |_| figure)
+        .column("measure", |_| measure.key)
+        .column("condition", |(map, ..)| match &map.condition {
+            None => joined(measure.paired),
+            Some(name) => joined(&[name]),
+        })
+        .column("layer", |(map, (layer, _), _)| map.layers.get(layer).copied().unwrap_or(layer))
+        .column("head", |(_, (_, head), _)| head)
+        .column("n", |(map, ..)| map.n)
+        .optional("mean", |(.., value)| Some(value).filter(|value| value.is_finite()))
+        .bytes()
 }

@@ -77,42 +77,9 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
     let segment = lens.benchmark.segment;
     let segments = captions::plural(segment);
     let mut maps = Vec::new();
-    let kinds = lens.has_kinds();
-    let linear = lens.has_linear_layers();
-    let mut head =
-        vec!["figure", "case", "probe", lens.benchmark.segment, "role", "tokens", "scale", "layer", "value"];
-    head.extend(kinds.then_some("layer_kind"));
-    head.extend((linear && scale == Scale::Mass).then_some("signed"));
-    let mut csv = CsvTable::new(head);
     let probes = super::panels::panel_probes(lens);
     let shown = lens.examples.iter().filter(|e| e.case == case).take(probes.len().max(1));
-    for example in shown {
-        for mass in &example.segments {
-            let role = mass.role.as_deref().or(mass.holds.as_deref()).unwrap_or_default();
-            let values = match scale {
-                Scale::Mass => &mass.mass,
-                Scale::Density => &mass.density,
-            };
-            for ((layer, value), signed) in lens.layers.iter().zip(values).zip(&mass.signed) {
-                let mut row = vec![
-                    name.clone(),
-                    case.to_owned(),
-                    example.probe.clone(),
-                    mass.index.to_string(),
-                    role.to_owned(),
-                    mass.tokens.to_string(),
-                    scale.key().to_owned(),
-                    layer.index.to_string(),
-                    if value.is_nan() { String::new() } else { value.to_string() },
-                ];
-                row.extend(kinds.then(|| layer.kind.key().to_owned()));
-                row.extend(
-                    (linear && scale == Scale::Mass)
-                        .then(|| signed.map(|sum| sum.to_string()).unwrap_or_default()),
-                );
-                csv.row(row);
-            }
-        }
+    for example in shown.clone() {
         let dropped = match example.dropped.len() {
             0 => String::new(),
             n => format!(", {n} dropped"),
@@ -142,10 +109,38 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
         if most >= lens.probes.len() { "every probe" } else { "most probes" },
         common(lens, &maps, &shades)
     );
-    let csv = csv.bytes();
+    let csv = first_case_csv((&name, case), lens, shown, scale);
     let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &lens.layers };
     let svg = draw(&name, &title, &origin.line, &grid)?;
     Ok(Figure { name, title, caption, svg, csv })
+}
+
+/// A row a segment of an example and layer.
+fn first_case_csv<'a>(
+    (name, case): (&str, &str),
+    lens: &'a Lens,
+    shown: impl Iterator<Item = &'a Example>,
+    scale: Scale,
+) -> Vec<u8> {
+    let segments = shown.flat_map(|example| example.segments.iter().map(move |segment| (example, segment)));
+    let rows = segments.flat_map(|(example, segment)| {
+        let values = lens.layers.iter().zip(segment.values(scale)).zip(&segment.signed);
+        values.map(move |((layer, value), signed)| (example, segment, layer, *value, *signed))
+    });
+    let signed = lens.has_linear_layers() && scale == Scale::Mass;
+    CsvTable::of(rows)
+        .column("figure", |_| name)
+        .column("case", |_| case)
+        .column("probe", |(example, ..)| &example.probe)
+        .column(lens.benchmark.segment, |(_, segment, ..)| segment.index)
+        .optional("role", |(_, segment, ..)| segment.role.as_ref().or(segment.holds.as_ref()))
+        .column("tokens", |(_, segment, ..)| segment.tokens)
+        .column("scale", |_| scale.key())
+        .column("layer", |(_, _, layer, ..)| layer.index)
+        .optional("value", |(_, _, _, value, _)| Some(value).filter(|value| !value.is_nan()))
+        .column_if(lens.has_kinds(), "layer_kind", |(_, _, layer, ..)| layer.kind.key())
+        .column_if(signed, "signed", |(.., sum)| sum.map(|sum| sum.to_string()).unwrap_or_default())
+        .bytes()
 }
 
 /// Width of a map of few columns, in pixels.
@@ -163,15 +158,11 @@ fn columns(example: &Example, scale: Scale) -> Vec<Column> {
             columns.push(Column::default());
         }
         next = segment.index + 1;
-        let values = match scale {
-            Scale::Mass => &segment.mass,
-            Scale::Density => &segment.density,
-        };
         columns.push(Column {
             label: segment.index.to_string(),
             n: None,
             role: segment.role.clone().or_else(|| segment.holds.clone()),
-            cells: Cells::Values(values.clone()),
+            cells: Cells::Values(segment.values(scale).to_vec()),
         });
     }
     if dropped(next, usize::MAX) {
@@ -198,7 +189,7 @@ pub(super) fn numbered(maps: &[Map], segment: &str) -> Layout {
     Layout { width, axis }
 }
 
-/// What every heat map's caption says of its shades and layers.
+/// Sentences of every heat map's caption on shades and layers.
 fn common(lens: &Lens, maps: &[Map], shades: &Shades) -> String {
     format!(
         "{}{}{}{}{}",
@@ -225,7 +216,7 @@ fn without_mass(lens: &Lens, maps: &[Map]) -> String {
     }
 }
 
-/// What grey cells are, where there are any.
+/// The meaning of grey cells, where there are any.
 fn hidden(lens: &Lens, maps: &[Map]) -> String {
     let nan = |column: &Column| match &column.cells {
         Cells::Values(values) => values.iter().any(|value| value.is_nan()),

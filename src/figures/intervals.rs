@@ -2,17 +2,18 @@
 //! few for an interval.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::HPos;
 
 use super::axis::{round_ticks, write_value};
-use super::canvas::{Area, Head, Refusal, fitted, svg, text_width, wrapped, write};
+use super::canvas::{
+    Area, Head, LABEL, NOTE, Refusal, TICK, fitted, line, margin, svg, text_width, units, wrapped, write,
+};
 use super::rows::Rows;
 use super::style::{GREY, GRID, INK, UNIT};
 use super::{Figure, FigureError};
-use crate::ground::csv::{CsvTable, number};
+use crate::ground::csv::CsvTable;
 use crate::lens::band::Estimate;
 
-/// What a line shows.
+/// A line: a number with its interval.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     /// Above the first of the lines that share it.
@@ -36,7 +37,7 @@ pub(super) struct Intervals {
     pub caption: String,
     /// Below the axis.
     pub axis: String,
-    /// What the mark of a line is; empty where no line has one.
+    /// The meaning of a line's mark; empty where no line has one.
     pub mark: &'static str,
     /// Ends that the axis has at least.
     pub ends: (f64, f64),
@@ -95,79 +96,79 @@ impl Intervals {
         let bottom = y;
         let place =
             |value: f64| rows.left + ((value - low) / (high - low) * f64::from(rows.length)).round() as i32;
-        let axis = wrapped(&self.axis, 12, rows.width - 2 * super::canvas::margin());
+        let axis = wrapped(&self.axis, 12, rows.width - 2 * margin());
         let marked = if self.mark.is_empty() { 0 } else { 22 };
-        let height = bottom + 20 + axis.len() as i32 * 15 + marked + super::canvas::margin();
+        let height = bottom + 20 + axis.len() as i32 * 15 + marked + margin();
         svg(&self.name, &self.title, (rows.width, height), |area| {
             head.draw(area)?;
             let mut free = i32::MIN;
             for tick in round_ticks(low, high) {
                 let x = place(tick);
-                let line = [(x * UNIT, (top - 2) * UNIT), (x * UNIT, bottom * UNIT)];
-                let colour = if tick == 0.0 { GREY } else { GRID };
-                area.draw(&PathElement::new(line, colour.stroke_width(UNIT as u32)))?;
+                line(area, [(x, top - 2), (x, bottom)], if tick == 0.0 { GREY } else { GRID })?;
                 let written = write_value(tick, self.percent);
                 let half = text_width(&written, 10) / 2 + 2;
                 if x - half >= free {
-                    write(area, &written, (x, bottom + 4), 10, GREY, HPos::Center)?;
+                    write(area, &written, (x, bottom + 4), TICK.centred())?;
                     free = x + half;
                 }
             }
-            for (at, line) in axis.iter().enumerate() {
+            for (at, text) in axis.iter().enumerate() {
                 let y = bottom + 19 + at as i32 * 15;
-                let half = text_width(line, 12) / 2;
-                let room = super::canvas::margin() + half..=rows.width - super::canvas::margin() - half;
+                let half = text_width(text, 12) / 2;
+                let room = margin() + half..=rows.width - margin() - half;
                 let x = (rows.left + rows.length / 2).clamp(*room.start(), (*room.end()).max(*room.start()));
-                write(area, line, (x, y), 12, INK, HPos::Center)?;
+                write(area, text, (x, y), LABEL.centred())?;
             }
-            for (at, (line, &top)) in self.lines.iter().zip(&tops).enumerate() {
+            for (at, (one, &top)) in self.lines.iter().zip(&tops).enumerate() {
                 if self.begins(at) {
-                    let group = fitted(&line.group, 12, rows.width - 2 * super::canvas::margin());
-                    write(area, &group, (super::canvas::margin(), top - GROUP + 6), 12, INK, HPos::Left)?;
+                    let group = fitted(&one.group, 12, rows.width - 2 * margin());
+                    write(area, &group, (margin(), top - GROUP + 6), LABEL)?;
                 }
                 rows.words(area, &texts[at], top)?;
-                draw_line(area, line, top + rows.mark_top + MARK / 2 - 2, &place)?;
+                draw_line(area, one, top + rows.mark_top + MARK / 2 - 2, &place)?;
             }
             if !self.mark.is_empty() {
                 let (x, y) = (rows.left, bottom + 20 + axis.len() as i32 * 15 + 8);
-                area.draw(&PathElement::new(mark_at(x, y), INK.stroke_width(UNIT as u32 * 3 / 2)))?;
-                write(area, self.mark, (x + 10, y - 7), 11, GREY, HPos::Left)?;
+                draw_mark(area, (x, y))?;
+                write(area, self.mark, (x + 10, y - 7), NOTE)?;
             }
             Ok(())
         })
     }
 
-    /// Rows of `group,line,n,value,low,high,mark`.
+    /// A row a line.
     fn csv(&self) -> Vec<u8> {
-        let mut table = CsvTable::new(["group", "line", "n", "value", "low", "high", "mark"]);
-        for Line { group, label, estimate, mark, .. } in &self.lines {
-            let (low, high) = (estimate.band.map(|band| band.0), estimate.band.map(|band| band.1));
-            let numbers = [estimate.value, low, high, *mark].map(number);
-            let record = [group.clone(), label.clone(), estimate.n.to_string()].into_iter().chain(numbers);
-            table.row(record);
-        }
-        table.bytes()
+        CsvTable::of(&self.lines)
+            .column("group", |line| &line.group)
+            .column("line", |line| &line.label)
+            .column("n", |line| line.estimate.n)
+            .optional("value", |line| line.estimate.value)
+            .optional("low", |line| line.estimate.band.map(|(low, _)| low))
+            .optional("high", |line| line.estimate.band.map(|(_, high)| high))
+            .optional("mark", |line| line.mark)
+            .bytes()
     }
 }
 
-fn mark_at(x: i32, y: i32) -> [(i32, i32); 2] {
-    [(x * UNIT, (y - 8) * UNIT), (x * UNIT, (y + 8) * UNIT)]
+fn draw_mark(area: &Area<'_>, (x, y): (i32, i32)) -> Result<(), Refusal> {
+    let upright = [(x, y - 8), (x, y + 8)].map(units);
+    area.draw(&PathElement::new(upright, INK.stroke_width(UNIT as u32 * 3 / 2)))
 }
 
 fn draw_line(area: &Area<'_>, line: &Line, y: i32, place: &impl Fn(f64) -> i32) -> Result<(), Refusal> {
     let Estimate { value, band, each, .. } = &line.estimate;
     if let Some(mark) = line.mark {
-        area.draw(&PathElement::new(mark_at(place(mark), y), INK.stroke_width(UNIT as u32 * 3 / 2)))?;
+        draw_mark(area, (place(mark), y))?;
     }
     if let Some((low, high)) = band {
-        let bar = [(place(*low) * UNIT, y * UNIT), (place(*high) * UNIT, y * UNIT)];
+        let bar = [(place(*low), y), (place(*high), y)].map(units);
         area.draw(&PathElement::new(bar, line.colour.stroke_width(UNIT as u32 * 2)))?;
     }
     for value in each {
-        area.draw(&Circle::new((place(*value) * UNIT, y * UNIT), UNIT * 2, line.colour.mix(0.45).filled()))?;
+        area.draw(&Circle::new(units((place(*value), y)), UNIT * 2, line.colour.mix(0.45).filled()))?;
     }
     if let Some(value) = value {
-        area.draw(&Circle::new((place(*value) * UNIT, y * UNIT), UNIT * 4, line.colour.filled()))?;
+        area.draw(&Circle::new(units((place(*value), y)), UNIT * 4, line.colour.filled()))?;
     }
     Ok(())
 }
@@ -176,7 +177,7 @@ fn draw_line(area: &Area<'_>, line: &Line, y: i32, place: &impl Fn(f64) -> i32) 
 fn note(line: &Line, percent: bool, length: f64) -> String {
     let Estimate { n, value, band, .. } = &line.estimate;
     let digits = (2.0 - length.max(1e-9).log10().ceil()).clamp(2.0, 6.0) as usize;
-    // What rounds to nothing has no sign.
+    // A number that rounds to 0 has no sign.
     let write = |x: f64| match percent {
         true => format!("{:.0}%", 100.0 * x),
         false => format!("{:.digits$}", if x.abs() < 0.5 * 10f64.powi(-(digits as i32)) { 0.0 } else { x }),

@@ -8,10 +8,10 @@ use std::rc::Rc;
 
 use super::style_file::Style;
 
-/// How pictures are drawn.
+/// The look of pictures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
-    /// Whether the title, and where the numbers come from, stand in the picture.
+    /// True if title and origin stand in the picture.
     pub titles: bool,
     /// A stated size; `None` lays each picture out at its own.
     pub size: Option<Size>,

@@ -10,14 +10,14 @@ use super::style::{DOTS, Dash, Marker, Stroke};
 use crate::benchmarks::{Curve, QUERY, Side, side_of};
 use crate::lens::Correctness;
 
-/// What a line, a dot or a bar stands for.
+/// The meaning of a line, a dot or a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Meaning {
     /// The newer of two conflicting writings.
     New,
     /// The older one, that it replaces.
     Old,
-    /// What the newer writing itself pays to the older one.
+    /// Attention of the newer writing itself to the older one.
     Back,
     /// Everything that the question reads, not told apart.
     Query,
@@ -36,7 +36,7 @@ pub enum Meaning {
 /// Groups that have a colour of their own; more of them take these again with other dashes.
 pub const GROUPS: usize = 6;
 
-/// How one meaning looks.
+/// The look of one meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Looks {
     /// Of line, marker and band.
@@ -81,7 +81,7 @@ impl Meaning {
         })
     }
 
-    /// What an answer was judged.
+    /// The meaning of a verdict.
     pub fn of_verdict(verdict: Correctness) -> Self {
         match verdict {
             Correctness::Correct => Meaning::Right,

@@ -11,6 +11,7 @@ use super::sheet::{ColumnAxis, Panel, Sheet};
 use super::style::Stroke;
 use super::{Figure, FigureError, Origin, captions};
 use crate::benchmarks::{Axis, Grouping, Measure, Scale, Unit};
+use crate::ground::order::unique;
 use crate::lens::study::EVIDENCE_LIFT;
 use crate::lens::{MeasureLine, MeasureRow, Study, table};
 use crate::run::condition::label;
@@ -30,7 +31,7 @@ pub fn of_study(study: &Study, origin: &Origin, scale: Scale) -> Result<Vec<Figu
     Ok(figures)
 }
 
-/// What is measured, with the rows of panels of each.
+/// Measures with the rows of panels of each.
 type Measured<'a> = Vec<(&'a Measure, Vec<MeasureRow>)>;
 
 /// One figure for the rows that have the same measures, so that no figure is a grid of gaps.
@@ -63,17 +64,8 @@ fn of_grouping(
 fn alike(measured: Measured<'_>) -> Vec<Measured<'_>> {
     let mut words: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
     for (measure, rows) in &measured {
-        for row in rows {
-            let of_word = words.entry(row.row.clone()).or_default();
-            if !of_word.contains(&measure.key) {
-                of_word.push(measure.key);
-            }
-        }
-    }
-    let mut sets: Vec<&Vec<&'static str>> = Vec::new();
-    for set in words.values() {
-        if !sets.contains(&set) {
-            sets.push(set);
+        for word in unique(rows.iter().map(|row| &row.row)) {
+            words.entry(word.clone()).or_default().push(measure.key);
         }
     }
     let part = |set: &Vec<&'static str>| -> Measured<'_> {
@@ -83,7 +75,7 @@ fn alike(measured: Measured<'_>) -> Vec<Measured<'_>> {
         };
         of_set.map(|(measure, all)| (*measure, rows(all))).collect()
     };
-    sets.into_iter().map(part).collect()
+    unique(words.values()).into_iter().map(part).collect()
 }
 
 fn draw(
@@ -127,15 +119,13 @@ fn draw(
     let sheet = Sheet {
         title: origin.titled(titled(&what, scale)),
         origin: origin.line.clone(),
-        y_label: String::new(),
-        percent: false,
-        reference: None,
         rows,
         legend,
         panel: if measured.len() > 3 { (230, 150) } else { (270, 170) },
         reach: 10.0,
         units: study.benchmark.unit.many(),
         axes,
+        ..Sheet::default()
     };
     let svg = sheet.draw(&name)?;
     let csv = table::measures_csv(&name, "grouping", &tables(grouping, scale, measured));
@@ -143,7 +133,6 @@ fn draw(
     Ok(Figure { name, title: sheet.title.clone(), caption, svg, csv })
 }
 
-/// What the tables of a figure hold.
 fn tables<'a>(
     grouping: &'a Grouping,
     scale: Scale,
@@ -238,7 +227,7 @@ fn caption(
     )
 }
 
-/// What the value of a span is.
+/// The value of a span.
 fn of_scale(scale: Scale, segment: &str) -> String {
     match scale {
         Scale::Mass => format!(
@@ -302,14 +291,12 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, Figu
         title: titled("What the evidence gets over what stands beside it, by layer", scale),
         origin: studies.iter().map(|(_, origin)| origin.line.as_str()).collect::<Vec<_>>().join("\n"),
         y_label: format!("attention {} of evidence / of its neighbours", scale.key()),
-        percent: false,
         reference: Some(1.0),
         rows,
-        legend: Vec::new(),
         panel: (300, 210),
         reach: 10.0,
         units: "values",
-        axes: Vec::new(),
+        ..Sheet::default()
     };
     let svg = sheet.draw(&name)?;
     let csv = table::measures_csv(&name, "benchmark", &tables);

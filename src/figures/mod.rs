@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::benchmarks::Chart;
-use crate::ground::csv::CsvTable;
+use crate::ground::csv;
 use crate::lens::causes::Causes;
 use crate::lens::selection::joined;
 use crate::lens::{Condition, Lens, Scale, Selection, Study};
@@ -34,6 +34,7 @@ mod grid;
 pub mod head_map;
 pub mod heat_map;
 mod intervals;
+mod legend;
 pub mod look;
 pub mod meaning;
 pub mod measures;
@@ -93,9 +94,9 @@ pub const MOST_BESIDE: usize = 4;
 /// Figures that belong together.
 #[derive(Debug, Clone)]
 pub struct Section {
-    /// What they show, where a run has conditions.
+    /// Their heading, where a run has conditions.
     pub heading: Option<String>,
-    /// What the condition that they show does.
+    /// The description of their condition.
     pub about: Option<String>,
     /// In the order in which they are shown.
     pub figures: Vec<Figure>,
@@ -162,12 +163,12 @@ fn beside(study: &Study) -> Result<Vec<Figure>, FigureError> {
     draw_together(&sources)
 }
 
-/// What makes figures of some of a run's conditions theirs.
+/// Names and captions of figures of some of a run's conditions.
 struct OfConditions {
     origin: Origin,
-    /// What their names begin with.
+    /// The prefix of their names.
     prefix: String,
-    /// What their captions end with.
+    /// The end of their captions.
     said: String,
     /// The column `condition` of tables that lack it.
     column: String,
@@ -221,19 +222,17 @@ impl OfConditions {
 /// A table with the column `condition`, which is added where it is not among its columns.
 fn with_condition(table: &[u8], condition: &str) -> Vec<u8> {
     // Bytes in memory, of any length a row: nothing here can fail.
-    let reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(table);
+    let reader = ::csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(table);
     let mut rows = reader.into_byte_records().flatten();
     let mut head = rows.next().unwrap_or_default();
     if head.iter().any(|column| column == b"condition") {
         return table.to_vec();
     }
     head.push_field(b"condition");
-    let mut csv = CsvTable::new(&head);
-    for mut row in rows {
+    csv::write([head].into_iter().chain(rows.map(|mut row| {
         row.push_field(condition.as_bytes());
-        csv.row(&row);
-    }
-    csv.bytes()
+        row
+    })))
 }
 
 /// The figures of the effects of sessions on answers ([`causes`]), named by the conditions whose answers they are of.

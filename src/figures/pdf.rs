@@ -12,13 +12,13 @@ use subsetter::GlyphRemapper;
 use tiny_skia::{Path, PathSegment, Point, Transform};
 use ttf_parser::{Face, GlyphId};
 
-use super::drawing::{Drawing, Fonts, Glyph, Ink, Line, Shape};
+use super::drawing::{Drawing, DrawingError, Fonts, Glyph, Ink, Line, Shape};
 
 /// Points a CSS pixel.
 const POINTS: f32 = 0.75;
 
 /// A picture as a PDF of one page of its size.
-pub(super) fn page(title: &str, drawing: &Drawing, fonts: &Fonts<'_>) -> Result<Vec<u8>, String> {
+pub(super) fn page(title: &str, drawing: &Drawing, fonts: &Fonts<'_>) -> Result<Vec<u8>, DrawingError> {
     let mut page = Page { content: Content::new(), opacities: BTreeMap::new(), used: Vec::new(), fonts };
     let (width, height) = (drawing.size.0 * POINTS, drawing.size.1 * POINTS);
     // SVG's y grows downwards.
@@ -116,14 +116,11 @@ impl Page<'_> {
             return;
         };
         let size = line.size;
-        let at = match self.used.iter().position(|letters| letters.font == first.font) {
-            Some(at) => at,
-            None => {
-                let text = BTreeMap::new();
-                self.used.push(Letters { font: first.font, glyphs: GlyphRemapper::new(), text });
-                self.used.len() - 1
-            }
-        };
+        let at = self.used.iter().position(|letters| letters.font == first.font).unwrap_or_else(|| {
+            let text = BTreeMap::new();
+            self.used.push(Letters { font: first.font, glyphs: GlyphRemapper::new(), text });
+            self.used.len() - 1
+        });
         let letters = &mut self.used[at];
         self.content.begin_text();
         self.content.set_font(Name(format!("F{at}").as_bytes()), size);
@@ -149,7 +146,7 @@ impl Page<'_> {
         self.content.end_text();
     }
 
-    fn finish(self, title: &str, (width, height): (f32, f32)) -> Result<Vec<u8>, String> {
+    fn finish(self, title: &str, (width, height): (f32, f32)) -> Result<Vec<u8>, DrawingError> {
         let mut next = 0;
         let mut id = || {
             next += 1;
@@ -182,7 +179,10 @@ impl Page<'_> {
         written.finish();
         pdf.stream(content, &deflated(&self.content.finish())?).filter(Filter::FlateDecode);
         for (letters, ids) in self.used.iter().zip(fonts) {
-            let (file, face) = self.fonts.get(letters.font).ok_or("its font is not there")?;
+            let (file, face) = self
+                .fonts
+                .get(letters.font)
+                .ok_or_else(|| DrawingError::encoding("its font is not there"))?;
             embed(&mut pdf, letters, ids, file, face)?;
         }
         Ok(pdf.finish())
@@ -196,7 +196,7 @@ fn embed(
     ids: [Ref; 5],
     file: &[u8],
     face: &Face<'_>,
-) -> Result<(), String> {
+) -> Result<(), DrawingError> {
     let [font, cid, descriptor, to_unicode, embedded] = ids;
     let scale = 1000.0 / f32::from(face.units_per_em());
     let family = face.names().into_iter().find(|name| name.name_id == ttf_parser::name_id::POST_SCRIPT_NAME);
@@ -206,7 +206,8 @@ fn embed(
     let name = format!("PALIMP+{family}");
     let name = Name(name.as_bytes());
     let system = SystemInfo { registry: Str(b"Adobe"), ordering: Str(b"Identity"), supplement: 0 };
-    let subset = subsetter::subset(file, 0, &letters.glyphs).map_err(|e| e.to_string())?;
+    let subset =
+        subsetter::subset(file, 0, &letters.glyphs).map_err(|e| DrawingError::encoding(e.to_string()))?;
     let cff = face.raw_face().table(ttf_parser::Tag::from_bytes(b"CFF ")).is_some();
     pdf.type0_font(font)
         .base_font(name)
@@ -248,7 +249,7 @@ fn embed(
     }
     pdf.stream(to_unicode, &deflated(&map.finish())?).filter(Filter::FlateDecode);
     // A subset of a CFF font is a whole OpenType file.
-    let length = i32::try_from(subset.len()).map_err(|e| e.to_string())?;
+    let length = i32::try_from(subset.len()).map_err(DrawingError::encoding)?;
     let packed = deflated(&subset)?;
     let mut stream = pdf.stream(embedded, &packed);
     stream.filter(Filter::FlateDecode);
@@ -261,7 +262,7 @@ fn embed(
     Ok(())
 }
 
-fn deflated(bytes: &[u8]) -> Result<Vec<u8>, String> {
+fn deflated(bytes: &[u8]) -> Result<Vec<u8>, DrawingError> {
     let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
-    packed.write_all(bytes).and_then(|()| packed.finish()).map_err(|e| e.to_string())
+    packed.write_all(bytes).and_then(|()| packed.finish()).map_err(DrawingError::encoding)
 }

@@ -1,4 +1,4 @@
-//! How a series is drawn in a panel: line, markers, band, single cases, and marks where a band goes beyond the axis.
+//! A series in a panel: line, markers, band, single cases, and marks where a band goes beyond the axis.
 //!
 //! Called by [`super::sheet`], which owns the axes and the legend.
 
@@ -41,7 +41,7 @@ pub(super) const NOISE_BAND: f64 = 0.10;
 /// Of a single case's point.
 const CASE: f64 = 0.55;
 
-/// What a legend must explain of what was drawn, besides the curves.
+/// The marks that a legend must explain besides the curves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Drawn {
     pub bands: bool,
@@ -76,7 +76,7 @@ fn shown_band(point: &Point, y: &Range) -> Option<(f64, f64)> {
     point.band.filter(|band| y.shows(band.1) && point.value.is_some_and(|value| y.shows(value)))
 }
 
-/// Whether what is drawn at a layer besides the curve goes on below and above the axis.
+/// True if a band or a single case at a layer lies below the axis, and true if one lies above it.
 fn beyond(series: &Series, point: &Point, y: &Range) -> (bool, bool) {
     let cases = single_cases(series, point).iter();
     let ends =
@@ -103,7 +103,7 @@ impl Nth {
         (every, self.at * every / self.of.max(1))
     }
 
-    /// How far its single cases stand beside the layer, in units.
+    /// The offset of its single cases from the layer, in units.
     fn beside(self) -> i32 {
         (2 * self.at as i32 - self.of.saturating_sub(1) as i32) * UNIT * 3 / 4
     }
@@ -251,7 +251,7 @@ impl Mark {
         Polygon::new(self.points(), self.colour.filled())
     }
 
-    /// What hides the line within a hollow marker.
+    /// Hides the line within a hollow marker.
     fn inside(&self) -> Polygon<(i32, i32)> {
         Polygon::new(self.points(), WHITE.filled())
     }
@@ -280,7 +280,7 @@ impl Mark {
     }
 }
 
-/// What a legend shows beside its words.
+/// The swatch of a legend's entry.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Sample {
     Line(Stroke),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use tiny_skia::{Color, FillRule, Paint, Path, PathBuilder, Pixmap, Stroke};
 use ttf_parser::OutlineBuilder;
 
-use super::drawing::{Drawing, Fonts, Ink, Line, Shape};
+use super::drawing::{Drawing, DrawingError, Fonts, Ink, Line, Shape};
 use super::look::Look;
 use super::{Figure, FigureError, look, pdf};
 
@@ -28,11 +28,11 @@ impl Rasteriser {
     fn drawn<T>(
         &self,
         figure: &Figure,
-        draw: impl FnOnce(&Drawing, &Fonts<'_>) -> Result<T, String>,
+        draw: impl FnOnce(&Drawing, &Fonts<'_>) -> Result<T, DrawingError>,
     ) -> Result<T, FigureError> {
         let fonts = Fonts::of(&self.look.style.typeface);
         let drawn = Drawing::read(&figure.svg, &fonts).and_then(|drawing| draw(&drawing, &fonts));
-        drawn.map_err(|reason| FigureError::Draw { figure: figure.name.clone(), reason })
+        drawn.map_err(|error| FigureError::Draw { figure: figure.name.clone(), reason: error.to_string() })
     }
 
     /// The figure as PNG on white: at twice its size, or at 576 dots an inch where a width was stated.
@@ -49,7 +49,8 @@ impl Rasteriser {
     /// [`FigureError::Draw`] where the SVG does not parse.
     pub fn pdf(&self, figure: &Figure) -> Result<Vec<u8>, FigureError> {
         let page = |drawing: &Drawing, fonts: &Fonts<'_>| {
-            pdf::page(&figure.title, drawing, fonts).map_err(|reason| format!("as PDF: {reason}"))
+            let page = pdf::page(&figure.title, drawing, fonts);
+            page.map_err(|error| DrawingError::encoding(format!("as PDF: {error}")))
         };
         self.drawn(figure, page)
     }
@@ -61,10 +62,10 @@ impl Default for Rasteriser {
     }
 }
 
-fn painted(drawing: &Drawing, fonts: &Fonts<'_>, zoom: f32) -> Result<Vec<u8>, String> {
+fn painted(drawing: &Drawing, fonts: &Fonts<'_>, zoom: f32) -> Result<Vec<u8>, DrawingError> {
     let (width, height) = (drawing.size.0 * zoom, drawing.size.1 * zoom);
-    let mut pixels = Pixmap::new(width.ceil() as u32, height.ceil() as u32)
-        .ok_or_else(|| format!("a picture of {width} x {height} pixels cannot be made"))?;
+    let mut pixels =
+        Pixmap::new(width.ceil() as u32, height.ceil() as u32).ok_or(DrawingError::Size(width, height))?;
     pixels.fill(Color::WHITE);
     let view = drawing.to_pixels.post_scale(zoom, zoom);
     for shape in &drawing.shapes {
@@ -83,7 +84,7 @@ fn painted(drawing: &Drawing, fonts: &Fonts<'_>, zoom: f32) -> Result<Vec<u8>, S
             }
         }
     }
-    pixels.encode_png().map_err(|error| error.to_string())
+    pixels.encode_png().map_err(DrawingError::encoding)
 }
 
 fn paint(ink: Ink) -> Paint<'static> {

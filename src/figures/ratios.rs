@@ -4,17 +4,15 @@ use super::curves::{bands, figure, groups_left_out, no_runs, titled};
 use super::meaning::Meaning;
 use super::sheet::{Panel, Sheet};
 use super::{Figure, FigureError, Source, captions};
-use crate::benchmarks::{QUERY, Unit};
-use crate::lens::{Correctness, Curve, Group, Scale, Series, Statistic};
+use crate::benchmarks::QUERY;
+use crate::lens::{Correctness, Curve, Group, Lens, Scale, Series, Statistic};
 
 /// The ratio of the groups' means, one panel a probe and type.
 ///
 /// # Errors
 /// [`FigureError`], with the figure's name.
 pub fn of_means(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureError> {
-    let named = Named::of(sources)?;
-    let what = format!("{} over {}: ratio of the groups' means", named.over, named.under);
-    draw(sources, scale, Statistic::RatioOfMeans, "ratio-of-means", &what, &named.means())
+    draw(sources, scale, Statistic::RatioOfMeans)
 }
 
 /// The mean of the examples' own ratios, one panel a probe and type.
@@ -22,80 +20,49 @@ pub fn of_means(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
 /// # Errors
 /// [`FigureError`], with the figure's name.
 pub fn mean_of(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureError> {
-    let named = Named::of(sources)?;
-    let what = format!("{} over {}: mean of each example's ratio", named.over, named.under);
-    draw(sources, scale, Statistic::MeanOfRatios, "mean-of-ratios", &what, &named.ratios())
+    draw(sources, scale, Statistic::MeanOfRatios)
 }
 
-/// The two curves of the quotient, in words.
-struct Named {
-    /// `Query to new`.
-    over: String,
-    /// `query to old`.
-    under: String,
-    /// Both.
-    curves: (Curve, Curve),
-    segment: &'static str,
-    unit: Unit,
-}
-
-impl Named {
-    fn of(sources: &[Source<'_>]) -> Result<Self, FigureError> {
-        let Some(Source { lens, .. }) = sources.first() else { return Err(no_runs("ratio")) };
-        let none = Curve::new(QUERY, QUERY);
-        let curves = lens.ratio.unwrap_or((none, none));
-        let over = curves.0.label();
-        let mut letters = over.chars();
-        let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-        Ok(Named {
-            over: first + letters.as_str(),
-            under: curves.1.label(),
-            curves,
-            segment: lens.benchmark.segment,
-            unit: lens.unit(),
-        })
-    }
-
-    /// What the ratio of means is.
-    fn means(&self) -> String {
-        let (over, under) = self.curves;
-        let many = self.unit.many();
-        match over.from == under.from {
-            true => format!(
-                "The mean over {many} of the {}'s attention to the {} {}, over that to the {} one.",
-                over.from, over.to, self.segment, under.to
-            ),
-            false => format!("The mean over {many} of {}, over that of {}.", over.label(), under.label()),
-        }
-    }
-
-    /// What the mean of ratios is.
-    fn ratios(&self) -> String {
-        let (over, under) = self.curves;
-        let many = self.unit.many();
-        match over.from == under.from {
-            true => format!(
+/// Title and definition of a quotient of two curves.
+fn in_words((over, under): (Curve, Curve), statistic: Statistic, lens: &Lens) -> (String, String) {
+    let (many, segment) = (lens.unit().many(), lens.benchmark.segment);
+    let quotient = format!("{} over {}", captions::capital(&over.label()), under.label());
+    match (statistic, over.from == under.from) {
+        (Statistic::MeanOfRatios, true) => (
+            format!("{quotient}: mean of each example's ratio"),
+            format!(
                 "The mean over {many} of the example's own ratio of the {}'s attention to {} and to {}.",
                 over.from, over.to, under.to
             ),
-            false => format!(
+        ),
+        (Statistic::MeanOfRatios, false) => (
+            format!("{quotient}: mean of each example's ratio"),
+            format!(
                 "The mean over {many} of the example's own ratio of {} and {}.",
                 over.label(),
                 under.label()
             ),
-        }
+        ),
+        (_, true) => (
+            format!("{quotient}: ratio of the groups' means"),
+            format!(
+                "The mean over {many} of the {}'s attention to the {} {segment}, over that to the {} one.",
+                over.from, over.to, under.to
+            ),
+        ),
+        (_, false) => (
+            format!("{quotient}: ratio of the groups' means"),
+            format!("The mean over {many} of {}, over that of {}.", over.label(), under.label()),
+        ),
     }
 }
 
-fn draw(
-    sources: &[Source<'_>],
-    scale: Scale,
-    statistic: Statistic,
-    name: &str,
-    what: &str,
-    how: &str,
-) -> Result<Figure, FigureError> {
-    let named = Named::of(sources)?;
+fn draw(sources: &[Source<'_>], scale: Scale, statistic: Statistic) -> Result<Figure, FigureError> {
+    let Some(Source { lens: first, .. }) = sources.first() else { return Err(no_runs("ratio")) };
+    let none = Curve::new(QUERY, QUERY);
+    let (over, under) = first.ratio.unwrap_or((none, none));
+    let (title, definition) = in_words((over, under), statistic, first);
+    let (unit, segment) = (first.unit(), first.benchmark.segment);
     let (mut blocks, mut all, mut empty, mut undivided) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for Source { lens, .. } in sources {
         let (mut rows, mut of_run, mut without) = (Vec::new(), Vec::new(), Vec::new());
@@ -143,12 +110,12 @@ fn draw(
         (_, count) => format!(
             " At {count} points (an example at a layer) the {} pays the {} {} nothing, so there is no ratio: they \
              are left out there and counted in the table.",
-            named.curves.1.from, named.curves.1.to, named.segment
+            under.from, under.to, segment
         ),
     };
     let nothing = format!(
         "the {} pays the {} {} nothing at any layer, or nothing was measured, so that there is no ratio",
-        named.curves.1.from, named.curves.1.to, named.segment
+        under.from, under.to, segment
     );
     let undivided = match undivided.join(", ") {
         _ if blocks.iter().flatten().flatten().all(Option::is_none) => {
@@ -158,34 +125,30 @@ fn draw(
         groups => format!(" Left out: {groups}, where {nothing}."),
     };
     let sheet = Sheet {
-        title: super::panels::titled(sources, titled(what, scale)),
+        title: super::panels::titled(sources, titled(&title, scale)),
         origin: super::panels::origins(sources),
         y_label: match scale {
-            Scale::Mass => format!("ratio of attention mass, {} / {}", named.curves.0.to, named.curves.1.to),
-            Scale::Density => {
-                format!("ratio of attention density, {} / {}", named.curves.0.to, named.curves.1.to)
-            }
+            Scale::Mass => format!("ratio of attention mass, {} / {}", over.to, under.to),
+            Scale::Density => format!("ratio of attention density, {} / {}", over.to, under.to),
         },
-        percent: false,
         reference: Some(1.0),
         rows: super::panels::arranged(sources, blocks),
-        legend: Vec::new(),
         panel: (300, 150),
         reach: 10.0,
-        units: named.unit.many(),
-        axes: Vec::new(),
+        units: unit.many(),
+        ..Sheet::default()
     };
     let caption = format!(
-        "{how} Above the line at 1 the {} attends more to the {} {}. {} They are of the whole statistic. n is the number \
+        "{definition} Above the line at 1 the {} attends more to the {} {}. {} They are of the whole statistic. n is the number \
          of {}. Logarithmic value axis.{undefined}{undivided}{}{}{}",
-        named.curves.0.from,
-        named.curves.0.to,
-        named.segment,
-        bands(named.unit),
-        named.unit.many(),
+        over.from,
+        over.to,
+        segment,
+        bands(unit),
+        unit.many(),
         captions::of_each(sources, captions::split_probes),
         groups_left_out(sources, &empty),
         captions::of_each(sources, captions::without_verdicts),
     );
-    figure(format!("{name}-{}", scale.key()), caption, &sheet, sources, &all)
+    figure(format!("{}-{}", statistic.key().replace('_', "-"), scale.key()), caption, &sheet, sources, &all)
 }

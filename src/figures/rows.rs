@@ -1,14 +1,13 @@
 //! Lines of words around marks: a label at the left, a note at the right; where that leaves marks no room, both stand above them.
 
-use plotters::style::text_anchor::HPos;
-
-use super::canvas::{Area, Refusal, fitted, is_sized, margin, room, text_width, width_for, write};
-use super::style::{GREY, INK};
+use super::canvas::{
+    Area, LABEL, NOTE, Refusal, fitted, is_sized, margin, room, text_width, width_for, write,
+};
 
 /// The least room for marks between the words of a line.
 const LEAST: i32 = 170;
 
-/// How the lines of a picture are laid out, in pixels.
+/// The layout of the lines of a picture, in pixels.
 pub(super) struct Rows {
     pub width: i32,
     /// Where marks begin, and how long the longest may be.
@@ -40,13 +39,13 @@ impl Rows {
     /// A line's words.
     pub fn words(&self, area: &Area<'_>, (label, note): &(&str, String), top: i32) -> Result<(), Refusal> {
         if self.mark_top == 0 {
-            write(area, label, (self.left - 10, top + 1), 12, INK, HPos::Right)?;
-            return write(area, note, (self.left + self.length + 12, top + 2), 11, GREY, HPos::Left);
+            write(area, label, (self.left - 10, top + 1), LABEL.right())?;
+            return write(area, note, (self.left + self.length + 12, top + 2), NOTE);
         }
         let right = self.width - margin();
         let taken = text_width(note, 11) + 8;
         let label = fitted(label, 12, right - margin() - taken);
-        write(area, &label, (margin(), top), 12, INK, HPos::Left)?;
-        write(area, note, (right, top + 1), 11, GREY, HPos::Right)
+        write(area, &label, (margin(), top), LABEL)?;
+        write(area, note, (right, top + 1), NOTE.right())
     }
 }

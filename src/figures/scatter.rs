@@ -1,14 +1,14 @@
 //! Points: how one number of each session goes with another.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::HPos;
 
 use super::FigureError;
 use super::axis::{round_ticks, value_ticks, write_value};
 use super::canvas::{
-    Area, Head, Refusal, ValueAxis, columns_for, flowed, is_sized, margin, room, svg, text_width, width_for,
+    Area, Head, LABEL, Refusal, TICK, Tiling, ValueAxis, is_sized, line, margin, svg, text_width, units,
     write, write_middle,
 };
+use super::legend::Legend;
 use super::style::{GREY, GRID, INK, UNIT};
 
 /// A panel of points.
@@ -57,30 +57,23 @@ impl Scatter {
     /// # Errors
     /// [`FigureError::Draw`] with the figure's name.
     pub fn draw(&self, name: &str) -> Result<String, FigureError> {
-        let count = self.panels.len().max(1) as i32;
         let across = |columns: i32, plot: i32| {
             2 * margin() + ValueAxis::beside(&self.y_label) + columns * (plot + Y_AXIS + GAP)
         };
         let least = if is_sized() { LEAST } else { SIZE.0 };
-        let fit = (1..=count).take_while(|columns| across(*columns, least) <= room()).count();
-        let columns = columns_for(self.panels.len(), fit) as i32;
-        let width = width_for(across(columns, SIZE.0));
-        let plot = SIZE.0.min((width - across(columns, 0)) / columns).max(60);
+        let tiling = Tiling::of(self.panels.len(), [least, SIZE.0], across);
+        let (rows, width) = (tiling.rows, tiling.width);
+        let plot = SIZE.0.min(tiling.panel).max(60);
         let size = (plot, (plot * SIZE.1 / SIZE.0).max(120));
-        let rows = self.panels.len().div_ceil(columns as usize).max(1) as i32;
         let cell = 22 + size.1 + X_AXIS;
         let head = Head::of(&self.title, &self.origin, width);
         let y_label = ValueAxis::of(&self.y_label, rows * cell, width);
         let top = head.height() + y_label.above();
         let bottom = top + rows * cell;
-        let mut entries: Vec<(i32, (Option<RGBColor>, &str))> = (self.kinds.iter())
-            .map(|(colour, text)| (15 + text_width(text, 12) + 20, (Some(*colour), text.as_str())))
-            .collect();
-        entries.extend(
-            self.level.iter().map(|(_, text)| (28 + text_width(text, 12) + 20, (None, text.as_str()))),
-        );
-        let legend = flowed(entries, width - 2 * margin());
-        let height = bottom + 6 + legend.len() as i32 * 18 + margin();
+        let kinds = self.kinds.iter().map(|(colour, text)| (Some(*colour), 15, text.clone()));
+        let level = self.level.iter().map(|(_, text)| (None, 28, text.clone()));
+        let legend = Legend::of(kinds.chain(level), LABEL, [20, 18], width - 2 * margin());
+        let height = bottom + 6 + legend.height() + margin();
         let mut values: Vec<f64> =
             self.panels.iter().flat_map(|panel| panel.points.iter().map(|p| p.2)).collect();
         let y_ends = if values.is_empty() { (-1.0, 1.0) } else { ends(&mut values) };
@@ -88,30 +81,20 @@ impl Scatter {
             head.draw(area)?;
             y_label.draw(area, head.height(), top + rows * cell / 2)?;
             for (at, panel) in self.panels.iter().enumerate() {
-                let (column, row) = (at as i32 % columns, at as i32 / columns);
+                let (column, row) = tiling.place(at);
                 let beside = ValueAxis::beside(&self.y_label);
                 let left = margin() + beside + column * (size.0 + Y_AXIS + GAP) + Y_AXIS;
                 self.panel(area, panel, (left, top + row * cell + 22), size, y_ends)?;
             }
-            for (line, items) in legend.iter().enumerate() {
-                let (mut x, y) = (margin(), bottom + 6 + line as i32 * 18);
-                for (need, (colour, text)) in items {
-                    match colour {
-                        Some(colour) => {
-                            let at = ((x + 5) * UNIT, (y + 7) * UNIT);
-                            area.draw(&Circle::new(at, UNIT * 3, colour.filled()))?;
-                            write(area, text, (x + 15, y), 12, INK, HPos::Left)?;
-                        }
-                        None => {
-                            let line = [(x * UNIT, (y + 7) * UNIT), ((x + 22) * UNIT, (y + 7) * UNIT)];
-                            area.draw(&PathElement::new(line, INK.stroke_width(UNIT as u32)))?;
-                            write(area, text, (x + 28, y), 12, INK, HPos::Left)?;
-                        }
-                    }
-                    x += need;
-                }
-            }
-            Ok(())
+            legend.draw(
+                area,
+                |_| margin(),
+                bottom + 6,
+                |colour, (x, y)| match colour {
+                    Some(colour) => area.draw(&Circle::new(units((x + 5, y + 7)), UNIT * 3, colour.filled())),
+                    None => line(area, [(x, y + 7), (x + 22, y + 7)], INK),
+                },
+            )
         })
     }
 
@@ -123,7 +106,7 @@ impl Scatter {
         (width, height): (i32, i32),
         (y_low, y_high): (f64, f64),
     ) -> Result<(), Refusal> {
-        write(area, &panel.title, (left, top - 20), 12, INK, HPos::Left)?;
+        write(area, &panel.title, (left, top - 20), LABEL)?;
         let positive = || panel.points.iter().map(|point| point.1).filter(|x| *x > 0.0 && x.is_finite());
         let (low, high) =
             positive().fold((f64::INFINITY, 0.0f64), |(low, high), x| (low.min(x), high.max(x)));
@@ -146,7 +129,7 @@ impl Scatter {
                 [(left * UNIT, level), (right, level)],
                 colour.stroke_width(UNIT as u32),
             ))?;
-            write_middle(area, &write_value(tick, false), ((left - 5) * UNIT, level), 10, GREY, HPos::Right)?;
+            write_middle(area, &write_value(tick, false), ((left - 5) * UNIT, level), TICK.right())?;
         }
         let mut free = i32::MIN;
         for tick in value_ticks(low, high) {
@@ -155,7 +138,7 @@ impl Scatter {
             let written = write_value(tick, false);
             let half = (text_width(&written, 10) / 2 + 2) * UNIT;
             if x - half >= free {
-                write(area, &written, (x / UNIT, bottom / UNIT + 5), 10, GREY, HPos::Center)?;
+                write(area, &written, (x / UNIT, bottom / UNIT + 5), TICK.centred())?;
                 free = x + half;
             }
         }
@@ -170,6 +153,6 @@ impl Scatter {
                 area.draw(&Circle::new((across(*x), up(*y)), UNIT * 5 / 2, colour.mix(0.6).filled()))?;
             }
         }
-        write(area, &panel.x_label, (left + width / 2, top + height + 22), 12, INK, HPos::Center)
+        write(area, &panel.x_label, (left + width / 2, top + height + 22), LABEL.centred())
     }
 }

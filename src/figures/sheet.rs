@@ -12,20 +12,20 @@
 //! no figure can forget them. It also sees to the room: panels without data have no place, and rows that are too wide are broken.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::HPos;
 
 use super::FigureError;
 use super::axis::{Range, layer_ticks, linear_stretches, write_value};
 use super::canvas::{
-    Area, Head, Lines, Refusal, ValueAxis, columns_for, fitted, flowed, is_sized, margin, room, svg,
+    Area, Head, LABEL, NOTE, Refusal, TICK, ValueAxis, columns_for, fitted, is_sized, margin, room, svg,
     text_width, width_for, wrapped, write, write_middle,
 };
+use super::legend::Legend;
 use super::plot::{Axes, BAND, Drawn, NOISE_BAND, Nth, Plane, SAMPLE, Sample, sample};
-use super::style::{GREY, GRID, INK, LINEAR, Marker, Stroke, UNIT};
+use super::style::{GREY, GRID, LINEAR, Marker, Stroke, UNIT};
 use crate::lens::{Layer, LayerKind, Point, Series};
 
 /// A grid of panels.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Sheet {
     /// Top left, large.
     pub title: String,
@@ -33,7 +33,7 @@ pub struct Sheet {
     pub origin: String,
     /// The value axis.
     pub y_label: String,
-    /// Whether values are shares and written as percentages.
+    /// True if values are shares and written as percentages.
     pub percent: bool,
     /// A value with a line across every panel.
     pub reference: Option<f64>,
@@ -43,10 +43,10 @@ pub struct Sheet {
     pub legend: Vec<(Stroke, String)>,
     /// Size of one panel's plot in pixels, where no width is stated.
     pub panel: (i32, i32),
-    /// How many times beyond the values of softmax layers the value axis may go for those of linear layers. A linear layer
+    /// The factor beyond the values of softmax layers that the value axis may reach for those of linear layers. A linear layer
     /// may have forgotten a session altogether: the axis of such a share would leave no height for the other layers.
     pub reach: f64,
-    /// What single points are, of those too few for a band: `cases`, `questions`.
+    /// The name of single points, of those too few for a band: `cases`, `questions`.
     pub units: &'static str,
     /// By column, the axes of sheets whose columns show different numbers; empty where all share one.
     pub axes: Vec<ColumnAxis>,
@@ -84,7 +84,7 @@ const LINE: i32 = 17;
 /// The narrowest plot, where a width is stated.
 const LEAST: i32 = 105;
 
-/// What a legend calls the linear layers.
+/// The legend of linear layers.
 pub(super) const LINEAR_LEGEND: &str = "linear layer: share of |weight|";
 
 /// A panel in its place, with the column that its axis is of.
@@ -147,19 +147,13 @@ fn panel_title(panel: &Panel, width: i32) -> Vec<String> {
     if panel.title.is_empty() { Vec::new() } else { wrapped(&panel.title, 12, width + GAP) }
 }
 
-/// A panel's own legend as lines that fit its plot.
-fn panel_legend(panel: &Panel, width: i32) -> Lines<(Option<Stroke>, String)> {
-    let entries = |(stroke, text): &(Option<Stroke>, String)| -> Vec<(Option<Stroke>, String)> {
-        match stroke {
-            Some(stroke) => vec![(Some(*stroke), fitted(text, 11, width - SAMPLE - 6))],
-            None => wrapped(text, 11, width).into_iter().map(|line| (None, line)).collect(),
-        }
-    };
-    let measured = |(stroke, text): (Option<Stroke>, String)| {
-        let sample = stroke.map_or(0, |_| SAMPLE + 6);
-        (sample + text_width(&text, 11) + 12, (stroke, text))
-    };
-    flowed(panel.legend.iter().flat_map(entries).map(measured), width + 12)
+/// A panel's own legend, which fits its plot.
+fn panel_legend(panel: &Panel, width: i32) -> Legend<Option<Stroke>> {
+    let entries = panel.legend.iter().flat_map(|(stroke, text)| match stroke {
+        Some(_) => vec![(*stroke, SAMPLE + 6, fitted(text, NOTE.size, width - SAMPLE - 6))],
+        None => wrapped(text, NOTE.size, width).into_iter().map(|line| (None, 0, line)).collect(),
+    });
+    Legend::of(entries, NOTE, [12, 15], width + 12)
 }
 
 impl Sheet {
@@ -176,10 +170,10 @@ impl Sheet {
         let ranges = self.ranges();
         let head = Head::of(&self.title, &self.origin, width);
         let y_label = ValueAxis::of(&self.y_label, plan.height() - GAP, width);
-        let legend = flowed(self.legend_items(&ranges), width - 2 * margin());
+        let legend = Legend::of(self.legend_items(&ranges), LABEL, [22, LINE], width - 2 * margin());
         let top = head.height() + y_label.above();
         let bottom = top + plan.height();
-        let height = bottom + 12 + legend.len() as i32 * LINE + margin();
+        let height = bottom + 12 + legend.height() + margin();
         let left = margin() + ValueAxis::beside(&self.y_label);
         svg(name, &self.title, (width, height), |area| {
             head.draw(area)?;
@@ -194,18 +188,9 @@ impl Sheet {
             }
             let columns = plan.rows.iter().map(Vec::len).max().unwrap_or(1) as i32;
             let middle = left + (columns * plan.cell() + Y_AXIS - GAP) / 2;
-            write(area, "layer", (middle, bottom - 11), 12, INK, HPos::Center)?;
-            for (line, items) in legend.iter().enumerate() {
-                let y = bottom + 10 + line as i32 * LINE;
-                let total: i32 = items.iter().map(|(need, _)| need).sum();
-                let mut x = ((width - total) / 2).max(margin());
-                for (need, (shown, text)) in items {
-                    sample(area, *shown, (x, y + 7))?;
-                    write(area, text, (x + SAMPLE + 7, y), 12, INK, HPos::Left)?;
-                    x += need;
-                }
-            }
-            Ok(())
+            write(area, "layer", (middle, bottom - 11), LABEL.centred())?;
+            let centred = |total: i32| ((width - total) / 2).max(margin());
+            legend.draw(area, centred, bottom + 10, |shown, (x, y)| sample(area, *shown, (x, y + 7)))
         })
     }
 
@@ -218,7 +203,7 @@ impl Sheet {
         svg(name, &self.title, (width, height), |area| {
             head.draw(area)?;
             for (at, line) in lines.iter().enumerate() {
-                write(area, line, (margin(), top + at as i32 * 15), 12, INK, HPos::Left)?;
+                write(area, line, (margin(), top + at as i32 * 15), LABEL)?;
             }
             Ok(())
         })
@@ -255,11 +240,10 @@ impl Sheet {
         let high = (f64::from(plot) * ratio).round() as i32;
         let plot = (plot, if is_sized() { high.clamp(80, self.panel.1) } else { self.panel.1 });
         let head = |row: &Vec<Placed>| {
-            let lines =
-                row.iter().map(|(_, panel)| panel_legend(panel, plot.0).len()).max().unwrap_or(0) as i32;
+            let legend = row.iter().map(|(_, panel)| panel_legend(panel, plot.0).height()).max().unwrap_or(0);
             let titles = row.iter().map(|(_, panel)| panel_title(panel, plot.0).len() as i32).max();
             let titles = titles.filter(|lines| *lines > 0).map_or(0, |lines| TITLE + (lines - 1) * 15);
-            lines * 15 + titles + 5
+            legend + titles + 5
         };
         let heads = rows.iter().map(head).collect();
         Plan { rows, heads, plot, width }
@@ -274,22 +258,18 @@ impl Sheet {
     ) -> Result<(), Refusal> {
         let left = left + Y_AXIS;
         for (line, text) in panel_title(panel, width).iter().enumerate() {
-            write(area, text, (left, top + line as i32 * 15), 12, INK, HPos::Left)?;
+            write(area, text, (left, top + line as i32 * 15), LABEL)?;
         }
-        let lines = panel_legend(panel, width);
-        let mut level = top + head - 5 - lines.len() as i32 * 15;
-        for line in &lines {
-            let mut at = left;
-            for (need, (stroke, text)) in line {
-                let sampled = stroke.map_or(0, |_| SAMPLE + 6);
-                if let Some(stroke) = stroke {
-                    sample(area, Sample::Line(*stroke), (at, level + 7))?;
-                }
-                write(area, text, (at + sampled, level), 11, GREY, HPos::Left)?;
-                at += need;
-            }
-            level += 15;
-        }
+        let legend = panel_legend(panel, width);
+        legend.draw(
+            area,
+            |_| left,
+            top + head - 5 - legend.height(),
+            |stroke, (x, y)| match stroke {
+                Some(stroke) => sample(area, Sample::Line(*stroke), (x, y + 7)),
+                None => Ok(()),
+            },
+        )?;
         let layers = layers(panel.lines.iter().map(|(_, series)| series));
         let indices: Vec<usize> = layers.iter().map(|layer| layer.index).collect();
         let (first, last) =
@@ -318,7 +298,7 @@ impl Sheet {
             ))?;
             let at = plane.map_coordinate(&(first, level)).1;
             area.draw(&PathElement::new([(x0 - 3 * UNIT, at), (x0, at)], GREY.stroke_width(UNIT as u32)))?;
-            write_middle(area, &written, (x0 - 5 * UNIT, at), 10, GREY, HPos::Right)?;
+            write_middle(area, &written, (x0 - 5 * UNIT, at), TICK.right())?;
         }
         let mut free = i32::MIN;
         let ticks = layer_ticks(&indices);
@@ -331,7 +311,7 @@ impl Sheet {
             area.draw(&PathElement::new([(at, y1), (at, y1 + 3 * UNIT)], GREY.stroke_width(UNIT as u32)))?;
             let is_last = Some(&tick) == ticks.last();
             if is_last || (at - half(tick) >= free && at + half(tick) <= end) {
-                write(area, &tick.to_string(), (at / UNIT, y1 / UNIT + 5), 10, GREY, HPos::Center)?;
+                write(area, &tick.to_string(), (at / UNIT, y1 / UNIT + 5), TICK.centred())?;
                 free = at + half(tick);
             }
         }
@@ -368,7 +348,7 @@ impl Sheet {
         Ok(())
     }
 
-    /// Whether some value of a linear layer lies beyond the value axis, so that it is drawn at its edge.
+    /// True if some value of a linear layer lies beyond the value axis, so that it is drawn at its edge.
     pub fn cuts_linear_layers(&self) -> bool {
         let ranges = self.ranges();
         let columns = || self.rows.iter().flat_map(|row| row.iter().enumerate());
@@ -407,8 +387,8 @@ impl Sheet {
         self.rows.iter().flatten().flatten().flat_map(|panel| panel.lines.iter().map(|(_, series)| series))
     }
 
-    /// The entries below the panels, with their widths.
-    fn legend_items(&self, ranges: &[(Range, Option<f64>)]) -> Vec<(i32, (Sample, String))> {
+    /// The entries below the panels.
+    fn legend_items(&self, ranges: &[(Range, Option<f64>)]) -> Vec<(Sample, i32, String)> {
         let grey = Stroke::solid(GREY, Marker::Circle);
         let linear = layers(self.series()).iter().any(|layer| layer.is_linear());
         let mut drawn = Drawn::default();
@@ -433,11 +413,7 @@ impl Sheet {
         let lines_of = self.legend.iter().map(|(stroke, text)| (Sample::Line(*stroke), text.clone()));
         let all = lines_of.chain(marks.map(|(_, shown, text)| (shown, text.to_owned())));
         let most = room() - 2 * margin() - SAMPLE - 29;
-        let item = |(shown, text): (Sample, String)| {
-            let text = fitted(&text, 12, most);
-            (SAMPLE + 7 + text_width(&text, 12) + 22, (shown, text))
-        };
-        all.map(item).collect()
+        all.map(|(shown, text)| (shown, SAMPLE + 7, fitted(&text, LABEL.size, most))).collect()
     }
 }
 
@@ -507,7 +483,7 @@ mod tests {
             let (statistic, scale, probes) = (Statistic::RatioOfMeans, Scale::Mass, "all".to_owned());
             let points = points(kinds);
             let series = Series { group: Group::all(), probes, statistic, scale, n: 1, points };
-            let lines = vec![(Stroke::solid(INK, Marker::Circle), series)];
+            let lines = vec![(Stroke::solid(GREY, Marker::Circle), series)];
             Panel { title: "T1".to_owned(), legend: Vec::new(), lines }
         };
         let (full, windowed) = (LayerKind::Softmax, LayerKind::Windowed);

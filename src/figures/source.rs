@@ -3,12 +3,12 @@
 use super::style;
 use crate::lens::{AnalysedRun, Lens};
 
-/// What every figure says of its origin.
+/// The origin of a figure's numbers.
 #[derive(Debug, Clone)]
 pub struct Origin {
     /// The model's name, without folders.
     pub model: String,
-    /// What tells it apart from other sources of one figure: the model, or the condition.
+    /// Its name among other sources of one figure: the model, or the condition.
     pub name: String,
     /// The condition as its title names it; `None` where that says nothing, or the panels name theirs.
     pub condition: Option<String>,
@@ -76,7 +76,7 @@ pub(super) fn short_judge(label: &str) -> &str {
 pub struct Source<'a> {
     /// Its examples.
     pub lens: &'a Lens,
-    /// What the figure says of it. Where there are several, their names tell them apart.
+    /// Its origin. Where there are several, their names tell them apart.
     pub origin: &'a Origin,
 }
 

@@ -2,11 +2,11 @@
 //! others, so that shares compare; the counts lie beside the picture as CSV.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::HPos;
 
-use super::canvas::{Head, Refusal, fitted, flowed, margin, svg, text_width, write};
+use super::canvas::{Area, Head, LABEL, Refusal, TICK, filled, fitted, line, margin, svg, units, write};
+use super::legend::Legend;
 use super::rows::Rows;
-use super::style::{GREY, GRID, INK, LINEAR, UNIT};
+use super::style::{GREY, GRID, LINEAR, UNIT};
 use super::{Figure, FigureError};
 use crate::benchmarks::{Bar, BarChart};
 use crate::ground::csv::CsvTable;
@@ -47,46 +47,42 @@ pub(super) fn stacked(chart: &BarChart, origin: &str) -> Result<Figure, FigureEr
         y += rows.step;
     }
     let bottom = y;
-    let entries = parts.iter().enumerate().map(|(at, part)| {
-        let part = fitted(part, 11, rows.width - 2 * margin() - 22);
-        (20 + text_width(&part, 11) + 18, (at, part))
-    });
-    let legend = flowed(entries, rows.width - 2 * margin());
-    let height = bottom + 28 + legend.len() as i32 * 17 + margin();
+    let room = rows.width - 2 * margin();
+    let entries = parts.iter().enumerate().map(|(at, part)| (colour(at), 20, fitted(part, 11, room - 22)));
+    let legend = Legend::of(entries, LABEL.sized(11), [18, 17], room);
+    let height = bottom + 28 + legend.height() + margin();
     let svg = svg(name, title, (rows.width, height), |area| {
         head.draw(area)?;
         for percent in [0, 25, 50, 75, 100] {
             let x = rows.left + rows.length * percent / 100;
-            let line = [(x * UNIT, (top + 8) * UNIT), (x * UNIT, bottom * UNIT)];
-            area.draw(&PathElement::new(line, GRID.stroke_width(UNIT as u32)))?;
-            write(area, &format!("{percent}%"), (x, bottom + 4), 10, GREY, HPos::Center)?;
+            line(area, [(x, top + 8), (x, bottom)], GRID)?;
+            write(area, &format!("{percent}%"), (x, bottom + 4), TICK.centred())?;
         }
         for (at, (bar, y)) in bars.iter().zip(&tops).enumerate() {
             if begins(at) {
                 let group = fitted(&bar.group, 12, rows.width - 2 * margin());
-                write(area, &group, (margin(), y - GROUP + 8), 12, INK, HPos::Left)?;
+                write(area, &group, (margin(), y - GROUP + 8), LABEL)?;
             }
             rows.words(area, &texts[at], *y)?;
             draw_bar(area, bar, &rows, y + rows.mark_top, &colour)?;
         }
-        for (line, items) in legend.iter().enumerate() {
-            let (mut x, y) = (margin(), bottom + 26 + line as i32 * 17);
-            for (need, (at, part)) in items {
-                let corners = [(x * UNIT, (y + 1) * UNIT), ((x + 14) * UNIT, (y + 13) * UNIT)];
-                area.draw(&Rectangle::new(corners, colour(*at).filled()))?;
-                area.draw(&Rectangle::new(corners, GREY.stroke_width(1)))?;
-                write(area, part, (x + 20, y), 11, INK, HPos::Left)?;
-                x += need;
-            }
-        }
-        Ok(())
+        legend.draw(
+            area,
+            |_| margin(),
+            bottom + 26,
+            |colour, (x, y)| {
+                let corners = [(x, y + 1), (x + 14, y + 13)];
+                filled(area, corners, *colour)?;
+                area.draw(&Rectangle::new(corners.map(units), GREY.stroke_width(1)))
+            },
+        )
     })?;
     let csv = csv(chart);
     Ok(Figure { name: name.clone(), title: title.clone(), caption: caption.clone(), svg, csv })
 }
 
 fn draw_bar(
-    area: &super::canvas::Area<'_>,
+    area: &Area<'_>,
     bar: &Bar,
     rows: &Rows,
     top: i32,
@@ -98,21 +94,24 @@ fn draw_bar(
     };
     let mut done = 0;
     for (at, count) in bar.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-        let corners = [(end(done) * UNIT, top * UNIT), (end(done + count) * UNIT, (top + BAR) * UNIT)];
-        area.draw(&Rectangle::new(corners, colour(at).filled()))?;
-        area.draw(&Rectangle::new(corners, WHITE.stroke_width(UNIT as u32 / 2)))?;
+        let corners = [(end(done), top), (end(done + count), top + BAR)];
+        filled(area, corners, colour(at))?;
+        area.draw(&Rectangle::new(corners.map(units), WHITE.stroke_width(UNIT as u32 / 2)))?;
         done += count;
     }
     Ok(())
 }
 
-/// Rows of `group,bar,part,count`.
+/// A row a part of a bar.
 fn csv(chart: &BarChart) -> Vec<u8> {
-    let mut table = CsvTable::new(["group", "bar", "part", "count"]);
-    for bar in &chart.bars {
-        for (part, count) in chart.parts.iter().zip(&bar.counts) {
-            table.row([&bar.group, &bar.label, part, &count.to_string()]);
-        }
-    }
-    table.bytes()
+    let rows = chart
+        .bars
+        .iter()
+        .flat_map(|bar| chart.parts.iter().zip(&bar.counts).map(move |(part, count)| (bar, part, count)));
+    CsvTable::of(rows)
+        .column("group", |(bar, ..)| &bar.group)
+        .column("bar", |(bar, ..)| &bar.label)
+        .column("part", |(_, part, _)| part)
+        .column("count", |(.., count)| count)
+        .bytes()
 }

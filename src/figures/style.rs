@@ -24,7 +24,7 @@ pub type Dash = (i32, i32);
 /// The dots of every noise baseline.
 pub const DOTS: Dash = (1, 2);
 
-/// What marks the points of a curve.
+/// The marker of a curve's points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marker {
     /// A circle.
@@ -41,7 +41,7 @@ pub enum Marker {
     None,
 }
 
-/// How a curve is drawn.
+/// The look of a curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stroke {
     /// Of line, marker and band.
@@ -50,9 +50,9 @@ pub struct Stroke {
     pub marker: Marker,
     /// `None` for a solid line.
     pub dash: Option<Dash>,
-    /// Whether markers are hollow.
+    /// True if markers are hollow.
     pub hollow: bool,
-    /// Whether it is of linear layers: thinner, with hollow markers.
+    /// True if it is of linear layers: thinner, with hollow markers.
     pub linear: bool,
 }
 
@@ -80,7 +80,7 @@ impl Stroke {
         Stroke { linear: true, hollow: true, ..self }
     }
 
-    /// Whether it is a baseline, which has no markers.
+    /// True if it is a baseline, which has no markers.
     pub fn is_noise(self) -> bool {
         self.marker == Marker::None
     }

@@ -18,7 +18,7 @@ pub enum StyleError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         source: std::io::Error,
     },
     /// It is no TOML, or holds what no style file has.
@@ -26,7 +26,7 @@ pub enum StyleError {
     Toml {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with its line.
+        /// The problem, with its line.
         reason: String,
     },
     /// A key or a value that means nothing.
@@ -38,7 +38,7 @@ pub enum StyleError {
         table: &'static str,
         /// The key.
         key: String,
-        /// What is wrong, and what would be right.
+        /// The problem, with the remedy.
         problem: String,
     },
     /// The font cannot be used.
@@ -143,7 +143,7 @@ impl Style {
         self.looks.entry(meaning).or_insert_with(|| meaning.own())
     }
 
-    /// How a meaning looks.
+    /// The look of a meaning.
     pub fn looks(&self, meaning: Meaning) -> Looks {
         self.looks.get(&meaning).copied().unwrap_or_else(|| meaning.own())
     }
@@ -226,8 +226,8 @@ fn colour(text: &str) -> Option<RGBColor> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Style, String> {
-        Style::parse(text, Path::new("style.toml")).map_err(|error| error.to_string())
+    fn parse(text: &str) -> Result<Style, StyleError> {
+        Style::parse(text, Path::new("style.toml"))
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
             ("colors = 3\n", ["unknown field `colors`", "`colours`"]),
             ("font = \"none.ttf\"\n", ["none.ttf", "No such file"]),
         ] {
-            let said = parse(text).unwrap_err();
+            let said = parse(text).unwrap_err().to_string();
             assert!(words.iter().all(|word| said.contains(word)), "{said}");
         }
     }

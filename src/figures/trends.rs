@@ -6,19 +6,20 @@
 
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
-use plotters::style::text_anchor::HPos;
 
 use super::canvas::{
-    Area, Head, Refusal, fitted, flowed, is_sized, margin, room, svg, text_width, width_for, write,
-    write_middle,
+    Area, Head, LABEL, Refusal, TICK, fitted, is_sized, line, margin, room, svg, text_width, units,
+    width_for, write, write_middle,
 };
+use super::legend::Legend;
 use super::meaning::{self, Meaning};
 use super::plot::{SAMPLE, Sample, marker, sample};
 use super::sheet::arrange;
-use super::style::{GREY, GRID, INK, Stroke, UNIT};
+use super::style::{GREY, GRID, Stroke, UNIT};
 use super::{Figure, FigureError};
 use crate::benchmarks::{TrendChart, TrendLine, TrendPanel};
 use crate::ground::csv::CsvTable;
+use crate::ground::order::unique;
 
 const PANEL_HEAD: i32 = 22;
 /// Size of a panel's plot in pixels.
@@ -29,7 +30,7 @@ const GAP: i32 = 12;
 const FOOT: i32 = 22;
 /// Between the first and the last place and the panel's edges, in pixels.
 const PAD: i32 = 16;
-/// How far lines of one panel stand beside each other, in pixels.
+/// The distance between lines of one panel, in pixels.
 const BESIDE: i32 = 4;
 /// The narrowest plot, where a width is stated.
 const LEAST: i32 = 105;
@@ -40,7 +41,8 @@ const LEAST: i32 = 105;
 /// [`FigureError`], with the figure's name.
 pub(super) fn trends(chart: &TrendChart, origin: &str) -> Result<Figure, FigureError> {
     let TrendChart { key: name, title, caption, axis, places, rows } = chart;
-    let names = names(chart);
+    let lines = rows.iter().flatten().flat_map(|panel| &panel.lines);
+    let names = unique(lines.map(|line| line.name.as_str()));
     let strokes = meaning::of_words(names.iter().copied());
     let across = |columns: i32, plot: i32| 2 * margin() + columns * (plot + Y_AXIS + GAP) + 8;
     let least = if is_sized() { LEAST } else { PANEL.0 };
@@ -58,16 +60,14 @@ pub(super) fn trends(chart: &TrendChart, origin: &str) -> Result<Figure, FigureE
     let fitting = (width - across(columns, 0)) / columns;
     let plot = (if is_sized() { fitting } else { PANEL.0.min(fitting) }, PANEL.1);
     let cell = (plot.0 + Y_AXIS + GAP, PANEL_HEAD + plot.1 + X_AXIS + GAP);
-    let entry = |(at, name): (usize, &&str)| {
-        let text = fitted(name, 12, width - 2 * margin() - SAMPLE - 7);
-        (SAMPLE + 7 + text_width(&text, 12) + 22, (at, text))
-    };
-    let legend = flowed(names.iter().enumerate().map(entry), width - 2 * margin());
     let look = |at: usize| strokes.get(at).copied().unwrap_or_else(|| Meaning::Group(at).stroke());
+    let (room, indent) = (width - 2 * margin(), SAMPLE + 7);
+    let entry = |(at, name): (usize, &&str)| (look(at), indent, fitted(name, 12, room - indent));
+    let legend = Legend::of(names.iter().enumerate().map(entry), LABEL, [22, FOOT], room);
     let head = Head::of(title, origin, width);
     let top = head.height();
     let bottom = top + rows.len() as i32 * cell.1;
-    let height = bottom + 12 + legend.len() as i32 * FOOT + margin();
+    let height = bottom + 12 + legend.height() + margin();
     let svg = svg(name, title, (width, height), |area| {
         head.draw(area)?;
         for (row, panels) in rows.iter().enumerate() {
@@ -76,30 +76,12 @@ pub(super) fn trends(chart: &TrendChart, origin: &str) -> Result<Figure, FigureE
                 draw_panel(area, panel, (&names, places), (corner, plot), &look)?;
             }
         }
-        write(area, axis, (margin() + (columns * cell.0 + Y_AXIS) / 2, bottom - 10), 12, INK, HPos::Center)?;
-        for (line, items) in legend.iter().enumerate() {
-            let (mut x, y) = (margin(), bottom + 12 + line as i32 * FOOT);
-            for (need, (at, text)) in items {
-                sample(area, Sample::Line(look(*at)), (x, y + 7))?;
-                write(area, text, (x + SAMPLE + 7, y), 12, INK, HPos::Left)?;
-                x += need;
-            }
-        }
-        Ok(())
+        write(area, axis, (margin() + (columns * cell.0 + Y_AXIS) / 2, bottom - 10), LABEL.centred())?;
+        let draw = |stroke: &Stroke, (x, y)| sample(area, Sample::Line(*stroke), (x, y + 7));
+        legend.draw(area, |_| margin(), bottom + 12, draw)
     })?;
     let csv = csv(chart);
     Ok(Figure { name: name.clone(), title: title.clone(), caption: caption.clone(), svg, csv })
-}
-
-/// The names of all lines, in order of first appearance.
-fn names(chart: &TrendChart) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for line in chart.rows.iter().flatten().flat_map(|panel| &panel.lines) {
-        if !names.contains(&line.name.as_str()) {
-            names.push(&line.name);
-        }
-    }
-    names
 }
 
 fn draw_panel(
@@ -109,17 +91,15 @@ fn draw_panel(
     ((left, top), (width, height)): ((i32, i32), (i32, i32)),
     look: &impl Fn(usize) -> Stroke,
 ) -> Result<(), Refusal> {
-    write(area, &fitted(&panel.title, 12, width + GAP), (left + Y_AXIS, top), 12, INK, HPos::Left)?;
+    write(area, &fitted(&panel.title, 12, width + GAP), (left + Y_AXIS, top), LABEL)?;
     let (x0, y0) = (left + Y_AXIS, top + PANEL_HEAD);
     let (x1, y1) = (x0 + width, y0 + height);
     let level = |share: f64| y1 - (share * f64::from(height)).round() as i32;
     for percent in [0, 25, 50, 75, 100] {
         let y = level(f64::from(percent) / 100.0);
-        area.draw(&PathElement::new(
-            [(x0 * UNIT, y * UNIT), (x1 * UNIT, y * UNIT)],
-            GRID.stroke_width(UNIT as u32 * 3 / 4),
-        ))?;
-        write_middle(area, &format!("{percent}%"), ((x0 - 5) * UNIT, y * UNIT), 10, GREY, HPos::Right)?;
+        let thin = GRID.stroke_width(UNIT as u32 * 3 / 4);
+        area.draw(&PathElement::new([(x0, y), (x1, y)].map(units), thin))?;
+        write_middle(area, &format!("{percent}%"), units((x0 - 5, y)), TICK.right())?;
     }
     let step = (width - 2 * PAD) / (places.len() as i32 - 1).max(1);
     let place = |at: usize| x0 + PAD + at as i32 * step;
@@ -127,17 +107,16 @@ fn draw_panel(
     for (at, name) in places.iter().enumerate() {
         let half = text_width(name, 10) / 2 + 2;
         if place(at) - half >= free {
-            write(area, name, (place(at), y1 + 5), 10, GREY, HPos::Center)?;
+            write(area, name, (place(at), y1 + 5), TICK.centred())?;
             free = place(at) + half;
         }
     }
-    let frame = [(x0 * UNIT, y0 * UNIT), (x0 * UNIT, y1 * UNIT), (x1 * UNIT, y1 * UNIT)];
-    area.draw(&PathElement::new(frame, GREY.stroke_width(UNIT as u32)))?;
+    line(area, [(x0, y0), (x0, y1), (x1, y1)], GREY)?;
     let middle = panel.lines.len().saturating_sub(1) as i32 * BESIDE / 2;
-    for (nth, line) in panel.lines.iter().enumerate() {
+    for (nth, trend) in panel.lines.iter().enumerate() {
         let beside = nth as i32 * BESIDE - middle;
-        let at = names.iter().position(|name| *name == line.name).unwrap_or(nth);
-        draw_line(area, line, look(at), |at, share| {
+        let at = names.iter().position(|name| *name == trend.name).unwrap_or(nth);
+        draw_line(area, trend, look(at), |at, share| {
             ((place(at) + beside) * UNIT, (level(share) * UNIT).clamp(y0 * UNIT, y1 * UNIT))
         })?;
     }
@@ -172,21 +151,20 @@ fn draw_line(
     points.into_iter().flatten().try_for_each(|at| marker(area, stroke, at))
 }
 
-/// Rows of `panel,line,place,count,of,low,high`: the ends of the 95% interval as shares.
+/// A row a point, with the ends of its 95% interval as shares.
 fn csv(chart: &TrendChart) -> Vec<u8> {
-    let mut table = CsvTable::new(["panel", "line", "place", "count", "of", "low", "high"]);
-    for panel in chart.rows.iter().flatten() {
-        for line in &panel.lines {
-            for (place, point) in chart.places.iter().zip(&line.points) {
-                let ends = point.interval().map_or_else(
-                    || [String::new(), String::new()],
-                    |interval| [interval.low, interval.high].map(|end| format!("{end:.6}")),
-                );
-                let [low, high] = &ends;
-                let (count, of) = (point.count.to_string(), point.of.to_string());
-                table.row([&panel.title, &line.name, place, &count, &of, low, high]);
-            }
-        }
-    }
-    table.bytes()
+    let lines =
+        chart.rows.iter().flatten().flat_map(|panel| panel.lines.iter().map(move |line| (panel, line)));
+    let points = lines.flat_map(|(panel, line)| {
+        chart.places.iter().zip(&line.points).map(move |(place, point)| (panel, line, place, point))
+    });
+    CsvTable::of(points)
+        .column("panel", |(panel, ..)| &panel.title)
+        .column("line", |(_, line, ..)| &line.name)
+        .column("place", |(_, _, place, _)| place)
+        .column("count", |(.., point)| point.count)
+        .column("of", |(.., point)| point.of)
+        .optional("low", |(.., point)| point.interval().map(|interval| format!("{:.6}", interval.low)))
+        .optional("high", |(.., point)| point.interval().map(|interval| format!("{:.6}", interval.high)))
+        .bytes()
 }

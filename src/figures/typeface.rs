@@ -53,11 +53,6 @@ impl Typeface {
             .replace("Arimo, Arimo", "Arimo")
     }
 
-    /// Its family's name.
-    pub fn family(&self) -> &str {
-        &self.family
-    }
-
     /// The file.
     pub fn bytes(&self) -> &[u8] {
         self.read.as_ref().map_or(ARIMO, |bytes| bytes.as_slice())

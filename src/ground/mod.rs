@@ -1,7 +1,10 @@
 //! The ground floor: what any room may use and what knows none of them.
 
 pub mod csv;
+pub mod file_stem;
+pub mod jsonl;
 pub mod numbers;
+pub mod order;
 pub mod sheet;
 pub mod table;
 pub mod words;

@@ -18,11 +18,11 @@ pub struct Sheet {
 /// The head of a column.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Column {
-    /// What it shares with its neighbours; may be empty.
+    /// The heading that it shares with its neighbours; may be empty.
     pub group: String,
     /// Its own name.
     pub name: String,
-    /// Whether its cells are aligned to the right.
+    /// True if its cells are aligned to the right.
     pub right: bool,
 }
 
@@ -48,7 +48,7 @@ pub fn cell(text: impl Into<String>) -> Vec<String> {
 }
 
 impl Sheet {
-    /// How many lines the highest cell of a row has.
+    /// The number of lines of the highest cell of a row.
     fn height(row: &[Vec<String>]) -> usize {
         row.iter().map(Vec::len).max().unwrap_or(0)
     }

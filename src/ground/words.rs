@@ -7,7 +7,7 @@ pub fn words(text: &str) -> String {
     format!(" {} ", words.join(" "))
 }
 
-/// Whether both have the same words in the same order, and some.
+/// True if both have the same words in the same order, and some.
 pub fn same_words(a: &str, b: &str) -> bool {
     let (a, b) = (words(a), words(b));
     a == b && !a.trim().is_empty()

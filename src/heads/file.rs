@@ -18,7 +18,7 @@ const FEWEST: usize = 8;
 /// They are one in so many of all heads at most, unless that is fewer than [`FEWEST`].
 const ONE_IN: usize = 10;
 
-/// What tells the file from other JSON.
+/// The mark of the file among other JSON.
 const FORMAT: &str = "palimpsest heads 1";
 
 /// Which of the two scores.
@@ -48,7 +48,7 @@ impl Score {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeadScores {
-    /// What tells the file from others.
+    /// The mark of the file.
     format: String,
     /// The model's name.
     pub model: String,
@@ -78,11 +78,11 @@ pub struct HeadScores {
     pub needles: Vec<NeedleRow>,
 }
 
-/// What came of a needle.
+/// The outcome of a needle.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NeedleRow {
-    /// What was planted.
+    /// The planted sentence.
     pub sentence: String,
     /// The sample's case and the session that it was planted in.
     pub case: String,
@@ -92,13 +92,13 @@ pub struct NeedleRow {
     pub prompt_tokens: usize,
     /// Where the needle begins, as a share of the prompt.
     pub depth: f64,
-    /// What the model answered.
+    /// The model's answer.
     pub answer: String,
     /// The share of the needle's tokens that the answer has.
     pub recall: f64,
 }
 
-/// What scores are of.
+/// The setting of the scores.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Probed {
     /// The model's name.
@@ -157,7 +157,7 @@ pub enum HeadsFileError {
         path: PathBuf,
         /// The model.
         model: String,
-        /// How many there were.
+        /// The number of needles.
         needles: usize,
     },
     /// No head has a positive score.
@@ -280,7 +280,7 @@ impl HeadScores {
         Ok(scores)
     }
 
-    /// What masses are to be taken by: a score, 0 in the place of negative ones. `path` names the file in errors.
+    /// The weights of a mean over heads: a score, 0 in the place of negative ones. `path` names the file in errors.
     ///
     /// # Errors
     /// [`HeadsFileError::NoRetrieval`] and [`HeadsFileError::NoWeight`].

@@ -30,7 +30,7 @@ const FEWEST_SESSIONS: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Needle {
-    /// What is planted.
+    /// The planted sentence.
     pub sentence: String,
     /// The part of it that answers the question, word for word.
     pub answer: String,
@@ -84,7 +84,7 @@ pub struct Site {
     pub case: String,
     /// The session's original index.
     pub session: usize,
-    /// What is read.
+    /// The needle in its history.
     pub planted: Planted,
 }
 
@@ -100,7 +100,7 @@ pub struct Planter<'a> {
 /// The sample whose sessions needles are planted in, with histories of more than `budget` tokens; `seed` draws them.
 ///
 /// # Errors
-/// Those of the sample.
+/// As of the sample.
 pub fn sample(budget: usize, seed: u64) -> Result<Dataset, DatasetError> {
     let segments = (budget / SESSION_TOKENS).max(FEWEST_SESSIONS);
     Dataset::open("sample", SampleSpec { segments: Some(segments), seed }, |_| {})
@@ -110,7 +110,7 @@ impl<'a> Planter<'a> {
     /// Prompts have at most `budget` tokens. `seed` draws depths, and what truncation leaves.
     ///
     /// # Errors
-    /// Those of the sample.
+    /// As of the sample.
     pub fn new(
         (builder, tokenizer): (&'a PromptBuilder, &'a Tokenizer),
         sample: &Dataset,

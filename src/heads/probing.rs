@@ -17,7 +17,7 @@ use palimpsest_core::text::TextError;
 /// A needle is answered where the answer has more than this share of its tokens, as Wu et al. have it.
 pub const ANSWERED: f64 = 0.5;
 
-/// How heads are probed.
+/// The settings of probing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbingOptions {
     /// Most tokens of a prompt and its answer.
@@ -72,7 +72,7 @@ pub enum ProbingError {
     Score {
         /// Which, from 0.
         needle: usize,
-        /// What failed.
+        /// The failure.
         source: RequestError,
     },
 }

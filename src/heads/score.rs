@@ -32,7 +32,7 @@ pub struct Planted {
     pub null_query: Range<usize>,
 }
 
-/// How the question is answered.
+/// The form of the answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Answering<'a> {
     /// Most tokens of the answer, which is greedy.
@@ -41,12 +41,12 @@ pub struct Answering<'a> {
     pub stop: &'a [u32],
 }
 
-/// What came of one needle.
+/// The scores of one needle.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NeedleScores {
     /// The decoder layers with softmax attention, the first axis of both scores.
     pub layers: Vec<usize>,
-    /// What the model answered.
+    /// The generated tokens.
     pub generated: Vec<u32>,
     /// The share of the needle's tokens that the answer has, each as often as it has it.
     pub recall: f64,

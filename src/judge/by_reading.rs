@@ -124,7 +124,7 @@ fn verdict(
         scores: answer.map(|row| &row.scores).filter(|scores| !scores.is_empty()),
     };
     match (reading.read)(&given) {
-        Err(error) => VerdictRow { error: Some(error), ..row },
+        Err(error) => VerdictRow { error: Some(error.to_string()), ..row },
         Ok(Told { said, correct, probability }) => {
             let row = VerdictRow { probability, ..row };
             match said {

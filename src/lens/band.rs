@@ -31,7 +31,19 @@ pub struct Point {
     pub signed: Option<f64>,
 }
 
-/// What numbers are, and so which interval their mean has.
+impl Point {
+    /// The lower end of its interval.
+    pub fn low(&self) -> Option<f64> {
+        self.band.map(|(low, _)| low)
+    }
+
+    /// The upper end of its interval.
+    pub fn high(&self) -> Option<f64> {
+        self.band.map(|(_, high)| high)
+    }
+}
+
+/// The kind of numbers, which decides the interval of their mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbers {
     /// 0 or above, without an upper end: densities, ratios, lifts.
@@ -47,7 +59,7 @@ pub enum Numbers {
 }
 
 impl Numbers {
-    /// Those of a curve.
+    /// The numbers of a curve.
     pub fn of_curve(scale: Scale) -> Self {
         match scale {
             Scale::Mass => Numbers::Part,
@@ -55,7 +67,7 @@ impl Numbers {
         }
     }
 
-    /// Those of a measure, as its axis tells.
+    /// The numbers of a measure, by its axis.
     pub fn of_measure(measure: &Measure, scale: Scale) -> Self {
         match measure.axis {
             Axis::Logarithmic => Numbers::Positive,
@@ -181,7 +193,7 @@ mod tests {
         let old = array![[0.1], [0.4], [0.9], [0.3], [0.2]];
         let same = &of_ratios(&(&old * 2.0), &old)[0];
         assert!((same.value.unwrap() - 2.0).abs() < 1e-12 && same.band.is_none());
-        // What both sides share cancels: the band is narrower than that of unrelated numbers.
+        // The common part of both sides cancels: the band is narrower than that of unrelated numbers.
         let near = array![[0.21], [0.79], [1.83], [0.6], [0.39]];
         let (low, high) = of_ratios(&near, &old)[0].band.unwrap();
         assert!(low < 2.0 && 2.0 < high && high - low < 0.2, "{low} to {high}");

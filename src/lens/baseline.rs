@@ -28,24 +28,29 @@ pub enum Baseline {
 }
 
 impl Baseline {
-    /// Whether its segments count together, as one span.
+    /// True if its segments count together, as one span.
     pub(super) fn is_pooled(self) -> bool {
         matches!(self, Baseline::Pooled(_))
     }
 }
 
+/// A text names no baseline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("give `both`, `adjacent`, or `pooled:N` for N segments on either side")]
+pub struct UnknownBaseline;
+
 impl FromStr for Baseline {
-    type Err = String;
+    type Err = UnknownBaseline;
 
     /// Reads `both`, `adjacent` or `pooled:N` with N of at least 1.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnknownBaseline> {
         match text.split_once(':') {
             None if text == "both" => Ok(Baseline::Both),
             None if text == "adjacent" => Ok(Baseline::Adjacent),
             Some(("pooled", each)) if each.parse::<usize>().is_ok_and(|each| each > 0) => {
                 Ok(Baseline::Pooled(each.parse().unwrap_or(1)))
             }
-            _ => Err("give `both`, `adjacent`, or `pooled:N` for N segments on either side".to_owned()),
+            _ => Err(UnknownBaseline),
         }
     }
 }
@@ -55,7 +60,7 @@ impl FromStr for Baseline {
 pub struct StandIn {
     /// The evidence, or the segment that it lies in.
     pub evidence: usize,
-    /// What stands in for it.
+    /// Its stand-in.
     pub index: usize,
 }
 
@@ -70,7 +75,7 @@ impl StandIn {
 pub(super) struct Evidence<'a> {
     /// In the order of the prompt.
     pub keys: &'a [Span],
-    /// How many stand-ins a piece of evidence has.
+    /// The number of stand-ins of a piece of evidence.
     pub baseline: Baseline,
     /// The role of what stands in for all evidence.
     pub stand_in: Option<&'static str>,
@@ -129,7 +134,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// Whether the segments of a baseline count together, as one span, so that they say how dense attention is beside the
+    /// True if the segments of a baseline count together, as one span, so that they say how dense attention is beside the
     /// evidence and not how much another segment gets.
     pub fn is_pooled(&self) -> bool {
         self.baseline.is_pooled() || self.stand_in.is_some()

@@ -70,7 +70,7 @@ impl ByHeads {
         Ok(scores.weights(self.score, &self.path)?)
     }
 
-    /// Whether the weights are of a store's layers and heads.
+    /// Checks that the weights are of a store's layers and heads.
     ///
     /// # Errors
     /// [`LensError::OtherHeads`].

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::band::Numbers;
 use super::selection::joined;
 use super::{Curve, Example, Group, Lens, Part, Scale, Series, Statistic, Study};
-use crate::ground::csv::{CsvTable, number};
+use crate::ground::csv::{CsvTable, list};
 use crate::run::condition::label;
 
 /// A curve under two conditions.
@@ -40,7 +40,7 @@ impl Study {
         others.filter_map(|(_, lens)| Some([first?.1, *lens])).collect()
     }
 
-    /// What each pair of conditions differs by, a curve at a time, over all questions that the benchmark pools. A curve that no question
+    /// The differences of each pair of conditions, a curve at a time, over all questions that the benchmark pools. A curve that no question
     /// has under both is left out.
     pub fn differences(&self, scale: Scale) -> Vec<Difference> {
         let mut all = Vec::new();
@@ -102,49 +102,29 @@ fn difference(pair: [&Lens; 2], curve: Curve, scale: Scale) -> Option<Difference
     })
 }
 
-/// Rows of `curve,scale,layer,layer_kind,condition_a,condition_b,n,questions,mean_a,mean_b,difference,low,high,cases,condition`: `n` counts units,
-/// `questions` those measured under both conditions, and `difference` is `b` less `a`. `cases` are the single differences where they are too few
-/// for an interval.
+/// A row a curve, pair of conditions and layer: `n` counts units, `questions` those measured under both conditions, and `difference` is `b`
+/// less `a`. `cases` are the single differences where they are too few for an interval.
 pub fn differences_csv(differences: &[Difference]) -> Vec<u8> {
-    let mut csv = CsvTable::new([
-        "curve",
-        "scale",
-        "layer",
-        "layer_kind",
-        "condition_a",
-        "condition_b",
-        "n",
-        "questions",
-        "mean_a",
-        "mean_b",
-        "difference",
-        "low",
-        "high",
-        "cases",
-        "condition",
-    ]);
-    for one in differences {
+    let rows = differences.iter().flat_map(|one| {
         let [a, b] = &one.sides;
-        for ((point, a), b) in one.difference.points.iter().zip(&a.points).zip(&b.points) {
-            let cases: Vec<String> = point.cases.iter().map(f64::to_string).collect();
-            csv.row([
-                one.curve.key(),
-                one.scale.key().to_owned(),
-                point.layer.index.to_string(),
-                point.layer.kind.key().to_owned(),
-                label(&one.conditions[0]).to_owned(),
-                label(&one.conditions[1]).to_owned(),
-                point.n.to_string(),
-                one.questions.to_string(),
-                number(a.value),
-                number(b.value),
-                number(point.value),
-                number(point.band.map(|band| band.0)),
-                number(point.band.map(|band| band.1)),
-                cases.join(";"),
-                joined(&one.conditions),
-            ]);
-        }
-    }
-    csv.bytes()
+        let points = one.difference.points.iter().zip(&a.points).zip(&b.points);
+        points.map(move |((point, a), b)| (one, point, a, b))
+    });
+    CsvTable::of(rows)
+        .column("curve", |(one, ..)| one.curve.key())
+        .column("scale", |(one, ..)| one.scale.key())
+        .column("layer", |(_, point, ..)| point.layer.index)
+        .column("layer_kind", |(_, point, ..)| point.layer.kind.key())
+        .column("condition_a", |(one, ..)| label(&one.conditions[0]))
+        .column("condition_b", |(one, ..)| label(&one.conditions[1]))
+        .column("n", |(_, point, ..)| point.n)
+        .column("questions", |(one, ..)| one.questions)
+        .optional("mean_a", |(.., a, _)| a.value)
+        .optional("mean_b", |(.., b)| b.value)
+        .optional("difference", |(_, point, ..)| point.value)
+        .optional("low", |(_, point, ..)| point.low())
+        .optional("high", |(_, point, ..)| point.high())
+        .column("cases", |(_, point, ..)| list(&point.cases))
+        .column("condition", |(one, ..)| joined(&one.conditions))
+        .bytes()
 }

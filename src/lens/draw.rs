@@ -2,14 +2,14 @@
 //!
 //! Verdicts are given to probes, so a group here is a probe (or whatever probes are grouped by), a type and a verdict;
 //! examples without a verdict are a group too. The draw depends on the ids of the group's cases and on the seed, not on the
-//! order of the run's rows, and a larger draw of one seed holds the smaller. Called by [`super::Lens::of`], before any
+//! order of the run's rows, and a larger draw of one seed holds the smaller. Called when a [`super::Lens`] is made, before any
 //! attention file is opened.
 
 use std::collections::BTreeMap;
 
 use crate::data::draw::Draws;
 
-/// How examples are drawn.
+/// The settings of a draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PerGroup {
     /// Most examples of a group.
@@ -18,10 +18,10 @@ pub struct PerGroup {
     pub seed: u64,
 }
 
-/// What a draw came to.
+/// The result of a draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawn {
-    /// How.
+    /// Its settings.
     pub by: PerGroup,
     /// Examples that were drawn.
     pub kept: usize,

@@ -45,7 +45,7 @@ pub enum Part {
     Noise,
 }
 
-/// What the query pays to one segment.
+/// The query's attention to one segment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SegmentMass {
     /// The segment's original index.
@@ -64,6 +64,16 @@ pub struct SegmentMass {
     pub signed: Vec<Option<f64>>,
 }
 
+impl SegmentMass {
+    /// Its mass or density by layer.
+    pub fn values(&self, scale: Scale) -> &[f64] {
+        match scale {
+            Scale::Mass => &self.mass,
+            Scale::Density => &self.density,
+        }
+    }
+}
+
 /// One probe of one case, measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Example {
@@ -73,7 +83,7 @@ pub struct Example {
     pub probe: String,
     /// The condition that it was answered under; empty for the plain one.
     pub condition: String,
-    /// What the probe is grouped by: its id, or a facet ([`Benchmark::dimension`]).
+    /// The probe's group: its id, or a facet ([`Benchmark::dimension`]).
     pub dimension: String,
     /// The value of the label that the benchmark is split by, where the case has one.
     pub kind: Option<String>,
@@ -212,7 +222,7 @@ impl Example {
         self.stand_ins.get(&curve).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// How far the farthest segment of any baseline is from its evidence, in segments of the whole history; 1 where all are
+    /// The distance of the farthest segment of any baseline from its evidence, in segments of the whole history; 1 where all are
     /// immediate neighbours, `None` without baselines.
     pub fn baseline_distance(&self) -> Option<usize> {
         self.stand_ins.values().flatten().map(|one| one.distance()).max()

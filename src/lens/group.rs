@@ -35,7 +35,6 @@ use palimpsest_core::attention::AttentionStore;
 /// Which unit an example is of: its case, and its probe where probes are units.
 pub(super) type UnitKey<'a> = (&'a str, &'a str);
 
-/// The unit of an example.
 pub(super) fn unit_of(unit: Unit, example: &Example) -> UnitKey<'_> {
     match unit {
         Unit::Case => (&example.case, ""),
@@ -183,16 +182,16 @@ impl Series {
     }
 }
 
-/// How to analyse a run.
+/// The settings of an analysis.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Whose verdicts split the examples; `None`: those of the judge that judged last.
     pub judge: Option<String>,
     /// Seed of the halves of the cases that what is best for them is chosen on.
     pub halves_seed: u64,
-    /// What stands in for the evidence in noise baselines.
+    /// The noise baseline.
     pub baseline: Baseline,
-    /// How many examples of each group are measured; `None` for all.
+    /// The number of examples of each group that are measured; `None` for all.
     pub per_group: Option<PerGroup>,
     /// Whose scores masses are averaged over heads by; `None` for the plain mean.
     pub heads: Option<ByHeads>,
@@ -226,9 +225,9 @@ pub struct Lens {
     pub curves: Vec<Curve>,
     /// The curves whose quotient is shown.
     pub ratio: Option<(Curve, Curve)>,
-    /// What probes are grouped by, in the data's order.
+    /// The groups of probes, in the data's order.
     pub probes: Vec<String>,
-    /// Those of them that groups over several probes hold.
+    /// The groups that are pooled where a group holds several probes.
     pub pooled: Vec<String>,
     /// The values of the label that the benchmark is split by, sorted; empty for data without any.
     pub kinds: Vec<String>,
@@ -236,29 +235,22 @@ pub struct Lens {
     pub judge: Option<String>,
     /// Why there are verdicts that split nothing ([`super::Verdicts::no_result`]).
     pub no_result: Option<String>,
-    /// What was drawn, where not all examples are measured.
+    /// The draw, where not all examples are measured.
     pub drawn: Option<Drawn>,
     /// In the order of `answers.jsonl`.
     pub examples: Vec<Example>,
-    /// What could not be measured, and why.
+    /// Examples that could not be measured, with reasons.
     pub skipped: Vec<Skipped>,
     options: Options,
 }
 
 impl Lens {
-    /// Measures every answered probe of a run that has an attention store.
+    /// Measures every answered probe of a run that has an attention store. Its verdicts are no result for a reason if there is one.
     ///
     /// # Errors
     /// [`LensError::NoAttention`] where there is no such probe, [`LensError::Store`] for a store that is missing or
-    /// broken, [`LensError::Layers`] where stores disagree, and those of [`AnalysedRun::verdicts`].
-    pub fn of(run: &AnalysedRun, options: &Options) -> Result<Self, LensError> {
-        let verdicts = run.verdicts(options.judge.as_deref())?;
-        let no_result = verdicts.no_result();
-        Lens::of_verdicts(run, options, verdicts, no_result)
-    }
-
-    /// [`Lens::of`] by verdicts that were read, which are no result for this reason if there is one.
-    pub(super) fn of_verdicts(
+    /// broken, [`LensError::Layers`] where stores disagree.
+    pub(super) fn of(
         run: &AnalysedRun,
         options: &Options,
         verdicts: Verdicts,
@@ -362,17 +354,17 @@ impl Lens {
         LayerKind::ALL.map(|kind| (kind, count(kind))).into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Whether any layer is linear.
+    /// True if any layer is linear.
     pub fn has_linear_layers(&self) -> bool {
         self.layers.iter().any(|layer| layer.is_linear())
     }
 
-    /// Whether any layer is of another kind than the softmax over all keys so far, so that kinds are to be told apart.
+    /// True if any layer is of another kind than the softmax over all keys so far, so that kinds are to be told apart.
     pub fn has_kinds(&self) -> bool {
         self.layers.iter().any(|layer| layer.kind != LayerKind::Softmax)
     }
 
-    /// How many layers there are and, where not all see the whole prompt by a softmax, of which kinds: `8 layers (2 softmax, 6
+    /// The number of layers and, where not all see the whole prompt by a softmax, their kinds: `8 layers (2 softmax, 6
     /// linear)`.
     pub fn layers_in_words(&self) -> String {
         let count = self.layers.len();
@@ -441,7 +433,7 @@ impl Lens {
         }
     }
 
-    /// How the run was analysed.
+    /// The settings of the analysis.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -453,12 +445,12 @@ impl Lens {
             .filter(|example| example.baseline_distance().is_some_and(|distance| distance > 1))
     }
 
-    /// What counts once in means and bands.
+    /// The unit of means and bands.
     pub fn unit(&self) -> Unit {
         self.benchmark.unit
     }
 
-    /// How many units a group has.
+    /// The number of units of a group.
     pub fn units(&self, group: &Group) -> usize {
         self.by_unit(group).len()
     }

@@ -14,7 +14,7 @@ use ndarray::{Array2, Array3, Array4, Axis};
 use crate::heads::file::HeadWeights;
 use palimpsest_core::attention::{AttentionStore, StoreError, uniform_share};
 
-/// How a layer attends.
+/// The kind of a layer's attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LayerKind {
     /// By a softmax over all keys so far: its values are masses.
@@ -44,12 +44,12 @@ impl LayerKind {
 pub struct Layer {
     /// Its place in the decoder, from 0.
     pub index: usize,
-    /// How it attends.
+    /// The kind of its attention.
     pub kind: LayerKind,
 }
 
 impl Layer {
-    /// Whether its values are shares of implicit weights.
+    /// True if its values are shares of implicit weights.
     pub fn is_linear(self) -> bool {
         self.kind == LayerKind::Linear
     }

@@ -78,7 +78,6 @@ pub(super) fn of(
     found
 }
 
-/// Measures by head.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ByHead {
     /// The decoder layers, those with softmax attention.
@@ -164,7 +163,7 @@ impl Rows<'_> {
     }
 }
 
-/// What some rows pay at one layer, by key.
+/// The attention of some rows at one layer, by key.
 struct AtLayer {
     mass: Vec<f64>,
     share: Vec<f64>,

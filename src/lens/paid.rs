@@ -1,4 +1,4 @@
-//! What some rows of a store pay to key spans and to what stands in for them, by layer.
+//! The attention of some rows of a store to key spans and to their stand-ins, by layer.
 //!
 //! Called by [`super::example`] for curves and by [`super::measured`] for measures. It knows spans, masses and shares, no benchmark.
 
@@ -14,7 +14,7 @@ pub(super) fn in_role(spans: &[Span], role: &str) -> Vec<usize> {
     spans.iter().enumerate().filter(|(_, span)| meant(span)).map(|(i, _)| i).collect()
 }
 
-/// What some rows pay, as the mean over all of their tokens: (layers, keys) of (layers, rows, keys).
+/// The attention of some rows, as the mean over all of their tokens: (layers, keys) of (layers, rows, keys).
 pub(super) fn of_rows(values: &Array3<f64>, spans: &[Span], rows: &[usize]) -> Array2<f64> {
     if let [row] = rows {
         return values.index_axis(Axis(1), *row).to_owned();
@@ -27,7 +27,7 @@ pub(super) fn of_rows(values: &Array3<f64>, spans: &[Span], rows: &[usize]) -> A
     mean
 }
 
-/// What is paid to each key span, (layers, keys).
+/// The attention to each key span, (layers, keys).
 pub(super) struct Paid<'a> {
     pub masses: &'a Array2<f64>,
     pub shares: &'a Array2<f64>,
@@ -45,7 +45,7 @@ pub(super) struct Numbers {
 }
 
 impl Paid<'_> {
-    /// What is paid to all of some spans.
+    /// The attention to all of some spans.
     pub fn to(&self, keys: &[usize]) -> Option<Numbers> {
         let sum = |values: &Array2<f64>| {
             let by_layer = values.rows().into_iter().map(|layer| match keys {
@@ -60,7 +60,7 @@ impl Paid<'_> {
         Some(Numbers { mass, density: seen.then_some(density), signed: self.signed.map(sum) })
     }
 
-    /// What is paid to the neighbours of some spans instead; `None` where they have none.
+    /// The attention to the neighbours of some spans instead; `None` where they have none.
     pub fn beside(&self, evidence: &Evidence<'_>, keys: &[usize]) -> Option<Numbers> {
         let of: Vec<Numbers> = keys.iter().filter_map(|&key| self.beside_one(evidence, key)).collect();
         if let ([_], [_]) = (keys, &of[..]) {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::LensError;
 use crate::benchmarks::{ALL, Benchmark};
+use crate::ground::order::unique;
 use crate::run::cost::CostRow;
 use crate::run::header::Identity;
 use crate::run::judge_name::{JudgeChoice, JudgeName};
@@ -46,7 +47,7 @@ impl Verdicts {
         no_result(&self.name.as_ref()?.judge)
     }
 
-    /// What a reader must know beside the numbers ([`warning`]).
+    /// A warning beside the numbers ([`warning`]).
     pub fn warning(&self) -> Option<String> {
         warning(&self.name.as_ref()?.judge, self.rows.values())
     }
@@ -56,7 +57,7 @@ impl Verdicts {
         self.rows.values()
     }
 
-    /// Whether the answer was judged correct; `None` where there is no verdict or only an error row.
+    /// True if the answer was judged correct; `None` where there is no verdict or only an error row.
     pub fn correct(&self, case: &str, probe: &str) -> Option<bool> {
         self.get(case, probe)?.correct
     }
@@ -83,7 +84,7 @@ impl AnalysedRun {
     /// A run of one of these benchmarks under each of its conditions, by name and in the run's order.
     ///
     /// # Errors
-    /// Those of [`AnalysedRun::open_condition`].
+    /// As [`AnalysedRun::open_condition`].
     pub fn open_all(among: &[&'static Benchmark], path: &Path) -> Result<Vec<(String, Self)>, LensError> {
         let store = store::RunFolder::read(path)?;
         let names: Vec<String> =
@@ -107,12 +108,12 @@ impl AnalysedRun {
         Ok(AnalysedRun { benchmark, store, header })
     }
 
-    /// What was spent on its answers and verdicts.
+    /// The cost of its answers and verdicts.
     pub fn costs(&self) -> &[CostRow] {
         &self.store.costs
     }
 
-    /// What it is a run of.
+    /// Its benchmark.
     pub fn benchmark(&self) -> &'static Benchmark {
         self.benchmark
     }
@@ -127,7 +128,7 @@ impl AnalysedRun {
         &self.header
     }
 
-    /// What the run is expected to answer, in the data's order: the source of every denominator.
+    /// The plan, in the data's order: the source of every denominator.
     pub fn cases(&self) -> &[PlannedCase] {
         &self.store.plan
     }
@@ -137,7 +138,7 @@ impl AnalysedRun {
         &self.store.answers
     }
 
-    /// What the model was shown of a case; `None` where no prompt was made for it.
+    /// A case as the model was shown it; `None` where no prompt was made for it.
     ///
     /// # Errors
     /// [`LensError::Run`] for a file that cannot be read.
@@ -174,26 +175,20 @@ impl AnalysedRun {
         self.store.judges().iter().map(|name| name.label.clone()).collect()
     }
 
-    /// What was run.
+    /// The identity of the run.
     pub fn identity(&self) -> &Identity {
         &self.store.header.identity
     }
 
-    /// What a probe is grouped by ([`Benchmark::dimension`]); its id where it lacks the facet.
+    /// The group of a probe ([`Benchmark::dimension`]); its id where it lacks the facet.
     pub fn dimension_of(&self, probe: &PlannedProbe) -> String {
         dimension_of(self.benchmark, probe)
     }
 
-    /// What probes are grouped by, in order of first appearance in the cases.
+    /// The groups of probes, in order of first appearance in the cases.
     pub fn dimensions(&self) -> Vec<String> {
-        let mut found: Vec<String> = Vec::new();
-        for probe in self.cases().iter().flat_map(|case| &case.probes) {
-            let dimension = self.dimension_of(probe);
-            if !found.contains(&dimension) {
-                found.push(dimension);
-            }
-        }
-        found
+        let probes = self.cases().iter().flat_map(|case| &case.probes);
+        unique(probes.map(|probe| self.dimension_of(probe)))
     }
 
     /// The values of the label that the benchmark is split by, sorted. Empty for data without any.

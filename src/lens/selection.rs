@@ -21,9 +21,9 @@ pub struct Selection {
     pub names: Vec<String>,
     /// Of these, those that put the questions of another again, without a look at their attention.
     pub unmeasured: Vec<String>,
-    /// Whether the run has conditions beyond the plain one, so that whatever is made of one names it.
+    /// True if the run has conditions beyond the plain one, so that whatever is made of one names it.
     pub several: bool,
-    /// What names of files that show all of them together begin with.
+    /// The prefix of files that show all of them together.
     pub prefix: String,
 }
 

@@ -120,10 +120,7 @@ fn at_place(example: &Example, anchors: &[&str], place: Place, scale: Scale) -> 
     let roles: Vec<Option<&str>> = segments.iter().map(|segment| segment.role.as_deref()).collect();
     let holds_nothing = |at: usize| segments.get(at).is_some_and(|segment| segment.holds.is_none());
     let here = place.segments(&roles, holds_nothing, anchors)?;
-    let curves = segments.get(here).unwrap_or(&[]).iter().map(|segment| match scale {
-        Scale::Mass => segment.mass.as_slice(),
-        Scale::Density => segment.density.as_slice(),
-    });
+    let curves = segments.get(here).unwrap_or(&[]).iter().map(|segment| segment.values(scale));
     super::group::mean_by_layer(curves, example.layers.len())
 }
 

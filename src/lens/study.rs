@@ -37,7 +37,7 @@ pub const EVIDENCE_LIFT: Measure = Measure {
     of: |_| None,
 };
 
-/// How examples are told apart where the benchmark says nothing: by verdict.
+/// The grouping of benchmarks that name none: by verdict.
 const BY_VERDICT: Grouping = Grouping {
     key: "verdict",
     label: "verdict",
@@ -77,7 +77,7 @@ pub struct Study {
     options: Options,
 }
 
-/// What is known of a probe.
+/// A probe's labels, facets, answers and verdicts.
 #[derive(Debug, Clone, Default)]
 struct Known {
     labels: BTreeMap<String, String>,
@@ -126,7 +126,7 @@ impl Study {
     /// Opens and measures a run under the conditions of these names; without names, under all that repeat no other.
     ///
     /// # Errors
-    /// Those of [`AnalysedRun::open_condition`] and of [`Lens::of`], where no condition has an example to measure.
+    /// As [`AnalysedRun::open_condition`] and [`Study::read`]; [`LensError::NoAttention`] where no condition has an example to measure.
     pub fn open(path: &Path, conditions: &[String], options: &Options) -> Result<Self, LensError> {
         Study::open_among(&ALL, path, conditions, options)
     }
@@ -171,7 +171,7 @@ impl Study {
     /// no look at their attention.
     ///
     /// # Errors
-    /// Those of [`Study::read`].
+    /// As [`Study::read`].
     pub fn whole(among: &[&'static Benchmark], path: &Path, options: &Options) -> Result<Self, LensError> {
         let all = AnalysedRun::open_all(among, path)?;
         let selection = Selection::all(identity(&all, path)?, path)?;
@@ -220,8 +220,7 @@ impl Study {
                 parts.push(Condition { name, run, verdicts, lens: None, without: Some(same) });
                 continue;
             }
-            let (lens, without) = match Lens::of_verdicts(&run, options, verdicts.clone(), no_result.clone())
-            {
+            let (lens, without) = match Lens::of(&run, options, verdicts.clone(), no_result.clone()) {
                 Ok(lens) => (Some(lens), None),
                 Err(LensError::NoAttention { reason, .. }) => (None, Some(reason)),
                 Err(error) => return Err(error),
@@ -250,7 +249,7 @@ impl Study {
         self.conditions.iter().filter_map(|condition| Some((condition, condition.lens.as_ref()?)))
     }
 
-    /// What a condition of the run does, in words.
+    /// The description of a condition of the run.
     pub fn condition_in_words(&self, name: &str) -> String {
         let run = self.conditions.first().map(|condition| condition.run.identity());
         let all = run.map(Identity::conditions_or_plain).unwrap_or_default();
@@ -258,7 +257,7 @@ impl Study {
         condition.map(|condition| condition.in_words(self.benchmark)).unwrap_or_default()
     }
 
-    /// How it is analysed.
+    /// The settings of the analysis.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -277,7 +276,7 @@ impl Study {
         self.benchmark.lens.measures.iter().filter(some).collect()
     }
 
-    /// How examples are told apart.
+    /// The groupings of examples.
     pub fn groupings(&self) -> &'static [Grouping] {
         match self.benchmark.lens.groupings {
             [] => &[BY_VERDICT],
@@ -359,7 +358,7 @@ impl Study {
         found.collect()
     }
 
-    /// What examples have: of a measure that pairs conditions what those of one probe have under each, else one example's.
+    /// Values of examples: of a measure that pairs conditions those of one probe under each, else one example's.
     fn of_examples<'a, T>(
         &'a self,
         measure: &Measure,
@@ -388,7 +387,7 @@ impl Study {
         unit_of(self.benchmark.unit, example)
     }
 
-    /// What is known of an example's probe.
+    /// The labels, answers and verdicts of an example's probe.
     fn seen<'a>(&'a self, example: &Example, condition: Option<&'a str>) -> Option<Seen<'a>> {
         let known = self.probes.get(&(example.case.clone(), example.probe.clone()))?;
         Some(Seen { labels: &known.labels, facets: &known.facets, condition, judged: &known.judged })
@@ -447,7 +446,7 @@ fn mean_of_maps(maps: &[Array2<f64>]) -> Array2<f64> {
     })
 }
 
-/// What a run under its conditions is a run of.
+/// The identity of a run under its conditions.
 fn identity<'a>(all: &'a [(String, AnalysedRun)], path: &Path) -> Result<&'a Identity, LensError> {
     let none = || LensError::NoAttention { path: path.to_owned(), reason: "it has no conditions".to_owned() };
     all.first().map(|(_, run)| run.identity()).ok_or_else(none)

@@ -17,10 +17,10 @@ use super::difference::{Difference, differences_csv};
 use super::selection::joined;
 use super::strip::Strip;
 use super::{
-    Correctness, Group, LayerKind, Lens, LensError, MeasureRow, Part, Scale, Series, StandIn, Statistic,
-    Study,
+    Correctness, Curve, Group, LayerKind, Lens, LensError, MeasureRow, Part, Point, Scale, Series, StandIn,
+    Statistic, Study,
 };
-use crate::ground::csv::{CsvTable, number};
+use crate::ground::csv::{CsvTable, list};
 use crate::run::condition::label;
 
 /// Writes the tables of a run into `folder`, each by rename: `curves.csv` (means and noise baselines), `ratios.csv`,
@@ -58,142 +58,95 @@ pub fn write(prefix: &str, lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, L
     Ok(written)
 }
 
-/// Rows of `figure,probe,type,correctness,statistic,scale,layer,n,undefined,mean,lo,hi,cases`; a layer where the statistic is
-/// undefined has an empty `mean`. Then `layer_kind` and `signed` where the series have them, `model` where there are several
-/// runs (see the module), and `condition`. `runs` are the series of each, with its model's and its condition's name.
+/// A row a series and layer; a layer where the statistic is undefined has an empty `mean`. At the end `layer_kind` and `signed` where the
+/// series have them, `model` where there are several runs (see the module), and `condition`. `runs` are the series of each, with its
+/// model's and its condition's name.
 pub fn series_csv(figure: &str, runs: &[(&str, &str, &[Series])]) -> Vec<u8> {
-    let all = || runs.iter().flat_map(|(run, of, series)| series.iter().map(move |one| (run, of, one)));
-    let points = || all().flat_map(|(.., one)| &one.points);
-    let several = runs.len() > 1;
-    let kinds = points().any(|point| point.layer.kind != LayerKind::Softmax);
-    let signed = points().any(|point| point.signed.is_some());
-    let mut head = vec![
-        "figure",
-        "probe",
-        "type",
-        "correctness",
-        "statistic",
-        "scale",
-        "layer",
-        "n",
-        "undefined",
-        "mean",
-        "lo",
-        "hi",
-        "cases",
-    ];
-    head.extend(kinds.then_some("layer_kind"));
-    head.extend(signed.then_some("signed"));
-    head.extend(several.then_some("model"));
-    head.push("condition");
-    let mut table = CsvTable::new(head);
-    for (run, condition, one) in all().filter(|(.., one)| one.n > 0) {
-        for point in &one.points {
-            let mut row = vec![
-                figure.to_owned(),
-                one.probes.clone(),
-                all_or(&one.group.kind).to_owned(),
-                one.group.correctness.key().to_owned(),
-                one.statistic.key(),
-                one.scale.key().to_owned(),
-                point.layer.index.to_string(),
-                point.n.to_string(),
-                point.undefined.to_string(),
-                number(point.value),
-                number(point.band.map(|band| band.0)),
-                number(point.band.map(|band| band.1)),
-                listed(&point.cases),
-            ];
-            row.extend(kinds.then(|| point.layer.kind.key().to_owned()));
-            row.extend(signed.then(|| number(point.signed)));
-            row.extend(several.then(|| (*run).to_owned()));
-            row.push(label(condition).to_owned());
-            table.row(row);
-        }
-    }
-    table.bytes()
+    let series = || runs.iter().flat_map(|(run, of, all)| all.iter().map(move |one| (*run, *of, one)));
+    let all =
+        || series().flat_map(|(run, of, one)| one.points.iter().map(move |point| (run, of, one, point)));
+    let kinds = all().any(|(.., point)| point.layer.kind != LayerKind::Softmax);
+    let signed = all().any(|(.., point)| point.signed.is_some());
+    CsvTable::of(all().filter(|(_, _, one, _)| one.n > 0))
+        .column("figure", |_| figure)
+        .column("probe", |(_, _, one, _)| &one.probes)
+        .column("type", |(_, _, one, _)| all_or(&one.group.kind))
+        .column("correctness", |(_, _, one, _)| one.group.correctness.key())
+        .column("statistic", |(_, _, one, _)| one.statistic.key())
+        .column("scale", |(_, _, one, _)| one.scale.key())
+        .column("layer", |(.., point)| point.layer.index)
+        .column("n", |(.., point)| point.n)
+        .column("undefined", |(.., point)| point.undefined)
+        .optional("mean", |(.., point)| point.value)
+        .optional("lo", |(.., point)| point.low())
+        .optional("hi", |(.., point)| point.high())
+        .column("cases", |(.., point)| list(&point.cases))
+        .column_if(kinds, "layer_kind", |(.., point)| point.layer.kind.key())
+        .column_if(signed, "signed", |(.., point)| {
+            point.signed.map(|sum| sum.to_string()).unwrap_or_default()
+        })
+        .column_if(runs.len() > 1, "model", |(run, ..)| run)
+        .column("condition", |(_, of, ..)| label(of))
+        .bytes()
 }
 
-/// Rows of `figure,probe,type,correctness,place,scale,layer,n,mean`, `layer_kind` where a layer is windowed or linear, `condition`. A
-/// layer that sees no segment of the place has an empty `mean`.
+/// A row a place and layer, `layer_kind` where a layer is windowed or linear. A layer that sees no segment of the place has an empty `mean`.
 pub fn strip_csv(figure: &str, strips: &[Strip], lens: &Lens) -> Vec<u8> {
-    let kinds = lens.layers.iter().any(|layer| layer.kind != LayerKind::Softmax);
-    let mut head = vec!["figure", "probe", "type", "correctness", "place", "scale", "layer", "n", "mean"];
-    head.extend(kinds.then_some("layer_kind"));
-    head.push("condition");
-    let mut table = CsvTable::new(head);
-    for strip in strips {
-        for (place, n, means) in &strip.cells {
-            let Some(means) = means else { continue };
-            for (layer, mean) in lens.layers.iter().zip(means) {
-                let mut row = vec![
-                    figure.to_owned(),
-                    lens.probes_of(&strip.group),
-                    all_or(&strip.group.kind).to_owned(),
-                    strip.group.correctness.key().to_owned(),
-                    place.key(lens.benchmark.lens.anchors),
-                    strip.scale.key().to_owned(),
-                    layer.index.to_string(),
-                    n.to_string(),
-                    number(Some(*mean).filter(|mean| mean.is_finite())),
-                ];
-                row.extend(kinds.then(|| layer.kind.key().to_owned()));
-                row.push(label(lens.condition()).to_owned());
-                table.row(row);
-            }
-        }
-    }
-    table.bytes()
+    let cells = strips.iter().flat_map(|strip| strip.cells.iter().map(move |cell| (strip, cell)));
+    let rows = cells.flat_map(|(strip, (place, n, means))| {
+        let layers = lens.layers.iter().zip(means.iter().flatten());
+        layers.map(move |(layer, mean)| (strip, *place, *n, layer, *mean))
+    });
+    CsvTable::of(rows)
+        .column("figure", |_| figure)
+        .column("probe", |(strip, ..)| lens.probes_of(&strip.group))
+        .column("type", |(strip, ..)| all_or(&strip.group.kind))
+        .column("correctness", |(strip, ..)| strip.group.correctness.key())
+        .column("place", |(_, place, ..)| place.key(lens.benchmark.lens.anchors))
+        .column("scale", |(strip, ..)| strip.scale.key())
+        .column("layer", |(.., layer, _)| layer.index)
+        .column("n", |(_, _, n, ..)| n)
+        .optional("mean", |(.., mean)| Some(mean).filter(|mean| mean.is_finite()))
+        .column_if(lens.has_kinds(), "layer_kind", |(.., layer, _)| layer.kind.key())
+        .column("condition", |_| label(lens.condition()))
+        .bytes()
 }
 
-/// Rows of `case,probe,type,correctness,prompt_tokens,dropped,curve,evidence,baseline,distance,condition`, one an example and curve that it
-/// has: how many segments were dropped to fit the context, the original indices of the evidence and of the segments in its
-/// noise baseline, and how far the farthest of these is from its evidence (1: an immediate neighbour). `baseline` and `distance`
-/// are empty where nothing can stand in.
+/// A row an example and curve that it has: how many segments were dropped to fit the context, the original indices of the evidence and
+/// of the segments in its noise baseline, and how far the farthest of these is from its evidence (1: an immediate neighbour).
+/// `baseline` and `distance` are empty where nothing can stand in.
 pub fn examples_csv(lens: &Lens) -> Vec<u8> {
-    let mut table = CsvTable::new([
-        "case",
-        "probe",
-        "type",
-        "correctness",
-        "prompt_tokens",
-        "dropped",
-        "curve",
-        "evidence",
-        "baseline",
-        "distance",
-        "condition",
-    ]);
-    for example in &lens.examples {
-        for &curve in lens.curves.iter().filter(|curve| example.curves().any(|of| of == **curve)) {
-            let stand_ins = example.stand_ins(curve);
-            let correctness = match example.correct {
-                Some(true) => Correctness::Correct.key(),
-                Some(false) => Correctness::Wrong.key(),
-                None => "",
-            };
-            table.row([
-                example.case.clone(),
-                example.probe.clone(),
-                example.kind.clone().unwrap_or_default(),
-                correctness.to_owned(),
-                example.prompt_tokens.to_string(),
-                example.dropped.len().to_string(),
-                curve.key(),
-                listed(each(stand_ins, |one| one.evidence)),
-                listed(each(stand_ins, |one| one.index)),
-                stand_ins.iter().map(|one| one.distance()).max().map(|d| d.to_string()).unwrap_or_default(),
-                label(&example.condition).to_owned(),
-            ]);
-        }
-    }
-    table.bytes()
+    let rows = lens.examples.iter().flat_map(|example| {
+        let has = |curve: &&Curve| example.curves().any(|of| of == **curve);
+        lens.curves
+            .iter()
+            .filter(has)
+            .map(|curve| (example, *curve, example.stand_ins(*curve)))
+            .collect::<Vec<_>>()
+    });
+    CsvTable::of(rows)
+        .column("case", |(example, ..)| &example.case)
+        .column("probe", |(example, ..)| &example.probe)
+        .optional("type", |(example, ..)| example.kind.as_ref())
+        .column("correctness", |(example, ..)| match example.correct {
+            Some(true) => Correctness::Correct.key(),
+            Some(false) => Correctness::Wrong.key(),
+            None => "",
+        })
+        .column("prompt_tokens", |(example, ..)| example.prompt_tokens)
+        .column("dropped", |(example, ..)| example.dropped.len())
+        .column("curve", |(_, curve, _)| curve.key())
+        .column("evidence", |(.., stand_ins)| list(each(stand_ins, |one| one.evidence)))
+        .column("baseline", |(.., stand_ins)| list(each(stand_ins, |one| one.index)))
+        .optional("distance", |(.., stand_ins)| stand_ins.iter().map(|one| one.distance()).max())
+        .column("condition", |(example, ..)| label(&example.condition))
+        .bytes()
 }
 
 /// A measure's rows, by one grouping.
 #[derive(Debug, Clone, Copy)]
 pub struct MeasureTable<'a> {
-    /// How examples are told apart.
+    /// The key of the grouping.
     pub grouping: &'a str,
     /// The measure's key.
     pub measure: &'a str,
@@ -205,73 +158,45 @@ pub struct MeasureTable<'a> {
     pub rows: &'a [MeasureRow],
 }
 
-/// Some lines over layers: a row a line and layer.
-pub fn lines_csv<'a>(lines: impl Iterator<Item = (&'a str, &'a Series)>) -> Vec<u8> {
-    let mut csv = CsvTable::new(["line", "layer", "layer_kind", "n", "undefined", "mean", "lo", "hi"]);
-    for (line, series) in lines {
-        for point in &series.points {
-            csv.row([
-                line.to_owned(),
-                point.layer.index.to_string(),
-                point.layer.kind.key().to_owned(),
-                point.n.to_string(),
-                point.undefined.to_string(),
-                number(point.value),
-                number(point.band.map(|band| band.0)),
-                number(point.band.map(|band| band.1)),
-            ]);
-        }
-    }
-    csv.bytes()
+/// The estimate of a layer.
+fn points<'a, R: Copy>(table: CsvTable<R>, point: impl Fn(R) -> &'a Point) -> CsvTable<R> {
+    table
+        .column("layer", |row| point(row).layer.index)
+        .column("layer_kind", |row| point(row).layer.kind.key())
+        .column("n", |row| point(row).n)
+        .column("undefined", |row| point(row).undefined)
+        .optional("mean", |row| point(row).value)
+        .optional("lo", |row| point(row).low())
+        .optional("hi", |row| point(row).high())
 }
 
-/// Rows of `figure,grouping,row,line,condition,measure,scale,layer,layer_kind,n,undefined,mean,lo,hi,cases,examples`, the second column under
-/// the name given: one a measure, group and layer.
+/// Some lines over layers: a row a line and layer.
+pub fn lines_csv<'a>(lines: impl Iterator<Item = (&'a str, &'a Series)>) -> Vec<u8> {
+    let rows = lines.flat_map(|(line, series)| series.points.iter().map(move |point| (line, point)));
+    points(CsvTable::of(rows).column("line", |(line, _)| line), |(_, point)| point).bytes()
+}
+
+/// A row a measure, group and layer. The second column has the name given.
 pub fn measures_csv(figure: &str, grouping: &str, tables: &[MeasureTable<'_>]) -> Vec<u8> {
-    let mut csv = CsvTable::new([
-        "figure",
-        grouping,
-        "row",
-        "line",
-        "condition",
-        "measure",
-        "scale",
-        "layer",
-        "layer_kind",
-        "n",
-        "undefined",
-        "mean",
-        "lo",
-        "hi",
-        "cases",
-        "examples",
-    ]);
-    for table in tables {
-        let lines = table.rows.iter().flat_map(|row| row.lines.iter().map(move |line| (row, line)));
-        for (row, line) in lines {
-            for point in &line.series.points {
-                csv.row([
-                    figure.to_owned(),
-                    table.grouping.to_owned(),
-                    row.row.clone(),
-                    line.word.clone(),
-                    row.condition.as_ref().map_or_else(|| joined(table.paired), |name| joined(&[name])),
-                    table.measure.to_owned(),
-                    table.scale.key().to_owned(),
-                    point.layer.index.to_string(),
-                    point.layer.kind.key().to_owned(),
-                    point.n.to_string(),
-                    point.undefined.to_string(),
-                    number(point.value),
-                    number(point.band.map(|band| band.0)),
-                    number(point.band.map(|band| band.1)),
-                    listed(&point.cases),
-                    line.examples.to_string(),
-                ]);
-            }
-        }
-    }
-    csv.bytes()
+    let rows = tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)));
+    let lines = rows.flat_map(|(table, row)| row.lines.iter().map(move |line| (table, row, line)));
+    let all = lines
+        .flat_map(|(table, row, line)| line.series.points.iter().map(move |point| (table, row, line, point)));
+    let table = CsvTable::of(all)
+        .column("figure", |_| figure)
+        .column(grouping, |(table, ..)| table.grouping)
+        .column("row", |(_, row, ..)| &row.row)
+        .column("line", |(_, _, line, _)| &line.word)
+        .column("condition", |(table, row, ..)| match &row.condition {
+            None => joined(table.paired),
+            Some(name) => joined(&[name]),
+        })
+        .column("measure", |(table, ..)| table.measure)
+        .column("scale", |(table, ..)| table.scale.key());
+    points(table, |(.., point)| point)
+        .column("cases", |(.., point)| list(&point.cases))
+        .column("examples", |(_, _, line, _)| line.examples)
+        .bytes()
 }
 
 fn put(path: PathBuf, table: &[u8]) -> Result<PathBuf, LensError> {
@@ -285,7 +210,7 @@ fn put(path: PathBuf, table: &[u8]) -> Result<PathBuf, LensError> {
 /// `differences.csv` where conditions can be held against each other.
 ///
 /// # Errors
-/// Those of [`write()`].
+/// As [`write()`].
 pub fn write_study(study: &Study, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
     let mut written = Vec::new();
     for (condition, lens) in study.measured() {
@@ -326,11 +251,6 @@ pub fn write_study(study: &Study, folder: &Path) -> Result<Vec<PathBuf>, LensErr
 /// Something of each stand-in, ascending and once.
 fn each(stand_ins: &[StandIn], of: impl Fn(&StandIn) -> usize) -> BTreeSet<usize> {
     stand_ins.iter().map(of).collect()
-}
-
-/// Values in one field.
-fn listed<T: ToString>(values: impl IntoIterator<Item = T>) -> String {
-    values.into_iter().map(|value| value.to_string()).collect::<Vec<_>>().join(";")
 }
 
 fn all_or(value: &Option<String>) -> &str {

@@ -8,6 +8,7 @@
 pub mod bm25;
 pub mod dense;
 mod rank;
+pub mod shown;
 pub mod system;
 
 use std::collections::BTreeSet;
@@ -15,15 +16,20 @@ use std::collections::BTreeSet;
 pub use rank::Rank;
 
 use crate::benchmarks::{Benchmark, Context, Retriever};
-use crate::data::{Case, JudgeOnly, Keep, Probe};
+use crate::data::{Case, History, JudgeOnly, Keep, Probe};
+use system::{MemoryContext, Searches};
 
 /// A case as some of its probes are shown it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct View {
     /// With what is shown of its history, and with these probes alone. Evidence that is not shown is not in it.
     pub case: Case,
     /// Original indices of the segments that are shown, in order, where that is not the whole history.
     pub segments: Option<Vec<usize>>,
+    /// Ids of the memories that are shown, by rank, where a memory system is.
+    pub memories: Option<Vec<String>>,
+    /// The memory system's own answer, where that is wanted: the model is then asked nothing.
+    pub answered: Option<String>,
     /// Why nothing can be shown, where that is so.
     pub refused: Option<String>,
 }
@@ -37,12 +43,13 @@ pub struct Memory {
     seed: u64,
     bm25: bm25::Bm25Ranker,
     dense: Option<Box<dyn Rank>>,
+    systems: Vec<Box<dyn Searches>>,
 }
 
 impl Memory {
     /// For a benchmark's cases; `seed` is of whatever an arrangement draws.
     pub fn new(benchmark: &'static Benchmark, seed: u64) -> Self {
-        Memory { benchmark, seed, bm25: bm25::Bm25Ranker::default(), dense: None }
+        Memory { benchmark, seed, bm25: bm25::Bm25Ranker::default(), dense: None, systems: Vec::new() }
     }
 
     /// With a retriever by embeddings.
@@ -51,15 +58,33 @@ impl Memory {
         Memory { dense: Some(dense), ..self }
     }
 
-    /// The case as its probes are shown it under a setting, in the order of the first probe of each view.
-    pub fn views(&mut self, case: &Case, setting: Option<&str>, context: Context) -> Vec<View> {
+    /// With memory systems.
+    #[must_use]
+    pub fn with_systems(self, systems: Vec<Box<dyn Searches>>) -> Self {
+        Memory { systems, ..self }
+    }
+
+    /// The case as its probes are shown it under a setting, in the order of the first probe of each view; each probe by itself where a
+    /// memory system is shown.
+    pub fn views(
+        &mut self,
+        case: &Case,
+        setting: Option<&str>,
+        context: Context,
+        system: Option<&MemoryContext>,
+    ) -> Vec<View> {
         let arranged = match setting {
             Some(setting) => (self.benchmark.arrange)(case, setting, self.seed),
             None => case.clone(),
         };
+        if let Some(shown) = system {
+            return arranged.probes.iter().map(|probe| self.of_system(&arranged, probe, shown)).collect();
+        }
         let most = match context {
-            Context::Whole => return vec![View { case: arranged, segments: None, refused: None }],
-            Context::Evidence => None,
+            Context::Whole => {
+                return vec![View { case: arranged, ..View::default() }];
+            }
+            Context::Evidence | Context::Nothing => None,
             Context::Retrieved { most, .. } => Some(most),
         };
         // What is shown, in the order in which truncation would keep it.
@@ -72,6 +97,7 @@ impl Memory {
                         places
                     })
                 }
+                Context::Nothing => Ok(Vec::new()),
                 _ => of_evidence(&arranged, probe),
             };
             match views.iter_mut().find(|(other, _)| *other == shown) {
@@ -80,6 +106,15 @@ impl Memory {
             }
         }
         views.into_iter().map(|(shown, probes)| view(&arranged, shown, probes, most.is_some())).collect()
+    }
+
+    fn of_system(&mut self, case: &Case, probe: &Probe, shown: &MemoryContext) -> View {
+        let system = self.systems.iter_mut().find(|system| system.name() == shown.system);
+        let found = match system {
+            Some(system) => system.searched(case, probe),
+            None => Err(format!("the memory system {} was not started", shown.system)),
+        };
+        shown::view(case, probe, shown, found)
     }
 
     fn ranked(&mut self, by: Retriever, case: &Case, query: &str) -> Places {
@@ -102,6 +137,29 @@ fn of_evidence(case: &Case, probe: &Probe) -> Places {
     Ok(places)
 }
 
+/// The arranged case with a part of its history and of its probes.
+fn part(arranged: &Case, history: History, probes: Vec<Probe>, keep: Keep) -> Case {
+    // A view for each of a thousand probes must not hold what is told of all of them.
+    let of_probe = |probe: &Probe| Some((probe.id.clone(), arranged.judge.of_probes.get(&probe.id)?.clone()));
+    let judge = JudgeOnly {
+        notes: arranged.judge.notes.clone(),
+        of_probes: probes.iter().filter_map(of_probe).collect(),
+    };
+    let mut case = Case {
+        id: arranged.id.clone(),
+        labels: arranged.labels.clone(),
+        history,
+        evidence: arranged.evidence.clone(),
+        stretches: arranged.stretches.clone(),
+        probes,
+        judge,
+        keep,
+        flags: Vec::new(),
+    };
+    case.forget_hidden_evidence();
+    case
+}
+
 /// The arranged case with the segments at `places` and with `probes`.
 fn view(arranged: &Case, places: Places, probes: Vec<Probe>, ranked: bool) -> View {
     let (places, refused) = match places {
@@ -114,26 +172,9 @@ fn view(arranged: &Case, places: Places, probes: Vec<Probe>, ranked: bool) -> Vi
         false => Keep::Evidence,
     };
     let shown: BTreeSet<usize> = places.into_iter().collect();
-    // A view for each of a thousand probes must not hold what is told of all of them.
-    let of_probe = |probe: &Probe| Some((probe.id.clone(), arranged.judge.of_probes.get(&probe.id)?.clone()));
-    let judge = JudgeOnly {
-        notes: arranged.judge.notes.clone(),
-        of_probes: probes.iter().filter_map(of_probe).collect(),
-    };
-    let mut case = Case {
-        id: arranged.id.clone(),
-        labels: arranged.labels.clone(),
-        history: arranged.history.select(|place, _| shown.contains(&place)),
-        evidence: arranged.evidence.clone(),
-        stretches: arranged.stretches.clone(),
-        probes,
-        judge,
-        keep,
-        flags: Vec::new(),
-    };
-    case.forget_hidden_evidence();
+    let case = part(arranged, arranged.history.select(|place, _| shown.contains(&place)), probes, keep);
     let segments = case.history.segments.iter().map(|segment| segment.index).collect();
-    View { case, segments: Some(segments), refused }
+    View { case, segments: Some(segments), refused, ..View::default() }
 }
 
 /// How many pieces of evidence, each by its segment's original index, are among `shown` segments, and how many there are.

@@ -27,41 +27,23 @@ impl BytePairEncoding {
     /// # Errors
     /// [`TextError::Tokenizer`] for any other name.
     pub fn named(name: &str) -> Result<Self, TextError> {
-        let failed = |reason: String| TextError::Tokenizer { name: name.to_owned(), reason };
         let Some(known) = ENCODINGS.into_iter().find(|known| *known == name) else {
             let known = ENCODINGS.join(", ");
-            return Err(failed(format!(
-                "no such encoding (known: {known}); a model's own is given by --model"
-            )));
+            let reason = format!("no such encoding (known: {known}); a model's own is given by --model");
+            return Err(TextError::Tokenizer { name: name.to_owned(), reason });
         };
-        Ok(BytePairEncoding { name: known, table: Table::named(known).map_err(failed)? })
+        Ok(BytePairEncoding { name: known, table: Table::named(known)? })
     }
 
     /// Its name.
     pub fn name(&self) -> &'static str {
         self.name
     }
-
-    /// Token ids of `text`. Text that looks like a special token is text, as in a message to an endpoint.
-    ///
-    /// # Errors
-    /// [`TextError::Tokenizer`] where the text holds runs that the pre-tokeniser's expression gives up on.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
-        check_runs(text)?;
-        Ok(self.table.encode(text))
-    }
-
-    /// The text of `ids`.
-    ///
-    /// # Errors
-    /// [`TextError::Tokenizer`] where they are not in the table, or form no UTF-8.
-    pub fn decode(&self, ids: &[u32]) -> Result<String, TextError> {
-        let failed = |reason: String| TextError::Tokenizer { name: self.name.to_owned(), reason };
-        self.table.decode(ids).map_err(|error| failed(format!("cannot decode {} tokens: {error}", ids.len())))
-    }
 }
 
 impl CountTokens for BytePairEncoding {
+    /// Text that looks like a special token is text, as in a message to an endpoint. Fails on runs that the pre-tokeniser's expression
+    /// gives up on.
     fn count(&self, text: &str) -> Result<usize, TextError> {
         check_runs(text)?;
         Ok(self.table.count(text))

@@ -43,7 +43,7 @@ struct Piece {
     text: String,
 }
 
-/// What is said of a history, none of which is shown.
+/// Labels of a history, none of which is shown.
 #[derive(Clone, Copy)]
 struct Labels<'a> {
     evidence: &'a [Evidence],
@@ -84,23 +84,13 @@ impl PromptBuilder {
         PromptBuilder { special_tokens, ..self }
     }
 
-    /// The chat template.
-    pub fn chat_template(&self) -> &ChatTemplate {
-        &self.chat
-    }
-
-    /// The prompt templates.
-    pub fn templates(&self) -> &Templates {
-        &self.templates
-    }
-
     /// The prompt of `probe` on `history`. `evidence`, and the probe's own, labels spans and leaves the text untouched.
     ///
     /// The query and each template's output are trimmed, so that templates that trim and those that do not give the same
     /// places. Text that spells a special token is left as it is; how it is read, [`Self::reading`] says. Spans stay exact
     /// either way.
     ///
-    /// What only a judge may see has no way in:
+    /// A judge's notes have no way in:
     ///
     /// ```compile_fail
     /// # use palimpsest::{data::Case, prompt::{Prompt, PromptBuilder, PromptError}};
@@ -396,7 +386,7 @@ fn label(
                 segments.push(spans.len());
                 let segment = &history.segments[place];
                 let whole = |e: &&Evidence| e.place.is_segment() && e.place.segment == segment.index;
-                (segment_label(segment), evidence.iter().find(whole).map(|found| found.role.clone()))
+                (segment.label(), evidence.iter().find(whole).map(|found| found.role.clone()))
             }
             Label::Query => (QUERY.to_owned(), Some(QUERY.to_owned())),
             Label::Instructions => (next("instructions", &mut instructions), None),
@@ -406,11 +396,6 @@ fn label(
         start += length;
     }
     (spans, segments)
-}
-
-/// The label of a segment's span: `session[3]`.
-fn segment_label(segment: &Segment) -> String {
-    format!("{}[{}]", segment.kind, segment.index)
 }
 
 /// The spans of evidence that is no whole segment, and of stretches. `starts` are the places of the segments' spans.
@@ -441,7 +426,7 @@ fn overlays(
             Some(bytes) => bytes.start.saturating_sub(cut)..bytes.end.saturating_sub(cut).min(shown.len()),
         };
         let border = |at: usize| text.text.is_char_boundary(shown.start + at);
-        // What reaches beyond the content would be measured as less than was meant.
+        // Bytes beyond the content would be measured as less than was meant.
         let beyond = place.bytes.as_ref().is_some_and(|bytes| bytes.end > said.content.len());
         if beyond || bytes.is_empty() || !border(bytes.start) || !border(bytes.end) {
             return Err(PromptError::NoSuchBytes { label: format!("{}{place}", span.label) });

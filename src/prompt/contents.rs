@@ -2,7 +2,7 @@
 
 use crate::data::Case;
 
-/// What is put into prompts as it is: every turn, and every probe's query.
+/// The texts that stand in prompts as they are: every turn, and every probe's query.
 pub fn contents(case: &Case) -> impl Iterator<Item = &str> {
     let turns = case.history.segments.iter().flat_map(|segment| &segment.turns);
     let queries = case.probes.iter().map(|probe| probe.query.as_str());

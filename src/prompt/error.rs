@@ -44,7 +44,7 @@ pub enum PromptError {
         segment: usize,
         /// The turn.
         turn: usize,
-        /// How many there are.
+        /// The number of turns.
         turns: usize,
     },
     /// Bytes of a turn that are none, or that cut a character.

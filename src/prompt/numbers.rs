@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a segment's template gets as `number`. In a history that was not cut the first two are the same.
+/// The number that a segment's template gets. In a history that was not cut the first two are the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SegmentNumbers {
@@ -27,7 +27,7 @@ impl SegmentNumbers {
         }
     }
 
-    /// Whether it is what runs have that say nothing of it.
+    /// True if it is what runs have that say nothing of it.
     pub fn is_default(&self) -> bool {
         *self == SegmentNumbers::default()
     }

@@ -22,6 +22,12 @@ const SYSTEM: &str = "system.j2";
 /// The judge's template. It may lie in the same folder; it is read by the judge, not here.
 pub const JUDGE_FILE: &str = "judge.j2";
 
+/// The templates of memories, the same for every benchmark: where memory systems are shown.
+const MEMORIES: [(&str, &str); 2] = [
+    ("memory.j2", include_str!("templates/memory.j2")),
+    ("context.j2", include_str!("templates/context.j2")),
+];
+
 /// The prompt templates of a run.
 #[derive(Debug, Clone)]
 pub struct Templates {
@@ -33,7 +39,7 @@ pub struct Templates {
 
 impl Templates {
     /// A benchmark's own templates; where `dir` is given, each file in it replaces the one of the same name. A file
-    /// of any other name is refused (hidden files and `judge.j2`, which belongs to the judge, are passed over).
+    /// of any other name is refused (hidden files, `judge.j2`, which belongs to the judge, and those of [`Self::with_memories`] are passed over).
     pub fn load(benchmark: &Benchmark, dir: Option<&Path>) -> Result<Self, PromptError> {
         let files: Vec<&'static str> = benchmark.templates.iter().map(|(name, _)| *name).collect();
         if let Some(dir) = dir {
@@ -43,12 +49,7 @@ impl Templates {
         let mut env = sandbox::environment(UndefinedBehavior::Strict)?;
         let mut hasher = Sha256::new();
         for &(name, embedded) in benchmark.templates {
-            let source = match dir.map(|dir| dir.join(name)) {
-                Some(path) if path.exists() => {
-                    std::fs::read_to_string(&path).map_err(|source| TextError::Read { path, source })?
-                }
-                _ => embedded.to_owned(),
-            };
+            let source = read_or(dir, name, embedded)?;
             for part in [name, &source] {
                 hasher.update((part.len() as u64).to_le_bytes());
                 hasher.update(part);
@@ -57,6 +58,23 @@ impl Templates {
         }
         let digest = hex(&hasher.finalize());
         Ok(Templates { env, digest, files, question_first: benchmark.question_first })
+    }
+
+    /// The same with the templates of memories, those of `dir` in the place of the built-in ones. They are part of the digest.
+    pub fn with_memories(mut self, dir: Option<&Path>) -> Result<Self, PromptError> {
+        let mut hasher = Sha256::new();
+        hasher.update(&self.digest);
+        for (name, embedded) in MEMORIES {
+            let source = read_or(dir, name, embedded)?;
+            for part in [name, &source] {
+                hasher.update((part.len() as u64).to_le_bytes());
+                hasher.update(part);
+            }
+            sandbox::add_template(&mut self.env, name, source)?;
+            self.files.push(name);
+        }
+        self.digest = hex(&hasher.finalize());
+        Ok(self)
     }
 
     /// SHA-256 (hexadecimal) over names and sources in the order of [`Benchmark::templates`]. Part of a run's identity.
@@ -69,7 +87,7 @@ impl Templates {
         Ok(sandbox::render(&self.env, SYSTEM, context! { form }, 0)?.trim().to_owned())
     }
 
-    /// Whether the query may come before the history.
+    /// True if the query may come before the history.
     pub(super) fn question_first(&self) -> bool {
         self.question_first
     }
@@ -167,6 +185,16 @@ pub(super) struct SegmentText {
     pub turns: Vec<Range<usize>>,
 }
 
+/// A template's text: the folder's, where there is one and it has it.
+fn read_or(dir: Option<&Path>, name: &str, embedded: &str) -> Result<String, PromptError> {
+    match dir.map(|dir| dir.join(name)) {
+        Some(path) if path.exists() => {
+            Ok(std::fs::read_to_string(&path).map_err(|source| TextError::Read { path, source })?)
+        }
+        _ => Ok(embedded.to_owned()),
+    }
+}
+
 /// A role as a heading: `User`.
 fn capitalised(role: &str) -> String {
     let mut letters = role.chars();
@@ -179,7 +207,8 @@ fn refuse_unknown_files(dir: &Path, files: &[&str]) -> Result<(), PromptError> {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if !(name.starts_with('.') || name == JUDGE_FILE || files.contains(&name.as_ref())) {
+        let others = MEMORIES.iter().map(|(name, _)| *name).chain([JUDGE_FILE]);
+        if !(name.starts_with('.') || others.chain(files.iter().copied()).any(|known| known == name)) {
             let known = format!("{}, {JUDGE_FILE}", files.join(", "));
             return Err(PromptError::UnknownTemplateFile { path: entry.path(), known });
         }

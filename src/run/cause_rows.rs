@@ -12,7 +12,7 @@ use std::path::Path;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::error::RunError;
-use super::jsonl::{RowLog, read_rows};
+use crate::ground::jsonl::{RowLog, read_rows};
 
 /// The file of a run's folder.
 pub const CAUSES: &str = "causes.jsonl";
@@ -379,7 +379,7 @@ fn check_format(path: &Path) -> Result<(), RunError> {
 pub(super) fn open_log(dir: &Path) -> Result<RowLog<CauseLine>, RunError> {
     let path = dir.join(CAUSES);
     check_format(&path)?;
-    RowLog::open(path)
+    Ok(RowLog::open(path)?)
 }
 
 /// All rows of a run's folder, in the order in which they were measured.
@@ -389,7 +389,7 @@ pub(super) fn open_log(dir: &Path) -> Result<RowLog<CauseLine>, RunError> {
 pub fn read_lines(dir: &Path) -> Result<Vec<CauseLine>, RunError> {
     let path = dir.join(CAUSES);
     check_format(&path)?;
-    read_rows(&path)
+    Ok(read_rows(&path)?)
 }
 
 fn of_kind<T>(dir: &Path, take: impl Fn(CauseLine) -> Option<T>) -> Result<Vec<T>, RunError> {

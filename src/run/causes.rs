@@ -21,6 +21,7 @@ use super::rows::AnswerRow;
 use super::session_measures::{SessionMeasures, measures_path, sessions};
 use super::store::RunFolder;
 use crate::benchmarks::QUERY;
+use crate::ground::jsonl::JsonlError;
 use crate::progress::Steps;
 use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
 use palimpsest_core::engine::{EngineError, LocalModel, RequestError};
@@ -45,6 +46,9 @@ pub enum CauseError {
     /// The folder or the disk.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// A file of rows.
+    #[error(transparent)]
+    Rows(#[from] JsonlError),
     /// A linear-attention layer among those to block.
     #[error(
         "layer {layer} is a linear-attention layer, which keeps no keys that could be hidden; block the softmax layers alone with \

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::benchmarks::{Benchmark, Context, Setting};
-use crate::data::Probe;
+use crate::data::{Case, Probe};
+use crate::memory::system::{MemoryContext, Show};
+use crate::memory::{Memory, View};
 use palimpsest_core::attention::Knockout;
 
 /// A condition under which probes are put. Answers, verdicts and attention files are keyed by case, probe and the
@@ -22,6 +24,9 @@ pub struct Condition {
     /// What of the history is shown; absent where all of it is.
     #[serde(default, skip_serializing_if = "is_whole")]
     pub context: Context,
+    /// A memory system whose memories are shown in the place of the history; absent where none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryContext>,
     /// A path that is blocked; absent where none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knockout: Option<Knockout>,
@@ -42,6 +47,7 @@ impl Condition {
         repetition: 0,
         setting: None,
         context: Context::Whole,
+        memory: None,
         knockout: None,
     };
 
@@ -54,18 +60,33 @@ impl Condition {
     /// The same with every path of `knockouts` blocked in turn, beside what blocks none: `knockout-query-old`, or
     /// `SETTING-knockout-query-old`.
     pub fn of(settings: &[Setting], knockouts: &[Knockout], count: u32) -> Vec<Self> {
-        let of = |setting: &Setting| Condition {
+        let all: Vec<Condition> = match settings {
+            [] => vec![Condition::PLAIN],
+            _ => settings.iter().map(Condition::of_setting).collect(),
+        };
+        Condition::beside(&all, knockouts, count)
+    }
+
+    /// The condition of a setting.
+    pub fn of_setting(setting: &Setting) -> Self {
+        Condition {
             name: setting.name.to_owned(),
             setting: Some(setting.name.to_owned()),
             context: setting.context,
             ..Condition::PLAIN
-        };
-        let all: Vec<Condition> =
-            if settings.is_empty() { vec![Condition::PLAIN] } else { settings.iter().map(of).collect() };
+        }
+    }
+
+    /// Each of `all` with every path of `knockouts` blocked in turn beside what blocks none, and each of these `count` times.
+    pub fn beside(all: &[Condition], knockouts: &[Knockout], count: u32) -> Vec<Self> {
         let beside = |one: &Condition, end: String| {
             if one.name.is_empty() { end } else { format!("{}-{end}", one.name) }
         };
+        let by_itself =
+            |one: &Condition| one.memory.as_ref().is_some_and(|memory| memory.show == Show::Answer);
         let blocked = |one: &Condition| {
+            // No model here answers, so that nothing can be kept from it.
+            let knockouts = if by_itself(one) { &[] } else { knockouts };
             let of = |knockout: &Knockout| Condition {
                 name: beside(one, knockout.name()),
                 knockout: Some(knockout.clone()),
@@ -90,6 +111,17 @@ impl Condition {
         Condition::of_settings(&[], count)
     }
 
+    /// The case as its probes are shown it under this condition.
+    pub fn views(&self, memory: &mut Memory, case: &Case) -> Vec<View> {
+        memory.views(case, self.setting.as_deref(), self.context, self.memory.as_ref())
+    }
+
+    /// Do probes see the same under both?
+    pub fn shows_as(&self, other: &Condition) -> bool {
+        let shown = |one: &Condition| (one.setting.clone(), one.context, one.memory.clone());
+        shown(self) == shown(other)
+    }
+
     /// The name that people read and type: [`label`] of the condition's.
     pub fn label(&self) -> &str {
         label(&self.name)
@@ -106,14 +138,26 @@ impl Condition {
         }
         let segment = benchmark.segment;
         let about =
-            |name: &String| benchmark.settings.iter().find(|one| one.name == name).map(|one| one.about);
+            |name: &String| benchmark.all_settings().find(|one| one.name == name).map(|one| one.about);
         let setting = self.setting.as_ref().map(|name| about(name).unwrap_or(name).to_owned());
         let shown = match self.context {
             Context::Whole => "shown the whole history, or what of it fits the context".to_owned(),
             Context::Evidence => format!("shown its evidence and no other {segment}"),
+            Context::Nothing => format!("shown no {segment}: the question alone"),
             Context::Retrieved { by, most } => {
                 format!("shown no {segment} but the up to {most} that {} finds for it", by.name())
             }
+        };
+        let shown = match &self.memory {
+            None => shown,
+            Some(MemoryContext { system, k, show }) => match show {
+                Show::Ranked => format!("shown the up to {k} memories that {system} finds for it"),
+                Show::Perfect => format!("shown all memories that {system} wrote from its evidence"),
+                Show::Native => {
+                    format!("shown what {system} finds for it (k {k}), in {system}'s own wording")
+                }
+                Show::Answer => format!("answered by {system} itself"),
+            },
         };
         let parts = match (setting, &self.knockout) {
             (Some(setting), None) => vec![setting, shown],

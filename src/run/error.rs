@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::header::Difference;
 use super::plan::PlanError;
+use crate::ground::jsonl::JsonlError;
 use palimpsest_core::attention::StoreError;
 use palimpsest_core::files::io_remedy;
 
@@ -69,16 +70,9 @@ pub enum RunError {
         /// The fault.
         reason: String,
     },
-    /// A line that is not the last one does not parse.
-    #[error("{path} line {line}: {reason}; mend or delete the line (a deleted row is done again)")]
-    BrokenLine {
-        /// The file.
-        path: PathBuf,
-        /// One-based.
-        line: usize,
-        /// The fault.
-        reason: String,
-    },
+    /// A file of rows could not be used.
+    #[error(transparent)]
+    Rows(#[from] JsonlError),
     /// The run has no such condition.
     #[error("{dir} has no condition `{name}`; its conditions are: {known}")]
     UnknownCondition {

@@ -201,6 +201,7 @@ pub fn import(
         attention: false,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         sample: None,
+        memory: Vec::new(),
         conditions: Vec::new(),
         thinking: None,
         stop: Vec::new(),

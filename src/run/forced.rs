@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use palimpsest_core::attention::LayerHoles;
 use palimpsest_core::engine::{
-    Backend, Branch, EngineError, Event, Request, RequestError, Reuse, Session, Task,
+    Backend, Branch, EngineError, Event, Request, RequestError, Reuse, Session, Task, log_sum_exp,
 };
 use rayon::prelude::*;
 

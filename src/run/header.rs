@@ -12,6 +12,8 @@ use serde_json::Value;
 use super::condition::Condition;
 use super::plan::{CaseSample, Shard};
 use crate::benchmarks;
+use crate::memory::system::protocol::Hello;
+use crate::memory::system::proxy::Decoding;
 use crate::prompt::SegmentNumbers;
 use palimpsest_core::attention::{AttentionKernel, Settled};
 use palimpsest_core::digest::sha256;
@@ -114,6 +116,9 @@ pub struct Identity {
     /// What every probe is asked under; empty where that is the plain condition alone. Since version 0.2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+    /// The memory systems whose memories were shown; empty where none were. Since version 0.2.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<MemoryIdentity>,
     /// Whether the model thought before it answered; absent where it could not or, of an endpoint, was not told. Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<ThinkingPolicy>,
@@ -127,6 +132,28 @@ pub struct Identity {
     /// where nothing was cut into tokens. Since version 0.2.
     #[serde(default, skip_serializing_if = "BorderRule::is_default")]
     pub borders: BorderRule,
+}
+
+/// A memory system of a run: everything that changes its memories.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryIdentity {
+    /// Its name in the run.
+    pub name: String,
+    /// Its own words: name, version, packages, unit.
+    pub system: Hello,
+    /// Settings that it was given.
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+    pub config: serde_json::Map<String, Value>,
+    /// Its language model; absent where it was given none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Named>,
+    /// Its embedder; absent where it was given none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedder: Option<Named>,
+    /// Are its model's replies sampled as it asks, or greedily?
+    #[serde(default, skip_serializing_if = "Decoding::is_as_asked")]
+    pub decoding: Decoding,
 }
 
 /// How a model was told to think.

@@ -6,9 +6,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::error::RunError;
-use super::jsonl::{RowLog, read_rows};
 use super::plan::PlannedCase;
 use crate::benchmarks::LabelCheck;
+use crate::ground::jsonl::{RowLog, read_rows};
 
 pub(super) const LABELS: &str = "labels.jsonl";
 
@@ -62,7 +62,7 @@ impl LabelLog {
     /// # Errors
     /// [`RunError`] where it cannot be written.
     pub fn append(&mut self, row: LabelRow) -> Result<(), RunError> {
-        self.0.append(row)
+        Ok(self.0.append(row)?)
     }
 }
 
@@ -71,7 +71,7 @@ impl LabelLog {
 /// # Errors
 /// [`RunError`] where the file cannot be read or is damaged.
 pub fn label_rows(dir: &Path) -> Result<Vec<LabelRow>, RunError> {
-    read_rows(&dir.join(LABELS))
+    Ok(read_rows(&dir.join(LABELS))?)
 }
 
 /// What is to be asked about: of each case and unit the first probe, with its place among the case's probes. Broken rows, and probes

@@ -13,17 +13,23 @@ use super::cost::CostRow;
 use super::error::RunError;
 use super::exchange::shorten;
 use super::header::RunHeader;
-use super::jsonl::{read_rows, write_rows};
 use super::labels::{LABELS, LabelRow, label_rows};
+use super::memory_systems::OWN_FOLDER;
 use super::plan::PlannedCase;
 use super::rows::{AnswerRow, ReplyRow, RubricRow, VerdictRow};
 use super::session_measures::MEASURES;
-use super::store::{ANSWERS, COSTS, FOLDERS, HEADER, PLAN, REPLIES, RUBRICS, RunFolder, RunStore, VERDICTS};
+use super::store::{
+    ANSWERS, COSTS, FOLDERS, HEADER, MEMORY, PLAN, REPLIES, RUBRICS, RunFolder, RunStore, VERDICTS,
+};
+use crate::ground::jsonl::{JsonlError, read_rows, write_rows};
 use palimpsest_core::files::write_atomically;
 
 /// Why shards could not be merged.
 #[derive(Debug, thiserror::Error)]
 pub enum MergeError {
+    /// A file of rows.
+    #[error(transparent)]
+    Rows(#[from] JsonlError),
     /// The destination exists.
     #[error("{0} exists already; merge into a new folder")]
     Occupied(PathBuf),
@@ -155,6 +161,9 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
         std::fs::create_dir_all(&measures).map_err(RunError::io("create", &measures))?;
         copy_files(&from, &measures)?;
     }
+    for shard in &shards {
+        copy_systems(&shard.dir.join(MEMORY), &building.path().join(MEMORY))?;
+    }
     write_rows(&building.path().join(PLAN), &plan)?;
     write_rows(&building.path().join(ANSWERS), &answers)?;
     write_rows(&building.path().join(VERDICTS), &verdicts)?;
@@ -197,6 +206,37 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
             .collect(),
         uneven,
     })
+}
+
+/// What is kept of memory systems: a folder a system and case. A system's own folder and log stay in the shard.
+fn copy_systems(from: &Path, to: &Path) -> Result<(), RunError> {
+    for system in folders(from)? {
+        for case in folders(&from.join(&system))?.into_iter().filter(|name| name != OWN_FOLDER) {
+            let to = to.join(&system).join(&case);
+            std::fs::create_dir_all(&to).map_err(RunError::io("create", &to))?;
+            let from = from.join(&system).join(&case);
+            for entry in std::fs::read_dir(&from).map_err(RunError::io("read", &from))? {
+                let source = entry.map_err(RunError::io("read", &from))?;
+                // Copied, since rows are appended to these; saved states stay in the shard.
+                if source.path().is_file() {
+                    let target = to.join(source.file_name());
+                    std::fs::copy(source.path(), &target).map_err(RunError::io("copy to", &target))?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The names of the folders in a folder, none where there is none.
+fn folders(dir: &Path) -> Result<Vec<std::ffi::OsString>, RunError> {
+    if !dir.is_dir() {
+        return Ok(Vec::new());
+    }
+    let failed = RunError::io("read", dir);
+    let entries: std::io::Result<Vec<_>> = std::fs::read_dir(dir).and_then(Iterator::collect);
+    let is_folder = |entry: &std::fs::DirEntry| entry.path().is_dir();
+    Ok(entries.map_err(failed)?.into_iter().filter(is_folder).map(|entry| entry.file_name()).collect())
 }
 
 /// The causes of all shards in the order of their cases, those of a case as they were measured; and the shards that lack some.

@@ -83,7 +83,11 @@ pub struct AnswerRow {
     /// whole history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Vec<usize>>,
-    /// Original indices of the segments that truncation dropped.
+    /// Ids of the memories that were shown, by rank, where a memory system was; those that did not fit the context are not among them.
+    /// `context` is then empty: no segment of the history was shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memories: Option<Vec<String>>,
+    /// Original indices of the segments that truncation dropped; ranks of memories, where a memory system was shown.
     pub dropped_sessions: Vec<usize>,
     /// Tokens of the history that truncation left out, of segments that are partly left too; absent where it left out none. Since
     /// version 0.2, as the next.

@@ -47,6 +47,24 @@ pub struct ProbeOutcome {
     pub cost: Option<Cost>,
 }
 
+impl ProbeOutcome {
+    /// An answer of something that is no model here: its text alone.
+    fn said(answer: &str) -> Self {
+        ProbeOutcome {
+            answer: answer.to_owned(),
+            thought: None,
+            max_thinking: None,
+            stop: StopReason::EndOfTurn,
+            prompt_tokens: None,
+            completion_tokens: None,
+            dropped: Dropped::default(),
+            scores: BTreeMap::new(),
+            attention: None,
+            cost: None,
+        }
+    }
+}
+
 /// Takes the outcome of one question, or why there is none, and has it on the disk when it returns.
 pub type Sink<'a> = dyn FnMut(Question<'_>, Result<ProbeOutcome, String>) -> Result<(), RunError> + 'a;
 
@@ -205,15 +223,20 @@ fn shown<'a>(
     let mut all: Vec<Shown<'a>> = Vec::new();
     let mut rest = conditions;
     while let Some(first) = rest.first() {
-        let same = |other: &Condition| (&other.setting, other.context) == (&first.setting, first.context);
-        let count = rest.iter().take_while(|other| same(other)).count();
+        let count = rest.iter().take_while(|other| other.shows_as(first)).count();
         let (together, others) = rest.split_at(count);
         rest = others;
         // Retrieval for what is answered already would be for nothing.
         if !case.probes.iter().any(|probe| together.iter().any(|condition| is_wanted(probe, condition))) {
             continue;
         }
-        for view in memory.views(case, first.setting.as_deref(), first.context) {
+        // A memory system is asked for each probe by itself.
+        let mut asked = Rc::clone(case);
+        if first.memory.is_some() {
+            let is_asked = |probe: &Probe| together.iter().any(|condition| is_wanted(probe, condition));
+            Rc::make_mut(&mut asked).probes.retain(is_asked);
+        }
+        for view in first.views(memory, &asked) {
             let probes = view.case.probes.iter().enumerate();
             let wanted: Vec<_> = probes
                 .flat_map(|(at, probe)| together.iter().map(move |condition| (at, probe, condition)))
@@ -253,7 +276,7 @@ impl Job<'_> {
             let probe = Probe { id: id.clone(), query: query.clone(), ..Probe::default() };
             for condition in conditions {
                 let question = Question { probe: &probe, condition };
-                self.record(planned, question, None, Err(reason.clone()), &mut vec![question])?;
+                self.record(planned, question, &View::default(), Err(reason.clone()), &mut vec![question])?;
                 self.summary.broken += 1;
             }
         }
@@ -282,11 +305,15 @@ impl Job<'_> {
         self.progress.begin_group(questions.len());
         let mut missing = questions.clone();
         let mut record = |job: &mut Self, question: Question<'_>, outcome: Result<ProbeOutcome, String>| {
-            job.record(planned, question, view.segments.as_deref(), outcome, &mut missing)
+            job.record(planned, question, view, outcome, &mut missing)
         };
         if let Some(why) = &view.refused {
             for &question in &questions {
                 record(self, question, Err(why.clone()))?;
+            }
+        } else if let Some(answer) = &view.answered {
+            for &question in &questions {
+                record(self, question, Ok(ProbeOutcome::said(answer)))?;
             }
         } else {
             let status = self.progress.status();
@@ -304,7 +331,7 @@ impl Job<'_> {
         }
         for question in missing.clone() {
             let nothing = Err("the model gave no answer".to_owned());
-            self.record(planned, question, view.segments.as_deref(), nothing, &mut missing)?;
+            self.record(planned, question, view, nothing, &mut missing)?;
         }
         if *last { write_shown(self.store, whole) } else { Ok(()) }
     }
@@ -314,7 +341,7 @@ impl Job<'_> {
         &mut self,
         planned: &PlannedCase,
         question: Question<'_>,
-        segments: Option<&[usize]>,
+        view: &View,
         outcome: Result<ProbeOutcome, String>,
         missing: &mut Vec<Question<'_>>,
     ) -> Result<(), RunError> {
@@ -322,7 +349,14 @@ impl Job<'_> {
         missing.remove(at);
         let cost = outcome.as_ref().ok().and_then(|outcome| outcome.cost);
         let (mut row, attention) = answer_row(planned, question, outcome);
-        row.context = segments.filter(|_| row.error.is_none()).map(<[usize]>::to_vec);
+        if row.error.is_none() {
+            row.context.clone_from(&view.segments);
+            let ranks = |ids: &Vec<String>| {
+                let shown = ids.iter().enumerate().filter(|(rank, _)| !row.dropped_sessions.contains(rank));
+                shown.map(|(_, id)| id.clone()).collect()
+            };
+            row.memories = view.memories.as_ref().map(ranks);
+        }
         let error = row.error.clone();
         self.store.append_answer(row, attention.as_ref())?;
         if let Some(cost) = cost {

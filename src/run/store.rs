@@ -25,11 +25,11 @@ use super::condition::named;
 use super::cost::CostRow;
 use super::error::RunError;
 use super::header::{Difference, FORMAT, IDENTITY_VERSION, Identity, RunHeader, hash};
-use super::jsonl::{RowLog, read_rows, write_rows};
 use super::judge_name::{JudgeName, judge_names};
 use super::plan::{PlannedCase, asked_under, attention_file, case_file, check_distinct};
 use super::rows::{AnswerKey, AnswerRow, ReplyRow, RubricRow, VerdictRow};
 use crate::data::Turn;
+use crate::ground::jsonl::{RowLog, read_rows, write_rows};
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::files::write_atomically;
 use palimpsest_core::timing;
@@ -44,6 +44,8 @@ pub(super) const COSTS: &str = "costs.jsonl";
 const LOCK: &str = "run.lock";
 /// The subfolders of a run folder.
 pub(super) const FOLDERS: [&str; 2] = ["attention", "cases"];
+/// The folder of what is kept of memory systems. It is there before the header, which says what the systems say of themselves.
+pub(super) const MEMORY: &str = "memory";
 /// What `tempfile` begins its names with; files that a killed process left behind bear it.
 const TEMPORARY: &str = ".tmp";
 
@@ -184,16 +186,22 @@ pub struct RunStore {
 }
 
 impl RunStore {
+    /// Refuses a folder that is neither a run's nor empty.
+    ///
+    /// # Errors
+    /// [`RunError::NotARun`] with the file that is in the way.
+    pub fn check_folder(dir: &Path) -> Result<(), RunError> {
+        if dir.join(HEADER).exists() { Ok(()) } else { refuse_foreign(dir) }
+    }
+
     /// Opens `dir` to go on with the run that it holds, or makes it the folder of a new run.
     ///
     /// A folder of another run is refused with every differing field, and one of another process with [`RunError::Locked`].
     pub fn open_or_create(dir: &Path, header: &RunHeader, plan: Vec<PlannedCase>) -> Result<Self, RunError> {
         let _span = timing::io();
         check_distinct(&plan)?;
+        RunStore::check_folder(dir)?;
         let is_run = dir.join(HEADER).exists();
-        if !is_run {
-            refuse_foreign(dir)?;
-        }
         std::fs::create_dir_all(dir).map_err(RunError::io("create", dir))?;
         let lock = lock(dir)?;
         if is_run {
@@ -348,12 +356,12 @@ impl RunStore {
             attention.save(&self.dir.join(&name))?;
             row.attention = Some(name);
         }
-        self.answers.append(row)
+        Ok(self.answers.append(row)?)
     }
 
     /// Makes `rows` the answers of the run, in one step: for answers that come all at once.
     pub(super) fn replace_answers(&mut self, rows: Vec<AnswerRow>) -> Result<(), RunError> {
-        self.answers.rewrite(rows)
+        Ok(self.answers.rewrite(rows)?)
     }
 
     /// Appends what a judge replied.
@@ -362,13 +370,16 @@ impl RunStore {
             Some(log) => log,
             None => RowLog::open(self.dir.join(REPLIES))?,
         };
-        self.replies.insert(log).append(row)
+        Ok(self.replies.insert(log).append(row)?)
     }
 
     /// Keeps what a judge is told, where it is not kept yet.
     pub fn append_rubric(&mut self, row: RubricRow) -> Result<(), RunError> {
         let mut log: RowLog<RubricRow> = RowLog::open(self.dir.join(RUBRICS))?;
-        if log.rows.contains(&row) { Ok(()) } else { log.append(row) }
+        if !log.rows.contains(&row) {
+            log.append(row)?;
+        }
+        Ok(())
     }
 
     /// Appends what an answer or a call of a judge cost.
@@ -377,20 +388,20 @@ impl RunStore {
             Some(log) => log,
             None => RowLog::open(self.dir.join(COSTS))?,
         };
-        self.costs.insert(log).append(row)
+        Ok(self.costs.insert(log).append(row)?)
     }
 
     /// What was spent on the run, by earlier processes too, in the order of time.
     pub fn costs(&self) -> Result<Vec<CostRow>, RunError> {
         match &self.costs {
             Some(log) => Ok(log.rows.clone()),
-            None => read_rows(&self.dir.join(COSTS)),
+            None => Ok(read_rows(&self.dir.join(COSTS))?),
         }
     }
 
     /// Appends a verdict.
     pub fn append_verdict(&mut self, row: VerdictRow) -> Result<(), RunError> {
-        self.verdicts.append(row)
+        Ok(self.verdicts.append(row)?)
     }
 
     /// Writes what the model was shown of a case.
@@ -434,7 +445,7 @@ impl RunStore {
         self.answers.rewrite(answers)?;
         self.verdicts.rewrite(verdicts)?;
         match (&mut self.replies, replies) {
-            (Some(log), Some(rows)) => log.rewrite(rows),
+            (Some(log), Some(rows)) => Ok(log.rewrite(rows)?),
             _ => Ok(()),
         }
     }
@@ -550,7 +561,7 @@ fn refuse_foreign(dir: &Path) -> Result<(), RunError> {
     for entry in entries {
         let name = entry.map_err(RunError::io("read", dir))?.file_name();
         let name = name.to_string_lossy();
-        if name != LOCK && name != PLAN && !name.starts_with(TEMPORARY) {
+        if name != LOCK && name != PLAN && name != MEMORY && !name.starts_with(TEMPORARY) {
             let reason = format!("it holds `{name}` but no {HEADER}");
             return Err(RunError::NotARun { dir: dir.to_owned(), reason });
         }

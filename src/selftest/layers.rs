@@ -6,7 +6,7 @@ use candle_core::{DType, Device};
 use serde::Serialize;
 
 use super::SelfTestError;
-use super::parity::{Reader, TOKENS, in_steps};
+use super::parity::{CPU, Reader, TOKENS, in_steps};
 use super::rule::{self, Compared, Numbers};
 use super::shapes::{FILL, Shape, has_experts};
 use super::trial::{Setting, Subject, Trial};
@@ -38,7 +38,7 @@ pub struct LayerResult {
     pub notes: Vec<String>,
     /// Why it could not be run.
     pub error: Option<String>,
-    /// Whether it agrees and its masses are whole. What was left out for want of memory is not held against it.
+    /// True if it agrees and its masses are whole. What was left out for want of memory is not held against it.
     pub sound: bool,
 }
 
@@ -47,6 +47,8 @@ pub struct LayerResult {
 pub struct Schedule {
     pub device: Device,
     pub dtype: DType,
+    /// The chosen kernel of attention; the long prompt is also read with each other one that there is.
+    pub kernel: AttentionKernel,
     pub tokens: usize,
     pub chunk: usize,
     pub generate: usize,
@@ -55,16 +57,16 @@ pub struct Schedule {
 
 impl Schedule {
     /// For a device, in a dtype.
-    pub fn of(device: &Device, dtype: DType, quick: bool) -> Self {
+    pub fn of(device: &Device, dtype: DType, kernel: AttentionKernel, quick: bool) -> Self {
         let device = device.clone();
         if quick {
             let recording = Recording { rows: 40, spans: 16 };
-            return Schedule { device, dtype, tokens: 256, chunk: 64, generate: 8, recording };
+            return Schedule { device, dtype, kernel, tokens: 256, chunk: 64, generate: 8, recording };
         }
         // As many rows and spans as a case of the benchmark has.
         let recording = Recording { rows: 500, spans: 500 };
         let tokens = if device.is_cpu() { 1024 } else { 32_768 };
-        Schedule { device, dtype, tokens, chunk: engine::DEFAULT_CHUNK, generate: 16, recording }
+        Schedule { device, dtype, kernel, tokens, chunk: engine::DEFAULT_CHUNK, generate: 16, recording }
     }
 
     /// Tries a layer. What fails is told in the result, and what does not fit in its notes.
@@ -92,11 +94,10 @@ impl Schedule {
         };
         status.begin(&shape.title(), "comparing with the CPU in f32");
         // Their weights are large: one of the two at a time.
-        let read = |device: &Device, dtype, ends: &[usize]| {
-            Reader::load(spec, dtype, std::slice::from_ref(device))?.read(ends, going)
-        };
-        let done = read(&Device::Cpu, DType::F32, &[TOKENS]).and_then(|expected| {
-            let found = read(&self.device, self.dtype, &in_steps())?.numbers;
+        let read = |on, dtype, ends: &[usize]| Reader::load(spec, dtype, on)?.read(ends, going);
+        let done = read(CPU, DType::F32, &[TOKENS]).and_then(|expected| {
+            let on = (std::slice::from_ref(&self.device), self.kernel);
+            let found = read(on, self.dtype, &in_steps())?.numbers;
             result.agreement = compare(&found, &expected.numbers, self.dtype, has_experts(spec));
             self.try_kernels(&mut result, shape, status, going)
         });
@@ -118,7 +119,7 @@ impl Schedule {
         going: &dyn Fn() -> bool,
     ) -> Result<(), SelfTestError> {
         use AttentionKernel::{Flash, Fused, Products};
-        let trial = self.try_long(shape, status, going)?;
+        let trial = self.try_long(self.kernel, shape, status, going)?;
         let taken = trial.kernel;
         result.trials.push(trial);
         let attention = shape.spec.layers.first().and_then(|layer| layer.attention());
@@ -128,11 +129,7 @@ impl Schedule {
             built && *kernel != taken && kernel.of_layer(&attention.shape(self.dtype)) == *kernel
         };
         for kernel in [Products, Fused, Flash].into_iter().filter(serves) {
-            let chosen = AttentionKernel::chosen();
-            kernel.choose();
-            let tried = self.try_long(shape, status, going);
-            chosen.choose();
-            match tried {
+            match self.try_long(kernel, shape, status, going) {
                 Err(SelfTestError::Interrupted) => return Err(SelfTestError::Interrupted),
                 Err(error) => result.notes.push(format!("{}, by {kernel}: {error}", shape.title())),
                 Ok(trial) => result.trials.push(trial),
@@ -141,16 +138,24 @@ impl Schedule {
         Ok(())
     }
 
-    /// The long prompt with the kernel that is chosen.
+    /// The long prompt with a kernel.
     fn try_long(
         &self,
+        kernel: AttentionKernel,
         shape: &Shape,
         status: &Status,
         going: &dyn Fn() -> bool,
     ) -> Result<Trial, SelfTestError> {
         let Schedule { dtype, tokens, chunk, generate, recording, .. } = *self;
-        let setting =
-            Setting { dtype, devices: vec![self.device.clone()], chunk, tokens, generate, fill: FILL };
+        let setting = Setting {
+            dtype,
+            devices: vec![self.device.clone()],
+            kernel,
+            chunk,
+            tokens,
+            generate,
+            fill: FILL,
+        };
         status.begin(&shape.title(), "making weights");
         let subject = Subject::load(&shape.title(), shape.spec.clone(), setting)?;
         status.begin(&shape.title(), "warming up");
@@ -194,7 +199,7 @@ mod tests {
     fn every_kind_of_layer_agrees_with_f32_in_half_precision_by_the_kernels_of_cards()
     -> Result<(), SelfTestError> {
         for dtype in [DType::BF16, DType::F16] {
-            let schedule = Schedule::of(&Device::Cpu, dtype, true);
+            let schedule = Schedule::of(&Device::Cpu, dtype, AttentionKernel::Auto, true);
             for shape in shapes::layers(true)? {
                 let result = schedule.try_layer(&shape, &Status::silent(), &|| true)?;
                 assert!(result.sound && result.trials.len() == 1, "{result:?}");
@@ -217,7 +222,7 @@ mod tests {
         assert_eq!(off(&numbers(0.7, 0.5), DType::BF16), 1);
 
         let shape = shapes::layers(true)?.remove(1);
-        let schedule = Schedule::of(&Device::Cpu, DType::F32, true);
+        let schedule = Schedule::of(&Device::Cpu, DType::F32, AttentionKernel::Auto, true);
         let mut result = schedule.try_layer(&shape, &Status::silent(), &|| true)?;
         assert!(result.sound && result.notes.is_empty(), "{result:?}");
         let trial = &mut result.trials[0];

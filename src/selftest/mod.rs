@@ -11,6 +11,7 @@ use std::time::Instant;
 use candle_core::{DType, Device};
 
 use crate::progress::Steps;
+use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::DeviceName;
 
 mod device;
@@ -35,6 +36,8 @@ use report::Report;
 pub struct Options {
     /// The devices: parity is tested with the layers split between all of them, single layers on the first.
     pub devices: Vec<Device>,
+    /// What computes attention on CUDA.
+    pub kernel: AttentionKernel,
     /// Reduced widths and lengths.
     pub quick: bool,
 }
@@ -51,13 +54,13 @@ fn dtype_for_layers(facts: &DeviceFacts, device: &Device) -> DType {
 /// Runs the self-test. `going` is asked often, and ends it with [`SelfTestError::Interrupted`].
 ///
 /// # Errors
-/// What keeps it from running at all. What a device does wrong is told in the report.
+/// Returns an error if it cannot run at all. Faults of a device are told in the report.
 pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTestError> {
     let start = Instant::now();
     let Some(first) = options.devices.first() else { return Err(SelfTestError::NoDevice) };
     let devices: Vec<DeviceFacts> = options.devices.iter().map(DeviceFacts::of).collect();
     let dtype = devices.first().map_or(DType::F32, |facts| dtype_for_layers(facts, first));
-    let schedule = Schedule::of(first, dtype, options.quick);
+    let schedule = Schedule::of(first, dtype, options.kernel, options.quick);
     let (small, single) = (shapes::small()?, shapes::layers(options.quick)?);
     let mut steps = Steps::new("selftest", small.len() + single.len(), true);
     let status = steps.status();
@@ -68,7 +71,7 @@ pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTe
         status.begin(shape.name, "comparing with the CPU");
         let mut wrong = Vec::new();
         for dtype in [DType::F32, DType::BF16, DType::F16] {
-            let found = Parity::of(shape, dtype, &options.devices, going)?;
+            let found = Parity::of(shape, dtype, (&options.devices, options.kernel), going)?;
             if !found.sound {
                 wrong.push(found.dtype);
             }

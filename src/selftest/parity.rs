@@ -12,11 +12,14 @@ use super::rule::{self, Compared};
 use super::shapes::{self, Shape};
 use super::trial::{Measured, Setting, Subject};
 use crate::cards::Recording;
+use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::model::DecoderSpec;
 
 /// Tokens of the prompt, of which the last positions are compared.
 pub const TOKENS: usize = 151;
 const POSITIONS: usize = 16;
+/// The reference.
+pub const CPU: (&[Device], AttentionKernel) = (&[Device::Cpu], AttentionKernel::Auto);
 /// Tokens that are generated after it.
 const GREEDY: usize = 32;
 
@@ -34,23 +37,23 @@ pub struct Parity {
     pub greedy_of: usize,
     /// Why it could not be run.
     pub error: Option<String>,
-    /// Whether all of it is as it must be: in f32 the greedy tokens too.
+    /// True if all of it is as it must be: in f32 the greedy tokens too.
     pub sound: bool,
 }
 
 impl Parity {
-    /// Compares a model in `dtype` on `devices` with the CPU. What fails is told in the result.
+    /// Compares a model in `dtype` on devices, with a choice of attention's kernel, with the CPU. What fails is told in the result.
     ///
     /// # Errors
     /// [`SelfTestError::Interrupted`] where `going` says so.
     pub fn of(
         shape: &Shape,
         dtype: DType,
-        devices: &[Device],
+        on: (&[Device], AttentionKernel),
         going: &dyn Fn() -> bool,
     ) -> Result<Self, SelfTestError> {
         let (checkpoint, architecture, dtype_name) = (shape.name, shape.spec.architecture, dtype.as_str());
-        let (compared, greedy, error) = match compare(&shape.spec, dtype, devices, going) {
+        let (compared, greedy, error) = match compare(&shape.spec, dtype, on, going) {
             Err(SelfTestError::Interrupted) => return Err(SelfTestError::Interrupted),
             Err(error) => (Vec::new(), 0, Some(error.to_string())),
             Ok((compared, greedy)) => (compared, greedy, None),
@@ -79,14 +82,14 @@ impl Parity {
 fn compare(
     spec: &DecoderSpec,
     dtype: DType,
-    devices: &[Device],
+    on: (&[Device], AttentionKernel),
     going: &dyn Fn() -> bool,
 ) -> Result<(Vec<Compared>, usize), SelfTestError> {
     let half = dtype != DType::F32;
     let spec = if half { shapes::to_all_experts(spec.clone()) } else { spec.clone() };
-    let exact = Reader::load(&spec, DType::F32, &[Device::Cpu])?.read(&[TOKENS], going)?;
-    let theirs = half.then(|| Reader::load(&spec, dtype, &[Device::Cpu])).transpose()?;
-    let reader = Reader::load(&spec, dtype, devices)?;
+    let exact = Reader::load(&spec, DType::F32, CPU)?.read(&[TOKENS], going)?;
+    let theirs = half.then(|| Reader::load(&spec, dtype, CPU)).transpose()?;
+    let reader = Reader::load(&spec, dtype, on)?;
     let (mut worst, mut greedy) = (Vec::new(), GREEDY);
     for ends in [vec![TOKENS], in_steps()] {
         let found = reader.read(&ends, going)?;
@@ -124,10 +127,14 @@ pub fn in_steps() -> Vec<usize> {
 pub struct Reader(Subject);
 
 impl Reader {
-    /// Loads it onto `devices`, between which its layers are split.
-    pub fn load(spec: &DecoderSpec, dtype: DType, devices: &[Device]) -> Result<Self, SelfTestError> {
+    /// Loads it onto devices, between which its layers are split, with a choice of attention's kernel.
+    pub fn load(
+        spec: &DecoderSpec,
+        dtype: DType,
+        (devices, kernel): (&[Device], AttentionKernel),
+    ) -> Result<Self, SelfTestError> {
         let (devices, fill, generate) = (devices.to_vec(), shapes::FILL, GREEDY - 1);
-        let setting = Setting { dtype, devices, chunk: TOKENS, tokens: TOKENS, generate, fill };
+        let setting = Setting { dtype, devices, kernel, chunk: TOKENS, tokens: TOKENS, generate, fill };
         Ok(Reader(Subject::load("a model of random weights", spec.clone(), setting)?))
     }
 
@@ -165,15 +172,14 @@ mod tests {
     #[test]
     fn a_model_is_sound_here_and_another_model_s_numbers_are_not_its_own() -> Result<(), SelfTestError> {
         let shape = shapes::small()?.remove(1);
-        let sound = Parity::of(&shape, DType::F32, &[Device::Cpu], &|| true)?;
+        let sound = Parity::of(&shape, DType::F32, CPU, &|| true)?;
         assert!(sound.sound && sound.greedy == GREEDY, "{sound:?}");
-        let read =
-            |spec: &DecoderSpec| Reader::load(spec, DType::F32, &[Device::Cpu])?.read(&in_steps(), &|| true);
+        let read = |spec: &DecoderSpec| Reader::load(spec, DType::F32, CPU)?.read(&in_steps(), &|| true);
         let mut other = shape.spec.clone();
         other.layers.truncate(1);
         let compared = rule::in_f32(&read(&other)?.numbers, &read(&shape.spec)?.numbers);
         assert!(!compared.iter().any(Compared::holds), "{compared:?}");
-        let stopped = Parity::of(&shape, DType::F32, &[Device::Cpu], &|| false);
+        let stopped = Parity::of(&shape, DType::F32, CPU, &|| false);
         assert!(matches!(stopped, Err(SelfTestError::Interrupted)));
         Ok(())
     }

@@ -30,7 +30,7 @@ pub struct Report {
     pub peak_resident: Option<u64>,
 }
 
-/// Whether the devices can be used, and for what.
+/// The verdict on the devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     pub sound: bool,
@@ -42,7 +42,6 @@ pub struct Verdict {
 const OVER_PLAN: f64 = 1.1;
 
 impl Report {
-    /// The names of the devices.
     fn names(&self) -> String {
         self.devices.iter().map(|facts| facts.device.as_str()).collect::<Vec<_>>().join(",")
     }
@@ -142,7 +141,7 @@ impl Report {
         text
     }
 
-    /// Whether the devices can be used, and what to do where not.
+    /// The verdict, with the remedy.
     pub fn verdict(&self) -> Verdict {
         let names = self.names();
         let (mut said, mut usable, mut unusable) = (Vec::new(), Vec::new(), Vec::new());
@@ -173,7 +172,7 @@ impl Report {
                 self.parity.len() / usable.len().max(1),
                 listed(usable.into_iter())
             ),
-            // What is wrong in f32 is wrong in itself, and not for want of digits.
+            // A fault in f32 is no matter of digits.
             ["f32", ..] => format!("Do not trust what {names} computes: use --device cpu."),
             _ => format!("Use --dtype {} there.", usable.join(" or ")),
         });

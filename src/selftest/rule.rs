@@ -32,7 +32,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Whether it is allowed.
+    /// True if it is allowed.
     pub fn holds(&self) -> bool {
         self.found <= self.allowed
     }
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(verdict(&with(1.1e-3, 0.0)), ["logits"]);
         assert_eq!(verdict(&with(0.0, -1.1e-4)), ["mass"]);
         assert_eq!(verdict(&with(f32::NAN, f32::NAN)), ["logits", "mass"]);
-        // What is missing, too short or too long is no agreement.
+        // Numbers that are missing, too few or too many are no agreement.
         let mut less = with(0.0, 0.0);
         less.remove("mass");
         assert_eq!(verdict(&less), ["mass"]);

@@ -14,7 +14,7 @@ use super::device::{Gauge, Peak};
 use super::rule::Numbers;
 use crate::cards::{self, Kernel, LayerWork, Recording, Work};
 use palimpsest_core::attention::{
-    AttentionKernel, DeltaSite, MassObserver, Masses, NoObserver, Observer, Site,
+    AttentionKernel, Event, MassObserver, Masses, NoObserver, Observer, Point, Wanted,
 };
 use palimpsest_core::engine::memory_plan::{
     self, Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes,
@@ -30,6 +30,8 @@ pub struct Setting {
     pub dtype: DType,
     /// One, or several that share the layers out.
     pub devices: Vec<Device>,
+    /// What computes attention on CUDA.
+    pub kernel: AttentionKernel,
     /// Tokens that a prefill reads at a time.
     pub chunk: usize,
     /// Tokens of the longest prompt.
@@ -47,7 +49,7 @@ impl Setting {
             chunk: self.chunk,
             logits: 1,
             dtype: self.dtype,
-            kernel: AttentionKernel::chosen(),
+            kernel: self.kernel,
             devices: self.devices.iter().map(DeviceName::of).collect(),
             branches: Branches::default(),
             observed: ObservedSpans::default(),
@@ -123,7 +125,7 @@ impl Subject {
         let places = plan.places.iter().filter_map(|&place| setting.devices.get(place).cloned()).collect();
         let gauge = Gauge::start(&setting.devices);
         let start = Instant::now();
-        let model = OpenModel::weightless(description.spec, setting.fill);
+        let model = OpenModel::weightless(description.spec, setting.fill).attending_by(setting.kernel);
         let engine = Engine::new(model.load_split(places, setting.dtype)?, setting.chunk);
         synchronize(&setting.devices)?;
         gauge.forget();
@@ -167,7 +169,7 @@ impl Subject {
         let prompt: Vec<u32> =
             (0..tokens as u64).map(|i| ((i * 7919 + i / 7 * 31 + 11) % vocab) as u32).collect();
         let mut cache = decoder.cache(tokens + generate)?;
-        let mut observer = Timed { inner: observer(tokens, recording)?, spent: Duration::ZERO };
+        let mut observer = Timed { inner: observer(tokens, recording)?, devices, spent: Duration::ZERO };
 
         // 1. Read, with the clock of the recording inside that of the whole.
         synchronize(devices)?;
@@ -185,7 +187,7 @@ impl Subject {
         }
         synchronize(devices)?;
         let prefill = start.elapsed().saturating_sub(observer.spent);
-        let masses = observer.finish()?;
+        let masses = observer.timed(|inner| inner.finish())?;
         let logits = Tensor::cat(&logits, 0)?;
         let logits = logits.narrow(0, logits.dim(0)? - last, last)?;
 
@@ -284,52 +286,30 @@ fn off_from_1(masses: &Masses) -> f64 {
     off.fold(0.0, |most, x| if x.is_nan() { f64::INFINITY } else { x.max(most) })
 }
 
-/// A mass observer with a clock that runs while it works, and waits for the device on either side.
-struct Timed {
+/// A mass observer with a clock that runs while it works, and waits for the devices on either side.
+struct Timed<'a> {
     inner: MassObserver,
+    devices: &'a [Device],
     spent: Duration,
 }
 
-impl Timed {
-    fn timed<T>(
-        &mut self,
-        device: &Device,
-        work: impl FnOnce(&mut MassObserver) -> TensorResult<T>,
-    ) -> TensorResult<T> {
-        device.synchronize()?;
+impl Timed<'_> {
+    fn timed<T>(&mut self, work: impl FnOnce(&mut MassObserver) -> TensorResult<T>) -> TensorResult<T> {
+        synchronize(self.devices)?;
         let start = Instant::now();
         let done = work(&mut self.inner)?;
-        device.synchronize()?;
+        synchronize(self.devices)?;
         self.spent += start.elapsed();
         Ok(done)
     }
-
-    fn finish(&mut self) -> TensorResult<Masses> {
-        self.timed(&Device::Cpu, |inner| inner.finish())
-    }
 }
 
-impl Observer for Timed {
-    fn wants(&self, site: &Site) -> bool {
-        self.inner.wants(site)
+impl Observer for Timed<'_> {
+    fn wants(&self, point: Point<'_>) -> Wanted<'_> {
+        self.inner.wants(point)
     }
 
-    fn observe(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> TensorResult<()> {
-        self.timed(q.device(), |inner| inner.observe(site, q, k))
-    }
-
-    fn wants_delta(&self, site: &DeltaSite) -> bool {
-        self.inner.wants_delta(site)
-    }
-
-    fn observe_delta(
-        &mut self,
-        site: &DeltaSite,
-        q: &Tensor,
-        k: &Tensor,
-        g: &Tensor,
-        beta: &Tensor,
-    ) -> TensorResult<()> {
-        self.timed(q.device(), |inner| inner.observe_delta(site, q, k, g, beta))
+    fn observe(&mut self, event: Event<'_>) -> TensorResult<()> {
+        self.timed(|inner| inner.observe(event))
     }
 }

@@ -1,4 +1,4 @@
-//! How far two raters agree: on yes and no (the figures of STALE's table 7), and on scores.
+//! Agreement of two raters: on yes and no (the figures of STALE's table 7), and on scores.
 
 use super::kappa::{Weights, confusion, kappa};
 

@@ -10,7 +10,7 @@ use super::{Interval, wilson};
 /// Units of one kind, of which the sample has as many by design.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stratum {
-    /// What the mean of its units weighs in the whole; of all strata 1.
+    /// The weight of its units' mean in the whole; of all strata 1.
     pub weight: f64,
     /// The number of each unit.
     pub units: Vec<f64>,

@@ -1,6 +1,6 @@
 //! Cohen's kappa: how far two raters agree beyond chance, of any number of categories.
 
-/// How much a disagreement counts.
+/// The weight of a disagreement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weights {
     /// Every disagreement the same.

@@ -9,7 +9,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::{Interval, LEVEL};
 
-/// How fast the error of an estimate on the logarithmic scale grows with its own size. Chosen by simulation: the least whole number with
+/// The growth of an estimate's error on the logarithmic scale with its own size. Chosen by simulation: the least whole number with
 /// which log-normal numbers whose logarithms deviate by 0.75 are covered in 93% of samples of 5 and of 20.
 const GROWTH: f64 = 4.0;
 /// Numbers that differ by less than this share of their size are taken as equal: what is left is rounding.
@@ -21,7 +21,7 @@ pub fn t_quantile(freedom: f64) -> Option<f64> {
     Some(t.inverse_cdf(0.5 + LEVEL / 2.0))
 }
 
-/// How far the mean of numbers lies off, on the scale of its logarithm, by a relative standard error.
+/// The error of the mean of numbers, on the scale of its logarithm, by a relative standard error.
 fn reach(t: f64, error: f64) -> f64 {
     t * error * (1.0 + GROWTH * error * error).sqrt()
 }

@@ -1,4 +1,4 @@
-//! How sure counts are: pure functions of numbers.
+//! The uncertainty of counts: pure functions of numbers.
 //!
 //! Intervals of proportions are here ([`wilson`]), those of means of any numbers in [`means`] and of numbers between bounds, such as
 //! scores and paired differences, in [`bounded`]. Beside them tests ([`mcnemar`], [`holm`]), agreement of raters ([`mod@kappa`],

@@ -7,7 +7,7 @@ use ndarray::{Array1, Array2, ArrayView1, Axis};
 pub struct Ridge {
     /// A weight a feature.
     pub weights: Array1<f64>,
-    /// What is added.
+    /// The intercept.
     pub intercept: f64,
 }
 
@@ -33,7 +33,7 @@ impl Ridge {
             .then_some(Ridge { weights, intercept })
     }
 
-    /// What it says of a thing.
+    /// The prediction of a sample.
     pub fn predict(&self, features: ArrayView1<'_, f64>) -> f64 {
         features.dot(&self.weights) + self.intercept
     }

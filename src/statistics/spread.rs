@@ -5,7 +5,7 @@ use serde::Serialize;
 /// The mean of a few numbers, and how far they lie apart.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
-    /// How many numbers.
+    /// The number of values.
     pub n: usize,
     /// Their mean.
     pub mean: f64,

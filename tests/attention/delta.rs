@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use candle_core::{DType, Device, Tensor};
-use palimpsest_core::attention::{DeltaMasses, DeltaSite, MassObserver, Masses, Observer, run};
+use palimpsest_core::attention::{DeltaMasses, DeltaSite, Event, MassObserver, Masses, Observer, Point, run};
 use palimpsest_core::span::Span;
 
 use super::{Inputs, apart, numbers, site};
@@ -80,9 +80,9 @@ impl Layer {
         for start in tokens.clone().step_by(chunk) {
             let part = |x: &Tensor| x.narrow(0, start, chunk.min(tokens.end - start)).unwrap();
             let site = DeltaSite { layer, offset: start, ..DeltaSite::default() };
-            if observer.wants_delta(&site) {
-                let (q, k, g, beta) = (part(&self.q), part(&self.k), part(&self.g), part(&self.beta));
-                observer.observe_delta(&site, &q, &k, &g, &beta).unwrap();
+            if observer.wants(Point::LinearAttention(&site)).inputs {
+                let [q, k, g, beta] = &[&self.q, &self.k, &self.g, &self.beta].map(part);
+                observer.observe(Event::LinearAttention { site: &site, q, k, g, beta }).unwrap();
             }
         }
     }
@@ -339,9 +339,8 @@ fn a_fork_that_needs_keys_that_were_not_kept_is_refused() {
     let mut late = after;
     let part = |x: &Tensor| x.narrow(0, 64, 64).unwrap();
     let site = DeltaSite { layer: 3, offset: 64, ..DeltaSite::default() };
-    let error = late
-        .observe_delta(&site, &part(&layer.q), &part(&layer.k), &part(&layer.g), &part(&layer.beta))
-        .unwrap_err();
+    let [q, k, g, beta] = &[&layer.q, &layer.k, &layer.g, &layer.beta].map(part);
+    let error = late.observe(Event::LinearAttention { site: &site, q, k, g, beta }).unwrap_err();
     assert!(error.to_string().contains("layer 3"), "{error}");
 }
 
@@ -349,7 +348,7 @@ fn a_fork_that_needs_keys_that_were_not_kept_is_refused() {
 fn nothing_is_wanted_after_the_last_row_and_what_is_wanted_ends_there() {
     let observer = MassObserver::new(spans(&[("r", 3..10)]), vec![], 300).unwrap();
     let wants = |observer: &MassObserver, offset| {
-        observer.wants_delta(&DeltaSite { layer: 0, offset, ..DeltaSite::default() })
+        observer.wants(Point::LinearAttention(&DeltaSite { offset, ..DeltaSite::default() })).inputs
     };
     assert!(wants(&observer, 0) && wants(&observer, 9) && !wants(&observer, 10));
     assert!(wants(&observer.keeping(20), 19));

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use candle_core::{DType, Device, Result, Tensor};
-use palimpsest_core::attention::{AttentionKernel, Observer, Sinks, Site, run_branches};
+use palimpsest_core::attention::{
+    AttentionKernel, Event, Observer, Point, Sinks, Site, Wanted, run_branches,
+};
 
 use super::{Inputs, apart, numbers, sinks, site};
 
@@ -25,19 +27,12 @@ struct Asks {
 }
 
 impl Observer for Asks {
-    fn wants(&self, _: &Site) -> bool {
-        false
+    fn wants(&self, _: Point<'_>) -> Wanted<'_> {
+        Wanted { segments: self.borders.as_deref(), ..Wanted::default() }
     }
 
-    fn observe(&mut self, _: &Site, _: &Tensor, _: &Tensor) -> Result<()> {
-        Ok(())
-    }
-
-    fn segments(&self, _: &Site) -> Option<&[usize]> {
-        self.borders.as_deref()
-    }
-
-    fn take(&mut self, _: &Site, sums: Tensor) -> Result<()> {
+    fn observe(&mut self, event: Event<'_>) -> Result<()> {
+        let Event::Weights { sums, .. } = event else { panic!("{event:?} was not wanted") };
         self.found = Some(numbers(&sums.to_device(&Device::Cpu)?.to_dtype(DType::F32)?));
         Ok(())
     }
@@ -72,7 +67,6 @@ fn branches(base: usize, tails: &[usize], heads: (usize, usize), d: usize, dtype
 #[test]
 fn branches_with_borders_and_windows_equal_the_definition() -> Result<()> {
     let device = &Device::new_cuda_with_stream(0)?;
-    AttentionKernel::Fused.choose();
     let (heads, kv_heads) = (6, 2);
     for (dtype, d, base, tails) in [
         (DType::F16, 20, 512, vec![1, 70, 300]),
@@ -107,7 +101,7 @@ fn branches_with_borders_and_windows_equal_the_definition() -> Result<()> {
             };
             let sinks =
                 at(base).sinks.map(|sinks| Sinks::new(sinks.logits().to_vec(), device)).transpose()?;
-            let place = Site { sinks, ..at(base) };
+            let place = Site { sinks, kernel: AttentionKernel::Fused, ..at(base) };
             // The second branch is not asked; borders are before, within and behind the window, and in the tail.
             let asks = |row: usize| Asks {
                 borders: (row != 1).then(|| {

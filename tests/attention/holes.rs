@@ -2,8 +2,8 @@
 
 use candle_core::{DType, Device, Tensor};
 use palimpsest_core::attention::{
-    Hole, Holes, MassObserver, Masses, NO_KEY, NoObserver, Observer, SPLIT_K, Site, TopKeys, run,
-    run_branches,
+    Event, Hole, Holes, MassObserver, Masses, NO_KEY, NoObserver, Observer, Point, SPLIT_K, Site, TopKeys,
+    Wanted, run, run_branches,
 };
 use palimpsest_core::span::Span;
 use proptest::prelude::*;
@@ -151,19 +151,12 @@ fn half_precision_leaves_hidden_keys_out_too() {
 struct Sums(Vec<usize>, Option<Vec<f64>>);
 
 impl Observer for Sums {
-    fn wants(&self, _site: &Site) -> bool {
-        false
+    fn wants(&self, _point: Point<'_>) -> Wanted<'_> {
+        Wanted { segments: Some(&self.0), ..Wanted::default() }
     }
 
-    fn observe(&mut self, _site: &Site, _q: &Tensor, _k: &Tensor) -> candle_core::Result<()> {
-        Ok(())
-    }
-
-    fn segments(&self, _site: &Site) -> Option<&[usize]> {
-        Some(&self.0)
-    }
-
-    fn take(&mut self, _site: &Site, sums: Tensor) -> candle_core::Result<()> {
+    fn observe(&mut self, event: Event<'_>) -> candle_core::Result<()> {
+        let Event::Weights { sums, .. } = event else { panic!("{event:?} was not wanted") };
         self.1 = Some(sums.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?);
         Ok(())
     }

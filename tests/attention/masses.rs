@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use candle_core::{DType, Tensor};
 use ndarray::{Array3, Array4};
-use palimpsest_core::attention::{MassObserver, Masses, Observer, Site, SpanError, run};
+use palimpsest_core::attention::{MassObserver, Masses, Observer, Point, Site, SpanError, run};
 use palimpsest_core::span::Span;
 
 use super::{Inputs, apart, sinks, site};
@@ -252,7 +252,7 @@ fn without_key_spans_there_are_no_masses_but_the_sinks_share_and_without_rows_no
             assert!(sink.unwrap().iter().all(|&s| s > 0.0 && s < 1.0));
         }
     }
-    assert!(!MassObserver::new(vec![], vec![], 20).unwrap().wants(&site));
+    assert!(!MassObserver::new(vec![], vec![], 20).unwrap().wants(Point::Attention(&site)).inputs);
 }
 
 #[test]

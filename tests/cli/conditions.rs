@@ -52,9 +52,29 @@ fn wrong_conditions_are_refused_with_those_that_there_are() {
         assert!(run.err.contains(part), "{benchmark} {conditions}: {}", run.err);
         assert!(!out.exists(), "nothing was begun");
     };
-    refused("subtlememory", "oracle,none", "\n  oracle: ");
+    refused("subtlememory", "oracle,nothing", "\n  oracle: ");
     refused("memrewardbench", "chosen-first,chosen-first", "twice");
-    refused("stale", "full", "one way to put its questions");
+    refused("stale", "whole", "\n  none: the question alone");
+    // Its answers are read by the order of the two, which the general ones do not say.
+    refused("memrewardbench", "full", "which MemoryRewardBench does not have");
+}
+
+#[test]
+fn every_benchmark_can_be_asked_without_a_history() {
+    let root = tempfile::tempdir().unwrap();
+    for benchmark in ["stale", "knowme", "subtlememory"] {
+        let out = root.path().join(benchmark);
+        let more = ["--conditions", "none,rag", "--limit-probes", "2", "--limit", "1"];
+        let run = ended(sample_command(benchmark, &out, &more));
+        assert_eq!(run.code, Some(0), "{benchmark}: {}", run.err);
+        let rows = palimpsest::run::store::RunFolder::read(&out).unwrap().answers;
+        let context = |condition: &str| {
+            let row = rows.iter().find(|row| row.condition == condition).unwrap();
+            row.context.as_ref().map(Vec::len)
+        };
+        assert_eq!(context("none"), Some(0), "{benchmark}");
+        assert!(context("rag").unwrap() > 0, "{benchmark}");
+    }
 }
 
 #[test]

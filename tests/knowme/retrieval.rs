@@ -58,7 +58,7 @@ fn events_are_ranked_by_cosine_and_ties_keep_file_order() {
     let case = case(sample());
     let mut memory = Memory::new(&KNOWME, 0).with_dense(Box::new(ranker));
     let context = Context::Retrieved { by: Retriever::Dense, most: 50 };
-    let views = memory.views(&case, Some("rag-dense"), context);
+    let views = memory.views(&case, Some("rag-dense"), context, None);
     assert_eq!(views.iter().map(|view| view.case.probes.len()).sum::<usize>(), 14);
     for view in &views {
         let shown = view.segments.as_ref().unwrap();

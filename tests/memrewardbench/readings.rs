@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use palimpsest::benchmarks::memrewardbench::Order;
-use palimpsest::benchmarks::{Given, Said, Told};
+use palimpsest::benchmarks::{Given, NotRead, Said, Told};
 use palimpsest::run::judged::{no_result, warning};
 use palimpsest::run::rows::VerdictRow;
 
@@ -18,7 +18,7 @@ struct Asked<'a> {
     scores: Option<[f64; 2]>,
 }
 
-fn told(asked: &Asked<'_>) -> Result<Told, String> {
+fn told(asked: &Asked<'_>) -> Result<Told, NotRead> {
     let reading = BENCHMARK.readings.iter().find(|reading| reading.name == asked.reading).unwrap();
     let scores =
         asked.scores.map(|[a, b]| BTreeMap::from([("[[A]]".to_owned(), a), ("[[B]]".to_owned(), b)]));
@@ -74,12 +74,13 @@ fn both_readings_of_one_answer_stand_side_by_side() {
         assert_eq!(found.as_deref(), lenient, "{answer}");
     }
     let thought = Asked { thought: Some("hm"), ..plain("strict", "[[A]]") };
-    assert!(told(&thought).unwrap_err().contains("thought"));
+    assert!(told(&thought).unwrap_err().0.contains("thought"));
     assert!(letter(&Asked { thought: Some("hm"), ..plain("lenient", "[[A]]") }).is_some());
-    let unparsed =
-        told(&plain("lenient", "Agent B is better, and I shall say at length why that is so.")).unwrap_err();
+    let unparsed = told(&plain("lenient", "Agent B is better, and I shall say at length why that is so."))
+        .unwrap_err()
+        .0;
     assert!(unparsed.starts_with("unparsed: ") && unparsed.contains("Agent B is better"), "{unparsed}");
-    assert!(told(&Asked { answer: None, ..plain("lenient", "") }).unwrap_err().contains("no answer"));
+    assert!(told(&Asked { answer: None, ..plain("lenient", "") }).unwrap_err().0.contains("no answer"));
 }
 
 #[test]
@@ -98,7 +99,7 @@ fn the_right_letter_is_that_of_the_chosen_trajectory() {
             assert_eq!(correct(&random, "[[B]]", seed), !chosen_first, "{seed}");
         }
     }
-    assert!(told(&Asked { setting: "", ..plain("strict", "[[A]]") }).unwrap_err().contains("stood first"));
+    assert!(told(&Asked { setting: "", ..plain("strict", "[[A]]") }).unwrap_err().0.contains("stood first"));
 }
 
 #[test]
@@ -113,7 +114,7 @@ fn scores_are_read_as_the_likelier_option_with_its_probability() {
     assert_eq!(other.probability, Some(1.0));
     let tie = scored(Some([-2.0, -2.0])).unwrap();
     assert_eq!((tie.said, tie.probability), (Said::Choice("A".to_owned()), Some(0.5)));
-    assert!(scored(None).unwrap_err().contains("no scores"));
+    assert!(scored(None).unwrap_err().0.contains("no scores"));
     // It needs no answer.
     assert!(told(&Asked { answer: None, scores: Some([-1.0, -2.0]), ..plain("scored", "") }).is_ok());
 }

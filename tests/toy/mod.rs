@@ -10,9 +10,11 @@ use palimpsest::benchmarks::{Benchmark, Dimension, LensSpec, SampleSpec, row_rol
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 use palimpsest::data::truncate::Truncation;
 use palimpsest::data::{Case, Place};
-use palimpsest::figures::{self, Origin, report};
+use palimpsest::figures::{self, Origin};
 use palimpsest::judge::{self, Judge};
-use palimpsest::lens::{AnalysedRun, Baseline, Curve, Group, Lens, Options, Part, Scale, Statistic, table};
+use palimpsest::lens::{
+    AnalysedRun, Baseline, Condition, Curve, Group, Options, Part, Scale, Statistic, Study, table,
+};
 use palimpsest::memory::Memory;
 use palimpsest::progress::Status;
 use palimpsest::prompt::{PromptBuilder, Templates};
@@ -33,6 +35,7 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use crate::parity::fixture;
 use crate::parity::subject::plain;
+use crate::synthetic_run;
 pub use benchmark::LOGBOOK;
 
 fn logbook(id: &str, ship: &str, events: usize, questions: Vec<Value>) -> Value {
@@ -126,6 +129,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         attention: true,
         version: "0.2.0".to_owned(),
         sample: None,
+        memory: Vec::new(),
         conditions: Vec::new(),
         thinking: None,
         stop: Vec::new(),
@@ -164,10 +168,9 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
 
     let unknown = AnalysedRun::open_condition(&dir, "").unwrap_err().to_string();
     assert!(unknown.contains("`logbook`"), "{unknown}");
-    let run = AnalysedRun::open_among(&among, &dir, "").unwrap();
-    let verdicts = run.verdicts(None).unwrap();
+    let study = Study::open_among(&among, &dir, &[], &Options::default()).unwrap();
+    let [Condition { run, verdicts, lens: Some(lens), .. }] = &study.conditions[..] else { panic!("one") };
     assert_eq!(verdicts.get("a", "q1").unwrap().score, Some(1));
-    let lens = Lens::of(&run, &Options::default()).unwrap();
     assert_eq!(
         (lens.kinds.join(" "), lens.probes.join(" ")),
         ("Pequod Rachel".to_owned(), "place oil".to_owned())
@@ -200,9 +203,9 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         lens.series(&Group::all(), Statistic::Mean(Curve::new("fact", "cause"), Part::Signal), Scale::Mass);
     assert_eq!(series.n, 2);
 
-    let tables = table::write("", &lens, &dir.join("lens")).unwrap();
+    let tables = table::write("", lens, &dir.join("lens")).unwrap();
     assert_eq!(tables.len(), 4);
-    let figures = figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap();
+    let figures = figures::draw_all(lens, &Origin::of(run, lens.judge.as_deref())).unwrap();
     let names: Vec<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();
     assert_eq!(
         names,
@@ -215,7 +218,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
             "strip-case-density"
         ]
     );
-    let page = report::page(&run, &verdicts, Some(&lens), &figures).unwrap();
+    let page = synthetic_run::page(&study, figures.clone());
     for part in
         ["Logbook", "Pequod", "FACT", "CAUSE", "mean over the 4 probes", "1 of 2", "event[3]", "place"]
     {

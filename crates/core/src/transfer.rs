@@ -1,9 +1,8 @@
 //! What crosses between the host and a device, and which kernels a device is given.
 //!
 //! A copy back to the host waits until the device has done all that it was asked for, so the decoder, attention and the
-//! engine take everything back through [`fetch`] and [`fetch_all`], and send through [`upload`]: tests count the copies, and
-//! read the sources for others. Kernels that Candle's graph does not record are announced by [`unrecorded`], so that tests
-//! can count launches too. Outside of tests none of this does anything of its own.
+//! engine take everything back through [`fetch`] and [`fetch_all`], and send through [`upload`]: tests count the copies here, and
+//! read the sources for others. Kernel launches are counted on the pretend device (`rehearsal/`).
 
 use candle_core::{DType, Device, Result, Shape, Tensor, WithDType};
 
@@ -12,7 +11,7 @@ pub(crate) mod count;
 #[cfg(test)]
 mod tests;
 
-/// Whether tensors on `device` are worked on by the kernels on slices; else by Candle's operations, which run anywhere.
+/// True where tensors on `device` are worked on by the kernels on slices; else Candle's operations, which run anywhere, are.
 pub(crate) fn cpu_kernels(device: &Device) -> bool {
     #[cfg(test)]
     if count::as_elsewhere() {
@@ -24,7 +23,7 @@ pub(crate) fn cpu_kernels(device: &Device) -> bool {
 /// The elements of an f32 tensor of any shape, row-major: one copy.
 pub(crate) fn fetch(tensor: &Tensor) -> Result<Vec<f32>> {
     #[cfg(test)]
-    count::fetched(&[tensor]);
+    count::fetched();
     tensor.flatten_all()?.to_vec1()
 }
 
@@ -36,7 +35,7 @@ pub(crate) fn fetch_all(tensors: &[&Tensor]) -> Result<Vec<Vec<f64>>> {
         let flat = run.iter().map(|t| t.flatten_all()).collect::<Result<Vec<_>>>()?;
         let joined = Tensor::cat(&flat, 0)?;
         #[cfg(test)]
-        count::fetched(&[&joined]);
+        count::fetched();
         // To f64 on the host: not every device has it.
         let numbers = joined.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
         let mut rest = numbers.as_slice();
@@ -83,13 +82,3 @@ pub(crate) fn keep_layouts(device: &Device) -> Option<impl Sized + use<>> {
         None::<()>
     }
 }
-
-/// Hands on what one kernel made `from` other tensors without Candle's graph recording it: an operation without a gradient,
-/// or a write in place.
-#[cfg(not(test))]
-#[inline(always)]
-pub(crate) fn unrecorded(made: Tensor, _from: &[&Tensor]) -> Result<Tensor> {
-    Ok(made)
-}
-#[cfg(test)]
-pub(crate) use count::unrecorded;

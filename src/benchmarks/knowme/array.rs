@@ -29,7 +29,7 @@ impl Row {
         self.0.iter().find(of_name).map(|(_, value)| value)
     }
 
-    /// Whether there is such a field, be it null.
+    /// True if there is such a field, be it null.
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(key, _)| known_as(key) == name)
     }
@@ -46,7 +46,7 @@ impl Row {
     }
 }
 
-/// Whether a value says nothing.
+/// True if a value says nothing.
 pub(super) fn is_blank(value: &Value) -> bool {
     match value {
         Value::Null => true,

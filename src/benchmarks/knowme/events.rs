@@ -18,7 +18,7 @@ static NO_DATE: Check = Check::warning("no-date", "timestamps that are no date; 
 static EMPTY_EVENT: Check =
     Check::warning("empty-event", "events that say nothing: all of their fields are empty");
 
-/// What an event's row may hold, by the names under which fields are known. `category` (data set 3) only repeats which fields say
+/// Known fields of an event's row. `category` (data set 3) only repeats which fields say
 /// something.
 const KNOWN: [&str; 9] = [
     "id",
@@ -31,7 +31,7 @@ const KNOWN: [&str; 9] = [
     "inner_thought",
     "category",
 ];
-/// How the format writes a time.
+/// The formats of times.
 const FORMATS: [&str; 2] = ["%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"];
 
 /// The events of one data set.

@@ -1,21 +1,21 @@
-//! What a trap question (T2) wants by its reference: to be told that the record does not say, an order, or a fact.
+//! The kind of answer that the reference of a trap question (T2) expects: an abstention, an order, or a fact.
 //!
 //! Data set 3 has orders under T2, and whoever judged these as traps would mark every right answer wrong.
 
-/// What the words of a reference come to.
+/// The kind of answer that a reference is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
     /// That the record does not tell.
     Abstention,
     /// Events in an order: `B -> A -> C`.
     Order,
-    /// What the reference says.
+    /// A statement.
     Fact,
 }
 
 /// Between the events of an order.
 const ARROWS: [&str; 3] = ["->", "→", "=>"];
-/// What references that abstain say, in lower case and with straight apostrophes.
+/// Phrases of references that abstain, in lower case and with straight apostrophes.
 const ABSTAINING: [&str; 24] = [
     "not mention",
     "unmentioned",
@@ -70,7 +70,7 @@ impl Expected {
     }
 }
 
-/// Whether something stands on both sides of an arrow.
+/// True if something stands on both sides of an arrow.
 fn is_order(reference: &str, arrow: &str) -> bool {
     let mut events = reference.split(arrow);
     let has_words = |event: &str| event.chars().any(char::is_alphanumeric);

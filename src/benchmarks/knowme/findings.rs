@@ -1,4 +1,4 @@
-//! What reading a data set finds: problems, which refuse it or one of its questions, and findings, which are told and kept.
+//! Results of reading a data set: problems, which refuse it or one of its questions, and findings, which are told and kept.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const QUOTED: usize = 60;
 pub(super) struct Findings {
     /// The data set's id.
     pub case: String,
-    /// What refuses the data set.
+    /// Problems that refuse the data set.
     pub problems: Vec<Problem>,
     pub flags: Vec<Finding>,
 }
@@ -58,14 +58,13 @@ struct Unknown {
     /// The first row that has it, and its id.
     row: usize,
     uid: Option<String>,
-    /// How many have it.
+    /// Number of rows that have it.
     rows: usize,
 }
 
-/// What is found in one file.
 pub(super) struct FileFindings<'a> {
     pub file: &'a str,
-    /// What ids are told with: the task's.
+    /// The prefix of ids in messages: the task's.
     prefix: &'static str,
     all: &'a mut Findings,
     /// Problems since [`Self::take`].
@@ -181,7 +180,6 @@ pub(super) fn id(value: &Value) -> Option<String> {
     }
 }
 
-/// A value in a message.
 pub(super) fn describe(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),

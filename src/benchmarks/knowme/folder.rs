@@ -69,7 +69,7 @@ pub(super) fn datasets<'a>(names: &[&'a str]) -> BTreeMap<&'a str, DatasetFiles<
     found
 }
 
-/// What a file's folder says that it holds.
+/// The content of a file, by its folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Input,

@@ -1,4 +1,4 @@
-//! What is known of the right answers, and what of them can be worked out again from the times of events.
+//! The right answers, and durations that are worked out again from the times of events.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ const QUOTED: &str = "T1";
 /// The tasks whose questions name evidence.
 const CITING: [&str; 5] = ["T1", TRAP, TIMES, "T5", "T6"];
 
-/// What is known of the right answer to each question.
+/// The right answer to each question, as far as it is known.
 pub(super) fn golds(case: &Case) -> Vec<Gold> {
     case.probes.iter().map(|probe| gold(case, probe)).collect()
 }
@@ -60,7 +60,7 @@ fn note<'a>(case: &'a Case, probe: &Probe, name: &str) -> Option<&'a Value> {
     case.judge.of_probes.get(&probe.id)?.get(name)
 }
 
-/// What only this benchmark's golds show.
+/// Findings of this benchmark's golds alone.
 pub(super) fn findings(case: &Case) -> Vec<Finding> {
     // A question whose evidence is not there names some all the same.
     let told: BTreeSet<&str> = case.flags.iter().flat_map(|flag| &flag.probes).map(String::as_str).collect();
@@ -105,13 +105,13 @@ pub(super) fn findings(case: &Case) -> Vec<Finding> {
     found
 }
 
-/// Whether a text is so short that it says nothing beside that there is no answer.
+/// True if a text is so short that it says nothing beside that there is no answer.
 fn is_short(text: &str) -> bool {
     const WORDS: usize = 20;
     text.split_whitespace().count() <= WORDS
 }
 
-/// Whether a text has that word, which is part of the pseudonyms of data set 3.
+/// True if a text has that word, which is part of the pseudonyms of data set 3.
 fn is_unknown(text: &str) -> bool {
     text.to_lowercase().contains("unknown")
 }

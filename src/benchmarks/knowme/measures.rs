@@ -1,4 +1,4 @@
-//! What the attention of an answering model is looked at for: the evidence, the two ends of a duration, what was thought against what
+//! Measures of an answering model's attention: to the evidence, the two ends of a duration, and thoughts against what
 //! was to be seen.
 
 use super::task::Task;
@@ -18,7 +18,7 @@ const LIFT: Measure = Measure {
     of: |at| at.lift(QUERY, &[EVIDENCE]),
 };
 
-/// What one gets of two.
+/// The share of one of two.
 const PART: Measure = Measure { reference: Some(0.5), axis: Axis::Linear(0.0, 1.0), ..LIFT };
 
 pub(super) const MEASURES: [Measure; 5] = [
@@ -73,7 +73,7 @@ const BY_SCORE: Grouping = Grouping {
     },
 };
 
-/// What called a memory up (T5), a duration or an order (T3). A type that only repeats the task tells nothing apart.
+/// The kind of trigger (T5), a duration or an order (T3). A type that only repeats the task tells nothing apart.
 const BY_TYPE: Grouping = Grouping {
     key: "type",
     label: "task and type",

@@ -4,7 +4,7 @@
 //! tasks, from facts (T1 to T3) over the logic of the telling (T4, T5) to what goes on in the person (T6, T7; section 4 of the paper).
 //! Answers are scored 0 to 5 by a rubric that differs by task (section 4.4); tables print percentages of 5 (table 1).
 //!
-//! What the paper leaves open and is chosen here: a history that fits is shown whole (`full`), one that does not is searched for 50
+//! Choices where the paper leaves room: a history that fits is shown whole (`full`), one that does not is searched for 50
 //! events (`rag`, by words; `rag-dense`, by embeddings), shown in file order; `full` is the base that others are compared with; an answer
 //! without a score counts as 0, and the mean without such answers, which is what the authors' script prints, stands beside it.
 

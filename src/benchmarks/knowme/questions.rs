@@ -23,7 +23,7 @@ static DANGLING_EVIDENCE: Check = Check::warning(
     "questions that name evidence that is not among the events; it is left out",
 );
 
-/// What rows may hold, by the names under which fields are known. `question_id`, which some have, repeats nothing that is needed.
+/// Known fields of rows. `question_id`, which some have, repeats nothing that is needed.
 const OF_QUESTION: [&str; 2] = ["id", "question"];
 const OF_ANSWER: [&str; 8] =
     ["id", "answer", EVIDENCE, TYPE, REASONING, STRATEGY, ENTITY_TYPE, "question_id"];
@@ -51,11 +51,11 @@ pub(super) struct Read {
 pub(super) struct Broken {
     pub probe: BrokenProbe,
     pub problems: Vec<Problem>,
-    /// Whether it lacks its answer: an answer without a question may be its.
+    /// True if it lacks its answer: an answer without a question may be its.
     unanswered: bool,
 }
 
-/// What an answer's row says.
+/// An answer's row.
 struct Answer {
     row: usize,
     reference: Value,

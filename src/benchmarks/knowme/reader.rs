@@ -24,7 +24,7 @@ static NO_QUESTIONS: Check = Check::warning("no-questions", "tasks without quest
 /// The three folders of a data set.
 const LAYOUT: &str = "give the folder that holds input/, question/ and answer/";
 
-/// Whether files are of this benchmark: events with these fields, or the three folders with files of its tasks.
+/// True if files are of this benchmark: events with these fields, or the three folders with files of its tasks.
 pub(super) fn recognises(files: &Files<'_>) -> bool {
     let has_events = |name: &str| {
         let text = files.beginning(name).to_lowercase();

@@ -1,4 +1,4 @@
-//! What the judge is told, by task: the scale of the authors' own judge, and one with a grade for each number, both in our words.
+//! The judge's instructions, by task: the scale of the authors' own judge, and one with a grade for each number, both in our words.
 //!
 //! Section 4.4: one call a question, a score with a reason.
 

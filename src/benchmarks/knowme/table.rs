@@ -12,17 +12,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::task::TASKS;
 use super::terms::{BEST, DATASET, FULL, TASK, TITLE};
 use crate::benchmarks::{Context, CutCount, Graded, Retriever, Table};
+use crate::ground::order::{entry, unique};
 use crate::ground::sheet::{Column, Sheet, cell};
 
-/// What marks a number that is not set against the base.
+/// Marks a number that is not set against the base.
 const OTHER_QUESTIONS: &str = "*";
 
-/// Which mean is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mean {
-    /// What has no score counts as 0.
+    /// A missing score counts as 0.
     OfAll,
-    /// What has no score is left out.
+    /// A missing score is left out.
     OfScored,
 }
 
@@ -54,7 +54,7 @@ impl Scores<'_> {
     }
 }
 
-/// Who answered and who judged: rows of one backbone stand together, the base first.
+/// Answering model and judge: rows of one backbone stand together, the base first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Backbone<'a> {
     model: &'a str,
@@ -67,7 +67,7 @@ struct Backbone<'a> {
 struct System<'a> {
     backbone: Backbone<'a>,
     condition: &'a str,
-    /// What of the history its setting shows.
+    /// The part of the history that its setting shows.
     context: Context,
     /// By task.
     scores: BTreeMap<&'a str, Scores<'a>>,
@@ -127,12 +127,9 @@ fn systems<'a>(graded: &[Graded<'a>], dataset: Option<&str>) -> Vec<System<'a>> 
         let run = twice.contains(&(row.model, row.judge)).then_some(row.run);
         let backbone = Backbone { model: row.model, judge: row.judge, run };
         let is_same = |system: &System<'_>| system.backbone == backbone && system.condition == row.condition;
-        let at = found.iter().position(is_same).unwrap_or_else(|| {
-            let (condition, context) = (row.condition, row.context);
-            found.push(System { backbone, condition, context, scores: BTreeMap::new() });
-            found.len() - 1
-        });
-        let Some(system) = found.get_mut(at) else { continue };
+        let (condition, context) = (row.condition, row.context);
+        let new = || System { backbone, condition, context, scores: BTreeMap::new() };
+        let system = entry(&mut found, is_same, new);
         let task = row.facets.get(TASK).map_or("", String::as_str);
         let scores = system.scores.entry(task).or_default();
         scores.questions.insert(question_of(row));
@@ -144,12 +141,7 @@ fn systems<'a>(graded: &[Graded<'a>], dataset: Option<&str>) -> Vec<System<'a>> 
             scores.scored += 1;
         }
     }
-    let mut order: Vec<Backbone<'a>> = Vec::new();
-    for system in &found {
-        if !order.contains(&system.backbone) {
-            order.push(system.backbone);
-        }
-    }
+    let order = unique(found.iter().map(|system| system.backbone));
     // Stable: conditions other than the base stay as they come.
     found.sort_by_key(|system| {
         (order.iter().position(|of| *of == system.backbone), !is_base(system.condition))

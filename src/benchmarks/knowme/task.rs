@@ -5,7 +5,7 @@
 pub struct Task {
     /// `T1` to `T7`: the facet `task`.
     pub id: &'static str,
-    /// What ids of its questions begin with: `T1-`.
+    /// The prefix of its questions' ids: `T1-`.
     pub prefix: &'static str,
     /// As the paper and the files name it.
     pub title: &'static str,
@@ -61,7 +61,7 @@ impl Task {
         TASKS.iter().find(|task| task.id == id)
     }
 
-    /// Whether its evidence events are looked at field by field: what is thought against what is done.
+    /// True if its evidence events are measured field by field: thoughts against deeds.
     pub fn is_insight(&self) -> bool {
         self.level == INSIGHT
     }

@@ -8,13 +8,13 @@ pub const TASK: &str = "task";
 pub const TYPE: &str = "type";
 pub const STRATEGY: &str = "strategy";
 pub const ENTITY_TYPE: &str = "entity_type";
-/// What the reference of a trap (T2) wants where that is not to abstain: `order` or `fact`.
+/// The kind of reference of a trap (T2) that does not abstain: `order` or `fact`.
 pub const EXPECTS: &str = "expects";
 
-/// What a segment of the history is.
+/// The kind of every segment.
 pub const EVENT: &str = "event";
 
-/// What fields of an event hold, in the order in which they are shown.
+/// The fields of an event, in the order in which they are shown.
 pub const FIELDS: [&str; 6] = ["location", "action", "dialogue", "environment", "background", THOUGHT];
 pub const THOUGHT: &str = "inner_thought";
 /// The fields that somebody else could have witnessed. What is known of the past (`background`) is neither this nor a thought.
@@ -29,7 +29,7 @@ pub const ANCHOR_END: &str = "anchor_end";
 pub const INNER: &str = "inner";
 pub const OUTER: &str = "outer";
 
-/// What a judge is told of a question.
+/// The judge's notes of a question.
 pub const REFERENCE: &str = "reference";
 pub const REASONING: &str = "reasoning";
 

@@ -17,9 +17,32 @@ use serde_json::Value;
 
 use super::row::RawRow;
 
-/// What a Parquet file begins and ends with.
+/// The reason why a Parquet file, or the rest of it, cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ColumnsError {
+    #[error("the Parquet file is cut off or damaged ({0}); fetch or write it again")]
+    Open(ParquetError),
+    #[error("the Parquet file is damaged ({0}); fetch or write it again")]
+    Damaged(ParquetError),
+    /// The library panicked, which it does on some damaged pages.
+    #[error("the Parquet file is damaged (a page does not hold what it announces); fetch or write it again")]
+    Page,
+    #[error("the Parquet file has no column `{0}`; write it with one")]
+    Missing(&'static str),
+    #[error("column `{name}` of the Parquet file is {found}; write it as text")]
+    Type { name: &'static str, found: String },
+    #[error(
+        "column `{name}` of the Parquet file is compressed with {found}, which this build does not read; write it with Snappy or without \
+         compression, or as JSONL"
+    )]
+    Compression { name: &'static str, found: String },
+    #[error("column `{name}` of the Parquet file is damaged ({problem}); fetch or write it again")]
+    Column { name: &'static str, problem: String },
+}
+
+/// The magic bytes at both ends of a Parquet file.
 pub(super) const MAGIC: &str = "PAR1";
-/// Rows that are in memory at a time.
+/// ParquetRows that are in memory at a time.
 const BATCH: usize = 8;
 /// The columns of a file, and whether a file has to have them.
 const COLUMNS: [(&str, bool); 7] = [
@@ -40,30 +63,28 @@ struct Column {
 }
 
 /// The rows of a file, in order.
-pub(super) struct Rows {
+pub(super) struct ParquetRows {
     file: SerializedFileReader<Bytes>,
     columns: [Option<Column>; COLUMNS.len()],
     /// The row group that is being read.
     group: usize,
     /// Its columns, and how many of its rows are still to come.
     open: Option<(Vec<Option<ColumnReader>>, usize)>,
-    /// Rows that were read and not handed out, the next one last.
+    /// ParquetRows that were read and not handed out, the next one last.
     ready: Vec<RawRow>,
 }
 
-impl Rows {
+impl ParquetRows {
     /// Reads the end of a file, which says what it holds.
     ///
     /// # Errors
     /// Where it is cut off, lacks a column, or has one that is no text.
-    pub fn open(bytes: Vec<u8>) -> Result<Self, String> {
-        guarded(|| Rows::opened(bytes))
+    pub fn open(bytes: Vec<u8>) -> Result<Self, ColumnsError> {
+        guarded(|| ParquetRows::opened(bytes))
     }
 
-    fn opened(bytes: Vec<u8>) -> Result<Self, String> {
-        let file = SerializedFileReader::new(Bytes::from(bytes)).map_err(|error| {
-            format!("the Parquet file is cut off or damaged ({error}); fetch or write it again")
-        })?;
+    fn opened(bytes: Vec<u8>) -> Result<Self, ColumnsError> {
+        let file = SerializedFileReader::new(Bytes::from(bytes)).map_err(ColumnsError::Open)?;
         let schema = file.metadata().file_metadata().schema_descr_ptr();
         let mut columns = [None; COLUMNS.len()];
         for (column, (name, needed)) in columns.iter_mut().zip(COLUMNS) {
@@ -71,7 +92,7 @@ impl Rows {
             let place = (0..schema.num_columns()).find(|&at| of_name(schema.column(at).path().parts()));
             let Some(place) = place else {
                 if needed {
-                    return Err(format!("the Parquet file has no column `{name}`; write it with one"));
+                    return Err(ColumnsError::Missing(name));
                 }
                 continue;
             };
@@ -80,17 +101,17 @@ impl Rows {
             let kind = found.physical_type();
             let whole = matches!(kind, Type::INT32 | Type::INT64);
             if nested || !(kind == Type::BYTE_ARRAY || whole && ["index", "ctx_length"].contains(&name)) {
-                let what = if nested { "a list or a struct".to_owned() } else { kind.to_string() };
-                return Err(format!("column `{name}` of the Parquet file is {what}; write it as text"));
+                let found = if nested { "a list or a struct".to_owned() } else { kind.to_string() };
+                return Err(ColumnsError::Type { name, found });
             }
             *column = Some(Column { place, optional: found.max_def_level() > 0 });
         }
-        let rows = Rows { file, columns, group: 0, open: None, ready: Vec::new() };
+        let rows = ParquetRows { file, columns, group: 0, open: None, ready: Vec::new() };
         rows.check_compression()?;
         Ok(rows)
     }
 
-    fn check_compression(&self) -> Result<(), String> {
+    fn check_compression(&self) -> Result<(), ColumnsError> {
         for group in self.file.metadata().row_groups() {
             for (column, (name, _)) in self.columns.iter().zip(COLUMNS) {
                 let Some(chunk) = column.and_then(|column| group.columns().get(column.place)) else {
@@ -101,10 +122,7 @@ impl Rows {
                 let named = compression.to_string();
                 let named = named.split('(').next().unwrap_or_default();
                 if !matches!(compression, Compression::UNCOMPRESSED | Compression::SNAPPY) {
-                    return Err(format!(
-                        "column `{name}` of the Parquet file is compressed with {named}, which this build does not read; write it \
-                         with Snappy or without compression, or as JSONL"
-                    ));
+                    return Err(ColumnsError::Compression { name, found: named.to_owned() });
                 }
             }
         }
@@ -115,9 +133,8 @@ impl Rows {
     ///
     /// # Errors
     /// Where the file is damaged. Nothing behind this place can be trusted.
-    pub fn next_row(&mut self) -> Result<Option<RawRow>, String> {
-        let damaged =
-            |error: ParquetError| format!("the Parquet file is damaged ({error}); fetch or write it again");
+    pub fn next_row(&mut self) -> Result<Option<RawRow>, ColumnsError> {
+        let damaged = ColumnsError::Damaged;
         loop {
             if let Some(row) = self.ready.pop() {
                 return Ok(Some(row));
@@ -154,13 +171,13 @@ impl Rows {
 }
 
 thread_local! {
-    /// Whether this thread is inside [`guarded`].
+    /// True if this thread is inside [`guarded`].
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What `read` comes to; where the library panics, which it does on some damaged pages, an error. Nothing is printed of such a panic;
+/// The result of `read`; where the library panics, which it does on some damaged pages, an error. Nothing is printed of such a panic;
 /// others are told as ever.
-fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+fn guarded<T>(read: impl FnOnce() -> Result<T, ColumnsError>) -> Result<T, ColumnsError> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let told = panic::take_hook();
@@ -171,12 +188,10 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         }));
     });
     GUARDED.set(true);
-    // What was being read is given up with the file.
+    // The data that was being read is given up with the file.
     let outcome = panic::catch_unwind(AssertUnwindSafe(read));
     GUARDED.set(false);
-    outcome.unwrap_or_else(|_| {
-        Err("the Parquet file is damaged (a page does not hold what it announces); fetch or write it again".to_owned())
-    })
+    outcome.unwrap_or(Err(ColumnsError::Page))
 }
 
 fn readers(
@@ -194,11 +209,9 @@ fn values(
     reader: &mut ColumnReader,
     optional: bool,
     count: usize,
-    name: &str,
-) -> Result<Vec<Option<Value>>, String> {
-    let damaged = |what: String| {
-        format!("column `{name}` of the Parquet file is damaged ({what}); fetch or write it again")
-    };
+    name: &'static str,
+) -> Result<Vec<Option<Value>>, ColumnsError> {
+    let damaged = |problem: String| ColumnsError::Column { name, problem };
     let mut levels: Vec<i16> = Vec::new();
     // All of a batch, whose rows may lie in several pages.
     macro_rules! read {
@@ -218,7 +231,7 @@ fn values(
             values
         }};
     }
-    let texts = |values: Vec<ByteArray>| -> Result<Vec<Value>, String> {
+    let texts = |values: Vec<ByteArray>| -> Result<Vec<Value>, ColumnsError> {
         let text = |value: ByteArray| match std::str::from_utf8(value.data()) {
             Ok(text) => Ok(Value::from(text)),
             Err(error) => Err(damaged(format!("a text that is no UTF-8: {error}"))),
@@ -238,7 +251,6 @@ fn values(
     Ok(levels.into_iter().map(|level| if level > 0 { present.next() } else { None }).collect())
 }
 
-/// Rows of columns.
 fn rows(columns: Vec<Vec<Option<Value>>>) -> Vec<RawRow> {
     let count = columns.iter().map(Vec::len).min().unwrap_or(0);
     let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();

@@ -10,7 +10,7 @@
 //!   and a full stop. Where items stand below an item, or inside it as a list of brackets, they are the constraints, and it is their
 //!   head, which goes with the last of them. An example in brackets belongs to its item, whatever is numbered in it.
 //!
-//! What is no constraint is left as it is. At 100% the question is unchanged. Which constraints go is drawn by the seed and the case, the
+//! All other text is left as it is. At 100% the question is unchanged. Which constraints go is drawn by the seed and the case, the
 //! same way at every density, so that what is kept at one density is kept at every higher one.
 
 use super::outlines::{Constraints, Piece, items, plan};
@@ -19,9 +19,9 @@ use crate::data::draw::Draws;
 
 /// Behind it stands the problem of a path puzzle.
 const PROBLEM: &str = "[PROBLEM]";
-/// How a route of a path puzzle begins.
+/// The beginning of a route of a path puzzle.
 const ROUTE: &str = "You can travel from ";
-/// How a question about an article begins, in lower case.
+/// The beginning of a question about an article, in lower case.
 const TITLE: &str = "title:";
 
 /// The data set that a long-form question comes from; absent where its form is none of theirs.
@@ -99,7 +99,7 @@ pub(super) fn thinned(question: &str, percent: u32, seed: u64, case: &str) -> St
     });
     let of_all = all.iter().zip(&is_gone).filter(|(_, gone)| **gone).map(|(piece, _)| piece);
     let mut gone: Vec<&Piece> = of_all.chain(of_heads.map(|head| &head.piece)).collect();
-    // What holds others comes before them.
+    // A piece that holds others comes before them.
     gone.sort_by_key(|piece| (piece.bytes.start, std::cmp::Reverse(piece.bytes.end)));
     without(question, &gone)
 }

@@ -1,4 +1,4 @@
-//! What is counted of graded pairs: how many are right, and what both orders of a pair say together.
+//! Counts of graded pairs: of right verdicts, and of the verdicts on both orders of a pair.
 //!
 //! Every planned pair is in a denominator; what could not be read counts as wrong (MemoryRewardBench, section 4.1), and so does what did
 //! not fit the context, which is counted apart. Of repetitions the first is counted.
@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::orders::{LETTERS, Order, Variant, parse};
 use super::terms::{CTX_LENGTH, Length, SOURCE, SUBTASK, Setting, Source, TASK, Task};
 use crate::benchmarks::Graded;
+use crate::ground::order::entry;
 
 /// Right ones among all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,14 +45,14 @@ impl std::iter::Sum for Share {
     }
 }
 
-/// What was said of one pair under one order.
+/// The verdict on one pair under one order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether the chosen trajectory was preferred; `None` where nothing could be read.
+    /// True if the chosen trajectory was preferred; `None` where nothing could be read.
     pub right: Option<bool>,
-    /// Whether the one shown first was; `None` where nothing could be read.
+    /// True if the one shown first was; `None` where nothing could be read.
     pub first: Option<bool>,
-    /// Whether the prompt fitted the context; where it did not, nothing could be read.
+    /// True if the prompt fitted the context; where it did not, nothing could be read.
     pub fits: bool,
 }
 
@@ -66,7 +67,7 @@ pub struct Compared {
     pub length: Option<Length>,
     /// The data set that a pair of long-form generation was made from, where its question tells.
     pub source: Option<Source>,
-    /// What was said, by order and variant.
+    /// Its verdicts, by order and variant.
     pub verdicts: BTreeMap<(Order, Variant), Verdict>,
 }
 
@@ -88,14 +89,12 @@ pub fn counted<'a>(graded: &[Graded<'a>]) -> Vec<Counted<'a>> {
         let Some(asked) = parse(row.condition) else { continue };
         let setting = row.labels.get(SUBTASK).and_then(|name| Setting::parse(name));
         let task = setting.map(Setting::task).or(row.labels.get(TASK).and_then(|name| Task::parse(name)));
-        let at = all.iter().position(|one| (one.run, one.judge) == (row.run, row.judge));
-        let at = at.unwrap_or_else(|| {
-            all.push(Counted { run: row.run, judge: row.judge, pairs: BTreeMap::new() });
-            all.len() - 1
-        });
+        let same = |one: &Counted<'_>| (one.run, one.judge) == (row.run, row.judge);
+        let new = || Counted { run: row.run, judge: row.judge, pairs: BTreeMap::new() };
+        let counted = entry(&mut all, same, new);
         let length = row.labels.get(CTX_LENGTH).and_then(|name| Length::parse(name));
         let source = row.facets.get(SOURCE).and_then(|name| Source::parse(name));
-        let pair = all[at].pairs.entry(row.case).or_insert_with(|| Compared {
+        let pair = counted.pairs.entry(row.case).or_insert_with(|| Compared {
             task,
             setting,
             length,
@@ -134,7 +133,7 @@ impl Counted<'_> {
         pairs.filter_map(|pair| pair.verdicts.get(&asked)).filter(|verdict| !verdict.fits).count()
     }
 
-    /// What both orders say of the pairs that `wanted` takes; `None` where not both were asked.
+    /// The agreement of both orders on the pairs that `wanted` takes; `None` where not both were asked.
     pub fn consistency(&self, variant: Variant, wanted: impl Fn(&Compared) -> bool) -> Option<Consistency> {
         let mut found = Consistency::default();
         for pair in self.pairs.values().filter(|pair| wanted(pair)) {
@@ -166,7 +165,7 @@ impl Counted<'_> {
     }
 }
 
-/// What both orders of the same pairs come to (section 5.2).
+/// The agreement of both orders of the same pairs (section 5.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Consistency {
     /// Right in the random order, where that was asked too.
@@ -192,7 +191,7 @@ pub struct Consistency {
 }
 
 impl Consistency {
-    /// Whether it can be: no more pairs are stable and right than are right in either order, and no more are stable than the
+    /// True if it is consistent: no more pairs are stable and right than are right in either order, and no more are stable than the
     /// difference of both orders leaves.
     pub fn holds(&self) -> bool {
         let (chosen, rejected) = (self.chosen_first.count, self.rejected_first.count);

@@ -1,4 +1,4 @@
-//! What one of two texts has alone, by lines.
+//! Lines that one of two texts has alone.
 //!
 //! Lines that occur once in both texts and keep their order anchor the comparison, again between each two anchors; where there
 //! are none, a longest common subsequence of the lines is taken, or in blocks too large for that the first one that a single
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(shown(a, &only_a).join("\n").lines().count(), 2);
     }
 
-    /// What is left of both is the same sequence, and as long as the plain table says for every short pair of texts.
+    /// The common part of both is one sequence, and as long as the plain table says for every short pair of texts.
     #[test]
     fn what_is_left_of_both_is_the_same_and_what_has_no_counterpart_is_alone() {
         let mut draws = crate::data::draw::Draws::new("difference", 7, "lines");

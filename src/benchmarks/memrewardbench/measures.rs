@@ -1,4 +1,4 @@
-//! What the attention of a judging model is looked at for: the place of a trajectory, and what is in it.
+//! Measures of a judging model's attention: by a trajectory's place, and by its content.
 //!
 //! A pair is put in both orders. What the first trajectory gets of both is a matter of the place, what the better one gets a matter of
 //! the text; over both orders the mean of either beyond one half is the effect of the place and that of the content, since the other
@@ -10,7 +10,7 @@ use crate::benchmarks::{Axis, GENERATION, Grouping, Measure, Scale, Seen};
 const ORDERS: [&str; 2] = ["chosen-first", "rejected-first"];
 const BOTH: [&str; 2] = [CHOSEN, REJECTED];
 
-/// What one gets of two, under one order.
+/// The share of one of two, under one order.
 const PART: Measure = Measure {
     key: "part",
     label: "part",
@@ -23,7 +23,7 @@ const PART: Measure = Measure {
     of: |_| None,
 };
 
-/// What it gets beyond one half, over both orders.
+/// Its excess over one half, over both orders.
 const EFFECT: Measure =
     Measure { reference: Some(0.0), axis: Axis::Linear(-0.05, 0.05), paired: &ORDERS, ..PART };
 
@@ -132,7 +132,7 @@ pub(super) const GROUPINGS: [Grouping; 3] = [
     },
 ];
 
-/// How a pair's two verdicts go together.
+/// The pattern of a pair's two verdicts.
 fn verdicts(seen: &Seen<'_>) -> Option<String> {
     let [first, second] = ORDERS.map(|order| seen.under(order).and_then(|judged| judged.correct));
     let word = match (first, second) {

@@ -60,7 +60,7 @@ const RUBRICS: [Rubric; 1] = [Rubric {
     earlier: &[],
 }];
 
-/// What the authors' code leaves of a prompt of 131,072 tokens and more.
+/// The cut of the authors' code in a prompt of 131,072 tokens and more.
 const MIDDLE: Middle = Middle { from: 131_072, first: 65_536, last: 65_531 };
 
 /// The benchmark.

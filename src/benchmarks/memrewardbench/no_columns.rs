@@ -5,17 +5,22 @@ use super::row::RawRow;
 /// The magic bytes at both ends of a Parquet file.
 pub(super) const MAGIC: &str = "PAR1";
 
-/// The rows of a file.
-pub(super) enum Rows {}
+/// This build reads no Parquet.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "this build of palimpsest reads no Parquet; build it with the cargo feature `parquet`, which is on by default, or write the file as \
+     JSONL"
+)]
+pub(super) struct ColumnsError;
 
-impl Rows {
-    pub fn open(_: Vec<u8>) -> Result<Self, String> {
-        Err("this build of palimpsest reads no Parquet; build it with the cargo feature `parquet`, which is on by default, or write the \
-             file as JSONL"
-            .to_owned())
+pub(super) enum ParquetRows {}
+
+impl ParquetRows {
+    pub fn open(_: Vec<u8>) -> Result<Self, ColumnsError> {
+        Err(ColumnsError)
     }
 
-    pub fn next_row(&mut self) -> Result<Option<RawRow>, String> {
+    pub fn next_row(&mut self) -> Result<Option<RawRow>, ColumnsError> {
         match *self {}
     }
 }

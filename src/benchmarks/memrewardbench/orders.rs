@@ -1,4 +1,4 @@
-//! What pairs are put under: which trajectory stands first, and what of the text is changed.
+//! The settings of pairs: the order of the trajectories, and changes of the text.
 //!
 //! Owns the names of the settings and what each does to a case. Called when a case is arranged for its prompt, and by the
 //! readings of answers, which must know which letter is right. The random order is drawn by the seed and the case alone.
@@ -40,7 +40,7 @@ impl Order {
         }
     }
 
-    /// Whether the chosen trajectory of a case is shown first.
+    /// True if the chosen trajectory of a case is shown first.
     pub fn chosen_first(self, case: &str, seed: u64) -> bool {
         match self {
             Order::ChosenFirst => true,
@@ -50,7 +50,7 @@ impl Order {
     }
 }
 
-/// What is changed of the text.
+/// A change of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Variant {
     /// Nothing.
@@ -73,7 +73,7 @@ impl Variant {
         Variant::Density(100),
     ];
 
-    /// What it adds to the name of an order.
+    /// Its suffix to the name of an order.
     pub fn name(self) -> &'static str {
         match self {
             Variant::Plain => "",
@@ -87,7 +87,7 @@ impl Variant {
     }
 }
 
-/// What a setting's name says; `None` where it is none of ours.
+/// The order and variant of a setting's name; `None` where it is none of ours.
 pub fn parse(setting: &str) -> Option<(Order, Variant)> {
     Order::ALL.into_iter().find_map(|order| {
         let rest = setting.strip_prefix(order.name())?;
@@ -102,7 +102,7 @@ macro_rules! settings {
     };
 }
 
-/// What `run --conditions` may name.
+/// The settings of `run --conditions`.
 pub(super) const SETTINGS: &[Asked] = settings![
     "chosen-first": "the better trajectory is agent A",
     "rejected-first": "the better trajectory is agent B",
@@ -132,7 +132,6 @@ const QUESTION_INDEX: usize = 0;
 const CHOSEN_INDEX: usize = 1;
 const REJECTED_INDEX: usize = 2;
 
-/// The texts of a pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pair {
     /// With its long context.

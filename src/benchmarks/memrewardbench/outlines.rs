@@ -8,9 +8,9 @@ use serde::de::IgnoredAny;
 
 /// Openings of an example in brackets, in lower case.
 const EXAMPLES: [&str; 2] = ["(e.g.", "(for example"];
-/// What names the plan of an article, in lower case.
+/// The words that name the plan of an article, in lower case.
 const BULLET_POINT: &str = "bullet point";
-/// What its clause begins with, in lower case.
+/// The beginning of its clause, in lower case.
 const BASED_ON: &str = " based on";
 /// Inside one bullet, behind its colon, what parts the items of a list.
 const INLINE: [&str; 4] = [" • ", " - ", " * ", "; "];
@@ -29,11 +29,11 @@ pub(super) struct Constraints {
 pub(super) struct Piece {
     /// Where it stands.
     pub(super) bytes: Range<usize>,
-    /// Whether a comma parts it from its neighbours.
+    /// True if a comma parts it from its neighbours.
     pub(super) listed: bool,
 }
 
-/// What goes when all of its constraints have gone.
+/// Text that goes when all of its constraints have gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Head {
     /// Where it stands; it may hold its constraints.
@@ -47,7 +47,7 @@ struct Item {
     bytes: Range<usize>,
     /// Items below it have a greater one.
     depth: usize,
-    /// Whether other text parts it from the item before.
+    /// True if other text parts it from the item before.
     apart: bool,
 }
 
@@ -85,7 +85,7 @@ fn add_line(found: &mut Vec<Item>, text: &str, (line, marks, apart): (Range<usiz
     let shown = text.get(line.clone()).unwrap_or_default();
     let depth = depth(shown);
     let first = match (marks.first(), depth) {
-        // What stands before the marks of a bullet is their head.
+        // The text before the marks of a bullet is their head.
         (Some(mark), Some(depth)) if *mark > line.start + leading(shown) => {
             found.push(Item { bytes: line.start..*mark, depth, apart });
             depth + 1
@@ -130,7 +130,7 @@ fn build(found: &mut Constraints, text: &str, items: &[Item]) {
     }
 }
 
-/// What is listed inside an item behind its colon, each with brackets behind it: `birthdays: wife (21 May), son (2 June)`.
+/// Members listed inside an item behind its colon, each with brackets behind it: `birthdays: wife (21 May), son (2 June)`.
 fn members(text: &str, item: &Range<usize>) -> Vec<Piece> {
     let shown = text.get(item.clone()).unwrap_or_default();
     let Some(colon) = shown.find(':') else { return Vec::new() };
@@ -155,7 +155,7 @@ fn members(text: &str, item: &Range<usize>) -> Vec<Piece> {
     if found.len() > 1 && all_of_it { found } else { Vec::new() }
 }
 
-/// How deep in a list a line stands that begins like one of its items; bullets below a number of their own indent.
+/// The depth in a list of a line that begins like one of its items; bullets below a number of their own indent.
 fn depth(line: &str) -> Option<usize> {
     let shown = line.trim_start();
     let bullet = ["- ", "* ", "+ ", "• "].iter().any(|mark| shown.starts_with(mark));
@@ -310,7 +310,7 @@ fn add_planned(found: &mut Vec<Item>, text: &str, line: Range<usize>, written: b
         (_, 2.., _) => {
             let before = found.len();
             add_line(found, text, (start..end, marks, false));
-            // What stands before the first mark and is no bullet is their head, too.
+            // Text before the first mark that is no bullet is their head, too.
             if let Some(first) = found.get_mut(before).filter(|item| item.bytes.start > start) {
                 let (from, depth) = (first.bytes.start, first.depth);
                 found.iter_mut().skip(before).for_each(|item| item.depth += 1);
@@ -381,7 +381,7 @@ fn json_value(found: &mut Constraints, text: &str, at: usize) -> usize {
                 let mut end = json_end_of_entry(found, text, place);
                 let after = skip_space(text, end);
                 if text.get(after..).is_some_and(|rest| rest.starts_with(':')) {
-                    // What was read is a name: the entry is the name with its value.
+                    // A name was read: the entry is the name with its value.
                     found.all.truncate(first);
                     end = json_end_of_entry(found, text, skip_space(text, after + 1));
                 }

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, BufRead};
 
-use super::columns::{MAGIC, Rows};
+use super::columns::{ColumnsError, MAGIC, ParquetRows};
 use super::row::{Position, RawRow, case_of, problem};
 use crate::benchmarks::Files;
 use crate::benchmarks::reading::{ReadError, RowProblems};
@@ -15,7 +15,7 @@ use crate::data::Case;
 /// Keys of which a row's JSON has some.
 const KEYS: [&str; 4] = ["\"subtask\"", "\"ctx_length\"", "\"chosen\"", "\"rejected\""];
 
-/// Whether one of the files is the benchmark's: Parquet, or JSON lines with its keys. Quotes inside a text are escaped, so that a
+/// True if one of the files is the benchmark's: Parquet, or JSON lines with its keys. Quotes inside a text are escaped, so that a
 /// key is not found there.
 pub(super) fn recognises(files: &Files<'_>) -> bool {
     files.names().iter().filter(|name| reads(name)).any(|name| {
@@ -26,7 +26,7 @@ pub(super) fn recognises(files: &Files<'_>) -> bool {
     })
 }
 
-/// Whether a file of a folder is data: what people write about data is not.
+/// True if a file of a folder is data: texts about data are not.
 pub(super) fn reads(name: &str) -> bool {
     let name = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
     let about = name.starts_with("readme") || name.starts_with("license");
@@ -36,13 +36,13 @@ pub(super) fn reads(name: &str) -> bool {
 /// The rows of all files, in the order of their names. After a broken row reading goes on; after any other error it ends.
 pub(super) struct Pairs<'a> {
     files: Files<'a>,
-    /// Whether rows are told by their file too.
+    /// True if rows are told by their file too.
     folder: bool,
     names: VecDeque<&'a str>,
     open: Option<Open<'a>>,
     /// id -> where it was first.
     ids: HashMap<String, String>,
-    /// Whether there was a row, sound or not.
+    /// True if there was a row, sound or not.
     any: bool,
     ended: bool,
 }
@@ -57,10 +57,10 @@ struct Open<'a> {
 
 enum Format<'a> {
     Lines { reader: Box<dyn BufRead + 'a>, line: usize },
-    Columns(Box<Rows>),
+    Columns(Box<ParquetRows>),
 }
 
-/// What a file gave.
+/// The next item of a file.
 enum Next {
     Row(Box<RawRow>),
     /// A line that is no row.
@@ -115,7 +115,6 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// Opens a file as what it is.
 fn open<'a>(files: &Files<'a>, folder: bool, name: &'a str) -> Result<Open<'a>, ReadError> {
     let file = || folder.then(|| name.to_owned());
     let failed = |source| ReadError::Read { file: file(), row: 0, source };
@@ -123,15 +122,15 @@ fn open<'a>(files: &Files<'a>, folder: bool, name: &'a str) -> Result<Open<'a>, 
     let rows = if reader.fill_buf().map_err(failed)?.starts_with(MAGIC.as_bytes()) {
         let mut bytes = Vec::new();
         reader.read_to_end(&mut bytes).map_err(failed)?;
-        Format::Columns(Box::new(Rows::open(bytes).map_err(|what| failed(invalid(what)))?))
+        Format::Columns(Box::new(ParquetRows::open(bytes).map_err(|error| failed(invalid(error)))?))
     } else {
         Format::Lines { reader, line: 0 }
     };
     Ok(Open { name, rows, row: 0 })
 }
 
-fn invalid(what: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
+fn invalid(error: ColumnsError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 impl Format<'_> {
@@ -140,7 +139,7 @@ impl Format<'_> {
         let failed = |source| ReadError::Read { file: file(), row: at.row, source };
         match self {
             Format::Columns(rows) => {
-                let next = rows.next_row().map_err(|what| failed(invalid(what)))?;
+                let next = rows.next_row().map_err(|error| failed(invalid(error)))?;
                 Ok(next.map_or(Next::End, |row| Next::Row(Box::new(row))))
             }
             Format::Lines { reader, line } => {

@@ -13,6 +13,7 @@ use super::terms::{
     CTX_LENGTH, GENERATION, LENGTH, Length, SETTING, SOURCE, SUBTASK, Setting, TASK, Task, UNDERSTANDING,
     VERDICT, names,
 };
+use crate::benchmarks::node::quote;
 use crate::benchmarks::reading::{Problem, RowProblems};
 use crate::data::{Case, Probe};
 
@@ -20,11 +21,8 @@ use crate::data::{Case, Probe};
 const QUERY: &str = "Which agent managed its memory better? Begin your reply with the verdict alone, [[A]] if agent A did or [[B]] if \
                      agent B did, and then give your reasons.";
 
-/// What a model may answer: its probabilities are weighed against each other.
+/// The answers that a model may give: its probabilities are weighed against each other.
 pub(super) const OPTIONS: [&str; 2] = ["[[A]]", "[[B]]"];
-
-/// Longest piece of a text that a message quotes, in characters.
-const QUOTED_CHARS: usize = 60;
 
 /// The fields of a row, as they stand in the file.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -187,14 +185,10 @@ impl Checker<'_> {
     }
 }
 
-/// What a message says was found.
 fn described(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => "nothing".to_owned(),
-        Some(Value::String(text)) => match text.char_indices().nth(QUOTED_CHARS) {
-            Some((end, _)) => format!("{:?}...", text.get(..end).unwrap_or_default()),
-            None => format!("{text:?}"),
-        },
+        Some(Value::String(text)) => quote(text),
         Some(Value::Array(items)) => format!("a list of {}", items.len()),
         Some(Value::Object(fields)) => format!("an object of {} fields", fields.len()),
         Some(other) => other.to_string(),

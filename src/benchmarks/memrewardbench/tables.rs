@@ -11,7 +11,7 @@ use super::orders::{Order, Variant};
 use super::terms::{Length, Setting, Source, Task};
 use crate::benchmarks::{CutCount, Graded, Table};
 use crate::ground::numbers::p_value;
-use crate::ground::sheet::{Column, Sheet, cell};
+use crate::ground::sheet::{Column, cell};
 use crate::statistics::mcnemar::mcnemar;
 
 /// Decimals of tables 3, 7 and 8.
@@ -79,8 +79,7 @@ pub(super) fn table(
     rows: Vec<Vec<Vec<String>>>,
     notes: &[&str],
 ) -> Table {
-    let notes = notes.iter().map(|&note| note.to_owned()).collect();
-    Table { key: key.to_owned(), title: title.to_owned(), sheet: Sheet { columns, rows, notes } }
+    Table::new(key, title, columns, rows, notes.iter().map(|&note| note.to_owned()).collect())
 }
 
 /// The columns that every table begins with.
@@ -117,32 +116,28 @@ fn in_group(group: &str, name: &str) -> Column {
     Column { group: group.to_owned(), ..Column::number(name) }
 }
 
-/// The columns of table 3: the settings of each task and their mean, and the mean of all.
-fn by_setting() -> Vec<Column> {
-    let mut columns = Vec::new();
-    for task in Task::ALL {
-        let of_task = Setting::ALL.into_iter().filter(|setting| setting.task() == task);
-        columns.extend(of_task.map(|setting| in_group(task.short(), setting.short())));
-        columns.push(in_group(task.short(), "avg"));
-    }
-    columns.push(Column::number("Avg"));
-    columns
-}
-
-/// Which pairs a number is of.
+/// A choice of pairs.
 pub(super) type Wanted = Box<dyn Fn(&Compared) -> bool>;
 
-/// Which pairs each of those columns stands for.
-fn of_settings() -> Vec<Wanted> {
-    let mut wanted: Vec<Wanted> = Vec::new();
+pub(super) fn of_setting(setting: Setting) -> Wanted {
+    Box::new(move |pair| pair.setting == Some(setting))
+}
+
+pub(super) fn of_task(task: Task) -> Wanted {
+    Box::new(move |pair| pair.task == Some(task))
+}
+
+/// The columns of table 3: the settings of each task and their mean, and the mean of all.
+fn by_setting() -> Vec<(Column, Wanted)> {
+    let mut columns: Vec<(Column, Wanted)> = Vec::new();
     for task in Task::ALL {
         for setting in Setting::ALL.into_iter().filter(|setting| setting.task() == task) {
-            wanted.push(Box::new(move |pair: &Compared| pair.setting == Some(setting)));
+            columns.push((in_group(task.short(), setting.short()), of_setting(setting)));
         }
-        wanted.push(Box::new(move |pair: &Compared| pair.task == Some(task)));
+        columns.push((in_group(task.short(), "avg"), of_task(task)));
     }
-    wanted.push(Box::new(|_: &Compared| true));
-    wanted
+    columns.push((Column::number("Avg"), Box::new(|_| true)));
+    columns
 }
 
 /// Rows for every order and variant that was asked.
@@ -155,35 +150,38 @@ pub(super) fn each_asked<'a>(
     })
 }
 
-fn accuracy(counted: &[Counted<'_>]) -> Table {
-    let columns = [heads(CONDITION), by_setting(), vec![Column::number(OVERLONG)]].concat();
+/// A row an order and variant: the accuracy of each column's pairs, and the prompts of any of them that did not fit.
+fn accuracies(
+    (key, title): (&str, &str),
+    columns: &[(Column, Wanted)],
+    decimals: u32,
+    counted: &[Counted<'_>],
+    notes: &[&str],
+) -> Table {
+    let any = |pair: &Compared| columns.iter().any(|(_, wanted)| wanted(pair));
     let row = |(counted, asked, name): (&Counted<'_>, (Order, Variant), String)| {
-        let numbers = of_settings().into_iter().map(|wanted| number(counted.accuracy(asked, wanted), FINE));
-        let overlong = count(counted.overlong(asked, |_| true));
+        let numbers = columns.iter().map(|(_, wanted)| number(counted.accuracy(asked, wanted), decimals));
+        let overlong = count(counted.overlong(asked, any));
         starts(counted, &name).into_iter().chain(numbers).chain([overlong]).collect()
     };
-    let rows = each_asked(counted).map(row).collect();
-    table(
-        "accuracy",
-        "Accuracy by setting (table 3)",
-        columns,
-        rows,
-        &["what cannot be read counts as wrong, and so does a pair whose prompt does not fit the context"],
-    )
+    let heads = heads(CONDITION).into_iter().chain(columns.iter().map(|(column, _)| column.clone()));
+    let heads = heads.chain([Column::number(OVERLONG)]).collect();
+    table(key, title, heads, each_asked(counted).map(row).collect(), notes)
+}
+
+fn accuracy(counted: &[Counted<'_>]) -> Table {
+    let note =
+        "what cannot be read counts as wrong, and so does a pair whose prompt does not fit the context";
+    accuracies(("accuracy", "Accuracy by setting (table 3)"), &by_setting(), FINE, counted, &[note])
 }
 
 fn lengths(counted: &[Counted<'_>]) -> Table {
-    let mut columns = heads(CONDITION);
-    columns.extend(Length::ALL.map(|length| Column::number(length.name())));
-    columns.extend(["Avg", OVERLONG].map(Column::number));
-    let row = |(counted, asked, name): (&Counted<'_>, (Order, Variant), String)| {
-        let of = |length| number(counted.accuracy(asked, |pair| pair.length == Some(length)), COARSE);
-        let all = number(counted.accuracy(asked, |_| true), COARSE);
-        let overlong = count(counted.overlong(asked, |_| true));
-        starts(counted, &name).into_iter().chain(Length::ALL.map(of)).chain([all, overlong]).collect()
+    let of_length = |length: Length| -> (Column, Wanted) {
+        (Column::number(length.name()), Box::new(move |pair| pair.length == Some(length)))
     };
-    let rows = each_asked(counted).map(row).collect();
-    table("lengths", "Accuracy by length (table 6)", columns, rows, &[])
+    let mut columns = Vec::from(Length::ALL.map(of_length));
+    columns.push((Column::number("Avg"), Box::new(|_| true)));
+    accuracies(("lengths", "Accuracy by length (table 6)"), &columns, COARSE, counted, &[])
 }
 
 fn patterns(counted: &[Counted<'_>]) -> Table {
@@ -191,26 +189,17 @@ fn patterns(counted: &[Counted<'_>]) -> Table {
         ("sequential", [Setting::SequentialNoise, Setting::Sequential]),
         ("parallel", [Setting::MixedNoise, Setting::Parallel]),
     ];
-    let mut columns = heads(CONDITION);
-    for (pattern, _) in PATTERNS {
-        columns.extend(["LR", "LG", "avg"].map(|name| in_group(pattern, name)));
+    let mut columns: Vec<(Column, Wanted)> = Vec::new();
+    for (pattern, settings) in PATTERNS {
+        let [reasoning, generation] = settings.map(of_setting);
+        let both = move |pair: &Compared| pair.setting.is_some_and(|setting| settings.contains(&setting));
+        columns.push((in_group(pattern, "LR"), reasoning));
+        columns.push((in_group(pattern, "LG"), generation));
+        columns.push((in_group(pattern, "avg"), Box::new(both)));
     }
-    columns.push(Column::number(OVERLONG));
-    let row = |(counted, asked, name): (&Counted<'_>, (Order, Variant), String)| {
-        let mut row = starts(counted, &name);
-        for (_, settings) in PATTERNS {
-            let each = settings.map(|setting| counted.accuracy(asked, |pair| pair.setting == Some(setting)));
-            row.extend(each.into_iter().chain([each.into_iter().sum()]).map(|share| number(share, COARSE)));
-        }
-        let wanted = |pair: &Compared| {
-            PATTERNS.iter().flat_map(|(_, settings)| settings).any(|setting| pair.setting == Some(*setting))
-        };
-        row.push(count(counted.overlong(asked, wanted)));
-        row
-    };
-    let rows = each_asked(counted).map(row).collect();
+    let title = "Accuracy by pattern of memory management (table 5)";
     let note = "LR is the Noise setting alone, as in the paper; avg weighs pairs";
-    table("patterns", "Accuracy by pattern of memory management (table 5)", columns, rows, &[note])
+    accuracies(("patterns", title), &columns, COARSE, counted, &[note])
 }
 
 /// Variants of which both orders were asked.
@@ -231,18 +220,36 @@ pub(super) fn variant_name(variant: Variant) -> &'static str {
     }
 }
 
-fn consistency(counted: &[Counted<'_>]) -> Table {
-    let columns = [heads("variant"), by_setting(), vec![Column::number(OVERLONG)]].concat();
+/// A share of pairs that were put in both orders.
+pub(super) type OfBoth = fn(&Consistency) -> Share;
+
+/// A row a variant of which both orders were asked: a share of each column's pairs, and those of any of them that did not fit.
+fn of_both_orders(
+    (key, title): (&str, &str),
+    columns: &[(Column, Wanted, OfBoth)],
+    decimals: u32,
+    counted: &[Counted<'_>],
+    note: &str,
+) -> Table {
+    let any = |pair: &Compared| columns.iter().any(|(_, wanted, _)| wanted(pair));
     let row = |(counted, variant): (&Counted<'_>, Variant)| {
-        let of = |wanted| counted.consistency(variant, wanted).unwrap_or_default().stable_right;
-        let numbers = of_settings().into_iter().map(|wanted| number(of(wanted), FINE));
-        let all = counted.consistency(variant, |_| true).unwrap_or_default();
-        let starts = starts(counted, variant_name(variant)).into_iter();
-        starts.chain(numbers).chain([count(all.overlong)]).collect()
+        let numbers = columns.iter().map(|(_, wanted, of)| {
+            number(of(&counted.consistency(variant, wanted).unwrap_or_default()), decimals)
+        });
+        let overlong = counted.consistency(variant, any).unwrap_or_default().overlong;
+        starts(counted, variant_name(variant)).into_iter().chain(numbers).chain([count(overlong)]).collect()
     };
-    let rows = both_orders(counted).map(row).collect();
+    let heads = heads("variant").into_iter().chain(columns.iter().map(|(column, ..)| column.clone()));
+    let heads = heads.chain([Column::number(OVERLONG)]).collect();
+    table(key, title, heads, both_orders(counted).map(row).collect(), &[note])
+}
+
+fn consistency(counted: &[Counted<'_>]) -> Table {
+    let columns = by_setting().into_iter();
+    let columns: Vec<(Column, Wanted, OfBoth)> =
+        columns.map(|(column, wanted)| (column, wanted, (|found| found.stable_right) as OfBoth)).collect();
     let note = "the chosen trajectory preferred in both orders";
-    table("consistency", "Stable and right (table 7)", columns, rows, &[note])
+    of_both_orders(("consistency", "Stable and right (table 7)"), &columns, FINE, counted, note)
 }
 
 fn orders(counted: &[Counted<'_>]) -> Table {
@@ -298,38 +305,29 @@ fn orders(counted: &[Counted<'_>]) -> Table {
 }
 
 fn criteria(counted: &[Counted<'_>]) -> Table {
-    type Of = fn(&Compared) -> bool;
-    const NOISE: [Setting; 2] = [Setting::SequentialNoise, Setting::MixedNoise];
-    const MEM: [Setting; 2] = [Setting::Mem0Mem, Setting::AMemMem];
-    const OUT: [Setting; 2] = [Setting::Mem0Out, Setting::AMemOut];
-    const DROP: [Setting; 2] = [Setting::SequentialDrop, Setting::MixedDrop];
-    fn is(pair: &Compared, settings: &[Setting]) -> bool {
-        pair.setting.is_some_and(|setting| settings.contains(&setting))
-    }
-    const CRITERIA: [(&str, Of); 3] = [
-        ("process", |pair| is(pair, &NOISE) || is(pair, &MEM)),
-        ("outcome", |pair| is(pair, &OUT)),
-        ("not given", |pair| is(pair, &DROP)),
-    ];
-    let mut columns = heads("variant");
-    for (name, _) in CRITERIA {
-        columns.extend(["chosen first", "rejected first", "stable"].map(|column| in_group(name, column)));
-    }
-    columns.push(Column::number(OVERLONG));
-    let row = |(counted, variant): (&Counted<'_>, Variant)| {
-        let mut row = starts(counted, variant_name(variant));
-        for (_, wanted) in CRITERIA {
-            let found = counted.consistency(variant, wanted).unwrap_or_default();
-            let shares = [found.chosen_first, found.rejected_first, found.stable];
-            row.extend(shares.map(|share| number(share, COARSE)));
-        }
-        let of_any = |pair: &Compared| CRITERIA.iter().any(|(_, wanted)| wanted(pair));
-        row.push(count(counted.consistency(variant, of_any).unwrap_or_default().overlong));
-        row
+    use Setting::{
+        AMemMem, AMemOut, Mem0Mem, Mem0Out, MixedDrop, MixedNoise, SequentialDrop, SequentialNoise,
     };
-    let rows = both_orders(counted).map(row).collect();
+    const CRITERIA: [(&str, &[Setting]); 3] = [
+        ("process", &[SequentialNoise, MixedNoise, Mem0Mem, AMemMem]),
+        ("outcome", &[Mem0Out, AMemOut]),
+        ("not given", &[SequentialDrop, MixedDrop]),
+    ];
+    const SHARES: [(&str, OfBoth); 3] = [
+        ("chosen first", |found| found.chosen_first),
+        ("rejected first", |found| found.rejected_first),
+        ("stable", |found| found.stable),
+    ];
+    let mut columns: Vec<(Column, Wanted, OfBoth)> = Vec::new();
+    for (criterion, settings) in CRITERIA {
+        for (name, of) in SHARES {
+            let is = |pair: &Compared| pair.setting.is_some_and(|setting| settings.contains(&setting));
+            columns.push((in_group(criterion, name), Box::new(is), of));
+        }
+    }
+    let title = "Pairs that differ in process and in outcome (figure 4)";
     let note = "process: both results are right (Noise, Mem); outcome: one is (Out); of Drop the paper does not say which";
-    table("criteria", "Pairs that differ in process and in outcome (figure 4)", columns, rows, &[note])
+    of_both_orders(("criteria", title), &columns, COARSE, counted, note)
 }
 
 fn tags(counted: &[Counted<'_>]) -> Table {
@@ -397,12 +395,12 @@ pub(super) const DENSITIES: [u32; 5] = [0, 25, 50, 75, 100];
 pub(super) fn of_generation() -> Vec<(&'static str, Wanted)> {
     let mut parts: Vec<(&'static str, Wanted)> = Vec::new();
     for setting in [Setting::Sequential, Setting::Parallel] {
-        parts.push((setting.short(), Box::new(move |pair| pair.setting == Some(setting))));
+        parts.push((setting.short(), of_setting(setting)));
     }
     for source in Source::ALL {
         let is = move |pair: &Compared| pair.task == Some(Task::Generation) && pair.source == Some(source);
         parts.push((source.name(), Box::new(is)));
     }
-    parts.push((Task::Generation.short(), Box::new(|pair| pair.task == Some(Task::Generation))));
+    parts.push((Task::Generation.short(), of_task(Task::Generation)));
     parts
 }

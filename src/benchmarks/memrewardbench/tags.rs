@@ -1,6 +1,6 @@
 //! The tags of A-Mem's notes, and trajectories without them (MemoryRewardBench, section 5.4 and appendix D.5).
 //!
-//! What counts as tags, which the paper leaves open: a line whose first word is `Tags` or `Tag`, followed by a colon, whatever
+//! The definition of tags, which the paper leaves open: a line whose first word is `Tags` or `Tag`, followed by a colon, whatever
 //! bullets, quotes or stars are around it, with the lines of a list that it opens; and inside a line an entry `'tags': [...]` of a
 //! written dictionary, with one comma beside it.
 
@@ -23,7 +23,7 @@ pub(super) fn untagged(text: &str) -> String {
     kept
 }
 
-/// What follows `tags:` where a line begins with it.
+/// The text behind `tags:` where a line begins with it.
 fn after_tags(line: &str) -> Option<&str> {
     const AROUND: [char; 9] = ['*', '_', '-', '•', '"', '\'', '`', '#', ' '];
     let word = line.trim_start().trim_start_matches(AROUND);

@@ -62,39 +62,32 @@ impl Task {
 
     /// As the published files write it.
     pub fn name(self) -> &'static str {
-        match self {
-            Task::Reasoning => "Long-context_Reasoning",
-            Task::Dialogue => "Multi-turn_Dialogue_Understanding",
-            Task::Generation => "Long-form_Generation",
-        }
+        self.terms().name
     }
 
     /// As the heads of tables write it.
     pub fn short(self) -> &'static str {
-        match self {
-            Task::Reasoning => "LR",
-            Task::Dialogue => "MD",
-            Task::Generation => "LG",
-        }
+        self.terms().short
     }
 
     /// The task of a spelling.
     pub fn parse(text: &str) -> Option<Task> {
-        let spellings: [(Task, &[&str]); 3] = [
-            (Task::Reasoning, &["longcontextreasoning", "longcontextunderstanding", "reasoning", "lr", "lu"]),
-            (
-                Task::Dialogue,
-                &[
-                    "multiturndialogueunderstanding",
-                    "multiturndialogue",
-                    "dialogueunderstanding",
-                    "dialogue",
-                    "md",
-                ],
+        spelt(text, Task::ALL, Task::terms)
+    }
+
+    fn terms(self) -> Terms {
+        let of = |name, short, also| Terms { name, short, also };
+        match self {
+            Task::Reasoning => {
+                of("Long-context_Reasoning", "LR", &["longcontextunderstanding", "reasoning", "lu"])
+            }
+            Task::Dialogue => of(
+                "Multi-turn_Dialogue_Understanding",
+                "MD",
+                &["multiturndialogue", "dialogueunderstanding", "dialogue"],
             ),
-            (Task::Generation, &["longformgeneration", "generation", "lg"]),
-        ];
-        spelt(text, &spellings)
+            Task::Generation => of("Long-form_Generation", "LG", &["generation"]),
+        }
     }
 }
 
@@ -131,34 +124,12 @@ impl Setting {
 
     /// As the published files write it.
     pub fn name(self) -> &'static str {
-        match self {
-            Setting::SequentialNoise => "Sequential-Noise",
-            Setting::SequentialDrop => "Sequential-Drop",
-            Setting::MixedNoise => "Mixed-Noise",
-            Setting::MixedDrop => "Mixed-Drop",
-            Setting::Mem0Out => "Mem0-Out",
-            Setting::Mem0Mem => "Mem0-Mem",
-            Setting::AMemOut => "A-Mem-Out",
-            Setting::AMemMem => "A-Mem-Mem",
-            Setting::Sequential => "Sequential",
-            Setting::Parallel => "Parallel",
-        }
+        self.terms().name
     }
 
     /// As the heads of table 3 write it.
     pub fn short(self) -> &'static str {
-        match self {
-            Setting::SequentialNoise => "S-Noise",
-            Setting::SequentialDrop => "S-Drop",
-            Setting::MixedNoise => "M-Noise",
-            Setting::MixedDrop => "M-Drop",
-            Setting::Mem0Out => "MO",
-            Setting::Mem0Mem => "MM",
-            Setting::AMemOut => "AO",
-            Setting::AMemMem => "AM",
-            Setting::Sequential => "S",
-            Setting::Parallel => "P",
-        }
+        self.terms().short
     }
 
     /// Its task.
@@ -171,53 +142,44 @@ impl Setting {
         }
     }
 
-    /// Whether its trajectories are notes of A-Mem, which have tags (section 5.4).
+    /// True if its trajectories are notes of A-Mem, which have tags (section 5.4).
     pub fn has_tags(self) -> bool {
         matches!(self, Setting::AMemOut | Setting::AMemMem)
     }
 
     /// The setting of a spelling. The names of the perturbations in table 4 and in the caption of table 7 are spellings too.
     pub fn parse(text: &str) -> Option<Setting> {
-        let spellings: [(Setting, &[&str]); 10] = [
-            (
-                Setting::SequentialNoise,
-                &["sequentialnoise", "snoise", "seqnoise", "sequentialselfcorrect", "ssc"],
+        spelt(text, Setting::ALL, Setting::terms)
+    }
+
+    fn terms(self) -> Terms {
+        let of = |name, short, also| Terms { name, short, also };
+        match self {
+            Setting::SequentialNoise => {
+                of("Sequential-Noise", "S-Noise", &["seqnoise", "sequentialselfcorrect", "ssc"])
+            }
+            Setting::SequentialDrop => of(
+                "Sequential-Drop",
+                "S-Drop",
+                &["seqdrop", "sequentialdropinfo", "sequentialmaskinfo", "smi"],
             ),
-            (
-                Setting::SequentialDrop,
-                &["sequentialdrop", "sdrop", "seqdrop", "sequentialdropinfo", "sequentialmaskinfo", "smi"],
+            Setting::MixedNoise => of(
+                "Mixed-Noise",
+                "M-Noise",
+                &["pnoise", "parallelnoise", "mixedselfcorrect", "parallelselfcorrect"],
             ),
-            (
-                Setting::MixedNoise,
-                &[
-                    "mixednoise",
-                    "mnoise",
-                    "pnoise",
-                    "parallelnoise",
-                    "mixedselfcorrect",
-                    "parallelselfcorrect",
-                ],
+            Setting::MixedDrop => of(
+                "Mixed-Drop",
+                "M-Drop",
+                &["pdrop", "paralleldrop", "mixeddropinfo", "paralleldropinfo", "mixedmaskinfo"],
             ),
-            (
-                Setting::MixedDrop,
-                &[
-                    "mixeddrop",
-                    "mdrop",
-                    "pdrop",
-                    "paralleldrop",
-                    "mixeddropinfo",
-                    "paralleldropinfo",
-                    "mixedmaskinfo",
-                ],
-            ),
-            (Setting::Mem0Out, &["mem0out", "mo"]),
-            (Setting::Mem0Mem, &["mem0mem", "mm"]),
-            (Setting::AMemOut, &["amemout", "ao"]),
-            (Setting::AMemMem, &["amemmem", "am"]),
-            (Setting::Sequential, &["sequential", "s"]),
-            (Setting::Parallel, &["parallel", "p"]),
-        ];
-        spelt(text, &spellings)
+            Setting::Mem0Out => of("Mem0-Out", "MO", &[]),
+            Setting::Mem0Mem => of("Mem0-Mem", "MM", &[]),
+            Setting::AMemOut => of("A-Mem-Out", "AO", &[]),
+            Setting::AMemMem => of("A-Mem-Mem", "AM", &[]),
+            Setting::Sequential => of("Sequential", "S", &[]),
+            Setting::Parallel => of("Parallel", "P", &[]),
+        }
     }
 }
 
@@ -268,25 +230,23 @@ impl Length {
 
     /// As the published files write it.
     pub fn name(self) -> &'static str {
-        match self {
-            Length::K8 => "8k",
-            Length::K16 => "16k",
-            Length::K32 => "32k",
-            Length::K64 => "64k",
-            Length::K128 => "128k",
-        }
+        self.terms().name
     }
 
     /// The length of a spelling: `8k`, or so many tokens, in thousands of 1,000 or of 1,024.
     pub fn parse(text: &str) -> Option<Length> {
-        let spellings: [(Length, &[&str]); 5] = [
-            (Length::K8, &["8k", "8000", "8192"]),
-            (Length::K16, &["16k", "16000", "16384"]),
-            (Length::K32, &["32k", "32000", "32768"]),
-            (Length::K64, &["64k", "64000", "65536"]),
-            (Length::K128, &["128k", "128000", "131072"]),
-        ];
-        spelt(text, &spellings)
+        spelt(text, Length::ALL, Length::terms)
+    }
+
+    fn terms(self) -> Terms {
+        let of = |name, also| Terms { name, short: name, also };
+        match self {
+            Length::K8 => of("8k", &["8000", "8192"]),
+            Length::K16 => of("16k", &["16000", "16384"]),
+            Length::K32 => of("32k", &["32000", "32768"]),
+            Length::K64 => of("64k", &["64000", "65536"]),
+            Length::K128 => of("128k", &["128000", "131072"]),
+        }
     }
 }
 
@@ -296,11 +256,22 @@ impl fmt::Display for Setting {
     }
 }
 
-/// What a text spells, of these.
-fn spelt<T: Copy, const N: usize>(text: &str, among: &[(T, &[&str]); N]) -> Option<T> {
-    let bare: String = text.chars().filter(char::is_ascii_alphanumeric).collect();
-    let bare = bare.to_ascii_lowercase();
-    among.iter().find(|(_, spellings)| spellings.contains(&bare.as_str())).map(|(value, _)| *value)
+/// The names of a term, and its other spellings.
+struct Terms {
+    name: &'static str,
+    short: &'static str,
+    also: &'static [&'static str],
+}
+
+fn spelt<T: Copy>(text: &str, all: impl IntoIterator<Item = T>, terms: fn(T) -> Terms) -> Option<T> {
+    let bare = |text: &str| -> String {
+        text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+    };
+    let text = bare(text);
+    all.into_iter().find(|term| {
+        let Terms { name, short, also } = terms(*term);
+        text == bare(name) || text == bare(short) || also.contains(&&*text)
+    })
 }
 
 /// All names, for people.

@@ -1,11 +1,11 @@
 //! Accuracy and consistency over the length of the context and over the density of constraints: figures 5, 6, 19 and 20 of the paper, as
 //! tables and as pictures.
 
-use super::counts::{Compared, Consistency, Counted, Share};
+use super::counts::{Compared, Counted, Share};
 use super::orders::{Order, Variant};
 use super::tables::{
-    COARSE, DENSITIES, OVERLONG, Wanted, both_orders, count, each_asked, heads, number, of_generation,
-    starts, table, variant_name,
+    COARSE, DENSITIES, OVERLONG, OfBoth, Wanted, both_orders, count, each_asked, heads, number,
+    of_generation, of_setting, of_task, starts, table, variant_name,
 };
 use super::terms::{Length, Setting, Source, Task};
 use crate::benchmarks::{Chart, Table, TrendChart, TrendLine, TrendPanel, TrendPoint};
@@ -14,20 +14,13 @@ use crate::ground::sheet::{Column, cell};
 /// Panels of a row of figure 19.
 const BESIDE: usize = 5;
 
-/// The settings by name.
 fn settings() -> Vec<(&'static str, Wanted)> {
-    let of = |setting: Setting| -> (&'static str, Wanted) {
-        (setting.short(), Box::new(move |pair: &Compared| pair.setting == Some(setting)))
-    };
-    Setting::ALL.map(of).into()
+    Setting::ALL.map(|setting| (setting.short(), of_setting(setting))).into()
 }
 
 /// The tasks by name, and all of them.
 fn tasks() -> Vec<(&'static str, Wanted)> {
-    let of = |task: Task| -> (&'static str, Wanted) {
-        (task.short(), Box::new(move |pair: &Compared| pair.task == Some(task)))
-    };
-    let mut tasks: Vec<_> = Task::ALL.map(of).into();
+    let mut tasks = Vec::from(Task::ALL.map(|task| (task.short(), of_task(task))));
     tasks.push(("all", Box::new(|_| true)));
     tasks
 }
@@ -75,11 +68,8 @@ fn accuracy(counted: &[Counted<'_>]) -> Table {
     table("accuracy-lengths", title, columns("condition", ""), rows, &[])
 }
 
-/// A share of the pairs that were put in both orders.
-type Of = fn(&Consistency) -> Share;
-
-/// What table 7 counts of them, by name.
-const KINDS: [(&str, Of); 2] =
+/// The shares of table 7, by name.
+const KINDS: [(&str, OfBoth); 2] =
     [("stable", |found| found.stable), ("stable_right", |found| found.stable_right)];
 
 /// Consistency by setting and length.

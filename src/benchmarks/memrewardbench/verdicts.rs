@@ -1,4 +1,4 @@
-//! What an answer says: A or B, by three rules, none of which asks a model.
+//! The verdict of an answer: A or B, by three rules, none of which asks a model.
 //!
 //! Answers are to begin with `[[A]]` or `[[B]]`. Two readings stand side by side: `strict`, the authors' script, looks at the first five
 //! characters of the reply and at nothing else, so that a bold mark or a thought before the verdict makes it none; `lenient` takes
@@ -7,7 +7,8 @@
 
 use super::orders::{LETTERS, parse};
 use super::row::OPTIONS;
-use crate::benchmarks::{Given, Reading, Said, Told};
+use crate::benchmarks::node::quote_up_to;
+use crate::benchmarks::{Given, NotRead, Reading, Said, Told};
 
 /// Behind which a thought has ended, where it was left in an answer.
 const THOUGHT_ENDS: &str = "</think>";
@@ -60,49 +61,47 @@ pub(super) fn first_verdict(answer: &str) -> Option<(&'static str, usize)> {
     })
 }
 
-fn lenient(given: &Given<'_>) -> Result<Told, String> {
+fn lenient(given: &Given<'_>) -> Result<Told, NotRead> {
     let answer = answer(given)?;
     match first_verdict(answer) {
         Some((letter, _)) => told(given, letter, None),
-        None => Err(format!("unparsed: there is neither [[A]] nor [[B]] in {}", quoted(answer))),
+        None => Err(NotRead(format!("unparsed: there is neither [[A]] nor [[B]] in {}", quoted(answer)))),
     }
 }
 
-fn strict(given: &Given<'_>) -> Result<Told, String> {
+fn strict(given: &Given<'_>) -> Result<Told, NotRead> {
     let answer = answer(given)?;
     if given.thought.is_some_and(|thought| !thought.is_empty()) {
-        return Err("unparsed: the reply begins with a thought".to_owned());
+        return Err(NotRead("unparsed: the reply begins with a thought".to_owned()));
     }
     let begins = answer.char_indices().nth(VERDICT_CHARS).map_or(answer, |(end, _)| &answer[..end]);
     let found = OPTIONS.into_iter().zip(LETTERS).find(|(option, _)| *option == begins);
     match found {
         Some((_, letter)) => told(given, letter, None),
-        None => Err(format!("unparsed: the reply begins with {}", quoted(answer))),
+        None => Err(NotRead(format!("unparsed: the reply begins with {}", quoted(answer)))),
     }
 }
 
-fn scored(given: &Given<'_>) -> Result<Told, String> {
+fn scored(given: &Given<'_>) -> Result<Told, NotRead> {
     let score = |option: &str| given.scores.and_then(|scores| scores.get(option).copied());
     let [Some(a), Some(b)] = OPTIONS.map(score) else {
-        return Err(
-            "there are no scores of [[A]] and [[B]]; only models on this machine give them".to_owned()
-        );
+        let why = "there are no scores of [[A]] and [[B]]; only models on this machine give them";
+        return Err(NotRead(why.to_owned()));
     };
     // A tie is the first one's.
     let (letter, best, other) = if a >= b { (LETTERS[0], a, b) } else { (LETTERS[1], b, a) };
     told(given, letter, Some(1.0 / (1.0 + (other - best).exp())))
 }
 
-fn answer<'a>(given: &Given<'a>) -> Result<&'a str, String> {
-    given
-        .answer
-        .ok_or_else(|| "there is no answer; start the run again to get it, then judge again".to_owned())
+fn answer<'a>(given: &Given<'a>) -> Result<&'a str, NotRead> {
+    let none = "there is no answer; start the run again to get it, then judge again";
+    given.answer.ok_or_else(|| NotRead(none.to_owned()))
 }
 
 /// A verdict, which is right where its letter is that of the chosen trajectory.
-fn told(given: &Given<'_>, letter: &'static str, probability: Option<f64>) -> Result<Told, String> {
+fn told(given: &Given<'_>, letter: &'static str, probability: Option<f64>) -> Result<Told, NotRead> {
     let Some((order, _)) = parse(given.setting) else {
-        return Err(format!("`{}` does not say which trajectory stood first", given.setting));
+        return Err(NotRead(format!("`{}` does not say which trajectory stood first", given.setting)));
     };
     let expected = LETTERS[usize::from(!order.chosen_first(given.case, given.seed))];
     let correct = Some(letter == expected);
@@ -110,8 +109,5 @@ fn told(given: &Given<'_>, letter: &'static str, probability: Option<f64>) -> Re
 }
 
 fn quoted(text: &str) -> String {
-    match text.char_indices().nth(QUOTED_CHARS) {
-        Some((end, _)) => format!("{:?}...", text.get(..end).unwrap_or_default()),
-        None => format!("{text:?}"),
-    }
+    quote_up_to(QUOTED_CHARS, text)
 }

@@ -50,7 +50,7 @@ impl RowStart {
 pub(super) struct RowSplitter<R> {
     reader: R,
     place: Place,
-    /// Whether the array stands in an object.
+    /// True if the array stands in an object.
     in_object: bool,
     rows: usize,
     line: usize,
@@ -304,7 +304,7 @@ fn step(line: &mut usize, column: &mut usize, byte: u8) {
     }
 }
 
-/// How far into an element the scan is; survives from one buffer to the next.
+/// State of a scan inside an element; survives from one buffer to the next.
 #[derive(Debug, Default)]
 struct Scan {
     depth: usize,
@@ -314,12 +314,12 @@ struct Scan {
 }
 
 impl Scan {
-    /// Whether the element so far is a bare word such as a number.
+    /// True if the element so far is a bare word such as a number.
     fn bare(&self) -> bool {
         self.begun && self.depth == 0 && !self.in_string
     }
 
-    /// How many bytes of `chunk` belong to the element, and whether it ends with them.
+    /// Number of bytes of `chunk` that belong to the element; true if it ends with them.
     fn advance(&mut self, chunk: &[u8]) -> (usize, bool) {
         for (i, &byte) in chunk.iter().enumerate() {
             if self.in_string {

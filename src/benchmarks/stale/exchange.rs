@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::row::PROBES;
 use crate::benchmarks::Exchanged;
 
-/// What the authors' program writes where a model gave no answer.
+/// The authors' placeholder of an answer that a model did not give.
 pub const FAILED: &str = "ERROR: Failed after multiple retries.";
 
 /// One element of the array.
@@ -71,7 +71,7 @@ pub fn parse(text: &[u8]) -> Result<Vec<Exchanged>, NotAnswers> {
     Ok(entries.into_iter().map(exchanged).collect())
 }
 
-/// Whether an answer is the text of a call that failed, with or without its full stop.
+/// True if an answer is the text of a call that failed, with or without its full stop.
 fn has_failed(response: &str) -> bool {
     response.trim().trim_end_matches('.') == FAILED.trim_end_matches('.')
 }

@@ -1,4 +1,4 @@
-//! What the texts of a case show about its construction: whether the probes and the new statement give away what a model is to find
+//! Findings of the texts of a case: whether the probes and the new statement give away what a model is to find
 //! out, and whether the facts are told where they should be and nowhere else.
 
 use std::collections::BTreeSet;
@@ -39,18 +39,18 @@ pub const CHANGE_WORDS: &str =
 const TOLD: f64 = 0.6;
 /// Fewest content words of a fact that is looked for in other sessions: one or two words stand anywhere.
 const FEWEST: usize = 3;
-/// Who tells facts.
+/// The role of turns that tell facts.
 const USER: &str = "user";
 
 /// The most of the other sessions that use a word, as a part of them, for it to give anything away.
 const RARE: f64 = 0.1;
 
-/// What a session says.
+/// The words of a session.
 struct Said {
     index: usize,
     /// Content words of all of its turns.
     all: BTreeSet<String>,
-    /// Those of each of its user turns.
+    /// Content words of each of its user turns.
     by_turn: Vec<BTreeSet<String>>,
 }
 
@@ -73,7 +73,6 @@ impl Said {
     }
 }
 
-/// What is found in a case.
 pub(super) fn findings(case: &Case) -> Vec<Finding> {
     let note = |name: &str| case.judge.notes.get(name).and_then(Value::as_str).unwrap_or_default();
     let (old, new) = (content_words(note(OLD)), content_words(note(NEW)));
@@ -126,7 +125,7 @@ pub(super) fn findings(case: &Case) -> Vec<Finding> {
     found
 }
 
-/// Whether a fact is told in its session, and in another one.
+/// Findings of a fact that its own session does not tell, or that another one does.
 fn places(case: &Case, role: &str, fact: &BTreeSet<String>, said: &[Said]) -> Vec<Finding> {
     let Some(own) = case.evidence.iter().find(|evidence| evidence.role == role) else { return Vec::new() };
     let own = own.place.segment;

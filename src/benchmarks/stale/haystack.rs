@@ -41,7 +41,7 @@ const WAKING: i64 = 8 * 3600;
 const FIRST_DAY: Date = date(2025, 3, 1);
 const DAYS: u64 = 180;
 
-/// What a case is assembled from: two sessions of evidence, what separates them, and the probes.
+/// The input of a case: two sessions of evidence, the days between them, and the probes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
@@ -89,7 +89,7 @@ pub struct ProbingQueries {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Distractor {
-    /// What it is about; unique in its pool and never shown to a model.
+    /// Its topic; unique in its pool and never shown to a model.
     pub topic: String,
     /// The conversation.
     pub turns: Vec<Turn>,
@@ -104,9 +104,9 @@ pub enum HaystackError {
     /// Nothing to fill the history with.
     #[error("{needed} distractor sessions are needed and the pool holds {pool}; fill it with at least 2")]
     Pool {
-        /// How many the history needs.
+        /// Number that the history needs.
         needed: usize,
-        /// How many there are.
+        /// Number that there are.
         pool: usize,
     },
     /// Gaps that leave no room for sessions or no calendar.
@@ -124,7 +124,7 @@ pub enum HaystackError {
     Calendar {
         /// The scenario.
         uid: String,
-        /// What the calendar said.
+        /// The calendar's error.
         source: jiff::Error,
     },
 }

@@ -4,7 +4,7 @@
 //! file from becoming a wrong figure. Called by [`crate::benchmarks::dataset`]. Must not know how a
 //! history is shown to a model, nor hold more than one row: the published file is 306 MB.
 //!
-//! What is decided here where the format leaves room:
+//! Choices where the format leaves room:
 //!
 //! - Neighbouring sessions may carry equal timestamps (files with minute resolution do), but never decreasing ones, and the
 //!   new session is strictly later than the old one.

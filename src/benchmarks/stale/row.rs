@@ -60,7 +60,7 @@ struct Checker {
     row: fields::Checker<'static>,
     /// The type that is given for rows that do not say it.
     split: Option<&'static str>,
-    /// What could be read of the case's labels.
+    /// The case's labels, as far as they could be read.
     labels: BTreeMap<String, String>,
 }
 
@@ -159,7 +159,7 @@ impl Checker {
         Node::Object(fields)
     }
 
-    /// How far apart the two statements are, in words or as a number.
+    /// The time between the two statements, in words or as a number.
     fn time_gap(&mut self, node: Node) -> Option<String> {
         match node {
             Node::Null => None,

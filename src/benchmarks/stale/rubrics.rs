@@ -1,4 +1,4 @@
-//! What the judge is told: the criteria of the authors' own judge, and stricter ones, both in our words.
+//! The judge's instructions: the criteria of the authors' own judge, and stricter ones, both in our words.
 //!
 //! Appendices E.1 and E.3: one call a case, a boolean with a reason for each probe.
 

@@ -21,7 +21,7 @@ pub(super) const QUESTION: &str = "question";
 /// The form of the user's latest request (appendix E.1).
 pub(super) const REQUEST: &str = "request";
 
-/// What only the judge may see of a case.
+/// The notes of a case that only the judge may see.
 pub(super) fn judge_only(
     old: impl Into<String>,
     new: impl Into<String>,

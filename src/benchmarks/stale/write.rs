@@ -17,7 +17,7 @@ pub enum WriteError {
     NotARow {
         /// The case.
         id: String,
-        /// What is missing.
+        /// The missing part.
         what: String,
     },
     /// The bytes could not be written.

@@ -1,10 +1,10 @@
-//! What is counted, on sets of question ids: accuracy, the stages of the waterfall, and what two systems get right alone.
+//! Counts on sets of question ids: accuracy, the stages of the waterfall, and questions that one of two systems gets right alone.
 //!
 //! Pure functions, called by the tables of this benchmark.
 
 use std::collections::BTreeSet;
 
-/// How far the questions get (SubtleMemory, section 4): right with the target sessions alone, still right with what the memory system
+/// The stages of the questions (SubtleMemory, section 4): right with the target sessions alone, still right with what the memory system
 /// stored of them, still right with what it finds by itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stages {
@@ -50,7 +50,7 @@ pub fn stages<Q: Ord>(
     stages
 }
 
-/// How many questions only the first system gets right, and how many only the second: b and c of McNemar's test.
+/// Number of questions that only the first system gets right, and that only the second does: b and c of McNemar's test.
 pub fn discordant<Q: Ord>(one: &BTreeSet<Q>, other: &BTreeSet<Q>) -> (usize, usize) {
     (one.difference(other).count(), other.difference(one).count())
 }

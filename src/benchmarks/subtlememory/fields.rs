@@ -1,4 +1,4 @@
-//! What the two files of a history have in common: JSON arrays of objects, every field checked and every problem named by file,
+//! The form of both files of a history: JSON arrays of objects, every field checked and every problem named by file,
 //! row, id and field.
 
 use std::cell::Cell;

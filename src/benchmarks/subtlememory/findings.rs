@@ -1,4 +1,4 @@
-//! What the sets of a history show about their construction: whether every fact has its session, and whether the sessions tell it.
+//! Findings of the sets of a history: facts without a session of their own, and facts that no session tells.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ static FACT_NOT_TOLD: Check =
 /// The least part of a fact's content words that a session has which tells it: facts are hidden, not quoted.
 const TOLD: f64 = 0.5;
 
-/// What is known of the right answers.
+/// The right answers, as far as they are known.
 pub(super) fn golds(case: &Case) -> Vec<Gold> {
     let gold = |probe: &Probe| {
         let notes = case.judge.of_probes.get(&probe.id);
@@ -38,7 +38,7 @@ fn texts(notes: &Notes, name: &str) -> Vec<String> {
     items.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// What is found in a history: a set at a time, by the first of its questions.
+/// The findings of a history: a set at a time, by the first of its questions.
 pub(super) fn findings(case: &Case) -> Vec<Finding> {
     let mut sets: BTreeMap<&str, Vec<&Probe>> = BTreeMap::new();
     for probe in &case.probes {

@@ -34,7 +34,7 @@ fn question_id(instance: &str, place: usize) -> String {
     format!("{instance}-q{}", place + 1)
 }
 
-/// What can be said of a row's questions whether or not it is sound.
+/// The questions of a row that need not be sound.
 pub(super) fn questions_of(node: &Node, row: usize) -> Vec<BrokenProbe> {
     let instance = peek_text(node, "instance_id").map_or_else(|| format!("row-{row}"), str::to_owned);
     let mut facets = BTreeMap::from([(INSTANCE.to_owned(), instance.clone())]);

@@ -1,4 +1,4 @@
-//! What the attention of an answering model is looked at for: both sides of a conflict, all parts of a set, the one that is enough.
+//! Measures of an answering model's attention: to both sides of a conflict, all parts of a set, the one that is enough.
 
 use std::collections::BTreeMap;
 

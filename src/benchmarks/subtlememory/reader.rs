@@ -28,7 +28,6 @@ pub(super) const HISTORY_FILE: &str = "history_sessions.json";
 /// The file of the questions.
 pub(super) const INSTANCES_FILE: &str = "bench_instances.json";
 
-/// The cases of a folder.
 pub(super) fn read(files: Files<'_>) -> Cases<'_> {
     let folders = folders(&files);
     if folders.is_empty() {

@@ -4,13 +4,13 @@ use crate::benchmarks::{Context, Retriever, Setting};
 
 /// The target sessions in time order, and nothing else.
 pub(super) const ORACLE: &str = "oracle";
-/// What the memory system stored of the target sessions.
+/// The target sessions as the memory system stored them.
 pub(super) const PERFECT: &str = "perfect";
-/// What the memory system finds by itself.
+/// The sessions that the memory system finds by itself.
 pub(super) const DEFAULT: &str = "default";
 /// The whole history. The paper has no such setting.
 pub(super) const FULL: &str = "full";
-/// What the name of a setting under the soft wording ends with.
+/// The suffix of a setting under the soft wording.
 pub(super) const SOFT: &str = "-soft";
 
 /// Sessions that BM25 may find. Our choice: rather more than twice the mean number of target sessions of a set (2.17).

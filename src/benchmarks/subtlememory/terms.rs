@@ -11,7 +11,6 @@ pub(super) const SUBTYPE: &str = "subtype";
 pub(super) const INSTANCE: &str = "instance";
 /// The facet of what the memories are about: the user, or something else.
 pub(super) const SOURCE: &str = "source";
-/// The facet of the topic.
 pub(super) const TOPIC: &str = "topic";
 
 /// The role of a session that a question needs.
@@ -44,9 +43,7 @@ pub(super) const RELATIONS: [&str; 3] = [COMPLEMENTARY, NUANCED, CONTRADICTORY];
 /// A kind of relation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Subtype {
-    /// Our name for it.
     pub(super) name: &'static str,
-    /// What it is a kind of.
     pub(super) relation: &'static str,
     /// Other names, in lower case with `_` for spaces and hyphens: the paper's, and those of the files and the schema that the authors
     /// publish. `K=1` stands in their schema alone, beside `K>1`; that it is a kind of multi-evidence is our reading.

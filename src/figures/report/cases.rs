@@ -11,7 +11,8 @@ use serde::Serialize;
 use super::text::{TurnPart, turns};
 use super::view::View;
 use crate::benchmarks::{Benchmark, VerdictKind};
-use crate::figures::captions::plural;
+use crate::figures::captions::{plural, ranges};
+use crate::ground::order::entry;
 use crate::lens::{Example, LayerKind, Lens, LensError, Study};
 use crate::run::plan::{PlannedCase, PlannedEvidence, PlannedProbe};
 use crate::run::rows::{AnswerRow, VerdictRow};
@@ -42,7 +43,6 @@ pub struct CasePart {
     /// Beside the case's name: a verdict a probe and condition, or counts of them.
     pills: Vec<Pill>,
     probes: Vec<ProbePart>,
-    /// Whether the probes are folded.
     folded: bool,
     /// Segments below each other; those of one block stand side by side.
     blocks: Vec<Block>,
@@ -70,12 +70,12 @@ struct ProbePart {
     answers: Vec<AnswerPart>,
 }
 
-/// What came of a probe under one condition.
+/// The outcome of a probe under one condition.
 #[derive(Debug, Serialize)]
 struct AnswerPart {
     /// Empty where the run has the plain one alone.
     condition: String,
-    /// What of the history was shown, where it was not all of it.
+    /// The part of the history that was shown, where it was not all of it.
     shown: Option<String>,
     answer: Option<String>,
     thought: Option<String>,
@@ -108,11 +108,11 @@ struct Block {
 
 #[derive(Debug, Serialize)]
 struct SegmentPart {
-    /// What it is: `session`, `event`.
+    /// Its kind: `session`, `event`.
     kind: String,
     /// Its place in the whole history, from 0, as files and figures number it.
     number: usize,
-    /// What the prompt called it, where that is another number.
+    /// Its number in the prompt, where that is another one.
     shown_as: Option<usize>,
     /// Where it stood among those beside it, by condition: `first (chosen-first)`.
     stood: Vec<String>,
@@ -142,7 +142,7 @@ struct Shade {
     alpha: String,
 }
 
-/// How much of a page there is room for.
+/// The room that a page has for texts.
 struct Room {
     /// Characters of a segment without evidence.
     plain: Option<usize>,
@@ -184,7 +184,7 @@ fn all_evidence(case: &PlannedCase) -> BTreeSet<usize> {
     case.evidence.iter().chain(of_probes).map(|evidence| evidence.segment).collect()
 }
 
-/// What a condition has of one case.
+/// The rows of one case under a condition.
 struct OfCase<'a> {
     view: &'a View<'a>,
     answers: Vec<&'a AnswerRow>,
@@ -216,7 +216,7 @@ fn by_case<'a, T>(
 /// The parts of all cases, in the data's order.
 ///
 /// # Errors
-/// Those of reading the files of `cases/`.
+/// Returns an error if a file of `cases/` cannot be read.
 pub(super) fn parts(views: &[View<'_>]) -> Result<Vec<CasePart>, LensError> {
     let Some(first) = views.first() else { return Ok(Vec::new()) };
     let (run, room) = (first.run, Room::of(views));
@@ -349,23 +349,19 @@ fn probe_part(
 fn evidence_of(benchmark: &Benchmark, probe: &PlannedProbe) -> String {
     let mut roles: Vec<(&str, BTreeSet<usize>)> = Vec::new();
     for PlannedEvidence { role, segment, .. } in &probe.evidence {
-        match roles.iter_mut().find(|(name, _)| name == role) {
-            Some((_, segments)) => _ = segments.insert(*segment),
-            None => roles.push((role, BTreeSet::from([*segment]))),
-        }
+        entry(&mut roles, |(name, _)| name == role, || (role, BTreeSet::new())).1.insert(*segment);
     }
     let one = |(role, segments): &(&str, BTreeSet<usize>)| {
         let plural = if segments.len() == 1 { "" } else { "s" };
-        let numbers: Vec<usize> = segments.iter().copied().collect();
-        format!("{role} in {}{plural} {}", benchmark.segment, ranges(&numbers))
+        format!("{role} in {}{plural} {}", benchmark.segment, ranges(segments))
     };
     roles.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// What of the history an answer was given from, where a condition chose it.
+/// The part of the history that an answer was given from, where a condition chose it.
 fn shown_of(benchmark: &Benchmark, row: &AnswerRow) -> Option<String> {
     let context = row.context.as_ref()?;
-    let numbers: Vec<usize> = context.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+    let numbers: BTreeSet<usize> = context.iter().copied().collect();
     let plural = if numbers.len() == 1 { "" } else { "s" };
     let kind = benchmark.segment;
     Some(match numbers.is_empty() {
@@ -429,10 +425,7 @@ fn summary(example: &Example, kind: LayerKind, segment: &str) -> String {
     let mut roles: Vec<(&str, f64)> = Vec::new();
     for segment in &example.segments {
         let Some(role) = segment.role.as_deref() else { continue };
-        match roles.iter_mut().find(|(name, _)| *name == role) {
-            Some((_, mass)) => *mass += over(segment),
-            None => roles.push((role, over(segment))),
-        }
+        entry(&mut roles, |(name, _)| *name == role, || (role, 0.0)).1 += over(segment);
     }
     let mut parts: Vec<String> =
         roles.iter().map(|(role, mass)| format!("{role} {}", percent(*mass))).collect();
@@ -524,11 +517,8 @@ fn roles(evidence: &[(&str, &PlannedEvidence)], probes: usize) -> Vec<Role> {
     const NAMED: usize = 4;
     let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
     for (probe, evidence) in evidence {
-        match found.iter_mut().find(|(role, _)| *role == evidence.role) {
-            Some((_, of)) if of.contains(probe) => {}
-            Some((_, of)) => of.push(probe),
-            None => found.push((&evidence.role, vec![probe])),
-        }
+        let (_, of) = entry(&mut found, |(role, _)| *role == evidence.role, || (&evidence.role, Vec::new()));
+        entry(of, |known| known == probe, || probe);
     }
     let role = |(name, of): &(&str, Vec<&str>)| {
         let named: Vec<&str> = of.iter().copied().take(NAMED).collect();
@@ -597,14 +587,13 @@ fn percent(share: f64) -> String {
 
 /// The segments that truncation left out, numbered from 0, as ranges, or how much of their text; `None` where it left out none.
 fn dropped(segment: &str, answers: &[&AnswerRow]) -> Option<String> {
-    let all = distinct(answers.iter().flat_map(|row| row.dropped_sessions.iter().copied()));
-    let beside = distinct(answers.iter().flat_map(|row| row.dropped_neighbours.iter().copied()));
-    let ranges = ranges(&all);
-    let beside = match beside.as_slice() {
-        [] => String::new(),
-        some => format!(" Next to evidence: {}.", self::ranges(some)),
+    let all: BTreeSet<usize> = answers.iter().flat_map(|row| &row.dropped_sessions).copied().collect();
+    let beside: BTreeSet<usize> = answers.iter().flat_map(|row| &row.dropped_neighbours).copied().collect();
+    let beside = match beside.is_empty() {
+        true => String::new(),
+        false => format!(" Next to evidence: {}.", ranges(&beside)),
     };
-    if let ([], Some(row)) = (&*all, answers.iter().max_by_key(|row| row.dropped_tokens))
+    if let (true, Some(row)) = (all.is_empty(), answers.iter().max_by_key(|row| row.dropped_tokens))
         && row.dropped_tokens > 0
     {
         let (gone, of) = (row.dropped_tokens, row.history_tokens);
@@ -612,22 +601,8 @@ fn dropped(segment: &str, answers: &[&AnswerRow]) -> Option<String> {
     }
     (!all.is_empty()).then(|| {
         let name = if all.len() == 1 { segment.to_owned() } else { plural(segment) };
-        format!("{} {name} left out to fit the context: {ranges}.{beside}", all.len())
+        format!("{} {name} left out to fit the context: {}.{beside}", all.len(), ranges(&all))
     })
-}
-
-fn distinct(numbers: impl Iterator<Item = usize>) -> Vec<usize> {
-    numbers.collect::<BTreeSet<usize>>().into_iter().collect()
-}
-
-/// Ascending numbers for people: `1, 4–6`.
-fn ranges(all: &[usize]) -> String {
-    let ranges = all.chunk_by(|a, b| a + 1 == *b).filter_map(|run| match run {
-        [] => None,
-        [one] => Some(one.to_string()),
-        [first, .., last] => Some(format!("{first}–{last}")),
-    });
-    ranges.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::style::shortened;
 use super::{Figure, FigureError, Section, captions};
 use crate::ground::numbers::percent;
 use crate::lens::causes::Causes;
-use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study, Verdicts};
+use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study};
 use crate::results::labels::label_agreement;
 use crate::results::metrics::AccuracyTable;
 use crate::results::outcomes::Outcomes;
@@ -41,7 +41,7 @@ pub enum ReportError {
     Figure(#[from] FigureError),
 }
 
-/// What the template is filled with.
+/// The input of the template.
 #[derive(Debug, Serialize)]
 struct Page {
     title: String,
@@ -51,11 +51,11 @@ struct Page {
     judge_note: Option<String>,
     /// Why there is no accuracy to show although there are verdicts.
     no_result: Option<String>,
-    /// What a reader must know of the verdicts beside the numbers.
+    /// Warnings about the verdicts.
     warnings: Vec<String>,
     /// By condition; of one condition without a name.
     accuracies: Vec<Accuracy>,
-    /// What the conditions do; none of a run of the plain one alone.
+    /// The conditions; none of a run of the plain one alone.
     conditions: Vec<Under>,
     /// The condition that alone shades the segments, where there is no room for all.
     shaded_by: Option<String>,
@@ -64,28 +64,27 @@ struct Page {
     shaded_over: String,
     /// Whose attention it is: `query`.
     viewer: &'static str,
-    /// What a segment of a history is called.
+    /// The name of a segment of a history.
     segment: &'static str,
     answered: usize,
     /// Answers that the limit of new tokens cut off.
     cut: usize,
     failed: usize,
     expected: usize,
-    /// Whether text that spells a special token was read as text.
+    /// True if text that spells a special token was read as text.
     special_tokens_are_text: bool,
-    /// What a case cost on average, in words: answers, then judging.
+    /// The mean cost of a case, in words: answers, then judging.
     costs: Vec<Fact>,
     sections: Vec<Pictures>,
     causes: Answered,
     cases: Vec<cases::CasePart>,
 }
 
-/// A condition.
 #[derive(Debug, Serialize)]
 struct Under {
     name: String,
     about: String,
-    /// How many answers there are of how many, and why no figures.
+    /// The number of answers of all, and why no figures.
     came: String,
 }
 
@@ -97,10 +96,10 @@ struct Pictures {
     pictures: Vec<Picture>,
 }
 
-/// What made the model answer, where that was measured.
+/// The causes of the answers, where they were measured.
 #[derive(Debug, Default, Serialize)]
 struct Answered {
-    /// What held, a paragraph each.
+    /// The findings, a paragraph each.
     words: Vec<String>,
     pictures: Vec<Picture>,
 }
@@ -129,23 +128,11 @@ struct Picture {
     main: bool,
 }
 
-/// The page as text. Without a lens (a run without attention) it has no figures and no shades, and says so.
+/// The page as text. `no_result` says why the verdicts are none. Without attention it has no figures and no shades, and says so.
 ///
 /// # Errors
 /// [`ReportError::Lens`] where the segments of a case cannot be read, [`ReportError::Figure`] where the template fails.
-pub fn page(
-    run: &AnalysedRun,
-    verdicts: &Verdicts,
-    lens: Option<&Lens>,
-    figures: &[Figure],
-) -> Result<String, ReportError> {
-    let view = View { condition: "", about: "", without: None, shades: lens.is_some(), run, verdicts, lens };
-    let pictures = Pictures { heading: None, about: None, pictures: figures.iter().map(picture).collect() };
-    page_of(&[view], verdicts.no_result().as_deref(), vec![pictures], Answered::default())
-}
-
-/// The page of a run under several conditions. `no_result` says why the verdicts are none.
-fn page_of(
+fn page(
     views: &[View<'_>],
     no_result: Option<&str>,
     sections: Vec<Pictures>,
@@ -214,7 +201,8 @@ fn page_of(
 /// begins with theirs.
 ///
 /// # Errors
-/// Those of [`page`], and [`FigureError::Io`] where the file cannot be written.
+/// [`ReportError::Lens`] where the segments of a case cannot be read, [`ReportError::Figure`] where a figure or the page cannot be made
+/// or written.
 pub fn write_study(
     study: &Study,
     sections: &[Section],
@@ -252,7 +240,7 @@ pub fn write_study(
         },
     };
     let name = format!("{}report.html", study.selection.prefix);
-    put(&page_of(&views, study.no_result.as_deref(), sections, answered)?, &folder.join(name))
+    put(&page(&views, study.no_result.as_deref(), sections, answered)?, &folder.join(name))
 }
 
 fn put(html: &str, path: &Path) -> Result<PathBuf, ReportError> {
@@ -261,7 +249,7 @@ fn put(html: &str, path: &Path) -> Result<PathBuf, ReportError> {
     Ok(path.to_owned())
 }
 
-/// What a condition does and what came of it.
+/// The description and the outcome of a condition.
 fn under(view: &View<'_>) -> Under {
     let answers = view.run.answers();
     let failed = answers.iter().filter(|row| row.error.is_some()).count();
@@ -403,7 +391,7 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &
     facts.into_iter().filter_map(|(name, value)| Some(Fact { name, value: value? })).collect()
 }
 
-/// How far judges that were not told a label of the data agree with it, where any was asked.
+/// Agreement of judges that were not told a label of the data with it, where any was asked.
 fn labels_checked(run: &AnalysedRun) -> Result<Option<Fact>, RunError> {
     let Some(check) = run.benchmark().label_check else { return Ok(None) };
     let agreements = label_agreement(&check, run.cases(), &label_rows(run.path())?);
@@ -412,7 +400,7 @@ fn labels_checked(run: &AnalysedRun) -> Result<Option<Fact>, RunError> {
     Ok((!lines.is_empty()).then(|| Fact { name: "Labels checked", value: lines.join("; ") }))
 }
 
-/// What computed attention; nothing of runs without a choice.
+/// The kernels of attention; nothing of runs without a choice.
 fn attention_by(run: &AnalysedRun) -> Option<String> {
     let names = |field: &str| {
         let list = run.header().pointer(&format!("/machine/attention_kernel/{field}"))?.as_array()?;
@@ -422,7 +410,7 @@ fn attention_by(run: &AnalysedRun) -> Option<String> {
     Some(format!("{} ({chosen}), sums of rows by {}", names("forward")?, names("sums")?))
 }
 
-/// How the model was told to think; nothing of one that cannot, or was told nothing.
+/// The settings of thoughts; nothing of a model that has none.
 fn thoughts(run: &AnalysedRun) -> Option<String> {
     let text = |field: &str| run.header_text(&format!("/identity/thinking/{field}"));
     let parts = [
@@ -449,7 +437,7 @@ fn costs(views: &[View<'_>]) -> Vec<Fact> {
         .collect()
 }
 
-/// What a reader must know of a judge that runs locally: how far its verdicts can be trusted.
+/// A warning about a judge that runs locally: its verdicts may be wrong.
 fn judge_note(judge: &str) -> Option<String> {
     let name = judge.strip_prefix("local:")?;
     Some(format!(

@@ -11,9 +11,9 @@ use crate::run::store::ShownSegment;
 #[derive(Debug, Serialize)]
 pub(super) struct TurnPart {
     who: String,
-    /// Whether it is a field, whose name stands beside its text.
+    /// True if it is a field, whose name stands beside its text.
     field: bool,
-    /// Whether all of it is evidence.
+    /// True if all of it is evidence.
     marked: bool,
     pieces: Vec<Piece>,
 }

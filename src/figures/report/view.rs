@@ -1,4 +1,4 @@
-//! What the page is made of.
+//! The input of the page.
 
 use crate::lens::{AnalysedRun, Lens, Verdicts};
 
@@ -7,15 +7,13 @@ use crate::lens::{AnalysedRun, Lens, Verdicts};
 pub(super) struct View<'a> {
     /// The condition's name as people read it; empty where the run has the plain one alone.
     pub condition: &'a str,
-    /// What it does.
+    /// Its description.
     pub about: &'a str,
     /// Why nothing of its attention is shown, where that is so.
     pub without: Option<&'a str>,
-    /// Whether it shades the segments of cases.
+    /// True if it shades the segments of cases.
     pub shades: bool,
-    /// The answers.
     pub run: &'a AnalysedRun,
-    /// The verdicts.
     pub verdicts: &'a Verdicts,
     /// The attention; `None` where none was recorded.
     pub lens: Option<&'a Lens>,

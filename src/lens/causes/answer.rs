@@ -26,7 +26,7 @@ pub struct CausedSession {
     pub role: Option<String>,
     /// Its length.
     pub tokens: usize,
-    /// What blocking it changes. The effect is `log_p_drop`, in nats a token.
+    /// The change by blocking it. The effect is `log_p_drop`, in nats a token.
     pub effect: Effect,
     /// The effect of random text of its length, from the case's pool; `None` without a pool.
     pub control: Option<Control>,

@@ -47,7 +47,7 @@ type UnitName = (String, String);
 /// The answers of a run whose causes were measured.
 #[derive(Debug, Clone)]
 pub struct Causes {
-    /// What is counted.
+    /// The unit of means.
     pub unit: Unit,
     /// The softmax layers.
     pub layers: Vec<Layer>,

@@ -36,7 +36,7 @@ pub enum Intervention {
     Total,
     /// ContextCite's surrogate: the weight of a session in a sparse linear fit to random subsets.
     ContextCite {
-        /// How sessions outside a subset were left out.
+        /// The way in which sessions outside a subset were left out.
         ablation: Ablation,
         /// Number of subsets of an answer.
         subsets: usize,
@@ -58,50 +58,43 @@ impl Predictor {
 
     /// As tables write it.
     pub fn key(self) -> String {
-        match self {
-            Predictor::Mass => "mass".to_owned(),
-            Predictor::Density => "density".to_owned(),
-            Predictor::AnswerMass => "answer_mass".to_owned(),
-            Predictor::ValueNorm => "value_norm".to_owned(),
-            Predictor::OutputNorm => "output_norm".to_owned(),
-            Predictor::Attribution => "attribution".to_owned(),
-            Predictor::RetrievalHeads => "retrieval_heads".to_owned(),
-            Predictor::QrHeads => "qr_heads".to_owned(),
-            Predictor::Ridge => "ridge".to_owned(),
-            Predictor::Intervention(Intervention::Total) => "total_effect".to_owned(),
-            Predictor::Intervention(Intervention::ContextCite { ablation, subsets }) => {
-                format!("contextcite_{}_{subsets}", ablation.key())
-            }
-            Predictor::Effect => "effect".to_owned(),
-        }
+        self.names().0
     }
 
     /// As figures write it.
     pub fn label(self) -> String {
+        self.names().1
+    }
+
+    /// For tables and for figures.
+    fn names(self) -> (String, String) {
+        let of = |key: &str, label: &str| (key.to_owned(), label.to_owned());
         match self {
-            Predictor::Mass => "mass from the question".to_owned(),
-            Predictor::Density => "density from the question".to_owned(),
-            Predictor::AnswerMass => "mass from the answer".to_owned(),
-            Predictor::ValueNorm => "value norm".to_owned(),
-            Predictor::OutputNorm => "output norm".to_owned(),
-            Predictor::Attribution => "attribution".to_owned(),
-            Predictor::RetrievalHeads => "mass by retrieval heads".to_owned(),
-            Predictor::QrHeads => "mass by QR heads".to_owned(),
-            Predictor::Ridge => "ridge over heads (held out)".to_owned(),
-            Predictor::Intervention(Intervention::Total) => "total effect (removed)".to_owned(),
+            Predictor::Mass => of("mass", "mass from the question"),
+            Predictor::Density => of("density", "density from the question"),
+            Predictor::AnswerMass => of("answer_mass", "mass from the answer"),
+            Predictor::ValueNorm => of("value_norm", "value norm"),
+            Predictor::OutputNorm => of("output_norm", "output norm"),
+            Predictor::Attribution => of("attribution", "attribution"),
+            Predictor::RetrievalHeads => of("retrieval_heads", "mass by retrieval heads"),
+            Predictor::QrHeads => of("qr_heads", "mass by QR heads"),
+            Predictor::Ridge => of("ridge", "ridge over heads (held out)"),
+            Predictor::Intervention(Intervention::Total) => of("total_effect", "total effect (removed)"),
             Predictor::Intervention(Intervention::ContextCite { ablation, subsets }) => {
-                format!("ContextCite ({}, {subsets} subsets)", ablation.key())
+                let ablation = ablation.key();
+                let key = format!("contextcite_{ablation}_{subsets}");
+                (key, format!("ContextCite ({ablation}, {subsets} subsets)"))
             }
-            Predictor::Effect => "effect itself".to_owned(),
+            Predictor::Effect => of("effect", "effect itself"),
         }
     }
 
-    /// Whether it comes of reading the answer once: neither an intervention nor the effect.
+    /// True if it comes of reading the answer once: neither an intervention nor the effect.
     pub fn is_measure(self) -> bool {
         !matches!(self, Predictor::Intervention(_) | Predictor::Effect)
     }
 
-    /// Whether it is a length in the residual stream. Lengths grow with depth, so that each layer is divided by its own sum before
+    /// True if it is a length in the residual stream. Lengths grow with depth, so that each layer is divided by its own sum before
     /// layers are averaged.
     pub(super) fn is_norm(self) -> bool {
         matches!(self, Predictor::ValueNorm | Predictor::OutputNorm)

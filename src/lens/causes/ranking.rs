@@ -1,4 +1,4 @@
-//! How well each predictor ranks the sessions of an answer by their effects.
+//! Rank correlations of each predictor with the effects of the sessions of an answer.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ impl Causes {
         Some(HeldOut { chosen: chosen.map(|at| measures[at]), estimate })
     }
 
-    /// How often the session in a role is among the [`TOP`] with the largest numbers; where several play it, the share of them. Sessions
+    /// The frequency of a role's session among the [`TOP`] with the largest numbers; where several play it, the share of them. Sessions
     /// with equal numbers share the places left, as if their order were drawn.
     pub fn found(&self, predictor: Predictor, role: &str) -> Option<Estimate> {
         self.one(Numbers::Found, |answer| {

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::answer::{Measured, layer_of};
 use super::windowed::{self, WindowedAnswer};
 use super::{CausedAnswer, CausedSession, Causes, Intervention, Predictor};
+use crate::ground::order::unique;
 use crate::heads::file::{HeadWeights, HeadsFileError, Score};
 use crate::lens::{ByHeads, Layer, LensError, Study};
 use crate::run::cause_rows::{
@@ -137,12 +138,7 @@ impl Causes {
 fn roles(answers: &[CausedAnswer], windowed: &[WindowedAnswer], anchors: &[&str]) -> Vec<String> {
     let whole = answers.iter().flat_map(|answer| &answer.sessions).filter_map(|one| one.role.as_ref());
     let others = windowed.iter().flat_map(|answer| &answer.sessions).filter_map(|one| one.role.as_ref());
-    let mut roles: Vec<String> = Vec::new();
-    for role in whole.chain(others) {
-        if !roles.contains(role) {
-            roles.push(role.clone());
-        }
-    }
+    let mut roles = unique(whole.chain(others).cloned());
     roles.sort_by_key(|role| anchors.iter().position(|anchor| anchor == role));
     roles
 }

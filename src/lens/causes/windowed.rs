@@ -40,7 +40,6 @@ pub struct WindowedSession {
     effects: BTreeMap<Window, WindowEffect>,
 }
 
-/// The effect of a session at one window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct WindowEffect {
     /// The natural-log probability a token that the answer loses.
@@ -88,13 +87,13 @@ impl WindowedSession {
     }
 }
 
-/// Whether a session plays a part; [`OTHERS`] is none.
+/// True if a session plays a part; [`OTHERS`] is none.
 fn plays(session: &WindowedSession, role: &str) -> bool {
     session.role.as_deref().unwrap_or(OTHERS) == role
 }
 
 impl Causes {
-    /// Whether a window of layers was blocked at a time.
+    /// True if a window of layers was blocked at a time.
     pub fn has_windows(&self) -> bool {
         !self.windowed.is_empty()
     }

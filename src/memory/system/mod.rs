@@ -1,7 +1,79 @@
 //! Memory systems: they are told of a history and asked for memories, behind one protocol.
 //!
-//! [`protocol`] has the operations, [`rows`] the files that a run keeps of them. Systems live in processes of their own; CUPMem, of the STALE
-//! paper, is built in.
+//! [`protocol`] has the operations, [`rows`] the files that a run keeps of them. Systems live in processes of their own, [`child`] or
+//! behind an address, [`http`]; [`wire`] speaks to either. CUPMem, of the STALE paper, is built in. [`history`] drives a system through a
+//! run's cases and keeps the files; [`sources`] finds out which session a memory came from. A system's own calls to models pass through [`proxy`].
 
+pub mod calls;
+pub mod child;
+pub mod history;
+pub mod http;
+pub mod http_server;
+pub mod local_server;
 pub mod protocol;
+pub mod proxy;
+pub mod record;
 pub mod rows;
+pub mod sources;
+pub mod wire;
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::{Case, Probe};
+use rows::SearchRow;
+
+/// A memory system as a condition shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryContext {
+    /// The system's name in the run.
+    pub system: String,
+    /// Most memories.
+    pub k: usize,
+    /// What of the system is shown.
+    #[serde(default, skip_serializing_if = "Show::is_ranked")]
+    pub show: Show,
+}
+
+/// What of a memory system a probe is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Show {
+    /// The memories that it finds, by rank, in the run's own wording
+    #[default]
+    Ranked,
+    /// All memories that it wrote from the probe's evidence: perfect retrieval
+    Perfect,
+    /// What it finds, in its own wording
+    Native,
+    /// Nothing: the system answers by itself
+    Answer,
+}
+
+impl Show {
+    fn is_ranked(&self) -> bool {
+        *self == Show::Ranked
+    }
+
+    /// The end of a condition's name; empty for [`Show::Ranked`].
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Show::Ranked => "",
+            Show::Perfect => "-perfect",
+            Show::Native => "-native",
+            Show::Answer => "-answer",
+        }
+    }
+}
+
+/// A memory system of a run.
+pub trait Searches {
+    /// Its name in the run.
+    fn name(&self) -> &str;
+
+    /// A probe's search, once the case's history is written: of the most memories that any condition shows.
+    ///
+    /// # Errors
+    /// Why there is none, with the remedy.
+    fn searched(&mut self, case: &Case, probe: &Probe) -> Result<SearchRow, String>;
+}

@@ -85,9 +85,15 @@ pub struct SearchRow {
     /// Perfect retrieval: all memories written from the probe's evidence; absent where it was not asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readback: Option<Vec<Memory>>,
+    /// Why there is no `readback` although it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readback_failed: Option<Failure>,
     /// The system's own answer; absent where it was not asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
+    /// Why there is no `answer` although it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_failed: Option<Failure>,
     /// How sources were found.
     pub provenance: Provenance,
     /// Why there are no memories.

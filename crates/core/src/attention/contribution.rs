@@ -19,7 +19,7 @@ use candle_core::{DType, Device, Result, Tensor};
 use ndarray::{Array2, Array4};
 
 use super::backends::{Carried, key_lengths, length_sums, value_sums};
-use super::{Observer, Site, Term};
+use super::{Event, Observer, Point, Site, Term, Wanted};
 use crate::span::Span;
 use crate::timing;
 use crate::transfer;
@@ -115,24 +115,28 @@ impl LengthObserver {
 }
 
 impl Observer for LengthObserver {
-    fn wants(&self, _site: &Site) -> bool {
-        false
+    fn wants(&self, point: Point<'_>) -> Wanted<'_> {
+        match point {
+            Point::Attention(site) => Wanted::inputs(self.rows.iter().any(|row| row.end > site.offset)),
+            _ => Wanted::default(),
+        }
     }
 
-    fn observe(&mut self, _site: &Site, _q: &Tensor, _k: &Tensor) -> Result<()> {
+    fn observe(&mut self, event: Event<'_>) -> Result<()> {
+        match event {
+            Event::Gate(gate) => self.gate = Some(gate.clone()),
+            Event::Attention { site, q, k, v } if self.wants(Point::Attention(site)).inputs => {
+                self.add_rows(site, q, k, v)?;
+            }
+            _ => {}
+        }
         Ok(())
     }
+}
 
-    fn wants_values(&self, site: &Site) -> bool {
-        self.rows.iter().any(|row| row.end > site.offset)
-    }
-
-    fn observe_gate(&mut self, _layer: usize, gate: &Tensor) -> Result<()> {
-        self.gate = Some(gate.clone());
-        Ok(())
-    }
-
-    fn observe_values(&mut self, site: &Site, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<()> {
+impl LengthObserver {
+    /// Adds the rows of a prompt's chunk.
+    fn add_rows(&mut self, site: &Site, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<()> {
         let gate = self.gate.take();
         let (l, heads, d) = q.dims3()?;
         let chunk = site.offset..site.offset + l;
@@ -426,24 +430,37 @@ fn host_rows(x: &Tensor) -> Result<Vec<Vec<f32>>> {
 }
 
 impl Observer for Attribution {
-    fn wants(&self, _site: &Site) -> bool {
-        false
+    fn wants(&self, point: Point<'_>) -> Wanted<'_> {
+        match point {
+            Point::Attention(site) => {
+                Wanted::inputs(self.positions.last().is_some_and(|last| *last >= site.offset))
+            }
+            Point::LinearAttention(_) => Wanted::default(),
+            Point::Residual { offset, l } => {
+                let targets = self.within(offset, l).map(|position| position - offset).collect();
+                Wanted { targets, ..Wanted::default() }
+            }
+        }
     }
 
-    fn observe(&mut self, _site: &Site, _q: &Tensor, _k: &Tensor) -> Result<()> {
-        Ok(())
+    fn observe(&mut self, event: Event<'_>) -> Result<()> {
+        match event {
+            Event::Gate(gate) => {
+                self.gate = Some(gate.clone());
+                Ok(())
+            }
+            Event::Attention { site, q, k, v } if self.wants(Point::Attention(site)).inputs => {
+                self.add_rows(site, q, k, v)
+            }
+            Event::Term(offset, term) => self.add_term(offset, term),
+            _ => Ok(()),
+        }
     }
+}
 
-    fn wants_values(&self, site: &Site) -> bool {
-        self.positions.last().is_some_and(|last| *last >= site.offset)
-    }
-
-    fn observe_gate(&mut self, _layer: usize, gate: &Tensor) -> Result<()> {
-        self.gate = Some(gate.clone());
-        Ok(())
-    }
-
-    fn observe_values(&mut self, site: &Site, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<()> {
+impl Attribution {
+    /// Keeps what each head of a chunk's targets reads of each span.
+    fn add_rows(&mut self, site: &Site, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<()> {
         let _span = timing::observer();
         let gate = self.gate.take();
         let (l, heads, head_dim) = q.dims3()?;
@@ -483,11 +500,8 @@ impl Observer for Attribution {
         Ok(())
     }
 
-    fn targets(&self, offset: usize, l: usize) -> Vec<usize> {
-        self.within(offset, l).map(|position| position - offset).collect()
-    }
-
-    fn observe_term(&mut self, offset: usize, term: Term<'_>) -> Result<()> {
+    /// Keeps a term of the targets of the chunk that begins at `offset`.
+    fn add_term(&mut self, offset: usize, term: Term<'_>) -> Result<()> {
         let (part, x) = match term {
             Term::Embedding(x) => (Some(Part::Embedding), x),
             Term::LinearAttention(layer, x) => (Some(Part::LinearAttention(layer)), x),
@@ -513,9 +527,7 @@ impl Observer for Attribution {
         }
         Ok(())
     }
-}
 
-impl Attribution {
     /// The positions from `offset` on: the targets of a chunk are the first of them.
     fn from(&self, offset: usize) -> impl Iterator<Item = usize> {
         self.positions.iter().copied().filter(move |position| *position >= offset)

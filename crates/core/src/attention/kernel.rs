@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use candle_core::DType;
 use serde::Serialize;
@@ -70,19 +69,7 @@ impl FromStr for AttentionKernel {
     }
 }
 
-static CHOSEN: AtomicU8 = AtomicU8::new(0);
-
 impl AttentionKernel {
-    /// Makes this the choice of the process, from the next call to attention on.
-    pub fn choose(self) {
-        CHOSEN.store(self as u8, Ordering::Relaxed);
-    }
-
-    /// The choice of the process.
-    pub fn chosen() -> Self {
-        ALL.into_iter().find(|kernel| *kernel as u8 == CHOSEN.load(Ordering::Relaxed)).unwrap_or_default()
-    }
-
     /// What this choice computes a layer's attention by on a CUDA card, where nothing is hidden and the kernels hold there: never
     /// [`Auto`].
     pub fn of_layer(self, shape: &AttentionShape) -> Self {
@@ -173,6 +160,5 @@ mod tests {
             Ok(kernel) => assert!(cfg!(feature = "cuda") && kernel == Fused),
             Err(error) => assert!(error.to_string().contains("--features cuda"), "{error}"),
         }
-        assert_eq!(AttentionKernel::chosen(), Auto);
     }
 }

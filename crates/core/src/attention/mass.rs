@@ -23,7 +23,7 @@ use ndarray::{Array3, Array4, s};
 use super::answer::{AnswerRows, Answered, Step};
 use super::backends::segment_sums;
 use super::delta::{self, History};
-use super::{DeltaSite, Observer, Site, Uniform};
+use super::{DeltaSite, Event, Observer, Point, Site, Uniform, Wanted};
 use crate::span::Span;
 use crate::timing;
 use crate::transfer;
@@ -258,7 +258,7 @@ impl MassObserver {
     }
 
     /// Sums over segments of one key each from position 0 on, (heads, 1 + keys), as sums over the segments that are asked for
-    /// ([`Observer::segments`]).
+    /// ([`Wanted::segments`]).
     ///
     /// # Errors
     /// Those of Candle.
@@ -576,17 +576,44 @@ fn fetched(layers: &[BTreeMap<usize, Tensor>]) -> Result<impl Iterator<Item = ((
 }
 
 impl Observer for MassObserver {
-    fn skip_generated(&mut self, thought: usize) {
-        self.thought = thought;
-        self.layers.values_mut().for_each(|sums| sums.answered = Answered::default());
-        self.deltas.values_mut().for_each(|seen| seen.answered.clear());
+    fn wants(&self, point: Point<'_>) -> Wanted<'_> {
+        match point {
+            Point::Attention(site) if site.offset < self.tokens => {
+                Wanted::inputs(!self.rows.is_empty() || self.answer.any())
+            }
+            Point::Attention(_) => {
+                Wanted { segments: self.answer.any().then_some(&self.bounds), ..Wanted::default() }
+            }
+            Point::LinearAttention(site) => Wanted::inputs(site.offset < self.delta_end()),
+            Point::Residual { .. } => Wanted::default(),
+        }
     }
 
-    fn wants(&self, site: &Site) -> bool {
-        site.offset < self.tokens && (!self.rows.is_empty() || self.answer.any())
+    fn observe(&mut self, event: Event<'_>) -> Result<()> {
+        match event {
+            Event::Attention { site, q, k, .. } if self.wants(Point::Attention(site)).inputs => {
+                self.add_rows(site, q, k)
+            }
+            Event::Weights { site, sums } if self.answer.any() => self.add_generated(site, sums.clone()),
+            Event::LinearAttention { site, q, k, g, beta }
+                if self.wants(Point::LinearAttention(site)).inputs =>
+            {
+                self.add_linear(site, (q, k), g, beta)
+            }
+            Event::Thought(tokens) => {
+                self.thought = tokens;
+                self.layers.values_mut().for_each(|sums| sums.answered = Answered::default());
+                self.deltas.values_mut().for_each(|seen| seen.answered.clear());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
+}
 
-    fn observe(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> Result<()> {
+impl MassObserver {
+    /// Adds the rows of a prompt's chunk.
+    fn add_rows(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> Result<()> {
         let _span = timing::observer();
         let (l, heads, _) = q.dims3()?;
         self.layer(site, heads);
@@ -610,16 +637,13 @@ impl Observer for MassObserver {
         if self.answer.any() && (site.offset..site.offset + l).contains(&(self.tokens - 1)) {
             let row = self.tokens - 1 - site.offset;
             let sums = segment_sums(q, k, &local, row..row + 1, &bounds)?;
-            self.take(&Site { offset: self.tokens - 1, ..site.clone() }, sums)?;
+            self.add_generated(&Site { offset: self.tokens - 1, ..site.clone() }, sums)?;
         }
         Ok(())
     }
 
-    fn segments(&self, site: &Site) -> Option<&[usize]> {
-        (site.offset >= self.tokens && self.answer.any()).then_some(&self.bounds)
-    }
-
-    fn take(&mut self, site: &Site, sums: Tensor) -> Result<()> {
+    /// Adds the row that predicts a generated token, whose sums the kernel made.
+    fn add_generated(&mut self, site: &Site, sums: Tensor) -> Result<()> {
         let (wanted, tokens, thought) = (self.answer, self.tokens, self.thought);
         let heads = sums.dim(0)?;
         let answered = &mut self.layer(site, heads).answered;
@@ -633,15 +657,11 @@ impl Observer for MassObserver {
         answered.push(sums, wanted)
     }
 
-    fn wants_delta(&self, site: &DeltaSite) -> bool {
-        site.offset < self.delta_end()
-    }
-
-    fn observe_delta(
+    /// Keeps the keys of a linear-attention layer's chunk, and adds the row spans that end in it.
+    fn add_linear(
         &mut self,
         site: &DeltaSite,
-        q: &Tensor,
-        k: &Tensor,
+        (q, k): (&Tensor, &Tensor),
         g: &Tensor,
         beta: &Tensor,
     ) -> Result<()> {

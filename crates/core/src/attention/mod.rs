@@ -27,7 +27,7 @@ pub use contribution::{Attribution, Attributions, LengthObserver, Norms, Target,
 pub use kernel::{AttentionKernel, AttentionShape, KernelError, Settled};
 pub use knockout::{Knockout, KnockoutError, LayerHoles, LayerKind};
 pub use mass::{DeltaMasses, EachMasses, MassObserver, Masses, SpanError};
-pub use observer::{DeltaSite, NoObserver, Observer, Term};
+pub use observer::{DeltaSite, Event, NoObserver, Observer, Point, Term, Wanted};
 pub use share::{Uniform, uniform_share};
 use site::Hidden;
 pub use site::{Hole, Holes, Sinks, Site};
@@ -46,8 +46,8 @@ pub const SPLIT_K: usize = 256;
 ///
 /// # Errors
 /// Where the device is lost. Kernels that cannot be run are none: products take their place.
-pub fn settle(device: &Device, shape: &AttentionShape) -> Result<Option<Settled>> {
-    backends::settle(device, shape)
+pub fn settle(kernel: AttentionKernel, device: &Device, shape: &AttentionShape) -> Result<Option<Settled>> {
+    backends::settle(kernel, device, shape)
 }
 
 /// Causal attention of the queries of one chunk over all keys so far.
@@ -60,13 +60,12 @@ pub fn settle(device: &Device, shape: &AttentionShape) -> Result<Option<Settled>
 pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn Observer) -> Result<Tensor> {
     let _span = timing::attention();
     check(q, k, v, site)?;
-    if observer.wants(site) {
-        observer.observe(site, q, k)?;
+    let wanted = observer.wants(Point::Attention(site));
+    let segments = wanted.segments.map(<[usize]>::to_vec);
+    if wanted.inputs {
+        observer.observe(Event::Attention { site, q, k, v })?;
     }
-    if observer.wants_values(site) {
-        observer.observe_values(site, q, k, v)?;
-    }
-    let borders = observer.segments(site).map(|borders| site.borders(borders));
+    let borders = segments.as_deref().map(|borders| site.borders(borders));
     let at = site;
     let site = &site.relative();
     static LOGGED: Once = Once::new();
@@ -85,7 +84,7 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
         }
         // These count positions as the sequence does, so that its parts are the same wherever the cache begins.
         #[cfg(feature = "cuda")]
-        backends::Backend::Fused if single => backends::cuda::decode(q, k, v, at, observer.segments(at))?,
+        backends::Backend::Fused if single => backends::cuda::decode(q, k, v, at, segments.as_deref())?,
         #[cfg(feature = "cuda")]
         backends::Backend::Fused => (backends::cuda::attention(q, k, v, at)?, None),
         #[cfg(feature = "flash-attn")]
@@ -93,12 +92,13 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
     };
     match (borders, sums) {
         (None, _) => {}
-        (Some(_), Some(sums)) => observer.take(at, sums)?,
+        (Some(_), Some(sums)) => observer.observe(Event::Weights { site: at, sums: &sums })?,
         // A kernel that hands out no weights, or a chunk of rows: a pass of their own.
         (Some(borders), None) => {
             for row in 0..q.dim(0)? {
                 let sums = backends::segment_sums(q, k, site, row..row + 1, &borders)?;
-                observer.take(&Site { offset: at.offset + row, ..at.clone() }, sums)?;
+                let site = &Site { offset: at.offset + row, ..at.clone() };
+                observer.observe(Event::Weights { site, sums: &sums })?;
             }
         }
     }
@@ -113,7 +113,7 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
 /// branch is at position `site.offset + tail - 1`. `base` should be a multiple of [`SPLIT_K`]: then branches get the same
 /// bits as sequences of their own. `holes` are none, or a branch's each, in the place of the site's. Returns (branches, heads, head_dim)
 /// in `q`'s dtype. `observers` are none, or one a branch,
-/// which are only asked for [`Observer::segments`]. Tensors and settings that do not fit together are an error.
+/// which are only asked for [`Wanted::segments`]. Tensors and settings that do not fit together are an error.
 pub fn run_branches(
     q: &Tensor,
     k: &Tensor,
@@ -139,9 +139,10 @@ pub fn run_branches(
         Ok(site)
     };
     let sites = tails.iter().enumerate().map(at).collect::<Result<Vec<_>>>()?;
-    let asked = observers.iter().zip(&sites).map(|(observer, site)| observer.segments(site));
-    let borders: Vec<Option<Vec<usize>>> =
-        asked.map(|borders| borders.map(|borders| site.borders(borders))).collect();
+    let asked = observers.iter().zip(&sites).map(|(observer, at)| {
+        observer.wants(Point::Attention(at)).segments.map(|borders| site.borders(borders))
+    });
+    let borders: Vec<Option<Vec<usize>>> = asked.collect();
     let site = &site.relative();
     let relative: Vec<Site> = match sites.iter().all(|site| site.holes.is_empty()) {
         true => Vec::new(),
@@ -161,7 +162,7 @@ pub fn run_branches(
     };
     for ((observer, site), sums) in observers.iter_mut().zip(&sites).zip(sums) {
         if let Some(sums) = sums {
-            observer.take(site, sums)?;
+            observer.observe(Event::Weights { site, sums: &sums })?;
         }
     }
     Ok(out)

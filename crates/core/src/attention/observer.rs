@@ -1,10 +1,13 @@
-//! Observers read attention; they never change it.
+//! Observers read a forward pass; they never change it.
 //!
 //! They are handed down through the decoder's forward pass as `&mut dyn Observer`, so that nothing is left behind when
 //! the call ends. Of a prompt they get the rotated queries and keys rather than the weights, because no fast kernel ever forms
 //! the weights of many rows: an observer recomputes just the rows that it wants. Of a token that is generated the kernel holds
 //! the weights of the one row in any case, and sums them by segment as it goes: an observer says over which segments, and
 //! gets the sums.
+//!
+//! All that is shown is an [`Event`], and all that is asked beforehand is about a [`Point`]: an observer that hands on what it is
+//! shown has one method for each, and no event can be lost by it.
 
 use candle_core::{Result, Tensor};
 
@@ -12,74 +15,104 @@ use super::{Holes, Site};
 
 /// Something that reads attention.
 pub trait Observer: Send {
-    /// Whether [`Observer::observe`] is to be called for this site at all.
-    fn wants(&self, site: &Site) -> bool;
+    /// The wishes at a point of the pass. They are asked before the work there is done, which depends on them.
+    fn wants(&self, point: Point<'_>) -> Wanted<'_>;
 
-    /// Reads one layer's chunk. `q`: (l, heads, head_dim), rotated; `k`: (kv_heads,
-    /// offset + l - first_key, head_dim), rotated.
-    fn observe(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> Result<()>;
+    /// Reads an event. Observers share a pass: one that was wanted by another observer, or by none, is left alone.
+    ///
+    /// # Errors
+    /// A tensor operation failed.
+    fn observe(&mut self, event: Event<'_>) -> Result<()>;
+}
 
+/// A point of a forward pass at which observers are asked.
+#[derive(Debug, Clone, Copy)]
+pub enum Point<'a> {
+    /// Softmax attention of a chunk: [`Event::Attention`] and [`Event::Weights`] may follow.
+    Attention(&'a Site),
+    /// Linear attention of a chunk: [`Event::LinearAttention`] may follow.
+    LinearAttention(&'a DeltaSite),
+    /// The residual stream of the `l` positions from `offset` on: an [`Event::Term`] of each term may follow.
+    Residual {
+        /// The first position.
+        offset: usize,
+        /// Positions.
+        l: usize,
+    },
+}
+
+/// The wishes of an observer at a point.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted<'a> {
+    /// The point's inputs are to be shown: [`Event::Attention`] or [`Event::LinearAttention`].
+    pub inputs: bool,
     /// The ascending borders of the segments, as positions, over which the kernel is to sum the softmax weights of the one row
-    /// at this site: segment s is `borders[s]..borders[s + 1]`. `None`, the default, is for rows that are not wanted.
-    /// The output of attention is the same, to the last bit, with and without.
-    fn segments(&self, _site: &Site) -> Option<&[usize]> {
-        None
+    /// of the chunk: segment s is `borders[s]..borders[s + 1]`. The output of attention is the same, to the last bit, with and
+    /// without.
+    pub segments: Option<&'a [usize]>,
+    /// The rows of the chunk whose terms are to be shown ([`Event::Term`]), as distances from its first.
+    pub targets: Vec<usize>,
+}
+
+impl<'a> Wanted<'a> {
+    /// The point's inputs, or nothing.
+    pub fn inputs(inputs: bool) -> Self {
+        Wanted { inputs, ..Wanted::default() }
     }
 
-    /// Takes what [`Observer::segments`] asked for: what each head pays to the sinks and to each segment, (heads, 1 + segments),
-    /// f64 on the CPU and f32 on other devices. `site.offset` is the row's position.
-    fn take(&mut self, _site: &Site, _sums: Tensor) -> Result<()> {
-        Ok(())
+    /// All that two observers want; of two wishes for segments the first, whose sums serve both ([`super::MassObserver::joined`]).
+    #[must_use]
+    pub fn and(mut self, other: Wanted<'a>) -> Self {
+        self.inputs |= other.inputs;
+        self.segments = self.segments.or(other.segments);
+        self.targets.extend(other.targets);
+        self
     }
+}
 
-    /// Whether [`Observer::observe_values`] is to be called for this site, and [`Observer::observe_gate`] before it.
-    fn wants_values(&self, _site: &Site) -> bool {
-        false
-    }
-
-    /// Reads what a layer's chunk reads with: as [`Observer::observe`], and `v`, (kv_heads, keys, head_dim).
-    fn observe_values(&mut self, _site: &Site, _q: &Tensor, _k: &Tensor, _v: &Tensor) -> Result<()> {
-        Ok(())
-    }
-
-    /// Of a layer whose heads are gated: what their outputs at the next site are multiplied by, (l, heads * head_dim).
-    fn observe_gate(&mut self, _layer: usize, _gate: &Tensor) -> Result<()> {
-        Ok(())
-    }
-
-    /// Which of the `l` positions from `offset` on are to be shown term by term ([`Observer::observe_term`]), as distances from
-    /// `offset`.
-    fn targets(&self, _offset: usize, _l: usize) -> Vec<usize> {
-        Vec::new()
-    }
-
-    /// Reads a term of the residual stream at the targets of the chunk that begins at `offset`.
-    fn observe_term(&mut self, _offset: usize, _term: Term<'_>) -> Result<()> {
-        Ok(())
-    }
-
-    /// Told that the `thought` tokens generated so far are a thought before the answer, whose rows are not wanted; before the
-    /// row that predicts the next token is read.
-    fn skip_generated(&mut self, _thought: usize) {}
-
-    /// Whether [`Observer::observe_delta`] is to be called for this linear-attention layer's chunk.
-    fn wants_delta(&self, _site: &DeltaSite) -> bool {
-        false
-    }
-
-    /// Reads the chunk of a layer with a gated delta rule. `q`, `k`: (l, key_heads, key_dim) as they leave the convolution,
-    /// in the model's dtype: neither normalised nor scaled yet. `g`, `beta`: (l, value_heads) f32, the log decays and the
-    /// strengths of writing. Keys of earlier chunks are in no cache: an observer that needs them keeps them.
-    fn observe_delta(
-        &mut self,
-        _site: &DeltaSite,
-        _q: &Tensor,
-        _k: &Tensor,
-        _g: &Tensor,
-        _beta: &Tensor,
-    ) -> Result<()> {
-        Ok(())
-    }
+/// What an observer is shown.
+#[derive(Debug, Clone, Copy)]
+pub enum Event<'a> {
+    /// The inputs of a softmax layer's chunk.
+    Attention {
+        /// Its settings.
+        site: &'a Site,
+        /// (l, heads, head_dim), rotated.
+        q: &'a Tensor,
+        /// (kv_heads, offset + l - first_key, head_dim), rotated.
+        k: &'a Tensor,
+        /// As `k`.
+        v: &'a Tensor,
+    },
+    /// The sums that [`Wanted::segments`] asked for.
+    Weights {
+        /// The row's settings: `site.offset` is its position.
+        site: &'a Site,
+        /// What each head pays to the sinks and to each segment: (heads, 1 + segments), f64 on the CPU and f32 on other devices.
+        sums: &'a Tensor,
+    },
+    /// The gates of a layer whose heads have some: what their outputs at the layer's next [`Event::Attention`] are multiplied by,
+    /// (l, heads * head_dim).
+    Gate(&'a Tensor),
+    /// The inputs of a linear-attention layer's chunk, as they leave the convolution: neither normalised nor scaled yet. Keys of
+    /// earlier chunks are in no cache: an observer that needs them keeps them.
+    LinearAttention {
+        /// Its settings.
+        site: &'a DeltaSite,
+        /// (l, key_heads, key_dim), in the model's dtype.
+        q: &'a Tensor,
+        /// As `q`.
+        k: &'a Tensor,
+        /// The log decays, (l, value_heads) f32.
+        g: &'a Tensor,
+        /// The strengths of writing, (l, value_heads) f32.
+        beta: &'a Tensor,
+    },
+    /// A term of the residual stream at the targets of the chunk that begins at a position.
+    Term(usize, Term<'a>),
+    /// So many tokens generated so far are a thought before the answer, whose rows are not wanted. Comes before the row that
+    /// predicts the next token.
+    Thought(usize),
 }
 
 /// Where a chunk of a linear-attention layer is.
@@ -89,7 +122,7 @@ pub struct DeltaSite {
     pub layer: usize,
     /// Position of the chunk's first token.
     pub offset: usize,
-    /// What rows were to be kept from seeing. The layer has no keys to hide, and refuses any.
+    /// Keys that rows were to be kept from seeing. The layer has no keys to hide, and refuses any.
     pub holes: Holes,
 }
 
@@ -98,14 +131,14 @@ pub struct DeltaSite {
 pub enum Term<'a> {
     /// The token's embedding, (targets, hidden).
     Embedding(&'a Tensor),
-    /// What a linear-attention layer adds, after a norm behind it if there is one, (targets, hidden).
+    /// The output of a linear-attention layer, after a norm behind it if there is one, (targets, hidden).
     LinearAttention(usize, &'a Tensor),
-    /// What a feed-forward adds, likewise.
+    /// The output of a feed-forward, likewise.
     FeedForward(usize, &'a Tensor),
-    /// What the output of a softmax layer's heads is multiplied by behind its output projection, (targets, hidden), where there is a
-    /// norm behind it; and the projection's bias, (hidden), if any.
+    /// The factors of a softmax layer's heads behind its output projection, (targets, hidden), where there is a norm behind it; and
+    /// the projection's bias, (hidden), if any.
     Attention(usize, Option<&'a Tensor>, Option<&'a Tensor>),
-    /// What the sum of all of it is multiplied by before the output head: the final norm's scales, (targets, hidden).
+    /// The factors of the sum of all of it before the output head: the final norm's scales, (targets, hidden).
     Final(&'a Tensor),
 }
 
@@ -114,11 +147,11 @@ pub enum Term<'a> {
 pub struct NoObserver;
 
 impl Observer for NoObserver {
-    fn wants(&self, _site: &Site) -> bool {
-        false
+    fn wants(&self, _point: Point<'_>) -> Wanted<'_> {
+        Wanted::default()
     }
 
-    fn observe(&mut self, _site: &Site, _q: &Tensor, _k: &Tensor) -> Result<()> {
+    fn observe(&mut self, _event: Event<'_>) -> Result<()> {
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use candle_core::{Device, Result, Tensor};
 
+use super::AttentionKernel;
 use crate::transfer;
 
 /// Everything about one call to attention, other than its tensors.
@@ -24,8 +25,10 @@ pub struct Site {
     pub softcap: Option<f32>,
     /// Attention sinks, where a layer has them.
     pub sinks: Option<Sinks>,
-    /// What rows are kept from seeing although causality and window would show it.
+    /// Keys that rows are kept from seeing although causality and window would show them.
     pub holes: Holes,
+    /// The choice of kernels on CUDA.
+    pub kernel: AttentionKernel,
 }
 
 /// Keys hidden from rows: none, unless an intervention asks for some. A clone shares them.

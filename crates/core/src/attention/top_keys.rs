@@ -10,7 +10,7 @@ use candle_core::{Result, Tensor};
 
 use super::backends::row_weights;
 use super::site::hides_all;
-use super::{Observer, Site};
+use super::{Event, Observer, Point, Site, Wanted};
 use crate::timing;
 use crate::transfer;
 
@@ -197,19 +197,37 @@ fn seen(site: &Site, position: usize) -> Vec<usize> {
 }
 
 impl Observer for TopKeys {
-    fn skip_generated(&mut self, thought: usize) {
-        if let Some(answers) = &mut self.answers {
-            answers.thought = thought;
+    fn wants(&self, point: Point<'_>) -> Wanted<'_> {
+        let Point::Attention(site) = point else { return Wanted::default() };
+        match &self.answers {
+            _ if self.k == 0 => Wanted::default(),
+            None => Wanted::inputs(!self.rows.is_empty()),
+            Some(answers) if site.offset < answers.tokens => Wanted::inputs(true),
+            Some(answers) => Wanted { segments: answers.borders.get(..site.offset + 2), ..Wanted::default() },
         }
-        self.layers.values_mut().for_each(|layer| layer.answered.clear());
     }
 
-    fn wants(&self, site: &Site) -> bool {
-        let of_prompt = self.answers.as_ref().is_none_or(|answers| site.offset < answers.tokens);
-        self.k > 0 && of_prompt && (!self.rows.is_empty() || self.answers.is_some())
+    fn observe(&mut self, event: Event<'_>) -> Result<()> {
+        match event {
+            Event::Attention { site, q, k, .. } if self.wants(Point::Attention(site)).inputs => {
+                self.add_rows(site, q, k)
+            }
+            Event::Weights { site, sums } => self.add_generated(site, sums),
+            Event::Thought(tokens) => {
+                if let Some(answers) = &mut self.answers {
+                    answers.thought = tokens;
+                }
+                self.layers.values_mut().for_each(|layer| layer.answered.clear());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
+}
 
-    fn observe(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> Result<()> {
+impl TopKeys {
+    /// Ranks the keys of a prompt's rows.
+    fn add_rows(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> Result<()> {
         let _span = timing::observer();
         let (l, heads, _) = q.dims3()?;
         self.layer(site.layer, heads);
@@ -233,14 +251,10 @@ impl Observer for TopKeys {
         Ok(())
     }
 
-    fn segments(&self, site: &Site) -> Option<&[usize]> {
-        let Answers { tokens, borders, .. } = self.answers.as_ref().filter(|_| self.k > 0)?;
-        if site.offset < *tokens { None } else { borders.get(..site.offset + 2) }
-    }
-
-    fn take(&mut self, site: &Site, sums: Tensor) -> Result<()> {
+    /// Ranks the keys of the row that predicts a generated token, from sums over segments of one key each.
+    fn add_generated(&mut self, site: &Site, sums: &Tensor) -> Result<()> {
         let (heads, columns) = sums.dims2()?;
-        let weights = transfer::fetch_all(&[&sums])?;
+        let weights = transfer::fetch_all(&[sums])?;
         let of_key = |head: &[f64]| head.iter().skip(1).map(|&weight| weight as f32).collect();
         let by_head: Vec<Vec<f32>> =
             weights.iter().flat_map(|all| all.chunks_exact(columns)).map(of_key).collect();

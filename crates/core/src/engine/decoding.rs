@@ -7,7 +7,7 @@ use super::rules::{Applied, TokenRules};
 use super::sampling::Sampling;
 use super::stop_strings::StopWatch;
 use super::{Engine, EngineError, Generated, Sampler};
-use crate::attention::Observer;
+use crate::attention::{Event, Observer};
 use crate::model::{Cache, Phase};
 use crate::timing;
 
@@ -73,7 +73,7 @@ impl Decoding {
             return Ok(None);
         };
         if let Some(thought) = self.phases.push(token) {
-            observer.skip_generated(thought);
+            observer.observe(Event::Thought(thought))?;
         }
         if let Some(rules) = &mut self.rules {
             rules.push(token, &self.phases)?;

@@ -53,6 +53,8 @@ pub struct LocalOptions {
     pub observed: ObservedSpans,
     /// The form in which quantised weights are kept on the CPU in f32; `None` is the fastest that fits.
     pub kept: Option<Kept>,
+    /// The attention kernel on CUDA.
+    pub kernel: AttentionKernel,
     /// True if keys may be hidden from rows, which takes the memory of matrix products whatever else computes attention.
     pub hides_keys: bool,
     /// Thoughts before the answer.
@@ -92,6 +94,7 @@ impl Default for LocalOptions {
             serving: None,
             observed: ObservedSpans::default(),
             kept: None,
+            kernel: AttentionKernel::Auto,
             hides_keys: false,
             thinking: ThinkingOptions::default(),
         }
@@ -100,8 +103,8 @@ impl Default for LocalOptions {
 
 impl LocalOptions {
     /// The attention kernel that memory is planned for.
-    pub fn kernel(&self) -> AttentionKernel {
-        if self.hides_keys { AttentionKernel::Products } else { AttentionKernel::chosen() }
+    pub fn planned_kernel(&self) -> AttentionKernel {
+        if self.hides_keys { AttentionKernel::Products } else { self.kernel }
     }
 }
 
@@ -188,7 +191,7 @@ impl LocalModel {
             0 => branches,
             count => Branches { count, tokens: branches.tokens.saturating_add(max_thinking) },
         };
-        let kernel = options.kernel();
+        let kernel = options.planned_kernel();
         let beside = 0;
         let mut request = MemoryRequest {
             context,
@@ -219,8 +222,8 @@ impl LocalModel {
             None => e,
         })?;
         let hardware = Hardware::of(&placed.devices);
-        let engine =
-            Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, options.chunk);
+        let model = model.keeping(placed.kept).attending_by(options.kernel);
+        let engine = Engine::new(model.load_split(placed.devices, dtype)?, options.chunk);
         let cache = engine.decoder().cache(context)?;
         let text = ModelText {
             name: files.name.clone(),

@@ -7,13 +7,11 @@
 //! and their mean, `answer`. Tokens of a thought before the answer are in neither. The row of a generated token is the position that
 //! predicted it, so that the first one's is `last`. Key spans are those of the prompt: what is paid to generated tokens is in none.
 
-use candle_core::Tensor;
-
 use super::request::{Observe, RequestError};
 use super::{Engine, EngineError};
 use crate::attention::{
-    AnswerRows, Attribution, Attributions, DeltaSite, EachMasses, LargestKeys, LengthObserver, MassObserver,
-    Masses, Norms, Observer, Site, SpanError, Step, Term, TopKeys,
+    AnswerRows, Attribution, Attributions, EachMasses, Event, LargestKeys, LengthObserver, MassObserver,
+    Masses, Norms, Observer, Point, SpanError, Step, TopKeys, Wanted,
 };
 use crate::span::Span;
 
@@ -216,89 +214,42 @@ impl Measurement {
         self.tokens
     }
 
-    fn others(&mut self) -> impl Iterator<Item = &mut dyn Observer> {
-        let norms = self.norms.as_mut().map(|norms| &mut **norms as &mut dyn Observer);
-        let attribution =
-            self.attribution.as_mut().map(|attribution| &mut **attribution as &mut dyn Observer);
-        norms.into_iter().chain(attribution)
+    fn observers(&self) -> impl Iterator<Item = &dyn Observer> {
+        let top_keys = self.top_keys.as_ref().map(|top_keys| top_keys as &dyn Observer);
+        let norms = self.norms.as_deref().map(|norms| norms as &dyn Observer);
+        let attribution = self.attribution.as_deref().map(|attribution| attribution as &dyn Observer);
+        top_keys.into_iter().chain([&self.observer as &dyn Observer]).chain(norms).chain(attribution)
+    }
+
+    fn observers_mut(&mut self) -> impl Iterator<Item = &mut dyn Observer> {
+        let top_keys = self.top_keys.as_mut().map(|top_keys| top_keys as &mut dyn Observer);
+        let norms = self.norms.as_deref_mut().map(|norms| norms as &mut dyn Observer);
+        let attribution = self.attribution.as_deref_mut().map(|attribution| attribution as &mut dyn Observer);
+        top_keys.into_iter().chain([&mut self.observer as &mut dyn Observer]).chain(norms).chain(attribution)
     }
 }
 
 impl Observer for Measurement {
-    fn skip_generated(&mut self, thought: usize) {
-        self.observer.skip_generated(thought);
-        if let Some(top_keys) = &mut self.top_keys {
-            top_keys.skip_generated(thought);
+    fn wants(&self, point: Point<'_>) -> Wanted<'_> {
+        match point {
+            Point::LinearAttention(_) if self.softmax_only => Wanted::default(),
+            point => self.observers().fold(Wanted::default(), |all, one| all.and(one.wants(point))),
         }
     }
 
-    fn wants(&self, site: &Site) -> bool {
-        self.observer.wants(site) || self.top_keys.as_ref().is_some_and(|top_keys| top_keys.wants(site))
-    }
-
-    fn observe(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> candle_core::Result<()> {
-        if self.observer.wants(site) {
-            self.observer.observe(site, q, k)?;
-        }
-        match &mut self.top_keys {
-            Some(top_keys) if top_keys.wants(site) => top_keys.observe(site, q, k),
-            _ => Ok(()),
-        }
-    }
-
-    fn wants_values(&self, site: &Site) -> bool {
-        self.norms.as_ref().is_some_and(|norms| norms.wants_values(site))
-            || self.attribution.as_ref().is_some_and(|attribution| attribution.wants_values(site))
-    }
-
-    fn observe_values(&mut self, site: &Site, q: &Tensor, k: &Tensor, v: &Tensor) -> candle_core::Result<()> {
-        self.others()
-            .filter(|one| one.wants_values(site))
-            .try_for_each(|one| one.observe_values(site, q, k, v))
-    }
-
-    fn observe_gate(&mut self, layer: usize, gate: &Tensor) -> candle_core::Result<()> {
-        self.others().try_for_each(|one| one.observe_gate(layer, gate))
-    }
-
-    fn targets(&self, offset: usize, l: usize) -> Vec<usize> {
-        self.attribution.as_ref().map(|attribution| attribution.targets(offset, l)).unwrap_or_default()
-    }
-
-    fn observe_term(&mut self, offset: usize, term: Term<'_>) -> candle_core::Result<()> {
-        match &mut self.attribution {
-            Some(attribution) => attribution.observe_term(offset, term),
-            None => Ok(()),
-        }
-    }
-
-    fn segments(&self, site: &Site) -> Option<&[usize]> {
-        let by_key = self.top_keys.as_ref().and_then(|top_keys| top_keys.segments(site));
-        by_key.or_else(|| self.observer.segments(site))
-    }
-
-    fn take(&mut self, site: &Site, sums: Tensor) -> candle_core::Result<()> {
-        match &mut self.top_keys {
-            Some(top_keys) if top_keys.segments(site).is_some() => {
-                self.observer.take(site, self.observer.joined(&sums)?)?;
-                top_keys.take(site, sums)
+    fn observe(&mut self, event: Event<'_>) -> candle_core::Result<()> {
+        match (event, &mut self.top_keys) {
+            // The largest keys' segments are one key each; the masses' are joined from them.
+            (Event::Weights { site, sums }, Some(top_keys)) => {
+                if top_keys.wants(Point::Attention(site)).segments.is_none() {
+                    return self.observer.observe(event);
+                }
+                let joined = self.observer.joined(sums)?;
+                self.observer.observe(Event::Weights { site, sums: &joined })?;
+                top_keys.observe(event)
             }
-            _ => self.observer.take(site, sums),
+            (Event::LinearAttention { .. }, _) if self.softmax_only => Ok(()),
+            (event, _) => self.observers_mut().try_for_each(|one| one.observe(event)),
         }
-    }
-
-    fn wants_delta(&self, site: &DeltaSite) -> bool {
-        !self.softmax_only && self.observer.wants_delta(site)
-    }
-
-    fn observe_delta(
-        &mut self,
-        site: &DeltaSite,
-        q: &Tensor,
-        k: &Tensor,
-        g: &Tensor,
-        beta: &Tensor,
-    ) -> candle_core::Result<()> {
-        self.observer.observe_delta(site, q, k, g, beta)
     }
 }

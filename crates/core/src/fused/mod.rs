@@ -7,11 +7,8 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use crate::transfer;
-
 #[cfg(feature = "cuda")]
 mod cuda;
-mod ends;
 mod gate;
 #[cfg(feature = "cuda")]
 pub(crate) mod launch;
@@ -29,8 +26,7 @@ pub(crate) fn rms_norm(x: &Tensor, factor: &Tensor, eps: f32) -> Result<Tensor> 
         return cuda::rms_norm(&x, factor, eps);
     }
     let wide = x.to_dtype(factor.dtype())?;
-    let normed = candle_nn::ops::rms_norm(&wide, factor, eps)?.to_dtype(x.dtype())?;
-    transfer::unrecorded(normed, &[&x])
+    candle_nn::ops::rms_norm(&wide, factor, eps)?.to_dtype(x.dtype())
 }
 
 /// [`rms_norm`] of `x`, f32 (..., width), by `factor`, f32 (width), times silu(`z`), which has the shape of `x`; in the dtype of
@@ -42,7 +38,7 @@ pub(crate) fn gated_norm(x: &Tensor, factor: &Tensor, eps: f32, z: &Tensor) -> R
         return cuda::gated_norm(&x, factor, eps, &z.contiguous()?);
     }
     let normed = candle_nn::ops::rms_norm(&x, factor, eps)?.mul(&z.to_dtype(DType::F32)?.silu()?)?;
-    transfer::unrecorded(normed.to_dtype(z.dtype())?, &[&x, z])
+    normed.to_dtype(z.dtype())
 }
 
 /// `rate` * softplus(`x` + `bias`) of `x` (l, columns), in f32, as are `rate` and `bias` (columns).
@@ -52,7 +48,7 @@ pub(crate) fn decay(x: &Tensor, bias: &Tensor, rate: &Tensor) -> Result<Tensor> 
         return cuda::decay(&x.contiguous()?, bias, rate);
     }
     let step = x.to_dtype(DType::F32)?.broadcast_add(bias)?;
-    transfer::unrecorded(softplus(&step)?.broadcast_mul(rate)?, &[x])
+    softplus(&step)?.broadcast_mul(rate)
 }
 
 /// ln(1 + e^x), f32, exact where e^x is too small to be added to 1.
@@ -71,7 +67,7 @@ pub(crate) fn gated(kind: Gate, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     if gate.device().is_cuda() {
         return cuda::gated(kind, &gate.contiguous()?, &up.contiguous()?);
     }
-    let made = match kind {
+    match kind {
         Gate::Silu => gate.silu()? * up,
         // Candle's `gelu` is the approximation with tanh.
         Gate::GeluTanh => gate.gelu()? * up,
@@ -81,8 +77,7 @@ pub(crate) fn gated(kind: Gate, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
             let glu = (&gate * candle_nn::ops::sigmoid(&(&gate * f64::from(alpha))?)?)?;
             (up + 1.0)? * glu
         }
-    }?;
-    transfer::unrecorded(made, &[gate, up])
+    }
 }
 
 #[cfg(test)]

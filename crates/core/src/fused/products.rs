@@ -6,8 +6,6 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use crate::transfer;
-
 #[cfg(feature = "cuda")]
 use super::cuda::cublas as cuda;
 
@@ -21,12 +19,11 @@ pub(crate) fn scaled(a: &Tensor, b: &Tensor, scale: f32) -> Result<Tensor> {
     // A power of two changes no digit of `a` (of f16, only such as are far below its products' last), and `a` is the smaller.
     let exact = scale.to_bits().trailing_zeros() >= f32::MANTISSA_DIGITS - 1;
     let by = f64::from(scale);
-    let made = match scale == 1.0 {
-        true => a.matmul(b)?.to_dtype(DType::F32)?,
-        false if exact => (a * by)?.matmul(b)?.to_dtype(DType::F32)?,
-        false => (a.matmul(b)?.to_dtype(DType::F32)? * by)?,
-    };
-    transfer::unrecorded(made, &[a, b])
+    match scale == 1.0 {
+        true => a.matmul(b)?.to_dtype(DType::F32),
+        false if exact => (a * by)?.matmul(b)?.to_dtype(DType::F32),
+        false => a.matmul(b)?.to_dtype(DType::F32)? * by,
+    }
 }
 
 /// A tensor that nobody else holds the memory of, so that it may be written in place.
@@ -56,8 +53,7 @@ impl Own {
             cuda::add(&self.0, a, b)?;
             return Ok(self);
         }
-        let sum = (&self.0 + a.matmul(b)?)?;
-        Ok(Own(transfer::unrecorded(sum, &[&self.0, a, b])?))
+        Ok(Own((&self.0 + a.matmul(b)?)?))
     }
 
     /// `self` + `other`.

@@ -6,14 +6,24 @@ use std::ops::Range;
 
 use candle_core::{D, DType, Device, Result, Tensor};
 
-pub(crate) use super::ends::Ends;
 use crate::transfer;
 
 /// Stands for minus infinity: finite, so that a row that has seen no key yet yields no NaN, and so low that e^(HIDDEN - x)
 /// is 0 for any score x.
 pub(crate) const HIDDEN: f32 = -1e30;
 
-/// Which keys rows see.
+/// The running maximum and sum of rows after some of their keys, all (kv_heads, group * r, 1) in f32.
+#[derive(Debug, Clone)]
+pub(crate) struct OnlineSoftmax {
+    /// The greatest score.
+    pub max: Tensor,
+    /// The sum of e^(score - max).
+    pub sum: Tensor,
+    /// The factor of sums of before the last block, e^(max before - max); `None` for the first block.
+    pub rescale: Option<Tensor>,
+}
+
+/// The keys that rows see.
 #[derive(Debug)]
 pub(crate) struct Seen {
     /// By row.
@@ -71,16 +81,16 @@ impl Seen {
 }
 
 /// The weights e^(score - max) of `scores`, f32 (kv_heads, group * r, n), of the keys `block` in `dtype`, where `seen` has the
-/// r rows of each head and `max` is the greatest score up to here; and how the rows stand now. A score s counts as
+/// r rows of each head and `max` is the greatest score up to here; and the rows' softmax after them. A score s counts as
 /// cap * tanh(s / cap) if there is a `cap`.
-pub(crate) fn weigh(
+pub(crate) fn update(
     scores: Tensor,
     seen: &Seen,
     block: Range<usize>,
     cap: Option<f32>,
-    earlier: Option<&Ends>,
+    earlier: Option<&OnlineSoftmax>,
     dtype: DType,
-) -> Result<(Tensor, Ends)> {
+) -> Result<(Tensor, OnlineSoftmax)> {
     let holes = seen.some_hidden(&block);
     let seen = if seen.whole(&block) && !holes { None } else { Some(seen) };
     // The kernels know of a first and a last key only.
@@ -88,10 +98,9 @@ pub(crate) fn weigh(
     if scores.device().is_cuda() && !holes {
         let seen = seen.map(|seen| seen.tensor(scores.device())).transpose()?;
         let call = super::cuda::Block { scores: &scores, seen, first: block.start, cap };
-        return call.weigh(earlier, dtype);
+        return call.update(earlier, dtype);
     }
     let mut scores = scores;
-    let from = scores.clone();
     if let Some(cap) = cap {
         scores = ((scores / f64::from(cap))?.tanh()? * f64::from(cap))?;
     }
@@ -100,12 +109,12 @@ pub(crate) fn weigh(
         scores = chosen(mask, &scores, HIDDEN)?;
     }
     let block_max = scores.max_keepdim(D::Minus1)?;
-    let (max, factor) = match earlier {
+    let (max, rescale) = match earlier {
         None => (block_max, None),
-        Some(Ends { max, .. }) => {
+        Some(OnlineSoftmax { max, .. }) => {
             let new = max.maximum(&block_max)?;
-            let factor = (max - &new)?.exp()?;
-            (new, Some(factor))
+            let rescale = (max - &new)?.exp()?;
+            (new, Some(rescale))
         }
     };
     let mut weights = scores.broadcast_sub(&max)?.exp()?;
@@ -113,16 +122,11 @@ pub(crate) fn weigh(
         weights = chosen(mask, &weights, 0.0)?;
     }
     let block_sum = weights.sum_keepdim(D::Minus1)?;
-    let sum = match (earlier, &factor) {
-        (Some(Ends { sum, .. }), Some(factor)) => ((sum * factor)? + block_sum)?,
+    let sum = match (earlier, &rescale) {
+        (Some(OnlineSoftmax { sum, .. }), Some(rescale)) => ((sum * rescale)? + block_sum)?,
         _ => block_sum,
     };
-    // Two launches on a card.
-    let before: Vec<&Tensor> = std::iter::once(&from).chain(earlier.map(|ends| &ends.max)).collect();
-    let ends: Vec<&Tensor> = [&max, &sum].into_iter().chain(&factor).collect();
-    let ends = Ends::of(&transfer::unrecorded(Tensor::stack(&ends, 0)?, &before)?)?;
-    let weights = transfer::unrecorded(weights.to_dtype(dtype)?, &[&from, &ends.max])?;
-    Ok((weights, ends))
+    Ok((weights.to_dtype(dtype)?, OnlineSoftmax { max, sum, rescale }))
 }
 
 /// Whether row r of each head sees key n of a block: u8 (r, n).
@@ -160,33 +164,36 @@ fn chosen(mask: &Tensor, of: &Tensor, other: f32) -> Result<Tensor> {
 
 /// The rows' values `out`, f32 (kv_heads, group * r, d), divided by their sums, to which each head's sink, f32 (heads, 1), adds
 /// e^(sink - max): (r, heads, d) in `dtype`.
-pub(crate) fn close(
+pub(crate) fn normalise(
     out: &Tensor,
-    ends: &Ends,
+    softmax: &OnlineSoftmax,
     sinks: Option<&Tensor>,
     heads: usize,
     dtype: DType,
 ) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
     if out.device().is_cuda() {
-        return super::cuda::close(out, ends, sinks, heads, dtype);
+        return super::cuda::normalise(out, softmax, sinks, heads, dtype);
     }
     let (kv_heads, rows, d) = out.dims3()?;
     let r = kv_heads * rows / heads;
-    let (total, _) = total(ends, sinks, heads)?;
+    let (total, _) = total(softmax, sinks, heads)?;
     let closed = out.broadcast_div(&total)?.to_dtype(dtype)?;
     // (kv_heads, group * r, d) -> (heads, r, d) -> (r, heads, d)
-    let closed = closed.reshape((heads, r, d))?.transpose(0, 1)?.contiguous()?;
-    transfer::unrecorded(closed, &[out, &ends.max])
+    closed.reshape((heads, r, d))?.transpose(0, 1)?.contiguous()
 }
 
 /// The rows' sums with each head's sink, and the sink's share of them if there is one, both (kv_heads, group * r, 1).
-pub(crate) fn total(ends: &Ends, sinks: Option<&Tensor>, heads: usize) -> Result<(Tensor, Option<Tensor>)> {
-    let Some(sinks) = sinks else { return Ok((ends.sum.clone(), None)) };
-    let r = ends.sum.elem_count() / heads;
-    let sinks = sinks.broadcast_as((heads, r))?.contiguous()?.reshape(ends.sum.dims())?;
-    let sink = (sinks - &ends.max)?.exp()?;
-    let total = (&ends.sum + &sink)?;
+pub(crate) fn total(
+    softmax: &OnlineSoftmax,
+    sinks: Option<&Tensor>,
+    heads: usize,
+) -> Result<(Tensor, Option<Tensor>)> {
+    let Some(sinks) = sinks else { return Ok((softmax.sum.clone(), None)) };
+    let r = softmax.sum.elem_count() / heads;
+    let sinks = sinks.broadcast_as((heads, r))?.contiguous()?.reshape(softmax.sum.dims())?;
+    let sink = (sinks - &softmax.max)?.exp()?;
+    let total = (&softmax.sum + &sink)?;
     let share = (sink / &total)?;
     Ok((total, Some(share)))
 }

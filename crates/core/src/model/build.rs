@@ -7,8 +7,8 @@ use super::{
     AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, LayerSpec, Loader, MixerSpec,
     ModelError, NormSpec, QkNorm, Routing,
 };
-use crate::attention::Sinks;
 use crate::attention::delta::norm_factor;
+use crate::attention::{AttentionKernel, Sinks};
 
 /// One decoder layer.
 #[derive(Debug)]
@@ -21,14 +21,14 @@ pub(super) struct Layer {
     pub sandwich: Option<(RmsNorm, RmsNorm)>,
 }
 
-/// What moves information between positions.
+/// The token mixer.
 #[derive(Debug)]
 pub(super) enum Mixer {
     Attention(Attention),
     DeltaNet(DeltaNet),
 }
 
-/// What works on each position alone.
+/// The feed-forward block.
 #[derive(Debug)]
 pub(super) enum FeedForward {
     Dense(Box<Mlp>),
@@ -46,8 +46,13 @@ pub(super) fn norm(
     Ok(RmsNorm::new(weight, spec)?)
 }
 
-/// Layer `i`.
-pub(super) fn layer(loader: &mut Loader, i: usize, spec: &LayerSpec) -> Result<Layer, ModelError> {
+/// Layer `i`, whose attention `kernel` computes on CUDA.
+pub(super) fn layer(
+    loader: &mut Loader,
+    i: usize,
+    spec: &LayerSpec,
+    kernel: AttentionKernel,
+) -> Result<Layer, ModelError> {
     let (hidden, norms) = (loader.spec().hidden, loader.spec().norm);
     let at = |name: &str| format!("layers.{i}.{name}");
     // With sandwich norms, the names are those of Gemma: `post_attention_layernorm` comes after attention there.
@@ -62,7 +67,7 @@ pub(super) fn layer(loader: &mut Loader, i: usize, spec: &LayerSpec) -> Result<L
     Ok(Layer {
         mixer_norm: norm(loader, &at("input_layernorm"), hidden, norms)?,
         mixer: match &spec.mixer {
-            MixerSpec::Attention(a) => Mixer::Attention(attention(loader, &at("self_attn"), a)?),
+            MixerSpec::Attention(a) => Mixer::Attention(attention(loader, &at("self_attn"), a, kernel)?),
             MixerSpec::DeltaNet(d) => Mixer::DeltaNet(delta_net(loader, &at("linear_attn"), d)?),
         },
         feed_forward_norm: norm(loader, &at(before), hidden, norms)?,
@@ -76,7 +81,12 @@ pub(super) fn layer(loader: &mut Loader, i: usize, spec: &LayerSpec) -> Result<L
     })
 }
 
-fn attention(loader: &mut Loader, name: &str, a: &AttentionSpec) -> Result<Attention, ModelError> {
+fn attention(
+    loader: &mut Loader,
+    name: &str,
+    a: &AttentionSpec,
+    kernel: AttentionKernel,
+) -> Result<Attention, ModelError> {
     let (hidden, norms) = (loader.spec().hidden, loader.spec().norm);
     let (q, kv) = (a.heads * a.head_dim, a.kv_heads * a.head_dim);
     let (qkv_bias, o_bias) = (a.bias != AttentionBias::None, a.bias == AttentionBias::All);
@@ -106,6 +116,7 @@ fn attention(loader: &mut Loader, name: &str, a: &AttentionSpec) -> Result<Atten
         loader.linear(&format!("{name}.v_proj"), kv, hidden, qkv_bias)?,
     ];
     Ok(Attention {
+        kernel,
         qkv: Projections::new(qkv)?,
         o: loader.linear(&format!("{name}.o_proj"), hidden, q, o_bias)?,
         qk_norm,

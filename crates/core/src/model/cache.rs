@@ -9,7 +9,6 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use super::{AttentionSpec, DecoderSpec, DeltaNetSpec, MixerSpec};
 use crate::attention::SPLIT_K;
-use crate::transfer;
 
 mod branch;
 mod fork;
@@ -201,8 +200,8 @@ impl Windowed {
         self.held += l;
         let seen = self.held - unseen;
         Ok(Seen {
-            k: transfer::unrecorded(self.k.narrow(1, unseen, seen)?, &[k])?,
-            v: transfer::unrecorded(self.v.narrow(1, unseen, seen)?, &[v])?,
+            k: self.k.narrow(1, unseen, seen)?,
+            v: self.v.narrow(1, unseen, seen)?,
             first: self.first + unseen,
         })
     }
@@ -376,12 +375,7 @@ impl Cache {
                 let (at, held) = (self.length - self.start, end - self.start);
                 k.slice_set(&new_k, 1, at)?;
                 v.slice_set(&new_v, 1, at)?;
-                let (k, v) = (k.narrow(1, 0, held)?, v.narrow(1, 0, held)?);
-                Ok(Seen {
-                    k: transfer::unrecorded(k, &[&new_k])?,
-                    v: transfer::unrecorded(v, &[&new_v])?,
-                    first: self.start,
-                })
+                Ok(Seen { k: k.narrow(1, 0, held)?, v: v.narrow(1, 0, held)?, first: self.start })
             }
             LayerCache::Windowed(windowed) => windowed.append(&new_k, &new_v, self.length, self.capacity),
             LayerCache::Delta(_) => candle_core::bail!("This is a bug: layer {layer} keeps no keys"),

@@ -9,7 +9,7 @@ use super::build::{self, FeedForward, Layer, Mixer};
 use super::kv_view::{Group, KvView, Pass};
 use super::layers::{Phase, Projection, RmsNorm};
 use super::{Cache, DecoderSpec, LayerSpec, Loader, ModelError};
-use crate::attention::{LayerHoles, Settled, Term, settle};
+use crate::attention::{AttentionKernel, LayerHoles, Settled, Term, settle};
 use crate::fused::products::Own;
 use crate::transfer;
 use ropes::Ropes;
@@ -35,18 +35,23 @@ pub struct Decoder {
 impl Decoder {
     /// Loads every tensor that the loader's spec asks for; a missing, misshapen or left-over one is an error that names it.
     /// `devices` holds one device a layer; embedding and head go with the first and the last.
-    pub(super) fn load(mut loader: Loader, devices: Vec<Device>) -> std::result::Result<Self, ModelError> {
+    /// `kernel` is the choice of what computes attention on CUDA.
+    pub(super) fn load(
+        mut loader: Loader,
+        devices: Vec<Device>,
+        kernel: AttentionKernel,
+    ) -> std::result::Result<Self, ModelError> {
         let spec = loader.spec().clone();
         let (Some(first), Some(last)) = (devices.first(), devices.last()) else {
             return Err(ModelError::NoDevice);
         };
         // Before the weights: a card whose kernels are wrong is known before minutes of loading.
         let dtype = loader.dtype();
-        let kernel = |(layer, device): (&LayerSpec, &Device)| match layer.attention() {
-            Some(attention) => settle(device, &attention.shape(dtype)),
+        let settled = |(layer, device): (&LayerSpec, &Device)| match layer.attention() {
+            Some(attention) => settle(kernel, device, &attention.shape(dtype)),
             None => Ok(None),
         };
-        let kernels = spec.layers.iter().zip(&devices).map(kernel).collect::<Result<_>>()?;
+        let kernels = spec.layers.iter().zip(&devices).map(settled).collect::<Result<_>>()?;
         loader.put_on(first);
         let embedding = loader.tensor("embed_tokens.weight", &[spec.vocab, spec.hidden])?;
         loader.put_on(last);
@@ -64,7 +69,7 @@ impl Decoder {
         let mut layers = Vec::with_capacity(spec.layers.len());
         for (i, (layer, device)) in spec.layers.iter().zip(&devices).enumerate() {
             loader.put_on(device);
-            layers.push(build::layer(&mut loader, i, layer)?);
+            layers.push(build::layer(&mut loader, i, layer, kernel)?);
         }
         loader.finish()?;
         let ropes = Ropes::default();
@@ -311,4 +316,4 @@ fn rounded_to(factor: f64, dtype: DType) -> f64 {
 }
 
 #[cfg(test)]
-mod launches;
+mod copies;

@@ -11,7 +11,7 @@ use candle_core::{Result, Tensor};
 
 use super::cache::DeltaState;
 use super::{Branch, Cache};
-use crate::attention::{self, DeltaSite, Holes, LayerHoles, NoObserver, Observer, Site, Term};
+use crate::attention::{self, DeltaSite, Event, Holes, LayerHoles, NoObserver, Observer, Point, Site, Term};
 
 /// Where the tokens of one forward pass are appended.
 pub(super) enum KvView<'a> {
@@ -126,9 +126,9 @@ impl KvView<'_> {
     }
 
     /// Shows the observer of a sequence the gates of a layer's heads, (l, heads * head_dim).
-    pub fn show_gate(&mut self, layer: usize, gate: &Tensor) -> Result<()> {
+    pub fn show_gate(&mut self, gate: &Tensor) -> Result<()> {
         match self {
-            KvView::Sequence { pass, .. } => pass.observer.observe_gate(layer, gate),
+            KvView::Sequence { pass, .. } => pass.observer.observe(Event::Gate(gate)),
             KvView::Branches { .. } | KvView::Variants { .. } => Ok(()),
         }
     }
@@ -136,7 +136,9 @@ impl KvView<'_> {
     /// The rows of `l` new tokens of a sequence whose terms are observed.
     pub fn targets(&self, l: usize) -> Vec<usize> {
         match self {
-            KvView::Sequence { cache, pass } => pass.observer.targets(cache.len(), l),
+            KvView::Sequence { cache, pass } => {
+                pass.observer.wants(Point::Residual { offset: cache.len(), l }).targets
+            }
             KvView::Branches { .. } | KvView::Variants { .. } => Vec::new(),
         }
     }
@@ -144,7 +146,7 @@ impl KvView<'_> {
     /// Shows the observer of a sequence a term of its targets.
     pub fn show_term(&mut self, term: Term<'_>) -> Result<()> {
         match self {
-            KvView::Sequence { cache, pass } => pass.observer.observe_term(cache.len(), term),
+            KvView::Sequence { cache, pass } => pass.observer.observe(Event::Term(cache.len(), term)),
             KvView::Branches { .. } | KvView::Variants { .. } => Ok(()),
         }
     }

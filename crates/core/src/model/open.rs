@@ -8,6 +8,7 @@ use super::arch::{self, Names};
 use super::weightless::{Fill, Weightless};
 use super::weights::{GgufFile, SafetensorsFolder};
 use super::{Checkpoint, Decoder, DecoderSpec, Kept, Loader, ModelDescription, ModelError};
+use crate::attention::AttentionKernel;
 
 /// A checkpoint whose config has been read and whose weights have been mapped, but not loaded; or a description whose weights
 /// will be made up.
@@ -17,6 +18,7 @@ pub struct OpenModel {
     spec: DecoderSpec,
     place: String,
     kept: Kept,
+    kernel: AttentionKernel,
 }
 
 impl OpenModel {
@@ -33,7 +35,7 @@ impl OpenModel {
         let file = GgufFile::open(paths)?;
         let (architecture, spec) = arch::from_gguf(&file, &place)?;
         let (checkpoint, names) = (Checkpoint::Gguf(file), &architecture.names);
-        Ok(OpenModel { checkpoint, names, spec, place, kept: Kept::default() })
+        Ok(OpenModel::new(checkpoint, names, spec, place))
     }
 
     fn open_folder(folder: &Path) -> Result<Self, ModelError> {
@@ -49,19 +51,18 @@ impl OpenModel {
         let folder = SafetensorsFolder::open(folder)?;
         let checkpoint = Checkpoint::Safetensors { folder, fp8_block };
         let names = &architecture.names;
-        Ok(OpenModel { checkpoint, names, spec, place: folder_name, kept: Kept::default() })
+        Ok(OpenModel::new(checkpoint, names, spec, folder_name))
     }
 
     /// A model of what `spec` says whose weights are made up, as dense as those of a checkpoint in the dtype that it is loaded
     /// in: for what depends on shapes alone, such as memory and speed.
     pub fn weightless(spec: DecoderSpec, fill: Fill) -> Self {
-        OpenModel {
-            checkpoint: Checkpoint::Weightless(Weightless::new(fill)),
-            names: &Names::PLAIN,
-            spec,
-            place: "made-up weights".to_owned(),
-            kept: Kept::default(),
-        }
+        let checkpoint = Checkpoint::Weightless(Weightless::new(fill));
+        OpenModel::new(checkpoint, &Names::PLAIN, spec, "made-up weights".to_owned())
+    }
+
+    fn new(checkpoint: Checkpoint, names: &'static Names, spec: DecoderSpec, place: String) -> Self {
+        OpenModel { checkpoint, names, spec, place, kept: Kept::default(), kernel: AttentionKernel::Auto }
     }
 
     /// What the decoder will be made of.
@@ -94,6 +95,11 @@ impl OpenModel {
         OpenModel { kept, ..self }
     }
 
+    /// The same with another choice of what computes its attention on CUDA ([`AttentionKernel::Auto`] unless told).
+    pub fn attending_by(self, kernel: AttentionKernel) -> Self {
+        OpenModel { kernel, ..self }
+    }
+
     /// Loads the weights onto one device.
     pub fn load(self, device: &Device, dtype: DType) -> Result<Decoder, ModelError> {
         let devices = vec![device.clone(); self.spec.layers.len()];
@@ -102,7 +108,7 @@ impl OpenModel {
 
     /// Loads the weights onto one device a layer; the embedding goes with the first layer, norm and head with the last.
     pub fn load_split(self, devices: Vec<Device>, dtype: DType) -> Result<Decoder, ModelError> {
-        let OpenModel { checkpoint, names, spec, place, kept } = self;
-        Decoder::load(Loader::new(checkpoint, place, names, spec, dtype, kept), devices)
+        let OpenModel { checkpoint, names, spec, place, kept, kernel } = self;
+        Decoder::load(Loader::new(checkpoint, place, names, spec, dtype, kept), devices, kernel)
     }
 }

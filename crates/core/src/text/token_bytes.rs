@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::Tokenizer;
-use super::longest::steps;
 
 /// The text of a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -87,6 +86,14 @@ impl Spelling {
                 replaced.iter().fold(token.to_owned(), replace).into_bytes()
             }
         }
+    }
+}
+
+/// The steps of a sequence of them, in order, or the one that there is.
+pub(super) fn steps<'v>(part: &'v Value, name: &str) -> Vec<&'v Value> {
+    match part[name].as_array() {
+        Some(list) => list.iter().flat_map(|one| steps(one, name)).collect(),
+        None => vec![part],
     }
 }
 

@@ -69,7 +69,7 @@ fn marked(row: &System<'_>, column: Column, right: usize, of: usize) -> String {
     format!("{}{}", percent(right, of), cuts.mark())
 }
 
-/// What counts as wrong without a verdict, and what is in no relation.
+/// Remarks on questions that have no verdict and count as wrong, and on those without a relation.
 fn remarks(row: &System<'_>) -> Vec<String> {
     let count =
         |holds: fn(&super::systems::Outcome<'_>) -> bool| row.outcomes.values().filter(|o| holds(o)).count();
@@ -111,8 +111,7 @@ pub(super) fn table_11(systems: &[System<'_>]) -> Option<Table> {
         vec!["95% intervals: Wilson's, of `all` Student's t within the relations with one question added at either end; the paper has \
               percentile bootstraps, which have no width where all are right"
             .to_owned()];
-    let title = "95% intervals of the accuracies (table 11)".to_owned();
-    Some(Table { key: "intervals".to_owned(), title, sheet: Sheet { columns, rows, notes } })
+    Some(Table::new("intervals", "95% intervals of the accuracies (table 11)", columns, rows, notes))
 }
 
 fn interval(system: &System<'_>, column: Column) -> Option<Interval> {

@@ -11,9 +11,7 @@ use crate::statistics::bounded::Stratum;
 pub(super) enum Column {
     /// All: the micro average, not the mean of the relations.
     All,
-    /// Those of a relation.
     Relation(&'static str),
-    /// Those of a subtype.
     Subtype(&'static str),
 }
 
@@ -38,7 +36,7 @@ impl Column {
         }
     }
 
-    /// Whether it has a question.
+    /// True if it has a question.
     pub(super) fn holds(self, outcome: &Outcome<'_>) -> bool {
         match self {
             Column::All => true,
@@ -47,7 +45,7 @@ impl Column {
         }
     }
 
-    /// How many questions it has, and how many of them are right.
+    /// Its right questions, and all of them.
     pub(super) fn counts(self, system: &System<'_>) -> (usize, usize) {
         let own = system.outcomes.values().filter(|outcome| self.holds(outcome));
         own.fold((0, 0), |(right, of), outcome| (right + usize::from(outcome.right), of + 1))

@@ -10,7 +10,7 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    /// Those of some rows; absent where there are none.
+    /// The columns that some rows need; absent without rows.
     pub(super) fn of(rows: &[&System<'_>]) -> Option<Self> {
         let first = rows.first()?.group;
         let differ = |same: fn(&Group<'_>, &Group<'_>) -> bool| rows.iter().any(|r| !same(&r.group, &first));

@@ -11,7 +11,7 @@ use super::heads::Heads;
 use super::systems::{Group, System};
 use crate::benchmarks::Table;
 use crate::ground::numbers::p_value;
-use crate::ground::sheet::{self, Sheet, cell};
+use crate::ground::sheet::{self, cell};
 use crate::statistics::Interval;
 use crate::statistics::bounded::adjusted_mean;
 use crate::statistics::holm::holm;
@@ -66,12 +66,7 @@ pub(super) fn table_3(systems: &[System<'_>]) -> Option<Table> {
         "percentage points between runs; no run's name tells a plugin (`NAME-openclaw`, `NAME-plugin`) from its standalone system \
          (`NAME`, `NAME-standalone`)"
     };
-    let title = "integration delta (table 3)".to_owned();
-    Some(Table {
-        key: "integration".to_owned(),
-        title,
-        sheet: Sheet { columns, rows, notes: vec![note.to_owned()] },
-    })
+    Some(Table::new("integration", "integration delta (table 3)", columns, rows, vec![note.to_owned()]))
 }
 
 /// The words of a name, in lower case.
@@ -172,8 +167,8 @@ pub(super) fn table_12(systems: &[System<'_>]) -> Option<Table> {
              the best system is a memory: neither oracle nor perfect nor a full history"
                 .to_owned(),
     );
-    let title = "oracle against the best memory system of each answer model (table 12)".to_owned();
-    Some(Table { key: "oracle-gap".to_owned(), title, sheet: Sheet { columns, rows, notes } })
+    let title = "oracle against the best memory system of each answer model (table 12)";
+    Some(Table::new("oracle-gap", title, columns, rows, notes))
 }
 
 /// Holm's correction of tests of groups, among those that differ in the answer model alone.

@@ -5,17 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::settings::{self, SOFT};
 use super::super::terms::{RELATION, SUBTYPE};
 use crate::benchmarks::{Context, CutCount, Graded, HistoryCut, Shown};
+use crate::ground::order::entry;
 
 /// A question, by case and probe.
 pub(super) type Question<'a> = (&'a str, &'a str);
 
-/// What must be the same for two systems to be compared.
+/// The properties that two systems must share to be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Group<'a> {
     pub(super) dataset: &'a str,
     pub(super) model: &'a str,
     pub(super) judge: Option<&'a str>,
-    /// Whether the soft wording was used.
+    /// True if the soft wording was used.
     pub(super) soft: bool,
 }
 
@@ -26,13 +27,12 @@ pub(super) struct System<'a> {
     pub(super) run: &'a str,
     /// Without the wording.
     pub(super) setting: &'a str,
-    /// What of the history it shows.
+    /// The part of the history that it shows.
     context: Context,
     pub(super) repetition: u32,
     pub(super) outcomes: BTreeMap<Question<'a>, Outcome<'a>>,
 }
 
-/// What came of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outcome<'a> {
     pub(super) relation: Option<&'a str>,
@@ -46,12 +46,12 @@ pub(super) struct Outcome<'a> {
 }
 
 impl Outcome<'_> {
-    /// Whether both answers are the same word for word, so that only the judge can tell them apart.
+    /// True if both answers are the same word for word, so that only the judge can tell them apart.
     pub(super) fn same_answer(&self, other: &Self) -> bool {
         self.answer.is_some() && self.answer == other.answer
     }
 
-    /// Whether both answers were given to the same segments.
+    /// True if both answers were given to the same segments.
     pub(super) fn same_context(&self, other: &Self) -> bool {
         self.answer.is_some() && other.answer.is_some() && self.shown.same(other.shown)
     }
@@ -72,12 +72,9 @@ pub(super) fn systems<'a>(graded: &[Graded<'a>]) -> Vec<System<'a>> {
                 && system.setting == setting
                 && system.repetition == row.repetition
         };
-        let at = systems.iter().rposition(same).unwrap_or_else(|| {
-            let (run, context, repetition, outcomes) =
-                (row.run, row.context, row.repetition, BTreeMap::new());
-            systems.push(System { group, run, setting, context, repetition, outcomes });
-            systems.len() - 1
-        });
+        let Graded { run, context, repetition, .. } = *row;
+        let new = || System { group, run, setting, context, repetition, outcomes: BTreeMap::new() };
+        let system = entry(&mut systems, same, new);
         let facet = |name: &str| row.facets.get(name).map(String::as_str);
         let outcome = Outcome {
             relation: facet(RELATION),
@@ -89,9 +86,7 @@ pub(super) fn systems<'a>(graded: &[Graded<'a>]) -> Vec<System<'a>> {
             answered: row.answered,
             history_cut: row.history_cut,
         };
-        if let Some(system) = systems.get_mut(at) {
-            system.outcomes.insert((row.case, row.probe), outcome);
-        }
+        system.outcomes.insert((row.case, row.probe), outcome);
     }
     systems
 }
@@ -108,12 +103,11 @@ impl<'a> System<'a> {
         CutCount::of(answered.map(|outcome| outcome.history_cut))
     }
 
-    /// What is said below tables of a system whose histories were cut.
+    /// A note below tables on a system whose histories were cut.
     pub(super) fn cut_note(&self) -> Option<String> {
         self.cuts(|_| true).note(&format!("{} {}", self.run, self.setting()))
     }
 
-    /// Those that are right.
     pub(super) fn right(&self) -> BTreeSet<Question<'a>> {
         self.questions(|outcome| outcome.right)
     }
@@ -134,12 +128,12 @@ impl<'a> System<'a> {
         text
     }
 
-    /// Whether it is neither the reference nor the diagnosis of a memory.
+    /// True if it is neither the reference nor the diagnosis of a memory.
     pub(super) fn is_system(&self) -> bool {
         !matches!(self.setting, settings::ORACLE | settings::PERFECT)
     }
 
-    /// Whether it is a system of the paper's: it answers from a memory, and not from the full history.
+    /// True if it is a system of the paper's: it answers from a memory, and not from the full history.
     pub(super) fn is_memory(&self) -> bool {
         self.is_system() && self.setting != settings::FULL
     }

@@ -9,7 +9,7 @@ use super::columns::Column;
 use super::heads::Heads;
 use super::systems::{Question, System};
 use crate::benchmarks::{Bar, BarChart, Chart, Table};
-use crate::ground::sheet::{self, Sheet, cell};
+use crate::ground::sheet::{self, cell};
 
 /// All questions, and the relations.
 const ROWS: [Column; 4] = [
@@ -90,8 +90,7 @@ pub(super) fn figure_3(systems: &[System<'_>]) -> Option<Table> {
          prompt, so that sampling and the judge alone differ"
             .to_owned(),
     );
-    let title = "the waterfall of diagnosis (figure 3)".to_owned();
-    Some(Table { key: "waterfall".to_owned(), title, sheet: Sheet { columns, rows: sheet_rows, notes } })
+    Some(Table::new("waterfall", "the waterfall of diagnosis (figure 3)", columns, sheet_rows, notes))
 }
 
 /// The systems that have both diagnoses, the best first, and why others have not.

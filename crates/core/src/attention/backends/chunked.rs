@@ -8,7 +8,7 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use super::super::{Hidden, OfBranches, Sinks, Site};
 use crate::fused::products;
-use crate::fused::softmax::{self, Ends, Seen};
+use crate::fused::softmax::{self, OnlineSoftmax, Seen};
 use crate::transfer;
 
 /// How large the blocks are.
@@ -180,7 +180,7 @@ struct Rows<'a> {
 
 /// What rows have gathered of a part of their keys: rows are (kv_heads, group * r) all through.
 struct Part {
-    ends: Ends,
+    softmax: OnlineSoftmax,
     /// The sum of e^(score - max) times the value, (kv_heads, group * r, d), f32.
     out: Tensor,
     /// The sum of e^(score - max) by segment, (kv_heads, group * r, segments), f32, where somebody asks.
@@ -223,7 +223,7 @@ impl Part {
             });
             Ok(())
         })?;
-        Ok(ends.zip(out).map(|(ends, out)| Part { ends, out, sums, hidden: !rows.hidden.is_empty() }))
+        Ok(ends.zip(out).map(|(softmax, out)| Part { softmax, out, sums, hidden: !rows.hidden.is_empty() }))
     }
 
     /// The parts of one row each as the part of all of those rows.
@@ -234,7 +234,11 @@ impl Part {
             let rows = parts.iter().map(|part| of(part).reshape((kv_heads, group, 1, width)));
             Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 2)?.reshape((kv_heads, group * r, width))
         };
-        let ends = Ends { max: all(&|p| &p.ends.max, 1)?, sum: all(&|p| &p.ends.sum, 1)?, factor: None };
+        let softmax = OnlineSoftmax {
+            max: all(&|p| &p.softmax.max, 1)?,
+            sum: all(&|p| &p.softmax.sum, 1)?,
+            rescale: None,
+        };
         let sums: Option<Vec<&Tensor>> = parts.iter().map(|part| part.sums.as_ref()).collect();
         let sums = match sums {
             Some(sums) if !sums.is_empty() => {
@@ -245,26 +249,26 @@ impl Part {
             }
             _ => None,
         };
-        Ok(Part { ends, out: all(&|p| &p.out, d)?, sums, hidden: parts.iter().any(|part| part.hidden) })
+        Ok(Part { softmax, out: all(&|p| &p.out, d)?, sums, hidden: parts.iter().any(|part| part.hidden) })
     }
 
     /// The same rows' part of the keys of both.
     fn join(&self, other: &Part) -> Result<Part> {
-        let max = self.ends.max.maximum(&other.ends.max)?;
-        let (mine, theirs) = ((&self.ends.max - &max)?.exp()?, (&other.ends.max - &max)?.exp()?);
-        let sum = ((&self.ends.sum * &mine)? + (&other.ends.sum * &theirs)?)?;
+        let max = self.softmax.max.maximum(&other.softmax.max)?;
+        let (mine, theirs) = ((&self.softmax.max - &max)?.exp()?, (&other.softmax.max - &max)?.exp()?);
+        let sum = ((&self.softmax.sum * &mine)? + (&other.softmax.sum * &theirs)?)?;
         let out = (self.out.broadcast_mul(&mine)? + other.out.broadcast_mul(&theirs)?)?;
         let sums = match (&self.sums, &other.sums) {
             (Some(own), Some(others)) => Some((own.broadcast_mul(&mine)? + others.broadcast_mul(&theirs)?)?),
             _ => None,
         };
         let hidden = self.hidden || other.hidden;
-        Ok(Part { ends: Ends { max, sum, factor: None }, out, sums, hidden })
+        Ok(Part { softmax: OnlineSoftmax { max, sum, rescale: None }, out, sums, hidden })
     }
 
     /// By row, of which there are `r`: what its weights sum up to over the sinks and the segments, (heads, 1 + segments).
     fn recorded(&self, r: usize, heads: usize, site: &Site) -> Result<Vec<Tensor>> {
-        let ends = settled(&self.ends, self.hidden && site.sinks.is_some())?;
+        let ends = settled(&self.softmax, self.hidden && site.sinks.is_some())?;
         let (total, share) = softmax::total(&ends, site.sinks.as_ref().map(Sinks::tensor), heads)?;
         let sink = match share {
             Some(share) => share,
@@ -281,19 +285,19 @@ impl Part {
 
     /// The rows' attention, in the shape and dtype of their queries (r, heads, d).
     fn close(&self, q: &Tensor, site: &Site) -> Result<Tensor> {
-        let ends = settled(&self.ends, self.hidden && site.sinks.is_some())?;
-        softmax::close(&self.out, &ends, site.sinks.as_ref().map(Sinks::tensor), q.dim(1)?, q.dtype())
+        let ends = settled(&self.softmax, self.hidden && site.sinks.is_some())?;
+        softmax::normalise(&self.out, &ends, site.sinks.as_ref().map(Sinks::tensor), q.dim(1)?, q.dtype())
     }
 }
 
 /// Rows from which everything but the sinks may have been hidden have no greatest score; any finite one leaves all to the sinks.
-fn settled(ends: &Ends, may_see_nothing: bool) -> Result<Ends> {
+fn settled(ends: &OnlineSoftmax, may_see_nothing: bool) -> Result<OnlineSoftmax> {
     if !may_see_nothing {
         return Ok(ends.clone());
     }
     let some = ends.max.gt(f64::from(softmax::HIDDEN) / 2.0)?;
     let max = some.where_cond(&ends.max, &ends.max.zeros_like()?)?;
-    Ok(Ends { max, ..ends.clone() })
+    Ok(OnlineSoftmax { max, ..ends.clone() })
 }
 
 /// See [`super::row_weights`].
@@ -485,7 +489,7 @@ fn stream(
     (of_scores, of_weights): (DType, DType),
     size: Blocks,
     mut fold: impl FnMut(&Tensor, std::ops::Range<usize>, Option<&Tensor>) -> Result<()>,
-) -> Result<Option<Ends>> {
+) -> Result<Option<OnlineSoftmax>> {
     let (r, heads, d) = q.dims3()?;
     let (kv_heads, held, _) = k.dims3()?;
     let group = heads / kv_heads;
@@ -497,7 +501,7 @@ fn stream(
     let all = seen.all();
     let (start, end) = (all.start.max(first_key), all.end.min(first_key + held));
     let step = (size.scores / (heads * r)).clamp(1, size.keys);
-    let mut ends: Option<Ends> = None;
+    let mut ends: Option<OnlineSoftmax> = None;
     for start in (start..end).step_by(step) {
         let block = start..(start + step).min(end);
         // Rows that see nothing at all but sinks still have ends, so the last block is walked over in any case.
@@ -508,8 +512,8 @@ fn stream(
         // A view where the dtype allows: products take keys as they lie in the cache, (kv_heads, d, n).
         let k = k.narrow(1, keys.start, keys.len())?.to_dtype(of_scores)?.transpose(1, 2)?;
         let scores = products::scaled(&q, &k, site.scale)?;
-        let (weights, now) = softmax::weigh(scores, &seen, block, site.softcap, ends.as_ref(), of_weights)?;
-        fold(&weights, keys, now.factor.as_ref())?;
+        let (weights, now) = softmax::update(scores, &seen, block, site.softcap, ends.as_ref(), of_weights)?;
+        fold(&weights, keys, now.rescale.as_ref())?;
         ends = Some(now);
     }
     Ok(ends)

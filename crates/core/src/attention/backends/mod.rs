@@ -71,7 +71,7 @@ fn choose_sums(q: &Tensor, kv_heads: usize, site: &Site) -> Result<Backend> {
     choose_of(q, kv_heads, site, AttentionKernel::of_sums)
 }
 
-/// What `of` makes of the choice of the process, on CUDA where nothing is hidden; and products where the card's check failed.
+/// What `of` makes of the choice of kernels, on CUDA where nothing is hidden; and products where the card's check failed.
 fn choose_of(
     q: &Tensor,
     kv_heads: usize,
@@ -81,8 +81,10 @@ fn choose_of(
     #[cfg(feature = "cuda")]
     if q.device().is_cuda() && site.holes.is_empty() {
         let shape = shape_of(q, kv_heads, site)?;
-        match of(AttentionKernel::chosen(), &shape) {
-            AttentionKernel::Fused if is_trusted(q.device(), &shape)? => return Ok(Backend::Fused),
+        match of(site.kernel, &shape) {
+            AttentionKernel::Fused if is_trusted(site.kernel, q.device(), &shape)? => {
+                return Ok(Backend::Fused);
+            }
             #[cfg(feature = "flash-attn")]
             AttentionKernel::Flash => return Ok(Backend::Flash),
             _ => {}
@@ -102,24 +104,27 @@ fn shape_of(q: &Tensor, kv_heads: usize, site: &Site) -> Result<AttentionShape> 
 
 /// Whether our own kernels may be used: where they are the choice, or have been tried on the card.
 #[cfg(feature = "cuda")]
-fn is_trusted(device: &Device, shape: &AttentionShape) -> Result<bool> {
-    Ok(AttentionKernel::chosen() == AttentionKernel::Fused || cuda::holds(device.as_cuda_device()?, shape)?)
+fn is_trusted(choice: AttentionKernel, device: &Device, shape: &AttentionShape) -> Result<bool> {
+    Ok(choice == AttentionKernel::Fused || cuda::holds(device.as_cuda_device()?, shape)?)
 }
 
 /// See [`super::settle`].
-pub(super) fn settle(device: &Device, shape: &AttentionShape) -> Result<Option<Settled>> {
+pub(super) fn settle(
+    choice: AttentionKernel,
+    device: &Device,
+    shape: &AttentionShape,
+) -> Result<Option<Settled>> {
     if !device.is_cuda() {
         return Ok(None);
     }
     let settled = |kernel| -> Result<AttentionKernel> {
         #[cfg(feature = "cuda")]
-        if kernel == AttentionKernel::Fused && !is_trusted(device, shape)? {
+        if kernel == AttentionKernel::Fused && !is_trusted(choice, device, shape)? {
             return Ok(AttentionKernel::Products);
         }
         Ok(kernel)
     };
-    let chosen = AttentionKernel::chosen();
-    let (forward, sums) = (settled(chosen.of_layer(shape))?, settled(chosen.of_sums(shape))?);
+    let (forward, sums) = (settled(choice.of_layer(shape))?, settled(choice.of_sums(shape))?);
     Ok(Some(Settled { forward, sums }))
 }
 

@@ -49,6 +49,7 @@ fn calls() -> Result<Vec<Call>> {
                         softcap,
                         sinks: with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect())),
                         holes: if with_sinks { some_holes(offset, l) } else { Default::default() },
+                        kernel: AttentionKernel::Auto,
                     },
                 });
             }
@@ -125,6 +126,7 @@ fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size
                     softcap,
                     sinks,
                     holes: Default::default(),
+                    kernel: AttentionKernel::Auto,
                 };
                 // Each branch has segments of its own, and one has none.
                 let asked: Vec<Option<Vec<usize>>> = (tails.iter().enumerate())
@@ -238,6 +240,7 @@ fn readings_together_get_what_each_gets_alone() -> Result<()> {
                     softcap,
                     sinks,
                     holes: Holes::default(),
+                    kernel: AttentionKernel::Auto,
                 };
                 // From each something else, from the first nothing, from the last part of its own keys too.
                 let holes: Vec<Holes> = (0..readings)
@@ -372,6 +375,7 @@ fn nan_in_keys_reaches_the_output_of_the_chunked_kernel() -> Result<()> {
             softcap: None,
             sinks: None,
             holes: Default::default(),
+            kernel: AttentionKernel::Auto,
         };
         for size in SIZES {
             let out = chunked::attention(&q, &k, &v, &site, size)?;
@@ -434,6 +438,6 @@ fn our_kernels_are_given_what_they_serve_and_products_the_rest() {
 
 #[test]
 fn a_device_without_a_choice_of_kernels_settles_nothing() -> Result<()> {
-    assert_eq!(super::settle(&Device::Cpu, &shape(DType::BF16, 64))?, None);
+    assert_eq!(super::settle(AttentionKernel::Auto, &Device::Cpu, &shape(DType::BF16, 64))?, None);
     Ok(())
 }

@@ -34,7 +34,7 @@ pub(crate) fn normalised_by(x: &Tensor, factor: &Tensor) -> Result<Tensor> {
     let x = x.to_dtype(DType::F32)?.contiguous()?;
     // One kernel: the root of the sum of squares is that of their mean times the root of the width.
     let d = x.dim(2)? as f64;
-    transfer::unrecorded(candle_nn::ops::rms_norm(&x, factor, (NORM_EPS / d) as f32)?, &[&x])
+    candle_nn::ops::rms_norm(&x, factor, (NORM_EPS / d) as f32)
 }
 
 /// How long a block for `l` tokens is: a power of two, [`BLOCK`] at most.

@@ -262,7 +262,7 @@ fn what_an_observer_keeps_of_long_thoughts_is_in_the_plan_for_every_branch() {
 
 #[test]
 fn an_observer_of_a_delta_layer_keeps_what_the_plan_says_through_prompt_thought_and_answer() {
-    use crate::attention::{AnswerRows, DeltaSite, MassObserver, Observer};
+    use crate::attention::{AnswerRows, DeltaSite, Event, MassObserver, Observer, Point};
     use crate::span::Span;
     use candle_core::{Device, Tensor};
 
@@ -278,8 +278,9 @@ fn an_observer_of_a_delta_layer_keeps_what_the_plan_says_through_prompt_thought_
             |heads: usize, dim: usize| Tensor::zeros((l, heads, dim), DType::F32, &Device::Cpu).unwrap();
         let (qk, gb) = (zeros(d.keys() / d.key_dim, d.key_dim), zeros(d.value_heads, 1).squeeze(2).unwrap());
         let site = DeltaSite { layer: 0, offset: from, ..DeltaSite::default() };
-        assert!(observer.wants_delta(&site));
-        observer.observe_delta(&site, &qk, &qk, &gb, &gb).unwrap();
+        assert!(observer.wants(Point::LinearAttention(&site)).inputs);
+        let event = Event::LinearAttention { site: &site, q: &qk, k: &qk, g: &gb, beta: &gb };
+        observer.observe(event).unwrap();
     };
     // 1. What two probes share, then each probe's question and what is generated after it: thought and answer.
     let prompt = SHARED + OWN;

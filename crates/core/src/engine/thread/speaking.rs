@@ -11,7 +11,7 @@ use candle_core::Tensor;
 use ndarray::Array2;
 
 use super::reading::{Pending, RequestId, WholePrompt};
-use crate::attention::{DeltaSite, LayerHoles, Observer, Site};
+use crate::attention::{self, LayerHoles, Observer, Point, Wanted};
 use crate::engine::request::{Choice, Chosen, Event, Generate, Measured, Next, RequestError, Task};
 use crate::engine::{Decoding, Engine, EngineError, Generated, Likelihood, Measurement, StopReason};
 use crate::model::{Branch, Cache};
@@ -282,14 +282,15 @@ pub(super) struct Watch<'a> {
     failed: &'a mut Option<RequestError>,
 }
 
-impl Watch<'_> {
-    fn guarded(
-        &mut self,
-        what: impl FnOnce(&mut Measurement) -> candle_core::Result<()>,
-    ) -> candle_core::Result<()> {
+impl Observer for Watch<'_> {
+    fn wants(&self, point: Point<'_>) -> Wanted<'_> {
+        self.measurement.wants(point)
+    }
+
+    fn observe(&mut self, event: attention::Event<'_>) -> candle_core::Result<()> {
         if self.failed.is_none() {
             let measurement = &mut *self.measurement;
-            let outcome = panic::catch_unwind(AssertUnwindSafe(|| what(measurement)));
+            let outcome = panic::catch_unwind(AssertUnwindSafe(|| measurement.observe(event)));
             *self.failed = match outcome {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(error.into()),
@@ -297,38 +298,5 @@ impl Watch<'_> {
             };
         }
         Ok(())
-    }
-}
-
-impl Observer for Watch<'_> {
-    fn wants(&self, site: &Site) -> bool {
-        self.measurement.wants(site)
-    }
-
-    fn observe(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> candle_core::Result<()> {
-        self.guarded(|measurement| measurement.observe(site, q, k))
-    }
-
-    fn segments(&self, site: &Site) -> Option<&[usize]> {
-        self.measurement.segments(site)
-    }
-
-    fn take(&mut self, site: &Site, sums: Tensor) -> candle_core::Result<()> {
-        self.guarded(|measurement| measurement.take(site, sums))
-    }
-
-    fn wants_delta(&self, site: &DeltaSite) -> bool {
-        self.measurement.wants_delta(site)
-    }
-
-    fn observe_delta(
-        &mut self,
-        site: &DeltaSite,
-        q: &Tensor,
-        k: &Tensor,
-        g: &Tensor,
-        beta: &Tensor,
-    ) -> candle_core::Result<()> {
-        self.guarded(|measurement| measurement.observe_delta(site, q, k, g, beta))
     }
 }

@@ -7,9 +7,9 @@ use candle_core::cuda_backend::cudarc::driver::DeviceRepr;
 use candle_core::{CudaDevice, DType, Result, Shape, Tensor, WithDType};
 
 use super::Gate;
-use super::ends::Ends;
 use super::launch::Argument::{self, Float, Int, Long, Unsigned};
 use super::launch::{self, Grid, Module, Pointer, suffix, typed};
+use super::softmax::OnlineSoftmax;
 
 pub(super) mod cublas;
 
@@ -58,16 +58,16 @@ pub(super) struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// See [`super::softmax::weigh`].
-    pub fn weigh(&self, earlier: Option<&Ends>, dtype: DType) -> Result<(Tensor, Ends)> {
+    /// See [`super::softmax::update`].
+    pub fn update(&self, earlier: Option<&OnlineSoftmax>, dtype: DType) -> Result<(Tensor, OnlineSoftmax)> {
         let device = self.scores.device().as_cuda_device()?;
         let (kv_heads, group_rows, n) = self.scores.dims3()?;
         let rows = kv_heads * group_rows;
         let (max_before, sum_before) = match earlier {
-            Some(ends) if ends.max.elem_count() == rows && ends.sum.elem_count() == rows => {
-                (Pointer::to::<f32>(&ends.max, device)?, Pointer::to::<f32>(&ends.sum, device)?)
+            Some(softmax) if softmax.max.elem_count() == rows && softmax.sum.elem_count() == rows => {
+                (Pointer::to::<f32>(&softmax.max, device)?, Pointer::to::<f32>(&softmax.sum, device)?)
             }
-            Some(ends) => candle_core::bail!("sums of shape {:?} for {rows} rows", ends.sum.dims()),
+            Some(softmax) => candle_core::bail!("sums of shape {:?} for {rows} rows", softmax.sum.dims()),
             None => (NOTHING, NOTHING),
         };
         let (seen, queries) = match self.seen {
@@ -93,12 +93,14 @@ impl Block<'_> {
         let shape = (kinds, kv_heads, group_rows, 1);
         let arguments: Vec<Argument> =
             common().into_iter().chain([max_before.into(), sum_before.into()]).collect();
+        // (2 or 3, kv_heads, group * r, 1): the maxima, the sums, and the factors of those before.
         // SAFETY: a block a row of `scores`; `seen` has two numbers a query, of which there are a divisor of the rows, and what
         // was before has a number a row.
         let ends =
             unsafe { launch::<f32>(device, "softmax_ends", ((rows, 1), threads(n)), shape, arguments)? };
-        let ends = Ends::of(&ends)?;
-        let max = Pointer::to::<f32>(&ends.max, device)?;
+        let rescale = if kinds > 2 { Some(ends.get(2)?) } else { None };
+        let softmax = OnlineSoftmax { max: ends.get(0)?, sum: ends.get(1)?, rescale };
+        let max = Pointer::to::<f32>(&softmax.max, device)?;
         let arguments: Vec<Argument> = common().into_iter().chain([max.into()]).collect();
         // A thread does some 8.
         let parts = n.div_ceil(8 * THREADS).clamp(1, 1 << 15);
@@ -107,14 +109,14 @@ impl Block<'_> {
         // SAFETY: as above; the weights are as many as the scores, and there is a greatest score a row.
         let weights =
             typed!(dtype, T => unsafe { launch::<T>(device, &name, grid, self.scores.shape(), arguments)? });
-        Ok((weights, ends))
+        Ok((weights, softmax))
     }
 }
 
-/// See [`super::softmax::close`].
-pub(super) fn close(
+/// See [`super::softmax::normalise`].
+pub(super) fn normalise(
     out: &Tensor,
-    ends: &Ends,
+    softmax: &OnlineSoftmax,
     sinks: Option<&Tensor>,
     heads: usize,
     dtype: DType,
@@ -123,28 +125,28 @@ pub(super) fn close(
     let (kv_heads, group_rows, d) = out.dims3()?;
     let rows = kv_heads * group_rows;
     if !rows.is_multiple_of(heads)
-        || [&ends.max, &ends.sum].iter().any(|t| t.elem_count() != rows)
+        || [&softmax.max, &softmax.sum].iter().any(|t| t.elem_count() != rows)
         || sinks.is_some_and(|s| s.elem_count() != heads)
     {
         candle_core::bail!(
             "values of shape {:?} with sums of shape {:?} for {heads} heads",
             out.dims(),
-            ends.sum.dims()
+            softmax.sum.dims()
         );
     }
     let queries = rows / heads;
     let sinks = sinks.map_or(Ok(NOTHING), |sinks| Pointer::to::<f32>(sinks, device))?;
     let arguments = vec![
         Pointer::to::<f32>(out, device)?.into(),
-        Pointer::to::<f32>(&ends.max, device)?.into(),
-        Pointer::to::<f32>(&ends.sum, device)?.into(),
+        Pointer::to::<f32>(&softmax.max, device)?.into(),
+        Pointer::to::<f32>(&softmax.sum, device)?.into(),
         sinks.into(),
         Unsigned(queries as u32),
         Unsigned(d as u32),
     ];
     let name = format!("softmax_close_{}", suffix(dtype)?);
     let (grid, shape) = (((rows, 1), threads(d)), (queries, heads, d));
-    // SAFETY: a block a row of `out`, as many numbers in `ends`, and a sink a head.
+    // SAFETY: a block a row of `out`, as many numbers in `softmax`, and a sink a head.
     typed!(dtype, T => unsafe { launch::<T>(device, &name, grid, shape, arguments) })
 }
 

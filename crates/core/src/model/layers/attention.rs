@@ -4,7 +4,7 @@ use candle_core::{Result, Tensor};
 
 use super::projections::{Outputs, Projections};
 use super::{Phase, Projection, RmsNorm, Rope};
-use crate::attention::{Holes, Sinks, Site};
+use crate::attention::{AttentionKernel, Holes, Sinks, Site};
 use crate::model::kv_view::KvView;
 use crate::model::{AttentionSpec, QkNorm};
 
@@ -21,6 +21,8 @@ pub(in crate::model) struct Attention {
     pub qk_norm: Option<(RmsNorm, RmsNorm)>,
     /// One logit a head.
     pub sinks: Option<Sinks>,
+    /// The choice of kernels on CUDA.
+    pub kernel: AttentionKernel,
 }
 
 impl Attention {
@@ -79,10 +81,11 @@ impl Attention {
             softcap: None,
             sinks: self.sinks.clone(),
             holes: Holes::default(),
+            kernel: self.kernel,
         };
         let gate = gate.map(|gate| candle_nn::ops::sigmoid(&gate)).transpose()?;
         if let Some(gate) = &gate {
-            kv.show_gate(layer, gate)?;
+            kv.show_gate(gate)?;
         }
         let mut out = kv.attend(&q, &k, &v, site)?.reshape((l, heads * head_dim))?;
 

@@ -7,7 +7,7 @@ use candle_core::{DType, Result, Tensor};
 use super::delta_rule::{self, Inputs};
 use super::{Phase, Projection, Projections};
 use crate::attention::delta::normalised_by;
-use crate::attention::{DeltaSite, Observer};
+use crate::attention::{DeltaSite, Event, Observer, Point};
 use crate::fused;
 use crate::model::DeltaNetSpec;
 use crate::model::cache::DeltaState;
@@ -94,8 +94,8 @@ impl DeltaNet {
         let v = v.reshape((l, value_heads, value_dim))?;
 
         // 2. The rule.
-        if observer.wants_delta(site) {
-            observer.observe_delta(site, &q, &k, g, beta)?;
+        if observer.wants(Point::LinearAttention(site)).inputs {
+            observer.observe(Event::LinearAttention { site, q: &q, k: &k, g, beta })?;
         }
         let [of_q, of_k] = &self.norms;
         let (q, k) = (normalised_by(&q, of_q)?, normalised_by(&k, of_k)?);

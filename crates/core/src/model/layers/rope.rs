@@ -52,10 +52,8 @@ impl Rope {
     /// Turns the first `dims` dimensions of every head: (l, heads, head_dim) -> the same.
     pub fn apply(&self, x: &Tensor) -> Result<Tensor> {
         let (_, _, d) = x.dims3()?;
-        let turn = |x: Tensor| {
-            let turned = candle_nn::rotary_emb::rope_thd(&x.unsqueeze(0)?, &self.cos, &self.sin)?;
-            transfer::unrecorded(turned, &[&x])?.squeeze(0)
-        };
+        let turn =
+            |x: Tensor| candle_nn::rotary_emb::rope_thd(&x.unsqueeze(0)?, &self.cos, &self.sin)?.squeeze(0);
         if d == self.dims {
             return turn(x.contiguous()?);
         }

@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 use pulp::{Scalar, Simd};
 
-use super::super::super::Sinks;
+use super::super::super::{AttentionKernel, Sinks};
 use super::fold::{Fold, Segments, WeightedValues};
 use super::walk::{Walk, Walked};
 use super::*;
@@ -30,6 +30,7 @@ fn site(window: Option<usize>) -> Site {
         softcap: None,
         sinks: None,
         holes: Default::default(),
+        kernel: AttentionKernel::Auto,
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use candle_core::cuda_backend::DeviceId;
 use candle_core::{CudaDevice, DType, Device, Result, Tensor};
 
-use super::super::super::{AttentionShape, Holes, Sinks, Site};
+use super::super::super::{AttentionKernel, AttentionShape, Holes, Sinks, Site};
 use super::super::chunked;
 use super::{decode, prefill, rows};
 use crate::transfer;
@@ -99,6 +99,7 @@ fn try_on(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
         softcap: shape.softcap,
         sinks: shape.sinks.then(sinks).transpose()?,
         holes: Holes::default(),
+        kernel: AttentionKernel::Auto,
     };
     let bounds = [0, 1, OFFSET / 2, OFFSET, end];
     let mut most = 0f32;

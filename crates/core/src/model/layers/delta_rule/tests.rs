@@ -4,7 +4,7 @@ use candle_core::{DType, Device};
 
 use super::*;
 use crate::attention::delta::normalised;
-use crate::attention::{DeltaSite, MassObserver, Observer};
+use crate::attention::{DeltaSite, Event, MassObserver, Observer};
 use crate::span::Span;
 
 /// Sizes of a case: key heads, value heads, key_dim, value_dim.
@@ -208,9 +208,8 @@ fn outputs_are_the_sums_of_values_under_the_observed_implicit_attention() {
         let tokens: Vec<Span> = (0..l).map(|t| Span::new(format!("{t}"), t..t + 1)).collect();
         let mut observer = MassObserver::new(tokens.clone(), tokens, l).unwrap();
         let Inputs { q, k, g, beta, v } = raw(kind, l, sizes);
-        observer
-            .observe_delta(&DeltaSite { layer: 0, offset: 0, ..DeltaSite::default() }, &q, &k, &g, &beta)
-            .unwrap();
+        let (site, [q, k, g, beta]) = (&DeltaSite::default(), [&q, &k, &g, &beta]);
+        observer.observe(Event::LinearAttention { site, q, k, g, beta }).unwrap();
         let weights = observer.finish().unwrap().delta.unwrap().signed;
         let v = flat(&v);
         let summed: Vec<f64> = (0..l * value_heads * value_dim)

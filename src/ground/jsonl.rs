@@ -1,8 +1,8 @@
 //! Append-only files of JSON lines that survive a kill or a power loss at any byte.
 //!
 //! A row is one line; it counts once its newline is on the disk. A torn last line is cut off and its work redone; a
-//! broken line anywhere else means that something other than a crash happened, and is refused. Used by the run store
-//! alone.
+//! broken line anywhere else means that something other than a crash happened, and is refused. Used by the run store and by
+//! the record of memory systems.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
@@ -11,59 +11,107 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::error::RunError;
-use palimpsest_core::files::write_atomically;
+use palimpsest_core::files::{io_remedy, write_atomically};
+
+/// A file of rows that could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JsonlError {
+    /// The file system refused.
+    #[error("cannot {action} {path}: {source}{}", io_remedy(source))]
+    Io {
+        /// The operation.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's message.
+        source: std::io::Error,
+    },
+    /// A row that is not JSON.
+    #[error("{path}: a row cannot be written: {source}")]
+    Row {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: serde_json::Error,
+    },
+    /// A line that is not the last one does not parse.
+    #[error("{path} line {line}: {reason}; mend or delete the line (a deleted row is done again)")]
+    BrokenLine {
+        /// The file.
+        path: PathBuf,
+        /// One-based.
+        line: usize,
+        /// The fault.
+        reason: String,
+    },
+}
+
+impl JsonlError {
+    /// For `map_err`: wraps the file system's error of an `action` on `path`.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> JsonlError {
+        let path = path.to_owned();
+        move |source| JsonlError::Io { action, path, source }
+    }
+}
 
 /// A file of rows, open for appending.
 #[derive(Debug)]
-pub(super) struct RowLog<T> {
+pub(crate) struct RowLog<T> {
     path: PathBuf,
     file: File,
     length: u64,
     /// All rows of the file, superseded ones included, in file order.
-    pub(super) rows: Vec<T>,
+    pub(crate) rows: Vec<T>,
 }
 
 impl<T: Serialize + DeserializeOwned> RowLog<T> {
     /// Opens or creates `path`, cutting off a torn last line.
-    pub(super) fn open(path: PathBuf) -> Result<Self, RunError> {
+    pub(crate) fn open(path: PathBuf) -> Result<Self, JsonlError> {
         let Parsed { rows, length, torn } = parse(&path)?;
         let mut file = OpenOptions::new()
             .create(true)
             .truncate(false)
             .write(true)
             .open(&path)
-            .map_err(RunError::io("open", &path))?;
+            .map_err(JsonlError::io("open", &path))?;
         if let Some(torn) = torn {
             tracing::warn!(
                 "{}: the last line was not written to its end ({torn}); it is cut off and its work done again",
                 path.display()
             );
-            file.set_len(length).map_err(RunError::io("cut the torn last line off", &path))?;
-            file.sync_data().map_err(RunError::io("write", &path))?;
+            file.set_len(length).map_err(JsonlError::io("cut the torn last line off", &path))?;
+            file.sync_data().map_err(JsonlError::io("write", &path))?;
         }
-        file.seek(SeekFrom::Start(length)).map_err(RunError::io("write", &path))?;
+        file.seek(SeekFrom::Start(length)).map_err(JsonlError::io("write", &path))?;
         Ok(RowLog { path, file, length, rows })
     }
 
     /// Appends a row and waits until it is on the disk.
-    pub(super) fn append(&mut self, row: T) -> Result<(), RunError> {
-        let line = line(&row, &self.path)?;
-        let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
+    pub(crate) fn append(&mut self, row: T) -> Result<(), JsonlError> {
+        self.append_all(vec![row])
+    }
+
+    /// Appends rows with one write and waits until they are on the disk.
+    pub(crate) fn append_all(&mut self, rows: Vec<T>) -> Result<(), JsonlError> {
+        let mut lines = Vec::new();
+        for row in &rows {
+            lines.extend(line(row, &self.path)?);
+        }
+        let written = self.file.write_all(&lines).and_then(|()| self.file.sync_data());
         if let Err(source) = written {
             // Part of the line may have reached the file (a full disk); without it, the folder stays whole. Should
             // this fail too, opening the file again will cut the line off.
             let _ = self.file.set_len(self.length);
             let _ = self.file.seek(SeekFrom::Start(self.length));
-            return Err(RunError::io("append to", &self.path)(source));
+            return Err(JsonlError::io("append to", &self.path)(source));
         }
-        self.length += line.len() as u64;
-        self.rows.push(row);
+        self.length += lines.len() as u64;
+        self.rows.extend(rows);
         Ok(())
     }
 
     /// Makes the file hold exactly `rows`, in one step; leaves it alone where it already does.
-    pub(super) fn rewrite(&mut self, rows: Vec<T>) -> Result<(), RunError>
+    pub(crate) fn rewrite(&mut self, rows: Vec<T>) -> Result<(), JsonlError>
     where
         T: PartialEq,
     {
@@ -77,24 +125,22 @@ impl<T: Serialize + DeserializeOwned> RowLog<T> {
 }
 
 /// Writes `rows` as the whole of `path`, in one step.
-pub(super) fn write_rows<T: Serialize>(path: &Path, rows: &[T]) -> Result<(), RunError> {
+pub(crate) fn write_rows<T: Serialize>(path: &Path, rows: &[T]) -> Result<(), JsonlError> {
     let mut bytes = Vec::new();
     for row in rows {
         bytes.extend(line(row, path)?);
     }
-    write_atomically(path, &bytes).map_err(RunError::io("write", path))
+    write_atomically(path, &bytes).map_err(JsonlError::io("write", path))
 }
 
 /// The rows of `path`, without a torn last line; none where the file does not exist.
-pub(super) fn read_rows<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, RunError> {
+pub(crate) fn read_rows<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, JsonlError> {
     Ok(parse(path)?.rows)
 }
 
-fn line<T: Serialize>(row: &T, path: &Path) -> Result<Vec<u8>, RunError> {
-    let mut line = serde_json::to_vec(row).map_err(|e| RunError::Broken {
-        path: path.to_owned(),
-        reason: format!("a row cannot be written: {e}"),
-    })?;
+fn line<T: Serialize>(row: &T, path: &Path) -> Result<Vec<u8>, JsonlError> {
+    let mut line =
+        serde_json::to_vec(row).map_err(|source| JsonlError::Row { path: path.to_owned(), source })?;
     line.push(b'\n');
     Ok(line)
 }
@@ -107,11 +153,11 @@ struct Parsed<T> {
     torn: Option<String>,
 }
 
-fn parse<T: DeserializeOwned>(path: &Path) -> Result<Parsed<T>, RunError> {
+fn parse<T: DeserializeOwned>(path: &Path) -> Result<Parsed<T>, JsonlError> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        Err(e) => return Err(RunError::io("read", path)(e)),
+        Err(e) => return Err(JsonlError::io("read", path)(e)),
     };
     let mut parsed = Parsed { rows: Vec::new(), length: 0, torn: None };
     for (number, line) in bytes.split_inclusive(|b| *b == b'\n').enumerate() {
@@ -128,7 +174,7 @@ fn parse<T: DeserializeOwned>(path: &Path) -> Result<Parsed<T>, RunError> {
             }
             Err(reason) if last => parsed.torn = Some(reason),
             Err(reason) => {
-                return Err(RunError::BrokenLine { path: path.to_owned(), line: number + 1, reason });
+                return Err(JsonlError::BrokenLine { path: path.to_owned(), line: number + 1, reason });
             }
         }
     }

@@ -1,0 +1,70 @@
+//! Legends: swatches with words behind them, in lines that fit a width.
+
+use super::canvas::{Area, Refusal, TextStyle, text_width, write};
+
+/// Entries in lines.
+pub(super) struct Legend<S> {
+    lines: Vec<Vec<Entry<S>>>,
+    style: TextStyle,
+    /// From one line to the next, in pixels.
+    step: i32,
+}
+
+struct Entry<S> {
+    swatch: S,
+    /// From the swatch's left to the words.
+    indent: i32,
+    text: String,
+    /// With the gap to the next entry.
+    width: i32,
+}
+
+impl<S> Legend<S> {
+    /// Entries of a swatch, the room that it takes and words; pixels between entries and from line to line.
+    pub fn of(
+        entries: impl IntoIterator<Item = (S, i32, String)>,
+        style: TextStyle,
+        [gap, step]: [i32; 2],
+        room: i32,
+    ) -> Self {
+        let mut lines: Vec<Vec<Entry<S>>> = Vec::new();
+        let mut used = i32::MAX;
+        for (swatch, indent, text) in entries {
+            let width = indent + text_width(&text, style.size) + gap;
+            if used.saturating_add(width) > room {
+                lines.push(Vec::new());
+                used = 0;
+            }
+            used += width;
+            if let Some(line) = lines.last_mut() {
+                line.push(Entry { swatch, indent, text, width });
+            }
+        }
+        Legend { lines, style, step }
+    }
+
+    /// Height in pixels.
+    pub fn height(&self) -> i32 {
+        self.lines.len() as i32 * self.step
+    }
+
+    /// Draws the lines from `top` on. `left` says where a line of a width begins, `draw` draws a swatch at a line's top.
+    pub fn draw(
+        &self,
+        area: &Area<'_>,
+        left: impl Fn(i32) -> i32,
+        top: i32,
+        draw: impl Fn(&S, (i32, i32)) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        for (line, entries) in self.lines.iter().enumerate() {
+            let y = top + line as i32 * self.step;
+            let mut x = left(entries.iter().map(|entry| entry.width).sum());
+            for Entry { swatch, indent, text, width } in entries {
+                draw(swatch, (x, y))?;
+                write(area, text, (x + indent, y), self.style)?;
+                x += width;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,185 @@
+//! A memory system as a child process: JSON lines on stdin and stdout, stderr to a file.
+//!
+//! Owns the process and its group, which is killed when it hangs, when it is stopped and when this is dropped: what an adapter started
+//! itself ends with it. Two threads carry lines, so that a process that neither reads nor writes holds nobody up.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::protocol::FailureKind;
+use super::wire::{Fault, Transport};
+
+/// Most bytes of a reply: a dump of a large store has a few million.
+const LONGEST_REPLY: u64 = 256 << 20;
+
+/// How much of the log's end an error repeats, in bytes.
+const LOG_TAIL: u64 = 400;
+
+/// Time between the end of its output and its exit.
+const EXIT: Duration = Duration::from_millis(500);
+
+/// A child process that answers messages.
+pub struct ChildProcess {
+    program: String,
+    arguments: Vec<String>,
+    log: PathBuf,
+    running: Option<Running>,
+}
+
+struct Running {
+    child: Child,
+    lines: Sender<Vec<u8>>,
+    replies: Receiver<Vec<u8>>,
+}
+
+impl ChildProcess {
+    /// Of a command line, split as a shell splits one; nothing in it is expanded. `log` takes what the process writes to stderr.
+    ///
+    /// # Errors
+    /// Why the command line cannot be split.
+    pub fn new(command: &str, log: &Path) -> Result<Self, String> {
+        let mut words = shlex::split(command)
+            .ok_or_else(|| format!("the command `{command}` ends within a quotation; close it"))?
+            .into_iter();
+        let program = words
+            .next()
+            .ok_or_else(|| "the command is empty; give the program that is the memory system".to_owned())?;
+        Ok(ChildProcess { program, arguments: words.collect(), log: log.to_owned(), running: None })
+    }
+
+    /// How the process ended and the last that it said.
+    fn obituary(&mut self, how: &str) -> String {
+        let status = self.running.as_mut().and_then(|running| {
+            let start = Instant::now();
+            loop {
+                match running.child.try_wait() {
+                    Ok(None) if start.elapsed() < EXIT => thread::sleep(Duration::from_millis(5)),
+                    Ok(status) => return status,
+                    Err(_) => return None,
+                }
+            }
+        });
+        let status = status.map_or_else(String::new, |status| format!(" ({status})"));
+        let said = match tail(&self.log) {
+            Some(said) => format!("; its log ends with: {said}"),
+            None => String::new(),
+        };
+        format!("{how}{status}{said}; the whole log is {}", self.log.display())
+    }
+}
+
+/// The end of a file, in one line.
+fn tail(path: &Path) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL))).ok()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    (!lines.is_empty()).then(|| lines.join(" | "))
+}
+
+impl Transport for ChildProcess {
+    fn start(&mut self) -> Result<(), Fault> {
+        self.stop();
+        let dead = |message: String| Fault { kind: FailureKind::Dead, message };
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .map_err(|e| dead(format!("cannot write its log {}: {e}", self.log.display())))?;
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command.spawn().map_err(|e| {
+            dead(format!("cannot start `{}`: {e}; is it installed, and the path right?", self.program))
+        })?;
+        let (lines, to_write) = channel();
+        let (read, replies) = channel();
+        if let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) {
+            // Both end with the process.
+            thread::spawn(move || write_lines(stdin, to_write));
+            thread::spawn(move || read_lines(stdout, read));
+        }
+        self.running = Some(Running { child, lines, replies });
+        Ok(())
+    }
+
+    fn exchange(&mut self, message: &[u8], limit: Duration) -> Result<Vec<u8>, Fault> {
+        let mut line = message.to_vec();
+        line.push(b'\n');
+        let got = match &self.running {
+            // A writer that has ended is a process that has.
+            Some(running) => match running.lines.send(line) {
+                Ok(()) => running.replies.recv_timeout(limit),
+                Err(_) => Err(RecvTimeoutError::Disconnected),
+            },
+            None => Err(RecvTimeoutError::Disconnected),
+        };
+        let (kind, message) = match got {
+            Ok(reply) if reply.len() as u64 > LONGEST_REPLY => {
+                let message = format!(
+                    "the reply is longer than {} MiB; reply with less, or end the line",
+                    LONGEST_REPLY >> 20
+                );
+                (FailureKind::Nonsense, message)
+            }
+            Ok(reply) => return Ok(reply),
+            Err(RecvTimeoutError::Timeout) => {
+                let how = format!("no reply within {} s; the process is ended", limit.as_secs_f64());
+                (FailureKind::TimedOut, how)
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                (FailureKind::Dead, self.obituary("the process ended without a reply"))
+            }
+        };
+        Err(Fault { kind, message })
+    }
+
+    fn stop(&mut self) {
+        let Some(mut running) = self.running.take() else { return };
+        #[cfg(unix)]
+        if let Ok(group) = libc::pid_t::try_from(running.child.id()) {
+            // SAFETY: no memory is shared. The child is not waited for yet, or was found ended just now, so its group is still its own.
+            unsafe { libc::kill(-group, libc::SIGKILL) };
+        }
+        // Errors mean that it has ended.
+        let _ = running.child.kill();
+        let _ = running.child.wait();
+    }
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn write_lines(mut stdin: ChildStdin, lines: Receiver<Vec<u8>>) {
+    for line in lines {
+        if stdin.write_all(&line).and_then(|()| stdin.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+fn read_lines(stdout: ChildStdout, replies: Sender<Vec<u8>>) {
+    let mut stdout = BufReader::new(stdout);
+    loop {
+        let mut line = Vec::new();
+        // One byte more, by which a line is known as too long.
+        let read = stdout.by_ref().take(LONGEST_REPLY + 1).read_until(b'\n', &mut line);
+        let ended = !matches!(read, Ok(1..));
+        let too_long = line.len() as u64 > LONGEST_REPLY;
+        if ended || replies.send(line).is_err() || too_long {
+            return;
+        }
+    }
+}

@@ -1,0 +1,802 @@
+//! Drives a memory system through a run's cases: histories in, memories out, everything kept.
+//!
+//! A case's history is written once, session by session, whatever the number of its probes and of memories asked for; each probe is
+//! searched for once. Owns retries, restarts, and the return to where a killed process was: the last saved state where the system saves,
+//! else an empty store and the sessions again. A session that fails is a row, and the next one goes on. Evidence is named to the system in
+//! `readback` alone.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::protocol::{
+    Capability, FailureKind, Hello, Memory, MemorySystem, SessionInput, Source, SystemError, TurnInput,
+    WriteEvent,
+};
+use super::record::{CaseRecord, FINISH, case_folder, system_folder};
+use super::rows::{EventRow, Failure, Provenance, SearchRow, SessionRow};
+use super::sources::Sources;
+use crate::data::{Case, Probe};
+use crate::ground::file_stem::file_stem;
+use crate::ground::jsonl::JsonlError;
+use palimpsest_core::digest::sha256;
+
+/// Sessions in a row that a system may hang at, die at or answer with nonsense before the history is given up.
+const LOST_IN_A_ROW: usize = 3;
+
+/// A state is saved once its last saving was less than one part in this many of the time since.
+const SAVE_SHARE: u32 = 100;
+
+/// The operation under way, for those that count the system's own calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InFlight {
+    /// The case's folder.
+    pub folder: PathBuf,
+    /// `ingest`, `finish`, `search`, ...
+    pub phase: &'static str,
+    /// The session or the probe.
+    pub about: String,
+    /// Of the operation, from 0.
+    pub attempt: u32,
+    /// Other than any operation's before it.
+    pub serial: u64,
+}
+
+/// Shared between the driver, which sets it, and a proxy, which reads it. `None` between operations.
+pub type Operation = Arc<Mutex<Option<InFlight>>>;
+
+/// Retries of errors that may pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retries {
+    /// After the first attempt.
+    pub most: u32,
+    /// Before the first; doubled for each further one.
+    pub delay: Duration,
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        Retries { most: 3, delay: Duration::from_secs(1) }
+    }
+}
+
+/// The sessions of a history that are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress<'a> {
+    /// The case's id.
+    pub case: &'a str,
+    /// Sessions written or failed.
+    pub done: usize,
+    /// All of the history's.
+    pub sessions: usize,
+}
+
+/// What a probe's row is to hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Memories, at most.
+    pub k: usize,
+    /// Those written from the probe's evidence too.
+    pub readback: bool,
+    /// The system's own answer too.
+    pub answer: bool,
+}
+
+/// A memory system in a run.
+pub struct SystemRun {
+    name: String,
+    run: PathBuf,
+    system: Box<dyn MemorySystem>,
+    hello: Hello,
+    retries: Retries,
+    running: bool,
+    /// Why it could not be started again: not tried once more in this process.
+    broken: Option<SystemError>,
+    /// Scopes whose whole history the running system holds, the oldest first.
+    live: Vec<String>,
+    /// Histories that could not be written, by scope.
+    given_up: BTreeMap<String, SystemError>,
+    /// The last case.
+    case: Option<OpenCase>,
+    operation: Operation,
+    /// [`InFlight::serial`] of the last operation.
+    serial: u64,
+    progress: Option<Box<dyn FnMut(Progress<'_>) + Send>>,
+}
+
+struct OpenCase {
+    id: String,
+    scope: String,
+    record: CaseRecord,
+    sources: Sources,
+    /// Of the frozen store, as long as nothing was asked since.
+    fingerprint: Option<String>,
+}
+
+/// The reason why an operation on a case ended.
+enum Halt {
+    /// The run's own files.
+    Files(JsonlError),
+    /// The system.
+    System(SystemError),
+}
+
+impl From<JsonlError> for Halt {
+    fn from(error: JsonlError) -> Self {
+        Halt::Files(error)
+    }
+}
+
+impl From<SystemError> for Halt {
+    fn from(error: SystemError) -> Self {
+        Halt::System(error)
+    }
+}
+
+/// The end of an attempt to write a history.
+#[derive(PartialEq, Eq)]
+enum Attempt {
+    Done,
+    /// The system was lost on the way, and what it was at is noted.
+    Again,
+}
+
+/// The state of writing one history.
+struct Writing<'a> {
+    case: &'a str,
+    sessions: Vec<SessionInput>,
+    /// Sessions that are not tried again, by their number; the end of the writing is one after the last.
+    failed: BTreeMap<usize, Failure>,
+    /// Deaths by session.
+    deaths: BTreeMap<usize, usize>,
+    saves: bool,
+}
+
+impl Writing<'_> {
+    fn name(&self, at: usize) -> &str {
+        self.sessions.get(at).map_or(FINISH, |session| &session.id)
+    }
+
+    /// Notes a death. Is it the first one there?
+    fn first_death(&mut self, at: usize) -> bool {
+        let deaths = self.deaths.entry(at).or_default();
+        *deaths += 1;
+        *deaths == 1
+    }
+}
+
+impl SystemRun {
+    /// Starts a system, called `name` in the run folder `run`.
+    ///
+    /// # Errors
+    /// Why it does not start.
+    pub fn start(name: &str, mut system: Box<dyn MemorySystem>, run: &Path) -> Result<Self, SystemError> {
+        let hello = system.hello()?;
+        Ok(SystemRun {
+            name: name.to_owned(),
+            run: run.to_owned(),
+            system,
+            hello,
+            retries: Retries::default(),
+            running: true,
+            broken: None,
+            live: Vec::new(),
+            given_up: BTreeMap::new(),
+            case: None,
+            operation: Operation::default(),
+            serial: 0,
+            progress: None,
+        })
+    }
+
+    /// With other retries.
+    #[must_use]
+    pub fn with_retries(self, retries: Retries) -> Self {
+        SystemRun { retries, ..self }
+    }
+
+    /// With somebody who watches the operation under way.
+    #[must_use]
+    pub fn watched(self, operation: Operation) -> Self {
+        SystemRun { operation, ..self }
+    }
+
+    /// With somebody who is told how far a history is.
+    #[must_use]
+    pub fn told(self, progress: impl FnMut(Progress<'_>) + Send + 'static) -> Self {
+        SystemRun { progress: Some(Box::new(progress)), ..self }
+    }
+
+    /// Its name in the run.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its answer to `hello`, part of a run's identity.
+    pub fn identity(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// Its folder within the run.
+    pub fn folder(&self) -> PathBuf {
+        system_folder(&self.run, &self.name)
+    }
+
+    /// A probe's memories: from the run's files where they are there, else by a search, before which the history is written where it is
+    /// not. A system that fails is a row, [`SearchRow::failed`], which the next call tries again.
+    ///
+    /// # Errors
+    /// Those of the run's own files.
+    pub fn searched(&mut self, case: &Case, probe: &Probe, wanted: Wanted) -> Result<SearchRow, JsonlError> {
+        let kept = self.open(case)?.record.search(&probe.id).filter(|row| holds(row, wanted));
+        if let Some(row) = kept {
+            return Ok(row.clone());
+        }
+        let row = match self.search(case, probe, wanted) {
+            Ok(row) => row,
+            Err(Halt::Files(error)) => return Err(error),
+            Err(Halt::System(error)) => failed_row(probe, wanted, &error),
+        };
+        self.open(case)?.record.put_search(row.clone())?;
+        Ok(row)
+    }
+
+    /// Writes a case's history, where it is not written.
+    ///
+    /// # Errors
+    /// Those of the run's own files; the system's are rows.
+    pub fn prepare(&mut self, case: &Case) -> Result<(), JsonlError> {
+        if self.open(case)?.record.is_complete() {
+            return Ok(());
+        }
+        match self.ready(case) {
+            Err(Halt::Files(error)) => Err(error),
+            Ok(()) | Err(Halt::System(_)) => Ok(()),
+        }
+    }
+
+    /// The sessions of a case that could not be written.
+    ///
+    /// # Errors
+    /// Those of the run's own files.
+    pub fn failed_sessions(&mut self, case: &Case) -> Result<Vec<SessionRow>, JsonlError> {
+        let sessions = self.open(case)?.record.sessions();
+        Ok(sessions.filter(|row| row.failed.is_some()).cloned().collect())
+    }
+
+    /// Ends the system.
+    pub fn close(&mut self) {
+        self.running = false;
+        self.live.clear();
+        self.system.close();
+    }
+
+    fn open(&mut self, case: &Case) -> Result<&mut OpenCase, JsonlError> {
+        let open = match self.case.take().filter(|open| open.id == case.id) {
+            Some(open) => open,
+            None => {
+                let record = CaseRecord::open(case_folder(&self.run, &self.name, &case.id))?;
+                let mut sources = Sources::new(self.hello.provenance, &sessions_of(case));
+                record.events().for_each(|row| sources.follow(row));
+                let scope = file_stem(&case.id);
+                OpenCase { id: case.id.clone(), scope, record, sources, fingerprint: None }
+            }
+        };
+        Ok(self.case.insert(open))
+    }
+
+    /// Calls the system, again where an error may pass, and notes whether it is lost.
+    fn call<T>(
+        &mut self,
+        case: &Case,
+        phase: &'static str,
+        about: &str,
+        mut operation: impl FnMut(&mut dyn MemorySystem, &str) -> Result<T, SystemError>,
+    ) -> Result<T, Halt> {
+        let open = self.open(case)?;
+        let (folder, scope) = (open.record.folder().to_owned(), open.scope.clone());
+        let mut delay = self.retries.delay;
+        let mut attempt = 0;
+        loop {
+            self.serial += 1;
+            self.under_way(Some(InFlight {
+                folder: folder.clone(),
+                phase,
+                about: about.to_owned(),
+                attempt,
+                serial: self.serial,
+            }));
+            let done = operation(self.system.as_mut(), &scope);
+            self.under_way(None);
+            match done {
+                Err(error) if error.kind == FailureKind::Transient && attempt < self.retries.most => {
+                    tracing::warn!("{about}: {error}; tried again in {:.1} s", delay.as_secs_f64());
+                    thread::sleep(delay);
+                    attempt += 1;
+                    delay *= 2;
+                }
+                Err(error) => {
+                    if is_lost(error.kind) {
+                        self.running = false;
+                        self.live.clear();
+                    }
+                    return Err(Halt::System(error));
+                }
+                Ok(done) => return Ok(done),
+            }
+        }
+    }
+
+    fn under_way(&self, operation: Option<InFlight>) {
+        *self.operation.lock().unwrap_or_else(PoisonError::into_inner) = operation;
+    }
+
+    /// Starts a lost system again.
+    fn revive(&mut self) -> Result<(), SystemError> {
+        if self.running {
+            return Ok(());
+        }
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let started = self.system.hello().and_then(|hello| match hello == self.hello {
+            true => Ok(()),
+            false => Err(SystemError {
+                system: self.name.clone(),
+                op: "hello",
+                kind: FailureKind::Fatal,
+                message: "started again, it says other than at first of itself (versions, packages, capabilities); a run needs one and the \
+                          same system"
+                    .to_owned(),
+            }),
+        });
+        self.running = started.is_ok();
+        self.broken = started.clone().err();
+        started
+    }
+
+    /// Sees to it that the running system holds the case's whole history.
+    fn ready(&mut self, case: &Case) -> Result<(), Halt> {
+        let scope = self.open(case)?.scope.clone();
+        if self.running && self.live.contains(&scope) {
+            return Ok(());
+        }
+        if let Some(error) = self.given_up.get(&scope) {
+            return Err(error.clone().into());
+        }
+        let mut writing = Writing {
+            case: &case.id,
+            sessions: sessions_of(case),
+            failed: self.open(case)?.record.failed().collect(),
+            deaths: BTreeMap::new(),
+            saves: self.hello.can(Capability::Save),
+        };
+        loop {
+            self.revive()?;
+            self.make_room();
+            match self.attempt(case, &mut writing) {
+                Ok(Attempt::Again) => {}
+                Ok(Attempt::Done) => {
+                    self.live.push(scope);
+                    return Ok(());
+                }
+                Err(Halt::System(error)) => {
+                    self.given_up.insert(scope, error.clone());
+                    return Err(error.into());
+                }
+                Err(files) => return Err(files),
+            }
+        }
+    }
+
+    /// Empties the oldest scopes, so that another one fits.
+    fn make_room(&mut self) {
+        while self.running && self.live.len() >= self.hello.scopes.max(1) {
+            let oldest = self.live.remove(0);
+            if let Err(error) = self.system.reset(&oldest) {
+                tracing::warn!("{error}");
+                self.running = !is_lost(error.kind);
+            }
+        }
+    }
+
+    /// Goes back to the last state that is known, and writes from there.
+    fn attempt(&mut self, case: &Case, writing: &mut Writing<'_>) -> Result<Attempt, Halt> {
+        let Some(mut at) = self.restore(case, writing)? else { return Ok(Attempt::Again) };
+        let claim = self.hello.provenance;
+        let open = self.open(case)?;
+        open.record.keep(at)?;
+        open.fingerprint = None;
+        open.sources = Sources::new(claim, &writing.sessions);
+        open.record.events().for_each(|row| open.sources.follow(row));
+        let mut saved = (Instant::now(), Duration::ZERO);
+        while at <= writing.sessions.len() {
+            self.tell(writing, at);
+            let (rows, failed) = match writing.failed.get(&at) {
+                Some(failure) => (Vec::new(), Some(failure.clone())),
+                None => match self.write(case, writing, at) {
+                    Ok(rows) => (rows, None),
+                    Err(Halt::Files(error)) => return Err(error.into()),
+                    Err(Halt::System(error)) => match self.note_failure(case, writing, at, error)? {
+                        Some(failure) => (Vec::new(), Some(failure)),
+                        None => return Ok(Attempt::Again),
+                    },
+                },
+            };
+            let open = self.open(case)?;
+            open.record.end_session(writing.name(at), rows, failed)?;
+            at += 1;
+            let last = at > writing.sessions.len();
+            if writing.saves && (last || saved.0.elapsed() >= saved.1 * SAVE_SHARE) {
+                let begun = Instant::now();
+                writing.saves = self.save(case, writing, at)?;
+                if !self.running {
+                    return Ok(Attempt::Again);
+                }
+                saved = (Instant::now(), begun.elapsed());
+            }
+        }
+        self.tell(writing, at);
+        Ok(Attempt::Done)
+    }
+
+    fn tell(&mut self, writing: &Writing<'_>, at: usize) {
+        let sessions = writing.sessions.len();
+        if let Some(progress) = &mut self.progress {
+            progress(Progress { case: writing.case, done: at.min(sessions), sessions });
+        }
+    }
+
+    /// The number of sessions that the store holds after it: those of the last saved state, or none. `None` where the system was lost.
+    fn restore(&mut self, case: &Case, writing: &mut Writing<'_>) -> Result<Option<usize>, Halt> {
+        let save = self.open(case)?.record.last_save().filter(|_| self.hello.can(Capability::Save));
+        if let Some((sessions, folder)) = save {
+            let about = writing.name(sessions.saturating_sub(1)).to_owned();
+            match self.call(case, "load", &about, |system, scope| system.load(scope, &folder)) {
+                Ok(()) => return Ok(Some(sessions)),
+                Err(Halt::Files(error)) => return Err(error.into()),
+                Err(Halt::System(error)) => {
+                    tracing::warn!("{error}; the sessions are written again instead");
+                    self.open(case)?.record.drop_save(&folder)?;
+                    if !self.running {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        let first = writing.name(0).to_owned();
+        match self.call(case, "reset", &first, |system, scope| system.reset(scope)) {
+            Ok(()) => Ok(Some(0)),
+            // A death between two sessions is noted at neither.
+            Err(Halt::System(error))
+                if error.kind == FailureKind::Dead && writing.first_death(usize::MAX) =>
+            {
+                Ok(None)
+            }
+            Err(halt) => Err(halt),
+        }
+    }
+
+    /// Writes session `at`, or ends the writing, and completes the events.
+    fn write(&mut self, case: &Case, writing: &Writing<'_>, at: usize) -> Result<Vec<EventRow>, Halt> {
+        let name = writing.name(at).to_owned();
+        let told = match writing.sessions.get(at) {
+            Some(session) => {
+                self.call(case, "ingest", &name, |system, scope| system.ingest(scope, session))?
+            }
+            None => self.call(case, FINISH, &name, |system, scope| system.finish(scope))?,
+        };
+        let dumps = self.hello.can(Capability::Dump);
+        let dump = match dumps && (told.is_none() || name == FINISH) {
+            true => Some(self.call(case, "dump", &name, |system, scope| system.dump(scope))?),
+            false => None,
+        };
+        let op = if name == FINISH { FINISH } else { "ingest" };
+        let sources = told.iter().flatten().map(|event| &event.sources);
+        let dumped = dump.iter().flatten().map(|memory| &memory.sources);
+        self.check(case, op, sources.chain(dumped))?;
+        let open = self.open(case)?;
+        let (events, way) = match (told, &dump) {
+            (Some(events), _) => (events, Provenance::Events),
+            (None, Some(dump)) => (open.sources.difference(dump), Provenance::Dump),
+            (None, None) => (Vec::new(), Provenance::Unknown),
+        };
+        let complete = |event: WriteEvent| open.sources.event(&name, event, way);
+        let rows = events.into_iter().map(complete).collect();
+        if name == FINISH
+            && let Some(mut memories) = dump
+        {
+            open.sources.complete(&mut memories);
+            open.record.write_dump(&memories)?;
+        }
+        Ok(rows)
+    }
+
+    /// Refuses sources that name sessions which the system was never sent.
+    fn check<'a>(
+        &mut self,
+        case: &Case,
+        op: &'static str,
+        sources: impl IntoIterator<Item = &'a Option<Vec<Source>>>,
+    ) -> Result<(), Halt> {
+        match self.open(case)?.sources.stranger(sources) {
+            None => Ok(()),
+            Some(session) => Err(Halt::System(SystemError {
+                system: self.name.clone(),
+                op,
+                kind: FailureKind::Nonsense,
+                message: format!(
+                    "it names the source `{session}`, which is no session of this history; sources repeat the ids that `ingest` sends"
+                ),
+            })),
+        }
+    }
+
+    /// The failure to keep of session `at`; `None` where the history is to be written again first, up to it or without it.
+    fn note_failure(
+        &mut self,
+        case: &Case,
+        writing: &mut Writing<'_>,
+        at: usize,
+        error: SystemError,
+    ) -> Result<Option<Failure>, Halt> {
+        if error.kind == FailureKind::Dead && writing.first_death(at) {
+            tracing::warn!("{}: {error}; started again", writing.name(at));
+            return Ok(None);
+        }
+        let failure = Failure { kind: error.kind, message: error.to_string() };
+        let before = (0..at)
+            .rev()
+            .take_while(|at| writing.failed.get(at).is_some_and(|failure| is_lost(failure.kind)));
+        let in_a_row = before.count() + 1;
+        let given_up = match error.kind {
+            FailureKind::Fatal => Some(error),
+            kind if is_lost(kind) && in_a_row >= LOST_IN_A_ROW => Some(SystemError {
+                kind: FailureKind::Fatal,
+                message: format!(
+                    "{LOST_IN_A_ROW} sessions in a row could not be written, so that the history is given up; the last: {}",
+                    error.message
+                ),
+                ..error
+            }),
+            _ => None,
+        };
+        if let Some(error) = given_up {
+            // The file says why; a later process goes on from the sessions before.
+            let failure = Failure { kind: FailureKind::Fatal, message: error.to_string() };
+            let name = writing.name(at).to_owned();
+            let open = self.open(case)?;
+            open.record.end_session(&name, Vec::new(), Some(failure))?;
+            return Err(error.into());
+        }
+        writing.failed.insert(at, failure.clone());
+        Ok(self.running.then_some(failure))
+    }
+
+    /// Saves the state after `sessions` sessions. Does saving work? Without it the sessions are written again after a kill.
+    fn save(&mut self, case: &Case, writing: &Writing<'_>, sessions: usize) -> Result<bool, Halt> {
+        let folder = self.open(case)?.record.begin_save()?;
+        let about = writing.name(sessions - 1).to_owned();
+        match self.call(case, "save", &about, |system, scope| system.save(scope, &folder)) {
+            Ok(()) => {
+                self.open(case)?.record.end_save(sessions)?;
+                Ok(true)
+            }
+            Err(Halt::System(error)) => {
+                tracing::warn!("{error}; nothing more is saved of this history");
+                Ok(false)
+            }
+            Err(files) => Err(files),
+        }
+    }
+
+    /// An operation on the frozen store, whose history is written first where the running system does not hold it. A system that dies is
+    /// asked once more.
+    fn ask<T>(
+        &mut self,
+        case: &Case,
+        phase: &'static str,
+        about: &str,
+        mut operation: impl FnMut(&mut dyn MemorySystem, &str) -> Result<T, SystemError>,
+    ) -> Result<T, Halt> {
+        self.ready(case)?;
+        match self.call(case, phase, about, &mut operation) {
+            Err(Halt::System(error)) if error.kind == FailureKind::Dead => {
+                tracing::warn!("{about}: {error}; started again");
+                self.ready(case)?;
+                self.call(case, phase, about, &mut operation)
+            }
+            done => done,
+        }
+    }
+
+    fn search(&mut self, case: &Case, probe: &Probe, wanted: Wanted) -> Result<SearchRow, Halt> {
+        let about = probe.id.as_str();
+        let as_of = case.history.query_time.map(|time| time.to_string());
+        let as_of = as_of.as_deref();
+        let before = self.fingerprint(case, about)?;
+        // 1. The search, from which every smaller number of memories is cut.
+        let found = self.ask(case, "search", about, |system, scope| {
+            system.search(scope, &probe.query, wanted.k, as_of)
+        })?;
+        let mut memories = found.memories;
+        if memories.len() > wanted.k {
+            let (name, many, k) = (&self.name, memories.len(), wanted.k);
+            tracing::warn!(
+                "memory system {name}: search: {many} memories where {k} were asked for; the first {k} are taken"
+            );
+            memories.truncate(wanted.k);
+        }
+        self.check(case, "search", memories.iter().map(|memory| &memory.sources))?;
+        let provenance = self.open(case)?.sources.complete(&mut memories);
+        // 2. Its own answer, before anything is said of evidence.
+        let answer = match wanted.answer {
+            true => Some(
+                self.ask(case, "answer", about, |system, scope| system.answer(scope, &probe.query, as_of)),
+            ),
+            false => None,
+        };
+        let (answer, answer_failed) = parted(answer)?;
+        // 3. Perfect retrieval.
+        let readback = wanted.readback.then(|| self.readback(case, probe));
+        let (readback, readback_failed) = parted(readback)?;
+        // 4. Reading must not have written.
+        let after = self.fingerprint(case, about)?;
+        self.open(case)?.fingerprint.clone_from(&after);
+        let changed = before.zip(after).map(|(before, after)| before != after);
+        Ok(SearchRow {
+            probe: probe.id.clone(),
+            query: probe.query.clone(),
+            k: wanted.k,
+            memories,
+            parts: found.parts,
+            readback,
+            readback_failed,
+            answer: answer.map(|answer| answer.text),
+            answer_failed,
+            provenance,
+            failed: None,
+            changed,
+        })
+    }
+
+    /// The frozen store's fingerprint; of a system that has none but dumps, the dump's digest.
+    fn fingerprint(&mut self, case: &Case, about: &str) -> Result<Option<String>, Halt> {
+        self.ready(case)?;
+        if let Some(known) = self.open(case)?.fingerprint.take() {
+            return Ok(Some(known));
+        }
+        const OP: &str = "fingerprint";
+        let taken = if self.hello.can(Capability::Fingerprint) {
+            self.call(case, OP, about, |system, scope| system.fingerprint(scope))
+        } else if self.hello.can(Capability::Dump) {
+            let dump = self.call(case, OP, about, |system, scope| system.dump(scope));
+            dump.map(|memories| digest(&memories))
+        } else {
+            return Ok(None);
+        };
+        match taken {
+            Ok(fingerprint) => Ok(Some(fingerprint)),
+            Err(Halt::System(error)) => {
+                tracing::warn!("{about}: {error}");
+                Ok(None)
+            }
+            Err(files) => Err(files),
+        }
+    }
+
+    /// All memories written from a probe's evidence: by the system's word, else those of the dump.
+    fn readback(&mut self, case: &Case, probe: &Probe) -> Result<Vec<Memory>, Halt> {
+        const OP: &str = "readback";
+        let refused = |system: &str, message: &str| {
+            let kind = FailureKind::Unsupported;
+            Halt::System(SystemError { system: system.to_owned(), op: OP, kind, message: message.to_owned() })
+        };
+        let sessions = evidence_sessions(case, probe);
+        if sessions.is_empty() {
+            return Err(refused(
+                &self.name,
+                "the data names no evidence of this question, so nothing can be read back",
+            ));
+        }
+        if self.hello.can(Capability::Readback) {
+            let mut memories =
+                self.ask(case, OP, &probe.id, |system, scope| system.readback(scope, &sessions))?;
+            self.check(case, OP, memories.iter().map(|memory| &memory.sources))?;
+            self.open(case)?.sources.complete(&mut memories);
+            return Ok(memories);
+        }
+        let Some(memories) = self.open(case)?.record.dump()? else {
+            return Err(refused(
+                &self.name,
+                "it offers neither `readback` nor `dump`, so its memories of a session cannot be told",
+            ));
+        };
+        if !memories.is_empty() && memories.iter().all(|memory| memory.sources.is_none()) {
+            return Err(refused(
+                &self.name,
+                "the sources of its memories are unknown, so those of a session cannot be told",
+            ));
+        }
+        let is_evidence = |source: &Source| sessions.contains(&source.session);
+        let from_evidence =
+            |memory: &Memory| memory.sources.as_ref().is_some_and(|all| all.iter().any(is_evidence));
+        Ok(memories.into_iter().filter(from_evidence).collect())
+    }
+}
+
+/// Is the process or the connection of no more use?
+fn is_lost(kind: FailureKind) -> bool {
+    matches!(kind, FailureKind::Dead | FailureKind::TimedOut | FailureKind::Nonsense)
+}
+
+/// Does a kept row hold what is wanted? A part that the system does not have at all is not asked for again.
+fn holds(row: &SearchRow, wanted: Wanted) -> bool {
+    let lasting = |failure: &Option<Failure>| {
+        failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Unsupported)
+    };
+    let readback = !wanted.readback || row.readback.is_some() || lasting(&row.readback_failed);
+    let answer = !wanted.answer || row.answer.is_some() || lasting(&row.answer_failed);
+    row.failed.is_none() && row.k >= wanted.k && readback && answer
+}
+
+fn failed_row(probe: &Probe, wanted: Wanted, error: &SystemError) -> SearchRow {
+    SearchRow {
+        probe: probe.id.clone(),
+        query: probe.query.clone(),
+        k: wanted.k,
+        memories: Vec::new(),
+        parts: None,
+        readback: None,
+        readback_failed: None,
+        answer: None,
+        answer_failed: None,
+        provenance: Provenance::Unknown,
+        failed: Some(Failure { kind: error.kind, message: error.to_string() }),
+        changed: None,
+    }
+}
+
+/// A part of a row and, in its place, the failure.
+fn parted<T>(part: Option<Result<T, Halt>>) -> Result<(Option<T>, Option<Failure>), JsonlError> {
+    match part {
+        None => Ok((None, None)),
+        Some(Ok(part)) => Ok((Some(part), None)),
+        Some(Err(Halt::System(error))) => {
+            Ok((None, Some(Failure { kind: error.kind, message: error.to_string() })))
+        }
+        Some(Err(Halt::Files(error))) => Err(error),
+    }
+}
+
+/// A history as it is sent.
+fn sessions_of(case: &Case) -> Vec<SessionInput> {
+    let session = |segment: &crate::data::Segment| SessionInput {
+        id: segment.label(),
+        time: segment.time.map(|time| time.to_string()),
+        turns: segment
+            .turns
+            .iter()
+            .enumerate()
+            .map(|(id, turn)| TurnInput { id, role: turn.role.clone(), content: turn.content.clone() })
+            .collect(),
+    };
+    case.history.segments.iter().map(session).collect()
+}
+
+/// The sessions that hold a probe's evidence, in the history's order.
+fn evidence_sessions(case: &Case, probe: &Probe) -> Vec<String> {
+    let segments = case.history.segments.iter();
+    let held = segments.filter(|segment| case.evidence_of(probe).any(|e| e.place.segment == segment.index));
+    held.map(crate::data::Segment::label).collect()
+}
+
+/// A digest of a dump, whatever its order.
+fn digest(memories: &[Memory]) -> String {
+    let mut lines: Vec<String> =
+        memories.iter().map(|memory| serde_json::to_string(memory).unwrap_or_default()).collect();
+    lines.sort_unstable();
+    sha256(lines.join("\n"))
+}

@@ -1,0 +1,69 @@
+//! A memory system behind an address: the messages of the wire format by HTTP POST, one a request.
+
+use std::time::Duration;
+
+use ureq::Agent;
+use ureq::http::header::CONTENT_TYPE;
+
+use super::protocol::FailureKind;
+use super::wire::{Fault, Transport};
+
+/// Most bytes of a reply, as of child processes.
+const LONGEST_REPLY: u64 = 256 << 20;
+
+/// Time to connect.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// An address that answers messages. Starting and stopping it is its owner's affair.
+pub struct Address {
+    url: String,
+    agent: Agent,
+}
+
+impl Address {
+    /// For example `http://127.0.0.1:9000/memory`.
+    pub fn new(url: &str) -> Self {
+        let config = Agent::config_builder().http_status_as_error(false).timeout_connect(Some(CONNECT));
+        Address { url: url.to_owned(), agent: config.build().into() }
+    }
+
+    /// Does a command line name an address rather than a program?
+    pub fn is_one(command: &str) -> bool {
+        command.starts_with("http://") || command.starts_with("https://")
+    }
+}
+
+impl Transport for Address {
+    fn start(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn exchange(&mut self, message: &[u8], limit: Duration) -> Result<Vec<u8>, Fault> {
+        let request = self.agent.post(&self.url).header(CONTENT_TYPE, "application/json");
+        let request = request.config().timeout_global(Some(limit)).build();
+        let fault = |error: ureq::Error| match error {
+            ureq::Error::Timeout(_) => Fault {
+                kind: FailureKind::TimedOut,
+                message: format!("{}: no reply within {} s", self.url, limit.as_secs_f64()),
+            },
+            error => Fault {
+                kind: FailureKind::Dead,
+                message: format!("{}: {error}; is the memory system running there?", self.url),
+            },
+        };
+        let mut response = request.send(message).map_err(fault)?;
+        let status = response.status();
+        let body = response.body_mut().with_config().limit(LONGEST_REPLY).read_to_vec().map_err(fault)?;
+        // A system's own error may come with any status; a page of a server between is none.
+        if !status.is_success() && !body.trim_ascii_start().starts_with(b"{") {
+            let text = String::from_utf8_lossy(&body);
+            let quoted: String = text.chars().take(200).collect();
+            let message =
+                format!("{} answers {status}: {quoted}; is it the address of a memory system?", self.url);
+            return Err(Fault { kind: FailureKind::Nonsense, message });
+        }
+        Ok(body)
+    }
+
+    fn stop(&mut self) {}
+}

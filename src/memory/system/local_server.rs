@@ -1,0 +1,136 @@
+//! A model of this machine behind an address: `palimpsest serve` as a child process, started when it is asked first.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+/// A model that is served on demand.
+#[derive(Debug)]
+pub struct LocalServer {
+    model: String,
+    log: PathBuf,
+    /// More arguments of `palimpsest serve`.
+    arguments: Vec<String>,
+    running: Mutex<Option<Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    served: Served,
+}
+
+/// An address and the name that its server answers to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    /// Up to `/v1`.
+    pub base: String,
+    /// In requests.
+    pub model: String,
+}
+
+impl LocalServer {
+    /// Of a model by its name, folder or file; `log` takes what the server writes to stderr.
+    pub fn new(model: &str, log: &Path) -> Self {
+        LocalServer {
+            model: model.to_owned(),
+            log: log.to_owned(),
+            arguments: Vec::new(),
+            running: Mutex::default(),
+        }
+    }
+
+    /// With more arguments of `palimpsest serve`, such as `--context 16384`.
+    #[must_use]
+    pub fn with_arguments(mut self, arguments: Vec<String>) -> Self {
+        self.arguments = arguments;
+        self
+    }
+
+    /// The model as it was named.
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// The running server; starts it where it does not run.
+    ///
+    /// # Errors
+    /// Why it does not start.
+    pub fn served(&self) -> Result<Served, String> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = running.as_mut()
+            && matches!(server.child.try_wait(), Ok(None))
+        {
+            return Ok(server.served.clone());
+        }
+        let server = self.start()?;
+        Ok(running.insert(server).served.clone())
+    }
+
+    fn start(&self) -> Result<Running, String> {
+        let failed = |why: String| {
+            format!(
+                "the model {} cannot be served: {why}; the server's log is {}",
+                self.model,
+                self.log.display()
+            )
+        };
+        let program = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
+        let log = OpenOptions::new().create(true).append(true).open(&self.log);
+        let log = log.map_err(|e| failed(e.to_string()))?;
+        let mut command = Command::new(program);
+        command
+            .args(["serve", &self.model, "--port", "0", "--log", "off", "--while-input"])
+            .args(&self.arguments);
+        // It ends with its input, and so with this process, however that ends.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
+        let said = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
+        // It says its address once it can be asked.
+        match said.map_while(Result::ok).find_map(|line| served(&line)) {
+            Some(served) => Ok(Running { child, served }),
+            None => {
+                let _ = child.kill();
+                let status = child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
+                Err(failed(format!("it ended with {status}")))
+            }
+        }
+    }
+}
+
+/// The line that `palimpsest serve` begins with: the model and the address.
+fn served(line: &str) -> Option<Served> {
+    let (model, rest) = line.split_once(" is served at ")?;
+    let base = rest.split(',').next()?;
+    base.ends_with("/v1").then(|| Served { base: base.to_owned(), model: model.to_owned() })
+}
+
+impl Drop for LocalServer {
+    fn drop(&mut self) {
+        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Running { child, .. }) = running {
+            // Errors mean that it has ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::served;
+
+    #[test]
+    fn the_servers_first_line_holds_its_name_and_address() {
+        let line =
+            "smollm2-135m is served at http://127.0.0.1:41234/v1, 8192 tokens of context, 4 answers at once";
+        let found = served(line).unwrap();
+        assert_eq!(
+            (found.model.as_str(), found.base.as_str()),
+            ("smollm2-135m", "http://127.0.0.1:41234/v1")
+        );
+        assert_eq!(served("loading"), None);
+    }
+}

@@ -1,0 +1,185 @@
+//! The folder that a run keeps of a case and a memory system, `memory/NAME/CASE/`: its rows and the system's saved state.
+//!
+//! A session's events are written together with the row that ends it, so that a killed process leaves whole sessions. Saved states are
+//! `save-N` with the number of sessions that they hold; the last one alone is kept. Knows no system.
+
+use std::path::{Path, PathBuf};
+
+use super::protocol::{FailureKind, Memory};
+use super::rows::{EventRow, Failure, HistoryRow, SearchRow, SessionRow};
+use crate::ground::file_stem::file_stem;
+use crate::ground::jsonl::{JsonlError, RowLog, read_rows, write_rows};
+
+/// [`SessionRow::session`] of the end of the writing.
+pub const FINISH: &str = "finish";
+
+const EVENTS: &str = "events.jsonl";
+const DUMP: &str = "dump.jsonl";
+const SEARCHES: &str = "searches.jsonl";
+const SAVE: &str = "save-";
+/// A state that is still being saved.
+const SAVING: &str = "saving";
+
+/// The folder of a system within a run folder.
+pub fn system_folder(run: &Path, system: &str) -> PathBuf {
+    run.join("memory").join(file_stem(system))
+}
+
+/// The folder of a case and a system within a run folder.
+pub fn case_folder(run: &Path, system: &str, case: &str) -> PathBuf {
+    system_folder(run, system).join(file_stem(case))
+}
+
+/// A case's rows, open for writing.
+#[derive(Debug)]
+pub struct CaseRecord {
+    folder: PathBuf,
+    events: RowLog<HistoryRow>,
+    searches: RowLog<SearchRow>,
+}
+
+impl CaseRecord {
+    /// Opens or makes the folder. Rows that a killed process left incomplete are dropped.
+    pub fn open(folder: PathBuf) -> Result<Self, JsonlError> {
+        std::fs::create_dir_all(&folder).map_err(JsonlError::io("create", &folder))?;
+        let events = RowLog::open(folder.join(EVENTS))?;
+        let searches = RowLog::open(folder.join(SEARCHES))?;
+        Ok(CaseRecord { folder, events, searches })
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The rows that end sessions, in order.
+    pub fn sessions(&self) -> impl Iterator<Item = &SessionRow> {
+        self.events.rows.iter().filter_map(|row| match row {
+            HistoryRow::Session(row) => Some(row),
+            HistoryRow::Event(_) => None,
+        })
+    }
+
+    /// The changes of the store, in order.
+    pub fn events(&self) -> impl Iterator<Item = &EventRow> {
+        self.events.rows.iter().filter_map(|row| match row {
+            HistoryRow::Event(row) => Some(row),
+            HistoryRow::Session(_) => None,
+        })
+    }
+
+    /// Is the whole history written?
+    pub fn is_complete(&self) -> bool {
+        self.sessions().last().is_some_and(|row| row.session == FINISH)
+    }
+
+    /// The sessions that could not be written, by their number, without the one at which the writing ended for good.
+    pub fn failed(&self) -> impl Iterator<Item = (usize, Failure)> {
+        let failed = self.sessions().enumerate().filter_map(|(at, row)| Some((at, row.failed.clone()?)));
+        failed.filter(|(_, failure)| failure.kind != FailureKind::Fatal)
+    }
+
+    /// Drops all but the first `sessions` sessions, and the dump that belongs to all of them.
+    pub fn keep(&mut self, sessions: usize) -> Result<(), JsonlError> {
+        let mut ended = 0;
+        let kept = self.events.rows.iter().take_while(|row| {
+            let within = ended < sessions;
+            ended += usize::from(matches!(row, HistoryRow::Session(_)));
+            within
+        });
+        let kept = kept.cloned().collect();
+        self.events.rewrite(kept)?;
+        if !self.is_complete() {
+            let dump = self.folder.join(DUMP);
+            match std::fs::remove_file(&dump) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(JsonlError::io("remove", &dump)(e));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a session: its events and the row, in one write.
+    pub fn end_session(
+        &mut self,
+        session: &str,
+        events: Vec<EventRow>,
+        failed: Option<Failure>,
+    ) -> Result<(), JsonlError> {
+        let end = SessionRow { session: session.to_owned(), events: events.len(), failed };
+        let mut rows: Vec<HistoryRow> = events.into_iter().map(HistoryRow::Event).collect();
+        rows.push(HistoryRow::Session(end));
+        self.events.append_all(rows)
+    }
+
+    /// Keeps the final store.
+    pub fn write_dump(&self, memories: &[Memory]) -> Result<(), JsonlError> {
+        write_rows(&self.folder.join(DUMP), memories)
+    }
+
+    /// The final store; `None` where it was not dumped.
+    pub fn dump(&self) -> Result<Option<Vec<Memory>>, JsonlError> {
+        let path = self.folder.join(DUMP);
+        path.exists().then(|| read_rows(&path)).transpose()
+    }
+
+    /// A probe's row.
+    pub fn search(&self, probe: &str) -> Option<&SearchRow> {
+        self.searches.rows.iter().find(|row| row.probe == probe)
+    }
+
+    /// Keeps a probe's row, in the place of an earlier one.
+    pub fn put_search(&mut self, row: SearchRow) -> Result<(), JsonlError> {
+        let Some(at) = self.searches.rows.iter().position(|other| other.probe == row.probe) else {
+            return self.searches.append(row);
+        };
+        let mut rows = self.searches.rows.clone();
+        rows[at] = row;
+        self.searches.rewrite(rows)
+    }
+
+    /// The saved state and the number of sessions in it, at most those that have ended.
+    pub fn last_save(&self) -> Option<(usize, PathBuf)> {
+        let most = self.sessions().count();
+        saves(&self.folder).into_iter().filter(|(sessions, _)| *sessions <= most).max()
+    }
+
+    /// An empty folder to save a state into.
+    pub fn begin_save(&self) -> Result<PathBuf, JsonlError> {
+        let saving = self.folder.join(SAVING);
+        remove_folder(&saving)?;
+        std::fs::create_dir(&saving).map_err(JsonlError::io("create", &saving))?;
+        Ok(saving)
+    }
+
+    /// Makes it the saved state of the first `sessions` sessions.
+    pub fn end_save(&self, sessions: usize) -> Result<(), JsonlError> {
+        let (saving, saved) = (self.folder.join(SAVING), self.folder.join(format!("{SAVE}{sessions}")));
+        remove_folder(&saved)?;
+        std::fs::rename(&saving, &saved).map_err(JsonlError::io("rename", &saving))?;
+        for (_, older) in saves(&self.folder).into_iter().filter(|(_, folder)| *folder != saved) {
+            remove_folder(&older)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a saved state that cannot be used.
+    pub fn drop_save(&self, folder: &Path) -> Result<(), JsonlError> {
+        remove_folder(folder)
+    }
+}
+
+fn saves(folder: &Path) -> Vec<(usize, PathBuf)> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let number = |path: &Path| path.file_name()?.to_str()?.strip_prefix(SAVE)?.parse().ok();
+    entries.filter_map(|entry| Some((number(&entry.path())?, entry.path()))).collect()
+}
+
+fn remove_folder(folder: &Path) -> Result<(), JsonlError> {
+    match std::fs::remove_dir_all(folder) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(JsonlError::io("remove", folder)(e)),
+        _ => Ok(()),
+    }
+}

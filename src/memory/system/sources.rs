@@ -1,0 +1,290 @@
+//! Which sessions a memory came from: the best of five ways ([`Provenance`]).
+//!
+//! Follows a store through its events, or through the differences of its dumps where it tells none. A memory that is rewritten keeps the
+//! sources that it had: some systems replace them. Similarity of texts is never used.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::civil::DateTime;
+
+use super::protocol::{Memory, Op, ProvenanceClaim, SessionInput, Source, Status, WriteEvent};
+use super::record::FINISH;
+use super::rows::{EventRow, Provenance};
+
+/// A store as it is known from its events.
+#[derive(Debug, Default)]
+pub struct Sources {
+    /// The way of sources that the system names itself.
+    own: Option<Provenance>,
+    known: BTreeMap<String, Known>,
+    /// By time, the sessions that took place then.
+    times: BTreeMap<DateTime, Vec<String>>,
+    sessions: BTreeSet<String>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Known {
+    /// As of the last event that told it.
+    text: Option<String>,
+    sources: Option<Vec<Source>>,
+    way: Option<Provenance>,
+    stale: bool,
+}
+
+impl Sources {
+    /// Of an empty store, to be filled with `sessions`.
+    pub fn new(claim: ProvenanceClaim, sessions: &[SessionInput]) -> Self {
+        let own = match claim {
+            ProvenanceClaim::Exact => Some(Provenance::System),
+            ProvenanceClaim::Derived => Some(Provenance::Metadata),
+            ProvenanceClaim::None => None,
+        };
+        let mut times: BTreeMap<DateTime, Vec<String>> = BTreeMap::new();
+        for session in sessions {
+            if let Some(time) = session.time.as_deref().and_then(|time| time.parse().ok()) {
+                times.entry(time).or_default().push(session.id.clone());
+            }
+        }
+        let sessions = sessions.iter().map(|session| session.id.clone()).collect();
+        Sources { own, known: BTreeMap::new(), times, sessions }
+    }
+
+    /// The first session among sources that was not sent, which makes them useless.
+    pub fn stranger<'a>(
+        &self,
+        sources: impl IntoIterator<Item = &'a Option<Vec<Source>>>,
+    ) -> Option<&'a str> {
+        let mut named = sources.into_iter().flatten().flatten().map(|source| source.session.as_str());
+        named.find(|session| !self.sessions.contains(*session))
+    }
+
+    /// Completes the sources of an event of `session`, told (`way` is [`Provenance::Events`]) or found ([`Provenance::Dump`]), and
+    /// follows it.
+    pub fn event(&mut self, session: &str, mut event: WriteEvent, way: Provenance) -> EventRow {
+        let provenance = if event.sources.is_some() {
+            self.own.unwrap_or(Provenance::System)
+        } else {
+            let known = event.memory.as_ref().and_then(|memory| self.known.get(memory));
+            let before = known.and_then(|known| known.sources.clone());
+            let kept = known.and_then(|known| known.way).unwrap_or(way);
+            // The end of the writing is no session: what it adds comes from any of them.
+            let written = matches!(event.op, Op::Add | Op::Update) && session != FINISH;
+            event.sources = match (before, written) {
+                (before, true) => Some(joined(before.unwrap_or_default(), session)),
+                (before, false) => before,
+            };
+            match (&event.sources, written) {
+                (None, _) => Provenance::Unknown,
+                (Some(_), true) => way.max(kept),
+                (Some(_), false) => kept,
+            }
+        };
+        let row = EventRow { session: session.to_owned(), event, provenance };
+        self.follow(&row);
+        row
+    }
+
+    /// Takes over an event that was completed before.
+    pub fn follow(&mut self, row: &EventRow) {
+        let event = &row.event;
+        let Some(memory) = event.memory.clone() else { return };
+        if event.op == Op::Delete {
+            self.known.remove(&memory);
+            return;
+        }
+        if event.op == Op::None && !self.known.contains_key(&memory) {
+            return;
+        }
+        let known = self.known.entry(memory).or_default();
+        match event.op {
+            Op::Stale => known.stale = true,
+            Op::Add | Op::Update => known.stale = false,
+            _ => {}
+        }
+        if let Some(text) = &event.text {
+            known.text = Some(text.clone());
+        }
+        if event.sources.is_some() {
+            known.sources.clone_from(&event.sources);
+            known.way = Some(row.provenance);
+        }
+    }
+
+    /// The events that lead from the store as it is known to a dump of it: in the dump's order, then what is gone.
+    pub fn difference(&mut self, dump: &[Memory]) -> Vec<WriteEvent> {
+        let mut events = Vec::new();
+        for memory in dump {
+            let stale = memory.status == Status::Stale;
+            let previous = self.known.get_mut(&memory.id).map(|known| {
+                // A text that was never told is no change.
+                let text = known.text.get_or_insert_with(|| memory.text.clone());
+                (text.clone(), known.stale)
+            });
+            let op = match &previous {
+                None => Op::Add,
+                Some((_, was)) if stale && !was => Op::Stale,
+                Some((text, was)) if *text != memory.text || stale != *was => Op::Update,
+                Some(_) => continue,
+            };
+            events.push(WriteEvent {
+                op,
+                memory: Some(memory.id.clone()),
+                text: Some(memory.text.clone()),
+                previous: previous.map(|(text, _)| text).filter(|text| *text != memory.text),
+                sources: memory.sources.clone(),
+                looked_at: None,
+                reason: None,
+            });
+            // Added as stale: two events.
+            if op == Op::Add && stale {
+                events.push(WriteEvent { op: Op::Stale, ..empty(&memory.id, memory.sources.clone()) });
+            }
+        }
+        let there: BTreeSet<&str> = dump.iter().map(|memory| memory.id.as_str()).collect();
+        let gone = self.known.iter().filter(|(id, _)| !there.contains(id.as_str()));
+        events.extend(gone.map(|(id, known)| WriteEvent {
+            op: Op::Delete,
+            previous: known.text.clone(),
+            ..empty(id, None)
+        }));
+        events
+    }
+
+    /// Completes the sources of memories, and says how: the worst of the ways that led to any, or, where there is none, that sources are
+    /// unknown. Of no memories it is the system's own way.
+    pub fn complete(&self, memories: &mut [Memory]) -> Provenance {
+        let none = self.own.unwrap_or(Provenance::Unknown);
+        let empty = memories.is_empty();
+        let ways = memories.iter_mut().filter_map(|memory| self.complete_one(memory));
+        ways.max().unwrap_or(if empty { none } else { Provenance::Unknown })
+    }
+
+    fn complete_one(&self, memory: &mut Memory) -> Option<Provenance> {
+        if memory.sources.is_some() {
+            return Some(self.own.unwrap_or(Provenance::System));
+        }
+        if let Some(known) = self.known.get(&memory.id)
+            && known.sources.is_some()
+        {
+            memory.sources.clone_from(&known.sources);
+            return Some(known.way.unwrap_or(Provenance::Events));
+        }
+        let session = self.at(memory.time.as_deref()?)?;
+        memory.sources = Some(vec![Source { session, turns: Vec::new() }]);
+        Some(Provenance::Times)
+    }
+
+    /// The one session that took place at a time, or on a day where that is all that `time` says.
+    fn at(&self, time: &str) -> Option<String> {
+        let time = time.trim();
+        let mut found: Vec<&String> = Vec::new();
+        if let Ok(moment) = time.parse::<DateTime>()
+            && time.contains([':', 'T'])
+        {
+            found.extend(self.times.get(&moment).into_iter().flatten());
+        } else {
+            let day: jiff::civil::Date = time.parse().ok()?;
+            found.extend(
+                self.times.iter().filter(|(moment, _)| moment.date() == day).flat_map(|(_, all)| all),
+            );
+        }
+        match found[..] {
+            [one] => Some(one.clone()),
+            _ => None,
+        }
+    }
+}
+
+fn empty(memory: &str, sources: Option<Vec<Source>>) -> WriteEvent {
+    WriteEvent {
+        op: Op::None,
+        memory: Some(memory.to_owned()),
+        text: None,
+        previous: None,
+        sources,
+        looked_at: None,
+        reason: None,
+    }
+}
+
+/// The sources and a session.
+fn joined(mut sources: Vec<Source>, session: &str) -> Vec<Source> {
+    if !sources.iter().any(|source| source.session == session) {
+        sources.push(Source { session: session.to_owned(), turns: Vec::new() });
+    }
+    sources
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sessions() -> Vec<SessionInput> {
+        let session = |at: usize| SessionInput {
+            id: format!("session[{at}]"),
+            time: Some(format!("2024-05-0{}T10:00:00", at + 1)),
+            turns: Vec::new(),
+        };
+        (0..3).map(session).collect()
+    }
+
+    fn memory(id: &str, text: &str) -> Memory {
+        Memory { id: id.to_owned(), text: text.to_owned(), ..Memory::default() }
+    }
+
+    fn named(sources: &Option<Vec<Source>>) -> Option<Vec<&str>> {
+        Some(sources.as_ref()?.iter().map(|source| source.session.as_str()).collect())
+    }
+
+    #[test]
+    fn a_memory_that_is_rewritten_keeps_its_earlier_sources() {
+        let mut sources = Sources::new(ProvenanceClaim::None, &sessions());
+        for (session, dump) in [
+            ("session[0]", vec![memory("a", "tea")]),
+            ("session[1]", vec![memory("a", "tea"), memory("b", "cat")]),
+            ("session[2]", vec![memory("a", "tea, then coffee")]),
+        ] {
+            for event in sources.difference(&dump) {
+                sources.event(session, event, Provenance::Dump);
+            }
+        }
+        let mut dump = [memory("a", "tea, then coffee")];
+        assert_eq!(sources.complete(&mut dump), Provenance::Dump);
+        assert_eq!(named(&dump[0].sources), Some(vec!["session[0]", "session[2]"]));
+    }
+
+    #[test]
+    fn a_difference_tells_additions_changes_ends_and_removals() {
+        let mut sources = Sources::new(ProvenanceClaim::None, &sessions());
+        let first = [memory("a", "tea"), memory("b", "cat"), memory("c", "sea")];
+        for event in sources.difference(&first) {
+            sources.event("session[0]", event, Provenance::Dump);
+        }
+        let stale = Memory { status: Status::Stale, ..memory("b", "cat") };
+        let found = sources.difference(&[memory("a", "coffee"), stale, memory("d", "hill")]);
+        let told: Vec<_> = found.iter().map(|event| (event.op, event.memory.as_deref().unwrap())).collect();
+        assert_eq!(told, [(Op::Update, "a"), (Op::Stale, "b"), (Op::Add, "d"), (Op::Delete, "c")]);
+        assert_eq!(found[0].previous.as_deref(), Some("tea"));
+    }
+
+    #[test]
+    fn times_name_the_one_session_of_that_time() {
+        let sources = Sources::new(ProvenanceClaim::None, &sessions());
+        let at = |time: &str| {
+            let mut memories = [Memory { time: Some(time.to_owned()), ..memory("a", "tea") }];
+            let way = sources.complete(&mut memories);
+            (way, named(&memories[0].sources).map(|names| names.join(",")))
+        };
+        assert_eq!(at("2024-05-02T10:00:00"), (Provenance::Times, Some("session[1]".to_owned())));
+        assert_eq!(at("2024-05-02"), (Provenance::Times, Some("session[1]".to_owned())));
+        assert_eq!(at("2024-05-02 11:00"), (Provenance::Unknown, None));
+    }
+
+    #[test]
+    fn the_end_of_the_writing_is_no_source() {
+        let mut sources = Sources::new(ProvenanceClaim::None, &sessions());
+        let add = WriteEvent { op: Op::Add, text: Some("x".to_owned()), ..empty("a", None) };
+        let row = sources.event(FINISH, add, Provenance::Events);
+        assert_eq!((row.event.sources, row.provenance), (None, Provenance::Unknown));
+    }
+}

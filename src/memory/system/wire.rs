@@ -1,0 +1,322 @@
+//! The wire format: a [`MemorySystem`] on the far side of a [`Transport`].
+//!
+//! A message is `{"id", "op", ...}`, a reply `{"id", "ok": true, ...}` or `{"id", "ok": false, "error": {"kind", "message"}}`. Owns the
+//! numbering of messages, the time allowed for each operation and the wording of replies that are none. Knows neither processes nor HTTP.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::protocol::{
+    FailureKind, Found, Hello, HelloRequest, Memory, MemorySystem, SessionInput, SystemAnswer, SystemError,
+    WriteEvent,
+};
+
+/// How much of a reply an error repeats, in characters.
+const QUOTED: usize = 200;
+
+/// Time allowed for the operations of a system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// From starting it to the reply to `hello`.
+    pub start: Duration,
+    /// Of operations on a whole history: `ingest`, `finish`, `reset`, `save`, `load`.
+    pub session: Duration,
+    /// Of operations that read: `search`, `readback`, `dump`, `fingerprint`, `answer`.
+    pub search: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience {
+            start: Duration::from_secs(120),
+            session: Duration::from_secs(600),
+            search: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A message that was not answered as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// [`FailureKind::Dead`], [`FailureKind::TimedOut`] or [`FailureKind::Nonsense`].
+    pub kind: FailureKind,
+    /// The reason, with the remedy.
+    pub message: String,
+}
+
+/// Carries messages to a system and its replies back, one at a time.
+pub trait Transport: Send {
+    /// Starts the system, in the place of one that runs.
+    fn start(&mut self) -> Result<(), Fault>;
+    /// Sends a message, one line of JSON without its end, and waits for the reply.
+    fn exchange(&mut self, message: &[u8], limit: Duration) -> Result<Vec<u8>, Fault>;
+    /// Ends the system. Whatever it was doing is lost.
+    fn stop(&mut self);
+}
+
+/// A memory system that speaks the wire format.
+pub struct WireSystem<T: Transport> {
+    name: String,
+    transport: T,
+    hello: HelloRequest,
+    patience: Patience,
+    /// Of the last message.
+    id: u64,
+    running: bool,
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    id: Value,
+    ok: bool,
+    error: Option<WireError>,
+    #[serde(flatten)]
+    fields: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct WireError {
+    kind: String,
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct Nothing {}
+
+#[derive(Deserialize)]
+struct Events {
+    #[serde(default)]
+    events: Option<Vec<WriteEvent>>,
+}
+
+#[derive(Deserialize)]
+struct Memories {
+    memories: Vec<Memory>,
+}
+
+#[derive(Deserialize)]
+struct Fingerprint {
+    fingerprint: String,
+}
+
+impl<T: Transport> WireSystem<T> {
+    /// A system called `name` in the run. Nothing is started before [`MemorySystem::hello`].
+    pub fn new(name: &str, transport: T, hello: HelloRequest, patience: Patience) -> Self {
+        WireSystem { name: name.to_owned(), transport, hello, patience, id: 0, running: false }
+    }
+
+    fn error(&self, op: &'static str, kind: FailureKind, message: String) -> SystemError {
+        SystemError { system: self.name.clone(), op, kind, message }
+    }
+
+    /// Ends the system, whose next reply nobody could tell from a late one.
+    fn give_up(&mut self, op: &'static str, fault: Fault) -> SystemError {
+        self.transport.stop();
+        self.running = false;
+        self.error(op, fault.kind, fault.message)
+    }
+
+    fn call<R: DeserializeOwned>(
+        &mut self,
+        op: &'static str,
+        limit: Duration,
+        fields: impl Serialize,
+    ) -> Result<R, SystemError> {
+        if !self.running {
+            let message = "it does not run; it has to be started first".to_owned();
+            return Err(self.error(op, FailureKind::Dead, message));
+        }
+        self.id += 1;
+        let message = match message(self.id, op, fields) {
+            Ok(message) => message,
+            Err(error) => {
+                let message = format!("the message cannot be written: {error}");
+                return Err(self.error(op, FailureKind::Input, message));
+            }
+        };
+        let bytes = match self.transport.exchange(&message, limit) {
+            Ok(bytes) => bytes,
+            Err(fault) => return Err(self.give_up(op, fault)),
+        };
+        match read(&bytes, self.id) {
+            Ok(Ok(fields)) => match serde_json::from_value(Value::Object(fields)) {
+                Ok(reply) => Ok(reply),
+                Err(error) => Err(self.give_up(op, nonsense(&bytes, &format!("is none to `{op}`: {error}")))),
+            },
+            Ok(Err(refused)) => Err(self.error(op, kind(&refused.kind), refused.message)),
+            Err(why) => Err(self.give_up(op, nonsense(&bytes, &why))),
+        }
+    }
+}
+
+fn message(id: u64, op: &str, fields: impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut message = Map::new();
+    message.insert("id".to_owned(), id.into());
+    message.insert("op".to_owned(), op.into());
+    if let Value::Object(fields) = serde_json::to_value(fields)? {
+        message.extend(fields);
+    }
+    serde_json::to_vec(&message)
+}
+
+/// The fields of a reply to message `id`, or the system's error; or why it is no reply.
+fn read(bytes: &[u8], id: u64) -> Result<Result<Map<String, Value>, WireError>, String> {
+    let reply: Reply =
+        serde_json::from_slice(bytes).map_err(|e| format!("is no reply of the protocol: {e}"))?;
+    if reply.id.as_u64() != Some(id) {
+        return Err(format!("has id {}, and the message had {id}; a reply repeats it", reply.id));
+    }
+    match (reply.ok, reply.error) {
+        (true, _) => Ok(Ok(reply.fields)),
+        (false, Some(error)) => Ok(Err(error)),
+        (false, None) => Err("is not ok and has no `error`".to_owned()),
+    }
+}
+
+/// Unknown kinds are taken for lasting ones: nothing is tried again on their word.
+fn kind(name: &str) -> FailureKind {
+    match name {
+        "unsupported" => FailureKind::Unsupported,
+        "input" => FailureKind::Input,
+        "transient" => FailureKind::Transient,
+        _ => FailureKind::Fatal,
+    }
+}
+
+fn nonsense(bytes: &[u8], why: &str) -> Fault {
+    let text = String::from_utf8_lossy(bytes);
+    let mut quoted: String = text.chars().take(QUOTED).collect();
+    if quoted.len() < text.len() {
+        quoted.push_str(" ...");
+    }
+    let message = format!(
+        "the reply `{quoted}` {why}; an adapter writes one JSON object a message to stdout and everything else to stderr"
+    );
+    Fault { kind: FailureKind::Nonsense, message }
+}
+
+impl<T: Transport> MemorySystem for WireSystem<T> {
+    fn hello(&mut self) -> Result<Hello, SystemError> {
+        const OP: &str = "hello";
+        self.running = false;
+        if let Err(fault) = self.transport.start() {
+            return Err(self.give_up(OP, fault));
+        }
+        self.running = true;
+        let (request, limit) = (self.hello.clone(), self.patience.start);
+        self.call(OP, limit, request).inspect_err(|_| {
+            // One that refuses to begin is of no use.
+            self.transport.stop();
+            self.running = false;
+        })
+    }
+
+    fn reset(&mut self, scope: &str) -> Result<(), SystemError> {
+        let Nothing {} = self.call("reset", self.patience.session, json!({ "scope": scope }))?;
+        Ok(())
+    }
+
+    fn ingest(
+        &mut self,
+        scope: &str,
+        session: &SessionInput,
+    ) -> Result<Option<Vec<WriteEvent>>, SystemError> {
+        let fields = json!({ "scope": scope, "session": session });
+        let reply: Events = self.call("ingest", self.patience.session, fields)?;
+        Ok(reply.events)
+    }
+
+    fn finish(&mut self, scope: &str) -> Result<Option<Vec<WriteEvent>>, SystemError> {
+        let reply: Events = self.call("finish", self.patience.session, json!({ "scope": scope }))?;
+        Ok(reply.events)
+    }
+
+    fn search(
+        &mut self,
+        scope: &str,
+        query: &str,
+        k: usize,
+        as_of: Option<&str>,
+    ) -> Result<Found, SystemError> {
+        let fields = json!({ "scope": scope, "query": query, "k": k, "as_of": as_of });
+        self.call("search", self.patience.search, fields)
+    }
+
+    fn readback(&mut self, scope: &str, sessions: &[String]) -> Result<Vec<Memory>, SystemError> {
+        let fields = json!({ "scope": scope, "sessions": sessions });
+        let reply: Memories = self.call("readback", self.patience.search, fields)?;
+        Ok(reply.memories)
+    }
+
+    fn dump(&mut self, scope: &str) -> Result<Vec<Memory>, SystemError> {
+        let reply: Memories = self.call("dump", self.patience.search, json!({ "scope": scope }))?;
+        Ok(reply.memories)
+    }
+
+    fn fingerprint(&mut self, scope: &str) -> Result<String, SystemError> {
+        let reply: Fingerprint = self.call("fingerprint", self.patience.search, json!({ "scope": scope }))?;
+        Ok(reply.fingerprint)
+    }
+
+    fn answer(&mut self, scope: &str, query: &str, as_of: Option<&str>) -> Result<SystemAnswer, SystemError> {
+        let fields = json!({ "scope": scope, "query": query, "as_of": as_of });
+        // An agent may think for as long as a session takes to write.
+        self.call("answer", self.patience.session, fields)
+    }
+
+    fn save(&mut self, scope: &str, folder: &Path) -> Result<(), SystemError> {
+        let fields = json!({ "scope": scope, "folder": folder });
+        let Nothing {} = self.call("save", self.patience.session, fields)?;
+        Ok(())
+    }
+
+    fn load(&mut self, scope: &str, folder: &Path) -> Result<(), SystemError> {
+        let fields = json!({ "scope": scope, "folder": folder });
+        let Nothing {} = self.call("load", self.patience.session, fields)?;
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        if self.running {
+            // It is ended in any case.
+            let _: Result<Nothing, SystemError> = self.call("close", CLOSING, json!({}));
+        }
+        self.transport.stop();
+        self.running = false;
+    }
+}
+
+/// Time to end by itself.
+const CLOSING: Duration = Duration::from_secs(5);
+
+impl<T: Transport> Drop for WireSystem<T> {
+    fn drop(&mut self) {
+        self.transport.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_of_another_id_without_an_error_or_of_no_json_is_none() {
+        let failed = |text: &str| read(text.as_bytes(), 3).map(|_| ()).unwrap_err();
+        assert!(failed("{\"id\": 4, \"ok\": true}").contains("has id 4"));
+        assert!(failed("{\"id\": 3, \"ok\": false}").contains("no `error`"));
+        assert!(failed("Loading model ...").contains("no reply of the protocol"));
+        let fields = read(b"{\"id\": 3, \"ok\": true, \"memories\": []}", 3).unwrap();
+        assert_eq!(fields.ok().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_long_reply_is_quoted_in_part() {
+        let fault = nonsense("\u{e9}".repeat(10_000).as_bytes(), "is odd");
+        assert!(fault.message.len() < 1000);
+        assert!(fault.message.contains(" ...` is odd"), "{}", fault.message);
+    }
+}

@@ -1,0 +1,164 @@
+//! The memory systems of a run: started before its identity is known, since what they say of themselves is part of it.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::condition::Condition;
+use super::error::RunError;
+use super::header::{MemoryIdentity, Named};
+use crate::data::{Case, Probe};
+use crate::memory::system::child::ChildProcess;
+use crate::memory::system::history::{Progress, SystemRun, Wanted};
+use crate::memory::system::http::Address;
+use crate::memory::system::protocol::{Capability, HelloRequest, MemorySystem, PROTOCOL};
+use crate::memory::system::proxy::{Decoding, Models, Proxy, Upstream};
+use crate::memory::system::record::system_folder;
+use crate::memory::system::rows::SearchRow;
+use crate::memory::system::wire::{Patience, WireSystem};
+use crate::memory::system::{Searches, Show};
+use palimpsest_core::digest::sha256;
+
+/// The folder within a system's that it keeps for itself, beside those of the cases.
+pub(super) const OWN_FOLDER: &str = ".system";
+
+/// A system as it is asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SystemSpec {
+    /// Its name in the run.
+    pub name: String,
+    /// A command line, or an address.
+    pub command: String,
+    /// Settings that it gets as they are.
+    pub config: Map<String, Value>,
+}
+
+/// What the systems of a run are given.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Given {
+    /// A language model: `http://host[:port]/v1#model`, or a model of this machine.
+    pub model: Option<String>,
+    /// An embedder.
+    pub embedder: Option<String>,
+    /// The sampling of their calls.
+    pub decoding: Decoding,
+    /// The run's seed.
+    pub seed: u64,
+}
+
+/// Started systems.
+#[derive(Default)]
+pub struct MemorySystems {
+    /// For the run's identity.
+    pub identities: Vec<MemoryIdentity>,
+    /// For its conditions.
+    pub searches: Vec<Box<dyn Searches>>,
+}
+
+impl MemorySystems {
+    /// Starts the systems of a run in `out` under `conditions`. `told` hears how far a history is.
+    ///
+    /// # Errors
+    /// A system that cannot be started, by its name, with the remedy.
+    pub fn start(
+        specs: &[SystemSpec],
+        given: &Given,
+        (out, conditions): (&Path, &[Condition]),
+        told: impl Fn(&str, Progress<'_>) + Clone + Send + 'static,
+    ) -> Result<Self, RunError> {
+        let mut started = MemorySystems::default();
+        for SystemSpec { name, command, config } in specs {
+            let failed = |error: String| RunError::GaveUp(format!("--memory {name}: {error}"));
+            let folder = system_folder(out, name);
+            let own = folder.join(OWN_FOLDER);
+            std::fs::create_dir_all(&own).map_err(RunError::io("create", &own))?;
+            // An adapter may change its working folder.
+            let own = std::path::absolute(&own).map_err(RunError::io("find", &own))?;
+            let proxy = proxy(name, given, out).map_err(failed)?;
+            let hello = HelloRequest {
+                protocol: PROTOCOL,
+                llm: proxy.as_ref().filter(|_| given.model.is_some()).map(Proxy::llm),
+                embedder: proxy.as_ref().and_then(Proxy::embedder),
+                folder: own.display().to_string(),
+                seed: given.seed,
+                config: config.clone(),
+            };
+            let system: Box<dyn MemorySystem> = match Address::is_one(command) {
+                true => Box::new(WireSystem::new(name, Address::new(command), hello, Patience::default())),
+                false => {
+                    let child = ChildProcess::new(command, &folder.join("log.txt")).map_err(failed)?;
+                    Box::new(WireSystem::new(name, child, hello, Patience::default()))
+                }
+            };
+            let mut run = SystemRun::start(name, system, out).map_err(|error| failed(error.to_string()))?;
+            if let Some(proxy) = &proxy {
+                run = run.watched(proxy.operation());
+            }
+            let wanted = wanted(name, conditions);
+            if wanted.answer && !run.identity().can(Capability::Answer) {
+                return Err(failed(
+                    "it gives no answers of its own; leave answer out of --memory-show".to_owned(),
+                ));
+            }
+            let (named, told) = (name.clone(), told.clone());
+            let run = run.told(move |progress| told(&named, progress));
+            let named = |model: &String| Named { digest: sha256(model), name: model.clone() };
+            started.identities.push(MemoryIdentity {
+                name: name.clone(),
+                system: run.identity().clone(),
+                config: config.clone(),
+                model: given.model.as_ref().map(named),
+                embedder: given.embedder.as_ref().map(named),
+                decoding: given.decoding,
+            });
+            started.searches.push(Box::new(Asked { wanted, run, _proxy: proxy }));
+        }
+        Ok(started)
+    }
+}
+
+/// The proxy for a system's calls, where it is given a model.
+fn proxy(name: &str, given: &Given, out: &Path) -> Result<Option<Proxy>, String> {
+    let log = system_folder(out, name).join("models.txt");
+    let upstream = |model: &String| Upstream::parse(model, &log);
+    let embedder = given.embedder.as_ref().map(upstream).transpose()?;
+    // A system that is given an embedder alone is given no address of a language model either.
+    let Some(model) = given.model.as_ref().or(given.embedder.as_ref()) else { return Ok(None) };
+    let models = Models {
+        llm: upstream(model)?,
+        embedder: embedder.map(|embedder| (embedder, None)),
+        decoding: given.decoding,
+    };
+    let started = Proxy::start(name, models, out);
+    Ok(Some(started.map_err(|error| format!("no address for its calls to the model: {error}"))?))
+}
+
+/// The most that any condition shows of a system.
+fn wanted(name: &str, conditions: &[Condition]) -> Wanted {
+    let mut wanted = Wanted::default();
+    for shown in conditions.iter().filter_map(|one| one.memory.as_ref()).filter(|shown| shown.system == name)
+    {
+        wanted.k = wanted.k.max(shown.k);
+        wanted.readback |= shown.show == Show::Perfect;
+        wanted.answer |= shown.show == Show::Answer;
+    }
+    wanted
+}
+
+/// A system, and what is wanted of it.
+struct Asked {
+    run: SystemRun,
+    wanted: Wanted,
+    /// Serves the system's calls as long as it lives.
+    _proxy: Option<Proxy>,
+}
+
+impl Searches for Asked {
+    fn name(&self) -> &str {
+        self.run.name()
+    }
+
+    fn searched(&mut self, case: &Case, probe: &Probe) -> Result<SearchRow, String> {
+        self.run.searched(case, probe, self.wanted).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,33 @@
+//! Decoding copies neither the cache nor a weight: with the kernels that serve every device and dtype, no allocation is that large.
+
+use candle_core::{DType, Device};
+use palimpsest_core::attention::NoObserver;
+use palimpsest_core::model::{OpenModel, Phase};
+
+use crate::fuzz::allocator::largest_of;
+use crate::parity::fixture;
+
+#[test]
+fn a_token_is_decoded_without_a_copy_of_the_cache_or_of_a_weight() {
+    let before = 2000;
+    let tokens: Vec<u32> = (0..before + 2).map(|i| (i * 37 + i / 7 + 11) % 250).collect();
+    let before = before as usize;
+    for name in ["llama-tiny", "qwen3-tiny", "gemma3-tiny", "gpt-oss-tiny", "qwen35-text-tiny"] {
+        let decoder = OpenModel::open(&[fixture(name)]).unwrap().load(&Device::Cpu, DType::F16).unwrap();
+        let mut cache = decoder.cache(tokens.len()).unwrap();
+        decoder.fill_cache(&tokens[..before], &mut cache, &mut NoObserver).unwrap();
+        // The first one finds tables and buffers to be made once.
+        let mut decode = |token| decoder.forward(&[token], 1, &mut cache, Phase::Decode, &mut NoObserver);
+        decode(tokens[before]).unwrap();
+        let (hidden, largest) = largest_of(|| decode(tokens[before + 1]));
+        hidden.unwrap();
+        let attentions = decoder.spec().layers.iter().filter_map(|layer| layer.attention());
+        for attention in attentions.filter(|a| a.window.is_none()) {
+            let keys = attention.kv_heads * before * attention.head_dim * DType::F16.size_in_bytes();
+            assert!(largest < keys / 2, "{name}: {largest} bytes at once, keys are {keys}");
+            // A score in f32 for each head and key is the most that there is.
+            let scores = attention.heads * (before + 2) * DType::F32.size_in_bytes();
+            assert!(largest <= scores, "{name}: {largest} bytes at once, scores are {scores}");
+        }
+    }
+}

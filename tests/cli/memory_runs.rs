@@ -1,0 +1,174 @@
+//! Memory systems as conditions of a run, as a user asks for them.
+use super::resume::{interrupt, signal};
+use super::*;
+
+fn scripted(behaviour: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/memory/scripted.py");
+    format!("kept=python3 '{}' {behaviour}", path.display())
+}
+
+/// A run of the sample's first case with the scripted system.
+fn run_command(out: &Path, behaviour: &str, more: &[&str]) -> Command {
+    let mut command = command(["run", "--max-new-tokens", "4", "--context", "4096", "--allow-longer"]);
+    command.args(["--data", "sample", "--sessions", "6", "--limit", "1"]).arg("--model").arg(model());
+    command.arg("--memory").arg(scripted(behaviour)).arg("--out").arg(out).args(more);
+    command
+}
+
+#[test]
+fn memories_are_shown_by_rank_with_the_role_of_their_evidence() {
+    let root = tempfile::tempdir().unwrap();
+    let out = root.path().join("run");
+    let more = ["--memory-k", "4,2", "--memory-show", "ranked,perfect", "--conditions", "none"];
+    let run = ended(run_command(&out, "", &more));
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    let folder = RunFolder::read(&out).unwrap();
+    let names: Vec<&str> = folder.header.identity.condition_names();
+    assert_eq!(names, ["none", "memory-kept", "memory-kept-k2", "memory-kept-perfect"]);
+    assert_eq!(folder.header.identity.memory[0].system.name, "scripted");
+    let memories = |condition: &str, probe: &str| {
+        let row = folder.answers.iter().find(|row| row.condition == condition && row.probe == probe).unwrap();
+        assert_eq!(row.context.as_deref(), Some(&[][..]), "no session of the history was shown");
+        row.memories.clone().unwrap_or_default()
+    };
+    for probe in ["SR", "PR", "IPA"] {
+        let four = memories("memory-kept", probe);
+        assert_eq!(four.len(), 4, "{probe}");
+        assert_eq!(memories("memory-kept-k2", probe), four[..2], "cut from the same search");
+        assert!(memories("none", probe).is_empty());
+    }
+    // The store's spans: a memory each, with the roles that its sources have, and the query's masses over all of them.
+    let planned = &folder.plan[0];
+    let row = folder.answers.iter().find(|row| row.condition == "memory-kept-perfect" && row.probe == "SR");
+    let store = folder.attention(row.unwrap()).unwrap().unwrap();
+    let roles: Vec<Option<&str>> = (store.keys.iter())
+        .filter(|span| span.label.starts_with("memory["))
+        .map(|span| span.role.as_deref())
+        .collect();
+    assert_eq!(roles.len(), memories("memory-kept-perfect", "SR").len());
+    assert!(roles.contains(&Some("old")) && roles.contains(&Some("new")), "{roles:?}");
+    assert!(roles.iter().all(Option::is_some), "perfect retrieval shows evidence alone: {roles:?}");
+    // The history was written once for all of it.
+    let case = out.join("memory/kept").join(&planned.case);
+    let events = std::fs::read_to_string(case.join("events.jsonl")).unwrap();
+    let ends = events.lines().filter(|line| line.contains("\"events\":")).count();
+    assert_eq!(ends, 6 + 1, "six sessions and the end");
+    assert_eq!(std::fs::read_to_string(case.join("searches.jsonl")).unwrap().lines().count(), 3);
+}
+
+#[test]
+fn a_system_that_misbehaves_costs_its_own_rows_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let out = root.path().join("run");
+    let run = ended(run_command(&out, "dies=search", &["--conditions", "none"]));
+    assert_eq!(run.code, Some(3), "{}", run.err);
+    let rows = RunFolder::read(&out).unwrap().answers;
+    for row in &rows {
+        match row.condition.as_str() {
+            "none" => assert!(row.error.is_none(), "{row:?}"),
+            _ => assert!(row.error.as_deref().unwrap().contains("memory system kept: search"), "{row:?}"),
+        }
+    }
+    assert_eq!(rows.len(), 6);
+}
+
+#[test]
+fn wrong_memory_flags_are_refused_before_anything_is_begun() {
+    let root = tempfile::tempdir().unwrap();
+    let refused = |more: &[&str], part: &str, code: i32| {
+        let out = root.path().join("refused");
+        let run = ended(run_command(&out, "", more));
+        assert_eq!(run.code, Some(code), "{more:?}: {}", run.err);
+        assert!(run.err.contains(part), "{more:?}: {}", run.err);
+        assert!(!out.join("run.json").exists(), "nothing was begun");
+    };
+    refused(&["--memory", "kept=true"], "--memory names `kept` twice", 2);
+    refused(&["--memory", "no name"], "is not NAME=VALUE", 2);
+    refused(&["--memory-config", "other=settings.json"], "which no --memory names; there is kept", 2);
+    refused(&["--memory-config", "kept=nowhere.json"], "--memory-config kept=nowhere.json", 1);
+    refused(&["--memory-show", "answer"], "it gives no answers of its own", 1);
+    refused(&["--memory", "gone=/nowhere/at-all"], "is it installed, and the path right?", 1);
+}
+
+#[test]
+fn another_system_is_another_run() {
+    let root = tempfile::tempdir().unwrap();
+    let out = root.path().join("run");
+    assert_eq!(ended(run_command(&out, "", &[])).code, Some(0));
+    let other = ended(run_command(&out, "no-save", &[]));
+    assert_eq!(other.code, Some(1), "{}", other.err);
+    assert!(other.err.contains("memory"), "{}", other.err);
+    // Nothing is asked twice: the system is started, and no history is written to it.
+    let before = std::fs::read(out.join("answers.jsonl")).unwrap();
+    let again = ended(run_command(&out, "", &[]));
+    assert_eq!(again.code, Some(0), "{}", again.err);
+    assert_eq!(std::fs::read(out.join("answers.jsonl")).unwrap(), before);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_run_with_a_system_killed_at_ten_places_ends_with_the_same_files() {
+    let root = tempfile::tempdir().unwrap();
+    let (whole, dir) = (root.path().join("whole"), root.path().join("killed"));
+    let more = ["--memory-show", "ranked,perfect", "--no-attention"];
+    assert_eq!(ended(run_command(&whole, "", &more)).code, Some(0));
+    let kept = |dir: &Path| {
+        let mut all = Vec::new();
+        for file in ["answers.jsonl", "memory/kept"] {
+            let path = dir.join(file);
+            let Ok(cases) = std::fs::read_dir(&path) else {
+                all.push(std::fs::read(&path).unwrap_or_default());
+                continue;
+            };
+            for case in cases.map(|entry| entry.unwrap()).filter(|entry| entry.file_name() != ".system") {
+                for name in ["events.jsonl", "dump.jsonl", "searches.jsonl"] {
+                    all.push(std::fs::read(case.path().join(name)).unwrap_or_default());
+                }
+            }
+        }
+        all
+    };
+    let length = || kept(&dir).iter().map(Vec::len).sum::<usize>();
+    let total: usize = kept(&whole).iter().map(Vec::len).sum();
+    let mut killed = 0;
+    for tenth in 0..10 {
+        let ended =
+            interrupt(run_command(&dir, "", &more), || length() * 11 >= total * tenth, signal("-KILL"));
+        killed += usize::from(ended.code.is_none());
+    }
+    assert!(killed >= 3, "{killed} of 10 were killed under way");
+    let resumed = ended(run_command(&dir, "", &more));
+    assert_eq!(resumed.code, Some(0), "{}", resumed.err);
+    assert_eq!(kept(&dir), kept(&whole));
+}
+
+#[test]
+fn shards_with_systems_are_merged_with_what_they_kept() {
+    let root = tempfile::tempdir().unwrap();
+    let shard = |i: &str| {
+        let out = root.path().join(i);
+        let mut command = command([
+            "run",
+            "--max-new-tokens",
+            "4",
+            "--context",
+            "4096",
+            "--allow-longer",
+            "--no-attention",
+        ]);
+        command.args(["--data", "sample", "--sessions", "6", "--limit", "2"]).arg("--model").arg(model());
+        command.arg("--memory").arg(scripted("")).arg("--out").arg(&out).args(["--shard", &format!("{i}/2")]);
+        let run = ended(command);
+        assert_eq!(run.code, Some(0), "{}", run.err);
+        out
+    };
+    let (first, second, out) = (shard("0"), shard("1"), root.path().join("merged"));
+    let mut merge = command(["merge"]);
+    merge.arg(&out).args([&first, &second]);
+    let merged = ended(merge);
+    assert_eq!(merged.code, Some(0), "{}", merged.err);
+    for case in &RunFolder::read(&out).unwrap().plan {
+        let searches = out.join("memory/kept").join(&case.case).join("searches.jsonl");
+        assert_eq!(std::fs::read_to_string(searches).unwrap().lines().count(), 3);
+    }
+}
