@@ -18,7 +18,8 @@ What is known to differ from the papers' rows, and to matter:
 - Compression and topic segmentation are off; a buffer is full at 512 tokens, which are counted as a quarter of the bytes unless
   TIKTOKEN_CACHE_DIR names a folder with tiktoken's o200k_base.
 - A fact names the message that it is from, by the model's word for it; with "history" a buffer spans sessions, so that a wrong number can
-  name a wrong session. A number out of range is put right by LightMem, and logged.
+  name a wrong session. A number out of range is put right for the topic alone: such an entry has no time and no session, and the update
+  skips it (with a model of 135M parameters most entries were of this kind).
 - Messages are numbered by pairs: a turn without its counterpart is given an empty one. Sessions without a time get 1970-01-01.
 - The update (`finish`) takes each entry's 10 nearest older ones of 20 neighbours; a pair below the threshold is never shown to the model.
   Both are told: `looked_at` of an event of op `none`, `gated` true where the pair passed.
@@ -129,6 +130,10 @@ class LightMem:
         """All entries: payloads by id."""
         return {str(entry["id"]): entry["payload"] for entry in self.system.embedding_retriever.get_all(with_vectors=False)}
 
+    def sources(self, payload):
+        """Of an entry: the session that its speaker's id carries. LightMem loses it where a fact names no message."""
+        return [{"session": payload["speaker_id"]}] if payload.get("speaker_id") not in (None, "", "unknown") else None
+
     def changes(self, **more):
         """Events by comparing the store with what it was."""
         before, self.held = self.held, self.entries()
@@ -137,7 +142,7 @@ class LightMem:
             if key not in before or before[key]["memory"] != payload["memory"]:
                 op = "update" if key in before else "add"
                 # An update is made from entries of other sessions, which the decision does not name.
-                sources = [{"session": payload["speaker_id"]}] if op == "add" else []
+                sources = self.sources(payload) if op == "add" else []
                 events.append({"op": op, "memory": key, "text": payload["memory"], "sources": sources, **more})
         return events + [{"op": "delete", "memory": key, **more} for key in before if key not in self.held]
 
@@ -171,7 +176,7 @@ class LightMem:
 
     def row(self, key, payload):
         """An entry as the protocol has it."""
-        return {"id": key, "text": payload["memory"], "time": payload["time_stamp"], "sources": [{"session": payload["speaker_id"]}]}
+        return {"id": key, "text": payload["memory"], "time": payload["time_stamp"], "sources": self.sources(payload)}
 
     def search(self, query, k):
         vector = self.system.text_embedder.embed(query)

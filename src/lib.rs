@@ -21,6 +21,7 @@
 //! - [`export`]: answers and verdicts in the formats of other tools.
 //! - [`heads`]: which heads of a model retrieve, by needles planted in a sample.
 //! - [`lens`]: attention stores become curves, ratios, and confidence bands. Reads files only.
+//! - [`losses`]: where memory systems lose facts: written, kept, retrieved, shown, attended, used. Reads files only.
 //! - [`figures`]: tables become SVG, PDF and PNG pictures and the one-page report.
 //! - [`serve`]: a local model behind OpenAI's API, with attention by span.
 //! - [`cards`]: published rates of cards that need not be here, and the seconds that work should take there.
@@ -54,6 +55,7 @@ pub mod ground;
 pub mod heads;
 pub mod judge;
 pub mod lens;
+pub mod losses;
 pub mod memory;
 pub mod models;
 pub mod progress;

@@ -18,6 +18,7 @@ use palimpsest::run::subject::{ChatPrompt, ChatSubject};
 
 use crate::eval::{cases, header};
 
+mod schemas;
 mod thoughts;
 
 /// A server that gives each connection the next of its scripted replies and keeps the requests.

@@ -16,6 +16,7 @@ use ureq::http::{HeaderValue, Uri};
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 use palimpsest_core::text::{ReasoningEffort, Split};
 
+mod api;
 mod server;
 
 pub use server::{ServerCard, ServerModel};
@@ -69,6 +70,8 @@ pub struct Endpoint {
     usage: Option<CallTokens>,
     thinking: EndpointThinking,
     stops: Vec<String>,
+    /// Sent as `response_format`.
+    response_format: Option<Value>,
 }
 
 /// Settings of an endpoint's thoughts. By default nothing, as servers differ in what they take.
@@ -140,6 +143,8 @@ struct Request<'a> {
     chat_template_kwargs: &'a Map<String, Value>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     stop: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_format: Option<&'a Value>,
 }
 
 #[derive(Deserialize)]
@@ -262,6 +267,7 @@ impl Endpoint {
             usage: None,
             thinking: EndpointThinking::default(),
             stops: Vec::new(),
+            response_format: None,
         })
     }
 
@@ -307,6 +313,7 @@ impl Endpoint {
             reasoning_effort: self.thinking.reasoning_effort,
             chat_template_kwargs: &self.thinking.chat_template_kwargs,
             stop: &self.stops,
+            response_format: self.response_format.as_ref(),
         }
     }
 

@@ -36,8 +36,12 @@ mod judge;
 mod judging;
 mod left_out;
 mod lens;
+mod memory;
+mod memory_check;
 mod memory_plan;
+mod memory_show;
 mod memory_systems;
+mod memory_table;
 mod merge;
 mod model;
 mod output;
@@ -52,6 +56,7 @@ mod selftest;
 mod serve;
 mod settings;
 mod table;
+mod table_format;
 mod thinking;
 mod trace;
 mod trial;
@@ -110,6 +115,7 @@ enum Command {
     Import(import::Args),
     Merge(merge::Args),
     Data(data::Args),
+    Memory(memory::Args),
     Model(model::Args),
     Selftest(selftest::Args),
 }
@@ -152,6 +158,7 @@ pub fn main() -> ExitCode {
         Command::Import(args) => import::run(args),
         Command::Merge(args) => merge::run(args),
         Command::Data(args) => data::run(args),
+        Command::Memory(args) => memory::run(&args),
         Command::Model(args) => model::run(args),
         Command::Selftest(args) => selftest::run(args),
     });

@@ -8,8 +8,8 @@ use anyhow::{bail, ensure};
 use serde_json::json;
 
 use super::WrongUsage;
+use super::table_format::Format;
 use crate::benchmarks::{Context, Graded, Table};
-use crate::ground::sheet::Sheet;
 use crate::lens::{AnalysedRun, Verdicts};
 use crate::results::compare::{Comparison, compare};
 use crate::results::graded::graded;
@@ -33,6 +33,7 @@ Examples:
   palimpsest table runs/qwen runs/gpt --compare
   palimpsest table runs/qwen --condition plain,knockout-query-old --compare
   palimpsest table runs/five --repeats --format latex
+  palimpsest table runs/mem0 --memory
   palimpsest table runs/stale-9b runs/knowme-9b runs/subtle-9b";
 
 /// Results of any number of runs side by side: table 2 of the STALE paper, and with --repeats table 6.
@@ -70,43 +71,9 @@ pub struct Args {
     /// Compare the questions that both have, where they were not asked the same
     #[arg(long, requires = "compare")]
     common: bool,
-}
-
-/// A form of table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-enum Format {
-    /// Aligned columns
-    #[default]
-    Text,
-    /// A table of GitHub's Markdown
-    Md,
-    /// A line a number, unrounded; with --compare the differences alone
-    Csv,
-    /// Everything, unrounded
-    Json,
-    /// A tabular with the rules of booktabs
-    Latex,
-}
-
-impl Format {
-    /// What stands above a table.
-    fn title(self, title: &str) -> String {
-        match self {
-            Format::Md => format!("### {title}\n"),
-            Format::Latex => format!("% {title}"),
-            Format::Text | Format::Csv | Format::Json => format!("{title}\n"),
-        }
-    }
-
-    fn write(self, sheet: &Sheet) -> anyhow::Result<String> {
-        Ok(match self {
-            Format::Text => sheet.text(),
-            Format::Md => sheet.markdown(),
-            Format::Latex => sheet.latex(),
-            Format::Csv => sheet.csv()?,
-            Format::Json => bail!("a sheet is not written as JSON"),
-        })
-    }
+    /// The losses of memory systems instead: facts written, kept, retrieved, shown, attended and used, a row a system, type and probe
+    #[arg(long, conflicts_with_all = ["condition", "repeats", "compare"])]
+    memory: bool,
 }
 
 impl Args {
@@ -128,6 +95,9 @@ struct Source {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
+    if args.memory {
+        return super::memory_table::run(&args.dirs, args.choice(), args.format);
+    }
     let mut sources = Vec::new();
     for (at, dir) in args.dirs.iter().enumerate() {
         if args.dirs.iter().take(at).any(|before| before == dir) {

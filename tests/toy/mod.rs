@@ -13,7 +13,7 @@ use palimpsest::data::{Case, Place};
 use palimpsest::figures::{self, Origin};
 use palimpsest::judge::{self, Judge};
 use palimpsest::lens::{
-    AnalysedRun, Baseline, Condition, Curve, Group, Options, Part, Scale, Statistic, Study, table,
+    AnalysedRun, Baseline, Condition, Curve, Group, Options, Scale, Statistic, Study, Target, table,
 };
 use palimpsest::memory::Memory;
 use palimpsest::progress::Status;
@@ -191,16 +191,16 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
     let paid: f64 =
         heads.map(|head| facts.map(|k| f64::from(head[[query, k]])).iter().sum::<f64>()).sum::<f64>()
             / by_head.dim().0 as f64;
-    assert!((example.curve(curve, Part::Signal, Scale::Mass).unwrap()[layer] - paid).abs() < 1e-9);
+    assert!((example.curve(curve, Target::Signal, Scale::Mass).unwrap()[layer] - paid).abs() < 1e-9);
     // Overlays are left out of sums over the prompt.
     let tiles: f32 =
         (0..stored.keys.len()).filter(|&k| !stored.keys[k].overlay).map(|k| by_head[[0, query, k]]).sum();
     assert!((tiles - 1.0).abs() < 1e-4, "{tiles}");
     // Event 5 is beside the facts and no evidence; the facts stand in events 3 and 4.
-    assert!(example.curve(curve, Part::Noise, Scale::Density).is_some());
+    assert!(example.curve(curve, Target::Noise, Scale::Density).is_some());
     // Of a fact, to its cause: q1 alone has one.
     let series =
-        lens.series(&Group::all(), Statistic::Mean(Curve::new("fact", "cause"), Part::Signal), Scale::Mass);
+        lens.series(&Group::all(), Statistic::Mean(Curve::new("fact", "cause"), Target::Signal), Scale::Mass);
     assert_eq!(series.n, 2);
 
     let tables = table::write("", lens, &dir.join("lens")).unwrap();
@@ -363,7 +363,7 @@ fn a_question_may_come_before_the_history_where_the_benchmark_says_so() {
         let example =
             palimpsest::lens::Example::measure(path, store, &LOGBOOK_ASKED_FIRST, Baseline::Both, None)
                 .unwrap();
-        let last = example.curve(Curve::new("last", "fact"), Part::Signal, Scale::Mass).unwrap();
+        let last = example.curve(Curve::new("last", "fact"), Target::Signal, Scale::Mass).unwrap();
         assert!(last.iter().all(|mass| *mass > 0.0));
     }
 }

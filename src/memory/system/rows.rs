@@ -142,6 +142,21 @@ pub struct CallRow {
     pub replayed: bool,
 }
 
+/// A line of `stated.jsonl`: a judge's word on one memory and one piece of evidence that is among its sources.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatedRow {
+    /// The memory's id.
+    pub memory: String,
+    /// The evidence's role.
+    pub role: String,
+    /// The evidence's session, `session[3]`.
+    pub session: String,
+    /// Does the memory state the fact?
+    pub states: bool,
+    /// Which judge.
+    pub judge: String,
+}
+
 /// The parts of an event that table 3 asks for.
 impl EventRow {
     /// The older memories considered, where the system says so.
