@@ -22,7 +22,7 @@ use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{BudgetedCase, Cut, cut_messages, cut_to_budget, part_of};
 use crate::run::forecast::{PrefillFit, rising};
-use crate::run::local::{row_spans, shared_tokens};
+use crate::run::model_subject::{row_spans, shared_tokens};
 use crate::run::plan::PlannedCase;
 use crate::run::setup::{OpenedData, OpenedModel, RunSpec, retrievers, sound_cases};
 use palimpsest_core::engine::memory_plan::{MemoryPlan, MemoryRequest, gigabytes};

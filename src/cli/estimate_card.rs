@@ -16,7 +16,7 @@ use crate::progress::{grouped, note};
 use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{Cut, cut_prompts, cut_to_budget};
-use crate::run::local::{row_spans, shared_tokens};
+use crate::run::model_subject::{row_spans, shared_tokens};
 use crate::run::setup::{OpenedData, RunSpec, choose, fits, observed};
 use palimpsest_core::engine::memory_plan::{Branches, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{self, DeviceName, TextSide};

@@ -18,8 +18,9 @@ use palimpsest::lens::{
 use palimpsest::memory::Memory;
 use palimpsest::progress::Status;
 use palimpsest::prompt::{PromptBuilder, Templates};
+use palimpsest::run::context_budget::Cut;
 use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
-use palimpsest::run::local::{LocalSubject, SubjectOptions};
+use palimpsest::run::model_subject::{ModelSubject, SubjectOptions};
 use palimpsest::run::plan::Selection;
 use palimpsest::run::rows::AnswerKey;
 use palimpsest::run::runner::{self, Subject};
@@ -70,20 +71,14 @@ fn model(name: &str, branches: Branches) -> LocalModel {
 const SAMPLING: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 6 };
 
 fn options() -> SubjectOptions {
-    SubjectOptions {
-        sampling: SAMPLING,
-        truncation: Truncation::Evidence,
-        seed: 0,
-        attention: true,
-        answer_rows: true,
-        share_prefix: true,
-    }
+    SubjectOptions { sampling: SAMPLING, attention: true, answer_rows: true, share_prefix: true }
 }
 
-fn subject<'a>(model: &'a mut LocalModel, stop: &'a AtomicBool) -> LocalSubject<'a> {
+fn subject<'a>(model: &'a mut LocalModel, stop: &'a AtomicBool) -> ModelSubject<'a> {
     let templates = Templates::load(&LOGBOOK, None).unwrap();
     let builder = PromptBuilder::new(templates, model.template().clone());
-    LocalSubject::new(model, builder, row_roles(&LOGBOOK), options(), stop)
+    let cut = Cut::of_model(Truncation::Evidence, 0, model.text(), SAMPLING.max_new_tokens);
+    ModelSubject::local(model, builder, cut, row_roles(&LOGBOOK), options(), stop)
 }
 
 /// Scores by the answer's length, in JSON with prose around it.
@@ -353,8 +348,9 @@ fn a_question_may_come_before_the_history_where_the_benchmark_says_so() {
     assert!(error.contains("puts the query before the history"), "{error}");
     let allowed = builder(Templates::load(&LOGBOOK_ASKED_FIRST, None).unwrap());
     let stop = AtomicBool::new(false);
+    let cut = Cut::of_model(Truncation::Evidence, 0, model.text(), SAMPLING.max_new_tokens);
     let mut subject =
-        LocalSubject::new(&mut model, allowed, row_roles(&LOGBOOK_ASKED_FIRST), options(), &stop);
+        ModelSubject::local(&mut model, allowed, cut, row_roles(&LOGBOOK_ASKED_FIRST), options(), &stop);
     let probes: Vec<_> = case.probes.iter().collect();
     let mut stores = Vec::new();
     let mut keep =
