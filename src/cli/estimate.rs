@@ -10,6 +10,7 @@ use std::time::Instant;
 use anyhow::Context;
 
 use super::WrongUsage;
+use super::estimate_memory::taken_out;
 use super::run::{self, EstimateArgs};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::row_roles;
@@ -45,9 +46,15 @@ const LEAST_ERROR: f64 = 0.1;
 
 /// Prints what a run will take.
 pub fn run(args: run::Args) -> anyhow::Result<()> {
-    let run::Args { spec: job, estimate: args, .. } = args;
+    let run::Args { spec: mut job, estimate: args, .. } = args;
     args.check()?;
     job.checked()?;
+    if let Some(systems) = taken_out(&mut job)? {
+        super::say(systems)?;
+        if job.conditions.is_empty() {
+            return Ok(());
+        }
+    }
     let text = if job.is_endpoint() { endpoint(&args, &job)? } else { local(&args, &job)? };
     super::say(text)
 }

@@ -8,6 +8,7 @@ use super::card_hours::{Hours, fewest_cards};
 use super::estimate::{
     answers, asked_of, at_least_plain, count_of_cases, each_sampled, has_own_prompts, store_bytes,
 };
+use super::estimate_memory::taken_out;
 use crate::benchmarks::{Context, PAPER_ENCODING, QUERY, Retriever, row_roles};
 use crate::cards::{CaseShape, NamedCard, Recording};
 use crate::data::Case;
@@ -72,9 +73,15 @@ struct Lengths {
 
 /// Prints what a run will take on a card.
 pub fn run(args: super::run::Args, card: NamedCard) -> anyhow::Result<()> {
-    let super::run::Args { spec: job, estimate, .. } = args;
+    let super::run::Args { spec: mut job, estimate, .. } = args;
     estimate.check()?;
     job.checked()?;
+    if let Some(systems) = taken_out(&mut job)? {
+        super::say(systems)?;
+        if job.conditions.is_empty() {
+            return Ok(());
+        }
+    }
     super::say(text(&job, card)?.trim_end())
 }
 

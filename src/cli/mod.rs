@@ -22,6 +22,7 @@ mod distribution;
 mod driver;
 mod estimate;
 mod estimate_card;
+mod estimate_memory;
 mod export;
 #[cfg(feature = "figures")]
 mod figure_style;
