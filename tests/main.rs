@@ -19,6 +19,7 @@ mod kernels;
 mod knowme;
 mod left_out;
 mod lens;
+mod losses;
 mod memory;
 mod memory_systems;
 mod memrewardbench;

@@ -8,7 +8,6 @@ use super::figure_style::FigureStyle;
 use super::lens::Analysis;
 use crate::benchmarks::Graded;
 use crate::figures::{self, Figure, MOST_BESIDE, Origin, Source};
-use crate::heads::Score;
 use crate::lens::causes::Causes;
 use crate::lens::{Condition, Lens, LensError, Selection, Study};
 use crate::results::graded::graded;
@@ -41,7 +40,6 @@ pub struct Args {
     pub(super) analysis: Analysis,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { dirs, out, difference, style_example, look, analysis } = args;
     if style_example {
@@ -52,7 +50,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         (Some(out), _) => out,
         // A folder of its own, so that masses of two kinds are never in one.
         (None, [dir]) => match &analysis.heads {
-            Some(_) => dir.join(format!("figures-{}", Score::from(analysis.head_score).key())),
+            Some(_) => dir.join(format!("figures-{}", analysis.head_score.key())),
             None => dir.join("figures"),
         },
         (None, _) => {
@@ -72,7 +70,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let studies = match opened {
         // Answers and verdicts have pictures of their own.
         Err(error @ LensError::NoAttention { .. }) => {
-            let figures = charts(&dirs, options.judge.as_deref(), asked)?;
+            let mut figures = charts(&dirs, options.judge.as_deref(), asked)?;
+            figures.extend(of_memory(&dirs, options.judge.as_deref(), asked)?);
             if figures.is_empty() {
                 return Err(error.into());
             }
@@ -107,7 +106,18 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if one_benchmark(&studies) {
         figures.extend(charts(&dirs, options.judge.as_deref(), asked)?);
     }
+    figures.extend(of_memory(&dirs, options.judge.as_deref(), asked)?);
     written(&figures, &out)
+}
+
+/// The waterfall of a run's memory systems, under all of their conditions; none of several runs, and none where some conditions are asked for.
+fn of_memory(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow::Result<Vec<Figure>> {
+    let ([dir], []) = (dirs, asked) else { return Ok(Vec::new()) };
+    let Some(losses) = super::memory_table::losses(dir, JudgeChoice::of(judge))? else {
+        return Ok(Vec::new());
+    };
+    let origin = format!("{}, {}", losses.benchmark.title, folder_name(dir));
+    Ok(vec![figures::memory_waterfall(&losses, &origin)?])
 }
 
 /// The conditions of a run against each other.
@@ -134,7 +144,6 @@ fn after_conditions(studies: &[Study], mut figures: Vec<Figure>) -> Vec<Figure> 
     figures
 }
 
-/// Writes figures, and says which.
 fn written(figures: &[Figure], out: &Path) -> anyhow::Result<()> {
     figures::write(figures, out)?;
     for figure in figures {
@@ -154,9 +163,9 @@ pub(super) fn charts(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) ->
     let folders = dirs.iter().map(|dir| RunFolder::read(dir)).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = dirs.iter().map(|dir| folder_name(dir)).collect();
     let Some(first) = folders.first() else { return Ok(Vec::new()) };
-    let benchmark = super::benchmark_of(&first.dir, &first.header)?;
+    let benchmark = first.benchmark()?;
     for folder in &folders {
-        if super::benchmark_of(&folder.dir, &folder.header)?.name != benchmark.name {
+        if folder.benchmark()?.name != benchmark.name {
             return Ok(Vec::new());
         }
     }
@@ -187,7 +196,6 @@ pub(super) fn charts(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) ->
     Ok(figures::charts_under(drawn, selection, !asked.is_empty()))
 }
 
-/// The figures of runs of one benchmark side by side.
 fn together(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Figure>> {
     let runs: Vec<Run<'_>> = dirs.iter().zip(studies).flat_map(|(dir, study)| runs_of(dir, study)).collect();
     let origins = told_apart(&runs);
@@ -225,7 +233,6 @@ fn over_benchmarks(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Fi
     Ok(figures::draw_overview(&both)?)
 }
 
-/// A run under a condition.
 struct Run<'a> {
     dir: &'a Path,
     lens: &'a Lens,
@@ -266,7 +273,7 @@ fn folder_name(dir: &Path) -> String {
     folder.unwrap_or_else(|| dir.display().to_string())
 }
 
-/// Whether runs are of one benchmark, so that their curves are of the same things.
+/// True if runs are of one benchmark, so that their curves are of the same things.
 fn one_benchmark(studies: &[Study]) -> bool {
     let name = |study: &Study| study.benchmark.name;
     studies.iter().all(|study| studies.first().map(name) == Some(name(study)))

@@ -149,7 +149,7 @@ struct Parsed<T> {
     rows: Vec<T>,
     /// Bytes of the file that hold whole rows.
     length: u64,
-    /// What was wrong with the last line.
+    /// Fault of the last line.
     torn: Option<String>,
 }
 

@@ -25,10 +25,11 @@ use ndarray::Array2;
 use super::band::{Numbers, Point, of_means, of_ratios};
 use super::draw::Key;
 use super::{
-    AnalysedRun, Baseline, ByHeads, Curve, Drawn, Example, Layer, LayerKind, LensError, Part, PerGroup,
-    Scale, Verdicts,
+    AnalysedRun, Baseline, ByHeads, Curve, Drawn, Example, Layer, LayerKind, LensError, PerGroup, Scale,
+    Target,
 };
 use crate::benchmarks::{Benchmark, GENERATION, QUERY, Unit};
+use crate::run::judged::Judged;
 use crate::run::rows::AnswerRow;
 use palimpsest_core::attention::AttentionStore;
 
@@ -110,7 +111,7 @@ impl Group {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Statistic {
     /// The mean of a curve over cases.
-    Mean(Curve, Part),
+    Mean(Curve, Target),
     /// Mean of one curve over mean of another.
     RatioOfMeans,
     /// Mean of the examples' own ratios.
@@ -123,8 +124,8 @@ impl Statistic {
     /// As tables write it.
     pub fn key(self) -> String {
         match self {
-            Statistic::Mean(curve, Part::Signal) => curve.key().to_owned(),
-            Statistic::Mean(curve, Part::Noise) => format!("{}_noise", curve.key()),
+            Statistic::Mean(curve, Target::Signal) => curve.key().to_owned(),
+            Statistic::Mean(curve, Target::Noise) => format!("{}_noise", curve.key()),
             Statistic::RatioOfMeans => "ratio_of_means".to_owned(),
             Statistic::MeanOfRatios => "mean_of_ratios".to_owned(),
             Statistic::Measure(key) => key.to_owned(),
@@ -233,7 +234,7 @@ pub struct Lens {
     pub kinds: Vec<String>,
     /// Whose verdicts split the examples; `None` where the run has none, or none that are a result.
     pub judge: Option<String>,
-    /// Why there are verdicts that split nothing ([`super::Verdicts::no_result`]).
+    /// Why there are verdicts that split nothing ([`Judged::no_result`]).
     pub no_result: Option<String>,
     /// The draw, where not all examples are measured.
     pub drawn: Option<Drawn>,
@@ -253,7 +254,7 @@ impl Lens {
     pub(super) fn of(
         run: &AnalysedRun,
         options: &Options,
-        verdicts: Verdicts,
+        verdicts: Option<&Judged<'_>>,
         no_result: Option<String>,
     ) -> Result<Self, LensError> {
         let benchmark = run.benchmark();
@@ -278,7 +279,8 @@ impl Lens {
                 continue;
             };
             let key = (answer.case.as_str(), answer.probe.as_str());
-            let correct = verdicts.correct(&answer.case, &answer.probe).filter(|_| no_result.is_none());
+            let verdict = verdicts.filter(|_| no_result.is_none()).and_then(|all| all.get(answer.key()));
+            let correct = verdict.and_then(|row| row.correct);
             let dimension = dimensions.get(&key).unwrap_or(&answer.probe);
             let kind = answer.labels.get(benchmark.split);
             answered.push(Answered { answer, file, dimension, kind, correct });
@@ -334,7 +336,7 @@ impl Lens {
             pooled: pooled(benchmark, &probes),
             probes,
             kinds: run.kinds(),
-            judge: verdicts.judge.filter(|_| no_result.is_none()),
+            judge: verdicts.filter(|_| no_result.is_none()).map(|all| all.name.label.clone()),
             no_result,
             drawn,
             examples,
@@ -461,10 +463,10 @@ impl Lens {
         let mut undefined = vec![0; self.layers.len()];
         let ratio = self.ratio.unwrap_or((Curve::new(QUERY, QUERY), Curve::new(QUERY, QUERY)));
         let estimates = match statistic {
-            Statistic::Mean(curve, part) => {
+            Statistic::Mean(curve, target) => {
                 let rows = units.values().map(|examples| {
                     mean_by_layer(
-                        examples.iter().filter_map(|e| e.curve(curve, part, scale)),
+                        examples.iter().filter_map(|e| e.curve(curve, target, scale)),
                         self.layers.len(),
                     )
                 });
@@ -485,7 +487,10 @@ impl Lens {
             Statistic::RatioOfMeans => {
                 let mean = |curve: Curve, examples: &[&Example]| {
                     let both = examples.iter().filter(|e| e.ratio(ratio, scale).is_some());
-                    mean_by_layer(both.filter_map(|e| e.curve(curve, Part::Signal, scale)), self.layers.len())
+                    mean_by_layer(
+                        both.filter_map(|e| e.curve(curve, Target::Signal, scale)),
+                        self.layers.len(),
+                    )
                 };
                 let over = self.matrix(units.values().filter_map(|e| mean(ratio.0, e)));
                 let under = self.matrix(units.values().filter_map(|e| mean(ratio.1, e)));
@@ -509,7 +514,7 @@ impl Lens {
             }
         };
         let signed = match (statistic, scale) {
-            (Statistic::Mean(curve, part), Scale::Mass) => self.signed(&units, curve, part),
+            (Statistic::Mean(curve, target), Scale::Mass) => self.signed(&units, curve, target),
             // weights that cancel have no density and no ratio
             _ => None,
         };
@@ -528,11 +533,11 @@ impl Lens {
         &self,
         units: &BTreeMap<UnitKey<'_>, Vec<&Example>>,
         curve: Curve,
-        part: Part,
+        target: Target,
     ) -> Option<Vec<f64>> {
         let layers = self.layers.len();
         let of_unit = |examples: &Vec<&Example>| {
-            let sums = examples.iter().filter_map(|e| e.signed(curve, part));
+            let sums = examples.iter().filter_map(|e| e.signed(curve, target));
             let sums: Vec<Vec<f64>> =
                 sums.map(|sums| sums.iter().map(|sum| sum.unwrap_or(f64::NAN)).collect()).collect();
             mean_by_layer(sums.iter().map(Vec::as_slice), layers)

@@ -6,6 +6,7 @@
 //! prompt wording and no model of the run.
 
 pub mod bm25;
+pub mod cupmem;
 pub mod dense;
 mod rank;
 pub mod shown;
