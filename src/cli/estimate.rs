@@ -11,6 +11,7 @@ use anyhow::Context;
 
 use super::WrongUsage;
 use super::estimate_memory::taken_out;
+use super::estimate_sample::{count_of_cases, sample};
 use super::run::{self, EstimateArgs};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::row_roles;
@@ -35,8 +36,6 @@ use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{ChatTemplate, CountTokens, TokenizedPrompt};
 
-/// Cases that are cut and tokenised; a data set of no more is tokenised whole.
-const SAMPLE: usize = 8;
 /// Tokens that are decoded at each of two lengths.
 const STEPS: usize = 9;
 /// Tokens of a stretch of prefill that is timed by itself; the prefill's own chunk, since shorter ones would take longer.
@@ -57,13 +56,6 @@ pub fn run(args: run::Args) -> anyhow::Result<()> {
     }
     let text = if job.is_endpoint() { endpoint(&args, &job)? } else { local(&args, &job)? };
     super::say(text)
-}
-
-/// The cases of the plan that are looked at: at even distances. Broken rows are not asked.
-pub(super) fn sample(plan: &[PlannedCase]) -> Vec<&PlannedCase> {
-    let sound: Vec<&PlannedCase> = plan.iter().filter(|case| case.broken.is_none()).collect();
-    let n = sound.len().min(SAMPLE);
-    (0..n).filter_map(|i| sound.get((2 * i + 1) * sound.len() / (2 * n)).copied()).collect()
 }
 
 /// Calls `of` with each sampled case of the plan as each of these conditions shows it, and with the ids of its planned probes.
@@ -106,15 +98,6 @@ pub(super) fn asked_of<'a, P>(case: &Case, part: &'a BudgetedCase<P>, asked: &[&
 /// True of conditions whose prompts are not those of another one.
 pub(super) fn has_own_prompts(condition: &&Condition) -> bool {
     condition.repetition == 0 && condition.knockout.is_none()
-}
-
-/// `400 cases`, broken rows apart.
-pub(super) fn count_of_cases(plan: &[PlannedCase]) -> String {
-    let sound = plan.iter().filter(|case| case.broken.is_none()).count();
-    match plan.len() - sound {
-        0 => format!("{sound} cases"),
-        broken => format!("{sound} cases ({broken} broken rows apart)"),
-    }
 }
 
 /// Answers of a plan under some conditions, broken rows apart.

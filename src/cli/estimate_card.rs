@@ -5,10 +5,9 @@
 
 use super::WrongUsage;
 use super::card_hours::{Hours, fewest_cards};
-use super::estimate::{
-    answers, asked_of, at_least_plain, count_of_cases, each_sampled, has_own_prompts, store_bytes,
-};
+use super::estimate::{answers, asked_of, at_least_plain, each_sampled, has_own_prompts, store_bytes};
 use super::estimate_memory::taken_out;
+use super::estimate_sample::count_of_cases;
 use crate::benchmarks::{Context, PAPER_ENCODING, QUERY, Retriever, row_roles};
 use crate::cards::{CaseShape, NamedCard, Recording};
 use crate::data::Case;

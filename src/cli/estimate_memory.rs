@@ -1,6 +1,6 @@
 //! The part of an estimate that is about memory systems: only CUPMem's calls can be told before they are made.
 
-use super::estimate::{count_of_cases, sample};
+use super::estimate_sample::{count_of_cases, sample};
 use crate::memory::cupmem::cost::{CHARS_A_TOKEN, Rates, estimate};
 use crate::memory::cupmem::{self, Settings};
 use crate::progress::grouped;

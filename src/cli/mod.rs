@@ -23,6 +23,7 @@ mod driver;
 mod estimate;
 mod estimate_card;
 mod estimate_memory;
+mod estimate_sample;
 mod export;
 #[cfg(feature = "figures")]
 mod figure_style;
