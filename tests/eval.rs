@@ -152,7 +152,7 @@ impl Subject for Fake<'_> {
                 flag.store(*left == 0, Ordering::Relaxed);
             }
             let outcome = if self.failing.contains(&key.as_str()) {
-                Err("the model fell over".to_owned())
+                Err("the model fell over".to_owned().into())
             } else {
                 Ok(ProbeOutcome {
                     answer: format!("answer to {key}: \"é\"\nsecond line"),
@@ -424,7 +424,7 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
 /// A run of two conditions.
 fn two_conditions(dir: &Path, cases: &[Case]) -> RunStore {
     let mut header = header(None);
-    header.identity.conditions = Condition::repetitions(2);
+    header.identity.conditions = Condition::of(&[], &[], 2);
     let header = RunHeader::new(header.identity, None, header.machine);
     RunStore::open_or_create(dir, &header, Selection::of_all(&STALE).plan(cases).unwrap()).unwrap()
 }

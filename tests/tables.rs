@@ -74,7 +74,7 @@ impl Run {
     }
 
     fn conditions(&self) -> Vec<Condition> {
-        Condition::repetitions(self.right.len() as u32)
+        Condition::of(&[], &[], self.right.len() as u32)
     }
 
     fn plan(&self) -> Vec<PlannedCase> {

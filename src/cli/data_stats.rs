@@ -17,6 +17,7 @@ use crate::ground::table::aligned;
 use crate::models::ModelStore;
 use crate::progress;
 use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
+use crate::run::setup::sound_cases;
 use palimpsest_core::engine::TextSide;
 use palimpsest_core::text::{ChatTemplate, CountTokens};
 
@@ -57,7 +58,6 @@ pub struct Args {
     json: bool,
 }
 
-/// One row of the output.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     tokenizer: &'a str,
@@ -67,7 +67,6 @@ struct Line<'a> {
     paper: Option<PrintedLengths>,
 }
 
-/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let Args { data, model, tokenizer, row_type, by, figure, paper, json } = args;
     let bar = reading_bar(data);
@@ -136,7 +135,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     super::say(format_args!("{title}\n\n{}", table(head, &lines)))
 }
 
-/// What `--by` says for a row a history.
 const BY_CASE: &str = "case";
 
 /// The rows that are asked for. A label that no case has is refused, and those that there are are named; without `--by`, data without
@@ -147,7 +145,7 @@ fn rows_of<'a>(dataset: &Dataset, by: Option<&'a str>) -> anyhow::Result<Rows<'a
     }
     let label = by.unwrap_or_else(|| dataset.benchmark().split);
     let mut known = BTreeSet::new();
-    for case in super::sound_cases(dataset)? {
+    for case in sound_cases(dataset)? {
         known.extend(case?.labels.into_keys());
         if known.contains(label) {
             return Ok(Rows::Label(label));
@@ -161,7 +159,6 @@ fn rows_of<'a>(dataset: &Dataset, by: Option<&'a str>) -> anyhow::Result<Rows<'a
     Err(WrongUsage(format!("--by {label}: cases have no such label; there are {known}")).into())
 }
 
-/// How a case is shown and its tokens counted.
 struct Counter {
     name: String,
     builder: PromptBuilder,
@@ -176,7 +173,6 @@ impl Counter {
         Ok(Counter { name: tokens.name().to_owned(), builder, tokens: Box::new(tokens) })
     }
 
-    /// A model's tokeniser and chat template.
     fn of_model(name: &str, benchmark: &Benchmark) -> anyhow::Result<Self> {
         let files = ModelStore::open()?.resolve(name)?;
         let TextSide { tokenizer, template, .. } = TextSide::open(&files)?;
@@ -194,7 +190,6 @@ impl Counter {
     }
 }
 
-/// Table 5 as aligned text.
 fn table(split: &str, lines: &[(String, SplitLengths, Option<PrintedLengths>)]) -> String {
     let head =
         ["tokens of", split, "cases", "sessions", "turns", "mean", "median", "P95", "max", "content", "JSON"]

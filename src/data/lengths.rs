@@ -63,10 +63,8 @@ pub struct PrintedLengths {
     pub content_mean: f64,
 }
 
-/// The row of all cases.
 const ALL: &str = "all";
 
-/// What is kept of one case.
 struct Measured {
     split: String,
     sessions: usize,
@@ -76,7 +74,7 @@ struct Measured {
     content: usize,
 }
 
-/// What the rows of the table are, beside the last one, which is of all cases.
+/// Grouping of the table's rows; the last row is of all cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rows<'a> {
     /// A row a value of this label, in alphabetical order; a case without it is in the row of the empty value.

@@ -14,11 +14,11 @@ use crate::statistics::{Interval, LEVEL, wilson};
 /// Yes of those that are known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Those of which it is so.
+    /// Members of which it is so.
     pub count: usize,
-    /// Those of which it is known whether it is so.
+    /// Members of which it is known, one way or the other.
     pub of: usize,
-    /// Those of which it is not known.
+    /// Members of which it is not known.
     pub unknown: usize,
 }
 

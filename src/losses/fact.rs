@@ -95,7 +95,7 @@ pub fn session_index(label: &str) -> Option<usize> {
     Span::new(label, 0..0).segment()
 }
 
-/// How strictly a memory must carry a fact.
+/// Strictness of provenance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub enum Level {
     /// The evidence's session is among its sources. Free, and also counts memories that say something else.

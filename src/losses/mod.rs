@@ -82,9 +82,9 @@ pub struct Losses {
 pub struct SystemLosses {
     /// Its name in the run.
     pub name: String,
-    /// How much it wrote.
+    /// Counts of sessions and memories written.
     pub extraction: Extraction,
-    /// How the sources of its memories were found.
+    /// Ways in which the sources of its memories were found.
     pub provenance: BTreeSet<Provenance>,
     /// Searches that failed.
     pub failed_searches: usize,
@@ -108,14 +108,14 @@ impl SystemLosses {
 pub struct ConditionLosses {
     /// Its name.
     pub name: String,
-    /// What it shows.
+    /// The memories that it shows.
     pub shown: MemoryContext,
     /// In the order of the plan.
     pub traces: BTreeMap<Level, Vec<Trace>>,
 }
 
 impl Losses {
-    /// Those of a run; `None` of a run without a memory system. Of several judges' verdicts the last readable ones count.
+    /// Losses of a run; `None` of a run without a memory system. Of several judges' verdicts the last readable ones count.
     ///
     /// # Errors
     /// Returns an error if a file of the run cannot be read or holds a broken row, or if a judge is named that gave no verdict.

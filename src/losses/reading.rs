@@ -40,7 +40,7 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Those of the lines of a run: of spans that were hidden at all layers.
+    /// Effects among the lines of a run: of spans that were hidden at all layers.
     pub fn of(lines: Vec<CauseLine>) -> Self {
         let mut effects = Effects::default();
         for line in lines {

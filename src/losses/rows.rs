@@ -31,7 +31,7 @@ pub struct MemoryRows {
 }
 
 impl MemoryRows {
-    /// Those of a system on a case; `None` where the run has no folder of them.
+    /// Rows of a system on a case; `None` where the run has no folder of them.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or holds a broken row.

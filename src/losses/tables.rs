@@ -285,7 +285,7 @@ impl Several {
 const LOST: &str = "lost at";
 const OVERWRITTEN: [&str; 4] = ["looked at", "gated", "marked", "removed"];
 
-/// What a reader must know of the verdicts.
+/// Remarks on the verdicts.
 fn verdict_notes(run: &Losses) -> Vec<String> {
     match (&run.judge, &run.no_result) {
         (_, Some(why)) => vec![format!("right is not measured: {why}")],

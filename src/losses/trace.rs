@@ -11,6 +11,7 @@ use crate::benchmarks::Side;
 use crate::memory::shown::MEMORY;
 use crate::memory::system::Show;
 use crate::memory::system::protocol::Memory;
+use crate::memory::system::rows::SearchRow;
 use crate::run::rows::{AnswerKey, AnswerRow};
 
 /// A stage of the waterfall, in its order.
@@ -115,6 +116,16 @@ pub struct Evidence<'a> {
     pub right: Known,
 }
 
+impl Evidence<'_> {
+    /// Does the condition's context word a memory? A system's own rendering may leave some out.
+    fn words(&self, memory: &Memory, search: Option<&SearchRow>) -> bool {
+        match (self.show, search.and_then(|row| row.parts.as_ref())) {
+            (Show::Native, Some(parts)) => parts.iter().any(|part| part.memory.as_ref() == Some(&memory.id)),
+            _ => true,
+        }
+    }
+}
+
 /// A probe's names.
 #[derive(Debug, Clone)]
 pub struct Named {
@@ -157,7 +168,8 @@ impl Trace {
             };
             // Those that did not fit keep their ranks.
             let ranks = (0..).filter(|rank| !row.dropped_sessions.contains(rank));
-            Some(ranks.zip(row.memories.as_ref()?.iter().map(memory)).collect())
+            let all = ranks.zip(row.memories.as_ref()?.iter().map(memory));
+            Some(all.filter(|(_, memory)| of.words(memory, search)).collect())
         });
         let list = match (of.show, search) {
             (Show::Ranked | Show::Native, Some(row)) => {
@@ -185,7 +197,7 @@ impl Trace {
     }
 }
 
-/// What follows the list: the memories that were shown, and how they were read.
+/// The steps after the list: the memories that were shown, and how they were read.
 struct Reading<'a> {
     named: &'a Named,
     /// By rank; `None` where the answer does not say.

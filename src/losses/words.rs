@@ -67,7 +67,7 @@ fn counted(Count { count, of, .. }: Count) -> String {
     format!("{count} of {of}")
 }
 
-/// How much a system wrote, and whether its losses say anything.
+/// The amount that a system wrote, and a warning where later losses say nothing.
 fn extraction(system: &SystemLosses) -> String {
     let Extraction { cases, sessions, fruitful, failed, memories, told, json, unparsed } = system.extraction;
     let name = &system.name;

@@ -52,7 +52,7 @@ pub fn op_word(op: Op) -> &'static str {
     }
 }
 
-/// What became of the older of two facts when the newer one came.
+/// Treatment of the older of two facts when the newer one came.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overwriting {
     /// A memory that carries it was among the candidates of a memory that carries the newer one.
@@ -149,7 +149,7 @@ pub fn writing(rows: &MemoryRows, carrier: Carrier<'_>, fact: &Fact) -> Writing 
     Writing { written, kept, lost }
 }
 
-/// What became of the older fact when the newer one came.
+/// Treatment of the older fact when the newer one came.
 pub fn overwriting(rows: &MemoryRows, carrier: Carrier<'_>, older: &Fact, newer: &Fact) -> Overwriting {
     if rows.history.is_empty() {
         return Overwriting::default();
@@ -193,16 +193,16 @@ pub fn overwriting(rows: &MemoryRows, carrier: Carrier<'_>, older: &Fact, newer:
     found
 }
 
-/// How much a system wrote of its histories.
+/// Amounts that a system wrote of its histories.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extraction {
     /// Histories.
     pub cases: usize,
     /// Sessions that were given to it, of which failed ones wrote nothing.
     pub sessions: usize,
-    /// Those from which it wrote a memory.
+    /// Sessions from which it wrote a memory.
     pub fruitful: usize,
-    /// Those that failed.
+    /// Sessions that failed.
     pub failed: usize,
     /// Memories in the final stores, or where there is no dump those that were added.
     pub memories: usize,
@@ -210,7 +210,7 @@ pub struct Extraction {
     pub told: usize,
     /// Calls of its language model whose reply should have been JSON.
     pub json: usize,
-    /// Those whose reply did not parse.
+    /// Calls whose reply did not parse.
     pub unparsed: usize,
 }
 

@@ -30,7 +30,7 @@ pub(super) fn of_differences(strata: &[Vec<Worths>], of_cells: bool) -> Option<I
     adjusted_mean(&Weights::of(strata, of_cells).strata(strata), (-1.0, 1.0))
 }
 
-/// What probes that weigh the same have in common: a cell, or a kind.
+/// Probes of equal weight: a cell, or a kind.
 #[derive(Default)]
 struct Part {
     probes: f64,
@@ -64,7 +64,6 @@ impl Weights {
         Weights { parts, of_cells }
     }
 
-    /// Whether all probes weigh the same.
     fn are_equal(&self) -> bool {
         let mut each = self.parts.iter().flat_map(BTreeMap::values).map(|part| part.weight / part.probes);
         let first = each.next().unwrap_or_default();

@@ -26,6 +26,7 @@ use palimpsest_core::files::write_atomically;
 
 /// Why shards could not be merged.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
 pub enum MergeError {
     /// A file of rows.
     #[error(transparent)]
@@ -38,50 +39,26 @@ pub enum MergeError {
     NotAShard(PathBuf),
     /// The folders belong to different runs, or to different splits of it.
     #[error("{first} and {other} are not shards of one run: they differ in {difference}")]
-    Different {
-        /// The first folder.
-        first: PathBuf,
-        /// The one that differs.
-        other: PathBuf,
-        /// In which fields.
-        difference: String,
-    },
+    Different { first: PathBuf, other: PathBuf, difference: String },
     /// A shard is missing or given twice.
     #[error("shard {shard} is {what}; give every shard's folder once")]
-    Shards {
-        /// `i/n`.
-        shard: String,
-        /// `missing` or `given twice`.
-        what: &'static str,
-    },
+    Shards { shard: String, what: &'static str },
     /// The positions of the cases have a gap or a double.
     #[error(
         "the shards do not tile the cases: position {position} is {what}; were they run on the same dataset?"
     )]
-    Positions {
-        /// Zero-based.
-        position: usize,
-        /// `missing` or `in two shards`.
-        what: &'static str,
-    },
+    Positions { position: usize, what: &'static str },
     /// A shard is not finished.
     #[error(
         "{dir} lacks {missing} of its answers ({list}); start its command again until it ends, then merge"
     )]
-    Unfinished {
-        /// The shard's folder.
-        dir: PathBuf,
-        /// Number of planned rows without an answer or error row.
-        missing: usize,
-        /// The first of them, with their condition where the run has several.
-        list: String,
-    },
+    Unfinished { dir: PathBuf, missing: usize, list: String },
     /// A run folder refused.
     #[error(transparent)]
     Run(#[from] RunError),
 }
 
-/// What was merged.
+/// Counts of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Merged {
     /// Cases.
@@ -259,7 +236,6 @@ fn causes(shards: &[RunFolder], plan: &[PlannedCase]) -> Result<(Vec<CauseLine>,
     Ok((lines, uneven))
 }
 
-/// The identity's field that lists them.
 const CONDITIONS: &str = "conditions";
 
 /// By which conditions two shards differ, by name.

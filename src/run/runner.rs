@@ -13,7 +13,7 @@ use super::context_budget::Dropped;
 use super::cost::{Cost, CostRow};
 use super::error::RunError;
 use super::plan::{PlannedCase, PlannedProbe};
-use super::rows::{AnswerKey, AnswerRow};
+use super::rows::{AnswerKey, AnswerRow, NoAnswer};
 use super::store::{RunStore, ShownCase, ShownSegment};
 use crate::chat::StopReason;
 use crate::data::{Case, Probe};
@@ -22,12 +22,12 @@ use crate::progress::{Status, StepSeconds, Steps, note};
 use crate::prompt::SegmentNumbers;
 use palimpsest_core::attention::AttentionStore;
 
-/// What came of one probe.
+/// Outcome of one probe.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeOutcome {
     /// The answer's text; empty where `stop` says that there is none.
     pub answer: String,
-    /// What the model thought before it.
+    /// Thought before it.
     pub thought: Option<String>,
     /// Most tokens of a thought, where there was such a limit.
     pub max_thinking: Option<usize>,
@@ -37,13 +37,13 @@ pub struct ProbeOutcome {
     pub prompt_tokens: Option<usize>,
     /// Tokens generated, where known.
     pub completion_tokens: Option<usize>,
-    /// What truncation left out of the history.
+    /// Segments that truncation left out of the history.
     pub dropped: Dropped,
     /// The natural-log probability of each of the probe's options, where the model gives probabilities.
     pub scores: BTreeMap<String, f64>,
     /// The attention masses, where they were recorded.
     pub attention: Option<AttentionStore>,
-    /// What it cost, where that was measured.
+    /// Cost, where it was measured.
     pub cost: Option<Cost>,
 }
 
@@ -66,7 +66,7 @@ impl ProbeOutcome {
 }
 
 /// Takes the outcome of one question, or why there is none, and has it on the disk when it returns.
-pub type Sink<'a> = dyn FnMut(Question<'_>, Result<ProbeOutcome, String>) -> Result<(), RunError> + 'a;
+pub type Sink<'a> = dyn FnMut(Question<'_>, Result<ProbeOutcome, NoAnswer>) -> Result<(), RunError> + 'a;
 
 /// The model under test.
 pub trait Subject {
@@ -89,7 +89,7 @@ pub trait Subject {
     ) -> Result<(), RunError>;
 }
 
-/// What a run or its judging, or a part of one, came to.
+/// Counts of a run or a judging, or of a part of one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Answers or verdicts that the plan asks for: one a case, probe and condition.
@@ -100,13 +100,13 @@ pub struct Summary {
     pub done: usize,
     /// Ended as error rows in this process (for a judge, missing answers included); the same command tries them again.
     pub errors: usize,
-    /// Whether a stop was asked for before the end.
+    /// True if a stop was asked for before the end.
     pub stopped: bool,
     /// Error rows from before that were left as they are, because generation ended inside the thought and would again.
     pub cut: usize,
     /// Of the errors, those of broken rows, which no model is asked.
     pub broken: usize,
-    /// What is not asked and no error, since prompts lack a span that a knock-out names ([`PlannedProbe::left_out`]).
+    /// Questions left out without error, since prompts lack a span that a knock-out names ([`PlannedProbe::left_out`]).
     pub left_out: usize,
 }
 
@@ -188,7 +188,7 @@ pub fn run(
     Ok(summary)
 }
 
-/// What some of a case's probes are shown together, and what of them is still to be answered.
+/// History that some of a case's probes share, and their open questions.
 struct Shown<'a> {
     planned: &'a PlannedCase,
     /// The case with its whole history.
@@ -196,7 +196,7 @@ struct Shown<'a> {
     view: View,
     /// By the probe's place in the view's case, and the condition.
     wanted: Vec<(usize, &'a Condition)>,
-    /// Whether it is the first and the last that is shown of the case.
+    /// True if it is the first and the last that is shown of the case.
     ends: (bool, bool),
 }
 
@@ -208,7 +208,7 @@ impl Shown<'_> {
     }
 }
 
-/// What is planned of a case and not settled, by what is shown for it: the conditions with one setting together.
+/// Open questions of a case, by the history that they share: the conditions with one setting together.
 fn shown<'a>(
     memory: &mut Memory,
     planned: &'a PlannedCase,
@@ -253,13 +253,12 @@ fn shown<'a>(
     all
 }
 
-/// A run under way.
 struct Job<'a> {
     store: &'a mut RunStore,
     stop: &'a AtomicBool,
     progress: Steps,
     summary: Summary,
-    /// What a stop has cut off.
+    /// The error of a question that a stop cut off.
     lost: Option<String>,
 }
 
@@ -276,7 +275,13 @@ impl Job<'_> {
             let probe = Probe { id: id.clone(), query: query.clone(), ..Probe::default() };
             for condition in conditions {
                 let question = Question { probe: &probe, condition };
-                self.record(planned, question, &View::default(), Err(reason.clone()), &mut vec![question])?;
+                self.record(
+                    planned,
+                    question,
+                    &View::default(),
+                    Err(reason.clone().into()),
+                    &mut vec![question],
+                )?;
                 self.summary.broken += 1;
             }
         }
@@ -304,12 +309,12 @@ impl Job<'_> {
         let questions = shown.questions();
         self.progress.begin_group(questions.len());
         let mut missing = questions.clone();
-        let mut record = |job: &mut Self, question: Question<'_>, outcome: Result<ProbeOutcome, String>| {
+        let mut record = |job: &mut Self, question: Question<'_>, outcome: Result<ProbeOutcome, NoAnswer>| {
             job.record(planned, question, view, outcome, &mut missing)
         };
         if let Some(why) = &view.refused {
             for &question in &questions {
-                record(self, question, Err(why.clone()))?;
+                record(self, question, Err(why.clone().into()))?;
             }
         } else if let Some(answer) = &view.answered {
             for &question in &questions {
@@ -330,7 +335,7 @@ impl Job<'_> {
             answered?;
         }
         for question in missing.clone() {
-            let nothing = Err("the model gave no answer".to_owned());
+            let nothing = Err("the model gave no answer".to_owned().into());
             self.record(planned, question, view, nothing, &mut missing)?;
         }
         if *last { write_shown(self.store, whole) } else { Ok(()) }
@@ -342,7 +347,7 @@ impl Job<'_> {
         planned: &PlannedCase,
         question: Question<'_>,
         view: &View,
-        outcome: Result<ProbeOutcome, String>,
+        outcome: Result<ProbeOutcome, NoAnswer>,
         missing: &mut Vec<Question<'_>>,
     ) -> Result<(), RunError> {
         let Some(at) = missing.iter().position(|other| *other == question) else { return Ok(()) };
@@ -382,7 +387,7 @@ impl Job<'_> {
 fn answer_row(
     planned: &PlannedCase,
     Question { probe, condition }: Question<'_>,
-    outcome: Result<ProbeOutcome, String>,
+    outcome: Result<ProbeOutcome, NoAnswer>,
 ) -> (AnswerRow, Option<AttentionStore>) {
     let mut row = AnswerRow {
         case: planned.case.clone(),
@@ -411,7 +416,8 @@ fn answer_row(
             (row, outcome.attention)
         }
         Err(error) => {
-            row.error = Some(error);
+            row.too_long = error.is_too_long();
+            row.error = Some(error.to_string());
             (row, None)
         }
     }

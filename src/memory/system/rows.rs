@@ -1,5 +1,5 @@
 //! The files that a run keeps of a memory system: `memory/NAME/CASE/` with `events.jsonl`, `dump.jsonl` ([`Memory`] rows),
-//! `searches.jsonl` and `calls.jsonl`.
+//! `searches.jsonl` and `calls.jsonl`; beside them `stated.jsonl`, where a judge was asked what memories say.
 //!
 //! Rows hold no clock but the seconds of calls. Read by [`crate::results`] and by people.
 
