@@ -25,7 +25,6 @@ const ALLOWED: [(&str, &str); 11] = [
     ("src/attention/backends/cpu.rs", "Tensor::from_vec"),
     ("src/attention/backends/cpu/lengths.rs", "Tensor::from_vec"),
     ("src/attention/backends/cpu/value_sums.rs", "Tensor::from_vec"),
-    ("src/attention/backends/cpu/variants.rs", "Tensor::from_vec"),
     ("src/attention/backends/segment_sums.rs", "Tensor::from_vec"),
     ("src/attention/delta.rs", "Tensor::from_vec"),
     ("src/attention/delta/cpu.rs", "Tensor::from_vec"),
