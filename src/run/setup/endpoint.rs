@@ -16,7 +16,7 @@ use crate::run::condition::Condition;
 use crate::run::context_budget::{
     BudgetedCase, Cut, Dropped, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of,
 };
-use crate::run::header::{ContextPolicy, Identity, Named};
+use crate::run::header::{ContextPolicy, Identity, NameAndDigest};
 use crate::run::rows::NoAnswer;
 use crate::run::runner::Summary;
 use crate::run::served::ServedSubject;
@@ -27,7 +27,7 @@ use palimpsest_core::text::{BorderRule, CharsPerToken, ChatTemplate, CountTokens
 /// The counter of an endpoint's tokens.
 pub struct Counter {
     /// The tokeniser; absent for a stated bound.
-    named: Option<Named>,
+    named: Option<NameAndDigest>,
     /// Counts.
     pub tokens: Box<dyn CountTokens>,
 }
@@ -58,7 +58,7 @@ impl RunSpec {
     pub fn counter(&self) -> anyhow::Result<Option<Counter>> {
         if let Some(name) = &self.tokenizer {
             let TokenCounter { name, digest, tokens } = TokenCounter::open(name)?;
-            return Ok(Some(Counter { named: Some(Named { name, digest }), tokens }));
+            return Ok(Some(Counter { named: Some(NameAndDigest { name, digest }), tokens }));
         }
         let bound = self.chars_per_token.and_then(CharsPerToken::new);
         Ok(bound.map(|bound| Counter { named: None, tokens: Box::new(bound) }))
@@ -122,7 +122,7 @@ impl RunSpec {
         };
         let systems = self.start_systems(begin.folder, &conditions)?;
         let identity = Identity {
-            model: Named { digest: sha256(&name), name },
+            model: NameAndDigest { digest: sha256(&name), name },
             dtype: own.as_ref().map(|(server, _)| server.dtype.clone()),
             prompts: Some(prompts),
             context: self.context_of_endpoint(counter.as_ref(), limits),
