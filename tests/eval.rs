@@ -20,7 +20,7 @@ use palimpsest::run::context_budget::Dropped;
 use palimpsest::run::cost::{Cost, MeanCost};
 use palimpsest::run::error::RunError;
 use palimpsest::run::exchange::{ExchangeError, Import, Imported, export, import};
-use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
+use palimpsest::run::header::{ContextPolicy, Identity, Machine, NameAndDigest, RunHeader};
 use palimpsest::run::merge::{MergeError, merge};
 use palimpsest::run::plan::{PlanError, Selection, Shard, attention_file};
 use palimpsest::run::rows::VerdictRow;
@@ -71,8 +71,8 @@ fn notes(notes: [(&str, &str); 3], i: usize) -> Notes {
 pub fn header(shard: Option<Shard>) -> RunHeader {
     let identity = Identity {
         benchmark: "stale".to_owned(),
-        dataset: Named { name: "sample".to_owned(), digest: "d1".to_owned() },
-        model: Named { name: "tiny".to_owned(), digest: "m1".to_owned() },
+        dataset: NameAndDigest { name: "sample".to_owned(), digest: "d1".to_owned() },
+        model: NameAndDigest { name: "tiny".to_owned(), digest: "m1".to_owned() },
         dtype: Some("f32".to_owned()),
         prompts: Some("p1".to_owned()),
         sampling: Some(Sampling { temperature: 0.0, top_p: 1.0, seed: 1, max_new_tokens: 16 }),

@@ -243,7 +243,7 @@ fn totals(rows: &[TotalRow]) -> String {
         line.extend(means(&effects));
         lines.push(line);
     }
-    let largest = rows.iter().map(|row| Named {
+    let largest = rows.iter().map(|row| NamedEffect {
         answer: [row.case.clone(), named(&row.probe, &row.condition)],
         session: [row.span.clone(), part(row.role.as_deref())],
         layers: None,
@@ -299,7 +299,7 @@ const LARGEST: usize = 8;
 
 const EFFECT: [&str; 4] = ["log p lost", "KL", "KL answer", "changed"];
 
-struct Named {
+struct NamedEffect {
     /// Case and probe.
     answer: [String; 2],
     /// The session and its part.
@@ -315,7 +315,7 @@ fn layers_of(layers: Option<[usize; 2]>) -> String {
 }
 
 /// The sessions with the largest effects on log-probabilities, whatever their sign.
-fn by_name(mut rows: Vec<Named>) -> String {
+fn by_name(mut rows: Vec<NamedEffect>) -> String {
     rows.sort_by(|a, b| b.effect.log_p_drop.abs().total_cmp(&a.effect.log_p_drop.abs()));
     let all = rows.len();
     rows.truncate(LARGEST);
@@ -408,7 +408,7 @@ fn blocked(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
             aligned(&thoughts, |column| column > 1)
         ));
     }
-    let largest = rows.iter().map(|row| Named {
+    let largest = rows.iter().map(|row| NamedEffect {
         answer: [row.case.clone(), named(&row.probe, &row.condition)],
         session: [row.span.clone(), part(row.role.as_deref())],
         layers: row.layers,

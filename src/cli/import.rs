@@ -9,7 +9,7 @@ use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::stale::exchange::parse;
 use crate::data::Case;
 use crate::run::exchange::{Import, Imported, import};
-use crate::run::header::Named;
+use crate::run::header::NameAndDigest;
 use crate::run::setup::cases;
 
 const EXAMPLES: &str = "\
@@ -44,7 +44,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { stale, data, split, out, model_name, partial } = args;
     let text = std::fs::read(&stale).with_context(|| format!("cannot read {}", stale.display()))?;
     let opened = Dataset::open(&data, SampleSpec::default(), |_| ())?.with_split(split.as_deref())?;
-    let dataset = Named { name: opened.name().to_owned(), digest: opened.digest().to_owned() };
+    let dataset = NameAndDigest { name: opened.name().to_owned(), digest: opened.digest().to_owned() };
     let cases: Vec<Case> = cases(&opened)?.collect::<Result<_, _>>()?;
     let job = Import { benchmark: opened.benchmark(), dataset, cases: &cases, model: model_name, partial };
     let importing = || format!("importing {}", stale.display());

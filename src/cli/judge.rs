@@ -129,19 +129,21 @@ impl Settings {
     }
 }
 
-enum Named<'a> {
+enum JudgeSource<'a> {
     Local(&'a str),
     Endpoint(&'a str),
 }
 
-impl<'a> Named<'a> {
+impl<'a> JudgeSource<'a> {
     fn parse(text: &'a str) -> anyhow::Result<Self> {
         match text.strip_prefix("local:") {
             Some("") => anyhow::bail!(
                 "judge `local:` names no model; give local:NAME, for example local:smollm2-135m"
             ),
-            Some(name) => Ok(Named::Local(name)),
-            None if text.starts_with("http://") || text.starts_with("https://") => Ok(Named::Endpoint(text)),
+            Some(name) => Ok(JudgeSource::Local(name)),
+            None if text.starts_with("http://") || text.starts_with("https://") => {
+                Ok(JudgeSource::Endpoint(text))
+            }
             None => anyhow::bail!("judge `{text}` is neither local:NAME nor http://host[:port]/v1#model"),
         }
     }
@@ -260,10 +262,10 @@ fn check_folder(dir: &Path, judge: &str, settings: &Settings, check: &LabelCheck
 }
 
 /// The judge and whether it writes replies; an error where flags contradict each other.
-fn checked<'a>(judge: &'a str, settings: &Settings) -> anyhow::Result<(Named<'a>, bool)> {
+fn checked<'a>(judge: &'a str, settings: &Settings) -> anyhow::Result<(JudgeSource<'a>, bool)> {
     let wrong = |why: String| super::WrongUsage(why);
-    let named = Named::parse(judge).map_err(|e| wrong(e.to_string()))?;
-    let is_endpoint = matches!(named, Named::Endpoint(_));
+    let named = JudgeSource::parse(judge).map_err(|e| wrong(e.to_string()))?;
+    let is_endpoint = matches!(named, JudgeSource::Endpoint(_));
     let thinking = &settings.thinking;
     thinking.check(is_endpoint).map_err(|e| wrong(e.to_string()))?;
     if is_endpoint && (!settings.on.is_cpu() || settings.dtype.is_some()) {
@@ -305,7 +307,7 @@ fn with_judge(
         Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: settings.max_new_tokens };
     let stop = super::interrupt::flag("calls")?;
     Ok(match named {
-        Named::Local(name) => {
+        JudgeSource::Local(name) => {
             let options = LocalOptions {
                 kernel: settings.on.attention_kernel,
                 devices: settings.on.open()?,
@@ -325,7 +327,7 @@ fn with_judge(
             };
             work(&mut store, &mut judge, instructions, &stop)?
         }
-        Named::Endpoint(address) => {
+        JudgeSource::Endpoint(address) => {
             let timeout = Duration::from_secs(settings.timeout.max(1));
             let patience = Patience { timeout, retries: settings.retries, ..Patience::default() };
             let model = Endpoint::from_address(address, patience)?.thinking(thinking.endpoint());

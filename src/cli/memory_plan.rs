@@ -120,7 +120,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
             request.devices.iter().map(|&name| args.memory.or_else(|| free_here(name))).collect();
         let plan = MemoryPlan::new(&description, &request, &free);
         let (description, request, plan) = (&description, &request, &plan);
-        let shown = Shown { name: &name, source, description, request, plan, free: &free, hours: None };
+        let shown = PlanText { name: &name, source, description, request, plan, free: &free, hours: None };
         return Ok(if args.json { format!("{:#}\n", shown.json()) } else { shown.table() });
     };
     let (cards, plan) = fewest_cards(&description, &mut request, card.usable());
@@ -131,9 +131,9 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     let case = CaseShape { shared, own, answer, recording: RECORDED };
     let hours = Hours::new(&description.spec, &request, card, &[(case, args.cases as f64)]);
     let (description, request, plan) = (&description, &request, &plan);
-    let shown = Shown { name: &name, source, description, request, plan, free: &free, hours: None };
+    let shown = PlanText { name: &name, source, description, request, plan, free: &free, hours: None };
     if args.json {
-        let shown = Shown { hours: Some(&hours), ..shown };
+        let shown = PlanText { hours: Some(&hours), ..shown };
         return Ok(format!("{:#}\n", shown.json()));
     }
     let questions = if probes == 1 { "question".to_owned() } else { format!("{probes} questions") };
@@ -181,7 +181,7 @@ fn memory(text: &str) -> Result<u64, WrongValue> {
     }
 }
 
-struct Shown<'a> {
+struct PlanText<'a> {
     name: &'a str,
     source: &'static str,
     description: &'a ModelDescription,
@@ -191,9 +191,9 @@ struct Shown<'a> {
     hours: Option<&'a Hours>,
 }
 
-impl Shown<'_> {
+impl PlanText<'_> {
     fn json(&self) -> serde_json::Value {
-        let Shown { name, description, request, plan, free, hours, .. } = self;
+        let PlanText { name, description, request, plan, free, hours, .. } = self;
         let devices: Vec<_> = (plan.shares.iter().zip(*free))
             .map(|(share, free)| {
                 json!({
@@ -238,7 +238,7 @@ impl Shown<'_> {
     }
 
     fn table(&self) -> String {
-        let Shown { name, source, description, request, plan, free, .. } = self;
+        let PlanText { name, source, description, request, plan, free, .. } = self;
         let spec = &description.spec;
         let linear = spec.layers.iter().filter(|l| l.delta_net().is_some()).count();
         let windowed =

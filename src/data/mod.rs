@@ -133,7 +133,7 @@ impl Turn {
 
 /// A place in a history.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct Location {
     /// The segment's original index ([`Segment::index`]).
     pub segment: usize,
     /// Which of its turns; absent for the whole segment.
@@ -142,10 +142,10 @@ pub struct Place {
     pub bytes: Option<Range<usize>>,
 }
 
-impl Place {
+impl Location {
     /// A whole segment.
     pub fn segment(index: usize) -> Self {
-        Place { segment: index, turn: None, bytes: None }
+        Location { segment: index, turn: None, bytes: None }
     }
 
     /// True if it is a whole segment.
@@ -154,7 +154,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     /// Suffix of a segment's label in a span's: nothing, `.turn[2]`, or `.turn[2][5..20]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.turn, &self.bytes) {
@@ -171,13 +171,13 @@ pub struct Evidence {
     /// Role, one word. Several pieces may have the same.
     pub role: String,
     /// Where it is.
-    pub place: Place,
+    pub place: Location,
 }
 
 impl Evidence {
     /// A whole segment in a role.
     pub fn segment(role: impl Into<String>, index: usize) -> Self {
-        Evidence { role: role.into(), place: Place::segment(index) }
+        Evidence { role: role.into(), place: Location::segment(index) }
     }
 }
 

@@ -12,7 +12,7 @@ use super::repeats::{Repeated, RepeatedCell};
 use crate::ground::numbers::{p_value, percent};
 use crate::ground::sheet::{Column, Sheet, cell};
 use crate::run::condition::label;
-use crate::run::header::Named;
+use crate::run::header::NameAndDigest;
 use crate::run::judge_name::short_judges;
 use crate::statistics::spread::Spread;
 use crate::statistics::{Interval, LEVEL};
@@ -30,7 +30,7 @@ pub struct ResultRow {
     /// The model.
     pub model: String,
     /// The data that it answered.
-    pub data: Named,
+    pub data: NameAndDigest,
     /// The condition, `plain` where that is it; over repetitions the one that is repeated.
     pub condition: String,
     /// The condition as tables for people write it: with what of the history it shows.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use super::error::RunError;
-use super::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
+use super::header::{ContextPolicy, Identity, Machine, NameAndDigest, RunHeader};
 use super::plan::Selection;
 use super::rows::AnswerRow;
 use super::store::{RunFolder, RunStore};
@@ -98,7 +98,7 @@ pub struct Import<'a> {
     /// The benchmark.
     pub benchmark: &'static Benchmark,
     /// The dataset's name and digest.
-    pub dataset: Named,
+    pub dataset: NameAndDigest,
     /// The dataset's cases.
     pub cases: &'a [Case],
     /// Name of the model that gave the answers.
@@ -173,7 +173,7 @@ pub fn import(
     let identity = Identity {
         benchmark: import.benchmark.name.to_owned(),
         dataset: import.dataset.clone(),
-        model: Named { name: import.model.clone(), digest: sha256(text) },
+        model: NameAndDigest { name: import.model.clone(), digest: sha256(text) },
         context: ContextPolicy { policy: "imported".to_owned(), ..ContextPolicy::default() },
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Identity::default()

@@ -72,9 +72,7 @@ fn is_first(version: &u32) -> bool {
 /// Taken of what is stored, so that fields that only a later version knows count too.
 pub fn hash(identity: &Value, version: u32) -> String {
     // The name comes first, so that no two versions can collide.
-    let mut text = format!("palimpsest identity {version}\n");
-    canonical(identity, &mut text);
-    sha256(text)
+    sha256(format!("palimpsest identity {version}\n{}", canonical(identity)))
 }
 
 /// Everything that changes the results of a run. What does not apply (an endpoint's dtype, the sampling behind imported
@@ -86,9 +84,9 @@ pub struct Identity {
     #[serde(default = "benchmarks::default_name", skip_serializing_if = "is_default")]
     pub benchmark: String,
     /// The benchmark file.
-    pub dataset: Named,
+    pub dataset: NameAndDigest,
     /// The model.
-    pub model: Named,
+    pub model: NameAndDigest,
     /// The dtype that the model ran in.
     pub dtype: Option<String>,
     /// Digest of the prompt templates.
@@ -147,10 +145,10 @@ pub struct MemoryIdentity {
     pub config: serde_json::Map<String, Value>,
     /// Its language model; absent where it was given none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<Named>,
+    pub model: Option<NameAndDigest>,
     /// Its embedder; absent where it was given none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub embedder: Option<Named>,
+    pub embedder: Option<NameAndDigest>,
     /// Are its model's replies sampled as it asks, or greedily?
     #[serde(default, skip_serializing_if = "Decoding::is_as_asked")]
     pub decoding: Decoding,
@@ -190,7 +188,7 @@ impl Identity {
 /// A name and the SHA-256 of what it stands for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Named {
+pub struct NameAndDigest {
     /// Display name.
     pub name: String,
     /// Lower-case hexadecimal SHA-256 of the content; for an endpoint, whose weights cannot be seen, of its address and
@@ -208,7 +206,7 @@ pub struct ContextPolicy {
     pub policy: String,
     /// Tokeniser that counts an endpoint's tokens; absent for a local model, whose own does, and where nothing is cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokenizer: Option<Named>,
+    pub tokenizer: Option<NameAndDigest>,
     /// In the place of a tokeniser, a stated bound: at least so many characters a token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chars_per_token: Option<f64>,
@@ -317,35 +315,11 @@ fn to_value(identity: &Identity) -> Value {
     serde_json::to_value(identity).unwrap_or_default()
 }
 
-/// Appends `value` as JSON with sorted keys and no whitespace.
-fn canonical(value: &Value, out: &mut String) {
-    match value {
-        Value::Object(map) => {
-            let mut keys: Vec<&String> = map.keys().collect();
-            keys.sort();
-            out.push('{');
-            for (i, key) in keys.into_iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                out.push_str(&Value::from(key.as_str()).to_string());
-                out.push(':');
-                canonical(map.get(key).unwrap_or(&Value::Null), out);
-            }
-            out.push('}');
-        }
-        Value::Array(items) => {
-            out.push('[');
-            for (i, item) in items.iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                canonical(item, out);
-            }
-            out.push(']');
-        }
-        leaf => out.push_str(&leaf.to_string()),
-    }
+/// JSON with sorted keys and no whitespace.
+fn canonical(value: &Value) -> String {
+    let mut value = value.clone();
+    value.sort_all_objects();
+    value.to_string()
 }
 
 fn compare(path: &str, stored: &Value, asked: &Value, found: &mut Vec<Difference>) {
@@ -372,9 +346,7 @@ mod tests {
     #[test]
     fn canonical_json_sorts_keys_at_every_depth_and_writes_no_whitespace() {
         let value = serde_json::json!({"b": [1, {"z": null, "a": "é\""}], "a": 0.5});
-        let mut text = String::new();
-        canonical(&value, &mut text);
-        assert_eq!(text, r#"{"a":0.5,"b":[1,{"a":"é\"","z":null}]}"#);
+        assert_eq!(canonical(&value), r#"{"a":0.5,"b":[1,{"a":"é\"","z":null}]}"#);
     }
 
     #[test]

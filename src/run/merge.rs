@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::cause_rows::{CAUSES, CauseLine, read_lines};
 use super::condition::Condition;
 use super::cost::CostRow;
@@ -19,10 +21,9 @@ use super::plan::PlannedCase;
 use super::rows::{AnswerRow, ReplyRow, RubricRow, VerdictRow};
 use super::session_measures::MEASURES;
 use super::store::{
-    ANSWERS, COSTS, FOLDERS, HEADER, MEMORY, PLAN, REPLIES, RUBRICS, RunFolder, RunStore, VERDICTS,
+    ANSWERS, COSTS, FOLDERS, MEMORY, PLAN, REPLIES, RUBRICS, RunFolder, RunStore, VERDICTS, write_header,
 };
 use crate::ground::jsonl::{JsonlError, read_rows, write_rows};
-use palimpsest_core::files::write_atomically;
 
 /// Why shards could not be merged.
 #[derive(Debug, thiserror::Error)]
@@ -144,26 +145,13 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     write_rows(&building.path().join(PLAN), &plan)?;
     write_rows(&building.path().join(ANSWERS), &answers)?;
     write_rows(&building.path().join(VERDICTS), &verdicts)?;
-    if !replies.is_empty() {
-        write_rows(&building.path().join(REPLIES), &replies)?;
-    }
-    if !causes.is_empty() {
-        write_rows(&building.path().join(CAUSES), &causes)?;
-    }
-    if !labels.is_empty() {
-        write_rows(&building.path().join(LABELS), &labels)?;
-    }
-    if !rubrics.is_empty() {
-        write_rows(&building.path().join(RUBRICS), &rubrics)?;
-    }
     let costs: Vec<CostRow> = shards.iter().flat_map(|shard| shard.costs.iter().cloned()).collect();
-    if !costs.is_empty() {
-        write_rows(&building.path().join(COSTS), &costs)?;
-    }
-    let path = building.path().join(HEADER);
-    let text = serde_json::to_string_pretty(&header)
-        .map_err(|e| RunError::Broken { path: path.clone(), reason: format!("it cannot be written: {e}") })?;
-    write_atomically(&path, (text + "\n").as_bytes()).map_err(RunError::io("write", &path))?;
+    write_any(&building.path().join(REPLIES), &replies)?;
+    write_any(&building.path().join(CAUSES), &causes)?;
+    write_any(&building.path().join(LABELS), &labels)?;
+    write_any(&building.path().join(RUBRICS), &rubrics)?;
+    write_any(&building.path().join(COSTS), &costs)?;
+    write_header(building.path(), &header)?;
     // Rows into dataset order.
     RunStore::open(building.path())?.finish()?;
     let building = building.keep();
@@ -220,6 +208,11 @@ fn folders(dir: &Path) -> Result<Vec<std::ffi::OsString>, RunError> {
     let entries: std::io::Result<Vec<_>> = std::fs::read_dir(dir).and_then(Iterator::collect);
     let is_folder = |entry: &std::fs::DirEntry| entry.path().is_dir();
     Ok(entries.map_err(failed)?.into_iter().filter(is_folder).map(|entry| entry.file_name()).collect())
+}
+
+/// A file that is absent where it would have no row.
+fn write_any<T: Serialize>(path: &Path, rows: &[T]) -> Result<(), JsonlError> {
+    if rows.is_empty() { Ok(()) } else { write_rows(path, rows) }
 }
 
 /// The causes of all shards in the order of their cases, those of a case as they were measured; and the shards that lack some.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmarks::{Benchmark, Dimension};
 use crate::data::draw::Draws;
-use crate::data::{Case, Evidence, Notes, Place, Probe};
+use crate::data::{Case, Evidence, Location, Notes, Probe};
 use crate::ground::file_stem::file_stem;
 
 /// One line of `plan.jsonl`.
@@ -83,7 +83,7 @@ pub struct PlannedEvidence {
 }
 
 impl PlannedEvidence {
-    fn of(Evidence { role, place: Place { segment, turn, bytes } }: &Evidence) -> Self {
+    fn of(Evidence { role, place: Location { segment, turn, bytes } }: &Evidence) -> Self {
         PlannedEvidence { role: role.clone(), segment: *segment, turn: *turn, bytes: bytes.clone() }
     }
 }

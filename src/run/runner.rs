@@ -137,13 +137,13 @@ pub fn run(
     let left_out = plan.iter().flat_map(|case| &case.probes).map(|probe| probe.left_out.len()).sum();
     let summary = Summary { planned, skipped: clean.len(), cut: cut.len(), left_out, ..Summary::default() };
     let progress = Steps::new("answers", planned - settled.len(), show_progress);
-    let mut job = Job { store, stop, progress, summary, lost: None };
+    let mut job = RunState { store, stop, progress, summary, lost: None };
     let done = (|| {
         for planned in broken {
             job.refuse(planned, &conditions)?;
         }
         // What is shown next: it waits until what comes after it is known, which can then be prepared meanwhile.
-        let mut held: Option<Shown> = None;
+        let mut held: Option<SharedHistory> = None;
         for case in cases {
             // What no probe of is planned is not looked at, nor is what comes after the last case of the plan.
             if missing.is_empty() {
@@ -174,7 +174,7 @@ pub fn run(
             None => Ok(()),
         }
     })();
-    let Job { store, progress, mut summary, lost, .. } = job;
+    let RunState { store, progress, mut summary, lost, .. } = job;
     // The bar goes before the last word.
     drop(progress);
     match done {
@@ -189,7 +189,7 @@ pub fn run(
 }
 
 /// History that some of a case's probes share, and their open questions.
-struct Shown<'a> {
+struct SharedHistory<'a> {
     planned: &'a PlannedCase,
     /// The case with its whole history.
     whole: Rc<Case>,
@@ -200,7 +200,7 @@ struct Shown<'a> {
     ends: (bool, bool),
 }
 
-impl Shown<'_> {
+impl SharedHistory<'_> {
     fn questions(&self) -> Vec<Question<'_>> {
         let probes = &self.view.case.probes;
         let of = |&(at, condition): &(usize, _)| Some(Question { probe: probes.get(at)?, condition });
@@ -215,12 +215,12 @@ fn shown<'a>(
     case: &Rc<Case>,
     conditions: &'a [Condition],
     settled: &BTreeSet<AnswerKey>,
-) -> Vec<Shown<'a>> {
+) -> Vec<SharedHistory<'a>> {
     let is_wanted = |probe: &Probe, condition: &Condition| {
         planned.probes.iter().any(|p| p.id == probe.id && p.is_asked_under(&condition.name))
             && !settled.contains(&AnswerKey::of(&planned.case, &probe.id, &condition.name).owned())
     };
-    let mut all: Vec<Shown<'a>> = Vec::new();
+    let mut all: Vec<SharedHistory<'a>> = Vec::new();
     let mut rest = conditions;
     while let Some(first) = rest.first() {
         let count = rest.iter().take_while(|other| other.shows_as(first)).count();
@@ -244,7 +244,13 @@ fn shown<'a>(
                 .map(|(at, _, condition)| (at, condition))
                 .collect();
             if !wanted.is_empty() {
-                all.push(Shown { planned, whole: Rc::clone(case), view, wanted, ends: (false, false) });
+                all.push(SharedHistory {
+                    planned,
+                    whole: Rc::clone(case),
+                    view,
+                    wanted,
+                    ends: (false, false),
+                });
             }
         }
     }
@@ -253,7 +259,7 @@ fn shown<'a>(
     all
 }
 
-struct Job<'a> {
+struct RunState<'a> {
     store: &'a mut RunStore,
     stop: &'a AtomicBool,
     progress: Steps,
@@ -262,7 +268,7 @@ struct Job<'a> {
     lost: Option<String>,
 }
 
-impl Job<'_> {
+impl RunState<'_> {
     /// Writes what was shown of a case all of whose answers are there, where a kill came between its last row and this file.
     fn show(&self, case: &Case) -> Result<(), RunError> {
         if self.store.has_shown(&case.id) { Ok(()) } else { write_shown(self.store, case) }
@@ -291,14 +297,14 @@ impl Job<'_> {
     /// Has what is not clean of what is shown answered, before `next`.
     fn answer(
         &mut self,
-        shown: &Shown<'_>,
-        next: Option<&Shown<'_>>,
+        shown: &SharedHistory<'_>,
+        next: Option<&SharedHistory<'_>>,
         subject: &mut dyn Subject,
     ) -> Result<(), RunError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(RunError::Stopped);
         }
-        let Shown { planned, whole, view, ends: (first, last), .. } = shown;
+        let SharedHistory { planned, whole, view, ends: (first, last), .. } = shown;
         if *first {
             // Until the case is through again, so that a kill in between cannot leave an outdated one.
             self.store.remove_shown(&whole.id)?;

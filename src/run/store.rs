@@ -232,14 +232,9 @@ impl RunStore {
                 );
             }
         } else {
-            // The header comes last: with it the folder is a run.
+            // The header comes last.
             write_rows(&dir.join(PLAN), &plan)?;
-            let text = serde_json::to_string_pretty(header).map_err(|e| RunError::Broken {
-                path: dir.join(HEADER),
-                reason: format!("the header cannot be written: {e}"),
-            })?;
-            write_atomically(&dir.join(HEADER), (text + "\n").as_bytes())
-                .map_err(RunError::io("write", &dir.join(HEADER)))?;
+            write_header(dir, header)?;
         }
         let store = RunStore::open_locked(dir, lock)?;
         if store.plan != plan {
@@ -525,6 +520,16 @@ fn replies_in_order(keys: &[Key<'_>], rows: &[ReplyRow]) -> Vec<ReplyRow> {
         in_order(keys, &own.cloned().collect::<Vec<_>>(), key)
     };
     judges.into_iter().flat_map(of).collect()
+}
+
+/// With it the folder is a run.
+pub(super) fn write_header(dir: &Path, header: &RunHeader) -> Result<(), RunError> {
+    let path = dir.join(HEADER);
+    let text = serde_json::to_string_pretty(header).map_err(|e| RunError::Broken {
+        path: path.clone(),
+        reason: format!("the header cannot be written: {e}"),
+    })?;
+    write_atomically(&path, (text + "\n").as_bytes()).map_err(RunError::io("write", &path))
 }
 
 fn read_header(dir: &Path) -> Result<RunHeader, RunError> {

@@ -9,7 +9,7 @@ use palimpsest::benchmarks::dataset::{Dataset, cases_in_memory};
 use palimpsest::benchmarks::{Benchmark, Dimension, LensSpec, SampleSpec, row_roles};
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 use palimpsest::data::truncate::Truncation;
-use palimpsest::data::{Case, Place};
+use palimpsest::data::{Case, Location};
 use palimpsest::figures::{self, Origin};
 use palimpsest::judge::{self, Judge};
 use palimpsest::lens::{
@@ -19,7 +19,7 @@ use palimpsest::memory::Memory;
 use palimpsest::progress::Status;
 use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest::run::context_budget::Cut;
-use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
+use palimpsest::run::header::{ContextPolicy, Identity, Machine, NameAndDigest, RunHeader};
 use palimpsest::run::model_subject::{ModelSubject, SubjectOptions};
 use palimpsest::run::plan::Selection;
 use palimpsest::run::rows::AnswerKey;
@@ -114,7 +114,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
 
     let dir = root.path().join("run");
     let mut model = model("llama-tiny", Branches::for_answers(2, 6));
-    let named = |name: &str| Named { name: name.to_owned(), digest: "d".to_owned() };
+    let named = |name: &str| NameAndDigest { name: name.to_owned(), digest: "d".to_owned() };
     let identity = Identity {
         benchmark: LOGBOOK.name.to_owned(),
         dataset: named(dataset.name()),
@@ -377,7 +377,7 @@ fn evidence_that_is_not_there_is_refused_by_name() {
     let mut case = many_questions();
     let model = model("llama-tiny", Branches::default());
     let builder = PromptBuilder::new(Templates::load(&LOGBOOK, None).unwrap(), model.template().clone());
-    let place = |segment, turn, bytes| Place { segment, turn, bytes };
+    let place = |segment, turn, bytes| Location { segment, turn, bytes };
     for (place, said) in [
         (place(40, None, None), "holds no segment with that index"),
         (place(2, Some(7), None), "turn 7 of segment 2, which has 2"),

@@ -15,7 +15,7 @@ use crate::progress::note;
 use crate::prompt::PromptBuilder;
 use crate::run::condition::Condition;
 use crate::run::context_budget::{BudgetedCase, Cut, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of};
-use crate::run::header::{ContextPolicy, Identity, Named};
+use crate::run::header::{ContextPolicy, Identity, NameAndDigest};
 use crate::run::model_subject::{ModelSubject, SubjectOptions};
 use crate::run::rows::NoAnswer;
 use crate::run::runner::Summary;
@@ -29,7 +29,7 @@ use palimpsest_core::text::{
 /// The counter of an endpoint's tokens.
 pub struct Counter {
     /// The tokeniser; absent for a stated bound.
-    named: Option<Named>,
+    named: Option<NameAndDigest>,
     /// Counts.
     pub tokens: Box<dyn CountTokens>,
 }
@@ -60,7 +60,7 @@ impl RunSpec {
     pub fn counter(&self) -> anyhow::Result<Option<Counter>> {
         if let Some(name) = &self.tokenizer {
             let TokenCounter { name, digest, tokens } = TokenCounter::open(name)?;
-            return Ok(Some(Counter { named: Some(Named { name, digest }), tokens }));
+            return Ok(Some(Counter { named: Some(NameAndDigest { name, digest }), tokens }));
         }
         let bound = self.chars_per_token.and_then(CharsPerToken::new);
         Ok(bound.map(|bound| Counter { named: None, tokens: Box::new(bound) }))
@@ -124,7 +124,7 @@ impl RunSpec {
         };
         let systems = self.start_systems(begin.folder, &conditions)?;
         let identity = Identity {
-            model: Named { digest: sha256(&name), name },
+            model: NameAndDigest { digest: sha256(&name), name },
             dtype: own.as_ref().map(|(server, _)| server.dtype.clone()),
             prompts: Some(prompts),
             context: self.context_of_endpoint(counter.as_ref(), limits),

@@ -12,7 +12,7 @@ use crate::progress::note;
 use crate::prompt::{PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{Cut, cut_to_budget};
-use crate::run::header::{AttentionBy, ContextPolicy, Identity, Named};
+use crate::run::header::{AttentionBy, ContextPolicy, Identity, NameAndDigest};
 use crate::run::model_subject::{ModelSubject, SubjectOptions};
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::runner::Summary;
@@ -137,7 +137,7 @@ impl RunSpec {
         let conditions = self.local_conditions(dataset, &builder, (&model, limits))?;
         let systems = self.start_systems(begin.folder, &conditions)?;
         let identity = Identity {
-            model: Named { name: model.model_name().to_owned(), digest },
+            model: NameAndDigest { name: model.model_name().to_owned(), digest },
             dtype: Some(format!("{dtype:?}").to_lowercase()),
             prompts: Some(prompts),
             context: ContextPolicy {

@@ -26,7 +26,7 @@ use crate::run::condition::Condition;
 use crate::run::context_budget::TEMPLATE_RESERVE;
 use crate::run::error::RunError;
 use crate::run::file_plan::FilePlan;
-use crate::run::header::{Identity, Machine, Named, RunHeader};
+use crate::run::header::{Identity, Machine, NameAndDigest, RunHeader};
 use crate::run::memory_systems::MemorySystems;
 use crate::run::plan::{PlannedCase, Selection};
 use crate::run::runner::{self, Subject, Summary};
@@ -84,7 +84,7 @@ pub struct OpenedData {
     /// The data set.
     pub dataset: Dataset,
     /// Its name and digest.
-    pub named: Named,
+    pub named: NameAndDigest,
     /// All of its cases, without their histories, broken rows among them.
     pub all: Vec<PlannedCase>,
     /// The first sound one, whole.
@@ -182,7 +182,7 @@ impl RunSpec {
             ));
         }
         let all = rows.finish();
-        let named = Named { name: dataset.name().to_owned(), digest: dataset.digest().to_owned() };
+        let named = NameAndDigest { name: dataset.name().to_owned(), digest: dataset.digest().to_owned() };
         Ok(OpenedData { dataset, named, all, first, limits })
     }
 
