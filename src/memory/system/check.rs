@@ -263,7 +263,8 @@ pub fn check(open: &Open<'_>, folder: &Path, asked: &dyn Fn() -> usize) -> Resul
         }
     };
     findings.push(finding("starts", true, Ok(starts(&subject.hello))));
-    let checks: [(&'static str, bool, fn(&mut Subject) -> Step<Seen>); 14] = [
+    type Check = (&'static str, bool, fn(&mut Subject) -> Step<Seen>);
+    let checks: [Check; 14] = [
         ("a planted sentence comes back as text", true, planted),
         ("with the session that it came from", false, source),
         ("k is kept", true, k_is_kept),

@@ -85,6 +85,9 @@ pub struct Wanted {
     pub answer: bool,
 }
 
+/// Hears how far a history is.
+type Told = dyn FnMut(Progress<'_>) + Send;
+
 /// A memory system in a run.
 pub struct SystemRun {
     name: String,
@@ -104,7 +107,7 @@ pub struct SystemRun {
     operation: Operation,
     /// [`InFlight::serial`] of the last operation.
     serial: u64,
-    progress: Option<Box<dyn FnMut(Progress<'_>) + Send>>,
+    progress: Option<Box<Told>>,
     stop: Arc<AtomicBool>,
 }
 

@@ -45,6 +45,9 @@ pub enum Upstream {
     Local(LocalServer),
 }
 
+/// A request's body, as it came or with another model's name.
+type Body<'a> = Option<Cow<'a, [u8]>>;
+
 impl Upstream {
     /// Of `URL#MODEL`, or of a local model's name, folder or file, whose server writes to `log`.
     ///
@@ -74,7 +77,7 @@ impl Upstream {
     }
 
     /// The address, and the request's body as it is sent there: a local model is called by its server's name.
-    fn address<'a>(&self, body: Option<&'a [u8]>) -> Result<(String, Option<Cow<'a, [u8]>>), String> {
+    fn address<'a>(&self, body: Option<&'a [u8]>) -> Result<(String, Body<'a>), String> {
         let server = match self {
             Upstream::Endpoint { base, .. } => return Ok((base.clone(), body.map(Cow::Borrowed))),
             Upstream::Local(server) => server,

@@ -138,7 +138,7 @@ mod tests {
         hinted.specificity = 1;
         let named = action(Act::Invalidate, "current_workload", Some("item-0"), 0.5);
         let out = arbitrate(vec![hinted, named.clone()]);
-        assert_eq!(out.kept, [named.clone()]);
+        assert_eq!(out.kept, std::slice::from_ref(&named));
         let surer = action(Act::Invalidate, "current_workload", Some("item-0"), 0.6);
         assert_eq!(arbitrate(vec![named, surer.clone()]).kept, [surer]);
     }
