@@ -2,12 +2,6 @@
 
 pub(super) use crate::run::setup::{WrongUsage, WrongValue, positive};
 
-/// The flags of `T` where only `typed` are given.
-pub(super) fn defaults<T: clap::Args>(typed: &[&str]) -> anyhow::Result<T> {
-    let command = T::augment_args(clap::Command::new("defaults").no_binary_name(true));
-    Ok(T::from_arg_matches(&command.try_get_matches_from(typed)?)?)
-}
-
 /// Refuses a context longer than the model was made for, unless told to go on.
 pub(super) fn check_context(tokens: usize, model_limit: usize, allow_longer: bool) -> anyhow::Result<()> {
     anyhow::ensure!(

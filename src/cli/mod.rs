@@ -62,7 +62,7 @@ use without::serve;
 #[cfg(not(feature = "figures"))]
 use without::{figures, figures as distribution, figures as quickstart, figures as report};
 
-use arguments::{WrongUsage, WrongValue, check_context, defaults, positive};
+use arguments::{WrongUsage, WrongValue, check_context, positive};
 use output::{EndedWithErrors, WITH_ERRORS, conclude, say, without_errors, writable, write_out, write_stats};
 
 /// Which writing does a language model read after a later session has overwritten an earlier one?

@@ -50,24 +50,24 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         context: Some(context),
         limit: Some(limit),
         max_new_tokens: Some(MAX_NEW_TOKENS),
-        ..super::defaults(&["--data", "sample"])?
+        ..defaults(&["--data", "sample"])?
     };
     let answered = run::answer(&spec, &out, None)?;
     super::conclude(&out, "answers", "answers.jsonl", &answered)?;
 
     step(3, "judging the answers with the same model, read by scoring");
-    let judged = judge::judge_folder(&out, &format!("local:{model}"), &super::defaults(&[])?)?;
+    let judged = judge::judge_folder(&out, &format!("local:{model}"), &defaults(&[])?)?;
     super::conclude(&out, "verdicts", "verdicts.jsonl", &judged)?;
 
     step(4, "curves and figures");
-    let analysis: lens::Analysis = super::defaults(&[])?;
+    let analysis: lens::Analysis = defaults(&[])?;
     lens::run(lens::Args { dir: out.clone(), analysis: analysis.clone() })?;
     figures::run(figures::Args {
         dirs: vec![out.clone()],
         out: None,
         difference: false,
         style_example: false,
-        look: super::defaults(&[])?,
+        look: defaults(&[])?,
         analysis: analysis.clone(),
     })?;
 
@@ -92,4 +92,10 @@ Next, with a bigger model and the published STALE file (T1_T2_400_FULL.json):
     ))?;
     super::without_errors("answers", "answers.jsonl", &answered)?;
     super::without_errors("verdicts", "verdicts.jsonl", &judged)
+}
+
+/// The flags of `T` where only `typed` are given.
+fn defaults<T: clap::Args>(typed: &[&str]) -> anyhow::Result<T> {
+    let command = T::augment_args(clap::Command::new("defaults").no_binary_name(true));
+    Ok(T::from_arg_matches(&command.try_get_matches_from(typed)?)?)
 }

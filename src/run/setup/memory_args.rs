@@ -31,7 +31,7 @@ pub struct MemoryArgs {
     /// on stdin and stdout, an http:// address that does, or cupmem, with options as in cupmem:code,no-links
     #[arg(long = "memory", value_name = "NAME=COMMAND")]
     pub memory: Vec<NamedSystem>,
-    /// The language model that memory systems are given: an endpoint as http://host[:port]/v1#model, or a local model's name or folder.
+    /// The language model that memory systems are given: an endpoint as `http://host[:port]/v1#model`, or a local model's name or folder.
     /// Leave it out for systems that need none
     #[arg(long, value_name = "MODEL", requires = "memory")]
     pub memory_model: Option<String>,
