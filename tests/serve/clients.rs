@@ -176,7 +176,7 @@ fn a_server_answers_requests_as_the_model_does_and_names_what_it_cannot_be_asked
         Request { branches: vec![branch], ..Request::default() }
     };
     let layers = there.layer_kinds();
-    let hidden: Knockout = "last->a".parse().unwrap();
+    let hidden: Knockout = "query->a".parse().unwrap();
     let spans = [Span::new("a", 0..1), Span::new("query", 1..3)];
     let holes = LayerHoles::new(&[hidden], &spans, 3, &layers).unwrap();
     for (request, what) in [
