@@ -86,6 +86,8 @@ class EverOs:
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         command = [str(Path(sys.executable).parent / "everos"), "server", "start", "--root", str(setup.folder / "root"), "--port", str(port)]
+        # Writes the files of settings that the server asks for.
+        subprocess.run([command[0], "init", "--root", str(setup.folder / "root")], env=self.environment, stdout=sys.stderr, check=False)
         self.process = subprocess.Popen(command, env=self.environment, stdout=sys.stderr, stderr=sys.stderr)
         tie(self.process.pid)
         until = time.monotonic() + START

@@ -16,6 +16,7 @@ What is known to differ from the hosted service, and to matter:
 - An UPDATE replaces a memory's metadata, and with it the session id. Source sets are therefore kept outside, united over updates.
 - `add` takes no time: memories are dated today. So the session's time goes into the first message, and into the metadata.
 - A reply that is no JSON is logged and dropped, and nothing is stored. Such lines become events of op `none` with mem0's reason.
+- The extraction prompt says today's date, so that a rerun on another day asks other questions of the model.
 - Neighbours found before the decision are `looked_at`; there is no threshold, so that `gated` is absent.
 - With OPENROUTER_API_KEY in the environment mem0 would ask OpenRouter: it is removed. Telemetry is off; mem0's home is in the run's folder.
 - `get_all` and `search` return 100 memories unless told; the graph memory is not used.
@@ -73,11 +74,16 @@ class Mem0:
         self.watch(self.memory.vector_store)
 
     def watch(self, store):
-        """Notes which memories a store finds: while `add` runs, those are the older ones that a decision sees."""
+        """Notes which memories a store finds: while `add` runs, those are the older ones that a decision sees.
+
+        Qdrant's order of equal scores, and their last bits, change when it is opened again; here they do not, so that a resumed history
+        asks the model the same.
+        """
         search = store.search
 
         def watched(*arguments, **named):
             found = search(*arguments, **named)
+            found = sorted(found, key=lambda memory: (-round(memory.score, 6), str(memory.id)))
             self.neighbours.update((str(memory.id), None) for memory in found)
             return found
 
@@ -109,7 +115,12 @@ class Mem0:
         return {"id": memory["id"], "text": memory["memory"], "score": memory.get("score"), "time": about.get("time")}
 
     def search(self, query, k):
-        return [self.row(memory) for memory in self.memory.search(query, user_id=USER, limit=k)["results"]]
+        return self.ranked(self.memory.search(query, user_id=USER, limit=k))
+
+    def ranked(self, found):
+        """What a search found, without the last bits of scores."""
+        rows = [self.row(memory) for memory in found["results"]]
+        return [{**row, "score": round(row["score"], 6)} for row in rows]
 
     def dump(self):
         return [self.row(memory) for memory in self.memory.get_all(user_id=USER, limit=ALL)["results"]]

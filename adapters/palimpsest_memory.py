@@ -225,8 +225,9 @@ def text_id(text: str) -> str:
 def tie(pid: int) -> None:
     """Ends a server that an adapter started when the adapter ends, however it ends: a killed one cannot do it itself."""
     watch = "import os, sys; sys.stdin.read(); os.kill(int(sys.argv[1]), 15)"
-    # It holds the other end of the pipe, and nothing else of this process.
-    subprocess.Popen([sys.executable, "-c", watch, str(pid)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    # In a session of its own: what ends the adapter's whole process group leaves it to do its work.
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    subprocess.Popen([sys.executable, "-c", watch, str(pid)], stdin=subprocess.PIPE, **quiet)
 
 
 def digest_of(paths) -> str:

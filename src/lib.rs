@@ -21,6 +21,7 @@
 //! - [`export`]: answers and verdicts in the formats of other tools.
 //! - [`heads`]: which heads of a model retrieve, by needles planted in a sample.
 //! - [`lens`]: attention stores become curves, ratios, and confidence bands. Reads files only.
+//! - [`losses`]: where memory systems lose facts: written, kept, retrieved, shown, attended, used. Reads files only.
 //! - [`figures`]: tables become SVG, PDF and PNG pictures and the one-page report.
 //! - [`serve`]: a local model behind OpenAI's API, with attention by span.
 //! - [`cards`]: published rates of cards that need not be here, and the seconds that work should take there.
@@ -29,7 +30,7 @@
 //!
 //! Three ways through the house:
 //!
-//! - **A token becomes a mass**: [`run::local`] makes a request of a case's prompts; in the core, [`palimpsest_core::engine`] reads it
+//! - **A token becomes a mass**: [`run::model_subject`] makes a request of a case's prompts; in the core, [`palimpsest_core::engine`] reads it
 //!   chunk by chunk, every layer calls [`palimpsest_core::attention`]'s one door, whose observer sums the weights by span; the masses
 //!   come back and [`run::store`] writes them.
 //! - **A verdict becomes a cell**: [`judge`] asks for verdicts and [`run::store`] keeps them as rows; [`results`] counts rows against the
@@ -54,6 +55,7 @@ pub mod ground;
 pub mod heads;
 pub mod judge;
 pub mod lens;
+pub mod losses;
 pub mod memory;
 pub mod models;
 pub mod progress;

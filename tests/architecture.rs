@@ -73,8 +73,10 @@ fn nothing_outside_a_benchmarks_folder_knows_it() {
                 if module == ["benchmarks"] && registers.iter().any(|part| line.contains(part)) {
                     continue;
                 }
-                // Memories that are out of date are called stale in the protocol of memory systems, too.
-                let of_protocol = module.get(..2) == Some(&["memory".into(), "system".into()])
+                // Memories that are out of date are called stale in the protocol of memory systems and in CUPMem, too.
+                let of_protocol = ["system", "cupmem"]
+                    .iter()
+                    .any(|room| module.get(..2) == Some(&["memory".into(), (*room).into()]))
                     || line.contains("Status::Stale")
                     || line.contains("Op::Stale");
                 let named = !of_protocol && line.to_lowercase().contains(benchmark);

@@ -13,7 +13,7 @@ mod masses;
 mod store;
 
 use candle_core::{Device, Tensor};
-use palimpsest_core::attention::{AttentionKernel, Hole, Sinks, Site};
+use palimpsest_core::attention::{AttentionKernel, Hole, Holes, Observer, Sinks, Site, Tail, run_after};
 
 /// Queries, keys and values of one call, with their shape.
 pub struct Inputs {
@@ -124,6 +124,26 @@ pub fn site(offset: usize, d: usize) -> Site {
         holes: Default::default(),
         kernel: AttentionKernel::Auto,
     }
+}
+
+/// One row for each of several tails behind a prefix, with holes and observers for none of them or for each.
+pub fn run_branches(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    own: &[(Tensor, Tensor)],
+    site: &Site,
+    holes: &[Holes],
+    observers: &mut [&mut dyn Observer],
+) -> candle_core::Result<Tensor> {
+    let mut observers = observers.iter_mut();
+    let tails = own.iter().enumerate().map(|(row, (k, v))| Tail {
+        k,
+        v,
+        holes: holes.get(row).cloned().unwrap_or_default(),
+        observer: observers.next().map(|observer| &mut **observer as &mut dyn Observer),
+    });
+    run_after(q, (k, v), &mut tails.collect::<Vec<_>>(), 1, site)
 }
 
 /// Sinks around the size of the scores.

@@ -7,8 +7,8 @@ use ndarray::Array4;
 use palimpsest::benchmarks::Curve;
 use palimpsest::benchmarks::stale::STALE;
 use palimpsest::lens::{
-    AnalysedRun, Baseline, Correctness, Example, Group, LayerKind, Lens, LensError, Options, Part, Scale,
-    Statistic, table,
+    AnalysedRun, Baseline, Correctness, Example, Group, LayerKind, Lens, LensError, Options, Scale,
+    Statistic, Target, table,
 };
 use palimpsest_core::attention::{AttentionStore, Uniform};
 use palimpsest_core::span::Span;
@@ -105,9 +105,9 @@ fn examples_follow_their_definitions(plan: &Plan) {
             for (curve, row, target) in curves {
                 let what = format!("{id} {probe} {}", curve.key());
                 let signal = mass(&store, row, target).unwrap();
-                assert_close(example.curve(curve, Part::Signal, Scale::Mass).unwrap(), &signal, &what);
+                assert_close(example.curve(curve, Target::Signal, Scale::Mass).unwrap(), &signal, &what);
                 let density: Vec<f64> = signal.iter().map(|m| m / uniform(&store, row, target)).collect();
-                assert_close(example.curve(curve, Part::Signal, Scale::Density).unwrap(), &density, &what);
+                assert_close(example.curve(curve, Target::Signal, Scale::Density).unwrap(), &density, &what);
 
                 // on either side the nearest one by original index that is in the prompt, not evidence and not after the rows
                 let last = if row == NEW_ROW { new } else { plan.sessions };
@@ -120,14 +120,18 @@ fn examples_follow_their_definitions(plan: &Plan) {
                 let told: Vec<usize> = example.stand_ins(curve).iter().map(|one| one.index).collect();
                 assert_eq!(told, beside, "{what}");
                 let masses: Vec<Vec<f64>> = beside.iter().map(|i| mass(&store, row, *i).unwrap()).collect();
-                assert_close(example.curve(curve, Part::Noise, Scale::Mass).unwrap(), &mean(&masses), &what);
+                assert_close(
+                    example.curve(curve, Target::Noise, Scale::Mass).unwrap(),
+                    &mean(&masses),
+                    &what,
+                );
                 let scaled = |i: &usize| {
                     let unit = uniform(&store, row, *i);
                     mass(&store, row, *i).unwrap().iter().map(|m| m / unit).collect()
                 };
                 let densities: Vec<Vec<f64>> = beside.iter().map(scaled).collect();
                 assert_close(
-                    example.curve(curve, Part::Noise, Scale::Density).unwrap(),
+                    example.curve(curve, Target::Noise, Scale::Density).unwrap(),
                     &mean(&densities),
                     &what,
                 );
@@ -143,14 +147,14 @@ fn a_dropped_neighbour_leaves_the_baseline_to_the_other_one() {
     // session 0, on the left of case 0's old session 1, was dropped
     let example = lens.examples.iter().find(|e| e.case == "case-000" && e.probe == "SR").unwrap();
     let right = mass(&store(dir.path(), 0, "SR"), QUERY_ROW, 2).unwrap();
-    assert_close(example.curve(QUERY_TO_OLD, Part::Noise, Scale::Mass).unwrap(), &right, "right neighbour");
+    assert_close(example.curve(QUERY_TO_OLD, Target::Noise, Scale::Mass).unwrap(), &right, "right neighbour");
 }
 
 #[test]
 fn a_case_counts_once_in_a_group_over_probes() {
     let plan = Plan::small();
     let (dir, lens) = lens_of(&plan);
-    let series = lens.series(&Group::all(), Statistic::Mean(QUERY_TO_NEW, Part::Signal), Scale::Mass);
+    let series = lens.series(&Group::all(), Statistic::Mean(QUERY_TO_NEW, Target::Signal), Scale::Mass);
     assert_eq!(series.n, plan.cases, "six cases, not eighteen examples");
     let by_case: Vec<Vec<f64>> = (0..plan.cases)
         .map(|case| {
@@ -168,9 +172,9 @@ fn a_case_counts_once_in_a_group_over_probes() {
     assert_close(&ours, &mean(&by_case), "mean over cases of means over probes");
 
     // new to old is the same for every probe of a case, so pooling probes changes nothing but the missing example
-    let pooled = lens.series(&Group::all(), Statistic::Mean(NEW_TO_OLD, Part::Signal), Scale::Mass);
+    let pooled = lens.series(&Group::all(), Statistic::Mean(NEW_TO_OLD, Target::Signal), Scale::Mass);
     let single = Group { probe: Some("SR".to_owned()), ..Group::all() };
-    let single = lens.series(&single, Statistic::Mean(NEW_TO_OLD, Part::Signal), Scale::Mass);
+    let single = lens.series(&single, Statistic::Mean(NEW_TO_OLD, Target::Signal), Scale::Mass);
     let values = |s: &palimpsest::lens::Series| s.points.iter().map(|p| p.value.unwrap()).collect::<Vec<_>>();
     assert_close(&values(&pooled), &values(&single), "new to old");
 }
@@ -260,9 +264,9 @@ fn bands_are_the_intervals_of_the_plain_definition() {
     let (_dir, lens) = lens_of(&Plan { cases: 12, ..Plan::small() });
     let group = Group { probe: Some("SR".to_owned()), ..Group::all() };
     for scale in Scale::ALL {
-        let series = lens.series(&group, Statistic::Mean(QUERY_TO_OLD, Part::Signal), scale);
+        let series = lens.series(&group, Statistic::Mean(QUERY_TO_OLD, Target::Signal), scale);
         for (layer, point) in series.points.iter().enumerate() {
-            let of = |e: &Example| e.curve(QUERY_TO_OLD, Part::Signal, scale).unwrap()[layer];
+            let of = |e: &Example| e.curve(QUERY_TO_OLD, Target::Signal, scale).unwrap()[layer];
             let values: Vec<f64> = lens.examples.iter().filter(|e| e.probe == "SR").map(of).collect();
             let n = values.len() as f64;
             assert_eq!(values.len(), 12);
@@ -324,7 +328,7 @@ fn tables_hold_every_series_in_long_format() {
     let rows: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
     let groups = lens.groups().iter().filter(|group| lens.units(group) > 0).count();
     assert_eq!(rows.len(), groups * 3 * 2 * 2 * plan.layers, "groups, curves, parts, scales, layers");
-    let series = lens.series(&Group::all(), Statistic::Mean(NEW_TO_OLD, Part::Noise), Scale::Density);
+    let series = lens.series(&Group::all(), Statistic::Mean(NEW_TO_OLD, Target::Noise), Scale::Density);
     let wanted =
         [("probe", "SR+IPA"), ("type", "all"), ("correctness", "all"), ("scale", "density"), ("layer", "3")];
     let row = rows
@@ -356,7 +360,7 @@ fn where_neighbours_were_dropped_the_nearest_kept_sessions_stand_in_and_the_tabl
     let example = lens.examples.iter().find(|e| e.case == "case-000" && e.probe == "SR").unwrap();
     let store = store(dir.path(), 0, "SR");
     let of = |row, session| mass(&store, row, session).unwrap();
-    let noise = |example: &Example, curve| example.curve(curve, Part::Noise, Scale::Mass).unwrap().to_vec();
+    let noise = |example: &Example, curve| example.curve(curve, Target::Noise, Scale::Mass).unwrap().to_vec();
     // nothing was kept before old, nothing after new
     assert_close(&noise(example, QUERY_TO_OLD), &of(QUERY_ROW, 4), "old");
     assert_close(&noise(example, QUERY_TO_NEW), &of(QUERY_ROW, 5), "new");
@@ -386,7 +390,7 @@ fn the_adjacent_baseline_is_one_session_the_nearer_one_or_the_one_after() {
     let options = Options { baseline: Baseline::Adjacent, ..Options::default() };
     let (dir, lens) = lens_of_few_sessions(&options);
     let example = |case: &str| lens.examples.iter().find(|e| e.case == case && e.probe == "SR").unwrap();
-    let noise = |case: &str, curve| example(case).curve(curve, Part::Noise, Scale::Mass).unwrap().to_vec();
+    let noise = |case: &str, curve| example(case).curve(curve, Target::Noise, Scale::Mass).unwrap().to_vec();
     let of = |case, session| mass(&store(dir.path(), case, "SR"), QUERY_ROW, session).unwrap();
     assert_close(&noise("case-000", QUERY_TO_NEW), &of(0, 5), "new of case 0");
     // case 1 keeps all: old is 2, new is 9
@@ -423,7 +427,7 @@ fn a_draw_measures_up_to_so_many_examples_of_each_probe_type_and_verdict() {
 #[test]
 fn bands_are_of_five_cases_or_more_and_fewer_are_told_one_by_one() {
     let (dir, lens) = lens_of(&Plan { cases: 9, ..Plan::small() });
-    let statistic = Statistic::Mean(QUERY_TO_NEW, Part::Signal);
+    let statistic = Statistic::Mean(QUERY_TO_NEW, Target::Signal);
     let of = |kind: &str| {
         let group = Group { probe: Some("SR".to_owned()), kind: Some(kind.to_owned()), ..Group::all() };
         lens.series(&group, statistic, Scale::Mass)
@@ -456,7 +460,7 @@ fn the_mean_strip_puts_old_and_new_in_their_places() {
         })
         .collect();
     let (_, n, old) =
-        strip.cells.iter().find(|cell| cell.0 == palimpsest::lens::strip::Place::Anchor(0)).unwrap();
+        strip.cells.iter().find(|cell| cell.0 == palimpsest::lens::strip::AlignedPlace::Anchor(0)).unwrap();
     assert_eq!(*n, plan.cases);
     assert_close(old.as_ref().unwrap(), &mean(&plain), "old");
 }
@@ -516,7 +520,7 @@ fn signed_sums_stand_beside_the_curves_of_linear_layers() {
         (a, b) => a == b,
     };
     let example = lens.examples.iter().find(|e| e.case == "case-002" && e.probe == "IPA").unwrap();
-    let ours = example.signed(QUERY_TO_OLD, Part::Signal).unwrap();
+    let ours = example.signed(QUERY_TO_OLD, Target::Signal).unwrap();
     let (old, _) = synthetic::evidence(2, plan.sessions);
     let session = example.segments.iter().find(|s| s.index == old).unwrap();
     for (layer, plain) in signed(2, "IPA").into_iter().enumerate() {
@@ -526,7 +530,7 @@ fn signed_sums_stand_beside_the_curves_of_linear_layers() {
     }
 
     let group = Group { probe: Some("SR".to_owned()), ..Group::all() };
-    let statistic = Statistic::Mean(QUERY_TO_OLD, Part::Signal);
+    let statistic = Statistic::Mean(QUERY_TO_OLD, Target::Signal);
     let by_case: Vec<_> = (0..plan.cases).map(|case| signed(case, "SR")).collect();
     for point in lens.series(&group, statistic, Scale::Mass).points {
         let at: Option<Vec<f64>> = by_case.iter().map(|layers| layers[point.layer.index]).collect();
@@ -536,13 +540,13 @@ fn signed_sums_stand_beside_the_curves_of_linear_layers() {
     let density = lens.series(&group, statistic, Scale::Density);
     assert!(density.points.iter().all(|point| point.signed.is_none()));
     let (_dir, softmax) = lens_of(&Plan::small());
-    assert_eq!(softmax.examples[0].signed(QUERY_TO_OLD, Part::Signal), None);
+    assert_eq!(softmax.examples[0].signed(QUERY_TO_OLD, Target::Signal), None);
 }
 
 #[test]
 fn a_mean_over_layers_is_over_one_kind() {
     let (_dir, lens) = lens_of(&Plan::hybrid());
-    let series = lens.series(&Group::all(), Statistic::Mean(QUERY_TO_NEW, Part::Signal), Scale::Mass);
+    let series = lens.series(&Group::all(), Statistic::Mean(QUERY_TO_NEW, Target::Signal), Scale::Mass);
     let at = |layer: usize| series.points[layer].value.unwrap();
     let softmax = (at(3) + at(7)) / 2.0;
     let linear = (at(0) + at(1) + at(2) + at(4) + at(5) + at(6)) / 6.0;
@@ -669,7 +673,7 @@ fn density_respects_windows_and_means_over_layers_keep_windowed_layers_apart() {
     let example = Example::measure(Path::new("a.safetensors"), &store, &STALE, Baseline::Both, None).unwrap();
     let kinds: Vec<LayerKind> = example.layers.iter().map(|layer| layer.kind).collect();
     assert_eq!(kinds, [LayerKind::Softmax, LayerKind::Windowed]);
-    let of = |curve, scale| example.curve(curve, Part::Signal, scale).unwrap().to_vec();
+    let of = |curve, scale| example.curve(curve, Target::Signal, scale).unwrap().to_vec();
     let new = of(QUERY_TO_NEW, Scale::Density);
     assert!((new[0] - 2.0).abs() < 1e-6 && (new[1] - 0.5).abs() < 1e-6, "{new:?}");
     let old = of(QUERY_TO_OLD, Scale::Density);
@@ -685,6 +689,6 @@ fn density_respects_windows_and_means_over_layers_keep_windowed_layers_apart() {
     let example =
         Example::measure(Path::new("a.safetensors"), &before, &STALE, Baseline::Both, None).unwrap();
     assert!(example.layers.iter().all(|layer| layer.kind == LayerKind::Softmax));
-    let new = example.curve(QUERY_TO_NEW, Part::Signal, Scale::Density).unwrap();
+    let new = example.curve(QUERY_TO_NEW, Target::Signal, Scale::Density).unwrap();
     assert!((new[1] - 0.25 / share(0, 2)).abs() < 1e-6, "{new:?}");
 }

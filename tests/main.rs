@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 // Helpers of tests are no tests to clippy.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+mod adapters;
 mod architecture;
 mod attention;
 mod bits;
@@ -18,6 +19,7 @@ mod kernels;
 mod knowme;
 mod left_out;
 mod lens;
+mod losses;
 mod memory;
 mod memory_systems;
 mod memrewardbench;

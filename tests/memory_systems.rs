@@ -3,15 +3,24 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use palimpsest::data::{Case, Evidence, History, Probe, Segment, Turn};
+use palimpsest::memory::system::check::{Models as CheckModels, Outcome, check};
 use palimpsest::memory::system::child::ChildProcess;
 use palimpsest::memory::system::history::{Retries, SystemRun, Wanted};
+use palimpsest::memory::system::http::Address;
+use palimpsest::memory::system::http_server::{Handler, HttpServer, Request, Response};
+use palimpsest::memory::system::open::open;
 use palimpsest::memory::system::protocol::{FailureKind, HelloRequest, Op, SystemError};
+use palimpsest::memory::system::proxy::{Decoding, Models, Proxy, Upstream};
 use palimpsest::memory::system::record::case_folder;
-use palimpsest::memory::system::rows::{EventRow, HistoryRow, Provenance, SearchRow, SessionRow};
+use palimpsest::memory::system::rows::{CallRow, EventRow, HistoryRow, Provenance, SearchRow, SessionRow};
+use palimpsest::memory::system::scripted_model::ScriptedModel;
 use palimpsest::memory::system::wire::{Patience, WireSystem};
+use serde_json::{Value, json};
 
 const FACTS: [&str; 6] = [
     "I live in a cottage by the sea.",
@@ -352,4 +361,271 @@ fn cases_in_turn_share_a_system_and_keep_apart() {
     assert_eq!(of(&mut system, &other, 0), 2);
     assert_eq!(of(&mut system, &one, 1), 3);
     assert_eq!(std::fs::read_dir(run.path().join("memory/scripted")).unwrap().count(), 2);
+}
+
+/// A scripted model: repeats the message as JSON, but breaks it where it speaks of a cat. Counts its calls.
+fn scripted_model(calls: &Arc<AtomicUsize>) -> HttpServer {
+    let calls = Arc::clone(calls);
+    let handler: Handler = Arc::new(move |request: Request| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        let asked: Value = serde_json::from_slice(&request.body).unwrap();
+        assert!(request.path.starts_with("/base/v1/"), "{}", request.path);
+        if request.path.ends_with("/embeddings") {
+            return Response::json(
+                200,
+                &json!({"data": [{"index": 0, "embedding": [0.5, 1.0]}], "usage": {"prompt_tokens": 3}}),
+            );
+        }
+        let said = asked["messages"][0]["content"].as_str().unwrap();
+        let content = match said.contains("cat") {
+            true => format!("{{\"fact\": \"{said}"),
+            false => json!({"fact": said}).to_string(),
+        };
+        if asked["stream"] == true {
+            let events = content.split_inclusive(' ').map(|word| {
+                format!(
+                    "data: {}\n\n",
+                    json!({"choices": [{"delta": {"content": word}, "finish_reason": null}]})
+                )
+            });
+            let body = events.chain(["data: [DONE]\n\n".to_owned()]).collect::<String>().into_bytes();
+            return Response { status: 200, content_type: "text/event-stream".to_owned(), body };
+        }
+        let choice = json!({"message": {"role": "assistant", "content": content}, "finish_reason": "stop"});
+        let usage = json!({"prompt_tokens": 7, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 4}});
+        Response::json(200, &json!({"choices": [choice], "usage": usage}))
+    });
+    HttpServer::start(handler).unwrap()
+}
+
+fn proxy(run: &Path, upstream: &str) -> Proxy {
+    let llm =
+        Upstream::parse(&format!("{upstream}/base/v1#scripted-model"), &run.join("server.log")).unwrap();
+    Proxy::start("scripted", Models { llm, embedder: None, decoding: Decoding::AsAsked }, run).unwrap()
+}
+
+/// The probes' rows of a system that asks a model about every session.
+fn asking(run: &Path, behaviour: &str, upstream: &str) -> Vec<SearchRow> {
+    let proxy = proxy(run, upstream);
+    let child =
+        ChildProcess::new(&format!("{} asks {behaviour}", script()), &run.join("stderr.log")).unwrap();
+    let hello = HelloRequest { protocol: 1, llm: Some(proxy.llm()), ..HelloRequest::default() };
+    let system = WireSystem::new("scripted", child, hello, patience());
+    let mut system = SystemRun::start("scripted", Box::new(system), run).unwrap().watched(proxy.operation());
+    let case = case("a case");
+    case.probes.iter().map(|probe| system.searched(&case, probe, WANTED).unwrap()).collect()
+}
+
+fn calls(run: &Path) -> Vec<CallRow> {
+    let text = std::fs::read_to_string(case_folder(run, "scripted", "a case").join("calls.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn calls_are_counted_by_operation_and_a_rerun_asks_no_model() {
+    let run = tempfile::tempdir().unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let model = scripted_model(&asked);
+    let first = asking(run.path(), "", &model.url());
+    assert!(first.iter().all(|row| row.failed.is_none()));
+    let rows = calls(run.path());
+    assert_eq!((rows.len(), asked.load(Ordering::Relaxed)), (6, 6));
+    let about: Vec<&str> = rows.iter().map(|row| row.about.as_str()).collect();
+    assert_eq!(about, (0..6).map(|at| format!("session[{at}]")).collect::<Vec<_>>());
+    for row in &rows {
+        assert_eq!((row.phase.as_str(), row.path.as_str()), ("ingest", "/v1/chat/completions"));
+        assert_eq!(
+            (row.prompt_tokens, row.cached_tokens, row.completion_tokens),
+            (Some(7), Some(4), Some(5))
+        );
+        assert_eq!((row.finish_reason.as_deref(), row.temperature), (Some("stop"), Some(0.0)));
+        // JSON was asked for; of the cat none came.
+        assert_eq!(row.json, Some(row.about != "session[1]"));
+        assert!(!row.replayed);
+    }
+    // Without the model, and without all but the responses.
+    drop(model);
+    let before = kept(run.path());
+    let folder = case_folder(run.path(), "scripted", "a case");
+    for name in ["events.jsonl", "searches.jsonl", "dump.jsonl"] {
+        std::fs::remove_file(folder.join(name)).unwrap();
+    }
+    assert_eq!(asking(run.path(), "", "http://127.0.0.1:9"), first);
+    assert_eq!(kept(run.path()), before);
+    let again = calls(run.path());
+    assert!(again.iter().all(|row| row.replayed) && again.len() == 6);
+    assert!(again.iter().zip(&rows).all(|(again, row)| again.seconds == row.seconds));
+}
+
+#[test]
+fn a_system_that_dies_pays_for_no_call_twice() {
+    for saves in ["", "no-save"] {
+        let run = tempfile::tempdir().unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let model = scripted_model(&asked);
+        let flag = run.path().join("died");
+        asking(run.path(), &format!("{saves} 'dies-once={}@4'", flag.display()), &model.url());
+        assert!(flag.exists());
+        assert_eq!((calls(run.path()).len(), asked.load(Ordering::Relaxed)), (6, 6), "{saves}");
+    }
+}
+
+#[test]
+fn a_model_that_is_not_there_fails_sessions_and_is_told() {
+    let run = tempfile::tempdir().unwrap();
+    let rows = asking(run.path(), "", "http://127.0.0.1:9");
+    assert!(rows.iter().all(|row| row.failed.is_some()));
+    assert_eq!(calls(run.path())[0].status, 502);
+}
+
+fn post(proxy: &Proxy, path: &str, key: &str, body: &Value) -> (u16, String) {
+    let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+    let url = format!("{}/{path}", proxy.llm().base_url);
+    let request = agent.post(url).header("Authorization", format!("Bearer {key}"));
+    let mut response = request.send(body.to_string()).unwrap();
+    (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+}
+
+#[test]
+fn streams_and_embeddings_pass_and_a_stranger_does_not() {
+    let run = tempfile::tempdir().unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let model = scripted_model(&asked);
+    let proxy = proxy(run.path(), &model.url());
+    let key = proxy.llm().key;
+    let message = json!([{"role": "user", "content": "tea in the morning"}]);
+    let streamed = json!({"messages": message, "stream": true, "response_format": {"type": "json_object"}});
+    for _ in 0..2 {
+        let (status, body) = post(&proxy, "chat/completions", &key, &streamed);
+        assert_eq!(status, 200);
+        assert!(body.ends_with("data: [DONE]\n\n") && body.contains("morning"), "{body}");
+    }
+    assert_eq!(post(&proxy, "embeddings", &key, &json!({"input": "tea"})).0, 200);
+    assert_eq!(post(&proxy, "chat/completions", "guess", &streamed).0, 401);
+    assert_eq!(asked.load(Ordering::Relaxed), 3, "an equal request is another sample");
+    let path = run.path().join("memory/scripted/calls.jsonl");
+    let rows: Vec<CallRow> = std::fs::read_to_string(path)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(rows.iter().map(|row| row.json).collect::<Vec<_>>(), [Some(true), Some(true), None]);
+    assert!(rows.iter().all(|row| row.phase == "between"));
+}
+
+/// The scripted adapter's messages, answered over HTTP by one that knows one memory.
+#[test]
+fn a_system_behind_an_address_answers_as_a_process_does() {
+    let run = tempfile::tempdir().unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&told);
+    let handler: Handler = Arc::new(move |request: Request| {
+        let message: Value = serde_json::from_slice(&request.body).unwrap();
+        heard.lock().unwrap().push(message.clone());
+        let mut reply = json!({"id": message["id"], "ok": true});
+        let more = match message["op"].as_str().unwrap() {
+            "hello" => json!({"name": "remote", "can": []}),
+            "search" => json!({"memories": [{"id": "a", "text": "tea"}]}),
+            "ingest" if message["session"]["id"] == "session[3]" => {
+                return Response::json(
+                    500,
+                    &json!({"id": message["id"], "ok": false, "error": {"kind": "input", "message": "too long"}}),
+                );
+            }
+            _ => json!({}),
+        };
+        reply.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        Response::json(200, &reply)
+    });
+    let server = HttpServer::start(handler).unwrap();
+    let system =
+        WireSystem::new("scripted", Address::new(&server.url()), HelloRequest::default(), patience());
+    let mut system = SystemRun::start("scripted", Box::new(system), run.path()).unwrap();
+    let case = case("a case");
+    let row = system.searched(&case, &case.probes[0], WANTED).unwrap();
+    assert_eq!((row.memories[0].text.as_str(), row.provenance), ("tea", Provenance::Unknown));
+    assert_eq!(failures(run.path()), [("session[3]".to_owned(), FailureKind::Input)]);
+    // Nothing of labels, evidence or other probes.
+    let sent = told.lock().unwrap().iter().map(Value::to_string).collect::<String>();
+    assert!(
+        !sent.contains("evidence") && !sent.contains("fact") && !sent.contains(&case.probes[1].query),
+        "{sent}"
+    );
+    drop(server);
+    let row = system.searched(&case, &case.probes[1], WANTED).unwrap();
+    let failure = row.failed.unwrap();
+    assert_eq!(failure.kind, FailureKind::Dead);
+    assert!(failure.message.contains("is the memory system running there?"), "{}", failure.message);
+}
+
+/// The outcomes of the conformance test that are no, by a behaviour.
+fn breaches(behaviour: &str) -> Vec<(&'static str, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    let (usual, broken) = (ScriptedModel::start(false).unwrap(), ScriptedModel::start(true).unwrap());
+    let command = format!("{} {behaviour}", script());
+    let make = |models: CheckModels, own: &Path| {
+        let model = if models == CheckModels::Broken { &broken } else { &usual };
+        let hello = HelloRequest {
+            protocol: 1,
+            llm: Some(model.llm()),
+            embedder: Some(model.embedder()),
+            folder: own.display().to_string(),
+            ..HelloRequest::default()
+        };
+        open("check", &command, hello, &folder.path().join("log"), patience())
+    };
+    let report = check(&make, folder.path(), &|| broken.chats()).unwrap();
+    let no = report.findings.into_iter().filter(|finding| finding.outcome == Outcome::No);
+    no.map(|finding| (finding.check, finding.detail)).collect()
+}
+
+#[test]
+fn the_conformance_test_finds_what_is_broken_and_nothing_else() {
+    let names = |behaviour: &str| breaches(behaviour).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    const ASSISTANT: &str = "assistant turns are seen";
+    const DATES: &str = "dates of sessions are kept";
+    assert_eq!(names("times"), [ASSISTANT], "{:?}", breaches("times"));
+    assert_eq!(names(""), [DATES, ASSISTANT]);
+    assert_eq!(names("no-sources no-save"), ["with the session that it came from", DATES, ASSISTANT]);
+    assert_eq!(names("ignores-k"), ["k is kept", DATES, ASSISTANT]);
+    assert!(names("restless").contains(&"probing leaves the store as it is"));
+    assert!(names("keep-first=1").contains(&"a planted sentence comes back as text"));
+    let asks = breaches("asks");
+    let swallowed = asks.iter().find(|(name, _)| name.contains("invalid JSON")).unwrap();
+    assert!(swallowed.1.contains("JSON that ends in the middle, no operation said so"), "{}", swallowed.1);
+    let strict = breaches("asks strict");
+    assert!(!strict.iter().any(|(name, _)| name.contains("invalid JSON")), "{strict:?}");
+    let dead = breaches("dies=hello");
+    assert_eq!(dead.len(), 1);
+    assert!(dead[0].1.contains("out of luck"), "{}", dead[0].1);
+    let hangs = breaches("hangs=dump");
+    assert!(
+        hangs.iter().any(|(name, detail)| name.contains("dump") && detail.contains("no reply within 2 s")),
+        "{hangs:?}"
+    );
+}
+
+#[test]
+fn the_command_says_yes_or_no_and_exits_so() {
+    let run = |behaviour: &str, format: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_palimpsest"));
+        command.args(["memory", "check", &format!("{} {behaviour}", script())]).args(format);
+        let output = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, said, _) = run("", &[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("It keeps the protocol.") && said.contains("not offered   answers by itself"),
+        "{said}"
+    );
+    assert!(said.contains("no (allowed)  assistant turns are seen"), "{said}");
+    let (code, said, error) = run("ignores-k", &["--format", "json"]);
+    assert_eq!(code, Some(1), "{error}");
+    let report: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&report["passes"], &report["hello"]["name"]), (&json!(false), &json!("scripted")));
+    assert!(error.contains("its log and files are kept in"), "{error}");
+    let kept = error.split("kept in ").nth(1).unwrap().split(';').next().unwrap();
+    std::fs::remove_dir_all(kept).unwrap();
 }

@@ -8,7 +8,7 @@ use palimpsest::benchmarks::memrewardbench::MEMREWARDBENCH;
 use palimpsest::benchmarks::stale::STALE;
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::benchmarks::{
-    Benchmark, CUT_MARK, Context, CutCount, Graded, HistoryCut, SampleSpec, Shown, Table,
+    Benchmark, CUT_MARK, Context, CutCount, Graded, HistoryCut, SampleSpec, ShownSegments, Table,
 };
 use palimpsest::data::truncate::{Middle, TruncateError, Truncation};
 use palimpsest::data::{Case, Keep};
@@ -340,6 +340,7 @@ fn tables(benchmark: &Benchmark, answers: &[Answer]) -> Vec<Table> {
             judge: Some("judge"),
             condition: a.condition,
             context: Context::Whole,
+            memory: None,
             repetition: 0,
             case: &probes[at],
             probe: "q",
@@ -348,7 +349,7 @@ fn tables(benchmark: &Benchmark, answers: &[Answer]) -> Vec<Table> {
             answered: a.answered,
             answer: a.answered.then_some("an answer"),
             fits: true,
-            shown: Shown::default(),
+            shown: ShownSegments::default(),
             cut: false,
             correct: a.answered.then_some(a.right),
             score: a.answered.then_some(u32::from(a.right) * 5),

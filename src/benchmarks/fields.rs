@@ -1,6 +1,6 @@
 //! A row of JSON that is taken apart field by field, every problem named by file, row, id and field.
 
-use super::node::Node;
+use super::node::{Node, quote};
 use super::reading::Problem;
 
 /// The path that stands for the row itself.
@@ -9,8 +9,8 @@ pub(super) const WHOLE_ROW: &str = "(row)";
 /// One row of a file, taken apart. A `None` from its methods always comes with a problem.
 #[derive(Debug)]
 pub(super) struct Checker<'a> {
-    file: Option<&'a str>,
-    row: usize,
+    pub(super) file: Option<&'a str>,
+    pub(super) row: usize,
     /// The row's id, once it is known; and what stands in the place of it in a problem.
     pub(super) uid: Option<String>,
     /// Before the field in a problem.
@@ -51,17 +51,30 @@ impl<'a> Checker<'a> {
 
     /// The fields of an object; one that occurs twice is reported. Fields that nobody takes do no harm.
     pub(super) fn object(&mut self, path: &str, node: Node) -> Option<Fields> {
+        self.object_of(path, node, "write an object", |_| None)
+    }
+
+    /// The same, with the remedy for what is no object, and that for a field that the object does not have.
+    pub(super) fn object_of(
+        &mut self,
+        path: &str,
+        node: Node,
+        wanted: &str,
+        unknown: impl Fn(&str) -> Option<String>,
+    ) -> Option<Fields> {
         let found = match node {
             Node::Object(fields) => fields,
             other => {
-                self.problem(path, other.describe(), "write an object");
+                self.problem(path, other.describe(), wanted);
                 return None;
             }
         };
-        let prefix = if path == WHOLE_ROW { String::new() } else { format!("{path}.") };
+        let prefix = prefix(path);
         let mut fields = Fields(Vec::with_capacity(found.len()));
         for (name, value) in found {
-            if fields.0.iter().any(|(seen, _)| *seen == name) {
+            if let Some(remedy) = unknown(&name) {
+                self.problem(format!("{prefix}{}", shown_key(&name)), "an unknown field", remedy);
+            } else if fields.0.iter().any(|(seen, _)| *seen == name) {
                 self.problem(format!("{prefix}{name}"), "the same key a second time", "keep one of them");
             } else {
                 fields.0.push((name, value));
@@ -141,4 +154,16 @@ impl<'a> Checker<'a> {
             texts.filter_map(|(at, item)| self.string(&format!("{path}[{at}]"), item)).collect();
         (texts.len() == count).then_some(texts)
     }
+}
+
+/// The text before the names of fields of the object at a path.
+pub(super) fn prefix(path: &str) -> String {
+    if path == WHOLE_ROW { String::new() } else { format!("{path}.") }
+}
+
+/// A key as a message shows it: plain where it looks like a field name, quoted and shortened where it does not.
+fn shown_key(name: &str) -> String {
+    let plain =
+        !name.is_empty() && name.len() <= 60 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if plain { name.to_owned() } else { quote(name) }
 }

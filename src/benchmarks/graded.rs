@@ -22,6 +22,8 @@ pub struct Graded<'a> {
     pub condition: &'a str,
     /// The part of the history that the setting shows.
     pub context: Context,
+    /// The memory system whose memories were shown in the place of the history; absent where none was.
+    pub memory: Option<GradedMemory<'a>>,
     /// Number of times that the same was asked before.
     pub repetition: u32,
     /// The case's id.
@@ -39,7 +41,7 @@ pub struct Graded<'a> {
     /// True if the prompt fitted the model's context; where it did not, there is no answer.
     pub fits: bool,
     /// The segments that the model was shown.
-    pub shown: Shown<'a>,
+    pub shown: ShownSegments<'a>,
     /// True if the limit of new tokens cut it off.
     pub cut: bool,
     /// Right or wrong, where a clean verdict says so.
@@ -50,6 +52,15 @@ pub struct Graded<'a> {
     pub choice: Option<&'a str>,
     /// The tokens that were cut from the condition's history to fit a context; absent where none were, and without an answer.
     pub history_cut: Option<HistoryCut>,
+}
+
+/// A memory system under a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GradedMemory<'a> {
+    /// Its name in the run.
+    pub system: &'a str,
+    /// The condition's name without the system's: empty for the first k of a search, else `k5`, `perfect`, `native` or `answer`.
+    pub shown: &'a str,
 }
 
 /// The part of a history that was left out.
@@ -133,16 +144,21 @@ impl CutCount {
 
 /// The segments of a history that a model was shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Shown<'a> {
+pub struct ShownSegments<'a> {
     /// Original indices of those that the setting's context held; absent where that is the whole history.
     pub context: Option<&'a [usize]>,
     /// Original indices of those that truncation dropped.
     pub dropped: &'a [usize],
+    /// Ids of the memories that were shown in their place; absent where no memory system was asked.
+    pub memories: Option<&'a [String]>,
 }
 
-impl Shown<'_> {
+impl ShownSegments<'_> {
     /// True if both are the same segments of one history.
     pub fn same(self, other: Self) -> bool {
+        if self.memories.is_some() || other.memories.is_some() {
+            return self.memories == other.memories;
+        }
         let kept =
             |shown: Self| shown.context.map(|all| all.iter().filter(move |at| !shown.dropped.contains(at)));
         match (kept(self), kept(other)) {

@@ -57,6 +57,22 @@ pub struct Measure {
 }
 
 impl Measure {
+    /// Any quotient over noise baselines, about 1.
+    pub const LIFT: Self = Measure {
+        key: "",
+        label: "",
+        about: "",
+        scales: &Scale::ALL,
+        reference: Some(1.0),
+        axis: Axis::Logarithmic,
+        paired: &[],
+        heads: false,
+        of: |_| None,
+    };
+
+    /// Any share of one of two, about one half.
+    pub const SHARE: Self = Measure { reference: Some(0.5), axis: Axis::Linear(0.0, 1.0), ..Self::LIFT };
+
     /// True if it pairs conditions.
     pub fn is_paired(&self) -> bool {
         !self.paired.is_empty()

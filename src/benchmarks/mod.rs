@@ -6,6 +6,7 @@
 //!
 //! Owns the shared parts of reading ([`reading`], [`dataset`]). Must not run a model, judge or draw.
 
+mod arrays;
 mod benchmark;
 mod chart;
 pub mod dataset;
@@ -30,7 +31,7 @@ pub use benchmark::{
 };
 pub use chart::{Bar, BarChart, Chart, TrendChart, TrendLine, TrendPanel, TrendPoint};
 pub use files::Files;
-pub use graded::{CUT_MARK, CutCount, Graded, HistoryCut, Shown, Table};
+pub use graded::{CUT_MARK, CutCount, Graded, GradedMemory, HistoryCut, ShownSegments, Table};
 pub use label_check::LabelCheck;
 pub use measure::{Amount, Axis, Grouping, Judged, KeySpan, LayerSpans, Measure, RowAt, Scale, Seen};
 pub use readings::{Given, NotRead, Reading, Said, Told};

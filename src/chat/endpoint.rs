@@ -16,14 +16,15 @@ use ureq::http::{HeaderValue, Uri};
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 use palimpsest_core::text::{ReasoningEffort, Split};
 
-mod own;
+mod api;
+mod server;
 
-pub use own::{NotContinued, OwnServer};
+pub use server::{ServerCard, ServerModel};
 
 /// Where the key is looked for, in this order.
 pub const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
 
-/// How much of a server's own words an error repeats, in characters.
+/// Most characters of a server's own words that an error repeats.
 const QUOTED: usize = 300;
 
 /// Words of servers that refuse a prompt longer than their context, in lower case: OpenAI and vLLM, SGLang, llama.cpp.
@@ -38,7 +39,7 @@ const TOO_LONG: [&str; 5] = [
 /// Most bytes of a reply: far more than any answer has.
 const LONGEST_REPLY: u64 = 64 << 20;
 
-/// How patient an [`Endpoint`] is.
+/// Timeouts and retries of an [`Endpoint`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Patience {
     /// For one attempt, from connecting to the reply's last byte.
@@ -78,12 +79,14 @@ pub struct Endpoint {
     usage: Option<CallTokens>,
     thinking: EndpointThinking,
     stops: Vec<String>,
+    /// Sent as `response_format`.
+    response_format: Option<Value>,
 }
 
-/// What an endpoint is told about thoughts. By default nothing, as servers differ in what they take.
+/// Settings of an endpoint's thoughts. By default nothing, as servers differ in what they take.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EndpointThinking {
-    /// Whether the model was told to think. A reply that its limit cut then began inside a thought, where it holds no marker.
+    /// True if the model was told to think. A reply that its limit cut then began inside a thought, where it holds no marker.
     pub on: bool,
     /// Sent as `chat_template_kwargs`, the variables that the server renders its chat template with; empty sends nothing.
     pub chat_template_kwargs: Map<String, Value>,
@@ -93,8 +96,9 @@ pub struct EndpointThinking {
     pub max_tokens: usize,
 }
 
+/// A secret key of an endpoint.
 #[derive(Clone)]
-struct Key {
+pub struct Key {
     secret: String,
     header: HeaderValue,
 }
@@ -105,7 +109,7 @@ enum CompletionLimit {
     MaxCompletionTokens,
 }
 
-/// What went wrong with one attempt.
+/// The failure of one attempt.
 enum Failure {
     /// Connecting, sending or receiving.
     Transport(ureq::Error),
@@ -118,7 +122,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// Whether the same request may well succeed later.
+    /// True if the same request may well succeed later.
     fn is_passing(&self) -> bool {
         match self {
             Failure::Transport(error) => !matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_)),
@@ -129,7 +133,7 @@ impl Failure {
     }
 }
 
-/// What is sent. `max_tokens` is deprecated, and the only name that every server knows.
+/// The body of a request. `max_tokens` is deprecated, and the only name that every server knows.
 #[derive(Serialize)]
 struct Request<'a> {
     model: &'a str,
@@ -148,6 +152,8 @@ struct Request<'a> {
     chat_template_kwargs: &'a Map<String, Value>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     stop: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_format: Option<&'a Value>,
 }
 
 #[derive(Deserialize)]
@@ -173,17 +179,17 @@ struct ReplyMessage {
     reasoning: Option<Value>,
 }
 
-/// What was said: a text, or parts of one, as some hosted models have it.
+/// The content: a text, or parts of one, as some hosted models have it.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Content {
     Text(String),
-    Parts(Vec<Part>),
+    Parts(Vec<ContentPart>),
 }
 
 /// `{"type": "text", "text": "..."}`; of a thought `{"type": "thinking", "thinking": [...]}` with parts or a text in it.
 #[derive(Deserialize)]
-struct Part {
+struct ContentPart {
     text: Option<String>,
     thinking: Option<Content>,
 }
@@ -215,7 +221,7 @@ impl ReplyMessage {
 /// In the place of an answer that the server withheld.
 const FILTERED: &str = "(the server's content filter withheld the answer)";
 
-/// How long a server asks to wait: seconds, or a date, which is told apart from the clock here.
+/// The wait that a server asks for: seconds, or a date, less the time of the clock here.
 fn retry_after(header: &str) -> Option<Duration> {
     if let Ok(seconds) = header.trim().parse() {
         return Some(Duration::from_secs(seconds));
@@ -240,15 +246,11 @@ impl Endpoint {
             (!value.trim().is_empty()).then_some((*name, value))
         });
         let key = key.map(|(name, value)| Key::new(name, value.trim())).transpose()?;
-        Endpoint::with_key(address, key, patience)
+        Endpoint::new(address, key, patience)
     }
 
-    /// As [`Self::from_address`], with a key given by the caller.
-    pub fn with_given_key(address: &str, key: &str, patience: Patience) -> Result<Self, ChatError> {
-        Endpoint::with_key(address, Some(Key::new("the key", key)?), patience)
-    }
-
-    fn with_key(address: &str, key: Option<Key>, patience: Patience) -> Result<Self, ChatError> {
+    /// The endpoint at an address, with this key.
+    pub fn new(address: &str, key: Option<Key>, patience: Patience) -> Result<Self, ChatError> {
         let Address { base, host, model } = Address::parse(address)?;
         let url = format!("{base}/chat/completions");
         let mut config = Agent::config_builder()
@@ -274,6 +276,7 @@ impl Endpoint {
             usage: None,
             thinking: EndpointThinking::default(),
             stops: Vec::new(),
+            response_format: None,
         })
     }
 
@@ -319,6 +322,7 @@ impl Endpoint {
             reasoning_effort: self.thinking.reasoning_effort,
             chat_template_kwargs: &self.thinking.chat_template_kwargs,
             stop: &self.stops,
+            response_format: self.response_format.as_ref(),
         }
     }
 
@@ -333,7 +337,7 @@ impl Endpoint {
             None => {
                 let request = self.agent.get(url);
                 let request = key.into_iter().fold(request, |request, (name, key)| request.header(name, key));
-                // What is asked so costs a server nothing.
+                // A GET costs a server nothing.
                 let timeout = self.patience.timeout.min(Duration::from_secs(30));
                 request.config().timeout_global(Some(timeout)).build().call()
             }
@@ -540,7 +544,8 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Key {
-    fn new(source: &str, secret: &str) -> Result<Self, ChatError> {
+    /// The key `secret` from `source`, which errors name.
+    pub fn new(source: &str, secret: &str) -> Result<Self, ChatError> {
         let mut header = HeaderValue::from_str(&format!("Bearer {secret}")).map_err(|_| {
             ChatError::from(format!(
                 "{source} holds characters that no HTTP header can carry; set it to the bare key"
@@ -593,7 +598,7 @@ impl Address {
     }
 }
 
-/// Whether nobody could be reached at all.
+/// True if nobody could be reached at all.
 fn is_connect(error: &ureq::Error) -> bool {
     use std::io::ErrorKind;
     match error {

@@ -1,5 +1,6 @@
-//! What answers: the local engine or an OpenAI-compatible endpoint, behind one trait.
+//! Chat models: the local engine or an OpenAI-compatible endpoint, behind one trait.
 //!
+//! A palimpsest server also answers the requests of the engine ([`endpoint::ServerModel`]).
 //! Answerers, judges and memory systems speak to [`ChatModel`]; the trait knows no HTTP and no dataset.
 
 pub mod endpoint;
@@ -15,7 +16,7 @@ pub use palimpsest_core::text::{Message, MessageRole};
 pub struct Reply {
     /// The answer's text, without special tokens and without a thought; empty where there is none ([`StopReason::has_answer`]).
     pub text: String,
-    /// What the model thought before it, where it thought and says so.
+    /// The thought before it, where the model says so.
     pub thought: Option<String>,
     /// Why generation ended.
     pub stop: StopReason,
@@ -52,18 +53,18 @@ pub struct CallTokens {
 
 /// Anything that answers a conversation.
 pub trait ChatModel {
-    /// What to call it in logs and reports, for example `local:smollm2-135m`.
+    /// Its name in logs and reports, for example `local:smollm2-135m`.
     fn name(&self) -> String;
 
     /// The reply to `messages`.
     fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError>;
 
-    /// What of this machine it runs on; `None` where it runs elsewhere, and its energy is not this machine's.
+    /// Its hardware on this machine; `None` where it runs elsewhere, and its energy is not this machine's.
     fn hardware(&self) -> Option<Hardware> {
         None
     }
 
-    /// What all calls since this was asked last came to, where the model counts.
+    /// Tokens of all calls since this was asked last, where the model counts.
     fn take_tokens(&mut self) -> CallTokens {
         CallTokens::default()
     }

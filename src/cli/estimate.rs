@@ -10,6 +10,8 @@ use std::time::Instant;
 use anyhow::Context;
 
 use super::WrongUsage;
+use super::estimate_memory::taken_out;
+use super::estimate_sample::{count_of_cases, sample};
 use super::run::{self, EstimateArgs};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::row_roles;
@@ -22,7 +24,7 @@ use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{BudgetedCase, Cut, cut_messages, cut_to_budget, part_of};
 use crate::run::forecast::{PrefillFit, rising};
-use crate::run::local::{row_spans, shared_tokens};
+use crate::run::model_subject::{row_spans, shared_tokens};
 use crate::run::plan::PlannedCase;
 use crate::run::setup::{OpenedData, OpenedModel, RunSpec, retrievers, sound_cases};
 use palimpsest_core::engine::memory_plan::{MemoryPlan, MemoryRequest, gigabytes};
@@ -34,8 +36,6 @@ use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{ChatTemplate, CountTokens, TokenizedPrompt};
 
-/// Cases that are cut and tokenised; a data set of no more is tokenised whole.
-const SAMPLE: usize = 8;
 /// Tokens that are decoded at each of two lengths.
 const STEPS: usize = 9;
 /// Tokens of a stretch of prefill that is timed by itself; the prefill's own chunk, since shorter ones would take longer.
@@ -45,18 +45,17 @@ const LEAST_ERROR: f64 = 0.1;
 
 /// Prints what a run will take.
 pub fn run(args: run::Args) -> anyhow::Result<()> {
-    let run::Args { spec: job, estimate: args, .. } = args;
+    let run::Args { spec: mut job, estimate: args, .. } = args;
     args.check()?;
     job.checked()?;
+    if let Some(systems) = taken_out(&mut job)? {
+        super::say(systems)?;
+        if job.conditions.is_empty() {
+            return Ok(());
+        }
+    }
     let text = if job.is_endpoint() { endpoint(&args, &job)? } else { local(&args, &job)? };
     super::say(text)
-}
-
-/// The cases of the plan that are looked at: at even distances. Broken rows are not asked.
-pub(super) fn sample(plan: &[PlannedCase]) -> Vec<&PlannedCase> {
-    let sound: Vec<&PlannedCase> = plan.iter().filter(|case| case.broken.is_none()).collect();
-    let n = sound.len().min(SAMPLE);
-    (0..n).filter_map(|i| sound.get((2 * i + 1) * sound.len() / (2 * n)).copied()).collect()
 }
 
 /// Calls `of` with each sampled case of the plan as each of these conditions shows it, and with the ids of its planned probes.
@@ -99,15 +98,6 @@ pub(super) fn asked_of<'a, P>(case: &Case, part: &'a BudgetedCase<P>, asked: &[&
 /// True of conditions whose prompts are not those of another one.
 pub(super) fn has_own_prompts(condition: &&Condition) -> bool {
     condition.repetition == 0 && condition.knockout.is_none()
-}
-
-/// `400 cases`, broken rows apart.
-pub(super) fn count_of_cases(plan: &[PlannedCase]) -> String {
-    let sound = plan.iter().filter(|case| case.broken.is_none()).count();
-    match plan.len() - sound {
-        0 => format!("{sound} cases"),
-        broken => format!("{sound} cases ({broken} broken rows apart)"),
-    }
 }
 
 /// Answers of a plan under some conditions, broken rows apart.

@@ -5,9 +5,9 @@
 
 use super::WrongUsage;
 use super::card_hours::{Hours, fewest_cards};
-use super::estimate::{
-    answers, asked_of, at_least_plain, count_of_cases, each_sampled, has_own_prompts, store_bytes,
-};
+use super::estimate::{answers, asked_of, at_least_plain, each_sampled, has_own_prompts, store_bytes};
+use super::estimate_memory::taken_out;
+use super::estimate_sample::count_of_cases;
 use crate::benchmarks::{Context, PAPER_ENCODING, QUERY, Retriever, row_roles};
 use crate::cards::{CaseShape, NamedCard, Recording};
 use crate::data::Case;
@@ -16,7 +16,7 @@ use crate::progress::{grouped, note};
 use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{Cut, cut_prompts, cut_to_budget};
-use crate::run::local::{row_spans, shared_tokens};
+use crate::run::model_subject::{row_spans, shared_tokens};
 use crate::run::setup::{OpenedData, RunSpec, choose, fits, observed};
 use palimpsest_core::engine::memory_plan::{Branches, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{self, DeviceName, TextSide};
@@ -72,9 +72,15 @@ struct Lengths {
 
 /// Prints what a run will take on a card.
 pub fn run(args: super::run::Args, card: NamedCard) -> anyhow::Result<()> {
-    let super::run::Args { spec: job, estimate, .. } = args;
+    let super::run::Args { spec: mut job, estimate, .. } = args;
     estimate.check()?;
     job.checked()?;
+    if let Some(systems) = taken_out(&mut job)? {
+        super::say(systems)?;
+        if job.conditions.is_empty() {
+            return Ok(());
+        }
+    }
     super::say(text(&job, card)?.trim_end())
 }
 

@@ -70,7 +70,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let studies = match opened {
         // Answers and verdicts have pictures of their own.
         Err(error @ LensError::NoAttention { .. }) => {
-            let figures = charts(&dirs, options.judge.as_deref(), asked)?;
+            let mut figures = charts(&dirs, options.judge.as_deref(), asked)?;
+            figures.extend(of_memory(&dirs, options.judge.as_deref(), asked)?);
             if figures.is_empty() {
                 return Err(error.into());
             }
@@ -105,9 +106,21 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if one_benchmark(&studies) {
         figures.extend(charts(&dirs, options.judge.as_deref(), asked)?);
     }
+    figures.extend(of_memory(&dirs, options.judge.as_deref(), asked)?);
     written(&figures, &out)
 }
 
+/// The waterfall of a run's memory systems, under all of their conditions; none of several runs, and none where some conditions are asked for.
+fn of_memory(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow::Result<Vec<Figure>> {
+    let ([dir], []) = (dirs, asked) else { return Ok(Vec::new()) };
+    let Some(losses) = super::memory_table::losses(dir, JudgeChoice::of(judge))? else {
+        return Ok(Vec::new());
+    };
+    let origin = format!("{}, {}", losses.benchmark.title, folder_name(dir));
+    Ok(vec![figures::memory_waterfall(&losses, &origin)?])
+}
+
+/// The conditions of a run against each other.
 fn against(study: &Study) -> anyhow::Result<Vec<Figure>> {
     let figures = figures::draw_differences(study)?;
     if figures.is_empty() {

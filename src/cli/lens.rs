@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use crate::ground::table::{within, wrapped};
 use crate::heads::Score;
 use crate::lens::{
-    Baseline, ByHeads, Curve, Group, LayerKind, Lens, Options, Part, PerGroup, Scale, Series, Statistic,
-    Study, table,
+    Baseline, ByHeads, Curve, Group, LayerKind, Lens, Options, PerGroup, Scale, Series, Statistic, Study,
+    Target, table,
 };
 use crate::run::condition::label;
 
@@ -284,7 +284,7 @@ impl Measured {
     fn of(lens: &Lens, group: Group) -> Self {
         let of = |statistic| lens.series(&group, statistic, Scale::Mass);
         let both = |curve: &Curve| {
-            (of(Statistic::Mean(*curve, Part::Signal)), of(Statistic::Mean(*curve, Part::Noise)))
+            (of(Statistic::Mean(*curve, Target::Signal)), of(Statistic::Mean(*curve, Target::Noise)))
         };
         let curves = lens.curves.iter().map(both).collect();
         let ratio = lens.ratio.map(|_| of(Statistic::RatioOfMeans));

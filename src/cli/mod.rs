@@ -22,6 +22,8 @@ mod distribution;
 mod driver;
 mod estimate;
 mod estimate_card;
+mod estimate_memory;
+mod estimate_sample;
 mod export;
 #[cfg(feature = "figures")]
 mod figure_style;
@@ -33,7 +35,11 @@ mod interrupt;
 mod judge;
 mod judging;
 mod lens;
+mod memory;
+mod memory_check;
 mod memory_plan;
+mod memory_show;
+mod memory_table;
 mod merge;
 mod model;
 mod output;
@@ -101,6 +107,7 @@ enum Command {
     Import(import::Args),
     Merge(merge::Args),
     Data(data::Args),
+    Memory(memory::Args),
     Model(model::Args),
     Selftest(selftest::Args),
 }
@@ -142,6 +149,7 @@ pub fn main() -> ExitCode {
         Command::Import(args) => import::run(args),
         Command::Merge(args) => merge::run(args),
         Command::Data(args) => data::run(args),
+        Command::Memory(args) => memory::run(&args),
         Command::Model(args) => model::run(args),
         Command::Selftest(args) => selftest::run(args),
     });

@@ -33,6 +33,7 @@ Examples:
   palimpsest table runs/qwen runs/gpt --compare
   palimpsest table runs/qwen --condition plain,knockout-query-old --compare
   palimpsest table runs/five --repeats --format latex
+  palimpsest table runs/mem0 --memory
   palimpsest table runs/stale-9b runs/knowme-9b runs/subtle-9b";
 
 /// Results of any number of runs side by side: table 2 of the STALE paper, and with --repeats table 6.
@@ -70,6 +71,9 @@ pub struct Args {
     /// Compare the questions that both have, where they were not asked the same
     #[arg(long, requires = "compare")]
     common: bool,
+    /// The losses of memory systems instead: facts written, kept, retrieved, shown, attended and used, a row a system, type and probe
+    #[arg(long, conflicts_with_all = ["condition", "repeats", "compare"])]
+    memory: bool,
 }
 
 impl Args {
@@ -91,6 +95,9 @@ struct Source {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
+    if args.memory {
+        return super::memory_table::run(&args.dirs, args.choice(), args.format);
+    }
     let mut sources = Vec::new();
     for (at, dir) in args.dirs.iter().enumerate() {
         if args.dirs.iter().take(at).any(|before| before == dir) {

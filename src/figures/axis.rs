@@ -1,6 +1,6 @@
 //! Axes: the range and ticks of values, logarithmic and linear, the ticks of layers, and where linear layers lie.
 
-use crate::lens::{Layer, Part, Point, Series, Statistic};
+use crate::lens::{Layer, Point, Series, Statistic, Target};
 
 /// The value axis that all panels of a sheet share, or those of a column.
 #[derive(Debug, Clone, PartialEq)]
@@ -125,7 +125,7 @@ fn extent(series: &Series, point: &Point) -> Option<(f64, f64)> {
 /// The cases of a layer that are drawn one by one: none of a noise baseline, whose points would hide the others, and not a
 /// single one, which is the curve itself.
 pub(super) fn single_cases<'a>(series: &Series, point: &'a Point) -> &'a [f64] {
-    let noise = matches!(series.statistic, Statistic::Mean(_, Part::Noise));
+    let noise = matches!(series.statistic, Statistic::Mean(_, Target::Noise));
     if noise || point.cases.len() < 2 { &[] } else { &point.cases }
 }
 

@@ -5,7 +5,7 @@ use plotters::style::RGBColor;
 use super::canvas::{Head, LABEL, Refusal, TICK, filled, fitted, line, margin, svg, write};
 use super::legend::Legend;
 use super::meaning::Meaning;
-use super::rows::Rows;
+use super::rows::RowLayout;
 use super::style::{GREY, GRID, shortened};
 use super::{Figure, FigureError};
 use crate::data::labels::{LabelCounts, ValueCount};
@@ -37,7 +37,7 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Result<Figure, Figure
         format!("{} ({share:.1}%)", value.cases)
     });
     let texts: Vec<(&str, String)> = names.iter().map(String::as_str).zip(said).collect();
-    let rows = Rows::of(&texts, LENGTH, STEP);
+    let rows = RowLayout::of(&texts, LENGTH, STEP);
     let head = Head::of(&title, origin, rows.width);
     let top = head.height() + 4;
     let bottom = top + counts.values.len() as i32 * rows.step;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Source;
-use crate::lens::{Baseline, Correctness, Group, LayerKind, Lens, Part, Series, Statistic, Study};
+use crate::lens::{Baseline, Correctness, Group, LayerKind, Lens, Series, Statistic, Study, Target};
 
 /// A sentence of each run: once where all say the same, else each after its run's name.
 pub(super) fn of_each(sources: &[Source<'_>], sentence: impl Fn(&Lens) -> String) -> String {
@@ -193,8 +193,8 @@ pub(super) fn zeros<'a>(series: impl Iterator<Item = &'a Series>) -> String {
     }
     let one = |(statistic, layers): (&Statistic, &BTreeSet<usize>)| {
         let name = match statistic {
-            Statistic::Mean(curve, Part::Signal) => curve.label(),
-            Statistic::Mean(curve, Part::Noise) => format!("noise baseline of {}", curve.label()),
+            Statistic::Mean(curve, Target::Signal) => curve.label(),
+            Statistic::Mean(curve, Target::Noise) => format!("noise baseline of {}", curve.label()),
             Statistic::RatioOfMeans | Statistic::MeanOfRatios => "the ratio".to_owned(),
             Statistic::Measure(key) => key.replace('_', " "),
         };

@@ -1,7 +1,5 @@
 //! The effects of sessions: the largest by name, means by role with their controls, divergences, and effects by windows of layers.
 
-use plotters::style::RGBColor;
-
 use super::cause_captions::{
     AXIS, colour, controls_in_words, effect_in_words, has_thoughts, meaning_of, open_in_words,
 };
@@ -67,9 +65,8 @@ pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Result
             Some(_) => "control of the same length",
             None => "",
         },
-        ends: (0.0, 0.0),
-        percent: false,
         lines: largest.iter().map(line).collect(),
+        ..Intervals::default()
     };
     let figure = intervals.figure()?;
     let csv = sessions(CsvTable::of(largest), false, |row| row).bytes();
@@ -101,24 +98,30 @@ pub(super) fn sessions<'a, R: Copy>(
         .column("changed", |row| session(row).effect.changed)
 }
 
-/// The roles of sessions, and none, with their colours.
-fn roles(causes: &Causes) -> Vec<(Option<&str>, RGBColor)> {
+/// The end of the labels of controls.
+const CONTROL: &str = ", control of the same length";
+
+/// Lines of a group: one for each role, and for none, that has a number.
+fn by_role(
+    causes: &Causes,
+    group: &str,
+    ending: &str,
+    of: impl Fn(Option<&str>) -> Option<Estimate>,
+) -> Vec<Line> {
     let roles = causes.roles.iter().map(|role| Some(role.as_str())).chain([None]);
-    roles.map(|role| (role, colour(causes, role))).collect()
-}
-
-/// Lines of one group.
-struct Lines<'a> {
-    all: &'a mut Vec<Line>,
-    group: String,
-}
-
-impl Lines<'_> {
-    fn add(&mut self, role: Option<&str>, ending: &str, estimate: Option<Estimate>, colour: RGBColor) {
-        let label = format!("{}{ending}", role.unwrap_or(OTHERS));
-        let group = self.group.clone();
-        self.all.extend(estimate.map(|estimate| Line { group, label, estimate, colour, mark: None }));
-    }
+    let line = |role: Option<&str>| {
+        Some(Line {
+            group: group.to_owned(),
+            label: format!("{}{ending}", role.unwrap_or(OTHERS)),
+            estimate: of(role)?,
+            colour: match ending {
+                CONTROL => Meaning::Baseline.colour(),
+                _ => colour(causes, role),
+            },
+            mark: None,
+        })
+    };
+    roles.filter_map(line).collect()
 }
 
 /// Mean effects by role, for right and wrong answers where they are judged.
@@ -130,28 +133,18 @@ pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Result<F
     let split = judged.iter().any(|verdict| causes.effect(None, *verdict).is_some());
     let groups = if split { judged.to_vec() } else { vec![Correctness::All] };
     let thought = |effect: &Effect| effect.thought.map_or(f64::NAN, |thought| thought.log_p_drop);
-    let mut all = Vec::new();
-    for verdict in groups {
-        let group = if split { format!("{} answers", verdict.key()) } else { String::new() };
-        let mut lines = Lines { all: &mut all, group };
-        for (role, colour) in roles(causes) {
-            lines.add(role, "", causes.effect(role, verdict), colour);
-        }
-        for (role, _) in roles(causes) {
-            lines.add(
-                role,
-                ", control of the same length",
-                causes.control(role, verdict, |control| control.drop),
-                Meaning::Baseline.colour(),
-            );
-        }
-        for (role, colour) in roles(causes) {
-            lines.add(role, ", removed", causes.total(role, verdict), colour);
-        }
-        for (role, colour) in roles(causes) {
-            lines.add(role, ", on the thought", causes.mean_of(role, verdict, thought), colour);
-        }
-    }
+    let of_verdict = |verdict: Correctness| {
+        let group = &if split { format!("{} answers", verdict.key()) } else { String::new() };
+        let control = |role: Option<&str>| causes.control(role, verdict, |control| control.drop);
+        let on_thought = |role: Option<&str>| causes.mean_of(role, verdict, thought);
+        [
+            by_role(causes, group, "", |role| causes.effect(role, verdict)),
+            by_role(causes, group, CONTROL, control),
+            by_role(causes, group, ", removed", |role| causes.total(role, verdict)),
+            by_role(causes, group, ", on the thought", on_thought),
+        ]
+        .concat()
+    };
     let removed = match causes.total(None, Correctness::All) {
         Some(_) => {
             " Removed: the total effect, the session taken out and all after it read again, so that indirect paths count."
@@ -181,10 +174,8 @@ pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Result<F
             bands(causes.unit)
         ),
         axis: AXIS.to_owned(),
-        mark: "",
-        ends: (0.0, 0.0),
-        percent: false,
-        lines: all,
+        lines: groups.into_iter().flat_map(of_verdict).collect(),
+        ..Intervals::default()
     }
     .figure()
 }
@@ -199,17 +190,11 @@ pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Re
         ("first token of the answer", (|effect| effect.kl, |control| control.kl)),
         ("all tokens of the answer, mean", (|effect| effect.kl_answer, |control| control.kl_answer)),
     ];
-    let mut all = Vec::new();
-    for (group, (of, of_control)) in kinds {
-        let mut lines = Lines { all: &mut all, group: group.to_owned() };
-        for (role, colour) in roles(causes) {
-            lines.add(role, "", causes.mean_of(role, Correctness::All, of), colour);
-        }
-        for (role, _) in roles(causes) {
-            let control = causes.control(role, Correctness::All, of_control);
-            lines.add(role, ", control of the same length", control, Meaning::Baseline.colour());
-        }
-    }
+    let of_kind = |(group, (of, of_control)): (&str, Numbers)| {
+        let control = |role: Option<&str>| causes.control(role, Correctness::All, of_control);
+        let effect = |role: Option<&str>| causes.mean_of(role, Correctness::All, of);
+        [by_role(causes, group, "", effect), by_role(causes, group, CONTROL, control)].concat()
+    };
     let (segment, unit) = (study.benchmark.segment, causes.unit.many());
     Intervals {
         name: "causes-kl".to_owned(),
@@ -229,10 +214,8 @@ pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Re
             bands(causes.unit)
         ),
         axis: "divergence (nats)".to_owned(),
-        mark: "",
-        ends: (0.0, 0.0),
-        percent: false,
-        lines: all,
+        lines: kinds.into_iter().flat_map(of_kind).collect(),
+        ..Intervals::default()
     }
     .figure()
 }

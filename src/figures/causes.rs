@@ -155,10 +155,9 @@ fn ranks(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Figu
             bands(causes.unit)
         ),
         axis: "rank correlation with the effect".to_owned(),
-        mark: "",
         ends: (-0.1, 0.5),
-        percent: false,
         lines: predictors.iter().filter_map(line).collect(),
+        ..Intervals::default()
     }
     .figure()
 }

@@ -9,7 +9,7 @@ use super::style::{GREY, Marker, Stroke};
 use super::{Figure, FigureError, Origin, Source, captions};
 use crate::benchmarks::{GENERATION, QUERY, Unit};
 use crate::ground::order::unique;
-use crate::lens::{Correctness, Curve, Group, Lens, Part, Point, Scale, Series, Statistic, table};
+use crate::lens::{Correctness, Curve, Group, Lens, Point, Scale, Series, Statistic, Target, table};
 
 pub(super) fn axis(scale: Scale) -> &'static str {
     match scale {
@@ -64,7 +64,7 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
     let mut all_curves = curves_of(sources);
     all_curves.retain(|curve| {
         let has = |source: &Source<'_>| {
-            source.lens.examples.iter().any(|e| e.curve(*curve, Part::Signal, scale).is_some())
+            source.lens.examples.iter().any(|e| e.curve(*curve, Target::Signal, scale).is_some())
         };
         sources.iter().any(has)
     });
@@ -159,8 +159,8 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
             for group in &present {
                 let at = kinds.iter().position(|kind| *kind == group.kind).unwrap_or(0);
                 let stroke = strokes.get(at).copied().unwrap_or_else(|| Meaning::Group(at).stroke());
-                let signal = lens.series(group, Statistic::Mean(curve, Part::Signal), scale);
-                let noise = lens.series(group, Statistic::Mean(curve, Part::Noise), scale);
+                let signal = lens.series(group, Statistic::Mean(curve, Target::Signal), scale);
+                let noise = lens.series(group, Statistic::Mean(curve, Target::Noise), scale);
                 if signal.n > 0 {
                     legend.push((
                         Some(stroke),
@@ -250,10 +250,10 @@ fn curves_of(sources: &[Source<'_>]) -> Vec<Curve> {
 /// The curves of a group with their baselines, which are tabulated even where they are not drawn.
 fn lines(lens: &Lens, all: &[Curve], group: &Group, scale: Scale) -> Vec<(Stroke, Series)> {
     let strokes = meaning::of_curves(all);
-    let of = |curve, part| lens.series(group, Statistic::Mean(curve, part), scale);
+    let of = |curve, target| lens.series(group, Statistic::Mean(curve, target), scale);
     let curves = || all.iter().zip(&strokes).filter(|(curve, _)| lens.curves.contains(curve));
-    let noise = curves().map(|(&curve, stroke)| (stroke.noise(), of(curve, Part::Noise)));
-    let signal = curves().map(|(&curve, stroke)| (*stroke, of(curve, Part::Signal)));
+    let noise = curves().map(|(&curve, stroke)| (stroke.noise(), of(curve, Target::Noise)));
+    let signal = curves().map(|(&curve, stroke)| (*stroke, of(curve, Target::Signal)));
     noise.chain(signal).collect()
 }
 

@@ -7,7 +7,7 @@ use super::grid::{Cells, Column, Grid, Layout, Map, Shades, draw};
 use super::{Figure, FigureError, Origin, captions};
 use crate::benchmarks::Unit;
 use crate::ground::csv::CsvTable;
-use crate::lens::strip::Place;
+use crate::lens::strip::AlignedPlace;
 use crate::lens::{Correctness, Example, Group, Lens, Scale, table};
 
 /// The mean over cases, aligned at the evidence: one map a probe.
@@ -252,11 +252,12 @@ fn what_is_shown(lens: &Lens, scale: Scale) -> String {
 
 /// The columns of places: of those at which there is something in some case. A stretch has its name once, in its middle.
 pub(super) fn columns_of(
-    cells: impl Iterator<Item = (Place, usize, Option<Vec<f64>>)>,
+    cells: impl Iterator<Item = (AlignedPlace, usize, Option<Vec<f64>>)>,
     anchors: &[&'static str],
 ) -> Vec<Column> {
-    let column = |(place, n, values): (Place, usize, Option<Vec<f64>>)| {
-        let (label, anchor) = (place_label(place, anchors).to_owned(), matches!(place, Place::Anchor(_)));
+    let column = |(place, n, values): (AlignedPlace, usize, Option<Vec<f64>>)| {
+        let (label, anchor) =
+            (place_label(place, anchors).to_owned(), matches!(place, AlignedPlace::Anchor(_)));
         Some(Column {
             label: if anchor { String::new() } else { label.clone() },
             n: Some(n),
@@ -274,30 +275,34 @@ pub(super) fn columns_of(
 }
 
 /// The places that have no column, and why.
-pub(super) fn places_left_out(missing: &BTreeSet<Place>, anchors: &[&'static str], why: &str) -> String {
+pub(super) fn places_left_out(
+    missing: &BTreeSet<AlignedPlace>,
+    anchors: &[&'static str],
+    why: &str,
+) -> String {
     if missing.is_empty() {
         return String::new();
     }
-    let named = |place: &Place| match *place {
-        Place::Stretch { third, .. } => {
+    let named = |place: &AlignedPlace| match *place {
+        AlignedPlace::Stretch { third, .. } => {
             let which = ["first", "second", "last"].get(usize::from(third)).copied().unwrap_or("last");
             format!("the {which} third {}", place_label(*place, anchors))
         }
-        Place::Before(at) => format!("−1 of {}", anchors.get(at).copied().unwrap_or_default()),
-        Place::After(at) => format!("+1 of {}", anchors.get(at).copied().unwrap_or_default()),
-        Place::Anchor(_) => place_label(*place, anchors).to_owned(),
+        AlignedPlace::Before(at) => format!("−1 of {}", anchors.get(at).copied().unwrap_or_default()),
+        AlignedPlace::After(at) => format!("+1 of {}", anchors.get(at).copied().unwrap_or_default()),
+        AlignedPlace::Anchor(_) => place_label(*place, anchors).to_owned(),
     };
     let names: Vec<String> = missing.iter().map(named).collect();
     format!(" A place that {why} has no column: {}.", names.join(", "))
 }
 
-fn place_label(place: Place, anchors: &[&'static str]) -> &'static str {
+fn place_label(place: AlignedPlace, anchors: &[&'static str]) -> &'static str {
     match place {
-        Place::Stretch { before: 0, .. } => "before",
-        Place::Stretch { before, .. } if before == anchors.len() => "after",
-        Place::Stretch { .. } => "between",
-        Place::Before(_) => "−1",
-        Place::After(_) => "+1",
-        Place::Anchor(at) => anchors.get(at).copied().unwrap_or_default(),
+        AlignedPlace::Stretch { before: 0, .. } => "before",
+        AlignedPlace::Stretch { before, .. } if before == anchors.len() => "after",
+        AlignedPlace::Stretch { .. } => "between",
+        AlignedPlace::Before(_) => "−1",
+        AlignedPlace::After(_) => "+1",
+        AlignedPlace::Anchor(at) => anchors.get(at).copied().unwrap_or_default(),
     }
 }

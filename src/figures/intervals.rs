@@ -7,7 +7,7 @@ use super::axis::{round_ticks, write_value};
 use super::canvas::{
     Area, Head, LABEL, NOTE, Refusal, TICK, fitted, line, margin, svg, text_width, units, wrapped, write,
 };
-use super::rows::Rows;
+use super::rows::RowLayout;
 use super::style::{GREY, GRID, INK, UNIT};
 use super::{Figure, FigureError};
 use crate::ground::csv::CsvTable;
@@ -29,7 +29,7 @@ pub(super) struct Line {
 }
 
 /// The picture.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Intervals {
     pub name: String,
     pub title: String,
@@ -83,7 +83,7 @@ impl Intervals {
         let note = |line: &Line| note(line, self.percent, high - low);
         let texts: Vec<(&str, String)> =
             self.lines.iter().map(|line| (line.label.as_str(), note(line))).collect();
-        let rows = Rows::of(&texts, LENGTH, MARK);
+        let rows = RowLayout::of(&texts, LENGTH, MARK);
         let head = Head::of(&self.title, &self.origin, rows.width);
         let top = head.height() + 4;
         let mut y = top;

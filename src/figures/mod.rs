@@ -53,6 +53,7 @@ pub mod style;
 mod style_file;
 mod trends;
 mod typeface;
+mod waterfall;
 
 pub use bars::distribution;
 pub use figure::{Figure, FigureError};
@@ -60,6 +61,7 @@ pub use look::Look;
 pub use source::{Origin, Source};
 pub use style_file::{Style, StyleError};
 pub use typeface::Typeface;
+pub use waterfall::memory_waterfall;
 
 /// A picture that only one benchmark has. `origin` says where its numbers come from.
 ///

@@ -9,7 +9,7 @@ use plotters::prelude::*;
 use super::axis::{Range, single_cases};
 use super::canvas::{Area, Refusal};
 use super::style::{GREY, LINEAR, Marker, Stroke, UNIT};
-use crate::lens::{LayerKind, Part, Point, Series, Statistic};
+use crate::lens::{LayerKind, Point, Series, Statistic, Target};
 
 /// Runs of neighbouring points that have a place on the axis.
 fn runs<T>(points: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
@@ -57,7 +57,7 @@ impl Drawn {
     /// Adds what is drawn of some series on an axis.
     pub fn add(&mut self, series: &[&Series], y: &Range) {
         for one in series {
-            let noise = matches!(one.statistic, Statistic::Mean(_, Part::Noise));
+            let noise = matches!(one.statistic, Statistic::Mean(_, Target::Noise));
             for point in &one.points {
                 let band = shown_band(point, y);
                 self.bands |= band.is_some() && !noise;

@@ -8,7 +8,7 @@ use super::canvas::{
 const LEAST: i32 = 170;
 
 /// The layout of the lines of a picture, in pixels.
-pub(super) struct Rows {
+pub(super) struct RowLayout {
     pub width: i32,
     /// Where marks begin, and how long the longest may be.
     pub left: i32,
@@ -19,7 +19,7 @@ pub(super) struct Rows {
     pub mark_top: i32,
 }
 
-impl Rows {
+impl RowLayout {
     /// For lines of labels and notes, whose marks are so long where there is room, and so high.
     pub fn of(texts: &[(&str, String)], length: i32, height: i32) -> Self {
         let label = texts.iter().map(|(label, _)| text_width(label, 12)).max().unwrap_or(0);
@@ -28,12 +28,12 @@ impl Rows {
         let width = width_for(words + length);
         if words + LEAST <= width {
             let length = if is_sized() { width - words } else { length.min(width - words) };
-            return Rows { width, left: margin() + label + 10, length, step: height, mark_top: 0 };
+            return RowLayout { width, left: margin() + label + 10, length, step: height, mark_top: 0 };
         }
         // Numbers at both ends of the axis reach beyond it.
         let side = margin() + 12;
         let length = (room().min(width) - 2 * side).max(40);
-        Rows { width, left: side, length, step: height + 17, mark_top: 15 }
+        RowLayout { width, left: side, length, step: height + 17, mark_top: 15 }
     }
 
     /// A line's words.

@@ -5,7 +5,7 @@ use plotters::prelude::*;
 
 use super::canvas::{Area, Head, LABEL, Refusal, TICK, filled, fitted, line, margin, svg, units, write};
 use super::legend::Legend;
-use super::rows::Rows;
+use super::rows::RowLayout;
 use super::style::{GREY, GRID, LINEAR, UNIT};
 use super::{Figure, FigureError};
 use crate::benchmarks::{Bar, BarChart};
@@ -34,7 +34,7 @@ pub(super) fn stacked(chart: &BarChart, origin: &str) -> Result<Figure, FigureEr
     let BarChart { key: name, title, caption, parts, bars } = chart;
     let colour = |at: usize| COLOURS[at % COLOURS.len()];
     let texts: Vec<(&str, String)> = bars.iter().map(|bar| (bar.label.as_str(), bar.note.clone())).collect();
-    let rows = Rows::of(&texts, LENGTH, STEP);
+    let rows = RowLayout::of(&texts, LENGTH, STEP);
     let head = Head::of(title, origin, rows.width);
     let begins =
         |at: usize| at == 0 || bars.get(at - 1).map(|bar| &bar.group) != bars.get(at).map(|bar| &bar.group);
@@ -84,7 +84,7 @@ pub(super) fn stacked(chart: &BarChart, origin: &str) -> Result<Figure, FigureEr
 fn draw_bar(
     area: &Area<'_>,
     bar: &Bar,
-    rows: &Rows,
+    rows: &RowLayout,
     top: i32,
     colour: &impl Fn(usize) -> RGBColor,
 ) -> Result<(), Refusal> {

@@ -30,6 +30,14 @@ impl Format {
         }
     }
 
+    /// A sentence beside tables.
+    pub fn remark(self, text: &str) -> String {
+        match self {
+            Format::Latex => format!("% {}\n", text.split_whitespace().collect::<Vec<_>>().join(" ")),
+            Format::Text | Format::Md | Format::Csv | Format::Json => format!("{text}\n"),
+        }
+    }
+
     /// A table in this format; none but aligned columns where it is JSON, which a sheet has no names for.
     ///
     /// # Errors

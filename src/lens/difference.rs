@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::band::Numbers;
 use super::selection::joined;
-use super::{Curve, Example, Group, Lens, Part, Scale, Series, Statistic, Study};
+use super::{Curve, Example, Group, Lens, Scale, Series, Statistic, Study, Target};
 use crate::ground::csv::{CsvTable, list};
 use crate::run::condition::label;
 
@@ -64,7 +64,7 @@ fn difference(pair: [&Lens; 2], curve: Curve, scale: Scale) -> Option<Difference
     for (unit, examples) in &ours {
         let Some(others) = theirs.get(unit) else { continue };
         let others: BTreeMap<&str, &Example> = others.iter().map(|e| (e.probe.as_str(), *e)).collect();
-        let values = |example: &Example| example.curve(curve, Part::Signal, scale).map(<[f64]>::to_vec);
+        let values = |example: &Example| example.curve(curve, Target::Signal, scale).map(<[f64]>::to_vec);
         let pairs: Vec<[Vec<f64>; 2]> = (examples.iter())
             .filter_map(|example| Some([values(example)?, values(others.get(example.probe.as_str())?)?]))
             .collect();
@@ -87,7 +87,7 @@ fn difference(pair: [&Lens; 2], curve: Curve, scale: Scale) -> Option<Difference
     }
     let of = |rows: &Vec<Vec<f64>>, numbers: Numbers| {
         let whose = (group.clone(), first.probes_of(&group));
-        Series::of_rows(whose, (Statistic::Mean(curve, Part::Signal), scale), layers, (rows, numbers))
+        Series::of_rows(whose, (Statistic::Mean(curve, Target::Signal), scale), layers, (rows, numbers))
     };
     let curve_of = Numbers::of_curve(scale);
     let (a, b, apart) = (of(&rows[0], curve_of), of(&rows[1], curve_of), of(&rows[2], Numbers::Signed));

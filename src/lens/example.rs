@@ -38,7 +38,7 @@ use palimpsest_core::attention::{AttentionStore, StoreError};
 
 /// The evidence itself or what stands in for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Part {
+pub enum Target {
     /// The mass on the evidence.
     Signal,
     /// The mass on its neighbours.
@@ -98,9 +98,9 @@ pub struct Example {
     pub segments: Vec<SegmentMass>,
     /// Original indices of the segments that were dropped to fit the context, ascending.
     pub dropped: Vec<usize>,
-    curves: BTreeMap<(Curve, Part, Scale), Vec<f64>>,
+    curves: BTreeMap<(Curve, Target, Scale), Vec<f64>>,
     stand_ins: BTreeMap<Curve, Vec<StandIn>>,
-    signed: BTreeMap<(Curve, Part), Vec<Option<f64>>>,
+    signed: BTreeMap<(Curve, Target), Vec<Option<f64>>>,
     measures: Measured,
     by_head: Option<ByHead>,
 }
@@ -146,18 +146,18 @@ impl Example {
             let end = rows.iter().map(|&row| store.rows[row].end).max().unwrap_or(0);
             let paid = Paid { masses: &masses, shares: &shares, signed: of_row.as_ref(), end };
             stand_ins.insert(curve, evidence.stand_ins(&keys, end));
-            for part in [Part::Signal, Part::Noise] {
-                let of = match part {
-                    Part::Signal => paid.to(&keys),
-                    Part::Noise => paid.beside(&evidence, &keys),
+            for target in [Target::Signal, Target::Noise] {
+                let of = match target {
+                    Target::Signal => paid.to(&keys),
+                    Target::Noise => paid.beside(&evidence, &keys),
                 };
                 let Some(of) = of else { continue };
-                curves.insert((curve, part, Scale::Mass), of.mass);
+                curves.insert((curve, target, Scale::Mass), of.mass);
                 if let Some(density) = of.density {
-                    curves.insert((curve, part, Scale::Density), density);
+                    curves.insert((curve, target, Scale::Density), density);
                 }
                 if let Some(signed) = of.signed {
-                    sums.insert((curve, part), present(signed));
+                    sums.insert((curve, target), present(signed));
                 }
             }
         }
@@ -207,14 +207,14 @@ impl Example {
     pub fn curves(&self) -> impl Iterator<Item = Curve> {
         self.curves
             .keys()
-            .filter(|(_, part, scale)| (*part, *scale) == (Part::Signal, Scale::Mass))
+            .filter(|(_, target, scale)| (*target, *scale) == (Target::Signal, Scale::Mass))
             .map(|k| k.0)
     }
 
     /// A curve over layers, NaN at layers that do not see the evidence; `None` where the store lacks a span for it (for noise:
     /// where no neighbour is in the prompt).
-    pub fn curve(&self, curve: Curve, part: Part, scale: Scale) -> Option<&[f64]> {
-        self.curves.get(&(curve, part, scale)).map(Vec::as_slice)
+    pub fn curve(&self, curve: Curve, target: Target, scale: Scale) -> Option<&[f64]> {
+        self.curves.get(&(curve, target, scale)).map(Vec::as_slice)
     }
 
     /// The segments that make the noise baseline of a curve: none where it has no baseline.
@@ -230,8 +230,8 @@ impl Example {
 
     /// A curve's signed sums of the implicit weights: by layer, `None` at softmax layers. `None` altogether where the store
     /// lacks a span for it or has no linear layers.
-    pub fn signed(&self, curve: Curve, part: Part) -> Option<&[Option<f64>]> {
-        self.signed.get(&(curve, part)).map(Vec::as_slice)
+    pub fn signed(&self, curve: Curve, target: Target) -> Option<&[Option<f64>]> {
+        self.signed.get(&(curve, target)).map(Vec::as_slice)
     }
 
     /// A measure over layers, by its key, NaN where it is not defined; `None` where it is at no layer.
@@ -253,8 +253,8 @@ impl Example {
 
     /// One curve over another by layer; `None` at a layer whose denominator is 0 or that does not see both.
     pub fn ratio(&self, (over, under): (Curve, Curve), scale: Scale) -> Option<Vec<Option<f64>>> {
-        let over = self.curve(over, Part::Signal, scale)?;
-        let under = self.curve(under, Part::Signal, scale)?;
+        let over = self.curve(over, Target::Signal, scale)?;
+        let under = self.curve(under, Target::Signal, scale)?;
         Some(over.iter().zip(under).map(|(n, o)| (*o > 0.0 && !n.is_nan()).then(|| n / o)).collect())
     }
 }

@@ -25,7 +25,8 @@ use ndarray::Array2;
 use super::band::{Numbers, Point, of_means, of_ratios};
 use super::draw::Key;
 use super::{
-    AnalysedRun, Baseline, ByHeads, Curve, Drawn, Example, Layer, LayerKind, LensError, Part, PerGroup, Scale,
+    AnalysedRun, Baseline, ByHeads, Curve, Drawn, Example, Layer, LayerKind, LensError, PerGroup, Scale,
+    Target,
 };
 use crate::benchmarks::{Benchmark, GENERATION, QUERY, Unit};
 use crate::run::judged::Judged;
@@ -110,7 +111,7 @@ impl Group {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Statistic {
     /// The mean of a curve over cases.
-    Mean(Curve, Part),
+    Mean(Curve, Target),
     /// Mean of one curve over mean of another.
     RatioOfMeans,
     /// Mean of the examples' own ratios.
@@ -123,8 +124,8 @@ impl Statistic {
     /// As tables write it.
     pub fn key(self) -> String {
         match self {
-            Statistic::Mean(curve, Part::Signal) => curve.key().to_owned(),
-            Statistic::Mean(curve, Part::Noise) => format!("{}_noise", curve.key()),
+            Statistic::Mean(curve, Target::Signal) => curve.key().to_owned(),
+            Statistic::Mean(curve, Target::Noise) => format!("{}_noise", curve.key()),
             Statistic::RatioOfMeans => "ratio_of_means".to_owned(),
             Statistic::MeanOfRatios => "mean_of_ratios".to_owned(),
             Statistic::Measure(key) => key.to_owned(),
@@ -462,10 +463,10 @@ impl Lens {
         let mut undefined = vec![0; self.layers.len()];
         let ratio = self.ratio.unwrap_or((Curve::new(QUERY, QUERY), Curve::new(QUERY, QUERY)));
         let estimates = match statistic {
-            Statistic::Mean(curve, part) => {
+            Statistic::Mean(curve, target) => {
                 let rows = units.values().map(|examples| {
                     mean_by_layer(
-                        examples.iter().filter_map(|e| e.curve(curve, part, scale)),
+                        examples.iter().filter_map(|e| e.curve(curve, target, scale)),
                         self.layers.len(),
                     )
                 });
@@ -486,7 +487,10 @@ impl Lens {
             Statistic::RatioOfMeans => {
                 let mean = |curve: Curve, examples: &[&Example]| {
                     let both = examples.iter().filter(|e| e.ratio(ratio, scale).is_some());
-                    mean_by_layer(both.filter_map(|e| e.curve(curve, Part::Signal, scale)), self.layers.len())
+                    mean_by_layer(
+                        both.filter_map(|e| e.curve(curve, Target::Signal, scale)),
+                        self.layers.len(),
+                    )
                 };
                 let over = self.matrix(units.values().filter_map(|e| mean(ratio.0, e)));
                 let under = self.matrix(units.values().filter_map(|e| mean(ratio.1, e)));
@@ -510,7 +514,7 @@ impl Lens {
             }
         };
         let signed = match (statistic, scale) {
-            (Statistic::Mean(curve, part), Scale::Mass) => self.signed(&units, curve, part),
+            (Statistic::Mean(curve, target), Scale::Mass) => self.signed(&units, curve, target),
             // weights that cancel have no density and no ratio
             _ => None,
         };
@@ -529,11 +533,11 @@ impl Lens {
         &self,
         units: &BTreeMap<UnitKey<'_>, Vec<&Example>>,
         curve: Curve,
-        part: Part,
+        target: Target,
     ) -> Option<Vec<f64>> {
         let layers = self.layers.len();
         let of_unit = |examples: &Vec<&Example>| {
-            let sums = examples.iter().filter_map(|e| e.signed(curve, part));
+            let sums = examples.iter().filter_map(|e| e.signed(curve, target));
             let sums: Vec<Vec<f64>> =
                 sums.map(|sums| sums.iter().map(|sum| sum.unwrap_or(f64::NAN)).collect()).collect();
             mean_by_layer(sums.iter().map(Vec::as_slice), layers)

@@ -21,7 +21,7 @@ pub const LIFT: &str = "evidence_lift";
 pub(super) type Measured = BTreeMap<(String, Scale), Vec<f64>>;
 
 /// The rows of a role, or one of them.
-struct Rows<'a> {
+struct RoleRows<'a> {
     role: &'a str,
     nth: usize,
     start: usize,
@@ -45,7 +45,7 @@ pub(super) fn of(
         let paid = Paid { masses: &masses, shares: &shares, signed: None, end };
         let parts = (0..evidence.keys.len()).filter(|&key| evidence.keys[key].role.is_some());
         let noise = parts.filter_map(|key| Some((key, paid.beside_one(evidence, key)?))).collect();
-        of_roles.push(Rows { role, nth, start: start_of(rows, &places), masses, shares, noise });
+        of_roles.push(RoleRows { role, nth, start: start_of(rows, &places), masses, shares, noise });
     }
     let measures = benchmark.lens.measures;
     let mut found = Measured::new();
@@ -149,7 +149,7 @@ fn start_of(rows: &[Span], places: &[usize]) -> usize {
     places.iter().map(|&row| rows[row].start).min().unwrap_or(0)
 }
 
-impl Rows<'_> {
+impl RoleRows<'_> {
     fn at(&self, layer: usize) -> AtLayer {
         let noise = self.noise.iter().map(|(key, numbers)| {
             let density = numbers.density.as_ref().map_or(f64::NAN, |density| density[layer]);

@@ -11,7 +11,7 @@ use super::{Example, Group, Lens, Scale};
 
 /// A place in the aligned history; anchors are counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum AlignedPlace {
     /// A third (0, 1, 2) of the segments between those beside the anchor before this one and those beside it; before the first
     /// anchor, and, by their number, after the last.
     Stretch {
@@ -28,13 +28,12 @@ pub enum Place {
     After(usize),
 }
 
-impl Place {
+impl AlignedPlace {
     /// All of them for so many anchors, in the order of the history.
-    pub fn all(anchors: usize) -> Vec<Place> {
-        let thirds = |before| [0, 1, 2].map(|third| Place::Stretch { before, third });
-        let around = |at: usize| {
-            thirds(at).into_iter().chain([Place::Before(at), Place::Anchor(at), Place::After(at)])
-        };
+    pub fn all(anchors: usize) -> Vec<Self> {
+        let thirds = |before| [0, 1, 2].map(|third| Self::Stretch { before, third });
+        let around =
+            |at: usize| thirds(at).into_iter().chain([Self::Before(at), Self::Anchor(at), Self::After(at)]);
         (0..anchors).flat_map(around).chain(thirds(anchors)).collect()
     }
 
@@ -53,14 +52,14 @@ impl Place {
             _ => 0..0,
         };
         Some(match self {
-            Place::Stretch { before, third: part } => {
+            Self::Stretch { before, third: part } => {
                 let from = before.checked_sub(1).and_then(|last| at.get(last)).map_or(0, |last| last + 2);
                 let to = at.get(before).map_or(roles.len(), |next| next.saturating_sub(1));
                 third(from..to, part)
             }
-            Place::Before(anchor) => plain(at.get(anchor)?.checked_sub(1)),
-            Place::Anchor(anchor) => *at.get(anchor)?..at.get(anchor)? + 1,
-            Place::After(anchor) => plain(Some(at.get(anchor)? + 1)),
+            Self::Before(anchor) => plain(at.get(anchor)?.checked_sub(1)),
+            Self::Anchor(anchor) => *at.get(anchor)?..at.get(anchor)? + 1,
+            Self::After(anchor) => plain(Some(at.get(anchor)? + 1)),
         })
     }
 
@@ -68,15 +67,17 @@ impl Place {
     pub fn key(self, anchors: &[&str]) -> String {
         let name = |at: usize| anchors.get(at).copied().unwrap_or_default();
         match self {
-            Place::Stretch { before: 0, third } => format!("before_{}", third + 1),
-            Place::Stretch { before, third } if before == anchors.len() => format!("after_{}", third + 1),
-            Place::Stretch { third, .. } if anchors.len() == 2 => format!("between_{}", third + 1),
-            Place::Stretch { before, third } => {
+            Self::Stretch { before: 0, third } => format!("before_{}", third + 1),
+            Self::Stretch { before, third } if before == anchors.len() => {
+                format!("after_{}", third + 1)
+            }
+            Self::Stretch { third, .. } if anchors.len() == 2 => format!("between_{}", third + 1),
+            Self::Stretch { before, third } => {
                 format!("between_{}_{}_{}", name(before - 1), name(before), third + 1)
             }
-            Place::Before(at) => format!("{}_minus_1", name(at)),
-            Place::Anchor(at) => name(at).to_owned(),
-            Place::After(at) => format!("{}_plus_1", name(at)),
+            Self::Before(at) => format!("{}_minus_1", name(at)),
+            Self::Anchor(at) => name(at).to_owned(),
+            Self::After(at) => format!("{}_plus_1", name(at)),
         }
     }
 }
@@ -91,7 +92,7 @@ pub struct Strip {
     /// Cases in it.
     pub n: usize,
     /// By place: how many cases have a segment there, and the mean over them by layer (`None` without cases).
-    pub cells: Vec<(Place, usize, Option<Vec<f64>>)>,
+    pub cells: Vec<(AlignedPlace, usize, Option<Vec<f64>>)>,
 }
 
 impl Lens {
@@ -100,7 +101,7 @@ impl Lens {
         let cases = self.by_unit(group);
         let layers = self.layers.len();
         let anchors = self.benchmark.lens.anchors;
-        let cells = Place::all(anchors.len()).into_iter().map(|place| {
+        let cells = AlignedPlace::all(anchors.len()).into_iter().map(|place| {
             let by_case = cases.values().filter_map(|examples| {
                 let here: Vec<Vec<f64>> =
                     examples.iter().filter_map(|e| at_place(e, anchors, place, scale)).collect();
@@ -115,7 +116,7 @@ impl Lens {
 }
 
 /// The mean over an example's segments at a place, by layer; `None` where it lacks an anchor.
-fn at_place(example: &Example, anchors: &[&str], place: Place, scale: Scale) -> Option<Vec<f64>> {
+fn at_place(example: &Example, anchors: &[&str], place: AlignedPlace, scale: Scale) -> Option<Vec<f64>> {
     let segments = &example.segments;
     let roles: Vec<Option<&str>> = segments.iter().map(|segment| segment.role.as_deref()).collect();
     let holds_nothing = |at: usize| segments.get(at).is_some_and(|segment| segment.holds.is_none());

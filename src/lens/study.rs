@@ -17,7 +17,7 @@ use super::band::Numbers;
 use super::group::{UnitKey, mean_by_layer, unit_of};
 use super::measured::LIFT;
 use super::{AnalysedRun, Example, Group, Layer, Lens, LensError, Options, Selection, Series, Statistic};
-use crate::benchmarks::{ALL, Axis, Benchmark, Grouping, Judged, Measure, Scale, Seen};
+use crate::benchmarks::{ALL, Benchmark, Grouping, Judged, Measure, Scale, Seen};
 use crate::run::header::Identity;
 use crate::run::judge_name::JudgeChoice;
 use crate::run::judged;
@@ -28,12 +28,7 @@ pub const EVIDENCE_LIFT: Measure = Measure {
     key: LIFT,
     label: "evidence lift",
     about: "the sum of what the evidence gets over the sum of its noise baselines",
-    scales: &Scale::ALL,
-    reference: Some(1.0),
-    axis: Axis::Logarithmic,
-    paired: &[],
-    heads: false,
-    of: |_| None,
+    ..Measure::LIFT
 };
 
 /// The grouping of benchmarks that name none: by verdict.

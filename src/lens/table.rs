@@ -17,8 +17,8 @@ use super::difference::{Difference, differences_csv};
 use super::selection::joined;
 use super::strip::Strip;
 use super::{
-    Correctness, Curve, Group, LayerKind, Lens, LensError, MeasureRow, Part, Point, Scale, Series, StandIn,
-    Statistic, Study,
+    Correctness, Curve, Group, LayerKind, Lens, LensError, MeasureRow, Point, Scale, Series, StandIn,
+    Statistic, Study, Target,
 };
 use crate::ground::csv::{CsvTable, list};
 use crate::run::condition::label;
@@ -35,8 +35,8 @@ pub fn write(prefix: &str, lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, L
     for group in &groups {
         for scale in Scale::ALL {
             for &curve in &lens.curves {
-                for part in [Part::Signal, Part::Noise] {
-                    curves.push(lens.series(group, Statistic::Mean(curve, part), scale));
+                for target in [Target::Signal, Target::Noise] {
+                    curves.push(lens.series(group, Statistic::Mean(curve, target), scale));
                 }
             }
             for ratio in lens.ratio.iter().flat_map(|_| [Statistic::RatioOfMeans, Statistic::MeanOfRatios]) {

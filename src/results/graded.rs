@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::benchmarks::{Graded, HistoryCut, Shown};
+use crate::benchmarks::{Graded, GradedMemory, HistoryCut, ShownSegments};
+use crate::run::condition::Condition;
 use crate::run::judged::Judged;
 use crate::run::rows::{AnswerKey, AnswerRow};
 use crate::run::store::RunFolder;
@@ -31,6 +32,7 @@ pub fn graded<'a>(run: &'a RunFolder, name: &'a str) -> Vec<Graded<'a>> {
                     judge: judge.map(|judge| judge.name.label.as_str()),
                     condition: condition.base(),
                     context: condition.context,
+                    memory: memory_of(condition),
                     repetition: condition.repetition,
                     case: &case.case,
                     probe: &probe.id,
@@ -39,9 +41,10 @@ pub fn graded<'a>(run: &'a RunFolder, name: &'a str) -> Vec<Graded<'a>> {
                     answered: answer.is_some(),
                     answer: answer.and_then(|row| row.answer.as_deref()),
                     fits: row.is_none_or(|row| row.fits()),
-                    shown: answer.map_or_else(Shown::default, |row| Shown {
+                    shown: answer.map_or_else(ShownSegments::default, |row| ShownSegments {
                         context: row.context.as_deref(),
                         dropped: &row.dropped_sessions,
+                        memories: row.memories.as_deref(),
                     }),
                     cut: answer.is_some_and(|row| row.reached_limit()),
                     correct: verdict.and_then(|row| row.correct),
@@ -55,4 +58,11 @@ pub fn graded<'a>(run: &'a RunFolder, name: &'a str) -> Vec<Graded<'a>> {
         }
     }
     all
+}
+
+/// The memory system of a condition: `memory-NAME`, `memory-NAME-k5`, `memory-NAME-perfect`.
+fn memory_of(condition: &Condition) -> Option<GradedMemory<'_>> {
+    let system = condition.memory.as_ref()?.system.as_str();
+    let after = condition.base().split_once(system).map_or("", |(_, after)| after);
+    Some(GradedMemory { system, shown: after.trim_start_matches('-') })
 }

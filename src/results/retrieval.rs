@@ -15,7 +15,9 @@ pub fn retrieval(runs: &[(&RunFolder, &str, &[String])]) -> Option<Table> {
     let mut rows = Vec::new();
     for (run, name, conditions) in runs {
         let meant = run.header.identity.conditions_or_plain().iter();
-        for condition in meant.filter(|condition| conditions.contains(&condition.name)) {
+        // What memories hold of the evidence is counted by provenance (`crate::losses`).
+        let of_history = meant.filter(|condition| condition.memory.is_none());
+        for condition in of_history.filter(|condition| conditions.contains(&condition.name)) {
             let answered: Vec<&AnswerRow> = (run.answers.iter())
                 .filter(|row| row.condition == condition.name && row.error.is_none())
                 .collect();

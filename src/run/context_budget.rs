@@ -17,6 +17,7 @@ use crate::data::truncate::{
 };
 use crate::data::{Case, History, Keep, Probe};
 use crate::prompt::{BORDER_TOKENS, PromptBuilder, PromptError};
+use palimpsest_core::engine::ModelText;
 use palimpsest_core::text::{CountTokens, Message, Prompt, TextError};
 use palimpsest_core::text::{TokenizedPrompt, Tokenizer};
 use palimpsest_core::timing;
@@ -37,6 +38,12 @@ pub struct Cut {
 }
 
 impl Cut {
+    /// For answers of a model on this machine with at most `max_new_tokens` tokens behind a thought.
+    pub fn of_model(by: Truncation, seed: u64, text: &ModelText, max_new_tokens: usize) -> Self {
+        let budget = by.budget(text.context, text.max_thinking + max_new_tokens);
+        Cut { budget, by, seed }
+    }
+
     /// To `budget` tokens, so that all evidence stays.
     pub fn keeping_evidence(budget: usize, seed: u64) -> Self {
         Cut { budget, by: Truncation::Evidence, seed }
@@ -71,6 +78,24 @@ pub struct BudgetedCase<P = TokenizedPrompt> {
     pub dropped: Dropped,
     /// One prompt for each of these probes, in their order.
     pub prompts: Vec<P>,
+}
+
+impl<P> BudgetedCase<P> {
+    /// All prompts of a case that is shown whole.
+    pub fn whole(case: &Case, prompts: Vec<P>) -> Self {
+        let (probes, history) = (0..case.probes.len(), case.history.clone());
+        BudgetedCase { probes, history, dropped: Dropped::default(), prompts }
+    }
+
+    /// The same with other prompts.
+    ///
+    /// # Errors
+    /// The first error of `of`.
+    pub fn map<Q, E>(self, of: impl Fn(P) -> Result<Q, E>) -> Result<BudgetedCase<Q>, E> {
+        let BudgetedCase { probes, history, dropped, prompts } = self;
+        let prompts = prompts.into_iter().map(of).collect::<Result<_, E>>()?;
+        Ok(BudgetedCase { probes, history, dropped, prompts })
+    }
 }
 
 /// Why a case could not be cut to its budget.
@@ -145,13 +170,7 @@ pub fn cut_messages(
     cut: Cut,
 ) -> Result<Vec<BudgetedCase<Vec<Message>>>, BudgetError> {
     let parts = cut_prompts(builder, tokens, case, cut)?;
-    let messages = |part: BudgetedCase<Prompt>| BudgetedCase {
-        probes: part.probes,
-        history: part.history,
-        dropped: part.dropped,
-        prompts: part.prompts.into_iter().map(|prompt| prompt.messages).collect(),
-    };
-    Ok(parts.into_iter().map(messages).collect())
+    parts.into_iter().map(|part| part.map(|prompt| Ok(prompt.messages))).collect()
 }
 
 /// [`cut_messages`] with whole prompts.

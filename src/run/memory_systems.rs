@@ -8,14 +8,13 @@ use super::condition::Condition;
 use super::error::RunError;
 use super::header::{MemoryIdentity, NameAndDigest};
 use crate::data::{Case, Probe};
-use crate::memory::system::child::ChildProcess;
 use crate::memory::system::history::{Progress, SystemRun, Wanted};
-use crate::memory::system::http::Address;
-use crate::memory::system::protocol::{Capability, HelloRequest, MemorySystem, PROTOCOL};
+use crate::memory::system::open::open;
+use crate::memory::system::protocol::{Capability, HelloRequest, PROTOCOL};
 use crate::memory::system::proxy::{Decoding, Models, Proxy, Upstream};
 use crate::memory::system::record::system_folder;
 use crate::memory::system::rows::SearchRow;
-use crate::memory::system::wire::{Patience, WireSystem};
+use crate::memory::system::wire::Patience;
 use crate::memory::system::{Searches, Show};
 use palimpsest_core::digest::sha256;
 
@@ -83,13 +82,8 @@ impl MemorySystems {
                 seed: given.seed,
                 config: config.clone(),
             };
-            let system: Box<dyn MemorySystem> = match Address::is_one(command) {
-                true => Box::new(WireSystem::new(name, Address::new(command), hello, Patience::default())),
-                false => {
-                    let child = ChildProcess::new(command, &folder.join("log.txt")).map_err(failed)?;
-                    Box::new(WireSystem::new(name, child, hello, Patience::default()))
-                }
-            };
+            let system =
+                open(name, command, hello, &folder.join("log.txt"), Patience::default()).map_err(failed)?;
             let mut run = SystemRun::start(name, system, out).map_err(|error| failed(error.to_string()))?;
             if let Some(proxy) = &proxy {
                 run = run.watched(proxy.operation());

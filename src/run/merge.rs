@@ -178,16 +178,22 @@ fn copy_systems(from: &Path, to: &Path) -> Result<(), RunError> {
     for system in folders(from)? {
         for case in folders(&from.join(&system))?.into_iter().filter(|name| name != OWN_FOLDER) {
             let to = to.join(&system).join(&case);
-            std::fs::create_dir_all(&to).map_err(RunError::io("create", &to))?;
             let from = from.join(&system).join(&case);
-            for entry in std::fs::read_dir(&from).map_err(RunError::io("read", &from))? {
-                let source = entry.map_err(RunError::io("read", &from))?;
-                // Copied, since rows are appended to these; saved states stay in the shard.
-                if source.path().is_file() {
-                    let target = to.join(source.file_name());
-                    std::fs::copy(source.path(), &target).map_err(RunError::io("copy to", &target))?;
-                }
-            }
+            copy_tree(&from, &to)?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything in a folder. Copied and not linked, since rows are appended to it.
+fn copy_tree(from: &Path, to: &Path) -> Result<(), RunError> {
+    std::fs::create_dir_all(to).map_err(RunError::io("create", to))?;
+    for entry in std::fs::read_dir(from).map_err(RunError::io("read", from))? {
+        let source = entry.map_err(RunError::io("read", from))?;
+        let target = to.join(source.file_name());
+        match source.path().is_dir() {
+            true => copy_tree(&source.path(), &target)?,
+            false => drop(std::fs::copy(source.path(), &target).map_err(RunError::io("copy to", &target))?),
         }
     }
     Ok(())

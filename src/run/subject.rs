@@ -1,7 +1,7 @@
 //! A [`Subject`] of any [`ChatModel`]: answers without attention, one call a probe, several at once where there are several lines to
 //! the model.
 //!
-//! What the model is shown comes from a closure, so that this room needs to know no prompt wording.
+//! Prompts come from a closure, so that this room needs to know no prompt wording.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -39,10 +39,10 @@ pub fn count_failure(failed_in_a_row: &mut usize, error: &NoAnswer) -> Result<()
 
 /// The conversation that puts a probe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Shown {
-    /// What is sent.
+pub struct ChatPrompt {
+    /// The messages.
     pub messages: Vec<Message>,
-    /// What of the history was left out of it.
+    /// The parts of the history that were left out.
     pub dropped: Dropped,
 }
 
@@ -56,7 +56,7 @@ pub struct ChatSubject<'a, F> {
 
 impl<'a, F> ChatSubject<'a, F>
 where
-    F: FnMut(&Case, &Probe) -> Result<Shown, NoAnswer>,
+    F: FnMut(&Case, &Probe) -> Result<ChatPrompt, NoAnswer>,
 {
     /// Answers to what `shown` makes of a case and a probe: `models` is the model once for each call at once.
     pub fn new(models: Vec<&'a mut (dyn ChatModel + Send)>, sampling: Sampling, shown: F) -> Self {
@@ -66,7 +66,7 @@ where
 
 impl<F> Subject for ChatSubject<'_, F>
 where
-    F: FnMut(&Case, &Probe) -> Result<Shown, NoAnswer>,
+    F: FnMut(&Case, &Probe) -> Result<ChatPrompt, NoAnswer>,
 {
     fn answer_case(
         &mut self,
@@ -118,10 +118,14 @@ enum Unanswered {
     Failed(NoAnswer),
 }
 
-fn asked(model: &mut dyn ChatModel, shown: Shown, sampling: &Sampling) -> Result<ProbeOutcome, Unanswered> {
+fn asked(
+    model: &mut dyn ChatModel,
+    shown: ChatPrompt,
+    sampling: &Sampling,
+) -> Result<ProbeOutcome, Unanswered> {
     let begun = Instant::now();
     let reply = model.reply(&shown.messages, sampling).map_err(|e| Unanswered::Failed(e.into()))?;
-    // What it takes elsewhere is not this machine's to tell.
+    // The time of a prefill elsewhere is unknown here.
     let cost = Cost {
         tokens_computed: reply.prompt_tokens,
         tokens_generated: reply.completion_tokens,

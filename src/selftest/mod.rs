@@ -36,7 +36,7 @@ use report::Report;
 pub struct Options {
     /// The devices: parity is tested with the layers split between all of them, single layers on the first.
     pub devices: Vec<Device>,
-    /// What computes attention on CUDA.
+    /// The kernel that computes attention on CUDA.
     pub kernel: AttentionKernel,
     /// Reduced widths and lengths.
     pub quick: bool,

@@ -64,6 +64,8 @@ def reply_to(body):
     said = [line.strip() for line in SAID.findall(prompt)] or [str(users[-1].get("content") if users else "")[-200:]]
     # LangChain's rendering of a conversation.
     said = re.findall(r"Human Message =+\s+(.+)", prompt) or said
+    # EverOS's.
+    said = re.findall(r'"speaker": user,\s*"content": (.+)', prompt) or said
     form = body.get("response_format") or {}
     if body.get("tools"):
         functions = {tool["function"]["name"]: tool["function"] for tool in body["tools"]}
@@ -77,6 +79,10 @@ def reply_to(body):
         facts = re.findall(r"```\s*(.*?)\s*```", prompt, re.DOTALL)[-1]
         texts = [text for pair in re.findall(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", facts) for text in pair if text]
         return json.dumps({"memory": [{"id": str(100 + at), "text": text, "event": "ADD"} for at, text in enumerate(texts)]}), None
+    # LightMem numbers messages, and asks for the number with each fact.
+    numbered = re.findall(r"(\d+)\.user: (.+)", prompt)
+    if "source_id" in system and numbered:
+        return json.dumps({"data": [{"source_id": int(at), "fact": text} for at, text in numbered]}), None
     if form.get("type") == "json_schema":
         return json.dumps(instance(form["json_schema"]["schema"], said[-1])), None
     if '"facts"' in system + prompt or "'facts'" in system + prompt:
@@ -85,10 +91,6 @@ def reply_to(body):
         return json.dumps({"memory": [{"id": str(at), "text": text, "attributed_to": "user"} for at, text in enumerate(said)]}), None
     if form.get("type") == "json_object":
         return json.dumps({"text": said[-1]}), None
-    # LightMem numbers messages, and asks for the number with each fact.
-    numbered = re.findall(r"(\d+)\.user: (.+)", prompt)
-    if "source_id" in system and numbered:
-        return json.dumps({"data": [{"source_id": int(at), "fact": text} for at, text in numbered]}), None
     # EverOS asks for JSON in words.
     if "should_wait" in prompt:
         return json.dumps({"boundaries": [], "should_wait": False}), None

@@ -397,6 +397,20 @@ serve(Noisy)
         self.assertAlmostEqual(found[0]["score"], dot, places=6)
         self.assertEqual({call["key"] for call in server.calls}, {"Bearer run-1.case-0"})
 
+    def test_the_adapter_of_the_page_keeps_the_protocol(self):
+        page = (HERE.parent.parent / "docs" / "memory.md").read_text(encoding="utf-8")
+        for name in ("notes.py", "palimpsest_memory.py"):
+            text = page.split("```python\n")[1].split("```")[0] if name == "notes.py" else (ADAPTERS / name).read_text(encoding="utf-8")
+            (self.folder / name).write_text(text, encoding="utf-8")
+        child = self.child(self.folder / "notes.py")
+        said = child.must("hello", **HELLO, folder=str(self.folder / "store"))
+        self.assertEqual((said["name"], said["can"]), ("Notes", []))
+        child.must("reset", scope="a")
+        for session in SESSIONS:
+            child.must("ingest", scope="a", session=session)
+        found = child.must("search", scope="a", query="goats", k=1, as_of=None)["memories"]
+        self.assertEqual([m["sources"] for m in found], [[{"session": "session[0]"}]])
+
     def test_an_embedder_that_is_busy_is_a_transient_error(self):
         server = Server(failures=1).start()
         self.addCleanup(server.stop)

@@ -1,9 +1,9 @@
 //! The door for branches: what it refuses, and that branches do not touch each other.
 
 use candle_core::{DType, Device, Tensor};
-use palimpsest_core::attention::{NoObserver, SPLIT_K, Site, run, run_branches};
+use palimpsest_core::attention::{NoObserver, SPLIT_K, Site, run};
 
-use super::{numbers, sinks_of, site};
+use super::{numbers, run_branches, sinks_of, site};
 
 const D: usize = 16;
 const HEADS: (usize, usize) = (4, 2);

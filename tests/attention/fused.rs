@@ -9,7 +9,7 @@ use palimpsest_core::attention::{
     AttentionKernel, Event, Observer, Point, Sinks, Site, Wanted, run_branches,
 };
 
-use super::{Inputs, apart, numbers, sinks, site};
+use super::{Inputs, apart, numbers, run_branches, sinks, site};
 
 /// Weights and results are rounded once each, relative to values that are at most 1.7; sums are in f32.
 fn tolerance(dtype: DType) -> f64 {

@@ -3,12 +3,12 @@
 use candle_core::{DType, Device, Tensor};
 use palimpsest_core::attention::{
     Event, Hole, Holes, MassObserver, Masses, NO_KEY, NoObserver, Observer, Point, SPLIT_K, Site, TopKeys,
-    Wanted, run, run_branches,
+    Wanted, run,
 };
 use palimpsest_core::span::Span;
 use proptest::prelude::*;
 
-use super::{Inputs, apart, bits, numbers, sinks, site};
+use super::{Inputs, apart, bits, numbers, run_branches, sinks, site};
 
 const TOLERANCE: f64 = 1e-5;
 

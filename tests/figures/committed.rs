@@ -9,7 +9,7 @@ use palimpsest::figures::meaning::Meaning;
 use palimpsest::figures::sheet::{Panel, Sheet};
 use palimpsest::figures::style::{GREY, Marker, Stroke};
 use palimpsest::lens::{
-    Correctness, Curve, Group, Layer, LayerKind, Part, Point, Scale, Series, Statistic, table,
+    Correctness, Curve, Group, Layer, LayerKind, Point, Scale, Series, Statistic, Target, table,
 };
 
 use super::{Plan, make};
@@ -23,8 +23,11 @@ fn committed(file: &str) -> String {
 }
 
 fn statistic(key: &str) -> Statistic {
-    let means =
-        STALE.lens.curves.iter().flat_map(|c| [Part::Signal, Part::Noise].map(|p| Statistic::Mean(*c, p)));
+    let means = STALE
+        .lens
+        .curves
+        .iter()
+        .flat_map(|c| [Target::Signal, Target::Noise].map(|p| Statistic::Mean(*c, p)));
     means.chain([Statistic::RatioOfMeans, Statistic::MeanOfRatios]).find(|s| s.key() == key).unwrap()
 }
 
@@ -109,8 +112,8 @@ fn curves_of_softmax_models_are_drawn_as_committed() {
                     };
                     all.iter().find(wanted).unwrap().clone()
                 };
-                legend.push((Some(stroke), format!("{kind} (n = {})", of(Part::Signal).n)));
-                lines.extend([(stroke.noise(), of(Part::Noise)), (stroke, of(Part::Signal))]);
+                legend.push((Some(stroke), format!("{kind} (n = {})", of(Target::Signal).n)));
+                lines.extend([(stroke.noise(), of(Target::Noise)), (stroke, of(Target::Signal))]);
             }
             Some(Panel { title: curve.label(), legend, lines })
         };

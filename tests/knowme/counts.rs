@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use palimpsest::benchmarks::{Context, Graded, Retriever, Shown, Table};
+use palimpsest::benchmarks::{Context, Graded, Retriever, ShownSegments, Table};
 
 use super::*;
 
@@ -47,6 +47,7 @@ fn tables(all: &[Answers]) -> Vec<Table> {
                 judge: Some("judge"),
                 condition: a.condition,
                 context: context(a.condition),
+                memory: None,
                 repetition: 0,
                 case: a.dataset,
                 probe: id,
@@ -55,7 +56,7 @@ fn tables(all: &[Answers]) -> Vec<Table> {
                 answered: true,
                 answer: Some("an answer"),
                 fits: true,
-                shown: Shown::default(),
+                shown: ShownSegments::default(),
                 cut: false,
                 correct: None,
                 score,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use palimpsest::benchmarks::memrewardbench::Setting;
 use palimpsest::benchmarks::memrewardbench::counts::{Consistency, Share, counted};
-use palimpsest::benchmarks::{Chart, Context, Graded, Shown, Table, TrendChart};
+use palimpsest::benchmarks::{Chart, Context, Graded, ShownSegments, Table, TrendChart};
 use palimpsest::data::draw::Draws;
 
 use super::{BENCHMARK, published};
@@ -70,6 +70,7 @@ fn graded<'a>(row: &'a Owned, facets: &'a BTreeMap<String, String>) -> Graded<'a
         judge: Some(row.judge),
         condition: &row.condition,
         context: Context::Whole,
+        memory: None,
         repetition: row.repetition,
         case: &row.case,
         probe: "verdict",
@@ -78,7 +79,7 @@ fn graded<'a>(row: &'a Owned, facets: &'a BTreeMap<String, String>) -> Graded<'a
         answered: true,
         answer: None,
         fits: row.fits,
-        shown: Shown::default(),
+        shown: ShownSegments::default(),
         cut: false,
         correct: row.correct,
         score: None,

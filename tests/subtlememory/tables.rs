@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::benchmarks::subtlememory::counts::{percent, points};
-use palimpsest::benchmarks::{BarChart, Chart, Context, Graded, Shown, Table};
+use palimpsest::benchmarks::{BarChart, Chart, Context, Graded, ShownSegments, Table};
 use palimpsest::figures::draw_chart;
 use palimpsest::statistics::holm::holm;
 use palimpsest::statistics::mcnemar::mcnemar;
@@ -40,6 +40,7 @@ fn with_graded<T>(rows: &[Row], make: impl FnOnce(&[Graded<'_>]) -> T) -> T {
         judge: Some(row.judge),
         condition: &row.condition,
         context: Context::Whole,
+        memory: None,
         repetition: 0,
         case: "persona_0",
         probe: &row.probe,
@@ -48,7 +49,7 @@ fn with_graded<T>(rows: &[Row], make: impl FnOnce(&[Graded<'_>]) -> T) -> T {
         answered: true,
         answer: row.answer.as_deref(),
         fits: true,
-        shown: Shown { context: row.shown.as_deref(), dropped: &[] },
+        shown: ShownSegments { context: row.shown.as_deref(), dropped: &[], memories: None },
         cut: false,
         correct: row.correct,
         score: None,

@@ -13,13 +13,14 @@ use palimpsest::data::{Case, Location};
 use palimpsest::figures::{self, Origin};
 use palimpsest::judge::{self, Judge};
 use palimpsest::lens::{
-    AnalysedRun, Baseline, Condition, Curve, Group, Options, Part, Scale, Statistic, Study, table,
+    AnalysedRun, Baseline, Condition, Curve, Group, Options, Scale, Statistic, Study, Target, table,
 };
 use palimpsest::memory::Memory;
 use palimpsest::progress::Status;
 use palimpsest::prompt::{PromptBuilder, Templates};
+use palimpsest::run::context_budget::Cut;
 use palimpsest::run::header::{ContextPolicy, Identity, Machine, NameAndDigest, RunHeader};
-use palimpsest::run::local::{LocalSubject, SubjectOptions};
+use palimpsest::run::model_subject::{ModelSubject, SubjectOptions};
 use palimpsest::run::plan::Selection;
 use palimpsest::run::rows::AnswerKey;
 use palimpsest::run::runner::{self, Subject};
@@ -70,20 +71,14 @@ fn model(name: &str, branches: Branches) -> LocalModel {
 const SAMPLING: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 6 };
 
 fn options() -> SubjectOptions {
-    SubjectOptions {
-        sampling: SAMPLING,
-        truncation: Truncation::Evidence,
-        seed: 0,
-        attention: true,
-        answer_rows: true,
-        share_prefix: true,
-    }
+    SubjectOptions { sampling: SAMPLING, attention: true, answer_rows: true, share_prefix: true }
 }
 
-fn subject<'a>(model: &'a mut LocalModel, stop: &'a AtomicBool) -> LocalSubject<'a> {
+fn subject<'a>(model: &'a mut LocalModel, stop: &'a AtomicBool) -> ModelSubject<'a> {
     let templates = Templates::load(&LOGBOOK, None).unwrap();
     let builder = PromptBuilder::new(templates, model.template().clone());
-    LocalSubject::new(model, builder, row_roles(&LOGBOOK), options(), stop)
+    let cut = Cut::of_model(Truncation::Evidence, 0, model.text(), SAMPLING.max_new_tokens);
+    ModelSubject::local(model, builder, cut, row_roles(&LOGBOOK), options(), stop)
 }
 
 /// Scores by the answer's length, in JSON with prose around it.
@@ -198,16 +193,16 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
     let paid: f64 =
         heads.map(|head| facts.map(|k| f64::from(head[[query, k]])).iter().sum::<f64>()).sum::<f64>()
             / by_head.dim().0 as f64;
-    assert!((example.curve(curve, Part::Signal, Scale::Mass).unwrap()[layer] - paid).abs() < 1e-9);
+    assert!((example.curve(curve, Target::Signal, Scale::Mass).unwrap()[layer] - paid).abs() < 1e-9);
     // Overlays are left out of sums over the prompt.
     let tiles: f32 =
         (0..stored.keys.len()).filter(|&k| !stored.keys[k].overlay).map(|k| by_head[[0, query, k]]).sum();
     assert!((tiles - 1.0).abs() < 1e-4, "{tiles}");
     // Event 5 is beside the facts and no evidence; the facts stand in events 3 and 4.
-    assert!(example.curve(curve, Part::Noise, Scale::Density).is_some());
+    assert!(example.curve(curve, Target::Noise, Scale::Density).is_some());
     // Of a fact, to its cause: q1 alone has one.
     let series =
-        lens.series(&Group::all(), Statistic::Mean(Curve::new("fact", "cause"), Part::Signal), Scale::Mass);
+        lens.series(&Group::all(), Statistic::Mean(Curve::new("fact", "cause"), Target::Signal), Scale::Mass);
     assert_eq!(series.n, 2);
 
     let tables = table::write("", lens, &dir.join("lens")).unwrap();
@@ -353,8 +348,9 @@ fn a_question_may_come_before_the_history_where_the_benchmark_says_so() {
     assert!(error.contains("puts the query before the history"), "{error}");
     let allowed = builder(Templates::load(&LOGBOOK_ASKED_FIRST, None).unwrap());
     let stop = AtomicBool::new(false);
+    let cut = Cut::of_model(Truncation::Evidence, 0, model.text(), SAMPLING.max_new_tokens);
     let mut subject =
-        LocalSubject::new(&mut model, allowed, row_roles(&LOGBOOK_ASKED_FIRST), options(), &stop);
+        ModelSubject::local(&mut model, allowed, cut, row_roles(&LOGBOOK_ASKED_FIRST), options(), &stop);
     let probes: Vec<_> = case.probes.iter().collect();
     let mut stores = Vec::new();
     let mut keep =
@@ -371,7 +367,7 @@ fn a_question_may_come_before_the_history_where_the_benchmark_says_so() {
         let example =
             palimpsest::lens::Example::measure(path, store, &LOGBOOK_ASKED_FIRST, Baseline::Both, None)
                 .unwrap();
-        let last = example.curve(Curve::new("last", "fact"), Part::Signal, Scale::Mass).unwrap();
+        let last = example.curve(Curve::new("last", "fact"), Target::Signal, Scale::Mass).unwrap();
         assert!(last.iter().all(|mass| *mass > 0.0));
     }
 }

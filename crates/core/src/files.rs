@@ -27,7 +27,7 @@ pub fn write_atomically_by<T, E: From<std::io::Error>>(
     Ok(done)
 }
 
-/// What to do about an error of the file system, to stand behind it.
+/// The remedy for an error of the file system, to stand behind it.
 pub fn io_remedy(source: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match source.kind() {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The role of the span that asks: the rows whose attention is measured first of all.
 pub const QUERY: &str = "query";
 
-/// What numbered spans that are no segments are called.
+/// Labels of numbered spans that are no segments.
 pub const NO_SEGMENTS: [&str; 2] = ["instructions", "template"];
 
 /// A labelled half-open range of tokens.
@@ -18,7 +18,7 @@ pub struct Span {
     /// The part the span plays in the analysis, if any: one word, such as `query`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Whether it lies over the spans that tile the prompt instead of being one of them: a turn, a fact inside a turn, a stretch
+    /// It lies over the spans that tile the prompt instead of being one of them: a turn, a fact inside a turn, a stretch
     /// of several segments. Overlays are left out of sums over a prompt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overlay: bool,
@@ -48,7 +48,7 @@ impl Span {
         self
     }
 
-    /// Whether it plays this part.
+    /// True if it has this role.
     pub fn is(&self, role: &str) -> bool {
         self.role.as_deref() == Some(role)
     }
@@ -58,7 +58,7 @@ impl Span {
         self.end - self.start
     }
 
-    /// Whether the span holds no token.
+    /// True if the span holds no token.
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
@@ -74,4 +74,12 @@ impl Span {
         let index = number.strip_suffix(']')?.parse().ok()?;
         (!self.overlay && !NO_SEGMENTS.contains(&kind)).then_some(index)
     }
+}
+
+/// The ascending borders of the segments that spans are made of.
+pub(crate) fn borders(spans: &[Span]) -> Vec<usize> {
+    let mut borders: Vec<usize> = spans.iter().flat_map(|span| [span.start, span.end]).collect();
+    borders.sort_unstable();
+    borders.dedup();
+    borders
 }

@@ -26,7 +26,7 @@ use tracing_subscriber::registry::LookupSpan;
 const TARGET: &str = "palimpsest_core::time";
 /// The parts outside the model.
 const ALONE: [&str; 4] = ["load", "tokenise", "sampling", "io"];
-/// What a forward pass is for.
+/// The kind of a forward pass.
 const PHASES: [&str; 2] = ["prefill", "decode"];
 /// The parts of a phase. The last is what is in none of the others: norms, rotary embedding, cache, activations.
 const WITHIN: [&str; 4] = ["linear", "attention", "observer", "other"];
@@ -102,7 +102,7 @@ impl Recorder {
         self.state().devices = devices.iter().filter(|device| !device.is_cpu()).cloned().collect();
     }
 
-    /// What was counted so far. Parts still open count up to their last border with another.
+    /// The counts so far. Parts still open count up to their last border with another.
     pub fn report(&self) -> Report {
         Report { wall: self.start.elapsed(), sums: self.state().sums }
     }
@@ -158,7 +158,7 @@ impl Visit for Tokens<'_> {
 
 /// A part's place in [`Sums`].
 #[derive(Debug, Clone, Copy)]
-enum Part {
+enum Section {
     /// Of [`ALONE`].
     Alone(usize),
     /// Of [`PHASES`] and of [`WITHIN`].
@@ -183,10 +183,10 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(&mut self, part: Part) -> &mut Sum {
+    fn of(&mut self, part: Section) -> &mut Sum {
         match part {
-            Part::Alone(part) => &mut self.alone[part],
-            Part::Within(phase, part) => &mut self.within[phase][part],
+            Section::Alone(part) => &mut self.alone[part],
+            Section::Within(phase, part) => &mut self.within[phase][part],
         }
     }
 }
@@ -195,7 +195,7 @@ impl Sums {
 #[derive(Debug)]
 struct State {
     sums: Sums,
-    open: Vec<Option<Part>>,
+    open: Vec<Option<Section>>,
     since: Instant,
     /// Those that compute beside this thread.
     devices: Vec<Device>,
@@ -215,9 +215,9 @@ impl State {
         let at = |names: &[&str]| names.iter().position(|n| *n == name);
         let part = at(&WITHIN)
             .zip(self.phase())
-            .map(|(part, phase)| Part::Within(phase, part))
-            .or_else(|| at(&PHASES).map(|phase| Part::Within(phase, OTHER)))
-            .or_else(|| at(&ALONE).map(Part::Alone));
+            .map(|(part, phase)| Section::Within(phase, part))
+            .or_else(|| at(&PHASES).map(|phase| Section::Within(phase, OTHER)))
+            .or_else(|| at(&ALONE).map(Section::Alone));
         if let Some(part) = part {
             self.sums.of(part).calls += 1;
         }
@@ -232,7 +232,7 @@ impl State {
     /// The phase under way. A part of a phase that begins outside of both is nobody's.
     fn phase(&self) -> Option<usize> {
         match self.open.last()? {
-            Some(Part::Within(phase, _)) => Some(*phase),
+            Some(Section::Within(phase, _)) => Some(*phase),
             _ => None,
         }
     }
@@ -304,7 +304,7 @@ impl Report {
         text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
     }
 
-    /// What no part claims.
+    /// The time that no part claims.
     fn unaccounted(&self) -> f64 {
         let Sums { alone, within, .. } = &self.sums;
         let parts: f64 = alone.iter().chain(within.as_flattened()).map(|sum| sum.time.as_secs_f64()).sum();

@@ -1,4 +1,4 @@
-//! What crosses between the host and a device, and which kernels a device is given.
+//! Copies between the host and a device, and the choice of kernels for a device.
 //!
 //! A copy back to the host waits until the device has done all that it was asked for, so the decoder, attention and the
 //! engine take everything back through [`fetch`] and [`fetch_all`], and send through [`upload`]: tests count the copies here, and

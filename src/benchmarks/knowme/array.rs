@@ -1,12 +1,12 @@
 //! A JSON array of objects, one a row, with the place of what is wrong in it.
 
-use std::cell::Cell;
 use std::fmt;
 use std::io::BufRead;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
+use crate::benchmarks::arrays::elements;
 use crate::benchmarks::reading::ReadError;
 
 /// A row's fields in file order. A key that stands twice is there twice.
@@ -62,11 +62,9 @@ pub(super) fn is_blank(value: &Value) -> bool {
 /// # Errors
 /// [`ReadError::Syntax`] with the row that was being read, or [`ReadError::Read`].
 pub(super) fn rows(reader: impl BufRead, file: &str) -> Result<Vec<Row>, ReadError> {
-    let done = Cell::new(0);
-    let mut reading = serde_json::Deserializer::from_reader(reader);
-    let all = Rows(&done).deserialize(&mut reading).and_then(|rows| reading.end().map(|()| rows));
-    all.map_err(|error| {
-        let (file, row) = (Some(file.to_owned()), done.get());
+    let json = serde_json::Deserializer::from_reader(reader);
+    elements(json, "an array of objects").map_err(|(error, row)| {
+        let file = Some(file.to_owned());
         if error.is_io() {
             return ReadError::Read { file, row, source: error.into() };
         }
@@ -82,44 +80,15 @@ pub(super) fn rows(reader: impl BufRead, file: &str) -> Result<Vec<Row>, ReadErr
     })
 }
 
-struct Rows<'a>(&'a Cell<usize>);
-
-impl<'de> DeserializeSeed<'de> for Rows<'_> {
-    type Value = Vec<Row>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_seq(self)
+impl<'de> Deserialize<'de> for Row {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Row, D::Error> {
+        deserializer.deserialize_map(RowVisitor)
     }
 }
 
-impl<'de> Visitor<'de> for Rows<'_> {
-    type Value = Vec<Row>;
+struct RowVisitor;
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array of objects")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        let mut rows = Vec::new();
-        while let Some(row) = items.next_element_seed(OneRow)? {
-            rows.push(row);
-            self.0.set(rows.len());
-        }
-        Ok(rows)
-    }
-}
-
-struct OneRow;
-
-impl<'de> DeserializeSeed<'de> for OneRow {
-    type Value = Row;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Row, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for OneRow {
+impl<'de> Visitor<'de> for RowVisitor {
     type Value = Row;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

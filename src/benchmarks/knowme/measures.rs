@@ -3,54 +3,44 @@
 
 use super::task::Task;
 use super::terms::{ANCHOR_END, ANCHOR_START, BEST, EVIDENCE, EXPECTS, INNER, OUTER, TASK, TYPE};
-use crate::benchmarks::{Axis, Grouping, Measure, QUERY, Scale};
-
-/// More or less than stands beside it.
-const LIFT: Measure = Measure {
-    key: "lift",
-    label: "lift of the evidence",
-    about: "what the evidence events get over their noise baselines",
-    scales: &Scale::ALL,
-    reference: Some(1.0),
-    axis: Axis::Logarithmic,
-    paired: &[],
-    heads: false,
-    of: |at| at.lift(QUERY, &[EVIDENCE]),
-};
-
-/// The share of one of two.
-const PART: Measure = Measure { reference: Some(0.5), axis: Axis::Linear(0.0, 1.0), ..LIFT };
+use crate::benchmarks::{Grouping, Measure, QUERY, Scale};
 
 pub(super) const MEASURES: [Measure; 5] = [
-    LIFT,
+    Measure {
+        key: "lift",
+        label: "lift of the evidence",
+        about: "what the evidence events get over their noise baselines",
+        of: |at| at.lift(QUERY, &[EVIDENCE]),
+        ..Measure::LIFT
+    },
     Measure {
         key: "least",
         label: "the least event",
         about: "what the evidence event gets that gets least",
         scales: &[Scale::Density],
         of: |at| at.least(QUERY, &[EVIDENCE]),
-        ..LIFT
+        ..Measure::LIFT
     },
     Measure {
         key: "anchor_lift",
         label: "lift of both anchors (T3)",
         about: "what the two ends of a duration get over their noise baselines",
         of: |at| at.lift(QUERY, &[ANCHOR_START, ANCHOR_END]),
-        ..LIFT
+        ..Measure::LIFT
     },
     Measure {
         key: "anchor_balance",
         label: "end of both anchors (T3)",
         about: "what the end of a duration gets of both ends",
         of: |at| at.balance(QUERY, &[ANCHOR_END], &[ANCHOR_START]),
-        ..PART
+        ..Measure::SHARE
     },
     Measure {
         key: "inner_balance",
         label: "thought of both (T6, T7)",
         about: "what the inner thought of the evidence events gets of it and the fields that others could have witnessed",
         of: |at| at.balance(QUERY, &[INNER], &[OUTER]),
-        ..PART
+        ..Measure::SHARE
     },
 ];
 

@@ -5,27 +5,17 @@
 //! cancels (both trajectories are first once). All from the generation prompt and from the token that decides.
 
 use super::terms::{CHOSEN, FIRST, LENGTH, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, TASK, VERDICT};
-use crate::benchmarks::{Axis, GENERATION, Grouping, Measure, Scale, Seen};
+use crate::benchmarks::{Axis, GENERATION, Grouping, Measure, Seen};
 
 const ORDERS: [&str; 2] = ["chosen-first", "rejected-first"];
 const BOTH: [&str; 2] = [CHOSEN, REJECTED];
 
 /// The share of one of two, under one order.
-const PART: Measure = Measure {
-    key: "part",
-    label: "part",
-    about: "",
-    scales: &Scale::ALL,
-    reference: Some(0.5),
-    axis: Axis::Linear(0.3, 0.7),
-    paired: &[],
-    heads: false,
-    of: |_| None,
-};
+const SHARE: Measure = Measure { axis: Axis::Linear(0.3, 0.7), ..Measure::SHARE };
 
 /// Its excess over one half, over both orders.
 const EFFECT: Measure =
-    Measure { reference: Some(0.0), axis: Axis::Linear(-0.05, 0.05), paired: &ORDERS, ..PART };
+    Measure { reference: Some(0.0), axis: Axis::Linear(-0.05, 0.05), paired: &ORDERS, ..SHARE };
 
 pub(super) const MEASURES: [Measure; 11] = [
     Measure {
@@ -64,35 +54,35 @@ pub(super) const MEASURES: [Measure; 11] = [
         label: "first of both, generation prompt",
         about: "what the trajectory that stands first gets of both from the generation prompt",
         of: |at| at.first_of(GENERATION, BOTH),
-        ..PART
+        ..SHARE
     },
     Measure {
         key: "chosen_part",
         label: "chosen of both, generation prompt",
         about: "what the chosen trajectory gets of both",
         of: |at| at.balance(GENERATION, &[CHOSEN], &[REJECTED]),
-        ..PART
+        ..SHARE
     },
     Measure {
         key: "first_part_verdict",
         label: "first of both, verdict",
         about: "what the first one gets from the position that predicted the verdict's letter",
         of: |at| at.first_of(VERDICT, BOTH),
-        ..PART
+        ..SHARE
     },
     Measure {
         key: "chosen_part_verdict",
         label: "chosen of both, verdict",
         about: "what the chosen one gets from the position that predicted the verdict's letter",
         of: |at| at.balance(VERDICT, &[CHOSEN], &[REJECTED]),
-        ..PART
+        ..SHARE
     },
     Measure {
         key: "alone_part",
         label: "chosen, lines of one alone",
         about: "of what lines that are in one trajectory alone get, the part of the chosen one's",
         of: |at| at.balance(GENERATION, &[ONLY_CHOSEN], &[ONLY_REJECTED]),
-        ..PART
+        ..SHARE
     },
     Measure {
         key: "lift",
@@ -101,7 +91,7 @@ pub(super) const MEASURES: [Measure; 11] = [
         reference: Some(1.0),
         axis: Axis::Logarithmic,
         of: |at| at.lift(GENERATION, &BOTH),
-        ..PART
+        ..SHARE
     },
     Measure {
         key: "second_to_first",
@@ -110,7 +100,7 @@ pub(super) const MEASURES: [Measure; 11] = [
         reference: None,
         axis: Axis::Linear(0.0, 0.1),
         of: |at| at.total(SECOND, &[FIRST]),
-        ..PART
+        ..SHARE
     },
 ];
 

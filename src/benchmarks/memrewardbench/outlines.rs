@@ -360,10 +360,9 @@ fn inline(bullet: &str) -> Vec<Range<usize>> {
     Vec::new()
 }
 
-/// The end of the JSON object or array that begins at a place.
+/// The end of the JSON value that begins at a place.
 fn json_end(text: &str, at: usize) -> Option<usize> {
-    let rest = text.get(at..).filter(|rest| rest.starts_with(['{', '[']))?;
-    let mut values = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+    let mut values = serde_json::Deserializer::from_str(text.get(at..)?).into_iter::<IgnoredAny>();
     values.next()?.ok()?;
     Some(at + values.byte_offset())
 }
@@ -404,25 +403,11 @@ fn json_end_of_entry(found: &mut Constraints, text: &str, at: usize) -> usize {
     let rest = text.get(at..).unwrap_or_default();
     let end = match rest.chars().next() {
         Some('{' | '[') => return json_value(found, text, at),
-        Some('"') => at + 1 + string_length(rest.get(1..).unwrap_or_default()),
+        Some('"') => json_end(text, at).unwrap_or(text.len()),
         _ => at + rest.find([',', '}', ']', '\n', ' ']).unwrap_or(rest.len()),
     };
     found.all.push(Piece { bytes: at..end, listed: true });
     end
-}
-
-/// Bytes of a JSON string behind its first quote, with the last one.
-fn string_length(text: &str) -> usize {
-    let mut escaped = false;
-    for (at, c) in text.char_indices() {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            '"' => return at + 1,
-            _ => {}
-        }
-    }
-    text.len()
 }
 
 fn skip_space(text: &str, at: usize) -> usize {

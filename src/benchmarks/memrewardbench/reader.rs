@@ -7,8 +7,9 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, BufRead};
 
 use super::columns::{ColumnsError, MAGIC, ParquetRows};
-use super::row::{Position, RawRow, case_of, problem};
+use super::row::{RawRow, case_of};
 use crate::benchmarks::Files;
+use crate::benchmarks::fields::{Checker, WHOLE_ROW};
 use crate::benchmarks::reading::{ReadError, RowProblems};
 use crate::data::Case;
 
@@ -85,27 +86,28 @@ impl<'a> Pairs<'a> {
                 },
             };
             let (name, row) = (open.name, open.row);
-            let at = Position { file: self.folder.then_some(name), row };
-            let next = open.rows.next(at)?;
+            let file = self.folder.then_some(name);
+            let next = open.rows.next(file, row)?;
             open.row += 1;
+            let mut checker = Checker::new(file, row);
             let found = match next {
                 Next::End => {
                     self.open = None;
                     continue;
                 }
                 Next::Broken(found) => {
-                    let remedy = "write one JSON object a line";
-                    return Err(ReadError::Row(vec![problem(at, None, "(row)", found, remedy)].into()));
+                    checker.problem(WHOLE_ROW, found, "write one JSON object a line");
+                    return Err(ReadError::Row(checker.problems.into()));
                 }
-                Next::Row(raw) => case_of(*raw, at)?,
+                Next::Row(raw) => case_of(*raw, checker)?,
             };
             let place = if self.folder { format!("{name}, row {row}") } else { format!("row {row}") };
             if let Some(first) = self.ids.insert(found.id.clone(), place) {
                 let what = format!("the index of {first} again");
-                let remedy = "give every row its own index, or none";
-                let problems = vec![problem(at, Some(&found.id), "index", what, remedy)];
+                let mut row = Checker { uid: Some(found.id), ..Checker::new(file, row) };
+                row.problem("index", what, "give every row its own index, or none");
                 return Err(ReadError::Row(RowProblems {
-                    problems,
+                    problems: row.problems,
                     labels: found.labels,
                     ..RowProblems::default()
                 }));
@@ -134,9 +136,9 @@ fn invalid(error: ColumnsError) -> io::Error {
 }
 
 impl Format<'_> {
-    fn next(&mut self, at: Position<'_>) -> Result<Next, ReadError> {
-        let file = || at.file.map(str::to_owned);
-        let failed = |source| ReadError::Read { file: file(), row: at.row, source };
+    fn next(&mut self, of_folder: Option<&str>, row: usize) -> Result<Next, ReadError> {
+        let file = || of_folder.map(str::to_owned);
+        let failed = |source| ReadError::Read { file: file(), row, source };
         match self {
             Format::Columns(rows) => {
                 let next = rows.next_row().map_err(|error| failed(invalid(error)))?;
@@ -156,7 +158,7 @@ impl Format<'_> {
                     if bare.is_empty() {
                         continue;
                     }
-                    if at.row == 0 && !bare.starts_with(b"{") {
+                    if row == 0 && !bare.starts_with(b"{") {
                         let what = "this is neither a JSON object nor Parquet; a file has one object a line"
                             .to_owned();
                         return Err(ReadError::Syntax { file: file(), row: 0, line: *line, column: 1, what });

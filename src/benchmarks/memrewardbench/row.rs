@@ -13,8 +13,9 @@ use super::terms::{
     CTX_LENGTH, GENERATION, LENGTH, Length, SETTING, SOURCE, SUBTASK, Setting, TASK, Task, UNDERSTANDING,
     VERDICT, names,
 };
+use crate::benchmarks::fields::Checker;
 use crate::benchmarks::node::quote;
-use crate::benchmarks::reading::{Problem, RowProblems};
+use crate::benchmarks::reading::RowProblems;
 use crate::data::{Case, Probe};
 
 /// The closing instruction, which is the query of every pair.
@@ -37,44 +38,10 @@ pub(super) struct RawRow {
     pub rejected: Option<Value>,
 }
 
-/// Where a row stands.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Position<'a> {
-    /// Which file of a folder.
-    pub file: Option<&'a str>,
-    /// Zero-based, in the file.
-    pub row: usize,
-}
-
-/// Collects problems while the row is taken apart. A `None` from its methods always comes with a problem.
-struct Checker<'a> {
-    at: Position<'a>,
-    uid: Option<String>,
-    problems: Vec<Problem>,
-}
-
-/// A problem that makes the row none.
-pub(super) fn problem(
-    at: Position<'_>,
-    uid: Option<&str>,
-    field: &str,
-    found: String,
-    remedy: &str,
-) -> Problem {
-    Problem {
-        file: at.file.map(str::to_owned),
-        row: at.row,
-        uid: uid.map(str::to_owned),
-        field: field.to_owned(),
-        found,
-        remedy: remedy.to_owned(),
-    }
-}
-
 /// The case of a row, or all that is wrong with it.
-pub(super) fn case_of(raw: RawRow, at: Position<'_>) -> Result<Case, RowProblems> {
+pub(super) fn case_of(raw: RawRow, row: Checker<'_>) -> Result<Case, RowProblems> {
     let RawRow { index, task, subtask, ctx_length, question, chosen, rejected } = raw;
-    let mut checker = Checker { at, uid: None, problems: Vec::new() };
+    let mut checker = PairChecker(row);
     let id = checker.id(index);
     let setting = checker.named("subtask", subtask, Setting::parse, &names(Setting::ALL, Setting::name));
     let task = checker.named("task", task, Task::parse, &names(Task::ALL, Task::name));
@@ -82,7 +49,7 @@ pub(super) fn case_of(raw: RawRow, at: Position<'_>) -> Result<Case, RowProblems
         && setting.task() != task
     {
         let remedy = format!("{setting} is a setting of {}; put the two right", setting.task().name());
-        checker.problem("task", task.name().to_owned(), &remedy);
+        checker.0.problem("task", task.name(), remedy);
     }
     let length = checker.named("ctx_length", ctx_length, Length::parse, &names(Length::ALL, Length::name));
     let mut text = |field, value| checker.text(field, value);
@@ -90,7 +57,7 @@ pub(super) fn case_of(raw: RawRow, at: Position<'_>) -> Result<Case, RowProblems
         (text("question", question), text("chosen", chosen), text("rejected", rejected));
     if chosen.is_some() && chosen == rejected {
         let remedy = "give two trajectories that differ, or drop the row";
-        checker.problem("rejected", "the chosen trajectory again".to_owned(), remedy);
+        checker.0.problem("rejected", "the chosen trajectory again", remedy);
     }
     let mut labels = BTreeMap::new();
     let mut label = |name: &str, value: Option<&'static str>| {
@@ -99,7 +66,7 @@ pub(super) fn case_of(raw: RawRow, at: Position<'_>) -> Result<Case, RowProblems
     label(TASK, setting.map(|setting| setting.task().name()).or(task.map(Task::name)));
     label(SUBTASK, setting.map(Setting::name));
     label(CTX_LENGTH, length.map(Length::name));
-    let problems = checker.problems;
+    let problems = checker.0.problems;
     let (Some(id), Some(setting), Some(length), Some(question), Some(chosen), Some(rejected), true) =
         (id, setting, length, question, chosen, rejected, problems.is_empty())
     else {
@@ -125,19 +92,18 @@ pub(super) fn case_of(raw: RawRow, at: Position<'_>) -> Result<Case, RowProblems
     Ok(Case { id, labels, history, evidence, probes: vec![probe], ..Case::default() })
 }
 
-impl Checker<'_> {
-    fn problem(&mut self, field: &str, found: String, remedy: &str) {
-        self.problems.push(problem(self.at, self.uid.as_deref(), field, found, remedy));
-    }
+/// Takes the fields of a pair apart. A `None` from its methods always comes with a problem.
+struct PairChecker<'a>(Checker<'a>);
 
+impl PairChecker<'_> {
     /// `index`, or the row's number where there is none; of a folder's file after the file's name.
     fn id(&mut self, index: Option<Value>) -> Option<String> {
         let own = match index {
-            None | Some(Value::Null) => format!("row-{}", self.at.row),
+            None | Some(Value::Null) => format!("row-{}", self.0.row),
             Some(Value::String(text)) if !text.trim().is_empty() => text,
             Some(Value::Number(number)) if !number.is_f64() => number.to_string(),
             Some(other) => {
-                self.problem(
+                self.0.problem(
                     "index",
                     described(Some(&other)),
                     "give a whole number or a text, or leave it out",
@@ -145,12 +111,12 @@ impl Checker<'_> {
                 return None;
             }
         };
-        let stem = self.at.file.map(|file| file.rsplit_once('.').map_or(file, |(stem, _)| stem));
+        let stem = self.0.file.map(|file| file.rsplit_once('.').map_or(file, |(stem, _)| stem));
         let id = match stem {
             Some(stem) => format!("{}-{own}", stem.replace('/', "-")),
             None => own,
         };
-        self.uid = Some(id.clone());
+        self.0.uid = Some(id.clone());
         Some(id)
     }
 
@@ -169,7 +135,7 @@ impl Checker<'_> {
         };
         let found = text.and_then(|text| parse(&text));
         if found.is_none() {
-            self.problem(field, described(value.as_ref()), &format!("it is one of {known}"));
+            self.0.problem(field, described(value.as_ref()), format!("it is one of {known}"));
         }
         found
     }
@@ -178,7 +144,7 @@ impl Checker<'_> {
         match value {
             Some(Value::String(text)) if !text.trim().is_empty() => Some(text),
             other => {
-                self.problem(field, described(other.as_ref()), "give a text that is not empty");
+                self.0.problem(field, described(other.as_ref()), "give a text that is not empty");
                 None
             }
         }

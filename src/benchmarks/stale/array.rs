@@ -13,7 +13,7 @@ const MAX_ROW_BYTES: usize = 64 << 20;
 
 /// Where the cutter stands between two calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum State {
     BeforeArray,
     BeforeFirst,
     BetweenRows,
@@ -49,7 +49,7 @@ impl RowStart {
 #[derive(Debug)]
 pub(super) struct RowSplitter<R> {
     reader: R,
-    place: Place,
+    state: State,
     /// True if the array stands in an object.
     in_object: bool,
     rows: usize,
@@ -59,13 +59,13 @@ pub(super) struct RowSplitter<R> {
 
 impl<R: BufRead> RowSplitter<R> {
     pub(super) fn new(reader: R) -> Self {
-        RowSplitter { reader, place: Place::BeforeArray, in_object: false, rows: 0, line: 1, column: 1 }
+        RowSplitter { reader, state: State::BeforeArray, in_object: false, rows: 0, line: 1, column: 1 }
     }
 
     /// Puts the next element's text into `text`; `None` at the end of a sound array.
     pub(super) fn next_row(&mut self, text: &mut Vec<u8>) -> Result<Option<RowStart>, ReadError> {
         text.clear();
-        if self.place == Place::BeforeArray {
+        if self.state == State::BeforeArray {
             match self.peek_after_space()? {
                 Some(b'[') => self.bump(),
                 Some(b'{') => {
@@ -79,33 +79,33 @@ impl<R: BufRead> RowSplitter<R> {
                 }
             }
             text.clear();
-            self.place = Place::BeforeFirst;
+            self.state = State::BeforeFirst;
         }
-        match (self.place, self.peek_after_space()?) {
-            (Place::BeforeFirst, Some(b']')) => {
+        match (self.state, self.peek_after_space()?) {
+            (State::BeforeFirst, Some(b']')) => {
                 self.end_of_array(text)?;
                 return Err(ReadError::NoCases { benchmark: super::TITLE });
             }
-            (Place::BetweenRows, Some(b']')) => {
+            (State::BetweenRows, Some(b']')) => {
                 self.end_of_array(text)?;
                 return Ok(None);
             }
-            (Place::BetweenRows, Some(b',')) => {
+            (State::BetweenRows, Some(b',')) => {
                 self.bump();
                 if self.peek_after_space()? == Some(b']') {
                     return Err(self.unexpected(Some(b']'), "remove the comma behind the last row"));
                 }
             }
-            (Place::BetweenRows, other) => {
+            (State::BetweenRows, other) => {
                 return Err(self.unexpected(other, "a `,` or the closing `]` must follow a row"));
             }
-            (Place::AfterArray, _) => return Ok(None),
-            (Place::BeforeArray | Place::BeforeFirst, _) => {}
+            (State::AfterArray, _) => return Ok(None),
+            (State::BeforeArray | State::BeforeFirst, _) => {}
         }
         let start = RowStart { row: self.rows, line: self.line, column: self.column };
         self.copy_element(start, text)?;
         self.rows += 1;
-        self.place = Place::BetweenRows;
+        self.state = State::BetweenRows;
         Ok(Some(start))
     }
 
@@ -176,7 +176,7 @@ impl<R: BufRead> RowSplitter<R> {
     /// Consumes `]`, and the rest of the object that the array may stand in, and makes sure that nothing follows.
     fn end_of_array(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
         self.bump();
-        self.place = Place::AfterArray;
+        self.state = State::AfterArray;
         if self.in_object {
             self.leave_object(text)?;
             text.clear();

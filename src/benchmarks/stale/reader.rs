@@ -19,8 +19,9 @@ use std::io::BufRead;
 
 use super::array::RowSplitter;
 use super::row;
+use crate::benchmarks::fields::Checker;
 use crate::benchmarks::node::Node;
-use crate::benchmarks::reading::{Problem, ReadError, RowProblems};
+use crate::benchmarks::reading::{ReadError, RowProblems};
 use crate::data::Case;
 
 /// The rows of a STALE file as [`Case`]s, in file order, one in memory at a time.
@@ -66,14 +67,10 @@ impl<R: BufRead> StaleReader<R> {
         };
         if let Some(uid) = uid {
             if let Some(first) = self.uids.get(&uid) {
-                problems.push(Problem {
-                    file: None,
-                    row: start.row,
-                    field: "uid".to_owned(),
-                    found: format!("the uid of row {first} again"),
-                    remedy: "give every row its own uid".to_owned(),
-                    uid: Some(uid),
-                });
+                let found = format!("the uid of row {first} again");
+                let mut row = Checker { uid: Some(uid), ..Checker::new(None, start.row) };
+                row.problem("uid", found, "give every row its own uid");
+                problems.extend(row.problems);
             } else {
                 self.uids.insert(uid, start.row);
             }

@@ -179,25 +179,13 @@ impl Checker {
         if !optional.is_empty() {
             all += &format!(" and, where wanted, {}", optional.join(", "));
         }
-        let found = match node {
-            Node::Object(fields) => fields,
-            other => {
-                self.row.problem(path, other.describe(), format!("write an object with the fields {all}"));
-                return None;
-            }
+        let unknown = |name: &str| {
+            let known = required.contains(&name) || optional.contains(&name);
+            (!known).then(|| format!("remove it: the fields here are {all}"))
         };
-        let prefix = if path == WHOLE_ROW { String::new() } else { format!("{path}.") };
-        let mut fields = Fields(Vec::with_capacity(found.len()));
-        for (name, value) in found {
-            if !required.contains(&name.as_str()) && !optional.contains(&name.as_str()) {
-                let remedy = format!("remove it: the fields here are {all}");
-                self.row.problem(format!("{prefix}{}", shown_key(&name)), "an unknown field", remedy);
-            } else if fields.0.iter().any(|(seen, _)| *seen == name) {
-                self.row.problem(format!("{prefix}{name}"), "the same key a second time", "keep one of them");
-            } else {
-                fields.0.push((name, value));
-            }
-        }
+        let wanted = format!("write an object with the fields {all}");
+        let fields = self.row.object_of(path, node, &wanted, unknown)?;
+        let prefix = fields::prefix(path);
         for name in required {
             if !fields.0.iter().any(|(seen, _)| seen == name) {
                 let remedy = match *name {
@@ -381,34 +369,20 @@ impl Checker {
     }
 }
 
-/// A key as a message shows it: plain where it looks like a field name, quoted and shortened where it does not.
-fn shown_key(name: &str) -> String {
-    let plain =
-        !name.is_empty() && name.len() <= 60 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    if plain { name.to_owned() } else { quote(name) }
-}
-
 /// The format's longer form of a time.
+const TIME: &str = "%Y-%m-%d %H:%M:%S";
+
+/// A time in that form.
 pub(super) fn shown(time: DateTime) -> String {
-    time.strftime("%Y-%m-%d %H:%M:%S").to_string()
+    time.strftime(TIME).to_string()
 }
 
 /// Exactly `YYYY-MM-DD HH:MM` or `YYYY-MM-DD HH:MM:SS`, and a time that exists.
 fn parse_time(text: &str) -> Option<DateTime> {
-    let bytes = text.as_bytes();
-    let shape: &[u8] = match bytes.len() {
-        16 => b"dddd-dd-dd dd:dd",
-        19 => b"dddd-dd-dd dd:dd:dd",
-        _ => return None,
-    };
-    let fits = |(byte, shape): (&u8, &u8)| if *shape == b'd' { byte.is_ascii_digit() } else { byte == shape };
-    if !bytes.iter().zip(shape).all(fits) {
-        return None;
-    }
-    let part = |from: usize, to: usize| text.get(from..to).and_then(|digits| digits.parse::<i16>().ok());
-    let small = |from: usize, to: usize| part(from, to).and_then(|n| i8::try_from(n).ok());
-    let second = if bytes.len() == 19 { small(17, 19)? } else { 0 };
-    DateTime::new(part(0, 4)?, small(5, 7)?, small(8, 10)?, small(11, 13)?, small(14, 16)?, second, 0).ok()
+    ["%Y-%m-%d %H:%M", TIME].iter().find_map(|format| {
+        let time = DateTime::strptime(format, text).ok()?;
+        (time.strftime(format).to_string() == text).then_some(time)
+    })
 }
 
 #[cfg(test)]

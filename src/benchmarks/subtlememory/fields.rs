@@ -1,11 +1,7 @@
 //! The form of both files of a history: JSON arrays of objects, every field checked and every problem named by file,
 //! row, id and field.
 
-use std::cell::Cell;
-use std::fmt;
-
-use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
-
+use crate::benchmarks::arrays::elements;
 use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::ReadError;
 
@@ -14,49 +10,19 @@ use crate::benchmarks::reading::ReadError;
 /// # Errors
 /// [`ReadError::Syntax`] where the text is no JSON array: how many rows there are is then unknown.
 pub(super) fn rows(file: &str, bytes: &[u8]) -> Result<Vec<Node>, ReadError> {
-    let read = Cell::new(0);
-    let mut json = serde_json::Deserializer::from_slice(bytes);
-    let parsed = Counted(&read).deserialize(&mut json).and_then(|rows| json.end().map(|()| rows));
-    parsed.map_err(|error| {
+    let json = serde_json::Deserializer::from_slice(bytes);
+    elements(json, "an array").map_err(|(error, row)| {
         // serde_json repeats its own place at the end of the message.
         let text = error.to_string();
         let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
         ReadError::Syntax {
             file: Some(file.to_owned()),
-            row: read.get(),
+            row,
             line: error.line(),
             column: error.column(),
             what: format!("not a JSON array of objects: {what}; fetch the file again"),
         }
     })
-}
-
-/// Reads an array and counts its elements while it does.
-struct Counted<'a>(&'a Cell<usize>);
-
-impl<'de> DeserializeSeed<'de> for Counted<'_> {
-    type Value = Vec<Node>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Node>, D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Counted<'_> {
-    type Value = Vec<Node>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<Node>, A::Error> {
-        let mut rows = Vec::new();
-        while let Some(row) = seq.next_element()? {
-            rows.push(row);
-            self.0.set(rows.len());
-        }
-        Ok(rows)
-    }
 }
 
 /// The text of a field of a row that need not be sound.

@@ -4,26 +4,10 @@ use std::collections::BTreeMap;
 
 use super::settings::{DEFAULT, FULL, ORACLE, PERFECT, SOFT};
 use super::terms::{CONFLICT_EARLY, CONFLICT_LATE, RELATION, SELECTED, SUBTYPE, TARGET};
-use crate::benchmarks::{Axis, Grouping, LayerSpans, Measure, QUERY, Scale, Seen};
+use crate::benchmarks::{Grouping, LayerSpans, Measure, QUERY, Scale, Seen};
 
 const CONFLICT: [&str; 2] = [CONFLICT_EARLY, CONFLICT_LATE];
 const TARGETS: [&str; 2] = [TARGET, SELECTED];
-
-/// More or less than stands beside it.
-const LIFT: Measure = Measure {
-    key: "joint_lift",
-    label: "joint lift of a conflict",
-    about: "what both sides of a conflict get over their noise baselines",
-    scales: &Scale::ALL,
-    reference: Some(1.0),
-    axis: Axis::Logarithmic,
-    paired: &[],
-    heads: false,
-    of: |at| at.lift(QUERY, &CONFLICT),
-};
-
-/// A part of a whole.
-const PART: Measure = Measure { reference: Some(0.5), axis: Axis::Linear(0.0, 1.0), ..LIFT };
 
 pub(super) const MEASURES: [Measure; 8] = [
     Measure {
@@ -31,7 +15,7 @@ pub(super) const MEASURES: [Measure; 8] = [
         label: "balance of a conflict",
         about: "what the later side of a conflict gets of both",
         of: balance,
-        ..PART
+        ..Measure::SHARE
     },
     Measure {
         key: "imbalance",
@@ -39,22 +23,28 @@ pub(super) const MEASURES: [Measure; 8] = [
         about: "how far the balance is from one half, as |2 beta - 1|",
         reference: Some(0.0),
         of: |at| Some((2.0 * balance(at)? - 1.0).abs()),
-        ..PART
+        ..Measure::SHARE
     },
-    LIFT,
+    Measure {
+        key: "joint_lift",
+        label: "joint lift of a conflict",
+        about: "what both sides of a conflict get over their noise baselines",
+        of: |at| at.lift(QUERY, &CONFLICT),
+        ..Measure::LIFT
+    },
     Measure {
         key: "reconciliation",
         label: "the later sessions' look back",
         about: "what later target sessions pay the earlier ones of their set over noise baselines, which no question changes",
         of: |at| at.lift(CONFLICT_LATE, &[CONFLICT_EARLY]).or_else(|| at.look_back(TARGET)),
-        ..LIFT
+        ..Measure::LIFT
     },
     Measure {
         key: "target_lift",
         label: "lift of the targets",
         about: "what the target sessions of a set without conflict get over their noise baselines",
         of: |at| at.lift(QUERY, &TARGETS),
-        ..LIFT
+        ..Measure::LIFT
     },
     Measure {
         key: "least",
@@ -62,7 +52,7 @@ pub(super) const MEASURES: [Measure; 8] = [
         about: "what the target session gets that gets least",
         scales: &[Scale::Density],
         of: |at| at.least(QUERY, &TARGETS),
-        ..LIFT
+        ..Measure::LIFT
     },
     Measure {
         key: "greatest",
@@ -70,7 +60,7 @@ pub(super) const MEASURES: [Measure; 8] = [
         about: "what the target session gets that gets most",
         scales: &[Scale::Density],
         of: |at| at.greatest(QUERY, &TARGETS),
-        ..LIFT
+        ..Measure::LIFT
     },
     Measure {
         key: "evenness",
@@ -78,7 +68,7 @@ pub(super) const MEASURES: [Measure; 8] = [
         about: "the entropy of the target sessions' parts over the logarithm of their number: 1 where all get the same",
         reference: Some(1.0),
         of: |at| at.evenness(QUERY, &TARGETS),
-        ..PART
+        ..Measure::SHARE
     },
 ];
 

@@ -17,8 +17,9 @@ use super::fields::{peek_text, rows};
 use super::findings::ORDER_FIELD;
 use super::instances::{instance, questions_of};
 use super::sessions::{Sessions, sessions};
+use crate::benchmarks::fields::{Checker, WHOLE_ROW};
 use crate::benchmarks::node::Node;
-use crate::benchmarks::reading::{Problem, ReadError, RowProblems};
+use crate::benchmarks::reading::{ReadError, RowProblems};
 use crate::benchmarks::{Cases, Files};
 use crate::data::finding::Finding;
 use crate::data::{Case, History, JudgeOnly};
@@ -120,15 +121,9 @@ impl Folder {
             }
         };
         if instances.is_empty() {
-            let problem = Problem {
-                file: Some(instances_file),
-                row: 0,
-                uid: Some(case),
-                field: "(row)".to_owned(),
-                found: "no instance at all".to_owned(),
-                remedy: "give the questions on the history".to_owned(),
-            };
-            return vec![Err(RowProblems::from(vec![problem]).into())];
+            let mut row = Checker { uid: Some(case), ..Checker::new(Some(&instances_file), 0) };
+            row.problem(WHOLE_ROW, "no instance at all", "give the questions on the history");
+            return vec![Err(RowProblems::from(row.problems).into())];
         }
         let (mut probes, mut judge, mut broken) = (Vec::new(), JudgeOnly::default(), Vec::new());
         let mut ids: HashMap<String, usize> = HashMap::new();
@@ -138,17 +133,13 @@ impl Folder {
             let mut found = instance(&instances_file, row, node, &history);
             if let Some(id) = id {
                 if let Some(first) = ids.get(&id) {
-                    let problem = Problem {
-                        file: Some(instances_file.clone()),
-                        row,
-                        uid: Some(id),
-                        field: "instance_id".to_owned(),
-                        found: format!("the instance_id of row {first} again"),
-                        remedy: "give every instance its own id".to_owned(),
-                    };
-                    let mut problems = found.err().map_or_else(Vec::new, |broken| broken.problems);
-                    problems.push(problem);
-                    found = Err(RowProblems { problems, probes: of_row, ..RowProblems::default() });
+                    let problems = found.err().map_or_else(Vec::new, |broken| broken.problems);
+                    let mut row = Checker::new(Some(&instances_file), row);
+                    (row.uid, row.problems) = (Some(id), problems);
+                    let found_again = format!("the instance_id of row {first} again");
+                    row.problem("instance_id", found_again, "give every instance its own id");
+                    found =
+                        Err(RowProblems { problems: row.problems, probes: of_row, ..RowProblems::default() });
                 } else {
                     ids.insert(id, row);
                 }

@@ -14,14 +14,18 @@ use super::{Figure, FigureError, Section, captions};
 use crate::ground::numbers::percent;
 use crate::lens::causes::Causes;
 use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study};
+use crate::losses::words::in_words;
+use crate::losses::{LossError, Losses};
 use crate::results::labels::label_agreement;
 use crate::results::metrics::AccuracyTable;
 use crate::results::outcomes::Outcomes;
 use crate::run::condition::label;
 use crate::run::cost::{CostRow, MeanCost};
 use crate::run::error::RunError;
+use crate::run::judge_name::JudgeChoice;
 use crate::run::judged::Judged;
 use crate::run::labels::label_rows;
+use crate::run::store::RunFolder;
 
 pub mod cases;
 mod text;
@@ -37,6 +41,9 @@ pub enum ReportError {
     /// The run could not be read.
     #[error(transparent)]
     Lens(#[from] LensError),
+    /// The rows of memory systems could not be counted.
+    #[error(transparent)]
+    Losses(#[from] LossError),
     /// A figure or the page could not be made.
     #[error(transparent)]
     Figure(#[from] FigureError),
@@ -77,7 +84,7 @@ struct Page {
     /// The mean cost of a case, in words: answers, then judging.
     costs: Vec<Fact>,
     sections: Vec<Pictures>,
-    causes: Answered,
+    told: Vec<Told>,
     cases: Vec<cases::CasePart>,
 }
 
@@ -97,10 +104,13 @@ struct Pictures {
     pictures: Vec<Picture>,
 }
 
-/// The causes of the answers, where they were measured.
-#[derive(Debug, Default, Serialize)]
-struct Answered {
-    /// The findings, a paragraph each.
+/// A section that begins in words: the losses of memory systems, the causes of answers.
+#[derive(Debug, Serialize)]
+struct Told {
+    /// Of its heading, for links.
+    id: &'static str,
+    heading: &'static str,
+    /// A paragraph each.
     words: Vec<String>,
     pictures: Vec<Picture>,
 }
@@ -137,7 +147,7 @@ fn page(
     views: &[View<'_>],
     no_result: Option<&str>,
     sections: Vec<Pictures>,
-    causes: Answered,
+    told: Vec<Told>,
 ) -> Result<String, ReportError> {
     let mut environment = Environment::new();
     environment.add_filter("percent", percent);
@@ -192,7 +202,7 @@ fn page(
         special_tokens_are_text: run.header_text("/identity/special_tokens").is_some_and(|how| how == "text"),
         costs: costs(views),
         sections: sections.into_iter().filter(|section| !section.pictures.is_empty()).collect(),
-        causes,
+        told: told.into_iter().filter(|section| !section.pictures.is_empty()).collect(),
         cases: cases::parts(views)?,
     };
     Ok(template.render(Serde(&page)).map_err(FigureError::from)?)
@@ -233,15 +243,39 @@ pub fn write_study(
         pictures: section.figures.iter().map(picture).collect(),
     };
     let sections = sections.iter().map(pictures).collect();
-    let answered = match causes {
-        None => Answered::default(),
-        Some(causes) => Answered {
+    let mut told = Vec::new();
+    told.extend(lost(study)?);
+    if let Some(causes) = causes {
+        told.push(Told {
+            id: "causes",
+            heading: "What made it answer",
             words: super::cause_words::in_words(causes, study),
             pictures: super::draw_causes(causes, study)?.iter().map(picture).collect(),
-        },
-    };
+        });
+    }
     let name = format!("{}report.html", study.selection.prefix);
-    put(&page(&views, study.no_result.as_deref(), sections, answered)?, &folder.join(name))
+    put(&page(&views, study.no_result.as_deref(), sections, told)?, &folder.join(name))
+}
+
+/// The section on a run's memory systems, under all of their conditions; none where some conditions were asked for.
+fn lost(study: &Study) -> Result<Option<Told>, ReportError> {
+    let Some(first) = study.conditions.first().filter(|_| study.selection.prefix.is_empty()) else {
+        return Ok(None);
+    };
+    let all = first.run.identity().conditions_or_plain();
+    if all.iter().all(|condition| condition.memory.is_none()) {
+        return Ok(None);
+    }
+    let folder = RunFolder::read(first.run.path()).map_err(LensError::from)?;
+    let choice = JudgeChoice::of(study.judge.as_deref());
+    let Some(losses) = Losses::open(&folder, study.benchmark, choice)? else { return Ok(None) };
+    let figure = super::memory_waterfall(&losses, &super::Origin::of(&first.run, None).line)?;
+    Ok(Some(Told {
+        id: "lost",
+        heading: "Where it was lost",
+        words: in_words(std::slice::from_ref(&losses)),
+        pictures: vec![picture(&figure)],
+    }))
 }
 
 fn put(html: &str, path: &Path) -> Result<PathBuf, ReportError> {

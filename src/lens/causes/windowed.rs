@@ -7,7 +7,7 @@ use super::{Causes, OTHERS, UnitName, averaged, estimate};
 use crate::lens::Series;
 use crate::lens::band::Numbers;
 use crate::lens::group::mean_by_layer;
-use crate::lens::strip::Place;
+use crate::lens::strip::AlignedPlace;
 use crate::run::cause_rows::CauseRow;
 use crate::run::control_pool::Pools;
 
@@ -58,7 +58,7 @@ pub struct EffectMap {
     /// Units in it.
     pub n: usize,
     /// By place: how many units have a session there, and the mean over them by layer (`None` without units).
-    pub cells: Vec<(Place, usize, Option<Vec<f64>>)>,
+    pub cells: Vec<(AlignedPlace, usize, Option<Vec<f64>>)>,
 }
 
 impl WindowedAnswer {
@@ -176,7 +176,7 @@ impl Causes {
             units.entry(self.unit_name(&answer.case, &answer.probe)).or_default().push(answer);
         }
         let mean = |all: &[Vec<f64>]| mean_by_layer(all.iter().map(Vec::as_slice), layers.len());
-        let cells = Place::all(anchors.len()).into_iter().map(|place| {
+        let cells = AlignedPlace::all(anchors.len()).into_iter().map(|place| {
             let of_unit = |answers: &Vec<&WindowedAnswer>| {
                 let here = answers.iter().filter_map(|answer| at_place(answer, anchors, place, &layers));
                 mean(&here.collect::<Vec<_>>())
@@ -229,7 +229,12 @@ pub(super) fn answers(rows: Vec<CauseRow>, pools: &Pools) -> (Vec<Window>, Vec<W
 }
 
 /// The effects of an answer's sessions at a place, averaged over those there; `None` where there is none.
-fn at_place(answer: &WindowedAnswer, anchors: &[&str], place: Place, layers: &[usize]) -> Option<Vec<f64>> {
+fn at_place(
+    answer: &WindowedAnswer,
+    anchors: &[&str],
+    place: AlignedPlace,
+    layers: &[usize],
+) -> Option<Vec<f64>> {
     let roles: Vec<Option<&str>> = answer.sessions.iter().map(|session| session.role.as_deref()).collect();
     let here = place.segments(&roles, |_| true, anchors)?;
     let effects: Vec<Vec<f64>> =

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -104,6 +105,7 @@ pub struct SystemRun {
     /// [`InFlight::serial`] of the last operation.
     serial: u64,
     progress: Option<Box<dyn FnMut(Progress<'_>) + Send>>,
+    stop: Arc<AtomicBool>,
 }
 
 struct OpenCase {
@@ -115,17 +117,46 @@ struct OpenCase {
     fingerprint: Option<String>,
 }
 
+/// A history that is not written for a reason that is not the system's.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// The run's own files.
+    #[error(transparent)]
+    Files(#[from] JsonlError),
+    /// The folder was written for a case of the same id with another history.
+    #[error(
+        "{folder} holds another history of this case: {there} where the case has {wanted}; give each its own --out, or remove the folder"
+    )]
+    Other {
+        /// The case's folder.
+        folder: PathBuf,
+        /// The first session that differs, there.
+        there: String,
+        /// In the case.
+        wanted: String,
+    },
+    /// A stop was asked for; all sessions up to here are on the disk.
+    #[error("stopped; the same command goes on from here")]
+    Stopped,
+}
+
 /// The reason why an operation on a case ended.
 enum Halt {
-    /// The run's own files.
-    Files(JsonlError),
+    /// The run, not the system.
+    Run(HistoryError),
     /// The system.
     System(SystemError),
 }
 
 impl From<JsonlError> for Halt {
     fn from(error: JsonlError) -> Self {
-        Halt::Files(error)
+        Halt::Run(error.into())
+    }
+}
+
+impl From<HistoryError> for Halt {
+    fn from(error: HistoryError) -> Self {
+        Halt::Run(error)
     }
 }
 
@@ -188,6 +219,7 @@ impl SystemRun {
             operation: Operation::default(),
             serial: 0,
             progress: None,
+            stop: Arc::default(),
         })
     }
 
@@ -209,6 +241,12 @@ impl SystemRun {
         SystemRun { progress: Some(Box::new(progress)), ..self }
     }
 
+    /// With a flag that ends the writing after the session under way.
+    #[must_use]
+    pub fn stopped_by(self, stop: Arc<AtomicBool>) -> Self {
+        SystemRun { stop, ..self }
+    }
+
     /// Its name in the run.
     pub fn name(&self) -> &str {
         &self.name
@@ -228,15 +266,20 @@ impl SystemRun {
     /// not. A system that fails is a row, [`SearchRow::failed`], which the next call tries again.
     ///
     /// # Errors
-    /// Those of the run's own files.
-    pub fn searched(&mut self, case: &Case, probe: &Probe, wanted: Wanted) -> Result<SearchRow, JsonlError> {
+    /// [`HistoryError`].
+    pub fn searched(
+        &mut self,
+        case: &Case,
+        probe: &Probe,
+        wanted: Wanted,
+    ) -> Result<SearchRow, HistoryError> {
         let kept = self.open(case)?.record.search(&probe.id).filter(|row| holds(row, wanted));
         if let Some(row) = kept {
             return Ok(row.clone());
         }
         let row = match self.search(case, probe, wanted) {
             Ok(row) => row,
-            Err(Halt::Files(error)) => return Err(error),
+            Err(Halt::Run(error)) => return Err(error),
             Err(Halt::System(error)) => failed_row(probe, wanted, &error),
         };
         self.open(case)?.record.put_search(row.clone())?;
@@ -246,13 +289,13 @@ impl SystemRun {
     /// Writes a case's history, where it is not written.
     ///
     /// # Errors
-    /// Those of the run's own files; the system's are rows.
-    pub fn prepare(&mut self, case: &Case) -> Result<(), JsonlError> {
+    /// [`HistoryError`]; the system's are rows.
+    pub fn prepare(&mut self, case: &Case) -> Result<(), HistoryError> {
         if self.open(case)?.record.is_complete() {
             return Ok(());
         }
         match self.ready(case) {
-            Err(Halt::Files(error)) => Err(error),
+            Err(Halt::Run(error)) => Err(error),
             Ok(()) | Err(Halt::System(_)) => Ok(()),
         }
     }
@@ -260,8 +303,8 @@ impl SystemRun {
     /// The sessions of a case that could not be written.
     ///
     /// # Errors
-    /// Those of the run's own files.
-    pub fn failed_sessions(&mut self, case: &Case) -> Result<Vec<SessionRow>, JsonlError> {
+    /// [`HistoryError`].
+    pub fn failed_sessions(&mut self, case: &Case) -> Result<Vec<SessionRow>, HistoryError> {
         let sessions = self.open(case)?.record.sessions();
         Ok(sessions.filter(|row| row.failed.is_some()).cloned().collect())
     }
@@ -273,12 +316,14 @@ impl SystemRun {
         self.system.close();
     }
 
-    fn open(&mut self, case: &Case) -> Result<&mut OpenCase, JsonlError> {
+    fn open(&mut self, case: &Case) -> Result<&mut OpenCase, HistoryError> {
         let open = match self.case.take().filter(|open| open.id == case.id) {
             Some(open) => open,
             None => {
                 let record = CaseRecord::open(case_folder(&self.run, &self.name, &case.id))?;
-                let mut sources = Sources::new(self.hello.provenance, &sessions_of(case));
+                let sessions = sessions_of(case);
+                check_same(&record, &sessions)?;
+                let mut sources = Sources::new(self.hello.provenance, &sessions);
                 record.events().for_each(|row| sources.follow(row));
                 let scope = file_stem(&case.id);
                 OpenCase { id: case.id.clone(), scope, record, sources, fingerprint: None }
@@ -414,11 +459,14 @@ impl SystemRun {
         let mut saved = (Instant::now(), Duration::ZERO);
         while at <= writing.sessions.len() {
             self.tell(writing, at);
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(HistoryError::Stopped.into());
+            }
             let (rows, failed) = match writing.failed.get(&at) {
                 Some(failure) => (Vec::new(), Some(failure.clone())),
                 None => match self.write(case, writing, at) {
                     Ok(rows) => (rows, None),
-                    Err(Halt::Files(error)) => return Err(error.into()),
+                    Err(Halt::Run(error)) => return Err(Halt::Run(error)),
                     Err(Halt::System(error)) => match self.note_failure(case, writing, at, error)? {
                         Some(failure) => (Vec::new(), Some(failure)),
                         None => return Ok(Attempt::Again),
@@ -456,7 +504,7 @@ impl SystemRun {
             let about = writing.name(sessions.saturating_sub(1)).to_owned();
             match self.call(case, "load", &about, |system, scope| system.load(scope, &folder)) {
                 Ok(()) => return Ok(Some(sessions)),
-                Err(Halt::Files(error)) => return Err(error.into()),
+                Err(Halt::Run(error)) => return Err(Halt::Run(error)),
                 Err(Halt::System(error)) => {
                     tracing::warn!("{error}; the sessions are written again instead");
                     self.open(case)?.record.drop_save(&folder)?;
@@ -727,6 +775,20 @@ impl SystemRun {
     }
 }
 
+/// Refuses a record of other sessions than these.
+fn check_same(record: &CaseRecord, sessions: &[SessionInput]) -> Result<(), HistoryError> {
+    let wanted = sessions.iter().map(|session| session.id.as_str()).chain([FINISH]);
+    let mut pairs = record.sessions().map(|row| row.session.as_str()).zip(wanted);
+    match pairs.find(|(there, wanted)| there != wanted) {
+        None => Ok(()),
+        Some((there, wanted)) => Err(HistoryError::Other {
+            folder: record.folder().to_owned(),
+            there: there.to_owned(),
+            wanted: wanted.to_owned(),
+        }),
+    }
+}
+
 /// Is the process or the connection of no more use?
 fn is_lost(kind: FailureKind) -> bool {
     matches!(kind, FailureKind::Dead | FailureKind::TimedOut | FailureKind::Nonsense)
@@ -760,14 +822,14 @@ fn failed_row(probe: &Probe, wanted: Wanted, error: &SystemError) -> SearchRow {
 }
 
 /// A part of a row and, in its place, the failure.
-fn parted<T>(part: Option<Result<T, Halt>>) -> Result<(Option<T>, Option<Failure>), JsonlError> {
+fn parted<T>(part: Option<Result<T, Halt>>) -> Result<(Option<T>, Option<Failure>), HistoryError> {
     match part {
         None => Ok((None, None)),
         Some(Ok(part)) => Ok((Some(part), None)),
         Some(Err(Halt::System(error))) => {
             Ok((None, Some(Failure { kind: error.kind, message: error.to_string() })))
         }
-        Some(Err(Halt::Files(error))) => Err(error),
+        Some(Err(Halt::Run(error))) => Err(error),
     }
 }
 

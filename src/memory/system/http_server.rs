@@ -78,9 +78,9 @@ impl HttpServer {
                     return;
                 }
                 let Ok(stream) = stream else { continue };
-                let handler = Arc::clone(&handler);
+                let (handler, stopped) = (Arc::clone(&handler), Arc::clone(&stopped));
                 // A connection that gets no thread is closed, and its client told so by that.
-                let _ = thread::Builder::new().spawn(move || serve(&stream, &handler));
+                let _ = thread::Builder::new().spawn(move || serve(&stream, &handler, &stopped));
             }
         })?;
         Ok(HttpServer { address, stop })
@@ -100,13 +100,14 @@ impl Drop for HttpServer {
     }
 }
 
-/// Serves a connection until its client ends it, or breaks the rules of HTTP.
-fn serve(stream: &TcpStream, handler: &Handler) {
+/// Serves a connection until its client ends it or breaks the rules of HTTP, or the server is dropped.
+fn serve(stream: &TcpStream, handler: &Handler, stopped: &AtomicBool) {
     let _ = stream.set_read_timeout(Some(IDLE));
     let _ = stream.set_nodelay(true);
     let mut reader = BufReader::new(stream);
     loop {
         let (response, goes_on) = match read(&mut reader, stream) {
+            Ok(Some(_)) if stopped.load(Ordering::Relaxed) => return,
             Ok(Some((request, goes_on))) => (handler(request), goes_on),
             Ok(None) => return,
             Err(why) => (Response::error(400, &why), false),

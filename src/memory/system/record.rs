@@ -13,7 +13,8 @@ use crate::ground::jsonl::{JsonlError, RowLog, read_rows, write_rows};
 /// [`SessionRow::session`] of the end of the writing.
 pub const FINISH: &str = "finish";
 
-const EVENTS: &str = "events.jsonl";
+/// The file of [`HistoryRow`]s in a case's folder.
+pub const EVENTS: &str = "events.jsonl";
 const DUMP: &str = "dump.jsonl";
 const SEARCHES: &str = "searches.jsonl";
 const SAVE: &str = "save-";
@@ -142,8 +143,7 @@ impl CaseRecord {
 
     /// The saved state and the number of sessions in it, at most those that have ended.
     pub fn last_save(&self) -> Option<(usize, PathBuf)> {
-        let most = self.sessions().count();
-        saves(&self.folder).into_iter().filter(|(sessions, _)| *sessions <= most).max()
+        last_save(&self.folder, self.sessions().count())
     }
 
     /// An empty folder to save a state into.
@@ -169,6 +169,11 @@ impl CaseRecord {
     pub fn drop_save(&self, folder: &Path) -> Result<(), JsonlError> {
         remove_folder(folder)
     }
+}
+
+/// The saved state in a case's folder, and the number of sessions in it, at most `most`.
+pub fn last_save(folder: &Path, most: usize) -> Option<(usize, PathBuf)> {
+    saves(folder).into_iter().filter(|(sessions, _)| *sessions <= most).max()
 }
 
 fn saves(folder: &Path) -> Vec<(usize, PathBuf)> {

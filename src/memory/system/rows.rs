@@ -1,5 +1,5 @@
 //! The files that a run keeps of a memory system: `memory/NAME/CASE/` with `events.jsonl`, `dump.jsonl` ([`Memory`] rows),
-//! `searches.jsonl` and `calls.jsonl`.
+//! `searches.jsonl` and `calls.jsonl`; beside them `stated.jsonl`, where a judge was asked what memories say.
 //!
 //! Rows hold no clock but the seconds of calls. Read by [`crate::results`] and by people.
 
@@ -140,6 +140,21 @@ pub struct CallRow {
     /// Answered from the run's own record.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replayed: bool,
+}
+
+/// A line of `stated.jsonl`: a judge's word on one memory and one piece of evidence that is among its sources.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatedRow {
+    /// The memory's id.
+    pub memory: String,
+    /// The evidence's role.
+    pub role: String,
+    /// The evidence's session, `session[3]`.
+    pub session: String,
+    /// Does the memory state the fact?
+    pub states: bool,
+    /// Which judge.
+    pub judge: String,
 }
 
 /// The parts of an event that table 3 asks for.

@@ -1,5 +1,6 @@
 //! A run of an endpoint: the counter of its tokens, the cut of its histories, and its attention where it is a server of palimpsest.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::conditions::{check_templates, choose, fits};
@@ -7,22 +8,23 @@ use super::{AnswerLimits, Begin, RunSpec, machine};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::{Benchmark, GENERATION, row_roles, wants_verdict_row};
 use crate::chat::ChatModel;
-use crate::chat::endpoint::{Endpoint, OwnServer, Patience};
+use crate::chat::endpoint::{Endpoint, Patience, ServerCard, ServerModel};
 use crate::data::Case;
 use crate::models::TokenCounter;
 use crate::progress::note;
 use crate::prompt::PromptBuilder;
 use crate::run::condition::Condition;
-use crate::run::context_budget::{
-    BudgetedCase, Cut, Dropped, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of,
-};
+use crate::run::context_budget::{BudgetedCase, Cut, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of};
 use crate::run::header::{ContextPolicy, Identity, NameAndDigest};
+use crate::run::model_subject::{ModelSubject, SubjectOptions};
 use crate::run::rows::NoAnswer;
 use crate::run::runner::Summary;
-use crate::run::served::ServedSubject;
-use crate::run::subject::{ChatSubject, Shown};
+use crate::run::subject::{ChatPrompt, ChatSubject};
 use palimpsest_core::digest::sha256;
-use palimpsest_core::text::{BorderRule, CharsPerToken, ChatTemplate, CountTokens, Message, ThinkingMode};
+use palimpsest_core::engine::ModelText;
+use palimpsest_core::text::{
+    BorderRule, CharsPerToken, ChatTemplate, CountTokens, Message, TextError, ThinkingMode,
+};
 
 /// The counter of an endpoint's tokens.
 pub struct Counter {
@@ -135,27 +137,37 @@ impl RunSpec {
         };
         let calls = self.parallel.unwrap_or(1);
         let stop = (begin.watch)("stopping after the answer under way")?;
-        if let Some((server, _)) = own {
-            let prompts = |case: &Case| match &counter {
-                Some(Counter { tokens, .. }) => {
-                    cut_prompts(&builder, &**tokens, case, cut).map_err(NoAnswer::from)
-                }
-                None => {
-                    let prompts = builder.build_all(case, &case.history).map_err(NoAnswer::from)?;
-                    Ok(vec![BudgetedCase {
-                        probes: 0..case.probes.len(),
-                        history: case.history.clone(),
-                        dropped: Dropped::default(),
-                        prompts,
-                    }])
-                }
+        if let Some((card, template)) = own {
+            let text = ModelText {
+                name: endpoint.model().to_owned(),
+                tokenizer: Arc::new(endpoint.tokenizer()?),
+                template,
+                thoughts: None,
+                max_thinking: 0,
+                stop: Vec::new(),
+                context: card.context,
             };
-            let (roles, sampling) = (row_roles(dataset.benchmark()), self.sampling(limits));
-            let mut subject = ServedSubject::new(&endpoint, server, sampling, roles, Box::new(prompts))
-                .stopping_at(stops)
-                .at_once(calls);
+            let tokenizer = Arc::clone(&text.tokenizer);
+            let prepare = move |case: &Case| {
+                let parts = match &counter {
+                    Some(Counter { tokens, .. }) => cut_prompts(&builder, &**tokens, case, cut)?,
+                    None => vec![BudgetedCase::whole(case, builder.build_all(case, &case.history)?)],
+                };
+                let encoded = parts.into_iter().map(|part| part.map(|prompt| prompt.encode(&tokenizer)));
+                Ok(encoded.collect::<Result<_, TextError>>()?)
+            };
+            let options = SubjectOptions {
+                sampling: self.sampling(limits),
+                attention: true,
+                answer_rows: true,
+                share_prefix: true,
+            };
+            let roles = row_roles(dataset.benchmark());
+            let mut model = ServerModel::new(endpoint, card, calls);
+            let subject = ModelSubject::new(&mut model, &text, Arc::new(prepare), roles, options, &stop)
+                .stopping_at(stops);
             let at = (begin, &*stop, machine(&self.model));
-            return self.answer(at, identity, (dataset, plan), systems, &mut subject);
+            return self.answer(at, identity, (dataset, plan), systems, &mut { subject });
         }
         endpoint = endpoint.stopping_at(stops);
         // Probes that are shown the same history share the cutting of it.
@@ -165,16 +177,20 @@ impl RunSpec {
         let mut subject = ChatSubject::new(lines, self.sampling(limits), |case, probe| {
             let Some(Counter { tokens, .. }) = &counter else {
                 let prompt = builder.build(&case.history, &case.evidence, probe);
-                return Ok(Shown { messages: prompt.map_err(NoAnswer::from)?.messages, ..Shown::default() });
+                return Ok(ChatPrompt {
+                    messages: prompt.map_err(NoAnswer::from)?.messages,
+                    ..ChatPrompt::default()
+                });
             };
             let parts = match held.take() {
                 Some((other, parts)) if other == *case => parts,
                 _ => cut_messages(&builder, &**tokens, case, cut).map_err(NoAnswer::from)?,
             };
             let at = case.probes.iter().position(|other| other.id == probe.id);
-            let shown = at
-                .and_then(|at| part_of(&parts, at))
-                .map(|(part, messages)| Shown { messages: messages.clone(), dropped: part.dropped.clone() });
+            let shown = at.and_then(|at| part_of(&parts, at)).map(|(part, messages)| ChatPrompt {
+                messages: messages.clone(),
+                dropped: part.dropped.clone(),
+            });
             held = Some((case.clone(), parts));
             shown.ok_or_else(|| {
                 format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id).into()
@@ -189,11 +205,11 @@ impl RunSpec {
         &self,
         endpoint: &Endpoint,
         benchmark: &Benchmark,
-    ) -> anyhow::Result<Option<(OwnServer, ChatTemplate)>> {
+    ) -> anyhow::Result<Option<(ServerCard, ChatTemplate)>> {
         if self.no_attention {
             return Ok(None);
         }
-        let Some(server) = endpoint.own_server()? else { return Ok(None) };
+        let Some(server) = endpoint.server_card()? else { return Ok(None) };
         let template = ChatTemplate::new(
             endpoint.model(),
             &server.chat_template,

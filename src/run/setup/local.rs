@@ -13,7 +13,7 @@ use crate::prompt::{PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{Cut, cut_to_budget};
 use crate::run::header::{AttentionBy, ContextPolicy, Identity, NameAndDigest};
-use crate::run::local::{LocalSubject, SubjectOptions};
+use crate::run::model_subject::{ModelSubject, SubjectOptions};
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::runner::Summary;
 use palimpsest_core::digest::sha256;
@@ -156,12 +156,7 @@ impl RunSpec {
             ..self.identity(&data, conditions)
         };
         let mut plan = self.plan(dataset, all)?;
-        let room = limits.max_new_tokens + model.max_thinking();
-        let cut = Cut {
-            budget: limits.truncation.budget(model.context(), room),
-            by: limits.truncation,
-            seed: self.seed,
-        };
+        let cut = Cut::of_model(limits.truncation, self.seed, model.text(), limits.max_new_tokens);
         let part = (dataset, self.seed, self.shard.is_some());
         leave_out(&mut plan, &identity.conditions, part, |case| {
             cut_to_budget(&builder, model.tokenizer(), case, cut)
@@ -174,14 +169,12 @@ impl RunSpec {
             (begin.watch)("stopping: answers that have ended are kept, those under way will be asked again")?;
         let options = SubjectOptions {
             sampling: self.sampling(limits),
-            truncation: limits.truncation,
-            seed: self.seed,
             attention: !self.no_attention,
             answer_rows: true,
             share_prefix: true,
         };
         let mut subject =
-            LocalSubject::new(&mut model, builder, row_roles(dataset.benchmark()), options, &stop)
+            ModelSubject::local(&mut model, builder, cut, row_roles(dataset.benchmark()), options, &stop)
                 .stopping_at(stops);
         if wants_verdict_row(dataset.benchmark()) {
             subject = subject.deciding(dataset.benchmark());

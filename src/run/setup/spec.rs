@@ -70,7 +70,7 @@ pub struct RunSpec {
     #[arg(long, help_heading = DATA)]
     pub strict: bool,
     /// The ways in which the benchmark puts its questions, with commas: what it shows of the history, in which order. Every benchmark has
-    /// full, oracle (the evidence alone), rag and none (no history). A wrong name lists them [default: the benchmark's choice; with
+    /// full, evidence, rag and none (no history). A wrong name lists them [default: the benchmark's choice; with
     /// --memory none beside the systems']
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = DATA)]
     pub conditions: Vec<String>,

@@ -11,20 +11,20 @@ use candle_core::{Result, Tensor};
 pub struct AnswerRows {
     /// The place among the row spans of a row `answer`, the mean over the generated tokens; `None` for no such row.
     pub mean: Option<usize>,
-    /// Whether each generated token is a row of its own.
+    /// Each generated token is a row of its own.
     pub each: bool,
-    /// Whether one of them may be asked for when all are generated ([`super::Step`]). All are held until then: for every layer and
+    /// One of them may be asked for when all are generated ([`super::Step`]). All are held until then: for every layer and
     /// head as many sums a token as there are segments.
     pub step: bool,
 }
 
 impl AnswerRows {
-    /// Whether there are any.
+    /// True if any row is wanted.
     pub fn any(self) -> bool {
         self.each || self.step || self.mean.is_some()
     }
 
-    /// Whether every row has to be held.
+    /// True if every row has to be held.
     fn held(self) -> bool {
         self.each || self.step
     }
@@ -33,7 +33,7 @@ impl AnswerRows {
 /// A generated token whose row is wanted by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// What its row is called.
+    /// Its row's label.
     pub label: &'static str,
     /// Its place among the tokens of the answer, from 0.
     pub token: usize,

@@ -1,4 +1,4 @@
-//! What attention carries, beside how much of it there is: the lengths of what heads write from a span, and their part in a logit.
+//! Contributions of attention, beside its masses: the lengths of what heads write from a span, and their part in a logit.
 //!
 //! A head h of a layer reads u_i(Y) = sum over the keys j in Y of A_ij v_j and writes W_O^h (g_i * u_i(Y)) into the residual stream,
 //! where W_O^h is the head's part of the output projection and g_i the gate of the row, if the layer has one.
@@ -18,9 +18,9 @@ use std::ops::Range;
 use candle_core::{DType, Device, Result, Tensor};
 use ndarray::{Array2, Array4};
 
-use super::backends::{Carried, key_lengths, length_sums, value_sums};
-use super::{Event, Observer, Point, Site, Term, Wanted};
-use crate::span::Span;
+use super::backends::{Carried, RowSums, plain};
+use super::{Event, Observer, Point, Site, Term, Wanted, same_heads};
+use crate::span::{Span, borders};
 use crate::timing;
 use crate::transfer;
 
@@ -49,7 +49,7 @@ struct Lengths {
     outputs: Vec<f64>,
 }
 
-/// What a [`LengthObserver`] measured.
+/// The measurements of a [`LengthObserver`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Norms {
     /// The softmax layers, ascending.
@@ -63,9 +63,6 @@ pub struct Norms {
 impl LengthObserver {
     /// Of these rows over these keys. `head_outputs` gives a layer's output projection, f32 (heads, head_dim, hidden), and nothing for
     /// layers without softmax.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub fn new(
         rows: Vec<Span>,
         keys: Vec<Span>,
@@ -76,10 +73,7 @@ impl LengthObserver {
             Some(outputs) => Ok(Some(outputs.matmul(&outputs.transpose(1, 2)?)?)),
             None => Ok(None),
         });
-        let mut bounds: Vec<usize> = keys.iter().flat_map(|span| [span.start, span.end]).collect();
-        bounds.sort_unstable();
-        bounds.dedup();
-        let grams = grams.collect::<Result<_>>()?;
+        let (grams, bounds) = (grams.collect::<Result<_>>()?, borders(&keys));
         Ok(LengthObserver { rows, keys, bounds, grams, gate: None, layers: BTreeMap::new() })
     }
 
@@ -88,13 +82,7 @@ impl LengthObserver {
     /// # Errors
     /// Layers with different numbers of heads, which one array cannot hold.
     pub fn finish(&self) -> Result<Norms> {
-        let heads = self.layers.values().next().map_or(0, |lengths| lengths.heads);
-        if let Some((layer, other)) = self.layers.iter().find(|(_, lengths)| lengths.heads != heads) {
-            candle_core::bail!(
-                "layer {layer} has {} heads where others have {heads}: one array cannot hold both",
-                other.heads
-            );
-        }
+        let heads = same_heads(self.layers.iter().map(|(layer, lengths)| (*layer, lengths.heads)), "heads")?;
         let shape = (self.layers.len(), heads, self.rows.len(), self.keys.len());
         let of = |part: fn(&Lengths) -> &[f64]| {
             let all = self.layers.values().flat_map(|lengths| part(lengths).iter().map(|x| *x as f32));
@@ -148,7 +136,8 @@ impl LengthObserver {
         let Some(gram) = self.grams.get(site.layer).and_then(Option::as_ref) else {
             candle_core::bail!("This is a bug: the output projection of layer {} is not known", site.layer)
         };
-        let lengths = &key_lengths(v, gram)?;
+        let kernel = plain(q.device(), q.dtype());
+        let lengths = &kernel.key_lengths(v, gram)?;
         let gate = match gate {
             Some(gate) => Some(gate.to_dtype(DType::F32)?.reshape((l, heads, d))?),
             None => None,
@@ -166,7 +155,8 @@ impl LengthObserver {
                 continue;
             }
             let rows = part.start - site.offset..part.end - site.offset;
-            let sums = length_sums((q, k, v), &carried, &at, rows, (&bounds, &segments))?;
+            let of = RowSums { site: &at, rows, bounds: &bounds };
+            let sums = kernel.length_sums([q, k, v], &carried, &of, &segments)?;
             for (i, (value, output)) in sums.values.iter().zip(&sums.outputs).enumerate() {
                 let place = (i / keys * spans + nth) * keys + i % keys;
                 values[place] += value / row.len() as f64;
@@ -210,7 +200,7 @@ pub struct Attribution {
     /// By layer, the bias of the projection.
     biases: BTreeMap<usize, Vec<f32>>,
     /// By part and position, what it adds.
-    parts: BTreeMap<(Part, usize), Vec<f32>>,
+    parts: BTreeMap<(Component, usize), Vec<f32>>,
     /// By position, the final norm's scales.
     ends: BTreeMap<usize, Vec<f32>>,
 }
@@ -224,25 +214,25 @@ struct Read {
 
 /// A term that is no head's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+enum Component {
     Embedding,
     Bias(usize),
     LinearAttention(usize),
     FeedForward(usize),
 }
 
-impl Part {
+impl Component {
     fn name(self) -> String {
         match self {
-            Part::Embedding => "embedding".to_owned(),
-            Part::Bias(layer) => format!("attention_bias[{layer}]"),
-            Part::LinearAttention(layer) => format!("linear_attention[{layer}]"),
-            Part::FeedForward(layer) => format!("feed_forward[{layer}]"),
+            Component::Embedding => "embedding".to_owned(),
+            Component::Bias(layer) => format!("attention_bias[{layer}]"),
+            Component::LinearAttention(layer) => format!("linear_attention[{layer}]"),
+            Component::FeedForward(layer) => format!("feed_forward[{layer}]"),
         }
     }
 }
 
-/// What the logits of targets are made of. All of a target's numbers sum to its logit, or to the difference of both.
+/// The terms of the logits of targets. All of a target's numbers sum to its logit, or to the difference of both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attributions {
     /// The softmax layers, ascending.
@@ -302,7 +292,7 @@ impl Attribution {
         let mut positions: Vec<usize> = targets.iter().map(|target| target.position).collect();
         positions.sort_unstable();
         positions.dedup();
-        let mut bounds: Vec<usize> = spans.iter().flat_map(|span| [span.start, span.end]).collect();
+        let mut bounds = borders(&spans);
         bounds.extend([0, tokens]);
         bounds.sort_unstable();
         bounds.dedup();
@@ -322,7 +312,7 @@ impl Attribution {
         self.spans.iter().position(holds).unwrap_or(self.spans.len())
     }
 
-    /// What the targets are made of. `head_outputs` gives a layer's output projection, f32 (heads, head_dim, hidden), and `head_rows`
+    /// The terms of the targets. `head_outputs` gives a layer's output projection, f32 (heads, head_dim, hidden), and `head_rows`
     /// what the output head makes logits of these tokens by, f32 (tokens, hidden).
     ///
     /// # Errors
@@ -334,8 +324,8 @@ impl Attribution {
     ) -> Result<Attributions> {
         let mut layers: Vec<usize> = self.read.keys().map(|(layer, _)| *layer).collect();
         layers.dedup();
-        let mut parts: Vec<Part> = self.parts.keys().map(|(part, _)| *part).collect();
-        parts.extend(self.biases.keys().map(|layer| Part::Bias(*layer)));
+        let mut parts: Vec<Component> = self.parts.keys().map(|(part, _)| *part).collect();
+        parts.extend(self.biases.keys().map(|layer| Component::Bias(*layer)));
         parts.sort_unstable();
         parts.dedup();
         let spans = self.spans.len() + 1;
@@ -349,7 +339,7 @@ impl Attribution {
             other: Array2::zeros((self.targets.len(), parts.len())),
             layers,
         };
-        // What a unit of each direction of the residual stream is worth, by target.
+        // The worth of a unit of each direction of the residual stream, by target.
         let worth = self.targets.iter().map(|target| {
             let row = |token: u32| transfer::fetch(&head_rows(&[token])?);
             let (of, end) = (row(target.token)?, self.ends.get(&target.position));
@@ -386,7 +376,7 @@ impl Attribution {
         for (p, part) in parts.iter().enumerate() {
             for (t, target) in self.targets.iter().enumerate() {
                 found.other[[t, p]] = match part {
-                    Part::Bias(layer) => {
+                    Component::Bias(layer) => {
                         let scales = self.scales.get(&(*layer, target.position));
                         let bias = self.biases.get(layer).ok_or_else(|| missing("a bias"))?;
                         worth_of(&scaled(&worth[t], scales), bias)
@@ -473,7 +463,8 @@ impl Attribution {
         let mut found = Vec::new();
         for run in runs {
             let row = run[0] - site.offset;
-            let read = value_sums((q, k, v), &at, row..row + run.len(), &bounds)?;
+            let of = RowSums { site: &at, rows: row..row + run.len(), bounds: &bounds };
+            let read = plain(q.device(), q.dtype()).value_sums([q, k, v], &of)?;
             let gate: Option<Vec<f32>> = match &gate {
                 Some(gate) => Some(transfer::fetch(&gate.narrow(0, row, run.len())?.to_dtype(DType::F32)?)?),
                 None => None,
@@ -503,9 +494,9 @@ impl Attribution {
     /// Keeps a term of the targets of the chunk that begins at `offset`.
     fn add_term(&mut self, offset: usize, term: Term<'_>) -> Result<()> {
         let (part, x) = match term {
-            Term::Embedding(x) => (Some(Part::Embedding), x),
-            Term::LinearAttention(layer, x) => (Some(Part::LinearAttention(layer)), x),
-            Term::FeedForward(layer, x) => (Some(Part::FeedForward(layer)), x),
+            Term::Embedding(x) => (Some(Component::Embedding), x),
+            Term::LinearAttention(layer, x) => (Some(Component::LinearAttention(layer)), x),
+            Term::FeedForward(layer, x) => (Some(Component::FeedForward(layer)), x),
             Term::Final(x) => (None, x),
             Term::Attention(layer, scales, bias) => {
                 if let Some(bias) = bias {

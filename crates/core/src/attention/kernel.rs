@@ -35,7 +35,7 @@ pub enum KernelError {
     NotBuilt {
         /// The choice.
         kernel: AttentionKernel,
-        /// What brings it.
+        /// The feature that brings it.
         feature: &'static str,
     },
 }
@@ -70,7 +70,7 @@ impl FromStr for AttentionKernel {
 }
 
 impl AttentionKernel {
-    /// What this choice computes a layer's attention by on a CUDA card, where nothing is hidden and the kernels hold there: never
+    /// The kernel of a layer's attention on a CUDA card, where nothing is hidden and the kernels hold there: never
     /// [`Auto`].
     pub fn of_layer(self, shape: &AttentionShape) -> Self {
         let flash = self == Flash || (self == Auto && cfg!(feature = "flash-attn"));
@@ -88,7 +88,7 @@ impl AttentionKernel {
     }
 }
 
-/// What of a layer decides which kernels compute its attention on CUDA.
+/// The properties of a layer that decide which kernels compute its attention on CUDA.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionShape {
     /// Of queries, keys and values.
@@ -99,18 +99,18 @@ pub struct AttentionShape {
     pub kv_heads: usize,
     /// Width of a head.
     pub head_dim: usize,
-    /// What scores are multiplied by.
+    /// The factor of the scores.
     pub scale: f32,
     /// Keys that a query sees, itself among them, if not all before it.
     pub window: Option<usize>,
-    /// What scores are capped to.
+    /// The soft cap of the scores.
     pub softcap: Option<f32>,
-    /// Whether there are sinks.
+    /// The layer has attention sinks.
     pub sinks: bool,
 }
 
 impl AttentionShape {
-    /// Whether our own kernels compute it on CUDA: half precision, heads whose rows begin at multiples of 8 bytes and are no wider
+    /// True if our own kernels compute it on CUDA: half precision, heads whose rows begin at multiples of 8 bytes and are no wider
     /// than the widest kernel.
     pub fn fused_serves(&self) -> bool {
         self.sums_served()
@@ -121,12 +121,12 @@ impl AttentionShape {
             && self.scale > 0.0
     }
 
-    /// Whether our own kernels sum its weights into segments on CUDA.
+    /// True if our own kernels sum its weights into segments on CUDA.
     pub fn sums_served(&self) -> bool {
         matches!(self.dtype, DType::F32 | DType::F16 | DType::BF16)
     }
 
-    /// Whether FlashAttention 2 computes it on CUDA: half precision, heads that its kernels are built for, causal with or without
+    /// True if FlashAttention 2 computes it on CUDA: half precision, heads that its kernels are built for, causal with or without
     /// a window, and neither sinks nor a soft cap.
     pub fn flash_serves(&self) -> bool {
         matches!(self.dtype, DType::F16 | DType::BF16)
@@ -137,7 +137,7 @@ impl AttentionShape {
     }
 }
 
-/// What computes a layer's attention on a card, once a check there has held or failed.
+/// The kernels of a layer's attention on a card, once a check there has held or failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Settled {
     /// Its forward.

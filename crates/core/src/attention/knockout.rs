@@ -26,22 +26,22 @@ pub struct Knockout {
     pub keys: String,
     /// The model's layers, linear ones counted; all where absent.
     pub layers: Option<Range<usize>>,
-    /// Whether only the rows of `rows` are blocked. Else all positions from its first one on are, generated ones too.
+    /// Only the rows of `rows` are blocked. Else all positions from its first one on are, generated ones too.
     pub only: bool,
 }
 
-/// What rows of a sequence are kept from seeing, by layer. A clone shares it.
+/// Keys hidden from rows of a sequence, by layer. A clone shares them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LayerHoles(Arc<[Holes]>);
 
-/// What a layer must be known to be, for a knock-out at it.
+/// The properties of a layer that a knock-out at it depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayerKind {
     /// Softmax attention.
     Softmax {
-        /// How many keys a row sees at most, itself included.
+        /// Keys that a row sees at most, itself included.
         window: Option<usize>,
-        /// Whether sinks are left where all keys are hidden.
+        /// Sinks are left where all keys are hidden.
         sinks: bool,
     },
     /// Linear attention: it has no keys to hide.
@@ -57,7 +57,7 @@ pub enum KnockoutError {
          for the rows of ROWS alone"
     )]
     Grammar {
-        /// What was written.
+        /// The text.
         given: String,
         /// The fault.
         why: &'static str,
@@ -67,7 +67,7 @@ pub enum KnockoutError {
     UnknownSpan {
         /// The knock-out.
         knockout: String,
-        /// What was looked for.
+        /// The name.
         name: String,
         /// The spans' names.
         known: String,
@@ -84,7 +84,7 @@ pub enum KnockoutError {
         start: usize,
         /// One past the last.
         end: usize,
-        /// How many there are.
+        /// The layers that there are.
         layers: usize,
     },
     /// A linear-attention layer is among the layers.
@@ -113,7 +113,7 @@ pub enum KnockoutError {
         rows: String,
         /// Its keys.
         keys: String,
-        /// Whether the layers have sliding windows.
+        /// The layers have sliding windows.
         windowed: bool,
     },
     /// A row would see nothing.
@@ -131,7 +131,7 @@ pub enum KnockoutError {
         start: usize,
         /// One past the last.
         end: usize,
-        /// Whether a window makes them fewer.
+        /// A window makes them fewer.
         windowed: bool,
     },
 }
@@ -141,7 +141,7 @@ impl LayerKind {
         matches!(self, LayerKind::Softmax { window: Some(_), .. })
     }
 
-    /// Whether some row among `rows` sees some key among `keys`: at or before it, and within the window.
+    /// True if some row among `rows` sees some key among `keys`: at or before it, and within the window.
     fn shows(&self, rows: &Range<usize>, keys: &Range<usize>) -> bool {
         let LayerKind::Softmax { window, .. } = *self else { return false };
         // The nearest pair: the last key that some row reaches, and the first row from there on.
@@ -182,7 +182,7 @@ impl LayerHoles {
         self.0.iter().filter_map(Holes::first_row).min()
     }
 
-    /// Whether nothing is hidden from anybody.
+    /// True if nothing is hidden.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(Holes::is_empty)
     }
@@ -190,7 +190,7 @@ impl LayerHoles {
     /// Of a prompt of `tokens` tokens with these spans, what all of `knockouts` hide together in a model with these layers.
     ///
     /// # Errors
-    /// Those of [`KnockoutError`]; also where a row of the prompt would see nothing at all.
+    /// [`KnockoutError`]; also where a row of the prompt would see nothing at all.
     pub fn new(
         knockouts: &[Knockout],
         spans: &[Span],
@@ -205,7 +205,7 @@ impl LayerHoles {
     /// the positions that predict generated tokens.
     ///
     /// # Errors
-    /// Those of [`LayerHoles::new`].
+    /// As [`LayerHoles::new`].
     pub fn exact(
         knockouts: &[Knockout],
         spans: &[Span],
@@ -281,7 +281,7 @@ impl Knockout {
         parts.collect::<Vec<_>>().join("-")
     }
 
-    /// Whether some of `spans` goes by this name.
+    /// True if some of `spans` goes by this name.
     pub fn is_named(name: &str, spans: &[Span]) -> bool {
         spans.iter().any(|span| span.label == name || span.is(name))
     }

@@ -21,10 +21,10 @@ use candle_core::{D, Result, Tensor};
 use ndarray::{Array3, Array4, s};
 
 use super::answer::{AnswerRows, Answered, Step};
-use super::backends::segment_sums;
+use super::backends::{RowSums, segment_sums};
 use super::delta::{self, History};
-use super::{DeltaSite, Event, Observer, Point, Site, Uniform, Wanted};
-use crate::span::Span;
+use super::{DeltaSite, Event, Observer, Point, Site, Uniform, Wanted, same_heads};
+use crate::span::{Span, borders};
 use crate::timing;
 use crate::transfer;
 
@@ -40,7 +40,7 @@ pub enum SpanError {
         start: usize,
         /// One past its last token.
         end: usize,
-        /// How many tokens there are.
+        /// The tokens that there are.
         tokens: usize,
     },
     /// A span has a name that means something else.
@@ -71,7 +71,7 @@ pub enum SpanError {
     },
 }
 
-/// What a [`MassObserver`] measured.
+/// The measurements of a [`MassObserver`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Masses {
     /// The decoder layers seen, ascending.
@@ -90,7 +90,7 @@ pub struct Masses {
     pub each: Option<EachMasses>,
 }
 
-/// What each of n generated tokens pays to the key spans of the prompt.
+/// The masses of each of n generated tokens over the key spans of the prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EachMasses {
     /// f32 `[layers, heads, n, key spans]`.
@@ -121,9 +121,9 @@ pub struct MassObserver {
     keys: Vec<Span>,
     /// Ascending borders of the elementary segments that the key spans are made of.
     bounds: Vec<usize>,
-    /// What a layer's rows have paid.
+    /// By softmax layer.
     layers: BTreeMap<usize, LayerSums>,
-    /// What is known of a linear-attention layer.
+    /// By linear-attention layer.
     deltas: BTreeMap<usize, DeltaLayer>,
     /// Linear-attention layers' keys of this many first tokens are kept for forks.
     keep: usize,
@@ -134,7 +134,7 @@ pub struct MassObserver {
     thought: usize,
 }
 
-/// What a layer's rows have paid so far.
+/// The sums of a softmax layer's rows so far.
 #[derive(Debug, Clone)]
 struct LayerSums {
     heads: usize,
@@ -142,11 +142,11 @@ struct LayerSums {
     rows: BTreeMap<usize, Tensor>,
     has_sinks: bool,
     window: Option<usize>,
-    /// What the rows of generated tokens have paid.
+    /// The rows of generated tokens.
     answered: Answered,
 }
 
-/// What is known of a linear-attention layer so far.
+/// The keys, queries and sums of a linear-attention layer so far.
 #[derive(Debug, Clone)]
 struct DeltaLayer {
     heads: usize,
@@ -173,9 +173,7 @@ impl MassObserver {
         if let Some(span) = rows.iter().find(|span| span.is_empty()) {
             return Err(SpanError::EmptyRows { label: span.label.clone() });
         }
-        let mut bounds: Vec<usize> = keys.iter().flat_map(|span| [span.start, span.end]).collect();
-        bounds.sort_unstable();
-        bounds.dedup();
+        let bounds = borders(&keys);
         Ok(MassObserver { rows, keys, bounds, ..MassObserver::nothing(tokens) })
     }
 
@@ -217,7 +215,7 @@ impl MassObserver {
         let mut fork = other.clone();
         let place = |row: &Span| self.rows.iter().position(|s| s.range() == row.range());
         let measured = |row: &Span| row.start >= shared || (row.end <= shared && place(row).is_some());
-        // What begins after the border may differ, in number too: no row before it sees that far.
+        // Spans after the border may differ, in number too: no row before it sees that far.
         let known = |border: &usize| *border >= shared || self.bounds.binary_search(border).is_ok();
         if !fork.rows.iter().all(measured) || !fork.bounds.iter().all(known) {
             return None;
@@ -259,9 +257,6 @@ impl MassObserver {
 
     /// Sums over segments of one key each from position 0 on, (heads, 1 + keys), as sums over the segments that are asked for
     /// ([`Wanted::segments`]).
-    ///
-    /// # Errors
-    /// Those of Candle.
     pub fn joined(&self, by_key: &Tensor) -> Result<Tensor> {
         let keys = by_key.dim(1)?.saturating_sub(1);
         let mut parts = vec![by_key.narrow(1, 0, 1)?];
@@ -287,12 +282,12 @@ impl MassObserver {
         &self.keys
     }
 
-    /// What was measured of the prompt's rows. Every layer must have the same number of heads.
+    /// The masses of the prompt's rows. Every layer must have the same number of heads.
     pub fn finish(&self) -> Result<Masses> {
         self.finish_after(0)
     }
 
-    /// What was measured, after `generated` tokens were generated, not counting one that ended the answer. Those of a thought are
+    /// The masses after `generated` tokens were generated, not counting one that ended the answer. Those of a thought are
     /// among them and in no row. A mean over no tokens is no row.
     pub fn finish_after(&self, generated: usize) -> Result<Masses> {
         self.finish_with(generated, None)
@@ -302,19 +297,10 @@ impl MassObserver {
     /// A step that is not among the answer's tokens is no row.
     pub fn finish_with(&self, generated: usize, step: Option<Step>) -> Result<Masses> {
         let generated = generated.saturating_sub(self.thought);
-        let heads = self.layers.values().next().map_or(0, |sums| sums.heads);
-        if let Some((layer, sums)) = self.layers.iter().find(|(_, sums)| sums.heads != heads) {
-            candle_core::bail!(
-                "layer {layer} has {} heads where others have {heads}: one array cannot hold both",
-                sums.heads
-            );
-        }
+        let heads = same_heads(self.layers.iter().map(|(layer, sums)| (*layer, sums.heads)), "heads")?;
         let named = self.named(generated, step);
-        let Named { rows, answer, each, step } = &named;
+        let ResultRows { rows, answer, each, step } = &named;
         let (answer, each, step) = (*answer, *each, *step);
-        let shape = (self.layers.len(), heads, rows.len() + each, self.keys.len());
-        let mut mass = Array4::zeros(shape);
-        let mut sink = Array3::zeros((shape.0, shape.1, shape.2));
         let by_layer = self.layers.values().map(|sums| {
             let mut by_row = self.placed(&sums.rows, answer);
             if self.answer.any() {
@@ -329,20 +315,11 @@ impl MassObserver {
             by_row.extend(sums.answered.each(each).cloned().enumerate().map(|(i, s)| (rows.len() + i, s)));
             Ok(by_row)
         });
-        for ((l, r), sums) in fetched(&by_layer.collect::<Result<Vec<_>>>()?)? {
-            let count = rows.get(r).map_or(1, Span::len);
-            for (head, sums) in sums.chunks_exact(1 + self.segments()).enumerate() {
-                sink[[l, head, r]] = (sums[0] / count as f64) as f32;
-                for s in 0..self.keys.len() {
-                    mass[[l, head, r, s]] = self.mean(&sums[1..], count, s);
-                }
-            }
-        }
-        let has_sinks = self.layers.values().any(|sums| sums.has_sinks);
+        let (mass, sink) = self.means(&by_layer.collect::<Result<Vec<_>>>()?, heads, rows, each)?;
         let (delta, delta_each) = self.finish_delta(generated, &named)?;
         let each = self.answer.each.then(|| EachMasses {
             mass: mass.slice(s![.., .., rows.len().., ..]).to_owned(),
-            sink: has_sinks.then(|| sink.slice(s![.., .., rows.len()..]).to_owned()),
+            sink: sink.as_ref().map(|sink| sink.slice(s![.., .., rows.len()..]).to_owned()),
             delta: delta_each,
         });
         let windows = self.layers.values().map(|sums| sums.window).collect();
@@ -350,7 +327,7 @@ impl MassObserver {
             layers: self.layers.keys().copied().collect(),
             mass: mass.slice(s![.., .., ..rows.len(), ..]).to_owned(),
             uniform: Uniform::new(windows, rows, &self.keys),
-            sink: has_sinks.then(|| sink.slice(s![.., .., ..rows.len()]).to_owned()),
+            sink: sink.map(|sink| sink.slice(s![.., .., ..rows.len()]).to_owned()),
             delta,
             each,
             rows: rows.clone(),
@@ -371,36 +348,48 @@ impl MassObserver {
         else {
             return Ok(None);
         };
-        let shape = (rows.len(), first.heads, 1, self.keys.len());
-        let (mut mass, mut sink) = (Array4::zeros(shape), Array3::zeros((shape.0, shape.1, 1)));
         let by_layer: Vec<BTreeMap<usize, Tensor>> =
             rows.into_iter().map(|row| BTreeMap::from([(0, row)])).collect();
-        for ((l, _), sums) in fetched(&by_layer)? {
+        let (mass, sink) = self.means(&by_layer, first.heads, &[], 1)?;
+        Ok(Some(EachMasses { mass, sink, delta: None }))
+    }
+
+    /// The masses of softmax layers, (layers, heads, rows, key spans), and the sinks' shares, (layers, heads, rows), if any layer has
+    /// sinks: from the sums by layer and row of `rows` and of `each` single ones behind them.
+    fn means(
+        &self,
+        by_layer: &[BTreeMap<usize, Tensor>],
+        heads: usize,
+        rows: &[Span],
+        each: usize,
+    ) -> Result<(Array4<f32>, Option<Array3<f32>>)> {
+        let shape = (by_layer.len(), heads, rows.len() + each, self.keys.len());
+        let (mut mass, mut sink) = (Array4::zeros(shape), Array3::zeros((shape.0, shape.1, shape.2)));
+        for ((l, r), sums) in fetched(by_layer)? {
+            let count = rows.get(r).map_or(1, Span::len);
             for (head, sums) in sums.chunks_exact(1 + self.segments()).enumerate() {
-                sink[[l, head, 0]] = sums[0] as f32;
+                sink[[l, head, r]] = (sums[0] / count as f64) as f32;
                 for s in 0..self.keys.len() {
-                    mass[[l, head, 0, s]] = self.mean(&sums[1..], 1, s);
+                    mass[[l, head, r, s]] = self.mean(&sums[1..], count, s);
                 }
             }
         }
         let has_sinks = self.layers.values().any(|sums| sums.has_sinks);
-        Ok(Some(EachMasses { mass, sink: has_sinks.then_some(sink), delta: None }))
+        Ok((mass, has_sinks.then_some(sink)))
     }
 
     /// [`MassObserver::finish_after`] of linear-attention layers: the row spans, and each generated token.
     fn finish_delta(
         &self,
         generated: usize,
-        Named { rows, answer, each, step }: &Named,
+        ResultRows { rows, answer, each, step }: &ResultRows,
     ) -> Result<(Option<DeltaMasses>, Option<DeltaMasses>)> {
         let (answer, each, step) = (*answer, *each, *step);
-        let Some(heads) = self.deltas.values().next().map(|seen| seen.heads) else { return Ok((None, None)) };
-        if let Some((layer, seen)) = self.deltas.iter().find(|(_, seen)| seen.heads != heads) {
-            candle_core::bail!(
-                "layer {layer} has {} value heads where others have {heads}: one array cannot hold both",
-                seen.heads
-            );
+        if self.deltas.is_empty() {
+            return Ok((None, None));
         }
+        let heads = self.deltas.iter().map(|(layer, seen)| (*layer, seen.heads));
+        let heads = same_heads(heads, "value heads")?;
         let shape = (self.deltas.len(), heads, rows.len() + each, self.keys.len());
         let (mut signed, mut share) = (Array4::zeros(shape), Array4::zeros(shape));
         let by_layer = self.deltas.values().map(|seen| {
@@ -458,7 +447,7 @@ impl MassObserver {
     }
 
     /// The rows of the answer to be given: after so many generated tokens.
-    fn named(&self, generated: usize, step: Option<Step>) -> Named {
+    fn named(&self, generated: usize, step: Option<Step>) -> ResultRows {
         let mut rows = self.rows.clone();
         let answer = self.answer.mean.filter(|_| generated > 0).map(|place| place.min(rows.len()));
         let first = self.tokens.saturating_sub(1) + self.thought;
@@ -471,7 +460,7 @@ impl MassObserver {
             Span::new(step.label, at..at + 1)
         }));
         let each = if self.answer.each { generated } else { 0 };
-        Named { rows, answer, each, step: step.map(|step| step.token) }
+        ResultRows { rows, answer, each, step: step.map(|step| step.token) }
     }
 
     /// The sums of row spans under their places beside the row `answer`.
@@ -554,7 +543,7 @@ fn with_columns(sums: &Tensor, columns: usize) -> Result<Tensor> {
 }
 
 /// The rows of a result.
-struct Named {
+struct ResultRows {
     /// With `answer`, and behind them that of one step.
     rows: Vec<Span>,
     /// Its place among them, if it is there.
@@ -625,7 +614,7 @@ impl MassObserver {
             if from >= to {
                 continue;
             }
-            let part = segment_sums(q, k, &local, from..to, &bounds)?;
+            let part = segment_sums(q, k, &RowSums { site: &local, rows: from..to, bounds: &bounds })?;
             let sums = &mut self.layer(site, heads).rows;
             let sum = match sums.get(&r) {
                 Some(before) => (before + part)?,
@@ -636,7 +625,7 @@ impl MassObserver {
         // The prompt's last position is the row of the first generated token.
         if self.answer.any() && (site.offset..site.offset + l).contains(&(self.tokens - 1)) {
             let row = self.tokens - 1 - site.offset;
-            let sums = segment_sums(q, k, &local, row..row + 1, &bounds)?;
+            let sums = segment_sums(q, k, &RowSums { site: &local, rows: row..row + 1, bounds: &bounds })?;
             self.add_generated(&Site { offset: self.tokens - 1, ..site.clone() }, sums)?;
         }
         Ok(())

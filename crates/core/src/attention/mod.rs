@@ -5,7 +5,7 @@
 
 use std::sync::Once;
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 
 use crate::timing;
 
@@ -23,6 +23,7 @@ mod store;
 mod top_keys;
 
 pub use answer::{AnswerRows, Step};
+use backends::RowSums;
 pub use contribution::{Attribution, Attributions, LengthObserver, Norms, Target, TargetError};
 pub use kernel::{AttentionKernel, AttentionShape, KernelError, Settled};
 pub use knockout::{Knockout, KnockoutError, LayerHoles, LayerKind};
@@ -39,7 +40,7 @@ pub use top_keys::{LargestKeys, NO_KEY, TopKeys};
 /// summed as in the sequence.
 pub const SPLIT_K: usize = 256;
 
-/// What computes attention of layers of this shape on a device: `None` where there is no choice, which is everywhere but on CUDA.
+/// The kernels of layers of this shape on a device: `None` where there is no choice, which is everywhere but on CUDA.
 /// Where [`AttentionKernel::Auto`] would take our own kernels they are first tried on the card, with a small problem of that
 /// shape, once a process; where they do not agree with products there, products it is. Called when a model is loaded, so that
 /// no later call waits for it.
@@ -55,177 +56,200 @@ pub fn settle(kernel: AttentionKernel, device: &Device, shape: &AttentionShape) 
 /// `q`: (l, heads, head_dim), rotated; `k`, `v`: (kv_heads, offset + l - first_key, head_dim), `k` rotated, views of the
 /// cache; keys before `first_key` must be outside the window of every query. Every
 /// `heads / kv_heads` consecutive query heads share a key/value head. Returns (l, heads, head_dim) in `q`'s dtype; the
-/// softmax and all sums are in f32. The observer is shown `q` and `k` first, gets the sums of a single row's weights if it asks
+/// softmax and all sums are in f32. The observer is shown `q`, `k` and `v` first, gets the sums of rows' weights if it asks
 /// for them, and cannot change the result. Tensors and settings that do not fit together are an error.
 pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn Observer) -> Result<Tensor> {
     let _span = timing::attention();
     check(q, k, v, site)?;
-    let wanted = observer.wants(Point::Attention(site));
-    let segments = wanted.segments.map(<[usize]>::to_vec);
-    if wanted.inputs {
+    if observer.wants(Point::Attention(site)).inputs {
         observer.observe(Event::Attention { site, q, k, v })?;
     }
-    let borders = segments.as_deref().map(|borders| site.borders(borders));
-    let at = site;
-    let site = &site.relative();
-    static LOGGED: Once = Once::new();
-    let backend = backends::choose_forward(q, k.dim(0)?, site)?;
-    LOGGED.call_once(|| tracing::info!(%backend, device = ?q.device().location(), "attention"));
-    let single = q.dim(0)? == 1;
-    let (out, sums) = match backend {
-        backends::Backend::Cpu => {
-            backends::cpu::attention(q, k, v, site, borders.as_deref().filter(|_| single))?
-        }
-        backends::Backend::Chunked if single => {
-            backends::chunked::decode(q, k, v, site, borders.as_deref(), backends::chunked::BLOCKS)?
-        }
-        backends::Backend::Chunked => {
-            (backends::chunked::attention(q, k, v, site, backends::chunked::BLOCKS)?, None)
-        }
-        // These count positions as the sequence does, so that its parts are the same wherever the cache begins.
-        #[cfg(feature = "cuda")]
-        backends::Backend::Fused if single => backends::cuda::decode(q, k, v, at, segments.as_deref())?,
-        #[cfg(feature = "cuda")]
-        backends::Backend::Fused => (backends::cuda::attention(q, k, v, at)?, None),
-        #[cfg(feature = "flash-attn")]
-        backends::Backend::Flash => (backends::flash::attention(q, k, v, site)?, None),
-    };
-    match (borders, sums) {
-        (None, _) => {}
-        (Some(_), Some(sums)) => observer.observe(Event::Weights { site: at, sums: &sums })?,
-        // A kernel that hands out no weights, or a chunk of rows: a pass of their own.
-        (Some(borders), None) => {
-            for row in 0..q.dim(0)? {
-                let sums = backends::segment_sums(q, k, site, row..row + 1, &borders)?;
-                let site = &Site { offset: at.offset + row, ..at.clone() };
-                observer.observe(Event::Weights { site, sums: &sums })?;
-            }
-        }
-    }
-    Ok(out)
+    let tail = Tail { k, v, holes: site.holes.clone(), observer: Some(observer) };
+    attend(q, None, &mut [tail], q.dim(0)?, &Site { offset: site.first_key, ..site.clone() })
 }
 
-/// [`run`] for one new token of each of several sequences that share their beginning: each key of it is read once for all.
+/// Keys and values of one sequence behind those that it shares with others.
+pub struct Tail<'a> {
+    /// (kv_heads, n, head_dim), rotated.
+    pub k: &'a Tensor,
+    /// As `k`.
+    pub v: &'a Tensor,
+    /// Keys hidden from its rows.
+    pub holes: Holes,
+    /// Asked for [`Wanted::segments`] alone.
+    pub observer: Option<&'a mut dyn Observer>,
+}
+
+/// [`run`] for the last `rows` tokens of each of several sequences that share their beginning, whose keys are read once for all.
 ///
-/// `q`: (branches, heads, head_dim), rotated; `k`, `v`: (kv_heads, base, head_dim), what all see, from position
-/// `site.first_key` on, where `base` may be 0; `tails`: each branch's own keys and values, both (kv_heads, tail, head_dim),
-/// from position `site.offset` on, which is `site.first_key + base`, the last of them the new token's. So the query of a
-/// branch is at position `site.offset + tail - 1`. `base` should be a multiple of [`SPLIT_K`]: then branches get the same
-/// bits as sequences of their own. `holes` are none, or a branch's each, in the place of the site's. Returns (branches, heads, head_dim)
-/// in `q`'s dtype. `observers` are none, or one a branch,
-/// which are only asked for [`Wanted::segments`]. Tensors and settings that do not fit together are an error.
-pub fn run_branches(
+/// `q`: (tails * rows, heads, head_dim), rotated, sequence by sequence; `prefix`: the shared keys and values, both (kv_heads, base,
+/// head_dim), from position `site.first_key` on, where `base` may be 0; `tails`: each sequence's own, from position `site.offset`
+/// on, which is `site.first_key + base`. The queries of a tail of n keys are at its last positions, up to `site.offset + n - 1`.
+/// Where `rows` is 1 and `base` a multiple of [`SPLIT_K`], sequences get the same bits as by themselves. A tail's holes take the
+/// place of the site's. Returns (tails * rows, heads, head_dim) in `q`'s dtype. Tensors and settings that do not fit together are
+/// an error, and so are several rows where there is no kernel for them ([`shares_prefix`]).
+pub fn run_after(
     q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
-    tails: &[(Tensor, Tensor)],
+    prefix: (&Tensor, &Tensor),
+    tails: &mut [Tail<'_>],
+    rows: usize,
     site: &Site,
-    holes: &[Holes],
-    observers: &mut [&mut dyn Observer],
 ) -> Result<Tensor> {
     let _span = timing::attention();
-    check_branches(q, k, v, tails, site)?;
-    for (what, count) in [("observers", observers.len()), ("sets of holes", holes.len())] {
-        if count > 0 && count != tails.len() {
-            candle_core::bail!("attention: {count} {what} of {} branches", tails.len());
+    check_tails(q, prefix, tails, rows, site)?;
+    attend(q, Some(prefix), tails, rows, site)
+}
+
+/// True where [`run_after`] has a kernel for tails of several rows.
+pub fn shares_prefix(device: &Device, dtype: DType) -> bool {
+    backends::plain(device, dtype).takes_rows_after_prefix()
+}
+
+/// Rows that attend, and the keys that they may see.
+struct Call<'a> {
+    /// (tails * rows, heads, head_dim): the last positions of each tail.
+    q: &'a Tensor,
+    /// Keys and values that all see, (kv_heads, base, head_dim) each.
+    prefix: Option<(&'a Tensor, &'a Tensor)>,
+    /// Each sequence's own keys and values, (kv_heads, n, head_dim) each.
+    tails: Vec<(&'a Tensor, &'a Tensor)>,
+    /// Rows of a tail.
+    rows: usize,
+    /// `offset` is where the tails begin; `hidden` has the holes.
+    site: Site,
+    /// The position of each row.
+    positions: Vec<usize>,
+    hidden: Hidden,
+    /// The borders of the segments that each tail's only row is asked to sum its weights over; no tail where nobody asks.
+    borders: Vec<Option<Vec<usize>>>,
+}
+
+/// The output, (tails * rows, heads, head_dim), and the sums that tails were asked for, (heads, 1 + segments) each. A kernel that
+/// hands out no weights gives none.
+type Attended = (Tensor, Vec<Option<Tensor>>);
+
+impl<'a> Call<'a> {
+    /// Of `rows` rows for each of the tails, which begin at position `site.offset`, each with its holes; nobody asks for sums.
+    ///
+    /// # Errors
+    /// A row that would see nothing.
+    fn new(
+        q: &'a Tensor,
+        prefix: Option<(&'a Tensor, &'a Tensor)>,
+        tails: Vec<(&'a Tensor, &'a Tensor)>,
+        rows: usize,
+        site: &Site,
+        holes: &[&Holes],
+    ) -> Result<Self> {
+        let mut positions = Vec::with_capacity(rows * tails.len());
+        for (k, _) in &tails {
+            let end = site.offset + k.dim(1)?;
+            positions.extend(end - rows..end);
         }
+        let hidden = Hidden::of(positions.iter().enumerate().map(|(row, at)| (holes[row / rows], *at)));
+        for (row, position) in positions.iter().enumerate().filter(|_| !hidden.is_empty()) {
+            site.check_row(*position, hidden.row(row))?;
+        }
+        let site = Site { holes: Holes::default(), ..site.clone() };
+        Ok(Call { q, prefix, tails, rows, site, positions, hidden, borders: Vec::new() })
     }
-    let at = |(branch, tail): (usize, &(Tensor, Tensor))| {
-        let holes = holes.get(branch).unwrap_or(&site.holes).clone();
-        let site = Site { offset: site.offset + tail.0.dim(1)? - 1, holes, ..site.clone() };
-        if !site.holes.is_empty() {
-            site.check_row(site.offset)?;
+
+    /// The same with positions counted from the first key: causality and windows depend on distances alone. Borders before it move
+    /// onto it: segments there are outside every window, and get nothing.
+    fn relative(mut self) -> Self {
+        let first = self.site.first_key;
+        if first > 0 {
+            self.positions.iter_mut().for_each(|position| *position -= first);
+            let borders = self.borders.iter_mut().flatten().flatten();
+            borders.for_each(|border| *border = border.saturating_sub(first));
+            self.hidden = self.hidden.counted_from(first);
+            self.site = self.site.relative();
         }
-        Ok(site)
+        self
+    }
+}
+
+/// The number of heads of layers, (layer, heads) each, which must be the same for one array to hold them; 0 without layers.
+fn same_heads(mut layers: impl Iterator<Item = (usize, usize)>, kind: &str) -> Result<usize> {
+    let heads = layers.next().map_or(0, |(_, heads)| heads);
+    match layers.find(|(_, other)| *other != heads) {
+        None => Ok(heads),
+        Some((layer, other)) => candle_core::bail!(
+            "layer {layer} has {other} {kind} where others have {heads}: one array cannot hold both"
+        ),
+    }
+}
+
+/// Attention of `rows` rows for each of the tails, which begin at position `site.offset`.
+fn attend(
+    q: &Tensor,
+    prefix: Option<(&Tensor, &Tensor)>,
+    tails: &mut [Tail<'_>],
+    rows: usize,
+    site: &Site,
+) -> Result<Tensor> {
+    let (own, holes) = tails.iter().map(|tail| ((tail.k, tail.v), &tail.holes)).unzip::<_, _, _, Vec<_>>();
+    let mut call = Call::new(q, prefix, own, rows, site, &holes)?;
+    // The first row of each tail.
+    let site = |(nth, tail): (usize, &Tail<'_>)| Site {
+        offset: call.positions[nth * rows],
+        holes: tail.holes.clone(),
+        ..site.clone()
     };
-    let sites = tails.iter().enumerate().map(at).collect::<Result<Vec<_>>>()?;
-    let asked = observers.iter().zip(&sites).map(|(observer, at)| {
-        observer.wants(Point::Attention(at)).segments.map(|borders| site.borders(borders))
+    let sites: Vec<Site> = tails.iter().enumerate().map(site).collect();
+    let asked = tails.iter().zip(&sites).map(|(tail, site)| -> Option<Vec<usize>> {
+        tail.observer.as_ref()?.wants(Point::Attention(site)).segments.map(<[usize]>::to_vec)
     });
-    let borders: Vec<Option<Vec<usize>>> = asked.collect();
-    let site = &site.relative();
-    let relative: Vec<Site> = match sites.iter().all(|site| site.holes.is_empty()) {
-        true => Vec::new(),
-        false => sites.iter().map(Site::relative).collect(),
-    };
-    let hidden = Hidden::of(relative.iter().map(|site| (&site.holes, site.offset)));
-    let asked = OfBranches { borders: &borders, hidden: &hidden };
-    let backend = match hidden.is_empty() {
-        true => backends::choose_branches(q, k.dim(0)?, site)?,
-        false => backends::choose(q.device(), q.dtype()),
-    };
-    let (out, sums) = match backend {
-        backends::Backend::Cpu => backends::cpu::branches(q, k, v, tails, site, &asked)?,
-        #[cfg(feature = "cuda")]
-        backends::Backend::Fused => backends::cuda::branches(q, k, v, tails, site, &borders)?,
-        _ => backends::chunked::branches(q, k, v, tails, site, &asked, backends::chunked::BLOCKS)?,
-    };
-    for ((observer, site), sums) in observers.iter_mut().zip(&sites).zip(sums) {
-        if let Some(sums) = sums {
-            observer.observe(Event::Weights { site, sums: &sums })?;
+    let asked: Vec<Option<Vec<usize>>> = asked.collect();
+    if rows == 1 && asked.iter().any(Option::is_some) {
+        call.borders.clone_from(&asked);
+    }
+    let kernel = backends::of_forward(&call)?;
+    static LOGGED: Once = Once::new();
+    LOGGED
+        .call_once(|| tracing::info!(backend = kernel.name(), device = ?q.device().location(), "attention"));
+    let (out, mut sums) = kernel.attend(call)?;
+    sums.resize(tails.len(), None);
+    for (((tail, site), sums), borders) in tails.iter_mut().zip(&sites).zip(sums).zip(asked) {
+        match (&mut tail.observer, sums, borders) {
+            (Some(observer), Some(sums), _) => observer.observe(Event::Weights { site, sums: &sums })?,
+            // A kernel that hands out no weights, or a chunk of rows: a pass of their own.
+            (Some(observer), None, Some(borders)) => {
+                let (borders, at) = (site.borders(&borders), &site.relative());
+                for row in 0..rows {
+                    let sums = backends::segment_sums(
+                        q,
+                        tail.k,
+                        &RowSums { site: at, rows: row..row + 1, bounds: &borders },
+                    )?;
+                    let site = &Site { offset: site.offset + row, ..site.clone() };
+                    observer.observe(Event::Weights { site, sums: &sums })?;
+                }
+            }
+            _ => {}
         }
     }
     Ok(out)
 }
 
-/// Attention of the same l tokens read once for each of `holes` after the keys `k` and values `v` of one prefix, both (kv_heads, n,
-/// head_dim), where n is `site.offset`: `q` (readings * l, heads, head_dim), `own` their keys and values, (kv_heads, readings * l,
-/// head_dim). The same as [`run`] for each of them, up to rounding. `None` where no kernel takes them together.
-pub fn run_variants(
+/// Refuses tails that do not fit the queries or the prefix.
+fn check_tails(
     q: &Tensor,
     (k, v): (&Tensor, &Tensor),
-    own: (&Tensor, &Tensor),
+    tails: &[Tail<'_>],
+    rows: usize,
     site: &Site,
-    holes: &[Holes],
-) -> Result<Option<Tensor>> {
-    let (rows, base) = (q.dim(0)?, k.dim(1)?);
-    if backends::choose(q.device(), q.dtype()) != backends::Backend::Cpu || base == 0 {
-        return Ok(None);
-    }
-    let _span = timing::attention();
-    let (heads, d, kv_heads) = (q.dim(1)?, q.dim(2)?, k.dim(0)?);
-    let fits = |x: &Tensor, n: usize| x.dims() == [kv_heads, n, d];
-    let l = rows / holes.len().max(1);
-    if l * holes.len() != rows || l == 0 || base != site.offset || site.first_key != 0 {
-        candle_core::bail!(
-            "attention: {rows} queries of {} readings after {base} keys, at offset {} of keys from {}",
-            holes.len(),
-            site.offset,
-            site.first_key
-        );
-    }
-    if !fits(v, base) || !fits(k, base) || !fits(own.0, rows) || !fits(own.1, rows) {
-        candle_core::bail!(
-            "attention: keys {:?}, values {:?} and own ones {:?}, {:?} do not fit queries of shape {:?}",
-            k.dims(),
-            v.dims(),
-            own.0.dims(),
-            own.1.dims(),
-            q.dims()
-        );
-    }
-    check_site(heads, kv_heads, base, site)?;
-    for holes in holes {
-        let site = Site { holes: holes.clone(), ..site.clone() };
-        (base..base + l).try_for_each(|position| site.check_row(position))?;
-    }
-    backends::cpu::variants(q, (k, v), own, site, holes).map(Some)
-}
-
-/// What differs between branches: what the weights of each are summed over, if anything, and what is hidden from it.
-#[derive(Clone, Copy)]
-struct OfBranches<'a> {
-    /// None, or a branch's each.
-    borders: &'a [Option<Vec<usize>>],
-    hidden: &'a Hidden,
-}
-
-/// [`check`] of each branch, with the keys of prefix and tail as one sequence.
-fn check_branches(q: &Tensor, k: &Tensor, v: &Tensor, tails: &[(Tensor, Tensor)], site: &Site) -> Result<()> {
-    let (branches, heads, d) = q.dims3()?;
+) -> Result<()> {
+    let (all, heads, d) = q.dims3()?;
     let (kv_heads, base, _) = k.dims3()?;
-    if branches != tails.len() {
-        candle_core::bail!("attention: queries of {branches} branches, but {} tails", tails.len());
+    if all == 0 || rows * tails.len() != all {
+        candle_core::bail!("attention: queries of {} branches, but {} tails", all / rows.max(1), tails.len());
+    }
+    if rows > 1 && !shares_prefix(q.device(), q.dtype()) {
+        candle_core::bail!(
+            "This is a bug: no kernel takes {rows} rows for each of {} tails here",
+            tails.len()
+        );
     }
     if k.dims() != v.dims() || k.dim(2)? != d || site.first_key.checked_add(base) != Some(site.offset) {
         candle_core::bail!(
@@ -238,8 +262,8 @@ fn check_branches(q: &Tensor, k: &Tensor, v: &Tensor, tails: &[(Tensor, Tensor)]
             site.offset
         );
     }
-    for (k, v) in tails {
-        if k.dims() != [kv_heads, k.dim(1)?.max(1), d] || v.dims() != k.dims() {
+    for Tail { k, v, .. } in tails {
+        if k.dims() != [kv_heads, k.dim(1)?.max(rows), d] || v.dims() != k.dims() {
             candle_core::bail!(
                 "attention: a tail of keys of shape {:?} and values of shape {:?} does not fit {kv_heads} key/value heads \
                  of {d}, or is empty",
@@ -247,12 +271,12 @@ fn check_branches(q: &Tensor, k: &Tensor, v: &Tensor, tails: &[(Tensor, Tensor)]
                 v.dims()
             );
         }
-        check_site(heads, kv_heads, site.offset + k.dim(1)? - 1, site)?;
+        check_site(heads, kv_heads, site.offset + k.dim(1)? - rows, site)?;
     }
     Ok(())
 }
 
-/// Refuses what the kernels would read past the end for, or quietly read wrongly.
+/// Refuses a chunk that the kernels would read past the end for, or quietly read wrongly.
 fn check(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<()> {
     let (l, heads, d) = q.dims3()?;
     let (kv_heads, keys, _) = k.dims3()?;
@@ -276,11 +300,7 @@ fn check(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<()> {
             site.first_key
         );
     }
-    check_site(heads, kv_heads, site.offset, site)?;
-    if !site.holes.is_empty() {
-        (site.offset..site.offset + l).try_for_each(|position| site.check_row(position))?;
-    }
-    Ok(())
+    check_site(heads, kv_heads, site.offset, site)
 }
 
 /// Refuses settings that do not fit the heads, and a query at `position` that would see keys before the first.

@@ -70,7 +70,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// What an observer is shown.
+/// An event of a forward pass.
 #[derive(Debug, Clone, Copy)]
 pub enum Event<'a> {
     /// The inputs of a softmax layer's chunk.
@@ -88,7 +88,7 @@ pub enum Event<'a> {
     Weights {
         /// The row's settings: `site.offset` is its position.
         site: &'a Site,
-        /// What each head pays to the sinks and to each segment: (heads, 1 + segments), f64 on the CPU and f32 on other devices.
+        /// The weight that each head pays to the sinks and to each segment: (heads, 1 + segments), f64 on the CPU and f32 elsewhere.
         sums: &'a Tensor,
     },
     /// The gates of a layer whose heads have some: what their outputs at the layer's next [`Event::Attention`] are multiplied by,

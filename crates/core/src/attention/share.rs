@@ -10,7 +10,7 @@ use ndarray::Array3;
 
 use crate::span::Span;
 
-/// What uniform attention would pay at every softmax layer.
+/// The masses of uniform attention at every softmax layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Uniform {
     /// By softmax layer: how many keys a row sees at most, itself included; `None` where it sees all before it.

@@ -17,7 +17,7 @@ pub struct Site {
     pub offset: usize,
     /// Position of the first key: above 0 where a layer with a window keeps only what can still be seen.
     pub first_key: usize,
-    /// What the scores are multiplied by before the softmax.
+    /// The factor of the scores before the softmax.
     pub scale: f32,
     /// Sliding window: a query at position p sees keys p - window + 1 ..= p.
     pub window: Option<usize>,
@@ -51,7 +51,7 @@ impl Holes {
         Holes(holes.into())
     }
 
-    /// Whether nothing is hidden from anybody.
+    /// True if nothing is hidden.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -128,12 +128,12 @@ impl Hidden {
         }
     }
 
-    /// Whether nothing is hidden from any row.
+    /// True if nothing is hidden from any row.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is hidden from row `r`: ascending ranges with keys between them.
+    /// The keys hidden from row `r`: ascending ranges with keys between them.
     pub fn row(&self, r: usize) -> &[Range<usize>] {
         self.0.get(r).map_or(&[], Vec::as_slice)
     }
@@ -143,9 +143,10 @@ impl Hidden {
         &self.0
     }
 
-    /// One row by itself.
-    pub fn of_row(&self, r: usize) -> Self {
-        Hidden(self.0.get(r).filter(|ranges| !ranges.is_empty()).cloned().into_iter().collect())
+    /// Some rows by themselves.
+    pub fn of_rows(&self, rows: Range<usize>) -> Self {
+        let rows = self.0.get(rows).unwrap_or_default();
+        if rows.iter().all(Vec::is_empty) { Hidden::default() } else { Hidden(rows.to_vec()) }
     }
 
     /// The same keys counted from `first`; those before it are left out.
@@ -159,12 +160,12 @@ impl Hidden {
     }
 }
 
-/// Whether ascending ranges with keys between them hide all of `keys`.
+/// True if ascending ranges with keys between them hide all of `keys`.
 pub(super) fn hides_all(hidden: &[Range<usize>], keys: &Range<usize>) -> bool {
     hidden.iter().any(|range| range.start <= keys.start && keys.end <= range.end)
 }
 
-/// Whether they hide any of `keys`.
+/// True if they hide any of `keys`.
 pub(super) fn hides_some(hidden: &[Range<usize>], keys: &Range<usize>) -> bool {
     hidden.iter().any(|range| range.start < keys.end && keys.start < range.end)
 }
@@ -180,9 +181,6 @@ pub struct Sinks {
 
 impl Sinks {
     /// Sinks for tensors on `device`, a logit a head.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub fn new(logits: Vec<f32>, device: &Device) -> Result<Self> {
         let tensor = transfer::upload(logits.clone(), (logits.len(), 1), device)?;
         Ok(Sinks { logits: logits.into(), tensor })
@@ -218,10 +216,11 @@ impl Site {
         Site { offset: self.offset - self.first_key, first_key: 0, holes, ..self.clone() }
     }
 
-    /// Refuses the row at `position` if all that it sees is hidden from it and there is no sink: a softmax of nothing.
-    pub(super) fn check_row(&self, position: usize) -> Result<()> {
+    /// Refuses the row at `position` if all that it sees is hidden from it, which `hidden` is, and there is no sink: a softmax of
+    /// nothing.
+    pub(super) fn check_row(&self, position: usize, hidden: &[Range<usize>]) -> Result<()> {
         let sees = self.visible(position);
-        if self.sinks.is_some() || !hides_all(&self.holes.from_row(position), &sees) {
+        if self.sinks.is_some() || !hides_all(hidden, &sees) {
             return Ok(());
         }
         candle_core::bail!(

@@ -49,7 +49,7 @@ pub struct AttentionStore {
 }
 
 impl AttentionStore {
-    /// How many of the generated tokens come before the answer: those of a thought with its markers, which are in no row. All of them where
+    /// Generated tokens before the answer: those of a thought with its markers, which are in no row. All of them where
     /// no answer follows.
     pub fn thought(&self) -> usize {
         // The row of a generated token is the position that predicted it: of the first one, the prompt's last.
@@ -155,7 +155,7 @@ impl DeltaMasses {
             .map(|(name, x)| (name, Values::F32(x.iter().copied().collect()), x.shape().to_vec()))
     }
 
-    /// What the metadata of a file says of them.
+    /// Their entry in the metadata of a file.
     pub fn metadata(&self) -> (&'static str, String) {
         ("delta_layers", serde_json::json!(self.layers).to_string())
     }
@@ -167,7 +167,7 @@ impl Uniform {
         ("share", Values::F32(self.share.iter().copied().collect()), self.share.shape().to_vec())
     }
 
-    /// What the metadata of a file says of it: the layers' windows, null where a row sees all before it.
+    /// Its entry in the metadata of a file: the layers' windows, null where a row sees all before it.
     pub fn metadata(&self) -> (&'static str, String) {
         ("windows", serde_json::json!(self.windows).to_string())
     }

@@ -10,11 +10,11 @@ use candle_core::{Result, Tensor};
 
 use super::backends::row_weights;
 use super::site::hides_all;
-use super::{Event, Observer, Point, Site, Wanted};
+use super::{Event, Observer, Point, Site, Wanted, same_heads};
 use crate::timing;
 use crate::transfer;
 
-/// What stands for a key where a row sees fewer than k.
+/// Stands for a key where a row sees fewer than k.
 pub const NO_KEY: u32 = u32::MAX;
 
 /// Keeps the largest weights of rows.
@@ -23,7 +23,7 @@ pub struct TopKeys {
     k: usize,
     /// Positions in the prompt, in the order of the result.
     rows: Vec<usize>,
-    /// Whether the mean over heads is ranked, in the place of each head.
+    /// Ranks the mean over heads, in the place of each head.
     mean: bool,
     answers: Option<Answers>,
     layers: BTreeMap<usize, OfLayer>,
@@ -40,7 +40,7 @@ struct Answers {
     borders: Vec<usize>,
 }
 
-/// What is known of a layer.
+/// The rows of a layer so far.
 #[derive(Debug, Clone)]
 struct OfLayer {
     heads: usize,
@@ -92,7 +92,7 @@ impl TopKeys {
         TopKeys { answers: Some(Answers { tokens, thought: 0, borders }), ..self }
     }
 
-    /// What was kept of the prompt's rows.
+    /// The largest weights of the prompt's rows.
     ///
     /// # Errors
     /// Layers with different numbers of heads, which one array cannot hold.
@@ -100,12 +100,12 @@ impl TopKeys {
         self.finish_after(0)
     }
 
-    /// What was kept, after `generated` tokens, those of a thought among them and in no row.
+    /// The largest weights, after `generated` tokens, those of a thought among them and in no row.
     ///
     /// # Errors
     /// As [`TopKeys::finish`], and of tokens whose rows were not read.
     pub fn finish_after(&self, generated: usize) -> Result<LargestKeys> {
-        let heads = self.layers.values().next().map_or(0, |layer| layer.heads);
+        let heads = same_heads(self.layers.iter().map(|(number, layer)| (*number, layer.heads)), "heads")?;
         let (mut positions, mut told) = (self.rows.clone(), 0);
         if let Some(Answers { tokens, thought, .. }) = self.answers {
             told = generated.saturating_sub(thought);
@@ -114,13 +114,7 @@ impl TopKeys {
         }
         let shape = [self.layers.len(), heads, positions.len(), self.k];
         let (mut keys, mut weights) = (Vec::new(), Vec::new());
-        for (number, layer) in &self.layers {
-            if layer.heads != heads {
-                candle_core::bail!(
-                    "layer {number} has {} heads where others have {heads}: one array cannot hold both",
-                    layer.heads
-                );
-            }
+        for layer in self.layers.values() {
             let Some(answered) = layer.answered.get(..told) else {
                 candle_core::bail!(
                     "This is a bug: {told} tokens were generated and {} rows were read",

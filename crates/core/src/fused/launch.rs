@@ -7,7 +7,7 @@ use candle_core::{CudaDevice, CudaStorage, DType, Result, Shape, Storage, Tensor
 
 /// Kernels that are compiled together.
 pub(crate) struct Module {
-    /// What Candle keeps them under.
+    /// Candle's key of it.
     pub name: &'static str,
     pub ptx: &'static str,
 }
@@ -55,7 +55,7 @@ impl Pointer {
         }
     }
 
-    /// Whether it is a multiple of `bytes`.
+    /// True if it is a multiple of `bytes`.
     pub fn is_aligned(self, bytes: u64) -> bool {
         self.0.is_multiple_of(bytes)
     }
@@ -77,7 +77,7 @@ impl From<Pointer> for Argument {
     }
 }
 
-/// How many threads, and what they share.
+/// Threads, and their shared memory.
 pub(crate) struct Grid {
     pub blocks: [usize; 3],
     pub threads: u32,
@@ -88,7 +88,7 @@ pub(crate) struct Grid {
 /// A tensor of `T` that nobody has written.
 ///
 /// # Safety
-/// What is launched on it first must write all that is read later.
+/// The first launch on it must write all that is read later.
 pub(crate) unsafe fn unwritten<T: CudaDType + DeviceRepr + WithDType>(
     device: &CudaDevice,
     shape: impl Into<Shape>,
@@ -136,7 +136,7 @@ pub(crate) unsafe fn launch(
     Ok(())
 }
 
-/// What a kernel's name ends with for a dtype.
+/// The suffix of a kernel's name for a dtype.
 pub(crate) fn suffix(dtype: DType) -> Result<&'static str> {
     match dtype {
         DType::F32 => Ok("f32"),

@@ -1,4 +1,4 @@
-//! What a CUDA card does in one launch and Candle's operations in several, or over matrices that need not be written: products
+//! Operations that a CUDA card does in one launch and Candle in several, or over matrices that need not be written: products
 //! that scale or add, the softmax over a block of scores, norms, gates and decays.
 //!
 //! Called by attention and by the decoder's layers. When a single token is generated a launch more or less counts, and when

@@ -31,7 +31,7 @@ pub(crate) fn scaled(a: &Tensor, b: &Tensor, scale: f32) -> Result<Tensor> {
 pub(crate) struct Own(Tensor);
 
 impl Own {
-    /// What an operation has just made.
+    /// A tensor that an operation has just made.
     pub fn made(tensor: Tensor) -> Self {
         Own(tensor)
     }

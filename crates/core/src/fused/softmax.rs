@@ -46,13 +46,13 @@ impl Seen {
         Seen { hidden, ..self }
     }
 
-    /// Whether no row sees any key of a block because all of it is hidden.
+    /// True if no row sees any key of a block because all of it is hidden.
     pub fn all_hidden(&self, block: &Range<usize>) -> bool {
         let covers = |range: &Range<usize>| range.start <= block.start && block.end <= range.end;
         !self.hidden.is_empty() && self.hidden.iter().all(|row| row.iter().any(covers))
     }
 
-    /// Whether some key of a block is hidden from some row.
+    /// True if some key of a block is hidden from some row.
     fn some_hidden(&self, block: &Range<usize>) -> bool {
         self.hidden.iter().flatten().any(|range| range.start < block.end && block.start < range.end)
     }
@@ -63,7 +63,7 @@ impl Seen {
         start..self.ranges.iter().map(|range| range.end).max().unwrap_or(0)
     }
 
-    /// Whether every row sees every key of a block.
+    /// True if every row sees every key of a block.
     fn whole(&self, block: &Range<usize>) -> bool {
         self.ranges.iter().all(|range| range.start <= block.start && range.end >= block.end)
     }
@@ -129,7 +129,7 @@ pub(crate) fn update(
     Ok((weights.to_dtype(dtype)?, OnlineSoftmax { max, sum, rescale }))
 }
 
-/// Whether row r of each head sees key n of a block: u8 (r, n).
+/// A mask of the keys n of a block that row r of each head sees: u8 (r, n).
 fn visible(seen: &Seen, block: &Range<usize>, device: &Device) -> Result<Tensor> {
     let ranges = seen.tensor(device)?;
     let rows = ranges.dim(1)?;

@@ -1,4 +1,4 @@
-//! What a decoder remembers of the tokens it has read: allocated once, written in place, marked and rolled back.
+//! The decoder's state after the tokens it has read: allocated once, written in place, marked and rolled back.
 //!
 //! Owned by the caller and lent to the decoder, so that several questions can share one history: prefill the history,
 //! take a mark, and for each question append, decode and roll back. Layers that see everything keep keys and values of the
@@ -15,7 +15,7 @@ mod fork;
 
 pub use branch::{Branch, branch_bytes, branch_rows};
 
-/// What every layer remembers of one sequence.
+/// The state of every layer after one sequence.
 #[derive(Debug)]
 pub struct Cache {
     /// The position of the first key in the buffers of layers that see everything: 0, or above it in a [`Branch`].
@@ -25,7 +25,7 @@ pub struct Cache {
     capacity: usize,
     /// The latest marks, for callers that come back to a length rather than to a mark.
     marks: Vec<Mark>,
-    /// Whether a forward has begun and not ended: some layers have taken its tokens, others not.
+    /// A forward has begun and not ended: some layers have taken its tokens, others not.
     torn: bool,
 }
 
@@ -81,7 +81,7 @@ struct Windowed {
     held: usize,
 }
 
-/// What a linear-attention layer remembers. Tensors are replaced, never written to, so that a clone is a copy.
+/// The state of a linear-attention layer. Tensors are replaced, never written to, so that a clone is a copy.
 #[derive(Debug, Clone)]
 pub(super) struct DeltaState {
     /// The convolution's last inputs, (taps - 1, channels), in the model's dtype.
@@ -267,7 +267,7 @@ impl Cache {
         self.length
     }
 
-    /// Whether the cache holds no token.
+    /// True if the cache holds no token.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }

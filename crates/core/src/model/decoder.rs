@@ -23,7 +23,7 @@ pub struct Decoder {
     layers: Vec<Layer>,
     /// Where each layer is.
     devices: Vec<Device>,
-    /// What computes each layer's attention; nothing of layers without a choice.
+    /// The kernels of each layer's attention; nothing of layers without a choice.
     kernels: Vec<Option<Settled>>,
     ropes: Ropes,
     /// On the last layer's device, as is the head.
@@ -76,7 +76,7 @@ impl Decoder {
         Ok(Decoder { spec, embedding, layers, devices, kernels, ropes, norm, head, dtype })
     }
 
-    /// What the decoder is made of.
+    /// The description that it was made of.
     pub fn spec(&self) -> &DecoderSpec {
         &self.spec
     }
@@ -91,7 +91,7 @@ impl Decoder {
         self.dtype
     }
 
-    /// What computes the attention of layer `layer`, as settled when it was loaded; `None` where there is no choice: on devices other
+    /// The kernels of layer `layer`'s attention, as settled when it was loaded; `None` where there is no choice: on devices other
     /// than CUDA, and of linear attention.
     pub fn attention_kernel(&self, layer: usize) -> Option<Settled> {
         self.kernels.get(layer).copied().flatten()
@@ -244,11 +244,8 @@ impl Decoder {
         kv.show_term(Term::FeedForward(i, &normed(norm, added)?.to_dtype(DType::F32)?))
     }
 
-    /// What each head of each softmax layer makes of what it reads: the transposed parts of the layer's output projection, f32
+    /// The output projection of each head of a softmax layer, transposed: f32
     /// (heads, head_dim, hidden); `None` at other layers.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub fn head_outputs(&self, layer: usize) -> Result<Option<Tensor>> {
         let Some(Layer { mixer: Mixer::Attention(attention), .. }) = self.layers.get(layer) else {
             return Ok(None);
@@ -258,7 +255,7 @@ impl Decoder {
         Ok(Some(weight.reshape((spec.heads, spec.head_dim, self.spec.hidden))?))
     }
 
-    /// What the output head multiplies a normed state by for each of these tokens' logits: f32 (tokens, hidden).
+    /// The output head's factors of a normed state for each of these tokens' logits: f32 (tokens, hidden).
     ///
     /// # Errors
     /// A token outside the vocabulary, or no memory.

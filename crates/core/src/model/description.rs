@@ -1,4 +1,4 @@
-//! What is known of a model before its weights are: enough to plan its memory.
+//! The facts about a model before its weights are loaded: enough to plan its memory.
 //!
 //! From a config.json alone, from a GGUF file's headers, or from the configs of released models that are compiled in
 //! (`models/configs/`), so that a user can plan before a download. Called by `model plan` and by the engine's refusals.
@@ -39,7 +39,7 @@ const RELEASED: &[(&str, &str)] = &[
 /// A model's description, and what its file adds to the memory that the description implies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelDescription {
-    /// What the decoder will be made of.
+    /// The decoder's description.
     pub spec: DecoderSpec,
     /// Of a quantised GGUF file: its weights that are packed on the CPU in f32.
     pub packed: Option<Packed>,
@@ -50,7 +50,7 @@ pub struct ModelDescription {
 /// The weights of a model that decoding reads packed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// Those of every layer.
+    /// Of every layer.
     pub layers: Vec<PackedBytes>,
     /// That of the output head, tied or not.
     pub head: PackedBytes,

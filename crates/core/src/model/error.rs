@@ -10,7 +10,7 @@ pub enum ModelError {
         "unknown architecture `{found}`; this build knows {known}. See CONTRIBUTING.md for how to add one"
     )]
     UnknownArchitecture {
-        /// What the config says.
+        /// The config's value.
         found: String,
         /// The known ones, comma-separated.
         known: String,
@@ -30,7 +30,7 @@ pub enum ModelError {
     Contradiction {
         /// The file.
         place: String,
-        /// What does not fit together.
+        /// The contradiction.
         fault: String,
     },
     /// A tensor that the architecture needs is not in the checkpoint.
@@ -70,7 +70,7 @@ pub enum ModelError {
     Blocks {
         /// The file.
         place: String,
-        /// What is wrong with them.
+        /// The fault.
         source: super::weights::BlocksError,
     },
     /// There is nothing to put the layers on.

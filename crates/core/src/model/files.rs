@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::weights::gguf::{self, GgufError};
 
-/// What besides the weights decides how a model folder behaves; part of its digest.
+/// The files besides the weights that decide how a model folder behaves; part of its digest.
 const FOLDER_FILES: &[&str] = &[
     "config.json",
     "generation_config.json",

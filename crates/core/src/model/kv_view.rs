@@ -11,7 +11,9 @@ use candle_core::{Result, Tensor};
 
 use super::cache::DeltaState;
 use super::{Branch, Cache};
-use crate::attention::{self, DeltaSite, Event, Holes, LayerHoles, NoObserver, Observer, Point, Site, Term};
+use crate::attention::{
+    self, DeltaSite, Event, Holes, LayerHoles, NoObserver, Observer, Point, Site, Tail, Term,
+};
 
 /// Where the tokens of one forward pass are appended.
 pub(super) enum KvView<'a> {
@@ -23,7 +25,7 @@ pub(super) enum KvView<'a> {
     Variants { cache: &'a mut Cache, holes: &'a [LayerHoles] },
 }
 
-/// How rows attend in one forward pass: the observer of their attention, and the keys that are hidden from them. Nothing of it stays
+/// The settings of attention in one forward pass: its observer, and the keys that are hidden from rows. Nothing of it stays
 /// when the pass is over.
 pub struct Pass<'a> {
     /// Reads attention and changes nothing.
@@ -166,13 +168,24 @@ impl KvView<'_> {
             KvView::Variants { cache, holes } => {
                 let (layer, offset, l) = (site.layer, cache.len(), q.dim(0)? / holes.len());
                 // Where the layer keeps all keys, all readings go over them at once.
-                if let Some((before_k, before_v)) = cache.before(layer, offset)? {
-                    let of_layer: Vec<Holes> = holes.iter().map(|holes| holes.of(layer)).collect();
-                    let site = Site { offset, first_key: 0, ..site.clone() };
-                    let (before, own) = ((&before_k, &before_v), (&k, &v));
-                    if let Some(out) = attention::run_variants(q, before, own, &site, &of_layer)? {
-                        return Ok(out);
-                    }
+                let before = match offset > 0 && attention::shares_prefix(q.device(), q.dtype()) {
+                    true => cache.before(layer, offset)?,
+                    false => None,
+                };
+                if let Some((before_k, before_v)) = before {
+                    let (k, v) = (k.contiguous()?, v.contiguous()?);
+                    let own =
+                        (0..holes.len()).map(|nth| Ok((k.narrow(1, nth * l, l)?, v.narrow(1, nth * l, l)?)));
+                    let own = own.collect::<Result<Vec<_>>>()?;
+                    let tails = own.iter().zip(*holes).map(|((k, v), holes)| Tail {
+                        k,
+                        v,
+                        holes: holes.of(layer),
+                        observer: None,
+                    });
+                    let site = Site { offset, first_key: 0, ..site };
+                    let mut tails: Vec<Tail<'_>> = tails.collect();
+                    return attention::run_after(q, (&before_k, &before_v), &mut tails, l, &site);
                 }
                 let rows = holes.iter().enumerate().map(|(nth, holes)| {
                     let (k, v) = (k.narrow(1, nth * l, l)?, v.narrow(1, nth * l, l)?);
@@ -254,12 +267,13 @@ fn attend_group(
     let seen = seen.collect::<Result<Vec<_>>>()?;
     let start = rows.first().map_or(0, |(branch, _)| branch.start());
     if let Some((k, v)) = trunk.before(site.layer, start)? {
-        let holes: Vec<_> = rows.iter().map(|(_, pass)| pass.holes(site.layer)).collect();
-        let mut observers: Vec<&mut dyn Observer> =
-            rows.iter_mut().map(|(_, pass)| &mut *pass.observer as &mut dyn Observer).collect();
-        let tails: Vec<_> = seen.into_iter().map(|seen| (seen.k, seen.v)).collect();
+        let tails = seen.iter().zip(rows).map(|(seen, (_, pass))| {
+            let holes = pass.holes(site.layer);
+            Tail { k: &seen.k, v: &seen.v, holes, observer: Some(&mut *pass.observer) }
+        });
+        let mut tails: Vec<Tail<'_>> = tails.collect();
         let site = Site { offset: start, first_key: 0, ..site.clone() };
-        return attention::run_branches(q, &k, &v, &tails, &site, &holes, &mut observers);
+        return attention::run_after(q, (&k, &v), &mut tails, 1, &site);
     }
     let out = seen.iter().zip(rows).enumerate().map(|(row, (seen, (branch, pass)))| {
         let holes = pass.holes(site.layer);

@@ -34,7 +34,7 @@ pub enum Checkpoint {
     Weightless(Weightless),
 }
 
-/// What is kept of quantised weights on the CPU in f32, beside the packed bits that decoding reads.
+/// The choice of what is kept of quantised weights on the CPU in f32, beside the packed bits that decoding reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kept {
     /// The dequantised weights, made once: the faster way.
@@ -53,7 +53,7 @@ pub struct Loader {
     device: Device,
     kept: Kept,
     names: &'static Names,
-    /// What stands before `embed_tokens` in a Hugging Face checkpoint.
+    /// The prefix of `embed_tokens` in a Hugging Face checkpoint.
     prefix: &'static str,
     spec: DecoderSpec,
     used: HashSet<String>,
@@ -96,7 +96,7 @@ pub(super) const GGUF_NAMES: [(&str, &str); 33] = [
     ("post_feedforward_layernorm", "post_ffw_norm"),
 ];
 
-/// What Hugging Face checkpoints put before the names of the language model's tensors.
+/// Prefixes of the language model's tensors in Hugging Face checkpoints.
 const PREFIXES: [&str; 4] = ["model.", "model.language_model.", "language_model.model.", ""];
 
 /// Parts of a checkpoint that no text goes through: vision towers, projectors, multi-token prediction.
@@ -140,7 +140,7 @@ impl Loader {
         Loader { checkpoint, place, dtype, device, kept, names, prefix, spec, used: HashSet::new() }
     }
 
-    /// What the decoder is made of.
+    /// The decoder's description.
     pub fn spec(&self) -> &DecoderSpec {
         &self.spec
     }

@@ -65,12 +65,12 @@ impl OpenModel {
         OpenModel { checkpoint, names, spec, place, kept: Kept::default(), kernel: AttentionKernel::Auto }
     }
 
-    /// What the decoder will be made of.
+    /// The decoder's description.
     pub fn spec(&self) -> &DecoderSpec {
         &self.spec
     }
 
-    /// What a plan of its memory needs to know.
+    /// The model's description for a plan of its memory.
     pub fn description(&self) -> ModelDescription {
         match &self.checkpoint {
             Checkpoint::Gguf(file) => ModelDescription::from_gguf(file, self.names, self.spec.clone()),

@@ -1,4 +1,4 @@
-//! What a decoder is made of, as numbers: the meeting point of configs and layers.
+//! The description of a decoder as numbers: the meeting point of configs and layers.
 //!
 //! An architecture ([`super::arch`]) is a map from a config to these types; the loader and the layers know nothing else
 //! about it.
@@ -21,9 +21,9 @@ pub struct DecoderSpec {
     pub hidden: usize,
     /// The root-mean-square norms.
     pub norm: NormSpec,
-    /// What embeddings are multiplied by, if anything (Gemma: the square root of `hidden`, rounded to the dtype).
+    /// The factor of embeddings, if any (Gemma: the square root of `hidden`, rounded to the dtype).
     pub embedding_scale: Option<f64>,
-    /// Whether the output head is the embedding.
+    /// The output head is the embedding.
     pub tied: bool,
     /// Positions that the model was made for.
     pub max_positions: usize,
@@ -32,7 +32,7 @@ pub struct DecoderSpec {
 }
 
 impl DecoderSpec {
-    /// What knock-outs need to know of each layer.
+    /// The kind of each layer, for knock-outs.
     pub fn layer_kinds(&self) -> Vec<LayerKind> {
         let kind = |layer: &LayerSpec| match &layer.mixer {
             MixerSpec::Attention(a) => LayerKind::Softmax { window: a.window, sinks: a.sinks },
@@ -50,22 +50,22 @@ pub const MAX_LAYERS: usize = 4096;
 pub struct NormSpec {
     /// Added to the mean square.
     pub eps: f64,
-    /// Whether the factor is 1 + weight rather than the weight (transformers, `Gemma3RMSNorm`, `Qwen3_5RMSNorm`).
+    /// The factor is 1 + weight rather than the weight (transformers, `Gemma3RMSNorm`, `Qwen3_5RMSNorm`).
     pub plus_one: bool,
 }
 
 /// One decoder layer: x += mixer(norm(x)); x += feed_forward(norm(x)).
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerSpec {
-    /// What moves information between positions.
+    /// The token mixer.
     pub mixer: MixerSpec,
-    /// What works on each position alone.
+    /// The feed-forward block.
     pub feed_forward: FeedForwardSpec,
-    /// Whether what the two add is normed too (transformers, `Gemma3DecoderLayer`).
+    /// The outputs of both are normed too (transformers, `Gemma3DecoderLayer`).
     pub sandwich: bool,
 }
 
-/// What moves information between positions.
+/// The token mixer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MixerSpec {
     /// Softmax attention.
@@ -101,13 +101,13 @@ pub struct AttentionSpec {
     pub kv_heads: usize,
     /// Width of a head.
     pub head_dim: usize,
-    /// What scores are multiplied by.
+    /// The factor of the scores.
     pub scale: f32,
     /// Sliding window in tokens, if any.
     pub window: Option<usize>,
-    /// Whether every head has a sink: a learned logit that joins the softmax and has no value.
+    /// Every head has a sink: a learned logit that joins the softmax and has no value.
     pub sinks: bool,
-    /// Whether the query projection brings a gate for the output of every head (transformers, `Qwen3_5Attention`).
+    /// The query projection brings a gate for the output of every head (transformers, `Qwen3_5Attention`).
     pub gated: bool,
     /// Norms of queries and keys before the rotation.
     pub qk_norm: QkNorm,
@@ -118,7 +118,7 @@ pub struct AttentionSpec {
 }
 
 impl AttentionSpec {
-    /// What decides which kernels compute it, in a dtype.
+    /// The properties that decide which kernels compute it, in a dtype.
     pub fn shape(&self, dtype: DType) -> AttentionShape {
         let AttentionSpec { heads, kv_heads, head_dim, scale, window, sinks, .. } = *self;
         // No architecture of the table caps its scores.
@@ -180,7 +180,7 @@ impl DeltaNetSpec {
     }
 }
 
-/// What works on each position alone.
+/// The feed-forward block.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FeedForwardSpec {
     /// One gated block.
@@ -194,13 +194,13 @@ pub enum FeedForwardSpec {
 pub struct MlpSpec {
     /// Width of the gate.
     pub intermediate: usize,
-    /// Whether the three projections have biases.
+    /// The three projections have biases.
     pub bias: bool,
-    /// What joins gate and up.
+    /// The activation.
     pub activation: Activation,
 }
 
-/// What joins gate and up.
+/// The activation of a gated feed-forward block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
     /// silu(gate) * up.
@@ -219,27 +219,27 @@ pub enum Activation {
 /// A router and its experts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpertsSpec {
-    /// How many there are.
+    /// Experts.
     pub experts: usize,
-    /// How many a token is sent to.
+    /// Experts of a token.
     pub per_token: usize,
     /// Each of them.
     pub expert: MlpSpec,
-    /// How they are chosen and weighed.
+    /// The choice of experts and their weights.
     pub routing: Routing,
-    /// Whether the router has a bias on its logits.
+    /// The router has a bias on its logits.
     pub router_bias: bool,
     /// One more that every token goes to, unweighed.
     pub shared: Option<MlpSpec>,
 }
 
-/// How experts are chosen and weighed. All of it in f32.
+/// The choice of experts and their weights, all in f32.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Routing {
     /// Softmax over all experts, then the best; their weights divided by their sum or not
     /// (transformers, `Qwen3MoeTopKRouter`).
     SoftmaxTopK {
-        /// Whether the weights of the chosen sum to 1.
+        /// The weights of the chosen sum to 1.
         normalise: bool,
     },
     /// The best logits, then softmax over those (transformers, `GptOssTopKRouter`).
@@ -247,9 +247,9 @@ pub enum Routing {
     /// Sigmoids; the best by sigmoid plus a correction bias, weighed by the sigmoid alone
     /// (transformers, `Glm4MoeTopkRouter`, `MiniMaxM2SparseMoeBlock`).
     Sigmoid {
-        /// Whether the weights of the chosen are divided by their sum plus this.
+        /// The weights of the chosen are divided by their sum plus this.
         normalise: Option<f64>,
-        /// What the weights are multiplied by at last.
+        /// The last factor of the weights.
         scale: f64,
         /// (groups, groups kept): experts outside the groups whose two best corrected scores sum highest are left out.
         groups: Option<(usize, usize)>,
@@ -263,11 +263,11 @@ pub struct RopeSpec {
     pub theta: f64,
     /// Dimensions that turn: the first ones of a head.
     pub dims: usize,
-    /// How frequencies are changed for longer contexts.
+    /// The change of frequencies for longer contexts.
     pub scaling: RopeScaling,
 }
 
-/// How rotary frequencies are changed for longer contexts.
+/// The change of rotary frequencies for longer contexts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
     /// Not at all.
@@ -307,9 +307,9 @@ pub struct Yarn {
     pub beta_fast: f64,
     /// Those that turn less often than this are divided.
     pub beta_slow: f64,
-    /// Whether the borders between the two are rounded outwards to whole dimensions.
+    /// The borders between the two are rounded outwards to whole dimensions.
     pub truncate: bool,
-    /// What cosines and sines are multiplied by.
+    /// The factor of cosines and sines.
     pub attention_factor: f64,
 }
 
@@ -369,7 +369,7 @@ impl RopeSpec {
         }
     }
 
-    /// What cosines and sines are multiplied by.
+    /// The factor of cosines and sines.
     pub fn attention_factor(&self) -> f64 {
         match &self.scaling {
             RopeScaling::Yarn(yarn) => yarn.attention_factor,
@@ -449,7 +449,7 @@ impl LayerSpec {
 }
 
 impl ExpertsSpec {
-    /// What contradicts itself in the routing, if anything.
+    /// A contradiction in the routing, if any.
     pub fn contradiction(&self) -> Option<String> {
         let (experts, per_token) = (self.experts, self.per_token);
         let (groups, kept) = match self.routing {
@@ -471,7 +471,7 @@ impl DecoderSpec {
         if self.layers.iter().any(|layer| layer.delta_net().is_some()) { BLOCK } else { 1 }
     }
 
-    /// What contradicts itself or no model has, if anything.
+    /// A contradiction, or a value that no model has, if any.
     pub fn contradiction(&self) -> Option<String> {
         // A thousand times the largest model; what is reckoned of sizes up to here fits into 64 bits.
         const MOST_PARAMETERS: u128 = 1 << 50;

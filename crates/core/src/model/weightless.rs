@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::DecoderSpec;
 
-/// What made-up weights hold.
+/// The values of made-up weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
     /// Random numbers from a seed: the same in f32, bf16 and f16 to the last bit, and on every device.
@@ -44,7 +44,7 @@ pub struct Weightless {
 /// A block on a device, and how it was made.
 type Made = (Device, DType, Distribution, Tensor);
 
-/// How the numbers of a tensor are spread. Both are such that their sums and products are exact in bf16 and f16.
+/// The spread of a tensor's numbers. Both are such that their sums and products are exact in bf16 and f16.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Distribution {
     mean: f64,

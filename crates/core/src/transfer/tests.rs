@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 const ROOMS: [&str; 5] =
     ["src/attention", "src/engine", "src/model/layers", "src/model/decoder.rs", "src/model/cache.rs"];
 
-/// What crosses over.
+/// Calls that copy between host and device.
 const CROSSINGS: [&str; 10] = [
     ".to_vec0",
     ".to_vec1",
@@ -47,7 +47,7 @@ fn sources(path: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What a file has before its tests.
+/// A file up to its tests.
 fn code(path: &Path) -> String {
     let Ok(text) = std::fs::read_to_string(path) else { panic!("{path:?} cannot be read") };
     let tests = ["\n#[cfg(test)]\nmod tests {", "\n#[cfg(test)]\npub(super) mod tests {"];

@@ -26,13 +26,16 @@ const STANDALONE: &str = "standalone";
 pub(super) fn table_3(systems: &[System<'_>]) -> Option<Table> {
     let own: Vec<&System<'_>> = systems.iter().filter(|s| s.is_system() && s.repetition == 0).collect();
     let comparable = |a: &System<'_>, b: &System<'_>| {
-        a.group == b.group && a.setting == b.setting && a.run != b.run && a.unpaired(b).is_empty()
+        a.group == b.group
+            && a.setting == b.setting
+            && (a.run, a.memory) != (b.run, b.memory)
+            && a.unpaired(b).is_empty()
     };
     let mut pairs: Vec<(&System<'_>, &System<'_>)> = Vec::new();
     for &plugin in &own {
-        let Some(memory) = memory_of_plugin(plugin.run) else { continue };
+        let Some(memory) = memory_of_plugin(plugin.named()) else { continue };
         let standalone =
-            own.iter().find(|s| comparable(plugin, s) && memory_alone(s.run) == Some(memory.clone()));
+            own.iter().find(|s| comparable(plugin, s) && memory_alone(s.named()) == Some(memory.clone()));
         pairs.extend(standalone.map(|standalone| (plugin, *standalone)));
     }
     let told = !pairs.is_empty();
@@ -49,7 +52,7 @@ pub(super) fn table_3(systems: &[System<'_>]) -> Option<Table> {
     columns.extend(COLUMNS.map(|column| sheet::Column::number(column.name())));
     let rows = pairs.iter().map(|(system, other)| {
         let mut cells = heads.cells(system);
-        cells.push(cell(other.run));
+        cells.push(cell(other.named()));
         cells.extend(COLUMNS.map(|column| {
             let share = |system: &System<'_>| {
                 let (right, of) = column.counts(system);

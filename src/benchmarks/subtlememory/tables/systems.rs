@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::settings::{self, SOFT};
 use super::super::terms::{RELATION, SUBTYPE};
-use crate::benchmarks::{Context, CutCount, Graded, HistoryCut, Shown};
+use crate::benchmarks::{Context, CutCount, Graded, HistoryCut, ShownSegments};
 use crate::ground::order::entry;
 
 /// A question, by case and probe.
@@ -25,7 +25,10 @@ pub(super) struct Group<'a> {
 pub(super) struct System<'a> {
     pub(super) group: Group<'a>,
     pub(super) run: &'a str,
-    /// Without the wording.
+    /// The memory system that was asked; `None` of settings of the benchmark's own.
+    pub(super) memory: Option<&'a str>,
+    /// Without the wording. Of a memory system [`settings::DEFAULT`] for the first k of its search, [`settings::PERFECT`], or how else its
+    /// memories are shown.
     pub(super) setting: &'a str,
     /// The part of the history that it shows.
     context: Context,
@@ -40,7 +43,7 @@ pub(super) struct Outcome<'a> {
     pub(super) right: bool,
     pub(super) judged: bool,
     pub(super) answer: Option<&'a str>,
-    shown: Shown<'a>,
+    shown: ShownSegments<'a>,
     answered: bool,
     history_cut: Option<HistoryCut>,
 }
@@ -61,19 +64,23 @@ impl Outcome<'_> {
 pub(super) fn systems<'a>(graded: &[Graded<'a>]) -> Vec<System<'a>> {
     let mut systems: Vec<System<'a>> = Vec::new();
     for row in graded {
-        let (setting, soft) = match row.condition.strip_suffix(SOFT) {
+        let named = row.memory.map_or(row.condition, |memory| memory.shown);
+        let (setting, soft) = match named.strip_suffix(SOFT) {
             Some(setting) => (setting, true),
-            None => (row.condition, false),
+            None => (named, false),
         };
+        let memory = row.memory.map(|memory| memory.system);
+        let setting = if memory.is_some() && setting.is_empty() { settings::DEFAULT } else { setting };
         let group = Group { dataset: row.dataset, model: row.model, judge: row.judge, soft };
         let same = |system: &System<'_>| {
             system.group == group
                 && system.run == row.run
+                && system.memory == memory
                 && system.setting == setting
                 && system.repetition == row.repetition
         };
         let Graded { run, context, repetition, .. } = *row;
-        let new = || System { group, run, setting, context, repetition, outcomes: BTreeMap::new() };
+        let new = || System { group, run, memory, setting, context, repetition, outcomes: BTreeMap::new() };
         let system = entry(&mut systems, same, new);
         let facet = |name: &str| row.facets.get(name).map(String::as_str);
         let outcome = Outcome {
@@ -112,13 +119,22 @@ impl<'a> System<'a> {
         self.questions(|outcome| outcome.right)
     }
 
+    /// The name that tells a plugged-in memory from its standalone system: the memory system's, or the run's.
+    pub(super) fn named(&self) -> &'a str {
+        self.memory.unwrap_or(self.run)
+    }
+
     /// The setting as tables write it.
     pub(super) fn setting(&self) -> String {
         let mut text = match self.setting {
+            settings::DEFAULT if self.memory.is_some() => String::new(),
             "" => "plain".to_owned(),
             settings::FULL => format!("{} (ours)", settings::FULL),
             setting => self.context.named(setting),
         };
+        if let Some(memory) = self.memory {
+            text = format!("{memory} {text}").trim_end().to_owned();
+        }
         if self.group.soft {
             text += ", soft";
         }

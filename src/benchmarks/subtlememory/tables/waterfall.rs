@@ -157,7 +157,8 @@ fn trace<'s, 'a>(
 ) -> Option<Traced<'s, 'a>> {
     let fits = |other: &&System<'a>| other.group == system.group && other.repetition == system.repetition;
     let of = |setting: &'static str| all.iter().filter(fits).filter(move |other| other.setting == setting);
-    let perfect = of(PERFECT).find(|other| other.run == system.run)?;
+    let same = |other: &&System<'a>| (other.run, other.memory) == (system.run, system.memory);
+    let perfect = of(PERFECT).find(same)?;
     let oracle = of(ORACLE).find(|other| other.run == system.run).or_else(|| of(ORACLE).next())?;
     for other in [oracle, perfect] {
         let unpaired = system.unpaired(other);

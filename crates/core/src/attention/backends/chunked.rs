@@ -4,14 +4,17 @@
 //! [`crate::fused`] on CUDA and tensor operations elsewhere. It serves CUDA and Metal, and is the reference that the CPU kernel
 //! is tested against. Scores of one block of rows and keys are all that is ever held.
 
+use std::ops::Range;
+
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::super::{Hidden, OfBranches, Sinks, Site};
+use super::super::{Attended, Call, Hidden, Sinks, Site};
+use super::{Kernel, RowSums};
 use crate::fused::products;
 use crate::fused::softmax::{self, OnlineSoftmax, Seen};
 use crate::transfer;
 
-/// How large the blocks are.
+/// The sizes of blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Blocks {
     /// Query positions of a block.
@@ -25,92 +28,71 @@ pub struct Blocks {
 /// 64 Mi scores are 256 MiB in f32.
 pub const BLOCKS: Blocks = Blocks { rows: 512, scores: 64 << 20, keys: usize::MAX };
 
-/// For sums over segments: a table of which key is in which segment is held for a block's keys, and rows may be few.
-pub const BLOCKS_OF_SUMS: Blocks = Blocks { keys: 1 << 14, ..BLOCKS };
+/// Keys of a block at most for sums over segments: a table of which key is in which segment is held for them, and rows may be few.
+const KEYS_OF_SUMS: usize = 1 << 14;
 
-/// See [`super::super::run`].
-pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, size: Blocks) -> Result<Tensor> {
-    let l = q.dim(0)?;
-    let mut blocks = Vec::new();
-    for start in (0..l).step_by(size.rows) {
-        let rows = start..(start + size.rows).min(l);
-        let positions: Vec<usize> = rows.clone().map(|row| site.offset + row).collect();
-        let q = q.narrow(0, rows.start, rows.len())?;
-        let rows = Rows { hidden: &Hidden::at(site, &positions), positions: &positions };
-        let Some(part) = Part::of(&q, rows, (k, v), 0, site, None, size)? else {
-            candle_core::bail!("attention over no keys")
-        };
-        blocks.push(part.close(&q, site)?);
+/// The kernel, with blocks of a size.
+pub struct Chunked(pub Blocks);
+
+impl Kernel for Chunked {
+    fn name(&self) -> &'static str {
+        "chunked matrix products"
     }
-    Tensor::cat(&blocks, 0)
-}
 
-/// [`attention`] of one query, and, if there are `borders` of segments, the sums of its weights over them and over the sinks:
-/// f32 (heads, 1 + segments), on the device.
-pub fn decode(
-    q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
-    site: &Site,
-    borders: Option<&[usize]>,
-    size: Blocks,
-) -> Result<(Tensor, Option<Tensor>)> {
-    let asked = borders.map(|borders| Asked::new(vec![borders], q.device())).transpose()?;
-    let rows = Rows { hidden: &Hidden::at(site, &[site.offset]), positions: &[site.offset] };
-    let Some(part) = Part::of(q, rows, (k, v), 0, site, asked.as_ref(), size)? else {
-        candle_core::bail!("attention over no keys")
-    };
-    let sums = match asked {
-        Some(_) => part.recorded(1, q.dim(1)?, site)?.into_iter().next(),
-        None => None,
-    };
-    Ok((part.close(q, site)?, sums))
-}
-
-/// See [`super::super::run_branches`]. The prefix is walked once for the rows of all branches, each tail for its own, and
-/// the two are joined. A branch that is asked for its weights gets their sums as in [`decode`].
-pub fn branches(
-    q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
-    tails: &[(Tensor, Tensor)],
-    site: &Site,
-    &OfBranches { borders, hidden }: &OfBranches<'_>,
-    size: Blocks,
-) -> Result<(Tensor, Vec<Option<Tensor>>)> {
-    let start = site.offset;
-    let asked = match borders.iter().any(Option::is_some) {
-        true => {
-            let of_rows = borders.iter().map(|borders| borders.as_deref().unwrap_or(&[]));
-            Some(Asked::new(of_rows.collect(), q.device())?)
-        }
-        false => None,
-    };
-    let positions = tails.iter().map(|(k, _)| Ok(start + k.dim(1)? - 1)).collect::<Result<Vec<usize>>>()?;
-    let before = Part::of(q, Rows { positions: &positions, hidden }, (k, v), 0, site, asked.as_ref(), size)?;
-    let own = tails.iter().zip(&positions).enumerate().map(|(row, ((k, v), &position))| {
+    /// A prefix is walked once for the rows of all tails, each tail for its own, and the two are joined.
+    fn attend(&self, call: Call<'_>) -> Result<Attended> {
+        let call = call.relative();
+        let Call { q, tails, site, positions, hidden, borders, .. } = &call;
+        let asked = Asked::of(borders, q.device())?;
+        let part = |rows: Range<usize>, (k, v): (&Tensor, &Tensor), first_key| {
+            let q = q.narrow(0, rows.start, rows.len())?;
+            let asked = asked.as_ref().map(|asked| asked.of_rows(rows.clone()));
+            let rows = VisibleRows { positions: &positions[rows.clone()], hidden: &hidden.of_rows(rows) };
+            PartialSoftmax::of(&q, rows, (k, v), first_key, site, asked.as_ref(), self.0)
+        };
         // A token sees itself, so that no tail is without a part; a hidden one is still walked over.
-        let asked = asked.as_ref().map(|asked| asked.of_row(row));
-        let rows = Rows { positions: &[position], hidden: &hidden.of_row(row) };
-        match Part::of(&q.narrow(0, row, 1)?, rows, (k, v), start, site, asked.as_ref(), size)? {
-            Some(part) => Ok(part),
-            None => candle_core::bail!("attention over no keys"),
-        }
-    });
-    let own = Part::beside(&own.collect::<Result<Vec<_>>>()?, q, k.dim(0)?)?;
-    let all = match before {
-        Some(before) => before.join(&own)?,
-        None => own,
-    };
-    let sums = match asked {
-        Some(_) => all.recorded(tails.len(), q.dim(1)?, site)?,
-        None => Vec::new(),
-    };
-    let sums = borders.iter().zip(sums).map(|(borders, sums)| match borders {
-        Some(borders) => Ok(Some(sums.narrow(1, 0, borders.len().max(1))?)),
-        None => Ok(None),
-    });
-    Ok((all.close(q, site)?, sums.collect::<Result<_>>()?))
+        let seen = |part: Option<PartialSoftmax>| part.ok_or_else(no_keys);
+        let (all, heads) = (q.dim(0)?, q.dim(1)?);
+        let whole = match call.prefix {
+            None if all > 1 => {
+                let blocks = (0..all).step_by(self.0.rows).map(|start| {
+                    let rows = start..(start + self.0.rows).min(all);
+                    seen(part(rows.clone(), tails[0], 0)?)?
+                        .normalise(&q.narrow(0, rows.start, rows.len())?, site)
+                });
+                return Ok((Tensor::cat(&blocks.collect::<Result<Vec<_>>>()?, 0)?, Vec::new()));
+            }
+            None => seen(part(0..1, tails[0], 0)?)?,
+            Some((k, v)) => {
+                let before = part(0..all, (k, v), 0)?;
+                let own =
+                    tails.iter().enumerate().map(|(row, tail)| seen(part(row..row + 1, *tail, site.offset)?));
+                let own = PartialSoftmax::beside(&own.collect::<Result<Vec<_>>>()?, q, k.dim(0)?)?;
+                match before {
+                    Some(before) => before.join(&own)?,
+                    None => own,
+                }
+            }
+        };
+        let sums = match asked {
+            Some(_) => whole.recorded(all, heads, site)?,
+            None => Vec::new(),
+        };
+        let sums = borders.iter().zip(sums).map(|(borders, sums)| match borders {
+            Some(borders) => Ok(Some(sums.narrow(1, 0, borders.len().max(1))?)),
+            None => Ok(None),
+        });
+        let sums = sums.collect::<Result<_>>()?;
+        Ok((whole.normalise(q, site)?, sums))
+    }
+
+    fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
+        segment_sums(q, k, of, Blocks { keys: self.0.keys.min(KEYS_OF_SUMS), ..self.0 })
+    }
+}
+
+fn no_keys() -> candle_core::Error {
+    candle_core::Error::msg("attention over no keys")
 }
 
 /// The segments that the rows of a call want their weights summed over.
@@ -122,8 +104,13 @@ struct Asked {
 }
 
 impl Asked {
-    fn new(borders: Vec<&[usize]>, device: &Device) -> Result<Self> {
-        let segments = borders.iter().map(|borders| borders.len().saturating_sub(1)).max().unwrap_or(0);
+    /// Of rows, of which some ask; `None` where none does.
+    fn of(borders: &[Option<Vec<usize>>], device: &Device) -> Result<Option<Self>> {
+        if borders.iter().all(Option::is_none) {
+            return Ok(None);
+        }
+        let borders = || borders.iter().map(|borders| borders.as_deref().unwrap_or(&[]));
+        let segments = borders().map(|borders| borders.len().saturating_sub(1)).max().unwrap_or(0);
         let row = |borders: &[usize]| {
             let end = borders.last().copied().unwrap_or(0);
             let at = |i: usize| borders.get(i).copied().unwrap_or(end);
@@ -131,19 +118,19 @@ impl Asked {
             let ends = on_device((0..segments).map(|i| at(i + 1)), (1, segments), device)?;
             Ok::<_, candle_core::Error>((starts, ends))
         };
-        let rows = borders.iter().map(|borders| (segments > 0).then(|| row(borders)).transpose());
-        Ok(Asked { rows: rows.collect::<Result<_>>()?, segments })
+        let rows = borders().map(|borders| (segments > 0).then(|| row(borders)).transpose());
+        Ok(Some(Asked { rows: rows.collect::<Result<_>>()?, segments }))
     }
 
-    fn of_row(&self, row: usize) -> Asked {
-        Asked { rows: vec![self.rows[row].clone()], segments: self.segments }
+    fn of_rows(&self, rows: Range<usize>) -> Asked {
+        Asked { rows: self.rows[rows].to_vec(), segments: self.segments }
     }
 
     /// The weights (kv_heads, group * r, n), f32, of the keys at the positions `keys`, summed by segment:
     /// (kv_heads, group * r, segments).
-    fn sums(&self, weights: &Tensor, keys: std::ops::Range<usize>) -> Result<Tensor> {
+    fn sums(&self, weights: &Tensor, keys: Range<usize>) -> Result<Tensor> {
         // A table of which key is in which segment is held for some keys at a time.
-        let step = BLOCKS_OF_SUMS.keys;
+        let step = KEYS_OF_SUMS;
         if keys.len() > step {
             let first = self.sums(&weights.narrow(2, 0, step)?, keys.start..keys.start + step)?;
             let rest = weights.narrow(2, step, keys.len() - step)?;
@@ -173,34 +160,34 @@ fn members(places: &Tensor, starts: &Tensor, ends: &Tensor) -> Result<Tensor> {
 
 /// The rows of queries: where each is, and what is hidden from it.
 #[derive(Clone, Copy)]
-struct Rows<'a> {
+struct VisibleRows<'a> {
     positions: &'a [usize],
     hidden: &'a Hidden,
 }
 
-/// What rows have gathered of a part of their keys: rows are (kv_heads, group * r) all through.
-struct Part {
+/// Sums of rows over a part of their keys: rows are (kv_heads, group * r) all through.
+struct PartialSoftmax {
     softmax: OnlineSoftmax,
     /// The sum of e^(score - max) times the value, (kv_heads, group * r, d), f32.
     out: Tensor,
     /// The sum of e^(score - max) by segment, (kv_heads, group * r, segments), f32, where somebody asks.
     sums: Option<Tensor>,
-    /// Whether keys were hidden from some row.
+    /// Keys were hidden from some row.
     hidden: bool,
 }
 
-impl Part {
+impl PartialSoftmax {
     /// Of queries (r, heads, d) of `rows` over keys and values that begin at position `first_key`; `None` where no row
     /// sees any of them.
     fn of(
         q: &Tensor,
-        rows: Rows<'_>,
+        rows: VisibleRows<'_>,
         (k, v): (&Tensor, &Tensor),
         first_key: usize,
         site: &Site,
         asked: Option<&Asked>,
         size: Blocks,
-    ) -> Result<Option<Part>> {
+    ) -> Result<Option<PartialSoftmax>> {
         let mut out: Option<Tensor> = None;
         let mut sums: Option<Tensor> = None;
         // Weights are multiplied in the model's dtype, as in the reference implementations; the softmax is in f32, and so are
@@ -223,14 +210,19 @@ impl Part {
             });
             Ok(())
         })?;
-        Ok(ends.zip(out).map(|(softmax, out)| Part { softmax, out, sums, hidden: !rows.hidden.is_empty() }))
+        Ok(ends.zip(out).map(|(softmax, out)| PartialSoftmax {
+            softmax,
+            out,
+            sums,
+            hidden: !rows.hidden.is_empty(),
+        }))
     }
 
     /// The parts of one row each as the part of all of those rows.
-    fn beside(parts: &[Part], q: &Tensor, kv_heads: usize) -> Result<Part> {
+    fn beside(parts: &[PartialSoftmax], q: &Tensor, kv_heads: usize) -> Result<PartialSoftmax> {
         let (r, heads, d) = q.dims3()?;
         let group = heads / kv_heads;
-        let all = |of: &dyn Fn(&Part) -> &Tensor, width: usize| {
+        let all = |of: &dyn Fn(&PartialSoftmax) -> &Tensor, width: usize| {
             let rows = parts.iter().map(|part| of(part).reshape((kv_heads, group, 1, width)));
             Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 2)?.reshape((kv_heads, group * r, width))
         };
@@ -249,11 +241,16 @@ impl Part {
             }
             _ => None,
         };
-        Ok(Part { softmax, out: all(&|p| &p.out, d)?, sums, hidden: parts.iter().any(|part| part.hidden) })
+        Ok(PartialSoftmax {
+            softmax,
+            out: all(&|p| &p.out, d)?,
+            sums,
+            hidden: parts.iter().any(|part| part.hidden),
+        })
     }
 
     /// The same rows' part of the keys of both.
-    fn join(&self, other: &Part) -> Result<Part> {
+    fn join(&self, other: &PartialSoftmax) -> Result<PartialSoftmax> {
         let max = self.softmax.max.maximum(&other.softmax.max)?;
         let (mine, theirs) = ((&self.softmax.max - &max)?.exp()?, (&other.softmax.max - &max)?.exp()?);
         let sum = ((&self.softmax.sum * &mine)? + (&other.softmax.sum * &theirs)?)?;
@@ -263,7 +260,7 @@ impl Part {
             _ => None,
         };
         let hidden = self.hidden || other.hidden;
-        Ok(Part { softmax: OnlineSoftmax { max, sum, rescale: None }, out, sums, hidden })
+        Ok(PartialSoftmax { softmax: OnlineSoftmax { max, sum, rescale: None }, out, sums, hidden })
     }
 
     /// By row, of which there are `r`: what its weights sum up to over the sinks and the segments, (heads, 1 + segments).
@@ -284,7 +281,7 @@ impl Part {
     }
 
     /// The rows' attention, in the shape and dtype of their queries (r, heads, d).
-    fn close(&self, q: &Tensor, site: &Site) -> Result<Tensor> {
+    fn normalise(&self, q: &Tensor, site: &Site) -> Result<Tensor> {
         let ends = settled(&self.softmax, self.hidden && site.sinks.is_some())?;
         softmax::normalise(&self.out, &ends, site.sinks.as_ref().map(Sinks::tensor), q.dim(1)?, q.dtype())
     }
@@ -304,8 +301,8 @@ fn settled(ends: &OnlineSoftmax, may_see_nothing: bool) -> Result<OnlineSoftmax>
 pub fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Result<Vec<Vec<f32>>> {
     let (heads, keys) = (q.dim(1)?, k.dim(1)?);
     let positions = [site.offset + row];
-    let rows = Rows { positions: &positions, hidden: &Hidden::at(site, &positions) };
-    let mut all: Option<(Tensor, std::ops::Range<usize>)> = None;
+    let rows = VisibleRows { positions: &positions, hidden: &Hidden::at(site, &positions) };
+    let mut all: Option<(Tensor, Range<usize>)> = None;
     // One block: what it is divided by is then known for all of it.
     let size = Blocks { rows: 1, scores: usize::MAX, keys: usize::MAX };
     let q = q.narrow(0, row, 1)?;
@@ -313,9 +310,7 @@ pub fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Result<Ve
         all = Some((weights.clone(), keys));
         Ok(())
     })?;
-    let (Some(ends), Some((weights, block))) = (ends, all) else {
-        candle_core::bail!("attention over no keys")
-    };
+    let (Some(ends), Some((weights, block))) = (ends, all) else { return Err(no_keys()) };
     let ends = settled(&ends, !rows.hidden.is_empty() && site.sinks.is_some())?;
     let (total, _) = softmax::total(&ends, site.sinks.as_ref().map(Sinks::tensor), heads)?;
     // (kv_heads, group, n) -> (heads, n)
@@ -328,7 +323,7 @@ pub fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Result<Ve
     Ok(weights.chunks_exact(block.len()).map(of_head).collect())
 }
 
-/// What rows read of segments of keys.
+/// Sums of the values that rows read of segments of keys.
 pub struct ValueSums {
     /// The sums over the segment's keys j of the weight A_ij times the value v_j, f32 (heads, segments, rows, head_dim).
     pub read: Tensor,
@@ -336,87 +331,80 @@ pub struct ValueSums {
     pub long: Tensor,
 }
 
-/// See [`super::value_sums`]; f32, on the device of the queries.
-pub fn value_sums(
-    (q, k, v): (&Tensor, &Tensor, &Tensor),
-    lengths: Option<&Tensor>,
-    site: &Site,
-    rows: std::ops::Range<usize>,
-    bounds: &[usize],
-    size: Blocks,
-) -> Result<ValueSums> {
-    let (heads, d) = (q.dim(1)?, q.dim(2)?);
-    let (r, kv_heads) = (rows.len(), k.dim(0)?);
-    let positions: Vec<usize> = rows.clone().map(|row| site.offset + row).collect();
-    let q = q.narrow(0, rows.start, r)?;
-    let rows = Rows { positions: &positions, hidden: &Hidden::at(site, &positions) };
-    let segments = bounds.len().saturating_sub(1);
-    // Lengths are columns beside the values, one for each head that shares them: one product reads the weights for both.
-    let group = heads / kv_heads;
-    let wide = d + if lengths.is_some() { group } else { 0 };
-    let mut sums: Vec<Option<Tensor>> = vec![None; segments];
-    let ends = stream(&q, rows, k, 0, site, (DType::F32, DType::F32), size, |weights, keys, factor| {
-        for sum in sums.iter_mut().flatten() {
-            if let Some(factor) = factor {
-                *sum = sum.broadcast_mul(factor)?;
+impl Chunked {
+    /// See [`super::value_sums`]; f32, on the device of the queries.
+    pub fn values_and_lengths(
+        &self,
+        [q, k, v]: [&Tensor; 3],
+        lengths: Option<&Tensor>,
+        of: &RowSums<'_>,
+    ) -> Result<ValueSums> {
+        let RowSums { site, rows, bounds } = of;
+        let (size, heads, d) = (self.0, q.dim(1)?, q.dim(2)?);
+        let (r, kv_heads, positions) = (rows.len(), k.dim(0)?, of.positions());
+        let q = q.narrow(0, rows.start, r)?;
+        let rows = VisibleRows { positions: &positions, hidden: &Hidden::at(site, &positions) };
+        let segments = of.segments();
+        // Lengths are columns beside the values, one for each head that shares them: one product reads the weights for both.
+        let group = heads / kv_heads;
+        let wide = d + if lengths.is_some() { group } else { 0 };
+        let mut sums: Vec<Option<Tensor>> = vec![None; segments];
+        let ends = stream(&q, rows, k, 0, site, (DType::F32, DType::F32), size, |weights, keys, factor| {
+            for sum in sums.iter_mut().flatten() {
+                if let Some(factor) = factor {
+                    *sum = sum.broadcast_mul(factor)?;
+                }
             }
-        }
-        for (segment, ends) in bounds.windows(2).enumerate() {
-            let (from, to) = (ends[0].max(keys.start), ends[1].min(keys.end));
-            if from >= to {
-                continue;
+            for (segment, ends) in bounds.windows(2).enumerate() {
+                let (from, to) = (ends[0].max(keys.start), ends[1].min(keys.end));
+                if from >= to {
+                    continue;
+                }
+                // (kv_heads, group * r, n)
+                let weights = weights.narrow(2, from - keys.start, to - from)?.contiguous()?;
+                let mut values = v.narrow(1, from, to - from)?.to_dtype(DType::F32)?;
+                if let Some(lengths) = lengths {
+                    let lengths = lengths.narrow(1, from, to - from)?.contiguous()?;
+                    let lengths = lengths.reshape((kv_heads, group, to - from))?.transpose(1, 2)?;
+                    values = Tensor::cat(&[values, lengths], 2)?;
+                }
+                let part = weights.matmul(&values.contiguous()?)?;
+                sums[segment] = Some(match &sums[segment] {
+                    Some(sum) => (sum + part)?,
+                    None => part,
+                });
             }
-            // (kv_heads, group * r, n)
-            let weights = weights.narrow(2, from - keys.start, to - from)?.contiguous()?;
-            let mut values = v.narrow(1, from, to - from)?.to_dtype(DType::F32)?;
-            if let Some(lengths) = lengths {
-                let lengths = lengths.narrow(1, from, to - from)?.contiguous()?;
-                let lengths = lengths.reshape((kv_heads, group, to - from))?.transpose(1, 2)?;
-                values = Tensor::cat(&[values, lengths], 2)?;
-            }
-            let part = weights.matmul(&values.contiguous()?)?;
-            sums[segment] = Some(match &sums[segment] {
-                Some(sum) => (sum + part)?,
-                None => part,
-            });
-        }
-        Ok(())
-    })?;
-    let Some(ends) = ends else { candle_core::bail!("attention over no keys") };
-    let ends = settled(&ends, !rows.hidden.is_empty() && site.sinks.is_some())?;
-    let (total, _) = softmax::total(&ends, site.sinks.as_ref().map(Sinks::tensor), heads)?;
-    let total = total.reshape((heads, r, 1))?;
-    let sums = sums.into_iter().map(|sum| match sum {
-        Some(sum) => sum.reshape((heads, r, wide))?.broadcast_div(&total),
-        None => Tensor::zeros((heads, r, wide), DType::F32, q.device()),
-    });
-    let sums = match sums.collect::<Result<Vec<_>>>()? {
-        none if none.is_empty() => Tensor::zeros((heads, 0, r, wide), DType::F32, q.device())?,
-        sums => Tensor::stack(&sums, 1)?,
-    };
-    // Of each head its own column.
-    let own = |head: usize| sums.narrow(0, head, 1)?.narrow(3, d + head % group, 1)?.squeeze(3);
-    let long = match lengths {
-        Some(_) => Tensor::cat(&(0..heads).map(own).collect::<Result<Vec<_>>>()?, 0)?,
-        None => Tensor::zeros((heads, segments, r), DType::F32, q.device())?,
-    };
-    Ok(ValueSums { read: sums.narrow(3, 0, d)?.contiguous()?, long })
+            Ok(())
+        })?;
+        let Some(ends) = ends else { return Err(no_keys()) };
+        let ends = settled(&ends, !rows.hidden.is_empty() && site.sinks.is_some())?;
+        let (total, _) = softmax::total(&ends, site.sinks.as_ref().map(Sinks::tensor), heads)?;
+        let total = total.reshape((heads, r, 1))?;
+        let sums = sums.into_iter().map(|sum| match sum {
+            Some(sum) => sum.reshape((heads, r, wide))?.broadcast_div(&total),
+            None => Tensor::zeros((heads, r, wide), DType::F32, q.device()),
+        });
+        let sums = match sums.collect::<Result<Vec<_>>>()? {
+            none if none.is_empty() => Tensor::zeros((heads, 0, r, wide), DType::F32, q.device())?,
+            sums => Tensor::stack(&sums, 1)?,
+        };
+        // Of each head its own column.
+        let own = |head: usize| sums.narrow(0, head, 1)?.narrow(3, d + head % group, 1)?.squeeze(3);
+        let long = match lengths {
+            Some(_) => Tensor::cat(&(0..heads).map(own).collect::<Result<Vec<_>>>()?, 0)?,
+            None => Tensor::zeros((heads, segments, r), DType::F32, q.device())?,
+        };
+        Ok(ValueSums { read: sums.narrow(3, 0, d)?.contiguous()?, long })
+    }
 }
 
 /// See [`super::segment_sums`]; f32, on the device of the queries, and nothing comes back from there.
-pub fn segment_sums(
-    q: &Tensor,
-    k: &Tensor,
-    site: &Site,
-    rows: std::ops::Range<usize>,
-    bounds: &[usize],
-    size: Blocks,
-) -> Result<Tensor> {
-    let (_, heads, _) = q.dims3()?;
-    let segments = bounds.len().saturating_sub(1);
+fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>, size: Blocks) -> Result<Tensor> {
+    let RowSums { site, rows, bounds } = of;
+    let (heads, segments) = (q.dim(1)?, of.segments());
     let device = q.device();
     // The segments' borders, both (1, segments).
-    let borders = match bounds {
+    let borders = match *bounds {
         [starts @ .., _] if segments > 0 => Some((
             on_device(starts.iter().copied(), (1, segments), device)?,
             on_device(bounds[1..].iter().copied(), (1, segments), device)?,
@@ -431,7 +419,7 @@ pub fn segment_sums(
         let q = q.narrow(0, rows.start, r)?;
         let mut sums: Option<Tensor> = None;
         let dtypes = (DType::F32, DType::F32);
-        let rows = Rows { positions: &positions, hidden: &Hidden::at(site, &positions) };
+        let rows = VisibleRows { positions: &positions, hidden: &Hidden::at(site, &positions) };
         let ends = stream(&q, rows, k, 0, site, dtypes, size, |weights, keys, factor| {
             let Some((starts, ends)) = &borders else { return Ok(()) };
             let (kv_heads, rows, n) = weights.dims3()?;
@@ -444,7 +432,7 @@ pub fn segment_sums(
             });
             Ok(())
         })?;
-        let Some(ends) = ends else { candle_core::bail!("attention over no keys") };
+        let Some(ends) = ends else { return Err(no_keys()) };
         let ends = settled(&ends, !rows.hidden.is_empty() && site.sinks.is_some())?;
         let (total, share) = softmax::total(&ends, site.sinks.as_ref().map(Sinks::tensor), heads)?;
         let sink = match share {
@@ -482,13 +470,13 @@ fn on_device(of: impl Iterator<Item = usize>, shape: (usize, usize), device: &De
 )]
 fn stream(
     q: &Tensor,
-    rows: Rows<'_>,
+    rows: VisibleRows<'_>,
     k: &Tensor,
     first_key: usize,
     site: &Site,
     (of_scores, of_weights): (DType, DType),
     size: Blocks,
-    mut fold: impl FnMut(&Tensor, std::ops::Range<usize>, Option<&Tensor>) -> Result<()>,
+    mut fold: impl FnMut(&Tensor, Range<usize>, Option<&Tensor>) -> Result<()>,
 ) -> Result<Option<OnlineSoftmax>> {
     let (r, heads, d) = q.dims3()?;
     let (kv_heads, held, _) = k.dims3()?;

@@ -11,11 +11,11 @@
 
 use std::ops::Range;
 
-use candle_core::{CpuStorage, Result, Storage, Tensor};
+use candle_core::{CpuStorage, Device, Result, Storage, Tensor};
 use rayon::prelude::*;
 
-use super::super::{Hidden, OfBranches, SPLIT_K, Site};
-use super::SegmentSums;
+use super::super::{Attended, Call, Hidden, SPLIT_K, Site};
+use super::{Carried, Kernel, LengthSums, RowSums};
 
 mod decode;
 mod fold;
@@ -24,14 +24,12 @@ mod lengths;
 mod tests;
 mod tile;
 mod value_sums;
-mod variants;
 mod walk;
 
 use decode::{DecodeRows, SegmentsOfRows, Weighed};
 use fold::{Segments, WeightedValues};
-pub use lengths::{key_lengths, length_sums};
-pub use value_sums::value_sums;
-pub use variants::variants;
+use lengths::{key_lengths, length_sums};
+use value_sums::value_sums;
 use walk::{Walk, Walked};
 
 /// Rows of a task at most: query positions times the heads of a group. The keys of a block come from the second-level cache
@@ -46,143 +44,146 @@ const FEW_POSITIONS: usize = 4;
 /// [`SPLIT_K`].
 const ENOUGH_TASKS: usize = 16;
 
-/// See [`super::super::run`]. If there are `borders` of segments, `q` is one query, and the sums of its weights over them and over
-/// the sinks come too: f64 (heads, 1 + segments).
-pub fn attention(
-    q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
-    site: &Site,
-    borders: Option<&[usize]>,
-) -> Result<(Tensor, Option<Tensor>)> {
-    let shape = Shape::new(q, k)?;
-    let (l, q) = (q.dim(0)?, q.contiguous()?);
-    let (out, sums) = with_slices(&[&q, k, v], |slices| {
-        let positions: Vec<usize> = (site.offset..site.offset + l).collect();
-        let hidden = Hidden::at(site, &positions);
-        let of_query = borders.into_iter().collect();
-        let queries = Queries { q: slices[0], positions, hidden, shape, site, borders: of_query };
-        let sequence = Sequence::new(k, v, slices[1], slices[2])?;
-        let decoding = l == 1;
-        let step = |keys: &Range<usize>| if decoding { SPLIT_K } else { keys.end.max(1) };
-        let tasks = queries.tasks(0..l, shape.finer_positions(l), step);
-        let parts: Vec<Part> =
-            tasks.into_par_iter().map(|task| queries.weigh(task, &sequence, decoding)).collect();
-        let mut out = vec![0f32; l * shape.heads * shape.d];
-        // Parts of the same rows follow each other.
-        let blocks: Vec<&[Part]> = parts.chunk_by(|a, b| a.task.queries == b.task.queries).collect();
-        let rows = shape.finer_positions(l) * shape.heads * shape.d;
-        out.par_chunks_mut(rows).zip(blocks).for_each(|(out, parts)| {
-            for same in parts.chunk_by(|a, b| a.task.kv_head == b.task.kv_head) {
-                let rows = same[0].task.queries.len() * shape.group;
-                queries.merge(same[0].task.kv_head, same.iter().map(|part| (part, 0)), rows, out);
+/// The kernel.
+pub struct Cpu;
+
+impl Kernel for Cpu {
+    fn name(&self) -> &'static str {
+        "blocked streaming softmax (CPU, f32)"
+    }
+
+    fn takes_rows_after_prefix(&self) -> bool {
+        true
+    }
+
+    /// Over a prefix the rows of all tails are one block of queries, so that panels of rows are full and keys are loaded as seldom as
+    /// in a prompt; over their own keys each tail's rows walk alone, and both parts are joined. Where the prefix is a multiple of
+    /// [`SPLIT_K`], sums are made in the order in which they are made for each sequence by itself.
+    fn attend(&self, call: Call<'_>) -> Result<Attended> {
+        let Call { q, prefix, tails, rows, site, positions, hidden, borders } = call.relative();
+        let (base, decoding) = (site.offset, rows == 1);
+        let (shape, all, q) = (Shape::new(q, tails[0].0)?, q.dim(0)?, q.contiguous()?);
+        let mut tensors = vec![&q];
+        tensors.extend(prefix.iter().chain(&tails).flat_map(|&(k, v)| [k, v]));
+        let (out, sums) = with_slices(&tensors, |slices| {
+            let sequences = (prefix.iter().chain(&tails).zip(slices[1..].chunks_exact(2)))
+                .map(|((k, v), slices)| Sequence::new(k, v, slices[0], slices[1]))
+                .collect::<Result<Vec<_>>>()?;
+            let (before, own) = sequences.split_at(sequences.len() - tails.len());
+            // Positions and borders count from the first key of what is walked over.
+            let from = |first: usize| {
+                let after = |at: &usize| at.saturating_sub(first);
+                let borders = borders.iter().map(|borders| borders.iter().flatten().map(after).collect());
+                (positions.iter().map(after).collect(), hidden.counted_from(first), borders.collect())
+            };
+            let queries = |(positions, hidden, borders)| Queries {
+                q: slices[0],
+                positions,
+                hidden,
+                shape,
+                site: &site,
+                borders,
+            };
+            let (of_prefix, of_tails) = (queries(from(0)), queries(from(base)));
+            let step = |keys: &Range<usize>| if decoding { SPLIT_K } else { keys.end.max(1) };
+            let mut tasks: Vec<(&Queries, &Sequence, Task)> = Vec::new();
+            for prefix in before {
+                let block = if decoding { shape.positions() } else { shape.finer_positions(all) };
+                for start in (0..all).step_by(block) {
+                    let block = start..(start + block).min(all);
+                    let keys = of_prefix.visible(&block).start.min(base)..base;
+                    let split = shape.split(&block, &keys, step(&keys));
+                    tasks.extend(split.map(|task| (&of_prefix, prefix, task)));
+                }
             }
+            let block = if own.len() == 1 { shape.finer_positions(rows) } else { shape.positions() };
+            for (nth, tail) in own.iter().enumerate() {
+                let split = of_tails.tasks(nth * rows..(nth + 1) * rows, block, step);
+                tasks.extend(split.into_iter().map(|task| (&of_tails, tail, task)));
+            }
+            let weigh = |(queries, sequence, task): (&Queries, &Sequence, Task)| {
+                queries.weigh(task, sequence, decoding)
+            };
+            let parts: Vec<PartialOutput> = tasks.into_par_iter().map(weigh).collect();
+            // Of each row and key/value head, the prefix's first, each in the order of its keys.
+            let mut of_rows: Vec<Vec<usize>> = vec![Vec::new(); all * shape.kv_heads];
+            for (nth, part) in parts.iter().enumerate() {
+                part.task
+                    .queries
+                    .clone()
+                    .for_each(|row| of_rows[row * shape.kv_heads + part.task.kv_head].push(nth));
+            }
+            let mut out = vec![0f32; all * shape.heads * shape.d];
+            out.par_chunks_mut(shape.heads * shape.d).enumerate().for_each(|(row, out)| {
+                for kv_head in 0..shape.kv_heads {
+                    let parts = of_rows[row * shape.kv_heads + kv_head]
+                        .iter()
+                        .map(|&nth| (&parts[nth], (row - parts[nth].task.queries.start) * shape.group));
+                    of_tails.merge(kv_head, parts, out);
+                }
+            });
+            let sums = borders.iter().enumerate().map(|(row, borders)| {
+                let borders = borders.as_deref()?;
+                Some(of_tails.recorded(row, &parts, borders).tensor())
+            });
+            Ok((out, sums.map(Option::transpose).collect::<Result<_>>()?))
+        })?;
+        Ok((Tensor::from_vec(out, (all, shape.heads, shape.d), q.device())?, sums))
+    }
+
+    fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
+        segment_sums(q, k, of)?.tensor()
+    }
+
+    fn value_sums(&self, qkv: [&Tensor; 3], of: &RowSums<'_>) -> Result<Tensor> {
+        value_sums(qkv, of)
+    }
+
+    fn key_lengths(&self, v: &Tensor, gram: &Tensor) -> Result<Tensor> {
+        key_lengths(v, gram)
+    }
+
+    fn length_sums(
+        &self,
+        qkv: [&Tensor; 3],
+        carried: &Carried<'_>,
+        of: &RowSums<'_>,
+        spans: &[Range<usize>],
+    ) -> Result<LengthSums> {
+        length_sums(qkv, carried, of, spans)
+    }
+}
+
+/// The kernel's sums for a set of rows.
+struct SegmentSums {
+    /// (heads, segments)
+    mass: Vec<f64>,
+    /// (heads): the sinks'.
+    sink: Vec<f64>,
+}
+
+impl SegmentSums {
+    fn zeros(heads: usize, segments: usize) -> Self {
+        SegmentSums { mass: vec![0.0; heads * segments], sink: vec![0.0; heads] }
+    }
+
+    /// f64 (heads, 1 + segments), the sinks' first.
+    fn tensor(&self) -> Result<Tensor> {
+        let heads = self.sink.len();
+        let segments = self.mass.len() / heads.max(1);
+        let rows = self.sink.iter().enumerate().flat_map(|(head, &sink)| {
+            std::iter::once(sink).chain(self.mass[head * segments..][..segments].iter().copied())
         });
-        let sums = borders.map(|borders| queries.recorded(0, &parts, borders));
-        Ok((out, sums))
-    })?;
-    let sums = sums.map(|sums| sums.tensor()).transpose()?;
-    Ok((Tensor::from_vec(out, (l, shape.heads, shape.d), q.device())?, sums))
+        Tensor::from_vec(rows.collect(), (heads, 1 + segments), &Device::Cpu)
+    }
 }
 
-/// See [`super::super::run_branches`]. Where the
-/// shared keys are a multiple of [`SPLIT_K`], sums are made in the order in which [`attention`] makes them for each branch alone.
-/// A branch that is asked for its weights gets their sums as in [`attention`].
-pub fn branches(
-    q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
-    tails: &[(Tensor, Tensor)],
-    site: &Site,
-    &OfBranches { borders, hidden }: &OfBranches<'_>,
-) -> Result<(Tensor, Vec<Option<Tensor>>)> {
-    let shape = Shape::new(q, k)?;
-    let (b, base, q) = (q.dim(0)?, k.dim(1)?, q.contiguous()?);
-    let lengths = tails.iter().map(|(k, _)| k.dim(1)).collect::<Result<Vec<_>>>()?;
-    let mut tensors = vec![&q, k, v];
-    tensors.extend(tails.iter().flat_map(|(k, v)| [k, v]));
-    // Of a tail's keys, which are counted from its first.
-    let later = |borders: &Vec<usize>| borders.iter().map(|b| b.saturating_sub(base)).collect::<Vec<_>>();
-    let in_tails: Vec<Vec<usize>> =
-        borders.iter().map(|borders| borders.as_ref().map(later).unwrap_or_default()).collect();
-    let (out, sums) = with_slices(&tensors, |slices| {
-        let prefix = Sequence::new(k, v, slices[1], slices[2])?;
-        let tails = (tails.iter().zip(slices[3..].chunks_exact(2)))
-            .map(|((k, v), slices)| Sequence::new(k, v, slices[0], slices[1]))
-            .collect::<Result<Vec<_>>>()?;
-        // Positions count from the first key of what is walked over.
-        let positions = |base: usize| lengths.iter().map(|n| base + n - 1).collect();
-        let asked = borders.iter().any(Option::is_some);
-        let in_prefix = borders.iter().filter(|_| asked).map(|borders| borders.as_deref().unwrap_or(&[]));
-        let in_prefix = in_prefix.collect();
-        let in_tails = in_tails.iter().filter(|_| asked).map(Vec::as_slice).collect();
-        let queries = Queries {
-            q: slices[0],
-            positions: positions(base),
-            hidden: hidden.clone(),
-            shape,
-            site,
-            borders: in_prefix,
-        };
-        let own = Queries {
-            q: slices[0],
-            positions: positions(0),
-            hidden: hidden.counted_from(base),
-            shape,
-            site,
-            borders: in_tails,
-        };
-        let mut tasks: Vec<(&Queries, &Sequence, Task)> = Vec::new();
-        for first in (0..b).step_by(shape.positions()) {
-            let block = first..(first + shape.positions()).min(b);
-            let keys = queries.visible(&block).start.min(base)..base;
-            tasks.extend(shape.split(&block, &keys, SPLIT_K).map(|task| (&queries, &prefix, task)));
-        }
-        for (branch, tail) in tails.iter().enumerate() {
-            let branch = branch..branch + 1;
-            let keys = own.visible(&branch);
-            tasks.extend(shape.split(&branch, &keys, SPLIT_K).map(|task| (&own, tail, task)));
-        }
-        let parts: Vec<Part> = tasks
-            .into_par_iter()
-            .map(|(queries, sequence, task)| queries.weigh(task, sequence, true))
-            .collect();
-        let row = shape.heads * shape.d;
-        let mut out = vec![0f32; b * row];
-        for (branch, out) in out.chunks_exact_mut(row).enumerate() {
-            for kv_head in 0..shape.kv_heads {
-                // The prefix's parts come first, each in the order of its keys.
-                let of_branch = parts
-                    .iter()
-                    .filter(|p| p.task.kv_head == kv_head && p.task.queries.contains(&branch))
-                    .map(|p| (p, (branch - p.task.queries.start) * shape.group));
-                own.merge(kv_head, of_branch, shape.group, out);
-            }
-        }
-        let sums: Vec<Option<SegmentSums>> = (borders.iter().enumerate())
-            .map(|(branch, borders)| borders.as_ref().map(|borders| own.recorded(branch, &parts, borders)))
-            .collect();
-        Ok((out, sums))
-    })?;
-    let sums = sums.into_iter().map(|sums| sums.map(|sums| sums.tensor()).transpose());
-    Ok((Tensor::from_vec(out, (b, shape.heads, shape.d), q.device())?, sums.collect::<Result<_>>()?))
-}
-
-/// See [`super::segment_sums`].
-pub fn segment_sums(
-    q: &Tensor,
-    k: &Tensor,
-    site: &Site,
-    rows: Range<usize>,
-    bounds: &[usize],
-) -> Result<SegmentSums> {
-    let shape = Shape::new(q, k)?;
-    let (l, q) = (q.dim(0)?, q.contiguous()?);
+/// See [`Kernel::segment_sums`].
+fn segment_sums(q: &Tensor, k: &Tensor, RowSums { site, rows, bounds }: &RowSums<'_>) -> Result<SegmentSums> {
+    let (shape, q) = (Shape::new(q, k)?, q.contiguous()?);
     let segments = bounds.len().saturating_sub(1);
     with_slices(&[&q, k], |slices| {
-        let positions: Vec<usize> = (site.offset..site.offset + l).collect();
-        let hidden = Hidden::at(site, &positions);
-        let queries = Queries { q: slices[0], positions, hidden, shape, site, borders: Vec::new() };
+        let queries = Queries::of(&q, slices[0], shape, site)?;
         let sequence = Sequence::new(k, k, slices[1], slices[1])?;
         let few = rows.len() <= FEW_POSITIONS;
         let pieces = shape.pieces(rows.len());
@@ -192,11 +193,11 @@ pub fn segment_sums(
             pieces => keys.len().div_ceil(pieces).next_multiple_of(SPLIT_K),
         };
         let parts: Vec<Measured> = queries
-            .tasks(rows, shape.positions(), step)
+            .tasks(rows.clone(), shape.positions(), step)
             .into_par_iter()
             .map(|task| queries.measure(task, &sequence, bounds))
             .collect();
-        let mut all = SegmentSums { mass: vec![0.0; shape.heads * segments], sink: vec![0.0; shape.heads] };
+        let mut all = SegmentSums::zeros(shape.heads, segments);
         for same in
             parts.chunk_by(|a, b| a.task.queries == b.task.queries && a.task.kv_head == b.task.kv_head)
         {
@@ -317,10 +318,17 @@ struct Queries<'a> {
     shape: Shape,
     site: &'a Site,
     /// A query's borders of the segments that its weights are summed over while it is weighed; none where nobody asks.
-    borders: Vec<&'a [usize]>,
+    borders: Vec<Vec<usize>>,
 }
 
-impl Queries<'_> {
+impl<'a> Queries<'a> {
+    /// Of a chunk's rows, whose weights nobody asks for.
+    fn of(q: &Tensor, slice: &'a [f32], shape: Shape, site: &'a Site) -> Result<Self> {
+        let positions: Vec<usize> = (site.offset..site.offset + q.dim(0)?).collect();
+        let hidden = Hidden::at(site, &positions);
+        Ok(Queries { q: slice, positions, hidden, shape, site, borders: Vec::new() })
+    }
+
     /// The keys that some of these queries see.
     fn visible(&self, queries: &Range<usize>) -> Range<usize> {
         let seen = || self.positions[queries.clone()].iter().map(|&p| self.site.visible(p));
@@ -368,11 +376,12 @@ impl Queries<'_> {
     }
 
     /// The output of a task's rows. Few positions are weighed row by row, many panel by panel.
-    fn weigh(&self, task: Task, sequence: &Sequence<'_>, decoding: bool) -> Part {
+    fn weigh(&self, task: Task, sequence: &Sequence<'_>, decoding: bool) -> PartialOutput {
         if decoding {
             let (queries, positions) = self.rows(&task);
             let of_task = self.borders.get(task.queries.clone()).unwrap_or(&[]);
-            let borders = of_task.iter().flat_map(|borders| std::iter::repeat_n(*borders, self.shape.group));
+            let borders =
+                of_task.iter().flat_map(|borders| std::iter::repeat_n(borders.as_slice(), self.shape.group));
             let Weighed { max, sum, out, segments } = pulp::Arch::new().dispatch(DecodeRows {
                 queries,
                 positions,
@@ -383,22 +392,23 @@ impl Queries<'_> {
                 site: self.site,
                 borders: borders.collect(),
             });
-            return Part { task, max, sum, out, segments };
+            return PartialOutput { task, max, sum, out, segments };
         }
         let fold = WeightedValues::new(sequence.values(task.kv_head), self.shape.d);
         let Walked { max, sum, fold } = self.walk(&task, sequence.keys(task.kv_head), fold);
-        Part { out: fold.rows(max.len()), task, max, sum, segments: SegmentsOfRows::default() }
+        PartialOutput { out: fold.rows(max.len()), task, max, sum, segments: SegmentsOfRows::default() }
     }
 
-    /// What a query's weights sum up to over the segments between `borders`, from the parts that were weighed with them.
-    fn recorded(&self, query: usize, parts: &[Part], borders: &[usize]) -> SegmentSums {
+    /// The sums of a query's weights over the segments between `borders`, from the parts that were weighed with them.
+    fn recorded(&self, query: usize, parts: &[PartialOutput], borders: &[usize]) -> SegmentSums {
         let Shape { heads, group, .. } = self.shape;
         let segments = borders.len().saturating_sub(1);
-        let mut all = SegmentSums { mass: vec![0.0; heads * segments], sink: vec![0.0; heads] };
+        let mut all = SegmentSums::zeros(heads, segments);
         for head in 0..heads {
-            let of_head =
-                |part: &&Part| part.task.kv_head == head / group && part.task.queries.contains(&query);
-            let row = |part: &Part| (query - part.task.queries.start) * group + head % group;
+            let of_head = |part: &&PartialOutput| {
+                part.task.kv_head == head / group && part.task.queries.contains(&query)
+            };
+            let row = |part: &PartialOutput| (query - part.task.queries.start) * group + head % group;
             let parts = || parts.iter().filter(of_head).map(|part| (part, row(part)));
             let ends = parts().map(|(part, r)| (part.max[r], part.sum[r]));
             let Total { max, total, sink } = total(self.site, head, ends);
@@ -414,28 +424,27 @@ impl Queries<'_> {
         all
     }
 
-    fn measure<'a>(&self, task: Task, sequence: &Sequence<'_>, bounds: &'a [usize]) -> Measured<'a> {
+    fn measure<'b>(&self, task: Task, sequence: &Sequence<'_>, bounds: &'b [usize]) -> Measured<'b> {
         let Walked { max, sum, fold } = self.walk(&task, sequence.keys(task.kv_head), Segments::new(bounds));
         Measured { task, max, sum, sums: fold }
     }
 
-    /// Joins the parts of `rows` rows of one key/value head, each with the place of the first of them in it, normalises, and
-    /// adds to the rows' places in `out`, (positions, heads, d).
-    fn merge<'a>(
+    /// Joins the parts of a row of one key/value head, each with the place of the row's first head in it, normalises, and adds to the
+    /// row's output `out`, (heads, d).
+    fn merge<'b>(
         &self,
         kv_head: usize,
-        parts: impl Iterator<Item = (&'a Part, usize)> + Clone,
-        rows: usize,
+        parts: impl Iterator<Item = (&'b PartialOutput, usize)> + Clone,
         out: &mut [f32],
     ) {
-        let Shape { heads, group, d, .. } = self.shape;
-        for r in 0..rows {
-            let head = kv_head * group + r % group;
-            let sums = parts.clone().map(|(part, first)| (part.max[first + r], part.sum[first + r]));
+        let Shape { group, d, .. } = self.shape;
+        for g in 0..group {
+            let head = kv_head * group + g;
+            let sums = parts.clone().map(|(part, first)| (part.max[first + g], part.sum[first + g]));
             let Total { max, total, .. } = total(self.site, head, sums);
-            let target = &mut out[(r / group * heads + head) * d..][..d];
+            let target = &mut out[head * d..][..d];
             for (part, first) in parts.clone() {
-                let r = first + r;
+                let r = first + g;
                 let weight = ((f64::from(part.max[r]) - max).exp() / total) as f32;
                 for (x, y) in target.iter_mut().zip(&part.out[r * d..(r + 1) * d]) {
                     *x += weight * y;
@@ -446,7 +455,7 @@ impl Queries<'_> {
 }
 
 /// The weighted values of one task's rows, not yet normalised.
-struct Part {
+struct PartialOutput {
     task: Task,
     max: Vec<f32>,
     sum: Vec<f32>,

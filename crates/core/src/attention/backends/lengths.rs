@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use candle_core::{D, DType, Result, Tensor};
 
-use super::chunked::{self, Blocks};
-use crate::attention::Site;
+use super::RowSums;
+use super::chunked::{self, Blocks, Chunked};
 use crate::transfer;
 
 /// Rows whose weights are held at once.
@@ -15,14 +15,14 @@ const KEYS: usize = 4096;
 /// 16 Mi scores are 64 MiB.
 pub const BLOCKS: Blocks = Blocks { scores: 16 << 20, ..chunked::BLOCKS };
 
-/// What heads make of what they read.
+/// The parts of a head's output.
 #[derive(Clone, Copy)]
 pub struct Carried<'a> {
     /// The length of what each head writes of each key, f32 (heads, keys).
     pub lengths: &'a Tensor,
     /// The products of each head's output weights with themselves, f32 (heads, head_dim, head_dim).
     pub gram: &'a Tensor,
-    /// What the rows of the chunk are multiplied by before that, f32 (l, heads, head_dim), of a gated layer.
+    /// The factor of the rows of the chunk before that, f32 (l, heads, head_dim), of a gated layer.
     pub gate: Option<&'a Tensor>,
 }
 
@@ -35,7 +35,7 @@ pub struct LengthSums {
     pub outputs: Vec<f64>,
 }
 
-/// See [`super::key_lengths`].
+/// See [`super::Kernel::key_lengths`].
 pub fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
     let (kv_heads, keys, d) = v.dims3()?;
     let heads = gram.dim(0)?;
@@ -50,20 +50,21 @@ pub fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
     Tensor::cat(&blocks.collect::<Result<Vec<_>>>()?, 1)
 }
 
-/// See [`super::length_sums`].
+/// See [`super::Kernel::length_sums`].
 pub fn length_sums(
-    (q, k, v): (&Tensor, &Tensor, &Tensor),
+    qkv: [&Tensor; 3],
     &Carried { lengths, gram, gate }: &Carried<'_>,
-    site: &Site,
-    rows: Range<usize>,
-    (bounds, spans): (&[usize], &[Range<usize>]),
+    of: &RowSums<'_>,
+    spans: &[Range<usize>],
 ) -> Result<LengthSums> {
-    let (_, heads, d) = q.dims3()?;
+    let rows = &of.rows;
+    let (_, heads, d) = qkv[0].dims3()?;
     let size = heads * spans.len();
     let mut all = LengthSums { values: vec![0.0; size], outputs: vec![0.0; size] };
     for start in rows.clone().step_by(ROWS) {
         let rows = start..(start + ROWS).min(rows.end);
-        let sums = chunked::value_sums((q, k, v), Some(lengths), site, rows.clone(), bounds, BLOCKS)?;
+        let of = RowSums { rows: rows.clone(), ..*of };
+        let sums = Chunked(BLOCKS).values_and_lengths(qkv, Some(lengths), &of)?;
         let read = of_spans(&sums.read, spans)?;
         let read = match gate {
             Some(gate) => {

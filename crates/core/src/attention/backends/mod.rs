@@ -1,111 +1,146 @@
 //! The kernels behind the door, and which of them serves which tensors.
 
-use std::fmt;
+use std::ops::Range;
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::{AttentionKernel, AttentionShape, Settled, Site};
+use super::{Attended, AttentionKernel, AttentionShape, Call, Settled, Site};
 use crate::transfer;
 
-pub(super) mod chunked;
-pub(super) mod cpu;
+mod chunked;
+mod cpu;
 #[cfg(feature = "cuda")]
-pub(super) mod cuda;
+mod cuda;
 #[cfg(feature = "flash-attn")]
-pub(super) mod flash;
+mod flash;
 mod lengths;
-mod segment_sums;
 pub(super) mod small_matmul;
 #[cfg(test)]
 mod tests;
 
+use chunked::{BLOCKS, Chunked};
+use cpu::Cpu;
 pub(super) use lengths::{Carried, LengthSums};
-pub(super) use segment_sums::SegmentSums;
 
-/// A kernel family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Backend {
-    /// Blocked streaming softmax on f32 slices.
-    Cpu,
-    /// Matrix products over blocks of rows, on any device and dtype, with the softmax of [`crate::fused`].
-    Chunked,
-    /// Kernels of our own on CUDA.
-    #[cfg(feature = "cuda")]
-    Fused,
-    /// FlashAttention 2 for half precision on CUDA.
-    #[cfg(feature = "flash-attn")]
-    Flash,
-}
+/// A kernel family. Its methods serve what the pure functions of [`AttentionKernel`] give it; those that few families have are made of
+/// tensors elsewhere.
+pub(super) trait Kernel: Sync {
+    /// A name for the log.
+    fn name(&self) -> &'static str;
 
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Backend::Cpu => "blocked streaming softmax (CPU, f32)",
-            Backend::Chunked => "chunked matrix products",
-            #[cfg(feature = "cuda")]
-            Backend::Fused => "fused kernels (CUDA)",
-            #[cfg(feature = "flash-attn")]
-            Backend::Flash => "FlashAttention 2 (CUDA)",
-        })
+    /// Attention of a call's rows.
+    fn attend(&self, call: Call<'_>) -> Result<Attended>;
+
+    /// True where a call may have several rows for each of its tails behind a prefix.
+    fn takes_rows_after_prefix(&self) -> bool {
+        false
+    }
+
+    /// True where its attention of layers of this shape comes out on the device as by products; tried there the first time.
+    fn agrees(&self, _device: &Device, _shape: &AttentionShape) -> Result<bool> {
+        Ok(true)
+    }
+
+    /// Sums, over rows, of the softmax weight that each head pays to the sinks and to each segment: (heads, 1 + segments), f64 on
+    /// the CPU, f32 on other devices, where the sums stay.
+    fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
+        Chunked(BLOCKS).segment_sums(q, k, of)
+    }
+
+    /// The sums of values that rows read of each segment: f32 (heads, segments, rows, head_dim), over its keys j of the weight A_ij
+    /// times the value v_j. But on the CPU all weights of the rows over a block of keys are held at once: ask for few rows at a time.
+    fn value_sums(&self, qkv: [&Tensor; 3], of: &RowSums<'_>) -> Result<Tensor> {
+        Ok(Chunked(lengths::BLOCKS).values_and_lengths(qkv, None, of)?.read)
+    }
+
+    /// The length of each head's output for each key: the square root of v^T (W_O^h)^T W_O^h v, f32 (heads, keys). `v`: (kv_heads,
+    /// keys, head_dim), `gram`: f32 (heads, head_dim, head_dim), the products of each head's output weights with themselves.
+    fn key_lengths(&self, v: &Tensor, gram: &Tensor) -> Result<Tensor> {
+        lengths::key_lengths(v, gram)
+    }
+
+    /// Sums, over rows, of the lengths of what they read and write of each of `spans`, which are runs of the segments.
+    fn length_sums(
+        &self,
+        qkv: [&Tensor; 3],
+        carried: &Carried<'_>,
+        of: &RowSums<'_>,
+        spans: &[Range<usize>],
+    ) -> Result<LengthSums> {
+        lengths::length_sums(qkv, carried, of, spans)
     }
 }
 
-/// The kernel family that serves tensors on `device` in `dtype` whatever they hold.
-pub(super) fn choose(device: &Device, dtype: DType) -> Backend {
-    if transfer::cpu_kernels(device) && dtype == DType::F32 { Backend::Cpu } else { Backend::Chunked }
+/// Rows of a chunk, and the segments of keys that something of them is summed over.
+pub(super) struct RowSums<'a> {
+    pub site: &'a Site,
+    /// Relative to `site.offset`.
+    pub rows: Range<usize>,
+    /// The ascending borders of the segments: segment s is `bounds[s]..bounds[s + 1]`.
+    pub bounds: &'a [usize],
 }
 
-/// The kernel family for attention of queries `q` (l, heads, head_dim).
-pub(super) fn choose_forward(q: &Tensor, kv_heads: usize, site: &Site) -> Result<Backend> {
-    choose_of(q, kv_heads, site, AttentionKernel::of_layer)
+impl RowSums<'_> {
+    /// The positions of the rows.
+    fn positions(&self) -> Vec<usize> {
+        self.rows.clone().map(|row| self.site.offset + row).collect()
+    }
+
+    fn segments(&self) -> usize {
+        self.bounds.len().saturating_sub(1)
+    }
 }
 
-/// The kernel family for one query each of several branches, (branches, heads, head_dim), from which `site` hides nothing
-/// that the others see.
-pub(super) fn choose_branches(q: &Tensor, kv_heads: usize, site: &Site) -> Result<Backend> {
-    choose_of(q, kv_heads, site, AttentionKernel::of_branches)
+/// The kernels of a choice on CUDA; products where this build has no others.
+fn of_choice(kernel: AttentionKernel) -> &'static dyn Kernel {
+    match kernel {
+        #[cfg(feature = "cuda")]
+        AttentionKernel::Fused => &cuda::Fused,
+        #[cfg(feature = "flash-attn")]
+        AttentionKernel::Flash => &flash::Flash,
+        _ => &Chunked(BLOCKS),
+    }
 }
 
-/// The kernel family that sums attention of queries `q` (l, heads, head_dim) into segments.
-fn choose_sums(q: &Tensor, kv_heads: usize, site: &Site) -> Result<Backend> {
-    choose_of(q, kv_heads, site, AttentionKernel::of_sums)
+/// The kernels that serve tensors on `device` in `dtype` whatever they hold.
+pub(super) fn plain(device: &Device, dtype: DType) -> &'static dyn Kernel {
+    if transfer::cpu_kernels(device) && dtype == DType::F32 { &Cpu } else { &Chunked(BLOCKS) }
 }
 
-/// What `of` makes of the choice of kernels, on CUDA where nothing is hidden; and products where the card's check failed.
-fn choose_of(
+/// The kernels for a call.
+pub(super) fn of_forward(call: &Call<'_>) -> Result<&'static dyn Kernel> {
+    let of = if call.prefix.is_some() { AttentionKernel::of_branches } else { AttentionKernel::of_layer };
+    let kv_heads = call.tails.first().map_or(Ok(1), |(k, _)| k.dim(0))?;
+    chosen(call.q, kv_heads, &call.site, !call.hidden.is_empty(), of)
+}
+
+/// The kernels that `of` makes of the choice on CUDA where nothing is hidden.
+fn chosen(
     q: &Tensor,
     kv_heads: usize,
     site: &Site,
+    holes: bool,
     of: fn(AttentionKernel, &AttentionShape) -> AttentionKernel,
-) -> Result<Backend> {
-    #[cfg(feature = "cuda")]
-    if q.device().is_cuda() && site.holes.is_empty() {
-        let shape = shape_of(q, kv_heads, site)?;
-        match of(site.kernel, &shape) {
-            AttentionKernel::Fused if is_trusted(site.kernel, q.device(), &shape)? => {
-                return Ok(Backend::Fused);
-            }
-            #[cfg(feature = "flash-attn")]
-            AttentionKernel::Flash => return Ok(Backend::Flash),
-            _ => {}
-        }
+) -> Result<&'static dyn Kernel> {
+    if holes || !q.device().is_cuda() {
+        return Ok(plain(q.device(), q.dtype()));
     }
-    let _ = (kv_heads, site, of);
-    Ok(choose(q.device(), q.dtype()))
-}
-
-#[cfg(feature = "cuda")]
-fn shape_of(q: &Tensor, kv_heads: usize, site: &Site) -> Result<AttentionShape> {
     let (_, heads, head_dim) = q.dims3()?;
-    let Site { scale, window, softcap, .. } = *site;
+    let Site { scale, window, softcap, kernel, .. } = *site;
     let sinks = site.sinks.is_some();
-    Ok(AttentionShape { dtype: q.dtype(), heads, kv_heads, head_dim, scale, window, softcap, sinks })
+    let shape = AttentionShape { dtype: q.dtype(), heads, kv_heads, head_dim, scale, window, softcap, sinks };
+    Ok(of_choice(trusted(kernel, of(kernel, &shape), q.device(), &shape)?))
 }
 
-/// Whether our own kernels may be used: where they are the choice, or have been tried on the card.
-#[cfg(feature = "cuda")]
-fn is_trusted(choice: AttentionKernel, device: &Device, shape: &AttentionShape) -> Result<bool> {
-    Ok(choice == AttentionKernel::Fused || cuda::holds(device.as_cuda_device()?, shape)?)
+/// A kernel that is the choice itself or agrees with products on the device; else products.
+fn trusted(
+    choice: AttentionKernel,
+    kernel: AttentionKernel,
+    device: &Device,
+    shape: &AttentionShape,
+) -> Result<AttentionKernel> {
+    let trusted = kernel == choice || of_choice(kernel).agrees(device, shape)?;
+    Ok(if trusted { kernel } else { AttentionKernel::Products })
 }
 
 /// See [`super::settle`].
@@ -117,15 +152,8 @@ pub(super) fn settle(
     if !device.is_cuda() {
         return Ok(None);
     }
-    let settled = |kernel| -> Result<AttentionKernel> {
-        #[cfg(feature = "cuda")]
-        if kernel == AttentionKernel::Fused && !is_trusted(choice, device, shape)? {
-            return Ok(AttentionKernel::Products);
-        }
-        Ok(kernel)
-    };
-    let (forward, sums) = (settled(choice.of_layer(shape))?, settled(choice.of_sums(shape))?);
-    Ok(Some(Settled { forward, sums }))
+    let forward = trusted(choice, choice.of_layer(shape), device, shape)?;
+    Ok(Some(Settled { forward, sums: trusted(choice, choice.of_sums(shape), device, shape)? }))
 }
 
 /// The softmax weights of one row of this chunk (relative to `site.offset`) over the keys held, one vector a head.
@@ -133,59 +161,8 @@ pub(super) fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Re
     chunked::row_weights(q, k, site, row)
 }
 
-/// What the query rows `rows` of this chunk (relative to `site.offset`) read of each segment, whose ascending borders are `bounds`:
-/// f32 (heads, segments, rows, head_dim), the sums over its keys j of the weight A_ij times the value v_j. But on the CPU all weights
-/// of the rows over a block of keys are held at once: ask for few rows at a time.
-pub(super) fn value_sums(
-    qkv: (&Tensor, &Tensor, &Tensor),
-    site: &Site,
-    rows: std::ops::Range<usize>,
-    bounds: &[usize],
-) -> Result<Tensor> {
-    match choose(qkv.0.device(), qkv.0.dtype()) {
-        Backend::Cpu => cpu::value_sums(qkv, site, rows, bounds),
-        _ => Ok(chunked::value_sums(qkv, None, site, rows, bounds, lengths::BLOCKS)?.read),
-    }
-}
-
-/// The length of what each head writes of each key: the square root of v^T (W_O^h)^T W_O^h v, f32 (heads, keys). `v`: (kv_heads, keys,
-/// head_dim), `gram`: f32 (heads, head_dim, head_dim), the products of each head's output weights with themselves.
-pub(super) fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
-    match choose(v.device(), v.dtype()) {
-        Backend::Cpu => cpu::key_lengths(v, gram),
-        _ => lengths::key_lengths(v, gram),
-    }
-}
-
-/// Sums, over the query rows `rows` of this chunk (relative to `site.offset`), of the lengths of what they read and write of each of
-/// `spans`, which are runs of the segments whose ascending borders are `bounds`.
-pub(super) fn length_sums(
-    qkv: (&Tensor, &Tensor, &Tensor),
-    carried: &Carried<'_>,
-    site: &Site,
-    rows: std::ops::Range<usize>,
-    spans: (&[usize], &[std::ops::Range<usize>]),
-) -> Result<LengthSums> {
-    match choose(qkv.0.device(), qkv.0.dtype()) {
-        Backend::Cpu => cpu::length_sums(qkv, carried, site, rows, spans),
-        _ => lengths::length_sums(qkv, carried, site, rows, spans),
-    }
-}
-
-/// Sums, over the query rows `rows` of this chunk (relative to `site.offset`), of the softmax weight that each head
-/// pays to the sinks and to each segment: (heads, 1 + segments), f64 on the CPU, f32 on other devices, where the sums stay.
-/// `bounds` are the ascending borders of the segments: segment s is `bounds[s]..bounds[s + 1]`.
-pub(super) fn segment_sums(
-    q: &Tensor,
-    k: &Tensor,
-    site: &Site,
-    rows: std::ops::Range<usize>,
-    bounds: &[usize],
-) -> Result<Tensor> {
-    match choose_sums(q, k.dim(0)?, site)? {
-        Backend::Cpu => cpu::segment_sums(q, k, site, rows, bounds)?.tensor(),
-        #[cfg(feature = "cuda")]
-        Backend::Fused => cuda::segment_sums(q, k, site, rows, bounds),
-        _ => chunked::segment_sums(q, k, site, rows, bounds, chunked::BLOCKS_OF_SUMS),
-    }
+/// [`Kernel::segment_sums`] by the kernels of the choice.
+pub(super) fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
+    let hides = !of.site.holes.is_empty();
+    chosen(q, k.dim(0)?, of.site, hides, AttentionKernel::of_sums)?.segment_sums(q, k, of)
 }

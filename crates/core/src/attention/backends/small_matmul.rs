@@ -9,7 +9,7 @@ pub struct Matrix<'a> {
 }
 
 impl Matrix<'_> {
-    /// Whether a (rows, cols) matrix lies within the slice.
+    /// True if a (rows, cols) matrix lies within the slice.
     fn holds(&self, rows: usize, cols: usize) -> bool {
         rows == 0
             || cols == 0

@@ -1,30 +1,31 @@
 //! Both kernels compute the same: the CPU kernel, and the chunked one, which is what runs on other devices.
 
+use std::ops::Range;
+
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::super::{AttentionKernel, AttentionShape, Hidden, Hole, Holes, OfBranches, Sinks, Site};
+use super::super::{
+    Attended, AttentionKernel, AttentionShape, Call, Hole, Holes, Sinks, Site, Tail, run_after,
+};
 use super::chunked::Blocks;
-use super::{chunked, cpu, lengths};
+use super::{BLOCKS, Chunked, Cpu, Kernel, RowSums, lengths};
 
 /// Values are of order 1: some f32 roundings of them.
 const TOLERANCE: f64 = 1e-5;
 
 /// Blocks so small that a row sees many of them, and the default, which holds everything here at once.
-const SIZES: [Blocks; 3] = [
-    Blocks { rows: 3, scores: 200, keys: 1000 },
-    Blocks { rows: 64, scores: 1 << 16, keys: 7 },
-    chunked::BLOCKS,
-];
+const SIZES: [Blocks; 3] =
+    [Blocks { rows: 3, scores: 200, keys: 1000 }, Blocks { rows: 64, scores: 1 << 16, keys: 7 }, BLOCKS];
 
-struct Call {
+struct Inputs {
     q: Tensor,
     k: Tensor,
     v: Tensor,
     site: Site,
 }
 
-/// Calls over every grouping, lengths, offsets, windows, caps and sinks.
-fn calls() -> Result<Vec<Call>> {
+/// Inputs over every grouping, lengths, offsets, windows, caps and sinks.
+fn calls() -> Result<Vec<Inputs>> {
     let device = &Device::Cpu;
     let mut calls = Vec::new();
     for (heads, kv_heads, d) in [(1, 1, 8), (3, 1, 64), (9, 3, 12), (8, 2, 80)] {
@@ -36,20 +37,16 @@ fn calls() -> Result<Vec<Call>> {
                 (Some(512), None, true),
             ] {
                 let keys = (kv_heads, offset + l, d);
-                calls.push(Call {
+                calls.push(Inputs {
                     q: Tensor::randn(0f32, 2.0, (l, heads, d), device)?,
                     k: Tensor::randn(0f32, 1.0, keys, device)?,
                     v: Tensor::randn(0f32, 1.0, keys, device)?,
                     site: Site {
-                        layer: 0,
-                        offset,
-                        first_key: 0,
-                        scale: 1.0 / (d as f32).sqrt(),
                         window,
                         softcap,
                         sinks: with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect())),
                         holes: if with_sinks { some_holes(offset, l) } else { Default::default() },
-                        kernel: AttentionKernel::Auto,
+                        ..site(offset, d)
                     },
                 });
             }
@@ -80,16 +77,62 @@ fn numbers(tensor: &Tensor) -> Result<impl Iterator<Item = f64>> {
     Ok(tensor.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?.into_iter())
 }
 
+/// The first layer, without window, cap or sinks.
+fn site(offset: usize, d: usize) -> Site {
+    Site {
+        layer: 0,
+        offset,
+        first_key: 0,
+        scale: 1.0 / (d as f32).sqrt(),
+        window: None,
+        softcap: None,
+        sinks: None,
+        holes: Holes::default(),
+        kernel: AttentionKernel::Auto,
+    }
+}
+
 fn sinks_of(logits: Vec<f32>) -> Sinks {
     Sinks::new(logits, &Device::Cpu).unwrap()
 }
 
+fn of<'a>(site: &'a Site, rows: Range<usize>, bounds: &'a [usize]) -> RowSums<'a> {
+    RowSums { site, rows, bounds }
+}
+
+/// Attention of a sequence's last rows, and the sums of a single one's weights between borders.
+fn attended(
+    kernel: &dyn Kernel,
+    [q, k, v]: [&Tensor; 3],
+    site: &Site,
+    borders: Option<&[usize]>,
+) -> Result<(Tensor, Option<Tensor>)> {
+    let start = Site { offset: site.first_key, ..site.clone() };
+    let call = Call::new(q, None, vec![(k, v)], q.dim(0)?, &start, &[&site.holes])?;
+    let borders = borders.map(|borders| Some(borders.to_vec())).into_iter().collect();
+    let (out, sums) = kernel.attend(Call { borders, ..call })?;
+    Ok((out, sums.into_iter().flatten().next()))
+}
+
+/// Attention of one row for each of several tails behind a prefix, from which nothing is hidden.
+fn branched(
+    kernel: &dyn Kernel,
+    [q, k, v]: [&Tensor; 3],
+    own: &[(Tensor, Tensor)],
+    site: &Site,
+    borders: &[Option<Vec<usize>>],
+) -> Result<Attended> {
+    let tails = own.iter().map(|(k, v)| (k, v)).collect();
+    let call = Call::new(q, Some((k, v)), tails, 1, site, &vec![&site.holes; own.len()])?;
+    kernel.attend(Call { borders: borders.to_vec(), ..call })
+}
+
 #[test]
 fn the_chunked_kernel_equals_the_cpu_kernel_at_every_block_size() -> Result<()> {
-    for Call { q, k, v, site } in calls()? {
-        let expected = cpu::attention(&q, &k, &v, &site, None)?.0;
+    for Inputs { q, k, v, site } in calls()? {
+        let expected = attended(&Cpu, [&q, &k, &v], &site, None)?.0;
         for size in SIZES {
-            let found = chunked::attention(&q, &k, &v, &site, size)?;
+            let found = attended(&Chunked(size), [&q, &k, &v], &site, None)?.0;
             assert_eq!(found.dims(), expected.dims());
             let difference = apart(numbers(&found)?, numbers(&expected)?);
             assert!(difference < TOLERANCE, "{:?} {site:?} {size:?}: off by {difference:e}", q.dims());
@@ -115,55 +158,22 @@ fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size
                 let (k, v) = (some(base)?, some(base)?);
                 let own = tails.iter().map(|&l| Ok((some(l)?, some(l)?))).collect::<Result<Vec<_>>>()?;
                 let q = Tensor::randn(0f32, 2.0, (tails.len(), heads, d), device)?;
-                let scale = 1.0 / (d as f32).sqrt();
                 let sinks = with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect()));
-                let site = Site {
-                    layer: 0,
-                    offset: base,
-                    first_key: 0,
-                    scale,
-                    window,
-                    softcap,
-                    sinks,
-                    holes: Default::default(),
-                    kernel: AttentionKernel::Auto,
-                };
+                let site = Site { window, softcap, sinks, ..site(base, d) };
                 // Each branch has segments of its own, and one has none.
                 let asked: Vec<Option<Vec<usize>>> = (tails.iter().enumerate())
                     .map(|(row, l)| (row != 1).then(|| borders(base + l - row.min(*l))))
                     .collect();
-                let (with, of_cpu) = cpu::branches(
-                    &q,
-                    &k,
-                    &v,
-                    &own,
-                    &site,
-                    &OfBranches { borders: &asked, hidden: &Hidden::default() },
-                )?;
-                let (without, _) = cpu::branches(
-                    &q,
-                    &k,
-                    &v,
-                    &own,
-                    &site,
-                    &OfBranches { borders: &[], hidden: &Hidden::default() },
-                )?;
+                let (with, of_cpu) = branched(&Cpu, [&q, &k, &v], &own, &site, &asked)?;
+                let (without, _) = branched(&Cpu, [&q, &k, &v], &own, &site, &[])?;
                 assert!(numbers(&with)?.eq(numbers(&without)?), "{site:?}");
                 for size in SIZES {
-                    let (found, sums) = chunked::branches(
-                        &q,
-                        &k,
-                        &v,
-                        &own,
-                        &site,
-                        &OfBranches { borders: &asked, hidden: &Hidden::default() },
-                        size,
-                    )?;
+                    let (found, sums) = branched(&Chunked(size), [&q, &k, &v], &own, &site, &asked)?;
                     assert_eq!(found.dims(), q.dims());
                     for (row, (own_k, own_v)) in own.iter().enumerate() {
                         let (k, v) = (Tensor::cat(&[&k, own_k], 1)?, Tensor::cat(&[&v, own_v], 1)?);
                         let site = Site { offset: base + tails[row] - 1, ..site.clone() };
-                        let expected = cpu::attention(&q.narrow(0, row, 1)?, &k, &v, &site, None)?.0;
+                        let expected = attended(&Cpu, [&q.narrow(0, row, 1)?, &k, &v], &site, None)?.0;
                         let difference = apart(numbers(&found.get(row)?)?, numbers(&expected)?);
                         assert!(
                             difference < TOLERANCE,
@@ -173,8 +183,7 @@ fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size
                             assert!(sums[row].is_none() && of_cpu[row].is_none());
                             continue;
                         };
-                        let alone = cpu::segment_sums(&q.narrow(0, row, 1)?, &k, &site, 0..1, borders)?;
-                        let alone = alone.tensor()?;
+                        let alone = Cpu.segment_sums(&q.narrow(0, row, 1)?, &k, &of(&site, 0..1, borders))?;
                         for sums in [&sums[row], &of_cpu[row]] {
                             let Some(sums) = sums else { panic!("no sums") };
                             assert_eq!(sums.dims(), alone.dims());
@@ -194,7 +203,7 @@ fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size
 
 #[test]
 fn both_kernels_measure_the_same_segments_at_every_block_size() -> Result<()> {
-    for Call { q, k, site, .. } in calls()? {
+    for Inputs { q, k, site, .. } in calls()? {
         let l = q.dim(0)?;
         let keys = site.offset + l;
         // Segments that do not begin at the first key, with one of a single key, up to the end.
@@ -202,9 +211,9 @@ fn both_kernels_measure_the_same_segments_at_every_block_size() -> Result<()> {
         let bounds: Vec<usize> = bounds.into_iter().filter(|&b| b <= keys).collect();
         for rows in [0..l, l / 3..l, 0..l.div_ceil(2)] {
             let n = rows.len() as f64;
-            let expected = cpu::segment_sums(&q, &k, &site, rows.clone(), &bounds)?.tensor()?;
+            let expected = Cpu.segment_sums(&q, &k, &of(&site, rows.clone(), &bounds))?;
             for size in SIZES {
-                let found = chunked::segment_sums(&q, &k, &site, rows.clone(), &bounds, size)?;
+                let found = Chunked(size).segment_sums(&q, &k, &of(&site, rows.clone(), &bounds))?;
                 assert_eq!(found.dims(), expected.dims());
                 let difference = apart(numbers(&found)?, numbers(&expected)?) / n;
                 assert!(difference < TOLERANCE, "{site:?} {size:?}: off by {difference:e}");
@@ -214,7 +223,6 @@ fn both_kernels_measure_the_same_segments_at_every_block_size() -> Result<()> {
     Ok(())
 }
 
-/// The borders of segments of `keys` keys: not from the first key on, one of a single key, some beyond the last.
 #[test]
 fn readings_together_get_what_each_gets_alone() -> Result<()> {
     let device = &Device::Cpu;
@@ -231,17 +239,7 @@ fn readings_together_get_what_each_gets_alone() -> Result<()> {
                     (some(base)?, some(base)?, some(readings * l)?, some(readings * l)?);
                 let q = Tensor::randn(0f32, 2.0, (readings * l, heads, d), device)?;
                 let sinks = with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect()));
-                let site = Site {
-                    layer: 0,
-                    offset: base,
-                    first_key: 0,
-                    scale: 1.0 / (d as f32).sqrt(),
-                    window,
-                    softcap,
-                    sinks,
-                    holes: Holes::default(),
-                    kernel: AttentionKernel::Auto,
-                };
+                let site = Site { window, softcap, sinks, ..site(base, d) };
                 // From each something else, from the first nothing, from the last part of its own keys too.
                 let holes: Vec<Holes> = (0..readings)
                     .map(|nth| match nth {
@@ -257,15 +255,18 @@ fn readings_together_get_what_each_gets_alone() -> Result<()> {
                     let more = Hole { rows: base + 9..base + l, keys: base..base + 4 };
                     holes[readings - 1] = Holes::new(vec![more]);
                 }
-                let together = super::super::run_variants(&q, (&k, &v), (&own_k, &own_v), &site, &holes)?
-                    .expect("on the CPU");
+                let part = |x: &Tensor, nth: usize| x.narrow(1, nth * l, l);
+                let own = (0..readings).map(|nth| Ok((part(&own_k, nth)?, part(&own_v, nth)?)));
+                let own = own.collect::<Result<Vec<_>>>()?;
+                let tail = |((k, v), holes): (_, &Holes)| Tail { k, v, holes: holes.clone(), observer: None };
+                let mut tails: Vec<Tail> = own.iter().map(|(k, v)| (k, v)).zip(&holes).map(tail).collect();
+                let together = run_after(&q, (&k, &v), &mut tails, l, &site)?;
                 for (nth, holes) in holes.iter().enumerate() {
-                    let part = |x: &Tensor| x.narrow(1, nth * l, l);
-                    let k = Tensor::cat(&[&k, &part(&own_k)?], 1)?;
-                    let v = Tensor::cat(&[&v, &part(&own_v)?], 1)?;
+                    let k = Tensor::cat(&[&k, &own[nth].0], 1)?;
+                    let v = Tensor::cat(&[&v, &own[nth].1], 1)?;
                     let q = q.narrow(0, nth * l, l)?;
                     let site = Site { holes: holes.clone(), ..site.clone() };
-                    let expected = chunked::attention(&q, &k, &v, &site, chunked::BLOCKS)?;
+                    let expected = attended(&Chunked(BLOCKS), [&q, &k, &v], &site, None)?.0;
                     let found = together.narrow(0, nth * l, l)?;
                     let difference = apart(numbers(&found)?, numbers(&expected)?);
                     assert!(difference < TOLERANCE, "{base} {l} {nth} {site:?}: off by {difference:e}");
@@ -278,12 +279,13 @@ fn readings_together_get_what_each_gets_alone() -> Result<()> {
 
 #[test]
 fn both_kernels_read_the_same_values_of_segments_at_every_block_size() -> Result<()> {
-    for Call { q, k, v, site } in calls()? {
+    for Inputs { q, k, v, site } in calls()? {
         let (l, keys) = (q.dim(0)?, k.dim(1)?);
         let bounds = [borders(keys), vec![0, keys], vec![keys / 3, keys / 3 + 1, keys / 2 + 1]];
         for ((bounds, rows), size) in bounds.into_iter().zip([0..l, l - 1..l, l / 3..l]).zip(SIZES) {
-            let found = cpu::value_sums((&q, &k, &v), &site, rows.clone(), &bounds)?;
-            let expected = chunked::value_sums((&q, &k, &v), None, &site, rows.clone(), &bounds, size)?.read;
+            let found = Cpu.value_sums([&q, &k, &v], &of(&site, rows.clone(), &bounds))?;
+            let expected =
+                Chunked(size).values_and_lengths([&q, &k, &v], None, &of(&site, rows.clone(), &bounds))?.read;
             assert_eq!(found.dims(), expected.dims());
             let difference = apart(numbers(&found)?, numbers(&expected)?);
             assert!(difference < TOLERANCE, "{rows:?} {bounds:?} {site:?} {size:?}: off by {difference:e}");
@@ -295,11 +297,11 @@ fn both_kernels_read_the_same_values_of_segments_at_every_block_size() -> Result
 /// Against the tensors' path, which the parity tests hold against transformers; spans overlap, and some are empty.
 #[test]
 fn both_kernels_measure_the_same_lengths_with_gates_and_without() -> Result<()> {
-    for (nth, Call { q, k, v, site }) in calls()?.into_iter().enumerate() {
+    for (nth, Inputs { q, k, v, site }) in calls()?.into_iter().enumerate() {
         let ((l, heads, d), keys) = (q.dims3()?, k.dim(1)?);
         let outputs = Tensor::randn(0f32, 0.3, (heads, d, 2 * d + 1), &Device::Cpu)?;
         let gram = &outputs.matmul(&outputs.transpose(1, 2)?)?;
-        let lengths = &cpu::key_lengths(&v, gram)?;
+        let lengths = &Cpu.key_lengths(&v, gram)?;
         let expected = lengths::key_lengths(&v, gram)?;
         let difference = apart(numbers(lengths)?, numbers(&expected)?);
         assert!(difference < 1e-4, "{:?}: off by {difference:e}", v.dims());
@@ -310,12 +312,12 @@ fn both_kernels_measure_the_same_lengths_with_gates_and_without() -> Result<()> 
         let segments = bounds.len() - 1;
         let spans = [0..segments, 0..1, segments / 2..segments, 1.min(segments)..1.min(segments)];
         for rows in [0..l, l - 1..l] {
-            let spans = (bounds.as_slice(), spans.as_slice());
-            let found = cpu::length_sums((&q, &k, &v), &carried, &site, rows.clone(), spans)?;
-            let expected = lengths::length_sums((&q, &k, &v), &carried, &site, rows.clone(), spans)?;
+            let of = of(&site, rows.clone(), &bounds);
+            let found = Cpu.length_sums([&q, &k, &v], &carried, &of, &spans)?;
+            let expected = lengths::length_sums([&q, &k, &v], &carried, &of, &spans)?;
             let pairs = [(found.values, expected.values), (found.outputs, expected.outputs)];
             for (found, expected) in pairs {
-                assert_eq!(found.len(), heads * spans.1.len());
+                assert_eq!(found.len(), heads * spans.len());
                 let most = expected.iter().copied().fold(1.0, f64::max);
                 let difference = apart(found, expected) / most;
                 assert!(difference < TOLERANCE, "{rows:?} {site:?}: off by {difference:e}");
@@ -325,27 +327,28 @@ fn both_kernels_measure_the_same_lengths_with_gates_and_without() -> Result<()> 
     Ok(())
 }
 
+/// The borders of segments of `keys` keys: not from the first key on, one of a single key, some beyond the last.
 fn borders(keys: usize) -> Vec<usize> {
     vec![keys / 7, keys / 3, keys / 3 + 1, keys / 2 + 1, keys + 2, keys + 9]
 }
 
 #[test]
 fn both_kernels_sum_a_decoded_rows_weights_as_a_pass_of_its_own_does_and_change_no_bit_by_it() -> Result<()> {
-    for Call { q, k, v, site } in calls()?.into_iter().filter(|call| call.q.dim(0).is_ok_and(|l| l == 1)) {
+    for Inputs { q, k, v, site } in calls()?.into_iter().filter(|call| call.q.dim(0).is_ok_and(|l| l == 1)) {
         let all = borders(site.offset + 1);
         for borders in [&all[..], &all[..2], &[]] {
-            let expected = cpu::segment_sums(&q, &k, &site, 0..1, borders)?.tensor()?;
-            let (plain, none) = cpu::attention(&q, &k, &v, &site, None)?;
+            let expected = Cpu.segment_sums(&q, &k, &of(&site, 0..1, borders))?;
+            let (plain, none) = attended(&Cpu, [&q, &k, &v], &site, None)?;
             assert!(none.is_none());
-            let (out, sums) = cpu::attention(&q, &k, &v, &site, Some(borders))?;
+            let (out, sums) = attended(&Cpu, [&q, &k, &v], &site, Some(borders))?;
             assert!(numbers(&out)?.eq(numbers(&plain)?), "{site:?}");
             let Some(sums) = sums else { panic!("no sums") };
             assert_eq!(sums.dims(), expected.dims());
             let difference = apart(numbers(&sums)?, numbers(&expected)?);
             assert!(difference < 1e-6, "{site:?} {borders:?}: off by {difference:e}");
             for size in SIZES {
-                let (plain, _) = chunked::decode(&q, &k, &v, &site, None, size)?;
-                let (out, sums) = chunked::decode(&q, &k, &v, &site, Some(borders), size)?;
+                let (plain, _) = attended(&Chunked(size), [&q, &k, &v], &site, None)?;
+                let (out, sums) = attended(&Chunked(size), [&q, &k, &v], &site, Some(borders))?;
                 assert!(numbers(&out)?.eq(numbers(&plain)?), "{site:?}");
                 let Some(sums) = sums else { panic!("no sums") };
                 assert_eq!(sums.dims(), expected.dims());
@@ -366,19 +369,9 @@ fn nan_in_keys_reaches_the_output_of_the_chunked_kernel() -> Result<()> {
         let q = Tensor::ones((10, 2, 8), DType::F32, device)?;
         let k = Tensor::from_vec(keys, (1, 50, 8), device)?;
         let v = Tensor::ones((1, 50, 8), DType::F32, device)?;
-        let site = Site {
-            layer: 0,
-            offset: 40,
-            first_key: 0,
-            scale: 1.0,
-            window: None,
-            softcap: None,
-            sinks: None,
-            holes: Default::default(),
-            kernel: AttentionKernel::Auto,
-        };
+        let site = Site { scale: 1.0, ..site(40, 1) };
         for size in SIZES {
-            let out = chunked::attention(&q, &k, &v, &site, size)?;
+            let out = attended(&Chunked(size), [&q, &k, &v], &site, None)?.0;
             assert!(numbers(&out.narrow(0, 9, 1)?)?.all(f64::is_nan), "key {at}, {size:?}");
         }
     }

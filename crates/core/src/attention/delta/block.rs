@@ -24,7 +24,7 @@ pub(crate) fn normalised(x: &Tensor, scale: f64) -> Result<Tensor> {
     normalised_by(x, &norm_factor(x.dim(2)?, scale, x.device())?)
 }
 
-/// What [`normalised_by`] multiplies heads of width `d` with, so that each gets the norm `scale`: f32 (d).
+/// The factor that [`normalised_by`] multiplies heads of width `d` with, so that each gets the norm `scale`: f32 (d).
 pub(crate) fn norm_factor(d: usize, scale: f64, device: &Device) -> Result<Tensor> {
     Tensor::full((scale / (d as f64).sqrt()) as f32, d, device)
 }
@@ -37,7 +37,7 @@ pub(crate) fn normalised_by(x: &Tensor, factor: &Tensor) -> Result<Tensor> {
     candle_nn::ops::rms_norm(&x, factor, (NORM_EPS / d) as f32)
 }
 
-/// How long a block for `l` tokens is: a power of two, [`BLOCK`] at most.
+/// The length of a block for `l` tokens: a power of two, [`BLOCK`] at most.
 pub(crate) fn block_length(l: usize) -> usize {
     l.next_power_of_two().min(BLOCK)
 }
@@ -45,7 +45,7 @@ pub(crate) fn block_length(l: usize) -> usize {
 /// A run of blocks of `c` tokens.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    /// How many.
+    /// Blocks.
     pub n: usize,
     /// Tokens of each.
     pub c: usize,
@@ -153,7 +153,7 @@ fn masked_inverse(l: &Tensor, c: usize) -> Result<Tensor> {
     Ok(inverse)
 }
 
-/// Whether (i, j) is in the lower left quarter of a diagonal block of size 2 s.
+/// True if (i, j) is in the lower left quarter of a diagonal block of size 2 s.
 fn between(i: usize, j: usize, s: usize) -> bool {
     i / (2 * s) == j / (2 * s) && i / s > j / s
 }

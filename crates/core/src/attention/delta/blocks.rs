@@ -90,12 +90,12 @@ struct Gathered<'a> {
     rows: usize,
     by_row: bool,
     /// Of each segment, and last of what is outside of all.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<SegmentTotals>>,
 }
 
-/// What went to one place.
+/// The sums of one segment.
 #[derive(Clone)]
-struct Place {
+struct SegmentTotals {
     /// The weights, summed over rows: (value_heads), or by row: (value_heads, rows).
     signed: Tensor,
     /// Their sizes: (value_heads, rows).
@@ -117,8 +117,10 @@ impl Gathered<'_> {
             let outside = self.places.len() - 1;
             let place = &mut self.places[segment.unwrap_or(outside)];
             *place = Some(match place {
-                Some(before) => Place { signed: (&before.signed + signed)?, sizes: (&before.sizes + sizes)? },
-                None => Place { signed, sizes },
+                Some(before) => {
+                    SegmentTotals { signed: (&before.signed + signed)?, sizes: (&before.sizes + sizes)? }
+                }
+                None => SegmentTotals { signed, sizes },
             });
         }
         Ok(())
@@ -126,11 +128,11 @@ impl Gathered<'_> {
 
     /// The sums (2, value_heads, segments).
     fn finish(self) -> Result<Tensor> {
-        let Some(Place { signed, sizes }) = self.places.iter().flatten().next() else {
+        let Some(SegmentTotals { signed, sizes }) = self.places.iter().flatten().next() else {
             candle_core::bail!("implicit attention over no keys");
         };
-        let nothing = Place { signed: signed.zeros_like()?, sizes: sizes.zeros_like()? };
-        let places: Vec<&Place> =
+        let nothing = SegmentTotals { signed: signed.zeros_like()?, sizes: sizes.zeros_like()? };
+        let places: Vec<&SegmentTotals> =
             self.places.iter().map(|place| place.as_ref().unwrap_or(&nothing)).collect();
         let sizes = Tensor::stack(&places.iter().map(|p| &p.sizes).collect::<Vec<_>>(), 0)?;
         // A row without any weight has no share: 0 of 1.

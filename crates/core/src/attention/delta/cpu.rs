@@ -13,7 +13,7 @@ use super::gather::HeadSums;
 use crate::attention::backends::small_matmul::{Matrix, product};
 use crate::simd::exp_nonpositive_all;
 
-/// What one value head's block is made of; see [`super::Blocks`].
+/// One value head's block; see [`super::Blocks`].
 struct HeadBlock {
     /// Tokens.
     m: usize,

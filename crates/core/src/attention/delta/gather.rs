@@ -1,4 +1,4 @@
-//! What rows pay to the segments of the keys, as the CPU's kernel adds it up.
+//! Sums of rows' weights over segments of the keys, by the CPU's kernel.
 
 use std::ops::Range;
 

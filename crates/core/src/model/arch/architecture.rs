@@ -1,4 +1,4 @@
-//! What an architecture says of itself.
+//! The description of an architecture.
 
 use super::fields::Fields;
 use super::meta::Meta;
@@ -10,7 +10,7 @@ pub struct Architecture {
     pub hf: &'static [&'static str],
     /// `general.architecture` in GGUF, where llama.cpp's converter has it.
     pub gguf: Option<&'static str>,
-    /// How its tensors are stored.
+    /// The names and orders of its tensors.
     pub names: Names,
     /// Reads config.json.
     pub from_hf: fn(&Fields) -> Result<DecoderSpec, ModelError>,
@@ -22,7 +22,7 @@ pub struct Architecture {
 /// layer, and the number of rows (or columns).
 pub type Order = fn(&str, &LayerSpec, usize) -> Option<Vec<usize>>;
 
-/// How an architecture's tensors are stored: what differs from the canonical names and orders (see [`crate::model::Loader`]).
+/// The names and orders of an architecture's tensors: differences from the canonical ones (see [`crate::model::Loader`]).
 #[derive(Debug)]
 pub struct Names {
     /// Pieces of canonical names and what Hugging Face checkpoints have in their place, replaced one after the other.
@@ -33,7 +33,7 @@ pub struct Names {
     pub gguf_rows: Order,
     /// The order of columns in GGUF files.
     pub gguf_columns: Order,
-    /// Whether experts stored as one tensor are (experts, in, out) with the columns of gate and up in turn.
+    /// Experts stored as one tensor are (experts, in, out) with the columns of gate and up in turn.
     pub interleaved_experts: bool,
 }
 

@@ -26,14 +26,14 @@ pub struct Base {
     pub eps: f64,
     /// Positions that the model was made for.
     pub max_positions: usize,
-    /// Whether the output head is the embedding.
+    /// The output head is the embedding.
     pub tied: bool,
 }
 
-/// What an architecture means where a config.json says nothing; `None` means that it must say so.
+/// An architecture's defaults where a config.json says nothing; `None` means that it must say so.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unsaid {
-    /// Whether the output head is the embedding.
+    /// The output head is the embedding.
     pub tied: bool,
     /// Rows of the embedding.
     pub vocab: Option<usize>,
@@ -137,7 +137,7 @@ impl Base {
         })
     }
 
-    /// What rotary settings mean where the file says nothing: the whole head turns, with a base of `theta`.
+    /// Default rotary settings: the whole head turns, with a base of `theta`.
     pub fn rope_defaults(&self, theta: f64) -> RopeDefaults {
         RopeDefaults { head_dim: self.head_dim, theta, partial: None, max_positions: self.max_positions }
     }
@@ -228,7 +228,7 @@ pub fn gating(meta: &Meta, expected: usize) -> Result<(), ModelError> {
     }
 }
 
-/// What is wrong with the width of a head, if anything.
+/// The fault of a head's width, if any.
 fn head_fault(head_dim: usize) -> Option<String> {
     // Frequencies are listed before anything else is read: a width that no model has must not be asked for.
     const WIDEST: usize = 1 << 16;

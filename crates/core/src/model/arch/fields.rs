@@ -112,7 +112,7 @@ impl<'a> Fields<'a> {
         Some(value).filter(|v| !v.is_null())
     }
 
-    /// Whether there are no fields.
+    /// True if there are no fields.
     pub fn is_empty(&self) -> bool {
         self.object.is_empty()
     }

@@ -39,7 +39,7 @@ const UNSAID: Unsaid = Unsaid {
     max_positions: Some(131_072),
 };
 
-/// What the two formats state.
+/// The fields of the two formats.
 struct Stated {
     scale: f32,
     window: usize,
@@ -49,7 +49,7 @@ struct Stated {
     local_rope: RopeSpec,
     /// For every layer whether it has a window.
     slides: Vec<bool>,
-    /// Whether norms are stored without the 1 that is added to them.
+    /// Norms are stored without the 1 that is added to them.
     plus_one: bool,
 }
 

@@ -16,7 +16,7 @@ pub const GLM4_MOE: Architecture = Architecture {
     from_gguf,
 };
 
-/// What the two formats state.
+/// The fields of the two formats.
 struct Stated {
     rope: RopeSpec,
     bias: bool,

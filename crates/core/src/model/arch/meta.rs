@@ -129,7 +129,7 @@ impl<'a> Meta<'a> {
         Ok(self.file.get::<Vec<bool>>(&self.key(key))?)
     }
 
-    /// Whether the file has a tensor.
+    /// True if the file has a tensor.
     pub fn has(&self, tensor: &str) -> bool {
         self.file.contains(tensor)
     }

@@ -29,7 +29,7 @@ pub const MINIMAX_M2: Architecture = Architecture {
 
 fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
     config.expect_text("hidden_act", &["silu"])?;
-    // What the released files state beside what `MiniMaxM2Config` reads: each says what is done here.
+    // Fields of the released files beside those that `MiniMaxM2Config` reads: each says what is done here.
     config.expect_text("scoring_func", &["sigmoid"])?;
     config.expect_text("qk_norm_type", &["per_layer"])?;
     config.expect("use_qk_norm", &json!(true))?;

@@ -1,4 +1,4 @@
-//! How a released checkpoint's weights are quantised, from `quantization_config`.
+//! The quantisation of a released checkpoint's weights, from `quantization_config`.
 
 use super::Fields;
 use crate::model::ModelError;

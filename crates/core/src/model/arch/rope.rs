@@ -7,7 +7,7 @@ use candle_core::{DType, Device};
 use super::{Fields, Meta};
 use crate::model::{ModelError, RopeScaling, RopeSpec, Yarn};
 
-/// What a config leaves unsaid.
+/// Defaults of a config.
 #[derive(Debug, Clone, Copy)]
 pub struct RopeDefaults {
     /// Width of a head.

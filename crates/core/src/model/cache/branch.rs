@@ -10,7 +10,7 @@ use super::{Cache, LayerCache, Saved, WINDOW_ROOM, Windowed, cache_bytes, window
 use crate::attention::SPLIT_K;
 use crate::model::MixerSpec;
 
-/// What every layer remembers of one continuation, beside its trunk.
+/// The state of every layer after one continuation, beside its trunk.
 ///
 /// Layers that see the whole context keep the keys and values after the last multiple of [`SPLIT_K`] in the trunk, so that
 /// attention sums them up as it would in one sequence; layers with a window or a state keep one of their own.
@@ -34,59 +34,22 @@ impl Branch {
     }
 
     /// The same continuation once more, with room for up to `room` tokens after those that it holds.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub fn fork(&self, room: usize) -> Result<Branch> {
         self.0.check_whole()?;
-        self.moved(None, self.0.start, self.0.length + room)
+        self.0.continued(None, self.0.start, self.0.length + room)
     }
 
     /// Copies what the branch reads of its `trunk` after the first `tokens` tokens, so that these alone must stay there.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub fn rebase(&mut self, trunk: &Cache, tokens: usize) -> Result<()> {
         let start = tokens - tokens % SPLIT_K;
         if start < self.0.start {
             self.0.check_whole()?;
-            *self = self.moved(Some(trunk), start, self.0.capacity)?;
+            *self = self.0.continued(Some(trunk), start, self.0.capacity)?;
         }
         Ok(())
     }
 
-    /// A branch of its own with room for `capacity` tokens in all, whose keys begin at `start`; those before this one's come from
-    /// the trunk.
-    fn moved(&self, trunk: Option<&Cache>, start: usize, capacity: usize) -> Result<Branch> {
-        let Cache { start: old, layers, length, .. } = &self.0;
-        let (old, length) = (*old, *length);
-        let layers = layers.iter().enumerate().map(|(i, layer)| match layer {
-            LayerCache::Full { k, v } => {
-                let above = match trunk.map(|trunk| &trunk.layers[i]) {
-                    Some(LayerCache::Full { k, v }) => Some([k, v]),
-                    _ => None,
-                };
-                let tail = |own: &Tensor, above: Option<&Tensor>| {
-                    let tail = of_rows(own, (capacity - start).max(1))?;
-                    if let Some(above) = above {
-                        copy_rows(above, start..old, &tail, 0)?;
-                    }
-                    copy_rows(own, 0..length - old, &tail, old - start)?;
-                    Ok::<_, candle_core::Error>(tail)
-                };
-                Ok(LayerCache::Full {
-                    k: tail(k, above.map(|[k, _]| k))?,
-                    v: tail(v, above.map(|[_, v]| v))?,
-                })
-            }
-            LayerCache::Windowed(windowed) => windowed.branch(length, capacity),
-            LayerCache::Delta(state) => Ok(LayerCache::Delta(state.clone())),
-        });
-        let layers = layers.collect::<Result<_>>()?;
-        Ok(Branch(Cache { start, layers, length, capacity, marks: Vec::new(), torn: false }))
-    }
-
-    /// What the layers remember, as of a sequence whose first [`Branch::start`] tokens are elsewhere.
+    /// The layers' own state, as of a sequence whose first [`Branch::start`] tokens are elsewhere.
     pub(in crate::model) fn own(&mut self) -> &mut Cache {
         &mut self.0
     }
@@ -119,31 +82,40 @@ impl Cache {
     }
 
     /// A branch after all that the cache holds, with room for up to `room` more tokens whether or not the cache has it.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub fn continuation(&self, room: usize) -> Result<Branch> {
         self.branch_within(self.length, self.length + room)
     }
 
     fn branch_within(&self, shared: usize, capacity: usize) -> Result<Branch> {
         self.check_whole()?;
-        let start = shared - shared % SPLIT_K;
-        let layers = self.layers.iter().map(|layer| match layer {
+        self.continued(None, shared - shared % SPLIT_K, capacity)
+    }
+
+    /// A branch with room for `capacity` tokens in all, whose keys begin at `start`; those before this cache's come from the trunk.
+    fn continued(&self, trunk: Option<&Cache>, start: usize, capacity: usize) -> Result<Branch> {
+        let (old, length) = (self.start, self.length);
+        let layers = self.layers.iter().enumerate().map(|(i, layer)| match layer {
             LayerCache::Full { k, v } => {
-                let tail = |buffer: &Tensor| {
+                let above = match trunk.map(|trunk| &trunk.layers[i]) {
+                    Some(LayerCache::Full { k, v }) => [Some(k), Some(v)],
+                    _ => [None, None],
+                };
+                let tail = |own: &Tensor, above: Option<&Tensor>| {
                     // A device has no empty memory: room for one more token is the least.
-                    let tail = of_rows(buffer, (capacity - start).max(1))?;
-                    copy_rows(buffer, start..self.length, &tail, 0)?;
+                    let tail = of_rows(own, (capacity - start).max(1))?;
+                    if let Some(above) = above {
+                        copy_rows(above, start..old, &tail, 0)?;
+                    }
+                    let first = start.max(old);
+                    copy_rows(own, first - old..length - old, &tail, first - start)?;
                     Ok::<_, candle_core::Error>(tail)
                 };
-                Ok(LayerCache::Full { k: tail(k)?, v: tail(v)? })
+                Ok(LayerCache::Full { k: tail(k, above[0])?, v: tail(v, above[1])? })
             }
-            LayerCache::Windowed(windowed) => windowed.branch(self.length, capacity),
+            LayerCache::Windowed(windowed) => windowed.branch(length, capacity),
             LayerCache::Delta(state) => Ok(LayerCache::Delta(state.clone())),
         });
         let layers = layers.collect::<Result<_>>()?;
-        let length = self.length;
         Ok(Branch(Cache { start, layers, length, capacity, marks: Vec::new(), torn: false }))
     }
 

@@ -9,9 +9,6 @@ use super::{Cache, LayerCache, Mark, Saved, WINDOW_ROOM, Windowed, window_rows};
 
 impl Cache {
     /// An empty cache for up to `capacity` tokens whose layers remember in the same way as this one's: it gives the same bits.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub fn empty_like(&self, capacity: usize) -> Result<Cache> {
         let capacity = capacity.max(1);
         let layers = self.layers.iter().map(|layer| match layer {
@@ -44,7 +41,7 @@ impl Cache {
     /// A cache for up to `capacity` tokens that holds the first [`Cache::back_to`] of `tokens` of this one's.
     ///
     /// # Errors
-    /// Those of Candle: no memory, or less room than that takes.
+    /// No memory, or less room than that takes.
     pub fn fork(&self, tokens: usize, capacity: usize) -> Result<Cache> {
         let mut fork = self.empty_like(capacity)?;
         let held = self.back_to(tokens);
@@ -68,9 +65,6 @@ impl Cache {
     }
 
     /// Makes room for `capacity` tokens in all.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub fn enlarge(&mut self, capacity: usize) -> Result<()> {
         if capacity <= self.capacity {
             return Ok(());
@@ -89,7 +83,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Whether every layer keeps the keys of the whole context, so that the cache can go back to any length.
+    /// True if every layer keeps the keys of the whole context, so that the cache can go back to any length.
     pub fn sees_all(&self) -> bool {
         self.layers.iter().all(|layer| matches!(layer, LayerCache::Full { .. }))
     }

@@ -26,7 +26,7 @@ pub(in crate::model) struct DeltaNet {
     pub conv: Tensor,
     /// (value_heads), f32: -e^`A_log`.
     pub rate: Tensor,
-    /// What makes norms of queries key_dim^-0.5 and of keys 1, (key_dim) each, f32.
+    /// The factors that make norms of queries key_dim^-0.5 and of keys 1, (key_dim) each, f32.
     pub norms: [Tensor; 2],
     /// (value_heads), f32.
     pub dt_bias: Tensor,
@@ -37,7 +37,7 @@ pub(in crate::model) struct DeltaNet {
     pub out: Projection,
 }
 
-/// What a block's projections make of its tokens for the part that remembers.
+/// The inputs of convolution and delta rule, from a block's projections.
 struct Projected {
     /// (l, channels)
     qkv: Tensor,
@@ -64,7 +64,7 @@ impl DeltaNet {
         self.close(&z, &out)
     }
 
-    /// What is read and written, how much of it, and the gate (l, values): from (l, hidden).
+    /// Queries, keys and values with decays and strengths of writing, and the gate (l, values): from (l, hidden).
     fn project(&self, x: &Tensor, phase: Phase) -> Result<(Projected, Tensor)> {
         let [qkv, z, b, a] = self.inputs.forward(x, phase)?.parts;
         let beta = candle_nn::ops::sigmoid(&b.to_dtype(DType::F32)?)?;

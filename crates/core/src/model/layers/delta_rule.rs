@@ -15,7 +15,7 @@ use crate::transfer;
 /// Tokens whose blocks are prepared together: bounds what a long chunk needs at a time.
 const TOGETHER: usize = 1024;
 
-/// What the rule reads, all f32. Every `value_heads / key_heads` consecutive value heads share a key head.
+/// The inputs of the rule, all f32. Every `value_heads / key_heads` consecutive value heads share a key head.
 #[derive(Debug)]
 pub(in crate::model) struct Inputs {
     /// Normalised and scaled queries, (l, key_heads, key_dim).
@@ -104,7 +104,7 @@ fn panel(inputs: &Inputs, state: &Tensor) -> Result<(Tensor, Tensor)> {
         .reshape((n * key_heads, 1, c, c))?
         .broadcast_mul(&blocks.pairwise.reshape((n * key_heads, group, c, c))?)?
         .reshape((n * value_heads, c, c))?;
-    // What multiplies the state: the keys' reading of it and the queries'. (n * value_heads, 2 c, key_dim)
+    // The factors of the state: the keys' reading of it and the queries'. (n * value_heads, 2 c, key_dim)
     let reads = Tensor::cat(&[read, beside(&q, &from_start)?], 1)?;
     let writes = beside(&blocks.k, &blocks.to_end()?.contiguous()?)?;
 

@@ -23,7 +23,7 @@ pub(in crate::model) struct Experts {
     pub router: Tensor,
     /// (experts), f32
     pub router_bias: Option<Tensor>,
-    /// What is added to the scores that experts are chosen by, one an expert.
+    /// The bias of the scores that experts are chosen by, one an expert.
     pub correction: Option<Vec<f32>>,
     pub experts: Vec<Mlp>,
     pub shared: Option<Mlp>,
@@ -114,7 +114,7 @@ impl Experts {
 
 /// Tokens by expert, and the way back.
 struct Assigned {
-    /// How many tokens each expert has.
+    /// Tokens of each expert.
     counts: Vec<usize>,
     /// The first expert's tokens, then the second's, and so on.
     tokens: Vec<u32>,

@@ -11,7 +11,7 @@ use crate::model::weights::BlockType;
 /// The bits of 2^23, an f32 whose last bit counts ones: a small whole number put there is that number, once 2^23 is subtracted.
 const WHOLE: u32 = 0x4b00_0000;
 
-/// How the quants of a matrix are read: `BITS` of a word each, the first column in the lowest.
+/// The layout of a matrix's quants: `BITS` of a word each, the first column in the lowest.
 pub(super) struct Quants<S: Simd, const PER_WORD: usize> {
     simd: S,
     mask: S::u32s,
@@ -55,12 +55,12 @@ pub(super) struct FactorsOf<'a, S: Simd> {
     quants: Quants<S, 4>,
     /// Groups of a block, as a power of two: a division a group would take as long as the group.
     in_block: u32,
-    /// Whether halves are bf16.
+    /// Halves are bf16.
     bf16: bool,
 }
 
 impl<'a, S: Simd> FactorsOf<'a, S> {
-    /// Those of panel `panel` of `weight`, of which `factors` are.
+    /// The factors of panel `panel` of `weight`, among all `factors`.
     #[inline(always)]
     pub fn new(simd: S, factors: &'a Factors, weight: &PackedWeight, panel: usize) -> Self {
         let panels = weight.rows.div_ceil(PANEL);
@@ -75,7 +75,7 @@ impl<'a, S: Simd> FactorsOf<'a, S> {
         }
     }
 
-    /// Those of group `group` for register `register` of output rows.
+    /// The factors of group `group` for register `register` of output rows.
     #[inline(always)]
     pub fn get(&self, group: usize, register: usize) -> S::f32s {
         let (simd, registers) = (self.simd, PANEL / S::F32_LANES);

@@ -20,9 +20,9 @@ impl Mlp {
         Ok(Mlp { gate_up: Projections::new([gate, up])?, down, activation })
     }
 
-    /// What is projected back by `down`: (l, hidden) -> (l, intermediate).
+    /// The input of `down`: (l, hidden) -> (l, intermediate).
     pub fn inner(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
-        // What a single token asks for has the same shapes each time.
+        // A single token asks for the same shapes each time.
         let _layouts = if x.dim(0)? == 1 { transfer::keep_layouts(x.device()) } else { None };
         let [gate, up] = self.gate_up.forward(x, phase)?.parts;
         self.activation.gated(gate, &up)

@@ -1,4 +1,4 @@
-//! What decoders are built of: linear maps, norms, rotary embedding, attention and feed-forward blocks.
+//! The parts of decoders: linear maps, norms, rotary embedding, attention and feed-forward blocks.
 
 use candle_core::{DType, Result, Tensor};
 
@@ -28,7 +28,7 @@ pub use projection::Projection;
 pub(super) use projections::Projections;
 pub(super) use rope::Rope;
 
-/// What a forward pass is for, which decides how quantised weights are multiplied.
+/// The kind of a forward pass, which decides how quantised weights are multiplied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// Reading a prompt: full-precision products with dequantised weights. Exact, whatever the chunk size.
@@ -52,7 +52,7 @@ impl RmsNorm {
         Ok(RmsNorm { factor, eps: spec.eps as f32 })
     }
 
-    /// What the norm multiplies `x` (l, width) by at each place: factor / sqrt(mean(x^2) + eps), f32 (l, width).
+    /// The norm's factors of `x` (l, width) at each place: factor / sqrt(mean(x^2) + eps), f32 (l, width).
     pub fn scales(&self, x: &Tensor) -> Result<Tensor> {
         let mean = x.to_dtype(DType::F32)?.sqr()?.mean_keepdim(1)?;
         let inverse = (mean + f64::from(self.eps))?.sqrt()?.recip()?;

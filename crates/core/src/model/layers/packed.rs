@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use crate::model::weights::BlockType;
 use crate::model::weights::gguf::block::Groups;
 
-/// What is added to the codes of scales and minima so that none is below zero.
+/// The least number that makes all codes of scales and minima 0 or more when added.
 pub(super) const CODE_OFFSET: u8 = 128;
 
 /// Output rows of a panel: their weights of one column lie beside each other, one cache line of bytes.

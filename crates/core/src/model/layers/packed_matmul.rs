@@ -69,10 +69,10 @@ fn products_on(arch: pulp::Arch, weights: &[&PackedWeight], x: &[f32], l: usize)
 
 /// Activations as the kernel reads them: in parts of up to [`MOST_ROWS`] rows.
 struct Inputs {
-    parts: Vec<Part>,
+    parts: Vec<RowBlock>,
 }
 
-struct Part {
+struct RowBlock {
     rows: usize,
     /// (in, rows)
     x: Vec<f32>,
@@ -97,7 +97,7 @@ impl Inputs {
                 let (group, row) = (i / rows, i % rows);
                 *sum = x[row * cols + group * weight.groups.columns..][..weight.groups.columns].iter().sum();
             }
-            Part { rows, x: turned, sums }
+            RowBlock { rows, x: turned, sums }
         };
         Inputs { parts: (0..l).step_by(MOST_ROWS).map(part).collect() }
     }
@@ -150,7 +150,7 @@ fn rows<S: pulp::Simd, const PER_WORD: usize, const L: usize, const B: usize>(
     simd: S,
     weight: &PackedWeight,
     panel: usize,
-    part: &Part,
+    part: &RowBlock,
     out: &mut [f32],
 ) {
     let words = weight.quants.len() / weight.rows.div_ceil(PANEL);
@@ -243,7 +243,7 @@ mod tests {
                 let weight = packed(dtype, &bytes, rows, cols);
                 let x = Tensor::randn(0f32, 1.0, (l, cols), &Device::Cpu)?;
                 let expected = numbers(&x.matmul(&dense.t()?)?)?;
-                // What is summed may cancel, so differences are measured in sums of sizes.
+                // Sums may cancel, so differences are measured in sums of sizes.
                 let sizes = numbers(&x.abs()?.matmul(&dense.abs()?.t()?)?)?;
                 for arch in instructions() {
                     let found = &products_on(arch, &[&weight], &numbers(&x)?, l)[0];

@@ -40,7 +40,7 @@ impl Projection {
     /// A dense projection by `weight` (out, in), with `bias` (out).
     ///
     /// # Errors
-    /// Those of Candle: a weight that is no matrix, or no memory.
+    /// A weight that is no matrix, or no memory.
     pub fn dense(weight: &Tensor, bias: Option<Tensor>) -> Result<Self> {
         let weight = if cpu_kernels(weight.device()) { transposed(weight)? } else { weight.t()? };
         Ok(Projection { weight: Weight::Dense(weight), bias })
@@ -49,15 +49,12 @@ impl Projection {
     /// A map by a dense `weight` (out, in) that is used as it lies there: the embedding, for a tied head.
     ///
     /// # Errors
-    /// Those of Candle: a weight that is no matrix.
+    /// A weight that is no matrix.
     pub fn shared(weight: &Tensor, bias: Option<Tensor>) -> Result<Self> {
         Ok(Projection { weight: Weight::Dense(weight.t()?), bias })
     }
 
     /// A projection by a quantised weight, which is kept dequantised too if `keep` says so.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub fn quantised(packed: PackedWeight, bias: Option<Tensor>, keep: bool) -> Result<Self> {
         let dense = match keep {
             true => Some(values(&packed, 0..packed.rows())?),
@@ -79,7 +76,7 @@ impl Projection {
     /// (l, in) -> (l, out)
     ///
     /// # Errors
-    /// Those of Candle: shapes that do not agree, or no memory.
+    /// Shapes that do not agree, or no memory.
     pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
         let [y] = Self::forward_all([self], x, phase)?;
         Ok(y)
@@ -88,7 +85,7 @@ impl Projection {
     /// [`Projection::forward`] of several maps of the same input, which decoding does in one pass.
     ///
     /// # Errors
-    /// Those of [`Projection::forward`].
+    /// As [`Projection::forward`].
     pub fn forward_all<const N: usize>(maps: [&Self; N], x: &Tensor, phase: Phase) -> Result<[Tensor; N]> {
         let _span = timing::linear();
         let packed: Vec<&PackedWeight> = maps.iter().filter_map(|map| map.packed()).collect();
@@ -114,7 +111,7 @@ impl Projection {
     /// `sum` + x W^T (+ b): (l, in) -> (l, out), in one call where the device has one.
     ///
     /// # Errors
-    /// Those of [`Projection::forward`].
+    /// As [`Projection::forward`].
     pub(in crate::model) fn add_to(&self, sum: Own, x: &Tensor, phase: Phase) -> Result<Own> {
         match (&self.weight, &self.bias) {
             (Weight::Dense(weight), None) if !cpu_kernels(x.device()) => {
@@ -127,9 +124,6 @@ impl Projection {
 
     /// The maps as one, and each with a part of its weight; `None` on the CPU, whose kernels read an input of several maps once
     /// anyway, and where only some have a bias.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub(in crate::model) fn joined<const N: usize>(maps: &[Self; N]) -> Result<Option<(Self, [Self; N])>> {
         let mut rows = Vec::with_capacity(N);
         for map in maps {
@@ -169,9 +163,6 @@ impl Projection {
     }
 
     /// The weight as it is multiplied by, dequantised: f32 (in, out).
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub(in crate::model) fn weight(&self) -> Result<Tensor> {
         match &self.weight {
             Weight::Dense(weight) | Weight::Quantised { dense: Some(weight), .. } => {
@@ -181,10 +172,10 @@ impl Projection {
         }
     }
 
-    /// What each of these outputs is made by: f32 (outputs, in).
+    /// The weights of some outputs: f32 (outputs, in).
     ///
     /// # Errors
-    /// Those of Candle: no memory, or an output that there is not.
+    /// No memory, or an output that there is not.
     pub(in crate::model) fn weights_of(&self, outputs: &[u32]) -> Result<Tensor> {
         let rows = outputs.iter().map(|&output| match &self.weight {
             Weight::Dense(weight) | Weight::Quantised { dense: Some(weight), .. } => {

@@ -13,7 +13,7 @@ pub(in crate::model) struct Projections<const N: usize> {
     whole: Option<Projection>,
 }
 
-/// What the maps make of an input.
+/// The maps' outputs.
 pub(in crate::model) struct Outputs<const N: usize> {
     /// (l, out) each.
     pub parts: [Tensor; N],
@@ -23,9 +23,6 @@ pub(in crate::model) struct Outputs<const N: usize> {
 
 impl<const N: usize> Projections<N> {
     /// Takes the maps over.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
     pub fn new(maps: [Projection; N]) -> Result<Self> {
         match Projection::joined(&maps)? {
             Some((whole, maps)) => Ok(Projections { maps, whole: Some(whole) }),
@@ -36,7 +33,7 @@ impl<const N: usize> Projections<N> {
     /// (l, in) -> (l, out) each.
     ///
     /// # Errors
-    /// Those of [`Projection::forward`].
+    /// As [`Projection::forward`].
     pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Outputs<N>> {
         let Some(whole) = self.whole.as_ref().filter(|_| x.dims().first() == Some(&1)) else {
             return Ok(Outputs {

@@ -24,9 +24,9 @@ pub enum BlocksError {
     /// Another number of bytes or scales than the shape takes.
     #[error("has {found} {what} where {of} takes {expected}; the file is corrupt or of another layout")]
     Length {
-        /// What was counted.
+        /// The counted thing.
         what: &'static str,
-        /// What it was counted against.
+        /// The limit.
         of: String,
         /// The number that is there.
         found: usize,

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use candle_core::quantized::{GgmlDType, QTensor, ggml_file::qtensor_from_ggml};
+use candle_core::quantized::{GgmlDType, ggml_file::qtensor_from_ggml};
 use candle_core::{DType, Device, Tensor};
 use memmap2::Mmap;
 
@@ -25,7 +25,7 @@ pub use block::{BlockType, dequantise};
 pub use header::{Header, TensorInfo};
 pub use value::{Array, FromValue, Value};
 
-/// What can be wrong with a GGUF file. Every message names the file, the thing and the remedy.
+/// A fault of a GGUF file. Every message names the file, the thing and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum GgufError {
@@ -94,14 +94,14 @@ pub enum GgufError {
 
 /// One file of a (possibly split) GGUF, mapped.
 #[derive(Debug)]
-struct Part {
+struct SplitFile {
     path: PathBuf,
     bytes: Mmap,
 }
 
 /// Where a tensor lies: its part, and its description there.
 #[derive(Debug)]
-struct Placed {
+struct TensorLocation {
     part: usize,
     info: TensorInfo,
 }
@@ -109,10 +109,10 @@ struct Placed {
 /// An opened GGUF: the metadata of the first part and the tensors of all parts.
 #[derive(Debug)]
 pub struct GgufFile {
-    parts: Vec<Part>,
+    parts: Vec<SplitFile>,
     version: u32,
     metadata: HashMap<String, Value>,
-    tensors: Vec<Placed>,
+    tensors: Vec<TensorLocation>,
     by_name: HashMap<String, usize>,
 }
 
@@ -136,7 +136,7 @@ impl GgufFile {
         for path in paths {
             let bytes = map(&path)?;
             headers.push(Header::parse(&bytes, &path)?);
-            parts.push(Part { path, bytes });
+            parts.push(SplitFile { path, bytes });
         }
         check_split(&parts, &headers)?;
 
@@ -154,7 +154,7 @@ impl GgufFile {
                     let file = parts[part].path.clone();
                     return Err(GgufError::Duplicate { file, what: "tensor", name: info.name });
                 }
-                tensors.push(Placed { part, info });
+                tensors.push(TensorLocation { part, info });
             }
         }
         Ok(Self { parts, version, metadata, tensors, by_name })
@@ -302,7 +302,7 @@ impl GgufFile {
 
     fn dequantised(
         &self,
-        placed: &Placed,
+        placed: &TensorLocation,
         bytes: &[u8],
         shape: &[usize],
         device: &Device,
@@ -318,36 +318,17 @@ impl GgufFile {
         }
     }
 
-    /// One tensor, copied to a device and still quantised, with its row-major shape.
-    ///
-    /// # Errors
-    /// [`GgufError::MissingTensor`], [`GgufError::Tensor`] for MXFP4, which Candle does not know, or [`GgufError::Candle`] where
-    /// the device refuses it.
-    pub fn qtensor(&self, name: &str, device: &Device) -> Result<QTensor, GgufError> {
-        let placed = self.placed(name)?;
-        let bytes = self.tensor_bytes(name)?;
-        let dtype = placed.info.dtype.candle().ok_or_else(|| GgufError::Tensor {
-            file: self.parts[placed.part].path.clone(),
-            tensor: name.to_string(),
-            fault: format!("is stored as {}, which can only be used dequantised", placed.info.dtype.name()),
-        })?;
-        // Candle reinterprets the bytes as blocks in place: the maps begin on a page, and the header parser accepts only
-        // offsets that are multiples of an alignment of at least 8, so the blocks (alignment 4 at most) are aligned.
-        qtensor_from_ggml(dtype, bytes, placed.info.shape.clone(), device)
-            .map_err(|source| self.candle_fault(placed, source))
-    }
-
-    /// Whether the file has this tensor.
+    /// True if the file has this tensor.
     pub fn contains(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
 
-    fn candle_fault(&self, placed: &Placed, source: candle_core::Error) -> GgufError {
+    fn candle_fault(&self, placed: &TensorLocation, source: candle_core::Error) -> GgufError {
         let (file, tensor) = (self.parts[placed.part].path.clone(), placed.info.name.clone());
         GgufError::Candle { file, tensor, source: Box::new(source) }
     }
 
-    fn placed(&self, name: &str) -> Result<&Placed, GgufError> {
+    fn placed(&self, name: &str) -> Result<&TensorLocation, GgufError> {
         self.by_name.get(name).and_then(|index| self.tensors.get(*index)).ok_or_else(|| {
             GgufError::MissingTensor { file: self.path().to_path_buf(), tensor: name.to_string() }
         })
@@ -356,7 +337,7 @@ impl GgufFile {
 
 /// Dequantised blocks on a device, in `dtype`; outside are errors of the blocks, inside those of Candle.
 ///
-/// What is quantised goes to a card as it is, a fraction of the bytes, and the card dequantises it, so many at a time that
+/// Quantised weights go to a card as they are, a fraction of the bytes, and the card dequantises them, so many at a time that
 /// those in f32 stay small beside the tensor. What is dense, and MXFP4, which Candle does not know, is converted before it goes.
 ///
 /// # Errors
@@ -450,7 +431,7 @@ fn split_pattern(path: &Path) -> Option<(&str, u32)> {
     (1..=count).contains(&number).then_some((stem, count))
 }
 
-fn check_split(parts: &[Part], headers: &[Header]) -> Result<(), GgufError> {
+fn check_split(parts: &[SplitFile], headers: &[Header]) -> Result<(), GgufError> {
     let number = |header: &Header, key: &str| header.metadata.get(key).and_then(u64::from_value);
     for (position, (part, header)) in parts.iter().zip(headers).enumerate() {
         let fail = |fault: String| Err(GgufError::Split { file: part.path.clone(), fault });

@@ -24,7 +24,7 @@ const SINGLE_FILE: &str = "model.safetensors";
 /// The bytes before the header: its length.
 const LENGTH_BYTES: usize = 8;
 
-/// What can be wrong with a folder of safetensors. Every message names the file, the thing and the remedy.
+/// A fault of a folder of safetensors. Every message names the file, the thing and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum SafetensorsError {
@@ -91,7 +91,7 @@ struct Shard {
 }
 
 #[derive(Debug)]
-struct Placed {
+struct TensorLocation {
     shard: usize,
     info: TensorInfo,
 }
@@ -112,7 +112,7 @@ pub struct View<'a> {
 pub struct SafetensorsFolder {
     dir: PathBuf,
     shards: Vec<Shard>,
-    tensors: BTreeMap<String, Placed>,
+    tensors: BTreeMap<String, TensorLocation>,
 }
 
 impl SafetensorsFolder {
@@ -130,7 +130,7 @@ impl SafetensorsFolder {
         };
 
         let mut shards = Vec::with_capacity(files.len());
-        let mut tensors: BTreeMap<String, Placed> = BTreeMap::new();
+        let mut tensors: BTreeMap<String, TensorLocation> = BTreeMap::new();
         for path in files {
             let bytes = map(&path)?;
             let (header_len, metadata) = read_header(&bytes, &path)?;
@@ -144,7 +144,7 @@ impl SafetensorsFolder {
                         second: path,
                     });
                 }
-                tensors.insert(name, Placed { shard: shards.len(), info: info.clone() });
+                tensors.insert(name, TensorLocation { shard: shards.len(), info: info.clone() });
             }
             shards.push(Shard { path, bytes, data_start: LENGTH_BYTES + header_len });
         }
@@ -174,7 +174,7 @@ impl SafetensorsFolder {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Whether the folder has this tensor.
+    /// True if the folder has this tensor.
     pub fn contains(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
@@ -242,7 +242,7 @@ impl SafetensorsFolder {
     /// read. Its shape is the tensor's without the outermost dimension.
     ///
     /// # Errors
-    /// Those of [`SafetensorsFolder::view_part`] and [`SafetensorsFolder::tensor`].
+    /// As [`SafetensorsFolder::view_part`] and [`SafetensorsFolder::tensor`].
     pub fn tensor_part(
         &self,
         name: &str,
@@ -258,7 +258,7 @@ impl SafetensorsFolder {
     /// that entry of both along the outermost dimension. The product is taken in f32 and then converted to `dtype`.
     ///
     /// # Errors
-    /// Those of [`SafetensorsFolder::view_part`], [`SafetensorsError::Layout`] where types or shapes are others, and
+    /// As [`SafetensorsFolder::view_part`], [`SafetensorsError::Layout`] where types or shapes are others, and
     /// [`SafetensorsError::Candle`] where the device refuses it.
     pub fn fp8_tensor(
         &self,
@@ -299,7 +299,7 @@ impl SafetensorsFolder {
     /// tensor is (.., rows, 32 groups). Of `part`, where given, only that entry of both along the outermost dimension.
     ///
     /// # Errors
-    /// Those of [`SafetensorsFolder::view_part`], [`SafetensorsError::Layout`] where types or shapes are others, and
+    /// As [`SafetensorsFolder::view_part`], [`SafetensorsError::Layout`] where types or shapes are others, and
     /// [`SafetensorsError::Candle`] where the device refuses it.
     pub fn mxfp4_tensor(
         &self,
@@ -364,7 +364,7 @@ impl SafetensorsFolder {
             .map_err(|source| self.candle(name, stored, source))
     }
 
-    fn placed(&self, name: &str) -> Result<(&Placed, &Shard), SafetensorsError> {
+    fn placed(&self, name: &str) -> Result<(&TensorLocation, &Shard), SafetensorsError> {
         self.tensors.get(name).and_then(|placed| Some((placed, self.shards.get(placed.shard)?))).ok_or_else(
             || SafetensorsError::MissingTensor { dir: self.dir.clone(), tensor: name.to_string() },
         )

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use pulp::Simd;
 
+use super::fold::within;
 use super::walk::{KEY_BLOCK, blocks};
 use crate::attention::Site;
 use crate::attention::site::hides_all;
@@ -253,17 +254,9 @@ fn add_segments<S: Simd>(
     if factor != 1.0 {
         sums.iter_mut().for_each(|sum| *sum *= f64::from(factor));
     }
-    let end = start + weights.len();
-    let first = borders.partition_point(|&border| border <= start).saturating_sub(1).max(touched.start);
-    for segment in first..touched.end {
-        let from = borders[segment].max(start);
-        if from >= end {
-            break;
-        }
-        let to = borders[segment + 1].min(end);
-        if from < to {
-            sums[segment - touched.start] += f64::from(total(simd, &weights[from - start..to - start]));
-        }
+    for (segment, keys) in within(borders, start..start + weights.len()) {
+        sums[segment - touched.start] +=
+            f64::from(total(simd, &weights[keys.start - start..keys.end - start]));
     }
 }
 

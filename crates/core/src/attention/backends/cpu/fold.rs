@@ -1,4 +1,6 @@
-//! What is made of the attention weights as they stream by: an output, or sums over segments.
+//! Consumers of the attention weights as they stream by: an output, or sums over segments.
+
+use std::ops::Range;
 
 use pulp::Simd;
 
@@ -97,6 +99,15 @@ pub fn add_values<S: Simd, const V: usize, const D: usize>(
     }
 }
 
+/// The segments between ascending `bounds` that hold some of `keys`, and the keys that each holds.
+pub fn within(bounds: &[usize], keys: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let Range { start, end } = keys;
+    let first = bounds.partition_point(|&bound| bound <= start).saturating_sub(1);
+    let pairs = bounds.windows(2).enumerate().skip(first).take_while(move |(_, pair)| pair[0] < end);
+    let held = move |(segment, pair): (usize, &[usize])| (segment, pair[0].max(start)..pair[1].min(end));
+    pairs.map(held).filter(|(_, held)| !held.is_empty())
+}
+
 /// Gathers the weight of each segment of the keys: segment s is `bounds[s]..bounds[s + 1]`.
 pub struct Segments<'a> {
     bounds: &'a [usize],
@@ -114,7 +125,7 @@ impl<'a> Segments<'a> {
         self.bounds.len().saturating_sub(1)
     }
 
-    /// What row `row` pays to segment `segment`.
+    /// The weight that row `row` pays to segment `segment`.
     pub fn sum(&self, row: usize, segment: usize) -> f64 {
         self.sums[(row / self.width * self.segments() + segment) * self.width + row % self.width]
     }
@@ -149,15 +160,9 @@ impl Fold for Segments<'_> {
                 }
             }
         }
-        let first = self.bounds.partition_point(|&b| b <= start).saturating_sub(1);
-        for s in first..begun {
-            let from = self.bounds[s].max(start);
-            let to = self.bounds[s + 1].min(end);
-            if from >= to {
-                continue;
-            }
+        for (s, keys) in within(self.bounds, start..end) {
             let mut part = [simd.splat_f32s(0.0); V];
-            for weight in &weights[from - start..to - start] {
+            for weight in &weights[keys.start - start..keys.end - start] {
                 for v in 0..V {
                     part[v] = simd.add_f32s(part[v], weight[v]);
                 }
@@ -208,7 +213,7 @@ impl<'a> ValuesBySegment<'a> {
         &self.sums[(panel * self.segments() + segment) * size..][..size]
     }
 
-    /// What row `row` reads of segment `segment`, times `scale`: d elements.
+    /// The sum of values that row `row` reads of segment `segment`, times `scale`: d elements.
     pub fn read(&self, row: usize, segment: usize, scale: f32, out: &mut [f32]) {
         let of_row = self.of_panel(row / self.width, segment)[row % self.width..].iter().step_by(self.width);
         for (x, sum) in out.iter_mut().zip(of_row) {
@@ -246,17 +251,12 @@ impl Fold for ValuesBySegment<'_> {
                 }
             }
         }
-        let first = self.bounds.partition_point(|&b| b <= start).saturating_sub(1);
-        for s in first..begun {
-            let (from, to) = (self.bounds[s].max(start), self.bounds[s + 1].min(end));
-            if from >= to {
-                continue;
-            }
-            let weights = &weights[from - start..to - start];
+        for (s, keys) in within(self.bounds, start..end) {
+            let weights = &weights[keys.start - start..keys.end - start];
             let (read, long) = sums[s * each..(s + 1) * each].split_at_mut(d);
-            add_values::<S, V, D>(simd, weights, &self.values[from * d..to * d], read);
+            add_values::<S, V, D>(simd, weights, &self.values[keys.start * d..keys.end * d], read);
             if let Some(lengths) = self.lengths {
-                tile::weighted_values::<S, V, 1>(simd, weights, &lengths[from..to], (0, 1), long);
+                tile::weighted_values::<S, V, 1>(simd, weights, &lengths[keys], (0, 1), long);
             }
         }
     }

@@ -10,14 +10,14 @@ use super::super::{Carried, LengthSums};
 use super::fold::{ValuesBySegment, add_values};
 use super::value_sums::normaliser;
 use super::walk::{Walk, Walked};
-use super::{Hidden, Sequence, Shape, Site, with_slices};
+use super::{Hidden, RowSums, Sequence, Shape, Site, with_slices};
 
 /// Keys whose lengths one task makes.
 const KEYS: usize = 1536;
 /// Query positions of a task: panels of one head's rows are full, whatever the vectors.
 const POSITIONS: usize = 144;
 
-/// See [`super::super::key_lengths`].
+/// See [`super::Kernel::key_lengths`].
 pub fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
     let ((kv_heads, keys, d), heads, gram) = (v.dims3()?, gram.dim(0)?, gram.contiguous()?);
     let lengths = with_slices(&[v, &gram], |slices| {
@@ -105,13 +105,12 @@ fn lengths<S: Simd, const V: usize, const D: usize>(
     })
 }
 
-/// See [`super::super::length_sums`].
+/// See [`super::Kernel::length_sums`].
 pub fn length_sums(
-    (q, k, v): (&Tensor, &Tensor, &Tensor),
+    [q, k, v]: [&Tensor; 3],
     carried: &Carried<'_>,
-    site: &Site,
-    rows: Range<usize>,
-    (bounds, spans): (&[usize], &[Range<usize>]),
+    RowSums { site, rows, bounds }: &RowSums<'_>,
+    spans: &[Range<usize>],
 ) -> Result<LengthSums> {
     let shape = Shape::new(q, k)?;
     let Shape { heads, group, d, .. } = shape;

@@ -108,6 +108,13 @@ fn vectors_of_every_width_give_the_plain_loops_numbers() {
     }
 }
 
+/// Attention of a sequence's last rows.
+fn alone(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Vec<Vec<Vec<f32>>>> {
+    let start = Site { offset: 0, ..site.clone() };
+    let call = Call::new(q, None, vec![(k, v)], q.dim(0)?, &start, &[&site.holes])?;
+    Cpu.attend(call)?.0.to_vec3()
+}
+
 #[test]
 fn branches_are_bit_equal_to_the_sequences_that_they_continue() -> Result<()> {
     let device = &Device::Cpu;
@@ -131,17 +138,17 @@ fn branches_are_bit_equal_to_the_sequences_that_they_continue() -> Result<()> {
                     .iter()
                     .map(|&n| Ok((tensor(n, n as u64)?, tensor(n, n as u64 + 9)?)))
                     .collect::<Result<Vec<_>>>()?;
-                let none = OfBranches { borders: &[], hidden: &Hidden::default() };
-                let found = branches(&q, &k, &v, &tails, &site, &none)?.0.to_vec3::<f32>()?;
+                let start = Site { offset: base, ..site.clone() };
+                let own = tails.iter().map(|(k, v)| (k, v)).collect();
+                let call = Call::new(&q, Some((&k, &v)), own, 1, &start, &vec![&site.holes; tails.len()])?;
+                let found = Cpu.attend(call)?.0.to_vec3::<f32>()?;
                 for (branch, (own_k, own_v)) in tails.iter().enumerate() {
                     let whole = |a: &Tensor, b: &Tensor| {
                         if base == 0 { Ok(b.clone()) } else { Tensor::cat(&[a, b], 1) }
                     };
                     let site = Site { offset: base + lengths[branch] - 1, ..site.clone() };
                     let q = q.narrow(0, branch, 1)?;
-                    let alone = attention(&q, &whole(&k, own_k)?, &whole(&v, own_v)?, &site, None)?
-                        .0
-                        .to_vec3::<f32>()?;
+                    let alone = alone(&q, &whole(&k, own_k)?, &whole(&v, own_v)?, &site)?;
                     assert_eq!(
                         found[branch], alone[0],
                         "{heads} heads, base {base}, branch {branch}, {site:?}"
@@ -162,7 +169,7 @@ fn a_nan_among_the_keys_is_not_hidden() -> Result<()> {
         let k = Tensor::from_vec(keys, (1, 300, 8), device)?;
         let q = Tensor::from_vec(noise(l * 16, 5), (l, 2, 8), device)?;
         let site = Site { offset: 300 - l, ..site(None) };
-        let out = attention(&q, &k, &k, &site, None)?.0.to_vec3::<f32>()?;
+        let out = alone(&q, &k, &k, &site)?;
         assert!(out[l - 1].iter().flatten().all(|x| x.is_nan()), "{l} queries, key {at}");
     }
     Ok(())

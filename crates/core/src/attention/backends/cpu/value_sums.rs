@@ -1,29 +1,19 @@
-//! What rows read of segments of keys, streamed: no row of weights is held.
-
-use std::ops::Range;
+//! Sums of the values that rows read of segments of keys, streamed: no row of weights is held.
 
 use candle_core::{Device, Result, Tensor};
 use rayon::prelude::*;
 
 use super::fold::ValuesBySegment;
 use super::walk::Walked;
-use super::{Hidden, Queries, Sequence, Shape, Site, Task, Total, total, with_slices};
+use super::{Queries, RowSums, Sequence, Shape, Site, Task, Total, total, with_slices};
 
-/// See [`super::super::value_sums`].
-pub fn value_sums(
-    (q, k, v): (&Tensor, &Tensor, &Tensor),
-    site: &Site,
-    rows: Range<usize>,
-    bounds: &[usize],
-) -> Result<Tensor> {
-    let shape = Shape::new(q, k)?;
+/// See [`super::Kernel::value_sums`].
+pub fn value_sums([q, k, v]: [&Tensor; 3], RowSums { site, rows, bounds }: &RowSums<'_>) -> Result<Tensor> {
+    let (shape, q) = (Shape::new(q, k)?, q.contiguous()?);
     let Shape { heads, group, d, .. } = shape;
-    let (l, q) = (q.dim(0)?, q.contiguous()?);
     let (r, segments) = (rows.len(), bounds.len().saturating_sub(1));
     let read = with_slices(&[&q, k, v], |slices| {
-        let positions: Vec<usize> = (site.offset..site.offset + l).collect();
-        let hidden = Hidden::at(site, &positions);
-        let queries = Queries { q: slices[0], positions, hidden, shape, site, borders: Vec::new() };
+        let queries = Queries::of(&q, slices[0], shape, site)?;
         let sequence = Sequence::new(k, v, slices[1], slices[2])?;
         let tasks = queries.tasks(rows.clone(), shape.finer_positions(r), |keys| keys.end.max(1));
         let parts: Vec<(Task, Walked<ValuesBySegment<'_>>)> = tasks
@@ -53,7 +43,7 @@ pub fn value_sums(
     Tensor::from_vec(read, (heads, segments, r, d), &Device::Cpu)
 }
 
-/// What makes weights relative to a row's greatest score its softmax.
+/// The factor from weights relative to a row's greatest score to its softmax.
 pub fn normaliser(site: &Site, head: usize, max: f32, sum: f32) -> f32 {
     let Total { max: greatest, total, .. } = total(site, head, std::iter::once((max, sum)));
     ((f64::from(max) - greatest).exp() / total) as f32

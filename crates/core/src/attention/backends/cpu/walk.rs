@@ -73,7 +73,7 @@ impl Sight<'_> {
         self.from.iter().copied().min().unwrap_or(0)..self.to.iter().copied().max().unwrap_or(0)
     }
 
-    /// Whether every row sees all of `keys`.
+    /// True if every row sees all of `keys`.
     fn all(&self, keys: &Range<usize>) -> bool {
         self.from.iter().all(|&from| from <= keys.start) && self.to.iter().all(|&to| keys.end <= to)
     }

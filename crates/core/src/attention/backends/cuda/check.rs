@@ -1,4 +1,4 @@
-//! Whether the kernels compute what products do, tried once a process for every shape on every card.
+//! A check of the kernels against products, once a process for every shape on every card.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,12 +7,13 @@ use std::time::Instant;
 use candle_core::cuda_backend::DeviceId;
 use candle_core::{CudaDevice, DType, Device, Result, Tensor};
 
-use super::super::super::{AttentionKernel, AttentionShape, Holes, Sinks, Site};
-use super::super::chunked;
+use super::super::super::{AttentionKernel, AttentionShape, Call, Holes, Sinks, Site};
+use super::super::chunked::{BLOCKS, Chunked};
+use super::super::{Kernel, RowSums};
 use super::{decode, prefill, rows};
 use crate::transfer;
 
-/// What kernels may go wrong by.
+/// The properties that kernels may go wrong by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     card: DeviceId,
@@ -40,7 +41,7 @@ const ROWS: usize = 21;
 const OFFSET: usize = 303;
 const WINDOW: usize = 100;
 
-/// Whether attention of that shape comes out on a card as by products. A small problem of made-up numbers, the first time that
+/// True if attention of that shape comes out on a card as by products. A small problem of made-up numbers, the first time that
 /// it is asked for.
 pub fn holds(card: &CudaDevice, shape: &AttentionShape) -> Result<bool> {
     let key = Key::of(card, shape);
@@ -80,7 +81,7 @@ fn allowed(dtype: DType) -> f32 {
     }
 }
 
-/// How far kernels and products are apart at most; infinitely where either is no number.
+/// The greatest difference between kernels and products; infinite where either is no number.
 fn try_on(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
     let device = &Device::Cuda(card.clone());
     let (heads, kv_heads, d) = (shape.heads, shape.kv_heads, shape.head_dim);
@@ -102,12 +103,13 @@ fn try_on(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
         kernel: AttentionKernel::Auto,
     };
     let bounds = [0, 1, OFFSET / 2, OFFSET, end];
+    let products = Chunked(BLOCKS);
     let mut most = 0f32;
     // A kernel for many rows and one for few.
     for rows in [0..ROWS, ROWS - 1..ROWS] {
         let count = rows.len() as f32;
-        let found = rows::segment_sums(&q, &k, &site, rows.clone(), &bounds)?;
-        let expected = chunked::segment_sums(&q, &k, &site, rows, &bounds, chunked::BLOCKS_OF_SUMS)?;
+        let of = RowSums { site: &site, rows, bounds: &bounds };
+        let (found, expected) = (rows::segment_sums(&q, &k, &of)?, products.segment_sums(&q, &k, &of)?);
         most = most.max(apart(&found, &expected)? / count);
     }
     // Of layers that the other kernels do not serve, the sums are all that is asked for.
@@ -115,14 +117,19 @@ fn try_on(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
         return Ok(most);
     }
     let found = prefill::attention(&q, &k, &v, &site)?;
-    let expected = chunked::attention(&q, &k, &v, &site, chunked::BLOCKS)?;
+    let of_sequence = |q, site: &Site| {
+        let start = Site { offset: 0, ..site.clone() };
+        Call::new(q, None, vec![(&k, &v)], end - site.offset, &start, &[&site.holes])
+    };
+    let (expected, _) = products.attend(of_sequence(&q, &site)?)?;
     most = most.max(apart(&found, &expected)?);
     let last = Site { offset: end - 1, ..site };
     let q = q.narrow(0, ROWS - 1, 1)?;
     let (found, found_sums) = decode::decode(&q, &k, &v, &last, Some(&bounds))?;
-    let (expected, expected_sums) = chunked::decode(&q, &k, &v, &last, Some(&bounds), chunked::BLOCKS)?;
+    let (expected, sums) =
+        products.attend(Call { borders: vec![Some(bounds.to_vec())], ..of_sequence(&q, &last)? })?;
     most = most.max(apart(&found, &expected)?);
-    if let (Some(found), Some(expected)) = (found_sums, expected_sums) {
+    if let (Some(found), Some(expected)) = (found_sums, sums.into_iter().flatten().next()) {
         most = most.max(apart(&found, &expected)?);
     }
     Ok(most)

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use candle_core::{CudaDevice, Result, Tensor};
 
-use super::super::super::{SPLIT_K, Site};
+use super::super::super::{Attended, Call, SPLIT_K, Site};
 use super::operands::{self, MODULE, Operand, block_keys, int, pointer, rule, shared_bytes};
 use super::rows::Pieces;
 use crate::fused::launch::{self, Argument, Grid, Pointer, suffix, typed};
@@ -36,7 +36,7 @@ enum Position {
     Each(Tensor),
 }
 
-/// See [`super::super::chunked::decode`].
+/// Attention of one row of a sequence, and the sums of its weights between borders.
 pub fn decode(
     q: &Tensor,
     k: &Tensor,
@@ -48,23 +48,27 @@ pub fn decode(
     let parts = (site.offset + 1).div_ceil(SPLIT_K) - first_part;
     let (first, position) = (site.first_key, Position::One(site.offset));
     let stretch = Stretch { k, v, first, rows: 0..1, position, parts: (first_part, parts, 0) };
-    let rows =
-        Rows { q, site, positions: &[site.offset], first_key: first, first_part, parts, width: width(q)? };
+    let rows = DecodeRows {
+        q,
+        site,
+        positions: &[site.offset],
+        first_key: first,
+        first_part,
+        parts,
+        width: width(q)?,
+    };
     let (out, mut sums) = rows.attend(&[stretch], &[borders], None)?;
     Ok((out, sums.pop().flatten()))
 }
 
-/// See [`super::super::chunked::branches`]: nothing is hidden from any.
+/// Attention of one row for each of several tails behind a prefix: nothing is hidden from any.
 pub fn branches(
     q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
-    tails: &[(Tensor, Tensor)],
-    site: &Site,
-    borders: &[Option<Vec<usize>>],
-) -> Result<(Tensor, Vec<Option<Tensor>>)> {
+    (k, v): (&Tensor, &Tensor),
+    tails: &[(&Tensor, &Tensor)],
+    Call { site, positions, borders, .. }: &Call<'_>,
+) -> Result<Attended> {
     let base = site.offset;
-    let positions = tails.iter().map(|(k, _)| Ok(base + k.dim(1)? - 1)).collect::<Result<Vec<usize>>>()?;
     let first_seen = positions.iter().map(|&position| site.visible(position).start).min().unwrap_or(0);
     let last = positions.iter().copied().max().unwrap_or(0);
     let mut stretches = Vec::with_capacity(1 + tails.len());
@@ -85,7 +89,7 @@ pub fn branches(
     // As many parts for every tail, so that all have been written.
     let own_part = base / SPLIT_K;
     let own = last / SPLIT_K + 1 - own_part;
-    for (row, (k, v)) in tails.iter().enumerate() {
+    for (row, &(k, v)) in tails.iter().enumerate() {
         let position = Position::One(positions[row]);
         let parts = (own_part, own, before);
         stretches.push(Stretch { k, v, first: base, rows: row..row + 1, position, parts });
@@ -93,8 +97,8 @@ pub fn branches(
     let (first_part, first_key) =
         if before > 0 { (first_seen / SPLIT_K, site.first_key) } else { (own_part, base) };
     let parts = before + own;
-    let rows = Rows { q, site, positions: &positions, first_key, first_part, parts, width: width(q)? };
-    let asked: Vec<Option<&[usize]>> = match borders {
+    let rows = DecodeRows { q, site, positions, first_key, first_part, parts, width: width(q)? };
+    let asked: Vec<Option<&[usize]>> = match borders.as_slice() {
         [] => vec![None; tails.len()],
         borders => borders.iter().map(Option::as_deref).collect(),
     };
@@ -106,7 +110,7 @@ fn width(q: &Tensor) -> Result<usize> {
 }
 
 /// One query each of rows at `positions`.
-struct Rows<'a> {
+struct DecodeRows<'a> {
     /// (rows, heads, d)
     q: &'a Tensor,
     site: &'a Site,
@@ -119,7 +123,7 @@ struct Rows<'a> {
     width: usize,
 }
 
-/// What the kernels write: f32, by part or piece, row and head.
+/// The kernels' outputs: f32, by part or piece, row and head.
 struct Written {
     /// (parts, rows, heads, d)
     sums: Tensor,
@@ -129,7 +133,7 @@ struct Written {
     pieces: Option<Tensor>,
 }
 
-impl Rows<'_> {
+impl DecodeRows<'_> {
     /// The rows' attention, and the sums of the weights of those that are `asked` for. `apart`: where two stretches of keys meet.
     fn attend(
         &self,
@@ -235,7 +239,7 @@ impl Rows<'_> {
         Ok(out)
     }
 
-    /// What a row's weights sum up to over the sinks and the segments, f32 (heads, 1 + segments).
+    /// The sums of a row's weights over the sinks and the segments, f32 (heads, 1 + segments).
     fn recorded(&self, row: usize, borders: &[usize], cuts: &Cuts, pieces: &Tensor) -> Result<Tensor> {
         let (rows, heads, _) = self.q.dims3()?;
         let end = self.positions[row] + 1;
@@ -265,7 +269,7 @@ struct Cuts {
 
 impl Cuts {
     /// Of the borders that any row asks for, and where stretches meet.
-    fn of(rows: &Rows<'_>, asked: &[Option<&[usize]>], apart: Option<usize>) -> Self {
+    fn of(rows: &DecodeRows<'_>, asked: &[Option<&[usize]>], apart: Option<usize>) -> Self {
         let block = block_keys(rows.width);
         let start = (rows.first_part * SPLIT_K).max(rows.first_key);
         let end = rows.positions.iter().copied().max().unwrap_or(0) + 1;

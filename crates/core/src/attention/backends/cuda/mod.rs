@@ -4,13 +4,46 @@
 //! prompt's rows are FlashAttention-2's scheme on tensor cores; single rows split the keys into parts that are
 //! joined; and what chosen rows pay to segments is summed in f32 without a weight being written.
 
+use candle_core::{Device, Result, Tensor};
+
+use super::super::{Attended, AttentionShape, Call, Site};
+use super::{Kernel, RowSums};
+
 mod check;
 mod decode;
 mod operands;
 mod prefill;
 mod rows;
 
-pub use check::holds;
-pub use decode::{branches, decode};
-pub use prefill::attention;
-pub use rows::segment_sums;
+/// The kernels. They count positions as the sequence does, so that its parts are the same wherever the cache begins.
+pub struct Fused;
+
+impl Kernel for Fused {
+    fn name(&self) -> &'static str {
+        "fused kernels (CUDA)"
+    }
+
+    fn attend(&self, call: Call<'_>) -> Result<Attended> {
+        match (call.prefix, call.tails.as_slice()) {
+            (None, &[(k, v)]) => {
+                let site = Site { offset: call.positions[0], ..call.site.clone() };
+                if call.rows > 1 {
+                    return Ok((prefill::attention(call.q, k, v, &site)?, Vec::new()));
+                }
+                let borders = call.borders.first().and_then(Option::as_deref);
+                let (out, sums) = decode::decode(call.q, k, v, &site, borders)?;
+                Ok((out, vec![sums]))
+            }
+            (Some(prefix), tails) => decode::branches(call.q, prefix, tails, &call),
+            (None, tails) => candle_core::bail!("This is a bug: {} tails of no prefix", tails.len()),
+        }
+    }
+
+    fn agrees(&self, device: &Device, shape: &AttentionShape) -> Result<bool> {
+        check::holds(device.as_cuda_device()?, shape)
+    }
+
+    fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
+        rows::segment_sums(q, k, of)
+    }
+}

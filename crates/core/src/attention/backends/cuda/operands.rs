@@ -1,4 +1,4 @@
-//! What the kernels are told of tensors and of a site.
+//! The kernels' arguments for tensors and a site.
 
 use candle_core::{CudaDevice, Result, Tensor};
 
@@ -38,7 +38,7 @@ impl Operand {
         self.tensor.dims()[0]
     }
 
-    /// Whether rows begin at multiples of 16 bytes.
+    /// True if rows begin at multiples of 16 bytes.
     pub fn is_wide(&self) -> bool {
         let bytes = self.tensor.dtype().size_in_bytes();
         self.pointer.is_aligned(16)
@@ -67,7 +67,7 @@ pub fn sinks(sinks: Option<&Sinks>, device: &CudaDevice) -> Result<Pointer> {
     sinks.map_or(Ok(Pointer::NOTHING), |sinks| Pointer::to::<f32>(sinks.tensor(), device))
 }
 
-/// How `attention.cu` makes scores of products, and which keys a query sees: `Rule` there.
+/// The arguments by which `attention.cu` makes scores of products and knows the keys that a query sees: `Rule` there.
 pub fn rule(site: &Site) -> [Argument; 4] {
     use std::f32::consts::LOG2_E;
     let (unit, inner) = match site.softcap {

@@ -1,4 +1,4 @@
-//! What chosen rows pay to segments of keys.
+//! Sums of chosen rows' weights over segments of keys.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,6 +8,7 @@ use candle_core::cuda_backend::DeviceId;
 use candle_core::{CudaDevice, DType, Device, Result, Tensor};
 
 use super::super::super::{Sinks, Site};
+use super::super::RowSums;
 use super::operands::{self, Operand, int};
 use crate::fused::launch::Argument::{Float, Long};
 use crate::fused::launch::{self, Argument, Grid, Module, Pointer, suffix};
@@ -25,20 +26,14 @@ const ROWS: usize = 512;
 const MANY: usize = 64;
 const FEW: usize = 8;
 
-/// See [`super::super::segment_sums`]; f32, and nothing comes back from the device. Positions are counted from the first key.
-pub fn segment_sums(
-    q: &Tensor,
-    k: &Tensor,
-    site: &Site,
-    rows: Range<usize>,
-    bounds: &[usize],
-) -> Result<Tensor> {
+/// See [`super::super::Kernel::segment_sums`]; nothing comes back from the device. Positions are counted from the first key.
+pub fn segment_sums(q: &Tensor, k: &Tensor, RowSums { site, rows, bounds }: &RowSums<'_>) -> Result<Tensor> {
     let device = q.device().as_cuda_device()?;
     let k = Operand::new(k, true, device)?;
     let mut all: Option<Tensor> = None;
     for start in rows.clone().step_by(ROWS) {
         let rows = start..(start + ROWS).min(rows.end);
-        let site = Site { offset: site.offset + rows.start, ..site.clone() };
+        let site = Site { offset: site.offset + rows.start, ..(*site).clone() };
         let part = of_rows(&q.narrow(0, rows.start, rows.len())?, &k, &site, bounds)?;
         all = Some(match all {
             Some(all) => (all + part)?,
@@ -144,20 +139,20 @@ fn cuts(seen: &Range<usize>, bounds: &[usize]) -> Vec<usize> {
     cuts
 }
 
-/// How one row of each head stands with pieces of its keys, as another kernel has found.
+/// The softmax of one row of each head over pieces of its keys, from another kernel.
 pub struct Pieces<'a> {
     /// The greatest score and the sum of weights relative to it, beside each other, f32.
     pub ends: &'a Tensor,
-    /// How far apart heads and pieces lie.
+    /// The strides of heads and pieces.
     pub lie: [usize; 2],
     pub heads: usize,
     pub pieces: usize,
-    /// What 1 of the greatest score is in powers of e.
+    /// 1 of the greatest score in powers of e.
     pub unit: f32,
 }
 
 impl Pieces<'_> {
-    /// What the row pays to the sinks and to each segment, f32 (heads, 1 + segments): segment s is the pieces
+    /// The weight that the row pays to the sinks and to each segment, f32 (heads, 1 + segments): segment s is the pieces
     /// `firsts[s]..firsts[s + 1]`.
     pub fn shares(&self, firsts: Vec<u32>, sinks: Option<&Sinks>) -> Result<Tensor> {
         let device = self.ends.device().as_cuda_device()?;

@@ -12,7 +12,7 @@ type Sizes = (usize, usize, usize, usize);
 
 type Rule = fn(&Inputs, &Tensor) -> Result<(Tensor, Tensor)>;
 
-/// What makes a case hard.
+/// The difficulty of a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     /// Decays and strengths as models have them.

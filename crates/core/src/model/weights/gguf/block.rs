@@ -1,4 +1,4 @@
-//! How the elements of a GGUF tensor are stored: the types, their sizes, and what their bytes mean.
+//! The storage of a GGUF tensor's elements: the types, their sizes, and the meaning of their bytes.
 //!
 //! Owns the bit layouts of ggml's blocks. The header reads type codes with it; the file and the loader dequantise with it;
 //! the layers repack with `BlockType::unpack`, whose groups (an int8 a weight; for 16 or 32 of them a whole-numbered multiple
@@ -45,18 +45,18 @@ pub enum BlockType {
 pub(in crate::model) struct Groups {
     /// 16 or 32.
     pub columns: usize,
-    /// Whether a group has a minimum besides its scale.
+    /// A group has a minimum besides its scale.
     pub mins: bool,
-    /// Whether the groups of a block have scales of their own, by whole-numbered codes.
+    /// The groups of a block have scales of their own, by whole-numbered codes.
     pub codes: bool,
-    /// Whether quants are signed.
+    /// Quants are signed.
     pub signed: bool,
-    /// Whether quants fit 4 bits (-8 to 7, or 0 to 15).
+    /// Quants fit 4 bits (-8 to 7, or 0 to 15).
     pub nibbles: bool,
 }
 
 impl Groups {
-    /// What must be added to a quant so that it is not below zero.
+    /// The least number that makes every quant 0 or more when added.
     pub fn added(self) -> u8 {
         match (self.signed, self.nibbles) {
             (false, _) => 0,
@@ -154,7 +154,7 @@ impl BlockType {
         }
     }
 
-    /// Whether every element is stored on its own, not quantised.
+    /// True if every element is stored on its own, not quantised.
     pub fn is_dense(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::BF16)
     }

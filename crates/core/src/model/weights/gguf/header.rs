@@ -26,7 +26,7 @@ pub struct TensorInfo {
     pub name: String,
     /// Row-major shape, outermost dimension first (GGUF writes the reverse).
     pub shape: Vec<usize>,
-    /// How the elements are stored.
+    /// The type of the elements.
     pub dtype: BlockType,
     /// The tensor's bytes, as a range of the file.
     pub range: Range<usize>,

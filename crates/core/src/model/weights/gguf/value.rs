@@ -51,7 +51,7 @@ impl Array {
         }
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -72,9 +72,9 @@ impl Value {
     }
 }
 
-/// What a metadata value can be read as.
+/// A type that a metadata value can be read as.
 pub trait FromValue<'a>: Sized {
-    /// What was wanted, for messages.
+    /// The type's name, for messages.
     const WANTED: &'static str;
     /// The value as this type, or `None` where it is another type or out of range.
     fn from_value(value: &'a Value) -> Option<Self>;

@@ -1,0 +1,348 @@
+//! Counts over traces: STALE's table 3 for any system, answers given the evidence, and the waterfall.
+//!
+//! A probe of which something is not known is no part of the denominator of that number, and is counted beside it.
+
+use std::collections::BTreeSet;
+
+use super::fact::{Known, Level};
+use super::retrieval::KS;
+use super::trace::{FactTrace, Stage, Trace};
+use super::writing::Overwriting;
+use crate::benchmarks::Side;
+use crate::statistics::{Interval, LEVEL, wilson};
+
+/// Yes of those that are known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Members of which it is so.
+    pub count: usize,
+    /// Members of which it is known, one way or the other.
+    pub of: usize,
+    /// Members of which it is not known.
+    pub unknown: usize,
+}
+
+impl Count {
+    /// Of some answers.
+    pub fn of(all: impl IntoIterator<Item = Known>) -> Self {
+        let mut count = Count::default();
+        for known in all {
+            match known {
+                Known::Yes => count.count += 1,
+                Known::No => {}
+                Known::Unknown => count.unknown += 1,
+            }
+            count.of += usize::from(known != Known::Unknown);
+        }
+        count
+    }
+
+    /// From 0 to 1; absent of none.
+    pub fn share(self) -> Option<f64> {
+        (self.of > 0).then(|| self.count as f64 / self.of as f64)
+    }
+
+    /// Its 95% interval (Wilson).
+    pub fn interval(self) -> Option<Interval> {
+        wilson(self.count, self.of, LEVEL)
+    }
+}
+
+/// A table of the numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The life of facts in the store.
+    Writing,
+    /// Ranked lists.
+    Retrieval,
+    /// Answers, given what was retrieved.
+    Answers,
+    /// Each stage, of the facts that reached it.
+    Waterfall,
+    /// Each stage, of all facts.
+    Left,
+}
+
+impl Part {
+    /// As records write it.
+    pub fn key(self) -> &'static str {
+        match self {
+            Part::Writing => "writing",
+            Part::Retrieval => "retrieval",
+            Part::Answers => "answers",
+            Part::Waterfall => "waterfall",
+            Part::Left => "left",
+        }
+    }
+}
+
+/// One number of a group of traces.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Number {
+    /// Its table.
+    pub part: Part,
+    /// As tables write it.
+    pub name: String,
+    /// The role of the facts that it is of; empty where it is of probes.
+    pub role: String,
+    /// The length of the list that it is of.
+    pub k: Option<usize>,
+    /// The count.
+    pub count: Count,
+    /// A mean in the place of the share.
+    pub mean: Option<f64>,
+}
+
+impl Number {
+    fn new(part: Part, name: impl Into<String>, role: &str, k: Option<usize>, count: Count) -> Self {
+        Number { part, name: name.into(), role: role.to_owned(), k, count, mean: None }
+    }
+}
+
+/// The roles of traces: sides first, then in the order of first appearance.
+pub fn roles(traces: &[&Trace]) -> Vec<String> {
+    let mut found: Vec<(Option<Side>, &str)> = Vec::new();
+    for fact in traces.iter().flat_map(|trace| &trace.facts) {
+        if !found.iter().any(|(_, role)| *role == fact.role) {
+            found.push((fact.side, &fact.role));
+        }
+    }
+    found.sort_by_key(|(side, _)| match side {
+        Some(Side::Older) => 0,
+        Some(Side::Newer) => 1,
+        _ => 2,
+    });
+    found.into_iter().map(|(_, role)| role.to_owned()).collect()
+}
+
+fn in_role<'a>(
+    traces: &'a [&'a Trace],
+    role: &'a str,
+) -> impl Iterator<Item = (&'a Trace, usize, &'a FactTrace)> {
+    let facts = |trace: &&'a Trace| {
+        let trace: &'a Trace = trace;
+        trace.facts.iter().enumerate().map(move |(at, fact)| (trace, at, fact))
+    };
+    traces.iter().flat_map(facts).filter(move |(_, _, fact)| fact.role == role)
+}
+
+/// The number of facts of which something is so, as all, some or none of them.
+const SHARES: [&str; 3] = ["all", "some", "none"];
+
+/// All, some (not all) or none of a probe's facts. Unknown where that is not known of some fact, unless others decide it.
+fn shares(facts: &[Known]) -> [Known; 3] {
+    let (any, all) = (Known::any(facts.iter().copied()), Known::all(facts.iter().copied()));
+    let not = |known: Known| match known {
+        Known::Yes => Known::No,
+        Known::No => Known::Yes,
+        Known::Unknown => Known::Unknown,
+    };
+    [all, Known::all([any, not(all)]), not(any)]
+}
+
+fn of_shares(
+    numbers: &mut Vec<Number>,
+    (part, name, k): (Part, &str, Option<usize>),
+    traces: &[&Trace],
+    facts: impl Fn(&Trace) -> Vec<Known>,
+) {
+    let with_facts = traces.iter().filter(|trace| !trace.facts.is_empty());
+    let all: Vec<[Known; 3]> = with_facts.map(|trace| shares(&facts(trace))).collect();
+    for (at, share) in SHARES.into_iter().enumerate() {
+        let count = Count::of(all.iter().map(|known| known[at]));
+        numbers.push(Number::new(part, format!("{name} {share}"), "", k, count));
+    }
+}
+
+/// The life of facts in the store. A store is its case's: what several probes need counts once.
+pub fn writing(traces: &[&Trace]) -> Vec<Number> {
+    let mut numbers = Vec::new();
+    for role in roles(traces) {
+        let mut seen = BTreeSet::new();
+        let once =
+            in_role(traces, &role).filter(|(trace, _, fact)| seen.insert((&trace.case, &fact.sessions)));
+        let facts: Vec<&FactTrace> = once.map(|(_, _, fact)| fact).collect();
+        let mut push = |name: &str, count| numbers.push(Number::new(Part::Writing, name, &role, None, count));
+        push("written", Count::of(facts.iter().map(|fact| fact.writing.written)));
+        push("kept", Count::of(facts.iter().map(|fact| fact.writing.kept)));
+        let written = || facts.iter().filter(|fact| fact.writing.written.is_yes());
+        let mut words: Vec<&str> =
+            written().filter_map(|fact| fact.writing.lost.as_ref()).map(|lost| lost.word()).collect();
+        words.sort_unstable();
+        words.dedup();
+        for word in words {
+            let lost = |fact: &&&FactTrace| {
+                let is = fact.writing.lost.as_ref().is_some_and(|lost| lost.word() == word);
+                if fact.writing.kept == Known::Unknown { Known::Unknown } else { Known::of(is) }
+            };
+            push(&format!("lost at {word}"), Count::of(written().map(|fact| lost(&fact))));
+        }
+        let older: Vec<(&FactTrace, Overwriting)> =
+            facts.iter().filter_map(|fact| Some((*fact, fact.overwriting?))).collect();
+        if !older.is_empty() {
+            let of = |get: fn(&Overwriting) -> Known| Count::of(older.iter().map(|(_, one)| get(one)));
+            push("looked at", of(|one| one.looked_at));
+            let looked = || older.iter().filter(|(_, one)| one.looked_at.is_yes());
+            push("gated", Count::of(looked().map(|(_, one)| one.gated)));
+            push("marked", of(|one| one.marked));
+            push("marked of looked at", Count::of(looked().map(|(_, one)| one.marked)));
+            push("removed", of(|one| one.removed));
+            push("active", Count::of(older.iter().map(|(fact, _)| fact.writing.kept)));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    let sessions = |trace: &Trace| trace.facts.iter().map(|fact| fact.sessions.clone()).collect::<Vec<_>>();
+    let once = traces.iter().filter(|trace| seen.insert((&trace.case, sessions(trace)))).copied();
+    let traces = &once.collect::<Vec<&Trace>>()[..];
+    of_shares(&mut numbers, (Part::Writing, "written", None), traces, |trace| {
+        trace.facts.iter().map(|fact| fact.writing.written).collect()
+    });
+    of_shares(&mut numbers, (Part::Writing, "kept", None), traces, |trace| {
+        trace.facts.iter().map(|fact| fact.writing.kept).collect()
+    });
+    numbers
+}
+
+/// The traces that have both sides, with the places of the older and the newer fact.
+fn sided<'a>(traces: &'a [&'a Trace]) -> Vec<(&'a Trace, usize, usize)> {
+    let both = |trace: &&'a Trace| Some((*trace, trace.side(Side::Older)?, trace.side(Side::Newer)?));
+    traces.iter().filter_map(both).collect()
+}
+
+/// Ranked lists, by k.
+pub fn retrieval(traces: &[&Trace]) -> Vec<Number> {
+    let mut numbers = Vec::new();
+    let (roles, sided) = (roles(traces), sided(traces));
+    for role in &roles {
+        let ranks: Vec<usize> =
+            in_role(traces, role).filter_map(|(trace, at, _)| trace.search.rank(at)).collect();
+        let count = Count { count: ranks.len(), of: ranks.len(), unknown: 0 };
+        let mean = (!ranks.is_empty()).then(|| ranks.iter().sum::<usize>() as f64 / ranks.len() as f64);
+        numbers.push(Number { mean, ..Number::new(Part::Retrieval, "mean rank", role, None, count) });
+    }
+    for k in KS {
+        let mut push = |name: &str, role: &str, count| {
+            numbers.push(Number::new(Part::Retrieval, name, role, Some(k), count));
+        };
+        for role in &roles {
+            let hit = in_role(traces, role).map(|(trace, at, _)| trace.search.hit(at, k));
+            push("hit", role, Count::of(hit));
+        }
+        if !sided.is_empty() {
+            let both = |(trace, older, newer): &(&Trace, usize, usize)| {
+                Known::all([trace.search.hit(*older, k), trace.search.hit(*newer, k)])
+            };
+            push("both", "", Count::of(sided.iter().map(both)));
+            let with_both = sided.iter().filter(|one| both(one).is_yes());
+            let above = with_both.map(|(trace, older, newer)| trace.search.is_above(*newer, *older, k));
+            push("newer above older", "", Count::of(above));
+        }
+        if k == 1 {
+            push("distractor", "", Count::of(traces.iter().map(|trace| trace.search.distractor_first())));
+            push("nothing", "", Count::of(traces.iter().map(|trace| trace.search.is_empty())));
+        }
+        of_shares(&mut numbers, (Part::Retrieval, "hit", Some(k)), traces, |trace| {
+            (0..trace.facts.len()).map(|at| trace.search.hit(at, k)).collect()
+        });
+    }
+    numbers
+}
+
+/// Answers, given what the condition's list holds.
+pub fn answers(traces: &[&Trace]) -> Vec<Number> {
+    let mut numbers = Vec::new();
+    let mut push =
+        |name: &str, role: &str, count| numbers.push(Number::new(Part::Answers, name, role, None, count));
+    let right = |traces: &mut dyn Iterator<Item = &Trace>| Count::of(traces.map(|trace| trace.right));
+    push("right", "", right(&mut traces.iter().copied()));
+    let in_list = |trace: &Trace, at: usize| trace.list.hit(at, usize::MAX);
+    let sided = sided(traces);
+    if let Some((trace, older, newer)) = sided.first() {
+        let name = |at: usize| trace.facts[at].role.clone();
+        let (older_role, newer_role) = (name(*older), name(*newer));
+        let given = |wanted: (Known, Known)| {
+            let holds = move |(trace, older, newer): &&(&Trace, usize, usize)| {
+                (in_list(trace, *older), in_list(trace, *newer)) == wanted
+            };
+            right(&mut sided.iter().filter(holds).map(|(trace, ..)| *trace))
+        };
+        let despite = sided.iter().filter(|(trace, _, newer)| in_list(trace, *newer).is_yes());
+        let wrong = despite.map(|(trace, ..)| match trace.right {
+            Known::Yes => Known::No,
+            Known::No => Known::Yes,
+            Known::Unknown => Known::Unknown,
+        });
+        push("failure despite", &newer_role, Count::of(wrong));
+        push("right given neither", "", given((Known::No, Known::No)));
+        push("right given only", &older_role, given((Known::Yes, Known::No)));
+        push("right given only", &newer_role, given((Known::No, Known::Yes)));
+        push("right given both", "", given((Known::Yes, Known::Yes)));
+        let first = |is_newer: bool| {
+            let holds = move |(trace, older, newer): &&(&Trace, usize, usize)| {
+                let (one, other) = if is_newer { (*newer, *older) } else { (*older, *newer) };
+                trace.list.is_above(one, other, usize::MAX).is_yes()
+            };
+            right(&mut sided.iter().filter(holds).map(|(trace, ..)| *trace))
+        };
+        push("right given first", &older_role, first(false));
+        push("right given first", &newer_role, first(true));
+    }
+    for (at, share) in SHARES.into_iter().enumerate() {
+        let holds = |trace: &&&Trace| {
+            let facts: Vec<Known> = (0..trace.facts.len()).map(|fact| in_list(trace, fact)).collect();
+            !facts.is_empty() && shares(&facts)[at].is_yes()
+        };
+        push(&format!("right given {share}"), "", right(&mut traces.iter().filter(holds).copied()));
+    }
+    numbers
+}
+
+/// A stage of the waterfall in one role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// The stage.
+    pub stage: Stage,
+    /// Of the facts that reached it: those that passed no known `no` before.
+    pub arrow: Count,
+    /// Of all facts: those that are left, of all but those whose fate at this stage is unknown.
+    pub left: Count,
+}
+
+/// The waterfall of the facts in a role. A stage that was not measured of a fact neither stops it nor counts it.
+pub fn waterfall(traces: &[&Trace], role: &str) -> Vec<Step> {
+    let facts: Vec<&FactTrace> = in_role(traces, role).map(|(_, _, fact)| fact).collect();
+    let step = |(at, stage): (usize, Stage)| {
+        let reached = facts.iter().filter(|fact| fact.stages[..at].iter().all(|known| *known != Known::No));
+        let arrow = Count::of(reached.map(|fact| fact.stages[at]));
+        let left = Count { of: facts.len() - arrow.unknown, ..arrow };
+        // Where nothing is known of any fact that came so far, the stage was not measured.
+        let left = if arrow.of == 0 && arrow.unknown > 0 { Count { of: 0, ..left } } else { left };
+        Step { stage, arrow, left }
+    };
+    Stage::ALL.into_iter().enumerate().map(step).collect()
+}
+
+/// All numbers of some traces. Those of the store and of searches are the system's, whatever the condition.
+pub fn numbers(traces: &[&Trace], of_system: bool) -> Vec<Number> {
+    let mut all = Vec::new();
+    if of_system {
+        all.extend(writing(traces));
+        all.extend(retrieval(traces));
+    }
+    all.extend(answers(traces));
+    for role in roles(traces) {
+        for Step { stage, arrow, left } in waterfall(traces, &role) {
+            all.push(Number::new(Part::Waterfall, stage.key(), &role, None, arrow));
+            all.push(Number::new(Part::Left, stage.key(), &role, None, left));
+        }
+    }
+    all
+}
+
+/// Both levels of provenance have the same numbers; the second needs judgements.
+pub fn level_in_words(level: Level) -> &'static str {
+    match level {
+        Level::Source => "level 1: a session of the evidence is among the memory's sources",
+        Level::Stated => "level 2: and a judge says that the memory states the fact",
+    }
+}

@@ -1,0 +1,263 @@
+//! Losses of facts on their way from a memory system's store to the answer: written, kept, retrieved, shown, attended, used, right.
+//!
+//! Reads what a run keeps of memory systems (events, dumps, searches), its answers and verdicts, the attention to memories and the effects
+//! of hiding them, and counts. Reads files only: it asks no system and no model. Called by the commands `table --memory`, `figures` and
+//! `report`.
+//!
+//! - [`fact`]: the facts of a probe, and the memories that carry them.
+//! - [`writing`]: the life of a fact in the store.
+//! - [`retrieval`]: ranked lists. [`reading`]: attention to a memory and its effect.
+//! - [`trace`]: one probe under one condition. [`count`]: counts of traces.
+//! - [`rows`]: the files of a memory system. [`records`]: counts by type and probe. [`tables`]: their layout. [`words`]: sentences for people.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::benchmarks::Benchmark;
+use crate::ground::jsonl::JsonlError;
+use crate::lens::memories::memory_densities;
+use crate::memory::system::MemoryContext;
+use crate::memory::system::rows::Provenance;
+use crate::run::cause_rows::read_lines;
+use crate::run::condition::Condition;
+use crate::run::error::RunError;
+use crate::run::judge_name::JudgeChoice;
+use crate::run::judged::{Judged, UnknownJudge};
+
+use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
+use crate::run::rows::{AnswerKey, AnswerRow};
+use crate::run::store::RunFolder;
+use palimpsest_core::attention::StoreError;
+
+pub mod count;
+pub mod fact;
+pub mod reading;
+pub mod records;
+pub mod retrieval;
+pub mod rows;
+pub mod tables;
+pub mod trace;
+pub mod words;
+pub mod writing;
+
+use fact::{Carrier, Known, Level, Stated, facts, stated};
+use reading::Effects;
+use rows::MemoryRows;
+use trace::{Evidence, Named, Trace};
+use writing::Extraction;
+
+/// Why losses could not be counted.
+#[derive(Debug, thiserror::Error)]
+pub enum LossError {
+    /// A file of the run could not be read.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A file of a memory system could not be read.
+    #[error(transparent)]
+    Rows(#[from] JsonlError),
+    /// An attention store could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The judge that was named gave no verdict.
+    #[error(transparent)]
+    Judge(#[from] UnknownJudge),
+}
+
+/// The losses of a run's memory systems.
+#[derive(Debug, Clone)]
+pub struct Losses {
+    /// The benchmark.
+    pub benchmark: &'static Benchmark,
+    /// The run's name.
+    pub run: String,
+    /// Whose verdicts say what is right, with the rubric in brackets; `None` where nobody judged.
+    pub judge: Option<String>,
+    /// Why the verdicts are no result, where they are none.
+    pub no_result: Option<String>,
+    /// By system, in the order of the run's conditions.
+    pub systems: Vec<SystemLosses>,
+}
+
+/// The losses of a memory system.
+#[derive(Debug, Clone)]
+pub struct SystemLosses {
+    /// Its name in the run.
+    pub name: String,
+    /// Counts of sessions and memories written.
+    pub extraction: Extraction,
+    /// Ways in which the sources of its memories were found.
+    pub provenance: BTreeSet<Provenance>,
+    /// Searches that failed.
+    pub failed_searches: usize,
+    /// Searches after which the store was another one.
+    pub changed_searches: usize,
+    /// Cases of which the run has no rows yet.
+    pub missing: usize,
+    /// Its conditions, repetitions left out.
+    pub conditions: Vec<ConditionLosses>,
+}
+
+impl SystemLosses {
+    /// The levels of provenance that can be counted.
+    pub fn levels(&self) -> Vec<Level> {
+        self.conditions.first().map(|one| one.traces.keys().copied().collect()).unwrap_or_default()
+    }
+}
+
+/// The traces of a condition.
+#[derive(Debug, Clone)]
+pub struct ConditionLosses {
+    /// Its name.
+    pub name: String,
+    /// The memories that it shows.
+    pub shown: MemoryContext,
+    /// In the order of the plan.
+    pub traces: BTreeMap<Level, Vec<Trace>>,
+}
+
+impl Losses {
+    /// Losses of a run; `None` of a run without a memory system. Of several judges' verdicts the last readable ones count.
+    ///
+    /// # Errors
+    /// Returns an error if a file of the run cannot be read or holds a broken row, or if a judge is named that gave no verdict.
+    pub fn open(
+        run: &RunFolder,
+        benchmark: &'static Benchmark,
+        choice: JudgeChoice<'_>,
+    ) -> Result<Option<Self>, LossError> {
+        let conditions = run.header.identity.conditions_or_plain().iter();
+        let of_memory = conditions.filter(|one| one.repetition == 0 && one.knockout.is_none());
+        let of_memory: Vec<(&Condition, &MemoryContext)> =
+            of_memory.filter_map(|one| Some((one, one.memory.as_ref()?))).collect();
+        if of_memory.is_empty() {
+            return Ok(None);
+        }
+        let (judged, _) = run.judged_last(choice)?;
+        let no_result = judged.as_ref().and_then(Judged::no_result);
+        let answers = run.answers.iter().map(|row| (row.key(), row)).collect();
+        let effects = Effects::of(read_lines(&run.dir)?);
+        let reader =
+            Reader { run, benchmark, judged: judged.filter(|_| no_result.is_none()), answers, effects };
+        let mut names: Vec<&str> = Vec::new();
+        for (_, shown) in &of_memory {
+            if !names.contains(&shown.system.as_str()) {
+                names.push(&shown.system);
+            }
+        }
+        let of_system = |name: &&str| {
+            let own: Vec<_> = of_memory.iter().filter(|(_, shown)| shown.system == **name).copied().collect();
+            reader.system(name, &own)
+        };
+        let systems = names.iter().map(of_system).collect::<Result<_, _>>()?;
+        let judge = reader.judged.as_ref().map(|judged| judged.name.label.clone());
+        Ok(Some(Losses { benchmark, run: run.dir.display().to_string(), judge, no_result, systems }))
+    }
+}
+
+/// The files of a run, as they are read.
+struct Reader<'a> {
+    run: &'a RunFolder,
+    benchmark: &'static Benchmark,
+    judged: Option<Judged<'a>>,
+    answers: BTreeMap<AnswerKey<&'a str>, &'a AnswerRow>,
+    effects: Effects,
+}
+
+impl Reader<'_> {
+    fn system(
+        &self,
+        name: &str,
+        conditions: &[(&Condition, &MemoryContext)],
+    ) -> Result<SystemLosses, LossError> {
+        let mut system = SystemLosses {
+            name: name.to_owned(),
+            extraction: Extraction::default(),
+            provenance: BTreeSet::new(),
+            failed_searches: 0,
+            changed_searches: 0,
+            missing: 0,
+            conditions: Vec::new(),
+        };
+        system.conditions.extend(conditions.iter().map(|(condition, shown)| ConditionLosses {
+            name: condition.name.clone(),
+            shown: (*shown).clone(),
+            traces: BTreeMap::from([(Level::Source, Vec::new())]),
+        }));
+        for case in &self.run.plan {
+            let rows = MemoryRows::read(&self.run.dir, name, &case.case)?;
+            match &rows {
+                None => system.missing += 1,
+                Some(rows) => {
+                    system.extraction.add(rows);
+                    system.provenance.extend(rows.searches.iter().map(|row| row.provenance));
+                    let failed = rows.searches.iter().filter(|row| row.failed.is_some());
+                    system.failed_searches += failed.count();
+                    let changed = rows.searches.iter().filter(|row| row.changed == Some(true));
+                    system.changed_searches += changed.count();
+                }
+            }
+            let judgements = rows.as_ref().and_then(|rows| rows.stated.as_deref()).map(stated);
+            for ((condition, _), of_condition) in conditions.iter().zip(&mut system.conditions) {
+                for probe in case.probes.iter().filter(|probe| probe.is_asked_under(&condition.name)) {
+                    self.probe((case, probe), rows.as_ref(), judgements.as_ref(), of_condition)?;
+                }
+            }
+        }
+        Ok(system)
+    }
+
+    /// Adds the traces of a probe under a condition.
+    fn probe(
+        &self,
+        (case, probe): (&PlannedCase, &PlannedProbe),
+        rows: Option<&MemoryRows>,
+        judgements: Option<&Stated>,
+        condition: &mut ConditionLosses,
+    ) -> Result<(), LossError> {
+        let key = AnswerKey::of(&case.case, &probe.id, &condition.name);
+        let answer = self.answers.get(&key).copied();
+        let densities = match answer {
+            Some(row) if row.attention.is_some() => self.densities(row)?,
+            _ => Vec::new(),
+        };
+        let evidence = Evidence {
+            rows,
+            k: condition.shown.k,
+            show: condition.shown.show,
+            answer,
+            densities: &densities,
+            effects: &self.effects,
+            right: self.right(key),
+        };
+        let facts = facts(self.benchmark, case, probe);
+        let named = || Named {
+            case: case.case.clone(),
+            probe: probe.id.clone(),
+            kind: case.labels.get(self.benchmark.split).cloned(),
+            dimension: dimension_of(self.benchmark, probe),
+        };
+        let of = |stated| Trace::of(named(), &facts, &evidence, Carrier { stated });
+        condition.traces.entry(Level::Source).or_default().push(of(None));
+        if let Some(judgements) = judgements {
+            condition.traces.entry(Level::Stated).or_default().push(of(Some(judgements)));
+        }
+        Ok(())
+    }
+
+    fn densities(&self, row: &AnswerRow) -> Result<Vec<(usize, f64)>, LossError> {
+        let Some(store) = self.run.attention(row)? else { return Ok(Vec::new()) };
+        let path = self.run.dir.join(row.attention.as_deref().unwrap_or_default());
+        Ok(memory_densities(&path, &store)?)
+    }
+
+    /// Is an answer right? One without a verdict is wrong; where a judge gives scores the best one is right.
+    fn right(&self, key: AnswerKey<&str>) -> Known {
+        let Some(judged) = &self.judged else { return Known::Unknown };
+        let verdict = judged.get(key).filter(|row| row.is_clean());
+        let best = match self.benchmark.rubric().verdict {
+            crate::benchmarks::VerdictKind::Score { most } => most,
+            _ => 1,
+        };
+        let worth = verdict.and_then(|row| row.worth(best));
+        Known::of(worth.is_some_and(|worth| worth >= 1.0))
+    }
+}

@@ -1,0 +1,286 @@
+//! Counts by system, condition, type and probe, and the differences of systems on the same questions.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::count::{Number, Part, numbers};
+use super::fact::{Known, Level};
+use super::trace::Trace;
+use super::writing::Extraction;
+use super::{ConditionLosses, Losses, SystemLosses};
+use crate::ground::sheet::{Column, Sheet, cell};
+use crate::memory::system::Show;
+use crate::run::condition::label;
+use crate::statistics::holm::holm;
+use crate::statistics::mcnemar::mcnemar;
+
+/// The word for all types and all probes.
+pub const ALL: &str = "all";
+
+/// The numbers of some traces of a condition at a level.
+#[derive(Debug, Clone)]
+pub struct Block<'a> {
+    /// The run.
+    pub run: &'a Losses,
+    /// The system.
+    pub system: &'a SystemLosses,
+    /// The condition.
+    pub condition: &'a ConditionLosses,
+    /// The level of provenance.
+    pub level: Level,
+    /// The type; `None` for all.
+    pub kind: Option<String>,
+    /// The group of probes; `None` for all.
+    pub probe: Option<String>,
+    /// The traces.
+    pub traces: Vec<&'a Trace>,
+    /// Their numbers.
+    pub numbers: Vec<Number>,
+}
+
+impl Block<'_> {
+    /// A number by its part, name, role and k.
+    pub fn number(&self, part: Part, name: &str, role: &str, k: Option<usize>) -> Option<&Number> {
+        let is = |number: &&Number| {
+            number.part == part && number.name == name && number.role == role && number.k == k
+        };
+        self.numbers.iter().find(is)
+    }
+
+    /// Is its condition the one under which the system's own numbers stand?
+    pub fn is_of_system(&self) -> bool {
+        self.system.conditions.first().is_some_and(|first| first.name == self.condition.name)
+    }
+}
+
+/// All blocks of some runs, in the order of tables: each type and probe, then all types, then all probes.
+pub fn blocks(runs: &[Losses]) -> Vec<Block<'_>> {
+    let mut all = Vec::new();
+    for run in runs {
+        for system in &run.systems {
+            for (nth, condition) in system.conditions.iter().enumerate() {
+                for (level, traces) in &condition.traces {
+                    for (kind, probe) in groups(traces) {
+                        let own = |trace: &&Trace| {
+                            (kind.is_none() || trace.kind == kind)
+                                && probe.as_ref().is_none_or(|probe| trace.dimension == *probe)
+                        };
+                        let traces: Vec<&Trace> = traces.iter().filter(own).collect();
+                        if !traces.is_empty() {
+                            let (level, numbers) = (*level, numbers(&traces, nth == 0));
+                            all.push(Block { run, system, condition, level, kind, probe, traces, numbers });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Types and groups of probes: all types and all probes where there are several.
+fn groups(traces: &[Trace]) -> Vec<(Option<String>, Option<String>)> {
+    let mut kinds: Vec<String> = traces.iter().filter_map(|trace| trace.kind.clone()).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let mut probes: Vec<String> = Vec::new();
+    for trace in traces {
+        if !probes.contains(&trace.dimension) {
+            probes.push(trace.dimension.clone());
+        }
+    }
+    let with_all = |names: Vec<String>| -> Vec<Option<String>> {
+        match names.len() {
+            0 | 1 => vec![None],
+            _ => names.into_iter().map(Some).chain([None]).collect(),
+        }
+    };
+    // One group of probes keeps its name; one type says nothing.
+    let probes = match &probes[..] {
+        [only] => vec![Some(only.clone())],
+        _ => with_all(probes),
+    };
+    let kinds = with_all(kinds);
+    kinds.iter().flat_map(|kind| probes.iter().map(|probe| (kind.clone(), probe.clone()))).collect()
+}
+
+/// The difference of two systems on the questions that both answered: exact McNemar test.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Pair {
+    /// The first, as run and condition.
+    pub first: String,
+    /// The second.
+    pub second: String,
+    /// Questions that both were asked.
+    pub questions: usize,
+    /// Right in the first.
+    pub first_right: usize,
+    /// Right in the second.
+    pub second_right: usize,
+    /// Right in the first alone.
+    pub b: usize,
+    /// Right in the second alone.
+    pub c: usize,
+    /// Two-sided and exact.
+    pub p: f64,
+    /// Holm's correction of it over all pairs.
+    pub p_holm: f64,
+}
+
+/// Every two systems whose memories are shown alike, of runs of one benchmark by one judge.
+pub fn pairs(runs: &[Losses]) -> Vec<Pair> {
+    struct Answers<'a> {
+        run: &'a Losses,
+        system: &'a str,
+        condition: &'a str,
+        way: (Show, usize),
+        right: BTreeMap<(&'a str, &'a str), bool>,
+    }
+    let mut all: Vec<Answers<'_>> = Vec::new();
+    for run in runs.iter().filter(|run| run.judge.is_some()) {
+        for (system, condition) in run.systems.iter().flat_map(|s| s.conditions.iter().map(move |c| (s, c))) {
+            let traces = condition.traces.get(&Level::Source).into_iter().flatten();
+            let known = traces.filter(|trace| trace.right != Known::Unknown);
+            let right = known.map(|t| ((t.case.as_str(), t.probe.as_str()), t.right.is_yes())).collect();
+            let way = (condition.shown.show, condition.shown.k);
+            all.push(Answers { run, system: &system.name, condition: &condition.name, way, right });
+        }
+    }
+    let named = |one: &Answers<'_>| match runs.len() {
+        1 => label(one.condition).to_owned(),
+        _ => format!("{} {}", one.run.run, label(one.condition)),
+    };
+    let mut pairs: Vec<Pair> = Vec::new();
+    for (at, second) in all.iter().enumerate() {
+        for first in all.iter().take(at) {
+            let alike = first.way == second.way
+                && first.run.judge == second.run.judge
+                && first.run.benchmark.name == second.run.benchmark.name
+                && (&first.run.run, first.system) != (&second.run.run, second.system);
+            if !alike {
+                continue;
+            }
+            let both: Vec<(bool, bool)> = (first.right.iter())
+                .filter_map(|(question, one)| Some((*one, *second.right.get(question)?)))
+                .collect();
+            if both.is_empty() {
+                continue;
+            }
+            let count = |holds: fn(&(bool, bool)) -> bool| both.iter().filter(|pair| holds(pair)).count();
+            let (b, c) = (count(|(one, other)| *one && !other), count(|(one, other)| *other && !one));
+            pairs.push(Pair {
+                first: named(first),
+                second: named(second),
+                questions: both.len(),
+                first_right: count(|(one, _)| *one),
+                second_right: count(|(_, other)| *other),
+                b,
+                c,
+                p: mcnemar(b, c),
+                p_holm: 1.0,
+            });
+        }
+    }
+    let adjusted = holm(&pairs.iter().map(|pair| pair.p).collect::<Vec<_>>());
+    for (pair, p) in pairs.iter_mut().zip(adjusted) {
+        pair.p_holm = p;
+    }
+    pairs
+}
+
+const COLUMNS: [&str; 17] = [
+    "run",
+    "system",
+    "condition",
+    "level",
+    "type",
+    "probe",
+    "table",
+    "number",
+    "role",
+    "k",
+    "count",
+    "of",
+    "unknown",
+    "share",
+    "low",
+    "high",
+    "mean",
+];
+
+/// A line a number, unrounded.
+pub fn sheet(blocks: &[Block<'_>]) -> Sheet {
+    let text = |number: Option<f64>| cell(number.map(|number| number.to_string()).unwrap_or_default());
+    let mut rows = Vec::new();
+    for block in blocks {
+        for number in &block.numbers {
+            let (count, interval) = (number.count, number.count.interval());
+            rows.push(vec![
+                cell(&block.run.run),
+                cell(&block.system.name),
+                cell(label(&block.condition.name)),
+                cell(block.level.number().to_string()),
+                cell(block.kind.as_deref().unwrap_or(ALL)),
+                cell(block.probe.as_deref().unwrap_or(ALL)),
+                cell(number.part.key()),
+                cell(&number.name),
+                cell(&number.role),
+                cell(number.k.map(|k| k.to_string()).unwrap_or_default()),
+                cell(count.count.to_string()),
+                cell(count.of.to_string()),
+                cell(count.unknown.to_string()),
+                text(count.share()),
+                text(interval.map(|interval| interval.low)),
+                text(interval.map(|interval| interval.high)),
+                text(number.mean),
+            ]);
+        }
+    }
+    Sheet { columns: COLUMNS.map(Column::text).to_vec(), rows, notes: Vec::new() }
+}
+
+/// Everything, unrounded: a row a run, system, condition, level, type and probe, with its numbers.
+pub fn json(runs: &[Losses], blocks: &[Block<'_>], pairs: &[Pair], words: &[String]) -> Value {
+    let number = |number: &Number| {
+        let (count, interval) = (number.count, number.count.interval());
+        json!({
+            "table": number.part.key(), "number": number.name, "role": number.role, "k": number.k,
+            "count": count.count, "of": count.of, "unknown": count.unknown, "share": count.share(),
+            "low": interval.map(|interval| interval.low), "high": interval.map(|interval| interval.high),
+            "mean": number.mean,
+        })
+    };
+    let row = |block: &Block<'_>| {
+        json!({
+            "run": block.run.run, "system": block.system.name, "condition": label(&block.condition.name),
+            "k": block.condition.shown.k, "show": block.condition.shown.show, "level": block.level.number(),
+            "type": block.kind, "probe": block.probe, "questions": block.traces.len(),
+            "numbers": block.numbers.iter().map(number).collect::<Vec<_>>(),
+        })
+    };
+    let system = |system: &SystemLosses| {
+        let Extraction { cases, sessions, fruitful, failed, memories, told: _, json, unparsed } =
+            system.extraction;
+        json!({
+            "name": system.name, "provenance": system.provenance, "cases": cases, "missing_cases": system.missing,
+            "sessions": sessions, "sessions_with_memories": fruitful, "failed_sessions": failed, "memories": memories,
+            "json_calls": json, "json_unparsed": unparsed, "failed_searches": system.failed_searches,
+            "changed_searches": system.changed_searches,
+            "levels": system.levels().iter().map(|level| level.number()).collect::<Vec<_>>(),
+        })
+    };
+    let run = |run: &Losses| {
+        json!({
+            "run": run.run, "benchmark": run.benchmark.name, "judge": run.judge, "no_result": run.no_result,
+            "systems": run.systems.iter().map(system).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "runs": runs.iter().map(run).collect::<Vec<_>>(),
+        "words": words,
+        "rows": blocks.iter().map(row).collect::<Vec<_>>(),
+        "pairs": pairs,
+    })
+}

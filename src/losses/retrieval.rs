@@ -1,0 +1,85 @@
+//! The facts in a ranked list of memories: ranks and hits at any k, from one search.
+
+use super::fact::{Carrier, Fact, Known};
+use crate::memory::system::protocol::Memory;
+
+/// The lists that are cut from one search.
+pub const KS: [usize; 5] = [1, 3, 5, 10, 20];
+
+/// A ranked list and the facts in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ranking {
+    /// By fact, by rank: does the memory carry it?
+    carried: Vec<Vec<Known>>,
+    /// Memories in the list.
+    len: usize,
+    /// Memories asked for: where the list is as long, more might have come.
+    asked: usize,
+    /// Was there a search at all?
+    searched: bool,
+}
+
+impl Ranking {
+    /// The facts in a list for which `asked` memories were asked.
+    pub fn of(memories: &[Memory], asked: usize, carrier: Carrier<'_>, facts: &[Fact]) -> Self {
+        let ranks = |fact: &Fact| memories.iter().map(|memory| carrier.has(memory, fact)).collect();
+        let (len, carried) = (memories.len(), facts.iter().map(ranks).collect());
+        Ranking { carried, len, asked, searched: true }
+    }
+
+    /// The list of a probe that was not searched for.
+    pub fn absent(facts: &[Fact]) -> Self {
+        Ranking { carried: vec![Vec::new(); facts.len()], ..Ranking::default() }
+    }
+
+    /// Can the first `k` be told?
+    fn reaches(&self, k: usize) -> bool {
+        self.searched && (k <= self.asked || self.len < self.asked)
+    }
+
+    fn first(&self, fact: usize, k: usize) -> &[Known] {
+        let all = self.carried.get(fact).map(Vec::as_slice).unwrap_or_default();
+        all.get(..k).unwrap_or(all)
+    }
+
+    /// Is a fact among the first `k`?
+    pub fn hit(&self, fact: usize, k: usize) -> Known {
+        let hit = Known::any(self.first(fact, k).iter().copied());
+        if hit.is_yes() || self.reaches(k) { hit } else { Known::Unknown }
+    }
+
+    /// The rank of the first memory that carries a fact, from 1.
+    pub fn rank(&self, fact: usize) -> Option<usize> {
+        let first = self.first(fact, usize::MAX).iter().position(|carried| carried.is_yes());
+        first.map(|at| at + 1)
+    }
+
+    /// Does the first memory that carries `one` come before the first that carries `other`, both among the first `k`? Unknown where not
+    /// both are there: a memory that carries both is before neither.
+    pub fn is_above(&self, one: usize, other: usize, k: usize) -> Known {
+        if !(self.hit(one, k).is_yes() && self.hit(other, k).is_yes()) {
+            return Known::Unknown;
+        }
+        Known::of(self.rank(one) < self.rank(other))
+    }
+
+    /// Does the first memory carry none of the facts?
+    pub fn distractor_first(&self) -> Known {
+        if !self.reaches(1) {
+            return Known::Unknown;
+        }
+        if self.len == 0 {
+            return Known::No;
+        }
+        match Known::any((0..self.carried.len()).map(|fact| self.hit(fact, 1))) {
+            Known::Yes => Known::No,
+            Known::No => Known::Yes,
+            Known::Unknown => Known::Unknown,
+        }
+    }
+
+    /// Is the list empty?
+    pub fn is_empty(&self) -> Known {
+        if self.searched { Known::of(self.len == 0) } else { Known::Unknown }
+    }
+}

@@ -1,0 +1,164 @@
+//! Asks a model a step's question: renders, sends, reads the JSON, and asks again where it is none.
+//!
+//! A reply that cannot be read is asked for again three times; the model is shown it and what is wrong with it, since a greedy model would say
+//! the same again to the same prompt. Then there is a [`Fault`]: writing goes on without the step's result and tells the fault as an event,
+//! reading fails.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::model::{Step, StepModel};
+use super::prompts;
+use super::settings::Settings;
+use super::shapes;
+use super::similar::Similarity;
+use crate::chat::{Message, MessageRole, Sampling};
+
+/// How often a reply that cannot be read is asked for again.
+pub const RETRIES: usize = 3;
+
+/// Most characters of a reply that is shown back to the model, or told in a fault.
+const SHOWN: usize = 2000;
+const TOLD: usize = 200;
+
+/// The model or the embedder could not be asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unreachable(pub String);
+
+/// A step whose replies could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{step}: no readable reply in {} attempts: {reason}", RETRIES + 1)]
+pub struct Fault {
+    /// The step.
+    pub step: Step,
+    /// The last attempt's fault.
+    pub reason: String,
+}
+
+/// The means of a CUPMem: settings, model, similarity.
+pub struct Asker<'a> {
+    /// The settings.
+    pub settings: &'a Settings,
+    model: &'a mut dyn StepModel,
+    similarity: &'a mut dyn Similarity,
+}
+
+impl<'a> Asker<'a> {
+    /// Of these.
+    pub fn new(
+        settings: &'a Settings,
+        model: &'a mut dyn StepModel,
+        similarity: &'a mut dyn Similarity,
+    ) -> Self {
+        Asker { settings, model, similarity }
+    }
+
+    /// The step's reply to `data`, which follows `shape`.
+    ///
+    /// # Errors
+    /// [`Unreachable`] outside, [`Fault`] inside.
+    pub fn ask<T: DeserializeOwned>(
+        &mut self,
+        step: Step,
+        data: &Value,
+        shape: &Value,
+    ) -> Result<Result<T, Fault>, Unreachable> {
+        let mut messages = prompts::messages(step, self.settings, data, shape).map_err(Unreachable)?;
+        let schema = self.settings.json_schema.then_some(shape);
+        let mut sampling = Sampling {
+            temperature: step.temperature(),
+            top_p: 1.0,
+            seed: self.settings.seed,
+            max_new_tokens: self.settings.max_new_tokens,
+        };
+        let asked = messages.len();
+        let mut reason = String::new();
+        for attempt in 0..=RETRIES {
+            let reply = self.model.complete(step, &messages, schema, &sampling);
+            let reply = reply.map_err(|error| Unreachable(told(&error.to_string())))?;
+            match read(&reply, shape) {
+                Ok(value) => return Ok(Ok(value)),
+                Err(fault) => {
+                    tracing::warn!("cupmem {step}, attempt {}: {fault}", attempt + 1);
+                    messages.truncate(asked);
+                    messages.push(Message { role: MessageRole::Assistant, content: cut(&reply, SHOWN) });
+                    let again = format!("That could not be read: {fault}. Reply with the JSON object alone.");
+                    messages.push(Message { role: MessageRole::User, content: again });
+                    reason = format!("{fault}: {}", cut(&reply, TOLD));
+                    sampling.seed = sampling.seed.wrapping_add(1);
+                }
+            }
+        }
+        Ok(Err(Fault { step, reason }))
+    }
+
+    /// The nearest of `entries` to a query, best first, with their scores.
+    ///
+    /// # Errors
+    /// Where an embedder could not be asked.
+    pub fn nearest<T>(
+        &mut self,
+        entries: Vec<T>,
+        text: impl Fn(&T) -> &str,
+        query: &str,
+        most: usize,
+    ) -> Result<Vec<(T, f64)>, Unreachable> {
+        if entries.is_empty() || most == 0 {
+            return Ok(Vec::new());
+        }
+        let texts: Vec<&str> = entries.iter().map(&text).collect();
+        let scores = self.similarity.scores(&texts, query).map_err(Unreachable)?;
+        let mut ranked: Vec<(T, f64)> = entries.into_iter().zip(scores).collect();
+        // Entries come in the order of writing. Stable, so that of equal ones the later come first.
+        ranked.reverse();
+        ranked.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        ranked.truncate(most);
+        Ok(ranked)
+    }
+}
+
+/// The JSON object of a reply, which may stand in a fence or between words.
+fn read<T: DeserializeOwned>(reply: &str, shape: &Value) -> Result<T, String> {
+    let start = reply.find('{').ok_or("it holds no JSON object")?;
+    let end = reply.rfind('}').filter(|end| *end > start).ok_or("its JSON object does not end")?;
+    let object = reply.get(start..=end).unwrap_or_default();
+    let value: Value = serde_json::from_str(object).map_err(|error| error.to_string())?;
+    shapes::check(&value, shape)?;
+    serde_json::from_value(value).map_err(|error| error.to_string())
+}
+
+/// A model's error, with the way round where its server takes no schemas.
+fn told(error: &str) -> String {
+    let of_schema = ["response_format", "json_schema"].iter().any(|field| error.contains(field));
+    let remedy = if of_schema { "; the setting no-schema sends no JSON schemas" } else { "" };
+    format!("{error}{remedy}")
+}
+
+fn cut(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_server_without_schemas_is_told_the_way_round() {
+        assert!(
+            told("status 400: unknown field response_format").ends_with("no-schema sends no JSON schemas")
+        );
+        assert_eq!(told("status 500"), "status 500");
+    }
+
+    #[test]
+    fn an_object_is_found_in_fences_and_between_words() {
+        for reply in [r#"{"a": 1}"#, "```json\n{\"a\": 1}\n```", "Here: {\"a\": 1}. Good luck!"] {
+            assert_eq!(read::<Value>(reply, &Value::Null), Ok(json!({"a": 1})));
+        }
+        assert!(read::<Value>("none", &Value::Null).unwrap_err().contains("no JSON"));
+        assert!(read::<Value>("{\"a\": 1", &Value::Null).unwrap_err().contains("does not end"));
+    }
+}

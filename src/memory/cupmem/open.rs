@@ -1,0 +1,103 @@
+//! CUPMem as a command line names it: `cupmem`, or `cupmem:paper,no-links`.
+//!
+//! It is built in, and gets its models as every system does, by addresses. Its similarity is that of the embedder that it is given; of the
+//! built-in all-MiniLM-L6-v2 where its configuration says `"embedder": "built-in"`; else by words.
+
+use serde_json::Value;
+
+use super::settings::Settings;
+use super::similar::{ByEmbedding, Similarity};
+use super::system::{CupMem, NAME};
+use crate::chat::endpoint::{Endpoint, Key, Patience};
+use crate::embedder::Embedder;
+use crate::memory::system::protocol::{HelloRequest, ModelAddress};
+use crate::models::ModelStore;
+
+/// The settings that a command line gives CUPMem, as words; `None` where it names another system.
+pub fn words(command: &str) -> Option<&str> {
+    let words = command.trim().strip_prefix(NAME)?;
+    if words.is_empty() { Some(words) } else { words.strip_prefix(':') }
+}
+
+/// A CUPMem of these settings, called `name`, with the models of `request`.
+///
+/// # Errors
+/// A setting that there is none of, a missing model, an embedder that cannot be opened; with the remedy.
+pub fn open(name: &str, words: &str, request: &HelloRequest) -> Result<CupMem, String> {
+    let mut settings = Settings::parse(words)?;
+    settings.seed = request.seed;
+    let mut built_in = false;
+    for (key, value) in &request.config {
+        let most = value.as_u64().and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0);
+        match (key.as_str(), most, value) {
+            ("max_new_tokens", Some(most), _) => settings.max_new_tokens = most,
+            ("embedder", _, Value::String(which)) if which == "built-in" => built_in = true,
+            _ => {
+                return Err(format!(
+                    "cupmem has no setting \"{key}\": {value}; there is \"max_new_tokens\", a number, and \"embedder\": \
+                     \"built-in\""
+                ));
+            }
+        }
+    }
+    let model = request.llm.as_ref().ok_or("cupmem needs a language model; give --memory-model")?;
+    let similarity: Option<Box<dyn Similarity>> = match &request.embedder {
+        Some(address) => Some(Box::new(ByEmbedding::new(endpoint(address)?))),
+        None if built_in => Some(Box::new(ByEmbedding::new(embedder()?))),
+        None => None,
+    };
+    Ok(CupMem::new(settings, Box::new(endpoint(model)?), similarity).called(name))
+}
+
+fn endpoint(ModelAddress { base_url, key, model, .. }: &ModelAddress) -> Result<Endpoint, String> {
+    let key = Key::new("the key of the memory system", key).map_err(|error| error.to_string())?;
+    let endpoint = Endpoint::new(&format!("{base_url}#{model}"), Some(key), Patience::default());
+    endpoint.map_err(|error| error.to_string())
+}
+
+fn embedder() -> Result<Embedder, String> {
+    Embedder::built_in().map_err(|error| error.to_string())?;
+    let files = ModelStore::open().and_then(|store| store.embedder()).map_err(|error| error.to_string())?;
+    Embedder::open(&files).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::memory::system::protocol::MemorySystem;
+
+    #[test]
+    fn a_command_line_names_settings_and_the_request_models() {
+        assert_eq!(words("cupmem"), Some(""));
+        assert_eq!(words(" cupmem:paper,no-links"), Some("paper,no-links"));
+        for other in ["cupmemory", "python3 cupmem.py", "http://127.0.0.1:1"] {
+            assert_eq!(words(other), None, "{other}");
+        }
+        let address = ModelAddress {
+            base_url: "http://127.0.0.1:1/v1".into(),
+            key: "label".into(),
+            model: "small".into(),
+            dimensions: None,
+        };
+        let mut request = HelloRequest { seed: 7, ..HelloRequest::default() };
+        let refused = |words: &str, request: &HelloRequest| open("cup", words, request).err().unwrap();
+        assert!(refused("", &request).contains("--memory-model"));
+        request.llm = Some(address.clone());
+        assert!(refused("no-sense", &request).contains("no-sense"));
+        let mut system = open("cup", "paper", &request).unwrap();
+        let hello = system.hello().unwrap();
+        assert_eq!(hello.version, "1 paper by bm25");
+        assert_eq!(system.dump("none").unwrap_err().system, "cup", "errors name the system as the run does");
+        // The address changes from run to run, the identity does not.
+        request.llm = Some(ModelAddress { base_url: "http://127.0.0.1:2/v1".into(), ..address.clone() });
+        assert_eq!(open("cup", "paper", &request).unwrap().hello().unwrap(), hello);
+        request.embedder = Some(ModelAddress { model: "vectors".into(), ..address });
+        assert_eq!(open("cup", "paper", &request).unwrap().hello().unwrap().version, "1 paper by vectors");
+        request.config.insert("max_new_tokens".into(), json!(99));
+        assert_ne!(open("cup", "paper", &request).unwrap().hello().unwrap().digest, hello.digest);
+        request.config.insert("max_new_tokens".into(), json!(0));
+        assert!(refused("", &request).contains("\"max_new_tokens\": 0"));
+    }
+}

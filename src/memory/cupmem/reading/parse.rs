@@ -1,0 +1,115 @@
+//! R1: a probe taken apart: its intent, its premises, the basis that an answer needs.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::asking::{Asker, Fault, Unreachable};
+use super::super::model::Step;
+use super::super::shapes::{array, object, one_of, text};
+
+/// A probe.
+#[derive(Debug, Clone, Copy)]
+pub struct Query<'a> {
+    /// Its words.
+    pub text: &'a str,
+    /// When it is asked. The code's prompts never say.
+    pub as_of: Option<&'a str>,
+}
+
+/// A probe taken apart.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Parsed {
+    /// In the code `validity_check`, `premise_laden` or `task_planning`; in the paper free.
+    pub intent: String,
+    /// Slots that it is about.
+    pub slots: Vec<String>,
+    /// The proposition that it asks about.
+    pub proposition: String,
+    /// A former state that it takes to hold.
+    pub old_premise: String,
+    /// The current states that an answer must rest on.
+    pub basis: String,
+    /// What it asks for.
+    pub action: String,
+    /// What for.
+    pub goal: String,
+    /// Choices that it names.
+    pub options: Vec<String>,
+    /// A situation that it takes for granted without a word.
+    pub hidden_setup: String,
+    /// All states that it presupposes.
+    pub presuppositions: Vec<String>,
+}
+
+/// The intent of the code that is grounded in actions.
+const PLANNING: &str = "task_planning";
+
+impl Parsed {
+    /// Is it planning, so that R6 grounds the action?
+    pub fn is_planning(&self) -> bool {
+        self.intent == PLANNING
+    }
+
+    /// The text that memory is searched by: what the probe takes to hold, then what it says.
+    pub fn search_text(&self, query: &str) -> String {
+        let parts = [&self.old_premise, &self.hidden_setup, &self.proposition];
+        let parts = parts.into_iter().chain(&self.presuppositions).map(String::as_str).chain([query]);
+        let mut said: Vec<&str> = Vec::new();
+        for part in parts.map(str::trim).filter(|part| !part.is_empty()) {
+            if !said.contains(&part) {
+                said.push(part);
+            }
+        }
+        said.join("\n")
+    }
+}
+
+/// The shape of replies.
+pub fn reply_shape(is_code: bool) -> Value {
+    let presuppositions = ("presuppositions", array(text(), 6));
+    if !is_code {
+        let intent = ("intent", text());
+        return object([intent, presuppositions, ("basis", text()), ("action", text())]);
+    }
+    object([
+        ("intent", one_of(&["validity_check", "premise_laden", PLANNING])),
+        ("slots", array(text(), 4)),
+        ("proposition", text()),
+        ("old_premise", text()),
+        ("basis", text()),
+        ("action", text()),
+        ("goal", text()),
+        ("options", array(text(), 6)),
+        ("hidden_setup", text()),
+        presuppositions,
+    ])
+}
+
+/// Takes a probe apart.
+///
+/// # Errors
+/// [`Unreachable`]; a [`Fault`] inside.
+pub fn parse(asker: &mut Asker<'_>, query: Query<'_>) -> Result<Result<Parsed, Fault>, Unreachable> {
+    let is_code = asker.settings.is_code();
+    let as_of = query.as_of.filter(|_| !is_code);
+    let data = json!({ "query": query.text, "as_of": as_of });
+    asker.ask(Step::Parse, &data, &reply_shape(is_code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_searched_by_premises_first_and_nothing_twice() {
+        let parsed = Parsed {
+            old_premise: "Lives in Oslo".to_owned(),
+            proposition: "Lives in Oslo".to_owned(),
+            hidden_setup: " ".to_owned(),
+            presuppositions: vec!["Has a car".to_owned()],
+            ..Parsed::default()
+        };
+        assert_eq!(parsed.search_text("Where to?"), "Lives in Oslo\nHas a car\nWhere to?");
+    }
+}

@@ -1,0 +1,210 @@
+//! R2: the entries of the store that a probe is held against, in bundles by slot that say what is current.
+//!
+//! Entries are items, active and stale, and markers that stand. A slot in conflict, with a stale item beside an active one or with a marker, is shown as
+//! one bundle: the entries found, all its active items, and its marker. Choice where the sources are silent: other slots show what was found alone.
+
+use serde::Serialize;
+
+use super::super::asking::{Asker, Unreachable};
+use super::super::schema::Slot;
+use super::super::store::{Item, Link, Marker, Store, Strength};
+
+/// Links of a stale item that are shown, the last ones.
+const LINKS: usize = 2;
+
+/// An entry of the store.
+#[derive(Debug, Clone, Copy)]
+pub enum Entry<'s> {
+    /// An item.
+    Item(&'s Item),
+    /// A marker.
+    Marker(&'s Marker),
+}
+
+impl<'s> Entry<'s> {
+    /// Its id.
+    pub fn id(&self) -> String {
+        match self {
+            Entry::Item(item) => item.id.clone(),
+            Entry::Marker(marker) => marker.id(),
+        }
+    }
+
+    fn slot(&self) -> &'s Slot {
+        match self {
+            Entry::Item(item) => &item.slot,
+            Entry::Marker(marker) => &marker.slot,
+        }
+    }
+
+    fn text(&self) -> &'s str {
+        match self {
+            Entry::Item(item) => &item.value,
+            Entry::Marker(marker) => &marker.reason,
+        }
+    }
+
+    /// Is it a current state?
+    pub fn is_active(&self) -> bool {
+        matches!(self, Entry::Item(item) if item.is_active())
+    }
+}
+
+/// All entries, in the order of writing.
+pub fn entries(store: &Store) -> Vec<Entry<'_>> {
+    store.items.iter().map(Entry::Item).chain(store.standing().map(Entry::Marker)).collect()
+}
+
+/// Stale items and markers.
+pub fn not_current(store: &Store) -> Vec<Entry<'_>> {
+    entries(store).into_iter().filter(|entry| !entry.is_active()).collect()
+}
+
+/// An entry found, with its score.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hit {
+    /// The entry's id.
+    pub id: String,
+    /// Greater is nearer; `None` for an entry that came with its bundle.
+    pub score: Option<f64>,
+}
+
+/// The nearest of some entries.
+///
+/// # Errors
+/// [`Unreachable`].
+pub fn nearest(
+    asker: &mut Asker<'_>,
+    entries: Vec<Entry<'_>>,
+    query: &str,
+    most: usize,
+) -> Result<Vec<Hit>, Unreachable> {
+    let found = asker.nearest(entries, |entry| entry.text(), query, most)?;
+    Ok(found.into_iter().map(|(entry, score)| Hit { id: entry.id(), score: Some(score) }).collect())
+}
+
+/// Adds to hits the active items of slots in conflict.
+pub fn complete(store: &Store, hits: &mut Vec<Hit>) {
+    let found: Vec<Entry<'_>> =
+        entries(store).into_iter().filter(|entry| hits.iter().any(|hit| hit.id == entry.id())).collect();
+    for slot in slots(&found).into_iter().filter(|slot| in_conflict(store, slot, &found)) {
+        let marker = store.marker(slot).map(Entry::Marker);
+        let active = store.active_in(slot).into_iter().map(Entry::Item);
+        for id in active.chain(marker).map(|entry| entry.id()) {
+            if !hits.iter().any(|hit| hit.id == id) {
+                hits.push(Hit { id, score: None });
+            }
+        }
+    }
+}
+
+/// Slots of entries, each once, in order.
+fn slots<'s>(entries: &[Entry<'s>]) -> Vec<&'s Slot> {
+    let mut slots: Vec<&Slot> = Vec::new();
+    for entry in entries {
+        if !slots.contains(&entry.slot()) {
+            slots.push(entry.slot());
+        }
+    }
+    slots
+}
+
+/// Has a slot a marker, or a stale entry among those found beside an active item?
+fn in_conflict(store: &Store, slot: &Slot, found: &[Entry<'_>]) -> bool {
+    let of_slot = || found.iter().filter(|entry| entry.slot() == slot);
+    let stale = of_slot().any(|entry| matches!(entry, Entry::Item(item) if !item.is_active()));
+    store.marker(slot).is_some() || (stale && !store.active_in(slot).is_empty())
+}
+
+/// A slot's entries as prompts show them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Bundle {
+    /// The slot.
+    pub slot: Slot,
+    /// Does it hold what is no longer current beside what is, or a marker?
+    pub conflict: bool,
+    /// Current states.
+    pub active: Vec<Active>,
+    /// Former states.
+    pub stale: Vec<Stale>,
+    /// Why the slot is unknown, where it is.
+    pub unknown: Option<String>,
+}
+
+/// A current state.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Active {
+    /// The item's id.
+    pub id: String,
+    /// The proposition.
+    pub value: String,
+    /// Was it challenged?
+    pub weak: bool,
+    /// When it was first seen, where that is told.
+    pub since: Option<String>,
+}
+
+/// A former state.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Stale {
+    /// The item's id.
+    pub id: String,
+    /// The proposition.
+    pub value: String,
+    /// Why it was archived.
+    pub archived: String,
+    /// Updates that continue or succeed it.
+    pub links: Vec<String>,
+    /// The state that has its place.
+    pub replacement: Option<String>,
+}
+
+/// The entries of hits by slot, in the order of the hits. `dated` tells since when states hold.
+pub fn bundles(store: &Store, hits: &[Hit], dated: bool) -> Vec<Bundle> {
+    let all = entries(store);
+    let by_id = |hit: &Hit| all.iter().find(|entry| entry.id() == hit.id).copied();
+    let found: Vec<Entry<'_>> = hits.iter().filter_map(by_id).collect();
+    let bundle = |slot: &Slot| {
+        let items = found.iter().filter_map(|entry| match entry {
+            Entry::Item(item) if item.slot == *slot => Some(*item),
+            _ => None,
+        });
+        let (active, stale): (Vec<&Item>, Vec<&Item>) = items.partition(|item| item.is_active());
+        Bundle {
+            slot: slot.clone(),
+            conflict: in_conflict(store, slot, &found),
+            active: active.into_iter().map(|item| shown(item, dated)).collect(),
+            stale: stale.into_iter().map(|item| former(store, item)).collect(),
+            unknown: store.marker(slot).map(|marker| marker.reason.clone()),
+        }
+    };
+    slots(&found).into_iter().map(bundle).collect()
+}
+
+fn shown(item: &Item, dated: bool) -> Active {
+    let since = item.created.time.clone().filter(|_| dated);
+    let weak = item.strength == Strength::Weak;
+    Active { id: item.id.clone(), value: item.value.clone(), weak, since }
+}
+
+fn former(store: &Store, item: &Item) -> Stale {
+    let links: Vec<&Link> = store.links.iter().filter(|link| link.item == item.id).collect();
+    let shown = links.iter().rev().take(LINKS).rev();
+    let told = |link: &&Link| {
+        let value = store.update(&link.update).map(|update| update.value.as_str()).unwrap_or_default();
+        format!("{value} ({})", link.reason)
+    };
+    let change = item.archived();
+    // The item that the archiving update wrote in the same slot; an adjudicated successor elsewhere is among the links.
+    let wrote = |id: &String| store.update(id).and_then(|update| update.item.as_deref());
+    let written = change.into_iter().flat_map(|change| &change.updates).filter_map(wrote);
+    let replacement =
+        written.filter_map(|id| store.item(id)).find(|new| new.slot == item.slot && new.is_active());
+    Stale {
+        id: item.id.clone(),
+        value: item.value.clone(),
+        archived: change.map(|change| change.reason.clone()).unwrap_or_default(),
+        links: shown.map(told).collect(),
+        replacement: replacement.map(|new| new.value.clone()),
+    }
+}

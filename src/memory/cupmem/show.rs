@@ -1,0 +1,101 @@
+//! A store in words: each slot's life, who ended what, when and why; then each session's decisions.
+
+use std::fmt::Write;
+
+use super::schema::{Cardinality, Slot};
+use super::store::{Change, ChangeKind, Evidence, Item, Marker, Moment, Relation, Store, Strength};
+
+/// The store as text.
+pub fn show(store: &Store) -> String {
+    let mut out = String::new();
+    for slot in Slot::all() {
+        show_slot(&mut out, store, &slot);
+    }
+    if out.is_empty() {
+        out.push_str("The store holds no states.\n");
+    }
+    let _ = writeln!(out, "\nDecisions by session");
+    for record in &store.sessions {
+        let _ = writeln!(out, "{}", moment(&record.at));
+        for note in &record.notes {
+            let reason = with(": ", &note.reason);
+            let _ = writeln!(out, "  {} {} -> {}{reason}", note.step, note.about, note.decision);
+        }
+        if record.notes.is_empty() {
+            let _ = writeln!(out, "  nothing found");
+        }
+    }
+    out
+}
+
+fn show_slot(out: &mut String, store: &Store, slot: &Slot) {
+    let items: Vec<&Item> = store.items.iter().filter(|item| item.slot == *slot).collect();
+    let markers: Vec<&Marker> = store.markers.iter().filter(|marker| marker.slot == *slot).collect();
+    if items.is_empty() && markers.is_empty() {
+        return;
+    }
+    let single = if slot.cardinality() == Cardinality::Single { " (one state at a time)" } else { "" };
+    let _ = writeln!(out, "{slot}{single}");
+    for item in items {
+        show_item(out, store, item);
+    }
+    for Marker { reason, by, at, cleared, .. } in markers {
+        let _ = writeln!(out, "  unknown since {}, by {}: {reason}", moment(at), by.join(", "));
+        if let Some(cleared) = cleared {
+            let _ = writeln!(out, "    until {}", moment(cleared));
+        }
+    }
+}
+
+fn show_item(out: &mut String, store: &Store, item: &Item) {
+    let status = if item.is_active() { "active" } else { "stale" };
+    let weak = if item.strength == Strength::Weak { ", weak" } else { "" };
+    let _ = writeln!(out, "  {} ({status}{weak}, {:.2}): {}", item.id, item.confidence, item.value);
+    for change in &item.history {
+        show_change(out, store, change);
+    }
+    for Evidence { session, turns, text } in &item.evidence {
+        let turns: Vec<String> = turns.iter().map(usize::to_string).collect();
+        let turns = with(" turn ", &turns.join(", "));
+        let _ = writeln!(out, "    said in {session}{turns}: \"{text}\"");
+    }
+    for link in store.links.iter().filter(|link| link.item == item.id) {
+        let relation = match link.relation {
+            Relation::Successor => "succeeded by",
+            Relation::Support => "supported by",
+        };
+        let update = said(store, &link.update);
+        let _ = writeln!(out, "    {relation} {update}, {}: {}", moment(&link.at), link.reason);
+    }
+}
+
+fn show_change(out: &mut String, store: &Store, change: &Change) {
+    let kind = match change.kind {
+        ChangeKind::Added => "written",
+        ChangeKind::Refined => "refined",
+        ChangeKind::Replaced => "replaced",
+        ChangeKind::Invalidated => "invalidated",
+        ChangeKind::Unknown => "archived, its slot unknown",
+        ChangeKind::Weakened => "weakened",
+    };
+    let by: Vec<String> = change.updates.iter().map(|update| said(store, update)).collect();
+    let (at, step, reason) = (moment(&change.at), change.step, with(": ", &change.reason));
+    let before = change.before.as_ref().map(|before| format!(" (was: {before})")).unwrap_or_default();
+    let _ = writeln!(out, "    {kind} {at} by {} in {step}{reason}{before}", by.join("; "));
+}
+
+/// An update with its proposition.
+fn said(store: &Store, update: &str) -> String {
+    let value = store.update(update).map(|update| update.value.as_str()).unwrap_or_default();
+    format!("{update} \"{value}\"")
+}
+
+fn moment(at: &Moment) -> String {
+    let time = at.time.as_ref().map(|time| format!(" of {time}")).unwrap_or_default();
+    format!("{}{time}", at.session)
+}
+
+/// A text behind a separator, or nothing.
+fn with(separator: &str, text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("{separator}{text}") }
+}

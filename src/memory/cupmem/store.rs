@@ -1,0 +1,446 @@
+//! The store: items, updates, markers, links and records of sessions. Nothing in it is ever deleted.
+//!
+//! An item changes through [`Store::refine`], [`Store::archive`] and [`Store::weaken`] alone; each writes to the item's history, and
+//! [`Store::archive`] refuses evidence that is not later than the item. Markers that a later state clears stay, with when they were cleared.
+
+use std::path::Path;
+
+use palimpsest_core::digest::sha256;
+use palimpsest_core::files::{io_remedy, write_atomically};
+use serde::{Deserialize, Serialize};
+
+use super::model::Step;
+use super::schema::Slot;
+use crate::memory::system::protocol::{Source, Status};
+
+/// A session's place in the order of writing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moment {
+    /// The session's label.
+    pub session: String,
+    /// From 0.
+    pub index: usize,
+    /// When it took place, where the data says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+}
+
+/// A span of a session that a state rests on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// The session's label.
+    pub session: String,
+    /// Its turns.
+    pub turns: Vec<usize>,
+    /// The words.
+    pub text: String,
+}
+
+/// How firmly an item stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strength {
+    /// As when it was written.
+    Strong,
+    /// Later evidence challenged it.
+    Weak,
+}
+
+/// A kind of change of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// Written.
+    Added,
+    /// The same proposition in other words or with more evidence.
+    Refined,
+    /// Archived: another item has its place.
+    Replaced,
+    /// Archived: it no longer holds.
+    Invalidated,
+    /// Archived: its slot is unknown.
+    Unknown,
+    /// Challenged, and kept.
+    Weakened,
+}
+
+/// A change of an item, with its grounds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// The kind.
+    pub kind: ChangeKind,
+    /// When.
+    pub at: Moment,
+    /// The step that decided it.
+    pub step: Step,
+    /// The updates that it rests on.
+    pub updates: Vec<String>,
+    /// The reason given.
+    pub reason: String,
+    /// The value before, where it changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+}
+
+/// A state of the user.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Item {
+    /// `item-0`, in the order of writing.
+    pub id: String,
+    /// Its slot.
+    pub slot: Slot,
+    /// The proposition.
+    pub value: String,
+    /// Current or archived.
+    pub status: Status,
+    /// How firmly it stands.
+    pub strength: Strength,
+    /// From 0 to 1.
+    pub confidence: f64,
+    /// When it was first seen.
+    pub created: Moment,
+    /// When it was written or refined last.
+    pub last_updated: Moment,
+    /// All spans that support it.
+    pub evidence: Vec<Evidence>,
+    /// The updates that wrote and refined it.
+    pub updates: Vec<String>,
+    /// All its changes.
+    pub history: Vec<Change>,
+}
+
+impl Item {
+    /// Is it current?
+    pub fn is_active(&self) -> bool {
+        self.status == Status::Active
+    }
+
+    /// The sessions and turns that support it.
+    pub fn sources(&self) -> Vec<Source> {
+        sources(&self.evidence)
+    }
+
+    /// The change that archived it.
+    pub fn archived(&self) -> Option<&Change> {
+        let archives =
+            |kind| matches!(kind, ChangeKind::Replaced | ChangeKind::Invalidated | ChangeKind::Unknown);
+        self.history.iter().rev().find(|change| archives(change.kind))
+    }
+}
+
+/// Sessions and turns of evidence, each session once.
+pub fn sources(evidence: &[Evidence]) -> Vec<Source> {
+    let mut sources: Vec<Source> = Vec::new();
+    for Evidence { session, turns, .. } in evidence {
+        let known = sources.iter().position(|source| source.session == *session);
+        let at = known.unwrap_or_else(|| {
+            sources.push(Source { session: session.clone(), turns: Vec::new() });
+            sources.len() - 1
+        });
+        if let Some(source) = sources.get_mut(at) {
+            source.turns.extend(turns);
+            source.turns.sort_unstable();
+            source.turns.dedup();
+        }
+    }
+    sources
+}
+
+/// How a candidate is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Observed.
+    Observed,
+    /// Inferred from a change upstream.
+    Upstream,
+}
+
+/// An accepted candidate of a session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Update {
+    /// `update-0`, in the order of writing.
+    pub id: String,
+    /// Its slot.
+    pub slot: Slot,
+    /// The proposition.
+    pub value: String,
+    /// How it is known.
+    pub kind: Kind,
+    /// From 0 to 1.
+    pub confidence: f64,
+    /// Its session.
+    pub at: Moment,
+    /// Its spans.
+    pub evidence: Vec<Evidence>,
+    /// The item that it wrote or refined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<String>,
+}
+
+/// A slot whose former default is unsafe and has no replacement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Marker {
+    /// The slot.
+    pub slot: Slot,
+    /// The reason given.
+    pub reason: String,
+    /// The updates that it rests on.
+    pub by: Vec<String>,
+    /// When it was set.
+    pub at: Moment,
+    /// When a new state cleared it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cleared: Option<Moment>,
+}
+
+impl Marker {
+    /// Its id among retrieved entries.
+    pub fn id(&self) -> String {
+        format!("marker:{}", self.slot)
+    }
+}
+
+/// How an update relates to a stale item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Relation {
+    /// It says more of why the item no longer holds.
+    Support,
+    /// It has the item's place.
+    Successor,
+}
+
+/// A link between a stale item and an update.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    /// The item.
+    pub item: String,
+    /// The update.
+    pub update: String,
+    /// The relation.
+    pub relation: Relation,
+    /// The reason given.
+    pub reason: String,
+    /// When.
+    pub at: Moment,
+}
+
+/// A decision of a session, with its ground and its outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// The step.
+    pub step: Step,
+    /// The span, update, item, domain or slot that it is about.
+    pub about: String,
+    /// The decision.
+    pub decision: String,
+    /// The reason given.
+    pub reason: String,
+}
+
+/// A session as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRecord {
+    /// The session.
+    pub at: Moment,
+    /// Its decisions, in the order of the steps.
+    pub notes: Vec<Note>,
+}
+
+/// A history's memory.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Store {
+    /// Sessions written.
+    pub sessions: Vec<SessionRecord>,
+    /// Items, active and stale.
+    pub items: Vec<Item>,
+    /// Accepted candidates.
+    pub updates: Vec<Update>,
+    /// Markers, cleared ones included.
+    pub markers: Vec<Marker>,
+    /// Links.
+    pub links: Vec<Link>,
+}
+
+/// The file of a saved store.
+pub const FILE: &str = "cupmem.json";
+
+/// The grounds of a change.
+#[derive(Debug, Clone)]
+pub struct Grounds {
+    /// When.
+    pub at: Moment,
+    /// The step that decided it.
+    pub step: Step,
+    /// The updates that it rests on.
+    pub updates: Vec<String>,
+    /// The reason given.
+    pub reason: String,
+}
+
+impl Grounds {
+    fn change(self, kind: ChangeKind, before: Option<String>) -> Change {
+        let Grounds { at, step, updates, reason } = self;
+        Change { kind, at, step, updates, reason, before }
+    }
+}
+
+impl Store {
+    /// An item by its id.
+    pub fn item(&self, id: &str) -> Option<&Item> {
+        self.items.iter().find(|item| item.id == id)
+    }
+
+    /// An update by its id.
+    pub fn update(&self, id: &str) -> Option<&Update> {
+        self.updates.iter().find(|update| update.id == id)
+    }
+
+    /// Active items.
+    pub fn active(&self) -> impl Iterator<Item = &Item> {
+        self.items.iter().filter(|item| item.is_active())
+    }
+
+    /// Archived items.
+    pub fn stale(&self) -> impl Iterator<Item = &Item> {
+        self.items.iter().filter(|item| !item.is_active())
+    }
+
+    /// Active items of a slot.
+    pub fn active_in(&self, slot: &Slot) -> Vec<&Item> {
+        self.active().filter(|item| item.slot == *slot).collect()
+    }
+
+    /// Markers that stand.
+    pub fn standing(&self) -> impl Iterator<Item = &Marker> {
+        self.markers.iter().filter(|marker| marker.cleared.is_none())
+    }
+
+    /// The marker of a slot that stands.
+    pub fn marker(&self, slot: &Slot) -> Option<&Marker> {
+        self.standing().find(|marker| marker.slot == *slot)
+    }
+
+    /// The place of a session that is written next.
+    pub fn next_moment(&self, session: &str, time: Option<&str>) -> Moment {
+        Moment { session: session.to_owned(), index: self.sessions.len(), time: time.map(str::to_owned) }
+    }
+
+    /// Writes an item of a value that an update states in a slot, and clears the slot's marker. Its id.
+    pub fn add(&mut self, slot: &Slot, value: &str, update: &Update, grounds: Grounds) -> String {
+        let id = format!("item-{}", self.items.len());
+        self.clear_marker(slot, &grounds.at);
+        self.items.push(Item {
+            id: id.clone(),
+            slot: slot.clone(),
+            value: value.to_owned(),
+            status: Status::Active,
+            strength: Strength::Strong,
+            confidence: update.confidence,
+            created: grounds.at.clone(),
+            last_updated: grounds.at.clone(),
+            evidence: update.evidence.clone(),
+            updates: grounds.updates.clone(),
+            history: vec![grounds.change(ChangeKind::Added, None)],
+        });
+        id
+    }
+
+    /// Gives an active item an update's value and evidence, and clears the slot's marker. False where there is no such item.
+    pub fn refine(&mut self, id: &str, update: &Update, grounds: Grounds) -> bool {
+        let Some(item) = self.items.iter_mut().find(|item| item.id == id && item.is_active()) else {
+            return false;
+        };
+        let before = std::mem::replace(&mut item.value, update.value.clone());
+        item.strength = Strength::Strong;
+        item.confidence = item.confidence.max(update.confidence);
+        item.last_updated = grounds.at.clone();
+        item.evidence.extend(update.evidence.iter().cloned());
+        item.updates.extend(grounds.updates.iter().cloned());
+        let (slot, at) = (item.slot.clone(), grounds.at.clone());
+        item.history.push(grounds.change(ChangeKind::Refined, Some(before)));
+        self.clear_marker(&slot, &at);
+        true
+    }
+
+    /// Archives an active item.
+    ///
+    /// # Errors
+    /// The reason: it is no longer active, or not older than the session of its grounds.
+    pub fn archive(&mut self, id: &str, kind: ChangeKind, grounds: Grounds) -> Result<(), String> {
+        let Some(item) = self.items.iter_mut().find(|item| item.id == id) else {
+            return Err(format!("there is no {id}"));
+        };
+        if item.status == Status::Stale {
+            return Err(format!("{id} is stale already"));
+        }
+        if item.created.index >= grounds.at.index {
+            return Err(format!("{id} is not older than {}", grounds.at.session));
+        }
+        item.status = Status::Stale;
+        item.history.push(grounds.change(kind, None));
+        Ok(())
+    }
+
+    /// Weakens an active item that is older than the session of its grounds.
+    ///
+    /// # Errors
+    /// As [`Self::archive`].
+    pub fn weaken(&mut self, id: &str, grounds: Grounds) -> Result<(), String> {
+        let older = |item: &&mut Item| item.is_active() && item.created.index < grounds.at.index;
+        let item = self.items.iter_mut().find(|item| item.id == id).filter(older);
+        let item = item.ok_or_else(|| format!("{id} is not active, or not older than the session"))?;
+        item.strength = Strength::Weak;
+        item.history.push(grounds.change(ChangeKind::Weakened, None));
+        Ok(())
+    }
+
+    /// Marks a slot unknown; a marker that stands already stays.
+    pub fn mark(&mut self, slot: &Slot, grounds: &Grounds) {
+        if self.marker(slot).is_none() {
+            let Grounds { at, updates, reason, .. } = grounds.clone();
+            self.markers.push(Marker { slot: slot.clone(), reason, by: updates, at, cleared: None });
+        }
+    }
+
+    fn clear_marker(&mut self, slot: &Slot, at: &Moment) {
+        let standing = |marker: &&mut Marker| marker.slot == *slot && marker.cleared.is_none();
+        for marker in self.markers.iter_mut().filter(standing) {
+            marker.cleared = Some(at.clone());
+        }
+    }
+
+    /// SHA-256 of its JSON.
+    ///
+    /// # Errors
+    /// Where it cannot be written as JSON.
+    pub fn fingerprint(&self) -> Result<String, String> {
+        serde_json::to_vec(self).map(sha256).map_err(|error| error.to_string())
+    }
+
+    /// Writes it into a folder, whole or not at all.
+    ///
+    /// # Errors
+    /// The system's, with the remedy.
+    pub fn save(&self, folder: &Path) -> Result<(), String> {
+        let path = folder.join(FILE);
+        let bytes = serde_json::to_vec_pretty(self).map_err(|error| error.to_string())?;
+        let written = std::fs::create_dir_all(folder).and_then(|()| write_atomically(&path, &bytes));
+        written.map_err(|error| format!("cannot write {}: {error}{}", path.display(), io_remedy(&error)))
+    }
+
+    /// Reads it back.
+    ///
+    /// # Errors
+    /// Where the file is missing or is no store.
+    pub fn load(folder: &Path) -> Result<Self, String> {
+        let path = folder.join(FILE);
+        let bytes = std::fs::read(&path)
+            .map_err(|error| format!("cannot read {}: {error}{}", path.display(), io_remedy(&error)))?;
+        serde_json::from_slice(&bytes).map_err(|error| {
+            let path = path.display();
+            format!("{path} is no saved CUPMem store ({error}); remove it and write the history again")
+        })
+    }
+}

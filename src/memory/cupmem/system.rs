@@ -1,0 +1,247 @@
+//! CUPMem behind the protocol of memory systems.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use palimpsest_core::digest::sha256;
+use serde_json::json;
+
+use super::asking::{Asker, Fault, Unreachable};
+use super::model::StepModel;
+use super::prompts;
+use super::reading::parse::Query;
+use super::reading::{self, Readout, answer};
+use super::settings::{Settings, Switch};
+use super::similar::{ByWords, Similarity};
+use super::store::Store;
+use super::writing;
+use crate::memory::system::protocol::{
+    Capability, FailureKind, Found, Hello, Memory, MemorySystem, ProvenanceClaim, SessionInput, SystemAnswer,
+    SystemError, Unit, WriteEvent,
+};
+
+/// The system's name.
+pub const NAME: &str = "cupmem";
+/// Raised when decisions change that neither settings nor wording say.
+const VERSION: u32 = 1;
+
+/// CUPMem, with a store a scope.
+pub struct CupMem {
+    name: String,
+    settings: Settings,
+    model: Box<dyn StepModel>,
+    similarity: Box<dyn Similarity>,
+    scopes: BTreeMap<String, Scope>,
+}
+
+/// A history's store, and the readouts of the probes put to it: a search and an answer of one probe share theirs.
+#[derive(Default)]
+struct Scope {
+    store: Store,
+    readouts: BTreeMap<(String, Option<String>), Readout>,
+}
+
+impl CupMem {
+    /// With a model. Without an embedder entries are compared by words.
+    pub fn new(
+        settings: Settings,
+        model: Box<dyn StepModel>,
+        similarity: Option<Box<dyn Similarity>>,
+    ) -> Self {
+        let similarity = similarity.unwrap_or_else(|| Box::<ByWords>::default());
+        CupMem { name: NAME.to_owned(), settings, model, similarity, scopes: BTreeMap::new() }
+    }
+
+    /// The same, under the name that a run gives it.
+    #[must_use]
+    pub fn called(self, name: &str) -> Self {
+        CupMem { name: name.to_owned(), ..self }
+    }
+
+    /// A scope's store.
+    pub fn store(&self, scope: &str) -> Option<&Store> {
+        self.scopes.get(scope).map(|scope| &scope.store)
+    }
+
+    /// Everything that its behaviour depends on, in words: settings, wording, similarity.
+    fn digest(&self) -> String {
+        let parts = json!({
+            "version": VERSION,
+            "settings": self.settings,
+            "prompts": prompts::digest(),
+            "similarity": self.similarity.name(),
+            "model": self.model.name(),
+        });
+        sha256(parts.to_string())
+    }
+
+    fn error(&self, op: &'static str, kind: FailureKind, message: String) -> SystemError {
+        SystemError { system: self.name.clone(), op, kind, message }
+    }
+
+    fn known(&self, scope: &str, op: &'static str) -> Result<&Scope, SystemError> {
+        self.scopes.get(scope).ok_or_else(|| {
+            self.error(
+                op,
+                FailureKind::Input,
+                format!("there is no scope `{scope}`; write its history first"),
+            )
+        })
+    }
+
+    /// Asks the models about a scope.
+    fn asking<T>(
+        &mut self,
+        scope: &str,
+        op: &'static str,
+        ask: impl FnOnce(&mut Asker<'_>, &mut Scope) -> Result<T, Unreachable>,
+    ) -> Result<T, SystemError> {
+        let scope = self.scopes.entry(scope.to_owned()).or_default();
+        let mut asker = Asker::new(&self.settings, &mut *self.model, &mut *self.similarity);
+        let asked = ask(&mut asker, scope);
+        asked.map_err(|Unreachable(why)| self.error(op, FailureKind::Transient, why))
+    }
+
+    /// A reading step's outcome.
+    fn readable<T>(&self, op: &'static str, read: Result<T, Fault>) -> Result<T, SystemError> {
+        read.map_err(|fault| {
+            let remedy = "give a model that follows JSON schemas";
+            self.error(op, FailureKind::Nonsense, format!("{fault}; {remedy}"))
+        })
+    }
+
+    /// The readout of a probe.
+    fn read(&mut self, scope: &str, op: &'static str, query: Query<'_>) -> Result<Readout, SystemError> {
+        let key = (query.text.to_owned(), query.as_of.map(str::to_owned));
+        if let Some(readout) = self.known(scope, op)?.readouts.get(&key) {
+            return Ok(readout.clone());
+        }
+        let read = self.asking(scope, op, |asker, scope| {
+            let read = reading::read(asker, &scope.store, query)?;
+            if let Ok(readout) = &read {
+                scope.readouts.insert(key, readout.clone());
+            }
+            Ok(read)
+        })?;
+        self.readable(op, read)
+    }
+}
+
+impl MemorySystem for CupMem {
+    fn hello(&mut self) -> Result<Hello, SystemError> {
+        let mut can = vec![
+            Capability::Dump,
+            Capability::Readback,
+            Capability::Fingerprint,
+            Capability::Save,
+            Capability::LookedAt,
+        ];
+        can.extend((!self.settings.lacks(Switch::StoreOnly)).then_some(Capability::Answer));
+        Ok(Hello {
+            name: NAME.to_owned(),
+            version: format!("{VERSION} {} by {}", self.settings, self.similarity.name()),
+            digest: Some(self.digest()),
+            packages: BTreeMap::new(),
+            unit: Unit::Session,
+            provenance: ProvenanceClaim::Exact,
+            can,
+            scopes: usize::MAX,
+        })
+    }
+
+    fn reset(&mut self, scope: &str) -> Result<(), SystemError> {
+        self.scopes.insert(scope.to_owned(), Scope::default());
+        Ok(())
+    }
+
+    fn ingest(
+        &mut self,
+        scope: &str,
+        session: &SessionInput,
+    ) -> Result<Option<Vec<WriteEvent>>, SystemError> {
+        const OP: &str = "ingest";
+        let written = |scope: &Scope| scope.store.sessions.iter().any(|r| r.at.session == session.id);
+        if self.scopes.get(scope).is_some_and(written) {
+            let why = format!("{} is written already; reset the scope to write it again", session.id);
+            return Err(self.error(OP, FailureKind::Input, why));
+        }
+        self.asking(scope, OP, |asker, scope| {
+            let written = writing::write(asker, &scope.store, session)?;
+            scope.store = written.store;
+            scope.readouts.clear();
+            Ok(Some(written.events))
+        })
+    }
+
+    fn finish(&mut self, _: &str) -> Result<Option<Vec<WriteEvent>>, SystemError> {
+        Ok(Some(Vec::new()))
+    }
+
+    fn search(
+        &mut self,
+        scope: &str,
+        query: &str,
+        k: usize,
+        as_of: Option<&str>,
+    ) -> Result<Found, SystemError> {
+        const OP: &str = "search";
+        let query = Query { text: query, as_of };
+        if self.settings.lacks(Switch::StoreOnly) {
+            self.known(scope, OP)?;
+            let found = self.asking(scope, OP, |asker, scope| reading::plain(asker, &scope.store, query, k));
+            return Ok(Found { memories: found?, parts: None });
+        }
+        let Readout { mut memories, pieces, .. } = self.read(scope, OP, query)?;
+        memories.truncate(k);
+        Ok(Found { memories, parts: Some(pieces) })
+    }
+
+    fn readback(&mut self, scope: &str, sessions: &[String]) -> Result<Vec<Memory>, SystemError> {
+        let of = |memory: &Memory| {
+            let sources = memory.sources.iter().flatten();
+            sources.into_iter().any(|source| sessions.contains(&source.session))
+        };
+        Ok(self.dump(scope)?.into_iter().filter(of).collect())
+    }
+
+    fn dump(&mut self, scope: &str) -> Result<Vec<Memory>, SystemError> {
+        Ok(self.known(scope, "dump")?.store.items.iter().map(reading::memory).collect())
+    }
+
+    fn fingerprint(&mut self, scope: &str) -> Result<String, SystemError> {
+        const OP: &str = "fingerprint";
+        let digest = self.known(scope, OP)?.store.fingerprint();
+        digest.map_err(|why| self.error(OP, FailureKind::Fatal, why))
+    }
+
+    fn answer(&mut self, scope: &str, query: &str, as_of: Option<&str>) -> Result<SystemAnswer, SystemError> {
+        const OP: &str = "answer";
+        if self.settings.lacks(Switch::StoreOnly) {
+            let why = "cupmem store-only gives its store as plain context and answers nothing itself";
+            return Err(self.error(OP, FailureKind::Unsupported, why.to_owned()));
+        }
+        let query = Query { text: query, as_of };
+        let Readout { memories, pieces, premise_safe } = self.read(scope, OP, query)?;
+        let answer =
+            |asker: &mut Asker<'_>, _: &mut Scope| answer::answer(asker, query, &pieces, premise_safe);
+        let text = self.asking(scope, OP, answer)?;
+        let text = self.readable(OP, text)?;
+        Ok(SystemAnswer { text, memories })
+    }
+
+    fn save(&mut self, scope: &str, folder: &Path) -> Result<(), SystemError> {
+        const OP: &str = "save";
+        let saved = self.known(scope, OP)?.store.save(folder);
+        saved.map_err(|why| self.error(OP, FailureKind::Fatal, why))
+    }
+
+    fn load(&mut self, scope: &str, folder: &Path) -> Result<(), SystemError> {
+        let store = Store::load(folder).map_err(|why| self.error("load", FailureKind::Fatal, why))?;
+        self.scopes.insert(scope.to_owned(), Scope { store, readouts: BTreeMap::new() });
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        self.scopes.clear();
+    }
+}

@@ -1,0 +1,70 @@
+//! An action on the store, as steps propose it and arbitration keeps it.
+
+use super::super::model::Step;
+use super::super::schema::Slot;
+use super::super::store::Update;
+
+/// A kind of action, in the order in which one beats the next on the same item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Act {
+    /// Archive the target; the value has its place.
+    Replace,
+    /// Archive the target.
+    Invalidate,
+    /// Give the target the update's value.
+    Refine,
+    /// Write the value.
+    Add,
+    /// Weaken the target.
+    Weaken,
+    /// Mark the slot unknown, and archive its default.
+    Unknown,
+}
+
+/// An action.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Action {
+    /// The kind.
+    pub act: Act,
+    /// The slot that it is in.
+    pub slot: Slot,
+    /// The item that it is on.
+    pub target: Option<String>,
+    /// The updates that it rests on; a value is the first one's.
+    pub updates: Vec<String>,
+    /// The value of a replacement that is not the update's own.
+    pub value: Option<String>,
+    /// An ADD to a single slot that is occupied: it counts only where its occupant goes.
+    pub blocked: bool,
+    /// From 0 to 1.
+    pub confidence: f64,
+    /// 2 where the decision names its target, 1 where the target is a hint's, 0 without target.
+    pub specificity: u8,
+    /// The step that proposes it.
+    pub step: Step,
+    /// The reason given.
+    pub reason: String,
+}
+
+impl Action {
+    /// An action of W3 for an update.
+    pub fn of_update(act: Act, update: &Update, target: Option<String>, reason: String) -> Self {
+        Action {
+            act,
+            slot: update.slot.clone(),
+            specificity: if target.is_some() { 2 } else { 0 },
+            target,
+            updates: vec![update.id.clone()],
+            value: None,
+            blocked: false,
+            confidence: update.confidence,
+            step: Step::LocalUpdate,
+            reason,
+        }
+    }
+
+    /// Does it write a state that evidence states?
+    pub fn is_grounded_update(&self) -> bool {
+        matches!(self.act, Act::Replace | Act::Refine | Act::Add) && !self.blocked
+    }
+}

@@ -1,0 +1,227 @@
+//! W1: the spans of a session that bear on the user's current state.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::asking::{Asker, Fault, Unreachable};
+use super::super::model::Step;
+use super::super::schema::{self, Slot};
+use super::super::shapes::{array, clamped, integer, object, one_of, share, text};
+use super::super::store::{Evidence, Note};
+use crate::memory::system::protocol::{SessionInput, TurnInput};
+
+/// Spans of a session that the code keeps.
+const KEPT: usize = 2;
+/// The code drops spans of less salience.
+const SALIENT: f64 = 0.30;
+
+/// What a span is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpanType {
+    /// It states a current state.
+    State,
+    /// It supports one.
+    Support,
+    /// It bears on none.
+    Noise,
+    /// It is of the past or of the future alone.
+    PastFuture,
+}
+
+/// When a span's content holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// Now.
+    Current,
+    /// Before.
+    Past,
+    /// Later.
+    Future,
+    /// Several of these.
+    Mixed,
+}
+
+/// How strong evidence or a signal of change is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grade {
+    /// There is none.
+    None,
+    /// Weak.
+    Weak,
+    /// Medium.
+    Medium,
+    /// Strong.
+    Strong,
+}
+
+#[derive(Debug, Deserialize)]
+struct Reply {
+    spans: Vec<FoundSpan>,
+}
+
+#[derive(Debug, Deserialize)]
+struct FoundSpan {
+    turns: Vec<usize>,
+    text: String,
+    r#type: SpanType,
+    slots: Vec<String>,
+    scope: Scope,
+    salience: f64,
+    strength: Grade,
+    change: Grade,
+}
+
+fn shape(most: usize) -> Value {
+    let span = object([
+        ("turns", array(integer(), 8)),
+        ("text", text()),
+        ("type", one_of(&["state", "support", "noise", "past_future"])),
+        ("slots", array(text(), 3)),
+        ("scope", one_of(&["current", "past", "future", "mixed"])),
+        ("salience", share()),
+        ("strength", one_of(&["weak", "medium", "strong"])),
+        ("change", one_of(&["none", "weak", "medium", "strong"])),
+    ]);
+    object([("spans", array(span, most))])
+}
+
+/// The shape of replies, for the estimate of cost.
+pub fn reply_shape(is_code: bool) -> Value {
+    shape(if is_code { 2 * KEPT } else { 24 })
+}
+
+/// A span that is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Span {
+    /// `s0`, within the session.
+    pub id: String,
+    /// Where it stands, and its words.
+    pub evidence: Evidence,
+    /// Is it a state, rather than support?
+    pub is_state: bool,
+    /// Slots that it may touch.
+    pub slots: Vec<Slot>,
+    /// As evidence.
+    pub strength: Grade,
+    /// Signal of change.
+    pub change: Grade,
+    salience: f64,
+}
+
+/// The kept spans of a session, and a note for each that was found.
+///
+/// # Errors
+/// [`Unreachable`]; a [`Fault`] inside.
+pub fn find(
+    asker: &mut Asker<'_>,
+    session: &SessionInput,
+    notes: &mut Vec<Note>,
+) -> Result<Result<Vec<Span>, Fault>, Unreachable> {
+    let is_code = asker.settings.is_code();
+    let seen: Vec<&TurnInput> = session.turns.iter().filter(|turn| !is_code || turn.role == "user").collect();
+    if seen.is_empty() {
+        return Ok(Ok(Vec::new()));
+    }
+    let time = session.time.as_ref().filter(|_| !is_code);
+    let data = json!({ "turns": seen, "time": time });
+    let reply: Reply = match asker.ask(Step::Spans, &data, &reply_shape(is_code))? {
+        Ok(reply) => reply,
+        Err(fault) => return Ok(Err(fault)),
+    };
+    let mut kept: Vec<Span> = Vec::new();
+    for found in reply.spans {
+        let dropped = dropped(&found, is_code);
+        notes.push(Note {
+            step: Step::Spans,
+            about: found.text.clone(),
+            decision: dropped.map_or("kept", |_| "dropped").to_owned(),
+            reason: dropped.unwrap_or_default().to_owned(),
+        });
+        if dropped.is_none() {
+            kept.push(span(found, session, &seen));
+        }
+    }
+    if is_code && kept.len() > KEPT {
+        // States before support, then by salience; what stays keeps its order.
+        let mut order: Vec<usize> = (0..kept.len()).collect();
+        let rank = |&at: &usize| kept.get(at).map(|span| (!span.is_state, -span.salience));
+        order.sort_by(|a, b| rank(a).partial_cmp(&rank(b)).unwrap_or(std::cmp::Ordering::Equal));
+        let over: Vec<usize> = order.split_off(KEPT);
+        for at in &over {
+            let about = kept.get(*at).map(|span| span.evidence.text.clone()).unwrap_or_default();
+            let reason = format!("a session keeps {KEPT} spans");
+            notes.push(Note { step: Step::Spans, about, decision: "dropped".to_owned(), reason });
+        }
+        let mut at = 0..;
+        kept.retain(|_| !at.next().is_some_and(|at| over.contains(&at)));
+    }
+    for (at, span) in kept.iter_mut().enumerate() {
+        span.id = format!("s{at}");
+    }
+    Ok(Ok(kept))
+}
+
+/// Why a span is not kept. The paper gives no cut by salience.
+fn dropped(found: &FoundSpan, is_code: bool) -> Option<&'static str> {
+    if found.text.trim().is_empty() {
+        return Some("it is empty");
+    }
+    if !matches!(found.r#type, SpanType::State | SpanType::Support) {
+        return Some("it bears on no current state");
+    }
+    let holds = matches!(found.scope, Scope::Current | Scope::Mixed) || found.change > Grade::Weak;
+    if !holds {
+        return Some("it is past or future, without a clear sign of change");
+    }
+    (is_code && clamped(found.salience) < SALIENT).then_some("its salience is below .30")
+}
+
+fn span(found: FoundSpan, session: &SessionInput, seen: &[&TurnInput]) -> Span {
+    let mut turns = found.turns;
+    turns.retain(|id| seen.iter().any(|turn| turn.id == *id));
+    if turns.is_empty() {
+        // A wrong number, perhaps of right words.
+        let holds = |turn: &&&TurnInput| turn.content.contains(found.text.trim());
+        turns = seen.iter().filter(holds).map(|turn| turn.id).collect();
+    }
+    let mut slots: Vec<Slot> = found.slots.iter().filter_map(|slot| Slot::parse(slot)).collect();
+    slots.dedup();
+    slots.truncate(3);
+    let text = found.text.trim().to_owned();
+    Span {
+        id: String::new(),
+        evidence: Evidence { session: session.id.clone(), turns, text },
+        is_state: found.r#type == SpanType::State,
+        slots,
+        strength: found.strength,
+        change: found.change,
+        salience: clamped(found.salience),
+    }
+}
+
+/// Domains that spans hint at.
+pub fn hinted(spans: &[Span]) -> Vec<&'static str> {
+    let hinted = |domain: &&str| spans.iter().flat_map(|span| &span.slots).any(|s| s.domain() == *domain);
+    schema::DOMAINS.iter().map(|(domain, _)| *domain).filter(|domain| hinted(domain)).collect()
+}
+
+/// Spans as prompts show them.
+pub fn listed(spans: &[Span]) -> Value {
+    let listed = |span: &Span| {
+        let slots: Vec<String> = span.slots.iter().map(Slot::to_string).collect();
+        let kind = if span.is_state { "state" } else { "support" };
+        json!({ "id": span.id, "text": span.evidence.text, "type": kind, "slots": slots })
+    };
+    spans.iter().map(listed).collect()
+}
+
+#[cfg(test)]
+impl Span {
+    /// A span of given grades.
+    pub fn for_test(evidence: Evidence, is_state: bool, strength: Grade, change: Grade) -> Self {
+        Span { id: String::new(), evidence, is_state, slots: Vec::new(), strength, change, salience: 1.0 }
+    }
+}

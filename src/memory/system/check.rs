@@ -1,0 +1,699 @@
+//! The conformance test of a memory system: does it keep the protocol's promises, before hours are spent on it?
+//!
+//! Sentences with words that occur nowhere else are planted in short histories and looked for. Every finding is yes, no with a remedy, or
+//! not offered. Needs no benchmark; where the system wants a model, a scripted one will do ([`super::scripted_model`]).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+
+use super::history::{HistoryError, SystemRun, Wanted};
+use super::protocol::{
+    Capability, FailureKind, Hello, Memory, MemorySystem, SessionInput, SystemError, TurnInput,
+};
+use super::rows::SearchRow;
+use crate::data::{Case, Evidence, History, Probe, Segment, Turn};
+use palimpsest_core::digest::sha256;
+
+/// An outcome of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It does.
+    Yes,
+    /// It does not.
+    No,
+    /// The system does not have what is checked.
+    NotOffered,
+}
+
+impl Outcome {
+    /// In words.
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::Yes => "yes",
+            Outcome::No => "no",
+            Outcome::NotOffered => "not offered",
+        }
+    }
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// A name of a few words.
+    pub check: &'static str,
+    /// The outcome.
+    pub outcome: Outcome,
+    /// Is a no a breach of the protocol? Otherwise it is worth knowing.
+    pub required: bool,
+    /// Seen values and, of a no, the remedy.
+    pub detail: String,
+}
+
+/// All checks of a system.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Its answer to `hello`; absent where it does not start.
+    pub hello: Option<Hello>,
+    /// In order.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// Is nothing broken that the protocol requires?
+    pub fn passes(&self) -> bool {
+        !self.findings.iter().any(|finding| finding.required && finding.outcome == Outcome::No)
+    }
+}
+
+/// The models that a system is started with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Models {
+    /// Those of the user, or scripted ones.
+    Usual,
+    /// A scripted language model whose JSON ends in the middle.
+    Broken,
+}
+
+/// Makes the system anew, with a folder of its own; nothing is started yet.
+pub type Open<'a> = dyn Fn(Models, &Path) -> Result<Box<dyn MemorySystem>, String> + 'a;
+
+/// The name of the system in errors and folders.
+const NAME: &str = "check";
+
+/// A scope of most checks.
+const SCOPE: &str = "check-one";
+/// Another one.
+const OTHER: &str = "check-two";
+
+/// Turns of the long session: more than a usual context of embedders or extraction prompts holds.
+const LONG: usize = 120;
+
+/// Planted: a sentence, a question with its words, and the word that answers it.
+struct Plant {
+    sentence: &'static str,
+    query: &'static str,
+    word: &'static str,
+}
+
+const LOCKER: Plant = Plant {
+    sentence: "The code of my locker at the pool is quillfern.",
+    query: "What is the code of my locker at the pool?",
+    word: "quillfern",
+};
+const BOAT: Plant = Plant {
+    sentence: "My grandfather's boat was named Marbleoak.",
+    query: "What was the name of my grandfather's boat?",
+    word: "marbleoak",
+};
+const BAKERY: Plant = Plant {
+    sentence: "I buy bread at the bakery called Tindrabee.",
+    query: "At which bakery do I buy bread?",
+    word: "tindrabee",
+};
+const UNICODE: Plant = Plant {
+    sentence: "My cat is called Ζέφυρος猫 🙂, “the \\ \"quick\" one” — naïve, שלום.",
+    query: "My cat is called what?",
+    word: "ζέφυρος猫 🙂, “the \\ \"quick\" one” — naïve, שלום",
+};
+const FILLER: [&str; 4] = [
+    "I watered the tomatoes on the balcony this evening.",
+    "The train to the office was late again by ten minutes.",
+    "I am reading a long novel about lighthouse keepers.",
+    "My neighbour plays the cello on Sunday afternoons.",
+];
+
+/// A running system, started again where it was lost.
+struct Subject {
+    system: Box<dyn MemorySystem>,
+    hello: Hello,
+    running: bool,
+}
+
+type Step<T> = Result<T, SystemError>;
+
+/// An outcome and its detail.
+type Seen = (Outcome, String);
+
+impl Subject {
+    fn start(mut system: Box<dyn MemorySystem>) -> Step<Self> {
+        let hello = system.hello()?;
+        Ok(Subject { system, hello, running: true })
+    }
+
+    fn call<T>(&mut self, operation: impl FnOnce(&mut dyn MemorySystem) -> Step<T>) -> Step<T> {
+        if !self.running {
+            self.system.hello()?;
+            self.running = true;
+        }
+        let done = operation(self.system.as_mut());
+        if let Err(error) = &done {
+            let lost =
+                matches!(error.kind, FailureKind::Dead | FailureKind::TimedOut | FailureKind::Nonsense);
+            self.running = !lost;
+        }
+        done
+    }
+
+    /// Writes a history into an emptied scope.
+    fn write(&mut self, scope: &str, sessions: &[SessionInput]) -> Step<()> {
+        self.call(|system| {
+            system.reset(scope)?;
+            for session in sessions {
+                system.ingest(scope, session)?;
+            }
+            system.finish(scope).map(|_| ())
+        })
+    }
+
+    fn search(&mut self, scope: &str, query: &str, k: usize) -> Step<Vec<Memory>> {
+        self.call(|system| system.search(scope, query, k, None)).map(|found| found.memories)
+    }
+
+    /// Is a plant among the memories found for its question?
+    fn finds(&mut self, scope: &str, plant: &Plant) -> Step<bool> {
+        Ok(self.search(scope, plant.query, 10)?.iter().any(|memory| holds(memory, plant)))
+    }
+
+    /// A digest of the store; `None` where it has none.
+    fn fingerprint(&mut self, scope: &str) -> Step<Option<String>> {
+        if self.hello.can(Capability::Fingerprint) {
+            return self.call(|system| system.fingerprint(scope)).map(Some);
+        }
+        if self.hello.can(Capability::Dump) {
+            let dump = self.call(|system| system.dump(scope))?;
+            let mut lines: Vec<String> = dump.iter().map(|memory| format!("{memory:?}")).collect();
+            lines.sort_unstable();
+            return Ok(Some(sha256(lines.join("\n"))));
+        }
+        Ok(None)
+    }
+}
+
+fn holds(memory: &Memory, plant: &Plant) -> bool {
+    memory.text.to_lowercase().contains(plant.word)
+}
+
+fn turn(role: &str, content: &str) -> (String, String) {
+    (role.to_owned(), content.to_owned())
+}
+
+fn session(number: usize, turns: Vec<(String, String)>) -> SessionInput {
+    let turn = |(id, (role, content))| TurnInput { id, role, content };
+    SessionInput {
+        id: format!("session[{number}]"),
+        time: Some(format!("2019-03-{:02}T10:00:00", number + 7)),
+        turns: turns.into_iter().enumerate().map(turn).collect(),
+    }
+}
+
+/// A session in which the user says one thing.
+fn said(number: usize, sentence: &str) -> SessionInput {
+    session(number, vec![turn("user", sentence), turn("assistant", "Thank you for telling me.")])
+}
+
+/// Four sessions, the second with a plant.
+fn with(plant: &Plant) -> Vec<SessionInput> {
+    [FILLER[0], plant.sentence, FILLER[1], FILLER[2]]
+        .iter()
+        .enumerate()
+        .map(|(number, sentence)| said(number, sentence))
+        .collect()
+}
+
+/// The beginning of a text.
+fn quoted(text: &str) -> String {
+    const QUOTED: usize = 80;
+    let mut shown: String = text.chars().take(QUOTED).collect();
+    if shown.len() < text.len() {
+        shown.push_str(" ...");
+    }
+    format!("`{shown}`")
+}
+
+fn texts(memories: &[Memory]) -> String {
+    let quoted: Vec<String> = memories.iter().take(3).map(|memory| quoted(&memory.text)).collect();
+    match (memories.len(), quoted.len()) {
+        (0, _) => "nothing was found".to_owned(),
+        (all, shown) if all > shown => format!("{all} were found, the first {}", quoted.join(", ")),
+        _ => format!("found was {}", quoted.join(", ")),
+    }
+}
+
+/// Checks a system; `folder` takes what it keeps. `asked` tells how often the broken model was asked.
+///
+/// # Errors
+/// Why the check itself cannot be made.
+pub fn check(open: &Open<'_>, folder: &Path, asked: &dyn Fn() -> usize) -> Result<Report, String> {
+    let own = |name: &str| -> Result<std::path::PathBuf, String> {
+        let own = folder.join(name);
+        std::fs::create_dir_all(&own).map_err(|e| format!("cannot create {}: {e}", own.display()))?;
+        Ok(own)
+    };
+    let mut findings = Vec::new();
+    let subject = Subject::start(open(Models::Usual, &own("checks")?)?);
+    let mut subject = match subject {
+        Ok(subject) => subject,
+        Err(error) => {
+            findings.push(finding("starts", true, Err(error)));
+            return Ok(Report { hello: None, findings });
+        }
+    };
+    findings.push(finding("starts", true, Ok(starts(&subject.hello))));
+    let checks: [(&'static str, bool, fn(&mut Subject) -> Step<Seen>); 14] = [
+        ("a planted sentence comes back as text", true, planted),
+        ("with the session that it came from", false, source),
+        ("k is kept", true, k_is_kept),
+        ("an empty store finds nothing", true, empty),
+        ("scopes are apart", true, scopes),
+        ("a long session loses nothing", true, long),
+        ("unicode survives", true, unicode),
+        ("dates of sessions are kept", false, dates),
+        ("assistant turns are seen", false, assistant),
+        ("probing leaves the store as it is", true, frozen),
+        ("dump holds the memories", true, dump),
+        ("readback gives a session's memories", true, readback),
+        ("save and load bring the store back", true, save),
+        ("answers by itself", true, answer),
+    ];
+    for (name, required, run) in checks {
+        findings.push(finding(name, required, run(&mut subject)));
+    }
+    subject.system.close();
+    let broken = open(Models::Broken, &own("broken")?)?;
+    // Libraries that swallow it leave an adapter little choice; the proxy counts it in any case.
+    findings.push(finding("invalid JSON of its model is reported", false, invalid_json(broken, asked)));
+    let (whole, killed) = (open(Models::Usual, &own("whole")?)?, || open(Models::Usual, &own("killed")?));
+    let resumed = resume(whole, &killed, &own("run-whole")?, &own("run-killed")?)?;
+    findings.push(finding("killed and resumed, it is the same", true, resumed));
+    Ok(Report { hello: Some(subject.hello), findings })
+}
+
+fn finding(check: &'static str, required: bool, seen: Step<Seen>) -> Finding {
+    let (outcome, detail) = match seen {
+        Ok(seen) => seen,
+        Err(error) => (Outcome::No, format!("{}: {}", error.op, error.message)),
+    };
+    Finding { check, outcome, required, detail }
+}
+
+fn yes(detail: impl Into<String>) -> Step<Seen> {
+    Ok((Outcome::Yes, detail.into()))
+}
+
+fn no(detail: impl Into<String>) -> Step<Seen> {
+    Ok((Outcome::No, detail.into()))
+}
+
+fn not_offered(detail: impl Into<String>) -> Step<Seen> {
+    Ok((Outcome::NotOffered, detail.into()))
+}
+
+fn starts(hello: &Hello) -> Seen {
+    if hello.name.is_empty() {
+        return (Outcome::No, "`hello` gives no name; give name and version".to_owned());
+    }
+    let packages = match hello.packages.len() {
+        0 => "it names no packages: versions that it stands on would tell runs apart".to_owned(),
+        many => format!("packages named: {many}"),
+    };
+    (Outcome::Yes, format!("{} {}; {packages}", hello.name, hello.version))
+}
+
+fn planted(subject: &mut Subject) -> Step<Seen> {
+    subject.write(SCOPE, &with(&LOCKER))?;
+    let found = subject.search(SCOPE, LOCKER.query, 5)?;
+    match found.iter().find(|memory| holds(memory, &LOCKER)) {
+        Some(memory) => yes(quoted(&memory.text)),
+        None => no(format!(
+            "`{}` was written and `{}` asked; {}; return the stored words as `text`, and see that `finish` waits for indexing",
+            LOCKER.sentence,
+            LOCKER.query,
+            texts(&found)
+        )),
+    }
+}
+
+fn source(subject: &mut Subject) -> Step<Seen> {
+    let mut told = Vec::new();
+    subject.call(|system| {
+        system.reset(SCOPE)?;
+        for session in &with(&LOCKER) {
+            told.extend(system.ingest(SCOPE, session)?.unwrap_or_default());
+        }
+        system.finish(SCOPE).map(|_| ())
+    })?;
+    let found = subject.search(SCOPE, LOCKER.query, 5)?;
+    let Some(memory) = found.iter().find(|memory| holds(memory, &LOCKER)) else {
+        return no("the sentence does not come back, so that its source cannot be seen");
+    };
+    if let Some(sources) = &memory.sources {
+        return match sources.iter().any(|source| source.session == "session[1]") {
+            true => yes("by the system's own word"),
+            false => no(format!(
+                "its sources are {sources:?}, and it was told in session[1]; repeat the ids that `ingest` sends"
+            )),
+        };
+    }
+    if told.iter().any(|event| event.memory.as_ref() == Some(&memory.id)) {
+        return yes("by the events of `ingest`");
+    }
+    if subject.hello.can(Capability::Dump) {
+        return yes("by differences of `dump`");
+    }
+    if memory.time.as_deref().is_some_and(|time| time.contains("2019-03-08")) {
+        return yes("by the times of memories");
+    }
+    no(
+        "perfect retrieval and the causes of a memory cannot be told; return `sources`, or events with ids from `ingest`, or offer `dump`",
+    )
+}
+
+fn k_is_kept(subject: &mut Subject) -> Step<Seen> {
+    subject.write(SCOPE, &with(&LOCKER))?;
+    for k in [1, 2] {
+        let found = subject.search(SCOPE, LOCKER.query, k)?.len();
+        if found > k {
+            return no(format!("{found} memories where {k} were asked for; cut the list to `k`"));
+        }
+    }
+    yes("k 1 and 2")
+}
+
+fn empty(subject: &mut Subject) -> Step<Seen> {
+    subject.write(SCOPE, &[])?;
+    match subject.search(SCOPE, LOCKER.query, 5)?.len() {
+        0 => yes("no memories, and no error"),
+        many => no(format!("{many} memories in a store that was just reset; let `reset` empty the scope")),
+    }
+}
+
+fn scopes(subject: &mut Subject) -> Step<Seen> {
+    subject.write(SCOPE, &with(&LOCKER))?;
+    let at_once = subject.hello.scopes;
+    if at_once < 2 {
+        subject.call(|system| system.reset(SCOPE))?;
+    }
+    subject.write(OTHER, &with(&BOAT))?;
+    if subject.finds(OTHER, &LOCKER)? {
+        return no("a memory of one scope was found in another; keep a store for each `scope`");
+    }
+    if at_once >= 2 && (!subject.finds(SCOPE, &LOCKER)? || subject.finds(SCOPE, &BOAT)?) {
+        return no(format!(
+            "`hello` says {at_once} scopes at once, and writing one changed another; say 1, or keep a store for each"
+        ));
+    }
+    subject.call(|system| system.reset(OTHER))?;
+    subject.write(OTHER, &[])?;
+    match subject.finds(OTHER, &BOAT)? {
+        true => no("`reset` left a memory; let it empty the scope"),
+        false => yes(format!("{at_once} at once")),
+    }
+}
+
+fn long(subject: &mut Subject) -> Step<Seen> {
+    let places = [(0, &LOCKER), (LONG / 2, &BOAT), (LONG - 2, &BAKERY)];
+    let turns = (0..LONG).map(|at| {
+        let plant = places.iter().find(|(place, _)| *place == at).map(|(_, plant)| plant.sentence);
+        let number = at / 2 + 1;
+        match (plant, at % 2) {
+            (Some(sentence), _) => turn("user", sentence),
+            (None, 0) => {
+                turn("user", &format!("On day {number}, {} {}", FILLER[at % 4], FILLER[(at + 1) % 4]))
+            }
+            (None, _) => {
+                turn("assistant", "That sounds like an ordinary day; tell me more whenever you like.")
+            }
+        }
+    });
+    subject.write(SCOPE, &[session(0, turns.collect()), said(1, FILLER[3])])?;
+    let mut lost = Vec::new();
+    for (place, plant) in places {
+        if !subject.finds(SCOPE, plant)? {
+            lost.push(format!("turn {place} (`{}`)", plant.sentence));
+        }
+    }
+    match lost.is_empty() {
+        true => yes(format!("{LONG} turns: first, middle and last are found")),
+        false => no(format!(
+            "of {LONG} turns these were lost: {}; write a long session in parts, and report what does not fit as an error",
+            lost.join(", ")
+        )),
+    }
+}
+
+fn unicode(subject: &mut Subject) -> Step<Seen> {
+    subject.write(SCOPE, &with(&UNICODE))?;
+    let found = subject.search(SCOPE, UNICODE.query, 5)?;
+    match found.iter().find(|memory| memory.text.to_lowercase().contains("ζέφυρος猫")) {
+        Some(memory) if holds(memory, &UNICODE) => yes(quoted(&memory.text)),
+        Some(memory) => {
+            no(format!("`{}` came back as `{}`; read and write UTF-8", UNICODE.sentence, memory.text))
+        }
+        None => {
+            no(format!("`{}` does not come back; {}; read and write UTF-8", UNICODE.sentence, texts(&found)))
+        }
+    }
+}
+
+fn dates(subject: &mut Subject) -> Step<Seen> {
+    subject.write(SCOPE, &with(&LOCKER))?;
+    let found = subject.search(SCOPE, LOCKER.query, 5)?;
+    let Some(memory) = found.iter().find(|memory| holds(memory, &LOCKER)) else {
+        return no("the sentence does not come back, so that its date cannot be seen");
+    };
+    match memory.time.as_deref() {
+        Some(time) if time.contains("2019-03-08") => yes(format!("`time` is {time}")),
+        Some(time) => no(format!(
+            "the session was of 2019-03-08, and `time` is {time}; replayed sessions must not be of today"
+        )),
+        None if memory.text.contains("2019") => yes("in the text"),
+        None => no(
+            "neither `time` nor the text has the session's date; pass `session.time` on, or write it into the first message",
+        ),
+    }
+}
+
+fn assistant(subject: &mut Subject) -> Step<Seen> {
+    let asked = vec![turn("user", "Can you recommend a bakery?"), turn("assistant", BAKERY.sentence)];
+    subject.write(SCOPE, &[said(0, FILLER[0]), session(1, asked), said(2, FILLER[1])])?;
+    match subject.finds(SCOPE, &BAKERY)? {
+        true => yes("a sentence of the assistant is found"),
+        false => no("a sentence that only the assistant said is not found: only the user's turns are kept"),
+    }
+}
+
+fn frozen(subject: &mut Subject) -> Step<Seen> {
+    subject.write(SCOPE, &with(&LOCKER))?;
+    let Some(before) = subject.fingerprint(SCOPE)? else {
+        return not_offered("neither `fingerprint` nor `dump`");
+    };
+    for plant in [&LOCKER, &BOAT, &BAKERY] {
+        subject.search(SCOPE, plant.query, 5)?;
+    }
+    match subject.fingerprint(SCOPE)? == Some(before) {
+        true => yes("equal before and after three searches"),
+        false => no(
+            "the fingerprint changed while searching: later probes see another store; search without writing",
+        ),
+    }
+}
+
+fn dump(subject: &mut Subject) -> Step<Seen> {
+    if !subject.hello.can(Capability::Dump) {
+        return not_offered("lost memories cannot be told from memories that are not found");
+    }
+    subject.write(SCOPE, &with(&LOCKER))?;
+    let all = subject.call(|system| system.dump(SCOPE))?;
+    match all.iter().any(|memory| holds(memory, &LOCKER)) {
+        true => yes(format!("{} memories", all.len())),
+        false => no(format!("the planted sentence is in none of {} memories; return all of them", all.len())),
+    }
+}
+
+fn readback(subject: &mut Subject) -> Step<Seen> {
+    if !subject.hello.can(Capability::Readback) {
+        return not_offered("perfect retrieval filters the dump by sources");
+    }
+    subject.write(SCOPE, &with(&LOCKER))?;
+    let wanted = ["session[1]".to_owned()];
+    let read = subject.call(|system| system.readback(SCOPE, &wanted))?;
+    let others = |memory: &&Memory| {
+        memory.sources.as_ref().is_some_and(|all| !all.iter().any(|source| source.session == wanted[0]))
+    };
+    match (read.iter().any(|memory| holds(memory, &LOCKER)), read.iter().filter(others).count()) {
+        (true, 0) => yes(format!("{} memories", read.len())),
+        (true, many) => {
+            no(format!("{many} memories of other sessions are among them; return those of `sessions` alone"))
+        }
+        (false, _) => {
+            no("the planted sentence is not among them; return all memories written from `sessions`")
+        }
+    }
+}
+
+fn save(subject: &mut Subject) -> Step<Seen> {
+    if !subject.hello.can(Capability::Save) {
+        return not_offered("after a kill the sessions are written again");
+    }
+    subject.write(SCOPE, &with(&LOCKER))?;
+    let folder = tempfile::tempdir();
+    let Ok(folder) = folder else { return not_offered("no temporary folder could be made to save into") };
+    subject.call(|system| {
+        system.save(SCOPE, folder.path())?;
+        system.reset(SCOPE)?;
+        system.load(SCOPE, folder.path())
+    })?;
+    match subject.finds(SCOPE, &LOCKER)? {
+        true => yes("the planted sentence is there again"),
+        false => no(
+            "after `save`, `reset` and `load` the planted sentence is gone; drop `save` from `can`, or mend it",
+        ),
+    }
+}
+
+fn answer(subject: &mut Subject) -> Step<Seen> {
+    if !subject.hello.can(Capability::Answer) {
+        return not_offered("the model under test answers from the memories");
+    }
+    subject.write(SCOPE, &with(&LOCKER))?;
+    let answer = subject.call(|system| system.answer(SCOPE, LOCKER.query, None))?;
+    match answer.text.trim().is_empty() {
+        true => no("the answer is empty"),
+        false => yes(quoted(&answer.text)),
+    }
+}
+
+fn invalid_json(system: Box<dyn MemorySystem>, asked: &dyn Fn() -> usize) -> Step<Seen> {
+    let before = asked();
+    let mut subject = match Subject::start(system) {
+        Ok(subject) => subject,
+        Err(error) if asked() > before => return yes(format!("{error}")),
+        Err(error) => return Err(error),
+    };
+    let written = subject.write(SCOPE, &with(&LOCKER));
+    let calls = asked() - before;
+    let seen = match written {
+        _ if calls == 0 => not_offered("it asked no language model"),
+        Err(error) => yes(format!("{}: {}", error.op, error.message)),
+        Ok(()) => {
+            let stored = match subject.finds(SCOPE, &LOCKER) {
+                Ok(true) => "the words of the message were stored in the place of a memory",
+                Ok(false) => "nothing was stored",
+                Err(_) => "searching fails",
+            };
+            no(format!(
+                "all {calls} replies of its model were JSON that ends in the middle, no operation said so, and {stored}; an error of kind transient in \
+                 the reply would have it tried again"
+            ))
+        }
+    };
+    subject.system.close();
+    seen
+}
+
+/// A case for the driver: six sessions, two questions.
+fn case() -> Case {
+    let sentences = [FILLER[0], LOCKER.sentence, FILLER[1], BOAT.sentence, FILLER[2], BAKERY.sentence];
+    let segment = |(index, sentence): (usize, &&str)| Segment {
+        kind: "session".to_owned(),
+        index,
+        time: format!("2019-03-{:02}T10:00:00", index + 7).parse().ok(),
+        turns: vec![Turn::new("user", *sentence), Turn::new("assistant", "Thank you for telling me.")],
+    };
+    let probe = |id: &str, plant: &Plant, at: usize| Probe {
+        id: id.to_owned(),
+        query: plant.query.to_owned(),
+        evidence: vec![Evidence::segment("fact", at)],
+        ..Probe::default()
+    };
+    Case {
+        id: NAME.to_owned(),
+        history: History { segments: sentences.iter().enumerate().map(segment).collect(), query_time: None },
+        probes: vec![probe("locker", &LOCKER, 1), probe("bakery", &BAKERY, 5)],
+        ..Case::default()
+    }
+}
+
+/// The first session after which the system is killed.
+const KILLED_AFTER: usize = 3;
+
+fn rows(mut system: SystemRun) -> Result<Vec<SearchRow>, HistoryError> {
+    let case = case();
+    let wanted = Wanted { k: 5, ..Wanted::default() };
+    let rows = case.probes.iter().map(|probe| system.searched(&case, probe, wanted)).collect();
+    system.close();
+    rows
+}
+
+/// Drives it through a history twice, once with a kill in the middle.
+fn resume(
+    whole: Box<dyn MemorySystem>,
+    open: &dyn Fn() -> Result<Box<dyn MemorySystem>, String>,
+    of_whole: &Path,
+    of_killed: &Path,
+) -> Result<Step<Seen>, String> {
+    let in_words = |error: HistoryError| error.to_string();
+    let started = |system: Box<dyn MemorySystem>, run: &Path| SystemRun::start(NAME, system, run);
+    let expected = match started(whole, of_whole) {
+        Ok(system) => rows(system).map_err(in_words)?,
+        Err(error) => return Ok(Err(error)),
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopping = Arc::clone(&stop);
+    match started(open()?, of_killed) {
+        Ok(system) => {
+            let mut system = system.stopped_by(stop).told(move |progress| {
+                if progress.done == KILLED_AFTER {
+                    stopping.store(true, Ordering::Relaxed);
+                }
+            });
+            match system.prepare(&case()) {
+                Ok(()) | Err(HistoryError::Stopped) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            // Dropped without a close: the process is killed.
+        }
+        Err(error) => return Ok(Err(error)),
+    }
+    let got = match started(open()?, of_killed) {
+        Ok(system) => {
+            let way = if system.identity().can(Capability::Save) { "load" } else { "writing again" };
+            (rows(system).map_err(in_words)?, way)
+        }
+        Err(error) => return Ok(Err(error)),
+    };
+    Ok(compared(&expected, &got.0, got.1))
+}
+
+fn compared(expected: &[SearchRow], got: &[SearchRow], way: &str) -> Step<Seen> {
+    if let Some(failed) = expected.iter().chain(got).find_map(|row| row.failed.as_ref()) {
+        return no(failed.message.clone());
+    }
+    if expected == got {
+        return yes(format!("by {way}; equal in all"));
+    }
+    for (one, other) in expected.iter().zip(got) {
+        let differs = |(a, b): &(&Memory, &Memory)| a.text != b.text;
+        let rank = one.memories.iter().zip(&other.memories).position(|pair| differs(&pair));
+        let shorter = one.memories.len().min(other.memories.len());
+        let rank = rank.or((one.memories.len() != other.memories.len()).then_some(shorter));
+        if let Some(rank) = rank {
+            let at = |row: &SearchRow| {
+                row.memories.get(rank).map_or("none".to_owned(), |memory| quoted(&memory.text))
+            };
+            return no(format!(
+                "after a kill and {way}, memory {} for `{}` is {} in the place of {}; a history that is written again must give the same \
+                 store",
+                rank + 1,
+                one.query,
+                at(other),
+                at(one)
+            ));
+        }
+    }
+    yes(format!("by {way}; the same memories under other ids or scores"))
+}

@@ -1,0 +1,350 @@
+//! A language model and an embedder that are scripts: the models of the conformance test, offline and always the same.
+//!
+//! The language model repeats the statements that it is shown, in the shapes that memory systems ask for. The embedder counts words. Neither
+//! understands anything: they show that a system's machinery works, and say nothing of its quality.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use palimpsest_core::digest::sha256;
+use serde_json::{Map, Value, json};
+
+use super::http_server::{Handler, HttpServer, Request, Response};
+use super::protocol::ModelAddress;
+
+/// The names of the models.
+const LANGUAGE_MODEL: &str = "scripted";
+const EMBEDDER: &str = "scripted-embedder";
+
+/// Length of vectors, unless a request names another.
+const DIMENSIONS: usize = 384;
+
+/// Most statements that a reply repeats.
+const STATEMENTS: usize = 400;
+
+/// The end of replies that are no whole JSON.
+const CUT: &str = "{\"facts\": [\"it ends in the mid";
+
+/// A running script.
+pub struct ScriptedModel {
+    server: HttpServer,
+    chats: Arc<AtomicUsize>,
+}
+
+impl ScriptedModel {
+    /// Starts it; one that is `broken` replies with JSON that ends in the middle.
+    ///
+    /// # Errors
+    /// The system's, on listening.
+    pub fn start(broken: bool) -> std::io::Result<Self> {
+        let chats = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&chats);
+        let handler: Handler = Arc::new(move |request: Request| answer(&request, broken, &counted));
+        Ok(ScriptedModel { server: HttpServer::start(handler)?, chats })
+    }
+
+    /// The language model.
+    pub fn llm(&self) -> ModelAddress {
+        self.address(LANGUAGE_MODEL, None)
+    }
+
+    /// The embedder.
+    pub fn embedder(&self) -> ModelAddress {
+        self.address(EMBEDDER, Some(DIMENSIONS))
+    }
+
+    /// Chat requests so far.
+    pub fn chats(&self) -> usize {
+        self.chats.load(Ordering::Relaxed)
+    }
+
+    fn address(&self, model: &str, dimensions: Option<usize>) -> ModelAddress {
+        let base_url = format!("{}/v1", self.server.url());
+        ModelAddress { base_url, key: "check".to_owned(), model: model.to_owned(), dimensions }
+    }
+}
+
+fn answer(request: &Request, broken: bool, chats: &AtomicUsize) -> Response {
+    let asked: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+    match (request.method.as_str(), request.path.as_str()) {
+        ("POST", "/v1/chat/completions") => {
+            chats.fetch_add(1, Ordering::Relaxed);
+            let text = if broken { CUT.to_owned() } else { reply(&asked) };
+            if asked["stream"] == true { streamed(&text) } else { chat(&text) }
+        }
+        ("POST", "/v1/embeddings") => embeddings(&asked),
+        ("GET", "/v1/models") => {
+            let models = [LANGUAGE_MODEL, EMBEDDER].map(|id| json!({ "id": id, "object": "model" }));
+            Response::json(200, &json!({ "object": "list", "data": models }))
+        }
+        _ => Response::error(404, "the scripted model serves chat completions, embeddings and models"),
+    }
+}
+
+fn chat(text: &str) -> Response {
+    let message = json!({ "role": "assistant", "content": text });
+    let words = text.split_whitespace().count();
+    Response::json(
+        200,
+        &json!({
+            "id": "scripted", "object": "chat.completion", "created": 0, "model": LANGUAGE_MODEL,
+            "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }],
+            "usage": { "prompt_tokens": 1, "completion_tokens": words, "total_tokens": words + 1 },
+        }),
+    )
+}
+
+fn streamed(text: &str) -> Response {
+    let chunk = |delta: Value, finish: Value| {
+        let choice = json!({ "index": 0, "delta": delta, "finish_reason": finish });
+        let chunk = json!({
+            "id": "scripted", "object": "chat.completion.chunk", "created": 0, "model": LANGUAGE_MODEL, "choices": [choice],
+        });
+        format!("data: {chunk}\n\n")
+    };
+    let said = chunk(json!({ "role": "assistant", "content": text }), Value::Null);
+    let end = chunk(json!({}), "stop".into());
+    let body = format!("{said}{end}data: [DONE]\n\n").into_bytes();
+    Response { status: 200, content_type: "text/event-stream".to_owned(), body }
+}
+
+/// A reply to a chat: an instance of the schema, where one is asked for; an object of the usual shapes, where JSON is; else the
+/// statements.
+fn reply(asked: &Value) -> String {
+    let all = messages(asked);
+    let last = all.last().map(String::as_str).unwrap_or_default();
+    let statements = statements(last);
+    let format = &asked["response_format"];
+    if let Some(schema) = format["json_schema"].get("schema") {
+        return instance(schema, schema, &statements, 0).to_string();
+    }
+    let wants_json = format["type"] == "json_object" || all.iter().any(|text| text.contains("JSON"));
+    if wants_json { usual(&statements).to_string() } else { statements.join("\n") }
+}
+
+/// The texts of the messages.
+fn messages(asked: &Value) -> Vec<String> {
+    let of = |message: &Value| match &message["content"] {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => {
+            parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n")
+        }
+        _ => String::new(),
+    };
+    asked["messages"].as_array().map(|all| all.iter().map(of).collect()).unwrap_or_default()
+}
+
+/// The statements of a prompt's last message: the strings of the last list in it, where there is one, else its lines, of a conversation
+/// without the speakers.
+fn statements(text: &str) -> Vec<String> {
+    let lists = text.rmatch_indices('[').filter_map(|(at, _)| list(&text[at + 1..]));
+    let mut found = lists.take(1).next().unwrap_or_else(|| lines(text));
+    // What is said last in a long prompt is the conversation.
+    if found.len() > STATEMENTS {
+        found.drain(..found.len() - STATEMENTS);
+    }
+    found
+}
+
+/// The strings of a list whose opening bracket stands before `text`: of JSON, or as Python shows one. `None` where it holds anything else.
+fn list(text: &str) -> Option<Vec<String>> {
+    let mut strings = Vec::new();
+    let mut rest = text.trim_start();
+    loop {
+        let quote = rest.chars().next().filter(|c| ['"', '\''].contains(c))?;
+        let mut string = String::new();
+        let mut characters = rest[1..].char_indices();
+        let end = loop {
+            match characters.next()? {
+                (at, c) if c == quote => break at,
+                (_, '\\') => string.push(match characters.next()?.1 {
+                    'n' => '\n',
+                    other => other,
+                }),
+                (_, c) => string.push(c),
+            }
+        };
+        strings.push(string);
+        rest = rest[end + 2..].trim_start();
+        match rest.strip_prefix(',') {
+            Some(more) => rest = more.trim_start(),
+            None => return rest.starts_with(']').then_some(strings),
+        }
+    }
+}
+
+/// The lines of a conversation, where there is one, else all that are sentences rather than headings and data.
+fn lines(text: &str) -> Vec<String> {
+    // Prompts that show what is known already show the new part last, under such a heading.
+    let new =
+        text.rsplit_once("New Messages").map_or(text, |(_, new)| new.split("\n## ").next().unwrap_or(new));
+    let said = |line: &str| {
+        let (speaker, said) = line.trim().split_once(':')?;
+        let known = ["user", "assistant", "human", "ai"].contains(&speaker.trim().to_lowercase().as_str());
+        (known && !said.trim().is_empty()).then(|| said.trim().to_owned())
+    };
+    let conversation: Vec<String> = new.lines().filter_map(said).collect();
+    if !conversation.is_empty() {
+        return conversation;
+    }
+    let is_sentence = |line: &&str| {
+        line.split_whitespace().count() > 2 && !line.starts_with(['#', '{', '}', '[', ']', '"', '`'])
+    };
+    new.lines().map(str::trim).filter(is_sentence).map(str::to_owned).collect()
+}
+
+/// Keys that well-known systems read: facts and decisions (mem0), notes and their evolution (A-Mem), entries (LightMem).
+fn usual(statements: &[String]) -> Value {
+    let event = |(at, text): (usize, &String)| json!({ "id": at.to_string(), "text": text, "event": "ADD" });
+    let entry = |(at, text): (usize, &String)| json!({ "source_id": at, "fact": text });
+    json!({
+        "facts": statements,
+        "memory": statements.iter().enumerate().map(event).collect::<Vec<_>>(),
+        "data": statements.iter().enumerate().map(entry).collect::<Vec<_>>(),
+        "keywords": statements.iter().flat_map(|text| text.split_whitespace()).take(5).collect::<Vec<_>>(),
+        "context": statements.join(" "),
+        "tags": ["note"],
+        "should_evolve": false,
+        "actions": [],
+        "suggested_connections": [],
+        "tags_to_update": [],
+        "new_context_neighborhood": [],
+        "new_tags_neighborhood": [],
+        "action": "ignore",
+        "entities": [],
+        "relations": [],
+    })
+}
+
+/// Deepest nesting of a schema's instance: recursive schemas end there.
+const DEPTH: usize = 12;
+
+/// An instance of a JSON schema: strings are statements, lists of strings all of them, and choices the first.
+fn instance(schema: &Value, root: &Value, statements: &[String], depth: usize) -> Value {
+    if depth > DEPTH {
+        return Value::Null;
+    }
+    let inner = |schema: &Value, statements: &[String]| instance(schema, root, statements, depth + 1);
+    if let Some(pointer) = schema["$ref"].as_str() {
+        let to = pointer.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
+        return to.map_or(Value::Null, |to| inner(to, statements));
+    }
+    if let Some(first) = schema["enum"].get(0).or_else(|| schema.get("const")) {
+        return first.clone();
+    }
+    if let Some(first) = ["anyOf", "oneOf", "allOf"].iter().find_map(|key| schema[*key].get(0)) {
+        return inner(first, statements);
+    }
+    match schema["type"].as_str() {
+        Some("object") => {
+            let properties = schema["properties"].as_object().into_iter().flatten();
+            let fields = properties.map(|(name, schema)| (name.clone(), inner(schema, statements)));
+            Value::Object(fields.collect::<Map<_, _>>())
+        }
+        Some("array") => {
+            let each = statements.iter().map(|one| inner(&schema["items"], std::slice::from_ref(one)));
+            Value::Array(each.collect())
+        }
+        Some("string") => statements.join(" ").into(),
+        Some("integer") => 1.into(),
+        Some("number") => 0.9.into(),
+        Some("boolean") => false.into(),
+        _ => Value::Null,
+    }
+}
+
+fn embeddings(asked: &Value) -> Response {
+    let texts: Vec<String> = match &asked["input"] {
+        Value::String(text) => vec![text.clone()],
+        Value::Array(all) => all.iter().map(|one| one.as_str().unwrap_or_default().to_owned()).collect(),
+        _ => return Response::error(400, "`input` is a text or a list of texts"),
+    };
+    let dimensions = asked["dimensions"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(DIMENSIONS);
+    if !(1..=1 << 16).contains(&dimensions) {
+        return Response::error(400, "`dimensions` is none that a vector has");
+    }
+    let encoded = asked["encoding_format"] == "base64";
+    let vector = |text: &String| {
+        let vector = vector(text, dimensions);
+        match encoded {
+            true => STANDARD.encode(vector.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()).into(),
+            false => json!(vector),
+        }
+    };
+    let data = texts.iter().enumerate();
+    let data =
+        data.map(|(index, text)| json!({ "object": "embedding", "index": index, "embedding": vector(text) }));
+    let data: Vec<Value> = data.collect();
+    let usage = json!({ "prompt_tokens": texts.len(), "total_tokens": texts.len() });
+    Response::json(200, &json!({ "object": "list", "model": EMBEDDER, "data": data, "usage": usage }))
+}
+
+/// Words counted at places that their digests name, of length 1.
+fn vector(text: &str, dimensions: usize) -> Vec<f32> {
+    let mut counts = vec![0.0_f32; dimensions];
+    let lower = text.to_lowercase();
+    for word in lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()) {
+        let digest = sha256(word);
+        let place = u64::from_str_radix(&digest[..12], 16).unwrap_or_default();
+        counts[(place % dimensions as u64) as usize] += 1.0;
+    }
+    let length = counts.iter().map(|x| x * x).sum::<f32>().sqrt();
+    if length == 0.0 {
+        counts[0] = 1.0;
+        return counts;
+    }
+    counts.iter().map(|x| x / length).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_those_of_the_last_list_or_the_lines() {
+        assert_eq!(
+            statements("Input:\nuser: I keep bees at home.\nassistant: Good for you!"),
+            ["I keep bees at home.", "Good for you!"]
+        );
+        assert_eq!(statements("old [] and new ```[\"I keep bees\"]```"), ["I keep bees"]);
+        assert_eq!(
+            statements("old [\"a\"], new ['It\\'s \\n \\\\', \"x's\"] end [{}]"),
+            ["It's \n \\", "x's"]
+        );
+        let sections =
+            "## Existing Memories\nold things are here\n## New Messages\nuser: bees\n## Date\nuser: none\n";
+        assert_eq!(statements(sections), ["bees"]);
+        assert_eq!(statements("# Text\nBees live in hives.\n{\"a\": 1 2 3}"), ["Bees live in hives."]);
+    }
+
+    #[test]
+    fn a_schema_gets_an_instance_of_it() {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "facts": { "type": "array", "items": { "$ref": "#/$defs/fact" } },
+                "kind": { "enum": ["first", "second"] },
+            },
+            "$defs": { "fact": { "type": "object", "properties": { "text": { "type": "string" }, "sure": { "type": "boolean" } } } },
+        });
+        let asked = json!({
+            "messages": [{ "role": "user", "content": "user: I keep bees at home." }],
+            "response_format": { "type": "json_schema", "json_schema": { "schema": schema } },
+        });
+        let expected =
+            json!({ "facts": [{ "text": "I keep bees at home.", "sure": false }], "kind": "first" });
+        assert_eq!(serde_json::from_str::<Value>(&reply(&asked)).unwrap(), expected);
+    }
+
+    #[test]
+    fn texts_that_share_words_have_vectors_that_are_near() {
+        let cosine = |a: &str, b: &str| {
+            let (a, b) = (vector(a, 384), vector(b, 384));
+            a.iter().zip(&b).map(|(x, y)| x * y).sum::<f32>()
+        };
+        assert!((cosine("bees at home", "Bees, at home!") - 1.0).abs() < 1e-6);
+        assert!(cosine("bees at home", "my bees") > cosine("bees at home", "a red car"));
+    }
+}

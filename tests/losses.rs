@@ -1,0 +1,5 @@
+//! What must hold for: the losses of memory systems, from the store to the answer.
+
+mod commands;
+mod paper;
+mod stores;

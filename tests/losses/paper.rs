@@ -1,0 +1,237 @@
+//! The papers' own numbers, from rows that are made to their counts.
+
+use palimpsest::benchmarks::Side;
+use palimpsest::losses::count::{Count, Number, Part, numbers};
+use palimpsest::losses::fact::{Carrier, Fact, Known};
+use palimpsest::losses::reading::{Effects, attended};
+use palimpsest::losses::rows::MemoryRows;
+use palimpsest::losses::trace::{Evidence, Named, Trace};
+use palimpsest::memory::system::Show;
+use palimpsest::memory::system::protocol::{LookedAt, Memory, Op, Source, Status, WriteEvent};
+use palimpsest::memory::system::rows::{EventRow, HistoryRow, Provenance, SearchRow};
+
+const OLD: usize = 1;
+const NEW: usize = 4;
+/// STALE, table 3: instances a probe.
+const INSTANCES: usize = 400;
+
+fn sources(session: usize) -> Option<Vec<Source>> {
+    Some(vec![Source { session: format!("session[{session}]"), turns: Vec::new() }])
+}
+
+/// Twenty memories, of which some hold the old or the new fact.
+fn list(first: Option<usize>, second: Option<usize>) -> Vec<Memory> {
+    let session = |rank: usize| match rank {
+        0 => first.unwrap_or(20),
+        5 => second.unwrap_or(21),
+        other => 30 + other,
+    };
+    let memory = |rank: usize| Memory {
+        id: format!("m{rank}"),
+        sources: sources(session(rank)),
+        status: Status::Active,
+        ..Memory::default()
+    };
+    (0..20).map(memory).collect()
+}
+
+/// The counts of a column of table 3.
+struct Column {
+    probe: &'static str,
+    new_retrieved: usize,
+    both: usize,
+    old_first: usize,
+    new_first: usize,
+    failures: usize,
+}
+
+/// LightMem, in the table's order.
+#[rustfmt::skip]
+const TABLE_3: [Column; 3] = [
+    Column { probe: "SR", new_retrieved: 310, both: 284, old_first: 353, new_first: 21, failures: 174 },
+    Column { probe: "PR", new_retrieved: 310, both: 283, old_first: 338, new_first: 30, failures: 307 },
+    Column { probe: "IPA", new_retrieved: 271, both: 209, old_first: 102, new_first: 81, failures: 213 },
+];
+/// Old among the candidates of the new entry, and of these updated or deleted.
+const LOOKED_AT: usize = 242;
+const MARKED: usize = 8;
+
+/// The list of an instance: the first `both` have both, with the new one first in the last `new_first` of them; then those with the new one
+/// alone, which is never first; then the old one alone, first as often as the table needs beside those with both.
+fn search(at: usize, column: &Column) -> Vec<Memory> {
+    let Column { new_retrieved, both, old_first, new_first, .. } = *column;
+    let old_alone = (INSTANCES - new_retrieved).min(old_first);
+    let old_first_of_both = old_first - old_alone;
+    match at {
+        at if at < old_first_of_both => list(Some(OLD), Some(NEW)),
+        at if at < both - new_first => {
+            let mut memories = list(None, Some(NEW));
+            memories[3].sources = sources(OLD);
+            memories
+        }
+        at if at < both => list(Some(NEW), Some(OLD)),
+        at if at < new_retrieved => list(None, Some(NEW)),
+        at if at < new_retrieved + old_alone => list(Some(OLD), None),
+        _ => list(None, None),
+    }
+}
+
+fn event(session: usize, op: Op, memory: &str, of: usize, looked_at: Option<Vec<LookedAt>>) -> HistoryRow {
+    HistoryRow::Event(EventRow {
+        session: format!("session[{session}]"),
+        event: WriteEvent {
+            op,
+            memory: Some(memory.to_owned()),
+            text: None,
+            previous: None,
+            sources: sources(of),
+            looked_at,
+            reason: None,
+        },
+        provenance: Provenance::Times,
+    })
+}
+
+fn rows(at: usize, column: &Column) -> MemoryRows {
+    let candidate = LookedAt { memory: if at < LOOKED_AT { "old" } else { "other" }.to_owned(), gated: None };
+    let mut history = vec![
+        event(0, Op::Add, "other", 0, Some(Vec::new())),
+        event(OLD, Op::Add, "old", OLD, Some(Vec::new())),
+        event(NEW, Op::Add, "new", NEW, Some(vec![candidate])),
+    ];
+    if at < MARKED {
+        history.push(event(NEW, Op::Update, "old", OLD, None));
+    }
+    let search = SearchRow {
+        probe: column.probe.to_owned(),
+        query: "?".to_owned(),
+        k: 20,
+        memories: search(at, column),
+        parts: None,
+        readback: None,
+        readback_failed: None,
+        answer: None,
+        answer_failed: None,
+        provenance: Provenance::Times,
+        failed: None,
+        changed: None,
+    };
+    MemoryRows { history, searches: vec![search], ..MemoryRows::default() }
+}
+
+fn facts() -> Vec<Fact> {
+    let fact = |role: &str, side, session| Fact {
+        role: role.to_owned(),
+        side: Some(side),
+        sessions: [session].into(),
+    };
+    vec![fact("old", Side::Older, OLD), fact("new", Side::Newer, NEW)]
+}
+
+fn traces(column: &Column) -> Vec<Trace> {
+    let trace = |at: usize| {
+        let named = Named {
+            case: at.to_string(),
+            probe: column.probe.to_owned(),
+            kind: None,
+            dimension: column.probe.to_owned(),
+        };
+        let rows = rows(at, column);
+        let evidence = Evidence {
+            rows: Some(&rows),
+            k: 20,
+            show: Show::Ranked,
+            answer: None,
+            densities: &[],
+            effects: &Effects::default(),
+            // Those with the new fact come first.
+            right: Known::of(at >= column.failures),
+        };
+        Trace::of(named, &facts(), &evidence, Carrier { stated: None })
+    };
+    (0..INSTANCES).map(trace).collect()
+}
+
+fn count(numbers: &[Number], part: Part, name: &str, role: &str, k: Option<usize>) -> (usize, usize) {
+    let is =
+        |number: &&Number| number.part == part && number.name == name && number.role == role && number.k == k;
+    let Count { count, of, unknown } = numbers.iter().find(is).unwrap().count;
+    assert_eq!(unknown, 0, "{name} {role}");
+    (count, of)
+}
+
+#[test]
+fn table_3_of_stale_is_as_printed() {
+    for column in &TABLE_3 {
+        let traces = traces(column);
+        let numbers = numbers(&traces.iter().collect::<Vec<_>>(), true);
+        let of = |name: &str, role: &str, k: usize| count(&numbers, Part::Retrieval, name, role, Some(k));
+        let probe = column.probe;
+        assert_eq!(of("hit", "new", 20), (column.new_retrieved, INSTANCES), "{probe}");
+        assert_eq!(of("both", "", 20), (column.both, INSTANCES), "{probe}");
+        assert_eq!(of("hit", "old", 1), (column.old_first, INSTANCES), "{probe}");
+        assert_eq!(of("hit", "new", 1), (column.new_first, INSTANCES), "{probe}");
+        // Distractors are what is left: 1 - old - new.
+        let distractors = INSTANCES - column.old_first - column.new_first;
+        assert_eq!(of("distractor", "", 1), (distractors, INSTANCES), "{probe}");
+        let failure = count(&numbers, Part::Answers, "failure despite", "new", None);
+        assert_eq!(failure, (column.failures, column.new_retrieved), "{probe}");
+        let of = |name: &str| count(&numbers, Part::Writing, name, "old", None);
+        assert_eq!(of("looked at"), (LOOKED_AT, INSTANCES));
+        assert_eq!(of("marked of looked at"), (MARKED, LOOKED_AT));
+        assert_eq!(of("removed"), (0, INSTANCES));
+    }
+    let percent =
+        |(count, of): (usize, usize)| palimpsest::ground::numbers::percent(count as f64 / of as f64);
+    assert_eq!(
+        (percent((LOOKED_AT, INSTANCES)), percent((MARKED, LOOKED_AT))),
+        ("60.5".to_owned(), "3.3".to_owned())
+    );
+}
+
+/// The trace of an instance with the new fact alone, at rank 6, whose search asked for `k` and got three.
+fn short(k: usize) -> Trace {
+    let mut rows = rows(300, &TABLE_3[0]);
+    rows.searches[0].k = k;
+    rows.searches[0].memories.truncate(3);
+    let (case, probe) = ("c".to_owned(), "SR".to_owned());
+    let evidence = Evidence {
+        rows: Some(&rows),
+        k: 20,
+        show: Show::Ranked,
+        answer: None,
+        densities: &[],
+        effects: &Effects::default(),
+        right: Known::Unknown,
+    };
+    let named = Named { case, dimension: probe.clone(), probe, kind: None };
+    Trace::of(named, &facts(), &evidence, Carrier { stated: None })
+}
+
+#[test]
+fn a_shorter_search_than_the_list_leaves_what_it_lacks_unknown() {
+    let full = short(3);
+    assert_eq!((full.search.hit(1, 3), full.search.hit(1, 5)), (Known::No, Known::Unknown));
+    assert_eq!(full.list.hit(1, usize::MAX), Known::Unknown);
+    // Where fewer came than were asked for, there are no more.
+    assert_eq!(short(5).search.hit(1, 20), Known::No);
+}
+
+#[test]
+fn a_memory_is_attended_above_its_neighbours_and_among_the_three_highest() {
+    let densities = |values: &[f64]| values.iter().copied().enumerate().collect::<Vec<_>>();
+    let plain = |_: usize| true;
+    let five = densities(&[1.0, 3.0, 2.0, 4.0, 5.0]);
+    // Its neighbours have 1 and 2, and two are higher.
+    assert_eq!(attended(1, &five, plain), Known::Yes);
+    // Its neighbours have 3 and 4.
+    assert_eq!(attended(2, &five, plain), Known::No);
+    // Above its neighbours, and three are higher.
+    let six = densities(&[9.0, 1.0, 2.0, 1.0, 8.0, 7.0]);
+    assert_eq!(attended(2, &six, plain), Known::No);
+    // Evidence is no baseline: the next plain memory on either side is.
+    assert_eq!(attended(1, &five, |rank| rank == 4), Known::No);
+    assert_eq!(attended(1, &five, |_| false), Known::Unknown);
+    // Nothing was measured of it.
+    assert_eq!(attended(7, &five, plain), Known::Unknown);
+}
