@@ -5,7 +5,7 @@
 //! are read in chunks (`reading`) between the steps in which all answers go on together (`speaking`), and `owner` decides who is next.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Sender};
 
 use super::Engine;
@@ -14,12 +14,15 @@ use super::request::{Event, Next, Request, RequestError, Sink};
 use crate::attention::SPLIT_K;
 use crate::model::Cache;
 
+mod caller;
 mod load;
 mod owner;
 mod reading;
 mod shelf;
 mod speaking;
 
+pub use caller::Caller;
+use caller::next_number;
 use load::Gauges;
 pub use load::Load;
 pub use owner::EngineLoop;
@@ -66,23 +69,6 @@ impl Limits {
 pub struct EngineThread {
     queue: Sender<Queued>,
     gauges: Arc<Gauges>,
-}
-
-/// Someone with requests: their prompts are read one after the other, in turn with those of other callers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caller(u64);
-
-impl Caller {
-    /// A caller unlike all others.
-    #[expect(clippy::new_without_default, reason = "each one is another")]
-    pub fn new() -> Self {
-        Caller(next_number())
-    }
-}
-
-fn next_number() -> u64 {
-    static NUMBERS: AtomicU64 = AtomicU64::new(0);
-    NUMBERS.fetch_add(1, Ordering::Relaxed)
 }
 
 impl EngineThread {

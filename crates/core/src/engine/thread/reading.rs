@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use candle_core::Tensor;
 
-use super::Caller;
+use super::caller::Caller;
 use super::shelf::Trunk;
 use crate::attention::LayerHoles;
 use crate::engine::request::{Branch, Choice, Event, Observe, Request, RequestError, Reuse, Sink, Task};
