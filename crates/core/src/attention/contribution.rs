@@ -18,7 +18,7 @@ use std::ops::Range;
 use candle_core::{DType, Device, Result, Tensor};
 use ndarray::{Array2, Array4};
 
-use super::backends::{Carried, RowSums, plain};
+use super::backends::{Carried, RowSums, key_lengths, length_sums, value_sums};
 use super::{Event, Observer, Point, Site, Term, Wanted, same_heads};
 use crate::span::{Span, borders};
 use crate::timing;
@@ -136,8 +136,7 @@ impl LengthObserver {
         let Some(gram) = self.grams.get(site.layer).and_then(Option::as_ref) else {
             candle_core::bail!("This is a bug: the output projection of layer {} is not known", site.layer)
         };
-        let kernel = plain(q.device(), q.dtype());
-        let lengths = &kernel.key_lengths(v, gram)?;
+        let lengths = &key_lengths(v, gram)?;
         let gate = match gate {
             Some(gate) => Some(gate.to_dtype(DType::F32)?.reshape((l, heads, d))?),
             None => None,
@@ -156,7 +155,7 @@ impl LengthObserver {
             }
             let rows = part.start - site.offset..part.end - site.offset;
             let of = RowSums { site: &at, rows, bounds: &bounds };
-            let sums = kernel.length_sums([q, k, v], &carried, &of, &segments)?;
+            let sums = length_sums([q, k, v], &carried, &of, &segments)?;
             for (i, (value, output)) in sums.values.iter().zip(&sums.outputs).enumerate() {
                 let place = (i / keys * spans + nth) * keys + i % keys;
                 values[place] += value / row.len() as f64;
@@ -464,7 +463,7 @@ impl Attribution {
         for run in runs {
             let row = run[0] - site.offset;
             let of = RowSums { site: &at, rows: row..row + run.len(), bounds: &bounds };
-            let read = plain(q.device(), q.dtype()).value_sums([q, k, v], &of)?;
+            let read = value_sums([q, k, v], &of)?;
             let gate: Option<Vec<f32>> = match &gate {
                 Some(gate) => Some(transfer::fetch(&gate.narrow(0, row, run.len())?.to_dtype(DType::F32)?)?),
                 None => None,

@@ -11,6 +11,7 @@ use crate::timing;
 
 mod answer;
 mod backends;
+mod call;
 mod contribution;
 pub(crate) mod delta;
 mod kernel;
@@ -24,13 +25,13 @@ mod top_keys;
 
 pub use answer::{AnswerRows, Step};
 use backends::RowSums;
+use call::Call;
 pub use contribution::{Attribution, Attributions, LengthObserver, Norms, Target, TargetError};
 pub use kernel::{AttentionKernel, AttentionShape, KernelError, Settled};
 pub use knockout::{Knockout, KnockoutError, LayerHoles, LayerKind};
 pub use mass::{DeltaMasses, EachMasses, MassObserver, Masses, SpanError};
 pub use observer::{DeltaSite, Event, NoObserver, Observer, Point, Term, Wanted};
 pub use share::{Uniform, uniform_share};
-use site::Hidden;
 pub use site::{Hole, Holes, Sinks, Site};
 pub use store::{AttentionStore, StoreError, Values, write_tensors};
 pub use top_keys::{LargestKeys, NO_KEY, TopKeys};
@@ -103,70 +104,6 @@ pub fn run_after(
 /// True where [`run_after`] has a kernel for tails of several rows.
 pub fn shares_prefix(device: &Device, dtype: DType) -> bool {
     backends::plain(device, dtype).takes_rows_after_prefix()
-}
-
-/// Rows that attend, and the keys that they may see.
-struct Call<'a> {
-    /// (tails * rows, heads, head_dim): the last positions of each tail.
-    q: &'a Tensor,
-    /// Keys and values that all see, (kv_heads, base, head_dim) each.
-    prefix: Option<(&'a Tensor, &'a Tensor)>,
-    /// Each sequence's own keys and values, (kv_heads, n, head_dim) each.
-    tails: Vec<(&'a Tensor, &'a Tensor)>,
-    /// Rows of a tail.
-    rows: usize,
-    /// `offset` is where the tails begin; `hidden` has the holes.
-    site: Site,
-    /// The position of each row.
-    positions: Vec<usize>,
-    hidden: Hidden,
-    /// The borders of the segments that each tail's only row is asked to sum its weights over; no tail where nobody asks.
-    borders: Vec<Option<Vec<usize>>>,
-}
-
-/// The output, (tails * rows, heads, head_dim), and the sums that tails were asked for, (heads, 1 + segments) each. A kernel that
-/// hands out no weights gives none.
-type Attended = (Tensor, Vec<Option<Tensor>>);
-
-impl<'a> Call<'a> {
-    /// Of `rows` rows for each of the tails, which begin at position `site.offset`, each with its holes; nobody asks for sums.
-    ///
-    /// # Errors
-    /// A row that would see nothing.
-    fn new(
-        q: &'a Tensor,
-        prefix: Option<(&'a Tensor, &'a Tensor)>,
-        tails: Vec<(&'a Tensor, &'a Tensor)>,
-        rows: usize,
-        site: &Site,
-        holes: &[&Holes],
-    ) -> Result<Self> {
-        let mut positions = Vec::with_capacity(rows * tails.len());
-        for (k, _) in &tails {
-            let end = site.offset + k.dim(1)?;
-            positions.extend(end - rows..end);
-        }
-        let hidden = Hidden::of(positions.iter().enumerate().map(|(row, at)| (holes[row / rows], *at)));
-        for (row, position) in positions.iter().enumerate().filter(|_| !hidden.is_empty()) {
-            site.check_row(*position, hidden.row(row))?;
-        }
-        let site = Site { holes: Holes::default(), ..site.clone() };
-        Ok(Call { q, prefix, tails, rows, site, positions, hidden, borders: Vec::new() })
-    }
-
-    /// The same with positions counted from the first key: causality and windows depend on distances alone. Borders before it move
-    /// onto it: segments there are outside every window, and get nothing.
-    fn relative(mut self) -> Self {
-        let first = self.site.first_key;
-        if first > 0 {
-            self.positions.iter_mut().for_each(|position| *position -= first);
-            let borders = self.borders.iter_mut().flatten().flatten();
-            borders.for_each(|border| *border = border.saturating_sub(first));
-            self.hidden = self.hidden.counted_from(first);
-            self.site = self.site.relative();
-        }
-        self
-    }
 }
 
 /// The number of heads of layers, (layer, heads) each, which must be the same for one array to hold them; 0 without layers.

@@ -12,6 +12,7 @@ mod cuda;
 mod gate;
 #[cfg(feature = "cuda")]
 pub(crate) mod launch;
+pub(crate) mod online_softmax;
 pub(crate) mod products;
 pub(crate) mod softmax;
 

@@ -6,22 +6,12 @@ use std::ops::Range;
 
 use candle_core::{D, DType, Device, Result, Tensor};
 
+use super::online_softmax::OnlineSoftmax;
 use crate::transfer;
 
 /// Stands for minus infinity: finite, so that a row that has seen no key yet yields no NaN, and so low that e^(HIDDEN - x)
 /// is 0 for any score x.
 pub(crate) const HIDDEN: f32 = -1e30;
-
-/// The running maximum and sum of rows after some of their keys, all (kv_heads, group * r, 1) in f32.
-#[derive(Debug, Clone)]
-pub(crate) struct OnlineSoftmax {
-    /// The greatest score.
-    pub max: Tensor,
-    /// The sum of e^(score - max).
-    pub sum: Tensor,
-    /// The factor of sums of before the last block, e^(max before - max); `None` for the first block.
-    pub rescale: Option<Tensor>,
-}
 
 /// The keys that rows see.
 #[derive(Debug)]

@@ -24,8 +24,8 @@ const ALLOWED: [(&str, &str); 10] = [
     // The kernels on slices, which serve the CPU alone.
     ("src/attention/backends/cpu.rs", "Tensor::from_vec"),
     ("src/attention/backends/cpu/lengths.rs", "Tensor::from_vec"),
+    ("src/attention/backends/cpu/segment_sums.rs", "Tensor::from_vec"),
     ("src/attention/backends/cpu/value_sums.rs", "Tensor::from_vec"),
-    ("src/attention/backends/segment_sums.rs", "Tensor::from_vec"),
     ("src/attention/delta.rs", "Tensor::from_vec"),
     ("src/attention/delta/cpu.rs", "Tensor::from_vec"),
     ("src/attention/delta/cpu.rs", ".to_vec1"),

@@ -8,10 +8,13 @@ use std::ops::Range;
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::super::{Attended, Call, Hidden, Sinks, Site};
-use super::{Kernel, RowSums};
+use super::kernel::{Kernel, RowSums};
+use crate::attention::call::{Attended, Call};
+use crate::attention::site::Hidden;
+use crate::attention::{Sinks, Site};
+use crate::fused::online_softmax::OnlineSoftmax;
 use crate::fused::products;
-use crate::fused::softmax::{self, OnlineSoftmax, Seen};
+use crate::fused::softmax::{self, Seen};
 use crate::transfer;
 
 /// The sizes of blocks.

@@ -6,8 +6,10 @@
 
 use candle_core::{Result, Tensor};
 
-use super::super::{Attended, Call, Site};
-use super::Kernel;
+use super::chunked::{BLOCKS, Chunked};
+use super::kernel::{Kernel, RowSums};
+use crate::attention::Site;
+use crate::attention::call::{Attended, Call};
 
 /// FlashAttention 2 for half precision. Sums are in f32, the weights that multiply values in the tensors' dtype.
 pub struct Flash;
@@ -27,6 +29,11 @@ impl Kernel for Flash {
         let left = window.map(|window| window - 1);
         let out = candle_flash_attn::flash_attn_windowed(&q, &rows(k)?, &rows(v)?, scale, left, Some(0))?;
         Ok((out.squeeze(0)?, Vec::new()))
+    }
+
+    /// By products: these kernels have no sums.
+    fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
+        Chunked(BLOCKS).segment_sums(q, k, of)
     }
 }
 

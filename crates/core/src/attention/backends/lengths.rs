@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use candle_core::{D, DType, Result, Tensor};
 
-use super::RowSums;
 use super::chunked::{self, Blocks, Chunked};
+use super::kernel::RowSums;
 use crate::transfer;
 
 /// Rows whose weights are held at once.
@@ -35,7 +35,7 @@ pub struct LengthSums {
     pub outputs: Vec<f64>,
 }
 
-/// See [`super::Kernel::key_lengths`].
+/// See [`super::key_lengths`].
 pub fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
     let (kv_heads, keys, d) = v.dims3()?;
     let heads = gram.dim(0)?;
@@ -50,7 +50,7 @@ pub fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
     Tensor::cat(&blocks.collect::<Result<Vec<_>>>()?, 1)
 }
 
-/// See [`super::Kernel::length_sums`].
+/// See [`super::length_sums`].
 pub fn length_sums(
     qkv: [&Tensor; 3],
     &Carried { lengths, gram, gate }: &Carried<'_>,

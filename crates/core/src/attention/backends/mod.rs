@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::{Attended, AttentionKernel, AttentionShape, Call, Settled, Site};
+use super::call::Call;
+use super::{AttentionKernel, AttentionShape, Settled, Site};
 use crate::transfer;
 
 mod chunked;
@@ -13,6 +14,7 @@ mod cpu;
 mod cuda;
 #[cfg(feature = "flash-attn")]
 mod flash;
+mod kernel;
 mod lengths;
 pub(super) mod small_matmul;
 #[cfg(test)]
@@ -20,76 +22,9 @@ mod tests;
 
 use chunked::{BLOCKS, Chunked};
 use cpu::Cpu;
+use kernel::Kernel;
+pub(super) use kernel::RowSums;
 pub(super) use lengths::{Carried, LengthSums};
-
-/// A kernel family. Its methods serve what the pure functions of [`AttentionKernel`] give it; those that few families have are made of
-/// tensors elsewhere.
-pub(super) trait Kernel: Sync {
-    /// A name for the log.
-    fn name(&self) -> &'static str;
-
-    /// Attention of a call's rows.
-    fn attend(&self, call: Call<'_>) -> Result<Attended>;
-
-    /// True where a call may have several rows for each of its tails behind a prefix.
-    fn takes_rows_after_prefix(&self) -> bool {
-        false
-    }
-
-    /// True where its attention of layers of this shape comes out on the device as by products; tried there the first time.
-    fn agrees(&self, _device: &Device, _shape: &AttentionShape) -> Result<bool> {
-        Ok(true)
-    }
-
-    /// Sums, over rows, of the softmax weight that each head pays to the sinks and to each segment: (heads, 1 + segments), f64 on
-    /// the CPU, f32 on other devices, where the sums stay.
-    fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
-        Chunked(BLOCKS).segment_sums(q, k, of)
-    }
-
-    /// The sums of values that rows read of each segment: f32 (heads, segments, rows, head_dim), over its keys j of the weight A_ij
-    /// times the value v_j. But on the CPU all weights of the rows over a block of keys are held at once: ask for few rows at a time.
-    fn value_sums(&self, qkv: [&Tensor; 3], of: &RowSums<'_>) -> Result<Tensor> {
-        Ok(Chunked(lengths::BLOCKS).values_and_lengths(qkv, None, of)?.read)
-    }
-
-    /// The length of each head's output for each key: the square root of v^T (W_O^h)^T W_O^h v, f32 (heads, keys). `v`: (kv_heads,
-    /// keys, head_dim), `gram`: f32 (heads, head_dim, head_dim), the products of each head's output weights with themselves.
-    fn key_lengths(&self, v: &Tensor, gram: &Tensor) -> Result<Tensor> {
-        lengths::key_lengths(v, gram)
-    }
-
-    /// Sums, over rows, of the lengths of what they read and write of each of `spans`, which are runs of the segments.
-    fn length_sums(
-        &self,
-        qkv: [&Tensor; 3],
-        carried: &Carried<'_>,
-        of: &RowSums<'_>,
-        spans: &[Range<usize>],
-    ) -> Result<LengthSums> {
-        lengths::length_sums(qkv, carried, of, spans)
-    }
-}
-
-/// Rows of a chunk, and the segments of keys that something of them is summed over.
-pub(super) struct RowSums<'a> {
-    pub site: &'a Site,
-    /// Relative to `site.offset`.
-    pub rows: Range<usize>,
-    /// The ascending borders of the segments: segment s is `bounds[s]..bounds[s + 1]`.
-    pub bounds: &'a [usize],
-}
-
-impl RowSums<'_> {
-    /// The positions of the rows.
-    fn positions(&self) -> Vec<usize> {
-        self.rows.clone().map(|row| self.site.offset + row).collect()
-    }
-
-    fn segments(&self) -> usize {
-        self.bounds.len().saturating_sub(1)
-    }
-}
 
 /// The kernels of a choice on CUDA; products where this build has no others.
 fn of_choice(kernel: AttentionKernel) -> &'static dyn Kernel {
@@ -104,7 +39,12 @@ fn of_choice(kernel: AttentionKernel) -> &'static dyn Kernel {
 
 /// The kernels that serve tensors on `device` in `dtype` whatever they hold.
 pub(super) fn plain(device: &Device, dtype: DType) -> &'static dyn Kernel {
-    if transfer::cpu_kernels(device) && dtype == DType::F32 { &Cpu } else { &Chunked(BLOCKS) }
+    if takes_slices(device, dtype) { &Cpu } else { &Chunked(BLOCKS) }
+}
+
+/// True for tensors that the CPU's kernel takes.
+fn takes_slices(device: &Device, dtype: DType) -> bool {
+    transfer::cpu_kernels(device) && dtype == DType::F32
 }
 
 /// The kernels for a call.
@@ -165,4 +105,37 @@ pub(super) fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Re
 pub(super) fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
     let hides = !of.site.holes.is_empty();
     chosen(q, k.dim(0)?, of.site, hides, AttentionKernel::of_sums)?.segment_sums(q, k, of)
+}
+
+/// The sums of values that rows read of each segment: f32 (heads, segments, rows, head_dim), over its keys j of the weight A_ij
+/// times the value v_j. But on the CPU all weights of the rows over a block of keys are held at once: ask for few rows at a time.
+pub(super) fn value_sums(qkv: [&Tensor; 3], of: &RowSums<'_>) -> Result<Tensor> {
+    let [q, ..] = qkv;
+    match takes_slices(q.device(), q.dtype()) {
+        true => cpu::value_sums(qkv, of),
+        false => Ok(Chunked(lengths::BLOCKS).values_and_lengths(qkv, None, of)?.read),
+    }
+}
+
+/// The length of each head's output for each key: the square root of v^T (W_O^h)^T W_O^h v, f32 (heads, keys). `v`: (kv_heads,
+/// keys, head_dim), `gram`: f32 (heads, head_dim, head_dim), the products of each head's output weights with themselves.
+pub(super) fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
+    match takes_slices(v.device(), v.dtype()) {
+        true => cpu::key_lengths(v, gram),
+        false => lengths::key_lengths(v, gram),
+    }
+}
+
+/// Sums, over rows, of the lengths of what they read and write of each of `spans`, which are runs of the segments.
+pub(super) fn length_sums(
+    qkv: [&Tensor; 3],
+    carried: &Carried<'_>,
+    of: &RowSums<'_>,
+    spans: &[Range<usize>],
+) -> Result<LengthSums> {
+    let [q, ..] = qkv;
+    match takes_slices(q.device(), q.dtype()) {
+        true => cpu::length_sums(qkv, carried, of, spans),
+        false => lengths::length_sums(qkv, carried, of, spans),
+    }
 }

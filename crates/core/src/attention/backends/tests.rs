@@ -4,11 +4,10 @@ use std::ops::Range;
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::super::{
-    Attended, AttentionKernel, AttentionShape, Call, Hole, Holes, Sinks, Site, Tail, run_after,
-};
+use super::super::call::{Attended, Call};
+use super::super::{AttentionKernel, AttentionShape, Hole, Holes, Sinks, Site, Tail, run_after};
 use super::chunked::Blocks;
-use super::{BLOCKS, Chunked, Cpu, Kernel, RowSums, lengths};
+use super::{BLOCKS, Chunked, Cpu, Kernel, RowSums, cpu, lengths};
 
 /// Values are of order 1: some f32 roundings of them.
 const TOLERANCE: f64 = 1e-5;
@@ -283,7 +282,7 @@ fn both_kernels_read_the_same_values_of_segments_at_every_block_size() -> Result
         let (l, keys) = (q.dim(0)?, k.dim(1)?);
         let bounds = [borders(keys), vec![0, keys], vec![keys / 3, keys / 3 + 1, keys / 2 + 1]];
         for ((bounds, rows), size) in bounds.into_iter().zip([0..l, l - 1..l, l / 3..l]).zip(SIZES) {
-            let found = Cpu.value_sums([&q, &k, &v], &of(&site, rows.clone(), &bounds))?;
+            let found = cpu::value_sums([&q, &k, &v], &of(&site, rows.clone(), &bounds))?;
             let expected =
                 Chunked(size).values_and_lengths([&q, &k, &v], None, &of(&site, rows.clone(), &bounds))?.read;
             assert_eq!(found.dims(), expected.dims());
@@ -301,7 +300,7 @@ fn both_kernels_measure_the_same_lengths_with_gates_and_without() -> Result<()> 
         let ((l, heads, d), keys) = (q.dims3()?, k.dim(1)?);
         let outputs = Tensor::randn(0f32, 0.3, (heads, d, 2 * d + 1), &Device::Cpu)?;
         let gram = &outputs.matmul(&outputs.transpose(1, 2)?)?;
-        let lengths = &Cpu.key_lengths(&v, gram)?;
+        let lengths = &cpu::key_lengths(&v, gram)?;
         let expected = lengths::key_lengths(&v, gram)?;
         let difference = apart(numbers(lengths)?, numbers(&expected)?);
         assert!(difference < 1e-4, "{:?}: off by {difference:e}", v.dims());
@@ -313,7 +312,7 @@ fn both_kernels_measure_the_same_lengths_with_gates_and_without() -> Result<()> 
         let spans = [0..segments, 0..1, segments / 2..segments, 1.min(segments)..1.min(segments)];
         for rows in [0..l, l - 1..l] {
             let of = of(&site, rows.clone(), &bounds);
-            let found = Cpu.length_sums([&q, &k, &v], &carried, &of, &spans)?;
+            let found = cpu::length_sums([&q, &k, &v], &carried, &of, &spans)?;
             let expected = lengths::length_sums([&q, &k, &v], &carried, &of, &spans)?;
             let pairs = [(found.values, expected.values), (found.outputs, expected.outputs)];
             for (found, expected) in pairs {

@@ -9,7 +9,7 @@ use candle_core::{CudaDevice, DType, Result, Shape, Tensor, WithDType};
 use super::Gate;
 use super::launch::Argument::{self, Float, Int, Long, Unsigned};
 use super::launch::{self, Grid, Module, Pointer, suffix, typed};
-use super::softmax::OnlineSoftmax;
+use super::online_softmax::OnlineSoftmax;
 
 pub(super) mod cublas;
 

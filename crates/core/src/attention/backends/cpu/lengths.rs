@@ -6,18 +6,22 @@ use candle_core::{Device, Result, Tensor};
 use pulp::Simd;
 use rayon::prelude::*;
 
-use super::super::{Carried, LengthSums};
+use super::super::kernel::RowSums;
+use super::super::lengths::{Carried, LengthSums};
 use super::fold::{ValuesBySegment, add_values};
+use super::sequence::{Sequence, with_slices};
+use super::tasks::Shape;
 use super::value_sums::normaliser;
 use super::walk::{Walk, Walked};
-use super::{Hidden, RowSums, Sequence, Shape, Site, with_slices};
+use crate::attention::Site;
+use crate::attention::site::Hidden;
 
 /// Keys whose lengths one task makes.
 const KEYS: usize = 1536;
 /// Query positions of a task: panels of one head's rows are full, whatever the vectors.
 const POSITIONS: usize = 144;
 
-/// See [`super::Kernel::key_lengths`].
+/// See [`super::super::key_lengths`].
 pub fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
     let ((kv_heads, keys, d), heads, gram) = (v.dims3()?, gram.dim(0)?, gram.contiguous()?);
     let lengths = with_slices(&[v, &gram], |slices| {
@@ -105,7 +109,7 @@ fn lengths<S: Simd, const V: usize, const D: usize>(
     })
 }
 
-/// See [`super::Kernel::length_sums`].
+/// See [`super::super::length_sums`].
 pub fn length_sums(
     [q, k, v]: [&Tensor; 3],
     carried: &Carried<'_>,

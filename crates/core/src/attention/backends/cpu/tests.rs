@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 use pulp::{Scalar, Simd};
 
-use super::super::super::{AttentionKernel, Sinks};
+use super::super::super::{AttentionKernel, Sinks, Site};
 use super::fold::{Fold, Segments, WeightedValues};
 use super::walk::{Walk, Walked};
 use super::*;

@@ -3,11 +3,16 @@
 use candle_core::{Device, Result, Tensor};
 use rayon::prelude::*;
 
+use super::super::kernel::RowSums;
 use super::fold::ValuesBySegment;
+use super::queries::Queries;
+use super::sequence::{Sequence, with_slices};
+use super::tasks::{Shape, Task};
+use super::total::{Total, total};
 use super::walk::Walked;
-use super::{Queries, RowSums, Sequence, Shape, Site, Task, Total, total, with_slices};
+use crate::attention::Site;
 
-/// See [`super::Kernel::value_sums`].
+/// See [`super::super::value_sums`].
 pub fn value_sums([q, k, v]: [&Tensor; 3], RowSums { site, rows, bounds }: &RowSums<'_>) -> Result<Tensor> {
     let (shape, q) = (Shape::new(q, k)?, q.contiguous()?);
     let Shape { heads, group, d, .. } = shape;

@@ -7,10 +7,11 @@ use std::time::Instant;
 use candle_core::cuda_backend::DeviceId;
 use candle_core::{CudaDevice, DType, Device, Result, Tensor};
 
-use super::super::super::{AttentionKernel, AttentionShape, Call, Holes, Sinks, Site};
 use super::super::chunked::{BLOCKS, Chunked};
-use super::super::{Kernel, RowSums};
+use super::super::kernel::{Kernel, RowSums};
 use super::{decode, prefill, rows};
+use crate::attention::call::Call;
+use crate::attention::{AttentionKernel, AttentionShape, Holes, Sinks, Site};
 use crate::transfer;
 
 /// The properties that kernels may go wrong by.

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use candle_core::{CudaDevice, Result, Tensor};
 
-use super::super::super::{Attended, Call, SPLIT_K, Site};
 use super::operands::{self, MODULE, Operand, block_keys, int, pointer, rule, shared_bytes};
 use super::rows::Pieces;
+use crate::attention::call::{Attended, Call};
+use crate::attention::{SPLIT_K, Site};
 use crate::fused::launch::{self, Argument, Grid, Pointer, suffix, typed};
 use crate::transfer;
 

@@ -6,8 +6,9 @@
 
 use candle_core::{Device, Result, Tensor};
 
-use super::super::{Attended, AttentionShape, Call, Site};
-use super::{Kernel, RowSums};
+use super::kernel::{Kernel, RowSums};
+use crate::attention::call::{Attended, Call};
+use crate::attention::{AttentionShape, Site};
 
 mod check;
 mod decode;

@@ -8,7 +8,7 @@ use candle_core::cuda_backend::DeviceId;
 use candle_core::{CudaDevice, DType, Device, Result, Tensor};
 
 use super::super::super::{Sinks, Site};
-use super::super::RowSums;
+use super::super::kernel::RowSums;
 use super::operands::{self, Operand, int};
 use crate::fused::launch::Argument::{Float, Long};
 use crate::fused::launch::{self, Argument, Grid, Module, Pointer, suffix};
