@@ -12,7 +12,7 @@ Settings
   neighbours  5 (default): memories that the manager sees beside a session
 
 What is known to differ, and to matter:
-- Its model must answer by calls of tools. A model that answers in words stores nothing, and nothing is logged: `add` returns no event.
+- Its model must answer by calls of tools. A model that answers in words stores nothing, and nothing is logged: the event is of op `none`.
 - The text of a memory is its content; of a schema of your own it would be JSON.
 - What changed is found by comparing the store before and after. Memories shown to the manager are `looked_at`; there is no threshold.
 - Prompts hold an id drawn for each session, which palimpsest_memory.py makes the same in every run.
@@ -89,8 +89,9 @@ class LangMem:
                 self.store.put(PLACE, key, {**value, "time": session.time})
                 events.append({"op": "update" if key in before else "add", "memory": key, "text": text_of(value), "looked_at": looked})
         events += [{"op": "delete", "memory": key, "looked_at": looked} for key in before if key not in after]
-        if looked and not events:
-            events.append({"op": "none", "looked_at": looked, "reason": "older memories were shown, and none was changed"})
+        if not events:
+            # Also where the model answered in words: the package does not say which.
+            events.append({"op": "none", "looked_at": looked, "reason": "no call of a tool changed anything"})
         return events
 
     def search(self, query, k):

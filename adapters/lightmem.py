@@ -10,16 +10,17 @@ Package: none (`lightmem` 0.0.0 on PyPI is a placeholder). DIR of `--source` is 
 of transformers are stood in for. Runs offline on one machine; Qdrant in the scope's folder.
 Settings
   threshold   0.9 (default, the method's): similarity from which the update call sees a pair; the authors' LongMemEval script has 0.8
-  flush       "history" (default, as in that script): what is buffered is extracted when 512 tokens are full and at the end; "session"
-              extracts it after each session
+  flush       "session" (default): what is buffered is extracted when 512 tokens are full and after each session; "history", as in the
+              authors' script: at the end of the history alone
   messages    "user_only" (default) or "hybrid": whose words facts are extracted from
 
 What is known to differ from the papers' rows, and to matter:
 - Compression and topic segmentation are off; a buffer is full at 512 tokens, which are counted as a quarter of the bytes unless
   TIKTOKEN_CACHE_DIR names a folder with tiktoken's o200k_base.
-- A fact names the message that it is from, by the model's word for it; with "history" a buffer spans sessions, so that a wrong number can
-  name a wrong session. A number out of range is put right for the topic alone: such an entry has no time and no session, and the update
-  skips it (with a model of 135M parameters most entries were of this kind).
+- Sources are sessions. With "session" they are certain: a buffer holds one. With "history" a buffer spans sessions, and an entry is from
+  the session of the message that the model names, by the model's word for it: a wrong or missing number names a wrong session.
+- A number out of range is put right for the topic alone: such an entry has no time, with "history" no session, and the update skips it
+  (with a model of 135M parameters most entries were of this kind).
 - Messages are numbered by pairs: a turn without its counterpart is given an empty one. Sessions without a time get 1970-01-01.
 - The update (`finish`) takes each entry's 10 nearest older ones of 20 neighbours; a pair below the threshold is never shown to the model.
   Both are told: `looked_at` of an event of op `none`, `gated` true where the pair passed.
@@ -70,7 +71,7 @@ class LightMem:
 
     name, version = "lightmem", "source"
     packages = ("openai", "qdrant-client", "tiktoken", "torch", "transformers")
-    options = {"threshold": 0.9, "flush": "history", "messages": "user_only"}
+    options = {"threshold": 0.9, "flush": "session", "messages": "user_only"}
     provenance, looks, scopes = "derived", True, 4
     loggers = ("LightMemory",)
 
@@ -112,7 +113,7 @@ class LightMem:
                 "update": "offline",
             }
         )
-        self.last, self.held = None, {}
+        self.last, self.held, self.extractions = None, {}, 0
 
     def pairs(self, session):
         """Messages by twos, a user's and an assistant's; what is missing is empty."""
@@ -131,8 +132,11 @@ class LightMem:
         return {str(entry["id"]): entry["payload"] for entry in self.system.embedding_retriever.get_all(with_vectors=False)}
 
     def sources(self, payload):
-        """Of an entry: the session that its speaker's id carries. LightMem loses it where a fact names no message."""
-        return [{"session": payload["speaker_id"]}] if payload.get("speaker_id") not in (None, "", "unknown") else None
+        """Of an entry: those of the event that added it; with "history" the session that its speaker's id carries."""
+        if self.config["flush"] == "session":
+            return {}
+        known = payload.get("speaker_id") not in (None, "", "unknown")
+        return {"sources": [{"session": payload["speaker_id"]}] if known else None}
 
     def changes(self, **more):
         """Events by comparing the store with what it was."""
@@ -142,16 +146,21 @@ class LightMem:
             if key not in before or before[key]["memory"] != payload["memory"]:
                 op = "update" if key in before else "add"
                 # An update is made from entries of other sessions, which the decision does not name.
-                sources = self.sources(payload) if op == "add" else []
-                events.append({"op": op, "memory": key, "text": payload["memory"], "sources": sources, **more})
+                sources = self.sources(payload) if op == "add" else {"sources": []}
+                events.append({"op": op, "memory": key, "text": payload["memory"], **sources, **more})
+        if self.extractions and not events:
+            # What is no JSON is dropped, and printed only.
+            events.append({"op": "none", "reason": f"{self.extractions} extractions gave no entry"})
+        self.extractions = 0
         return events + [{"op": "delete", "memory": key, **more} for key in before if key not in self.held]
 
     def extract(self, pair, force):
-        self.system.add_memory(messages=[dict(message) for message in pair], force_segment=force, force_extract=force)
+        told = self.system.add_memory(messages=[dict(message) for message in pair], force_segment=force, force_extract=force)
+        self.extractions += told["api_call_nums"]
 
     def add(self, session):
         pairs = self.pairs(session)
-        # The last pair of a history is extracted by force, and which one is the last is known at the end.
+        # The last pair is extracted by force: with "history" that of the history, which is known at the end.
         for pair in ([self.last] if self.last else []) + pairs[:-1]:
             self.extract(pair, False)
         self.last = pairs[-1] if pairs else None
@@ -176,7 +185,7 @@ class LightMem:
 
     def row(self, key, payload):
         """An entry as the protocol has it."""
-        return {"id": key, "text": payload["memory"], "time": payload["time_stamp"], "sources": self.sources(payload)}
+        return {"id": key, "text": payload["memory"], "time": payload["time_stamp"], **self.sources(payload)}
 
     def search(self, query, k):
         vector = self.system.text_embedder.embed(query)

@@ -74,11 +74,16 @@ class Mem0:
         self.watch(self.memory.vector_store)
 
     def watch(self, store):
-        """Notes which memories a store finds: while `add` runs, those are the older ones that a decision sees."""
+        """Notes which memories a store finds: while `add` runs, those are the older ones that a decision sees.
+
+        Qdrant's order of equal scores, and their last bits, change when it is opened again; here they do not, so that a resumed history
+        asks the model the same.
+        """
         search = store.search
 
         def watched(*arguments, **named):
             found = search(*arguments, **named)
+            found = sorted(found, key=lambda memory: (-round(memory.score, 6), str(memory.id)))
             self.neighbours.update((str(memory.id), None) for memory in found)
             return found
 
@@ -113,10 +118,9 @@ class Mem0:
         return self.ranked(self.memory.search(query, user_id=USER, limit=k))
 
     def ranked(self, found):
-        """What a search found. Qdrant's order of equal scores, and their last bits, change when it is opened again."""
+        """What a search found, without the last bits of scores."""
         rows = [self.row(memory) for memory in found["results"]]
-        rows = [{**row, "score": round(row["score"], 6)} for row in rows]
-        return sorted(rows, key=lambda row: (-row["score"], row["id"]))
+        return [{**row, "score": round(row["score"], 6)} for row in rows]
 
     def dump(self):
         return [self.row(memory) for memory in self.memory.get_all(user_id=USER, limit=ALL)["results"]]

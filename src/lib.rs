@@ -30,7 +30,7 @@
 //!
 //! Three ways through the house:
 //!
-//! - **A token becomes a mass**: [`run::local`] makes a request of a case's prompts; in the core, [`palimpsest_core::engine`] reads it
+//! - **A token becomes a mass**: [`run::model_subject`] makes a request of a case's prompts; in the core, [`palimpsest_core::engine`] reads it
 //!   chunk by chunk, every layer calls [`palimpsest_core::attention`]'s one door, whose observer sums the weights by span; the masses
 //!   come back and [`run::store`] writes them.
 //! - **A verdict becomes a cell**: [`judge`] asks for verdicts and [`run::store`] keeps them as rows; [`results`] counts rows against the

@@ -98,8 +98,8 @@ impl Steps {
     /// `total` steps of `what` lie ahead.
     pub(crate) fn new(what: &'static str, total: usize, show: bool) -> Self {
         let end = Arc::new(Mutex::new(None));
-        let out = if !show || total == 0 {
-            Out::Silent
+        let status = if !show || total == 0 {
+            Status::silent()
         } else if std::io::stderr().is_terminal() {
             // The message has a line of its own: it is long, and changes while the bar stands still.
             let bar = bar(total as u64, "", "{prefix} [{wide_bar}] {pos}/{len} {left}\n{msg}");
@@ -116,13 +116,13 @@ impl Steps {
             bar.set_style(style);
             bar.set_prefix(what);
             bar.enable_steady_tick(Duration::from_millis(500));
-            Out::Bar(bar)
+            Status::new(Out::Bar(bar))
         } else {
-            Out::Lines
+            Status::new(Out::Lines)
         };
-        let status = Rc::new(Status::new(out));
         let forecast = Forecast::new(total);
-        Steps { what, done: 0, total, errors: 0, brief: false, start: Instant::now(), forecast, end, status }
+        let (start, status) = (Instant::now(), Rc::new(status));
+        Steps { what, done: 0, total, errors: 0, brief: false, start, forecast, end, status }
     }
 
     /// With a line now and then in the place of one a step, and the first few errors.

@@ -5,15 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use palimpsest::benchmarks::stale::STALE;
-use palimpsest::chat::endpoint::{Endpoint, Patience};
+use palimpsest::chat::endpoint::{Endpoint, Key, Patience};
 use palimpsest::chat::{ChatError, ChatModel, Message, MessageRole, Reply, Sampling, StopReason};
 use palimpsest::data::{Case, Probe};
 use palimpsest::memory::Memory;
 use palimpsest::run::context_budget::Dropped;
 use palimpsest::run::plan::Selection;
+use palimpsest::run::rows::NoAnswer;
 use palimpsest::run::runner::run;
 use palimpsest::run::store::RunStore;
-use palimpsest::run::subject::{ChatSubject, Shown};
+use palimpsest::run::subject::{ChatPrompt, ChatSubject};
 
 use crate::eval::{cases, header};
 
@@ -116,7 +117,7 @@ fn read_request(stream: &mut TcpStream) -> String {
 
 impl Server {
     pub fn endpoint(&self, retries: usize) -> Endpoint {
-        Endpoint::with_given_key(&self.address(), KEY, patience(retries)).unwrap()
+        keyed(&self.address(), KEY, patience(retries)).unwrap()
     }
 
     fn address(&self) -> String {
@@ -310,7 +311,7 @@ fn a_model_that_wants_the_newer_limit_gets_it() {
 fn a_silent_server_times_out() {
     let server = serve(vec![Scripted::Silence, Scripted::Silence]);
     let patience = Patience { timeout: Duration::from_millis(200), ..patience(1) };
-    let mut endpoint = Endpoint::with_given_key(&server.address(), KEY, patience).unwrap();
+    let mut endpoint = keyed(&server.address(), KEY, patience).unwrap();
     let error = endpoint.reply(&hello(), &SAMPLING).unwrap_err().to_string();
     assert!(error.contains("no reply within"), "{error}");
     assert_eq!(server.seen().len(), 2);
@@ -321,7 +322,7 @@ fn a_port_that_refuses_is_one_clear_line() {
     // Bound and closed again: nobody listens there.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("http://127.0.0.1:{port}/v1#m");
-    let mut endpoint = Endpoint::with_given_key(&address, KEY, patience(1)).unwrap();
+    let mut endpoint = keyed(&address, KEY, patience(1)).unwrap();
     for error in [endpoint.reply(&hello(), &SAMPLING).map(|_| ()), endpoint.check_reachable()] {
         let error = error.unwrap_err().to_string();
         assert!(error.contains("no connection") && error.contains("refused"), "{error}");
@@ -343,7 +344,7 @@ fn addresses_that_name_no_model_or_hold_a_password_are_refused() {
         ("http://me:hunter2@host/v1#m", "password"),
         ("http://host/v1?key=hunter2#m", "query"),
     ] {
-        let error = Endpoint::with_given_key(address, KEY, patience(0)).unwrap_err().to_string();
+        let error = keyed(address, KEY, patience(0)).unwrap_err().to_string();
         assert!(error.contains(said) && error.contains("#model"), "{address}: {error}");
         assert!(!error.contains("hunter2"), "{error}");
     }
@@ -351,16 +352,19 @@ fn addresses_that_name_no_model_or_hold_a_password_are_refused() {
 
 #[test]
 fn a_key_that_no_header_can_carry_is_refused_without_being_shown() {
-    let error =
-        Endpoint::with_given_key("http://host/v1#m", "two\nlines", patience(0)).unwrap_err().to_string();
+    let error = keyed("http://host/v1#m", "two\nlines", patience(0)).unwrap_err().to_string();
     assert!(error.contains("characters") && !error.contains("lines"), "{error}");
-    let endpoint = Endpoint::with_given_key("http://host/v1#m", KEY, patience(0)).unwrap();
+    let endpoint = keyed("http://host/v1#m", KEY, patience(0)).unwrap();
     assert!(!format!("{endpoint:?}").contains(KEY));
 }
 
-fn shown(_: &Case, probe: &Probe) -> Result<Shown, String> {
+fn keyed(address: &str, key: &str, patience: Patience) -> Result<Endpoint, ChatError> {
+    Endpoint::new(address, Some(Key::new("the key", key)?), patience)
+}
+
+fn shown(_: &Case, probe: &Probe) -> Result<ChatPrompt, NoAnswer> {
     let messages = vec![Message { role: MessageRole::User, content: probe.query.clone() }];
-    Ok(Shown { messages, dropped: Dropped { segments: vec![0], ..Dropped::default() } })
+    Ok(ChatPrompt { messages, dropped: Dropped { segments: vec![0], ..Dropped::default() } })
 }
 
 #[test]

@@ -20,7 +20,7 @@ use palimpsest::run::context_budget::Dropped;
 use palimpsest::run::cost::{Cost, MeanCost};
 use palimpsest::run::error::RunError;
 use palimpsest::run::exchange::{ExchangeError, Import, Imported, export, import};
-use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
+use palimpsest::run::header::{ContextPolicy, Identity, Machine, NameAndDigest, RunHeader};
 use palimpsest::run::merge::{MergeError, merge};
 use palimpsest::run::plan::{PlanError, Selection, Shard, attention_file};
 use palimpsest::run::rows::VerdictRow;
@@ -71,8 +71,8 @@ fn notes(notes: [(&str, &str); 3], i: usize) -> Notes {
 pub fn header(shard: Option<Shard>) -> RunHeader {
     let identity = Identity {
         benchmark: "stale".to_owned(),
-        dataset: Named { name: "sample".to_owned(), digest: "d1".to_owned() },
-        model: Named { name: "tiny".to_owned(), digest: "m1".to_owned() },
+        dataset: NameAndDigest { name: "sample".to_owned(), digest: "d1".to_owned() },
+        model: NameAndDigest { name: "tiny".to_owned(), digest: "m1".to_owned() },
         dtype: Some("f32".to_owned()),
         prompts: Some("p1".to_owned()),
         sampling: Some(Sampling { temperature: 0.0, top_p: 1.0, seed: 1, max_new_tokens: 16 }),
@@ -152,7 +152,7 @@ impl Subject for Fake<'_> {
                 flag.store(*left == 0, Ordering::Relaxed);
             }
             let outcome = if self.failing.contains(&key.as_str()) {
-                Err("the model fell over".to_owned())
+                Err("the model fell over".to_owned().into())
             } else {
                 Ok(ProbeOutcome {
                     answer: format!("answer to {key}: \"é\"\nsecond line"),
@@ -424,7 +424,7 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
 /// A run of two conditions.
 fn two_conditions(dir: &Path, cases: &[Case]) -> RunStore {
     let mut header = header(None);
-    header.identity.conditions = Condition::repetitions(2);
+    header.identity.conditions = Condition::of(&[], &[], 2);
     let header = RunHeader::new(header.identity, None, header.machine);
     RunStore::open_or_create(dir, &header, Selection::of_all(&STALE).plan(cases).unwrap()).unwrap()
 }

@@ -8,8 +8,7 @@ use palimpsest::chat::{
     ChatError, ChatModel, Message, MessageRole, Reply, Sampling, ScoringModel, StopReason,
 };
 use palimpsest::judge::{
-    Exchange, Instructions, Judge, Reasons, Said, Verdict, judge_by_reply, judge_by_scoring, rubric_digest,
-    run,
+    Exchange, Instructions, Judge, Reasons, Said, Verdict, judge_by_reply, judge_by_scoring, run,
 };
 use palimpsest::run::error::RunError;
 use palimpsest::run::plan::{PlannedCase, PlannedProbe, Selection};
@@ -55,7 +54,7 @@ impl ChatModel for Scripted {
 
     fn reply(&mut self, messages: &[Message], _: &Sampling) -> Result<Reply, ChatError> {
         self.asked.push(messages.to_vec());
-        let text = self.replies.pop_front().expect("no more calls were expected").map_err(ChatError)?;
+        let text = self.replies.pop_front().expect("no more calls were expected").map_err(ChatError::from)?;
         let stop = self.stops.pop_front().unwrap_or(StopReason::EndOfTurn);
         Ok(Reply { text, thought: None, stop, prompt_tokens: None, completion_tokens: None })
     }
@@ -256,7 +255,7 @@ fn verdicts_by_another_rubric_are_not_taken_for_this_one_and_stay() {
     judge(&mut RunStore::open(&dir).unwrap(), &mut agreeable(1)).unwrap();
     let path = dir.join("verdicts.jsonl");
     let by_digest = std::fs::read_to_string(&path).unwrap();
-    let digest = rubric_digest(&STALE.rubric());
+    let digest = Instructions::from(&STALE.rubric()).digest();
     assert_eq!(by_digest.matches(&digest).count(), 3);
     // As version 0.1.0 wrote them: without a digest.
     let unnamed = by_digest.replace(&format!(r#""rubric":"{digest}","rubric_name":"released","#), "");
@@ -269,7 +268,7 @@ fn verdicts_by_another_rubric_are_not_taken_for_this_one_and_stay() {
     let by_probe = Rubric { unit: JudgeUnit::Probe, ..STALE.rubric() };
     let scored = Rubric { verdict: VerdictKind::Score { most: 5 }, ..STALE.rubric() };
     for rubric in [other, by_probe, scored] {
-        assert_ne!(rubric_digest(&rubric), digest);
+        assert_ne!(Instructions::from(&rubric).digest(), digest);
     }
     for reasons in [Reasons::First, Reasons::None] {
         assert_ne!(with(reasons).digest(), digest);
@@ -307,7 +306,7 @@ fn an_unreadable_reply_is_sent_back_once_and_then_an_error_for_the_probes_concer
     };
     let verdicts = judge_by_reply(&mut model, &GREEDY, &[], &exchanges(), &stale()).unwrap().verdicts;
     assert!(verdicts[0].is_ok());
-    assert!(verdicts[1].as_ref().unwrap_err().contains("What?"));
+    assert!(verdicts[1].as_ref().unwrap_err().to_string().contains("What?"));
 }
 
 fn judge(store: &mut RunStore, model: &mut Scripted) -> Result<Summary, RunError> {

@@ -255,7 +255,7 @@ fn four_ways(repeat: u32) -> RunHeader {
     let header = header(None);
     let mut identity = header.identity.clone();
     identity.benchmark = "four-ways".to_owned();
-    identity.conditions = Condition::of_settings(FOUR_WAYS.settings, repeat);
+    identity.conditions = Condition::of(FOUR_WAYS.settings, &[], repeat);
     RunHeader::new(identity, None, header.machine)
 }
 

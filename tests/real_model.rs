@@ -14,10 +14,10 @@ use palimpsest::benchmarks::stale::sample::cases;
 use palimpsest::chat::{Message, MessageRole, Sampling};
 use palimpsest::data::truncate::Truncation;
 use palimpsest::data::{Case, Probe};
-use palimpsest::judge::{Exchange, Instructions, Said, judge_by_scoring, judge_prompt};
+use palimpsest::judge::{Exchange, Instructions, Said, judge_by_scoring};
 use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest::run::context_budget::{Cut, Dropped, cut_to_budget};
-use palimpsest::run::local::{LocalSubject, SubjectOptions};
+use palimpsest::run::model_subject::{ModelSubject, SubjectOptions};
 use palimpsest::run::plan::{PlannedCase, PlannedProbe};
 use palimpsest::run::runner::{ProbeOutcome, Subject};
 use palimpsest_core::attention::{AttentionStore, MassObserver, Masses, NoObserver};
@@ -195,15 +195,14 @@ fn ask(
     let mut options = SubjectOptions {
         // Sampled, so that the answers tell more of the logits than which is largest.
         sampling: Sampling { temperature: 0.7, top_p: 0.9, seed: 11, max_new_tokens: NEW_TOKENS },
-        truncation: Truncation::Evidence,
-        seed: 0,
         attention: true,
         answer_rows: true,
         share_prefix: true,
     };
     change(&mut options);
     let stop = AtomicBool::new(false);
-    let mut subject = LocalSubject::new(model, builder, row_roles(&STALE), options, &stop);
+    let cut = Cut::of_model(Truncation::Evidence, 0, model.text(), options.sampling.max_new_tokens);
+    let mut subject = ModelSubject::local(model, builder, cut, row_roles(&STALE), options, &stop);
     let mut outcomes = Vec::new();
     subject
         .answer_case(case, &plain(probes), &palimpsest::progress::Status::silent(), &mut |_, outcome| {
@@ -317,7 +316,7 @@ fn a_judge_by_scoring_gives_the_same_verdicts_twice_with_probabilities_between_0
             }
         })
         .collect();
-    let content = judge_prompt(&STALE.rubric(), &planned, &exchanges).unwrap();
+    let content = Instructions::from(&STALE.rubric()).prompt(&planned, &exchanges).unwrap();
     let messages = [Message { role: MessageRole::User, content }];
     let instructions = Instructions::from(&STALE.rubric());
     let mut judge = || judge_by_scoring(&mut *model, &messages, &exchanges, &instructions).unwrap().verdicts;

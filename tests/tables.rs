@@ -9,7 +9,7 @@ use palimpsest::results::metrics::AccuracyTable;
 use palimpsest::results::outcomes::Outcomes;
 use palimpsest::results::repeats::repeats;
 use palimpsest::run::condition::Condition;
-use palimpsest::run::header::{Machine, Named, RunHeader};
+use palimpsest::run::header::{Machine, NameAndDigest, RunHeader};
 use palimpsest::run::plan::{CaseSample, PlanError, PlannedCase, PlannedProbe, Selection, Shard};
 use palimpsest::run::rows::{AnswerRow, VerdictRow};
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ impl Run {
     }
 
     fn conditions(&self) -> Vec<Condition> {
-        Condition::repetitions(self.right.len() as u32)
+        Condition::of(&[], &[], self.right.len() as u32)
     }
 
     fn plan(&self) -> Vec<PlannedCase> {
@@ -134,8 +134,8 @@ impl Run {
     /// The folder, with rows changed by `change`.
     fn write_with(&self, dir: &Path, change: impl FnOnce(&mut Vec<AnswerRow>, &mut Vec<VerdictRow>)) {
         let identity = json!({
-            "dataset": Named { name: "file.json".to_owned(), digest: "d".repeat(64) },
-            "model": Named { name: self.model.clone(), digest: "m".to_owned() },
+            "dataset": NameAndDigest { name: "file.json".to_owned(), digest: "d".repeat(64) },
+            "model": NameAndDigest { name: self.model.clone(), digest: "m".to_owned() },
             "dtype": null, "prompts": null, "sampling": null, "context": { "tokens": null, "policy": "full" },
             "seed": 0, "only": null, "limit": null, "attention": false, "version": "0.2.0",
         });

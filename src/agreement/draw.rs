@@ -14,7 +14,7 @@ use crate::run::rows::AnswerRow;
 use crate::run::store::RunFolder;
 use palimpsest_core::digest::sha256;
 
-/// How a sample is drawn.
+/// Settings of a draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Draw {
     /// Cases a run and value of the split, or probes a run and group of probes.
@@ -28,11 +28,11 @@ pub struct Draw {
 pub struct Item {
     /// Its id.
     pub item: String,
-    /// What was asked.
+    /// The query.
     pub query: String,
-    /// What was answered.
+    /// The answer.
     pub answer: String,
-    /// What only a judge may see, by name: the case's notes, then the probe's.
+    /// Notes that only a judge sees, by name: the case's, then the probe's.
     pub notes: Vec<(String, String)>,
     /// The judge's instructions for this one answer.
     pub rubric: String,
@@ -47,13 +47,12 @@ pub struct Drawn {
     pub key: Key,
 }
 
-/// An answer that can be drawn.
 struct Candidate<'a> {
     run: usize,
     case: &'a PlannedCase,
     probe: &'a PlannedProbe,
     answer: &'a str,
-    /// Whether the limit of new tokens cut it off.
+    /// True if the limit of new tokens cut it off.
     cut: bool,
     split: &'a str,
 }
@@ -184,10 +183,9 @@ fn check(benchmark: &Benchmark, runs: &[RunFolder], rubric: &Instructions) -> Re
     Ok(())
 }
 
-/// What is drawn together, by the value that a cell is of.
+/// Candidates that are drawn together, by the cell's value.
 type Cells<'a> = Vec<(String, Vec<Vec<Candidate<'a>>>)>;
 
-/// A run's cases, by the values of the split.
 fn cells_of_cases<'a>(benchmark: &Benchmark, run: &'a RunFolder, index: usize) -> Cells<'a> {
     let of = |value: &'a str| {
         let cases = run.plan.iter().filter(|case| split_of(benchmark, case) == value);
@@ -224,7 +222,6 @@ fn split_of<'a>(benchmark: &Benchmark, case: &'a PlannedCase) -> &'a str {
     case.labels.get(benchmark.split).map_or("all", String::as_str)
 }
 
-/// The values of the split, sorted.
 fn splits<'a>(benchmark: &Benchmark, run: &'a RunFolder) -> Vec<&'a str> {
     let mut values: Vec<&str> = run.plan.iter().map(|case| split_of(benchmark, case)).collect();
     values.sort_unstable();
@@ -232,7 +229,6 @@ fn splits<'a>(benchmark: &Benchmark, run: &'a RunFolder) -> Vec<&'a str> {
     values
 }
 
-/// What probes are grouped by, in the order of the runs' cases.
 fn dimensions(benchmark: &Benchmark, runs: &[RunFolder]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for probe in runs.iter().flat_map(|run| &run.plan).flat_map(|case| &case.probes) {
@@ -265,7 +261,6 @@ fn answer_of(row: &AnswerRow) -> Option<(&str, bool)> {
     Some((answer, row.reached_limit()))
 }
 
-/// What only a judge may see, as text.
 fn notes(case: &PlannedCase, probe: &PlannedProbe) -> Vec<(String, String)> {
     let text = |(name, note): (&String, &serde_json::Value)| {
         let note = note.as_str().map_or_else(|| format!("{note:#}"), str::to_owned);
@@ -274,7 +269,6 @@ fn notes(case: &PlannedCase, probe: &PlannedProbe) -> Vec<(String, String)> {
     case.judge.iter().chain(&probe.judge).map(text).collect()
 }
 
-/// The runs as the key names them.
 fn key_runs(runs: &[RunFolder]) -> Vec<KeyRun> {
     let model = |run: &RunFolder| run.header.identity.model.name.clone();
     let of = |run: &RunFolder| {

@@ -8,6 +8,7 @@ use crate::run::judged::UnknownJudge;
 
 /// Why answers could not be drawn, or ratings not be scored.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
 pub enum AgreementError {
     /// A run folder could not be read.
     #[error(transparent)]
@@ -20,37 +21,18 @@ pub enum AgreementError {
     Rubric(#[from] JudgeError),
     /// A file could not be read or written.
     #[error("{path}: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     /// The runs are of different benchmarks.
     #[error(
         "{first} is a run of {first_benchmark} and {other} of {other_benchmark}; draw from runs of one benchmark"
     )]
-    Benchmarks {
-        /// The first run.
-        first: PathBuf,
-        /// What it is of.
-        first_benchmark: String,
-        /// The one that differs.
-        other: PathBuf,
-        /// What that is of.
-        other_benchmark: String,
-    },
+    Benchmarks { first: PathBuf, first_benchmark: String, other: PathBuf, other_benchmark: String },
     /// The benchmark's answers are neither right or wrong nor scored.
     #[error(
         "a judge of {benchmark} says {values} of an answer, and raters say correct or incorrect, or give a score; draw from runs of a \
          benchmark whose answers are judged so"
     )]
-    NotRated {
-        /// The benchmark's title.
-        benchmark: &'static str,
-        /// What its judge says.
-        values: String,
-    },
+    NotRated { benchmark: &'static str, values: String },
     /// One run is given twice.
     #[error("{0} and {1} hold the same run; give each run once")]
     SameRun(PathBuf, PathBuf),
@@ -60,17 +42,11 @@ pub enum AgreementError {
          fewer with --per-cell {found}"
     )]
     TooFew {
-        /// The run folder.
         run: PathBuf,
-        /// What cases or probes are grouped by.
         split: &'static str,
-        /// Its value.
         value: String,
-        /// What is drawn.
         what: &'static str,
-        /// How many of them can be drawn.
         found: usize,
-        /// How many were asked for.
         wanted: usize,
     },
     /// The folder of a sheet holds one already, on which raters may be at work.
@@ -78,34 +54,17 @@ pub enum AgreementError {
     Occupied(PathBuf),
     /// A file that this tool wrote is not as it was written.
     #[error("{path}: {reason}")]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it, and what to do.
-        reason: String,
-    },
+    Broken { path: PathBuf, reason: String },
     /// A run is not the one that was drawn from.
     #[error(
         "{dir} is not the run that the sheet was drawn from; give `runs[{index}].dir` in key.json its place"
     )]
-    OtherRun {
-        /// The folder.
-        dir: PathBuf,
-        /// Its place in the key.
-        index: usize,
-    },
+    OtherRun { dir: PathBuf, index: usize },
     /// An answer changed after it was drawn.
     #[error(
         "{dir}: the answer of {case} {probe} is not the one that was rated; it was answered again after the draw, so draw anew"
     )]
-    OtherAnswer {
-        /// The run folder.
-        dir: PathBuf,
-        /// The case.
-        case: String,
-        /// The probe.
-        probe: String,
-    },
+    OtherAnswer { dir: PathBuf, case: String, probe: String },
     /// Nobody judged a run.
     #[error("{0} has no verdicts; judge it with `palimpsest judge`")]
     NotJudged(PathBuf),
@@ -113,72 +72,30 @@ pub enum AgreementError {
     #[error(
         "{first} was last judged by {first_judge} and {other} by {other_judge}; choose one with --judge NAME"
     )]
-    Judges {
-        /// A run folder.
-        first: PathBuf,
-        /// Its judge.
-        first_judge: String,
-        /// Another.
-        other: PathBuf,
-        /// Its judge.
-        other_judge: String,
-    },
+    Judges { first: PathBuf, first_judge: String, other: PathBuf, other_judge: String },
     /// No judge judged by the rubric that the raters read.
     #[error(
         "{dir} has no verdicts by the rubric {wanted} that the raters read; it has verdicts of: {known}; judge it by that rubric \
          (`palimpsest judge --rubric NAME`, or --prompts with the same judge.j2), or draw anew with `agree draw --judge NAME`"
     )]
-    OtherRubric {
-        /// The run folder.
-        dir: PathBuf,
-        /// The raters' rubric.
-        wanted: String,
-        /// The judges that gave verdicts, with their rubrics.
-        known: String,
-    },
+    OtherRubric { dir: PathBuf, wanted: String, known: String },
     /// The runs were judged by different rubrics, and none was chosen for the raters.
     #[error(
         "{first} was last judged by {first_judge} and {other} by {other_judge}, and raters read one rubric; choose it with --rubric NAME"
     )]
-    Rubrics {
-        /// A run folder.
-        first: PathBuf,
-        /// Its judge, with the rubric.
-        first_judge: String,
-        /// Another.
-        other: PathBuf,
-        /// Its judge, with the rubric.
-        other_judge: String,
-    },
+    Rubrics { first: PathBuf, first_judge: String, other: PathBuf, other_judge: String },
     /// A rubric was chosen that neither the benchmark nor a run has.
     #[error("{unknown}{of_runs}")]
-    UnknownRubric {
-        /// Those that the benchmark has.
-        unknown: crate::benchmarks::UnknownRubric,
-        /// Those that runs were judged by besides.
-        of_runs: String,
-    },
+    UnknownRubric { unknown: crate::benchmarks::UnknownRubric, of_runs: String },
     /// Verdicts are by a rubric whose text is not known any more.
     #[error(
         "the text of the rubric that {judge} went by in {dir} is in no file of the run: verdicts of earlier versions have its digest \
          alone; choose one with --rubric NAME or --prompts DIR, and judge again by it"
     )]
-    LostRubric {
-        /// The run folder.
-        dir: PathBuf,
-        /// The judge.
-        judge: String,
-    },
+    LostRubric { dir: PathBuf, judge: String },
     /// A rating cannot be read.
     #[error("{path}, {place}: {reason}")]
-    Rating {
-        /// The file.
-        path: PathBuf,
-        /// The line or entry.
-        place: String,
-        /// What is wrong with it, and what to do.
-        reason: String,
-    },
+    Rating { path: PathBuf, place: String, reason: String },
 }
 
 impl AgreementError {

@@ -39,7 +39,7 @@ pub struct Key {
     /// The best score, where answers are scored from 0 to it; absent where they are right or wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<u32>,
-    /// What cases are split by, and probes.
+    /// Names of the split and the dimension.
     pub groups: Groups,
     /// The runs that were drawn from.
     pub runs: Vec<KeyRun>,
@@ -47,11 +47,11 @@ pub struct Key {
     pub items: Vec<KeyItem>,
 }
 
-/// What people call the groups of items.
+/// Display names of the groups of items.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Groups {
-    /// What probes are grouped by, for example `probe`.
+    /// Dimension of probes, for example `probe`.
     pub dimension: String,
     /// Their values, in the order of the first run's cases.
     pub dimensions: Vec<String>,
@@ -83,7 +83,7 @@ pub struct KeyItem {
     pub case: String,
     /// The probe.
     pub probe: String,
-    /// What the probe is grouped by.
+    /// Dimension of the probe.
     pub dimension: String,
     /// The value of the label that the case is split by.
     pub split: String,

@@ -18,4 +18,3 @@ pub use draw::{Draw, Drawn, Item, draw};
 pub use error::AgreementError;
 pub use raters::{RubricChoice, raters_rubric};
 pub use score::{Counts, RaterScore, RatersCompared, Scored, Subset, score};
-pub use table::Format;

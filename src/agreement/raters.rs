@@ -57,7 +57,6 @@ pub fn raters_rubric(
     Ok(found.map_or(default, |(_, _, rubric)| rubric))
 }
 
-/// The rubric of a name.
 fn named(benchmark: &Benchmark, runs: &[RunFolder], name: &str) -> Result<Instructions, AgreementError> {
     let kept = || runs.iter().flat_map(|run| &run.rubrics);
     let unknown = match (rubric_named(benchmark, name), kept().find(|row| row.name == name)) {
@@ -74,7 +73,7 @@ fn named(benchmark: &Benchmark, runs: &[RunFolder], name: &str) -> Result<Instru
     Err(AgreementError::UnknownRubric { unknown, of_runs })
 }
 
-/// What a judge of a run was told. The text of a rubric that has a name only is this version's.
+/// Rubric of a judge of a run. The text of one that has a name only is this version's.
 fn of_judge(
     benchmark: &Benchmark,
     run: &RunFolder,

@@ -5,7 +5,7 @@
 //! sheet.csv      columns `item` and `rating`, and any others
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use super::key::Key;
 /// The format of the page's JSON.
 pub const FORMAT: &str = "palimpsest ratings 1";
 
-/// What a rater said of an answer.
+/// Rating of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rating {
     /// 1 where it is right and 0 where it is wrong, or its score.
@@ -25,9 +25,25 @@ pub enum Rating {
     Unsure,
 }
 
+#[derive(Debug, thiserror::Error)]
+enum NoRating {
+    #[error("rating `{0}`: give correct, incorrect or unsure, or leave it empty")]
+    Word(String),
+    #[error("rating `{text}`: give a whole number from 0 to {most}, or unsure, or leave it empty")]
+    Score { text: String, most: u32 },
+}
+
+#[derive(Debug, thiserror::Error)]
+enum NoTable {
+    #[error("it does not parse: {0}")]
+    Csv(#[from] csv::Error),
+    #[error("it has no column `{0}`; give the sheet.csv with its ratings, or what the page saved")]
+    Column(&'static str),
+}
+
 impl Rating {
-    /// Reads a word, or its first letter, in any case, or a score up to `most` where there is one; absent where it is empty.
-    fn parse(text: &str, most: Option<u32>) -> Result<Option<Rating>, String> {
+    /// Reads a word or its first letter, in any case, or a score up to `most` where there is one; `None` of an empty text.
+    fn parse(text: &str, most: Option<u32>) -> Result<Option<Rating>, NoRating> {
         let text = text.trim();
         let score = |most: u32| text.parse::<u32>().ok().filter(|score| *score <= most);
         match (text.to_lowercase().as_str(), most) {
@@ -35,19 +51,15 @@ impl Rating {
             ("unsure" | "u", _) => Ok(Some(Rating::Unsure)),
             ("correct" | "c", None) => Ok(Some(Rating::Given(1))),
             ("incorrect" | "i", None) => Ok(Some(Rating::Given(0))),
-            (_, None) => {
-                Err(format!("rating `{text}`: give correct, incorrect or unsure, or leave it empty"))
-            }
+            (_, None) => Err(NoRating::Word(text.to_owned())),
             (_, Some(most)) => match score(most) {
                 Some(score) => Ok(Some(Rating::Given(score as usize))),
-                None => Err(format!(
-                    "rating `{text}`: give a whole number from 0 to {most}, or unsure, or leave it empty"
-                )),
+                None => Err(NoRating::Score { text: text.to_owned(), most }),
             },
         }
     }
 
-    /// What it says; absent for unsure.
+    /// Its category; absent for unsure.
     pub fn given(self) -> Option<usize> {
         match self {
             Rating::Given(rating) => Some(rating),
@@ -59,7 +71,7 @@ impl Rating {
 /// The ratings of one rater.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ratings {
-    /// What to call the rater: the file.
+    /// Name of the rater: the file.
     pub rater: String,
     of: HashMap<String, Rating>,
 }
@@ -111,27 +123,28 @@ impl Ratings {
             let numbered = file.ratings.into_iter().enumerate();
             numbered.map(|(at, e)| (format!("ratings[{at}]"), e.item, e.rating)).collect()
         } else {
-            table(text).map_err(broken)?
+            table(text).map_err(|error| broken(error.to_string()))?
         };
         let wrong = |place: &str, reason: String| {
             let place = place.to_owned();
             AgreementError::Rating { path: path.to_owned(), place, reason }
         };
-        let known: HashMap<&str, ()> = key.items.iter().map(|item| (item.item.as_str(), ())).collect();
+        let known: HashSet<&str> = key.items.iter().map(|item| item.item.as_str()).collect();
         let (mut of, mut places) = (HashMap::new(), HashMap::new());
         for (place, item, rating) in entries {
             let item = item.trim().to_owned();
-            if !known.contains_key(item.as_str()) {
+            if !known.contains(item.as_str()) {
                 let sheet = &key.sheet;
                 let reason =
                     format!("item `{item}` is not in the sheet {sheet}; give the ratings of this sheet");
                 return Err(wrong(&place, reason));
             }
             if let Some(before) = places.insert(item.clone(), place.clone()) {
-                let before: &String = &before;
                 return Err(wrong(&place, format!("item `{item}` stands at {before} too; keep one of them")));
             }
-            if let Some(rating) = Rating::parse(&rating, key.most).map_err(|reason| wrong(&place, reason))? {
+            if let Some(rating) =
+                Rating::parse(&rating, key.most).map_err(|error| wrong(&place, error.to_string()))?
+            {
                 of.insert(item, rating);
             }
         }
@@ -144,13 +157,12 @@ impl Ratings {
     }
 }
 
-/// The file as tables name the rater.
 fn rater(path: &Path) -> String {
     PathBuf::from(path.file_name().unwrap_or(path.as_os_str())).display().to_string()
 }
 
 /// The rows of a table: place, item, rating. Spreadsheets save with commas, semicolons or tabs, as the country has it.
-fn table(text: &str) -> Result<Vec<(String, String, String)>, String> {
+fn table(text: &str) -> Result<Vec<(String, String, String)>, NoTable> {
     let head = text.lines().next().unwrap_or_default();
     let separators = [b',', b';', b'\t'];
     let separator = separators.into_iter().max_by_key(|s| head.bytes().filter(|b| b == s).count());
@@ -158,17 +170,15 @@ fn table(text: &str) -> Result<Vec<(String, String, String)>, String> {
         .delimiter(separator.unwrap_or(b','))
         .flexible(true)
         .from_reader(text.as_bytes());
-    let heads = reader.headers().map_err(|e| format!("it does not parse: {e}"))?.clone();
-    let column = |name: &str| {
+    let heads = reader.headers()?.clone();
+    let column = |name| {
         let found = heads.iter().position(|head| head.trim().eq_ignore_ascii_case(name));
-        found.ok_or_else(|| {
-            format!("it has no column `{name}`; give the sheet.csv with its ratings, or what the page saved")
-        })
+        found.ok_or(NoTable::Column(name))
     };
     let (item, rating) = (column("item")?, column("rating")?);
     let mut rows = Vec::new();
     for record in reader.records() {
-        let record = record.map_err(|e| format!("it does not parse: {e}"))?;
+        let record = record?;
         let line = record.position().map_or(0, csv::Position::line);
         // Spreadsheets append empty rows.
         if record.iter().all(|cell| cell.trim().is_empty()) {

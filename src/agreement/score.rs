@@ -32,11 +32,11 @@ pub struct Scored {
     pub items: usize,
     /// Items on which the judge gave no verdict: left out of every count.
     pub without_verdict: usize,
-    /// Whether a run is of version 0.1.0, whose verdicts do not say by which rubric they were given.
+    /// True if a run is of version 0.1.0, whose verdicts do not say by which rubric they were given.
     pub rubric_unknown: bool,
-    /// Whether a run was judged by a wording of the rubric before the one that the raters read.
+    /// True if a run was judged by a wording of the rubric before the one that the raters read.
     pub earlier_wording: bool,
-    /// Whether the judge was asked in the same way everywhere: reasons in one place, thoughts as in the others.
+    /// True if the judge was asked in the same way everywhere: reasons in one place, thoughts as in the others.
     pub asked_alike: bool,
     /// One a rater.
     pub raters: Vec<RaterScore>,
@@ -60,7 +60,7 @@ pub struct RaterScore {
 /// A row of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Subset {
-    /// What it is a value of: `all`, `probe`, `type`, `model`.
+    /// Grouping that it is a value of: `all`, `probe`, `type`, `model`.
     pub group: String,
     /// The value.
     pub name: String,
@@ -68,7 +68,7 @@ pub struct Subset {
     pub counts: Counts,
 }
 
-/// What one rater, the reference, and another said of the same items.
+/// Joint ratings of the same items by the reference and another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Counts {
@@ -176,7 +176,7 @@ pub fn score(
     })
 }
 
-/// How far the judge went by the rubric that raters read.
+/// Match of the judge's rubric with the raters'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shared {
     /// By its text.
@@ -187,7 +187,7 @@ enum Shared {
     Unknown,
 }
 
-/// Whether a judge of a run went by the rubric of the sheet; `None` where it was another one.
+/// True if a judge of a run went by the rubric of the sheet; `None` where it was another one.
 fn shared(key: &Key, run: &RunFolder, judge: &JudgeName) -> Option<Shared> {
     let Some(digest) = &judge.digest else { return Some(Shared::Unknown) };
     if key.format == FORMAT_1 {

@@ -21,7 +21,6 @@ pub const HTML: &str = "sheet.html";
 const PAGE: &str = include_str!("sheet.html");
 /// Where the page has its items.
 const DATA: &str = "/*DATA*/";
-/// What begins the names of the columns that hold notes.
 const NOTE: &str = "note_";
 /// Spreadsheets take a file for UTF-8 where it begins so.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
@@ -46,7 +45,6 @@ pub fn write(folder: &Path, title: &str, drawn: &Drawn) -> Result<Vec<PathBuf>, 
     Ok(written)
 }
 
-/// The table. Notes have a column each.
 fn csv(Drawn { items, key }: &Drawn) -> Vec<u8> {
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in items.iter().flat_map(|item| &item.notes) {
@@ -78,7 +76,6 @@ fn text_cell(text: &str) -> String {
     if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.to_owned() }
 }
 
-/// The page with its items.
 fn html(title: &str, drawn: &Drawn) -> String {
     let title = format!("{title}, condition {}", label(&drawn.key.condition));
     let data = serde_json::json!({ "sheet": drawn.key.sheet, "title": title, "most": drawn.key.most, "items": drawn.items });

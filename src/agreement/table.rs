@@ -6,32 +6,15 @@
 
 use serde_json::json;
 
-use super::score::{Counts, Scored, Subset};
-use crate::ground::table::aligned;
+use super::score::{Counts, RaterScore, Scored, Subset};
+use crate::ground::sheet::{Column, Format, Sheet, cell};
 use crate::statistics::agreement::{Agreement, ScoreAgreement};
 use crate::statistics::kappa::Weights;
-
-/// How a table is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Format {
-    /// Aligned columns.
-    #[default]
-    Text,
-    /// A Markdown table.
-    Markdown,
-    /// Comma-separated values, with the counts.
-    Csv,
-    /// All numbers unrounded, with the counts.
-    Json,
-    /// A `tabular` with the rules of booktabs.
-    Latex,
-}
 
 const HEADS: [&str; 9] = ["subset", "N", "agree.", "kappa", "prec.", "recall", "F1", "FPR", "FNR"];
 /// Of scores; the means are the rater's and the judge's.
 const SCORE_HEADS: [&str; 8] =
     ["subset", "N", "agree.", "within 1", "kappa", "quadr. kappa", "mean rater", "mean judge"];
-/// What follows the subsets' rows in CSV.
 const COUNTS: [&str; 4] = ["true_positive", "false_positive", "false_negative", "true_negative"];
 
 impl Scored {
@@ -39,7 +22,7 @@ impl Scored {
     pub fn written(&self, format: Format) -> String {
         match format {
             Format::Text => self.text(),
-            Format::Markdown => self.markdown(),
+            Format::Md => self.markdown(),
             Format::Csv => self.csv(),
             Format::Json => format!("{:#}\n", self.json()),
             Format::Latex => self.latex(),
@@ -50,7 +33,6 @@ impl Scored {
         if self.most.is_some() { &SCORE_HEADS } else { &HEADS }
     }
 
-    /// What stands above a table.
     fn units(&self) -> &'static str {
         if self.most.is_some() { "shares in %" } else { "in %, but for kappa" }
     }
@@ -61,11 +43,9 @@ impl Scored {
             text += &format!("{note}\n");
         }
         for rater in &self.raters {
-            let mut rows = vec![owned(self.heads())];
-            rows.extend(rater.subsets.iter().map(cells));
-            let (rater, left_out) = (&rater.rater, left_out(rater.unsure, rater.missing));
-            text += &format!("\n{rater} against the judge{left_out}; {}\n", self.units());
-            text += &aligned(&rows, |column| column > 0);
+            let (name, left_out) = (&rater.rater, left_out(rater.unsure, rater.missing));
+            text += &format!("\n{name} against the judge{left_out}; {}\n", self.units());
+            text += &self.sheet(rater).text();
         }
         text
     }
@@ -76,42 +56,52 @@ impl Scored {
             text += &format!("\n{note}.\n");
         }
         for rater in &self.raters {
-            let left_out = left_out(rater.unsure, rater.missing);
-            let (heads, units) = (self.heads(), self.units());
-            text += &format!("\n{} against the judge{left_out}; {units}:\n\n", rater.rater);
-            text += &format!("| {} |\n|:--{} |\n", heads.join(" | "), " | --:".repeat(heads.len() - 1));
-            for row in rater.subsets.iter().map(cells) {
-                let row: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
-                text += &format!("| {} |\n", row.join(" | "));
-            }
+            let (name, left_out) = (&rater.rater, left_out(rater.unsure, rater.missing));
+            text += &format!("\n{name} against the judge{left_out}; {}:\n\n", self.units());
+            text += &self.sheet(rater).markdown();
         }
         text
     }
 
+    fn latex(&self) -> String {
+        let of = |rater: &RaterScore| {
+            let about = format!("{} against {}, condition {}", rater.rater, self.judge_short, self.condition);
+            Sheet { notes: vec![about], ..self.sheet(rater) }.latex()
+        };
+        self.raters.iter().map(of).collect()
+    }
+
+    fn sheet(&self, rater: &RaterScore) -> Sheet {
+        let mut heads = self.heads().iter().map(|head| Column::number(*head)).collect::<Vec<_>>();
+        heads[0].right = false;
+        let row = |subset| cells(subset).into_iter().map(cell).collect();
+        Sheet { columns: heads, rows: rater.subsets.iter().map(row).collect(), notes: Vec::new() }
+    }
+
     fn csv(&self) -> String {
-        let mut writer = csv::Writer::from_writer(Vec::new());
         let counts: &[&str] = if self.most.is_some() { &[] } else { &COUNTS };
-        let heads = self.heads().iter().chain(counts).copied();
-        let head: Vec<&str> = ["judge", "condition", "rater", "group"].into_iter().chain(heads).collect();
-        // Into memory, in rows of one length: neither can fail.
-        let _ = writer.write_record(head);
-        for rater in &self.raters {
-            for subset in &rater.subsets {
-                let counts = match &subset.counts {
-                    Counts::RightOrWrong(counts) => {
-                        let Agreement { true_positive, false_positive, false_negative, true_negative } =
-                            *counts;
-                        vec![true_positive, false_positive, false_negative, true_negative]
-                    }
-                    Counts::Scores(_) => Vec::new(),
-                };
-                let first = [&self.judge, &self.condition, &rater.rater, &subset.group].map(String::clone);
-                let row =
-                    first.into_iter().chain(cells(subset)).chain(counts.into_iter().map(|n| n.to_string()));
-                let _ = writer.write_record(row);
-            }
-        }
-        String::from_utf8(writer.into_inner().unwrap_or_default()).unwrap_or_default()
+        let heads = ["judge", "condition", "rater", "group"].iter().chain(self.heads()).chain(counts);
+        let row = |rater: &RaterScore, subset: &Subset| {
+            let counts = match &subset.counts {
+                Counts::RightOrWrong(Agreement {
+                    true_positive,
+                    false_positive,
+                    false_negative,
+                    true_negative,
+                }) => {
+                    vec![true_positive, false_positive, false_negative, true_negative]
+                }
+                Counts::Scores(_) => Vec::new(),
+            };
+            let first = [&self.judge, &self.condition, &rater.rater, &subset.group].map(String::clone);
+            let counts = counts.into_iter().map(usize::to_string);
+            first.into_iter().chain(cells(subset)).chain(counts).map(cell).collect()
+        };
+        let rows =
+            self.raters.iter().flat_map(|rater| rater.subsets.iter().map(move |subset| row(rater, subset)));
+        let columns = heads.map(|head| Column::text(*head)).collect();
+        // Into memory, in rows of one length: it cannot fail.
+        Sheet { columns, rows: rows.collect(), notes: Vec::new() }.csv().unwrap_or_default()
     }
 
     fn json(&self) -> serde_json::Value {
@@ -120,7 +110,7 @@ impl Scored {
             extend(&mut row, &subset.counts);
             row
         };
-        let rater = |rater: &super::RaterScore| {
+        let rater = |rater: &RaterScore| {
             let subsets: Vec<_> = rater.subsets.iter().map(subset).collect();
             json!({ "rater": rater.rater, "unsure": rater.unsure, "missing": rater.missing, "subsets": subsets })
         };
@@ -140,29 +130,6 @@ impl Scored {
         })
     }
 
-    fn latex(&self) -> String {
-        let mut text = String::new();
-        for rater in &self.raters {
-            let heads = self.heads();
-            let mut columns = "r".repeat(heads.len() - 1);
-            columns.insert(0, 'l');
-            let [rater_name, judge, condition] =
-                [&rater.rater, &self.judge_short, &self.condition].map(|text| escaped(text));
-            text += &format!("% {rater_name} against {judge}, condition {condition}\n");
-            text += &format!("\\begin{{tabular}}{{{columns}}}\n\\toprule\n");
-            let heads: Vec<String> = heads.iter().map(|head| head.replace("kappa", "$\\kappa$")).collect();
-            text += &heads.join(" & ");
-            text += " \\\\\n\\midrule\n";
-            for row in rater.subsets.iter().map(cells) {
-                text += &row.iter().map(|cell| escaped(cell)).collect::<Vec<_>>().join(" & ");
-                text += " \\\\\n";
-            }
-            text += "\\bottomrule\n\\end{tabular}\n";
-        }
-        text
-    }
-
-    /// What a reader must know besides the rows.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if !self.other_judges.is_empty() {
@@ -203,7 +170,6 @@ impl Scored {
     }
 }
 
-/// The items of a rater that are in no count.
 fn left_out(unsure: usize, missing: usize) -> String {
     match (unsure, missing) {
         (0, 0) => String::new(),
@@ -211,11 +177,6 @@ fn left_out(unsure: usize, missing: usize) -> String {
     }
 }
 
-fn owned(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
-}
-
-/// Kappa, plain and with quadratic weights.
 fn kappas(counts: &ScoreAgreement) -> [String; 2] {
     [Weights::Plain, Weights::Quadratic].map(|weights| four(counts.kappa(weights)))
 }
@@ -289,16 +250,4 @@ fn extend(row: &mut serde_json::Value, counts: &Counts) {
         ("true_negative", json!(counts.true_negative)),
     ];
     row.extend(values.map(|(name, value)| (name.to_owned(), value)));
-}
-
-/// A text in LaTeX.
-fn escaped(text: &str) -> String {
-    let escape = |c: char| match c {
-        '&' | '%' | '$' | '#' | '_' | '{' | '}' => format!("\\{c}"),
-        '\\' => "\\textbackslash{}".to_owned(),
-        '~' => "\\textasciitilde{}".to_owned(),
-        '^' => "\\textasciicircum{}".to_owned(),
-        c => c.to_string(),
-    };
-    text.chars().map(escape).collect()
 }

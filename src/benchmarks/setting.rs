@@ -19,7 +19,7 @@ const FOUND: usize = 5;
 /// The settings that every benchmark has that does not name its own so.
 pub(super) const GENERAL: [Setting; 4] = [
     Setting { name: "full", about: "the whole history", context: Context::Whole },
-    Setting { name: "oracle", about: "the evidence alone", context: Context::Evidence },
+    Setting { name: "evidence", about: "the evidence alone", context: Context::Evidence },
     Setting {
         name: "rag",
         about: "the 5 segments that BM25 finds",

@@ -17,20 +17,29 @@ use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, StopReas
 use palimpsest_core::text::{ReasoningEffort, Split};
 
 mod api;
-mod own;
+mod server;
 
-pub use own::{NotContinued, OwnServer};
+pub use server::{ServerCard, ServerModel};
 
 /// Where the key is looked for, in this order.
 pub const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
 
-/// How much of a server's own words an error repeats, in characters.
+/// Most characters of a server's own words that an error repeats.
 const QUOTED: usize = 300;
+
+/// Words of servers that refuse a prompt longer than their context, in lower case: OpenAI and vLLM, SGLang, llama.cpp.
+const TOO_LONG: [&str; 5] = [
+    "context_length_exceeded",
+    "maximum context length",
+    "longer than the model's context length",
+    "exceed_context_size",
+    "exceeds the available context size",
+];
 
 /// Most bytes of a reply: far more than any answer has.
 const LONGEST_REPLY: u64 = 64 << 20;
 
-/// How patient an [`Endpoint`] is.
+/// Timeouts and retries of an [`Endpoint`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Patience {
     /// For one attempt, from connecting to the reply's last byte.
@@ -74,10 +83,10 @@ pub struct Endpoint {
     response_format: Option<Value>,
 }
 
-/// What an endpoint is told about thoughts. By default nothing, as servers differ in what they take.
+/// Settings of an endpoint's thoughts. By default nothing, as servers differ in what they take.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EndpointThinking {
-    /// Whether the model was told to think. A reply that its limit cut then began inside a thought, where it holds no marker.
+    /// True if the model was told to think. A reply that its limit cut then began inside a thought, where it holds no marker.
     pub on: bool,
     /// Sent as `chat_template_kwargs`, the variables that the server renders its chat template with; empty sends nothing.
     pub chat_template_kwargs: Map<String, Value>,
@@ -87,8 +96,9 @@ pub struct EndpointThinking {
     pub max_tokens: usize,
 }
 
+/// A secret key of an endpoint.
 #[derive(Clone)]
-struct Key {
+pub struct Key {
     secret: String,
     header: HeaderValue,
 }
@@ -99,7 +109,7 @@ enum CompletionLimit {
     MaxCompletionTokens,
 }
 
-/// What went wrong with one attempt.
+/// The failure of one attempt.
 enum Failure {
     /// Connecting, sending or receiving.
     Transport(ureq::Error),
@@ -112,7 +122,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// Whether the same request may well succeed later.
+    /// True if the same request may well succeed later.
     fn is_passing(&self) -> bool {
         match self {
             Failure::Transport(error) => !matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_)),
@@ -123,7 +133,7 @@ impl Failure {
     }
 }
 
-/// What is sent. `max_tokens` is deprecated, and the only name that every server knows.
+/// The body of a request. `max_tokens` is deprecated, and the only name that every server knows.
 #[derive(Serialize)]
 struct Request<'a> {
     model: &'a str,
@@ -169,17 +179,17 @@ struct ReplyMessage {
     reasoning: Option<Value>,
 }
 
-/// What was said: a text, or parts of one, as some hosted models have it.
+/// The content: a text, or parts of one, as some hosted models have it.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Content {
     Text(String),
-    Parts(Vec<Part>),
+    Parts(Vec<ContentPart>),
 }
 
 /// `{"type": "text", "text": "..."}`; of a thought `{"type": "thinking", "thinking": [...]}` with parts or a text in it.
 #[derive(Deserialize)]
-struct Part {
+struct ContentPart {
     text: Option<String>,
     thinking: Option<Content>,
 }
@@ -211,7 +221,7 @@ impl ReplyMessage {
 /// In the place of an answer that the server withheld.
 const FILTERED: &str = "(the server's content filter withheld the answer)";
 
-/// How long a server asks to wait: seconds, or a date, which is told apart from the clock here.
+/// The wait that a server asks for: seconds, or a date, less the time of the clock here.
 fn retry_after(header: &str) -> Option<Duration> {
     if let Ok(seconds) = header.trim().parse() {
         return Some(Duration::from_secs(seconds));
@@ -236,15 +246,11 @@ impl Endpoint {
             (!value.trim().is_empty()).then_some((*name, value))
         });
         let key = key.map(|(name, value)| Key::new(name, value.trim())).transpose()?;
-        Endpoint::with_key(address, key, patience)
+        Endpoint::new(address, key, patience)
     }
 
-    /// As [`Self::from_address`], with a key given by the caller.
-    pub fn with_given_key(address: &str, key: &str, patience: Patience) -> Result<Self, ChatError> {
-        Endpoint::with_key(address, Some(Key::new("the key", key)?), patience)
-    }
-
-    fn with_key(address: &str, key: Option<Key>, patience: Patience) -> Result<Self, ChatError> {
+    /// The endpoint at an address, with this key.
+    pub fn new(address: &str, key: Option<Key>, patience: Patience) -> Result<Self, ChatError> {
         let Address { base, host, model } = Address::parse(address)?;
         let url = format!("{base}/chat/completions");
         let mut config = Agent::config_builder()
@@ -294,7 +300,7 @@ impl Endpoint {
             request = request.header(AUTHORIZATION, key.header.clone());
         }
         match request.config().timeout_global(Some(Duration::from_secs(10))).build().call() {
-            Err(error) if is_connect(&error) => Err(ChatError(self.explain(&Failure::Transport(error)))),
+            Err(error) if is_connect(&error) => Err(self.failed(&Failure::Transport(error))),
             _ => Ok(()),
         }
     }
@@ -331,7 +337,7 @@ impl Endpoint {
             None => {
                 let request = self.agent.get(url);
                 let request = key.into_iter().fold(request, |request, (name, key)| request.header(name, key));
-                // What is asked so costs a server nothing.
+                // A GET costs a server nothing.
                 let timeout = self.patience.timeout.min(Duration::from_secs(30));
                 request.config().timeout_global(Some(timeout)).build().call()
             }
@@ -438,6 +444,11 @@ impl Endpoint {
         }
     }
 
+    fn failed(&self, failure: &Failure) -> ChatError {
+        let message = self.explain(failure);
+        ChatError { too_long: says_too_long(&message), message }
+    }
+
     /// One line: the address, what happened, what to do.
     fn explain(&self, failure: &Failure) -> String {
         let (what, remedy) = match failure {
@@ -517,7 +528,7 @@ impl ChatModel for Endpoint {
                 generated: sum(before.generated, reply.completion_tokens),
             });
         }
-        outcome.map_err(|failure| ChatError(self.explain(&failure)))
+        outcome.map_err(|failure| self.failed(&failure))
     }
 
     fn take_tokens(&mut self) -> CallTokens {
@@ -533,9 +544,10 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Key {
-    fn new(source: &str, secret: &str) -> Result<Self, ChatError> {
+    /// The key `secret` from `source`, which errors name.
+    pub fn new(source: &str, secret: &str) -> Result<Self, ChatError> {
         let mut header = HeaderValue::from_str(&format!("Bearer {secret}")).map_err(|_| {
-            ChatError(format!(
+            ChatError::from(format!(
                 "{source} holds characters that no HTTP header can carry; set it to the bare key"
             ))
         })?;
@@ -559,24 +571,24 @@ impl Address {
         let lower = base.to_lowercase();
         // The address is not repeated where it may hold a password.
         if !["http://", "https://"].iter().any(|scheme| lower.starts_with(scheme)) && !base.contains('@') {
-            return Err(ChatError(format!("endpoint `{address}` is no http or https address; {FORM}")));
+            return Err(ChatError::from(format!("endpoint `{address}` is no http or https address; {FORM}")));
         }
         let uri: Uri = base
             .parse()
-            .map_err(|e| ChatError(format!("the endpoint's address does not parse ({e}); {FORM}")))?;
+            .map_err(|e| ChatError::from(format!("the endpoint's address does not parse ({e}); {FORM}")))?;
         let authority = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
         if authority.contains('@') || uri.query().is_some() {
             let keys = KEY_VARIABLES.join(" or ");
-            return Err(ChatError(format!(
+            return Err(ChatError::from(format!(
                 "the endpoint's address holds a user, a password or a query; put the key into {keys} and {FORM}"
             )));
         }
         let host = uri.host().unwrap_or_default().to_lowercase();
         let Some(scheme @ ("http" | "https")) = uri.scheme_str().filter(|_| !host.is_empty()) else {
-            return Err(ChatError(format!("endpoint `{address}` is no http or https address; {FORM}")));
+            return Err(ChatError::from(format!("endpoint `{address}` is no http or https address; {FORM}")));
         };
         if model.is_empty() {
-            return Err(ChatError(format!("endpoint `{address}` names no model; {FORM}")));
+            return Err(ChatError::from(format!("endpoint `{address}` names no model; {FORM}")));
         }
         let usual = if scheme == "http" { 80 } else { 443 };
         let port = uri.port_u16().filter(|port| *port != usual);
@@ -586,7 +598,7 @@ impl Address {
     }
 }
 
-/// Whether nobody could be reached at all.
+/// True if nobody could be reached at all.
 fn is_connect(error: &ureq::Error) -> bool {
     use std::io::ErrorKind;
     match error {
@@ -614,6 +626,11 @@ fn innermost(error: &ureq::Error) -> String {
     inner.to_string()
 }
 
+fn says_too_long(message: &str) -> bool {
+    let said = message.to_lowercase();
+    TOO_LONG.iter().any(|words| said.contains(words))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -627,5 +644,24 @@ mod tests {
         let wait = retry_after(&date).unwrap();
         assert!((900..=1000).contains(&wait.as_secs()), "{wait:?}");
         assert_eq!(retry_after("soon"), None);
+    }
+
+    #[test]
+    fn a_servers_refusal_of_a_long_prompt_is_known() {
+        for long in [
+            "endpoint http://h model m: status 400: {\"message\":\"This model's maximum context length is 8192 tokens.\"}; remedy",
+            "endpoint http://h model m: status 400: {\"code\":\"context_length_exceeded\"}; remedy",
+            "status 400: the request exceeds the available context size. try increasing the context size",
+            "status 400: The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+        ] {
+            assert!(says_too_long(long), "{long}");
+        }
+        for other in [
+            "endpoint http://h model m: status 500: out of memory",
+            "not asked: row 3",
+            "the model gave no answer",
+        ] {
+            assert!(!says_too_long(other), "{other}");
+        }
     }
 }

@@ -131,7 +131,7 @@ fn continue_from(
 }
 
 fn chat_error(model: &LocalModel, error: LocalError) -> ChatError {
-    ChatError(format!("local:{}: {:#}", model.model_name(), anyhow::Error::from(error)))
+    ChatError::from(format!("local:{}: {:#}", model.model_name(), anyhow::Error::from(error)))
 }
 
 impl ChatModel for LocalModel {

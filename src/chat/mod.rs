@@ -1,5 +1,6 @@
-//! What answers: the local engine or an OpenAI-compatible endpoint, behind one trait.
+//! Chat models: the local engine or an OpenAI-compatible endpoint, behind one trait.
 //!
+//! A palimpsest server also answers the requests of the engine ([`endpoint::ServerModel`]).
 //! Answerers, judges and memory systems speak to [`ChatModel`]; the trait knows no HTTP and no dataset.
 
 pub mod endpoint;
@@ -15,7 +16,7 @@ pub use palimpsest_core::text::{Message, MessageRole};
 pub struct Reply {
     /// The answer's text, without special tokens and without a thought; empty where there is none ([`StopReason::has_answer`]).
     pub text: String,
-    /// What the model thought before it, where it thought and says so.
+    /// The thought before it, where the model says so.
     pub thought: Option<String>,
     /// Why generation ended.
     pub stop: StopReason,
@@ -25,20 +26,21 @@ pub struct Reply {
     pub completion_tokens: Option<usize>,
 }
 
-impl Reply {
-    /// The answer, or why there is none: the thought did not end.
-    ///
-    /// # Errors
-    /// The reason, with the remedy.
-    pub fn answer(&self) -> Result<&str, String> {
-        self.stop.without_answer(None).map_or(Ok(&self.text), Err)
-    }
+/// Why a model gave no reply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ChatError {
+    /// Names the model and the remedy and never holds a key.
+    pub message: String,
+    /// True if the prompt is longer than the model's context.
+    pub too_long: bool,
 }
 
-/// Why a model gave no reply. The text names the model and the remedy and never holds a key.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ChatError(pub String);
+impl From<String> for ChatError {
+    fn from(message: String) -> Self {
+        ChatError { message, too_long: false }
+    }
+}
 
 /// Tokens of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,18 +53,18 @@ pub struct CallTokens {
 
 /// Anything that answers a conversation.
 pub trait ChatModel {
-    /// What to call it in logs and reports, for example `local:smollm2-135m`.
+    /// Its name in logs and reports, for example `local:smollm2-135m`.
     fn name(&self) -> String;
 
     /// The reply to `messages`.
     fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError>;
 
-    /// What of this machine it runs on; `None` where it runs elsewhere, and its energy is not this machine's.
+    /// Its hardware on this machine; `None` where it runs elsewhere, and its energy is not this machine's.
     fn hardware(&self) -> Option<Hardware> {
         None
     }
 
-    /// What all calls since this was asked last came to, where the model counts.
+    /// Tokens of all calls since this was asked last, where the model counts.
     fn take_tokens(&mut self) -> CallTokens {
         CallTokens::default()
     }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::agreement::key::Key;
 use crate::agreement::ratings::Ratings;
-use crate::agreement::{self, Draw, Format, RubricChoice, sheet};
+use crate::agreement::{self, Draw, RubricChoice, sheet};
+use crate::ground::sheet::Format;
 use crate::run::condition::{label, stored};
 use crate::run::judge_name::JudgeChoice;
 use crate::run::store::RunFolder;
@@ -96,39 +97,10 @@ struct ScoreArgs {
     /// The condition that the sheet is of; refuses a sheet of another one [default: the sheet's].
     #[arg(long, value_name = "NAME")]
     condition: Option<String>,
-    /// How the table is written.
-    #[arg(long, default_value = "text")]
-    format: Written,
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 }
 
-/// How a table is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Written {
-    /// Aligned columns
-    Text,
-    /// Markdown
-    Md,
-    /// Comma-separated values, with counts
-    Csv,
-    /// Unrounded numbers, with counts
-    Json,
-    /// A tabular with the rules of booktabs
-    Latex,
-}
-
-impl From<Written> for Format {
-    fn from(written: Written) -> Self {
-        match written {
-            Written::Text => Format::Text,
-            Written::Md => Format::Markdown,
-            Written::Csv => Format::Csv,
-            Written::Json => Format::Json,
-            Written::Latex => Format::Latex,
-        }
-    }
-}
-
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.action {
         Action::Draw(args) => draw(&args),
@@ -155,7 +127,7 @@ fn draw(args: &DrawArgs) -> anyhow::Result<()> {
         (None, _) => "",
     };
     let runs: Vec<RunFolder> = runs.iter().map(|dir| read(dir, condition)).collect::<Result<_, _>>()?;
-    let benchmark = super::benchmark_of(&first.dir, &first.header)?;
+    let benchmark = first.benchmark()?;
     let how = Draw { per_cell: *per_cell, seed: *seed };
     let template = prompts.as_deref().map(super::judge::own_template).transpose()?;
     let choice =
@@ -204,5 +176,5 @@ fn score(args: &ScoreArgs) -> anyhow::Result<()> {
     let runs: Vec<RunFolder> =
         key.runs.iter().map(|run| read(&run.dir, &key.condition)).collect::<Result<_, _>>()?;
     let scored = agreement::score(&key, &runs, JudgeChoice::of(judge.as_deref()), &raters)?;
-    super::write_out(scored.written((*format).into()).as_bytes())
+    super::write_out(scored.written(*format).as_bytes())
 }

@@ -1,40 +1,11 @@
-//! What several commands take, and why it is refused.
+//! Values of flags, and why they are refused.
 
-use palimpsest_core::model::Kept;
+pub(super) use crate::run::setup::{WrongUsage, WrongValue, positive};
 
-/// Flags that make no sense, alone or together: exit code 2, as for those that clap refuses.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct WrongUsage(pub String);
-
-/// What is kept in memory of quantised weights on the CPU in f32. Answers are the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Weights {
-    /// `dense` where memory allows, else `quantised`
-    #[default]
-    Auto,
-    /// The quantised weights and the dequantised ones in f32: the fastest
-    Dense,
-    /// The quantised bits alone: the least memory
-    Quantised,
-}
-
-impl From<Weights> for Option<Kept> {
-    fn from(weights: Weights) -> Self {
-        match weights {
-            Weights::Auto => None,
-            Weights::Dense => Some(Kept::Dense),
-            Weights::Quantised => Some(Kept::Quantised),
-        }
-    }
-}
-
-/// Parses a whole number above 0.
-pub(super) fn positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n) if n > 0 => Ok(n),
-        _ => Err("give a whole number above 0".to_owned()),
-    }
+/// The flags of `T` where only `typed` are given.
+pub(super) fn defaults<T: clap::Args>(typed: &[&str]) -> anyhow::Result<T> {
+    let command = T::augment_args(clap::Command::new("defaults").no_binary_name(true));
+    Ok(T::from_arg_matches(&command.try_get_matches_from(typed)?)?)
 }
 
 /// Refuses a context longer than the model was made for, unless told to go on.

@@ -98,7 +98,7 @@ impl Hours {
         text + &self.assumed()
     }
 
-    /// What the hours rest on.
+    /// Assumptions behind the hours.
     fn assumed(&self) -> String {
         let (peaks, percent) = (self.card.peaks, |part: f64| (part * 100.0).round());
         let tera = |rate: f64| (rate / 1e11).round() / 10.0;

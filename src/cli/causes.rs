@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 
+use super::WrongValue;
 use super::interrupt::INTERRUPTED;
 use crate::ground::table::aligned;
-use crate::models::{self, Opened};
+use crate::models::{self, DeviceArgs, Opened, Weights};
 use crate::progress::{grouped, note};
 use crate::run::cause_rows::{
     Ablation, ControlRow, SessionWeight, SurrogateRow, TotalRow, read_lines, read_surrogates, read_totals,
@@ -20,7 +21,7 @@ use crate::run::control_pool::{Pools, STRETCHES};
 use crate::run::removal::ReadingCost;
 use crate::run::store::{RunFolder, RunStore};
 use crate::run::total_effect;
-use palimpsest_core::attention::{AttentionKernel, LayerKind};
+use palimpsest_core::attention::LayerKind;
 use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
 use palimpsest_core::engine::{self, ContextLength, LocalOptions};
 
@@ -52,60 +53,43 @@ pub struct Args {
     /// The folder of a run
     dir: PathBuf,
     /// The run's model, where it is no longer found by its name
-    #[arg(long)]
+    #[arg(long, help_heading = "Model")]
     model: Option<String>,
     /// Block N layers at a time, window by window, in the place of all layers at once
-    #[arg(long, value_name = "N", value_parser = super::positive)]
+    #[arg(long, value_name = "N", value_parser = super::positive, help_heading = "Paths and controls")]
     windows: Option<usize>,
     /// Of a model with linear-attention layers, block the softmax layers alone
-    #[arg(long)]
+    #[arg(long, help_heading = "Paths and controls")]
     softmax_only: bool,
     /// Random stretches of a case that are blocked as controls, a reading of every answer each; 0 for none
-    #[arg(long, value_name = "N", default_value_t = STRETCHES, value_parser = controls, conflicts_with_all = ["total", "contextcite"])]
+    #[arg(long, value_name = "N", default_value_t = STRETCHES, value_parser = controls, conflicts_with_all = ["total", "contextcite"], help_heading = "Paths and controls")]
     controls: usize,
     /// Remove each session and read the rest again, in the place of blocking it
-    #[arg(long, conflicts_with_all = ["windows", "softmax_only", "contextcite"])]
+    #[arg(long, conflicts_with_all = ["windows", "softmax_only", "contextcite"], help_heading = "Removal")]
     total: bool,
     /// Leave out what N random subsets of the sessions do not hold, and fit a sparse linear function of what they hold
-    #[arg(long, value_name = "N", value_parser = super::positive, conflicts_with = "windows")]
+    #[arg(long, value_name = "N", value_parser = super::positive, conflicts_with = "windows", help_heading = "Removal")]
     contextcite: Option<usize>,
     /// How --contextcite leaves sessions out
-    #[arg(long, value_enum, default_value_t, requires = "contextcite")]
-    ablate: Ablate,
+    #[arg(long, value_enum, default_value_t, requires = "contextcite", help_heading = "Removal")]
+    ablate: Ablation,
     /// Seed of the controls' stretches and of the subsets
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, help_heading = "Paths and controls")]
     seed: u64,
-    /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
-    #[arg(long, default_value = "cpu")]
-    device: String,
-    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
-    /// (our own kernels, unchecked) or flash; products take what the others do not serve
-    #[arg(long, default_value_t, value_name = "KERNEL")]
-    attention_kernel: AttentionKernel,
+    #[command(flatten)]
+    on: DeviceArgs,
     /// What to keep of quantised weights on the CPU in f32
-    #[arg(long, value_enum, default_value_t)]
-    weights: super::Weights,
+    #[arg(long, value_enum, default_value_t, help_heading = "Model")]
+    weights: Weights,
 }
 
-/// How sessions are left out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Ablate {
-    /// Removed, and the rest read again, as ContextCite does
-    #[default]
-    Remove,
-    /// Blocked from the question on: far cheaper, direct paths alone, our own variant
-    Block,
-}
-
-/// The number of stretches, as typed.
-fn controls(typed: &str) -> Result<usize, String> {
+fn controls(typed: &str) -> Result<usize, WrongValue> {
     let pool = format!(
         "controls are a pool of stretches a case: give their number, {STRETCHES} unless told otherwise, or 0 for none"
     );
-    typed.parse().map_err(|_| pool)
+    typed.parse().map_err(|_| WrongValue(pool))
 }
 
-/// What is measured.
 enum Way {
     Blocked(CauseOptions),
     Total,
@@ -115,19 +99,16 @@ enum Way {
 impl Args {
     fn way(&self) -> Way {
         let &Args { total, contextcite, ablate, seed, windows, softmax_only, controls, .. } = self;
-        let ablation = match ablate {
-            Ablate::Remove => Ablation::Removed,
-            Ablate::Block => Ablation::Blocked,
-        };
         match contextcite {
-            Some(subsets) => Way::Surrogate(SurrogateOptions { subsets, seed, ablation, softmax_only }),
+            Some(subsets) => {
+                Way::Surrogate(SurrogateOptions { subsets, seed, ablation: ablate, softmax_only })
+            }
             None if total => Way::Total,
             None => Way::Blocked(CauseOptions { seed, windows, softmax_only, controls }),
         }
     }
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     // 1. What can be refused before the model is opened. The folder is held, so that nobody else writes to it.
     let place = args.dir.display();
@@ -151,8 +132,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     // 2. The model.
     let name = args.model.as_deref().unwrap_or(&identity.model.name);
     let options = LocalOptions {
-        kernel: args.attention_kernel,
-        devices: engine::parse_devices(&args.device)?,
+        kernel: args.on.attention_kernel,
+        devices: args.on.open()?,
         dtype,
         context: ContextLength::Exactly(longest),
         allow_longer: true,
@@ -220,7 +201,6 @@ fn announce(what: &str, cost: ReadingCost) {
     }
 }
 
-/// The rows of what was measured, summed up.
 fn shown(dir: &Path, way: &Way, kinds: &[LayerKind]) -> anyhow::Result<String> {
     Ok(match way {
         Way::Blocked(options) => {
@@ -263,7 +243,7 @@ fn totals(rows: &[TotalRow]) -> String {
         line.extend(means(&effects));
         lines.push(line);
     }
-    let largest = rows.iter().map(|row| Named {
+    let largest = rows.iter().map(|row| NamedEffect {
         answer: [row.case.clone(), named(&row.probe, &row.condition)],
         session: [row.span.clone(), part(row.role.as_deref())],
         layers: None,
@@ -317,11 +297,9 @@ const QUESTION: usize = 512;
 /// Sessions that are shown by name, at most.
 const LARGEST: usize = 8;
 
-/// The columns of an effect.
 const EFFECT: [&str; 4] = ["log p lost", "KL", "KL answer", "changed"];
 
-/// A session of an answer, and its effect.
-struct Named {
+struct NamedEffect {
     /// Case and probe.
     answer: [String; 2],
     /// The session and its part.
@@ -337,7 +315,7 @@ fn layers_of(layers: Option<[usize; 2]>) -> String {
 }
 
 /// The sessions with the largest effects on log-probabilities, whatever their sign.
-fn by_name(mut rows: Vec<Named>) -> String {
+fn by_name(mut rows: Vec<NamedEffect>) -> String {
     rows.sort_by(|a, b| b.effect.log_p_drop.abs().total_cmp(&a.effect.log_p_drop.abs()));
     let all = rows.len();
     rows.truncate(LARGEST);
@@ -366,7 +344,7 @@ fn signed(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:+.4}"))
 }
 
-/// What was blocked: the means by layers and role beside those of controls of equal length, thoughts, and the largest effects by name.
+/// Effects of blocking: means by layers and role beside those of controls of equal length, thoughts, and the largest effects.
 fn blocked(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
     let pools = Pools::new(stretches);
     let mut groups: BTreeMap<(Option<[usize; 2]>, String), Vec<&CauseRow>> = BTreeMap::new();
@@ -430,7 +408,7 @@ fn blocked(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
             aligned(&thoughts, |column| column > 1)
         ));
     }
-    let largest = rows.iter().map(|row| Named {
+    let largest = rows.iter().map(|row| NamedEffect {
         answer: [row.case.clone(), named(&row.probe, &row.condition)],
         session: [row.span.clone(), part(row.role.as_deref())],
         layers: row.layers,
@@ -441,7 +419,7 @@ fn blocked(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
     said.concat()
 }
 
-/// How many stretches there are, and what they are for.
+/// A line on the number and the use of stretches.
 fn about_controls(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
     if stretches.is_empty() {
         return "no controls were measured\n".to_owned();
@@ -480,7 +458,6 @@ fn percent(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.0}%", 100.0 * share))
 }
 
-/// The means of [`EFFECT`].
 fn means(effects: &[Effect]) -> [String; 4] {
     let of = |number: fn(&Effect) -> f64| mean(&effects.iter().map(number).collect::<Vec<_>>());
     [

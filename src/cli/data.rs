@@ -48,7 +48,6 @@ enum Action {
     Stats(data_stats::Args),
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.action {
         Action::Check(args) => data_check::run(&args),

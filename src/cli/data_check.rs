@@ -14,6 +14,7 @@ use crate::benchmarks::{Benchmark, Dimension, SampleSpec};
 use crate::data::finding::{Finding, by_check};
 use crate::models::ModelStore;
 use crate::prompt::contents;
+use crate::run::setup::sound_cases;
 use palimpsest_core::engine::TextSide;
 use palimpsest_core::text::known_special_tokens;
 
@@ -50,7 +51,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let bar = reading_bar(&args.file);
     let dataset = Dataset::open(&args.file, SampleSpec::default(), |_| {})?;
@@ -170,7 +170,6 @@ fn say_text(dataset: &Dataset, report: &Report, args: &Args, listed: usize) -> a
     Ok(())
 }
 
-/// What is odd, by check, with the first few of each.
 fn say_findings(findings: &[Finding], examples: usize) -> anyhow::Result<()> {
     for (check, of, probes) in by_check(findings) {
         let questions = if probes > of.len() { format!(" ({probes} questions)") } else { String::new() };
@@ -191,7 +190,6 @@ fn say_findings(findings: &[Finding], examples: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How many cases a note names.
 const NAMED: usize = 20;
 
 /// The cases that hold text that spells a special token, each with those tokens. They are sound: it is read as that token unless a run
@@ -202,7 +200,7 @@ fn special_tokens(dataset: &Dataset, model: Option<&str>) -> anyhow::Result<Vec<
         None => None,
     };
     let mut cases = Vec::new();
-    for case in super::sound_cases(dataset)? {
+    for case in sound_cases(dataset)? {
         let case = case?;
         let mut found: BTreeSet<String> = BTreeSet::new();
         for text in contents(&case) {

@@ -12,11 +12,12 @@ use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{Benchmark, PAPER_ENCODING, SampleSpec};
 use crate::data::Case;
-use crate::data::lengths::{PrintedLengths, Rows, SplitLengths, TokenCounts, measure};
+use crate::data::lengths::{GroupBy, PrintedLengths, SplitLengths, TokenCounts, measure};
 use crate::ground::table::aligned;
 use crate::models::ModelStore;
 use crate::progress;
 use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
+use crate::run::setup::sound_cases;
 use palimpsest_core::engine::TextSide;
 use palimpsest_core::text::{ChatTemplate, CountTokens};
 
@@ -57,7 +58,6 @@ pub struct Args {
     json: bool,
 }
 
-/// One row of the output.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     tokenizer: &'a str,
@@ -67,7 +67,6 @@ struct Line<'a> {
     paper: Option<PrintedLengths>,
 }
 
-/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let Args { data, model, tokenizer, row_type, by, figure, paper, json } = args;
     let bar = reading_bar(data);
@@ -82,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let beside = *paper || benchmark.published(dataset.digest()).is_some();
     let split = rows_of(&dataset, by.as_deref())?;
     match (figure, split) {
-        (Some(folder), Rows::Label(label)) => super::distribution::draw(&dataset, label, folder)?,
+        (Some(folder), GroupBy::Label(label)) => super::distribution::draw(&dataset, label, folder)?,
         (Some(_), _) => return Err(WrongUsage("--figure: --by names no label; give one".to_owned()).into()),
         (None, _) => {}
     }
@@ -113,7 +112,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             ));
         }
         // The paper's rows are of its own label and its own encoding.
-        let comparable = beside && counter.name == PAPER_ENCODING && split == Rows::Label(benchmark.split);
+        let comparable = beside && counter.name == PAPER_ENCODING && split == GroupBy::Label(benchmark.split);
         for measured in rows {
             let paper = printed.iter().find(|row| comparable && row.split == measured.split).copied();
             lines.push((counter.name.clone(), measured, paper));
@@ -129,39 +128,37 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let title = format!("{} (SHA-256 {})", dataset.name(), dataset.digest());
     let head = match split {
-        Rows::Label(label) => label,
-        Rows::Case => BY_CASE,
-        Rows::All => "cases of",
+        GroupBy::Label(label) => label,
+        GroupBy::Case => BY_CASE,
+        GroupBy::All => "cases of",
     };
     super::say(format_args!("{title}\n\n{}", table(head, &lines)))
 }
 
-/// What `--by` says for a row a history.
 const BY_CASE: &str = "case";
 
 /// The rows that are asked for. A label that no case has is refused, and those that there are are named; without `--by`, data without
 /// the benchmark's own label has the row of all cases alone.
-fn rows_of<'a>(dataset: &Dataset, by: Option<&'a str>) -> anyhow::Result<Rows<'a>> {
+fn rows_of<'a>(dataset: &Dataset, by: Option<&'a str>) -> anyhow::Result<GroupBy<'a>> {
     if by == Some(BY_CASE) {
-        return Ok(Rows::Case);
+        return Ok(GroupBy::Case);
     }
     let label = by.unwrap_or_else(|| dataset.benchmark().split);
     let mut known = BTreeSet::new();
-    for case in super::sound_cases(dataset)? {
+    for case in sound_cases(dataset)? {
         known.extend(case?.labels.into_keys());
         if known.contains(label) {
-            return Ok(Rows::Label(label));
+            return Ok(GroupBy::Label(label));
         }
     }
     if by.is_none() {
-        return Ok(Rows::All);
+        return Ok(GroupBy::All);
     }
     let known: Vec<String> = std::iter::once(BY_CASE.to_owned()).chain(known).collect();
     let known = known.join(", ");
     Err(WrongUsage(format!("--by {label}: cases have no such label; there are {known}")).into())
 }
 
-/// How a case is shown and its tokens counted.
 struct Counter {
     name: String,
     builder: PromptBuilder,
@@ -176,7 +173,6 @@ impl Counter {
         Ok(Counter { name: tokens.name().to_owned(), builder, tokens: Box::new(tokens) })
     }
 
-    /// A model's tokeniser and chat template.
     fn of_model(name: &str, benchmark: &Benchmark) -> anyhow::Result<Self> {
         let files = ModelStore::open()?.resolve(name)?;
         let TextSide { tokenizer, template, .. } = TextSide::open(&files)?;
@@ -194,7 +190,6 @@ impl Counter {
     }
 }
 
-/// Table 5 as aligned text.
 fn table(split: &str, lines: &[(String, SplitLengths, Option<PrintedLengths>)]) -> String {
     let head =
         ["tokens of", split, "cases", "sessions", "turns", "mean", "median", "P95", "max", "content", "JSON"]

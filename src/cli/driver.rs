@@ -1,4 +1,4 @@
-//! What a failing CUDA driver does to a command.
+//! Failures of the CUDA driver as errors of a command.
 //!
 //! After a call that failed a card can do nothing more, and `cudarc`, through which Candle calls the driver, then panics in some
 //! places where it could return the error. Such a panic is an error of the command here, in one line.

@@ -10,8 +10,10 @@ use std::time::Instant;
 use anyhow::Context;
 
 use super::WrongUsage;
-use super::conditions::memory;
-use super::run::{self, EstimateArgs, Job, Opened, Ready};
+use super::estimate_memory::taken_out;
+use super::estimate_sample::{count_of_cases, sample};
+use super::run::{self, EstimateArgs};
+use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::row_roles;
 use crate::cards::duration;
 use crate::data::Case;
@@ -20,10 +22,11 @@ use crate::models::ModelStore;
 use crate::progress::{grouped, note};
 use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
 use crate::run::condition::Condition;
-use crate::run::context_budget::{Cut, cut_messages, cut_to_budget, part_of};
+use crate::run::context_budget::{BudgetedCase, Cut, cut_messages, cut_to_budget, part_of};
 use crate::run::forecast::{PrefillFit, rising};
-use crate::run::local::{row_spans, shared_tokens};
+use crate::run::model_subject::{row_spans, shared_tokens};
 use crate::run::plan::PlannedCase;
+use crate::run::setup::{OpenedData, OpenedModel, RunSpec, retrievers, sound_cases};
 use palimpsest_core::engine::memory_plan::{MemoryPlan, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{
     self, Branch, DeviceName, EngineError, Event, Generate, LocalModel, Observe, Request, RequestError,
@@ -33,8 +36,6 @@ use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{ChatTemplate, CountTokens, TokenizedPrompt};
 
-/// Cases that are cut and tokenised; a data set of no more is tokenised whole.
-const SAMPLE: usize = 8;
 /// Tokens that are decoded at each of two lengths.
 const STEPS: usize = 9;
 /// Tokens of a stretch of prefill that is timed by itself; the prefill's own chunk, since shorter ones would take longer.
@@ -44,53 +45,62 @@ const LEAST_ERROR: f64 = 0.1;
 
 /// Prints what a run will take.
 pub fn run(args: run::Args) -> anyhow::Result<()> {
-    let (job, args) = args.into_estimate()?;
+    let run::Args { spec: mut job, estimate: args, .. } = args;
+    args.check()?;
+    job.checked()?;
+    if let Some(systems) = taken_out(&mut job)? {
+        super::say(systems)?;
+        if job.conditions.is_empty() {
+            return Ok(());
+        }
+    }
     let text = if job.is_endpoint() { endpoint(&args, &job)? } else { local(&args, &job)? };
     super::say(text)
 }
 
-/// The cases of the plan that are looked at: at even distances. Broken rows are not asked.
-pub(super) fn sample(plan: &[PlannedCase]) -> Vec<&PlannedCase> {
-    let sound: Vec<&PlannedCase> = plan.iter().filter(|case| case.broken.is_none()).collect();
-    let n = sound.len().min(SAMPLE);
-    (0..n).filter_map(|i| sound.get((2 * i + 1) * sound.len() / (2 * n)).copied()).collect()
-}
-
-/// Calls `of` with each sampled case of the plan, read again with its history, and with the ids of its planned probes.
+/// Calls `of` with each sampled case of the plan as each of these conditions shows it, and with the ids of its planned probes.
 pub(super) fn each_sampled(
-    job: &Job,
-    dataset: &crate::benchmarks::dataset::Dataset,
+    job: &RunSpec,
+    dataset: &Dataset,
     plan: &[PlannedCase],
-    mut of: impl FnMut(&Case, &[usize]) -> anyhow::Result<()>,
+    conditions: (&[Condition], impl Fn(&&Condition) -> bool),
+    mut of: impl FnMut(&Case, &[&str]) -> anyhow::Result<()>,
 ) -> anyhow::Result<usize> {
+    let (conditions, is_read) = conditions;
+    let mut memory = retrievers(dataset.benchmark(), job.seed, conditions, true)?;
+    note(format_args!("cutting and tokenising {} of {} cases", sample(plan).len(), plan.len()));
     let wanted = sample(plan);
     let mut left: BTreeSet<&str> = wanted.iter().map(|case| case.case.as_str()).collect();
-    for case in super::sound_cases(dataset)? {
+    for case in sound_cases(dataset)? {
         if left.is_empty() {
             break;
         }
         let case = case?;
         let Some(planned) = wanted.iter().find(|planned| planned.case == case.id) else { continue };
         left.remove(planned.case.as_str());
-        let asked = (case.probes.iter().enumerate())
-            .filter(|(_, probe)| planned.probes.iter().any(|p| p.id == probe.id))
-            .map(|(at, _)| at);
-        of(&case, &asked.collect::<Vec<_>>())?;
+        let asked: Vec<&str> = planned.probes.iter().map(|probe| probe.id.as_str()).collect();
+        for condition in conditions.iter().filter(&is_read) {
+            for View { case, .. } in condition.views(&mut memory, &case) {
+                of(&case, &asked)?;
+            }
+        }
     }
     anyhow::ensure!(left.is_empty(), "{}: the file changed while it was read", job.data.display());
     Ok(wanted.len())
 }
 
-/// `400 cases`, broken rows apart.
-pub(super) fn sound_cases(plan: &[PlannedCase]) -> String {
-    let sound = plan.iter().filter(|case| case.broken.is_none()).count();
-    match plan.len() - sound {
-        0 => format!("{sound} cases"),
-        broken => format!("{sound} cases ({broken} broken rows apart)"),
-    }
+/// The prompts of the asked probes of a part of a case.
+pub(super) fn asked_of<'a, P>(case: &Case, part: &'a BudgetedCase<P>, asked: &[&str]) -> Vec<&'a P> {
+    let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
+    probes.filter(|(probe, _)| asked.contains(&probe.id.as_str())).map(|(_, prompt)| prompt).collect()
 }
 
-/// How many answers of a plan there are under some conditions, broken rows apart.
+/// True of conditions whose prompts are not those of another one.
+pub(super) fn has_own_prompts(condition: &&Condition) -> bool {
+    condition.repetition == 0 && condition.knockout.is_none()
+}
+
+/// Answers of a plan under some conditions, broken rows apart.
 pub(super) fn answers(conditions: &[Condition], plan: &[PlannedCase]) -> usize {
     let sound = plan.iter().filter(|case| case.broken.is_none());
     sound.map(|case| case.probes.len()).sum::<usize>() * conditions.len()
@@ -101,44 +111,35 @@ pub(super) fn at_least_plain(conditions: Vec<Condition>) -> Vec<Condition> {
     if conditions.is_empty() { vec![Condition::PLAIN] } else { conditions }
 }
 
-fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
+fn endpoint(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
     let encoding =
         BytePairEncoding::named(&args.estimate_tokenizer).map_err(|e| WrongUsage(e.to_string()))?;
-    let Opened { dataset, all, asked, .. } = &job.open()?;
+    let OpenedData { dataset, all, limits: asked, .. } = &job.open()?;
     let plan = job.plan(dataset, all.clone())?;
-    let templates = Templates::load(dataset.benchmark(), job.settings.prompts.as_deref())?;
-    let s = &job.settings;
-    let builder =
-        PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers.into());
+    let templates = Templates::load(dataset.benchmark(), job.prompts.as_deref())?;
+    let s = job;
+    let builder = PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers);
     let (counter, cut) = (job.counter()?, job.cut_of_endpoint(*asked));
     let (mut tokens, mut bytes, mut prompts) = (0, 0, 0);
     let conditions =
         at_least_plain(job.endpoint_conditions(dataset, &builder, (counter.as_ref(), *asked))?);
-    let mut memory = memory(dataset.benchmark(), s.seed, &conditions, true)?;
-    let cases = each_sampled(job, dataset, &plan, |case, asked| {
-        let asked: Vec<&str> =
-            asked.iter().filter_map(|&at| Some(case.probes.get(at)?.id.as_str())).collect();
-        for condition in conditions.iter().filter(|condition| condition.repetition == 0) {
-            for View { case, .. } in condition.views(&mut memory, case) {
-                // Histories are cut as the run cuts them, and counted in one encoding whoever counts for the cut.
-                let parts = match &counter {
-                    Some(counter) => Some(cut_messages(&builder, &*counter.tokens, &case, cut)?),
-                    None => None,
-                };
-                let probes = case.probes.iter().enumerate();
-                for (at, probe) in probes.filter(|(_, probe)| asked.contains(&&*probe.id)) {
-                    let whole = || builder.build(&case.history, &case.evidence, probe).map(|p| p.messages);
-                    let messages = match parts.as_deref().and_then(|parts| part_of(parts, at)) {
-                        Some((_, messages)) => messages.clone(),
-                        None => whole()?,
-                    };
-                    for message in &messages {
-                        tokens += encoding.count(&message.content)?;
-                        bytes += message.content.len();
-                    }
-                    prompts += 1;
-                }
+    let read = (&conditions[..], |condition: &&Condition| condition.repetition == 0);
+    let cases = each_sampled(job, dataset, &plan, read, |case, asked| {
+        // Histories are cut as the run cuts them, and counted in one encoding whoever counts for the cut.
+        let parts = match &counter {
+            Some(counter) => Some(cut_messages(&builder, &*counter.tokens, case, cut)?),
+            None => None,
+        };
+        for (at, probe) in case.probes.iter().enumerate().filter(|(_, probe)| asked.contains(&&*probe.id)) {
+            let messages = match parts.as_deref().and_then(|parts| part_of(parts, at)) {
+                Some((_, messages)) => messages.clone(),
+                None => builder.build(&case.history, &case.evidence, probe)?.messages,
+            };
+            for message in &messages {
+                tokens += encoding.count(&message.content)?;
+                bytes += message.content.len();
             }
+            prompts += 1;
         }
         Ok(())
     })?;
@@ -151,7 +152,7 @@ fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
          tokens in   {} of {} (what the endpoint's own tokeniser makes of them may differ), from {prompts} prompts of {cases} cases\n\
          tokens out  {} at most ({} an answer)\n\
          bytes       {} sent",
-        sound_cases(&plan),
+        count_of_cases(&plan),
         job.model,
         grouped(tokens_in.round() as u64),
         encoding.name(),
@@ -169,7 +170,6 @@ fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What is known of one sampled case.
 struct SampledCase {
     /// Tokens that all of its prompts begin with.
     shared: usize,
@@ -179,7 +179,6 @@ struct SampledCase {
     bytes: usize,
 }
 
-/// The measurements.
 struct Measured {
     fit: PrefillFit,
     /// Context and seconds of a decode step, short and long.
@@ -190,7 +189,7 @@ struct Measured {
     seconds: f64,
 }
 
-fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
+fn local(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
     if ModelStore::open()?.locate(&job.model)?.is_none() {
         anyhow::bail!(
             "{0} is not here, and an estimate fetches nothing; fetch it with `palimpsest model pull {0}`, or name a card: --card a100-80 \
@@ -198,48 +197,36 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
             job.model
         );
     }
-    let Ready { opened, templates, options, mut model, .. } = job.open_local(None)?;
-    let s = &job.settings;
-    let (dataset, asked) = (&opened.dataset, opened.asked);
+    let OpenedModel { data: opened, templates, options, mut model, .. } = job.open_local(None)?;
+    let s = job;
+    let (dataset, asked) = (&opened.dataset, opened.limits);
     let roles = row_roles(dataset.benchmark());
     let plan = job.plan(dataset, opened.all)?;
     let builder = PromptBuilder::new(templates, model.template().clone())
-        .numbering(s.session_numbers.into())
+        .numbering(s.session_numbers)
         .reading(s.special_tokens);
     // A thought has a budget of its own, and is generated like the answer.
     let most_new = asked.max_new_tokens.saturating_add(model.max_thinking());
     let by = asked.truncation;
     let cut = Cut { budget: by.budget(model.context(), most_new), by, seed: s.seed };
     let conditions = at_least_plain(job.local_conditions(dataset, &builder, (&model, asked))?);
-    let mut memory = memory(dataset.benchmark(), s.seed, &conditions, true)?;
-    note(format_args!("cutting and tokenising {} of {} cases", sample(&plan).len(), plan.len()));
     let (mut cases, mut longest): (Vec<SampledCase>, Option<TokenizedPrompt>) = (Vec::new(), None);
-    let sampled = each_sampled(job, dataset, &plan, |case, asked| {
-        let asked: Vec<&str> =
-            asked.iter().filter_map(|&at| Some(case.probes.get(at)?.id.as_str())).collect();
-        let once = |condition: &&Condition| condition.repetition == 0 && condition.knockout.is_none();
-        for condition in conditions.iter().filter(once) {
-            for View { case, .. } in condition.views(&mut memory, case) {
-                for part in cut_to_budget(&builder, model.tokenizer(), &case, cut)? {
-                    let shared = shared_tokens(&part.prompts, &roles);
-                    let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
-                    let prompts: Vec<&TokenizedPrompt> =
-                        probes.filter(|(probe, _)| asked.contains(&&*probe.id)).map(|(_, p)| p).collect();
-                    let own = prompts.iter().map(|prompt| prompt.tokens.len() - shared).collect();
-                    let spec = model.engine().decoder().spec();
-                    let of = |prompt: &&TokenizedPrompt| {
-                        // The rows `last` and `answer` are recorded too.
-                        let rows = row_spans(prompt, &roles).len() + 2;
-                        let keys = prompt.spans.len() + prompt.overlays.len();
-                        store_bytes(spec, (rows, keys), prompt.tokens.len() + most_new)
-                    };
-                    let bytes = prompts.iter().map(of).sum();
-                    cases.push(SampledCase { shared, own, bytes });
-                    for prompt in prompts {
-                        if longest.as_ref().is_none_or(|other| other.tokens.len() < prompt.tokens.len()) {
-                            longest = Some(prompt.clone());
-                        }
-                    }
+    let sampled = each_sampled(job, dataset, &plan, (&conditions, has_own_prompts), |case, asked| {
+        for part in cut_to_budget(&builder, model.tokenizer(), case, cut)? {
+            let shared = shared_tokens(&part.prompts, &roles);
+            let prompts = asked_of(case, &part, asked);
+            let own = prompts.iter().map(|prompt| prompt.tokens.len() - shared).collect();
+            let spec = model.engine().decoder().spec();
+            let of = |prompt: &&TokenizedPrompt| {
+                // The rows `last` and `answer` are recorded too.
+                let rows = row_spans(prompt, &roles).len() + 2;
+                let keys = prompt.spans.len() + prompt.overlays.len();
+                store_bytes(spec, (rows, keys), prompt.tokens.len() + most_new)
+            };
+            cases.push(SampledCase { shared, own, bytes: prompts.iter().map(of).sum() });
+            for prompt in prompts {
+                if longest.as_ref().is_none_or(|other| other.tokens.len() < prompt.tokens.len()) {
+                    longest = Some(prompt.clone());
                 }
             }
         }
@@ -289,9 +276,9 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
          tokens in   {} computed, {} reused (from {sampled} cases, whose longest prompts have {} to {} tokens)\n\
          tokens out  {} at most ({} an answer)\n\
          time        {} ({} with answers of one token, {} if all goes slowly): prefill {}, decoding {} at most\n",
-        sound_cases(&plan),
+        count_of_cases(&plan),
         model.model_name(),
-        s.device,
+        s.loaded.on.device,
         grouped(whole(computed as f64).round() as u64),
         grouped(whole(reused as f64).round() as u64),
         grouped(*shortest as u64),
@@ -326,7 +313,7 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
 }
 
 /// The plan's peak of memory; `None` where the model's description cannot be had without its files.
-fn peak(job: &Job, options: &engine::LocalOptions, model: &LocalModel) -> anyhow::Result<Option<u64>> {
+fn peak(job: &RunSpec, options: &engine::LocalOptions, model: &LocalModel) -> anyhow::Result<Option<u64>> {
     let Ok((_, description, _)) = super::memory_plan::description(&job.model) else { return Ok(None) };
     let request = MemoryRequest {
         context: model.context(),
@@ -428,7 +415,6 @@ fn read(
     }
 }
 
-/// Tokens of each branch's own prompt.
 const OWN: usize = 8;
 
 /// Seconds of a decode step of `batch` answers after the first `context` tokens.
@@ -471,8 +457,8 @@ mod tests {
         assert_eq!(ids(3), [0, 1, 2]);
         assert_eq!(ids(400), [25, 75, 125, 175, 225, 275, 325, 375]);
         let mut plan = plan(3);
-        assert_eq!(sound_cases(&plan), "3 cases");
+        assert_eq!(count_of_cases(&plan), "3 cases");
         plan[1].broken = Some("torn".to_owned());
-        assert_eq!(sound_cases(&plan), "2 cases (1 broken rows apart)");
+        assert_eq!(count_of_cases(&plan), "2 cases (1 broken rows apart)");
     }
 }

@@ -5,19 +5,19 @@
 
 use super::WrongUsage;
 use super::card_hours::{Hours, fewest_cards};
-use super::conditions::{conditions, fits, memory};
-use super::estimate::{answers, at_least_plain, each_sampled, sample, sound_cases, store_bytes};
-use super::run::{Job, Opened, observed};
+use super::estimate::{answers, asked_of, at_least_plain, each_sampled, has_own_prompts, store_bytes};
+use super::estimate_memory::taken_out;
+use super::estimate_sample::count_of_cases;
 use crate::benchmarks::{Context, PAPER_ENCODING, QUERY, Retriever, row_roles};
 use crate::cards::{CaseShape, NamedCard, Recording};
 use crate::data::Case;
-use crate::memory::View;
 use crate::models::ModelStore;
 use crate::progress::{grouped, note};
 use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{Cut, cut_prompts, cut_to_budget};
-use crate::run::local::{row_spans, shared_tokens};
+use crate::run::model_subject::{row_spans, shared_tokens};
+use crate::run::setup::{OpenedData, RunSpec, choose, fits, observed};
 use palimpsest_core::engine::memory_plan::{Branches, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{self, DeviceName, TextSide};
 use palimpsest_core::model::{ModelFiles, ModelKind};
@@ -25,7 +25,6 @@ use palimpsest_core::span::Span;
 use palimpsest_core::text::TextError;
 use palimpsest_core::text::{CharSpan, ChatTemplate, CountTokens, Prompt, ThinkingMode};
 
-/// What makes tokens of prompts.
 enum Reader {
     /// The model's own tokenizer and chat template.
     Model(Box<TextSide>),
@@ -61,7 +60,6 @@ fn has_tokenizer(files: &ModelFiles) -> bool {
     }
 }
 
-/// Lengths of the prompts that share a history.
 struct Lengths {
     shared: usize,
     /// Of each prompt, by its place.
@@ -74,19 +72,26 @@ struct Lengths {
 
 /// Prints what a run will take on a card.
 pub fn run(args: super::run::Args, card: NamedCard) -> anyhow::Result<()> {
-    let (job, _) = args.into_estimate()?;
+    let super::run::Args { spec: mut job, estimate, .. } = args;
+    estimate.check()?;
+    job.checked()?;
+    if let Some(systems) = taken_out(&mut job)? {
+        super::say(systems)?;
+        if job.conditions.is_empty() {
+            return Ok(());
+        }
+    }
     super::say(text(&job, card)?.trim_end())
 }
 
-/// What the run will take on the card.
-fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
+fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     if job.is_endpoint() {
         let why = format!("--card is for local models, and {} is an endpoint; drop it", job.model);
         return Err(WrongUsage(why).into());
     }
     let (name, description, _) = super::memory_plan::description(&job.model)?;
-    let (s, spec) = (&job.settings, &description.spec);
-    let Opened { dataset, all, asked, .. } = job.open()?;
+    let (s, spec) = (job, &description.spec);
+    let OpenedData { dataset, all, limits: asked, .. } = job.open()?;
     let benchmark = dataset.benchmark();
     let roles = row_roles(benchmark);
     let plan = job.plan(&dataset, all)?;
@@ -117,10 +122,10 @@ fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
     let by = asked.truncation;
     let cut = Cut { budget: by.budget(context, most_new), by, seed: s.seed };
     let builder = PromptBuilder::new(Templates::load(benchmark, s.prompts.as_deref())?, template)
-        .numbering(s.session_numbers.into())
+        .numbering(s.session_numbers)
         .reading(s.special_tokens);
     let conditions =
-        at_least_plain(conditions(benchmark, &s.conditions, (&s.knockouts, s.repeat), &s.memory, || {
+        at_least_plain(choose(benchmark, &s.conditions, (&s.knockouts, s.repeat), &s.memory, || {
             fits(&dataset, &builder, reader.counter(), cut.budget)
         })?);
     let is_dense = |one: &&Condition| matches!(one.context, Context::Retrieved { by: Retriever::Dense, .. });
@@ -132,18 +137,9 @@ fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
         );
         return Err(WrongUsage(why).into());
     }
-    let mut memory = memory(benchmark, s.seed, &conditions, true)?;
-    note(format_args!("cutting and tokenising {} of {} cases", sample(&plan).len(), plan.len()));
     let mut lengths: Vec<Lengths> = Vec::new();
-    let sampled = each_sampled(job, &dataset, &plan, |case, asked| {
-        let asked: Vec<&str> =
-            asked.iter().filter_map(|&at| Some(case.probes.get(at)?.id.as_str())).collect();
-        let once = |condition: &&Condition| condition.repetition == 0 && condition.knockout.is_none();
-        for condition in conditions.iter().filter(once) {
-            for View { case, .. } in condition.views(&mut memory, case) {
-                lengths.extend(read(&reader, &builder, &case, cut, (&asked, &roles))?);
-            }
-        }
+    let sampled = each_sampled(job, &dataset, &plan, (&conditions, has_own_prompts), |case, asked| {
+        lengths.extend(read(&reader, &builder, case, cut, (asked, &roles))?);
         Ok(())
     })?;
 
@@ -151,12 +147,9 @@ fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
     let repeat = s.repeat as usize * (1 + s.knockouts.len());
     let most = plan.iter().map(|case| case.probes.len()).max().unwrap_or(1) * repeat;
     let batch = job.batch_size.min(most).max(1);
-    let dtype = match s.dtype.as_deref() {
-        Some(dtype) => engine::parse_dtype(dtype)?,
-        None => DeviceName::Cuda(0).default_dtype(),
-    };
+    let dtype = s.loaded.dtype()?.unwrap_or_else(|| DeviceName::Cuda(0).default_dtype());
     let kernel = match s.knockouts.is_empty() {
-        true => s.attention_kernel,
+        true => s.loaded.on.attention_kernel,
         false => palimpsest_core::attention::AttentionKernel::Products,
     };
     let mut request = MemoryRequest {
@@ -168,7 +161,7 @@ fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
         devices: Vec::new(),
         branches: Branches::for_answers(batch, most_new),
         observed: observed(&plan, benchmark, batch, most_new),
-        kept: s.weights.into(),
+        kept: s.loaded.weights.into(),
         beside: 0,
     };
     let (cards, memory_plan) = fewest_cards(&description, &mut request, card.usable());
@@ -203,7 +196,7 @@ fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
         "{n} answers on {} by {name} ({}, {}): nothing was run or fetched\n\
          tokens in   {} computed, {} reused (from {sampled} cases, whose longest prompts have {} to {} tokens{counted})\n\
          tokens out  {} at most ({most_new} an answer)\n",
-        sound_cases(&plan),
+        count_of_cases(&plan),
         card.title,
         format!("{dtype:?}").to_lowercase(),
         grouped(whole(computed)),
@@ -226,10 +219,9 @@ fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
         gigabytes(memory_plan.total()),
         gigabytes(card.usable())
     );
-    Ok(text + "\n" + &hours.text(&format!("{n} answers on {}", sound_cases(&plan)), cards))
+    Ok(text + "\n" + &hours.text(&format!("{n} answers on {}", count_of_cases(&plan)), cards))
 }
 
-/// The lengths of a case's prompts, cut as the run cuts them.
 fn read(
     reader: &Reader,
     builder: &PromptBuilder,
@@ -242,11 +234,8 @@ fn read(
         Reader::Model(side) => {
             for part in cut_to_budget(builder, &side.tokenizer, case, cut)? {
                 let shared = shared_tokens(&part.prompts, roles);
-                let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
-                let prompts =
-                    probes.filter(|(probe, _)| asked.contains(&&*probe.id)).map(|(_, prompt)| prompt);
                 let (mut own, mut recorded) = (Vec::new(), (0, 0, 0));
-                for prompt in prompts {
+                for prompt in asked_of(case, &part, asked) {
                     own.push(prompt.tokens.len() - shared);
                     let rows = row_spans(prompt, roles);
                     let keys = prompt.spans.len() + prompt.overlays.len();
@@ -261,11 +250,8 @@ fn read(
                 let shared =
                     part.prompts.first().and_then(|prompt| prompt.text.get(..common)).unwrap_or_default();
                 let shared = encoding.count(shared)?;
-                let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
-                let prompts =
-                    probes.filter(|(probe, _)| asked.contains(&&*probe.id)).map(|(_, prompt)| prompt);
                 let (mut own, mut recorded) = (Vec::new(), (0, 0, 0));
-                for prompt in prompts {
+                for prompt in asked_of(case, &part, asked) {
                     own.push(encoding.count(prompt.text.get(common..).unwrap_or_default())?);
                     let is_row = |span: &&CharSpan| {
                         span.role.as_deref().is_some_and(|role| role == QUERY || roles.contains(&role))

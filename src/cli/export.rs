@@ -61,7 +61,6 @@ pub struct Args {
     partial: bool,
 }
 
-/// A format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     /// Inspect's eval log, for `inspect view`
@@ -74,7 +73,6 @@ enum Format {
     Stale,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { dir, format: asked, stale, condition, judge, rubric, with_history, out, partial } = args;
     let asked = asked.unwrap_or(Format::Stale);
@@ -122,7 +120,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         Format::Inspect | Format::Longmemeval | Format::Stale => {
             let judges = folder.judged_by(choice)?;
-            let benchmark = super::benchmark_of(&dir, &folder.header)?;
+            let benchmark = folder.benchmark()?;
             let log = inspect::Log { benchmark, conditions: &conditions, with_history };
             judges.iter().for_each(warn_of);
             put(out, |to| Ok(inspect::write(to, &folder, &judges, log)?))?
@@ -192,7 +190,6 @@ fn under(folder: &RunFolder, conditions: &[String]) -> String {
     if folder.has_conditions() { format!(" under {}", names.join(", ")) } else { String::new() }
 }
 
-/// The file of a condition: its name before that of the file.
 fn beside(out: &Path, label: &str) -> PathBuf {
     let name = out.file_name().unwrap_or_default().to_string_lossy();
     out.with_file_name(format!("{label}-{name}"))
@@ -250,7 +247,6 @@ fn put<T>(
     write_atomically_by(path, write).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Says where the export is and what is in it.
 fn said(out: Option<&Path>, what: std::fmt::Arguments<'_>) -> anyhow::Result<()> {
     match out {
         Some(path) => super::say(format_args!("{}: {what}", path.display())),

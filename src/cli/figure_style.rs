@@ -1,4 +1,4 @@
-//! How figures are drawn: their width, their text, titles and style, as the command line says it.
+//! Flags of figures: width, text, titles and style.
 
 use std::path::PathBuf;
 
@@ -57,7 +57,6 @@ impl FigureStyle {
     }
 }
 
-/// A length in CSS pixels.
 fn pixels(option: &str, text: &str) -> anyhow::Result<f64> {
     const UNITS: [(&str, f64); 5] =
         [("mm", 96.0 / 25.4), ("cm", 96.0 / 2.54), ("in", 96.0), ("pt", 96.0 / 72.0), ("px", 1.0)];

@@ -8,7 +8,6 @@ use super::figure_style::FigureStyle;
 use super::lens::Analysis;
 use crate::benchmarks::Graded;
 use crate::figures::{self, Figure, MOST_BESIDE, Origin, Source};
-use crate::heads::Score;
 use crate::lens::causes::Causes;
 use crate::lens::{Condition, Lens, LensError, Selection, Study};
 use crate::results::graded::graded;
@@ -41,7 +40,6 @@ pub struct Args {
     pub(super) analysis: Analysis,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { dirs, out, difference, style_example, look, analysis } = args;
     if style_example {
@@ -52,7 +50,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         (Some(out), _) => out,
         // A folder of its own, so that masses of two kinds are never in one.
         (None, [dir]) => match &analysis.heads {
-            Some(_) => dir.join(format!("figures-{}", Score::from(analysis.head_score).key())),
+            Some(_) => dir.join(format!("figures-{}", analysis.head_score.key())),
             None => dir.join("figures"),
         },
         (None, _) => {
@@ -146,7 +144,6 @@ fn after_conditions(studies: &[Study], mut figures: Vec<Figure>) -> Vec<Figure> 
     figures
 }
 
-/// Writes figures, and says which.
 fn written(figures: &[Figure], out: &Path) -> anyhow::Result<()> {
     figures::write(figures, out)?;
     for figure in figures {
@@ -166,9 +163,9 @@ pub(super) fn charts(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) ->
     let folders = dirs.iter().map(|dir| RunFolder::read(dir)).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = dirs.iter().map(|dir| folder_name(dir)).collect();
     let Some(first) = folders.first() else { return Ok(Vec::new()) };
-    let benchmark = super::benchmark_of(&first.dir, &first.header)?;
+    let benchmark = first.benchmark()?;
     for folder in &folders {
-        if super::benchmark_of(&folder.dir, &folder.header)?.name != benchmark.name {
+        if folder.benchmark()?.name != benchmark.name {
             return Ok(Vec::new());
         }
     }
@@ -199,7 +196,6 @@ pub(super) fn charts(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) ->
     Ok(figures::charts_under(drawn, selection, !asked.is_empty()))
 }
 
-/// The figures of runs of one benchmark side by side.
 fn together(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Figure>> {
     let runs: Vec<Run<'_>> = dirs.iter().zip(studies).flat_map(|(dir, study)| runs_of(dir, study)).collect();
     let origins = told_apart(&runs);
@@ -237,7 +233,6 @@ fn over_benchmarks(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Fi
     Ok(figures::draw_overview(&both)?)
 }
 
-/// A run under a condition.
 struct Run<'a> {
     dir: &'a Path,
     lens: &'a Lens,
@@ -278,7 +273,7 @@ fn folder_name(dir: &Path) -> String {
     folder.unwrap_or_else(|| dir.display().to_string())
 }
 
-/// Whether runs are of one benchmark, so that their curves are of the same things.
+/// True if runs are of one benchmark, so that their curves are of the same things.
 fn one_benchmark(studies: &[Study]) -> bool {
     let name = |study: &Study| study.benchmark.name;
     studies.iter().all(|study| studies.first().map(name) == Some(name(study)))

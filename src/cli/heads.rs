@@ -10,11 +10,10 @@ use crate::ground::sheet::{Column, Sheet, cell};
 use crate::ground::table::aligned;
 use crate::heads::probing::{ProbingOptions, probe};
 use crate::heads::{HeadScores, Score, plant};
-use crate::models::{self, ModelStore, Opened};
+use crate::models::{self, ModelArgs, ModelStore, Opened};
 use crate::progress::note;
-use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
-use palimpsest_core::engine::{self, ContextLength, LocalOptions};
+use palimpsest_core::engine::{ContextLength, LocalOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,51 +38,39 @@ pub struct Args {
     /// A manifest's name, a model folder, or a .gguf file
     model: String,
     /// File to write
-    #[arg(long, value_name = "FILE", default_value = "heads.json")]
+    #[arg(long, value_name = "FILE", default_value = "heads.json", help_heading = "Output")]
     out: PathBuf,
     /// Also write a CSV table, a row a head
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     csv: Option<PathBuf>,
     /// Do not keep the scores in the model home for `palimpsest serve`; those of a part of the needles never are
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     no_keep: bool,
     /// Print the file's JSON in the place of the table
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     /// Heads of each score that the table shows
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = super::positive)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = super::positive, help_heading = "Output")]
     top: usize,
     /// Most tokens of a prompt and its answer; less where the model holds less
-    #[arg(long, value_name = "TOKENS", default_value_t = 2048, value_parser = super::positive)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 2048, value_parser = super::positive, help_heading = "Needles")]
     context: usize,
     /// Allow more tokens than the model's context length
-    #[arg(long)]
+    #[arg(long, help_heading = "Needles")]
     allow_longer: bool,
     /// Only the first N needles
-    #[arg(long, value_name = "N", value_parser = super::positive)]
+    #[arg(long, value_name = "N", value_parser = super::positive, help_heading = "Needles")]
     needles: Option<usize>,
     /// Most tokens of an answer
-    #[arg(long, value_name = "TOKENS", default_value_t = 48, value_parser = super::positive)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 48, value_parser = super::positive, help_heading = "Needles")]
     max_new_tokens: usize,
     /// Seed of the sample's histories and of the needles' depths
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, help_heading = "Needles")]
     seed: u64,
-    /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
-    #[arg(long, default_value = "cpu")]
-    device: String,
-    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
-    /// (our own kernels, unchecked) or flash; products take what the others do not serve
-    #[arg(long, default_value_t, value_name = "KERNEL")]
-    attention_kernel: AttentionKernel,
-    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
-    #[arg(long)]
-    dtype: Option<String>,
-    /// What to keep of quantised weights on the CPU in f32
-    #[arg(long, value_enum, default_value_t)]
-    weights: super::Weights,
+    #[command(flatten)]
+    loaded: ModelArgs,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     // 1. What can be refused before the model is opened.
     super::writable(&args.out)?;
@@ -99,14 +86,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         false => ContextLength::AtMost(args.context),
     };
     let options = LocalOptions {
-        kernel: args.attention_kernel,
-        devices: engine::parse_devices(&args.device)?,
-        dtype: args.dtype.as_deref().map(engine::parse_dtype).transpose()?,
+        kernel: args.loaded.on.attention_kernel,
+        devices: args.loaded.on.open()?,
+        dtype: args.loaded.dtype()?,
         context,
         allow_longer: args.allow_longer,
         branches: Branches::default(),
         observed: ObservedSpans { rows: 1, keys: 1, generated: args.max_new_tokens },
-        kept: args.weights.into(),
+        kept: args.loaded.weights.into(),
         ..LocalOptions::default()
     };
     let Opened { mut model, digest } = models::open(&args.model, &options)?;
@@ -138,7 +125,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     super::say(format_args!("wrote {}", args.out.display()))
 }
 
-/// What came of the needles, and the highest heads of each score side by side.
+/// Results of the needles, and the highest heads of each score side by side.
 fn text(scores: &HeadScores, top: usize) -> String {
     let mut text = String::new();
     let (all, answered) = (scores.needles.len(), scores.answered);
@@ -174,7 +161,6 @@ fn text(scores: &HeadScores, top: usize) -> String {
     text + "\n" + &aligned(&lines, |_| true)
 }
 
-/// A row a head.
 fn sheet(scores: &HeadScores) -> Sheet {
     let mut sheet = Sheet {
         columns: ["layer", "head", "retrieval", "qr"].map(Column::number).to_vec(),

@@ -9,7 +9,8 @@ use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::stale::exchange::parse;
 use crate::data::Case;
 use crate::run::exchange::{Import, Imported, import};
-use crate::run::header::Named;
+use crate::run::header::NameAndDigest;
+use crate::run::setup::cases;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,7 +32,7 @@ pub struct Args {
     /// The run folder to make.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// What to call the model that gave the answers.
+    /// Name of the model that gave the answers.
     #[arg(long, value_name = "NAME")]
     model_name: String,
     /// Take missing answers over as errors instead of refusing.
@@ -39,13 +40,12 @@ pub struct Args {
     partial: bool,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { stale, data, split, out, model_name, partial } = args;
     let text = std::fs::read(&stale).with_context(|| format!("cannot read {}", stale.display()))?;
     let opened = Dataset::open(&data, SampleSpec::default(), |_| ())?.with_split(split.as_deref())?;
-    let dataset = Named { name: opened.name().to_owned(), digest: opened.digest().to_owned() };
-    let cases: Vec<Case> = super::cases(&opened)?.collect::<Result<_, _>>()?;
+    let dataset = NameAndDigest { name: opened.name().to_owned(), digest: opened.digest().to_owned() };
+    let cases: Vec<Case> = cases(&opened)?.collect::<Result<_, _>>()?;
     let job = Import { benchmark: opened.benchmark(), dataset, cases: &cases, model: model_name, partial };
     let importing = || format!("importing {}", stale.display());
     let entries = parse(&text).with_context(importing)?;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::thinking::Thinking;
 use crate::benchmarks::{Benchmark, LabelCheck, Rubric, rubric_named};
 use crate::chat::ChatModel;
 use crate::chat::Sampling;
@@ -15,13 +14,13 @@ use crate::judge::{
     Conduct, Instructions, Judge, ReadSummary, Reasons, check_labels, label_instructions, read_answers,
     run as judge_run,
 };
-use crate::models::{self, Opened};
+use crate::models::{self, DeviceArgs, Opened};
 use crate::prompt::JUDGE_FILE;
 use crate::run::error::RunError;
 use crate::run::labels::LabelLog;
 use crate::run::runner::Summary;
+use crate::run::setup::Thinking;
 use crate::run::store::{RunFolder, RunStore};
-use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine;
 use palimpsest_core::engine::{ContextLength, LocalOptions};
 use palimpsest_core::text::ThinkingMode;
@@ -56,98 +55,71 @@ pub struct Args {
     /// A local judge is read by scoring; with --thinking on it thinks and is asked for JSON. An endpoint is asked for JSON; its key
     /// comes from PALIMPSEST_API_KEY or OPENAI_API_KEY. Verdicts of several judges can stand in one run. A benchmark whose answers
     /// say by themselves what they choose is read by its own rules and takes no judge.
-    #[arg(long)]
+    #[arg(long, help_heading = "Judge")]
     judge: Option<String>,
     /// Check the data's own labels instead of judging answers, where the benchmark has a label that is checked (subtlememory: relation).
     ///
     /// The judge is shown what the judge's notes say of each set, without the label, and says which it would give. Its words go to
     /// labels.jsonl; `palimpsest table` and `report` give their agreement with the data (Cohen's kappa).
-    #[arg(long, requires = "judge")]
+    #[arg(long, requires = "judge", conflicts_with = "rubric", help_heading = "Judge")]
     labels: bool,
     #[command(flatten)]
     settings: Settings,
 }
 
-/// How it is judged.
+/// Flags of judging.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Settings {
     /// The benchmark's rubric of this name [default: its first, STALE's and KnowMe-Bench's `released`]; a wrong name lists them.
     ///
     /// Rubrics are named in verdict rows and tables, and two rubrics of one judge are two judges there.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["prompts", "labels"])]
+    #[arg(long, value_name = "NAME", conflicts_with = "prompts", help_heading = "Judge")]
     rubric: Option<String>,
-    /// Local judge: cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers.
-    #[arg(long, default_value = "cpu")]
-    device: String,
-    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
-    /// (our own kernels, unchecked) or flash; products take what the others do not serve
-    #[arg(long, default_value_t, value_name = "KERNEL")]
-    attention_kernel: AttentionKernel,
+    #[command(flatten)]
+    on: DeviceArgs,
     /// Local judge: f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere].
-    #[arg(long)]
+    #[arg(long, help_heading = "Model")]
     dtype: Option<String>,
     /// A folder whose judge.j2 is what the judge reads, in the place of the benchmark's rubric (see docs/prompts.md).
     ///
     /// Its name in rows and tables is `own-` and the beginning of its SHA-256; verdicts by another wording stay beside them. Other
     /// templates in the folder are for `palimpsest run --prompts`.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Judge")]
     prompts: Option<PathBuf>,
     /// Whether a reason comes before the verdict, which then rests on it, after it, or not at all [default: first of a judge that
     /// is asked for JSON, last of one that is read by scoring].
     ///
     /// Verdicts with reasons in another place stand beside the others, in rows of their own.
-    #[arg(long, value_enum)]
-    reasons: Option<ReasonsFlag>,
+    #[arg(long, value_enum, help_heading = "Judge")]
+    reasons: Option<Reasons>,
     /// An answer that has the words of an accepted one, case and punctuation aside, is right without asking the judge, where the
     /// benchmark has accepted answers (subtlememory).
     ///
     /// Verdicts with and without this stand beside each other, in rows of their own.
-    #[arg(long)]
+    #[arg(long, help_heading = "Judge")]
     exact_match: bool,
     /// Endpoint: calls at once [default: 4]. Verdicts, and the order of their rows, are the same.
-    #[arg(long, value_name = "N", value_parser = super::positive)]
+    #[arg(long, value_name = "N", value_parser = super::positive, help_heading = "Endpoint")]
     parallel: Option<usize>,
     /// Stop after so many calls in a row whose replies hold no verdict that can be read, each asked twice; 0 goes on whatever comes.
     ///
     /// What was judged is kept, and the same command goes on.
-    #[arg(long, default_value_t = Conduct::GIVE_UP_AFTER, value_name = "N")]
+    #[arg(long, default_value_t = Conduct::GIVE_UP_AFTER, value_name = "N", help_heading = "Judge")]
     give_up_after: usize,
     /// A line for each verdict, in the place of one now and then.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     verbose: bool,
     /// Endpoint: most seconds to wait for one reply.
-    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 600, value_name = "SECONDS", help_heading = "Endpoint")]
     timeout: u64,
     /// Endpoint: attempts after a failed first one.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, help_heading = "Endpoint")]
     retries: usize,
     /// Endpoint, and local judge with --thinking on: most tokens of one reply, beside its thought.
-    #[arg(long, default_value_t = REPLY_TOKENS, value_name = "TOKENS", value_parser = super::positive)]
+    #[arg(long, default_value_t = REPLY_TOKENS, value_name = "TOKENS", value_parser = super::positive, help_heading = "Judge")]
     max_new_tokens: usize,
     #[command(flatten)]
     thinking: Thinking,
-}
-
-impl Default for Settings {
-    /// What an empty command line means.
-    fn default() -> Self {
-        Settings {
-            rubric: None,
-            device: "cpu".to_owned(),
-            attention_kernel: AttentionKernel::default(),
-            dtype: None,
-            prompts: None,
-            reasons: None,
-            exact_match: false,
-            parallel: None,
-            give_up_after: Conduct::GIVE_UP_AFTER,
-            verbose: false,
-            timeout: 600,
-            retries: 5,
-            max_new_tokens: REPLY_TOKENS,
-            thinking: Thinking::default(),
-        }
-    }
 }
 
 impl Settings {
@@ -157,51 +129,33 @@ impl Settings {
     }
 }
 
-/// [`Reasons`], as typed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ReasonsFlag {
-    First,
-    Last,
-    None,
-}
-
-impl From<ReasonsFlag> for Reasons {
-    fn from(flag: ReasonsFlag) -> Self {
-        match flag {
-            ReasonsFlag::First => Reasons::First,
-            ReasonsFlag::Last => Reasons::Last,
-            ReasonsFlag::None => Reasons::None,
-        }
-    }
-}
-
-/// Who is meant by `--judge`.
-enum Named<'a> {
+enum JudgeSource<'a> {
     Local(&'a str),
     Endpoint(&'a str),
 }
 
-impl<'a> Named<'a> {
+impl<'a> JudgeSource<'a> {
     fn parse(text: &'a str) -> anyhow::Result<Self> {
         match text.strip_prefix("local:") {
             Some("") => anyhow::bail!(
                 "judge `local:` names no model; give local:NAME, for example local:smollm2-135m"
             ),
-            Some(name) => Ok(Named::Local(name)),
-            None if text.starts_with("http://") || text.starts_with("https://") => Ok(Named::Endpoint(text)),
+            Some(name) => Ok(JudgeSource::Local(name)),
+            None if text.starts_with("http://") || text.starts_with("https://") => {
+                Ok(JudgeSource::Endpoint(text))
+            }
             None => anyhow::bail!("judge `{text}` is neither local:NAME nor http://host[:port]/v1#model"),
         }
     }
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { dir, judge, labels, settings } = args;
     if let Some(judge) = &judge {
         checked(judge, &settings)?;
     }
     // The folder first: a wrong one should not cost the loading of a model.
-    let benchmark = super::benchmark_of(&dir, &RunFolder::read(&dir)?.header)?;
+    let benchmark = RunFolder::read(&dir)?.benchmark()?;
     if labels && settings.exact_match {
         let why = "--exact-match is for answers, and --labels judges none; drop one of them";
         return Err(super::WrongUsage(why.to_owned()).into());
@@ -241,7 +195,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     super::without_errors("verdicts", "verdicts.jsonl", &summary)
 }
 
-/// The rubric that is asked for.
 fn rubric_of(benchmark: &Benchmark, settings: &Settings) -> anyhow::Result<Rubric> {
     let Some(name) = &settings.rubric else { return Ok(benchmark.rubric()) };
     if !benchmark.readings.is_empty() {
@@ -281,7 +234,7 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
     with_judge(
         (dir, judge, settings),
         |store| {
-            let benchmark = super::benchmark_of(dir, store.header())?;
+            let benchmark = store.benchmark()?;
             let accepted = benchmark.accepted.filter(|_| settings.exact_match);
             if settings.exact_match && accepted.is_none() {
                 let why = format!(
@@ -296,7 +249,6 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
     )
 }
 
-/// Checks the data's own label where it is not checked yet.
 fn check_folder(dir: &Path, judge: &str, settings: &Settings, check: &LabelCheck) -> anyhow::Result<Summary> {
     with_judge(
         (dir, judge, settings),
@@ -309,14 +261,14 @@ fn check_folder(dir: &Path, judge: &str, settings: &Settings, check: &LabelCheck
     )
 }
 
-/// Who is meant, and whether it writes replies, where the flags make sense together.
-fn checked<'a>(judge: &'a str, settings: &Settings) -> anyhow::Result<(Named<'a>, bool)> {
+/// The judge and whether it writes replies; an error where flags contradict each other.
+fn checked<'a>(judge: &'a str, settings: &Settings) -> anyhow::Result<(JudgeSource<'a>, bool)> {
     let wrong = |why: String| super::WrongUsage(why);
-    let named = Named::parse(judge).map_err(|e| wrong(e.to_string()))?;
-    let is_endpoint = matches!(named, Named::Endpoint(_));
+    let named = JudgeSource::parse(judge).map_err(|e| wrong(e.to_string()))?;
+    let is_endpoint = matches!(named, JudgeSource::Endpoint(_));
     let thinking = &settings.thinking;
     thinking.check(is_endpoint).map_err(|e| wrong(e.to_string()))?;
-    if is_endpoint && (settings.device != "cpu" || settings.dtype.is_some()) {
+    if is_endpoint && (!settings.on.is_cpu() || settings.dtype.is_some()) {
         let why = format!("--device and --dtype are for local judges, and {judge} is an endpoint; drop them");
         return Err(wrong(why).into());
     }
@@ -355,10 +307,10 @@ fn with_judge(
         Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: settings.max_new_tokens };
     let stop = super::interrupt::flag("calls")?;
     Ok(match named {
-        Named::Local(name) => {
+        JudgeSource::Local(name) => {
             let options = LocalOptions {
-                kernel: settings.attention_kernel,
-                devices: engine::parse_devices(&settings.device)?,
+                kernel: settings.on.attention_kernel,
+                devices: settings.on.open()?,
                 dtype: settings.dtype.as_deref().map(engine::parse_dtype).transpose()?,
                 context: ContextLength::AtMost(match by_reply {
                     true => JUDGE_CONTEXT.saturating_add(thinking.local().max),
@@ -375,7 +327,7 @@ fn with_judge(
             };
             work(&mut store, &mut judge, instructions, &stop)?
         }
-        Named::Endpoint(address) => {
+        JudgeSource::Endpoint(address) => {
             let timeout = Duration::from_secs(settings.timeout.max(1));
             let patience = Patience { timeout, retries: settings.retries, ..Patience::default() };
             let model = Endpoint::from_address(address, patience)?.thinking(thinking.endpoint());
@@ -409,7 +361,7 @@ fn changed(
             );
             return Err(super::WrongUsage(why).into());
         }
-        Some(reasons) => reasons.into(),
+        Some(reasons) => reasons,
         None if by_reply && !by_template => Reasons::First,
         None => Reasons::Last,
     };

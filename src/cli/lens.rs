@@ -22,8 +22,9 @@ pub struct Args {
     pub(super) analysis: Analysis,
 }
 
-/// How a run is analysed: the same flags for `lens`, `figures` and `report`.
+/// Flags of the analysis, shared by `lens`, `figures` and `report`.
 #[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Analysis")]
 pub struct Analysis {
     /// The answers of this condition, `plain` or for example repeat-2; several with commas [default: all that repeat no other; of
     /// `report` all].
@@ -53,58 +54,21 @@ pub struct Analysis {
     pub(super) heads: Option<PathBuf>,
     /// Which score of --heads.
     #[arg(long, value_enum, default_value_t, requires = "heads")]
-    pub(super) head_score: HeadScore,
-}
-
-/// A score of heads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum HeadScore {
-    /// The share of a needle that the head copies
-    #[default]
-    Retrieval,
-    /// What a question looks at the needle's session more than a null question
-    Qr,
-}
-
-impl From<HeadScore> for Score {
-    fn from(score: HeadScore) -> Self {
-        match score {
-            HeadScore::Retrieval => Score::Retrieval,
-            HeadScore::Qr => Score::Qr,
-        }
-    }
-}
-
-impl Default for Analysis {
-    /// What an empty command line means.
-    fn default() -> Self {
-        Analysis {
-            conditions: Vec::new(),
-            judge: None,
-            halves_seed: 0,
-            baseline: Baseline::Both,
-            per_group: None,
-            seed: 0,
-            heads: None,
-            head_score: HeadScore::default(),
-        }
-    }
+    pub(super) head_score: Score,
 }
 
 impl Analysis {
-    /// The validated form.
     pub fn options(self) -> Options {
         Options {
             judge: self.judge,
             halves_seed: self.halves_seed,
             baseline: self.baseline,
             per_group: self.per_group.map(|most| PerGroup { most, seed: self.seed }),
-            heads: self.heads.map(|path| ByHeads { path, score: self.head_score.into() }),
+            heads: self.heads.map(|path| ByHeads { path, score: self.head_score }),
         }
     }
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let conditions = args.analysis.conditions.clone();
     let options = args.analysis.options();
@@ -146,7 +110,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// How long lines of tables may be: the terminal's width, or what fits a page where the output is no terminal.
+/// Line width of tables: the terminal's, or a page's where the output is no terminal.
 fn terminal_width() -> usize {
     const PAGE: usize = 80;
     const NARROWEST: usize = 40;
@@ -154,7 +118,6 @@ fn terminal_width() -> usize {
     width.map_or(PAGE, |width| width.max(NARROWEST))
 }
 
-/// A sentence in lines that fit.
 fn line(text: &str, width: usize) -> String {
     wrapped(text, width) + "\n"
 }
@@ -207,7 +170,6 @@ fn summary(lens: &Lens, width: usize) -> String {
     text
 }
 
-/// What a table of one kind of layers holds, and no more.
 fn heading(lens: &Lens, kind: LayerKind, count: usize, rows: &[Row]) -> String {
     let what = if kind == LayerKind::Linear { "share of |weight|" } else { "attention" };
     let layers = match lens.has_kinds() {
@@ -286,7 +248,6 @@ fn measures(study: &Study, width: usize) -> String {
     text
 }
 
-/// Before the lines of a table under its heading.
 const INDENT: &str = "  ";
 
 fn indented(table: &str) -> String {
@@ -299,7 +260,6 @@ fn units_over(series: &Series, kind: LayerKind) -> usize {
     of_kind.map(|point| point.n).max().unwrap_or(0)
 }
 
-/// A group's statistics over layers.
 struct Measured {
     group: Group,
     /// By curve: the signal and its noise baseline.
@@ -331,7 +291,6 @@ impl Measured {
         Measured { curves, ratio, group }
     }
 
-    /// The line of the table of one kind of layers.
     fn row(&self, lens: &Lens, kind: LayerKind) -> Row {
         let percent = |series: &Series| series.mean_over(kind).map(|mean| format!("{:.3}", mean * 100.0));
         let of_curve = |(signal, noise): &(Series, Series)| {

@@ -37,7 +37,7 @@ pub struct Args {
     /// script]
     #[arg(long, value_name = "MODEL")]
     memory_model: Option<String>,
-    /// The embedder that it is given, as http://host[:port]/v1#model [default: the embedder behind --memory-model's address, or a script]
+    /// The embedder that it is given, as --memory-model names a model [default: none with --memory-model, else a script]
     #[arg(long, value_name = "URL#MODEL")]
     memory_embedder: Option<String>,
     /// Settings that it gets as they are: a JSON file

@@ -6,15 +6,14 @@ use std::path::Path;
 use candle_core::DType;
 use serde_json::json;
 
-use super::Weights;
+use super::WrongValue;
 use super::card_hours::{Hours, fewest_cards};
 use crate::benchmarks;
 use crate::cards::{CaseShape, NamedCard, Recording};
 use crate::ground::table::columns;
-use crate::models::ModelStore;
 use crate::models::manifest::DEFAULT_MODEL;
+use crate::models::{ModelArgs, ModelStore};
 use crate::progress::{grouped, note};
-use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::memory_plan::{
     Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes, gigabytes, in_words,
 };
@@ -49,30 +48,20 @@ pub struct Args {
     /// Tokens of prompt and answer together [default: the model's context length]
     #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
     context: Option<usize>,
-    /// cpu, cuda, cuda:N, metal, or several with commas to split the layers; they need not be here
-    #[arg(long, default_value = "cpu", conflicts_with = "card")]
-    device: String,
+    #[command(flatten)]
+    loaded: ModelArgs,
     /// A card that need not be here, as many of it as hold the model, and the hours on it: a100-40, a100-80, h100, h200, l40s, rtx-4090
-    #[arg(long, value_name = "NAME", conflicts_with = "memory")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["memory", "device"])]
     card: Option<NamedCard>,
     /// --card: histories of the context's length to reckon hours for, each asked --batch-size questions
     #[arg(long, value_name = "N", default_value_t = 400, requires = "card", value_parser = super::positive)]
     cases: usize,
-    /// What computes attention on CUDA, as of `run`: products hold blocks of scores, fused and flash none
-    #[arg(long, default_value_t, value_name = "KERNEL")]
-    attention_kernel: AttentionKernel,
-    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
-    #[arg(long)]
-    dtype: Option<String>,
     /// Tokens that the prefill reads at a time
     #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
     chunk: usize,
     /// Probes of a case that are decoded as one batch, as of `run`
     #[arg(long, default_value_t = Branches::USUAL.count, value_name = "N", value_parser = super::positive)]
     batch_size: usize,
-    /// What to keep of quantised weights on the CPU in f32
-    #[arg(long, value_enum, default_value_t)]
-    weights: Weights,
     /// Usable memory of each device in GB [default: what is free here now]
     #[arg(long, value_name = "GB", value_parser = memory)]
     memory: Option<u64>,
@@ -83,19 +72,17 @@ pub struct Args {
 
 /// Tokens of a question and what follows it, in the hours of `--card`.
 const QUESTION: usize = 64;
-/// What is recorded, in the hours of `--card`: rows of a session and a question, over twice the spans of STALE's histories.
+/// Recording in the hours of `--card`: rows of a session and a question, over twice the spans of STALE's histories.
 const RECORDED: Recording = Recording { rows: 500, spans: 512 };
 
 /// The plan as text.
 pub fn text(args: &Args) -> anyhow::Result<String> {
     let names = match args.card {
         Some(_) => vec![DeviceName::Cuda(0)],
-        None => engine::parse_device_names(&args.device)?,
+        None => engine::parse_device_names(&args.loaded.on.device)?,
     };
-    let dtype = match &args.dtype {
-        Some(dtype) => engine::parse_dtype(dtype)?,
-        None => names.first().map_or(DType::F32, |name| name.default_dtype()),
-    };
+    let usual = names.first().map_or(DType::F32, |name| name.default_dtype());
+    let dtype = args.loaded.dtype()?.unwrap_or(usual);
     let (name, description, source) = description(&args.model)?;
     let limit = description.spec.max_positions;
     let context = args.context.unwrap_or(limit);
@@ -116,17 +103,16 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     // As `run` plans where it is told nothing.
     let answer = benchmarks::named(&benchmarks::default_name()).map_or(0, |usual| usual.max_new_tokens);
     let branches = Branches::for_answers(args.batch_size, answer);
-    let kept = args.weights.into();
     let mut request = MemoryRequest {
         context,
         chunk: args.chunk,
         logits: 1,
         dtype,
-        kernel: args.attention_kernel,
+        kernel: args.loaded.on.attention_kernel,
         devices: names,
         branches,
         observed: ObservedSpans { generated: answer, ..ObservedSpans::default() },
-        kept,
+        kept: args.loaded.weights.into(),
         beside: 0,
     };
     let Some(card) = args.card else {
@@ -134,7 +120,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
             request.devices.iter().map(|&name| args.memory.or_else(|| free_here(name))).collect();
         let plan = MemoryPlan::new(&description, &request, &free);
         let (description, request, plan) = (&description, &request, &plan);
-        let shown = Shown { name: &name, source, description, request, plan, free: &free, hours: None };
+        let shown = PlanText { name: &name, source, description, request, plan, free: &free, hours: None };
         return Ok(if args.json { format!("{:#}\n", shown.json()) } else { shown.table() });
     };
     let (cards, plan) = fewest_cards(&description, &mut request, card.usable());
@@ -145,9 +131,9 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     let case = CaseShape { shared, own, answer, recording: RECORDED };
     let hours = Hours::new(&description.spec, &request, card, &[(case, args.cases as f64)]);
     let (description, request, plan) = (&description, &request, &plan);
-    let shown = Shown { name: &name, source, description, request, plan, free: &free, hours: None };
+    let shown = PlanText { name: &name, source, description, request, plan, free: &free, hours: None };
     if args.json {
-        let shown = Shown { hours: Some(&hours), ..shown };
+        let shown = PlanText { hours: Some(&hours), ..shown };
         return Ok(format!("{:#}\n", shown.json()));
     }
     let questions = if probes == 1 { "question".to_owned() } else { format!("{probes} questions") };
@@ -183,20 +169,19 @@ pub(super) fn description(model: &str) -> anyhow::Result<(String, ModelDescripti
     }
 }
 
-/// What is free on a device of this machine; `None` where there is none or it does not tell.
+/// Free memory of a device of this machine; `None` where there is none or it does not tell.
 fn free_here(name: DeviceName) -> Option<u64> {
     available_bytes(&name.open().ok()?)
 }
 
-/// Parses gigabytes (10^9 bytes).
-fn memory(text: &str) -> Result<u64, String> {
+fn memory(text: &str) -> Result<u64, WrongValue> {
     match text.parse::<f64>() {
         Ok(gb) if gb.is_finite() && gb > 0.0 && gb < 1e9 => Ok((gb * 1e9) as u64),
-        _ => Err("give gigabytes as a number above 0, such as 78".to_owned()),
+        _ => Err(WrongValue("give gigabytes as a number above 0, such as 78".to_owned())),
     }
 }
 
-struct Shown<'a> {
+struct PlanText<'a> {
     name: &'a str,
     source: &'static str,
     description: &'a ModelDescription,
@@ -206,9 +191,9 @@ struct Shown<'a> {
     hours: Option<&'a Hours>,
 }
 
-impl Shown<'_> {
+impl PlanText<'_> {
     fn json(&self) -> serde_json::Value {
-        let Shown { name, description, request, plan, free, hours, .. } = self;
+        let PlanText { name, description, request, plan, free, hours, .. } = self;
         let devices: Vec<_> = (plan.shares.iter().zip(*free))
             .map(|(share, free)| {
                 json!({
@@ -253,7 +238,7 @@ impl Shown<'_> {
     }
 
     fn table(&self) -> String {
-        let Shown { name, source, description, request, plan, free, .. } = self;
+        let PlanText { name, source, description, request, plan, free, .. } = self;
         let spec = &description.spec;
         let linear = spec.layers.iter().filter(|l| l.delta_net().is_some()).count();
         let windowed =

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 
-use super::table_format::Format;
 use crate::benchmarks::Table;
+use crate::ground::sheet::Format;
 use crate::losses::Losses;
 use crate::losses::records::{blocks, json, pairs, sheet};
 use crate::losses::tables::tables;
@@ -16,7 +16,7 @@ use crate::run::store::RunFolder;
 /// The losses of the memory systems of a run folder; `None` where it has none.
 pub(super) fn losses(dir: &std::path::Path, choice: JudgeChoice<'_>) -> anyhow::Result<Option<Losses>> {
     let folder = RunFolder::read(dir)?;
-    let benchmark = super::benchmark_of(&folder.dir, &folder.header)?;
+    let benchmark = folder.benchmark()?;
     Ok(Losses::open(&folder, benchmark, choice)?)
 }
 
@@ -50,7 +50,7 @@ pub(super) fn run(dirs: &[PathBuf], choice: JudgeChoice<'_>, format: Format) -> 
         format => {
             let mut texts: Vec<String> = in_words(&runs).iter().map(|words| format.remark(words)).collect();
             for Table { title, sheet, .. } in tables(&runs, &pairs) {
-                texts.push(format!("{}\n{}", format.title(&title), format.write(&sheet)?));
+                texts.push(format!("{}\n{}", format.title(&title), format.of(&sheet)?));
             }
             texts.join("\n")
         }

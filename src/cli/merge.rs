@@ -23,7 +23,6 @@ pub struct Args {
     shards: Vec<PathBuf>,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { out, shards } = args;
     let merged = merge(&out, &shards)?;

@@ -14,7 +14,6 @@ mod agree;
 mod arguments;
 mod card_hours;
 mod causes;
-mod conditions;
 mod data;
 mod data_check;
 mod data_stats;
@@ -23,6 +22,8 @@ mod distribution;
 mod driver;
 mod estimate;
 mod estimate_card;
+mod estimate_memory;
+mod estimate_sample;
 mod export;
 #[cfg(feature = "figures")]
 mod figure_style;
@@ -30,17 +31,14 @@ mod figure_style;
 mod figures;
 mod heads;
 mod import;
-mod inputs;
 mod interrupt;
 mod judge;
 mod judging;
-mod left_out;
 mod lens;
 mod memory;
 mod memory_check;
 mod memory_plan;
 mod memory_show;
-mod memory_systems;
 mod memory_table;
 mod merge;
 mod model;
@@ -50,14 +48,10 @@ mod quickstart;
 #[cfg(feature = "figures")]
 mod report;
 mod run;
-mod run_endpoint;
 mod selftest;
 #[cfg(feature = "serve")]
 mod serve;
-mod settings;
 mod table;
-mod table_format;
-mod thinking;
 mod trace;
 mod trial;
 #[cfg(not(all(feature = "figures", feature = "serve")))]
@@ -68,9 +62,7 @@ use without::serve;
 #[cfg(not(feature = "figures"))]
 use without::{figures, figures as distribution, figures as quickstart, figures as report};
 
-pub use arguments::Weights;
-use arguments::{WrongUsage, check_context, positive};
-use inputs::{benchmark_of, cases, model_paths, sound_cases};
+use arguments::{WrongUsage, WrongValue, check_context, defaults, positive};
 use output::{EndedWithErrors, WITH_ERRORS, conclude, say, without_errors, writable, write_out, write_stats};
 
 /// Which writing does a language model read after a later session has overwritten an earlier one?
@@ -121,7 +113,6 @@ enum Command {
 }
 
 impl Command {
-    /// Whether it is to say where its time went.
     fn wants_stats(&self) -> bool {
         match self {
             Command::Run(args) => args.stats.is_some(),
@@ -139,7 +130,7 @@ pub fn main() -> ExitCode {
     show_warnings(stats.as_ref());
     let done = driver::guarded(|| match command {
         Command::Quickstart(args) => quickstart::run(args),
-        Command::Run(args) => match (args.card(), args.wants_estimate()) {
+        Command::Run(args) => match (args.estimate.card, args.estimate.estimate) {
             (Some(card), _) => estimate_card::run(*args, card),
             (None, true) => estimate::run(*args),
             (None, false) => run::run(*args, stats.as_ref()),

@@ -67,7 +67,6 @@ enum Command {
     Trial(super::trial::Args),
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let store = ModelStore::open()?;
     let text = match args.command {

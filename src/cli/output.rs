@@ -1,4 +1,4 @@
-//! What commands print and write.
+//! Output of commands.
 
 use std::fmt::Display;
 use std::io::Write;

@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::figure_style::FigureStyle;
-use super::settings::Settings;
 use super::{figures, judge, lens, report, run};
 use crate::models::ModelStore;
 use crate::models::manifest::DEFAULT_MODEL;
+use crate::run::setup::RunSpec;
 
 /// The main job end to end on a small real model.
 ///
@@ -32,7 +31,6 @@ pub struct Args {
 /// Tokens of an answer: enough for a few sentences, few enough for two cores.
 const MAX_NEW_TOKENS: usize = 96;
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { model, limit, context, out } = args;
     let start = Instant::now();
@@ -46,40 +44,30 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         2,
         &format!("answering {limit} cases of the built-in sample, attention recorded ({context} tokens)"),
     );
-    let settings = Settings {
+    let spec = RunSpec {
+        data: "sample".into(),
+        model: model.clone(),
         context: Some(context),
         limit: Some(limit),
         max_new_tokens: Some(MAX_NEW_TOKENS),
-        ..Settings::default()
+        ..super::defaults(&["--data", "sample"])?
     };
-    let job = run::Job {
-        data: "sample".into(),
-        model: model.clone(),
-        out: out.clone(),
-        settings,
-        shard: None,
-        stream: false,
-        batch_size: run::DEFAULT_BATCH_SIZE,
-        parallel: None,
-        strict: false,
-        retry_cut: false,
-    };
-    let answered = job.run(None)?;
+    let answered = run::answer(&spec, &out, None)?;
     super::conclude(&out, "answers", "answers.jsonl", &answered)?;
 
     step(3, "judging the answers with the same model, read by scoring");
-    let judged = judge::judge_folder(&out, &format!("local:{model}"), &judge::Settings::default())?;
+    let judged = judge::judge_folder(&out, &format!("local:{model}"), &super::defaults(&[])?)?;
     super::conclude(&out, "verdicts", "verdicts.jsonl", &judged)?;
 
     step(4, "curves and figures");
-    let analysis = lens::Analysis::default();
+    let analysis: lens::Analysis = super::defaults(&[])?;
     lens::run(lens::Args { dir: out.clone(), analysis: analysis.clone() })?;
     figures::run(figures::Args {
         dirs: vec![out.clone()],
         out: None,
         difference: false,
         style_example: false,
-        look: FigureStyle::default(),
+        look: super::defaults(&[])?,
         analysis: analysis.clone(),
     })?;
 

@@ -17,7 +17,6 @@ pub struct Args {
     pub(super) analysis: Analysis,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let (options, asked) = (args.analysis.clone().options(), &args.analysis.conditions);
     let study = match asked[..] {

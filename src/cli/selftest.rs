@@ -7,10 +7,9 @@ use std::sync::atomic::Ordering;
 use anyhow::Context;
 
 use super::interrupt::{self, INTERRUPTED};
+use crate::models::DeviceArgs;
 use crate::progress::note;
 use crate::selftest::{self, Options, SelfTestError};
-use palimpsest_core::attention::AttentionKernel;
-use palimpsest_core::engine;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,13 +30,8 @@ Exit codes: 0 sound, 1 not sound or failed, 130 stopped by Ctrl-C.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// cpu, cuda, cuda:N, metal, or several with commas: tiny models are split between them, layers run on the first
-    #[arg(long, default_value = "cpu")]
-    device: String,
-    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
-    /// (our own kernels, unchecked) or flash; products take what the others do not serve
-    #[arg(long, default_value_t, value_name = "KERNEL")]
-    attention_kernel: AttentionKernel,
+    #[command(flatten)]
+    on: DeviceArgs,
     /// Reduced widths and prompts of 256 tokens: seconds instead of minutes, and no useful speeds
     #[arg(long)]
     quick: bool,
@@ -49,9 +43,9 @@ pub struct Args {
 /// Runs the command. Ends the process with 1 where a device is not sound, and with 130 where it was stopped.
 pub fn run(args: Args) -> anyhow::Result<()> {
     args.json.as_deref().map_or(Ok(()), super::writable)?;
-    let devices = engine::parse_devices(&args.device)?;
+    let devices = args.on.open()?;
     let stop = interrupt::flag("step")?;
-    let options = Options { devices, kernel: args.attention_kernel, quick: args.quick };
+    let options = Options { devices, kernel: args.on.attention_kernel, quick: args.quick };
     let report = match selftest::run(&options, &|| !stop.load(Ordering::Relaxed)) {
         Err(SelfTestError::Interrupted) => {
             note("stopped");

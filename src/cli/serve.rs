@@ -7,16 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::WrongUsage;
-use super::interrupt;
+use super::{WrongUsage, WrongValue, interrupt};
 use crate::heads::HeadScores;
-use crate::models::{self, EmbedderCard, ModelStore, Opened};
+use crate::models::{self, EmbedderCard, ModelArgs, ModelStore, Opened};
 use crate::progress::note;
 use crate::serve::{
     AllowedHost, AllowedOrigin, DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, LogFormat, ServeOptions,
     Server,
 };
-use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::memory_plan::{Serving, gigabytes};
 use palimpsest_core::engine::thread::Limits;
 use palimpsest_core::engine::{self, ContextLength, LocalOptions, ThinkingOptions};
@@ -51,89 +49,78 @@ pub struct Args {
     #[arg(required = true, value_name = "MODEL")]
     models: Vec<String>,
     /// Address to listen at; others than loopback need a key
-    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
+    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS", help_heading = "Server")]
     host: IpAddr,
     /// Port to listen at; 0 takes a free one
-    #[arg(long, default_value_t = 8080)]
+    #[arg(long, default_value_t = 8080, help_heading = "Server")]
     port: u16,
     /// A file that holds the key that clients must send; PALIMPSEST_API_KEY holds the key itself
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Server")]
     api_key_file: Option<PathBuf>,
     /// Most tokens of prompt and answer together [default: the model's context length, at most 8192]
-    #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
+    #[arg(long, value_name = "TOKENS", value_parser = super::positive, help_heading = "Memory and context")]
     context: Option<usize>,
     /// Allow a context longer than the model's
-    #[arg(long)]
+    #[arg(long, help_heading = "Memory and context")]
     allow_longer: bool,
     /// Completions that are served or wait; more are told to come again
-    #[arg(long, default_value_t = DEFAULT_QUEUE, value_name = "N", value_parser = super::positive)]
+    #[arg(long, default_value_t = DEFAULT_QUEUE, value_name = "N", value_parser = super::positive, help_heading = "Server")]
     queue: usize,
     /// Most answers that are generated together; others wait [default: what fits, at most 16]
-    #[arg(long, value_name = "N", value_parser = super::positive)]
+    #[arg(long, value_name = "N", value_parser = super::positive, help_heading = "Memory and context")]
     parallel: Option<usize>,
     /// Most tokens whose keys are held, of prompts that are kept and answers under way; at least the context [default: what fits, at
     /// most 8 contexts]
-    #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
+    #[arg(long, value_name = "TOKENS", value_parser = super::positive, help_heading = "Memory and context")]
     cache_tokens: Option<usize>,
     /// Most memory that the server may take, model, caches and requests together, such as 4GiB; what does not fit is refused at the start
     /// [default: three quarters of what is free]
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = "Memory and context")]
     memory: Option<u64>,
     /// Most tokens of an answer whose request names no limit; one that does gets up to the context
-    #[arg(long, default_value_t = DEFAULT_MAX_ANSWER, value_name = "TOKENS", value_parser = super::positive)]
+    #[arg(long, default_value_t = DEFAULT_MAX_ANSWER, value_name = "TOKENS", value_parser = super::positive, help_heading = "Answers")]
     max_answer: usize,
     /// Text that ends a chat's answer, beside those that a request names; may be given again. '' alone for none [default: for a base
     /// model without a chat template, the beginning of another turn]
-    #[arg(long = "stop", value_name = "TEXT")]
+    #[arg(long = "stop", value_name = "TEXT", help_heading = "Answers")]
     stops: Vec<String>,
     /// A line a request on stderr, without its texts: text, json or off
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Server")]
     log: LogFormat,
     /// Seconds from which on a request is marked as slow, in the log and in /metrics
-    #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = seconds, help_heading = "Server")]
     slow: f64,
     /// Origin of web pages that may ask, such as http://localhost:3000; may be given again
-    #[arg(long = "allow-origin", value_name = "ORIGIN")]
+    #[arg(long = "allow-origin", value_name = "ORIGIN", help_heading = "Server")]
     origins: Vec<AllowedOrigin>,
     /// A further name by which clients may call this machine, such as host.docker.internal; may be given again
-    #[arg(long = "allow-host", value_name = "HOST")]
+    #[arg(long = "allow-host", value_name = "HOST", help_heading = "Server")]
     hosts: Vec<AllowedHost>,
     /// Tokens that a prefill reads at a time while nothing is generated; fewer beside answers. Answers are the same
-    #[arg(long, default_value_t = DEFAULT_CHUNK, value_name = "TOKENS", value_parser = super::positive)]
+    #[arg(long, default_value_t = DEFAULT_CHUNK, value_name = "TOKENS", value_parser = super::positive, help_heading = "Memory and context")]
     chunk: usize,
-    /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
-    #[arg(long, default_value = "cpu")]
-    device: String,
-    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
-    /// (our own kernels, unchecked) or flash; products take what the others do not serve
-    #[arg(long, default_value_t, value_name = "KERNEL")]
-    attention_kernel: AttentionKernel,
-    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
-    #[arg(long)]
-    dtype: Option<String>,
-    /// What to keep of quantised weights on the CPU in f32
-    #[arg(long, value_enum, default_value_t)]
-    weights: super::Weights,
+    #[command(flatten)]
+    loaded: ModelArgs,
     /// Whether the model thinks before it answers, unless a request says
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, help_heading = "Answers")]
     thinking: ThinkingMode,
     /// Most tokens of a thought
-    #[arg(long, value_name = "TOKENS", default_value_t = engine::DEFAULT_MAX_THINKING, value_parser = super::positive)]
+    #[arg(long, value_name = "TOKENS", default_value_t = engine::DEFAULT_MAX_THINKING, value_parser = super::positive, help_heading = "Answers")]
     max_thinking: usize,
     /// Scores of the model's heads, of `palimpsest heads`: which of them requests call "retrieval" [default: those that `palimpsest
     /// heads` kept in the model home]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Model")]
     heads: Option<PathBuf>,
     /// End when standard input ends, as it does with the process that started this one
     #[arg(long, hide = true)]
     while_input: bool,
     /// How much is thought, where the chat template reads `reasoning_effort`, unless a request says
-    #[arg(long, value_enum, value_name = "EFFORT")]
+    #[arg(long, value_enum, value_name = "EFFORT", help_heading = "Answers")]
     reasoning_effort: Option<ReasoningEffort>,
 }
 
 /// Parses a size: a number with a unit, of 1024 (KiB, MiB, GiB, TiB) or of 1000 (kB, MB, GB, TB).
-fn bytes(text: &str) -> Result<u64, String> {
+fn bytes(text: &str) -> Result<u64, WrongValue> {
     const UNITS: [(&str, f64); 8] = [
         ("kib", 1024.0),
         ("mib", 1_048_576.0),
@@ -149,14 +136,13 @@ fn bytes(text: &str) -> Result<u64, String> {
     let read = unit.and_then(|(number, bytes)| Some(number.trim().parse::<f64>().ok()? * bytes));
     match read {
         Some(bytes) if bytes.is_finite() && (1.0..1e18).contains(&bytes) => Ok(bytes as u64),
-        _ => Err("give a number with a unit, such as 4GiB, 512MiB or 8GB".to_owned()),
+        _ => Err(WrongValue("give a number with a unit, such as 4GiB, 512MiB or 8GB".to_owned())),
     }
 }
 
 /// Tokens of the context unless told otherwise: what fits any machine that the model fits.
 const USUAL_CONTEXT: usize = 8192;
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     // 1. Everything that can be refused before work begins.
     let embedder = EmbedderCard::built_in()?.name;
@@ -192,13 +178,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if args.while_input {
         end_with_input()?;
     }
-    let devices = engine::parse_devices(&args.device)?;
-    let dtype = args.dtype.as_deref().map(engine::parse_dtype).transpose()?;
+    let devices = args.loaded.on.open()?;
+    let dtype = args.loaded.dtype()?;
     let stop = interrupt::flag("answers")?;
 
     // 2. The model.
     let options = LocalOptions {
-        kernel: args.attention_kernel,
+        kernel: args.loaded.on.attention_kernel,
         devices,
         dtype,
         context: args.context.map_or(ContextLength::AtMost(USUAL_CONTEXT), ContextLength::Exactly),
@@ -207,7 +193,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         // Those of prompts whose probabilities are asked for.
         logits: args.chunk,
         serving: Some(Serving { parallel: args.parallel, tokens: args.cache_tokens, memory: args.memory }),
-        kept: args.weights.into(),
+        kept: args.loaded.weights.into(),
         thinking: ThinkingOptions {
             mode: args.thinking,
             effort: args.reasoning_effort,
@@ -278,7 +264,6 @@ fn end_with_input() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The heads that retrieve, and a word about them.
 fn retrieval(
     file: Option<&Path>,
     (name, digest): (&str, &str),
@@ -315,13 +300,11 @@ fn retrieval(
     Ok(heads)
 }
 
-/// A number of seconds.
-fn seconds(text: &str) -> Result<f64, String> {
+fn seconds(text: &str) -> Result<f64, WrongValue> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| Duration::try_from_secs_f64(*seconds).is_ok());
-    seconds.ok_or_else(|| "not a number of seconds; give 0 or more".to_owned())
+    seconds.ok_or_else(|| WrongValue("not a number of seconds; give 0 or more".to_owned()))
 }
 
-/// The key that clients must send.
 fn key(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     let text = match file {
         Some(path) => {

@@ -8,9 +8,9 @@ use anyhow::{bail, ensure};
 use serde_json::json;
 
 use super::WrongUsage;
-use super::table_format::Format;
 use crate::benchmarks::{Context, Graded, Table};
-use crate::lens::{AnalysedRun, Verdicts};
+use crate::ground::sheet::Format;
+use crate::lens::AnalysedRun;
 use crate::results::compare::{Comparison, compare};
 use crate::results::graded::graded;
 use crate::results::labels::{label_agreement, label_table};
@@ -22,7 +22,7 @@ use crate::results::retrieval::retrieval;
 use crate::results::sheets::{self, ResultRow};
 use crate::run::condition::{Condition, label};
 use crate::run::judge_name::{JudgeChoice, JudgeName, short_judges};
-use crate::run::judged::no_result;
+use crate::run::judged::{Judged, no_result};
 use crate::run::labels::label_rows;
 use crate::run::rows::AnswerRow;
 use crate::run::store::RunFolder;
@@ -50,7 +50,7 @@ pub struct Args {
     /// The run folders, judged with `palimpsest judge`
     #[arg(required = true, num_args = 1.., value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// How to write it
+    /// Format; csv has a line a number, with --compare the differences alone
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     /// The verdicts of this judge alone, with or without its address, and its rubric in brackets [default: a row each]
@@ -87,13 +87,13 @@ impl Args {
 struct Source {
     /// By condition; one, unless repetitions are put together.
     runs: Vec<AnalysedRun>,
-    verdicts: Vec<Verdicts>,
+    /// Label of the judge.
+    judge: Option<String>,
     condition: String,
-    /// Whether its run has others.
+    /// True if its run has others.
     several: bool,
 }
 
-/// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     if args.memory {
         return super::memory_table::run(&args.dirs, args.choice(), args.format);
@@ -148,23 +148,22 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         (Format::Csv, Some(comparison)) => sheets::difference_records(comparison).csv()?,
         (Format::Csv, None) if args.repeats => sheets::spread_records(&rows).csv()?,
         (Format::Csv, None) => sheets::accuracy_records(&rows).csv()?,
-        (format, _) if args.repeats => format.write(&sheets::spreads(&rows, split))?,
+        (format, _) if args.repeats => format.of(&sheets::spreads(&rows, split))?,
         (format, None) => {
-            let mut texts = vec![format.write(&sheets::accuracies(&rows))?];
+            let mut texts = vec![format.of(&sheets::accuracies(&rows))?];
             for Table { title, sheet, .. } in &own {
-                texts.push(format!("{}\n{}", format.title(title), format.write(sheet)?));
+                texts.push(format!("{}\n{}", format.title(title), format.of(sheet)?));
             }
             texts.join("\n")
         }
         (format, Some(comparison)) => {
             let both = [sheets::accuracies(&rows), sheets::differences(comparison)];
-            both.iter().map(|sheet| format.write(sheet)).collect::<Result<Vec<_>, _>>()?.join("\n")
+            both.iter().map(|sheet| format.of(sheet)).collect::<Result<Vec<_>, _>>()?.join("\n")
         }
     };
     super::write_out(text.as_bytes())
 }
 
-/// A model's row over the benchmarks of its runs.
 fn over_benchmarks(sources: &[Source], args: &Args) -> anyhow::Result<()> {
     let outcomes: Vec<Vec<Outcomes<'_>>> = sources.iter().map(Source::outcomes).collect();
     let models: Vec<String> = sources.iter().map(Source::model).collect();
@@ -186,7 +185,7 @@ fn over_benchmarks(sources: &[Source], args: &Args) -> anyhow::Result<()> {
             format!("{:#}\n", json!({ "rows": rows.collect::<Vec<_>>() }))
         }
         Format::Csv => overview_records(&entries).csv()?,
-        format => format.write(&overview(&entries))?,
+        format => format.of(&overview(&entries))?,
     };
     super::write_out(text.as_bytes())
 }
@@ -274,7 +273,7 @@ fn missing_notes((folder, name, conditions): &(&RunFolder, &str, &[String])) -> 
     conditions.iter().filter_map(note).collect()
 }
 
-/// How many answers of each run and condition the limit of new tokens cut off.
+/// Notes on answers of each run and condition that the limit of new tokens cut off.
 fn cut_notes(rows: &[Graded<'_>]) -> Vec<String> {
     // An answer has a row for every judge.
     let mut seen = HashSet::new();
@@ -312,7 +311,6 @@ fn of_table(Table { title, sheet, .. }: &Table) -> serde_json::Value {
     json!({ "title": title, "rows": sheet.rows.iter().map(row).collect::<Vec<_>>(), "notes": sheet.notes })
 }
 
-/// What a folder gives rows for.
 fn sources_of(dir: &Path, args: &Args) -> anyhow::Result<Vec<Source>> {
     let under = |condition: &str| AnalysedRun::open_condition(dir, condition);
     let folder = RunFolder::read(dir)?;
@@ -354,14 +352,8 @@ fn sources_of(dir: &Path, args: &Args) -> anyhow::Result<Vec<Source>> {
             judges.push(None);
         }
         for judge in judges {
-            let of = |run: &AnalysedRun| match &judge {
-                // A repetition may have none of this judge yet.
-                Some(judge) if run.judges().contains(judge) => run.verdicts(Some(judge)),
-                _ => Ok(Verdicts::default()),
-            };
-            let verdicts = runs.iter().map(of).collect::<Result<_, _>>()?;
             let (condition, several) = (condition.clone(), folder.has_conditions() && !args.repeats);
-            sources.push(Source { runs: runs.clone(), verdicts, condition, several });
+            sources.push(Source { runs: runs.clone(), judge, condition, several });
         }
     }
     let choice = args.choice();
@@ -385,7 +377,6 @@ impl Source {
         served.map_or(name.clone(), |(_, model)| model.to_owned())
     }
 
-    /// What of the history its condition shows.
     fn context(&self) -> Context {
         let all = self.first().identity().conditions_or_plain();
         all.iter()
@@ -393,27 +384,32 @@ impl Source {
             .map_or(Context::Whole, |one| one.context)
     }
 
-    fn judge(&self) -> Option<&JudgeName> {
-        self.verdicts.iter().find_map(Verdicts::name)
+    /// The verdicts by condition; a repetition may have none of this judge yet.
+    fn judged(&self) -> Vec<Option<Judged<'_>>> {
+        let judge = self.judge.as_deref();
+        self.runs.iter().map(|run| judge.and_then(|judge| run.verdicts_as(judge))).collect()
     }
 
-    /// By condition.
+    fn judge(&self) -> Option<&JudgeName> {
+        self.judged().into_iter().flatten().map(|judged| judged.name).next()
+    }
+
     fn outcomes(&self) -> Vec<Outcomes<'_>> {
         let judge = self.judge().map_or("", |name| name.judge.as_str());
-        fn of<'a>(run: &'a AnalysedRun, verdicts: &Verdicts, judge: &str) -> Outcomes<'a> {
-            Outcomes::of(run.benchmark(), run.cases(), run.answers(), verdicts.rows(), judge)
-        }
-        self.runs.iter().zip(&self.verdicts).map(|(run, verdicts)| of(run, verdicts, judge)).collect()
+        let runs = self.runs.iter().zip(self.judged());
+        runs.map(|(run, judged)| {
+            let verdicts = judged.iter().flat_map(Judged::rows);
+            Outcomes::of(run.benchmark(), run.cases(), run.answers(), verdicts, judge)
+        })
+        .collect()
     }
 
-    /// What a reader must know of the verdicts: a judge that tells something of one repetition apart tells something.
+    /// Caveat of the verdicts: a judge that distinguishes within one repetition is fine.
     fn warning(&self) -> Option<String> {
-        let judged = self.verdicts.iter().filter(|verdicts| verdicts.judge.is_some());
-        let warnings: Vec<Option<String>> = judged.map(Verdicts::warning).collect();
+        let warnings: Vec<_> = self.judged().iter().flatten().map(Judged::warning).collect();
         if warnings.iter().any(Option::is_none) { None } else { warnings.into_iter().flatten().next() }
     }
 
-    /// The condition as tables write it.
     fn shown(&self) -> String {
         self.context().named(label(&self.condition))
     }
@@ -458,7 +454,6 @@ impl Source {
     }
 }
 
-/// The difference of the only two rows.
 fn compared(rows: &[ResultRow], outcomes: &[Vec<Outcomes<'_>>], args: &Args) -> anyhow::Result<Comparison> {
     let (&[first, second], &[of_first, of_second]) =
         (&rows.iter().collect::<Vec<_>>()[..], &outcomes.iter().flatten().collect::<Vec<_>>()[..])
@@ -516,7 +511,7 @@ fn one_benchmark<P: AsRef<Path>>(
     Ok(())
 }
 
-/// What the rows are called, with and without their condition: the model, with what tells it apart from its like.
+/// Names of the rows with and without their condition: the model, with the fields that tell it apart from its like.
 fn names(sources: &[Source]) -> Vec<(String, String)> {
     let with_condition = |system: &str, source: &Source| match source.condition.as_str() {
         "" if !source.several => system.to_owned(),

@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::models::{ModelArgs, ModelStore};
 use palimpsest_core::attention::{
     AttentionKernel, EachMasses, Knockout, LargestKeys, LayerHoles, Masses, Target, Values, write_tensors,
 };
@@ -64,22 +65,11 @@ pub struct Args {
     /// Safetensors file to write
     #[arg(long)]
     out: PathBuf,
-    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
-    #[arg(long)]
-    dtype: Option<String>,
+    #[command(flatten)]
+    loaded: ModelArgs,
     /// Tokens that the prefill reads at a time
     #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
     chunk: usize,
-    /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
-    #[arg(long, default_value = "cpu")]
-    device: String,
-    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
-    /// (our own kernels, unchecked) or flash; products take what the others do not serve
-    #[arg(long, default_value_t, value_name = "KERNEL")]
-    attention_kernel: AttentionKernel,
-    /// What to keep of quantised weights on the CPU in f32
-    #[arg(long, value_enum, default_value_t)]
-    weights: super::Weights,
     /// Then generate N tokens greedily, whatever they are, and read each of them, so that --stats times N forward passes
     #[arg(long, value_name = "N", default_value_t = 0)]
     generate: usize,
@@ -112,13 +102,11 @@ struct TokensFile {
     targets: Vec<AskedTarget>,
 }
 
-/// What the metadata calls the keys that are in no span.
+/// Label in the metadata of the keys that are in no span.
 const NO_SPAN: &str = "(none)";
 
-/// What `measures` may name.
 const MEASURES: [&str; 4] = ["mass", "share", "value_norm", "output_norm"];
 
-/// A logit to take apart.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AskedTarget {
@@ -206,14 +194,14 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     };
     super::writable(&args.out)?;
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
-    let devices = engine::parse_devices(&args.device)?;
+    let devices = args.loaded.on.open()?;
     recorder.inspect(|recorder| recorder.wait_for(&devices));
-    let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&devices)), engine::parse_dtype)?;
+    let dtype = args.loaded.dtype()?.unwrap_or_else(|| engine::default_dtype(&devices));
 
     // 2. Load. There must be room for what is generated, too.
     let loading = timing::load();
     let room = n.saturating_add(args.generate);
-    let model = OpenModel::open(&super::model_paths(&args.model)?)?;
+    let model = OpenModel::open(&ModelStore::open()?.resolve_to_run(&args.model)?.paths())?;
     super::check_context(room, model.spec().max_positions, args.allow_longer)?;
     let holes = LayerHoles::exact(&knockouts, &keys, n, &model.spec().layer_kinds())
         .with_context(|| format!("{place}"))?;
@@ -225,15 +213,19 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         chunk: args.chunk,
         logits: file.logits,
         dtype,
-        kernel: if knockouts.is_empty() { args.attention_kernel } else { AttentionKernel::Products },
+        kernel: if knockouts.is_empty() {
+            args.loaded.on.attention_kernel
+        } else {
+            AttentionKernel::Products
+        },
         devices: names,
         branches: Branches::default(),
         observed,
-        kept: args.weights.into(),
+        kept: args.loaded.weights.into(),
         beside: 0,
     };
     let placed = memory_plan::place(&args.model, &model.description(), &request, &devices)?;
-    let model = model.keeping(placed.kept).attending_by(args.attention_kernel);
+    let model = model.keeping(placed.kept).attending_by(args.loaded.on.attention_kernel);
     let engine = Engine::new(model.load_split(placed.devices, dtype)?, args.chunk);
     let cache = engine.decoder().cache(room)?;
     let mut session = Session::new(engine, cache, Limits::of_branches(room, Branches::default()));
@@ -352,7 +344,6 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The tensors of generated tokens as rows.
 fn each_tensors(each: &EachMasses) -> Vec<(&'static str, Values, Vec<usize>)> {
     let mut tensors =
         vec![("mass_each", Values::F32(each.mass.iter().copied().collect()), each.mass.shape().to_vec())];

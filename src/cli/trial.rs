@@ -7,11 +7,11 @@ use serde_json::json;
 use super::interrupt::{self, INTERRUPTED};
 use crate::cards::Recording;
 use crate::ground::table::columns;
+use crate::models::DeviceArgs;
 use crate::models::manifest::DEFAULT_MODEL;
 use crate::progress::{grouped, note};
 use crate::selftest::SelfTestError;
 use crate::selftest::trial::{Setting, Subject, Trial};
-use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::{self, memory_plan::gigabytes};
 use palimpsest_core::model::Fill;
 
@@ -36,15 +36,10 @@ pub struct Args {
     /// Tokens of the prompt and of what is generated together
     #[arg(long, value_name = "TOKENS", default_value_t = 8192, value_parser = super::positive)]
     context: usize,
-    /// cpu, cuda, cuda:N, metal, or several with commas to split the layers
-    #[arg(long, default_value = "cpu")]
-    device: String,
-    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
-    /// (our own kernels, unchecked) or flash; products take what the others do not serve
-    #[arg(long, default_value_t, value_name = "KERNEL")]
-    attention_kernel: AttentionKernel,
+    #[command(flatten)]
+    on: DeviceArgs,
     /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
-    #[arg(long)]
+    #[arg(long, help_heading = "Model")]
     dtype: Option<String>,
     /// Tokens that the prefill reads at a time
     #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
@@ -65,7 +60,7 @@ pub struct Args {
 
 /// Tries the model and says what came of it. Ends the process with 130 where it was stopped.
 pub fn text(args: &Args) -> anyhow::Result<String> {
-    let devices = engine::parse_devices(&args.device)?;
+    let devices = args.on.open()?;
     let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&devices)), engine::parse_dtype)?;
     let (name, description, _) = super::memory_plan::description(&args.model)?;
     anyhow::ensure!(
@@ -85,7 +80,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     let stop = interrupt::flag("step")?;
     let fill = if args.zeros { Fill::Zeros } else { Fill::Random { seed: 9 } };
     let tokens = args.context - args.generate;
-    let (chunk, generate, kernel) = (args.chunk, args.generate, args.attention_kernel);
+    let (chunk, generate, kernel) = (args.chunk, args.generate, args.on.attention_kernel);
     let setting = Setting { dtype, devices, kernel, chunk, tokens, generate, fill };
     let measured = || -> Result<(Trial, u128), SelfTestError> {
         let making = crate::progress::spinner("making weights");
@@ -132,7 +127,6 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     Ok(header + &in_words(&trial))
 }
 
-/// Memory and seconds.
 fn in_words(trial: &Trial) -> String {
     let mut rows = vec![["DEVICE", "PLANNED", "TAKEN", "OF PLAN", "MEASURED"].map(str::to_owned)];
     for memory in &trial.memory {

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// How sure a finding is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -33,9 +33,9 @@ impl Severity {
 pub struct Check {
     /// One word, with hyphens.
     pub name: &'static str,
-    /// How sure its findings are.
+    /// Severity of its findings.
     pub severity: Severity,
-    /// What it finds, in words that follow a count.
+    /// Description, in words that follow a count.
     pub about: &'static str,
 }
 
@@ -68,7 +68,7 @@ pub struct Finding {
     /// Ids of the probes concerned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<String>,
-    /// What was found, with the words that show it.
+    /// Description, with the words that show it.
     pub message: String,
 }
 
@@ -130,14 +130,14 @@ impl Finding {
     }
 }
 
-/// What is known of the right answer to a probe, for checks.
+/// Right answer to a probe, for checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gold {
     /// The right answers; one of them is enough. None where the data gives none in words.
     pub texts: Vec<String>,
-    /// Whether the answer is a quotation or nearly one, so that the evidence holds its words.
+    /// True if the answer is a quotation or nearly one, so that the evidence holds its words.
     pub quoted: bool,
-    /// Whether the data means to give an answer and gives a blank one.
+    /// True if the data means to give an answer and gives a blank one.
     pub empty: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How many cases have each value of a label (STALE, figure 5: instances by category of the attribute that changes).
+//! Cases by the value of a label (STALE, figure 5: instances by category of the attribute that changes).
 //!
 //! Called by `palimpsest data stats --by`. Holds counts, never the cases.
 

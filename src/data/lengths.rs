@@ -63,10 +63,8 @@ pub struct PrintedLengths {
     pub content_mean: f64,
 }
 
-/// The row of all cases.
 const ALL: &str = "all";
 
-/// What is kept of one case.
 struct Measured {
     split: String,
     sessions: usize,
@@ -76,9 +74,9 @@ struct Measured {
     content: usize,
 }
 
-/// What the rows of the table are, beside the last one, which is of all cases.
+/// Grouping of the table's rows; the last row is of all cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rows<'a> {
+pub enum GroupBy<'a> {
     /// A row a value of this label, in alphabetical order; a case without it is in the row of the empty value.
     Label(&'a str),
     /// A row a case, in their order.
@@ -93,16 +91,16 @@ pub enum Rows<'a> {
 /// counted at once. The first error of a case, of `format` or of `count` ends the measurement.
 pub fn measure<E: Send>(
     cases: impl IntoIterator<Item = Result<Case, E>>,
-    by: Rows<'_>,
+    by: GroupBy<'_>,
     format: impl Fn(&Case) -> Result<String, E> + Sync,
     count: impl Fn(&str) -> Result<usize, E> + Sync,
 ) -> Result<Vec<SplitLengths>, E> {
     let of = |case: Case| {
         Ok(Measured {
             split: match by {
-                Rows::Label(label) => case.labels.get(label).cloned().unwrap_or_default(),
-                Rows::Case => case.id.clone(),
-                Rows::All => ALL.to_owned(),
+                GroupBy::Label(label) => case.labels.get(label).cloned().unwrap_or_default(),
+                GroupBy::Case => case.id.clone(),
+                GroupBy::All => ALL.to_owned(),
             },
             sessions: case.history.segments.len(),
             turns: case.history.segments.iter().map(|segment| segment.turns.len()).sum(),
@@ -125,12 +123,12 @@ pub fn measure<E: Send>(
     }
     let mut splits: Vec<&str> = measured.iter().map(|case| case.split.as_str()).collect();
     match by {
-        Rows::Label(_) => {
+        GroupBy::Label(_) => {
             splits.sort_unstable();
             splits.dedup();
         }
-        Rows::Case => {}
-        Rows::All => splits.clear(),
+        GroupBy::Case => {}
+        GroupBy::All => splits.clear(),
     }
     let mut rows: Vec<SplitLengths> = splits
         .into_iter()

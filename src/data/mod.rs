@@ -1,4 +1,4 @@
-//! What a benchmark asks: a history of labelled segments, and probes on it.
+//! Cases: a history of labelled segments, and probes on it.
 //!
 //! Owns the shape of a case. [`crate::benchmarks`] makes cases of files; the runner asks their probes.
 //! Knows no tensors, no network and no prompt wording. What the model may see ([`History`], [`Probe`]) and what only
@@ -24,7 +24,7 @@ use finding::Finding;
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
 
-/// What only a judge may see, by name: texts, lists of texts, numbers.
+/// Notes that only a judge sees, by name: texts, lists of texts, numbers.
 pub type Notes = serde_json::Map<String, serde_json::Value>;
 
 /// One benchmark instance.
@@ -32,9 +32,9 @@ pub type Notes = serde_json::Map<String, serde_json::Value>;
 pub struct Case {
     /// Unique within its file.
     pub id: String,
-    /// What the case is grouped by, for example `type` -> `T1`.
+    /// Labels that the case is grouped by, for example `type` -> `T1`.
     pub labels: BTreeMap<String, String>,
-    /// What the model is shown before the question.
+    /// History before the question.
     pub history: History,
     /// The evidence of all of the case's probes. Labels for spans; never shown to the model.
     pub evidence: Vec<Evidence>,
@@ -42,11 +42,11 @@ pub struct Case {
     pub stretches: Vec<Stretch>,
     /// The queries put to the model, in file order.
     pub probes: Vec<Probe>,
-    /// What only a judge may see.
+    /// Notes that only a judge sees.
     pub judge: JudgeOnly,
-    /// What truncation may not choose for itself.
+    /// Segments that truncation must keep.
     pub keep: Keep,
-    /// What its reader found odd about it and kept all the same: told where data is checked, part of no prompt and no count.
+    /// Oddities that its reader found and kept: told where data is checked, part of no prompt and no count.
     pub flags: Vec<Finding>,
 }
 
@@ -65,7 +65,7 @@ impl Case {
     }
 }
 
-/// What of a history truncation keeps, where that does not lie with the run.
+/// Segments that truncation keeps, where the run does not choose.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Keep {
     /// It lies with the run: a whole history.
@@ -73,11 +73,11 @@ pub enum Keep {
     Chosen,
     /// The evidence, which is all that the history holds: it fits or is refused.
     Evidence,
-    /// What comes first of these original indices of segments: the ranking of a retrieved history.
+    /// The first of these original indices: the ranking of a retrieved history.
     Ranked(Vec<usize>),
 }
 
-/// What precedes the question.
+/// Segments and the time of the query.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
     /// In the order in which they are shown. After truncation a subset, each with its original index.
@@ -98,7 +98,7 @@ impl History {
 /// A labelled piece of a history: a session, an event, a text. Segments tile the history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Segment {
-    /// What it is, one word: `session`, `event`, `trajectory`. Names the template that renders it.
+    /// Kind, one word: `session`, `event`, `trajectory`. Names the template that renders it.
     pub kind: String,
     /// Zero-based position in the file's history; kept when neighbours are dropped.
     pub index: usize,
@@ -115,12 +115,12 @@ impl Segment {
     }
 }
 
-/// What one speaker says in a session; one field of an event; a text.
+/// One turn of a session, one field of an event, or a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
-    /// Who speaks (`user`, `assistant`, anybody), or what the field is called; empty for a text that is nobody's.
+    /// Speaker (`user`, `assistant`, anybody), or name of the field; empty for a text that is nobody's.
     pub role: String,
-    /// What is said.
+    /// Text.
     pub content: String,
 }
 
@@ -133,7 +133,7 @@ impl Turn {
 
 /// A place in a history.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct Location {
     /// The segment's original index ([`Segment::index`]).
     pub segment: usize,
     /// Which of its turns; absent for the whole segment.
@@ -142,20 +142,20 @@ pub struct Place {
     pub bytes: Option<Range<usize>>,
 }
 
-impl Place {
+impl Location {
     /// A whole segment.
     pub fn segment(index: usize) -> Self {
-        Place { segment: index, turn: None, bytes: None }
+        Location { segment: index, turn: None, bytes: None }
     }
 
-    /// Whether it is a whole segment.
+    /// True if it is a whole segment.
     pub fn is_segment(&self) -> bool {
         self.turn.is_none()
     }
 }
 
-impl fmt::Display for Place {
-    /// What follows a segment's label in a span's: nothing, `.turn[2]`, or `.turn[2][5..20]`.
+impl fmt::Display for Location {
+    /// Suffix of a segment's label in a span's: nothing, `.turn[2]`, or `.turn[2][5..20]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.turn, &self.bytes) {
             (Some(turn), Some(bytes)) => write!(f, ".turn[{turn}][{}..{}]", bytes.start, bytes.end),
@@ -168,16 +168,16 @@ impl fmt::Display for Place {
 /// A piece of evidence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evidence {
-    /// What part it plays, one word. Several pieces may play the same part.
+    /// Role, one word. Several pieces may have the same.
     pub role: String,
     /// Where it is.
-    pub place: Place,
+    pub place: Location,
 }
 
 impl Evidence {
     /// A whole segment in a role.
     pub fn segment(role: impl Into<String>, index: usize) -> Self {
-        Evidence { role: role.into(), place: Place::segment(index) }
+        Evidence { role: role.into(), place: Location::segment(index) }
     }
 }
 
@@ -197,19 +197,19 @@ pub struct Stretch {
 pub struct Probe {
     /// Unique within the case.
     pub id: String,
-    /// How the query is framed: names the template of the user message, for example `question`.
+    /// Framing of the query: names the template of the user message, for example `question`.
     pub form: String,
     /// The query's text.
     pub query: String,
     /// Its own evidence, beside that of the whole case. Never shown to the model.
     pub evidence: Vec<Evidence>,
-    /// What it is grouped by, beside the case's labels.
+    /// Facets that it is grouped by, beside the case's labels.
     pub facets: BTreeMap<String, String>,
     /// Answers of which one is to be given, where there are such: a model on this machine is also asked how likely each of them is.
     pub options: Vec<String>,
 }
 
-/// What only a judge may see of a case. No prompt for the model under test is built from it.
+/// Notes on a case that only a judge sees. No prompt for the model under test is built from it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JudgeOnly {
     /// Of the whole case.

@@ -1,4 +1,4 @@
-//! How a history that does not fit is cut: whole segments go until it does.
+//! Truncation of histories that do not fit: whole segments go until they do.
 //!
 //! Called by the runner, which knows what a segment costs in tokens; pure, and knows no tokeniser. A benchmark names the ways that it
 //! has ([`Truncation`]); a run takes the first of them or the one it is told. Retrieved histories are cut by their ranking
@@ -42,7 +42,7 @@ pub enum Truncation {
     Middle(Middle),
 }
 
-/// What [`truncate_phases`] goes by.
+/// Settings of [`truncate_phases`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Phases {
     /// The role of the piece of evidence that nothing goes beyond from the beginning.
@@ -57,7 +57,7 @@ pub struct Phases {
     pub reserved: usize,
 }
 
-/// What is left of a prompt whose middle goes.
+/// Ends that are kept of a prompt whose middle goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Middle {
     /// Prompts of so many tokens and more are cut, whatever the context.
@@ -111,8 +111,8 @@ impl Truncation {
 }
 
 impl Middle {
-    /// How many tokens stay of a prompt of `tokens`, at its beginning and at its end, where at most `budget` may; `None` where all do.
-    /// A smaller budget is shared in the same proportion, the odd token going to the beginning.
+    /// Tokens kept at the beginning and the end of a prompt of `tokens`, where at most `budget` may stay; `None` where all do. A
+    /// smaller budget is shared in the same proportion, the odd token going to the beginning.
     pub fn ends(self, tokens: usize, budget: usize) -> Option<(usize, usize)> {
         if tokens <= budget && tokens < self.from {
             return None;
@@ -132,26 +132,20 @@ pub struct Truncated {
     pub history: History,
     /// Original indices of the segments dropped, ascending.
     pub dropped: Vec<usize>,
-    /// Those of them that are immediate neighbours of evidence.
+    /// Immediate neighbours of evidence among them.
     pub dropped_neighbours: Vec<usize>,
     /// Tokens of what is kept, the fixed part included.
     pub tokens: usize,
 }
-
-/// How the message of [`TruncateError::DoesNotFit`] begins: stored rows are told by it.
-pub const DOES_NOT_FIT: &str = "the evidence (segments ";
-
-/// How messages begin that say of a history, and not of its evidence, that it could not be cut to fit.
-pub const HISTORY_DOES_NOT_FIT: &str = "the history does not fit: ";
 
 /// Why a history could not be truncated.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TruncateError {
     /// The evidence is larger than the budget.
     #[error(
-        "{}{}) needs {evidence} tokens and the rest of the prompt {fixed}, \
+        "the evidence (segments {}) needs {evidence} tokens and the rest of the prompt {fixed}, \
          together {} more than the budget of {budget}; raise --context by at least that many",
-        DOES_NOT_FIT, list(.segments), .evidence.saturating_add(*.fixed) - .budget
+        list(.segments), .evidence.saturating_add(*.fixed) - .budget
     )]
     DoesNotFit {
         /// Original indices of the evidence segments.
@@ -168,7 +162,7 @@ pub enum TruncateError {
     NoSuchSegment(usize),
     /// Neither end of the history has a segment that fits.
     #[error(
-        "{HISTORY_DOES_NOT_FIT}neither its first segment ({first} tokens) nor its last ({last}) has room in {budget} tokens beside the \
+        "the history does not fit: neither its first segment ({first} tokens) nor its last ({last}) has room in {budget} tokens beside the \
          {fixed} of the rest of the prompt; raise --context"
     )]
     NothingFits {
@@ -183,7 +177,7 @@ pub enum TruncateError {
     },
     /// The authors' way drops no more.
     #[error(
-        "{HISTORY_DOES_NOT_FIT}cut as the benchmark's authors do, {tokens} tokens are left, {} more than the budget of {budget}; raise \
+        "the history does not fit: cut as the benchmark's authors do, {tokens} tokens are left, {} more than the budget of {budget}; raise \
          --context by at least that many or give --truncation evidence",
         .tokens.saturating_sub(*.budget)
     )]
@@ -196,9 +190,9 @@ pub enum TruncateError {
     /// Costs and segments are not parallel.
     #[error("{costs} costs were given for {segments} segments")]
     Costs {
-        /// How many costs.
+        /// Number of costs.
         costs: usize,
-        /// How many segments.
+        /// Number of segments.
         segments: usize,
     },
 }
@@ -386,7 +380,6 @@ pub fn truncate_phases(
     Ok(cut)
 }
 
-/// Tokens that are left for segments.
 fn room(history: &History, cost: &[usize], fixed: usize, budget: usize) -> Result<usize, TruncateError> {
     if cost.len() != history.segments.len() {
         return Err(TruncateError::Costs { costs: cost.len(), segments: history.segments.len() });

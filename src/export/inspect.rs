@@ -30,25 +30,23 @@ const NO_RESULT: &str = "no_result";
 /// Under which key they hold what a reader must know beside the numbers.
 const WARNING: &str = "warning";
 
-/// How a log is written.
+/// Settings of a log.
 #[derive(Debug, Clone, Copy)]
 pub struct Log<'a> {
-    /// What the run is of.
+    /// Its benchmark.
     pub benchmark: &'a Benchmark,
     /// The conditions of the answers, by their stored names.
     pub conditions: &'a [String],
-    /// Whether samples begin with the history.
+    /// True if samples begin with the history.
     pub with_history: bool,
 }
 
 impl Log<'_> {
-    /// The id of a sample.
     fn id(&self, answered: &Answered<'_>) -> String {
         let id = id(&answered.case.case, &answered.probe.id);
         if self.conditions.len() > 1 { format!("{id}_{}", label(&answered.row.condition)) } else { id }
     }
 
-    /// The name of a judge's scores under a condition.
     fn scorer(&self, judged: &Judged<'_>, condition: &str) -> String {
         let judge = &judged.name.label;
         if self.conditions.len() > 1 { format!("{judge} [{}]", label(condition)) } else { judge.clone() }
@@ -83,7 +81,6 @@ pub fn write(
     Ok(answered.len())
 }
 
-/// Everything but the samples.
 fn head(
     folder: &RunFolder,
     answered: &[Answered<'_>],
@@ -180,7 +177,6 @@ fn written(folder: &RunFolder, name: &str) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S+00:00").to_string()
 }
 
-/// What a judge's scores under a condition come to.
 fn score(
     judged: &Judged<'_>,
     condition: &str,
@@ -304,7 +300,6 @@ fn content(row: &AnswerRow, answer: &str) -> Value {
     }
 }
 
-/// A clean verdict.
 fn verdict_score(verdict: &VerdictRow, row: &AnswerRow) -> Option<Value> {
     if verdict.error.is_some() {
         return None;

@@ -22,7 +22,6 @@ use crate::run::condition::label;
 use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
 
-/// What a column holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -51,7 +50,6 @@ const ANSWER: [(&str, Kind); 12] = [
     ("error", Kind::Text),
 ];
 
-/// The verdict's.
 const VERDICT: [(&str, Kind); 9] = [
     ("judge", Kind::Text),
     ("rubric", Kind::Text),
@@ -195,7 +193,6 @@ fn schema(columns: &[(String, Kind)]) -> Result<Vec<TypePtr>, ExportError> {
     Ok(fields)
 }
 
-/// Writes the leaves of one column.
 fn write_column<W: Write + Send>(
     group: &mut SerializedRowGroupWriter<'_, W>,
     kind: &Kind,
@@ -236,7 +233,6 @@ fn text(value: &Value) -> Option<ByteArray> {
     }
 }
 
-/// Writes a leaf whose values may be null.
 fn optional<T: DataType, W: Write + Send>(
     group: &mut SerializedRowGroupWriter<'_, W>,
     values: impl Iterator<Item = Option<T::T>>,

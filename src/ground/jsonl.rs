@@ -149,7 +149,7 @@ struct Parsed<T> {
     rows: Vec<T>,
     /// Bytes of the file that hold whole rows.
     length: u64,
-    /// The fault of the last line.
+    /// Fault of the last line.
     torn: Option<String>,
 }
 

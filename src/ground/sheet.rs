@@ -4,6 +4,54 @@
 
 use super::table::aligned;
 
+/// Formats of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Format {
+    /// Aligned columns
+    #[default]
+    Text,
+    /// A table of GitHub's Markdown
+    Md,
+    /// Comma-separated values, unrounded or with their counts
+    Csv,
+    /// Everything, unrounded
+    Json,
+    /// A tabular with the rules of booktabs
+    Latex,
+}
+
+impl Format {
+    /// The title above a table.
+    pub fn title(self, title: &str) -> String {
+        match self {
+            Format::Md => format!("### {title}\n"),
+            Format::Latex => format!("% {title}"),
+            Format::Text | Format::Csv | Format::Json => format!("{title}\n"),
+        }
+    }
+
+    /// A sentence beside tables.
+    pub fn remark(self, text: &str) -> String {
+        match self {
+            Format::Latex => format!("% {}\n", text.split_whitespace().collect::<Vec<_>>().join(" ")),
+            Format::Text | Format::Md | Format::Csv | Format::Json => format!("{text}\n"),
+        }
+    }
+
+    /// A table in this format; none but aligned columns where it is JSON, which a sheet has no names for.
+    ///
+    /// # Errors
+    /// As [`Sheet::csv`].
+    pub fn of(self, sheet: &Sheet) -> Result<String, csv::Error> {
+        Ok(match self {
+            Format::Text | Format::Json => sheet.text(),
+            Format::Md => sheet.markdown(),
+            Format::Latex => sheet.latex(),
+            Format::Csv => sheet.csv()?,
+        })
+    }
+}
+
 /// A table, with remarks below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sheet {

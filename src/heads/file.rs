@@ -22,12 +22,12 @@ const ONE_IN: usize = 10;
 const FORMAT: &str = "palimpsest heads 1";
 
 /// Which of the two scores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Score {
-    /// The share of a needle that the head copies while the model answers.
+    /// The share of a needle that the head copies
     #[default]
     Retrieval,
-    /// The mass of a question on the session with the needle, less that of a null question.
+    /// What a question looks at the needle's session more than a null question
     Qr,
 }
 

@@ -9,7 +9,7 @@ use crate::benchmarks::dataset::{Dataset, DatasetError};
 use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{QUERY, SampleSpec};
 use crate::data::draw::Draws;
-use crate::data::{Case, Evidence, Keep, Place, Probe};
+use crate::data::{Case, Evidence, Keep, Location, Probe};
 use crate::prompt::{PromptBuilder, PromptError};
 use crate::run::context_budget::{BudgetError, BudgetedCase, Cut, cut_to_budget};
 use palimpsest_core::text::{TokenizedPrompt, Tokenizer};
@@ -177,7 +177,7 @@ fn planted(case: &Case, place: usize, needle: &Needle) -> Option<(Case, usize)> 
     let start = turn.content.len() + needle.sentence.find(&needle.answer)?;
     turn.content.push_str(&needle.sentence);
     let bytes = Some(start..start + needle.answer.len());
-    let place = Place { segment: index, turn: Some(0), bytes };
+    let place = Location { segment: index, turn: Some(0), bytes };
     let evidence = vec![Evidence::segment(GOLD, index), Evidence { role: ANSWER.to_owned(), place }];
     let ask = |id: &str, query: &str| Probe {
         id: id.to_owned(),

@@ -13,20 +13,20 @@ use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::RunStore;
 use palimpsest_core::digest::sha256;
 
-/// What one reading came to.
+/// Counts of one reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadSummary {
     /// The reading, which is the judge's name.
     pub reading: &'static str,
-    /// What it does.
+    /// Description.
     pub about: &'static str,
     /// Verdicts that the plan asks for.
     pub planned: usize,
-    /// Those that could be read.
+    /// Readable ones.
     pub read: usize,
     /// Answers that say nothing by it.
     pub unread: usize,
-    /// What has no answer.
+    /// Without an answer.
     pub unanswered: usize,
 }
 
@@ -107,7 +107,6 @@ pub fn read_answers(store: &mut RunStore, benchmark: &Benchmark) -> Result<Vec<R
     Ok(summaries)
 }
 
-/// The row of one answer by one reading.
 fn verdict(
     row: VerdictRow,
     reading: &Reading,

@@ -4,11 +4,10 @@
 
 use super::instructions::{Instructions, Reasons};
 use super::reply::{Found, ReplyText, read_verdicts};
-use super::{Exchange, JudgeError, Judged, NO_ANSWER, Verdict};
+use super::{Exchange, JudgeError, Judged, NoVerdict};
 use crate::benchmarks::VerdictKind;
 use crate::chat::{ChatModel, Message, MessageRole, Reply, Sampling, StopReason};
 
-/// Most characters of a reply that an error repeats.
 const QUOTED: usize = 200;
 
 /// Asks a judge for JSON.
@@ -41,13 +40,11 @@ pub fn judge_by_reply(
     }
     let verdicts = found.into_iter().zip(exchanges).map(|(found, exchange)| match found {
         Found::Verdict(verdict) => Ok(verdict),
-        Found::Differing(one, other) => {
-            Err(format!("two different verdicts in one reply of the judge: {one} and {other}"))
-        }
-        Found::Missing if exchange.answer.is_none() => Err(NO_ANSWER.to_owned()),
+        Found::Differing(one, other) => Err(NoVerdict::Differing(one, other)),
+        Found::Missing if exchange.answer.is_none() => Err(NoVerdict::NoAnswer),
         Found::Missing => Err(why_missing(&replies, sampling)),
     });
-    let verdicts: Vec<Result<Verdict, String>> = verdicts.collect();
+    let verdicts = verdicts.collect();
     Ok(Judged { verdicts, replies: replies.into_iter().map(|reply| reply.text).collect() })
 }
 
@@ -94,21 +91,14 @@ fn request_again(
 }
 
 /// Why the last reply holds no verdict.
-fn why_missing(replies: &[Reply], sampling: &Sampling) -> String {
-    let Some(last) = replies.last() else { return "the judge was not asked".to_owned() };
+fn why_missing(replies: &[Reply], sampling: &Sampling) -> NoVerdict {
+    let Some(last) = replies.last() else { return NoVerdict::Nothing };
     let words = last.text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let said: String = words.chars().take(QUOTED).collect();
+    let began: String = words.chars().take(QUOTED).collect();
     match last.stop {
-        StopReason::Refused => format!("the judge refused: {said}"),
-        StopReason::MaxNewTokens => format!(
-            "the judge's reply was cut at {} tokens before the verdict, twice; allow it more tokens; it began: {said}",
-            sampling.max_new_tokens
-        ),
-        stop @ (StopReason::ThoughtCut | StopReason::ThoughtOnly) => {
-            format!("the judge gave no verdict: {}", stop.without_answer(None).unwrap_or_default())
-        }
-        StopReason::EndOfTurn => {
-            format!("no verdict in the judge's reply, twice (does it decline?); the last one began: {said}")
-        }
+        StopReason::Refused => NoVerdict::Refused { began },
+        StopReason::MaxNewTokens => NoVerdict::Cut { tokens: sampling.max_new_tokens, began },
+        stop @ (StopReason::ThoughtCut | StopReason::ThoughtOnly) => NoVerdict::Thought(stop),
+        StopReason::EndOfTurn => NoVerdict::Unreadable { began },
     }
 }

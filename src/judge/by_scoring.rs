@@ -6,7 +6,7 @@
 
 use super::instructions::{Instructions, Reasons};
 use super::verdict::Verdict;
-use super::{Exchange, JudgeError, Judged, NO_ANSWER};
+use super::{Exchange, JudgeError, Judged, NoVerdict};
 use crate::benchmarks::Said;
 use crate::benchmarks::VerdictKind;
 use crate::chat::{Message, ScoringModel};
@@ -30,7 +30,7 @@ pub fn judge_by_scoring(
     let mut judged = Judged { verdicts: Vec::with_capacity(exchanges.len()), replies: Vec::new() };
     for exchange in exchanges {
         if exchange.answer.is_none() {
-            judged.verdicts.push(Err(NO_ANSWER.to_owned()));
+            judged.verdicts.push(Err(NoVerdict::NoAnswer));
             continue;
         }
         let (verdict, reply) = decide(model, messages, &exchange.probe.id, instructions)?;
@@ -40,7 +40,6 @@ pub fn judge_by_scoring(
     Ok(judged)
 }
 
-/// The verdict on one probe, and the JSON that was written for it.
 fn decide(
     model: &mut dyn ScoringModel,
     messages: &[Message],
@@ -63,11 +62,7 @@ fn decide(
     let asked: Vec<&str> = words.iter().map(String::as_str).collect();
     let scores = model.score(messages, &text, &asked)?;
     if scores.len() != words.len() {
-        return Err(JudgeError::NoVerdict(format!(
-            "the judge gave {} scores for {} words",
-            scores.len(),
-            words.len()
-        )));
+        return Err(NoVerdict::Scores { scores: scores.len(), words: words.len() }.into());
     }
     // One over one and the others' odds against it.
     let against = |at: usize| {
@@ -76,11 +71,7 @@ fn decide(
     };
     let probabilities: Vec<f64> = (0..scores.len()).map(|at| 1.0 / (1.0 + against(at))).collect();
     if probabilities.iter().any(|p| !p.is_finite()) {
-        let scores: Vec<String> = scores.iter().map(ToString::to_string).collect();
-        return Err(JudgeError::NoVerdict(format!(
-            "the judge's log-probabilities are {}",
-            scores.join(" and ")
-        )));
+        return Err(NoVerdict::NotFinite(scores).into());
     }
     let (chosen, probability) = match kind {
         // The probability is that of the first word, which says that it is right, whichever is said.

@@ -1,8 +1,8 @@
-//! Who judges, and what is told on the way.
+//! Judges, and the reporting of a judging.
 
 use crate::chat::{CallTokens, ChatModel, Hardware, Sampling, ScoringModel};
 
-/// Who judges, and how its verdicts are got.
+/// A judge with its sampling.
 pub enum Judge<'a> {
     /// By weighing `true` against `false` at each decision.
     Scoring(&'a mut dyn ScoringModel),
@@ -10,24 +10,24 @@ pub enum Judge<'a> {
     Reply {
         /// The judge.
         model: &'a mut dyn ChatModel,
-        /// How its tokens are chosen.
+        /// Sampling.
         sampling: Sampling,
     },
     /// By asking for JSON, several calls at once: of an endpoint.
     Several {
         /// The judge, once for each call at once.
         models: Vec<&'a mut (dyn ChatModel + Send)>,
-        /// How its tokens are chosen.
+        /// Sampling.
         sampling: Sampling,
     },
 }
 
-/// What is told on the way, and when it is no use to go on.
+/// Reporting of a judging, and when to give up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conduct {
-    /// Whether anybody is told how far it is.
+    /// True if anybody is told how far it is.
     pub show_progress: bool,
-    /// Whether each verdict has a line.
+    /// True if each verdict has a line.
     pub verbose: bool,
     /// After how many calls in a row whose replies hold no verdict it ends; never where absent.
     pub give_up_after: Option<usize>,
@@ -64,7 +64,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What of this machine it runs on; `None` where it runs elsewhere.
+    /// Hardware of this machine that it runs on; `None` where it runs elsewhere.
     pub(super) fn hardware(&self) -> Option<Hardware> {
         match self {
             Judge::Scoring(model) => model.hardware(),

@@ -1,4 +1,4 @@
-//! What a judge is told: a benchmark's rubric, with a template and a place for reasons of the caller's choice.
+//! Instructions of a judge: a benchmark's rubric, with a template and a place for reasons of the caller's choice.
 //!
 //! Owns the rendering of the judge's prompt and the digest that verdicts carry. A verdict counts for the instructions that it was
 //! given by, and for no others.
@@ -19,14 +19,14 @@ use palimpsest_core::text::sandbox;
 
 /// Where a judge's reason stands. Tokens are conditioned on those before them, so the place decides which of reason and verdict
 /// rests on the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Reasons {
-    /// Before the verdict, which is then conditioned on it.
+    /// Before the verdict, which is then conditioned on it
     First,
-    /// After the verdict, which is then free of it.
+    /// After the verdict, which is then free of it
     #[default]
     Last,
-    /// Nowhere.
+    /// Nowhere
     None,
 }
 
@@ -41,21 +41,21 @@ impl Reasons {
     }
 }
 
-/// How verdicts are asked for.
+/// Instructions of a judge.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instructions {
     /// The rubric's name ([`Rubric::name`]); of a template of the caller's own [`Instructions::with_template`]. No part of the digest.
     pub name: Cow<'static, str>,
-    /// What the judge reads: the variables of [`Rubric::template`], and `reasons` (`first`, `last` or `none`).
+    /// Template of the judge's prompt: the variables of [`Rubric::template`], and `reasons` (`first`, `last` or `none`).
     pub template: Cow<'static, str>,
-    /// What one call covers.
+    /// Unit of one call.
     pub unit: JudgeUnit,
-    /// What it returns.
+    /// Kind of the verdict.
     pub verdict: VerdictKind,
     /// Where its reasons stand.
     pub reasons: Reasons,
-    /// How the judge is told to think before it decides, in a text that is the same for the same request; `None` where it is told
-    /// nothing, and of judges that are read by scoring.
+    /// Thinking settings of the judge, in a canonical text; `None` where it is told nothing, and of judges that are read by
+    /// scoring.
     pub thinking: Option<String>,
     /// Which of a probe's notes holds answers that are right word for word: one that has the words of one of them, case and punctuation
     /// aside, is right without a call. `None` where the judge decides all.
@@ -119,7 +119,7 @@ impl Instructions {
         ))
     }
 
-    /// Whether an answer has the words of one that is accepted as it stands.
+    /// True if an answer has the words of one that is accepted as it stands.
     pub fn settles(&self, exchange: &Exchange) -> bool {
         let notes = self.accepted.and_then(|note| exchange.probe.judge.get(note)?.as_array());
         let answer = exchange.answer.as_deref().unwrap_or_default();
@@ -127,7 +127,7 @@ impl Instructions {
         accepted.into_iter().any(|accepted| same_words(accepted, answer))
     }
 
-    /// Whether the template says where reasons stand. One that does not asks for the same reply whatever `reasons` is.
+    /// True if the template says where reasons stand. One that does not asks for the same reply whatever `reasons` is.
     ///
     /// # Errors
     /// If it does not compile.
@@ -183,21 +183,4 @@ impl Instructions {
             ))
         })
     }
-}
-
-/// SHA-256 of a benchmark's own instructions.
-pub fn rubric_digest(rubric: &Rubric) -> String {
-    Instructions::from(rubric).digest()
-}
-
-/// The judge's prompt for one call by a benchmark's own instructions.
-///
-/// # Errors
-/// As [`Instructions::prompt`].
-pub fn judge_prompt(
-    rubric: &Rubric,
-    case: &PlannedCase,
-    exchanges: &[Exchange],
-) -> Result<String, JudgeError> {
-    Instructions::from(rubric).prompt(case, exchanges)
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 
 use super::calls::{Unreadable, make_calls};
-use super::{Conduct, Exchange, Instructions, Judge, JudgeError, Judged, Reasons, judge_call};
+use super::{Conduct, Exchange, Instructions, Judge, JudgeError, Judged, NoVerdict, Reasons, judge_call};
 use crate::benchmarks::{JudgeUnit, LabelCheck, Said, VerdictKind};
 use crate::progress::{StepSeconds, Steps};
 use crate::run::error::RunError;
@@ -84,9 +84,7 @@ pub fn check_labels<'p>(
             let failed = matches!(outcome, Err(JudgeError::Call(_)));
             let told = outcome.and_then(|Judged { verdicts, .. }| {
                 let first = verdicts.into_iter().next();
-                first
-                    .unwrap_or_else(|| Err("the judge said nothing".to_owned()))
-                    .map_err(JudgeError::NoVerdict)
+                Ok(first.unwrap_or(Err(NoVerdict::Nothing))?)
             });
             match told {
                 Ok(verdict) => {

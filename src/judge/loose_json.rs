@@ -24,7 +24,7 @@ pub(super) struct Read {
     pub value: Node,
     /// Bytes of the text that it takes.
     pub length: usize,
-    /// Whether its last bracket is there. Of an unfinished value only what was whole is kept.
+    /// True if its last bracket is there. Of an unfinished value only what was whole is kept.
     pub finished: bool,
 }
 
@@ -67,7 +67,7 @@ impl Reader<'_> {
         found
     }
 
-    /// Whether the text ends here, in the middle of a value.
+    /// True if the text ends here, in the middle of a value.
     fn ends(&mut self) -> bool {
         let ends = self.peek().is_none();
         self.finished &= !ends;
@@ -164,7 +164,6 @@ impl Reader<'_> {
         })
     }
 
-    /// Four hexadecimal digits.
     fn unit(&mut self) -> Option<u32> {
         let digits = self.rest().get(..4)?;
         let unit = digits.chars().all(|c| c.is_ascii_hexdigit()).then_some(digits)?;
@@ -186,7 +185,7 @@ impl Reader<'_> {
     }
 }
 
-/// What a bare word is; Python's `True`, `None` and their like included.
+/// Value of a bare word; Python's `True`, `None` and their like included.
 fn scalar(word: &str) -> Node {
     match word.to_lowercase().as_str() {
         "true" => Node::Bool(true),

@@ -39,31 +39,29 @@ pub use by_reading::{ReadSummary, read_answers, reading_digest};
 pub use by_reply::judge_by_reply;
 pub use by_scoring::judge_by_scoring;
 pub use conduct::{Conduct, Judge};
-pub use instructions::{Instructions, Reasons, judge_prompt, rubric_digest};
+pub use instructions::{Instructions, Reasons};
 pub use labels::{check_labels, label_instructions};
-pub use verdict::Verdict;
+pub use verdict::{NoVerdict, Verdict};
 
 use calls::{Unreadable, make_calls};
 
 /// A query and its response, as the judge sees them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exchange {
-    /// What was asked, and what only the judge may see of it.
+    /// The probe, with the notes that only a judge sees.
     pub probe: PlannedProbe,
     /// The response; absent where there is none.
     pub answer: Option<String>,
-    /// Whether the limit of new tokens cut it off.
+    /// True if the limit of new tokens cut it off.
     pub cut: bool,
 }
 
-/// One call of the judge.
 struct Call<'a> {
     case: &'a PlannedCase,
     probes: Vec<&'a PlannedProbe>,
     condition: &'a str,
 }
 
-/// The judge's task.
 #[derive(Clone, Copy)]
 struct Task<'a> {
     judge: &'a str,
@@ -73,26 +71,24 @@ struct Task<'a> {
 }
 
 /// Why there is no verdict.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum JudgeError {
     /// The judge cannot be reached or cannot take the request.
     #[error(transparent)]
     Call(#[from] ChatError),
     /// The judge said something that is no verdict.
-    #[error("{0}")]
-    NoVerdict(String),
+    #[error(transparent)]
+    NoVerdict(#[from] NoVerdict),
     /// The template of the judge's prompt does not compile or render.
     #[error("{0}")]
     Template(String),
 }
 
-/// What came of one call's answers.
 struct Came {
     exchanges: Vec<Exchange>,
     how: Settled,
 }
 
-/// How they came to verdicts.
 enum Settled {
     /// There is none to judge.
     Unanswered,
@@ -184,17 +180,16 @@ pub fn run(
         },
         &mut |nth, Came { exchanges, how }| {
             let call = &calls[nth];
-            let rows = |verdicts: Verdicts| {
+            let rows = |verdicts: Vec<Result<Verdict, JudgeError>>| {
                 let rows = exchanges.iter().zip(verdicts);
                 let rows = rows.map(|(exchange, verdict)| verdict_row(call, exchange, task, verdict));
                 // A case is judged as a whole; what was clean before stays as it is.
                 let new = |row: &VerdictRow| !clean.contains(&row.key().owned());
                 rows.filter(new).collect::<Vec<_>>()
             };
-            let same_error =
-                |error: String| exchanges.iter().map(|_| Err(error.clone())).collect::<Verdicts>();
+            let same_error = |error: JudgeError| exchanges.iter().map(|_| Err(error.clone())).collect();
             let (outcome, spent, usage) = match how {
-                Settled::Unanswered => return desk.file(rows(same_error(NO_ANSWER.to_owned())), None),
+                Settled::Unanswered => return desk.file(rows(same_error(NoVerdict::NoAnswer.into())), None),
                 Settled::ByWords => {
                     let settled = || Verdict {
                         said: Said::Correct(true),
@@ -205,9 +200,9 @@ pub fn run(
                 }
                 Settled::Asked { outcome, spent, usage } => (outcome, spent, usage),
             };
-            if let Err(JudgeError::Call(error)) = outcome {
+            if let Err(error @ JudgeError::Call(_)) = outcome {
                 failed_in_a_row += 1;
-                waiting.extend(rows(same_error(error.to_string())));
+                waiting.extend(rows(same_error(error.clone())));
                 if failed_in_a_row >= PATIENCE {
                     waiting.clear();
                     return Err(RunError::GaveUp(format!(
@@ -219,7 +214,7 @@ pub fn run(
             }
             failed_in_a_row = 0;
             desk.file(std::mem::take(&mut waiting), None)?;
-            let verdicts = match outcome {
+            let verdicts: Vec<Result<Verdict, JudgeError>> = match outcome {
                 Ok(Judged { verdicts, replies }) => {
                     desk.store.append_cost(cost_row(call, task, spent, usage))?;
                     desk.store.append_reply(ReplyRow {
@@ -230,9 +225,9 @@ pub fn run(
                         rubric: digest.clone(),
                         replies,
                     })?;
-                    verdicts
+                    verdicts.into_iter().map(|verdict| verdict.map_err(JudgeError::from)).collect()
                 }
-                Err(error) => same_error(error.to_string()),
+                Err(error) => same_error(error),
             };
             let why = why_none(&exchanges, &verdicts);
             desk.file(rows(verdicts), Some(spent.seconds))?;
@@ -250,14 +245,14 @@ pub fn run(
 }
 
 /// Why a call brought no verdict on any answer; `None` where it brought one.
-fn why_none(exchanges: &[Exchange], verdicts: &Verdicts) -> Option<String> {
+fn why_none(exchanges: &[Exchange], verdicts: &[Result<Verdict, JudgeError>]) -> Option<String> {
     let mut asked =
         exchanges.iter().zip(verdicts).filter(|(exchange, _)| exchange.answer.is_some()).peekable();
-    let first = asked.peek().and_then(|(_, verdict)| verdict.as_ref().err().cloned());
+    let first = asked.peek().and_then(|(_, verdict)| verdict.as_ref().err().map(ToString::to_string));
     first.filter(|_| asked.all(|(_, verdict)| verdict.is_err()))
 }
 
-/// What a call cost. Prefill and decoding are not told apart: all seconds count as decoding.
+/// Cost of a call. Prefill and decoding are not told apart: all seconds count as decoding.
 fn cost_row(call: &Call<'_>, task: Task<'_>, spent: Spent, usage: CallTokens) -> CostRow {
     let prefill = spent.share(0.0);
     CostRow {
@@ -319,8 +314,6 @@ impl Desk<'_> {
     }
 }
 
-const NO_ANSWER: &str = "there is no answer to judge; start the run again to get it, then judge again";
-
 /// The reason of a verdict without a call.
 const SETTLED: &str = "word for word an accepted answer; the judge was not asked";
 
@@ -328,7 +321,7 @@ fn verdict_row(
     call: &Call<'_>,
     exchange: &Exchange,
     task: Task<'_>,
-    verdict: Result<Verdict, String>,
+    verdict: Result<Verdict, JudgeError>,
 ) -> VerdictRow {
     let mut row = VerdictRow {
         case: call.case.case.clone(),
@@ -340,7 +333,7 @@ fn verdict_row(
         ..VerdictRow::default()
     };
     match verdict {
-        _ if exchange.answer.is_none() => row.error = Some(NO_ANSWER.to_owned()),
+        _ if exchange.answer.is_none() => row.error = Some(NoVerdict::NoAnswer.to_string()),
         Ok(Verdict { said, probability, reason }) => {
             match said {
                 Said::Correct(correct) => row.correct = Some(correct),
@@ -354,20 +347,17 @@ fn verdict_row(
             row.probability = probability;
             row.reason = reason;
         }
-        Err(error) => row.error = Some(error),
+        Err(error) => row.error = Some(error.to_string()),
     }
     row
 }
 
-/// One verdict, or why there is none, for each exchange in order.
-type Verdicts = Vec<Result<Verdict, String>>;
-
-/// What came of a call.
+/// Verdicts of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
     /// On each exchange, in order.
-    pub verdicts: Verdicts,
-    /// What the judge literally said.
+    pub verdicts: Vec<Result<Verdict, NoVerdict>>,
+    /// Replies of the judge, verbatim.
     pub replies: Vec<String>,
 }
 
@@ -386,7 +376,7 @@ fn judge_call(
         }
         Judge::Several { models, sampling } => match models.first_mut() {
             Some(model) => judge_by_reply(&mut **model, sampling, &messages, exchanges, instructions),
-            None => Err(ChatError("This is a bug: a judge without a model".to_owned()).into()),
+            None => Err(ChatError::from("This is a bug: a judge without a model".to_owned()).into()),
         },
     }
 }

@@ -26,10 +26,9 @@ use crate::benchmarks::VerdictKind;
 const LONGEST: usize = 1 << 18;
 const MOST_UNREADABLE: usize = 256;
 
-/// Most words of a label.
 const LABEL_WORDS: usize = 4;
 
-/// What a reply says of one id.
+/// Verdict of a reply on one id.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Found {
     /// One verdict, perhaps several times.
@@ -43,9 +42,9 @@ pub enum Found {
 /// A reply, and what is known about it.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyText<'a> {
-    /// What the judge wrote.
+    /// Text of the reply.
     pub text: &'a str,
-    /// Whether the limit of new tokens ended it.
+    /// True if the limit of new tokens ended it.
     pub cut: bool,
     /// The place, in the ids, of the one that a verdict without an id is on, where only one was asked about.
     pub sole: Option<usize>,
@@ -124,7 +123,6 @@ fn holds_object(value: &Node) -> bool {
     }
 }
 
-/// The words of a line without its code fences.
 fn words(line: &str) -> Vec<&str> {
     let mut words = Vec::new();
     for (nth, part) in line.split("```").enumerate() {
@@ -155,7 +153,7 @@ fn labelled(line: &str, words: &[&str], ids: &[&str]) -> Option<usize> {
     (marked && words.len() <= LABEL_WORDS).then(|| id_among(words, ids))?
 }
 
-/// Whether a line between two objects leaves them in one group.
+/// True if a line between two objects leaves them in one group.
 fn separates(line: &str, ids: &[&str]) -> bool {
     let words = words(line);
     let number = |word: &&str| word.len() <= 3 && word.bytes().all(|b| b.is_ascii_digit());
@@ -172,7 +170,6 @@ fn label(before: &str, ids: &[&str]) -> Option<usize> {
     labelled(line, &words(line), ids)
 }
 
-/// What a group says of the id at `at`.
 fn of_group(group: &[Object], ids: &[&str], at: usize, sole: Option<usize>, kind: VerdictKind) -> Found {
     let mut verdicts = Vec::new();
     for object in group {
@@ -186,11 +183,10 @@ fn of_group(group: &[Object], ids: &[&str], at: usize, sole: Option<usize>, kind
     }
 }
 
-/// Looks for verdicts on one id.
 struct Search<'a> {
     ids: &'a [&'a str],
     at: usize,
-    /// Whether a verdict that names no id is on this one.
+    /// True if a verdict that names no id is on this one.
     unnamed: bool,
     kind: VerdictKind,
 }
@@ -302,7 +298,7 @@ fn tidy(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether two keys are the same but for case and punctuation.
+/// True if two keys are the same but for case and punctuation.
 fn same(a: &str, b: &str) -> bool {
     let letters = |s: &str| -> String {
         s.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
@@ -310,7 +306,7 @@ fn same(a: &str, b: &str) -> bool {
     letters(a) == letters(b)
 }
 
-/// What a value says, by the kind of verdict that was asked for.
+/// Verdict in a value, by the kind that was asked for.
 fn said(value: &Node, kind: VerdictKind) -> Option<Said> {
     match kind {
         VerdictKind::Correct => truth(value).map(Said::Correct),

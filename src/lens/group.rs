@@ -26,9 +26,10 @@ use super::band::{Numbers, Point, of_means, of_ratios};
 use super::draw::Key;
 use super::{
     AnalysedRun, Baseline, ByHeads, Curve, Drawn, Example, Layer, LayerKind, LensError, PerGroup, Scale,
-    Target, Verdicts,
+    Target,
 };
 use crate::benchmarks::{Benchmark, GENERATION, QUERY, Unit};
+use crate::run::judged::Judged;
 use crate::run::rows::AnswerRow;
 use palimpsest_core::attention::AttentionStore;
 
@@ -233,7 +234,7 @@ pub struct Lens {
     pub kinds: Vec<String>,
     /// Whose verdicts split the examples; `None` where the run has none, or none that are a result.
     pub judge: Option<String>,
-    /// Why there are verdicts that split nothing ([`super::Verdicts::no_result`]).
+    /// Why there are verdicts that split nothing ([`Judged::no_result`]).
     pub no_result: Option<String>,
     /// The draw, where not all examples are measured.
     pub drawn: Option<Drawn>,
@@ -253,7 +254,7 @@ impl Lens {
     pub(super) fn of(
         run: &AnalysedRun,
         options: &Options,
-        verdicts: Verdicts,
+        verdicts: Option<&Judged<'_>>,
         no_result: Option<String>,
     ) -> Result<Self, LensError> {
         let benchmark = run.benchmark();
@@ -278,7 +279,8 @@ impl Lens {
                 continue;
             };
             let key = (answer.case.as_str(), answer.probe.as_str());
-            let correct = verdicts.correct(&answer.case, &answer.probe).filter(|_| no_result.is_none());
+            let verdict = verdicts.filter(|_| no_result.is_none()).and_then(|all| all.get(answer.key()));
+            let correct = verdict.and_then(|row| row.correct);
             let dimension = dimensions.get(&key).unwrap_or(&answer.probe);
             let kind = answer.labels.get(benchmark.split);
             answered.push(Answered { answer, file, dimension, kind, correct });
@@ -334,7 +336,7 @@ impl Lens {
             pooled: pooled(benchmark, &probes),
             probes,
             kinds: run.kinds(),
-            judge: verdicts.judge.filter(|_| no_result.is_none()),
+            judge: verdicts.filter(|_| no_result.is_none()).map(|all| all.name.label.clone()),
             no_result,
             drawn,
             examples,

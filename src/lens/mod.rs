@@ -42,7 +42,7 @@ pub use draw::{Drawn, PerGroup};
 pub use example::{Example, SegmentMass, Target};
 pub use group::{Correctness, Group, Lens, Options, Series, Skipped, Statistic};
 pub use layers::{Layer, LayerKind};
-pub use run::{AnalysedRun, Verdicts};
+pub use run::AnalysedRun;
 pub use selection::Selection;
 pub use study::{Condition, HeadMap, MeasureLine, MeasureRow, Study};
 

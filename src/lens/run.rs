@@ -1,6 +1,5 @@
 //! A run folder as the analysis sees it: [`crate::run::store`] reads it; this adds what grouping needs.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use super::LensError;
@@ -8,10 +7,10 @@ use crate::benchmarks::{ALL, Benchmark};
 use crate::ground::order::unique;
 use crate::run::cost::CostRow;
 use crate::run::header::Identity;
-use crate::run::judge_name::{JudgeChoice, JudgeName};
-use crate::run::judged::{no_result, warning};
+use crate::run::judge_name::JudgeChoice;
+use crate::run::judged::Judged;
 use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
-use crate::run::rows::{AnswerRow, VerdictRow};
+use crate::run::rows::AnswerRow;
 use crate::run::store::{self, ShownCase};
 
 /// A run folder, read; its attention stores and shown sessions are read one at a time, since they are large.
@@ -20,47 +19,6 @@ pub struct AnalysedRun {
     benchmark: &'static Benchmark,
     store: store::RunFolder,
     header: serde_json::Value,
-}
-
-/// The verdicts of one judge by one rubric, the last of each (case, probe).
-#[derive(Debug, Clone, Default)]
-pub struct Verdicts {
-    /// Which judge, with its rubric in brackets; `None` where the run has no verdicts.
-    pub judge: Option<String>,
-    name: Option<JudgeName>,
-    rows: HashMap<(String, String), VerdictRow>,
-}
-
-impl Verdicts {
-    /// The verdict on a probe of a case, if the judge gave one (which may be an error row).
-    pub fn get(&self, case: &str, probe: &str) -> Option<&VerdictRow> {
-        self.rows.get(&(case.to_owned(), probe.to_owned()))
-    }
-
-    /// Which judge by which rubric; `None` where the run has no verdicts.
-    pub fn name(&self) -> Option<&JudgeName> {
-        self.name.as_ref()
-    }
-
-    /// Why these verdicts are no result, where they are none ([`no_result`]).
-    pub fn no_result(&self) -> Option<String> {
-        no_result(&self.name.as_ref()?.judge)
-    }
-
-    /// A warning beside the numbers ([`warning`]).
-    pub fn warning(&self) -> Option<String> {
-        warning(&self.name.as_ref()?.judge, self.rows.values())
-    }
-
-    /// All of them, in no order.
-    pub fn rows(&self) -> impl Iterator<Item = &VerdictRow> {
-        self.rows.values()
-    }
-
-    /// True if the answer was judged correct; `None` where there is no verdict or only an error row.
-    pub fn correct(&self, case: &str, probe: &str) -> Option<bool> {
-        self.get(case, probe)?.correct
-    }
 }
 
 impl AnalysedRun {
@@ -151,23 +109,25 @@ impl AnalysedRun {
     ///
     /// # Errors
     /// [`LensError::UnknownJudge`] where `judge` is named and has no verdict here.
-    pub fn verdicts(&self, judge: Option<&str>) -> Result<Verdicts, LensError> {
-        let known = self.store.judges();
+    pub fn verdicts(&self, judge: Option<&str>) -> Result<Option<Judged<'_>>, LensError> {
+        let mut all = self.store.judged();
         let choice = JudgeChoice::of(judge);
-        let exact = known.iter().find(|name| Some(name.label.as_str()) == judge);
-        let meant = |name: &&JudgeName| {
-            choice.takes(&name.label) && (judge.is_some() || self.store.has_verdicts(name))
+        let exact = all.iter().position(|judged| Some(judged.name.label.as_str()) == judge);
+        let meant = |judged: &Judged| {
+            choice.takes(&judged.name.label) && (judge.is_some() || judged.said_something())
         };
-        let Some(name) = exact.or_else(|| known.iter().rev().find(meant)) else {
-            let Some(judge) = judge else { return Ok(Verdicts::default()) };
-            let names: Vec<&str> = known.iter().map(|name| name.label.as_str()).collect();
-            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            let (path, judge) = (self.path().to_owned(), judge.to_owned());
-            return Err(LensError::UnknownJudge { path, judge, known });
-        };
-        let rows = self.store.verdicts.iter().filter(|row| name.gave(row));
-        let rows = rows.map(|row| ((row.case.clone(), row.probe.clone()), row.clone())).collect();
-        Ok(Verdicts { judge: Some(name.label.clone()), name: Some(name.clone()), rows })
+        if let Some(at) = exact.or_else(|| all.iter().rposition(meant)) {
+            return Ok(Some(all.swap_remove(at)));
+        }
+        let Some(judge) = judge else { return Ok(None) };
+        let known = if all.is_empty() { "none".to_owned() } else { self.judges().join(", ") };
+        Err(LensError::UnknownJudge { path: self.path().to_owned(), judge: judge.to_owned(), known })
+    }
+
+    /// The verdicts of the judge with exactly this label.
+    pub fn verdicts_as(&self, judge: &str) -> Option<Judged<'_>> {
+        let name = self.store.judges().iter().find(|name| name.label == judge)?;
+        Some(self.store.judged_as(name))
     }
 
     /// The judges, each with its rubric in brackets, in order of first appearance; also those of whose replies nothing could be read.
@@ -209,61 +169,5 @@ impl AnalysedRun {
             serde_json::Value::Bool(flag) => Some(flag.to_string()),
             _ => None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn verdicts(judge: &str, correct: &[Option<bool>]) -> Verdicts {
-        let row = |(at, correct): (usize, &Option<bool>)| {
-            let (case, probe) = (at.to_string(), "P".to_owned());
-            let row = VerdictRow {
-                case: case.clone(),
-                probe: probe.clone(),
-                judge: judge.to_owned(),
-                correct: *correct,
-                ..VerdictRow::default()
-            };
-            ((case, probe), row)
-        };
-        let judge = judge.to_owned();
-        let name = JudgeName { label: judge.clone(), judge: judge.clone(), digest: None, rubric: None };
-        let rows = correct.iter().enumerate().map(row).collect();
-        Verdicts { judge: Some(judge), name: Some(name), rows }
-    }
-
-    #[test]
-    fn a_judge_that_is_too_small_gives_no_result_and_one_that_says_the_same_of_all_a_result_with_a_warning() {
-        let differing = [Some(true), Some(false), None];
-        let same = [Some(false), None, Some(false)];
-        for (small, millions) in [
-            ("local:smollm2-135m", "135"),
-            ("local:qwen3-0.6b", "600"),
-            ("http://h/v1#Gemma-3-270M-it", "270"),
-        ] {
-            let said = verdicts(small, &differing).no_result();
-            assert!(
-                said.as_ref().is_some_and(|said| said.contains(&format!("about {millions} million"))),
-                "{said:?}"
-            );
-        }
-        for able in
-            ["local:qwen3.5-9b", "http://h/v1#gpt-oss-120b", "http://h:8000/v1#gemini", "local:Llama-3.1-8B"]
-        {
-            let of_differing = verdicts(able, &differing);
-            assert_eq!((of_differing.no_result(), of_differing.warning()), (None, None), "{able}");
-            // All wrong is a result; of a judge of which nobody knows how able it is, with a word beside it.
-            let of_same = verdicts(able, &same);
-            assert_eq!(of_same.no_result(), None, "{able}");
-            let said = of_same.warning();
-            let known = !able.ends_with("gemini");
-            assert_eq!(said.is_none(), known, "{able}: {said:?}");
-            assert!(known || said.is_some_and(|said| said.contains("all 2 answers wrong")));
-            // One verdict is the same as itself.
-            assert_eq!(verdicts(able, &[Some(true)]).warning(), None);
-        }
-        assert_eq!((Verdicts::default().no_result(), Verdicts::default().warning()), (None, None));
     }
 }

@@ -16,12 +16,11 @@ use ndarray::Array2;
 use super::band::Numbers;
 use super::group::{UnitKey, mean_by_layer, unit_of};
 use super::measured::LIFT;
-use super::{
-    AnalysedRun, Example, Group, Layer, Lens, LensError, Options, Selection, Series, Statistic, Verdicts,
-};
+use super::{AnalysedRun, Example, Group, Layer, Lens, LensError, Options, Selection, Series, Statistic};
 use crate::benchmarks::{ALL, Benchmark, Grouping, Judged, Measure, Scale, Seen};
 use crate::run::header::Identity;
 use crate::run::judge_name::JudgeChoice;
+use crate::run::judged;
 
 /// The lift of the evidence, by which runs of several benchmarks are compared
 /// ([`LensSpec::evidence_lift`](crate::benchmarks::LensSpec::evidence_lift)).
@@ -46,12 +45,19 @@ pub struct Condition {
     pub name: String,
     /// The answers and verdicts under it.
     pub run: AnalysedRun,
-    /// The verdicts, whether or not they are a result.
-    pub verdicts: Verdicts,
+    /// Label of the judge, whether or not its verdicts are a result; `None` where there are none.
+    pub judge: Option<String>,
     /// Its examples; `None` where no attention was recorded.
     pub lens: Option<Lens>,
     /// Why there are none.
     pub without: Option<String>,
+}
+
+impl Condition {
+    /// The verdicts, whether or not they are a result.
+    pub fn verdicts(&self) -> Option<judged::Judged<'_>> {
+        self.run.verdicts_as(self.judge.as_deref()?)
+    }
 }
 
 /// A run under some of its conditions.
@@ -180,7 +186,7 @@ impl Study {
         options: &Options,
     ) -> Result<Self, LensError> {
         let verdicts = verdicts_of(&all, options.judge.as_deref())?;
-        let no_result = verdicts.iter().find_map(Verdicts::no_result);
+        let no_result = verdicts.iter().flatten().find_map(judged::Judged::no_result);
         let mut probes: HashMap<(String, String), Known> = HashMap::new();
         for ((name, run), verdicts) in all.iter().zip(&verdicts) {
             for case in run.cases() {
@@ -192,8 +198,8 @@ impl Study {
             }
             for answer in run.answers() {
                 let key = (answer.case.clone(), answer.probe.clone());
-                let verdict =
-                    verdicts.get(&key.0, &key.1).filter(|row| row.is_clean() && no_result.is_none());
+                let verdict = verdicts.as_ref().and_then(|all| all.get(answer.key()));
+                let verdict = verdict.filter(|row| row.is_clean() && no_result.is_none());
                 let judged = Judged {
                     answer: answer.answer.clone(),
                     correct: verdict.and_then(|row| row.correct),
@@ -203,24 +209,28 @@ impl Study {
                 probes.entry(key).or_default().judged.insert(name.clone(), judged);
             }
         }
-        let judge = verdicts.iter().find_map(|verdicts| verdicts.judge.clone());
+        let label =
+            |verdicts: &Option<judged::Judged<'_>>| verdicts.as_ref().map(|all| all.name.label.clone());
+        let judges: Vec<Option<String>> = verdicts.iter().map(label).collect();
+        let study_judge = judges.iter().flatten().next().cloned();
         let mut parts = Vec::new();
-        for ((name, run), verdicts) in all.into_iter().zip(verdicts) {
+        for ((name, run), judge) in all.into_iter().zip(judges) {
             if !selection.names.contains(&name) {
                 continue;
             }
             if selection.unmeasured.contains(&name) {
                 let same =
                     "it puts the same questions again, which are attended to in the same way".to_owned();
-                parts.push(Condition { name, run, verdicts, lens: None, without: Some(same) });
+                parts.push(Condition { name, run, judge, lens: None, without: Some(same) });
                 continue;
             }
-            let (lens, without) = match Lens::of(&run, options, verdicts.clone(), no_result.clone()) {
+            let verdicts = judge.as_deref().and_then(|judge| run.verdicts_as(judge));
+            let (lens, without) = match Lens::of(&run, options, verdicts.as_ref(), no_result.clone()) {
                 Ok(lens) => (Some(lens), None),
                 Err(LensError::NoAttention { reason, .. }) => (None, Some(reason)),
                 Err(error) => return Err(error),
             };
-            parts.push(Condition { name, run, verdicts, lens, without });
+            parts.push(Condition { name, run, judge, lens, without });
         }
         let Some(first) = parts.first() else {
             return Err(LensError::NoAttention {
@@ -231,7 +241,7 @@ impl Study {
         Ok(Study {
             benchmark: first.run.benchmark(),
             conditions: parts,
-            judge: judge.filter(|_| no_result.is_none()),
+            judge: study_judge.filter(|_| no_result.is_none()),
             no_result,
             selection,
             probes,
@@ -406,7 +416,10 @@ impl Study {
 
 /// The verdicts under each condition by one judge: the one named, or the one that judged last where it judged the first condition
 /// with verdicts. A judge may have judged some conditions only.
-fn verdicts_of(all: &[(String, AnalysedRun)], judge: Option<&str>) -> Result<Vec<Verdicts>, LensError> {
+fn verdicts_of<'a>(
+    all: &'a [(String, AnalysedRun)],
+    judge: Option<&str>,
+) -> Result<Vec<Option<judged::Judged<'a>>>, LensError> {
     let judges = |run: &AnalysedRun, name: &str| {
         let choice = JudgeChoice::of(Some(name));
         run.judges().iter().any(|known| choice.takes(known))
@@ -422,11 +435,11 @@ fn verdicts_of(all: &[(String, AnalysedRun)], judge: Option<&str>) -> Result<Vec
     for (_, run) in all {
         let of_run = match &chosen {
             Some(name) if judges(run, name) => run.verdicts(Some(name))?,
-            Some(_) => Verdicts::default(),
+            Some(_) => None,
             None => run.verdicts(None)?,
         };
         // One rubric for all, where the name alone leaves a choice.
-        chosen = of_run.judge.clone().or(chosen);
+        chosen = of_run.as_ref().map(|judged| judged.name.label.clone()).or(chosen);
         found.push(of_run);
     }
     Ok(found)

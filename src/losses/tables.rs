@@ -146,7 +146,7 @@ impl Several {
         if let Some(older) = &older {
             notes.push(format!(
                 "{older}: looked at: among the candidates of a memory from the newer evidence; gated: of these, let through the gate before the \
-                 decision; marked: updated, deleted, or kept as stale, unknown or weak in the newer session or at the end of the writing; \
+                 decision; marked: updated, deleted, or kept as out of date, unknown or weak in the newer session or at the end of the writing; \
                  removed: deleted then"
             ));
         }

@@ -7,7 +7,7 @@ use jiff::civil::DateTime;
 use super::system::protocol::{ContextPiece, Memory};
 use super::system::rows::SearchRow;
 use super::system::{MemoryContext, Show};
-use super::{View, part};
+use super::view::{View, part};
 use crate::data::{Case, Evidence, History, Keep, Probe, Segment, Turn};
 
 /// The kind of a segment that holds one memory: the name of its span is `memory[RANK]`.

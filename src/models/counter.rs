@@ -78,7 +78,6 @@ impl TokenCounter {
     }
 }
 
-/// The tokeniser of a model folder.
 const TOKENIZER: &str = "tokenizer.json";
 
 /// SHA-256 over everything in a GGUF file that decides how a text is cut into tokens.

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::progress;
 use palimpsest_core::digest::{hex, sha256};
 
-/// What was computed for a file, and how the file looked then.
+/// A file's digest, with its size and time when it was computed.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Remembered {
     path: String,
@@ -83,7 +83,6 @@ impl Digests {
     }
 }
 
-/// Size in bytes and modification time in nanoseconds since 1970.
 fn stamp(path: &Path) -> io::Result<(u64, u64)> {
     let metadata = std::fs::metadata(path)?;
     let modified = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();

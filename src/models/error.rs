@@ -1,7 +1,7 @@
 //! Why a model could not be found, fetched or trusted.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::models::manifest::ManifestError;
 use palimpsest_core::engine::LocalError;
@@ -67,6 +67,14 @@ pub enum FetchError {
         "{what} of {repo} could not be fetched from the hub; check the network, or name a mirror in HF_ENDPOINT: {cause}"
     )]
     Hub { repo: String, what: String, cause: String },
+}
+
+impl FetchError {
+    /// For `map_err`: wraps what the file system said when asked to do this to `path`.
+    pub(super) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FetchError {
+        let path = path.to_owned();
+        move |source| FetchError::Io { doing, path, source }
+    }
 }
 
 /// A model could not be found or opened.

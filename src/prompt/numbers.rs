@@ -5,15 +5,15 @@
 use serde::{Deserialize, Serialize};
 
 /// The number that a segment's template gets. In a history that was not cut the first two are the same.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum SegmentNumbers {
-    /// The place among the segments shown, from 1: gaps would point at what was left, and the evidence is always left.
+    /// From 1 without gaps, which would point at what was left
     #[default]
     Consecutive,
-    /// The place in the whole history, from 1.
+    /// Those of the whole history
     Original,
-    /// Nothing: `number` is undefined.
+    /// None; needs a session.j2 that does without (docs/prompts.md)
     None,
 }
 

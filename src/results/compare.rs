@@ -16,6 +16,7 @@ use crate::statistics::mcnemar::mcnemar;
 
 /// Why two runs cannot be compared.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
 pub enum CompareError {
     /// Their plans differ.
     #[error(
@@ -23,41 +24,17 @@ pub enum CompareError {
          --common, or answer the same cases and probes with both",
         of_first.len(), examples(of_first), of_second.len(), examples(of_second)
     )]
-    Different {
-        /// The first run.
-        first: String,
-        /// The second run.
-        second: String,
-        /// What only the first was asked, as `case/probe`.
-        of_first: Vec<String>,
-        /// What only the second was asked.
-        of_second: Vec<String>,
-    },
+    Different { first: String, second: String, of_first: Vec<String>, of_second: Vec<String> },
     /// They have nothing in common.
     #[error("{first} and {second} have no question in common; compare runs of the same data")]
-    Nothing {
-        /// The first run.
-        first: String,
-        /// The second run.
-        second: String,
-    },
+    Nothing { first: String, second: String },
     /// The same ids stand for different questions.
     #[error(
         "case `{case}` probe `{probe}` is another question in {second} than in {first}; compare runs of the same data"
     )]
-    Query {
-        /// The first run.
-        first: String,
-        /// The second run.
-        second: String,
-        /// The case.
-        case: String,
-        /// The probe.
-        probe: String,
-    },
+    Query { first: String, second: String, case: String, probe: String },
 }
 
-/// A few of a long list, in brackets.
 fn examples(all: &[String]) -> String {
     const SHOWN: usize = 3;
     match all.get(..SHOWN.min(all.len())) {
@@ -67,18 +44,18 @@ fn examples(all: &[String]) -> String {
     }
 }
 
-/// How two runs differ.
+/// Comparison of two runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What the first run is called.
+    /// Name of the first run.
     pub first: String,
-    /// What the second run is called.
+    /// Name of the second run.
     pub second: String,
     /// Cell by cell.
     pub cells: Vec<Difference>,
     /// Over all cells, as the benchmark makes its overall number.
     pub overall: Difference,
-    /// What is independent: `cases` or `questions`.
+    /// Independent units: `cases` or `questions`.
     pub units: &'static str,
     /// Questions of the first run alone, which are left out.
     pub only_first: usize,
@@ -86,7 +63,7 @@ pub struct Comparison {
     pub only_second: usize,
 }
 
-/// How they differ in one cell, or over all.
+/// Difference in one cell, or over all.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
     /// The cell's row; absent over all.
@@ -103,7 +80,7 @@ pub struct Difference {
     pub difference: f64,
     /// Its 95% interval over units; absent where no kind has two.
     pub interval: Option<Interval>,
-    /// How the questions fall; absent where answers are scored.
+    /// Discordant pairs; absent where answers are scored.
     pub test: Option<Discordance>,
 }
 
@@ -120,7 +97,6 @@ pub struct Discordance {
     pub p_holm: Option<f64>,
 }
 
-/// A case's outcomes in both runs.
 type Pair<'a> = (CaseOutcomes<'a>, CaseOutcomes<'a>);
 
 /// Compares two runs on the questions that both were asked. Where either was asked others as well that is refused, unless
@@ -166,7 +142,6 @@ pub fn compare(
     Ok(Comparison { first: names.0, second: names.1, cells, overall, units, only_first, only_second })
 }
 
-/// What two runs have in common, and what they have not.
 struct Paired<'a> {
     /// By kind, of the questions in common alone. Cells are the first run's on both sides.
     strata: Vec<Vec<Pair<'a>>>,

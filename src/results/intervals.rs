@@ -30,9 +30,9 @@ pub(super) fn of_differences(strata: &[Vec<Worths>], of_cells: bool) -> Option<I
     adjusted_mean(&Weights::of(strata, of_cells).strata(strata), (-1.0, 1.0))
 }
 
-/// What probes that weigh the same have in common: a cell, or a kind.
+/// Probes of equal weight: a cell, or a kind.
 #[derive(Default)]
-struct Part {
+struct WeightClass {
     probes: f64,
     sum: f64,
     weight: f64,
@@ -40,15 +40,15 @@ struct Part {
 
 /// The parts of each stratum, by cell, or one under 0.
 struct Weights {
-    parts: Vec<BTreeMap<usize, Part>>,
+    parts: Vec<BTreeMap<usize, WeightClass>>,
     of_cells: bool,
 }
 
 impl Weights {
     fn of(strata: &[Vec<Worths>], of_cells: bool) -> Self {
-        let mut parts: Vec<BTreeMap<usize, Part>> = Vec::new();
+        let mut parts: Vec<BTreeMap<usize, WeightClass>> = Vec::new();
         for stratum in strata {
-            let mut own: BTreeMap<usize, Part> = BTreeMap::new();
+            let mut own: BTreeMap<usize, WeightClass> = BTreeMap::new();
             for (cell, worth) in stratum.iter().flatten() {
                 let part = own.entry(if of_cells { *cell } else { 0 }).or_default();
                 part.probes += 1.0;
@@ -64,7 +64,6 @@ impl Weights {
         Weights { parts, of_cells }
     }
 
-    /// Whether all probes weigh the same.
     fn are_equal(&self) -> bool {
         let mut each = self.parts.iter().flat_map(BTreeMap::values).map(|part| part.weight / part.probes);
         let first = each.next().unwrap_or_default();
@@ -74,7 +73,7 @@ impl Weights {
     /// The units' numbers: the stratum's mean, and what the unit adds to it. Their mean is the stratum's, and their variance that of the
     /// mean to first order, even where units lack probes of some cells.
     fn strata(&self, strata: &[Vec<Worths>]) -> Vec<Stratum> {
-        let of_stratum = |(units, parts): (&Vec<Worths>, &BTreeMap<usize, Part>)| {
+        let of_stratum = |(units, parts): (&Vec<Worths>, &BTreeMap<usize, WeightClass>)| {
             let weight: f64 = parts.values().map(|part| part.weight).sum();
             let mean: f64 =
                 parts.values().map(|part| part.weight * part.sum / part.probes).sum::<f64>() / weight;

@@ -1,4 +1,4 @@
-//! How far judges that were not told a label of the data agree with it: Cohen's kappa, and what is taken for what.
+//! Agreement of blind judges with a label of the data: Cohen's kappa, and the confusions.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use crate::statistics::kappa::{Weights, confusion, kappa};
 pub struct LabelAgreement {
     /// Which judge.
     pub judge: String,
-    /// What could be asked about.
+    /// Units with a label.
     pub units: usize,
-    /// What it had a word on.
+    /// Units that it labelled.
     pub said: usize,
     /// Where the word is the data's.
     pub agreed: usize,

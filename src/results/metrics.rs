@@ -14,17 +14,17 @@ use crate::statistics::Interval;
 pub struct AccuracyTable {
     /// Whose verdicts it counts.
     pub judge: String,
-    /// What its rows are called.
+    /// Name of its rows.
     pub split: &'static str,
     /// The label's values, sorted: the rows.
     pub kinds: Vec<String>,
-    /// What probes are grouped by, in dataset order: the columns.
+    /// Dimensions of probes in dataset order: the columns.
     pub dimensions: Vec<String>,
     /// One a row and column that the plan has, row by row.
     pub cells: Vec<Cell>,
     /// The best score, where answers are scored.
     pub most: Option<u32>,
-    /// What is independent: `cases` or `questions`.
+    /// Independent units: `cases` or `questions`.
     pub units: &'static str,
     /// The number above all cells.
     pub overall: Overall,
@@ -54,11 +54,11 @@ pub struct Overall {
     /// Its 95% interval over the benchmark's units within each row, which are fixed by design. Where cases are units, each counts
     /// as one: their probes are not independent. Absent where no row has two.
     pub interval: Option<Interval>,
-    /// How many cells there are.
+    /// Number of cells.
     pub cells: usize,
-    /// Whether it is the mean of the cells, or else of all probes.
+    /// True if it is the mean of the cells, or else of all probes.
     pub of_cells: bool,
-    /// Whether every row has every column; false for filtered runs, whose mean is of what there is.
+    /// True if every row has every column; false for filtered runs, whose mean is of what there is.
     pub complete: bool,
     /// Judged correct, over all cells.
     pub correct: usize,
@@ -107,7 +107,6 @@ impl AccuracyTable {
     }
 }
 
-/// What came of the probes of each unit that has any of those meant.
 fn worths<'s, 'a: 's>(
     cases: impl Iterator<Item = &'s CaseOutcomes<'a>>,
     meant: impl Fn(&Outcome<'_>) -> bool,

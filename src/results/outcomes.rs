@@ -1,4 +1,4 @@
-//! What came of every probe of a plan, arranged by cell and by case: what tables, comparisons and repetitions count.
+//! Outcomes of every probe of a plan by cell and by case: the input of tables, comparisons and repetitions.
 //!
 //! An answer is worth 1 or 0 where it is right or wrong, its share of the best score where it has one. Denominators are the
 //! plan's: an error or a missing verdict counts as not correct instead of vanishing, and a verdict on an answer that is an
@@ -20,21 +20,21 @@ pub struct Outcomes<'a> {
     pub split: &'static str,
     /// Its values, sorted: the rows of a table.
     pub kinds: Vec<String>,
-    /// What probes are grouped by, in dataset order: the columns.
+    /// Dimensions of probes in dataset order: the columns.
     pub dimensions: Vec<String>,
     /// The kind and the dimension of every cell that the plan has, row by row.
     pub cells: Vec<(String, String)>,
     /// The best score, where answers are scored.
     pub most: Option<u32>,
-    /// Whether the overall accuracy is the mean of the cells, or else of all probes.
+    /// True if the overall accuracy is the mean of the cells, or else of all probes.
     pub of_cells: bool,
-    /// What the entries of `strata` are.
+    /// Unit of `strata`.
     pub unit: Unit,
     /// The cases of each kind, or their probes where those are units.
     pub strata: Vec<Vec<CaseOutcomes<'a>>>,
 }
 
-/// What came of the probes of a case, or of one of them: the unit of intervals ([`Benchmark::unit`]).
+/// Outcomes of the probes of a case, or of one of them: the unit of intervals ([`Benchmark::unit`]).
 #[derive(Debug, Clone)]
 pub struct CaseOutcomes<'a> {
     /// The case's id.
@@ -44,18 +44,17 @@ pub struct CaseOutcomes<'a> {
 }
 
 impl<'a> CaseOutcomes<'a> {
-    /// Each probe by itself.
     fn by_probe(self) -> impl Iterator<Item = CaseOutcomes<'a>> {
         self.probes.into_iter().map(move |probe| CaseOutcomes { case: self.case, probes: vec![probe] })
     }
 }
 
-/// What came of one probe of one case.
+/// Outcome of one probe of one case.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome<'a> {
     /// The probe's id.
     pub probe: &'a str,
-    /// What was asked.
+    /// The query.
     pub query: &'a str,
     /// Which of [`Outcomes::cells`] it counts in.
     pub cell: usize,
@@ -71,12 +70,12 @@ pub struct Outcome<'a> {
     pub missing: bool,
 }
 
-/// How many there are of each in a cell, or in several.
+/// Counts in a cell, or in several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Counts {
     /// Judged correct.
     pub correct: usize,
-    /// What all answers are worth together; as many as are correct, unless they are scored.
+    /// Summed worth of the answers; the number of correct ones, unless they are scored.
     pub worth: f64,
     /// With a clean verdict.
     pub judged: usize,

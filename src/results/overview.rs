@@ -157,7 +157,7 @@ pub fn overview_records(entries: &[Entry<'_>]) -> Sheet {
 mod tests {
     use super::*;
     use crate::results::metrics::{AccuracyTable, Overall};
-    use crate::run::header::Named;
+    use crate::run::header::NameAndDigest;
 
     fn row(
         condition: &str,
@@ -189,7 +189,7 @@ mod tests {
             system: "m".to_owned(),
             dir: format!("runs/{judge}"),
             model: "m".to_owned(),
-            data: Named { name: "d".to_owned(), digest: "d".to_owned() },
+            data: NameAndDigest { name: "d".to_owned(), digest: "d".to_owned() },
             condition: label(condition).to_owned(),
             shown: label(condition).to_owned(),
             judge: Some(judge.to_owned()),

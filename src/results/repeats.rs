@@ -1,4 +1,4 @@
-//! How results spread when the same questions are asked again: STALE's table 6 (appendix E.2).
+//! Spread of results over repetitions: STALE's table 6 (appendix E.2).
 
 use serde::Serialize;
 

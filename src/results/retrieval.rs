@@ -1,5 +1,4 @@
-//! What share of the evidence a condition's context showed: masses and answers under retrieval, and of histories that were cut, are
-//! read beside it.
+//! Share of the evidence that a condition's context showed, beside masses and answers under retrieval and of cut histories.
 
 use crate::benchmarks::{Context, Table};
 use crate::ground::numbers::percent;

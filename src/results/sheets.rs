@@ -12,7 +12,7 @@ use super::repeats::{Repeated, RepeatedCell};
 use crate::ground::numbers::{p_value, percent};
 use crate::ground::sheet::{Column, Sheet, cell};
 use crate::run::condition::label;
-use crate::run::header::Named;
+use crate::run::header::NameAndDigest;
 use crate::run::judge_name::short_judges;
 use crate::statistics::spread::Spread;
 use crate::statistics::{Interval, LEVEL};
@@ -20,23 +20,23 @@ use crate::statistics::{Interval, LEVEL};
 /// One run under one condition, or over its repetitions, by one judge.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ResultRow {
-    /// What the row is called; no two rows share it.
+    /// Unique name of the row.
     pub name: String,
     /// The same without its condition, which has a column of its own.
     #[serde(skip)]
     pub system: String,
     /// The run folder.
     pub dir: String,
-    /// What answered.
+    /// The model.
     pub model: String,
     /// The data that it answered.
-    pub data: Named,
+    pub data: NameAndDigest,
     /// The condition, `plain` where that is it; over repetitions the one that is repeated.
     pub condition: String,
     /// The condition as tables for people write it: with what of the history it shows.
     #[serde(skip)]
     pub shown: String,
-    /// Who judged; absent where nobody has.
+    /// The judge; absent where nobody has judged.
     pub judge: Option<String>,
     /// The rubric that the judge went by, as tables have it behind the judge's name: its name, and where one name stands for several
     /// ways of asking what tells them apart. Empty where a rule read the answers, and in runs of version 0.1.0.
@@ -59,7 +59,7 @@ pub struct ResultRow {
     pub expected: usize,
     /// Why the verdicts are no result, where they are none.
     pub no_result: Option<String>,
-    /// What a reader must know of the verdicts beside the numbers.
+    /// Caveat of the verdicts.
     pub warning: Option<String>,
     /// The accuracies under one condition.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ pub struct ResultRow {
 pub(super) const WARNED: &str = "!";
 
 impl ResultRow {
-    /// What answered, with a star where histories were truncated.
+    /// The model, with a star where histories were truncated.
     fn label(&self) -> String {
         let star = if self.truncated > 0 { "*" } else { "" };
         format!("{}{star}", self.system)
@@ -94,7 +94,6 @@ impl ResultRow {
         if self.rubric.is_empty() { judge.to_owned() } else { format!("{judge} ({})", self.rubric) }
     }
 
-    /// Probes with an answer.
     fn answered(&self) -> usize {
         self.expected - self.no_answer - self.missing
     }
@@ -104,7 +103,7 @@ impl ResultRow {
         if self.warning.is_some() { WARNED } else { "" }
     }
 
-    /// What a reader must know of answers that were cut; `None` where none was.
+    /// Caveat of answers that were cut; `None` where none was.
     pub(super) fn about_cut(&self) -> Option<String> {
         let answers = self.answered();
         let mut parts = Vec::new();
@@ -447,7 +446,6 @@ fn has_judges(rows: &[ResultRow]) -> bool {
     judges(rows).len() > 1
 }
 
-/// Who judged any of the rows, with their rubrics.
 fn judges(rows: &[ResultRow]) -> Vec<String> {
     let names = short_names(rows);
     let all: Vec<String> = rows.iter().filter_map(|row| row.judged_by_among(&names)).collect();
@@ -473,7 +471,7 @@ fn has_missing(rows: &[ResultRow]) -> bool {
     rows.iter().any(|row| row.missing > 0)
 }
 
-/// What the rows have in common, and what a reader must know of single ones.
+/// Notes on all rows, and caveats of single ones.
 fn remarks(rows: &[ResultRow]) -> Vec<String> {
     let mut notes = Vec::new();
     if let [judge] = &judges(rows)[..] {
@@ -564,7 +562,6 @@ fn ends(interval: Option<Interval>) -> [String; 2] {
     interval.map_or_else(Default::default, |i| [i.low.to_string(), i.high.to_string()])
 }
 
-/// What identifies a row in CSV.
 const OF_ROW: [&str; 6] = ["name", "dir", "model", "condition", "judge", "rubric"];
 
 fn of_row(row: &ResultRow) -> Vec<String> {
@@ -572,7 +569,7 @@ fn of_row(row: &ResultRow) -> Vec<String> {
     texts.into_iter().chain([row.judge.clone().unwrap_or_default(), row.rubric.clone()]).collect()
 }
 
-/// What a reader of CSV must know of a row's answers and verdicts.
+/// Columns with the caveats of a row in CSV.
 const OF_VERDICTS: [&str; 3] = ["cut", "no_result", "warning"];
 
 fn of_verdicts(row: &ResultRow) -> [String; 3] {
@@ -584,7 +581,6 @@ fn short(digest: &str) -> &str {
     digest.get(..12).unwrap_or(digest)
 }
 
-/// Each once, in order of first appearance.
 fn distinct<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
     let mut found: Vec<&str> = Vec::new();
     for text in texts {

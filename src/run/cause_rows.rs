@@ -17,7 +17,7 @@ use crate::ground::jsonl::{RowLog, read_rows};
 /// The file of a run's folder.
 pub const CAUSES: &str = "causes.jsonl";
 
-/// What blocking a session changes of one answer.
+/// Effect of blocking one session on one answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CauseRow {
     /// The case's id.
@@ -39,7 +39,7 @@ pub struct CauseRow {
     pub layers: Option<[usize; 2]>,
     /// Seed of the controls that were measured beside it.
     pub seed: u64,
-    /// Whether the model has linear-attention layers, which were left open; absent if not.
+    /// True if the model has linear-attention layers, which were left open; absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub softmax_only: bool,
     /// Of the layers named (all where none are), the share that are linear-attention layers and still saw the session; absent where none.
@@ -52,43 +52,41 @@ pub struct CauseRow {
     pub thought_tokens: usize,
     /// The answer's natural-log probability with nothing blocked, mean per token.
     pub log_p: f64,
-    /// What hiding the span changes.
+    /// Effect of hiding the span.
     pub effect: Effect,
 }
 
-/// What changes of an answer where something is hidden or removed.
+/// Effect of an ablation on an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
-    /// What the answer's natural-log probability loses, mean per token in nats: plain minus changed. Above 0 the answer needs it.
+    /// Drop of the answer's natural-log probability, mean per token in nats: plain minus changed. Above 0 the answer needs it.
     pub log_p_drop: f64,
     /// The Kullback-Leibler divergence, in nats, of the first answer token's distribution from the one as it was.
     pub kl: f64,
     /// The same, averaged over all of the answer's tokens.
     pub kl_answer: f64,
-    /// Whether some token of the answer is no longer, or only now, the likeliest in its place.
+    /// True if some token of the answer is no longer, or only now, the likeliest in its place.
     pub changed: bool,
-    /// What changes of the thought before the answer; absent without one.
+    /// Effect on the thought before the answer; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thought: Option<ThoughtEffect>,
 }
 
-/// What changes of the thought before an answer.
+/// Effect of an ablation on the thought before an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ThoughtEffect {
-    /// What the thought's natural-log probability loses, mean per token in nats.
+    /// Drop of the thought's natural-log probability, mean per token in nats.
     pub log_p_drop: f64,
     /// The divergence of the first thought token's distribution, in nats.
     pub kl: f64,
-    /// Whether some token of the thought is no longer, or only now, the likeliest in its place.
+    /// True if some token of the thought is no longer, or only now, the likeliest in its place.
     pub changed: bool,
 }
 
-/// What blocking a stretch without evidence changes of one answer: one of a pool that is drawn once a case, to which the effects of
-/// sessions of equal length are compared ([`crate::statistics::control`]).
+/// Effect of blocking a stretch without evidence: one of a pool that is drawn once a case, to which the effects of sessions of
+/// equal length are compared ([`crate::statistics::control`]).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ControlRow {
-    /// `control`.
-    pub kind: ControlKind,
     /// The case's id.
     pub case: String,
     /// The probe's id.
@@ -105,24 +103,15 @@ pub struct ControlRow {
     pub layers: Option<[usize; 2]>,
     /// Seed of the pool.
     pub seed: u64,
-    /// Whether the model has linear-attention layers, which were left open; absent if not.
+    /// True if the model has linear-attention layers, which were left open; absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub softmax_only: bool,
     /// Tokens of the answer behind the thought.
     pub answer_tokens: usize,
     /// The answer's natural-log probability with nothing blocked, mean per token.
     pub log_p: f64,
-    /// What hiding it changes.
+    /// Effect of hiding it.
     pub effect: Effect,
-}
-
-/// The kind of a [`ControlRow`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ControlKind {
-    /// The only one.
-    #[default]
-    Control,
 }
 
 fn is_zero(n: &usize) -> bool {
@@ -132,8 +121,6 @@ fn is_zero(n: &usize) -> bool {
 /// The total effect of a session on one answer: it was removed, and all after it read again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TotalRow {
-    /// `total`.
-    pub kind: TotalKind,
     /// The case's id.
     pub case: String,
     /// The probe's id.
@@ -155,27 +142,22 @@ pub struct TotalRow {
     pub thought_tokens: usize,
     /// The answer's natural-log probability after the whole prompt, mean per token.
     pub log_p: f64,
-    /// What removing the span changes.
+    /// Effect of removing the span.
     pub total: Effect,
 }
 
-/// The kind of a [`TotalRow`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TotalKind {
-    /// The only one.
-    #[default]
-    Total,
-}
-
-/// How sessions that are not in a subset are left out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// Ablation of the sessions that are not in a subset.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Ablation {
-    /// Removed, and the rest read again: as ContextCite does.
+    /// Removed, and the rest read again, as ContextCite does
     #[default]
+    #[value(name = "remove")]
     Removed,
-    /// Blocked from the question on over the whole history: direct paths alone.
+    /// Blocked from the question on: far cheaper, direct paths alone, our own variant
+    #[value(name = "block")]
     Blocked,
 }
 
@@ -189,11 +171,9 @@ impl Ablation {
     }
 }
 
-/// How likely one answer is where only some of the sessions are there.
+/// Log-probability of one answer with a subset of the sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SubsetRow {
-    /// `subset`.
-    pub kind: SubsetKind,
     /// The case's id.
     pub case: String,
     /// The probe's id.
@@ -205,11 +185,11 @@ pub struct SubsetRow {
     pub seed: u64,
     /// Which subset, from 0: it depends on seed, case, and this number alone.
     pub subset: usize,
-    /// How the others are left out.
+    /// Ablation of the others.
     pub ablation: Ablation,
     /// The sessions that are there.
     pub sessions: Vec<String>,
-    /// Whether the model has linear-attention layers, which blocking left open; absent if not.
+    /// True if the model has linear-attention layers, which blocking left open; absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub softmax_only: bool,
     /// Tokens of the answer behind the thought.
@@ -220,20 +200,9 @@ pub struct SubsetRow {
     pub answer_log_p: f64,
 }
 
-/// The kind of a [`SubsetRow`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SubsetKind {
-    /// The only one.
-    #[default]
-    Subset,
-}
-
 /// ContextCite's surrogate of one answer: the logit of its probability as a sparse linear function of which sessions are there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SurrogateRow {
-    /// `contextcite`.
-    pub kind: SurrogateKind,
     /// The case's id.
     pub case: String,
     /// The probe's id.
@@ -243,11 +212,11 @@ pub struct SurrogateRow {
     pub condition: String,
     /// Seed of the subsets.
     pub seed: u64,
-    /// How many subsets it was fitted to.
+    /// Number of subsets that it was fitted to.
     pub subsets: usize,
-    /// How sessions were left out.
+    /// Ablation of the sessions.
     pub ablation: Ablation,
-    /// Whether the model has linear-attention layers, which blocking left open; absent if not.
+    /// True if the model has linear-attention layers, which blocking left open; absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub softmax_only: bool,
     /// The share of the model's layers that are linear-attention layers and still saw what was blocked; absent where none.
@@ -266,16 +235,7 @@ pub struct SurrogateRow {
     pub weights: Vec<SessionWeight>,
 }
 
-/// The kind of a [`SurrogateRow`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SurrogateKind {
-    /// The only one.
-    #[default]
-    Contextcite,
-}
-
-/// What a session is worth by the surrogate.
+/// Weight of one session in the surrogate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionWeight {
     /// The session's span.
@@ -285,16 +245,14 @@ pub struct SessionWeight {
     pub role: Option<String>,
     /// Its first token in the whole prompt, and one past its last.
     pub tokens: [usize; 2],
-    /// How much its presence adds to the logit of the answer's probability.
+    /// Coefficient: added to the logit of the answer's probability by its presence.
     pub weight: f64,
 }
 
 /// A line of the file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum CauseLine {
-    /// A session that was blocked.
-    Blocked(CauseRow),
     /// A stretch that was blocked.
     Control(ControlRow),
     /// A session that was removed.
@@ -302,7 +260,11 @@ pub enum CauseLine {
     /// A subset of sessions.
     Subset(SubsetRow),
     /// A surrogate.
+    #[serde(rename = "contextcite")]
     Surrogate(SurrogateRow),
+    /// A session that was blocked.
+    #[serde(untagged)]
+    Blocked(CauseRow),
 }
 
 impl CauseLine {
@@ -317,7 +279,7 @@ impl CauseLine {
         }
     }
 
-    /// How it was measured, whatever the answer and the session: what the rows of all answers of a run have alike.
+    /// Key of the measurement, without answer and session: equal in the rows of all answers of a run.
     pub fn way(&self) -> String {
         let blocked = |layers: &Option<[usize; 2]>, seed: u64| format!("layers {layers:?}, seed {seed}");
         match self {

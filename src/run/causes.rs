@@ -1,4 +1,4 @@
-//! What an answer owes to each session: its path to the question and the answer is blocked, and the answer read again.
+//! Effect of each session on an answer: its path to the question and the answer is blocked, and the answer read again.
 //!
 //! Called by `palimpsest causes` on a finished run. The attention files hold the prompts' tokens, their spans and what was
 //! generated, so that no data set is needed. The history's cache is made once a case; of each reading only the tokens from the
@@ -12,12 +12,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use super::cause_rows::open_log;
 pub use super::cause_rows::{CAUSES, CauseLine, CauseRow, ControlRow, Effect, read_causes, read_controls};
-use super::cause_rows::{ControlKind, open_log};
 use super::control_pool::pool;
 use super::error::RunError;
 pub use super::forced::{Answer, History, Said};
-use super::rows::AnswerRow;
+use super::rows::{AnswerKey, AnswerRow};
 use super::session_measures::{SessionMeasures, measures_path, sessions};
 use super::store::RunFolder;
 use crate::benchmarks::QUERY;
@@ -34,7 +34,7 @@ pub struct CauseOptions {
     pub seed: u64,
     /// Layers of a window, of which each is blocked by itself; all layers at once where absent.
     pub windows: Option<usize>,
-    /// Whether only the softmax layers of a model with linear-attention layers are blocked.
+    /// True if only the softmax layers of a model with linear-attention layers are blocked.
     pub softmax_only: bool,
     /// Stretches of the pool of controls of a case: a reading each of every answer and window.
     pub controls: usize,
@@ -42,6 +42,7 @@ pub struct CauseOptions {
 
 /// Why causes cannot be measured.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
 pub enum CauseError {
     /// The folder or the disk.
     #[error(transparent)]
@@ -54,38 +55,23 @@ pub enum CauseError {
         "layer {layer} is a linear-attention layer, which keeps no keys that could be hidden; block the softmax layers alone with \
          --softmax-only"
     )]
-    Linear {
-        /// The first such layer.
-        layer: usize,
-    },
+    Linear { layer: usize },
     /// An attention file without what is needed.
     #[error("case {case}, probe {probe}: {why}")]
-    Unusable {
-        /// The case's id.
-        case: String,
-        /// The probe's id.
-        probe: String,
-        /// What is missing.
-        why: &'static str,
-    },
+    Unusable { case: String, probe: String, why: &'static str },
     /// The model.
     #[error("case {case}: {source}")]
-    Model {
-        /// The case's id.
-        case: String,
-        /// What failed.
-        source: anyhow::Error,
-    },
+    Model { case: String, source: anyhow::Error },
 }
 
-/// How far it came.
+/// Progress of a measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Measured {
     /// Rows that were there already.
     pub skipped: usize,
     /// Rows that were added.
     pub done: usize,
-    /// Whether a stop was asked for before the end.
+    /// True if a stop was asked for before the end.
     pub stopped: bool,
     /// Of histories: seconds and tokens.
     pub histories: (f64, usize),
@@ -108,7 +94,7 @@ pub fn windows(kinds: &[LayerKind], options: CauseOptions) -> Result<Vec<Option<
     Ok(all.filter(softmax).map(Some).collect())
 }
 
-/// What may be blocked of an answer's history.
+/// Keys of an answer's history that may be blocked.
 enum Keys<'a> {
     Session(&'a Span),
     /// One of the pool of controls, by its number.
@@ -130,43 +116,42 @@ struct Path<'a> {
     layers: Option<Range<usize>>,
 }
 
-/// What tells a row from others: case, probe, condition, session (empty for a control's stretch), tokens, layers, seed.
-type Key = ([String; 4], [usize; 2], Option<[usize; 2]>, u64);
+/// An answer, a session (empty for a control's stretch), its tokens, the layers, and the seed.
+type Key = (AnswerKey, String, [usize; 2], Option<[usize; 2]>, u64);
 
 fn key(line: &CauseLine) -> Option<Key> {
-    let of = |names: [&String; 4]| names.map(String::clone);
     match line {
         CauseLine::Blocked(CauseRow { case, probe, condition, span, tokens, layers, seed, .. }) => {
-            Some((of([case, probe, condition, span]), *tokens, *layers, *seed))
+            let answer = AnswerKey::of(case, probe, condition).owned();
+            Some((answer, span.clone(), *tokens, *layers, *seed))
         }
         CauseLine::Control(ControlRow { case, probe, condition, tokens, layers, seed, .. }) => {
-            Some((of([case, probe, condition, &String::new()]), *tokens, *layers, *seed))
+            let answer = AnswerKey::of(case, probe, condition).owned();
+            Some((answer, String::new(), *tokens, *layers, *seed))
         }
         _ => None,
     }
 }
 
-/// Writes the rows of one answer.
-struct Rows<'a> {
+struct RowsOfAnswer<'a> {
     store: &'a AttentionStore,
     kinds: &'a [LayerKind],
     seed: u64,
 }
 
-impl Rows<'_> {
+impl RowsOfAnswer<'_> {
     fn key(&self, path: &Path<'_>) -> Key {
-        let AttentionStore { case, probe, condition, .. } = self.store;
         let span = match &path.keys {
             Keys::Session(span) => span.label.clone(),
             Keys::Stretch(..) => String::new(),
         };
         let range = path.keys.range();
         let layers = path.layers.as_ref().map(|layers| [layers.start, layers.end]);
-        ([case.clone(), probe.clone(), condition.clone(), span], [range.start, range.end], layers, self.seed)
+        (AnswerKey::of_store(self.store).owned(), span, [range.start, range.end], layers, self.seed)
     }
 
     fn row(&self, path: &Path<'_>, answer: &Answer<'_>, effect: Effect) -> CauseLine {
-        let ([case, probe, condition, span], tokens, layers, seed) = self.key(path);
+        let (AnswerKey { case, probe, condition }, span, tokens, layers, seed) = self.key(path);
         let softmax_only = self.kinds.contains(&LayerKind::Linear);
         let (answer_tokens, log_p) = (answer.answer_tokens(), answer.log_p());
         match &path.keys {
@@ -187,7 +172,6 @@ impl Rows<'_> {
                 effect,
             }),
             Keys::Stretch(stretch, _) => CauseLine::Control(ControlRow {
-                kind: ControlKind::Control,
                 case,
                 probe,
                 condition,
@@ -248,7 +232,7 @@ pub fn measure(
                     .chain(stretches.map(|(nth, range)| Keys::Stretch(nth, range)));
                 all.map(move |keys| Path { keys, layers: layers.clone() })
             });
-            let rows = Rows { store, kinds: &kinds, seed: options.seed };
+            let rows = RowsOfAnswer { store, kinds: &kinds, seed: options.seed };
             let (done, missing): (Vec<_>, Vec<_>) = paths.partition(|path| there.contains(&rows.key(path)));
             measured.skipped += done.len();
             let measures = measures_path(&folder.dir, &store.case, &store.probe, &store.condition);
@@ -370,12 +354,12 @@ pub(super) fn answered(folder: &RunFolder, rows: &[&AnswerRow]) -> Result<Vec<At
     Ok(stores)
 }
 
-/// What was generated for a probe.
+/// The tokens generated for a probe.
 pub(super) fn said(store: &AttentionStore) -> Said<'_> {
     Said { tokens: &store.generated, thought: store.thought() }
 }
 
-/// How many tokens the prompts of a case all begin with, before the first question.
+/// Common prefix of a case's prompts, in tokens, before the first question.
 pub(super) fn shared(stores: &[AttentionStore]) -> usize {
     let Some((first, others)) = stores.split_first() else { return 0 };
     let alike =
@@ -385,7 +369,7 @@ pub(super) fn shared(stores: &[AttentionStore]) -> usize {
     stores.iter().filter_map(before).min().unwrap_or(0).min(least)
 }
 
-/// What controls must not touch: all that plays a part, but the question.
+/// Ranges that controls must not touch: all spans with a role, but the question.
 fn taken(spans: &[Span]) -> Vec<Range<usize>> {
     spans.iter().filter(|span| span.role.is_some() && !span.is(QUERY)).map(Span::range).collect()
 }

@@ -25,7 +25,7 @@ impl RunFolder {
         Ok(known.iter().filter(is_typed).map(|name| (*name).to_owned()).collect())
     }
 
-    /// Whether the run has any condition beside the plain one, so that its files and headings name conditions.
+    /// True if the run has any condition beside the plain one, so that its files and headings name conditions.
     pub fn has_conditions(&self) -> bool {
         self.header.identity.condition_names() != [""]
     }

@@ -1,4 +1,4 @@
-//! What differs between answers to one probe in one run.
+//! Conditions: the differences between answers to one probe in one run.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,13 +15,13 @@ use palimpsest_core::attention::Knockout;
 pub struct Condition {
     /// Letters, digits and hyphens; empty for the plain condition.
     pub name: String,
-    /// How often the same was asked before: samplers draw from a stream of their own each time.
+    /// Number of earlier repetitions: each samples from a stream of its own.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repetition: u32,
     /// The benchmark's setting; absent for the plain one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setting: Option<String>,
-    /// What of the history is shown; absent where all of it is.
+    /// The part of the history that is shown; absent where all of it is.
     #[serde(default, skip_serializing_if = "is_whole")]
     pub context: Context,
     /// A memory system whose memories are shown in the place of the history; absent where none is.
@@ -51,14 +51,8 @@ impl Condition {
         knockout: None,
     };
 
-    /// `count` repetitions of each of `settings`, or of the plain condition where there are none: the condition itself,
-    /// `repeat-2` or `SETTING-repeat-2`, `repeat-3`, ...
-    pub fn of_settings(settings: &[Setting], count: u32) -> Vec<Self> {
-        Condition::of(settings, &[], count)
-    }
-
-    /// The same with every path of `knockouts` blocked in turn, beside what blocks none: `knockout-query-old`, or
-    /// `SETTING-knockout-query-old`.
+    /// `count` repetitions of each of `settings`, or of the plain condition where there are none (`SETTING`, `SETTING-repeat-2`, ...), each
+    /// also with every path of `knockouts` blocked in turn (`SETTING-knockout-query-old`, ...).
     pub fn of(settings: &[Setting], knockouts: &[Knockout], count: u32) -> Vec<Self> {
         let all: Vec<Condition> = match settings {
             [] => vec![Condition::PLAIN],
@@ -106,20 +100,14 @@ impl Condition {
         all.iter().flat_map(repetitions).collect()
     }
 
-    /// `count` repetitions of the plain condition.
-    pub fn repetitions(count: u32) -> Vec<Self> {
-        Condition::of_settings(&[], count)
-    }
-
     /// The case as its probes are shown it under this condition.
     pub fn views(&self, memory: &mut Memory, case: &Case) -> Vec<View> {
         memory.views(case, self.setting.as_deref(), self.context, self.memory.as_ref())
     }
 
-    /// Do probes see the same under both?
+    /// True if probes see the same under both.
     pub fn shows_as(&self, other: &Condition) -> bool {
-        let shown = |one: &Condition| (one.setting.clone(), one.context, one.memory.clone());
-        shown(self) == shown(other)
+        (&self.setting, self.context, &self.memory) == (&other.setting, other.context, &other.memory)
     }
 
     /// The name that people read and type: [`label`] of the condition's.
@@ -127,7 +115,7 @@ impl Condition {
         label(&self.name)
     }
 
-    /// What it does, as a clause for captions and pages: the benchmark's setting, what is shown, what is blocked, or what it repeats.
+    /// A clause for captions and pages: the benchmark's setting, the context, the knock-out, or the repetition.
     pub fn in_words(&self, benchmark: &Benchmark) -> String {
         if self.repetition > 0 {
             return format!(
@@ -178,7 +166,7 @@ impl Condition {
     }
 }
 
-/// What a knock-out does, as [`palimpsest_core::attention::LayerHoles`] have it.
+/// A knock-out in words, as [`palimpsest_core::attention::LayerHoles`] have it.
 fn blocked(knockout: &Knockout) -> String {
     let Knockout { rows, keys, layers, only } = knockout;
     let who = match only {
@@ -208,7 +196,7 @@ pub fn stored(label: &str) -> &str {
 /// A probe under a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question<'a> {
-    /// What is asked.
+    /// The probe.
     pub probe: &'a Probe,
     /// Under which condition.
     pub condition: &'a Condition,

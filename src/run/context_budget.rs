@@ -12,11 +12,12 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::data::truncate::{
-    HISTORY_DOES_NOT_FIT, Middle, Phases, TruncateError, Truncated, Truncation, truncate, truncate_phases,
-    truncate_plain, truncate_ranked,
+    Middle, Phases, TruncateError, Truncated, Truncation, truncate, truncate_phases, truncate_plain,
+    truncate_ranked,
 };
 use crate::data::{Case, History, Keep, Probe};
 use crate::prompt::{BORDER_TOKENS, PromptBuilder, PromptError};
+use palimpsest_core::engine::ModelText;
 use palimpsest_core::text::{CountTokens, Message, Prompt, TextError};
 use palimpsest_core::text::{TokenizedPrompt, Tokenizer};
 use palimpsest_core::timing;
@@ -25,7 +26,7 @@ use palimpsest_core::timing;
 /// put before the system message. Our choice: the longest known of these (gpt-oss) take less than a hundred.
 pub const TEMPLATE_RESERVE: usize = 256;
 
-/// How histories are cut.
+/// Truncation of histories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     /// Most tokens of a prompt ([`Truncation::budget`]).
@@ -37,6 +38,12 @@ pub struct Cut {
 }
 
 impl Cut {
+    /// For answers of a model on this machine with at most `max_new_tokens` tokens behind a thought.
+    pub fn of_model(by: Truncation, seed: u64, text: &ModelText, max_new_tokens: usize) -> Self {
+        let budget = by.budget(text.context, text.max_thinking + max_new_tokens);
+        Cut { budget, by, seed }
+    }
+
     /// To `budget` tokens, so that all evidence stays.
     pub fn keeping_evidence(budget: usize, seed: u64) -> Self {
         Cut { budget, by: Truncation::Evidence, seed }
@@ -48,12 +55,12 @@ impl Cut {
     }
 }
 
-/// What was left out of a history.
+/// Segments left out of a history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Original indices of the segments of which nothing is left, ascending.
     pub segments: Vec<usize>,
-    /// Those of them that are immediate neighbours of evidence, where the way of cutting looks at evidence.
+    /// Immediate neighbours of evidence among them, where the truncation looks at evidence.
     pub neighbours: Vec<usize>,
     /// Tokens that were left out, of segments that are partly left too.
     pub tokens: usize,
@@ -65,16 +72,35 @@ pub struct Dropped {
 pub struct BudgetedCase<P = TokenizedPrompt> {
     /// To which, by their places in the case.
     pub probes: Range<usize>,
-    /// What is left of the history, segments that are partly left as they were.
+    /// The remaining history; segments that are partly left are whole here.
     pub history: History,
-    /// What is not.
+    /// The segments left out.
     pub dropped: Dropped,
     /// One prompt for each of these probes, in their order.
     pub prompts: Vec<P>,
 }
 
+impl<P> BudgetedCase<P> {
+    /// All prompts of a case that is shown whole.
+    pub fn whole(case: &Case, prompts: Vec<P>) -> Self {
+        let (probes, history) = (0..case.probes.len(), case.history.clone());
+        BudgetedCase { probes, history, dropped: Dropped::default(), prompts }
+    }
+
+    /// The same with other prompts.
+    ///
+    /// # Errors
+    /// The first error of `of`.
+    pub fn map<Q, E>(self, of: impl Fn(P) -> Result<Q, E>) -> Result<BudgetedCase<Q>, E> {
+        let BudgetedCase { probes, history, dropped, prompts } = self;
+        let prompts = prompts.into_iter().map(of).collect::<Result<_, E>>()?;
+        Ok(BudgetedCase { probes, history, dropped, prompts })
+    }
+}
+
 /// Why a case could not be cut to its budget.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
 pub enum BudgetError {
     /// The evidence alone is too long, or its segments are not there.
     #[error(transparent)]
@@ -87,15 +113,26 @@ pub enum BudgetError {
     Text(#[from] TextError),
     /// A prompt with its middle cut out has nothing of the history left.
     #[error(
-        "{HISTORY_DOES_NOT_FIT}with its middle cut out nothing of it is left, as the rest of the prompt takes {tokens} of the {budget} tokens \
+        "the history does not fit: with its middle cut out nothing of it is left, as the rest of the prompt takes {tokens} of the {budget} tokens \
          that there is room for; raise --context"
     )]
-    NothingLeft {
-        /// Tokens of the prompt without its history.
-        tokens: usize,
-        /// Tokens that there is room for.
-        budget: usize,
-    },
+    NothingLeft { tokens: usize, budget: usize },
+}
+
+impl BudgetError {
+    /// True if the case does not fit its budget, whatever is cut.
+    pub fn is_too_long(&self) -> bool {
+        match self {
+            BudgetError::Truncate(error) => matches!(
+                error,
+                TruncateError::DoesNotFit { .. }
+                    | TruncateError::NothingFits { .. }
+                    | TruncateError::StillTooLong { .. }
+            ),
+            BudgetError::NothingLeft { .. } => true,
+            BudgetError::Prompt(_) | BudgetError::Text(_) => false,
+        }
+    }
 }
 
 /// The part of a cut case that the probe at a place of the case is shown, and which of its prompts is the probe's.
@@ -133,13 +170,7 @@ pub fn cut_messages(
     cut: Cut,
 ) -> Result<Vec<BudgetedCase<Vec<Message>>>, BudgetError> {
     let parts = cut_prompts(builder, tokens, case, cut)?;
-    let messages = |part: BudgetedCase<Prompt>| BudgetedCase {
-        probes: part.probes,
-        history: part.history,
-        dropped: part.dropped,
-        prompts: part.prompts.into_iter().map(|prompt| prompt.messages).collect(),
-    };
-    Ok(parts.into_iter().map(messages).collect())
+    parts.into_iter().map(|part| part.map(|prompt| Ok(prompt.messages))).collect()
 }
 
 /// [`cut_messages`] with whole prompts.
@@ -204,7 +235,6 @@ fn fit<P>(
     Ok(parts)
 }
 
-/// A case that is to be cut.
 struct Fit<'a> {
     builder: &'a PromptBuilder,
     tokens: &'a dyn CountTokens,
@@ -215,8 +245,8 @@ struct Fit<'a> {
 }
 
 impl Fit<'_> {
-    /// Whether the probes have evidence of their own, so that fewer of them can need less. Where evidence is not looked at they need
-    /// the same.
+    /// True if the probes have evidence of their own, so that fewer of them can need less. Where evidence is not looked at they
+    /// need the same.
     fn differ(&self, probes: &Range<usize>) -> bool {
         if !self.keeps_evidence() {
             return false;
@@ -266,7 +296,6 @@ impl Fit<'_> {
         }
     }
 
-    /// The history as some of the probes are shown it.
     fn part<P>(
         &self,
         probes: Range<usize>,
@@ -297,7 +326,6 @@ impl Fit<'_> {
         }
     }
 
-    /// What the loss of whole segments comes to.
     fn dropped(&self, segments: Vec<usize>, neighbours: Vec<usize>) -> Dropped {
         if segments.is_empty() {
             return Dropped::default();

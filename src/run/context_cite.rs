@@ -9,11 +9,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::cause_rows::{
-    Ablation, CauseLine, Effect, SessionWeight, SubsetKind, SubsetRow, SurrogateKind, SurrogateRow, open_log,
-};
+use super::cause_rows::{Ablation, CauseLine, Effect, SessionWeight, SubsetRow, SurrogateRow, open_log};
 use super::causes::{Answer, CauseError, CauseOptions, History, Measured, layers_open, said, windows};
 use super::removal::{Ablated, CaseAnswers, ReadingCost, cases, goes_back};
+use super::rows::AnswerKey;
 use super::store::RunFolder;
 use crate::data::draw::Draws;
 use crate::progress::Steps;
@@ -24,36 +23,32 @@ use palimpsest_core::engine::{EngineError, LocalModel, RequestError, Session};
 /// The price of a weight's size, of logits per token of the answer and standardised columns: that of the paper's code.
 pub const ALPHA: f64 = 0.01;
 
-/// How near to 1 a probability may come before its logit is taken: log p is at most minus this.
+/// Clamp of a probability near 1 before its logit is taken: log p is at most minus this.
 const NEAREST: f64 = 1e-12;
 
-/// How the surrogate is made.
+/// Settings of the surrogate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SurrogateOptions {
     /// Subsets of each answer.
     pub subsets: usize,
     /// Their seed.
     pub seed: u64,
-    /// How sessions are left out.
+    /// Ablation of the sessions.
     pub ablation: Ablation,
-    /// Whether blocking leaves the linear-attention layers out.
+    /// True if blocking leaves the linear-attention layers out.
     pub softmax_only: bool,
 }
 
-/// The subsets that are there, by case, probe and condition, then number: the log-probability of the whole answer.
-type There = BTreeMap<(String, String, String), BTreeMap<usize, f64>>;
-
-fn key(store: &AttentionStore) -> (String, String, String) {
-    (store.case.clone(), store.probe.clone(), store.condition.clone())
-}
+/// By answer and number of the subset: the log-probability of the whole answer.
+type There = BTreeMap<AnswerKey, BTreeMap<usize, f64>>;
 
 fn there<'a>(lines: impl IntoIterator<Item = &'a CauseLine>, options: SurrogateOptions) -> There {
     let mut there = There::new();
     for line in lines {
         let CauseLine::Subset(row) = line else { continue };
         if (row.seed, row.ablation) == (options.seed, options.ablation) && row.subset < options.subsets {
-            let key = (row.case.clone(), row.probe.clone(), row.condition.clone());
-            there.entry(key).or_default().insert(row.subset, row.answer_log_p);
+            let key = AnswerKey::of(&row.case, &row.probe, &row.condition);
+            there.entry(key.owned()).or_default().insert(row.subset, row.answer_log_p);
         }
     }
     there
@@ -70,7 +65,7 @@ fn included(case: &CaseAnswers, answer: usize, subset: usize, seed: u64) -> Vec<
 fn missing(case: &CaseAnswers, there: &There, options: SurrogateOptions) -> Vec<Ablated> {
     let mut missing = Vec::new();
     for (answer, store) in case.answers.iter().enumerate() {
-        let known = there.get(&key(store));
+        let known = there.get(&AnswerKey::of_store(store).owned());
         for nth in (0..options.subsets).filter(|nth| known.is_none_or(|known| !known.contains_key(nth))) {
             missing.push(Ablated { answer, included: included(case, answer, nth, options.seed), nth });
         }
@@ -78,7 +73,7 @@ fn missing(case: &CaseAnswers, there: &There, options: SurrogateOptions) -> Vec<
     missing
 }
 
-/// What is still to be read for the surrogates of a run by a model of such layers.
+/// Readings that the surrogates of a run still take of a model of such layers.
 ///
 /// # Errors
 /// [`CauseError`] of the folder's files.
@@ -141,7 +136,10 @@ pub fn measure(
         let mut sink = |one: &Ablated, answer: &Answer<'_>, effect: Effect| {
             let row = subset(&case, one, (options, open), answer.log_p() - effect.log_p_drop);
             let step = format!("{} {} subset {}", row.case, row.probe, row.subset);
-            there.entry(key(&case.answers[one.answer])).or_default().insert(one.nth, row.answer_log_p);
+            there
+                .entry(AnswerKey::of_store(&case.answers[one.answer]).owned())
+                .or_default()
+                .insert(one.nth, row.answer_log_p);
             log.append(CauseLine::Subset(row))?;
             measured.done += 1;
             steps.step(&step, None);
@@ -159,7 +157,7 @@ pub fn measure(
         for answer in 0..case.answers.len() {
             let store = &case.answers[answer];
             if !log.rows.iter().any(|line| is_surrogate(line, store, options)) {
-                let known = there.get(&key(store));
+                let known = there.get(&AnswerKey::of_store(store).owned());
                 let row = surrogate(&case, answer, (options, open), known.unwrap_or(&BTreeMap::new()));
                 log.append(CauseLine::Surrogate(row))?;
                 measured.done += 1;
@@ -169,11 +167,11 @@ pub fn measure(
     Ok(measured)
 }
 
-/// Whether a line is the surrogate of an answer, made so.
+/// True if a line is the surrogate of an answer, made so.
 fn is_surrogate(line: &CauseLine, store: &AttentionStore, options: SurrogateOptions) -> bool {
     let CauseLine::Surrogate(row) = line else { return false };
-    let of = (&row.case, &row.probe, &row.condition) == (&store.case, &store.probe, &store.condition);
-    of && (row.seed, row.subsets, row.ablation) == (options.seed, options.subsets, options.ablation)
+    AnswerKey::of(&row.case, &row.probe, &row.condition) == AnswerKey::of_store(store)
+        && (row.seed, row.subsets, row.ablation) == (options.seed, options.subsets, options.ablation)
 }
 
 type Sink<'a> = &'a mut dyn FnMut(&Ablated, &Answer<'_>, Effect) -> Result<bool, CauseError>;
@@ -236,7 +234,6 @@ fn subset(
     let sessions = case.sessions(one.answer);
     let there = sessions.iter().zip(&one.included).filter(|(_, included)| **included);
     SubsetRow {
-        kind: SubsetKind::Subset,
         case: store.case.clone(),
         probe: store.probe.clone(),
         condition: store.condition.clone(),
@@ -251,7 +248,6 @@ fn subset(
     }
 }
 
-/// Fits an answer's surrogate to its subsets.
 fn surrogate(
     case: &CaseAnswers,
     answer: usize,
@@ -271,7 +267,6 @@ fn surrogate(
     let fit = lasso(&x, &y, ALPHA);
     let weights = case.sessions(answer).into_iter().zip(&fit.weights);
     SurrogateRow {
-        kind: SurrogateKind::Contextcite,
         case: store.case.clone(),
         probe: store.probe.clone(),
         condition: store.condition.clone(),

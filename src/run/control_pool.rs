@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::cause_rows::{CauseRow, ControlRow, Effect};
+use super::rows::AnswerKey;
 use crate::data::draw::Draws;
 use crate::ground::numbers::quantile;
 use crate::statistics::control::control_for;
@@ -61,19 +62,19 @@ pub fn pool(
     found
 }
 
-/// An answer's pool: case, probe, condition; layers, seed.
-type Key = ([String; 3], Option<[usize; 2]>, u64);
+/// An answer, layers and the seed of the pool.
+type Key = (AnswerKey, Option<[usize; 2]>, u64);
 
 /// The stretches that were measured, by answer, layers and seed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pools(BTreeMap<Key, Vec<([usize; 2], Effect)>>);
 
 impl Pools {
-    /// Those of a run's rows.
+    /// Pools of a run's rows.
     pub fn new(rows: &[ControlRow]) -> Self {
         let mut pools: BTreeMap<Key, Vec<([usize; 2], Effect)>> = BTreeMap::new();
         for ControlRow { case, probe, condition, layers, seed, tokens, effect, .. } in rows {
-            let key = ([case.clone(), probe.clone(), condition.clone()], *layers, *seed);
+            let key = (AnswerKey::of(case, probe, condition).owned(), *layers, *seed);
             pools.entry(key).or_default().push((*tokens, *effect));
         }
         Pools(pools)
@@ -83,7 +84,7 @@ impl Pools {
     /// Stretches that touch the session itself are left out; `None` where no others were measured.
     pub fn control(&self, row: &CauseRow, number: impl Fn(&Effect) -> f64) -> Option<f64> {
         let CauseRow { case, probe, condition, layers, seed, tokens: [start, end], .. } = row;
-        let key = ([case.clone(), probe.clone(), condition.clone()], *layers, *seed);
+        let key = (AnswerKey::of(case, probe, condition).owned(), *layers, *seed);
         let apart = |([from, to], _): &&([usize; 2], Effect)| to <= start || end <= from;
         let of_stretch = |([from, to], effect): &([usize; 2], Effect)| (to - from, number(effect));
         let pool: Vec<(usize, f64)> = self.0.get(&key)?.iter().filter(apart).map(of_stretch).collect();

@@ -1,4 +1,4 @@
-//! What answers and verdicts cost: tokens, seconds, and joules where the machine tells (STALE, appendix C).
+//! Costs of answers and verdicts: tokens, seconds, and joules where the machine tells (STALE, appendix C).
 //!
 //! Owns `costs.jsonl`, whose rows differ from run to run. Everything else in a run folder is the same for the same identity, so
 //! costs have a file of their own, which is no part of the identity and is only ever appended to. Written by the runner and
@@ -24,12 +24,12 @@ pub struct CostRow {
     /// Which judge; absent for an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judge: Option<String>,
-    /// What it cost.
+    /// The cost.
     #[serde(flatten)]
     pub cost: Cost,
 }
 
-/// What was spent.
+/// Tokens, seconds and joules of an answer or a verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Tokens of the prompt that were computed; of an endpoint, all of them, where it says.

@@ -1,4 +1,4 @@
-//! What energy a stretch of work took, where the machine tells: processor packages (RAPL) and NVIDIA cards (NVML).
+//! Energy of a stretch of work, where the machine tells: processor packages (RAPL) and NVIDIA cards (NVML).
 //!
 //! Called by the local subject and by the judge, which write what it says into `costs.jsonl`. The counters are those of whole
 //! packages and cards: what other processes do on them is in the sums. Where they cannot be read there is no energy, and nothing
@@ -15,7 +15,7 @@ use palimpsest_core::engine::Hardware;
 /// Where Linux lists the energy counters of Intel's and AMD's processors.
 const POWERCAP: &str = "/sys/class/powercap";
 
-/// Who tells the energy.
+/// Source of an energy measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JoulesFrom {
@@ -75,7 +75,6 @@ struct Zone {
     total: u128,
 }
 
-/// The counters of the accelerators.
 #[derive(Debug, Default)]
 enum Cards {
     /// There are none.
@@ -145,7 +144,7 @@ impl Joulemeter {
         Stretch { begun: Instant::now(), joules: self.joules() }
     }
 
-    /// What was spent since `stretch` began.
+    /// Energy and seconds since `stretch` began.
     pub fn end(&mut self, stretch: &Stretch) -> Spent {
         // A source that fell silent in between leaves no energy: the sums before and after are of different things.
         let joules = self.joules().zip(stretch.joules).filter(|((_, now), (_, then))| now == then);

@@ -10,79 +10,41 @@ use palimpsest_core::files::io_remedy;
 
 /// Why a run folder could not be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
 pub enum RunError {
     /// The file system refused.
     #[error("cannot {action} {path}: {source}{}", io_remedy(source))]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// The system's message.
-        source: std::io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: std::io::Error },
     /// Another process holds the folder.
     #[error("{dir} is being written by another process; wait for it to end, or use another --out")]
-    Locked {
-        /// The folder.
-        dir: PathBuf,
-    },
+    Locked { dir: PathBuf },
     /// The folder holds something other than a run.
     #[error("{dir} is no run folder: {reason}; give the folder of a run, or a new one with --out")]
-    NotARun {
-        /// The folder.
-        dir: PathBuf,
-        /// What is missing or in the way.
-        reason: String,
-    },
+    NotARun { dir: PathBuf, reason: String },
     /// The folder holds another run.
     #[error("{dir} holds a different run; use another --out. It differs in {}", list(differences))]
-    DifferentRun {
-        /// The folder.
-        dir: PathBuf,
-        /// Every field that differs.
-        differences: Vec<Difference>,
-    },
+    DifferentRun { dir: PathBuf, differences: Vec<Difference> },
     /// A file of what an answer reads of each session cannot be read.
     #[error("{path}: {reason}; delete it and measure the causes again, which makes it anew")]
-    Measures {
-        /// The file.
-        path: PathBuf,
-        /// The fault.
-        reason: String,
-    },
+    Measures { path: PathBuf, reason: String },
     /// Causes of a format that would be misread.
     #[error(
         "{path} line {line} is of an older format, in which effects have the other sign, controls stand inside rows, and a thought counts as \
          answer; move the file away and measure the causes again"
     )]
-    OlderCauses {
-        /// The file.
-        path: PathBuf,
-        /// One-based.
-        line: usize,
-    },
+    OlderCauses { path: PathBuf, line: usize },
     /// A file of the folder is damaged in a way that no crash explains.
     #[error("{path}: {reason}; restore the file from a copy, or start again in another --out")]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// The fault.
-        reason: String,
-    },
+    Broken { path: PathBuf, reason: String },
     /// A file of rows could not be used.
     #[error(transparent)]
     Rows(#[from] JsonlError),
     /// The run has no such condition.
     #[error("{dir} has no condition `{name}`; its conditions are: {known}")]
-    UnknownCondition {
-        /// The folder.
-        dir: PathBuf,
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: String,
-    },
+    UnknownCondition { dir: PathBuf, name: String, known: String },
+    /// A run of a benchmark that this version does not know.
+    #[error("{dir} is a run of the benchmark `{name}`, which this version does not know; it knows {known}")]
+    UnknownBenchmark { dir: PathBuf, name: String, known: String },
     /// The plan is unusable.
     #[error(transparent)]
     Plan(#[from] PlanError),

@@ -6,52 +6,36 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use super::error::RunError;
-use super::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
+use super::header::{ContextPolicy, Identity, Machine, NameAndDigest, RunHeader};
 use super::plan::Selection;
 use super::rows::AnswerRow;
 use super::store::{RunFolder, RunStore};
 use crate::benchmarks::{Benchmark, Exchanged};
 use crate::data::Case;
 use palimpsest_core::digest::sha256;
-use palimpsest_core::text::{BorderRule, SpecialTokens, Split};
+use palimpsest_core::text::Split;
 
-/// How many items an error lists before it only counts them.
+/// Number of items that an error lists before it only counts them.
 const LISTED: usize = 10;
 
 /// Why answers could not be exchanged.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
 pub enum ExchangeError {
     /// The file lacks answers.
     #[error(
         "{count} answers are missing ({list}); complete the file, or import them as errors with --partial"
     )]
-    Missing {
-        /// How many.
-        count: usize,
-        /// The first of them, as `case/probe`.
-        list: String,
-    },
+    Missing { count: usize, list: String },
     /// The run lacks answers.
     #[error(
         "{} ({list}); finish the run with the same `palimpsest run` command, or write them as empty strings with --partial",
         unanswered(*missing, *failed)
     )]
-    Unanswered {
-        /// How many were not asked yet.
-        missing: usize,
-        /// How many ended in an error.
-        failed: usize,
-        /// The first of them, as `case/probe`.
-        list: String,
-    },
+    Unanswered { missing: usize, failed: usize, list: String },
     /// The file answers a case that the dataset does not have.
     #[error("{count} uids are not in the dataset ({list}); give the dataset that the answers were made from")]
-    UnknownUids {
-        /// How many.
-        count: usize,
-        /// The first of them.
-        list: String,
-    },
+    UnknownUids { count: usize, list: String },
     /// The file answers a case twice.
     #[error("uid `{0}` occurs twice; keep one of its entries")]
     DoubleUid(String),
@@ -63,7 +47,7 @@ pub enum ExchangeError {
     Run(#[from] RunError),
 }
 
-/// How many questions have no answer, and why.
+/// A note on questions without an answer.
 pub fn unanswered(missing: usize, failed: usize) -> String {
     let parts = [(missing, "were not asked yet"), (failed, "ended in an error")];
     let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
@@ -108,22 +92,22 @@ pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, Excha
     Err(ExchangeError::Unanswered { missing, failed: lacking.len() - missing, list })
 }
 
-/// What an import needs besides the answers.
+/// Settings of an import.
 #[derive(Debug, Clone)]
 pub struct Import<'a> {
     /// The benchmark.
     pub benchmark: &'static Benchmark,
     /// The dataset's name and digest.
-    pub dataset: Named,
+    pub dataset: NameAndDigest,
     /// The dataset's cases.
     pub cases: &'a [Case],
-    /// What to call the model that gave the answers.
+    /// Name of the model that gave the answers.
     pub model: String,
-    /// Whether missing answers become error rows instead of refusing the import.
+    /// True if missing answers become error rows instead of refusing the import.
     pub partial: bool,
 }
 
-/// What an import came to.
+/// Result of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imported {
     /// Answers.
@@ -189,24 +173,10 @@ pub fn import(
     let identity = Identity {
         benchmark: import.benchmark.name.to_owned(),
         dataset: import.dataset.clone(),
-        model: Named { name: import.model.clone(), digest: sha256(text) },
-        dtype: None,
-        prompts: None,
-        sampling: None,
+        model: NameAndDigest { name: import.model.clone(), digest: sha256(text) },
         context: ContextPolicy { policy: "imported".to_owned(), ..ContextPolicy::default() },
-        seed: 0,
-        only: None,
-        limit: None,
-        limit_probes: None,
-        attention: false,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        sample: None,
-        memory: Vec::new(),
-        conditions: Vec::new(),
-        thinking: None,
-        stop: Vec::new(),
-        special_tokens: SpecialTokens::default(),
-        borders: BorderRule::default(),
+        ..Identity::default()
     };
     let header = RunHeader::new(identity, None, Machine::here("imported", 0));
     let mut store = RunStore::open_or_create(dir, &header, plan)?;
@@ -224,7 +194,7 @@ fn failed_row(said: &str) -> AnswerRow {
     AnswerRow { error: Some(format!("the imported file has no answer but {said:?}")), ..AnswerRow::default() }
 }
 
-/// What an imported text comes to: its thought apart from its answer, as of a model that was asked here.
+/// Row of an imported text, the thought apart from the answer as of a model that was asked here.
 fn imported_row(text: Option<&str>) -> AnswerRow {
     let Some(text) = text else {
         return AnswerRow {

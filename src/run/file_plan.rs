@@ -21,7 +21,6 @@ pub struct FilePlan {
     cases: Vec<PlannedCase>,
     /// Of each broken row its place in `cases`, its number in the file, and its uid.
     broken: Vec<(usize, usize, Option<String>)>,
-    /// What is wrong with the first of them.
     first_problem: Option<String>,
 }
 
@@ -58,12 +57,12 @@ impl FilePlan {
         self.cases.push(PlannedCase { labels, probes, broken: Some(reason), ..PlannedCase::default() });
     }
 
-    /// How many rows there are, and how many of them are broken.
+    /// Numbers of rows and of broken rows.
     pub fn rows(&self) -> (usize, usize) {
         (self.cases.len(), self.broken.len())
     }
 
-    /// What is wrong with the first broken row.
+    /// Fault of the first broken row.
     pub fn first_problem(&self) -> Option<&str> {
         self.first_problem.as_deref()
     }

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use palimpsest_core::attention::LayerHoles;
-use palimpsest_core::engine::{Branch, EngineError, Event, Request, RequestError, Reuse, Session, Task};
+use palimpsest_core::engine::{
+    Backend, Branch, EngineError, Event, Request, RequestError, Reuse, Session, Task, log_sum_exp,
+};
 use rayon::prelude::*;
 
 use super::cause_rows::{Effect, ThoughtEffect};
@@ -17,12 +19,12 @@ const REST: f64 = 1e-6;
 /// Ranges of e-folds below the likeliest token in which probabilities are summed up to find the rest.
 const FOLDS: usize = 128;
 
-/// What was generated.
+/// Generated tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Said<'a> {
     /// All of its tokens.
     pub tokens: &'a [u32],
-    /// How many of them are a thought before the answer.
+    /// Number of those that are a thought before the answer.
     pub thought: usize,
 }
 
@@ -45,12 +47,12 @@ pub struct Answer<'a> {
     distributions: Vec<Option<Distribution>>,
 }
 
-/// What a pass tells of one token that was generated.
+/// Prediction of a pass for one generated token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Position {
     /// Its natural-log probability.
     log_p: f64,
-    /// Whether it is the likeliest in its place.
+    /// True if it is the likeliest in its place.
     likeliest: bool,
 }
 
@@ -77,7 +79,7 @@ impl<'a> Answer<'a> {
         }
         let forced: Arc<[u32]> = said.tokens.into();
         let of = |at: usize, logits: &[f32]| {
-            let log_sum = log_sum(logits);
+            let log_sum = log_sum_exp(logits);
             let kept = (at == 0 || at >= said.thought).then(|| Distribution::of(logits, log_sum));
             (Position::of(said.tokens[at], logits, log_sum), kept)
         };
@@ -124,7 +126,7 @@ impl<'a> Answer<'a> {
         sink: &mut dyn FnMut(usize, Effect) -> bool,
     ) -> Result<(), RequestError> {
         let of = |at: usize, logits: &[f32]| {
-            let log_sum = log_sum(logits);
+            let log_sum = log_sum_exp(logits);
             let kl = self.distributions[at].as_ref().map_or(0.0, |plain| plain.divergence(logits, log_sum));
             (Position::of(self.said.tokens[at], logits, log_sum), kl)
         };
@@ -205,19 +207,12 @@ fn passes<T: Send>(
     failed.map_or(Ok(()), Err)
 }
 
-/// Whether no logit is above the token's, and of those before it none is as high.
+/// True if no logit is above the token's, and of those before it none is as high.
 fn is_likeliest(token: u32, logits: &[f32]) -> bool {
     let token = token as usize;
     logits.get(token).is_some_and(|own| {
         logits[..token].iter().all(|other| other < own) && logits[token..].iter().all(|other| other <= own)
     })
-}
-
-/// The logarithm of the sum of the exponentials of finite logits.
-fn log_sum(logits: &[f32]) -> f64 {
-    let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&x| f64::from(x - greatest).exp()).sum();
-    f64::from(greatest) + sum.ln()
 }
 
 /// The distribution of one position: its likeliest tokens, and the rest, at most [`REST`], as one. A long answer's whole distributions would
@@ -272,7 +267,6 @@ mod tests {
     use super::*;
     use crate::data::draw::Draws;
 
-    /// The divergence over all tokens, in f64.
     fn plain(p: &[f32], q: &[f32]) -> f64 {
         let log = |x: &[f32]| -> Vec<f64> {
             let all: f64 = x.iter().map(|&x| f64::from(x).exp()).sum::<f64>().ln();
@@ -288,12 +282,12 @@ mod tests {
             let mut logits = || (0..5000).map(|_| spread * draws.index(10_000) as f32 / 10_000.0).collect();
             let (p, q): (Vec<f32>, Vec<f32>) = (logits(), logits());
             let near: Vec<f32> = p.iter().zip(&q).map(|(p, q)| p + 0.01 * q).collect();
-            let kept = Distribution::of(&p, log_sum(&p));
+            let kept = Distribution::of(&p, log_sum_exp(&p));
             for other in [&p, &q, &near] {
-                let (found, expected) = (kept.divergence(other, log_sum(other)), plain(&p, other));
+                let (found, expected) = (kept.divergence(other, log_sum_exp(other)), plain(&p, other));
                 assert!((found - expected).abs() < 1e-4, "{spread}: {found} is not {expected}");
             }
-            assert!(kept.divergence(&p, log_sum(&p)) < 1e-9);
+            assert!(kept.divergence(&p, log_sum_exp(&p)) < 1e-9);
             // Flat distributions are kept whole, steep ones are not.
             assert_eq!(kept.tokens.len() < 4000, spread == 40.0, "{spread}: {}", kept.tokens.len());
         }

@@ -1,4 +1,4 @@
-//! How long a prefill of some length takes, from a measured shorter one.
+//! Seconds of a prefill of some length, from a measured shorter one.
 //!
 //! Pure arithmetic, used by `run --estimate`. The time of a prefill of n tokens is taken to be a n + b n^2: matrix products cost the
 //! same for every token, and attention costs more the more tokens come before. Layers with a window only make b smaller.

@@ -72,30 +72,28 @@ fn is_first(version: &u32) -> bool {
 /// Taken of what is stored, so that fields that only a later version knows count too.
 pub fn hash(identity: &Value, version: u32) -> String {
     // The name comes first, so that no two versions can collide.
-    let mut text = format!("palimpsest identity {version}\n");
-    canonical(identity, &mut text);
-    sha256(text)
+    sha256(format!("palimpsest identity {version}\n{}", canonical(identity)))
 }
 
 /// Everything that changes the results of a run. What does not apply (an endpoint's dtype, the sampling behind imported
 /// answers) is absent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
     /// The benchmark, by name; absent for the one that runs of version 0.1.0 are of. Since version 0.2.
     #[serde(default = "benchmarks::default_name", skip_serializing_if = "is_default")]
     pub benchmark: String,
     /// The benchmark file.
-    pub dataset: Named,
-    /// What answered.
-    pub model: Named,
+    pub dataset: NameAndDigest,
+    /// The model.
+    pub model: NameAndDigest,
     /// The dtype that the model ran in.
     pub dtype: Option<String>,
     /// Digest of the prompt templates.
     pub prompts: Option<String>,
-    /// How tokens were chosen, the sampler's seed included.
+    /// Sampling, with its seed.
     pub sampling: Option<Sampling>,
-    /// How the history was fitted to the model.
+    /// Truncation of histories to the model's context.
     pub context: ContextPolicy,
     /// Seed of everything random that is not the sampler (haystack assembly).
     pub seed: u64,
@@ -106,26 +104,26 @@ pub struct Identity {
     /// The `--limit-probes`; absent where there was none. Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_probes: Option<usize>,
-    /// Whether attention is recorded.
+    /// True if attention is recorded.
     pub attention: bool,
     /// The version of palimpsest.
     pub version: String,
     /// The `--sample`; absent where all cases were taken. Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<CaseSample>,
-    /// What every probe is asked under; empty where that is the plain condition alone. Since version 0.2.
+    /// Conditions of every probe; empty where that is the plain one alone. Since version 0.2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// The memory systems whose memories were shown; empty where none were. Since version 0.2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<MemoryIdentity>,
-    /// Whether the model thought before it answered; absent where it could not or, of an endpoint, was not told. Since version 0.2.
+    /// True if the model thought before it answered; absent where it could not or, of an endpoint, was not told. Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<ThinkingPolicy>,
     /// Strings that ended an answer, which is what came before them; empty where only tokens did. Since version 0.2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
-    /// How text of the data that spells a special token was read; absent where as that token. Since version 0.2.
+    /// Reading of text of the data that spells a special token; absent where it is that token. Since version 0.2.
     #[serde(default, skip_serializing_if = "SpecialTokens::is_default")]
     pub special_tokens: SpecialTokens,
     /// To which span a token across a border belongs; absent where it is that of its first byte, as in runs of version 0.1.0, and
@@ -147,16 +145,16 @@ pub struct MemoryIdentity {
     pub config: serde_json::Map<String, Value>,
     /// Its language model; absent where it was given none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<Named>,
+    pub model: Option<NameAndDigest>,
     /// Its embedder; absent where it was given none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub embedder: Option<Named>,
+    pub embedder: Option<NameAndDigest>,
     /// Are its model's replies sampled as it asks, or greedily?
     #[serde(default, skip_serializing_if = "Decoding::is_as_asked")]
     pub decoding: Decoding,
 }
 
-/// How a model was told to think.
+/// Thinking settings of a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThinkingPolicy {
@@ -169,7 +167,7 @@ pub struct ThinkingPolicy {
     /// The word that the chat template or the endpoint read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<ReasoningEffort>,
-    /// What an endpoint was sent for its chat template.
+    /// Chat-template arguments sent to an endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat_template_kwargs: Option<Value>,
 }
@@ -188,17 +186,17 @@ impl Identity {
 }
 
 /// A name and the SHA-256 of what it stands for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Named {
-    /// What people call it.
+pub struct NameAndDigest {
+    /// Display name.
     pub name: String,
     /// Lower-case hexadecimal SHA-256 of the content; for an endpoint, whose weights cannot be seen, of its address and
     /// model name.
     pub digest: String,
 }
 
-/// How a history is fitted to the model.
+/// Truncation of histories to the model's context.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContextPolicy {
@@ -206,9 +204,9 @@ pub struct ContextPolicy {
     pub tokens: Option<usize>,
     /// For example `evidence-preserving truncation` or `full`.
     pub policy: String,
-    /// What counts an endpoint's tokens; absent for a local model, whose own tokeniser does, and where nothing is cut.
+    /// Tokeniser that counts an endpoint's tokens; absent for a local model, whose own does, and where nothing is cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokenizer: Option<Named>,
+    pub tokenizer: Option<NameAndDigest>,
     /// In the place of a tokeniser, a stated bound: at least so many characters a token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chars_per_token: Option<f64>,
@@ -234,21 +232,20 @@ pub struct Machine {
     /// The processor's name, where the system tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
-    /// What computed attention; absent where there is no choice, which is everywhere but on CUDA, and in runs of before there was
-    /// one. Since version 0.2.
+    /// Attention kernel; absent where there is no choice, which is everywhere but on CUDA, and in earlier runs. Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention_kernel: Option<AttentionBy>,
 }
 
-/// What computed attention on CUDA. It changes the last bits of results, as the device does.
+/// Attention kernels on CUDA. They change the last bits of results, as the device does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttentionBy {
     /// `--attention-kernel`.
     pub chosen: String,
-    /// What that was: `products`, `fused` or `flash`; several where layers differ.
+    /// Forward kernels: `products`, `fused` or `flash`; several where layers differ.
     pub forward: Vec<String>,
-    /// What summed the weights of rows over spans: `products` or `fused`.
+    /// Kernels that summed the weights of rows over spans: `products` or `fused`.
     pub sums: Vec<String>,
 }
 
@@ -318,35 +315,11 @@ fn to_value(identity: &Identity) -> Value {
     serde_json::to_value(identity).unwrap_or_default()
 }
 
-/// Appends `value` as JSON with sorted keys and no whitespace.
-fn canonical(value: &Value, out: &mut String) {
-    match value {
-        Value::Object(map) => {
-            let mut keys: Vec<&String> = map.keys().collect();
-            keys.sort();
-            out.push('{');
-            for (i, key) in keys.into_iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                out.push_str(&Value::from(key.as_str()).to_string());
-                out.push(':');
-                canonical(map.get(key).unwrap_or(&Value::Null), out);
-            }
-            out.push('}');
-        }
-        Value::Array(items) => {
-            out.push('[');
-            for (i, item) in items.iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                canonical(item, out);
-            }
-            out.push(']');
-        }
-        leaf => out.push_str(&leaf.to_string()),
-    }
+/// JSON with sorted keys and no whitespace.
+fn canonical(value: &Value) -> String {
+    let mut value = value.clone();
+    value.sort_all_objects();
+    value.to_string()
 }
 
 fn compare(path: &str, stored: &Value, asked: &Value, found: &mut Vec<Difference>) {
@@ -373,9 +346,7 @@ mod tests {
     #[test]
     fn canonical_json_sorts_keys_at_every_depth_and_writes_no_whitespace() {
         let value = serde_json::json!({"b": [1, {"z": null, "a": "é\""}], "a": 0.5});
-        let mut text = String::new();
-        canonical(&value, &mut text);
-        assert_eq!(text, r#"{"a":0.5,"b":[1,{"a":"é\"","z":null}]}"#);
+        assert_eq!(canonical(&value), r#"{"a":0.5,"b":[1,{"a":"é\"","z":null}]}"#);
     }
 
     #[test]

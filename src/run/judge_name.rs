@@ -1,4 +1,4 @@
-//! Who gave the verdicts of a run: a judge by a rubric, and what tables call it.
+//! Names of judges: a judge by a rubric, and its label in tables.
 //!
 //! Two rubrics of one judge are two judges, and so are two ways of asking by one rubric. What a row holds is the digest of all that the
 //! judge was told; people say the rubric's name and how it was asked, whether or not it was asked otherwise, too: a name that stands
@@ -26,7 +26,7 @@ pub struct JudgeName {
 }
 
 impl JudgeName {
-    /// Whether a row is its verdict.
+    /// True if a row is its verdict.
     pub fn gave(&self, row: &VerdictRow) -> bool {
         self.judge == row.judge && self.digest == row.rubric
     }
@@ -36,7 +36,7 @@ impl JudgeName {
         self.label.replacen(self.judge.as_str(), short_judge(&self.judge), 1)
     }
 
-    /// What stands in brackets behind the judge's name; empty where nothing does.
+    /// Text in brackets behind the judge's name; empty where there is none.
     pub fn in_brackets(&self) -> &str {
         self.label.strip_prefix(self.judge.as_str()).map_or("", |rest| bracketed(rest).unwrap_or_default())
     }
@@ -48,7 +48,7 @@ pub fn short_judge(judge: &str) -> &str {
     served.map_or(judge, |(_, model)| model)
 }
 
-/// What people call some judges: each without its address, but where two would be called the same. Of labels the same.
+/// Short names of judges, without their addresses except where two would be the same. Takes labels too.
 pub fn short_judges<'a>(judges: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, &'a str> {
     let mut names: BTreeMap<&str, &str> = judges.map(|judge| (judge, short_judge(judge))).collect();
     let shorts: Vec<&str> = names.values().copied().collect();
@@ -75,7 +75,7 @@ impl<'a> JudgeChoice<'a> {
         JudgeChoice { judge, rubric: None }
     }
 
-    /// Whether a judge of this label is meant.
+    /// True if a judge of this label is meant.
     pub fn takes(&self, label: &str) -> bool {
         let (judge, brackets) = parts(label);
         // `strict` is also `strict, reasons first`.
@@ -108,7 +108,6 @@ impl std::fmt::Display for JudgeChoice<'_> {
     }
 }
 
-/// What ` (...)` holds.
 fn bracketed(text: &str) -> Option<&str> {
     text.strip_prefix(" (")?.strip_suffix(')')
 }

@@ -1,6 +1,6 @@
 //! The verdicts of one judge on a run, looked up by answer, and how far they are a result.
 //!
-//! Called by the exports and by the scoring of human ratings, which read run folders and judge nothing.
+//! Called by tables, exports, the attention analysis and the scoring of human ratings, which judge nothing.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -24,19 +24,24 @@ impl<'a> Judged<'a> {
         no_result(&self.name.judge)
     }
 
-    /// What a reader must know of them ([`warning`]).
+    /// Caveat of these verdicts ([`warning`]).
     pub fn warning(&self) -> Option<String> {
-        warning(&self.name.judge, self.rows.values().copied())
+        warning(&self.name.judge, self.rows())
     }
 
-    /// Whether the judge said anything that could be read.
+    /// True if the judge said anything that could be read.
     pub fn said_something(&self) -> bool {
-        self.rows.values().any(|row| row.is_clean())
+        self.rows().any(VerdictRow::is_clean)
     }
 
-    /// Whether the judge was asked about any answer under a condition.
+    /// True if the judge was asked about any answer under a condition.
     pub fn judged_under(&self, condition: &str) -> bool {
         self.rows.keys().any(|key| key.condition == condition)
+    }
+
+    /// All rows, in no order.
+    pub fn rows(&self) -> impl Iterator<Item = &'a VerdictRow> {
+        self.rows.values().copied()
     }
 
     /// The row on an answer, where there is one.
@@ -59,8 +64,8 @@ pub fn no_result(judge: &str) -> Option<String> {
     ))
 }
 
-/// What a reader must know beside the numbers of a judge: nothing that it said could be read, or it says the same of all answers and
-/// nobody knows how able it is. The latter may well be so: a model that notices nothing gets 0%.
+/// Caveat of a judge's numbers: no verdict could be read, or all verdicts are the same and nobody knows how able it is. The latter
+/// may well be so: a model that notices nothing gets 0%.
 pub fn warning<'a>(judge: &str, verdicts: impl Iterator<Item = &'a VerdictRow>) -> Option<String> {
     let rows: Vec<&VerdictRow> = verdicts.collect();
     let said: Vec<&VerdictRow> = rows.iter().copied().filter(|row| row.is_clean()).collect();
@@ -113,7 +118,7 @@ fn parameters_by_name(name: &str) -> Option<f64> {
 pub struct UnknownJudge {
     /// The run folder.
     pub dir: PathBuf,
-    /// What was typed.
+    /// As typed.
     pub judge: String,
     /// The judges that gave verdicts, with their rubrics.
     pub known: String,
@@ -122,11 +127,13 @@ pub struct UnknownJudge {
 impl RunFolder {
     /// The verdicts of each judge by each rubric that it judged by, in order of first appearance.
     pub fn judged(&self) -> Vec<Judged<'_>> {
-        let of = |name| {
-            let own = self.verdicts.iter().filter(|row| JudgeName::gave(name, row));
-            own.map(|row| (row.key(), row)).collect()
-        };
-        self.judges().iter().map(|name| Judged { name, rows: of(name) }).collect()
+        self.judges().iter().map(|name| self.judged_as(name)).collect()
+    }
+
+    /// The verdicts of one of [`RunFolder::judges`].
+    pub fn judged_as<'a>(&'a self, name: &'a JudgeName) -> Judged<'a> {
+        let own = self.verdicts.iter().filter(|row| name.gave(row));
+        Judged { name, rows: own.map(|row| (row.key(), row)).collect() }
     }
 
     /// The judging that is shown where one is, of those that are meant: the last of which anything could be read; and the labels of the
@@ -144,7 +151,7 @@ impl RunFolder {
         Ok((shown, all.iter().map(|judged| judged.name.label.clone()).collect()))
     }
 
-    /// Those of the judges that are meant; of nobody where nobody judged and none is named.
+    /// Verdicts of the chosen judges; none where nobody judged and none is named.
     ///
     /// # Errors
     /// [`UnknownJudge`] where a judge or a rubric is named and none is found.
@@ -157,5 +164,39 @@ impl RunFolder {
             return Err(UnknownJudge { dir: self.dir.clone(), judge: choice.to_string(), known });
         }
         Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_rows(judge: &str, correct: &[Option<bool>]) -> Option<String> {
+        let row = |correct: &Option<bool>| VerdictRow { correct: *correct, ..VerdictRow::default() };
+        warning(judge, correct.iter().map(row).collect::<Vec<_>>().iter())
+    }
+
+    #[test]
+    fn a_judge_that_is_too_small_gives_no_result_and_one_that_says_the_same_of_all_a_result_with_a_warning() {
+        for (small, millions) in [
+            ("local:smollm2-135m", "135"),
+            ("local:qwen3-0.6b", "600"),
+            ("http://h/v1#Gemma-3-270M-it", "270"),
+        ] {
+            assert!(no_result(small).unwrap().contains(&format!("about {millions} million")));
+        }
+        for able in
+            ["local:qwen3.5-9b", "http://h/v1#gpt-oss-120b", "http://h:8000/v1#gemini", "local:Llama-3.1-8B"]
+        {
+            assert_eq!(no_result(able), None, "{able}");
+            assert_eq!(of_rows(able, &[Some(true), Some(false), None]), None, "{able}");
+            // All wrong is a result; of a judge of which nobody knows how able it is, with a word beside it.
+            let said = of_rows(able, &[Some(false), None, Some(false)]);
+            let known = !able.ends_with("gemini");
+            assert_eq!(said.is_none(), known, "{able}: {said:?}");
+            assert!(known || said.is_some_and(|said| said.contains("all 2 answers wrong")));
+            // One verdict is the same as itself.
+            assert_eq!(of_rows(able, &[Some(true)]), None);
+        }
     }
 }

@@ -17,15 +17,15 @@ pub(super) const LABELS: &str = "labels.jsonl";
 pub struct LabelRow {
     /// The case's id.
     pub case: String,
-    /// What was asked about: the value of [`LabelCheck::unit`].
+    /// The labelled unit: a value of [`LabelCheck::unit`].
     pub unit: String,
-    /// What the data says.
+    /// Label of the data.
     pub label: String,
     /// Which judge.
     pub judge: String,
     /// SHA-256 of the instructions that it judged by.
     pub rubric: String,
-    /// What the judge says; absent when `error` is set.
+    /// Label by the judge; absent when `error` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub said: Option<String>,
     /// A judge by scoring: the probability of what it said.
@@ -74,8 +74,8 @@ pub fn label_rows(dir: &Path) -> Result<Vec<LabelRow>, RunError> {
     Ok(read_rows(&dir.join(LABELS))?)
 }
 
-/// What is to be asked about: of each case and unit the first probe, with its place among the case's probes. Broken rows, and probes
-/// without the facet, cannot be asked about.
+/// The first probe of each case and unit, with its index among the case's probes. Broken rows, and probes without the facet, are
+/// left out.
 pub fn units<'a>(check: &LabelCheck, plan: &'a [PlannedCase]) -> Vec<(&'a PlannedCase, usize)> {
     let mut units: Vec<(&PlannedCase, usize)> = Vec::new();
     for case in plan.iter().filter(|case| case.broken.is_none()) {

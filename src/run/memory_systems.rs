@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::condition::Condition;
 use super::error::RunError;
-use super::header::{MemoryIdentity, Named};
+use super::header::{MemoryIdentity, NameAndDigest};
 use crate::data::{Case, Probe};
 use crate::memory::system::history::{Progress, SystemRun, Wanted};
 use crate::memory::system::open::open;
@@ -96,7 +96,7 @@ impl MemorySystems {
             }
             let (named, told) = (name.clone(), told.clone());
             let run = run.told(move |progress| told(&named, progress));
-            let named = |model: &String| Named { digest: sha256(model), name: model.clone() };
+            let named = |model: &String| NameAndDigest { digest: sha256(model), name: model.clone() };
             started.identities.push(MemoryIdentity {
                 name: name.clone(),
                 system: run.identity().clone(),

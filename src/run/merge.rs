@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::cause_rows::{CAUSES, CauseLine, read_lines};
 use super::condition::Condition;
 use super::cost::CostRow;
@@ -19,13 +21,13 @@ use super::plan::PlannedCase;
 use super::rows::{AnswerRow, ReplyRow, RubricRow, VerdictRow};
 use super::session_measures::MEASURES;
 use super::store::{
-    ANSWERS, COSTS, FOLDERS, HEADER, MEMORY, PLAN, REPLIES, RUBRICS, RunFolder, RunStore, VERDICTS,
+    ANSWERS, COSTS, FOLDERS, MEMORY, PLAN, REPLIES, RUBRICS, RunFolder, RunStore, VERDICTS, write_header,
 };
 use crate::ground::jsonl::{JsonlError, read_rows, write_rows};
-use palimpsest_core::files::write_atomically;
 
 /// Why shards could not be merged.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
 pub enum MergeError {
     /// A file of rows.
     #[error(transparent)]
@@ -38,50 +40,26 @@ pub enum MergeError {
     NotAShard(PathBuf),
     /// The folders belong to different runs, or to different splits of it.
     #[error("{first} and {other} are not shards of one run: they differ in {difference}")]
-    Different {
-        /// The first folder.
-        first: PathBuf,
-        /// The one that differs.
-        other: PathBuf,
-        /// In which fields.
-        difference: String,
-    },
+    Different { first: PathBuf, other: PathBuf, difference: String },
     /// A shard is missing or given twice.
     #[error("shard {shard} is {what}; give every shard's folder once")]
-    Shards {
-        /// `i/n`.
-        shard: String,
-        /// `missing` or `given twice`.
-        what: &'static str,
-    },
+    Shards { shard: String, what: &'static str },
     /// The positions of the cases have a gap or a double.
     #[error(
         "the shards do not tile the cases: position {position} is {what}; were they run on the same dataset?"
     )]
-    Positions {
-        /// Zero-based.
-        position: usize,
-        /// `missing` or `in two shards`.
-        what: &'static str,
-    },
+    Positions { position: usize, what: &'static str },
     /// A shard is not finished.
     #[error(
         "{dir} lacks {missing} of its answers ({list}); start its command again until it ends, then merge"
     )]
-    Unfinished {
-        /// The shard's folder.
-        dir: PathBuf,
-        /// Number of planned rows without an answer or error row.
-        missing: usize,
-        /// The first of them, with their condition where the run has several.
-        list: String,
-    },
+    Unfinished { dir: PathBuf, missing: usize, list: String },
     /// A run folder refused.
     #[error(transparent)]
     Run(#[from] RunError),
 }
 
-/// What was merged.
+/// Counts of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Merged {
     /// Cases.
@@ -167,26 +145,13 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     write_rows(&building.path().join(PLAN), &plan)?;
     write_rows(&building.path().join(ANSWERS), &answers)?;
     write_rows(&building.path().join(VERDICTS), &verdicts)?;
-    if !replies.is_empty() {
-        write_rows(&building.path().join(REPLIES), &replies)?;
-    }
-    if !causes.is_empty() {
-        write_rows(&building.path().join(CAUSES), &causes)?;
-    }
-    if !labels.is_empty() {
-        write_rows(&building.path().join(LABELS), &labels)?;
-    }
-    if !rubrics.is_empty() {
-        write_rows(&building.path().join(RUBRICS), &rubrics)?;
-    }
     let costs: Vec<CostRow> = shards.iter().flat_map(|shard| shard.costs.iter().cloned()).collect();
-    if !costs.is_empty() {
-        write_rows(&building.path().join(COSTS), &costs)?;
-    }
-    let path = building.path().join(HEADER);
-    let text = serde_json::to_string_pretty(&header)
-        .map_err(|e| RunError::Broken { path: path.clone(), reason: format!("it cannot be written: {e}") })?;
-    write_atomically(&path, (text + "\n").as_bytes()).map_err(RunError::io("write", &path))?;
+    write_any(&building.path().join(REPLIES), &replies)?;
+    write_any(&building.path().join(CAUSES), &causes)?;
+    write_any(&building.path().join(LABELS), &labels)?;
+    write_any(&building.path().join(RUBRICS), &rubrics)?;
+    write_any(&building.path().join(COSTS), &costs)?;
+    write_header(building.path(), &header)?;
     // Rows into dataset order.
     RunStore::open(building.path())?.finish()?;
     let building = building.keep();
@@ -245,6 +210,11 @@ fn folders(dir: &Path) -> Result<Vec<std::ffi::OsString>, RunError> {
     Ok(entries.map_err(failed)?.into_iter().filter(is_folder).map(|entry| entry.file_name()).collect())
 }
 
+/// A file that is absent where it would have no row.
+fn write_any<T: Serialize>(path: &Path, rows: &[T]) -> Result<(), JsonlError> {
+    if rows.is_empty() { Ok(()) } else { write_rows(path, rows) }
+}
+
 /// The causes of all shards in the order of their cases, those of a case as they were measured; and the shards that lack some.
 fn causes(shards: &[RunFolder], plan: &[PlannedCase]) -> Result<(Vec<CauseLine>, Vec<PathBuf>), RunError> {
     let read: Vec<(&RunFolder, Vec<CauseLine>)> =
@@ -259,7 +229,6 @@ fn causes(shards: &[RunFolder], plan: &[PlannedCase]) -> Result<(Vec<CauseLine>,
     Ok((lines, uneven))
 }
 
-/// The identity's field that lists them.
 const CONDITIONS: &str = "conditions";
 
 /// By which conditions two shards differ, by name.

@@ -9,10 +9,9 @@ use std::path::Path;
 
 use libloading::Library;
 
-/// What the library's file may be called. The first is the driver's own on Linux; the one without a number comes with toolkits.
+/// File names of the library. The first is the driver's own on Linux; the one without a number comes with toolkits.
 pub const LIBRARIES: [&str; 3] = ["libnvidia-ml.so.1", "libnvidia-ml.so", "nvml.dll"];
 
-/// `NVML_SUCCESS`.
 const SUCCESS: c_int = 0;
 
 /// `nvmlDevice_t`, which is the library's business.
@@ -69,7 +68,7 @@ impl EnergyCounters {
         Some(counters)
     }
 
-    /// What each card has used since its driver was loaded, in millijoules, all of its processes together; `None` where one does not
+    /// Energy of each card since its driver was loaded, in millijoules, all of its processes together; `None` where one does not
     /// tell.
     pub fn millijoules(&self) -> Option<Vec<u64>> {
         let of_card = |&card: &Handle| {

@@ -1,4 +1,4 @@
-//! What a run is expected to answer: the selection of cases and probes, fixed before the first answer.
+//! Plan of a run: the selection of cases and probes, fixed before the first answer.
 //!
 //! The plan (`plan.jsonl`, one line a case) is the source of every denominator, and carries what the judge and the
 //! exchange formats need, so that nothing after the run has to find the benchmark file again. Built by the commands
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmarks::{Benchmark, Dimension};
 use crate::data::draw::Draws;
-use crate::data::{Case, Evidence, Notes, Place, Probe};
+use crate::data::{Case, Evidence, Location, Notes, Probe};
 use crate::ground::file_stem::file_stem;
 
 /// One line of `plan.jsonl`.
@@ -29,9 +29,9 @@ pub struct PlannedCase {
     pub probes: Vec<PlannedProbe>,
     /// The evidence of all probes.
     pub evidence: Vec<PlannedEvidence>,
-    /// What only the judge may see of the case.
+    /// Notes on the case that only the judge sees.
     pub judge: Notes,
-    /// What is wrong with the file's row, where it is broken and cannot be asked; absent otherwise.
+    /// Fault of the file's row, where it is broken and cannot be asked; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
 }
@@ -44,13 +44,13 @@ pub struct PlannedProbe {
     pub id: String,
     /// The query's text.
     pub query: String,
-    /// What it is grouped by.
+    /// Facets that it is grouped by.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub facets: BTreeMap<String, String>,
     /// Its own evidence, beside the case's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<PlannedEvidence>,
-    /// What only the judge may see of it.
+    /// Notes on it that only the judge sees.
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub judge: Notes,
     /// Names of conditions that it is not put under, since its prompt lacks a span that a knock-out names.
@@ -59,7 +59,7 @@ pub struct PlannedProbe {
 }
 
 impl PlannedProbe {
-    /// Whether it is put under the condition of this name.
+    /// True if it is put under the condition of this name.
     pub fn is_asked_under(&self, condition: &str) -> bool {
         !self.left_out.iter().any(|name| name == condition)
     }
@@ -69,7 +69,7 @@ impl PlannedProbe {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedEvidence {
-    /// What part it plays.
+    /// Its role.
     pub role: String,
     /// The segment's original index.
     #[serde(rename = "session")]
@@ -83,7 +83,7 @@ pub struct PlannedEvidence {
 }
 
 impl PlannedEvidence {
-    fn of(Evidence { role, place: Place { segment, turn, bytes } }: &Evidence) -> Self {
+    fn of(Evidence { role, place: Location { segment, turn, bytes } }: &Evidence) -> Self {
         PlannedEvidence { role: role.clone(), segment: *segment, turn: *turn, bytes: bytes.clone() }
     }
 }
@@ -94,7 +94,7 @@ impl PlannedEvidence {
 pub struct Shard {
     /// Zero-based.
     pub index: usize,
-    /// How many shards there are.
+    /// Number of shards.
     pub count: usize,
 }
 
@@ -132,57 +132,27 @@ pub struct CaseSample {
 
 /// Why no plan could be made.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
 pub enum PlanError {
     /// `--shard` is not `i/n`.
     #[error("shard `{given}`: give i/n with 0 <= i < n, for example 0/4 for the first of four")]
-    Shard {
-        /// What was typed.
-        given: String,
-    },
+    Shard { given: String },
     /// `--only` names nothing in the dataset.
     #[error(
         "filter `{given}` names nothing in this dataset; valid are a {split} ({values}), a probe ({probes}), or both as {example}"
     )]
-    Filter {
-        /// What was typed.
-        given: String,
-        /// The label that the benchmark is split by.
-        split: &'static str,
-        /// Its values.
-        values: String,
-        /// The dataset's probes.
-        probes: String,
-        /// A valid combination.
-        example: String,
-    },
+    Filter { given: String, split: &'static str, values: String, probes: String, example: String },
     /// `--sample` asks for more cases than there are.
     #[error("--sample {asked}: {split} {value} has {found} cases in this dataset; give at most {found}")]
-    Sample {
-        /// How many.
-        asked: usize,
-        /// The label that the benchmark is split by.
-        split: &'static str,
-        /// The value that has too few.
-        value: String,
-        /// How many it has.
-        found: usize,
-    },
+    Sample { asked: usize, split: &'static str, value: String, found: usize },
     /// The selection leaves no case.
     #[error("nothing to run: {reason}")]
-    Empty {
-        /// Which flag left nothing.
-        reason: String,
-    },
+    Empty { reason: String },
     /// Two cases, or two probes of a case, cannot be told apart.
     #[error(
         "case `{case}` probe `{probe}` occurs twice, or its file name equals another's; make the ids distinct"
     )]
-    Double {
-        /// The case's id.
-        case: String,
-        /// The probe's id.
-        probe: String,
-    },
+    Double { case: String, probe: String },
 }
 
 /// Which cases and probes to run.
@@ -199,13 +169,13 @@ pub struct Selection {
     /// At most so many probes of all these cases: one of each group that [`Benchmark::dimension`] makes, in order of first
     /// appearance, then a second one of each, and so on, within a group in the order of the file.
     pub limit_probes: Option<usize>,
-    /// What probes are grouped by, for `limit_probes`.
+    /// Dimension that probes are grouped by, for `limit_probes`.
     pub dimension: Dimension,
     /// Only this part of what is left.
     pub shard: Option<Shard>,
 }
 
-/// What of a plan is put under the condition of this name.
+/// The part of a plan that is asked under the condition of this name.
 pub fn asked_under(plan: &[PlannedCase], condition: &str) -> Vec<PlannedCase> {
     let of = |case: &PlannedCase| {
         let mut asked = case.clone();
@@ -346,7 +316,6 @@ fn limit_probes(cases: &mut Vec<PlannedCase>, dimension: Dimension, most: usize)
 }
 
 impl CaseSample {
-    /// The ids of the cases that are drawn.
     fn draw(self, split: &'static str, all: &[PlannedCase]) -> Result<BTreeSet<String>, PlanError> {
         let mut by_value: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for case in all {
@@ -367,7 +336,6 @@ impl CaseSample {
     }
 }
 
-/// A parsed `--only`.
 struct Only {
     split: &'static str,
     value: Option<String>,
@@ -424,7 +392,6 @@ impl Only {
     }
 }
 
-/// A list for people: a long one is cut.
 fn some(items: &[&str]) -> String {
     const MOST: usize = 12;
     match items.get(..MOST) {
@@ -433,7 +400,7 @@ fn some(items: &[&str]) -> String {
     }
 }
 
-/// What a probe is grouped by ([`Benchmark::dimension`]); its id where it lacks the facet.
+/// Value of a probe's dimension ([`Benchmark::dimension`]); its id where it lacks the facet.
 pub fn dimension_of(benchmark: &Benchmark, probe: &PlannedProbe) -> String {
     group_of(benchmark.dimension, probe)
 }
@@ -469,7 +436,7 @@ pub fn attention_file(case: &str, probe: &str, condition: &str) -> String {
     format!("attention/{}-{}{condition}.safetensors", file_stem(case), file_stem(probe))
 }
 
-/// What the report shows of a case, relative to the run folder.
+/// Path of a case's record for the report, relative to the run folder.
 pub fn case_file(case: &str) -> String {
     format!("cases/{}.json", file_stem(case))
 }

@@ -18,9 +18,9 @@ use palimpsest_core::span::Span;
 
 /// A case's answers, whose prompts begin alike.
 pub struct CaseAnswers {
-    /// What is known of each.
+    /// Attention files of the answers.
     pub answers: Vec<AttentionStore>,
-    /// How many tokens all of their prompts begin with, before the first question.
+    /// Common prefix of the prompts, in tokens, before the first question.
     shared: usize,
 }
 
@@ -35,10 +35,10 @@ pub struct Ablated {
     pub nth: usize,
 }
 
-/// What reading takes, in tokens.
+/// Tokens of reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadingCost {
-    /// How many histories are read without something.
+    /// Number of histories that are read without something.
     pub readings: usize,
     /// Tokens of histories that are computed.
     pub prefill: usize,
@@ -57,7 +57,7 @@ impl std::ops::AddAssign for ReadingCost {
     }
 }
 
-/// Whether a cache of such layers can be cut at any token.
+/// True if a cache of such layers can be cut at any token.
 pub fn goes_back(kinds: &[LayerKind]) -> bool {
     kinds.iter().all(|kind| matches!(kind, LayerKind::Softmax { window: None, .. }))
 }
@@ -105,7 +105,7 @@ impl CaseAnswers {
         (0..tokens.len()).filter(kept).map(|at| tokens[at]).collect()
     }
 
-    /// What [`CaseAnswers::read`] computes for these; `goes_back` says whether a cache can be cut anywhere.
+    /// Cost of [`CaseAnswers::read`] for these; `goes_back`: a cache can be cut anywhere.
     pub fn cost(&self, ablated: &[Ablated], goes_back: bool) -> ReadingCost {
         let mut cost = ReadingCost { readings: ablated.len(), ..ReadingCost::default() };
         let mut held: Vec<u32> = Vec::new();
@@ -123,7 +123,6 @@ impl CaseAnswers {
         cost
     }
 
-    /// The whole histories of the answers among these.
     fn wholes(&self, ablated: &[Ablated]) -> Vec<Ablated> {
         let among = |answer: &usize| ablated.iter().any(|one| one.answer == *answer);
         let whole = |answer| Ablated { answer, included: vec![true; self.sessions(answer).len()], nth: 0 };
@@ -183,14 +182,13 @@ impl CaseAnswers {
         Ok(true)
     }
 
-    /// What is read of an answer's prompt, without the sessions that are not included.
+    /// Prompt of an answer without the sessions that are not included.
     fn history_of(&self, ablated: &Ablated) -> History<'_> {
         let rest = &self.answers[ablated.answer].tokens[self.cut(ablated.answer)..];
         History { tokens: self.history(ablated).into(), rest }
     }
 }
 
-/// How many tokens two texts begin with.
 fn alike(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -6,17 +6,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::chat::StopReason;
-use crate::data::truncate::{DOES_NOT_FIT, HISTORY_DOES_NOT_FIT};
-
-/// Words of servers that refuse a prompt longer than their context, in lower case: OpenAI and vLLM, SGLang, llama.cpp.
-const SERVERS_SAY: [&str; 5] = [
-    "context_length_exceeded",
-    "maximum context length",
-    "longer than the model's context length",
-    "exceed_context_size",
-    "exceeds the available context size",
-];
+use super::context_budget::BudgetError;
+use crate::chat::{ChatError, StopReason};
+use crate::prompt::PromptError;
+use palimpsest_core::attention::AttentionStore;
 
 /// The names of an answer in its run: case, probe and condition, which is empty for the plain one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,6 +26,11 @@ impl<'a> AnswerKey<&'a str> {
     /// Of a case's id, a probe's and a condition's name.
     pub fn of(case: &'a str, probe: &'a str, condition: &'a str) -> Self {
         AnswerKey { case, probe, condition }
+    }
+
+    /// The answer of an attention file.
+    pub fn of_store(store: &'a AttentionStore) -> Self {
+        AnswerKey::of(&store.case, &store.probe, &store.condition)
     }
 
     /// With texts of its own.
@@ -62,8 +60,7 @@ pub struct AnswerRow {
     /// The answer; absent when `error` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// What the model thought before its answer, without markers; absent where it thought nothing. No part of the answer, and
-    /// shown to no judge.
+    /// Thought before the answer, without markers; absent where there is none. No part of the answer, and shown to no judge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thought: Option<String>,
     /// Why generation ended.
@@ -106,8 +103,11 @@ pub struct AnswerRow {
     /// Why there is no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Whether that is because generation ended inside the thought. The same would come again, so resuming leaves the row as it
-    /// is unless it is told otherwise.
+    /// True if the prompt was longer than the context. Since version 0.2.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub too_long: bool,
+    /// True if that is because generation ended inside the thought. The same would come again, so resuming leaves the row as it is
+    /// unless it is told otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
 }
@@ -122,17 +122,17 @@ impl AnswerRow {
         AnswerKey::of(&self.case, &self.probe, &self.condition)
     }
 
-    /// Whether the prompt fitted the context: false for an error row whose message says that it did not.
+    /// True unless the prompt was longer than the context.
     pub fn fits(&self) -> bool {
-        self.error.as_ref().is_none_or(|error| !says_too_long(error))
+        !self.too_long
     }
 
-    /// Whether the limit of new tokens cut the answer off. A thought that was cut left none ([`AnswerRow::cut`]).
+    /// True if the limit of new tokens cut the answer off. A thought that was cut left none ([`AnswerRow::cut`]).
     pub fn reached_limit(&self) -> bool {
         self.error.is_none() && self.answer.is_some() && self.stop == Some(StopReason::MaxNewTokens)
     }
 
-    /// Whether the history that the condition's context held was cut.
+    /// True if the history that the condition's context held was cut.
     pub fn was_cut_to_fit(&self) -> bool {
         !self.dropped_sessions.is_empty() || self.dropped_tokens > 0
     }
@@ -147,18 +147,55 @@ impl AnswerRow {
         }
     }
 
-    /// Whether the model was shown a segment.
+    /// True if the model was shown a segment.
     pub fn shows(&self, index: usize) -> bool {
         self.context.as_ref().is_none_or(|context| context.contains(&index))
             && !self.dropped_sessions.contains(&index)
     }
 }
 
-/// Whether an error says that a prompt is longer than the context: by our own words, or by those of a server.
-pub(super) fn says_too_long(error: &str) -> bool {
-    let said = error.to_lowercase();
-    [DOES_NOT_FIT, HISTORY_DOES_NOT_FIT].iter().any(|ours| error.starts_with(ours))
-        || SERVERS_SAY.iter().any(|words| said.contains(words))
+/// Why a probe has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// Its prompt is longer than the context.
+    #[error("{0}")]
+    TooLong(String),
+    /// Anything else.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl NoAnswer {
+    /// True if the prompt is longer than the context.
+    pub fn is_too_long(&self) -> bool {
+        matches!(self, NoAnswer::TooLong(_))
+    }
+}
+
+impl From<String> for NoAnswer {
+    fn from(message: String) -> Self {
+        NoAnswer::Failed(message)
+    }
+}
+
+impl From<ChatError> for NoAnswer {
+    fn from(error: ChatError) -> Self {
+        let kind = if error.too_long { NoAnswer::TooLong } else { NoAnswer::Failed };
+        kind(error.message)
+    }
+}
+
+impl From<PromptError> for NoAnswer {
+    fn from(error: PromptError) -> Self {
+        BudgetError::from(error).into()
+    }
+}
+
+impl From<BudgetError> for NoAnswer {
+    fn from(error: BudgetError) -> Self {
+        let kind = if error.is_too_long() { NoAnswer::TooLong } else { NoAnswer::Failed };
+        kind(format!("{:#}", anyhow::Error::from(error)))
+    }
 }
 
 /// One line of `verdicts.jsonl`: what the judge said of one probe of one case, or why it said nothing.
@@ -179,7 +216,7 @@ pub struct VerdictRow {
     /// The rubric's name; absent where a rule read the answer, and in rows of versions whose rubrics had no names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rubric_name: Option<String>,
-    /// Whether the answer is right, where that is what the judge was asked or follows from its choice; absent when `error` is set.
+    /// True if the answer is right, where that is what the judge was asked or follows from its choice; absent when `error` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correct: Option<bool>,
     /// The score, where the judge was asked for one.
@@ -205,12 +242,12 @@ impl VerdictRow {
         AnswerKey::of(&self.case, &self.probe, &self.condition)
     }
 
-    /// What the judge said, without error: right or wrong, a score, or a choice.
+    /// True if the judge gave a verdict without error: right or wrong, a score, or a choice.
     pub fn is_clean(&self) -> bool {
         self.error.is_none() && (self.correct.is_some() || self.score.is_some() || self.choice.is_some())
     }
 
-    /// What the answer is worth by it, from 0 to 1: a right one 1, a score its share of `most`; absent without a clean verdict.
+    /// Worth of the answer by it, from 0 to 1: a right one 1, a score its share of `most`; absent without a clean verdict.
     pub fn worth(&self, most: u32) -> Option<f64> {
         if self.error.is_some() {
             return None;
@@ -231,7 +268,7 @@ pub struct RubricRow {
     pub criteria: String,
     /// Where reasons stand: `first`, `last` or `none`.
     pub reasons: String,
-    /// How the judge was told to think; absent where it was told nothing.
+    /// Thinking settings of the judge; absent where it was told nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
     /// The note of a probe with answers that are right word for word, where those were settled without the judge.

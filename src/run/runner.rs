@@ -13,7 +13,7 @@ use super::context_budget::Dropped;
 use super::cost::{Cost, CostRow};
 use super::error::RunError;
 use super::plan::{PlannedCase, PlannedProbe};
-use super::rows::{AnswerKey, AnswerRow};
+use super::rows::{AnswerKey, AnswerRow, NoAnswer};
 use super::store::{RunStore, ShownCase, ShownSegment};
 use crate::chat::StopReason;
 use crate::data::{Case, Probe};
@@ -22,12 +22,12 @@ use crate::progress::{Status, StepSeconds, Steps, note};
 use crate::prompt::SegmentNumbers;
 use palimpsest_core::attention::AttentionStore;
 
-/// What came of one probe.
+/// Outcome of one probe.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeOutcome {
     /// The answer's text; empty where `stop` says that there is none.
     pub answer: String,
-    /// What the model thought before it.
+    /// Thought before it.
     pub thought: Option<String>,
     /// Most tokens of a thought, where there was such a limit.
     pub max_thinking: Option<usize>,
@@ -37,13 +37,13 @@ pub struct ProbeOutcome {
     pub prompt_tokens: Option<usize>,
     /// Tokens generated, where known.
     pub completion_tokens: Option<usize>,
-    /// What truncation left out of the history.
+    /// Segments that truncation left out of the history.
     pub dropped: Dropped,
     /// The natural-log probability of each of the probe's options, where the model gives probabilities.
     pub scores: BTreeMap<String, f64>,
     /// The attention masses, where they were recorded.
     pub attention: Option<AttentionStore>,
-    /// What it cost, where that was measured.
+    /// Cost, where it was measured.
     pub cost: Option<Cost>,
 }
 
@@ -66,7 +66,7 @@ impl ProbeOutcome {
 }
 
 /// Takes the outcome of one question, or why there is none, and has it on the disk when it returns.
-pub type Sink<'a> = dyn FnMut(Question<'_>, Result<ProbeOutcome, String>) -> Result<(), RunError> + 'a;
+pub type Sink<'a> = dyn FnMut(Question<'_>, Result<ProbeOutcome, NoAnswer>) -> Result<(), RunError> + 'a;
 
 /// The model under test.
 pub trait Subject {
@@ -89,7 +89,7 @@ pub trait Subject {
     ) -> Result<(), RunError>;
 }
 
-/// What a run or its judging, or a part of one, came to.
+/// Counts of a run or a judging, or of a part of one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Answers or verdicts that the plan asks for: one a case, probe and condition.
@@ -100,13 +100,13 @@ pub struct Summary {
     pub done: usize,
     /// Ended as error rows in this process (for a judge, missing answers included); the same command tries them again.
     pub errors: usize,
-    /// Whether a stop was asked for before the end.
+    /// True if a stop was asked for before the end.
     pub stopped: bool,
     /// Error rows from before that were left as they are, because generation ended inside the thought and would again.
     pub cut: usize,
     /// Of the errors, those of broken rows, which no model is asked.
     pub broken: usize,
-    /// What is not asked and no error, since prompts lack a span that a knock-out names ([`PlannedProbe::left_out`]).
+    /// Questions left out without error, since prompts lack a span that a knock-out names ([`PlannedProbe::left_out`]).
     pub left_out: usize,
 }
 
@@ -137,13 +137,13 @@ pub fn run(
     let left_out = plan.iter().flat_map(|case| &case.probes).map(|probe| probe.left_out.len()).sum();
     let summary = Summary { planned, skipped: clean.len(), cut: cut.len(), left_out, ..Summary::default() };
     let progress = Steps::new("answers", planned - settled.len(), show_progress);
-    let mut job = Job { store, stop, progress, summary, lost: None };
+    let mut job = RunState { store, stop, progress, summary, lost: None };
     let done = (|| {
         for planned in broken {
             job.refuse(planned, &conditions)?;
         }
         // What is shown next: it waits until what comes after it is known, which can then be prepared meanwhile.
-        let mut held: Option<Shown> = None;
+        let mut held: Option<SharedHistory> = None;
         for case in cases {
             // What no probe of is planned is not looked at, nor is what comes after the last case of the plan.
             if missing.is_empty() {
@@ -174,7 +174,7 @@ pub fn run(
             None => Ok(()),
         }
     })();
-    let Job { store, progress, mut summary, lost, .. } = job;
+    let RunState { store, progress, mut summary, lost, .. } = job;
     // The bar goes before the last word.
     drop(progress);
     match done {
@@ -188,19 +188,19 @@ pub fn run(
     Ok(summary)
 }
 
-/// What some of a case's probes are shown together, and what of them is still to be answered.
-struct Shown<'a> {
+/// History that some of a case's probes share, and their open questions.
+struct SharedHistory<'a> {
     planned: &'a PlannedCase,
     /// The case with its whole history.
     whole: Rc<Case>,
     view: View,
     /// By the probe's place in the view's case, and the condition.
     wanted: Vec<(usize, &'a Condition)>,
-    /// Whether it is the first and the last that is shown of the case.
+    /// True if it is the first and the last that is shown of the case.
     ends: (bool, bool),
 }
 
-impl Shown<'_> {
+impl SharedHistory<'_> {
     fn questions(&self) -> Vec<Question<'_>> {
         let probes = &self.view.case.probes;
         let of = |&(at, condition): &(usize, _)| Some(Question { probe: probes.get(at)?, condition });
@@ -208,19 +208,19 @@ impl Shown<'_> {
     }
 }
 
-/// What is planned of a case and not settled, by what is shown for it: the conditions with one setting together.
+/// Open questions of a case, by the history that they share: the conditions with one setting together.
 fn shown<'a>(
     memory: &mut Memory,
     planned: &'a PlannedCase,
     case: &Rc<Case>,
     conditions: &'a [Condition],
     settled: &BTreeSet<AnswerKey>,
-) -> Vec<Shown<'a>> {
+) -> Vec<SharedHistory<'a>> {
     let is_wanted = |probe: &Probe, condition: &Condition| {
         planned.probes.iter().any(|p| p.id == probe.id && p.is_asked_under(&condition.name))
             && !settled.contains(&AnswerKey::of(&planned.case, &probe.id, &condition.name).owned())
     };
-    let mut all: Vec<Shown<'a>> = Vec::new();
+    let mut all: Vec<SharedHistory<'a>> = Vec::new();
     let mut rest = conditions;
     while let Some(first) = rest.first() {
         let count = rest.iter().take_while(|other| other.shows_as(first)).count();
@@ -244,7 +244,13 @@ fn shown<'a>(
                 .map(|(at, _, condition)| (at, condition))
                 .collect();
             if !wanted.is_empty() {
-                all.push(Shown { planned, whole: Rc::clone(case), view, wanted, ends: (false, false) });
+                all.push(SharedHistory {
+                    planned,
+                    whole: Rc::clone(case),
+                    view,
+                    wanted,
+                    ends: (false, false),
+                });
             }
         }
     }
@@ -253,17 +259,16 @@ fn shown<'a>(
     all
 }
 
-/// A run under way.
-struct Job<'a> {
+struct RunState<'a> {
     store: &'a mut RunStore,
     stop: &'a AtomicBool,
     progress: Steps,
     summary: Summary,
-    /// What a stop has cut off.
+    /// The error of a question that a stop cut off.
     lost: Option<String>,
 }
 
-impl Job<'_> {
+impl RunState<'_> {
     /// Writes what was shown of a case all of whose answers are there, where a kill came between its last row and this file.
     fn show(&self, case: &Case) -> Result<(), RunError> {
         if self.store.has_shown(&case.id) { Ok(()) } else { write_shown(self.store, case) }
@@ -276,7 +281,13 @@ impl Job<'_> {
             let probe = Probe { id: id.clone(), query: query.clone(), ..Probe::default() };
             for condition in conditions {
                 let question = Question { probe: &probe, condition };
-                self.record(planned, question, &View::default(), Err(reason.clone()), &mut vec![question])?;
+                self.record(
+                    planned,
+                    question,
+                    &View::default(),
+                    Err(reason.clone().into()),
+                    &mut vec![question],
+                )?;
                 self.summary.broken += 1;
             }
         }
@@ -286,14 +297,14 @@ impl Job<'_> {
     /// Has what is not clean of what is shown answered, before `next`.
     fn answer(
         &mut self,
-        shown: &Shown<'_>,
-        next: Option<&Shown<'_>>,
+        shown: &SharedHistory<'_>,
+        next: Option<&SharedHistory<'_>>,
         subject: &mut dyn Subject,
     ) -> Result<(), RunError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(RunError::Stopped);
         }
-        let Shown { planned, whole, view, ends: (first, last), .. } = shown;
+        let SharedHistory { planned, whole, view, ends: (first, last), .. } = shown;
         if *first {
             // Until the case is through again, so that a kill in between cannot leave an outdated one.
             self.store.remove_shown(&whole.id)?;
@@ -304,12 +315,12 @@ impl Job<'_> {
         let questions = shown.questions();
         self.progress.begin_group(questions.len());
         let mut missing = questions.clone();
-        let mut record = |job: &mut Self, question: Question<'_>, outcome: Result<ProbeOutcome, String>| {
+        let mut record = |job: &mut Self, question: Question<'_>, outcome: Result<ProbeOutcome, NoAnswer>| {
             job.record(planned, question, view, outcome, &mut missing)
         };
         if let Some(why) = &view.refused {
             for &question in &questions {
-                record(self, question, Err(why.clone()))?;
+                record(self, question, Err(why.clone().into()))?;
             }
         } else if let Some(answer) = &view.answered {
             for &question in &questions {
@@ -330,7 +341,7 @@ impl Job<'_> {
             answered?;
         }
         for question in missing.clone() {
-            let nothing = Err("the model gave no answer".to_owned());
+            let nothing = Err("the model gave no answer".to_owned().into());
             self.record(planned, question, view, nothing, &mut missing)?;
         }
         if *last { write_shown(self.store, whole) } else { Ok(()) }
@@ -342,7 +353,7 @@ impl Job<'_> {
         planned: &PlannedCase,
         question: Question<'_>,
         view: &View,
-        outcome: Result<ProbeOutcome, String>,
+        outcome: Result<ProbeOutcome, NoAnswer>,
         missing: &mut Vec<Question<'_>>,
     ) -> Result<(), RunError> {
         let Some(at) = missing.iter().position(|other| *other == question) else { return Ok(()) };
@@ -382,7 +393,7 @@ impl Job<'_> {
 fn answer_row(
     planned: &PlannedCase,
     Question { probe, condition }: Question<'_>,
-    outcome: Result<ProbeOutcome, String>,
+    outcome: Result<ProbeOutcome, NoAnswer>,
 ) -> (AnswerRow, Option<AttentionStore>) {
     let mut row = AnswerRow {
         case: planned.case.clone(),
@@ -411,7 +422,8 @@ fn answer_row(
             (row, outcome.attention)
         }
         Err(error) => {
-            row.error = Some(error);
+            row.too_long = error.is_too_long();
+            row.error = Some(error.to_string());
             (row, None)
         }
     }

@@ -1,5 +1,4 @@
-//! What the question and the answer read of each session, by more than their mass: beside what blocking a session changes, it tells
-//! which of these numbers says as much beforehand.
+//! Attention of the question and the answer to each session, by more than mass: held against the effect of blocking the session.
 //!
 //! Called by the measure of causes for each answer: the rows from the question on are read once more and measured in every way. One
 //! safetensors file an answer.
@@ -35,7 +34,7 @@ pub const THOUGHT: &str = "thought";
 /// In the first format a thought counted as answer.
 const FORMAT: &str = "palimpsest session measures 2";
 
-/// What the question and an answer read of each session.
+/// Attention of a question and its answer to each session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionMeasures {
     /// The softmax layers, ascending.
@@ -166,7 +165,7 @@ impl SessionMeasures {
         Ok(write_tensors(path, &tensors, &metadata)?)
     }
 
-    /// Whether there is a file of this format, which need not be made again. Its tensors are not looked at.
+    /// True if there is a file of this format, which need not be made again. Its tensors are not looked at.
     pub fn is_there(path: &Path) -> bool {
         let format = || -> Option<String> {
             let mut file = File::open(path).ok()?;

@@ -28,6 +28,7 @@ use super::header::{Difference, FORMAT, IDENTITY_VERSION, Identity, RunHeader, h
 use super::judge_name::{JudgeName, judge_names};
 use super::plan::{PlannedCase, asked_under, attention_file, case_file, check_distinct};
 use super::rows::{AnswerKey, AnswerRow, ReplyRow, RubricRow, VerdictRow};
+use crate::benchmarks::{self, Benchmark};
 use crate::data::Turn;
 use crate::ground::jsonl::{RowLog, read_rows, write_rows};
 use palimpsest_core::attention::AttentionStore;
@@ -46,7 +47,7 @@ const LOCK: &str = "run.lock";
 pub(super) const FOLDERS: [&str; 2] = ["attention", "cases"];
 /// The folder of what is kept of memory systems. It is there before the header, which says what the systems say of themselves.
 pub(super) const MEMORY: &str = "memory";
-/// What `tempfile` begins its names with; files that a killed process left behind bear it.
+/// Prefix of `tempfile`'s names, which files of a killed process bear.
 const TEMPORARY: &str = ".tmp";
 
 /// `cases/<case>.json`: what the model was shown of a case, for reports.
@@ -64,7 +65,7 @@ pub struct ShownCase {
 /// One segment of a [`ShownCase`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShownSegment {
-    /// What it is; absent for a `session`, which is all that there was in version 0.1.0.
+    /// Kind; absent for a `session`, which is all that there was in version 0.1.0.
     #[serde(default = "session", skip_serializing_if = "is_session")]
     pub kind: String,
     /// The segment's original index.
@@ -92,17 +93,17 @@ fn is_session(kind: &String) -> bool {
 pub struct RunFolder {
     /// Where it is.
     pub dir: PathBuf,
-    /// What was run.
+    /// Header of the run.
     pub header: RunHeader,
-    /// What is expected, in dataset order: the source of every denominator.
+    /// The plan in dataset order: the source of every denominator.
     pub plan: Vec<PlannedCase>,
     /// The rows that count, in dataset order.
     pub answers: Vec<AnswerRow>,
     /// The rows that count: judge by judge in order of first appearance, each in dataset order.
     pub verdicts: Vec<VerdictRow>,
-    /// What judges were told; none in runs that were judged before rubrics had names.
+    /// Rubrics of the judges; none in runs that were judged before rubrics had names.
     pub rubrics: Vec<RubricRow>,
-    /// What was spent, in the order of time; none in runs of version 0.1.0.
+    /// Costs in the order of time; none in runs of version 0.1.0.
     pub costs: Vec<CostRow>,
     judges: Vec<JudgeName>,
 }
@@ -144,7 +145,7 @@ impl RunFolder {
         Ok(self)
     }
 
-    /// What the model was shown of `case`; absent until one of its probes was answered.
+    /// The shown history of `case`; absent until one of its probes was answered.
     pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, RunError> {
         read_shown(&self.dir, case)
     }
@@ -155,15 +156,18 @@ impl RunFolder {
         Ok(Some(AttentionStore::load(&self.dir.join(name))?))
     }
 
+    /// The benchmark that it is a run of.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownBenchmark`].
+    pub fn benchmark(&self) -> Result<&'static Benchmark, RunError> {
+        benchmark_of(&self.dir, &self.header)
+    }
+
     /// The judges, one for each rubric and way of asking by which they judged, in order of first appearance: also those of whose replies
     /// nothing could be read.
     pub fn judges(&self) -> &[JudgeName] {
         &self.judges
-    }
-
-    /// Whether a judge gave a clean verdict.
-    pub fn has_verdicts(&self, judge: &JudgeName) -> bool {
-        self.verdicts.iter().any(|row| row.error.is_none() && judge.gave(row))
     }
 }
 
@@ -179,7 +183,7 @@ pub struct RunStore {
     replies: Option<RowLog<ReplyRow>>,
     /// Where anything was spent by this process.
     costs: Option<RowLog<CostRow>>,
-    /// Whether rows without an answer because of a thought that did not end are to be tried again.
+    /// True if rows without an answer because of a thought that did not end are to be tried again.
     retry_cut: bool,
     // Held until the store is dropped.
     _lock: RunLock,
@@ -228,14 +232,9 @@ impl RunStore {
                 );
             }
         } else {
-            // The header comes last: with it the folder is a run.
+            // The header comes last.
             write_rows(&dir.join(PLAN), &plan)?;
-            let text = serde_json::to_string_pretty(header).map_err(|e| RunError::Broken {
-                path: dir.join(HEADER),
-                reason: format!("the header cannot be written: {e}"),
-            })?;
-            write_atomically(&dir.join(HEADER), (text + "\n").as_bytes())
-                .map_err(RunError::io("write", &dir.join(HEADER)))?;
+            write_header(dir, header)?;
         }
         let store = RunStore::open_locked(dir, lock)?;
         if store.plan != plan {
@@ -286,17 +285,20 @@ impl RunStore {
         })
     }
 
-    /// The folder.
-    pub fn dir(&self) -> &Path {
-        &self.dir
+    /// The benchmark that it is a run of.
+    ///
+    /// # Errors
+    /// [`RunError::UnknownBenchmark`].
+    pub fn benchmark(&self) -> Result<&'static Benchmark, RunError> {
+        benchmark_of(&self.dir, &self.header)
     }
 
-    /// What is run.
+    /// Header of the run.
     pub fn header(&self) -> &RunHeader {
         &self.header
     }
 
-    /// What is expected, in dataset order.
+    /// The plan in dataset order.
     pub fn plan(&self) -> &[PlannedCase] {
         &self.plan
     }
@@ -311,7 +313,7 @@ impl RunStore {
         keys(&self.plan, &self.header.identity)
     }
 
-    /// How many answers the plan asks for.
+    /// Number of answers that the plan asks for.
     pub fn planned(&self) -> usize {
         self.keys().len()
     }
@@ -321,7 +323,7 @@ impl RunStore {
         verdicts_in_order(&self.keys(), &self.verdicts.rows)
     }
 
-    /// What needs no more work, by case, probe and condition: answered without error, and the attention file in place.
+    /// Finished questions: answered without error, and the attention file in place.
     pub fn clean_answers(&self) -> BTreeSet<AnswerKey> {
         self.answers()
             .into_iter()
@@ -336,8 +338,8 @@ impl RunStore {
         self.retry_cut = true;
     }
 
-    /// What is left as it is although it has no answer, by case, probe and condition: generation ended inside a thought and would
-    /// again. None of it after [`Self::retry_cut`].
+    /// Questions without an answer that are not retried: generation ended inside a thought and would again. None after
+    /// [`Self::retry_cut`].
     pub fn cut_answers(&self) -> BTreeSet<AnswerKey> {
         let rows = self.answers().into_iter().filter(|row| row.cut && row.error.is_some() && !self.retry_cut);
         rows.map(|row| row.key().owned()).collect()
@@ -391,14 +393,6 @@ impl RunStore {
         Ok(self.costs.insert(log).append(row)?)
     }
 
-    /// What was spent on the run, by earlier processes too, in the order of time.
-    pub fn costs(&self) -> Result<Vec<CostRow>, RunError> {
-        match &self.costs {
-            Some(log) => Ok(log.rows.clone()),
-            None => Ok(read_rows(&self.dir.join(COSTS))?),
-        }
-    }
-
     /// Appends a verdict.
     pub fn append_verdict(&mut self, row: VerdictRow) -> Result<(), RunError> {
         Ok(self.verdicts.append(row)?)
@@ -415,7 +409,7 @@ impl RunStore {
         write_atomically(&path, &bytes).map_err(RunError::io("write", &path))
     }
 
-    /// What [`Self::write_shown`] wrote.
+    /// The record of [`Self::write_shown`].
     pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, RunError> {
         read_shown(&self.dir, case)
     }
@@ -430,7 +424,7 @@ impl RunStore {
         }
     }
 
-    /// Whether [`Self::write_shown`] was done for `case`.
+    /// True if [`Self::write_shown`] was done for `case`.
     pub fn has_shown(&self, case: &str) -> bool {
         self.dir.join(case_file(case)).is_file()
     }
@@ -449,6 +443,15 @@ impl RunStore {
             _ => Ok(()),
         }
     }
+}
+
+fn benchmark_of(dir: &Path, header: &RunHeader) -> Result<&'static Benchmark, RunError> {
+    let name = &header.identity.benchmark;
+    benchmarks::named(name).ok_or_else(|| {
+        let known: Vec<&str> = benchmarks::ALL.iter().map(|benchmark| benchmark.name).collect();
+        let (dir, name, known) = (dir.to_owned(), name.clone(), known.join(", "));
+        RunError::UnknownBenchmark { dir, name, known }
+    })
 }
 
 fn read_shown(dir: &Path, case: &str) -> Result<Option<ShownCase>, RunError> {
@@ -517,6 +520,16 @@ fn replies_in_order(keys: &[Key<'_>], rows: &[ReplyRow]) -> Vec<ReplyRow> {
         in_order(keys, &own.cloned().collect::<Vec<_>>(), key)
     };
     judges.into_iter().flat_map(of).collect()
+}
+
+/// With it the folder is a run.
+pub(super) fn write_header(dir: &Path, header: &RunHeader) -> Result<(), RunError> {
+    let path = dir.join(HEADER);
+    let text = serde_json::to_string_pretty(header).map_err(|e| RunError::Broken {
+        path: path.clone(),
+        reason: format!("the header cannot be written: {e}"),
+    })?;
+    write_atomically(&path, (text + "\n").as_bytes()).map_err(RunError::io("write", &path))
 }
 
 fn read_header(dir: &Path) -> Result<RunHeader, RunError> {

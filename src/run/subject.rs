@@ -1,7 +1,7 @@
 //! A [`Subject`] of any [`ChatModel`]: answers without attention, one call a probe, several at once where there are several lines to
 //! the model.
 //!
-//! What the model is shown comes from a closure, so that this room needs to know no prompt wording.
+//! Prompts come from a closure, so that this room needs to know no prompt wording.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use super::condition::Question;
 use super::context_budget::Dropped;
 use super::cost::Cost;
 use super::error::RunError;
-use super::rows::says_too_long;
+use super::rows::NoAnswer;
 use super::runner::{ProbeOutcome, Sink, Subject};
 use crate::chat::parallel::in_order;
 use crate::chat::{ChatModel, Message, Sampling};
@@ -24,8 +24,8 @@ pub const PATIENCE: usize = 3;
 ///
 /// # Errors
 /// [`RunError::GaveUp`] after [`PATIENCE`] in a row. A prompt that is too long says nothing of the server and does not count.
-pub fn count_failure(failed_in_a_row: &mut usize, error: &str) -> Result<(), RunError> {
-    if says_too_long(error) {
+pub fn count_failure(failed_in_a_row: &mut usize, error: &NoAnswer) -> Result<(), RunError> {
+    if error.is_too_long() {
         return Ok(());
     }
     *failed_in_a_row += 1;
@@ -39,10 +39,10 @@ pub fn count_failure(failed_in_a_row: &mut usize, error: &str) -> Result<(), Run
 
 /// The conversation that puts a probe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Shown {
-    /// What is sent.
+pub struct ChatPrompt {
+    /// The messages.
     pub messages: Vec<Message>,
-    /// What of the history was left out of it.
+    /// The parts of the history that were left out.
     pub dropped: Dropped,
 }
 
@@ -56,7 +56,7 @@ pub struct ChatSubject<'a, F> {
 
 impl<'a, F> ChatSubject<'a, F>
 where
-    F: FnMut(&Case, &Probe) -> Result<Shown, String>,
+    F: FnMut(&Case, &Probe) -> Result<ChatPrompt, NoAnswer>,
 {
     /// Answers to what `shown` makes of a case and a probe: `models` is the model once for each call at once.
     pub fn new(models: Vec<&'a mut (dyn ChatModel + Send)>, sampling: Sampling, shown: F) -> Self {
@@ -66,7 +66,7 @@ where
 
 impl<F> Subject for ChatSubject<'_, F>
 where
-    F: FnMut(&Case, &Probe) -> Result<Shown, String>,
+    F: FnMut(&Case, &Probe) -> Result<ChatPrompt, NoAnswer>,
 {
     fn answer_case(
         &mut self,
@@ -113,15 +113,19 @@ where
 /// Why a probe has no answer.
 enum Unanswered {
     /// Its prompt cannot be made.
-    NotAsked(String),
+    NotAsked(NoAnswer),
     /// The call failed.
-    Failed(String),
+    Failed(NoAnswer),
 }
 
-fn asked(model: &mut dyn ChatModel, shown: Shown, sampling: &Sampling) -> Result<ProbeOutcome, Unanswered> {
+fn asked(
+    model: &mut dyn ChatModel,
+    shown: ChatPrompt,
+    sampling: &Sampling,
+) -> Result<ProbeOutcome, Unanswered> {
     let begun = Instant::now();
-    let reply = model.reply(&shown.messages, sampling).map_err(|e| Unanswered::Failed(e.to_string()))?;
-    // What it takes elsewhere is not this machine's to tell.
+    let reply = model.reply(&shown.messages, sampling).map_err(|e| Unanswered::Failed(e.into()))?;
+    // The time of a prefill elsewhere is unknown here.
     let cost = Cost {
         tokens_computed: reply.prompt_tokens,
         tokens_generated: reply.completion_tokens,

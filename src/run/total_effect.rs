@@ -7,21 +7,23 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::cause_rows::{CauseLine, Effect, TotalKind, TotalRow, open_log};
+use super::cause_rows::{CauseLine, Effect, TotalRow, open_log};
 use super::causes::{Answer, CauseError, Measured};
 use super::removal::{Ablated, CaseAnswers, ReadingCost, cases, goes_back};
+use super::rows::AnswerKey;
 use super::store::RunFolder;
 use crate::progress::Steps;
 use palimpsest_core::attention::LayerKind;
 use palimpsest_core::engine::LocalModel;
 
-/// What tells a row from others: case, probe, condition, span.
-type Key = (String, String, String, String);
+/// An answer and the span that was removed.
+type Key = (AnswerKey, String);
 
 fn there<'a>(lines: impl IntoIterator<Item = &'a CauseLine>) -> BTreeSet<Key> {
     let key = |line: &CauseLine| match line {
         CauseLine::Total(row) => {
-            Some((row.case.clone(), row.probe.clone(), row.condition.clone(), row.span.clone()))
+            let answer = AnswerKey::of(&row.case, &row.probe, &row.condition);
+            Some((answer.owned(), row.span.clone()))
         }
         _ => None,
     };
@@ -34,7 +36,7 @@ fn missing(case: &CaseAnswers, there: &BTreeSet<Key>) -> (Vec<Ablated>, usize) {
     for (answer, store) in case.answers.iter().enumerate() {
         let sessions = case.sessions(answer);
         for (nth, span) in sessions.iter().enumerate() {
-            let key = (store.case.clone(), store.probe.clone(), store.condition.clone(), span.label.clone());
+            let key = (AnswerKey::of_store(store).owned(), span.label.clone());
             if there.contains(&key) {
                 found += 1;
                 continue;
@@ -46,7 +48,7 @@ fn missing(case: &CaseAnswers, there: &BTreeSet<Key>) -> (Vec<Ablated>, usize) {
     (missing, found)
 }
 
-/// What is still to be read for the total effects of a run by a model of such layers.
+/// Readings that the total effects of a run still take of a model of such layers.
 ///
 /// # Errors
 /// [`CauseError`] of the folder's files.
@@ -114,7 +116,6 @@ fn row(case: &CaseAnswers, ablated: &Ablated, answer: &Answer<'_>, total: Effect
     let store = &case.answers[ablated.answer];
     let span = case.sessions(ablated.answer)[ablated.nth];
     TotalRow {
-        kind: TotalKind::Total,
         case: store.case.clone(),
         probe: store.probe.clone(),
         condition: store.condition.clone(),

@@ -26,6 +26,7 @@ use super::log::{Line, Outcome};
 use super::memory::Held;
 use super::off_thread::off_thread;
 use super::pieces::{self, Envelope, Said};
+use palimpsest_core::engine::thread::Caller;
 use palimpsest_core::engine::{Chosen, Likelihood, Measured};
 use palimpsest_core::text::CallPiece;
 
@@ -33,14 +34,14 @@ use palimpsest_core::text::CallPiece;
 const AT_ONCE: usize = 16;
 
 /// A request that can be served.
-pub struct Job<S> {
+pub struct PreparedCompletion<S> {
     /// One an answer.
     pub orders: Vec<Order>,
-    /// How they look.
+    /// Their shape at the endpoint.
     pub shape: S,
-    /// How they are sent.
+    /// Settings that all have.
     pub common: Common,
-    /// What they take.
+    /// The memory that they hold.
     pub held: Held,
 }
 
@@ -58,23 +59,23 @@ pub struct Collected {
     pub finished: Finished,
 }
 
-/// How choices look at one endpoint: values are entries of `choices`, without `palimpsest`.
+/// The JSON of choices at one endpoint: values are entries of `choices`, without `palimpsest`.
 pub trait Shape: Send + 'static {
-    /// What identifiers begin with.
+    /// The prefix of identifiers.
     const ID: &'static str;
     /// `object`, whole and in a stream.
     const OBJECTS: [&'static str; 2];
     /// The requested attention of a choice.
     fn asked(&mut self, choice: usize) -> Option<&mut Asked>;
-    /// What a stream says before the first token of a choice.
+    /// A stream's entry before the first token of a choice.
     fn open(&mut self, choice: usize) -> Option<Value>;
-    /// What it says when the probabilities of the prompt are known, which are told where they were asked for.
+    /// Its entry of the prompt's probabilities, where they were asked for.
     fn scored(&mut self, _choice: usize, _prompt: &[Likelihood]) -> Option<Value> {
         None
     }
-    /// What it says with a token; something always where rows come with it.
+    /// Its entry of a token; always there where rows come with it.
     fn token(&mut self, choice: usize, token: &Token) -> Option<Value>;
-    /// What it says at the end of a choice.
+    /// Its entry at the end of a choice.
     fn close(&mut self, choice: usize, finished: &Finished) -> Value;
     /// A whole choice.
     fn whole(&mut self, choice: usize, collected: Collected) -> Value;
@@ -98,6 +99,7 @@ pub struct Run<S> {
     id: String,
     created: u64,
     orders: VecDeque<Order>,
+    caller: Caller,
     /// The number of the choice that is being told or comes next.
     choice: usize,
     /// That choice, and those after it that are being generated too.
@@ -106,7 +108,7 @@ pub struct Run<S> {
     usage: Usage,
     line: Arc<Line>,
     _place: OwnedSemaphorePermit,
-    /// What it records and replies.
+    /// The memory of recordings and reply.
     held: Held,
 }
 
@@ -143,12 +145,12 @@ impl<S: Shape> Run<S> {
     /// These choices, in a place of the queue.
     pub fn new(
         app: Arc<App>,
-        job: Job<S>,
+        job: PreparedCompletion<S>,
         place: OwnedSemaphorePermit,
         begun: Instant,
         line: Arc<Line>,
     ) -> Self {
-        let Job { orders, shape, common, held } = job;
+        let PreparedCompletion { orders, shape, common, held } = job;
         Run {
             app,
             shape,
@@ -156,6 +158,7 @@ impl<S: Shape> Run<S> {
             id: identifier(S::ID),
             created: now(),
             orders: orders.into(),
+            caller: Caller::new(),
             choice: 0,
             under_way: VecDeque::new(),
             begun,
@@ -171,7 +174,7 @@ impl<S: Shape> Run<S> {
         if self.common.stream { Ok(self.stream()) } else { self.whole().await }
     }
 
-    /// What all of its bodies say.
+    /// The fields that all of its bodies have.
     fn head(&self, stream: bool) -> Map<String, Value> {
         let object = S::OBJECTS[usize::from(stream)];
         Map::from_iter([
@@ -238,7 +241,7 @@ impl<S: Shape> Run<S> {
             choices.push(choice);
             self.under_way.push_back(Current { steps, prompt, counted });
         }
-        ask::submit(&self.app.engine, choices);
+        ask::submit(&self.app.engine, self.caller, choices);
     }
 
     /// All choices as one response, or the error of the first that failed.

@@ -1,4 +1,4 @@
-//! What all requests share: the model, its thread, the places in the queue.
+//! The state that all requests share: the model, its thread, the places in the queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,12 +18,12 @@ use super::score::NeutralCache;
 use palimpsest_core::engine::Engine;
 use palimpsest_core::engine::thread::EngineThread;
 
-/// How requests are served beside what they say.
+/// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Most completions that are served or wait.
     pub queue: usize,
-    /// How requests are told.
+    /// The format of the access log.
     pub log: AccessLog,
     /// Most tokens of an answer whose request names no limit.
     pub tokens: usize,
@@ -36,23 +36,23 @@ pub struct Settings {
 /// A server's state.
 #[derive(Debug)]
 pub struct App {
-    /// What is served.
+    /// The model.
     pub model: ServedModel,
     /// The embedder beside it.
     pub embedder: ServedEmbedder,
     /// The weights of what is served, for vectors: answers are the thread's.
     pub weights: Engine,
-    /// Who computes.
+    /// The thread that owns the model.
     pub engine: EngineThread,
-    /// What was served.
+    /// Counters.
     pub metrics: Arc<Metrics>,
     /// Masses of neutral requests, of scores.
     pub neutral: NeutralCache,
-    /// Who may ask.
+    /// The checks of who may ask.
     pub guard: Guard,
-    /// What requests may take.
+    /// The memory of requests.
     pub memory: Arc<Memory>,
-    /// How requests are served.
+    /// Settings.
     pub settings: Settings,
     places: Arc<Semaphore>,
     most: usize,
@@ -119,7 +119,7 @@ impl App {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether what is under way is to end.
+    /// True if what is under way is to end.
     pub fn cancelled(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.cancelled)
     }

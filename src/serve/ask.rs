@@ -15,10 +15,10 @@ use super::log::Record;
 use super::memory::Held;
 use super::writer::{Piece, Writer};
 use palimpsest_core::attention::Masses;
-use palimpsest_core::engine::thread::EngineThread;
+use palimpsest_core::engine::thread::{Caller, EngineThread};
 use palimpsest_core::engine::{
-    Branch, Chosen, Event, Generate, Likelihood, Measured, Next, Observe, Request, Rows, Sink, StopReason,
-    Task, Thinker, TokenRules,
+    Branch, Chosen, Event, Generate, Likelihood, Measured, Next, Observe, Request, Reuse, Rows, Sink,
+    StopReason, Task, Thinker, TokenRules,
 };
 use palimpsest_core::span::Span;
 use palimpsest_core::text::Ending;
@@ -133,8 +133,8 @@ pub struct Choice {
     sink: Sink,
 }
 
-/// Hands choices of one prompt to the model's thread: it is read once for all of them.
-pub fn submit(engine: &EngineThread, choices: Vec<Choice>) {
+/// Hands choices of one prompt to the model's thread: it is read once for all of them. `caller` has further prompts.
+pub fn submit(engine: &EngineThread, caller: Caller, choices: Vec<Choice>) {
     let (mut branch, mut tasks, mut sinks): (Option<Branch>, Vec<Task>, Vec<Sink>) = Default::default();
     for Choice { prompt, task, sink } in choices {
         branch.get_or_insert(prompt);
@@ -142,11 +142,12 @@ pub fn submit(engine: &EngineThread, choices: Vec<Choice>) {
         sinks.push(sink);
     }
     if let Some(branch) = branch {
-        engine.submit_branch(Branch { tasks, ..branch }, sinks);
+        let branches = vec![Branch { tasks, ..branch }];
+        engine.submit_of(caller, Request { reuse: Reuse::Longest, branches, ..Request::default() }, sinks);
     }
 }
 
-/// What a choice is made of.
+/// An event of a choice.
 pub enum Step {
     /// So many tokens of the prompt are read.
     Read(usize),
@@ -164,7 +165,7 @@ pub enum Step {
 pub struct Token {
     /// The text that it adds.
     pub piece: Piece,
-    /// What else was asked about it.
+    /// Its id, probability and rows.
     pub chosen: Chosen,
 }
 
@@ -252,7 +253,7 @@ fn finished(writer: Option<Writer>, measured: Measured) -> Step {
     }
 }
 
-/// What the rows of a prompt pay, with nothing generated.
+/// The masses of a prompt's rows, with nothing generated.
 pub async fn masses(
     engine: &EngineThread,
     cancelled: Arc<AtomicBool>,

@@ -24,30 +24,30 @@ use palimpsest_core::engine::Rows;
 use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
 
-/// What a request asked and over which spans.
+/// A request for attention, with the spans of its prompt.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// What.
+    /// The request.
     pub attention: AttentionRequest,
-    /// Over which.
+    /// The prompt.
     pub prompt: TokenPrompt,
-    /// What is to be ranked, where that is asked for.
+    /// The documents to rank, where a score is asked for.
     scoring: Option<Scoring>,
     /// Of softmax attention, ascending: those of every mass.
     softmax_layers: Vec<usize>,
 }
 
-/// What is told about attention: fields, and tensors that are written from flat arrays.
+/// The reply about attention: fields, and tensors that are written from flat arrays.
 #[derive(Debug, Default)]
 pub struct Reply {
     fields: Map<String, Value>,
-    tensors: Vec<Named>,
+    tensors: Vec<NamedTensor>,
     ranked: Option<Ranked>,
 }
 
 /// A tensor of the reply: its name, shape, and elements row-major.
 #[derive(Debug)]
-struct Named(&'static str, Vec<usize>, Vec<f32>);
+struct NamedTensor(&'static str, Vec<usize>, Vec<f32>);
 
 /// Keys one by one, and their weights: [layers, positions, k], [layers, heads, positions, k] or [heads, positions, k].
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl Asked {
         }
     }
 
-    /// Whether rows of generated tokens are told, which see generated tokens.
+    /// True if rows of generated tokens are told, which see generated tokens.
     fn answers(&self) -> bool {
         self.attention.rows.iter().any(|row| row == "answer" || row == "each")
     }
@@ -164,7 +164,7 @@ impl Asked {
             let (mut shape, groups) = self.groups(&masses.layers, heads);
             shape.push(rows);
             let values = means(&groups, |l, h| sink.slice(ndarray::s![l, h, ..]).to_vec());
-            tensors.push(Named("sink", shape, values));
+            tensors.push(NamedTensor("sink", shape, values));
         }
         // Their heads are none of those that are asked for one by one.
         let delta = masses.delta.as_ref().filter(|_| !matches!(self.attention.heads, Heads::These { .. }));
@@ -187,12 +187,12 @@ impl Asked {
 
     /// The rows that come with a token of a stream.
     pub fn reply_rows(&self, rows: &[EachMasses]) -> Result<Reply, ApiError> {
-        let mut named: Option<Named> = None;
+        let mut named: Option<NamedTensor> = None;
         for row in rows {
-            let Named(_, shape, values) = self.each(row);
+            let NamedTensor(_, shape, values) = self.each(row);
             match &mut named {
-                None => named = Some(Named("each", shape, values)),
-                Some(Named(_, all, before)) => {
+                None => named = Some(NamedTensor("each", shape, values)),
+                Some(NamedTensor(_, all, before)) => {
                     if let (Some(first), Some(more)) = (all.first_mut(), shape.first()) {
                         *first += more;
                     }
@@ -210,7 +210,7 @@ impl Asked {
         layers: &[usize],
         sink: &dyn Fn(usize, usize, usize) -> f32,
         is_answer: &[bool],
-    ) -> Named {
+    ) -> NamedTensor {
         let (_, heads, rows, _) = masses.dim();
         let of = |l: usize, h: usize| -> Vec<f32> {
             let row = |r: usize| {
@@ -221,11 +221,11 @@ impl Asked {
         };
         let (mut shape, groups) = self.groups(layers, heads);
         shape.extend([rows, self.columns()]);
-        Named(name, shape, means(&groups, of))
+        NamedTensor(name, shape, means(&groups, of))
     }
 
-    /// What uniform attention would pay, [layers, rows, spans], or by the layer of each head [heads, rows, spans].
-    fn share(&self, masses: &Masses, is_answer: &[bool], after: std::ops::Range<usize>) -> Named {
+    /// The share of uniform attention, [layers, rows, spans], or by the layer of each head [heads, rows, spans].
+    fn share(&self, masses: &Masses, is_answer: &[bool], after: std::ops::Range<usize>) -> NamedTensor {
         let share = &masses.uniform.share;
         let mut values = Vec::new();
         let told: Vec<usize> = match &self.attention.heads {
@@ -253,11 +253,11 @@ impl Asked {
                 values.extend(overlays);
             }
         }
-        Named("share", vec![told.len(), masses.rows.len(), self.columns()], values)
+        NamedTensor("share", vec![told.len(), masses.rows.len(), self.columns()], values)
     }
 
     /// Rows of single tokens: [tokens, layers, spans], [tokens, layers, heads, spans] or [tokens, heads, spans].
-    fn each(&self, each: &EachMasses) -> Named {
+    fn each(&self, each: &EachMasses) -> NamedTensor {
         let (_, heads, tokens, _) = each.mass.dim();
         let (axes, groups) = self.groups(&self.softmax_layers, heads);
         let of_token = |t: usize| {
@@ -268,7 +268,7 @@ impl Asked {
             })
         };
         let shape = [&[tokens][..], &axes, &[self.columns()]].concat();
-        Named("each", shape, (0..tokens).flat_map(of_token).collect())
+        NamedTensor("each", shape, (0..tokens).flat_map(of_token).collect())
     }
 
     /// The keys that each position pays most to.
@@ -331,7 +331,7 @@ impl Asked {
     fn put(
         &self,
         mut fields: Map<String, Value>,
-        tensors: Vec<Named>,
+        tensors: Vec<NamedTensor>,
         ranked: Option<Ranked>,
     ) -> Result<Reply, ApiError> {
         if !self.attention.safetensors {
@@ -339,7 +339,7 @@ impl Asked {
         }
         let of_f32 = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
         let mut bytes: Vec<(&str, Dtype, Vec<usize>, Vec<u8>)> = (tensors.into_iter())
-            .map(|Named(name, shape, values)| (name, Dtype::F32, shape, of_f32(&values)))
+            .map(|NamedTensor(name, shape, values)| (name, Dtype::F32, shape, of_f32(&values)))
             .collect();
         if let Some(Ranked { shape, keys, weights }) = ranked {
             let keys = keys.iter().flat_map(|key| key.to_le_bytes()).collect();
@@ -365,7 +365,7 @@ impl Serialize for Reply {
         for (key, value) in &self.fields {
             map.serialize_entry(key, value)?;
         }
-        for Named(name, shape, values) in &self.tensors {
+        for NamedTensor(name, shape, values) in &self.tensors {
             map.serialize_entry(name, &Nested { elements: Elements::Numbers(values), shape })?;
         }
         if let Some(Ranked { shape, keys, weights }) = &self.ranked {

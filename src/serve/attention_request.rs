@@ -28,6 +28,8 @@ pub struct AttentionFields {
     layers: Option<Vec<usize>>,
     #[serde(default, deserialize_with = "list::<0, 4096, _, _>")]
     spans: Vec<RangeRequest>,
+    #[serde(default)]
+    units: Units,
     #[serde(default, deserialize_with = "count::<1, 1024, _, _>")]
     top_keys: Option<usize>,
     #[serde(default)]
@@ -44,7 +46,18 @@ enum Encoding {
     Safetensors,
 }
 
-/// What is asked about attention.
+/// The units of ranges.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Units {
+    /// Of a text.
+    #[default]
+    Characters,
+    /// Of a prompt of token ids.
+    Tokens,
+}
+
+/// A request for attention.
 #[derive(Debug, Clone)]
 pub struct AttentionRequest {
     /// Names of spans, `last`, `answer` and `each`; those of the score are added when the prompt's spans are known.
@@ -53,13 +66,15 @@ pub struct AttentionRequest {
     pub heads: Heads,
     /// The decoder layers that are told; `None` for all.
     pub layers: Option<Vec<usize>>,
-    /// How many keys of each row are told one by one.
+    /// Keys of each row that are told one by one.
     pub top_keys: Option<usize>,
-    /// Whether tensors come as base64 of a safetensors file.
+    /// True if tensors come as base64 of a safetensors file.
     pub safetensors: bool,
     /// Further spans.
     pub ranges: Vec<RangeRequest>,
-    /// Whether the tokens of prompt and answer are told.
+    /// Their units.
+    pub units: Units,
+    /// True if the tokens of prompt and answer are told.
     pub token_ids: bool,
     /// Which documents are to be ranked.
     pub score: Option<ScoreRequest>,
@@ -112,13 +127,13 @@ pub fn label<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> Result<T, D
 }
 
 impl AttentionRequest {
-    /// What the field `palimpsest` of a request asks about attention: nothing where it asks for `progress` alone.
+    /// The request in the field `palimpsest`; `None` where it asks for `progress` alone.
     pub fn new(fields: AttentionFields, body: &Value, model: &ServedModel) -> Result<Option<Self>, ApiError> {
         let asked = |(key, value): (&String, &Value)| key != "progress" && !value.is_null();
         if fields.progress.is_some() && !body["palimpsest"].as_object().into_iter().flatten().any(asked) {
             return Ok(None);
         }
-        let AttentionFields { rows, top_keys, token_ids, .. } = fields;
+        let AttentionFields { rows, top_keys, token_ids, units, .. } = fields;
         let score = fields.score.map(|score| score.request(model)).transpose()?.flatten();
         let answer = fields.answer.filter(|answer| *answer != GivenAnswer::LastMessage(false));
         if let Some(GivenAnswer::Tokens(tokens)) = &answer {
@@ -156,13 +171,14 @@ impl AttentionRequest {
             top_keys,
             safetensors,
             ranges,
+            units,
             token_ids,
             score,
             answer,
         }))
     }
 
-    /// Whether each generated token is a row.
+    /// True if each generated token is a row.
     pub fn each(&self) -> bool {
         self.rows.iter().any(|row| row == "each")
     }

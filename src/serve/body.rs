@@ -18,7 +18,7 @@ use super::off_thread::off_thread;
 /// Most bytes of a request: more than the text of any context.
 pub const LONGEST_BODY: usize = 32 << 20;
 
-/// How long a client may take to send one.
+/// Most time that a client may take to send one.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes that a value takes beside its text, in an array that grows.
@@ -98,7 +98,7 @@ fn parsed(bytes: &[u8], mut held: Held) -> Result<Received, ApiError> {
     Ok(Received { value, texts, held })
 }
 
-/// How many values and names a JSON text has at most, and how many bytes in its strings.
+/// Upper bounds of a JSON text's values and names, and of the bytes in its strings.
 fn weight(bytes: &[u8]) -> (u64, u64) {
     let (mut values, mut texts, mut in_text, mut escaped) = (1, 0, false, false);
     for &byte in bytes {
@@ -114,7 +114,7 @@ fn weight(bytes: &[u8]) -> (u64, u64) {
     (values, texts)
 }
 
-/// What stands around the place of an error, on one line.
+/// The text around an error, on one line.
 fn place(bytes: &[u8], error: &serde_json::Error) -> String {
     const AROUND: usize = 24;
     let line = bytes.split(|&byte| byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::answers::{Collected, Job, Shape};
+use super::answers::{Collected, PreparedCompletion, Shape};
 use super::app::App;
 use super::ask::{Finished, Plan, Token};
 use super::attention_reply::Asked;
@@ -57,7 +57,7 @@ struct TemplateKwargs {
 }
 
 /// Reads a request.
-pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job<ChatShape>, ApiError> {
+pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<ChatShape>, ApiError> {
     let fields: ChatRequest = read(body)?;
     let (common, attention) = Common::new(app, fields.shared)?;
     let likeliest = match (fields.logprobs, fields.top_logprobs) {
@@ -130,7 +130,7 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job<ChatShape>, ApiError>
     let mut held = app.memory.take(0).map_err(|full| full.error("the request", None, ""))?;
     let orders = plan.orders(app, &common, asked.as_ref(), 0, writer, &mut held)?;
     let shape = ChatShape { app: Arc::clone(app), logprobs: likeliest.is_some(), asked };
-    Ok(Job { orders, shape, common, held })
+    Ok(PreparedCompletion { orders, shape, common, held })
 }
 
 /// The room of an answer that is one JSON object; refuses less than the least object takes.
@@ -178,7 +178,7 @@ fn call_identifier() -> String {
     identifier("call").replace('-', "_")
 }
 
-/// How chat completions look.
+/// The JSON of chat completions.
 pub struct ChatShape {
     app: Arc<App>,
     logprobs: bool,
@@ -195,7 +195,7 @@ impl ChatShape {
         json!({"content": content, "refusal": null})
     }
 
-    /// What a piece adds to a message, in a stream.
+    /// The delta of a piece, in a stream.
     fn delta(piece: &Piece) -> Map<String, Value> {
         let mut delta = Map::new();
         for (key, text) in [("reasoning_content", &piece.thought), ("content", &piece.text)] {

@@ -1,4 +1,4 @@
-//! What both completions endpoints read.
+//! Fields of both completions endpoints.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ fn top_k<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> 
     }
 }
 
-/// How an answer is generated and sent.
+/// Settings of answers.
 #[derive(Debug, Clone)]
 pub struct Common {
     /// Answers a prompt.
@@ -112,9 +112,9 @@ pub struct Common {
     seed: u64,
     /// Penalties and biases.
     pub rules: TokenRules,
-    /// Whether it is sent as it is generated.
+    /// True if it is sent as it is generated.
     pub stream: bool,
-    /// Whether a stream ends with what was used.
+    /// True if a stream ends with what was used.
     pub usage: bool,
     /// True if a stream reports the progress of reading its prompt.
     pub progress: bool,
@@ -155,7 +155,7 @@ impl Common {
         Ok((common, fields.palimpsest))
     }
 
-    /// How the tokens of an answer are chosen: each of several answers has a seed of its own.
+    /// The sampling of an answer: each of several answers has a seed of its own.
     pub fn sampling(&self, choice: usize, max_new_tokens: usize) -> Sampling {
         let seed = self.seed.wrapping_add(choice as u64);
         Sampling { temperature: self.temperature, top_p: self.top_p, seed, max_new_tokens }
@@ -178,7 +178,7 @@ fn bias(biases: &BTreeMap<String, Value>, vocab: usize) -> Result<Arc<[(u32, f32
     biases.iter().map(one).collect()
 }
 
-/// How many tokens are generated at most: what a request says under one of these names, or else `usual`, within the context.
+/// Most tokens that are generated: the request's limit under one of these names, or else `usual`, within the context.
 pub fn room(
     app: &App,
     prompt: (&str, usize),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answers::{Collected, Job, Shape};
+use super::answers::{Collected, PreparedCompletion, Shape};
 use super::app::App;
 use super::ask::{Finished, Plan, Token};
 use super::attention_reply::Asked;
@@ -39,7 +39,7 @@ pub struct CompletionRequest {
 }
 
 /// Reads a request.
-pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job<CompletionShape>, ApiError> {
+pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<CompletionShape>, ApiError> {
     let fields: CompletionRequest = read(body)?;
     let (common, attention) = Common::new(app, fields.shared)?;
     let (echo, limits) = (fields.echo, [("max_tokens", fields.max_tokens)]);
@@ -112,10 +112,10 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job<CompletionShape>, Api
         prompts,
         offset: 0,
     };
-    Ok(Job { orders, shape, common, held })
+    Ok(PreparedCompletion { orders, shape, common, held })
 }
 
-/// What is known of a prompt when its answers come.
+/// A prompt whose answers are awaited.
 struct Prompt {
     /// Where it is given back.
     text: String,
@@ -123,7 +123,7 @@ struct Prompt {
     asked: Option<Asked>,
 }
 
-/// How completions look.
+/// The JSON of completions.
 pub struct CompletionShape {
     app: Arc<App>,
     logprobs: bool,

@@ -1,4 +1,4 @@
-//! What a request takes beside its prompt's keys: its choices, what is recorded for them, and the reply. Bytes, somewhat more than
+//! The memory of a request beside its prompt's keys: its choices, what is recorded for them, and the reply. Bytes, somewhat more than
 //! was measured.
 
 use super::attention_reply::Asked;
@@ -26,7 +26,7 @@ const TOKEN: u64 = 256;
 /// A span of a request: its name and its place.
 const SPAN: u64 = 320;
 
-/// What choices take, of which those of one prompt are alike.
+/// The memory of choices; those of one prompt take the same.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
     /// Whatever is generated.

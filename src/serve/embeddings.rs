@@ -25,22 +25,22 @@ use palimpsest_core::engine::RequestError;
 /// Inputs that are embedded before it is looked whether anybody waits for them.
 const GROUP: usize = 64;
 
-/// Who makes the vectors.
+/// The model that makes the vectors.
 enum By {
     Embedder(Arc<Embedder>),
     Decoder,
 }
 
 /// A request that can be served.
-pub struct Job {
+pub struct PreparedEmbedding {
     by: By,
     /// By input.
     tokens: Vec<Vec<u32>>,
-    /// How many numbers of a vector are wanted.
+    /// The length of vectors, where it was asked for.
     dimensions: Option<usize>,
     base64: bool,
     model: String,
-    /// What tokens, vectors and reply take, and a cache where the decoder reads them.
+    /// The memory of tokens, vectors and reply, and of a cache where the decoder reads them.
     pub held: Held,
 }
 
@@ -80,7 +80,7 @@ pub fn fits(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
     }
 }
 
-/// Whether anybody waits for a job: not when this is dropped.
+/// True if anybody waits for a job: not when this is dropped.
 #[derive(Debug, Default)]
 pub struct Waits(Arc<AtomicBool>);
 
@@ -126,7 +126,7 @@ struct Extension {
 }
 
 /// Reads a request.
-pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
+pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedEmbedding, ApiError> {
     let EmbeddingRequest { model, input, encoding_format, dimensions, palimpsest } = read(body)?;
     let is_embedder = model == app.embedder.name();
     if !is_embedder {
@@ -178,7 +178,7 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
         };
         full.error("embedding these texts", Some("input"), &remedy)
     })?;
-    Ok(Job { by, tokens, dimensions, base64: encoding_format == Encoding::Base64, model, held })
+    Ok(PreparedEmbedding { by, tokens, dimensions, base64: encoding_format == Encoding::Base64, model, held })
 }
 
 /// Inputs, all texts or all token ids, as 1 to `limit` tokens each.
@@ -210,7 +210,7 @@ fn tokens_of(
     }
 }
 
-impl Job {
+impl PreparedEmbedding {
     /// Tells the log what it is.
     pub fn note(&self, record: &Record) {
         record.model(&self.model);

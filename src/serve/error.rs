@@ -19,7 +19,7 @@ use palimpsest_core::text::TextError;
 pub struct ApiError {
     /// The HTTP status.
     pub status: StatusCode,
-    /// What, where and the remedy.
+    /// The fault, its field and the remedy.
     pub message: String,
     /// The field that is at fault, where one is.
     pub param: Option<String>,
@@ -75,7 +75,7 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, Some("internal_error"), message)
     }
 
-    /// What cannot be enforced of a field that says what the answer may be.
+    /// A constraint in this field cannot be enforced.
     pub fn constraint(error: &ConstraintError, param: &str) -> Self {
         match error {
             ConstraintError::Lost { name, .. } => ApiError::field(name.clone(), error.to_string()),
@@ -151,14 +151,12 @@ impl From<RequestError> for ApiError {
             RequestError::Engine(EngineError::Constraint(error)) => {
                 ApiError::constraint(&error, "response_format")
             }
-            RequestError::Engine(_) | RequestError::Panicked | RequestError::Gone => {
-                ApiError::internal(message)
-            }
+            _ => ApiError::internal(message),
         }
     }
 }
 
-/// What the chat template or the tokeniser cannot do with a client's text is a fault of the text.
+/// A text that the chat template or the tokeniser refuses is the client's fault.
 impl From<TextError> for ApiError {
     fn from(error: TextError) -> Self {
         ApiError::field("messages", error.to_string())

@@ -41,7 +41,7 @@ struct JsonSchema {
     strict: bool,
 }
 
-/// What an answer may be.
+/// The format of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Format {
     /// Any text.
@@ -52,7 +52,7 @@ pub enum Format {
     Schema {
         /// The schema.
         schema: Value,
-        /// Whether a schema that cannot be enforced in full is refused.
+        /// True if a schema that cannot be enforced in full is refused.
         strict: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! Who may ask: the key, and the checks that keep web pages of strangers out.
+//! Access: the key, and the checks that keep web pages of strangers out.
 //!
 //! A page that a browser on this machine shows can send requests to loopback addresses, and by a name of its own that resolves to
 //! them (DNS rebinding) even read the answers. So the Host header must name this machine, and an Origin, which browsers send with
@@ -45,7 +45,7 @@ impl FromStr for AllowedOrigin {
         let scheme = uri.scheme_str().filter(|scheme| ["http", "https"].contains(scheme));
         let host = uri.authority().filter(|host| !host.as_str().contains('@'));
         match (scheme, host) {
-            // What is parsed has a path where the text has none.
+            // A parsed URI has a path where the text has none.
             (Some(scheme), Some(host)) if text.len() == scheme.len() + "://".len() + host.as_str().len() => {
                 Ok(AllowedOrigin(text.to_ascii_lowercase()))
             }
@@ -70,7 +70,7 @@ impl FromStr for AllowedHost {
     }
 }
 
-/// What every request is held against.
+/// The rules of access.
 pub struct Guard {
     /// The digest of the key: equal lengths for whatever a client sends.
     key: Option<[u8; 32]>,
@@ -126,7 +126,7 @@ impl Guard {
         Some(response)
     }
 
-    /// What lets the page of an origin that the operator named read a response.
+    /// Lets the page of an origin that the operator named read a response.
     pub fn share(origin: HeaderValue, response: &mut Response<Body>) {
         let headers = response.headers_mut();
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
@@ -149,7 +149,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Whether there is a key.
+    /// True if there is a key.
     pub fn needs_key(&self) -> bool {
         self.key.is_some()
     }
@@ -188,7 +188,7 @@ impl Guard {
     }
 }
 
-/// Whether a Host header names the machine itself.
+/// True if a Host header names the machine itself.
 fn is_this_machine(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {

@@ -18,7 +18,7 @@ pub enum Heads {
     These {
         /// Which.
         pairs: Pairs,
-        /// Whether a request called them `retrieval`.
+        /// True if a request called them `retrieval`.
         retrieval: bool,
     },
 }

@@ -15,7 +15,7 @@ use axum::{Extension, Router};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
-use super::answers::{Job, Run, Shape};
+use super::answers::{PreparedCompletion, Run, Shape};
 use super::app::App;
 use super::body::{Fits, receive};
 use super::embeddings::Waits;
@@ -31,7 +31,7 @@ type Reply = Result<Response<Body>, ApiError>;
 type Handler = fn() -> MethodRouter<Arc<App>>;
 
 /// Every path with what serves it; those of [`POSTED`] are posted to, the others are got.
-pub const PATHS: [(&str, Handler); 12] = [
+pub const PATHS: [(&str, Handler); 13] = [
     ("/", || get(page)),
     ("/health", || get(health)),
     ("/metrics", || get(metrics)),
@@ -44,6 +44,7 @@ pub const PATHS: [(&str, Handler); 12] = [
     ("/tokenize", || post(tokenize)),
     ("/detokenize", || post(detokenize)),
     ("/tokenizer_info", || get(tokenizer_info)),
+    ("/tokenizer.json", || get(tokenizer_file)),
 ];
 
 /// All of them, in their frame.
@@ -115,7 +116,7 @@ async fn answers<S: Shape>(
     Extension(line): Logged,
     request: Request,
     fits: Fits,
-    prepare: fn(&Arc<App>, &Value) -> Result<Job<S>, ApiError>,
+    prepare: fn(&Arc<App>, &Value) -> Result<PreparedCompletion<S>, ApiError>,
 ) -> Reply {
     let body = receive(&app, request, fits).await?;
     let (place, begun) = (app.admit()?, Instant::now());
@@ -137,6 +138,14 @@ async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Reply {
 
 async fn tokenizer_info(State(app): State<Arc<App>>) -> Reply {
     Ok(json_reply(&tokens::info(&app)))
+}
+
+async fn tokenizer_file(State(app): State<Arc<App>>) -> Reply {
+    off_thread(move || {
+        let (file, held) = tokens::file(&app)?;
+        Ok(pieces::of_pieces(vec![file.into()], Some(held)))
+    })
+    .await
 }
 
 async fn page() -> Reply {
@@ -197,7 +206,7 @@ async fn embeddings(State(app): State<Arc<App>>, Extension(line): Logged, reques
 
 async fn unknown() -> Reply {
     let message = "there is nothing at this path; the paths are /, /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, \
-                   /tokenize, /detokenize, /tokenizer_info, /openapi.json, /health and /metrics";
+                   /tokenize, /detokenize, /tokenizer_info, /tokenizer.json, /openapi.json, /health and /metrics";
     Err(ApiError::new(StatusCode::NOT_FOUND, Some("unknown_url"), message))
 }
 

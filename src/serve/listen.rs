@@ -17,13 +17,13 @@ use tokio_io_timeout::TimeoutStream;
 /// Most connections at once; others wait until one ends.
 const MOST_CONNECTIONS: usize = 512;
 
-/// How long a client may take to send a request's head, and how long a connection may be idle.
+/// Most time to send a request's head, and most time that a connection may be idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a client may read nothing of what is sent to it.
+/// Most time that a client may read nothing of what is sent to it.
 const READING_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long to wait where the system gives no connection, for it has no more files.
+/// Wait after the system gave no connection, as it has no more files.
 const NO_CONNECTION: Duration = Duration::from_millis(100);
 
 /// Serves connections until `stop` is done, and then until those that there are have ended: each after the request under way.

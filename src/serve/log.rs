@@ -1,6 +1,6 @@
 //! The access log: one line a request on standard error, when its answer has ended. No text of any request is in it.
 //!
-//! What a request comes to is noted in its [`Record`] by whoever knows: the frame around it, the stream of its answer, and the
+//! A request's [`Record`] is filled by the frame around it, the stream of its answer, and the
 //! model's thread, which times tokens where they are made and not where a client reads them. The line is written when the last one
 //! who serves the request lets go of its [`Line`]; where nobody said how it ended, its client went.
 
@@ -22,7 +22,7 @@ pub const REQUEST_ID: &str = "x-request-id";
 /// Most characters of a name that a client gives its request.
 const LONGEST_ID: usize = 128;
 
-/// How requests are told.
+/// The format of lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// A line for people.
@@ -37,13 +37,13 @@ pub enum LogFormat {
 /// Which requests are told, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct AccessLog {
-    /// How.
+    /// The format.
     pub format: LogFormat,
     /// From when on a request is marked as slow.
     pub slow: Duration,
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It was answered.
@@ -78,7 +78,7 @@ impl Outcome {
     }
 }
 
-/// What is known of a request.
+/// The record of a request.
 #[derive(Debug)]
 pub struct Record {
     /// Its name.
@@ -98,7 +98,7 @@ struct Noted {
     queue: Option<Duration>,
     first: Option<Duration>,
     status: Option<u16>,
-    /// Whether the answer goes on after its head.
+    /// True if the answer goes on after its head.
     streams: bool,
     outcome: Option<Outcome>,
 }
@@ -147,7 +147,7 @@ impl Record {
         self.noted().streams = true;
     }
 
-    /// How it ended; the first word counts.
+    /// The outcome; the first one counts.
     pub fn end(&self, outcome: Outcome) {
         self.noted().outcome.get_or_insert(outcome);
     }
@@ -170,7 +170,7 @@ impl Record {
 /// The line that is written at the end of a request.
 #[derive(Debug)]
 pub struct Line {
-    /// What it tells.
+    /// The record.
     pub record: Arc<Record>,
     log: AccessLog,
 }

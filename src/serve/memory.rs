@@ -17,7 +17,7 @@ const UNIT: u64 = 1 << 10;
 /// Texts that are cut into tokens at once, however short they are.
 const MOST_TEXTS: u64 = 16;
 
-/// What requests may take, and what they have taken.
+/// The memory of requests: planned and held.
 #[derive(Debug)]
 pub struct Memory {
     plan: ServerMemory,
@@ -30,7 +30,7 @@ pub struct Memory {
 /// There is not so much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full {
-    /// What was asked for in all.
+    /// The bytes asked for, with those held.
     pub asked: u64,
     /// All that there is.
     pub most: u64,
@@ -88,7 +88,7 @@ impl Memory {
 }
 
 impl Held {
-    /// How much is held.
+    /// Bytes held.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -122,7 +122,7 @@ impl Drop for Held {
 }
 
 impl Full {
-    /// Whether nothing would help but to ask for less.
+    /// True if nothing would help but to ask for less.
     pub fn for_ever(&self) -> bool {
         self.asked > self.most
     }

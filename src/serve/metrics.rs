@@ -20,7 +20,7 @@ macro_rules! series {
     )*};
 }
 
-/// What was served since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub struct Metrics(Mutex<Counts>);
 

@@ -84,10 +84,10 @@ pub const DEFAULT_SLOW: Duration = Duration::from_secs(60);
 /// After which time a stream says something that says nothing: proxies and clients often wait 30 seconds or more.
 pub const DEFAULT_KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether to stop.
+/// Time between two looks at the stop flag.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long what is under way may go on after that.
+/// Most time that requests may go on after that.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Why a server cannot run.
@@ -110,10 +110,10 @@ pub enum ServeError {
     Io(#[from] io::Error),
 }
 
-/// How a server is run.
+/// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    /// What clients must send, where they must.
+    /// The key that clients must send, if any.
     pub key: Option<String>,
     /// Most completions that are served or wait.
     pub queue: usize,
@@ -129,7 +129,7 @@ pub struct ServeOptions {
     pub origins: Vec<AllowedOrigin>,
     /// Names of this machine beside its own.
     pub hosts: Vec<AllowedHost>,
-    /// How requests are told.
+    /// The format of the access log.
     pub log: LogFormat,
     /// From when on one is marked as slow.
     pub slow: Duration,
@@ -191,7 +191,7 @@ impl Server {
             .reading(memory.longest_text());
         let (thread, work) = session.serving(limits);
         let app = Arc::new(App::new(served, embedder, engine, thread, guard, (settings, memory)));
-        // What loading the model took.
+        // The memory of loading the model.
         resident::trim();
         resident::keep(&app);
         Ok((Server { listener, app }, work))
@@ -208,7 +208,7 @@ impl Server {
     /// Where it listens.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -217,7 +217,7 @@ impl Server {
     /// cancelled, and told so.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn run(self, stop: Arc<AtomicBool>) -> io::Result<()> {
         let Server { listener, app } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;

@@ -28,7 +28,7 @@ pub struct ServedModel {
     pub dtype: DType,
     /// Seconds since 1970 at which it was ready.
     pub created: u64,
-    /// How long a text may be.
+    /// The limit on texts.
     pub limit: TextLimit,
     /// The heads that retrieve, where they are known.
     pub retrieval: Option<Pairs>,
@@ -36,7 +36,7 @@ pub struct ServedModel {
     lazy: Lazy,
 }
 
-/// What only some requests need.
+/// Made for the first request that needs it.
 #[derive(Debug, Default)]
 struct Lazy {
     vocabulary: OnceLock<Result<Arc<GrammarVocabulary>, ConstraintError>>,
@@ -44,12 +44,12 @@ struct Lazy {
     shows_users: OnceLock<bool>,
 }
 
-/// How one conversation is rendered and thought about.
+/// The template and thoughts of one conversation.
 #[derive(Debug, Clone)]
 pub struct Voice {
     /// Set to think or not.
     pub template: ChatTemplate,
-    /// How it thinks; `None` where its template has no thoughts.
+    /// The markers of its thoughts; `None` where its template has none.
     pub thoughts: Option<Thoughts>,
 }
 
@@ -73,19 +73,19 @@ impl ServedModel {
         self
     }
 
-    /// Whether its chat template shows all that users say.
+    /// True if its chat template shows all that users say.
     pub fn shows_users(&self) -> bool {
         *self.lazy.shows_users.get_or_init(|| text_limit::shows_users(&self.text.template))
     }
 
-    /// What grammars are compiled against. Made of some 100,000 tokens, it takes some tenths of a second, once.
+    /// The vocabulary that grammars are compiled against. Made of some 100,000 tokens, it takes some tenths of a second, once.
     pub fn vocabulary(&self) -> Result<Arc<GrammarVocabulary>, ConstraintError> {
         let ModelText { tokenizer, stop, .. } = &self.text;
         let make = || GrammarVocabulary::new(tokenizer, self.spec.vocab, stop).map(Arc::new);
         self.lazy.vocabulary.get_or_init(make).clone()
     }
 
-    /// How it is told of functions and calls them.
+    /// Its layout of functions and calls.
     pub fn tool_layout(&self) -> ToolLayout {
         *self.lazy.tools.get_or_init(|| ToolLayout::of(&self.text.template))
     }
@@ -136,7 +136,7 @@ impl ServedModel {
         Ok(Voice { template, thoughts })
     }
 
-    /// What tells thoughts from the answer, of at most `most` tokens.
+    /// The separator of thoughts, of at most `most` tokens.
     pub fn thinker(&self, thoughts: Option<Thoughts>, most: usize) -> Option<Thinker> {
         let thoughts = thoughts.filter(|thoughts| thoughts.on)?;
         let reader = ThoughtReader::new(thoughts, Arc::clone(&self.text.tokenizer));

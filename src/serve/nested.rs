@@ -8,11 +8,11 @@ use palimpsest_core::attention::NO_KEY;
 pub struct Nested<'a> {
     /// The elements.
     pub elements: Elements<'a>,
-    /// How they lie.
+    /// The shape.
     pub shape: &'a [usize],
 }
 
-/// What arrays hold.
+/// The elements of arrays.
 #[derive(Clone, Copy)]
 pub enum Elements<'a> {
     /// Numbers.

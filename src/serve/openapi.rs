@@ -45,7 +45,7 @@ mod tests {
     use super::super::http;
     use super::super::json::tests::names_of;
     use super::super::score::request::ScoreOptions;
-    use super::super::sent::{Message, Part};
+    use super::super::sent::{ContentPart, Message};
     use super::super::tokens::{DetokenizeRequest, TokenizeRequest};
     use super::*;
 
@@ -63,7 +63,7 @@ mod tests {
             ("CompletionRequest", beside(names_of::<CompletionRequest>())),
             ("EmbeddingRequest", names_of::<EmbeddingRequest>()),
             ("Message", names_of::<Message>()),
-            ("Part", names_of::<Part>()),
+            ("Part", names_of::<ContentPart>()),
             ("AttentionRequest", names_of::<AttentionFields>()),
             ("ScoreRequest", names_of::<ScoreOptions>()),
             ("Range", names_of::<RangeRequest>()),
@@ -75,7 +75,7 @@ mod tests {
             let told: BTreeSet<&str> =
                 properties.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
             assert_eq!(told, read, "{schema}");
-            // What nobody reads is refused, unless it is null.
+            // Unknown fields are refused, unless they are null.
             assert_eq!(
                 file["components"]["schemas"][schema]["additionalProperties"],
                 json!({"type": "null"})

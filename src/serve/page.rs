@@ -32,7 +32,7 @@ const PAGE: &str = concat!(
     "</script>\n</body>\n</html>\n"
 );
 
-/// What a browser lets the page do.
+/// The page's Content-Security-Policy.
 fn policy() -> String {
     let digest = |text: &str| STANDARD.encode(Sha256::digest(text));
     format!(

@@ -42,12 +42,12 @@ pub struct Envelope<'a> {
     pub head: Map<String, Value>,
     /// The choices that are told.
     pub choices: &'a [Said],
-    /// What was used; null where it is told later.
+    /// The usage; null where it is told later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Value>,
 }
 
-/// What is written, in pieces.
+/// A body in pieces.
 #[derive(Default)]
 struct Pieces {
     whole: Vec<Bytes>,
@@ -68,12 +68,17 @@ impl Write for Pieces {
     }
 }
 
-/// A response of this JSON. What it took is held until the client has read it or is gone.
+/// A response of this JSON, with the memory that it takes.
 pub fn response(body: &impl Serialize, held: Option<Held>) -> Result<Response<Body>, ApiError> {
     let mut pieces = Pieces::default();
     serde_json::to_writer(&mut pieces, body).map_err(|error| ApiError::internal(error.to_string()))?;
     let Pieces { mut whole, last } = pieces;
     whole.push(last.into());
+    Ok(of_pieces(whole, held))
+}
+
+/// A response of JSON in pieces. The memory is held until the client has read them or is gone.
+pub fn of_pieces(whole: Vec<Bytes>, held: Option<Held>) -> Response<Body> {
     let length: usize = whole.iter().map(Bytes::len).sum();
     let told = stream::unfold((whole.into_iter(), held), |(mut pieces, held)| async move {
         Some((Ok::<Bytes, Infallible>(pieces.next()?), (pieces, held)))
@@ -82,7 +87,7 @@ pub fn response(body: &impl Serialize, held: Option<Held>) -> Result<Response<Bo
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-    Ok(response)
+    response
 }
 
 #[cfg(test)]

@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use super::attention_request::{AttentionRequest, RangeRequest};
+use super::attention_request::{AttentionRequest, RangeRequest, Units};
 use super::error::ApiError;
 use super::model::ServedModel;
 use super::sent::Sent;
 use super::text_limit::TextLimit;
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{
-    Borders, ChatTemplate, ChatTurn, ContentPlace, Part as TurnPart, Placed, Tokenizer, Tool, compose,
+    Borders, ChatTemplate, ChatTurn, ContentPlace, ContentSource, Placed, Tokenizer, Tool, compose,
 };
 
 /// A prompt's tokens with its spans.
@@ -20,7 +20,7 @@ use palimpsest_core::text::{
 pub struct TokenPrompt {
     /// Ids.
     pub tokens: Vec<u32>,
-    /// What tiles them, in order.
+    /// The spans that tile them, in order.
     pub tiles: Vec<Span>,
     /// Ranges that lie over them.
     pub overlays: Vec<Span>,
@@ -33,7 +33,7 @@ pub struct Conversation<'s> {
     limit: TextLimit,
     turns: Vec<ChatTurn>,
     /// For each turn, what of its content comes from which message.
-    parts: Vec<Vec<TurnPart>>,
+    parts: Vec<Vec<ContentSource>>,
     /// Functions that the template itself lists.
     listed: Vec<Value>,
 }
@@ -52,7 +52,7 @@ impl<'s> Conversation<'s> {
         let whole =
             |(message, turn): (usize, &ChatTurn)| match turn.content.is_empty() && !turn.calls.is_empty() {
                 true => Vec::new(),
-                false => vec![TurnPart { message, bytes: 0..turn.content.len() }],
+                false => vec![ContentSource { message, bytes: 0..turn.content.len() }],
             };
         let parts = turns.iter().enumerate().map(whole).collect();
         let listed = tools.iter().map(Tool::json).collect();
@@ -72,7 +72,7 @@ impl<'s> Conversation<'s> {
         for (parts, place) in self.parts.iter().zip(&placed.contents) {
             // White space around a content may be left out.
             let at = |byte: usize| (place.bytes.start + byte.saturating_sub(place.cut)).min(place.bytes.end);
-            for TurnPart { message, bytes } in parts {
+            for ContentSource { message, bytes } in parts {
                 if let Some(found) = places.get_mut(*message) {
                     let cut = place.cut.saturating_sub(bytes.start);
                     *found = Some(ContentPlace { bytes: at(bytes.start)..at(bytes.end), cut });
@@ -90,6 +90,7 @@ pub fn chat_spans(
     conversation: &Conversation<'_>,
     asked: &AttentionRequest,
 ) -> Result<TokenPrompt, ApiError> {
+    only_characters(asked)?;
     let sent = conversation.sent;
     let placed = template.place(&conversation.turns, &conversation.listed);
     let placed = placed.map_err(|error| ApiError::from(error).of("palimpsest"))?;
@@ -169,14 +170,11 @@ pub fn text_spans(
     text: &str,
     asked: &AttentionRequest,
 ) -> Result<TokenPrompt, ApiError> {
+    only_characters(asked)?;
     let encoded = tokenizer.encode_with_offsets(text).map_err(|error| ApiError::from(error).of("prompt"))?;
     let borders = Borders::new(&encoded, text);
     let overlay = |range: &RangeRequest| {
-        if range.message.is_some() || range.part.is_some() {
-            let name = format!("{}.message", range.field);
-            let message = "a prompt has no messages; give start and end as characters of the prompt";
-            return Err(ApiError::field(name, message));
-        }
+        no_message(range, "characters")?;
         overlay_of(range, &bytes_of(text, range)?, &borders)
     };
     let overlays = asked.ranges.iter().map(overlay).collect::<Result<Vec<_>, _>>()?;
@@ -185,15 +183,47 @@ pub fn text_spans(
     Ok(TokenPrompt { tokens: encoded.ids, tiles, overlays })
 }
 
-/// A prompt of tokens, which is one span.
+/// A prompt of tokens, which is one span, `prompt`, with the ranges that `asked` names, in tokens.
 pub fn token_spans(tokens: Vec<u32>, asked: &AttentionRequest) -> Result<TokenPrompt, ApiError> {
-    if let Some(range) = asked.ranges.first() {
-        let message =
-            "a prompt of tokens has no characters; give the prompt as a text, or leave the spans out";
-        return Err(ApiError::field(range.field.clone(), message));
+    let n = tokens.len();
+    let overlay = |range: &RangeRequest| {
+        if asked.units == Units::Characters {
+            let message = "a prompt of tokens has no characters; give the prompt as a text, set palimpsest.units to \"tokens\", or leave \
+                           the spans out";
+            return Err(ApiError::field(range.field.clone(), message));
+        }
+        no_message(range, "tokens")?;
+        let RangeRequest { field, label, start, end, .. } = range;
+        if *end > n {
+            let message = format!("`{field}` is tokens {start} to {end} of a prompt of {n}");
+            return Err(ApiError::field(format!("{field}.end"), message));
+        }
+        Ok(Span::new(label.clone(), *start..*end).as_overlay())
+    };
+    let overlays = asked.ranges.iter().map(overlay).collect::<Result<Vec<_>, _>>()?;
+    let tiles = vec![Span::new("prompt", 0..n)];
+    check_unique(&tiles, &overlays)?;
+    Ok(TokenPrompt { tokens, tiles, overlays })
+}
+
+/// Refuses ranges of tokens over a text.
+fn only_characters(asked: &AttentionRequest) -> Result<(), ApiError> {
+    match asked.units {
+        Units::Characters => Ok(()),
+        Units::Tokens => {
+            let reason = "is \"tokens\" for a prompt of text; give the prompt as token ids to /v1/completions, or leave it out";
+            Err(ApiError::at("palimpsest.units", reason))
+        }
     }
-    let tiles = vec![Span::new("prompt", 0..tokens.len())];
-    Ok(TokenPrompt { tokens, tiles, overlays: Vec::new() })
+}
+
+/// Refuses a range that names a message, of a prompt whose ranges are of these units.
+fn no_message(range: &RangeRequest, units: &str) -> Result<(), ApiError> {
+    if range.message.is_none() && range.part.is_none() {
+        return Ok(());
+    }
+    let message = format!("a prompt has no messages; give start and end as {units} of the prompt");
+    Err(ApiError::field(format!("{}.message", range.field), message))
 }
 
 /// Spans that tile a text, as tokens.

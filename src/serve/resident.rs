@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::app::App;
 use palimpsest_core::engine::memory_plan::resident_bytes;
 
-/// How often it is looked how much is held.
+/// Time between two measurements.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Bytes of requests that ended after which the allocator's are handed back, and how long after the last time.
@@ -35,7 +35,7 @@ pub struct Resident {
 }
 
 impl App {
-    /// How memory stands.
+    /// The state of memory.
     pub fn resident(&self) -> Resident {
         let plan = self.memory.plan();
         let (requests, caches) = (self.memory.used(), self.engine.load().taken as u64 * plan.token);

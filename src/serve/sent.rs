@@ -38,14 +38,14 @@ enum Content {
     #[serde(rename = "a string")]
     Text(String),
     #[serde(rename = "an array of parts")]
-    Parts(#[serde(deserialize_with = "list::<0, 4096, _, _>")] Vec<Part>),
+    Parts(#[serde(deserialize_with = "list::<0, 4096, _, _>")] Vec<ContentPart>),
     #[serde(rename = "null")]
     Null,
 }
 
 /// A part of a message.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Part {
+pub struct ContentPart {
     #[serde(rename = "type")]
     _kind: PartKind,
     /// Its text.
@@ -96,11 +96,11 @@ fn arguments<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, Value>, D
 /// A message as it was sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sent {
-    /// Who speaks.
+    /// The speaker.
     pub role: Speaker,
     /// Its parts; one where the content is a string, none where there is no content.
-    pub parts: Vec<Part>,
-    /// Whether the content is an array of parts.
+    pub parts: Vec<ContentPart>,
+    /// True if the content is an array of parts.
     pub has_parts: bool,
     /// Calls of functions, of the assistant.
     calls: Vec<ToolCall>,
@@ -128,7 +128,7 @@ impl Sent {
             let reason = "is for messages of the role tool; leave it out";
             return Err(ApiError::at(field("tool_call_id"), reason));
         }
-        let part = |text| Part { _kind: PartKind::Text, text, span: None };
+        let part = |text| ContentPart { _kind: PartKind::Text, text, span: None };
         let (parts, has_parts) = match content {
             Content::Text(text) => (vec![part(text)], false),
             Content::Parts(parts) => (parts, true),
@@ -141,7 +141,7 @@ impl Sent {
         Ok(Sent { role, parts, has_parts, calls: tool_calls.into_iter().map(call).collect(), call_id })
     }
 
-    /// Whether functions play a part in it.
+    /// True if functions play a part in it.
     pub fn of_tools(&self) -> bool {
         self.role == Speaker::Tool || !self.calls.is_empty()
     }

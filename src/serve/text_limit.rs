@@ -8,7 +8,7 @@ use super::app::App;
 use super::error::ApiError;
 use palimpsest_core::text::{ChatTemplate, Message, MessageRole};
 
-/// How long a text may be.
+/// The limit on texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextLimit {
     context: usize,
@@ -74,7 +74,7 @@ pub fn texts_fit(app: &Arc<App>, body: &Value, field: &str) -> Result<(), ApiErr
     }
 }
 
-/// Whether a chat template shows what users say, earlier turns among it.
+/// True if a chat template shows what users say, earlier turns among it.
 pub fn shows_users(template: &ChatTemplate) -> bool {
     let said = ["palimpsest-one", "palimpsest-two", "palimpsest-three"];
     let message = |role, content: &str| Message { role, content: content.to_owned() };

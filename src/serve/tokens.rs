@@ -1,4 +1,4 @@
-//! `/tokenize`, `/detokenize` and `/tokenizer_info`, as vLLM names them.
+//! `/tokenize`, `/detokenize` and `/tokenizer_info`, as vLLM names them, and `/tokenizer.json`.
 
 use std::sync::Arc;
 
@@ -105,7 +105,14 @@ fn check_model(app: &App, name: Option<String>) -> Result<(), ApiError> {
     name.map_or(Ok(()), |name| app.check_model(&name))
 }
 
-/// What a client needs to know of the tokeniser.
+/// The tokeniser, for clients that make the model's tokens themselves, and the memory that it takes.
+pub fn file(app: &App) -> Result<(String, Held), ApiError> {
+    let file = app.model.text.tokenizer.to_json().map_err(|error| ApiError::internal(error.to_string()))?;
+    let held = app.memory.take(file.len() as u64);
+    Ok((file, held.map_err(|full| full.error("the reply", None, "try again later"))?))
+}
+
+/// A client's view of the tokeniser and the chat template.
 pub fn info(app: &App) -> Value {
     let text = &app.model.text;
     let bos = Some(text.template.bos()).filter(|bos| !bos.is_empty());

@@ -136,13 +136,13 @@ impl ToolRequest {
         if self.choice == Choice::None { &[] } else { &self.tools }
     }
 
-    /// What tells calls from the text of an answer, where it may call.
+    /// The reader of calls in an answer, where it may call.
     pub fn reader(&self, model: &ServedModel) -> Option<CallReader> {
         let layout = model.tool_layout().calls;
         (!self.told().is_empty()).then(|| CallReader::new(layout, Arc::clone(&self.tools)))
     }
 
-    /// What the answer is held to: its format, its calls, or either; `None` where it is free.
+    /// The grammar of the answer: its format, its calls, or either; `None` where it is free.
     pub fn constraint(
         &self,
         model: &ServedModel,
@@ -194,9 +194,9 @@ impl ToolRequest {
         let many = self.many && named.is_none();
         let first = if let Choice::Named(i) = self.choice { i } else { 0 };
         let grammar = call_grammar(layout, named.unwrap_or(&self.tools), many, &with_options);
-        grammar.map_err(|(i, reason)| {
-            let field = format!("tools[{}].function.parameters", first + i);
-            ApiError::at(field, format_args!("cannot be enforced: {reason}"))
+        grammar.map_err(|error| {
+            let field = format!("tools[{}].function.parameters", first + error.tool);
+            ApiError::at(field, format_args!("cannot be enforced: {error}"))
         })
     }
 

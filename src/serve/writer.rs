@@ -8,13 +8,13 @@ use std::sync::Arc;
 use palimpsest_core::engine::{StopStrings, without_partial};
 use palimpsest_core::text::TextError;
 use palimpsest_core::text::{
-    CallPiece, CallReader, Ending, Place, StreamDecoder, ThoughtReader, Thoughts, Tokenizer,
+    CallPiece, CallReader, Ending, ReplyPhase, StreamDecoder, ThoughtReader, Thoughts, Tokenizer,
 };
 
 /// The end of a thought in tags, part of which may stand at the end of what is known of it.
 const CLOSE: &str = "</think>";
 
-/// What a token adds.
+/// The text that a token adds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Piece {
     /// To the thought.
@@ -99,12 +99,12 @@ impl Writer {
         tokens.push(token);
         reader.push(token);
         let thought = match reader.place() {
-            Place::Undecided => String::new(),
-            Place::Thought => {
+            ReplyPhase::Undecided => String::new(),
+            ReplyPhase::Thought => {
                 let known = thoughts.split(&self.tokenizer, tokens)?.thought.unwrap_or_default();
                 rest_of(without_partial(&known, CLOSE), given)
             }
-            Place::Answer => {
+            ReplyPhase::Answer => {
                 let (of_thought, mut given) = (reader.thought(), *given);
                 let tokens = std::mem::take(tokens);
                 let began = match of_thought {
@@ -131,7 +131,7 @@ impl Writer {
         Ok(Piece { thought, ..Piece::default() })
     }
 
-    /// Whether a stop string has come: what follows is not of the answer.
+    /// True if a stop string has come: what follows is not of the answer.
     pub fn stopped(&self) -> bool {
         self.stops.found()
     }
@@ -141,7 +141,7 @@ impl Writer {
         self.reader.as_ref().map_or(0, CallReader::calls)
     }
 
-    /// What is still held at the end, and whether there is an answer at all.
+    /// The text still held at the end, and true if there is an answer.
     pub fn finish(mut self, ending: Ending) -> Result<(Piece, bool), TextError> {
         let mut piece = Piece::default();
         if let Stage::Before { thoughts, tokens, given, .. } = &mut self.stage {
@@ -166,7 +166,7 @@ impl Writer {
         self.read(text)
     }
 
-    /// What was held for a stop string or a call that did not come.
+    /// Text that was held for a stop string or a call that did not come.
     fn end(&mut self, ending: Ending) -> (String, Vec<CallPiece>) {
         let held = self.stops.take_held();
         let (mut text, calls) = self.read(held);
@@ -195,7 +195,7 @@ impl Writer {
     }
 }
 
-/// What of `text` has not been given out.
+/// The part of `text` that was not given out.
 fn rest_of(text: &str, given: &mut usize) -> String {
     let rest = text.get(*given..).unwrap_or_default().to_owned();
     *given = text.len().max(*given);

@@ -1,7 +1,7 @@
 //! Human agreement: what is drawn, what raters see, and what their ratings come to.
 use palimpsest::agreement::key::Key;
 use palimpsest::benchmarks::stale::STALE;
-use palimpsest::judge::{Instructions, rubric_digest};
+use palimpsest::judge::Instructions;
 use palimpsest::run::condition::Condition;
 use palimpsest::run::header::RunHeader;
 use palimpsest::run::plan::Selection;
@@ -59,7 +59,7 @@ pub fn verdict(case: &str, probe: &str, correct: Option<bool>) -> VerdictRow {
         case: case.to_owned(),
         probe: probe.to_owned(),
         judge: JUDGE.to_owned(),
-        rubric: Some(rubric_digest(&STALE.rubric())),
+        rubric: Some(Instructions::from(&STALE.rubric()).digest()),
         rubric_name: Some("released".to_owned()),
         correct,
         reason: correct.map(|_| "it says so".to_owned()),

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use palimpsest::benchmarks::stale::StaleReader;
 use palimpsest::data::Case;
-use palimpsest::data::lengths::{Rows, TokenCounts, content, measure, raw};
+use palimpsest::data::lengths::{GroupBy, TokenCounts, content, measure, raw};
 use palimpsest::ground::numbers::quantile;
 use serde_json::json;
 
@@ -44,8 +44,8 @@ fn every_split_and_all_are_measured_over_the_given_format_and_count() {
         let i: usize = case.id.trim_start_matches("case-").parse().unwrap();
         Ok::<_, Infallible>("x".repeat(10 * (i + 1)))
     };
-    let rows =
-        measure(cases.iter().cloned().map(Ok), Rows::Label("type"), format, |text| Ok(text.len())).unwrap();
+    let rows = measure(cases.iter().cloned().map(Ok), GroupBy::Label("type"), format, |text| Ok(text.len()))
+        .unwrap();
     let splits: Vec<_> = rows.iter().map(|row| (row.split.as_str(), row.instances)).collect();
     assert_eq!(splits, [("T1", 1), ("T2", 3), ("all", 4)]);
     assert_eq!(rows[0].formatted, TokenCounts { mean: 20.0, median: 20.0, p95: 20.0, max: 20 });
@@ -63,16 +63,19 @@ fn every_split_and_all_are_measured_over_the_given_format_and_count() {
 #[test]
 fn no_cases_give_no_rows_and_the_first_error_ends_it() {
     let none: [Result<Case, String>; 0] = [];
-    assert_eq!(measure(none, Rows::Label("type"), |_| Ok(String::new()), |_| Ok(0)), Ok(vec![]));
+    assert_eq!(measure(none, GroupBy::Label("type"), |_| Ok(String::new()), |_| Ok(0)), Ok(vec![]));
     let bad = [Ok(cases(&["T1"]).remove(0)), Err("row 1".to_owned())];
-    assert_eq!(measure(bad, Rows::Label("type"), |_| Ok(String::new()), |_| Ok(0)), Err("row 1".to_owned()));
+    assert_eq!(
+        measure(bad, GroupBy::Label("type"), |_| Ok(String::new()), |_| Ok(0)),
+        Err("row 1".to_owned())
+    );
     let good = || cases(&["T1"]).into_iter().map(Ok);
     assert_eq!(
-        measure(good(), Rows::Label("type"), |_| Err("template".to_owned()), |_| Ok(0)),
+        measure(good(), GroupBy::Label("type"), |_| Err("template".to_owned()), |_| Ok(0)),
         Err("template".to_owned())
     );
     assert_eq!(
-        measure(good(), Rows::Label("type"), |_| Ok(String::new()), |_| Err("count".to_owned())),
+        measure(good(), GroupBy::Label("type"), |_| Ok(String::new()), |_| Err("count".to_owned())),
         Err("count".to_owned())
     );
 }
@@ -95,7 +98,7 @@ fn the_raw_form_is_json_of_history_and_first_query_and_the_content_has_no_struct
 #[test]
 fn a_label_that_cases_lack_gives_one_row_of_the_empty_value() {
     let good = cases(&["T1", "T2"]).into_iter().map(Ok::<_, Infallible>);
-    let rows = measure(good, Rows::Label("colour"), |_| Ok(String::new()), |text| Ok(text.len())).unwrap();
+    let rows = measure(good, GroupBy::Label("colour"), |_| Ok(String::new()), |text| Ok(text.len())).unwrap();
     let splits: Vec<_> = rows.iter().map(|row| (row.split.as_str(), row.instances)).collect();
     assert_eq!(splits, [("", 2), ("all", 2)]);
 }
@@ -106,10 +109,10 @@ fn a_row_a_case_or_that_of_all_cases_alone() {
         let good = cases(&["T2", "T1"]).into_iter().map(Ok::<_, Infallible>);
         measure(good, by, |_| Ok("12345".to_owned()), |text| Ok(text.len())).unwrap()
     };
-    let rows = measured(Rows::Case);
+    let rows = measured(GroupBy::Case);
     let splits: Vec<_> =
         rows.iter().map(|row| (row.split.as_str(), row.instances, row.sessions_mean)).collect();
     assert_eq!(splits, [("case-0", 1, 5.0), ("case-1", 1, 5.0), ("all", 2, 5.0)]);
-    assert_eq!(measured(Rows::All), [rows[2].clone()]);
+    assert_eq!(measured(GroupBy::All), [rows[2].clone()]);
     assert_eq!(rows[0].formatted.max, 5);
 }

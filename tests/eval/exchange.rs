@@ -9,7 +9,7 @@ fn exported(folder: &RunFolder, partial: bool) -> Result<Vec<StaleAnswers>, Exch
 
 fn imported(dir: &Path, text: &[u8], cases: &[Case], partial: bool) -> Result<Imported, String> {
     let entries = parse(text).map_err(|e| e.to_string())?;
-    let dataset = Named { name: "sample".to_owned(), digest: "d1".to_owned() };
+    let dataset = NameAndDigest { name: "sample".to_owned(), digest: "d1".to_owned() };
     let job = Import { benchmark: &STALE, dataset, cases, model: "theirs".to_owned(), partial };
     import(dir, text, &entries, &job).map_err(|e| e.to_string())
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use palimpsest::benchmarks::knowme::KNOWME;
 use palimpsest::benchmarks::rubric_named;
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
-use palimpsest::judge::judge_prompt;
+use palimpsest::judge::Instructions;
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn planned() -> PlannedCase {
 fn the_prompt_holds_all_that_the_judge_may_see_and_no_history() {
     let mut exchanges = exchanges();
     exchanges[1].answer = None;
-    let prompt = judge_prompt(&STALE.rubric(), &planned(), &exchanges).unwrap();
+    let prompt = Instructions::from(&STALE.rubric()).prompt(&planned(), &exchanges).unwrap();
     for part in [
         "old 0",
         "new 0",
@@ -43,9 +43,9 @@ fn each_probe_has_one_rule_and_the_rules_agree_for_one_exchange_or_three() {
     };
     let mut rules = BTreeMap::new();
     for rubric in STALE.rubrics {
-        let three = judge_prompt(rubric, &planned(), &all).unwrap();
+        let three = Instructions::from(rubric).prompt(&planned(), &all).unwrap();
         for (at, id) in ["SR", "PR", "IPA"].into_iter().enumerate() {
-            let one = judge_prompt(rubric, &planned(), &all[at..=at]).unwrap();
+            let one = Instructions::from(rubric).prompt(&planned(), &all[at..=at]).unwrap();
             assert_eq!(rule(&one, id), rule(&three, id));
             assert_eq!(one.matches("<exchange").count(), 1);
             assert!(one.contains(&format!("Its key is \"{id}\"; it holds an object with")), "{one}");
@@ -122,7 +122,7 @@ fn a_judge_is_told_of_answers_that_were_cut_in_every_benchmark() {
     let mut all = exchanges();
     all[1].cut = true;
     for rubric in STALE.rubrics {
-        let prompt = judge_prompt(rubric, &planned(), &all).unwrap();
+        let prompt = Instructions::from(rubric).prompt(&planned(), &all).unwrap();
         assert_eq!(prompt.matches("cut the response to").count(), 1, "{prompt}");
         assert!(prompt.contains("The limit on its length cut the response to PR off."), "{prompt}");
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use palimpsest::agreement::key::Key;
-use palimpsest::judge::rubric_digest;
+use palimpsest::judge::Instructions;
 use palimpsest::run::condition::Condition;
 use palimpsest::run::header::RunHeader;
 use palimpsest::run::plan::Selection;
@@ -21,7 +21,7 @@ const JUDGE: &str = "local:judge";
 fn answered(dir: &Path, case: &Case) {
     let mut identity = header(None).identity;
     identity.benchmark = "knowme".to_owned();
-    identity.conditions = Condition::of_settings(&KNOWME.settings[..1], 1);
+    identity.conditions = Condition::of(&KNOWME.settings[..1], &[], 1);
     let header =
         RunHeader { machine: header(None).machine, ..RunHeader::new(identity, None, Default::default()) };
     let plan = Selection::of_all(&KNOWME).plan(std::slice::from_ref(case)).unwrap();
@@ -46,7 +46,7 @@ fn judged(dir: &Path, case: &Case, score: impl Fn(&str) -> Option<u32>) {
         probe: probe.id.clone(),
         condition: "full".to_owned(),
         judge: JUDGE.to_owned(),
-        rubric: Some(rubric_digest(&KNOWME.rubric())),
+        rubric: Some(Instructions::from(&KNOWME.rubric()).digest()),
         rubric_name: Some("released".to_owned()),
         score: score(&probe.id),
         error: score(&probe.id).is_none().then(|| "unreadable".to_owned()),

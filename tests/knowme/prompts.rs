@@ -1,7 +1,7 @@
 //! What the model under test and the judge are shown.
 
 use palimpsest::benchmarks::rubric_named;
-use palimpsest::judge::{Exchange, judge_prompt};
+use palimpsest::judge::{Exchange, Instructions};
 use palimpsest::models::ModelStore;
 use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest::run::plan::Selection;
@@ -51,7 +51,7 @@ fn the_judge_reads_the_reference_and_the_rubric_of_the_task_alone() {
     let prompt = |id: &str, answer: Option<&str>| {
         let probe = plan[0].probes.iter().find(|probe| probe.id == id).unwrap().clone();
         let exchange = Exchange { probe, answer: answer.map(str::to_owned), cut: false };
-        judge_prompt(&rubric, &plan[0], &[exchange]).unwrap()
+        Instructions::from(&rubric).prompt(&plan[0], &[exchange]).unwrap()
     };
     let marks = [
         ("T1", "This is a question of fact."),
@@ -91,7 +91,7 @@ fn the_released_rubric_has_the_scale_of_the_authors() {
     let prompt = |rubric: &str, id: &str| {
         let probe = plan[0].probes.iter().find(|probe| probe.id == id).unwrap().clone();
         let exchange = Exchange { probe, answer: Some("an answer".to_owned()), cut: true };
-        judge_prompt(&rubric_named(&KNOWME, rubric).unwrap(), &plan[0], &[exchange]).unwrap()
+        Instructions::from(&rubric_named(&KNOWME, rubric).unwrap()).prompt(&plan[0], &[exchange]).unwrap()
     };
     assert_eq!(KNOWME.rubric().name, "released");
     let says = |id: &str, words: &[&str]| {
@@ -139,7 +139,7 @@ fn a_trap_whose_reference_is_an_order_is_judged_as_one_and_flagged() {
         let prompt = |id: &str| {
             let probe = plan[0].probes.iter().find(|probe| probe.id == id).unwrap().clone();
             let exchange = Exchange { probe, answer: Some("B, C, A".to_owned()), cut: false };
-            judge_prompt(rubric, &plan[0], &[exchange]).unwrap()
+            Instructions::from(rubric).prompt(&plan[0], &[exchange]).unwrap()
         };
         let (order, trap) = (prompt("T2-1"), prompt("T2-2"));
         assert!(

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use palimpsest::run::rows::AnswerRow;
 use palimpsest::run::store::RunFolder;
 
 use super::parquet_file::Row;
@@ -198,26 +197,4 @@ fn a_pair_that_does_not_fit_is_counted_as_wrong_and_as_that() {
     let csv = std::fs::read_to_string(pictures.join("length.csv")).unwrap();
     assert!(csv.contains("all: accuracy,\"scored, chosen-first\",8k,"), "{csv}");
     assert!(csv.contains("all: consistency,\"scored, both orders\",8k,"), "{csv}");
-}
-
-/// What servers write where a prompt is too long for them, and what they write else.
-#[test]
-fn a_servers_refusal_of_a_long_prompt_is_known() {
-    let row = |error: &str| AnswerRow { error: Some(error.to_owned()), ..AnswerRow::default() };
-    for long in [
-        "endpoint http://h model m: status 400: {\"message\":\"This model's maximum context length is 8192 tokens.\"}; remedy",
-        "endpoint http://h model m: status 400: {\"code\":\"context_length_exceeded\"}; remedy",
-        "status 400: the request exceeds the available context size. try increasing the context size",
-        "status 400: The input (9000 tokens) is longer than the model's context length (8192 tokens).",
-    ] {
-        assert!(!row(long).fits(), "{long}");
-    }
-    for other in [
-        "endpoint http://h model m: status 500: out of memory",
-        "not asked: row 3",
-        "the model gave no answer",
-    ] {
-        assert!(row(other).fits(), "{other}");
-    }
-    assert!(AnswerRow::default().fits());
 }

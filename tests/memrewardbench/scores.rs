@@ -11,7 +11,8 @@ use palimpsest::data::Case;
 use palimpsest::data::truncate::Truncation;
 use palimpsest::progress::Status;
 use palimpsest::prompt::{PromptBuilder, Templates};
-use palimpsest::run::local::{LocalSubject, SubjectOptions};
+use palimpsest::run::context_budget::Cut;
+use palimpsest::run::model_subject::{ModelSubject, SubjectOptions};
 use palimpsest::run::runner::{ProbeOutcome, Subject};
 use palimpsest_core::attention::{AttentionStore, MassObserver, NoObserver, Step};
 use palimpsest_core::engine::memory_plan::Branches;
@@ -34,14 +35,7 @@ fn model(name: &str, branches: Branches) -> LocalModel {
 
 fn options(share_prefix: bool) -> SubjectOptions {
     let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 8 };
-    SubjectOptions {
-        sampling,
-        truncation: Truncation::Evidence,
-        seed: 0,
-        attention: true,
-        answer_rows: true,
-        share_prefix,
-    }
+    SubjectOptions { sampling, attention: true, answer_rows: true, share_prefix }
 }
 
 /// What comes of a case's only probe.
@@ -53,7 +47,10 @@ fn outcome(
 ) -> ProbeOutcome {
     let stop = AtomicBool::new(false);
     let builder = PromptBuilder::new(Templates::load(&BENCHMARK, None).unwrap(), model.template().clone());
-    let mut subject = LocalSubject::new(model, builder, row_roles(&BENCHMARK), options(share_prefix), &stop);
+    let cut =
+        Cut::of_model(Truncation::Evidence, 0, model.text(), options(share_prefix).sampling.max_new_tokens);
+    let mut subject =
+        ModelSubject::local(model, builder, cut, row_roles(&BENCHMARK), options(share_prefix), &stop);
     if let Some(benchmark) = deciding {
         subject = subject.deciding(benchmark);
     }

@@ -4,7 +4,8 @@ use candle_core::{Device, Tensor};
 use palimpsest::chat::StopReason;
 use palimpsest_core::attention::NoObserver;
 use palimpsest_core::engine::{
-    self, Engine, EngineError, Event, Generate, Generated, Request, RequestError, Session, Task, TokenRules,
+    self, Backend, Engine, EngineError, Event, Generate, Generated, Request, RequestError, Session, Task,
+    TokenRules,
 };
 use palimpsest_core::model::{Branch, Cache, Pass, Phase};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use palimpsest_core::attention::{Hole, Knockout, LayerHoles, LayerKind, NoObserver};
-use palimpsest_core::engine::{Branch, Engine, Event, Request, Reuse, Task};
+use palimpsest_core::engine::{Backend, Branch, Engine, Event, Request, Reuse, Task};
 use palimpsest_core::model::{Cache, Pass, Phase};
 use safetensors::SafeTensors;
 use serde_json::{Value as Json, json};

@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use candle_core::{Device, Tensor};
 use palimpsest_core::attention::Masses;
-use palimpsest_core::engine::thread::{EngineThread, Limits};
+use palimpsest_core::engine::thread::{Caller, EngineThread, Limits};
 use palimpsest_core::engine::{
-    Branch, EngineError, Event, Measured, Next, Observe, RequestError, Rows, Sampling, Sink, Task,
+    Branch, EngineError, Event, Measured, Next, Observe, Request, RequestError, Reuse, Rows, Sampling, Sink,
+    Task,
 };
 use palimpsest_core::span::Span;
 
 use super::checkpoint::Llama;
-use super::thread::{Asked, Found};
+use super::thread::{Ask, Asked, Found, start};
 use super::{TINY, apart, engine, fixture, greedy};
 
 const CONTEXT: usize = 2048;
@@ -82,7 +83,7 @@ fn same(what: &str, found: &Measured, (logits, tokens, masses): &Found) {
 fn thread(name: &str, limits: Limits) -> EngineThread {
     let engine = engine(&path(name), 256);
     let cache = engine.decoder().cache(CONTEXT).unwrap();
-    EngineThread::start_with(engine, cache, limits).unwrap()
+    start(engine, cache, limits)
 }
 
 fn many() -> Limits {
@@ -190,7 +191,8 @@ fn choices_of_a_prompt_read_it_once_and_each_says_what_it_would_alone() {
             .collect();
         let Asked { tokens, observe, .. } = asked(0);
         let tasks: Vec<Task> = (0..5).map(|seed| asked(seed).task()).collect();
-        thread.submit_branch(Branch { tokens, observe, tasks, ..Branch::default() }, sinks);
+        let branches = vec![Branch { tokens, observe, tasks, ..Branch::default() }];
+        thread.submit_all(Request { reuse: Reuse::Longest, branches, ..Request::default() }, sinks);
         for _ in 0..5 {
             let (seed, measured) = heard.recv().unwrap();
             same(&format!("{name}, seed {seed}"), &measured, &expected[seed as usize]);
@@ -265,6 +267,36 @@ fn a_long_prompt_and_those_who_are_answered_go_on_in_turn_and_a_short_prompt_ove
     assert!(place('s') < place('l'), "{ended:?}");
 }
 
+#[test]
+fn many_long_prompts_of_one_caller_keep_a_short_one_of_another_waiting_for_none_of_them() {
+    let engine = engine(&path(TINY[0]), 64);
+    let cache = engine.decoder().cache(CONTEXT).unwrap();
+    let (thread, mut work) = EngineThread::here(engine, cache, many());
+    let ended = Arc::new(Mutex::new(Vec::new()));
+    let submit = |caller: Caller, who: usize, tokens: Vec<u32>| {
+        let ended = Arc::clone(&ended);
+        let sink: Sink = Box::new(move |event| {
+            match event {
+                Event::Done(_) => ended.lock().unwrap().push(who),
+                Event::Failed(error) => panic!("{error}"),
+                _ => {}
+            }
+            Next::Go
+        });
+        thread.submit_of(caller, Asked::new(tokens, greedy(2)).request(), vec![sink]);
+    };
+    let many = Caller::new();
+    (0..12).for_each(|nth| submit(many, nth, text(nth, 600)));
+    // One of them is begun when the short one comes.
+    work.turn();
+    submit(Caller::new(), 99, text(99, 20));
+    while work.turn() {}
+    let ended = ended.lock().unwrap();
+    assert_eq!(ended.iter().position(|&who| who == 99), Some(0), "{ended:?}");
+    // Those of one caller come in their order.
+    assert_eq!(ended[1..], (0..12).collect::<Vec<_>>());
+}
+
 /// A checkpoint of which one token gives no numbers.
 fn with_a_broken_token(broken: u32, dir: &std::path::Path) -> std::path::PathBuf {
     let mut model = Llama::fixture(TINY[0]);
@@ -286,7 +318,7 @@ fn what_goes_wrong_in_one_request_ends_it_alone() {
     let dir = tempfile::tempdir().unwrap();
     let engine = engine(&with_a_broken_token(broken, dir.path()), 64);
     let cache = engine.decoder().cache(CONTEXT).unwrap();
-    let thread = EngineThread::start_with(engine, cache, many()).unwrap();
+    let thread = start(engine, cache, many());
     let panics = |at: usize| {
         let (told, heard) = mpsc::channel();
         let mut seen = 0;

@@ -12,7 +12,8 @@ use palimpsest::data::truncate::Truncation;
 use palimpsest::data::{Case, Probe};
 use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest::run::condition::{Condition, Question};
-use palimpsest::run::local::{LocalSubject, SubjectOptions};
+use palimpsest::run::context_budget::Cut;
+use palimpsest::run::model_subject::{ModelSubject, SubjectOptions};
 use palimpsest::run::runner::{ProbeOutcome, Subject};
 use palimpsest_core::engine::memory_plan::Branches;
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
@@ -27,20 +28,14 @@ fn ask(
     probes: &[&Probe],
     (attention, share_prefix): (bool, bool),
     ahead: bool,
-) -> Vec<Result<ProbeOutcome, String>> {
+) -> Vec<Result<ProbeOutcome, palimpsest::run::rows::NoAnswer>> {
     let builder = PromptBuilder::new(templates.clone(), model.template().clone());
     let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 16 };
-    let options = SubjectOptions {
-        sampling,
-        truncation: Truncation::Evidence,
-        seed: 0,
-        attention,
-        answer_rows: true,
-        share_prefix,
-    };
+    let options = SubjectOptions { sampling, attention, answer_rows: true, share_prefix };
     let stop = AtomicBool::new(false);
     let mut outcomes = Vec::new();
-    let mut subject = LocalSubject::new(model, builder, row_roles(&STALE), options, &stop);
+    let cut = Cut::of_model(Truncation::Evidence, 0, model.text(), options.sampling.max_new_tokens);
+    let mut subject = ModelSubject::local(model, builder, cut, row_roles(&STALE), options, &stop);
     if ahead {
         subject.prepare(case);
     }
@@ -174,17 +169,11 @@ fn the_text_of_answers_generated_together_is_shown_whole_and_in_order() {
         let mut model = model_for(TINY[0], 8192, branches);
         let builder = PromptBuilder::new(Templates::load(&STALE, None).unwrap(), model.template().clone());
         let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 16 };
-        let options = SubjectOptions {
-            sampling,
-            truncation: Truncation::Evidence,
-            seed: 0,
-            attention: false,
-            answer_rows: true,
-            share_prefix: true,
-        };
+        let options = SubjectOptions { sampling, attention: false, answer_rows: true, share_prefix: true };
         let stop = AtomicBool::new(false);
         let mut text = String::new();
-        LocalSubject::new(&mut model, builder, row_roles(&STALE), options, &stop)
+        let cut = Cut::of_model(Truncation::Evidence, 0, model.text(), options.sampling.max_new_tokens);
+        ModelSubject::local(&mut model, builder, cut, row_roles(&STALE), options, &stop)
             .streaming(|piece| text.push_str(if piece.is_empty() { "<end>" } else { piece }))
             .answer_case(case, &plain(&all), &palimpsest::progress::Status::silent(), &mut |_, _| Ok(()))
             .unwrap();
@@ -201,7 +190,7 @@ fn evidence_that_does_not_fit_is_an_error_of_every_probe_that_names_the_remedy()
     let templates = Templates::load(&STALE, None).unwrap();
     for ahead in [false, true] {
         for outcome in ask(&mut model(TINY[0], 600), &templates, case, &all, (true, true), ahead) {
-            let error = outcome.unwrap_err();
+            let error = outcome.unwrap_err().to_string();
             assert!(error.contains("raise --context"), "{error}");
         }
     }
@@ -213,13 +202,11 @@ fn stopped(
     case: &Case,
     stops: &[String],
     at: Option<usize>,
-) -> (Vec<Result<ProbeOutcome, String>>, bool, usize, String) {
+) -> (Vec<Result<ProbeOutcome, palimpsest::run::rows::NoAnswer>>, bool, usize, String) {
     let templates = Templates::load(&STALE, None).unwrap();
     let builder = PromptBuilder::new(templates, model.template().clone());
     let options = SubjectOptions {
         sampling: Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 24 },
-        truncation: Truncation::Evidence,
-        seed: 0,
         attention: true,
         answer_rows: true,
         share_prefix: true,
@@ -227,7 +214,8 @@ fn stopped(
     let (stop, shown) = (AtomicBool::new(false), std::cell::RefCell::new(String::new()));
     let (ended, mut outcomes) = (std::cell::Cell::new(0), Vec::new());
     let status = palimpsest::progress::Status::silent();
-    let mut subject = LocalSubject::new(model, builder, row_roles(&STALE), options, &stop)
+    let cut = Cut::of_model(Truncation::Evidence, 0, model.text(), options.sampling.max_new_tokens);
+    let mut subject = ModelSubject::local(model, builder, cut, row_roles(&STALE), options, &stop)
         .stopping_at(stops.to_vec())
         .streaming(|piece| {
             shown.borrow_mut().push_str(piece);

@@ -1,13 +1,15 @@
 //! The thread that owns a model: its answers are those of the engine, it streams, and it can be cancelled.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
 use palimpsest_core::attention::Masses;
-use palimpsest_core::engine::thread::EngineThread;
+use palimpsest_core::engine::thread::{EngineThread, Limits};
 use palimpsest_core::engine::{
     Engine, EngineError, Event, Generate, Measured, Measurement, Next, Observe, Request, RequestError, Rows,
     Sampling, Task,
 };
+use palimpsest_core::model::Cache;
 use palimpsest_core::span::Span;
 
 use super::reference::TokensFile;
@@ -55,6 +57,62 @@ impl Asked {
     }
 }
 
+/// Starts a thread with a loop of its own.
+pub fn start(engine: Engine, cache: Cache, limits: Limits) -> EngineThread {
+    let (handle, work) = EngineThread::here(engine, cache, limits);
+    std::thread::spawn(move || work.run());
+    handle
+}
+
+/// Requests of one task whose events are fetched from a ticket.
+pub trait Ask {
+    fn ask(&self, request: Request) -> Ticket;
+}
+
+impl Ask for EngineThread {
+    fn ask(&self, request: Request) -> Ticket {
+        let (events, heard) = mpsc::channel();
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&cancelled);
+        self.submit(request, move |event| events.send(event).is_ok() && !flag.load(Ordering::Relaxed));
+        Ticket { events: heard, cancelled }
+    }
+}
+
+/// A queued request of one task. Dropping it cancels the request.
+#[derive(Debug)]
+pub struct Ticket {
+    events: mpsc::Receiver<Event>,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Ticket {
+    pub fn next_event(&self) -> Option<Event> {
+        self.events.recv().ok()
+    }
+
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    pub fn wait(self) -> Result<Measured, RequestError> {
+        while let Some(event) = self.next_event() {
+            match event {
+                Event::Done(measured) => return Ok(*measured),
+                Event::Failed(error) => return Err(error),
+                _ => {}
+            }
+        }
+        Err(RequestError::Gone)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
 fn asked(file: &TokensFile) -> Asked {
     let (tokens, keys) = (file.tokens.clone(), file.keys());
     let rows = Rows::named(&["new", "query", "last", "answer", "each"], &keys, tokens.len()).unwrap();
@@ -65,7 +123,9 @@ fn asked(file: &TokensFile) -> Asked {
 fn thread(name: &str) -> (EngineThread, Asked) {
     let file = TokensFile::of(name);
     let context = file.tokens.len() + NEW_TOKENS;
-    (EngineThread::start(engine(&fixture(name), 37), context).unwrap(), asked(&file))
+    let engine = engine(&fixture(name), 37);
+    let cache = engine.decoder().cache(context).unwrap();
+    (start(engine, cache, Limits::of_context(context)), asked(&file))
 }
 
 /// The same, called directly.
@@ -187,7 +247,9 @@ fn what_cannot_be_served_is_an_error_of_its_own_request_and_a_sampled_answer_is_
 
 /// A thread that reads in short chunks, and a plain request for it.
 fn plain(name: &str) -> (EngineThread, impl Fn(&[u32]) -> Request + use<>) {
-    let thread = EngineThread::start(engine(&fixture(name), 16), 400).unwrap();
+    let engine = engine(&fixture(name), 16);
+    let cache = engine.decoder().cache(400).unwrap();
+    let thread = start(engine, cache, Limits::of_context(400));
     (thread, |tokens: &[u32]| Asked::new(tokens.to_vec(), greedy(8)).request())
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use palimpsest::data::{Evidence, Place};
+use palimpsest::data::{Evidence, Location};
 use palimpsest_core::text::TextError;
 use palimpsest_core::text::{Borders, CountTokens, SpecialTokens, Tokenizer};
 use proptest::prelude::*;
@@ -104,7 +104,7 @@ fn the_space_that_a_tokeniser_puts_before_a_text_is_of_the_first_span() {
 fn an_overlay_has_its_first_word_and_one_of_white_space_alone_is_refused() {
     let tokenizer = tokenizer("smollm");
     let of = |bytes: Range<usize>| {
-        let place = Place { segment: 0, turn: Some(0), bytes: Some(bytes) };
+        let place = Location { segment: 0, turn: Some(0), bytes: Some(bytes) };
         let evidence = [Evidence { role: "new".to_owned(), place }];
         let prompt =
             builder(CHATML, None).build(&history(&[&["to the hen"]]), &evidence, &probe("question", "Who?"));

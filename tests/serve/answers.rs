@@ -4,7 +4,7 @@ use std::path::Path;
 
 use palimpsest::chat::{ChatModel, Message, MessageRole, Sampling};
 use palimpsest_core::engine::ThinkingOptions;
-use palimpsest_core::text::ThinkingMode;
+use palimpsest_core::text::{ThinkingMode, Tokenizer};
 use serde_json::{Value, json};
 
 use super::{Setting, fixture, joined, open, serve, serve_path, user};
@@ -206,6 +206,11 @@ fn tokens_are_the_tokenisers_both_ways() {
     let rendered = local.template().render(&[message_of("Hello")], true).unwrap();
     let chat = served.post("/tokenize", json!({"messages": user("Hello")})).ok();
     assert_eq!(chat["tokens"], json!(local.tokenizer().encode(&rendered).unwrap()));
+    // The same tokeniser elsewhere.
+    let file = served.get("/tokenizer.json").ok().to_string();
+    let elsewhere = Tokenizer::from_bytes(file.as_bytes(), "served").unwrap();
+    assert_eq!(elsewhere.encode(text).unwrap(), expected);
+    assert_eq!(elsewhere.decode(&expected, false).unwrap(), text);
     let info = served.get("/tokenizer_info").ok();
     assert_eq!((&info["eos_token"], &info["bos_token"]), (&json!("<|im_end|>"), &Value::Null));
     let models = served.get("/v1/models").ok();

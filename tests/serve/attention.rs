@@ -352,8 +352,24 @@ fn a_text_that_is_continued_is_one_span_with_ranges_over_it() {
     let tokens = served.post("/tokenize", json!({"prompt": text})).ok()["tokens"].clone();
     let of_tokens = ask(tokens.clone(), json!([])).ok();
     assert_eq!(of_tokens["choices"][0]["text"], reply["choices"][0]["text"]);
-    let refused = ask(tokens, json!([{"label": "tree", "start": 4, "end": 12}]));
+    let refused = ask(tokens.clone(), json!([{"label": "tree", "start": 4, "end": 12}]));
     assert_eq!((refused.status, &refused.json["error"]["param"]), (400, &json!("palimpsest.spans[0]")));
+
+    // Ranges of tokens, where the prompt has them.
+    let in_tokens = |prompt: &Value, end: usize| {
+        let span = json!({"label": "tree", "start": spans[2].start, "end": end});
+        let asked = json!({"rows": ["last", "each"], "spans": [span], "units": "tokens"});
+        served.complete(json!({"prompt": prompt, "temperature": 0, "max_tokens": 4, "palimpsest": asked}))
+    };
+    let same = in_tokens(&tokens, spans[2].end).ok();
+    assert_eq!(same["choices"][0]["palimpsest"], *attention);
+    let n = tokens.as_array().unwrap().len();
+    for (prompt, end, param) in
+        [(&tokens, n + 1, "palimpsest.spans[0].end"), (&json!(text), spans[2].end, "palimpsest.units")]
+    {
+        let refused = in_tokens(prompt, end);
+        assert_eq!((refused.status, &refused.json["error"]["param"]), (400, &json!(param)));
+    }
 }
 
 /// The keys that positions of these tokens pay most to, all read at once.

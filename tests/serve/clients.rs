@@ -3,13 +3,19 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::Arc;
 
 use ndarray::Array4;
+use palimpsest::chat::endpoint::{Endpoint, Patience, ServerModel};
 use palimpsest::run::rows::AnswerRow;
 use palimpsest::run::store::RunFolder;
-use palimpsest_core::attention::AttentionStore;
+use palimpsest_core::attention::{AnswerRows, AttentionStore, Knockout, LayerHoles};
+use palimpsest_core::engine::{
+    self, Backend, Branch, Event, Generate, Observe, Request, Rows, Sampling, Task, ThinkingOptions,
+};
+use palimpsest_core::span::Span;
 
-use super::{Setting, fixture, serve_path};
+use super::{Setting, fixture, open, serve_path};
 use crate::cli::palimpsest;
 
 #[test]
@@ -100,6 +106,90 @@ fn a_run_over_the_server_has_the_attention_of_a_run_with_the_model() {
             assert_eq!(bare(own), bare(other), "{name} {file:?}");
             assert!(own.rows.iter().any(|row| row.label == "answer") && !own.generated.is_empty());
         }
+    }
+}
+
+#[test]
+fn a_server_answers_requests_as_the_model_does_and_names_what_it_cannot_be_asked_for() {
+    let served = serve_path(&fixture("llama-tiny"), Setting::default());
+    let endpoint =
+        Endpoint::from_address(&format!("{}#llama-tiny", served.url("/v1")), Patience::default()).unwrap();
+    let card = endpoint.server_card().unwrap().unwrap();
+    let mut there = ServerModel::new(endpoint, card, 2);
+    let mut local = open(&fixture("llama-tiny"), 2048, ThinkingOptions::default());
+    let stop = local.stop_tokens().to_vec();
+    let here = local.session();
+    assert_eq!((there.dtype(), there.layer_kinds()), (here.dtype(), here.layer_kinds()));
+
+    let prefix: Arc<[u32]> = (0..60).map(|i| 3 + i * 7919 % 61).collect();
+    let keys = vec![Span::new("last", 0..20), Span::new("b", 20..64)];
+    let rows = Rows {
+        spans: vec![Span::new("c", 50..60), engine::last(64)],
+        answer: AnswerRows { mean: Some(1), ..AnswerRows::default() },
+    };
+    let request = || {
+        let generate = Generate::new(Sampling::greedy(7), stop.clone());
+        let texts = vec![vec![9, 10, 11], vec![12]];
+        let branch = |tokens: [u32; 4], tasks| Branch {
+            tokens: tokens.to_vec(),
+            observe: Observe { rows: rows.clone(), keys: keys.clone(), ..Observe::default() },
+            tasks,
+            ..Branch::default()
+        };
+        let branches = vec![
+            branch([5, 6, 7, 8], vec![Task::Generate(Box::new(generate)), Task::Score(texts)]),
+            branch([8, 7, 6, 5], vec![Task::Read]),
+        ];
+        Request { prefix: Arc::clone(&prefix), branches, ..Request::default() }
+    };
+    let outputs = |model: &mut dyn Backend, request: Request| {
+        let mut outputs = BTreeMap::new();
+        model.run(request, &mut |branch, task, event| {
+            match event {
+                Event::Done(measured) => drop(outputs.insert((branch, task), Ok(measured))),
+                Event::Failed(error) => drop(outputs.insert((branch, task), Err(error.to_string()))),
+                _ => {}
+            }
+            true
+        });
+        outputs
+    };
+    let (found, expected) = (outputs(&mut there, request()), outputs(here, request()));
+    assert_eq!(found.len(), 3);
+    for (task, expected) in &expected {
+        let (found, expected) = (found[task].as_ref().unwrap(), expected.as_ref().unwrap());
+        assert_eq!(found.generated.tokens, expected.generated.tokens);
+        assert_eq!(found.scores.len(), expected.scores.len());
+        for (found, expected) in found.scores.iter().zip(&expected.scores) {
+            assert!((found.unwrap() - expected.unwrap()).abs() < 1e-4, "{found:?} is not {expected:?}");
+        }
+        // The server puts no masses beside scores.
+        if *task != (0, 1) {
+            let (found, expected) = (&found.masses, &expected.masses);
+            assert_eq!((&found.layers, &found.rows), (&expected.layers, &expected.rows));
+            assert!(apart(&found.mass, &expected.mass) < 5e-6);
+        }
+    }
+
+    let asked = |observe: Observe, knockouts: LayerHoles, task: Task| {
+        let branch = Branch { tokens: vec![3, 4, 5], observe, knockouts, tasks: vec![task] };
+        Request { branches: vec![branch], ..Request::default() }
+    };
+    let layers = there.layer_kinds();
+    let hidden: Knockout = "query->a".parse().unwrap();
+    let spans = [Span::new("a", 0..1), Span::new("query", 1..3)];
+    let holes = LayerHoles::new(&[hidden], &spans, 3, &layers).unwrap();
+    for (request, what) in [
+        (
+            asked(Observe::default(), LayerHoles::default(), Task::Force([4].into())),
+            "the logits of a given answer",
+        ),
+        (asked(Observe { norms: true, ..Observe::default() }, LayerHoles::default(), Task::Read), "norms"),
+        (asked(Observe::default(), holes, Task::Read), "knock-outs"),
+    ] {
+        let outputs = outputs(&mut there, request);
+        let error = outputs[&(0, 0)].as_ref().unwrap_err();
+        assert!(error.contains(what) && error.contains("run the model itself"), "{error}");
     }
 }
 

@@ -6,7 +6,7 @@ use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::benchmarks::{Said, VerdictKind};
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel, StopReason};
 use palimpsest::judge::reply::{Found, ReplyText, read_verdicts};
-use palimpsest::judge::{Exchange, Instructions, Reasons, judge_by_reply, judge_by_scoring, judge_prompt};
+use palimpsest::judge::{Exchange, Instructions, Reasons, judge_by_reply, judge_by_scoring};
 use palimpsest::run::plan::PlannedCase;
 
 use super::sample_case;
@@ -33,8 +33,9 @@ fn the_judge_sees_the_set_the_references_and_the_rule_of_its_relation() {
         ("unrelated-bridge-q1", "makes the conflict visible or asks which side holds"),
     ];
     for (probe, rule) in rules {
-        let prompt =
-            judge_prompt(&SUBTLEMEMORY.rubric(), &case, &[exchange(&case, probe, "my answer")]).unwrap();
+        let prompt = Instructions::from(&SUBTLEMEMORY.rubric())
+            .prompt(&case, &[exchange(&case, probe, "my answer")])
+            .unwrap();
         let notes = &case.probes.iter().find(|p| p.id == probe).unwrap().judge;
         for name in ["correct_answers", "incorrect_answers", "facts"] {
             for text in notes[name].as_array().unwrap() {
@@ -54,7 +55,9 @@ fn a_cut_answer_is_told_to_be_one_and_an_accepted_one_needs_no_judge_where_that_
     let rubric = SUBTLEMEMORY.rubric();
     let whole = exchange(&case, "related-picnic-q1", "my answer");
     let cut = Exchange { cut: true, ..whole.clone() };
-    let said = |exchange: &Exchange| judge_prompt(&rubric, &case, std::slice::from_ref(exchange)).unwrap();
+    let said = |exchange: &Exchange| {
+        Instructions::from(&rubric).prompt(&case, std::slice::from_ref(exchange)).unwrap()
+    };
     assert!(said(&cut).contains("cut this answer off") && !said(&whole).contains("cut this answer off"));
 
     let asking = Instructions::from(&rubric);
@@ -153,7 +156,7 @@ fn a_reply_without_a_label_is_asked_for_again_in_the_same_form_and_then_an_error
     assert!(!again.contains("with the keys"), "{again}");
     let mut model = Scripted { replies: ["Fine!", "Fine, I said."].into(), ..Scripted::default() };
     let judged = judge_by_reply(&mut model, &SAMPLING, &[], &exchanges, &instructions).unwrap();
-    assert!(judged.verdicts[0].as_ref().unwrap_err().contains("no verdict in the judge's reply"));
+    assert!(judged.verdicts[0].as_ref().unwrap_err().to_string().contains("no verdict in the judge's reply"));
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::text::{GgufTokenizer, Place, Split, ThoughtFormat, ThoughtReader, Thoughts, Tokenizer};
+use palimpsest_core::text::{
+    GgufTokenizer, ReplyPhase, Split, ThoughtFormat, ThoughtReader, Thoughts, Tokenizer,
+};
 
 fn split(thought: Option<&str>, answer: Option<&str>) -> Split {
     Split { thought: thought.map(str::to_owned), answer: answer.map(str::to_owned) }
@@ -123,7 +125,7 @@ fn a_reader_says_at_which_token_the_answer_begins() {
         });
         (places.collect::<Vec<_>>(), reader.thought())
     };
-    use Place::{Answer, Thought, Undecided};
+    use ReplyPhase::{Answer, Thought, Undecided};
     assert_eq!(places(false, "\n<think>a</think>b"), (vec![Undecided, Thought, Thought, Answer, Answer], 4));
     assert_eq!(places(true, "a</think>b"), (vec![Thought, Answer, Answer], 2));
     assert_eq!(places(false, "\nab"), (vec![Undecided, Answer, Answer], 0));

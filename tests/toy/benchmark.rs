@@ -11,7 +11,7 @@ use palimpsest::benchmarks::reading::{Problem, ReadError};
 use palimpsest::benchmarks::{
     Benchmark, Cases, Curve, Dimension, Files, JudgeUnit, LensSpec, QUERY, Rubric, VerdictKind,
 };
-use palimpsest::data::{Case, Evidence, History, JudgeOnly, Place, Probe, Segment, Turn};
+use palimpsest::data::{Case, Evidence, History, JudgeOnly, Location, Probe, Segment, Turn};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -99,7 +99,7 @@ fn case(line: &str) -> Result<Case, String> {
     let (mut probes, mut judge) = (Vec::new(), JudgeOnly::default());
     for Question { id, about, text, answer, facts, cause } in row.questions {
         let fact = |(segment, turn): (usize, usize)| {
-            let place = Place { segment, turn: Some(turn), bytes: None };
+            let place = Location { segment, turn: Some(turn), bytes: None };
             Evidence { role: "fact".to_owned(), place }
         };
         let mut evidence: Vec<Evidence> = facts.into_iter().map(fact).collect();

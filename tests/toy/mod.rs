@@ -9,7 +9,7 @@ use palimpsest::benchmarks::dataset::{Dataset, cases_in_memory};
 use palimpsest::benchmarks::{Benchmark, Dimension, LensSpec, SampleSpec, row_roles};
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 use palimpsest::data::truncate::Truncation;
-use palimpsest::data::{Case, Place};
+use palimpsest::data::{Case, Location};
 use palimpsest::figures::{self, Origin};
 use palimpsest::judge::{self, Judge};
 use palimpsest::lens::{
@@ -18,9 +18,11 @@ use palimpsest::lens::{
 use palimpsest::memory::Memory;
 use palimpsest::progress::Status;
 use palimpsest::prompt::{PromptBuilder, Templates};
-use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
-use palimpsest::run::local::{LocalSubject, SubjectOptions};
+use palimpsest::run::context_budget::Cut;
+use palimpsest::run::header::{ContextPolicy, Identity, Machine, NameAndDigest, RunHeader};
+use palimpsest::run::model_subject::{ModelSubject, SubjectOptions};
 use palimpsest::run::plan::Selection;
+use palimpsest::run::rows::AnswerKey;
 use palimpsest::run::runner::{self, Subject};
 use palimpsest::run::store::RunStore;
 use palimpsest_core::attention::AttentionStore;
@@ -69,20 +71,14 @@ fn model(name: &str, branches: Branches) -> LocalModel {
 const SAMPLING: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 6 };
 
 fn options() -> SubjectOptions {
-    SubjectOptions {
-        sampling: SAMPLING,
-        truncation: Truncation::Evidence,
-        seed: 0,
-        attention: true,
-        answer_rows: true,
-        share_prefix: true,
-    }
+    SubjectOptions { sampling: SAMPLING, attention: true, answer_rows: true, share_prefix: true }
 }
 
-fn subject<'a>(model: &'a mut LocalModel, stop: &'a AtomicBool) -> LocalSubject<'a> {
+fn subject<'a>(model: &'a mut LocalModel, stop: &'a AtomicBool) -> ModelSubject<'a> {
     let templates = Templates::load(&LOGBOOK, None).unwrap();
     let builder = PromptBuilder::new(templates, model.template().clone());
-    LocalSubject::new(model, builder, row_roles(&LOGBOOK), options(), stop)
+    let cut = Cut::of_model(Truncation::Evidence, 0, model.text(), SAMPLING.max_new_tokens);
+    ModelSubject::local(model, builder, cut, row_roles(&LOGBOOK), options(), stop)
 }
 
 /// Scores by the answer's length, in JSON with prose around it.
@@ -118,7 +114,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
 
     let dir = root.path().join("run");
     let mut model = model("llama-tiny", Branches::for_answers(2, 6));
-    let named = |name: &str| Named { name: name.to_owned(), digest: "d".to_owned() };
+    let named = |name: &str| NameAndDigest { name: name.to_owned(), digest: "d".to_owned() };
     let identity = Identity {
         benchmark: LOGBOOK.name.to_owned(),
         dataset: named(dataset.name()),
@@ -174,8 +170,9 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
     let unknown = AnalysedRun::open_condition(&dir, "").unwrap_err().to_string();
     assert!(unknown.contains("`logbook`"), "{unknown}");
     let study = Study::open_among(&among, &dir, &[], &Options::default()).unwrap();
-    let [Condition { run, verdicts, lens: Some(lens), .. }] = &study.conditions[..] else { panic!("one") };
-    assert_eq!(verdicts.get("a", "q1").unwrap().score, Some(1));
+    let [condition @ Condition { run, lens: Some(lens), .. }] = &study.conditions[..] else { panic!("one") };
+    let verdicts = condition.verdicts().unwrap();
+    assert_eq!(verdicts.get(AnswerKey::of("a", "q1", "")).unwrap().score, Some(1));
     assert_eq!(
         (lens.kinds.join(" "), lens.probes.join(" ")),
         ("Pequod Rachel".to_owned(), "place oil".to_owned())
@@ -263,11 +260,12 @@ fn answered(model: &mut LocalModel, case: &Case) -> (Vec<AttentionStore>, f64) {
     tracing::subscriber::with_default(subscriber, || {
         let probes: Vec<_> = case.probes.iter().collect();
         let mut subject = subject(model, &stop);
-        let mut keep = |_: palimpsest::run::condition::Question<'_>,
-                        outcome: Result<runner::ProbeOutcome, String>| {
-            stores.push(outcome.unwrap().attention.unwrap());
-            Ok(())
-        };
+        let mut keep =
+            |_: palimpsest::run::condition::Question<'_>,
+             outcome: Result<runner::ProbeOutcome, palimpsest::run::rows::NoAnswer>| {
+                stores.push(outcome.unwrap().attention.unwrap());
+                Ok(())
+            };
         subject.answer_case(case, &plain(&probes), &Status::silent(), &mut keep).unwrap();
     });
     let read = recorder.report().json()["tokens"].as_f64().unwrap();
@@ -350,15 +348,17 @@ fn a_question_may_come_before_the_history_where_the_benchmark_says_so() {
     assert!(error.contains("puts the query before the history"), "{error}");
     let allowed = builder(Templates::load(&LOGBOOK_ASKED_FIRST, None).unwrap());
     let stop = AtomicBool::new(false);
+    let cut = Cut::of_model(Truncation::Evidence, 0, model.text(), SAMPLING.max_new_tokens);
     let mut subject =
-        LocalSubject::new(&mut model, allowed, row_roles(&LOGBOOK_ASKED_FIRST), options(), &stop);
+        ModelSubject::local(&mut model, allowed, cut, row_roles(&LOGBOOK_ASKED_FIRST), options(), &stop);
     let probes: Vec<_> = case.probes.iter().collect();
     let mut stores = Vec::new();
-    let mut keep = |_: palimpsest::run::condition::Question<'_>,
-                    outcome: Result<runner::ProbeOutcome, String>| {
-        stores.push(outcome.unwrap().attention.unwrap());
-        Ok(())
-    };
+    let mut keep =
+        |_: palimpsest::run::condition::Question<'_>,
+         outcome: Result<runner::ProbeOutcome, palimpsest::run::rows::NoAnswer>| {
+            stores.push(outcome.unwrap().attention.unwrap());
+            Ok(())
+        };
     subject.answer_case(&case, &plain(&probes), &Status::silent(), &mut keep).unwrap();
     for store in &stores {
         let span = |label: &str| store.keys.iter().find(|span| span.label == label).unwrap();
@@ -377,7 +377,7 @@ fn evidence_that_is_not_there_is_refused_by_name() {
     let mut case = many_questions();
     let model = model("llama-tiny", Branches::default());
     let builder = PromptBuilder::new(Templates::load(&LOGBOOK, None).unwrap(), model.template().clone());
-    let place = |segment, turn, bytes| Place { segment, turn, bytes };
+    let place = |segment, turn, bytes| Location { segment, turn, bytes };
     for (place, said) in [
         (place(40, None, None), "holds no segment with that index"),
         (place(2, Some(7), None), "turn 7 of segment 2, which has 2"),

@@ -83,7 +83,7 @@ impl Model {
         Ok(Model(LocalModel::open(&ModelFiles::at(path.as_ref())?, options)?))
     }
 
-    /// What is below: requests of any kind.
+    /// The model below, for requests of any kind.
     pub fn local(&mut self) -> &mut LocalModel {
         &mut self.0
     }
@@ -126,7 +126,7 @@ impl Model {
         Ok(prompt.encode(self.0.tokenizer())?)
     }
 
-    /// What the tokens of some spans (or the prompt's `last` token) pay to all named spans: f32 `[layers, heads, rows, spans]` in
+    /// The attention of some spans' tokens (or of the prompt's `last` token) to all named spans: f32 `[layers, heads, rows, spans]` in
     /// [`Masses::mass`], each the mean over the row's tokens of the post-softmax attention summed over the span. Knock-outs are
     /// written as `query->old`, or `query->old@8..16` for layers 8 to 15.
     ///

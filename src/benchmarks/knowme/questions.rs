@@ -15,7 +15,7 @@ use super::terms::{
 };
 use crate::benchmarks::reading::{BrokenProbe, Problem};
 use crate::data::finding::Check;
-use crate::data::{Evidence, Notes, Place, Probe};
+use crate::data::{Evidence, Location, Notes, Probe};
 
 /// Evidence that is not there.
 static DANGLING_EVIDENCE: Check = Check::warning(
@@ -290,7 +290,7 @@ fn fields_of(at: usize, events: &Events) -> Vec<Evidence> {
     let field = |(turn, role): (usize, &str)| {
         let place = |role: &str| Evidence {
             role: role.to_owned(),
-            place: Place { segment: at, turn: Some(turn), bytes: None },
+            place: Location { segment: at, turn: Some(turn), bytes: None },
         };
         match role {
             THOUGHT => Some(place(INNER)),

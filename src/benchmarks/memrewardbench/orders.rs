@@ -11,7 +11,7 @@ use super::terms::{
 use super::{constraints, difference, tags};
 use crate::benchmarks::{Context, Setting as Asked};
 use crate::data::draw::Draws;
-use crate::data::{Case, Evidence, History, Place, Segment, Turn};
+use crate::data::{Case, Evidence, History, Location, Segment, Turn};
 
 /// The letters of the two trajectories in the order in which they are shown.
 pub(super) const LETTERS: [&str; 2] = ["A", "B"];
@@ -178,7 +178,7 @@ impl Pair {
     fn evidence(&self, first: usize, second: usize) -> Vec<Evidence> {
         let part = |role: &str, segment, bytes: Option<Range<usize>>| Evidence {
             role: role.to_owned(),
-            place: Place { segment, turn: Some(0), bytes },
+            place: Location { segment, turn: Some(0), bytes },
         };
         let mut evidence = vec![
             Evidence::segment(QUESTION, QUESTION_INDEX),

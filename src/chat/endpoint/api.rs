@@ -47,6 +47,6 @@ impl Endpoint {
             }
             Ok(data.into_iter().map(|embedding| embedding.embedding).collect())
         });
-        reply.map_err(|failure| ChatError(self.explain(&failure)))
+        reply.map_err(|failure| self.failed(&failure))
     }
 }

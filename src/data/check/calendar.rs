@@ -45,7 +45,7 @@ struct Token<'a> {
     end: usize,
 }
 
-/// What a text says of days and months that is not so; each in words. `at` is when the text was written, where that is known.
+/// Wrong statements of a text on days and months, in words. `at`: time of the text, where known.
 pub(super) fn misfits(text: &str, at: Option<DateTime>) -> Vec<String> {
     // Most texts have none of these.
     let lower = text.to_lowercase();
@@ -97,17 +97,14 @@ impl Scan<'_> {
         self.tokens.get(place).map_or("", |token| token.text)
     }
 
-    /// Whether a token is this word, in any case.
     fn is(&self, place: usize, word: &str) -> bool {
         self.word(place).eq_ignore_ascii_case(word)
     }
 
-    /// Whether it is one of these.
     fn is_one_of(&self, place: usize, words: &[&str]) -> bool {
         words.iter().any(|word| self.is(place, word))
     }
 
-    /// What stands between a token and the next one.
     fn gap(&self, place: usize) -> &str {
         let (Some(token), Some(next)) = (self.tokens.get(place), self.tokens.get(place + 1)) else {
             return ".";
@@ -115,7 +112,7 @@ impl Scan<'_> {
         self.text.get(token.end..next.start).unwrap_or(".")
     }
 
-    /// Whether a token and the next one belong together: nothing but spaces and commas between them.
+    /// True if a token and the next one belong together: nothing but spaces and commas between them.
     fn joined(&self, place: usize) -> bool {
         !self.gap(place).is_empty() && self.gap(place).chars().all(|c| c == ' ' || c == ',')
     }
@@ -160,7 +157,6 @@ impl Scan<'_> {
         (1000..=2999).contains(&year).then_some(year)
     }
 
-    /// The date that begins at a token.
     fn date(&self, place: usize) -> Option<Written> {
         let with_year = |month: i8, day: i8, next: usize| {
             let year = self.year(next).filter(|_| self.joined(next - 1));
@@ -214,7 +210,6 @@ impl Scan<'_> {
         (meant.weekday() != weekday).then(|| format!("\"{said}\"{shown} is a {}", name(meant.weekday())))
     }
 
-    /// What the text says of its own day or month.
     fn of_today(&self, place: usize) -> Option<String> {
         let at = self.at?;
         let is = |from: usize| {

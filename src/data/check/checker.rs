@@ -4,12 +4,12 @@ use super::{copies, golds, questions, times, turns};
 use crate::data::Case;
 use crate::data::finding::{Check, Finding, Gold};
 
-/// How the checks of every case apply to a benchmark.
+/// Settings of the checks for a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scope {
-    /// Whether queries are texts of the data. Otherwise they are a benchmark's own instruction, the same for every case.
+    /// True if queries are texts of the data. Otherwise they are a benchmark's own instruction, the same for every case.
     pub queries: bool,
-    /// Whether segments that are alike are copies. Otherwise they are alike by design.
+    /// True if segments that are alike are copies. Otherwise they are alike by design.
     pub copies: bool,
 }
 

@@ -24,10 +24,10 @@ pub(super) static SAME_HISTORY: Check =
 /// Fewest words of a segment that is held against others: short ones are alike by chance.
 const FEWEST_WORDS: usize = 12;
 
-/// What a segment says, with its original index.
+/// Shingles of a segment, with its original index.
 pub(super) type Said = (usize, Shingles);
 
-/// What each segment of a case says.
+/// Shingles of each segment of a case.
 pub(super) fn said(case: &Case) -> Vec<Said> {
     let said = |segment: &Segment| {
         let turns = segment.turns.iter().map(|turn| turn.content.as_str());
@@ -101,7 +101,7 @@ impl Seen {
         }
     }
 
-    /// What stands in several cases.
+    /// Findings on texts that stand in several cases.
     pub(super) fn across(self) -> Vec<Finding> {
         let Seen { evidence, texts, mut found, .. } = self;
         for pair in pairs(&texts, ALIKE) {

@@ -15,7 +15,7 @@ pub(super) static GOLD_NOT_IN_EVIDENCE: Check = Check::warning(
 /// The least part of a gold's content words that its evidence has.
 const LEAST: f64 = 0.5;
 
-/// What is odd about the golds of a case.
+/// Findings on the golds of a case.
 pub(super) fn all(case: &Case, golds: &[Gold]) -> Vec<Finding> {
     let with_gold = || case.probes.iter().zip(golds);
     let empty = with_gold().filter(|(_, gold)| gold.empty).map(|(probe, _)| {
@@ -50,7 +50,6 @@ fn not_in_evidence(case: &Case, probe: &Probe, gold: &Gold) -> Option<Finding> {
     Some(Finding::new(&GOLD_NOT_IN_EVIDENCE, &case.id, what).at(cited).of([probe.id.as_str()]))
 }
 
-/// The content words of a segment, those of its date with them.
 fn of_segment(segment: &Segment) -> BTreeSet<String> {
     let date = segment.time.map(|time| time.strftime("%A %B %-d %d %m %Y %H %M %S %-H").to_string());
     let turns = segment.turns.iter().map(|turn| turn.content.clone());

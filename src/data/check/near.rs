@@ -22,10 +22,10 @@ pub struct Alike {
     pub similarity: f64,
 }
 
-/// What is compared of a text. Letter case, punctuation and white space make no difference.
+/// Shingles of a text, for comparisons. Letter case, punctuation and white space make no difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shingles {
-    /// How many words it has.
+    /// Number of words.
     pub words: usize,
     /// The hash of all of them in their order.
     pub digest: u64,
@@ -34,7 +34,7 @@ pub struct Shingles {
 }
 
 impl Shingles {
-    /// Those of a text.
+    /// Shingles of a text.
     pub fn of(text: &str) -> Self {
         let all = words(text);
         let words: Vec<&str> = all.split_ascii_whitespace().collect();

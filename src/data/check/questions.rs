@@ -1,4 +1,4 @@
-//! What the texts of questions show by themselves and beside each other.
+//! Checks of the texts of questions, alone and in pairs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -25,7 +25,6 @@ const LETTERS: usize = 3;
 /// Words before two letters that make them options.
 const OPTION_WORDS: [&str; 8] =
     ["options", "events", "statements", "choices", "items", "answers", "option", "between"];
-/// Most names of questions in a message.
 const NAMED: usize = 6;
 
 /// Questions that name options by letters and do not say what they are.
@@ -121,13 +120,13 @@ fn ordered_letters(text: &str) -> Vec<char> {
     }
 }
 
-/// What two golds have in common that are one: the order that they begin with, whatever reasons follow, or else their words.
+/// Key by which two golds are the same: the order that they begin with, whatever reasons follow, or else their words.
 fn essence(text: &str) -> String {
     let order = ordered_letters(text);
     if order.is_empty() { words(text) } else { order.into_iter().collect() }
 }
 
-/// Whether a text says what a letter stands for: `A. the fire`, `(A) the fire`, `A: the fire`, `**A** the fire`, `A = the fire`.
+/// True if a text says what a letter stands for: `A. the fire`, `(A) the fire`, `A: the fire`, `**A** the fire`, `A = the fire`.
 fn is_defined(text: &str, letter: char) -> bool {
     single_letters(text).iter().filter(|(_, other)| *other == letter).any(|(at, _)| {
         let behind = text.get(at + 1..).unwrap_or_default();
@@ -171,7 +170,6 @@ pub(super) fn repeated(case: &Case, golds: &[Gold]) -> Vec<Finding> {
     found
 }
 
-/// The first few of a list.
 fn some<'a>(ids: impl Iterator<Item = &'a str>) -> String {
     let ids: Vec<&str> = ids.collect();
     let shown = ids.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");

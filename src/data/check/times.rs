@@ -19,7 +19,7 @@ pub(super) static DAY_WORDS: Check = Check::warning(
     "words for days or months that do not fit the date beside them or the time of their text",
 );
 
-/// What all of these checks find in a case.
+/// Findings of all of these checks in a case.
 pub(super) fn all(case: &Case, golds: &[Gold]) -> Vec<Finding> {
     let mut found = order(case);
     found.extend(day_words(case, golds));

@@ -1,4 +1,4 @@
-//! What stands among the turns in the place of a text: the words of a generator that stopped or failed, or nothing.
+//! Checks of turns without a text: the words of a generator that stopped or failed, or nothing.
 
 use super::words::STRAY_TEXTS;
 use crate::data::Case;
@@ -7,7 +7,7 @@ use crate::data::finding::{Check, Finding, quote};
 pub(super) static STRAY_TEXT: Check =
     Check::error("stray-text", "turns that are no text but a generator's word, an error message or nothing");
 
-/// How an error message begins that a generator wrote in the place of a text.
+/// Prefix of an error message that a generator wrote in the place of a text.
 const FAILURE: &str = "ERROR:";
 
 /// The turns of a case that are no text.

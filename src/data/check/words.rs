@@ -30,7 +30,7 @@ static STOPS: LazyLock<HashSet<&str>> = LazyLock::new(|| STOP_WORDS.split_ascii_
 static TIMES: LazyLock<HashSet<String>> =
     LazyLock::new(|| TIME_WORDS.split_ascii_whitespace().map(stem).collect());
 
-/// Whether a stem is that of a word for a time.
+/// True if a stem is that of a word for a time.
 pub fn is_of_time(stem: &str) -> bool {
     TIMES.contains(stem)
 }
@@ -42,8 +42,8 @@ pub fn content_words(text: &str) -> BTreeSet<String> {
     said.map(stem).collect()
 }
 
-/// What is left of an English word without the endings of plurals and of verbs' forms, so that `hikes`, `hiked` and `hiking` are one.
-/// It is no dictionary: some words are cut too far, and others not at all.
+/// Stem of an English word, without the endings of plurals and of verbs' forms, so that `hikes`, `hiked` and `hiking` are one. It
+/// is no dictionary: some words are cut too far, and others not at all.
 pub fn stem(word: &str) -> String {
     let long = |text: &str, least: usize| text.chars().count() >= least;
     let mut stem = word.to_owned();

@@ -246,7 +246,7 @@ pub(super) fn parts(views: &[View<'_>]) -> Result<Vec<CasePart>, LensError> {
             Some(shown) => (segments(&shown, case, &of_case, shaded, &room, benchmark), None),
         };
         let probes: Vec<ProbePart> =
-            case.probes.iter().map(|probe| probe_part(benchmark, case, probe, &of_case, &room)).collect();
+            case.probes.iter().map(|probe| probe_part(benchmark, probe, &of_case, &room)).collect();
         let answers: Vec<&AnswerRow> = of_case.iter().flat_map(|one| one.answers.iter().copied()).collect();
         Ok(CasePart {
             id: case.case.clone(),
@@ -300,16 +300,10 @@ fn pills(probes: &[ProbePart]) -> Vec<Pill> {
     counts.into_iter().map(pill).collect()
 }
 
-fn probe_part(
-    benchmark: &Benchmark,
-    case: &PlannedCase,
-    probe: &PlannedProbe,
-    of_case: &[OfCase<'_>],
-    room: &Room,
-) -> ProbePart {
+fn probe_part(benchmark: &Benchmark, probe: &PlannedProbe, of_case: &[OfCase<'_>], room: &Room) -> ProbePart {
     let part = |one: &OfCase<'_>| {
         let answer = one.answer(&probe.id);
-        let verdict = one.view.verdicts.get(&case.case, &probe.id);
+        let verdict = answer.and_then(|row| one.view.verdicts?.get(row.key()));
         AnswerPart {
             condition: one.view.condition.to_owned(),
             shown: answer.and_then(|row| shown_of(benchmark, row)),

@@ -23,6 +23,7 @@ use crate::run::condition::label;
 use crate::run::cost::{CostRow, MeanCost};
 use crate::run::error::RunError;
 use crate::run::judge_name::JudgeChoice;
+use crate::run::judged::Judged;
 use crate::run::labels::label_rows;
 use crate::run::store::RunFolder;
 
@@ -161,19 +162,19 @@ fn page(
         );
     };
     let run = first.run;
-    let judge = views.iter().find_map(|view| view.verdicts.judge.clone());
+    let judge = views.iter().find_map(|view| Some(view.verdicts?.name.label.clone()));
     let lens = views.iter().find_map(|view| view.lens);
     let sum = |of: &dyn Fn(&View<'_>) -> usize| views.iter().map(of).sum::<usize>();
     let failed = sum(&|view| view.run.answers().iter().filter(|row| row.error.is_some()).count());
     let accuracy = |view: &View<'_>| {
-        let name = view.verdicts.name().filter(|_| no_result.is_none())?;
-        let (cases, answers, rows) = (view.run.cases(), view.run.answers(), view.verdicts.rows());
-        let outcomes = Outcomes::of(run.benchmark(), cases, answers, rows, &name.judge);
+        let verdicts = view.verdicts.filter(|_| no_result.is_none())?;
+        let (cases, answers, name) = (view.run.cases(), view.run.answers(), verdicts.name);
+        let outcomes = Outcomes::of(run.benchmark(), cases, answers, verdicts.rows(), &name.judge);
         let table = AccuracyTable::of(&outcomes, &name.label);
         Some(Accuracy { condition: view.condition.to_owned(), table })
     };
     let warning = |view: &View<'_>| {
-        let warning = view.verdicts.warning().filter(|_| no_result.is_none())?;
+        let warning = view.verdicts?.warning().filter(|_| no_result.is_none())?;
         Some(if view.condition.is_empty() { warning } else { format!("{}: {warning}", view.condition) })
     };
     let page = Page {
@@ -223,19 +224,19 @@ pub fn write_study(
     let words: Vec<String> =
         study.conditions.iter().map(|condition| study.condition_in_words(&condition.name)).collect();
     let shading = cases::shading(study);
-    let view = |(condition, about)| {
-        let (condition, about): (&Condition, &String) = (condition, about);
-        View {
+    let judged: Vec<Option<Judged<'_>>> = study.conditions.iter().map(Condition::verdicts).collect();
+    let mut views = Vec::new();
+    for ((condition, about), verdicts) in study.conditions.iter().zip(&words).zip(&judged) {
+        views.push(View {
             condition: if several { label(&condition.name) } else { "" },
             about,
             without: condition.without.as_deref(),
             shades: shading.contains(&condition.name.as_str()),
             run: &condition.run,
-            verdicts: &condition.verdicts,
+            verdicts: verdicts.as_ref(),
             lens: condition.lens.as_ref(),
-        }
-    };
-    let views: Vec<View<'_>> = study.conditions.iter().zip(&words).map(view).collect();
+        });
+    }
     let pictures = |section: &Section| Pictures {
         heading: section.heading.clone(),
         about: section.about.as_deref().map(captions::capital),

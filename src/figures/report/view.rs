@@ -1,6 +1,7 @@
 //! The input of the page.
 
-use crate::lens::{AnalysedRun, Lens, Verdicts};
+use crate::lens::{AnalysedRun, Lens};
+use crate::run::judged::Judged;
 
 /// A run under one condition, as the page shows it.
 #[derive(Debug, Clone, Copy)]
@@ -14,7 +15,7 @@ pub(super) struct View<'a> {
     /// True if it shades the segments of cases.
     pub shades: bool,
     pub run: &'a AnalysedRun,
-    pub verdicts: &'a Verdicts,
+    pub verdicts: Option<&'a Judged<'a>>,
     /// The attention; `None` where none was recorded.
     pub lens: Option<&'a Lens>,
 }

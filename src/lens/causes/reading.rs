@@ -87,6 +87,8 @@ impl Causes {
         let (windows, windowed) = windowed::answers(windowed, &pools);
         let weighted = weighted(study)?;
         let interventions = Interventions::read(dir)?;
+        let judged: BTreeMap<&String, _> =
+            study.conditions.iter().filter_map(|known| Some((&known.name, known.verdicts()?))).collect();
         let mut answers = Vec::new();
         let mut indices: BTreeSet<usize> = BTreeSet::new();
         for (answer, rows) in by_answer {
@@ -97,10 +99,9 @@ impl Causes {
             }
             let measures = SessionMeasures::open(&path)?;
             indices.extend(&measures.layers);
-            let verdicts = study.conditions.iter().find(|known| known.name == *condition);
-            let correct = verdicts
-                .filter(|_| study.no_result.is_none())
-                .and_then(|known| known.verdicts.correct(case, probe));
+            let verdict =
+                judged.get(condition).and_then(|known| known.get(AnswerKey::of(case, probe, condition)));
+            let correct = verdict.filter(|_| study.no_result.is_none()).and_then(|row| row.correct);
             if let (Some(by), Some((_, weights))) = (&study.options().heads, weighted.first()) {
                 by.fits(weights, &path, (&measures.layers, measures.mass.dim().1))?;
             }

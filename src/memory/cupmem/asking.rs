@@ -76,7 +76,7 @@ impl<'a> Asker<'a> {
         let mut reason = String::new();
         for attempt in 0..=RETRIES {
             let reply = self.model.complete(step, &messages, schema, &sampling);
-            let reply = reply.map_err(|error| Unreachable(error.to_string()))?;
+            let reply = reply.map_err(|error| Unreachable(told(&error.to_string())))?;
             match read(&reply, shape) {
                 Ok(value) => return Ok(Ok(value)),
                 Err(fault) => {
@@ -128,6 +128,13 @@ fn read<T: DeserializeOwned>(reply: &str, shape: &Value) -> Result<T, String> {
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
+/// A model's error, with the way round where its server takes no schemas.
+fn told(error: &str) -> String {
+    let of_schema = ["response_format", "json_schema"].iter().any(|field| error.contains(field));
+    let remedy = if of_schema { "; the setting no-schema sends no JSON schemas" } else { "" };
+    format!("{error}{remedy}")
+}
+
 fn cut(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
 }
@@ -137,6 +144,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_server_without_schemas_is_told_the_way_round() {
+        assert!(
+            told("status 400: unknown field response_format").ends_with("no-schema sends no JSON schemas")
+        );
+        assert_eq!(told("status 500"), "status 500");
+    }
 
     #[test]
     fn an_object_is_found_in_fences_and_between_words() {

@@ -150,22 +150,3 @@ impl StepModel for Endpoint {
         self.reply(messages, sampling).map(|reply| reply.text)
     }
 }
-
-/// Any other chat model, which is told of the schema by the prompt alone.
-pub struct Unconstrained<M>(pub M);
-
-impl<M: ChatModel + Send> StepModel for Unconstrained<M> {
-    fn name(&self) -> String {
-        self.0.name()
-    }
-
-    fn complete(
-        &mut self,
-        _: Step,
-        messages: &[Message],
-        _: Option<&Value>,
-        sampling: &Sampling,
-    ) -> Result<String, ChatError> {
-        self.0.reply(messages, sampling).map(|reply| reply.text)
-    }
-}

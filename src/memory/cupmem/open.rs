@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::settings::Settings;
 use super::similar::{ByEmbedding, Similarity};
 use super::system::{CupMem, NAME};
-use crate::chat::endpoint::{Endpoint, Patience};
+use crate::chat::endpoint::{Endpoint, Key, Patience};
 use crate::embedder::Embedder;
 use crate::memory::system::protocol::{HelloRequest, ModelAddress};
 use crate::models::ModelStore;
@@ -50,7 +50,8 @@ pub fn open(name: &str, words: &str, request: &HelloRequest) -> Result<CupMem, S
 }
 
 fn endpoint(ModelAddress { base_url, key, model, .. }: &ModelAddress) -> Result<Endpoint, String> {
-    let endpoint = Endpoint::with_given_key(&format!("{base_url}#{model}"), key, Patience::default());
+    let key = Key::new("the key of the memory system", key).map_err(|error| error.to_string())?;
+    let endpoint = Endpoint::new(&format!("{base_url}#{model}"), Some(key), Patience::default());
     endpoint.map_err(|error| error.to_string())
 }
 

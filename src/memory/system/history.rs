@@ -123,6 +123,18 @@ pub enum HistoryError {
     /// The run's own files.
     #[error(transparent)]
     Files(#[from] JsonlError),
+    /// The folder was written for a case of the same id with another history.
+    #[error(
+        "{folder} holds another history of this case: {there} where the case has {wanted}; give each its own --out, or remove the folder"
+    )]
+    Other {
+        /// The case's folder.
+        folder: PathBuf,
+        /// The first session that differs, there.
+        there: String,
+        /// In the case.
+        wanted: String,
+    },
     /// A stop was asked for; all sessions up to here are on the disk.
     #[error("stopped; the same command goes on from here")]
     Stopped,
@@ -291,8 +303,8 @@ impl SystemRun {
     /// The sessions of a case that could not be written.
     ///
     /// # Errors
-    /// Those of the run's own files.
-    pub fn failed_sessions(&mut self, case: &Case) -> Result<Vec<SessionRow>, JsonlError> {
+    /// [`HistoryError`].
+    pub fn failed_sessions(&mut self, case: &Case) -> Result<Vec<SessionRow>, HistoryError> {
         let sessions = self.open(case)?.record.sessions();
         Ok(sessions.filter(|row| row.failed.is_some()).cloned().collect())
     }
@@ -304,12 +316,14 @@ impl SystemRun {
         self.system.close();
     }
 
-    fn open(&mut self, case: &Case) -> Result<&mut OpenCase, JsonlError> {
+    fn open(&mut self, case: &Case) -> Result<&mut OpenCase, HistoryError> {
         let open = match self.case.take().filter(|open| open.id == case.id) {
             Some(open) => open,
             None => {
                 let record = CaseRecord::open(case_folder(&self.run, &self.name, &case.id))?;
-                let mut sources = Sources::new(self.hello.provenance, &sessions_of(case));
+                let sessions = sessions_of(case);
+                check_same(&record, &sessions)?;
+                let mut sources = Sources::new(self.hello.provenance, &sessions);
                 record.events().for_each(|row| sources.follow(row));
                 let scope = file_stem(&case.id);
                 OpenCase { id: case.id.clone(), scope, record, sources, fingerprint: None }
@@ -758,6 +772,20 @@ impl SystemRun {
         let from_evidence =
             |memory: &Memory| memory.sources.as_ref().is_some_and(|all| all.iter().any(is_evidence));
         Ok(memories.into_iter().filter(from_evidence).collect())
+    }
+}
+
+/// Refuses a record of other sessions than these.
+fn check_same(record: &CaseRecord, sessions: &[SessionInput]) -> Result<(), HistoryError> {
+    let wanted = sessions.iter().map(|session| session.id.as_str()).chain([FINISH]);
+    let mut pairs = record.sessions().map(|row| row.session.as_str()).zip(wanted);
+    match pairs.find(|(there, wanted)| there != wanted) {
+        None => Ok(()),
+        Some((there, wanted)) => Err(HistoryError::Other {
+            folder: record.folder().to_owned(),
+            there: there.to_owned(),
+            wanted: wanted.to_owned(),
+        }),
     }
 }
 

@@ -11,8 +11,6 @@ use std::sync::{Mutex, PoisonError};
 pub struct LocalServer {
     model: String,
     log: PathBuf,
-    /// More arguments of `palimpsest serve`.
-    arguments: Vec<String>,
     running: Mutex<Option<Running>>,
 }
 
@@ -34,19 +32,7 @@ pub struct Served {
 impl LocalServer {
     /// Of a model by its name, folder or file; `log` takes what the server writes to stderr.
     pub fn new(model: &str, log: &Path) -> Self {
-        LocalServer {
-            model: model.to_owned(),
-            log: log.to_owned(),
-            arguments: Vec::new(),
-            running: Mutex::default(),
-        }
-    }
-
-    /// With more arguments of `palimpsest serve`, such as `--context 16384`.
-    #[must_use]
-    pub fn with_arguments(mut self, arguments: Vec<String>) -> Self {
-        self.arguments = arguments;
-        self
+        LocalServer { model: model.to_owned(), log: log.to_owned(), running: Mutex::default() }
     }
 
     /// The model as it was named.
@@ -81,9 +67,7 @@ impl LocalServer {
         let log = OpenOptions::new().create(true).append(true).open(&self.log);
         let log = log.map_err(|e| failed(e.to_string()))?;
         let mut command = Command::new(program);
-        command
-            .args(["serve", &self.model, "--port", "0", "--log", "off", "--while-input"])
-            .args(&self.arguments);
+        command.args(["serve", &self.model, "--port", "0", "--log", "off", "--while-input"]);
         // It ends with its input, and so with this process, however that ends.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;

@@ -14,7 +14,7 @@ pub struct Ranked {
     pub score: f64,
     /// From 1, the highest.
     pub rank: usize,
-    /// How consistently heads put it before the next one, 0.5 to 1: of what heads' differences add up to without their signs, the
+    /// Agreement of heads that it comes before the next one, 0.5 to 1: of what heads' differences add up to without their signs, the
     /// part that says so. The last document is held against the one before it, a single one against nothing.
     pub sure: f64,
 }
@@ -41,7 +41,7 @@ pub fn ranking(heads: &[HeadMasses], documents: usize) -> Vec<Ranked> {
     ranked
 }
 
-/// What a head pays to each document beyond the neutral request, set to the same total; of a single document, the difference.
+/// A head's mass of each document beyond the neutral request's, set to the same total; of a single document, the difference.
 fn beyond(asked: &[f64], neutral: &[f64]) -> Vec<f64> {
     let (all, usual): (f64, f64) = (asked.iter().sum(), neutral.iter().sum());
     let scale = match asked.len() {
@@ -53,7 +53,7 @@ fn beyond(asked: &[f64], neutral: &[f64]) -> Vec<f64> {
     asked.iter().zip(neutral).map(|(a, b)| a - b * scale).collect()
 }
 
-/// What masses of one prompt may differ by, read in other chunks.
+/// Most difference of a prompt's masses, read in other chunks.
 const NOISE: f64 = 1e-6;
 
 /// Of differences, the part above 0 of all without their signs; one half where there are none.

@@ -29,7 +29,7 @@ use palimpsest_core::engine::thread::EngineThread;
 use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
 
-/// What a score needs of a prompt and of the one beside it that asks nothing.
+/// A prompt to score, and the neutral one beside it.
 #[derive(Debug, Clone)]
 pub struct Scoring {
     /// The row of the question.

@@ -46,7 +46,7 @@ impl NeutralPrompt {
     }
 }
 
-/// What a neutral prompt pays to its documents.
+/// The masses that a neutral prompt pays to its documents.
 #[derive(Debug)]
 pub struct NeutralMasses {
     layers: Vec<usize>,
@@ -55,7 +55,7 @@ pub struct NeutralMasses {
 }
 
 impl NeutralMasses {
-    /// What a head of a decoder layer pays to each document.
+    /// The mass of each document, of a head of a decoder layer.
     pub fn of(&self, (layer, head): (usize, usize)) -> Option<Vec<f64>> {
         let layer = self.layers.iter().position(|&of| of == layer)?;
         let documents = self.mass.len_of(ndarray::Axis(3));
@@ -72,7 +72,7 @@ impl NeutralMasses {
 pub struct NeutralCache(Mutex<Vec<(Key, Arc<NeutralMasses>)>>);
 
 impl NeutralCache {
-    /// What a neutral prompt pays: known, or measured now.
+    /// The masses of a neutral prompt: known, or measured now.
     pub async fn masses(
         &self,
         engine: &EngineThread,

@@ -27,7 +27,7 @@ pub enum ScoreField {
     Of(ScoreOptions),
 }
 
-/// What a score may say; where it does not, it is found.
+/// Options of a score; those left out are found.
 #[derive(Debug, Default, Deserialize)]
 pub struct ScoreOptions {
     #[serde(default, deserialize_with = "documents")]
@@ -40,7 +40,7 @@ fn documents<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, 
     list::<1, 4096, _, _>(from).map(Some)
 }
 
-/// What is to be scored.
+/// A score that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScoreRequest {
     documents: Option<Vec<String>>,
@@ -52,7 +52,7 @@ pub struct ScoreRequest {
 type MakePrompt<'a, T> = dyn Fn(&T, &AttentionRequest) -> Result<TokenPrompt, ApiError> + 'a;
 
 impl ScoreField {
-    /// What is asked, of this model; `None` for `false`.
+    /// The score that is asked for, of this model; `None` for `false`.
     pub fn request(self, model: &ServedModel) -> Result<Option<ScoreRequest>, ApiError> {
         let ScoreOptions { documents, question, heads } = match self {
             ScoreField::Is(false) => return Ok(None),
@@ -187,7 +187,7 @@ struct Labelled {
 fn labels_of(sent: &[Sent]) -> Vec<Labelled> {
     let of_message = |(message, one): (usize, &Sent)| {
         let (role, has_parts) = (one.role, one.has_parts);
-        let label = |(part, of): (usize, &super::super::sent::Part)| {
+        let label = |(part, of): (usize, &super::super::sent::ContentPart)| {
             let by_place = match has_parts {
                 true => format!("messages[{message}].content[{part}]"),
                 false => format!("messages[{message}]"),

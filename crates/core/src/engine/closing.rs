@@ -25,7 +25,7 @@ impl Closing {
         self.text.push(bytes);
     }
 
-    /// Whether these bytes would complete a key that its object has already.
+    /// True if these bytes would complete a key that its object has already.
     pub fn doubles(&self, bytes: &[u8]) -> bool {
         let mut after = self.text.clone();
         after.push(bytes);
@@ -197,7 +197,7 @@ fn unescaped(text: &[u8]) -> String {
     serde_json::from_slice(&quoted).unwrap_or_else(|_| String::from_utf8_lossy(text).into_owned())
 }
 
-/// What ends an escape or a character that is under way.
+/// The bytes that end an escape or a character under way.
 fn rest_of_text(since: &[u8]) -> Vec<u8> {
     if let Some(escape) = escape(since) {
         return match escape.len() {

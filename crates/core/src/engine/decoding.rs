@@ -58,7 +58,7 @@ impl Decoding {
     /// is satisfied and lets nothing follow. `observer` hears where a thought was.
     ///
     /// # Errors
-    /// Those of sampling, and [`EngineError::Constraint`].
+    /// Sampling failed, or [`EngineError::Constraint`].
     pub fn choose(&mut self, stop: &[u32], observer: &mut dyn Observer) -> Result<Option<u32>, EngineError> {
         if self.ended || !self.phases.has_room() {
             return Ok(None);
@@ -111,7 +111,7 @@ impl Decoding {
         self.phases.tokens()
     }
 
-    /// Whether the latest token is one of the answer, not of a thought or of what may become one.
+    /// True if the latest token is one of the answer, not of a thought or of what may become one.
     pub fn in_answer(&self) -> bool {
         self.phases.in_answer()
     }
@@ -121,7 +121,7 @@ impl Decoding {
         self.ended_by
     }
 
-    /// What was generated. An answer that was closed for its limit's sake has reached the limit.
+    /// The generation. An answer that was closed for its limit's sake has reached the limit.
     pub fn finish(self) -> Generated {
         let closed = self.rules.as_ref().is_some_and(|rules| rules.was_closed());
         self.phases.end(self.ended && !closed)

@@ -17,7 +17,7 @@ pub enum DeviceError {
         "`{name}` is no device; use `cpu`, `cuda`, `cuda:N`, `metal`, or a list such as `cuda:0,cuda:1` to split the layers"
     )]
     UnknownDevice {
-        /// What was typed.
+        /// The text that was typed.
         name: String,
     },
     /// A device stands twice in a list.
@@ -25,7 +25,7 @@ pub enum DeviceError {
         "`{list}` names {device} twice, which would share its memory with itself; name every device once (only `cpu` may be repeated, to try a split out)"
     )]
     Twice {
-        /// What was typed.
+        /// The text that was typed.
         list: String,
         /// The device.
         device: DeviceName,
@@ -35,7 +35,7 @@ pub enum DeviceError {
         "`{list}` mixes {first} with {other}; a model runs in one dtype with one family of kernels, so give devices of one kind"
     )]
     Mixed {
-        /// What was typed.
+        /// The text that was typed.
         list: String,
         /// The first device.
         first: DeviceName,
@@ -49,7 +49,7 @@ pub enum DeviceError {
     Unavailable {
         /// Which.
         name: DeviceName,
-        /// What Candle said.
+        /// Candle's error.
         reason: String,
         /// The Cargo feature that it needs.
         feature: &'static str,
@@ -57,7 +57,7 @@ pub enum DeviceError {
     /// The dtype is none of ours.
     #[error("`{name}` is no dtype for activations; use `f32`, `bf16` or `f16`")]
     UnknownDtype {
-        /// What was typed.
+        /// The text that was typed.
         name: String,
     },
 }

@@ -1,13 +1,13 @@
-//! What a decode came to.
+//! The output of a decode.
 
 use super::sampling::StopReason;
 
-/// What was generated.
+/// Generated tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Generated {
     /// The tokens, without the stop token.
     pub tokens: Vec<u32>,
-    /// How many of them come before the answer: those of a thought with its markers. All of them where it did not end.
+    /// The number of tokens before the answer: a thought with its markers. All of them where it did not end.
     pub thought: usize,
     /// Why generation ended.
     pub stop: StopReason,

@@ -1,10 +1,10 @@
-//! What of this machine a model runs on, as far as its energy counts.
+//! The hardware that a model runs on, for energy counters.
 
 use candle_core::Device;
 
 use super::cuda;
 
-/// What of this machine a model runs on, beside the processor.
+/// The hardware of this machine that a model runs on, beside the processor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hardware {
     /// Each device once, by the UUID of an NVIDIA card; `None` for one that has none.

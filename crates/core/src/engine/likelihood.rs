@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// How likely a token was, and which were the likeliest in its place.
+/// A token's log-probability, and the likeliest tokens in its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Likelihood {
     /// The token.
@@ -17,9 +17,7 @@ impl Likelihood {
     /// Of `token` and of the `most` likeliest ones, from one position's logits (vocab), which must be finite. A token that the
     /// logits do not reach is impossible.
     pub fn of(token: u32, logits: &[f32], most: usize) -> Self {
-        let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f64 = logits.iter().map(|&x| f64::from(x - greatest).exp()).sum();
-        let log_sum = f64::from(greatest) + sum.ln();
+        let log_sum = log_sum_exp(logits);
         let log_p = |token: u32| {
             logits.get(token as usize).map_or(f64::NEG_INFINITY, |&logit| f64::from(logit) - log_sum)
         };
@@ -41,6 +39,13 @@ impl Likelihood {
             likeliest: ids.into_iter().map(|id| (id, log_p(id))).collect(),
         }
     }
+}
+
+/// The logarithm of the sum of the exponentials of finite logits.
+pub fn log_sum_exp(logits: &[f32]) -> f64 {
+    let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|&x| f64::from(x - greatest).exp()).sum();
+    f64::from(greatest) + sum.ln()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::text::{
     Thoughts, Tokenizer,
 };
 
-/// How long a context a model is opened with.
+/// The context length that a model is opened with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContextLength {
     /// The length that the model was made for.
@@ -30,7 +30,7 @@ pub enum ContextLength {
     Exactly(usize),
 }
 
-/// How a local model is to be run.
+/// Settings of a local model.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     /// Where: one device, or several of one kind that share the layers out between them.
@@ -39,7 +39,7 @@ pub struct LocalOptions {
     pub dtype: Option<DType>,
     /// Most tokens of prompt and answer together: what the cache is made for.
     pub context: ContextLength,
-    /// Whether the context may exceed the model's.
+    /// True if the context may exceed the model's.
     pub allow_longer: bool,
     /// Tokens that a prefill reads at a time.
     pub chunk: usize,
@@ -47,29 +47,29 @@ pub struct LocalOptions {
     pub logits: usize,
     /// Continuations of one prompt that may decode together, beside the context; none unless asked for.
     pub branches: Branches,
-    /// How many answers a server generates together and how much it keeps, in the place of `branches`; `None` where it is no server's.
+    /// A server's limits on answers and cache, in the place of `branches`; `None` where it is no server's.
     pub serving: Option<Serving>,
-    /// What the attention observer sums over.
+    /// The spans that the attention observer sums over.
     pub observed: ObservedSpans,
-    /// What to keep of quantised weights on the CPU in f32; `None` is what fits, the faster way first.
+    /// The form in which quantised weights are kept on the CPU in f32; `None` is the fastest that fits.
     pub kept: Option<Kept>,
-    /// What computes attention on CUDA.
+    /// The attention kernel on CUDA.
     pub kernel: AttentionKernel,
-    /// Whether keys may be hidden from rows, which takes the memory of matrix products whatever else computes attention.
+    /// True if keys may be hidden from rows, which takes the memory of matrix products whatever else computes attention.
     pub hides_keys: bool,
-    /// Whether it thinks before it answers, and how much.
+    /// Thoughts before the answer.
     pub thinking: ThinkingOptions,
 }
 
 /// Most tokens of a thought, unless told otherwise.
 pub const DEFAULT_MAX_THINKING: usize = 4096;
 
-/// Whether a model is to think before it answers, and how much.
+/// Settings of thoughts before the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThinkingOptions {
-    /// Whether.
+    /// On, off, or the template's own choice.
     pub mode: ThinkingMode,
-    /// How much, in a word that the chat template reads; `None` is the template's own choice.
+    /// The effort, in a word that the chat template reads; `None` is the template's own choice.
     pub effort: Option<ReasoningEffort>,
     /// Most tokens of a thought, its markers included.
     pub max: usize,
@@ -102,7 +102,7 @@ impl Default for LocalOptions {
 }
 
 impl LocalOptions {
-    /// The kernel that memory for attention is planned for.
+    /// The attention kernel that memory is planned for.
     pub fn planned_kernel(&self) -> AttentionKernel {
         if self.hides_keys { AttentionKernel::Products } else { self.kernel }
     }
@@ -128,7 +128,7 @@ pub struct ModelText {
     pub tokenizer: Arc<Tokenizer>,
     /// Conversations to text, set to think or not.
     pub template: ChatTemplate,
-    /// How it thinks; `None` where its chat template has no thoughts.
+    /// The markers of its thoughts; `None` where its chat template has none.
     pub thoughts: Option<Thoughts>,
     /// Most tokens of a thought.
     pub max_thinking: usize,
@@ -149,12 +149,12 @@ impl LocalModel {
         (&mut self.session, &self.text)
     }
 
-    /// What answers requests.
+    /// The engine with its cache.
     pub fn session(&mut self) -> &mut Session {
         &mut self.session
     }
 
-    /// What reads and writes text.
+    /// Tokeniser, chat template and names.
     pub fn text(&self) -> &ModelText {
         &self.text
     }
@@ -268,27 +268,27 @@ impl LocalModel {
         self.text.context
     }
 
-    /// What may decode together, as planned.
+    /// Branches that may decode together, as planned.
     pub fn branches(&self) -> Branches {
         self.branches
     }
 
-    /// What a server of it does and keeps at once, as planned.
+    /// The limits of a server of it, as planned.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// What a server of it plans beside the model; nothing where it was opened for something else.
+    /// Memory that a server of it plans beside the model; none where it was opened for something else.
     pub fn server_memory(&self) -> ServerMemory {
         self.server
     }
 
-    /// What the attention observer was planned to sum over, a thought among what is generated.
+    /// The spans that the attention observer was planned for; a thought counts as generated.
     pub fn observed(&self) -> ObservedSpans {
         self.observed
     }
 
-    /// What of this machine it runs on.
+    /// Its hardware.
     pub fn hardware(&self) -> &Hardware {
         &self.hardware
     }
@@ -310,7 +310,7 @@ impl ModelText {
     /// A reply, taken apart: the text of its answer and its thought, and why it ended.
     ///
     /// # Errors
-    /// Those of decoding.
+    /// The tokens cannot be decoded.
     pub fn split(&self, generated: &Generated) -> Result<(Split, StopReason), TextError> {
         let Some(thoughts) = self.thoughts else {
             let answer = self.tokenizer.decode(&generated.tokens, true)?.trim().to_owned();

@@ -24,7 +24,7 @@ pub enum LocalError {
     Thinking {
         /// The model.
         model: String,
-        /// What it cannot.
+        /// The switch that it lacks.
         source: TextError,
     },
     /// The context asked for is longer than the model's.
@@ -34,7 +34,7 @@ pub enum LocalError {
     ContextTooLong {
         /// The model.
         model: String,
-        /// What was asked for.
+        /// The length that was asked for.
         asked: usize,
         /// The model's.
         limit: usize,

@@ -9,7 +9,7 @@ impl Engine {
     /// them. In a cache of its own, of so many tokens.
     ///
     /// # Errors
-    /// Those of a prefill.
+    /// The prefill failed.
     pub fn mean_state(&self, tokens: &[u32], progress: Progress<'_>) -> Result<Vec<f32>, EngineError> {
         if tokens.is_empty() {
             return Err(EngineError::EmptyPrompt);

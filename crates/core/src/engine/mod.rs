@@ -1,6 +1,7 @@
 //! Runs a decoder: one way to ask ([`Request`]), and one implementation that answers ([`thread`]).
 //!
-//! [`Session`] answers requests one by one on the caller's thread, [`thread::EngineThread`] those of many at once. Inside: prefill in
+//! [`Session`] answers requests one by one on the caller's thread, [`thread::EngineThread`] those of many at once; [`Backend`] is the
+//! trait that a model elsewhere answers them by, too. Inside: prefill in
 //! chunks, decode, sampling, measuring, and the plan of what fits in memory. Works on tokens; a [`LocalModel`] adds text. Nothing
 //! outside this room touches a cache.
 
@@ -43,7 +44,7 @@ pub use decoding::Decoding;
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
 pub use generated::Generated;
 pub use hardware::Hardware;
-pub use likelihood::Likelihood;
+pub use likelihood::{Likelihood, log_sum_exp};
 pub use local::{ContextLength, DEFAULT_MAX_THINKING, LocalModel, LocalOptions, ModelText, ThinkingOptions};
 pub use local_error::LocalError;
 pub use measure::{Measurement, RESERVED, Rows, TopRequest, last};
@@ -54,7 +55,7 @@ pub use request::{
 pub use rules::TokenRules;
 pub use sampler::Sampler;
 pub use sampling::{Sampling, StopReason};
-pub use session::{Answered, OnEvent, Session};
+pub use session::{Backend, OnEvent, Outputs, Session};
 pub use stop_strings::{StopStrings, StopWatch, before_stop, without_partial};
 pub use text_side::TextSide;
 pub use variants::LOGITS_AT_ONCE;
@@ -74,7 +75,7 @@ pub enum EngineError {
         /// Position in the context of the first output found. A value that is not finite reaches the outputs of earlier
         /// positions of its chunk too: a weight of 0 times NaN is NaN.
         position: usize,
-        /// What was found.
+        /// The value.
         value: f32,
         /// The dtype that the model ran in.
         dtype: candle_core::DType,

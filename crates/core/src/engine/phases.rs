@@ -4,7 +4,7 @@
 
 use super::Generated;
 use super::sampling::{Sampling, StopReason};
-use crate::text::{Place, ThoughtReader};
+use crate::text::{ReplyPhase, ThoughtReader};
 
 /// Tells thoughts from the answer while they are generated.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ impl Phases {
         Phases { thinker, most: sampling.max_new_tokens, tokens: Vec::new() }
     }
 
-    /// Whether a thought may come before the answer.
+    /// True if a thought may come before the answer.
     pub fn thinks(&self) -> bool {
         self.thinker.is_some()
     }
@@ -38,25 +38,25 @@ impl Phases {
         &self.tokens
     }
 
-    /// Whether what was generated last is the answer, not a thought or what may become one.
+    /// True if the latest token is of the answer, not of a thought or of what may become one.
     pub fn in_answer(&self) -> bool {
-        self.thinker.as_ref().is_none_or(|thinker| thinker.reader.place() == Place::Answer)
+        self.thinker.as_ref().is_none_or(|thinker| thinker.reader.place() == ReplyPhase::Answer)
     }
 
-    /// Whether the next token may begin the answer or a thought.
+    /// True if the next token may begin the answer or a thought.
     pub fn may_begin(&self) -> bool {
-        self.thinker.as_ref().is_some_and(|thinker| thinker.reader.place() == Place::Undecided)
+        self.thinker.as_ref().is_some_and(|thinker| thinker.reader.place() == ReplyPhase::Undecided)
     }
 
-    /// Whether this token, chosen next, would leave the reply before its answer.
+    /// True if this token, chosen next, would leave the reply before its answer.
     pub fn goes_on_before_answer(&self, token: u32) -> bool {
         let Some(thinker) = &self.thinker else { return false };
         let mut reader = thinker.reader.clone();
         reader.push(token);
-        reader.place() != Place::Answer || reader.thought() > 0
+        reader.place() != ReplyPhase::Answer || reader.thought() > 0
     }
 
-    /// What of a thought's opening marker is still to come.
+    /// The rest of a thought's opening marker.
     pub fn rest_of_marker(&self) -> String {
         self.thinker.as_ref().map(|thinker| thinker.reader.rest_of_marker()).unwrap_or_default()
     }
@@ -66,16 +66,16 @@ impl Phases {
         self.thinker.as_ref()?.reader.answer_begun()
     }
 
-    /// Whether there is room for another token.
+    /// True if there is room for another token.
     pub fn has_room(&self) -> bool {
         let n = self.tokens.len();
         match &self.thinker {
             None => n < self.most,
             Some(Thinker { reader, budget }) => match reader.place() {
-                Place::Answer => n - reader.thought() < self.most,
-                Place::Thought => n < *budget,
+                ReplyPhase::Answer => n - reader.thought() < self.most,
+                ReplyPhase::Thought => n < *budget,
                 // White space so far, or the beginning of a marker.
-                Place::Undecided => n < self.most.max(*budget),
+                ReplyPhase::Undecided => n < self.most.max(*budget),
             },
         }
     }
@@ -84,28 +84,28 @@ impl Phases {
     pub fn push(&mut self, token: u32) -> Option<usize> {
         self.tokens.push(token);
         let reader = &mut self.thinker.as_mut()?.reader;
-        if reader.place() == Place::Answer {
+        if reader.place() == ReplyPhase::Answer {
             return None;
         }
         reader.push(token);
         match reader.place() {
-            Place::Undecided => None,
-            Place::Thought => Some(self.tokens.len()),
-            Place::Answer => Some(reader.thought()).filter(|&thought| thought > 0),
+            ReplyPhase::Undecided => None,
+            ReplyPhase::Thought => Some(self.tokens.len()),
+            ReplyPhase::Answer => Some(reader.thought()).filter(|&thought| thought > 0),
         }
     }
 
-    /// What was generated, up to a token that ended the turn or until there was no more room.
+    /// The generation, up to a token that ended the turn or until there was no more room.
     pub fn end(self, turn_ended: bool) -> Generated {
-        let place = self.thinker.as_ref().map_or(Place::Answer, |thinker| thinker.reader.place());
+        let place = self.thinker.as_ref().map_or(ReplyPhase::Answer, |thinker| thinker.reader.place());
         let stop = match (place, turn_ended) {
-            (Place::Thought, false) => StopReason::ThoughtCut,
-            (Place::Thought, true) => StopReason::ThoughtOnly,
+            (ReplyPhase::Thought, false) => StopReason::ThoughtCut,
+            (ReplyPhase::Thought, true) => StopReason::ThoughtOnly,
             (_, true) => StopReason::EndOfTurn,
             (_, false) => StopReason::MaxNewTokens,
         };
         let thought = match place {
-            Place::Thought => self.tokens.len(),
+            ReplyPhase::Thought => self.tokens.len(),
             _ => self.thinker.map_or(0, |thinker| thinker.reader.thought()),
         };
         Generated { tokens: self.tokens, thought, stop }

@@ -26,11 +26,11 @@ pub struct Request {
     pub prefix: Arc<[u32]>,
     /// Which cached tokens may be reused for the prefix.
     pub reuse: Reuse,
-    /// What continues it.
+    /// Its continuations.
     pub branches: Vec<Branch>,
 }
 
-/// What of the cache a request may go on from.
+/// The cached tokens that a request may go on from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reuse {
     /// The whole prefix of a request, or nothing: results never depend on what was asked before, on any device.
@@ -93,7 +93,7 @@ pub enum Task {
 pub struct Generate {
     /// The sampling settings and the limit on new tokens.
     pub sampling: Sampling,
-    /// What else the choice of tokens is held to.
+    /// Further rules for the choice of tokens.
     pub rules: TokenRules,
     /// Tokens that end the answer.
     pub stop: Vec<u32>,
@@ -119,7 +119,7 @@ impl Request {
 
 impl Observe {
     /// True if any row is measured.
-    pub(super) fn any(&self) -> bool {
+    pub fn any(&self) -> bool {
         !self.rows.spans.is_empty() || self.rows.answer.any() || self.norms || !self.targets.is_empty()
     }
 
@@ -206,9 +206,9 @@ pub struct Measured {
     pub logits: Array2<f32>,
     /// The answer; empty of tasks that generate none.
     pub generated: Generated,
-    /// What the rows pay.
+    /// The masses of the rows.
     pub masses: Masses,
-    /// What the masses are made of, for rows that are known only when the answer is.
+    /// The measurement behind the masses, for rows that are known only when the answer is.
     pub measurement: Measurement,
     /// The keys that they pay most to, where they were asked for.
     pub top_keys: Option<LargestKeys>,
@@ -218,19 +218,14 @@ pub struct Measured {
     pub attributions: Option<Attributions>,
     /// Tokens of the prompt that were in the cache already.
     pub reused: usize,
+    /// Seconds of the call, where a server answered.
+    pub call_seconds: Option<f64>,
     /// The likelihoods of the prompt's tokens from the second on, where they were asked for.
     pub prompt: Vec<Likelihood>,
     /// The likelihood of the token of `stop` that ended the answer, where one did and likelihoods were asked for.
     pub end: Option<Likelihood>,
     /// Of [`Task::Score`]: the natural-log probability of each continuation; `None` for one with a token that has no logit.
     pub scores: Vec<Option<f64>>,
-}
-
-impl Measured {
-    /// Tokens of the prompt that were computed.
-    pub fn computed(&self) -> usize {
-        self.measurement.tokens().saturating_sub(self.reused)
-    }
 }
 
 /// A task has no output.
@@ -253,6 +248,21 @@ pub enum RequestError {
         /// Tokens of the cache.
         context: usize,
     },
+    /// A server cannot be asked for it.
+    #[error("a server cannot be asked for {what}; run the model itself for that")]
+    NotServed {
+        /// The part of the request.
+        what: &'static str,
+    },
+    /// A server refused the request, or its reply cannot be used.
+    #[error("{0}")]
+    Refused(String),
+    /// A server refused the request, since its prompt is longer than the context.
+    #[error("{0}")]
+    RefusedTooLong(String),
+    /// A server did not reply.
+    #[error("{0}")]
+    Unreachable(String),
     /// Serving it panicked.
     #[error("This is a bug: the request made the model's thread panic; the next one is served")]
     Panicked,

@@ -1,4 +1,4 @@
-//! What is asked of the choice of tokens beside sampling: penalties, biases and a constraint; or the tokens themselves.
+//! Rules for the choice of tokens beside sampling: penalties, biases and a constraint; or the tokens themselves.
 //!
 //! They change a copy of the logits on the CPU before a token is chosen, in vLLM's order: biases, the repetition penalty, the other
 //! penalties, the constraint, `min_p`, `top_k`; temperature and nucleus are the sampler's, over what is left. Where none of them
@@ -31,7 +31,7 @@ pub struct TokenRules {
     pub top_k: Option<usize>,
     /// Tokens are left out that are less likely than this times the likeliest one, after temperature; 0 keeps all.
     pub min_p: f64,
-    /// What the answer may be; thoughts before it are free.
+    /// The grammar of the answer; thoughts before it are free.
     pub constraint: Option<Arc<Constraint>>,
     /// The answer itself: its tokens are taken one after the other in the place of sampled ones, and it ends with the last. It is read
     /// step by step like a generated one, so that its likelihoods and masses have the same bits. A token of `stop` ends it too.
@@ -57,23 +57,23 @@ impl Default for TokenRules {
 }
 
 impl TokenRules {
-    /// Whether nothing is asked for.
+    /// True if nothing is asked for.
     pub fn is_empty(&self) -> bool {
         let free = self.bias.is_empty() && self.constraint.is_none() && self.forced.is_none();
         free && !self.counts() && !self.repeats() && !self.narrows()
     }
 
-    /// Whether tokens count that were generated.
+    /// True if tokens count that were generated.
     fn counts(&self) -> bool {
         self.frequency_penalty != 0.0 || self.presence_penalty != 0.0
     }
 
-    /// Whether tokens of prompt and answer count.
+    /// True if tokens of prompt and answer count.
     fn repeats(&self) -> bool {
         self.repetition_penalty != 1.0
     }
 
-    /// Whether unlikely tokens are left out.
+    /// True if unlikely tokens are left out.
     fn narrows(&self) -> bool {
         self.top_k.is_some() || self.min_p > 0.0
     }
@@ -85,16 +85,16 @@ const MOST_DOUBLING: usize = 32;
 /// Rules with what one answer has come to.
 pub(super) struct Applied {
     rules: TokenRules,
-    /// How often each token was generated, where that is asked about.
+    /// Counts of generated tokens, where a rule asks for them.
     counts: BTreeMap<u32, u32>,
     /// Tokens of prompt and answer, where that is asked about.
     seen: BTreeSet<u32>,
     guide: Option<Guide>,
     /// Where the answer is to be closed in time.
     closing: Option<Closing>,
-    /// Whether it was closed for its limit's sake.
+    /// True if it was closed for its limit's sake.
     closed: bool,
-    /// Whether the answer has begun: thoughts come before it.
+    /// True if the answer has begun: thoughts come before it.
     begun: bool,
     /// Tokens so far, where they are given.
     taken: usize,
@@ -117,7 +117,7 @@ impl Applied {
         (!rules.is_empty()).then(|| Box::new(applied()))
     }
 
-    /// Whether the answer was closed in the place of going on, since its limit was near.
+    /// True if the answer was closed in the place of going on, since its limit was near.
     pub fn was_closed(&self) -> bool {
         self.closed
     }
@@ -125,7 +125,7 @@ impl Applied {
     /// The next token for logits f32 (vocab); `None` where the answer can only end here.
     ///
     /// # Errors
-    /// Those of sampling, and [`EngineError::Constraint`].
+    /// Sampling failed, or [`EngineError::Constraint`].
     pub fn choose(
         &mut self,
         sampler: &mut Sampler,
@@ -275,7 +275,7 @@ impl Applied {
         }
     }
 
-    /// Whether nothing can follow.
+    /// True if nothing can follow.
     pub fn must_end(&mut self) -> bool {
         if let Some(forced) = &self.rules.forced {
             return self.taken >= forced.len();

@@ -1,4 +1,4 @@
-//! How generation goes on and why it ends.
+//! Sampling settings, and the reasons why generation ends.
 
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +46,7 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// Whether generation came as far as the answer. Where it did not, the same would come again of the same prompt.
+    /// True if generation came as far as the answer. Where it did not, the same would come again of the same prompt.
     pub fn has_answer(self) -> bool {
         !matches!(self, StopReason::ThoughtCut | StopReason::ThoughtOnly)
     }

@@ -1,4 +1,4 @@
-//! A model's engine and cache, asked on the caller's own thread.
+//! The trait of whatever answers requests, and the model on this machine behind it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,19 +6,41 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::request::{Event, Measured, Next, Request, RequestError};
 use super::thread::{EngineLoop, EngineThread, Limits};
 use super::{Engine, EngineError};
+use crate::attention::LayerKind;
 use crate::model::Cache;
 
 /// The outputs of a request: by branch, by task.
-pub type Answered = Vec<Vec<Result<Measured, RequestError>>>;
+pub type Outputs = Vec<Vec<Result<Measured, RequestError>>>;
 
 /// Hears of the events of each task, by the numbers of its branch and of it, the last one included; says whether to go on.
 pub type OnEvent<'a> = &'a mut dyn FnMut(usize, usize, Event) -> bool;
+
+/// A model that answers requests: a [`Session`] on this machine, or a server at an address.
+pub trait Backend {
+    /// Answers a request. Tasks that have not ended when `on_event` says no end as [`EngineError::Interrupted`].
+    fn run(&mut self, request: Request, on_event: OnEvent<'_>);
+
+    /// The dtype of the weights, in lower case.
+    fn dtype(&self) -> String;
+
+    /// The kind of each decoder layer.
+    fn layer_kinds(&self) -> Vec<LayerKind>;
+
+    /// The phase that a begun task is in until its prompt is read.
+    fn first_phase(&self) -> &'static str {
+        "prefill"
+    }
+
+    /// The last position up to `at` at which a prompt may be cut in two without a change of its bits.
+    fn border(&self, at: usize) -> usize {
+        at
+    }
+}
 
 /// An engine with its cache. One request after the other; what a request's prefix left in the cache is found by the next.
 pub struct Session {
     handle: EngineThread,
     work: EngineLoop,
-    context: usize,
     /// Tokens that were read when usage was asked for last, and those generated since.
     usage: (u64, usize),
 }
@@ -33,9 +55,8 @@ struct Mailbox {
 impl Session {
     /// Of a cache, which says how long a context is and how layers remember, and how much is generated together.
     pub fn new(engine: Engine, cache: Cache, limits: Limits) -> Self {
-        let context = cache.capacity();
         let (handle, work) = EngineThread::here(engine, cache, limits);
-        Session { handle, work, context, usage: (0, 0) }
+        Session { handle, work, usage: (0, 0) }
     }
 
     /// The engine.
@@ -43,14 +64,60 @@ impl Session {
         self.work.engine()
     }
 
-    /// Most tokens of prompt and answer together.
-    pub fn context(&self) -> usize {
-        self.context
+    /// Answers a request of few tasks and returns all of their outputs. `on_event` hears of the events before the last of each.
+    pub fn answers(
+        &mut self,
+        request: Request,
+        on_event: &mut dyn FnMut(usize, usize, &Event) -> bool,
+    ) -> Outputs {
+        let gone = || Err(RequestError::Gone);
+        let tasks = request.branches.iter().map(|branch| branch.tasks.iter().map(|_| gone()).collect());
+        let mut outputs: Outputs = tasks.collect();
+        self.run(request, &mut |nth, task, event| {
+            let output = outputs.get_mut(nth).and_then(|tasks| tasks.get_mut(task));
+            match (event, output) {
+                (Event::Done(measured), Some(output)) => *output = Ok(*measured),
+                (Event::Failed(error), Some(output)) => *output = Err(error),
+                (event, _) => return on_event(nth, task, &event),
+            }
+            true
+        });
+        outputs
     }
 
-    /// Answers a request. `on_event` hears of everything; tasks that have not ended when it says no end as
-    /// [`EngineError::Interrupted`].
-    pub fn run(&mut self, request: Request, on_event: OnEvent<'_>) {
+    /// Answers a request of one task.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub fn answer(
+        &mut self,
+        request: Request,
+        on_event: &mut dyn FnMut(&Event) -> bool,
+    ) -> Result<Measured, RequestError> {
+        let outputs = self.answers(request, &mut |_, _, event| on_event(event));
+        outputs.into_iter().flatten().next().unwrap_or(Err(EngineError::EmptyPrompt.into()))
+    }
+
+    /// Tokens that were computed of prompts and that were generated since this was asked last.
+    pub fn take_usage(&mut self) -> (usize, usize) {
+        let read = self.handle.load().read;
+        let (before, generated) = std::mem::replace(&mut self.usage, (read, 0));
+        ((read - before) as usize, generated)
+    }
+
+    /// Drops what the cache holds.
+    pub fn forget(&mut self) {
+        self.work.forget();
+    }
+
+    /// The loop and a handle on it, for a caller that serves many at once within these limits.
+    pub fn serving(self, limits: Limits) -> (EngineThread, EngineLoop) {
+        (self.handle, self.work.limited(limits))
+    }
+}
+
+impl Backend for Session {
+    fn run(&mut self, request: Request, on_event: OnEvent<'_>) {
         let mailbox = Arc::new(Mutex::new(Mailbox::default()));
         let mut sinks: Vec<super::Sink> = Vec::new();
         for (nth, branch) in request.branches.iter().enumerate() {
@@ -84,54 +151,15 @@ impl Session {
         }
     }
 
-    /// Answers a request of few tasks and returns all of their outputs. `on_event` hears of the events before the last of each.
-    pub fn answers(
-        &mut self,
-        request: Request,
-        on_event: &mut dyn FnMut(usize, usize, &Event) -> bool,
-    ) -> Answered {
-        let gone = || Err(RequestError::Gone);
-        let tasks = request.branches.iter().map(|branch| branch.tasks.iter().map(|_| gone()).collect());
-        let mut answered: Answered = tasks.collect();
-        self.run(request, &mut |nth, task, event| {
-            let place = answered.get_mut(nth).and_then(|tasks| tasks.get_mut(task));
-            match (event, place) {
-                (Event::Done(measured), Some(place)) => *place = Ok(*measured),
-                (Event::Failed(error), Some(place)) => *place = Err(error),
-                (event, _) => return on_event(nth, task, &event),
-            }
-            true
-        });
-        answered
+    fn dtype(&self) -> String {
+        format!("{:?}", self.engine().decoder().dtype()).to_lowercase()
     }
 
-    /// Answers a request of one task.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub fn answer(
-        &mut self,
-        request: Request,
-        on_event: &mut dyn FnMut(&Event) -> bool,
-    ) -> Result<Measured, RequestError> {
-        let answered = self.answers(request, &mut |_, _, event| on_event(event));
-        answered.into_iter().flatten().next().unwrap_or(Err(EngineError::EmptyPrompt.into()))
+    fn layer_kinds(&self) -> Vec<LayerKind> {
+        self.engine().decoder().spec().layer_kinds()
     }
 
-    /// Tokens that were computed of prompts and that were generated since this was asked last.
-    pub fn take_usage(&mut self) -> (usize, usize) {
-        let read = self.handle.load().read;
-        let (before, generated) = std::mem::replace(&mut self.usage, (read, 0));
-        ((read - before) as usize, generated)
-    }
-
-    /// Drops what the cache holds.
-    pub fn forget(&mut self) {
-        self.work.forget();
-    }
-
-    /// The loop and a handle on it, for a caller that serves many at once within these limits.
-    pub fn serving(self, limits: Limits) -> (EngineThread, EngineLoop) {
-        (self.handle, self.work.limited(limits))
+    fn border(&self, at: usize) -> usize {
+        self.engine().border(at)
     }
 }

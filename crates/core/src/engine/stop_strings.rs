@@ -11,7 +11,7 @@ use crate::text::{StreamDecoder, TextError, Tokenizer};
 #[derive(Debug, Clone, Default)]
 pub struct StopStrings {
     stops: Vec<String>,
-    /// What may be the beginning of one.
+    /// Text that may begin one.
     held: String,
     found: bool,
 }
@@ -40,12 +40,12 @@ impl StopStrings {
         std::mem::replace(&mut self.held, rest)
     }
 
-    /// Whether one of them has come: what follows is not of the text.
+    /// True if one of them has come: the text ends before it.
     pub fn found(&self) -> bool {
         self.found
     }
 
-    /// What was held for one that did not come.
+    /// Text that was held for one that did not come.
     pub fn take_held(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
@@ -86,10 +86,15 @@ impl StopWatch {
         })
     }
 
-    /// Whether the token that was generated last ends the answer.
+    /// The strings.
+    pub fn strings(&self) -> &[String] {
+        &self.strings.stops
+    }
+
+    /// True if the token that was generated last ends the answer.
     ///
     /// # Errors
-    /// Those of decoding.
+    /// The tokens cannot be decoded.
     pub(super) fn ends(&mut self, phases: &Phases) -> Result<bool, TextError> {
         if !phases.in_answer() {
             return Ok(false);

@@ -49,7 +49,7 @@ impl Engine {
         Ok(())
     }
 
-    /// How many readings of `l` tokens go through the model at once: as many as a chunk of a prefill holds.
+    /// The number of readings of `l` tokens in one forward pass: as many as a chunk of a prefill holds.
     pub fn variants_together(&self, l: usize) -> usize {
         (self.chunk / l.max(1)).max(1)
     }

@@ -22,7 +22,7 @@ pub enum BorderRule {
 }
 
 impl BorderRule {
-    /// Whether it is the default: what is left out of a run's identity.
+    /// True if it is the default: what is left out of a run's identity.
     pub fn is_default(&self) -> bool {
         *self == BorderRule::default()
     }
@@ -38,7 +38,7 @@ pub struct Borders {
 }
 
 impl Borders {
-    /// Those of `encoded`, which `text` was encoded to.
+    /// Of `encoded`, which `text` was encoded to.
     pub fn new(encoded: &Encoded, text: &str) -> Self {
         let mut reached = 0;
         let place = |&(start, end): &(usize, usize)| {

@@ -26,10 +26,10 @@ const PLAIN: &str = "{{ bos_token }}{% for message in messages %}\
     {{ '### ' ~ message.role.capitalize() ~ '\\n' ~ message.content ~ '\\n\\n' }}\
     {% endfor %}{% if add_generation_prompt %}{{ '### Assistant\\n' }}{% endif %}";
 
-/// What opens a turn in [`PLAIN`]: a base model that goes on behind its answer writes the next one.
+/// Openings of turns in [`PLAIN`]: a base model that goes on behind its answer writes the next one.
 const PLAIN_TURNS: [&str; 3] = ["### User", "### Assistant", "### System"];
 
-/// What stands between folded system text and the first user message.
+/// The text between folded system text and the first user message.
 pub const FOLD_SEPARATOR: &str = "\n\n";
 
 /// Tokens that open, part and close turns in the formats of the known models. A template that writes one of them is meant
@@ -155,7 +155,7 @@ impl ChatTemplate {
         }
     }
 
-    /// What errors call it.
+    /// Its name in errors.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -175,7 +175,7 @@ impl ChatTemplate {
         self.eos.as_deref()
     }
 
-    /// Whether this is our layout for a base model.
+    /// True if this is our layout for a base model.
     pub fn is_plain(&self) -> bool {
         self.plain
     }
@@ -186,12 +186,12 @@ impl ChatTemplate {
         turns.iter().map(|&turn| turn.to_owned()).collect()
     }
 
-    /// Whether system text goes into the first user message, because the template takes no system role.
+    /// True if system text goes into the first user message, because the template takes no system role.
     pub fn folds_system(&self) -> bool {
         self.folds_system
     }
 
-    /// What it can do about thoughts.
+    /// Its switches for thoughts.
     pub fn thinking(&self) -> &Thinking {
         &self.thinking
     }
@@ -231,7 +231,7 @@ impl ChatTemplate {
     /// are as [`Tool::json`](super::Tool::json) gives them. Without any of these it is that of [`Self::render`].
     ///
     /// # Errors
-    /// What the template cannot do.
+    /// The template lacks the switch.
     pub fn render_turns(
         &self,
         turns: &[ChatTurn],

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::{Borders, SpecialTokens, TextError, Tokenizer};
 
 /// Counts tokens.
-pub trait CountTokens {
+pub trait CountTokens: Send + Sync {
     /// Tokens of `text`, without added special tokens, or an upper bound of them.
     fn count(&self, text: &str) -> Result<usize, TextError>;
 

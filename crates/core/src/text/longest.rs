@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use super::Tokenizer;
+use super::token_bytes::{letters as byte_letters, steps};
 
 /// Bytes of a text over those of its composed form (NFC), at most: 3.5 over all of Unicode.
 const COMPOSED: usize = 4;
@@ -49,9 +50,7 @@ impl Tokenizer {
         }
         let vocabulary = inner.get_vocab(false);
         let whole = match letters {
-            true => {
-                super::token_bytes::letters().into_keys().all(|c| vocabulary.contains_key(&c.to_string()))
-            }
+            true => byte_letters().into_keys().all(|c| vocabulary.contains_key(&c.to_string())),
             false => {
                 let fallback = match inner.get_model() {
                     tokenizers::ModelWrapper::BPE(model) => model.byte_fallback,
@@ -64,14 +63,6 @@ impl Tokenizer {
         let bytes = |token: &String| if letters { token.chars().count() } else { token.len() };
         let longest = vocabulary.keys().map(bytes).chain(added.values().map(|token| token.content.len()));
         longest.max().filter(|&longest| whole && longest > 0).map(|longest| longest * factor)
-    }
-}
-
-/// The steps of a sequence of them, or the one that there is.
-fn steps<'v>(part: &'v Value, name: &str) -> Vec<&'v Value> {
-    match part[name].as_array() {
-        Some(list) => list.iter().flat_map(|one| steps(one, name)).collect(),
-        None => vec![part],
     }
 }
 

@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 /// One message of a conversation with a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who speaks.
+    /// The speaker.
     pub role: MessageRole,
-    /// What is said.
+    /// The text.
     pub content: String,
 }
 
-/// Who speaks in a [`Message`].
+/// The speaker of a [`Message`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MessageRole {

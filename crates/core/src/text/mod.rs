@@ -34,11 +34,11 @@ pub use prompt::{CharSpan, Prompt};
 pub use special_tokens::{SpecialTokens, known_special_tokens};
 pub use stream::StreamDecoder;
 pub use thoughts::{
-    Place, ReasoningEffort, Split, Thinking, ThinkingMode, ThoughtFormat, ThoughtReader, Thoughts,
+    ReasoningEffort, ReplyPhase, Split, Thinking, ThinkingMode, ThoughtFormat, ThoughtReader, Thoughts,
 };
 pub use token_bytes::TokenBytes;
 pub use tokenizer::{Encoded, Tokenizer, check_runs};
 pub use tools::{
-    Arguments, CallLayout, CallPiece, CallReader, ChatTurn, Composed, Ending, Part, Read, Speaker, Tool,
-    ToolCall, ToolLayout, call_grammar, compose,
+    Arguments, CallGrammarError, CallLayout, CallPiece, CallReader, ChatTurn, Composed, ContentSource,
+    Ending, ParametersFault, Read, Speaker, Tool, ToolCall, ToolLayout, call_grammar, compose,
 };

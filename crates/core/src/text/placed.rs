@@ -13,7 +13,7 @@ use super::{ChatTemplate, ChatTurn, TextError};
 /// A conversation's text with the places of its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
-    /// What the model reads, with the generation prompt.
+    /// The model's input, with the generation prompt.
     pub text: String,
     /// By message.
     pub contents: Vec<ContentPlace>,

@@ -35,12 +35,12 @@ impl CharSpan {
 pub struct Prompt {
     /// The model's input: the chat template's text with the generation prompt.
     pub text: String,
-    /// What tiles it.
+    /// The spans that tile it.
     pub spans: Vec<CharSpan>,
-    /// What lies over these: evidence that is no whole segment, as `session[3].turn[1]` or `session[3].turn[1][5..20]` (bytes of
+    /// Spans over these: evidence that is no whole segment, as `session[3].turn[1]` or `session[3].turn[1][5..20]` (bytes of
     /// the turn's content), and the case's stretches.
     pub overlays: Vec<CharSpan>,
-    /// How text of the segments and of the query that spells a special token is read.
+    /// The reading of text in segments and query that spells a special token.
     pub special_tokens: SpecialTokens,
     /// The same as messages, for endpoints, which apply a template themselves.
     pub messages: Vec<Message>,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::chat_template::MARKERS;
 
-/// How text of the data that spells a special token is read.
+/// The reading of text in the data that spells a special token.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
@@ -21,7 +21,7 @@ pub enum SpecialTokens {
 }
 
 impl SpecialTokens {
-    /// Whether it is the default: what is left out of a run's identity.
+    /// True if it is the default: what is left out of a run's identity.
     pub fn is_default(&self) -> bool {
         *self == SpecialTokens::default()
     }

@@ -13,7 +13,7 @@ pub struct StreamDecoder<T> {
     skip_special: bool,
     /// The tokens emitted last, and those held since.
     ids: Vec<u32>,
-    /// How many of `ids` are already emitted. They are decoded again as left context, because a decoder may treat
+    /// The number of `ids` that are emitted. They are decoded again as left context, because a decoder may treat
     /// the first token of a text differently (SentencePiece drops its leading space).
     emitted: usize,
 }

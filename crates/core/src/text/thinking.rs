@@ -1,4 +1,4 @@
-//! Whether a chat template can switch thoughts: found by rendering it, not by the model's name.
+//! True if a chat template can switch thoughts: found by rendering it, not by the model's name.
 //!
 //! Called when a template is made, and by the local engine, which sets the template as it was asked to.
 
@@ -57,7 +57,7 @@ impl ChatTemplate {
     /// after an empty thought, else in the channel of answers.
     ///
     /// # Errors
-    /// Those of rendering.
+    /// The template cannot be rendered.
     pub fn render_past_thought(&self, messages: &[Message]) -> Result<String, TextError> {
         let Thinking { format, switch, .. } = *self.thinking();
         let (Some(format), None) = (format, switch) else {
@@ -100,7 +100,7 @@ impl ChatTemplate {
         Thinking { format, switch, effort }
     }
 
-    /// What comes after a user's message: its end and the generation prompt.
+    /// The text after a user's message: its end and the generation prompt.
     fn tail(&self) -> Option<String> {
         let text = self.render(&[message(MessageRole::User, MARK)], true).ok()?;
         text.rsplit_once(MARK).map(|(_, tail)| tail.to_owned())
@@ -120,7 +120,7 @@ impl ChatTemplate {
         })
     }
 
-    /// Whether the template leaves thoughts out of earlier answers, as templates of models that think do.
+    /// True if the template leaves thoughts out of earlier answers, as templates of models that think do.
     fn drops_thoughts(&self) -> bool {
         let thought = "palimpsest-thought";
         let text = self.history_of(&format!("{OPEN}\n{thought}\n{CLOSE}\n\n{MARK}"));

@@ -15,7 +15,7 @@ pub(super) const CLOSE: &str = "</think>";
 pub(super) const CHANNEL: &str = "<|channel|>";
 pub(super) const MESSAGE: &str = "<|message|>";
 const START: &str = "<|start|>";
-/// What ends a message of a channel.
+/// Markers that end a message of a channel.
 const MESSAGE_ENDS: [&str; 4] = ["<|end|>", "<|return|>", "<|call|>", START];
 /// The channel whose message is the answer.
 pub(super) const FINAL: &str = "final";
@@ -23,7 +23,7 @@ pub(super) const FINAL: &str = "final";
 /// Tokens at the end of a thought among which its last marker is looked for: more than the longest marker has bytes.
 const WINDOW: usize = 64;
 
-/// Whether a model is to think before it answers.
+/// True if a model is to think before it answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
@@ -37,7 +37,7 @@ pub enum ThinkingMode {
     Off,
 }
 
-/// How much is to be thought, for templates that read `reasoning_effort`.
+/// The effort of thinking, for templates that read `reasoning_effort`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
@@ -61,7 +61,7 @@ impl ReasoningEffort {
     }
 }
 
-/// How thoughts are marked.
+/// Markers of thoughts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThoughtFormat {
     /// `<think>...</think>`, then the answer.
@@ -70,25 +70,25 @@ pub enum ThoughtFormat {
     Channels,
 }
 
-/// What a chat template can do about thoughts.
+/// A chat template's support of thoughts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Thinking {
-    /// How thoughts are marked; `None` where the template has none.
+    /// The markers; `None` where the template has no thoughts.
     pub format: Option<ThoughtFormat>,
     /// The variable that switches them on and off, where there is one.
     pub switch: Option<&'static str>,
-    /// Whether it reads `reasoning_effort`.
+    /// True if it reads `reasoning_effort`.
     pub effort: bool,
 }
 
-/// How a model thinks after the prompts of a template that was set by [`ChatTemplate::with_thinking`](super::ChatTemplate::with_thinking).
+/// A model's thoughts after the prompts of a template that was set by [`ChatTemplate::with_thinking`](super::ChatTemplate::with_thinking).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thoughts {
-    /// How they are marked.
+    /// Their markers.
     pub format: ThoughtFormat,
-    /// Whether thoughts are on.
+    /// True if thoughts are on.
     pub on: bool,
-    /// Whether the prompt ends inside a thought, so that the reply does not begin with the marker.
+    /// True if the prompt ends inside a thought, so that the reply does not begin with the marker.
     pub opened: bool,
 }
 
@@ -101,8 +101,8 @@ pub struct Split {
     pub answer: Option<String>,
 }
 
-/// What a reply's text is so far.
-enum Part<'t> {
+/// The state of a reply's text so far.
+enum ReplyState<'t> {
     /// Too short to tell.
     Undecided,
     /// Inside a thought, which is this so far.
@@ -113,14 +113,14 @@ enum Part<'t> {
 
 impl ThoughtFormat {
     /// Reads a reply from its beginning.
-    fn read(self, text: &str, opened: bool) -> Part<'_> {
+    fn read(self, text: &str, opened: bool) -> ReplyState<'_> {
         match self {
             ThoughtFormat::Tags => read_tags(text, opened),
             ThoughtFormat::Channels => read_channels(text),
         }
     }
 
-    /// Whether a text inside a thought holds the marker after which the answer begins.
+    /// True if a text inside a thought holds the marker after which the answer begins.
     fn ends_in(self, text: &str) -> bool {
         match self {
             ThoughtFormat::Tags => text.contains(CLOSE),
@@ -132,42 +132,46 @@ impl ThoughtFormat {
     }
 }
 
-fn read_tags(text: &str, opened: bool) -> Part<'_> {
+fn read_tags(text: &str, opened: bool) -> ReplyState<'_> {
     let begun = text.trim_start();
     let inside = match begun.strip_prefix(OPEN) {
         Some(inside) => inside,
         None if opened => text,
-        None if OPEN.starts_with(begun) => return Part::Undecided,
-        None => return Part::Answer { thought: String::new(), answer: text },
+        None if OPEN.starts_with(begun) => return ReplyState::Undecided,
+        None => return ReplyState::Answer { thought: String::new(), answer: text },
     };
     match inside.split_once(CLOSE) {
-        Some((thought, answer)) => Part::Answer { thought: thought.trim().to_owned(), answer },
-        None => Part::Thought(inside.trim().to_owned()),
+        Some((thought, answer)) => ReplyState::Answer { thought: thought.trim().to_owned(), answer },
+        None => ReplyState::Thought(inside.trim().to_owned()),
     }
 }
 
-fn read_channels(text: &str) -> Part<'_> {
+fn read_channels(text: &str) -> ReplyState<'_> {
     let begun = text.trim_start();
     if let Some(answer) = begun.strip_prefix(MESSAGE) {
-        return Part::Answer { thought: String::new(), answer };
+        return ReplyState::Answer { thought: String::new(), answer };
     }
     if !begun.starts_with(CHANNEL) {
         let short = [CHANNEL, MESSAGE].iter().any(|marker| marker.starts_with(begun));
-        return if short { Part::Undecided } else { Part::Answer { thought: String::new(), answer: text } };
+        return if short {
+            ReplyState::Undecided
+        } else {
+            ReplyState::Answer { thought: String::new(), answer: text }
+        };
     }
     let mut thoughts: Vec<&str> = Vec::new();
     let mut rest = begun;
     while let Some((_, after)) = rest.split_once(CHANNEL) {
         let Some((header, content)) = after.split_once(MESSAGE) else { break };
         if header.trim_start().starts_with(FINAL) {
-            return Part::Answer { thought: joined(&thoughts), answer: content };
+            return ReplyState::Answer { thought: joined(&thoughts), answer: content };
         }
         let end = MESSAGE_ENDS.iter().filter_map(|end| content.find(end)).min().unwrap_or(content.len());
         let (thought, after) = content.split_at(end);
         thoughts.push(thought.trim());
         rest = after;
     }
-    Part::Thought(joined(&thoughts))
+    ReplyState::Thought(joined(&thoughts))
 }
 
 /// Messages of several channels as one thought.
@@ -194,9 +198,9 @@ impl Split {
         };
         let opened = !text.contains(OPEN) && text.matches(CLOSE).count() == 1;
         match format.read(text, opened) {
-            Part::Undecided => Split::new("", Some(text)),
-            Part::Thought(thought) => Split::new(&thought, None),
-            Part::Answer { thought, answer } => Split::new(&thought, Some(answer)),
+            ReplyState::Undecided => Split::new("", Some(text)),
+            ReplyState::Thought(thought) => Split::new(&thought, None),
+            ReplyState::Answer { thought, answer } => Split::new(&thought, Some(answer)),
         }
     }
 }
@@ -211,7 +215,7 @@ impl Split {
         }
     }
 
-    /// Whether a text holds a marker of thoughts anywhere.
+    /// True if a text holds a marker of thoughts anywhere.
     pub fn is_marked(text: &str) -> bool {
         [OPEN, CLOSE, CHANNEL].iter().any(|marker| text.contains(marker))
     }
@@ -221,20 +225,20 @@ impl Thoughts {
     /// Takes apart a reply.
     ///
     /// # Errors
-    /// Those of decoding.
+    /// The tokens cannot be decoded.
     pub fn split(&self, tokenizer: &Arc<Tokenizer>, tokens: &[u32]) -> Result<Split, TextError> {
         let mut reader = ThoughtReader::new(*self, Arc::clone(tokenizer));
         let before = tokens.iter().position(|&token| {
             reader.push(token);
-            reader.place() == Place::Answer
+            reader.place() == ReplyPhase::Answer
         });
         // The answer without special tokens, which mark the thought and are needed there.
         let plain = |tokens: &[u32]| tokenizer.decode(tokens, true);
         let Some(before) = before else {
             let text = tokenizer.decode(tokens, false)?;
             return Ok(match self.format.read(&text, self.opened) {
-                Part::Thought(thought) => Split::new(&thought, None),
-                Part::Undecided | Part::Answer { .. } => Split::new("", Some(&plain(tokens)?)),
+                ReplyState::Thought(thought) => Split::new(&thought, None),
+                ReplyState::Undecided | ReplyState::Answer { .. } => Split::new("", Some(&plain(tokens)?)),
             });
         };
         let (first, rest) = tokens.split_at(before + 1);
@@ -250,7 +254,7 @@ impl Thoughts {
     /// ended the thought; `None` where the answer has not begun.
     ///
     /// # Errors
-    /// Those of decoding.
+    /// The tokens cannot be decoded.
     pub fn beginning(
         &self,
         tokenizer: &Tokenizer,
@@ -258,15 +262,15 @@ impl Thoughts {
     ) -> Result<Option<(String, String)>, TextError> {
         let text = tokenizer.decode(tokens, false)?;
         Ok(match self.format.read(&text, self.opened) {
-            Part::Answer { thought, answer } => Some((thought, answer.to_owned())),
-            Part::Undecided | Part::Thought(_) => None,
+            ReplyState::Answer { thought, answer } => Some((thought, answer.to_owned())),
+            ReplyState::Undecided | ReplyState::Thought(_) => None,
         })
     }
 }
 
 /// Where a reply is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum ReplyPhase {
     /// At its beginning, which may be that of a thought or of the answer.
     Undecided,
     /// Inside the thought.
@@ -281,33 +285,33 @@ pub struct ThoughtReader {
     thoughts: Thoughts,
     tokenizer: Arc<Tokenizer>,
     tokens: Vec<u32>,
-    place: Place,
+    place: ReplyPhase,
     thought: usize,
 }
 
 impl ThoughtReader {
     /// At the beginning of a reply.
     pub fn new(thoughts: Thoughts, tokenizer: Arc<Tokenizer>) -> Self {
-        let place = if thoughts.opened { Place::Thought } else { Place::Undecided };
+        let place = if thoughts.opened { ReplyPhase::Thought } else { ReplyPhase::Undecided };
         ThoughtReader { thoughts, tokenizer, tokens: Vec::new(), place, thought: 0 }
     }
 
     /// Takes the next token. Tokens that cannot be decoded end no thought; who decodes the whole reply says why.
     pub fn push(&mut self, token: u32) {
-        if self.place == Place::Answer {
+        if self.place == ReplyPhase::Answer {
             return;
         }
         self.tokens.push(token);
         let format = self.thoughts.format;
-        if self.place == Place::Undecided {
+        if self.place == ReplyPhase::Undecided {
             let text = self.tokenizer.decode(&self.tokens, false).unwrap_or_default();
             self.place = match format.read(&text, self.thoughts.opened) {
-                Part::Undecided => Place::Undecided,
-                Part::Thought(_) => Place::Thought,
-                Part::Answer { .. } => Place::Answer,
+                ReplyState::Undecided => ReplyPhase::Undecided,
+                ReplyState::Thought(_) => ReplyPhase::Thought,
+                ReplyState::Answer { .. } => ReplyPhase::Answer,
             };
             // A marker and all of its thought in one token.
-            if self.place == Place::Answer && (text.contains(CLOSE) || text.contains(MESSAGE)) {
+            if self.place == ReplyPhase::Answer && (text.contains(CLOSE) || text.contains(MESSAGE)) {
                 self.thought = self.tokens.len();
             }
             return;
@@ -315,7 +319,7 @@ impl ThoughtReader {
         let window = self.tokens.len().saturating_sub(WINDOW);
         let text = self.tokenizer.decode(self.tokens.get(window..).unwrap_or_default(), false);
         if text.is_ok_and(|text| format.ends_in(&text)) {
-            self.place = Place::Answer;
+            self.place = ReplyPhase::Answer;
             self.thought = self.tokens.len();
         }
     }
@@ -340,7 +344,7 @@ impl ThoughtReader {
     }
 
     /// Where the reply is after the tokens so far.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> ReplyPhase {
         self.place
     }
 

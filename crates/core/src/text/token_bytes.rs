@@ -9,16 +9,16 @@ use serde_json::Value;
 
 use super::Tokenizer;
 
-/// What a token stands for.
+/// The text of a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenBytes {
-    /// What it adds to a text; empty for an id without a token.
+    /// Its bytes; empty for an id without a token.
     pub bytes: Vec<u8>,
-    /// Whether it is a special token, which is left out of texts.
+    /// True if it is a special token, which is left out of texts.
     pub special: bool,
 }
 
-/// How a vocabulary writes bytes.
+/// A vocabulary's encoding of bytes.
 enum Spelling {
     /// A letter for each byte.
     Letters(HashMap<char, u8>),
@@ -42,8 +42,7 @@ impl Tokenizer {
 impl Spelling {
     /// That of a decoder, as `tokenizer.json` writes it.
     fn of(decoder: &Value) -> Self {
-        let mut steps = Vec::new();
-        flatten(decoder, &mut steps);
+        let steps = steps(decoder, "decoders");
         let kind = |step: &Value| step["type"].as_str().unwrap_or_default().to_owned();
         if steps.iter().any(|step| kind(step) == "ByteLevel") {
             return Spelling::Letters(letters());
@@ -90,11 +89,11 @@ impl Spelling {
     }
 }
 
-/// The decoders of a sequence of them, in order.
-fn flatten<'v>(decoder: &'v Value, steps: &mut Vec<&'v Value>) {
-    match decoder["decoders"].as_array() {
-        Some(list) => list.iter().for_each(|one| flatten(one, steps)),
-        None => steps.push(decoder),
+/// The steps of a sequence of them, in order, or the one that there is.
+pub(super) fn steps<'v>(part: &'v Value, name: &str) -> Vec<&'v Value> {
+    match part[name].as_array() {
+        Some(list) => list.iter().flat_map(|one| steps(one, name)).collect(),
+        None => vec![part],
     }
 }
 

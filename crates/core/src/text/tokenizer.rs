@@ -48,11 +48,24 @@ impl Tokenizer {
     pub fn from_file(path: &Path) -> Result<Self, TextError> {
         let bytes =
             std::fs::read(path).map_err(|source| TextError::Read { path: path.to_owned(), source })?;
+        Self::from_bytes(&bytes, &path.display().to_string())
+    }
+
+    /// The same of a file's content, which errors call `name`.
+    pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Self, TextError> {
         let inner = Inner::from_bytes(bytes).map_err(|error| TextError::Tokenizer {
-            name: path.display().to_string(),
+            name: name.to_owned(),
             reason: format!("not a usable tokenizer.json: {error}"),
         })?;
-        Self::from_inner(inner, &path.display().to_string())
+        Self::from_inner(inner, name)
+    }
+
+    /// The tokeniser as a `tokenizer.json`.
+    pub fn to_json(&self) -> Result<String, TextError> {
+        self.inner.to_string(false).map_err(|error| TextError::Tokenizer {
+            name: "of the model".to_owned(),
+            reason: format!("it cannot be written: {error}"),
+        })
     }
 
     /// Builds the tokeniser that a GGUF file describes.

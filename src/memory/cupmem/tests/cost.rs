@@ -114,7 +114,7 @@ fn prompt_tokens_grow_with_sessions_and_fall_with_switches() {
     let more = tokens("code", 50, 4000.0) - whole;
     assert!((more - 50.0 * 250.0).abs() < 1e-6, "a quarter of a session is the user's: {more}");
     assert!((tokens("paper", 1, 4000.0) - tokens("paper", 1, 3000.0) - 1000.0).abs() < 1e-6);
-    // Same magnitude as 2.2 million prompt tokens an instance, which P4's price comes to.
+    // The paper's price comes to some 2.2 million prompt tokens an instance: far from it, a constant would be wrong.
     assert!((2e5..5e6).contains(&whole), "{whole}");
     assert!(CHARS_A_TOKEN > 1.0);
 }

@@ -191,7 +191,7 @@ impl StepModel for Scripted {
         self.0.calls.lock().unwrap().push(call);
         let laid = self.0.replies.lock().unwrap().get_mut(&step).and_then(VecDeque::pop_front);
         let reply = laid.unwrap_or_else(|| default(step, &messages[0].content).to_string());
-        if reply == "unreachable" { Err(ChatError("nobody is there".to_owned())) } else { Ok(reply) }
+        if reply == "unreachable" { Err(ChatError::from("nobody is there".to_owned())) } else { Ok(reply) }
     }
 }
 

@@ -31,7 +31,7 @@ impl Guide {
         Guide { constraint: Arc::clone(constraint), stage }
     }
 
-    /// Whether only some tokens may come next.
+    /// True if only some tokens may come next.
     pub fn is_kept(&self) -> bool {
         matches!(self.stage, Stage::Kept(_))
     }
@@ -138,7 +138,7 @@ impl Guide {
         Ok(())
     }
 
-    /// Whether the answer is complete and nothing can follow.
+    /// True if the answer is complete and nothing can follow.
     pub fn must_end(&mut self) -> bool {
         match &self.stage {
             Stage::Kept(matcher) => matcher.is_stopped() && !matcher.is_error(),

@@ -1,4 +1,4 @@
-//! What an answer may be: a grammar that masks tokens before one is chosen.
+//! Constrained decoding: a grammar masks tokens before one is chosen.
 //!
 //! A model's vocabulary becomes a tree of bytes once ([`GrammarVocabulary`]); a grammar is compiled against it ([`Constraint`]), apart
 //! from the thread that owns the model; each answer follows it with a state of its own ([`Guide`]). The matching is that of the

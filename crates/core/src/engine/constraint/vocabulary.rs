@@ -12,7 +12,7 @@ use llguidance::{Matcher, ParserFactory};
 
 use crate::text::Tokenizer;
 
-/// How long a grammar may take to be compiled.
+/// Most time that compiling a grammar may take.
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// Grammars that are compiled at once. One that takes too long stays among them until it ends.
@@ -24,7 +24,7 @@ const STACK: usize = 32 << 20;
 /// Most bytes of a grammar's text, the schemas in it included.
 const LONGEST_TEXT: usize = 1 << 20;
 
-/// What compiling and each token may cost: about 20 ms of lexing and 3 ms of parsing a token, and 100 MB of lexer states.
+/// Limits of compiling and of each token: about 20 ms of lexing and 3 ms of parsing a token, and 100 MB of lexer states.
 fn limits() -> ParserLimits {
     ParserLimits { max_lexer_states: 50_000, verbose_errors: false, ..ParserLimits::default() }
 }
@@ -44,7 +44,7 @@ pub enum ConstraintError {
     /// Following it cost too much, or failed.
     #[error("the answer cannot be kept to `{name}`: {reason}; make it simpler")]
     Lost {
-        /// What the constraint is called.
+        /// The constraint's name.
         name: String,
         /// Why.
         reason: String,
@@ -73,7 +73,7 @@ pub enum Starts {
     At {
         /// The text.
         marker: String,
-        /// Whether it must be the first one.
+        /// True if it must be the first one.
         at_start: bool,
     },
 }
@@ -98,9 +98,9 @@ impl std::fmt::Debug for Constraint {
 }
 
 /// Counts a grammar among those that are compiled until it is dropped.
-struct Place(Arc<GrammarVocabulary>);
+struct CompileSlot(Arc<GrammarVocabulary>);
 
-impl Drop for Place {
+impl Drop for CompileSlot {
     fn drop(&mut self) {
         self.0.compiling.fetch_sub(1, Ordering::Relaxed);
     }
@@ -158,7 +158,7 @@ impl GrammarVocabulary {
     /// Compiles a grammar in llguidance's Lark notation; `name` is what errors call it.
     ///
     /// # Errors
-    /// What cannot be enforced, and what takes too long.
+    /// The grammar cannot be enforced, or takes too long.
     pub fn compile(
         self: &Arc<Self>,
         grammar: String,
@@ -169,7 +169,7 @@ impl GrammarVocabulary {
             let (bytes, most) = (grammar.len(), LONGEST_TEXT);
             return Err(refused(&format!("it has {bytes} bytes, and at most {most} can be enforced")));
         }
-        let place = Place(Arc::clone(self));
+        let place = CompileSlot(Arc::clone(self));
         if self.compiling.fetch_add(1, Ordering::Relaxed) >= MOST_AT_ONCE {
             return Err(ConstraintError::Busy);
         }
@@ -225,7 +225,7 @@ impl Constraint {
         copy.unwrap_or_else(|_| Matcher::new(Err(llguidance_error("its state cannot be copied"))))
     }
 
-    /// What went wrong in an answer.
+    /// The error of an answer.
     pub(super) fn lost(&self, reason: &str) -> ConstraintError {
         ConstraintError::Lost { name: self.name.clone(), reason: first_line(reason) }
     }

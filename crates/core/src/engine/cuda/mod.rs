@@ -1,4 +1,4 @@
-//! What only CUDA cards need: how one is opened, what it is called, and how much memory its driver says is free.
+//! CUDA cards: opening one, its name, and the free memory that its driver tells.
 //!
 //! Called by the list of devices and by the plan of memory. Builds without the feature `cuda` have the same functions, which
 //! say that there is no card, so that callers need no `cfg`.

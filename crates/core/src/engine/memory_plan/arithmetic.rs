@@ -53,12 +53,12 @@ pub fn layer_weights(spec: &DecoderSpec, layer: &LayerSpec, size: u64) -> u64 {
     parameters * size + f32s * (4 - size.min(4))
 }
 
-/// Whether attention is the CPU's own kernel, which holds next to nothing but its outputs.
+/// True if attention is the CPU's own kernel, which holds next to nothing but its outputs.
 fn streams(request: &MemoryRequest, device: DeviceName) -> bool {
     device == DeviceName::Cpu && request.dtype == DType::F32
 }
 
-/// Whether a device has kernels of our own for what takes others several operations ([`crate::fused`]).
+/// True if a device has kernels of our own for what takes others several operations ([`crate::fused`]).
 fn fuses(device: DeviceName) -> bool {
     matches!(device, DeviceName::Cuda(_))
 }
@@ -93,7 +93,7 @@ pub fn layer_activations(
     mixer.max(feed_forward) + l * stream
 }
 
-/// What computes a layer's attention on a card; products on other devices.
+/// The attention kernel of a layer on a card; products on other devices.
 fn kernel(a: &AttentionSpec, request: &MemoryRequest, device: DeviceName) -> AttentionKernel {
     if fuses(device) { request.kernel.of_layer(&a.shape(request.dtype)) } else { AttentionKernel::Products }
 }
@@ -184,7 +184,7 @@ pub fn observer_sums(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     }
 }
 
-/// What the observer keeps of a linear-attention layer while rows are still to come: the keys of the whole context in the
+/// Bytes that the observer keeps of a linear-attention layer while rows are still to come: the keys of the whole context in the
 /// model's dtype, their decays and strengths in f32, and the queries that wait. Each branch keeps the same of its own tokens. Generated
 /// tokens come one by one, so that keys, decays, strengths and query of each are tensors of their own.
 pub fn observer_history(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
@@ -198,7 +198,7 @@ pub fn observer_history(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     context * token + WAITING.min(context) * keys * size + own
 }
 
-/// What the observer holds while it measures one layer's chunk, beyond what attention itself will hold after it.
+/// Bytes that the observer holds while it measures one layer's chunk, beyond those of attention itself after it.
 pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: DeviceName) -> u64 {
     let spans = n(request.observed.keys);
     match &layer.mixer {
@@ -224,7 +224,7 @@ pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: Devic
             let (heads, keys) = (n(d.value_heads), n(d.keys()));
             let panel = KEYS_TOGETHER.min(n(request.context));
             match device {
-                // What earlier keys see of every row, and each row's sums by span.
+                // Weights of every row over earlier keys, and each row's sums by span.
                 DeviceName::Cpu => {
                     heads * ROWS_TOGETHER * (n(d.key_dim) * 4 + (spans + 1) * 8) + panel * 3 * keys * 4
                 }

@@ -1,4 +1,4 @@
-//! How much memory there still is.
+//! Free memory.
 
 use candle_core::Device;
 

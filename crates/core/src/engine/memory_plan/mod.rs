@@ -1,4 +1,4 @@
-//! What a model needs in memory before any of it is loaded, and which device holds which layer.
+//! The memory that a model needs, before any of it is loaded, and the device of each layer.
 //!
 //! From the decoder's description alone: weights, cache, activations of one chunk, observer scratch. `palimpsest model plan`
 //! prints it; the chat model and `trace` ask here before loading, refuse what cannot fit, with the cheapest changes that
@@ -29,11 +29,11 @@ pub use split::{Parts, split};
 pub struct Share {
     /// Which.
     pub device: DeviceName,
-    /// How many layers lie there.
+    /// Layers on the device.
     pub layers: usize,
     /// Weights, in every form that is held.
     pub weights: u64,
-    /// What the layers remember of the whole context, and of what branches add to it.
+    /// KV cache and states of the whole context and of branches.
     pub cache: u64,
     /// Activations of one chunk.
     pub activations: u64,
@@ -60,7 +60,7 @@ pub struct MemoryPlan {
     /// Bytes of the files that are mapped into memory while loading. The system counts them for the process and takes them
     /// back when it runs short, so they are no part of what must be free.
     pub mapped: u64,
-    /// What is kept of quantised weights on the CPU in f32; `None` where there are none such.
+    /// The form in which quantised weights are kept on the CPU in f32; `None` without such weights.
     pub kept: Option<Kept>,
 }
 
@@ -90,7 +90,7 @@ impl MemoryPlan {
         let spec = &description.spec;
         let size = request.dtype.size_in_bytes() as u64;
         let chunk = request.chunk.min(request.context.max(1));
-        // What decoding reads of quantised weights is packed on the CPU in f32.
+        // On the CPU in f32 decoding reads quantised weights packed.
         let on_cpu = request.devices.iter().all(|d| *d == DeviceName::Cpu);
         let packed = description.packed.as_ref().filter(|_| on_cpu && request.dtype == DType::F32);
         let cache = |i: usize| {
@@ -204,7 +204,7 @@ impl MemoryPlan {
         self.total().max(loading)
     }
 
-    /// Whether every device has what is asked of it; `None` where it is not known of one.
+    /// True if every device has what is asked of it; `None` where it is not known of one.
     pub fn fits(&self, free: &[Option<u64>]) -> Option<bool> {
         let mut needed: BTreeMap<DeviceName, (u64, Option<u64>)> = BTreeMap::new();
         for (share, &free) in self.shares.iter().zip(free) {
@@ -268,7 +268,7 @@ impl DoesNotFit {
 pub struct Placement {
     /// One device a layer.
     pub devices: Vec<Device>,
-    /// What is kept on the CPU in f32.
+    /// The form of quantised weights on the CPU in f32.
     pub kept: Kept,
 }
 
@@ -301,7 +301,7 @@ pub fn place_within(
     })
 }
 
-/// What is kept of quantised weights, as a sentence without its first capital.
+/// The form of quantised weights as a sentence without its first capital.
 pub fn in_words(kept: Kept) -> &'static str {
     match kept {
         Kept::Dense => {

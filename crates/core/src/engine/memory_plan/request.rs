@@ -1,4 +1,4 @@
-//! What memory is planned for.
+//! The request that memory is planned for.
 
 use candle_core::DType;
 
@@ -17,21 +17,21 @@ pub struct MemoryRequest {
     pub logits: usize,
     /// Dtype of activations, cache and dense weights.
     pub dtype: DType,
-    /// What computes attention on CUDA. Products where keys may be hidden from rows, which no other kernel serves.
+    /// The attention kernel on CUDA. Products where keys may be hidden from rows, which no other kernel serves.
     pub kernel: AttentionKernel,
     /// Where: one device, or several that share the layers out between them.
     pub devices: Vec<DeviceName>,
     /// Branches of what is in the cache, beside it.
     pub branches: Branches,
-    /// What the attention observer sums over.
+    /// The spans that the attention observer sums over.
     pub observed: ObservedSpans,
-    /// What to keep of quantised weights on the CPU in f32; `None` lets the plan decide: dequantised weights too where they fit.
+    /// The form in which quantised weights are kept on the CPU in f32; `None` lets the plan decide: dequantised too where they fit.
     pub kept: Option<Kept>,
     /// Bytes of the CPU's memory that a server plans beside the model; 0 for everybody else.
     pub beside: u64,
 }
 
-/// How many spans the attention observer sums over.
+/// Spans that the attention observer sums over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObservedSpans {
     /// Row spans.
@@ -54,7 +54,7 @@ impl Default for ObservedSpans {
 /// Continuations of the same tokens, decoded as one batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Branches {
-    /// How many at most; none where nothing does.
+    /// Most of them; none where nothing does.
     pub count: usize,
     /// Tokens whose keys each may hold for itself (see [`crate::model::branch_rows`]).
     pub tokens: usize,
@@ -68,7 +68,7 @@ pub const USUAL_ANSWER: usize = 1024;
 const OWN_TOKENS: usize = 512;
 
 impl Branches {
-    /// What plans are made for unless told otherwise: three probes a case, answers of up to [`USUAL_ANSWER`] tokens.
+    /// The default of plans: three probes a case, answers of up to [`USUAL_ANSWER`] tokens.
     pub const USUAL: Branches = Branches::for_answers(3, USUAL_ANSWER);
 
     /// For answers of up to `max_new_tokens` to `count` probes; one alone needs no branch.

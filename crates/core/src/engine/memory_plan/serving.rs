@@ -1,10 +1,10 @@
-//! How many requests a server takes at once, how much it keeps of prompts, and what memory requests have beside them: what fits.
+//! A server's memory plan: answers at once, cached prompts, and the memory of requests beside them.
 
 use super::{Branches, MemoryPlan, MemoryRequest};
 use crate::engine::thread::Limits;
 use crate::model::{ModelDescription, cache_bytes};
 
-/// What is asked of a server; what is not said is what fits.
+/// Limits asked of a server; those that are not given are what fits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Serving {
     /// Most answers that are generated together.
@@ -39,7 +39,7 @@ const USUAL: [(usize, usize, u64); 5] = [(16, 8, 2048), (8, 8, 1024), (8, 4, 512
 /// The least that can be served with: one body of the longest kind, and what it is read into.
 const LEAST: (usize, usize, u64) = (1, 1, 96);
 
-/// What windows and states there are for each answer: its own; and of a prompt that is kept its latest and two marks.
+/// Copies of windows and states: one an answer, and three a cached prompt, its latest and two marks.
 const STATES: usize = 4;
 
 /// Prompts that are kept of models whose layers all see the whole context: their number takes no memory, only their tokens do.
@@ -52,7 +52,7 @@ const BESIDE: u64 = 368 << 20;
 /// Bytes that a text takes while it is cut into tokens, for each of its own. Measured (95 to 115), rounded up.
 pub const TOKENISING: u64 = 160;
 
-/// What texts may take while they are cut into tokens: enough for the longest that can fit, within these.
+/// Bounds of the memory of tokenising, which is enough for the longest text that can fit.
 const TOKENISED: std::ops::RangeInclusive<u64> = 64 << 20..=512 << 20;
 
 /// Bytes of a text a token, where the tokeniser does not tell.
@@ -67,14 +67,14 @@ impl Default for ServerMemory {
 }
 
 impl ServerMemory {
-    /// What is planned beside the model, its caches and its activations.
+    /// Memory planned beside the model, its caches and its activations.
     pub fn beside(&self) -> u64 {
         self.requests + self.tokenising + BESIDE
     }
 }
 
 impl Serving {
-    /// What is planned for a server of `request.context` tokens, none of which stands for more than `longest` bytes, on devices of so many
+    /// The plan of a server of `request.context` tokens, none of which stands for more than `longest` bytes, on devices of so many
     /// free bytes, and how that enters the plan. Nobody else's memory is taken unasked: what is not said takes no more than three
     /// quarters of what is free. Where nothing fits, what is left is one answer after the other.
     pub fn fitted(
@@ -126,7 +126,7 @@ impl Serving {
         found.unwrap_or_else(|| with(planned(LEAST))).1
     }
 
-    /// What of each device's free memory may be planned with: what was said, within what there is; or else three quarters.
+    /// The part of each device's free memory to plan with: what was asked for, at most what is free; by default three quarters.
     pub fn within(self, free: &[Option<u64>]) -> Vec<Option<u64>> {
         let of = |free: &Option<u64>| match self.memory {
             Some(memory) => Some(free.map_or(memory, |free| free.min(memory))),
@@ -135,7 +135,7 @@ impl Serving {
         free.iter().map(of).collect()
     }
 
-    /// What has to fit: what was said, or all that is free.
+    /// The memory that everything must fit into: what was asked for, or all that is free.
     pub fn bounded(self, free: &[Option<u64>]) -> Vec<Option<u64>> {
         if self.memory.is_some() { self.within(free) } else { free.to_vec() }
     }

@@ -1,13 +1,13 @@
 //! Which device holds which layer.
 
-/// What a decoder's parts weigh, in bytes.
+/// Bytes of a decoder's parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parts {
     /// Each layer with its cache.
     pub layers: Vec<u64>,
-    /// What lies with the first layer: the embedding.
+    /// The embedding, on the first layer's device.
     pub first: u64,
-    /// What lies with the last layer: norm and output head.
+    /// Norm and output head, on the last layer's device.
     pub last: u64,
 }
 
@@ -31,7 +31,7 @@ pub fn split(parts: &Parts, free: &[Option<u64>]) -> Vec<usize> {
     let free: Vec<f64> = free.into_iter().map(|bytes| bytes.max(1) as f64).collect();
     let total: f64 = (0..parts.layers.len()).map(|i| parts.weight(i) as f64).sum();
     let smallest = free.iter().copied().fold(f64::INFINITY, f64::min);
-    // How full the fullest device is: with everything on the smallest one it surely does; 60 halvings leave no doubt.
+    // Bisection of the fullest device's load: with everything on the smallest one it surely does; 60 halvings leave no doubt.
     let (mut low, mut high) = (0.0, total / smallest + 1.0);
     for _ in 0..60 {
         let middle = (low + high) / 2.0;

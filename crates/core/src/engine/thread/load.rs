@@ -1,8 +1,9 @@
-//! How much the thread has to do and what it holds: numbers for other threads to look at.
+//! The thread's load, for other threads to read.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-/// What [`super::EngineThread::load`] tells.
+/// The load of a thread ([`super::EngineThread::load`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
     /// Continuations that are being generated, or whose prompt is being read.
@@ -29,50 +30,21 @@ pub struct Load {
     pub stepped: u64,
 }
 
-/// The same, written by the thread.
+/// The load as the thread writes it.
 #[derive(Debug, Default)]
 pub(super) struct Gauges {
     /// Continuations on their way to the thread.
     pub queued: AtomicUsize,
-    pub running: AtomicUsize,
-    pub waiting: AtomicUsize,
-    pub cached: AtomicUsize,
-    pub room: AtomicUsize,
-    pub taken: AtomicUsize,
-    pub prompts: AtomicUsize,
-    pub found: AtomicU64,
-    pub read: AtomicU64,
-    pub evicted: AtomicU64,
-    pub steps: AtomicU64,
-    pub stepped: AtomicU64,
+    load: Mutex<Load>,
 }
 
 impl Gauges {
     pub fn load(&self) -> Load {
-        let size = |gauge: &AtomicUsize| gauge.load(Ordering::Relaxed);
-        let count = |gauge: &AtomicU64| gauge.load(Ordering::Relaxed);
-        Load {
-            running: size(&self.running),
-            waiting: size(&self.queued) + size(&self.waiting),
-            cached: size(&self.cached),
-            room: size(&self.room),
-            taken: size(&self.taken),
-            prompts: size(&self.prompts),
-            found: count(&self.found),
-            read: count(&self.read),
-            evicted: count(&self.evicted),
-            steps: count(&self.steps),
-            stepped: count(&self.stepped),
-        }
+        let load = *self.load.lock().unwrap_or_else(PoisonError::into_inner);
+        Load { waiting: load.waiting + self.queued.load(Ordering::Relaxed), ..load }
     }
-}
 
-/// Adds to a counter.
-pub(super) fn add(counter: &AtomicU64, n: usize) {
-    counter.fetch_add(n as u64, Ordering::Relaxed);
-}
-
-/// Sets a gauge.
-pub(super) fn set(gauge: &AtomicUsize, n: usize) {
-    gauge.store(n, Ordering::Relaxed);
+    pub fn update(&self, change: impl FnOnce(&mut Load)) {
+        change(&mut self.load.lock().unwrap_or_else(PoisonError::into_inner));
+    }
 }

@@ -1,4 +1,4 @@
-//! What the thread does: reads prompts chunk by chunk and generates all continuations together, round after round.
+//! The thread's loop: reads prompts chunk by chunk and generates all continuations together, round after round.
 //!
 //! A round begins what there is room for, reads a chunk of one prompt, and lets those that are being generated take a step or a few:
 //! a long prompt does not keep them waiting, and they do not keep it. Several prompts are read in turn, now the one that came first
@@ -18,9 +18,9 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use super::Limits;
-use super::load::{Gauges, add, set};
-use super::reading::{Job, Pending, Reading, Step, WholePrompt};
-use super::shelf::{Place, Shelf, common, loses_little};
+use super::load::{Gauges, Load};
+use super::reading::{Pending, Queued, Reading, RequestId, Step, WholePrompt};
+use super::shelf::{CacheMatch, Shelf, common, loses_little};
 use super::speaking::{Live, OfPrompt, Ready};
 use crate::attention::{LayerHoles, SPLIT_K};
 use crate::engine::request::{Choice, Event, RequestError, Task};
@@ -37,7 +37,7 @@ const SECONDS_BESIDE_OTHERS: f64 = 0.25;
 const LEAST_CHUNK: usize = 32;
 const FIRST_CHUNK: usize = 128;
 
-/// What is generated gets one part of the time for so many parts of reading, and a step a chunk at least.
+/// Decoding gets one part of the time for so many parts of reading, and a step a chunk at least.
 const READING_PARTS: u32 = 3;
 
 /// Tokens that a prompt must share with one under way, beyond what is kept, to wait for it.
@@ -51,8 +51,8 @@ pub struct EngineLoop {
     engine: Engine,
     shelf: Shelf,
     limits: Limits,
-    jobs: Receiver<Job>,
-    waiting: VecDeque<Job>,
+    queue: Receiver<Queued>,
+    waiting: VecDeque<Queued>,
     reading: Vec<Reading>,
     ready: VecDeque<Ready>,
     live: Vec<Live>,
@@ -67,17 +67,17 @@ impl EngineLoop {
         engine: Engine,
         cache: Cache,
         limits: Limits,
-        jobs: Receiver<Job>,
+        queue: Receiver<Queued>,
         gauges: Arc<Gauges>,
     ) -> Self {
         let limits = limits.fitting(cache.capacity());
         let shelf = Shelf::new(cache, limits.prompts);
-        set(&gauges.room, limits.tokens);
+        gauges.update(|load| load.room = limits.tokens);
         EngineLoop {
             engine,
             shelf,
             limits,
-            jobs,
+            queue,
             waiting: VecDeque::new(),
             reading: Vec::new(),
             ready: VecDeque::new(),
@@ -110,7 +110,7 @@ impl EngineLoop {
     pub fn limited(mut self, limits: Limits) -> Self {
         self.limits = limits.fitting(self.shelf.context());
         self.shelf.keep(self.limits.prompts);
-        set(&self.gauges.room, self.limits.tokens);
+        self.gauges.update(|load| load.room = self.limits.tokens);
         self
     }
 
@@ -125,7 +125,7 @@ impl EngineLoop {
     }
 
     fn guarded_round(&mut self) {
-        // What can go wrong in one request is caught where it happens. This is for what cannot: those under way hear that they
+        // Errors of one request are caught where they happen. This is for others: those under way hear that they
         // were left, and others are served.
         let round = panic::catch_unwind(AssertUnwindSafe(|| rayon::scope(|_| self.round())));
         if round.is_err() {
@@ -140,12 +140,12 @@ impl EngineLoop {
     /// Takes what was asked; waits for it where nothing else is to be done, if it is to wait. Returns whether anybody is there.
     fn listen(&mut self, wait: bool) -> bool {
         if wait && self.idle() {
-            let Ok(job) = self.jobs.recv() else { return false };
-            self.queue(job);
+            let Ok(queued) = self.queue.recv() else { return false };
+            self.enqueue(queued);
         }
         loop {
-            match self.jobs.try_recv() {
-                Ok(job) => self.queue(job),
+            match self.queue.try_recv() {
+                Ok(queued) => self.enqueue(queued),
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return !self.idle(),
             }
@@ -156,23 +156,24 @@ impl EngineLoop {
         self.waiting.is_empty() && self.reading.is_empty() && self.ready.is_empty() && self.live.is_empty()
     }
 
-    fn queue(&mut self, job: Job) {
-        let choices = job.tasks();
-        self.waiting.push_back(job);
+    fn enqueue(&mut self, queued: Queued) {
+        let choices = queued.tasks();
+        self.waiting.push_back(queued);
         self.report();
         self.gauges.queued.fetch_sub(choices, Ordering::Relaxed);
     }
 
     /// Tells the gauges how things stand.
     fn report(&mut self) {
-        let waiting = self.waiting.iter().map(Job::tasks).sum::<usize>()
+        let waiting = self.waiting.iter().map(Queued::tasks).sum::<usize>()
             + self.ready.iter().map(|ready| ready.choices.len()).sum::<usize>();
-        set(&self.gauges.waiting, waiting);
-        set(&self.gauges.running, self.live.len() + self.reading.len());
-        set(&self.gauges.cached, self.shelf.held());
-        set(&self.gauges.taken, self.shelf.taken() + self.set_aside());
-        set(&self.gauges.prompts, self.shelf.len());
-        add(&self.gauges.evicted, self.shelf.take_evicted());
+        let (running, taken) = (self.live.len() + self.reading.len(), self.shelf.taken() + self.set_aside());
+        let (cached, prompts) = (self.shelf.held(), self.shelf.len());
+        let evicted = self.shelf.take_evicted() as u64;
+        self.gauges.update(|load| {
+            *load =
+                Load { running, waiting, cached, taken, prompts, evicted: load.evicted + evicted, ..*load };
+        });
     }
 
     fn round(&mut self) {
@@ -201,8 +202,8 @@ impl EngineLoop {
     /// Lets requests go on to their next branches whose answers have ended.
     fn wake(&mut self) {
         for reading in self.reading.iter_mut().filter(|reading| reading.waits) {
-            let answering = self.live.iter().any(|live| live.job == reading.job);
-            reading.waits = answering || self.ready.iter().any(|ready| ready.job == reading.job);
+            let answering = self.live.iter().any(|live| live.id == reading.id);
+            reading.waits = answering || self.ready.iter().any(|ready| ready.id == reading.id);
         }
     }
 
@@ -213,7 +214,7 @@ impl EngineLoop {
 
     /// True while an answer waits for the other branches of its request to be read, to be generated together with theirs.
     fn is_held(&self, live: &Live) -> bool {
-        self.reading.iter().any(|reading| reading.job == live.job && !reading.waits)
+        self.reading.iter().any(|reading| reading.id == live.id && !reading.waits)
     }
 
     /// Tokens of memory that continuations have set aside.
@@ -250,101 +251,113 @@ impl EngineLoop {
         }
     }
 
-    /// Begins to read prompts that wait, in the order in which they came, where there is a place for them.
+    /// Begins to read prompts that wait, where there is a place for them.
     fn begin_waiting(&mut self) {
-        let mut at = 0;
-        while at < self.waiting.len()
-            && self.reading.len() < MOST_READ
+        let mut passed = Vec::new();
+        while self.reading.len() < MOST_READ
             && self.live.len() + self.reading.len() < self.limits.parallel
             && self.ready.is_empty()
+            && let Some(at) = self.next_waiting(&passed)
+            && let Some(mut queued) = self.waiting.remove(at)
         {
-            let Some(mut job) = self.waiting.remove(at) else { return };
             // Those who do not wait any more cost nothing.
-            job.check(self.shelf.context());
-            if job.branches.is_empty() {
+            queued.check(self.shelf.context());
+            if queued.branches.is_empty() {
                 continue;
             }
-            let first = job.first_to_read(&self.engine);
-            let prompt = job.prompt();
-            let place = self.shelf.place(prompt, first, |at| job.border(at, &self.engine));
-            let place = match job.reused(place.kept) {
-                0 => Place { trunk: None, kept: 0, within: false, ..place },
-                kept => Place { kept, ..place },
+            let first = queued.first_to_read(&self.engine);
+            let prompt = queued.prompt();
+            let found = self.shelf.longest_match(prompt, first, |at| queued.border(at, &self.engine));
+            let found = match queued.reused(found.kept) {
+                0 => CacheMatch { trunk: None, kept: 0, within: false, ..found },
+                kept => CacheMatch { kept, ..found },
             };
             // One that shares more than what is kept, and one whose trunk can be gone on in when it is done with it.
             let shares = |reading: &Reading| {
-                common(reading.tokens(), prompt).min(first) > place.kept + WORTH_WAITING
-                    || (place.trunk == Some(reading.trunk)
-                        && loses_little(reading.tokens().len(), place.kept))
+                common(reading.tokens(), prompt).min(first) > found.kept + WORTH_WAITING
+                    || (found.trunk == Some(reading.trunk)
+                        && loses_little(reading.tokens().len(), found.kept))
             };
             if self.reading.iter().any(shares) {
-                self.waiting.insert(at, job);
-                at += 1;
+                passed.push(queued.id);
+                self.waiting.insert(at, queued);
                 continue;
             }
-            match self.make_room(&job, place) {
-                Some((place, room)) => self.begin_reading(job, &place, room),
-                None => {
-                    self.waiting.insert(at, job);
-                    return;
-                }
+            match self.make_room(&queued, found) {
+                Some((found, room)) => self.begin_reading(queued, &found, room),
+                None => return self.waiting.insert(at, queued),
             }
         }
+    }
+
+    /// The waiting request that is begun next, none of those `passed`: of the caller with the fewest requests under way, and of several
+    /// such callers the one that came first. A caller's prompts are read one after the other, so that many of one caller keep no other
+    /// caller waiting.
+    fn next_waiting(&self, passed: &[RequestId]) -> Option<usize> {
+        let reads = |caller| self.reading.iter().any(|reading| reading.id.caller == caller);
+        let under_way = |caller| {
+            self.live.iter().filter(|live| live.id.caller == caller).count()
+                + self.ready.iter().filter(|ready| ready.id.caller == caller).count()
+        };
+        let waiting = self.waiting.iter().map(|queued| queued.id).enumerate();
+        let free = waiting.filter(|(_, id)| !passed.contains(id) && !reads(id.caller));
+        free.min_by_key(|(_, id)| under_way(id.caller)).map(|(at, _)| at)
     }
 
     /// Makes room for a prompt and its first continuation. Where it cannot go on from where it would best, it goes on with less;
     /// and in a trunk with no more room than it needs; `None` where it must wait.
-    fn make_room(&mut self, job: &Job, place: Place) -> Option<(Place, usize)> {
-        let (tokens, room) = (job.tokens(), job.room());
+    fn make_room(&mut self, queued: &Queued, found: CacheMatch) -> Option<(CacheMatch, usize)> {
+        let (tokens, room) = (queued.tokens(), queued.room());
         let stays = pinned(&self.live, &self.ready);
         let free = self.limits.tokens.saturating_sub(self.set_aside() + room + 2 * OWN);
         let idle = |id| self.shelf.get(id).is_some_and(|trunk| !trunk.busy);
-        let inside = Place { within: place.trunk.is_some_and(idle), ..place };
-        let anew = Place { trunk: None, kept: 0, within: false, ..place };
-        let mut places = vec![place, inside, anew];
-        places.dedup();
+        let inside = CacheMatch { within: found.trunk.is_some_and(idle), ..found };
+        let anew = CacheMatch { trunk: None, kept: 0, within: false, ..found };
+        let mut ways = vec![found, inside, anew];
+        ways.dedup();
         let roomy = self.shelf.room(tokens);
-        places.into_iter().find_map(|place| {
-            let copied = self.rebased(&place);
-            let cost = |room: usize| self.shelf.cost(&place, tokens, room) + copied;
+        ways.into_iter().find_map(|found| {
+            let copied = self.rebased(&found);
+            let cost = |room: usize| self.shelf.cost(&found, tokens, room) + copied;
             // No prompt makes room for what is not needed.
             let room = if self.shelf.taken() + cost(roomy) <= free { roomy } else { tokens };
             let most = free.checked_sub(cost(room))?;
-            let more = usize::from(!place.within);
-            let made = self.shelf.make_room(most, more, |id| stays.contains(&id) || place.trunk == Some(id));
-            made.then_some((place, room))
+            let more = usize::from(!found.within);
+            let made = self.shelf.make_room(most, more, |id| stays.contains(&id) || found.trunk == Some(id));
+            made.then_some((found, room))
         })
     }
 
     /// Tokens that continuations must copy from a trunk before it is gone on in.
-    fn rebased(&self, place: &Place) -> usize {
-        let Some(id) = place.trunk.filter(|_| place.within) else { return 0 };
+    fn rebased(&self, found: &CacheMatch) -> usize {
+        let Some(id) = found.trunk.filter(|_| found.within) else { return 0 };
         let live = self.live.iter().filter(|live| live.trunk == id).map(|live| live.branch.start());
         let ready = self.ready.iter().filter(|ready| ready.trunk == id).map(|ready| ready.branch.start());
-        let kept = place.kept - place.kept % SPLIT_K;
+        let kept = found.kept - found.kept % SPLIT_K;
         live.chain(ready).map(|start| start.saturating_sub(kept)).sum()
     }
 
-    fn begin_reading(&mut self, job: Job, place: &Place, room: usize) {
-        let taken = self.leave_trunk(place).and_then(|()| Ok(self.shelf.take(place, job.tokens(), room)?));
+    fn begin_reading(&mut self, queued: Queued, found: &CacheMatch, room: usize) {
+        let taken =
+            self.leave_trunk(found).and_then(|()| Ok(self.shelf.take(found, queued.tokens(), room)?));
         let id = match taken {
             Ok(id) => id,
-            Err(error) => return job.end(&error),
+            Err(error) => return queued.end(&error),
         };
         let Some(trunk) = self.shelf.get(id) else { return };
-        add(&self.gauges.found, trunk.cache.len());
-        self.reading.push(Reading::new(job, &self.engine, trunk, place.common));
+        self.gauges.update(|load| load.found += trunk.cache.len() as u64);
+        self.reading.push(Reading::new(queued, &self.engine, trunk, found.common));
     }
 
     /// Lets continuations take with them what they read of a trunk and the one that goes on in it will not keep.
-    fn leave_trunk(&mut self, place: &Place) -> Result<(), RequestError> {
-        let Some(id) = place.trunk.filter(|_| place.within) else { return Ok(()) };
+    fn leave_trunk(&mut self, found: &CacheMatch) -> Result<(), RequestError> {
+        let Some(id) = found.trunk.filter(|_| found.within) else { return Ok(()) };
         let Some(trunk) = self.shelf.get(id) else { return Ok(()) };
         for live in self.live.iter_mut().filter(|live| live.trunk == id) {
-            live.branch.rebase(&trunk.cache, place.kept)?;
+            live.branch.rebase(&trunk.cache, found.kept)?;
         }
         for ready in self.ready.iter_mut().filter(|ready| ready.trunk == id) {
-            ready.branch.rebase(&trunk.cache, place.kept)?;
+            ready.branch.rebase(&trunk.cache, found.kept)?;
         }
         Ok(())
     }
@@ -409,14 +422,14 @@ impl EngineLoop {
     /// True if the next branch of a request would overwrite keys of the trunk that its answers under way still read.
     fn would_overwrite(&self, reading: &Reading) -> bool {
         let Some(kept) = reading.next_kept() else { return false };
-        let live = self.live.iter().filter(|live| live.job == reading.job).map(|live| live.branch.start());
-        let ready = self.ready.iter().filter(|ready| ready.job == reading.job).map(|r| r.branch.start());
+        let live = self.live.iter().filter(|live| live.id == reading.id).map(|live| live.branch.start());
+        let ready = self.ready.iter().filter(|ready| ready.id == reading.id).map(|r| r.branch.start());
         live.chain(ready).any(|start| start > kept)
     }
 
     /// Counts tokens that were read.
     fn count(&mut self, read: usize, begun: Instant) {
-        add(&self.gauges.read, read);
+        self.gauges.update(|load| load.read += read as u64);
         if read >= LEAST_CHUNK {
             self.pace = Some(read as f64 / begun.elapsed().as_secs_f64().max(1e-6));
         }
@@ -433,7 +446,7 @@ impl EngineLoop {
     /// Takes a prompt that was read: what is asked of the prompt alone is told, and its answers get a branch of the trunk.
     fn whole(&mut self, at: usize, mut whole: WholePrompt, read: usize) {
         let kept = whole.branch.kept;
-        let (job, id) = (self.reading[at].job, self.reading[at].trunk);
+        let (request, id) = (self.reading[at].id, self.reading[at].trunk);
         whole.branch.tell(|| Event::Prefilled(read));
         let dirty = !whole.branch.knockouts.is_empty();
         let (prompt, choices) = match OfPrompt::new(whole) {
@@ -450,7 +463,8 @@ impl EngineLoop {
                     continue;
                 }
                 Task::Score(texts) => {
-                    add(&self.gauges.read, texts.iter().map(|text| text.len().saturating_sub(1)).sum());
+                    let read: usize = texts.iter().map(|text| text.len().saturating_sub(1)).sum();
+                    self.gauges.update(|load| load.read += read as u64);
                     prompt.score(&self.engine, &mut trunk.cache, texts)
                 }
                 Task::Read | Task::Force(_) => Ok(Vec::new()),
@@ -493,15 +507,15 @@ impl EngineLoop {
             Ok(_) if answers.is_empty() => {}
             Ok(branch) => {
                 let generated = answers.len();
-                self.ready.push_back(Ready::new(job, id, branch, prompt, answers));
+                self.ready.push_back(Ready::new(request, id, branch, prompt, answers));
                 // 3. The next branch, where its answers have a place beside these.
                 let reading = &mut self.reading[at];
                 let next = reading.pending.front().map_or(0, Pending::generates);
-                let beside = self.live.iter().filter(|live| live.job == job).count()
+                let beside = self.live.iter().filter(|live| live.id == request).count()
                     + self
                         .ready
                         .iter()
-                        .filter(|ready| ready.job == job)
+                        .filter(|ready| ready.id == request)
                         .map(|r| r.choices.len())
                         .sum::<usize>();
                 reading.waits = !last && (alone || generated > 1 || beside + next > self.limits.parallel);
@@ -521,7 +535,7 @@ impl EngineLoop {
             return group.into_iter().for_each(|branch| branch.end(&EngineError::EmptyPrompt.into()));
         };
         let tokens = [first.prompt.get(held..).unwrap_or_default(), before].concat();
-        add(&self.gauges.read, tokens.len() * group.len());
+        self.gauges.update(|load| load.read += (tokens.len() * group.len()) as u64);
         let holes: Vec<LayerHoles> = group.iter().map(|branch| branch.knockouts.clone()).collect();
         let mut failed: Vec<Option<RequestError>> = group.iter().map(|_| None).collect();
         let choices: Vec<&mut Choice> =
@@ -606,8 +620,10 @@ impl EngineLoop {
             before = Some(key);
         }
         let engine = &self.engine;
-        add(&self.gauges.steps, 1);
-        add(&self.gauges.stepped, tokens.len());
+        self.gauges.update(|load| {
+            load.steps += 1;
+            load.stepped += tokens.len() as u64;
+        });
         let read = panic::catch_unwind(AssertUnwindSafe(|| engine.step(&tokens, groups)));
         drop(parts);
         let error = match read {

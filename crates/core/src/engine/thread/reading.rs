@@ -1,7 +1,7 @@
 //! A request that is being read into a trunk, chunk by chunk, so that others are served in between: its prefix, then branch after
 //! branch, each rolled back to the prefix when its cache is copied.
 //!
-//! What is read is the same to the last bit on the CPU in f32 however it is cut ([`Engine::border`]): a prompt may begin wherever its
+//! On the CPU in f32 a prefill has the same bits however it is cut ([`Engine::border`]): a prompt may begin wherever its
 //! trunk leaves it.
 
 use std::cmp::Reverse;
@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use candle_core::Tensor;
 
+use super::Caller;
 use super::shelf::Trunk;
 use crate::attention::LayerHoles;
 use crate::engine::request::{Branch, Choice, Event, Observe, Request, RequestError, Reuse, Sink, Task};
@@ -28,9 +29,16 @@ const MARKED: usize = 256;
 /// Fewer tokens than this in common are no reason for a mark.
 const WORTH_A_MARK: usize = 32;
 
+/// The number of a request, and of the caller whose requests are begun in turn with those of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RequestId {
+    pub request: u64,
+    pub caller: Caller,
+}
+
 /// A request that waits.
-pub(super) struct Job {
-    pub id: u64,
+pub(super) struct Queued {
+    pub id: RequestId,
     reuse: Reuse,
     /// Tokens of the prefix that some branch sees as it is without knock-outs.
     prefix: usize,
@@ -50,9 +58,9 @@ pub(super) struct Pending {
     pub choices: Vec<Choice>,
 }
 
-impl Job {
+impl Queued {
     /// Of a request whose tasks have these sinks, in their order; those behind the last sink are dropped.
-    pub fn new(id: u64, request: Request, sinks: Vec<Sink>) -> Self {
+    pub fn new(id: RequestId, request: Request, sinks: Vec<Sink>) -> Self {
         let Request { prefix, reuse, branches } = request;
         let mut sinks = sinks.into_iter();
         let pending = branches.into_iter().map(|branch| {
@@ -74,7 +82,7 @@ impl Job {
         let mut branches: Vec<Pending> = pending.filter(|branch| !branch.choices.is_empty()).collect();
         branches.sort_by_key(|branch| Reverse(branch.kept));
         let prefix = branches.first().map_or(0, |branch| branch.kept);
-        Job { id, reuse, prefix, branches: branches.into() }
+        Queued { id, reuse, prefix, branches: branches.into() }
     }
 
     /// Tasks.
@@ -209,8 +217,8 @@ impl Pending {
 
 /// A request under way.
 pub(super) struct Reading {
-    pub job: u64,
-    /// What it is read into.
+    pub id: RequestId,
+    /// The trunk that it is read into.
     pub trunk: u64,
     /// Since when it is read.
     pub begun: Instant,
@@ -248,7 +256,7 @@ pub(super) struct WholePrompt {
     pub reused: usize,
 }
 
-/// What a step came to.
+/// The result of a step.
 pub(super) enum Step {
     /// So many tokens.
     Read(usize),
@@ -262,8 +270,8 @@ pub(super) enum Step {
 
 impl Reading {
     /// Of a request that has `common` tokens in common with some other one.
-    pub fn new(job: Job, engine: &Engine, trunk: &Trunk, common: usize) -> Self {
-        let Job { id, reuse, prefix, branches } = job;
+    pub fn new(queued: Queued, engine: &Engine, trunk: &Trunk, common: usize) -> Self {
+        let Queued { id, reuse, prefix, branches } = queued;
         let marks = match (trunk.cache.sees_all(), branches.front()) {
             // Nobody goes on from it.
             _ if prefix == 0 && reuse == Reuse::Prefix => Vec::new(),
@@ -285,7 +293,7 @@ impl Reading {
         let single = branches.len() == 1;
         let shared = (prefix > 0 && !single).then(|| shared(&branches, prefix));
         Reading {
-            job: id,
+            id,
             trunk: trunk.id,
             begun: Instant::now(),
             waits: false,
@@ -398,7 +406,7 @@ impl Reading {
         } else {
             engine.next_border(at, n, chunk)
         } {
-            // What is to be kept comes in one piece.
+            // Positions whose logits are wanted are read in one chunk.
             end if end > n - keep && likeliest.is_none() => n,
             end => end,
         };
@@ -536,7 +544,7 @@ impl From<candle_core::Error> for Begin {
     }
 }
 
-/// What the branches measure of their first `prefix` tokens: the union of their rows that end there, over the union of their key spans
+/// The measurement of the branches' first `prefix` tokens: the union of their rows that end there, over the union of their key spans
 /// that begin there.
 fn shared(branches: &VecDeque<Pending>, prefix: usize) -> Measurement {
     let (mut rows, mut keys): (Vec<Span>, Vec<Span>) = Default::default();

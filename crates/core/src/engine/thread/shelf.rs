@@ -13,7 +13,7 @@
 
 use crate::model::Cache;
 
-/// What of a trunk may be lost by going on in it: one token for so many that are kept.
+/// Tokens of a trunk that are kept for each one that may be lost by going on in it.
 const KEPT_FOR_ONE_LOST: usize = 8;
 
 /// A trunk's room is a multiple of so many tokens, and one token for so many that it holds is more than it needs.
@@ -24,25 +24,25 @@ const MORE: usize = 8;
 pub(super) struct Trunk {
     pub id: u64,
     pub cache: Cache,
-    /// What it holds.
+    /// The tokens in its cache.
     pub tokens: Vec<u32>,
-    /// Whether a prompt is being read into it.
+    /// True if a prompt is being read into it.
     pub busy: bool,
-    /// Whether nothing can go on from it: a forward pass failed half way. Sequences read on what was there before.
+    /// True if nothing can go on from it: a forward pass failed half way. Sequences read on what was there before.
     pub dead: bool,
     used: u64,
 }
 
-/// Where a prompt can go on.
+/// Cached tokens that a prompt can go on from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct CacheMatch {
     /// From which trunk, if any.
     pub trunk: Option<u64>,
     /// After how many of the prompt's tokens.
     pub kept: usize,
-    /// How many the prompt and the trunk have in common, whether or not the trunk can go back there.
+    /// The number of tokens that prompt and trunk have in common; the trunk may be unable to go back there.
     pub common: usize,
-    /// Whether to go on in the trunk itself.
+    /// True to go on in the trunk itself, not in a fork.
     pub within: bool,
 }
 
@@ -99,7 +99,7 @@ impl Shelf {
         self.trunks.len()
     }
 
-    /// How many made room for others since this was asked last.
+    /// Evicted trunks since this was asked last.
     pub fn take_evicted(&mut self) -> usize {
         std::mem::take(&mut self.evicted)
     }
@@ -114,8 +114,8 @@ impl Shelf {
 
     /// Where a prompt goes on of which tokens from `first` on must be read, at a `border`: the last position up to another one at which
     /// a prompt can be cut.
-    pub fn place(&self, prompt: &[u32], first: usize, border: impl Fn(usize) -> usize) -> Place {
-        let mut best = Place { trunk: None, kept: 0, common: 0, within: false };
+    pub fn longest_match(&self, prompt: &[u32], first: usize, border: impl Fn(usize) -> usize) -> CacheMatch {
+        let mut best = CacheMatch { trunk: None, kept: 0, common: 0, within: false };
         let mut used = 0;
         for trunk in self.trunks.iter().filter(|trunk| !trunk.dead) {
             let common = common(&trunk.tokens, prompt);
@@ -123,7 +123,7 @@ impl Shelf {
             let kept = trunk.cache.back_to(border(common.min(first)));
             if kept > best.kept || (kept > 0 && kept == best.kept && trunk.used > used) {
                 let within = !trunk.busy && loses_little(trunk.tokens.len(), kept);
-                best = Place { trunk: Some(trunk.id), kept, within, ..best };
+                best = CacheMatch { trunk: Some(trunk.id), kept, within, ..best };
                 used = trunk.used;
             }
         }
@@ -131,8 +131,8 @@ impl Shelf {
     }
 
     /// Tokens of memory that a prompt of `tokens` tokens takes at a place in a trunk of such room, beside what is taken already.
-    pub fn cost(&self, place: &Place, tokens: usize, room: usize) -> usize {
-        match place.trunk.filter(|_| place.within).and_then(|id| self.get(id)) {
+    pub fn cost(&self, found: &CacheMatch, tokens: usize, room: usize) -> usize {
+        match found.trunk.filter(|_| found.within).and_then(|id| self.get(id)) {
             Some(trunk) if trunk.cache.capacity() >= tokens => 0,
             Some(trunk) => room.saturating_sub(trunk.cache.capacity()),
             None => room,
@@ -155,23 +155,23 @@ impl Shelf {
     /// place. One that is gone on in must not be read by anybody beyond that.
     ///
     /// # Errors
-    /// Those of Candle: no memory.
-    pub fn take(&mut self, place: &Place, tokens: usize, room: usize) -> candle_core::Result<u64> {
+    /// No memory.
+    pub fn take(&mut self, found: &CacheMatch, tokens: usize, room: usize) -> candle_core::Result<u64> {
         self.clock += 1;
         let clock = self.clock;
-        if let Some(trunk) = place.trunk.filter(|_| place.within).and_then(|id| self.get_mut(id)) {
+        if let Some(trunk) = found.trunk.filter(|_| found.within).and_then(|id| self.get_mut(id)) {
             if trunk.cache.capacity() < tokens {
                 trunk.cache.enlarge(room)?;
             }
-            let kept = trunk.cache.truncate(place.kept)?;
+            let kept = trunk.cache.truncate(found.kept)?;
             trunk.tokens.truncate(kept);
             (trunk.busy, trunk.used) = (true, clock);
             return Ok(trunk.id);
         }
-        let (cache, held) = match place.trunk.and_then(|id| self.get_mut(id)) {
+        let (cache, held) = match found.trunk.and_then(|id| self.get_mut(id)) {
             Some(trunk) => {
                 trunk.used = clock;
-                let cache = trunk.cache.fork(place.kept, room)?;
+                let cache = trunk.cache.fork(found.kept, room)?;
                 let held = trunk.tokens.get(..cache.len()).unwrap_or_default().to_vec();
                 (cache, held)
             }
@@ -213,7 +213,7 @@ impl Shelf {
     }
 }
 
-/// Whether a trunk of so many tokens may be gone on in after the first `kept` of them.
+/// True if a trunk of so many tokens may be gone on in after the first `kept` of them.
 pub(super) fn loses_little(tokens: usize, kept: usize) -> bool {
     tokens.saturating_sub(kept) * KEPT_FOR_ONE_LOST <= kept
 }

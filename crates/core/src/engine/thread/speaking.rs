@@ -10,7 +10,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 use ndarray::Array2;
 
-use super::reading::{Pending, WholePrompt};
+use super::reading::{Pending, RequestId, WholePrompt};
 use crate::attention::{self, LayerHoles, Observer, Point, Wanted};
 use crate::engine::request::{Choice, Chosen, Event, Generate, Measured, Next, RequestError, Task};
 use crate::engine::{Decoding, Engine, EngineError, Generated, Likelihood, Measurement, StopReason};
@@ -19,7 +19,7 @@ use crate::transfer;
 
 /// A prompt that was read, and the answers to it that are still to begin.
 pub(super) struct Ready {
-    pub job: u64,
+    pub id: RequestId,
     pub trunk: u64,
     /// Where they begin.
     pub branch: Branch,
@@ -97,7 +97,7 @@ impl OfPrompt {
     /// The output of a task that generates nothing.
     ///
     /// # Errors
-    /// What was measured cannot be put together.
+    /// The measurement cannot be finished.
     pub fn measured(&self, engine: &Engine, scores: Vec<Option<f64>>) -> Result<Measured, RequestError> {
         let nothing = Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens };
         let measured = self.finish(engine, self.measurement.clone(), nothing, None)?;
@@ -121,6 +121,7 @@ impl OfPrompt {
             measurement,
             generated,
             reused: self.reused,
+            call_seconds: None,
             prompt: self.likelihoods.clone().unwrap_or_default(),
             end,
             scores: Vec::new(),
@@ -130,19 +131,19 @@ impl OfPrompt {
 
 impl Ready {
     /// Of answers to a prompt that continue `branch`.
-    pub fn new(job: u64, trunk: u64, branch: Branch, prompt: OfPrompt, choices: Vec<Choice>) -> Self {
-        Ready { job, trunk, branch, choices: choices.into(), prompt: Arc::new(prompt) }
+    pub fn new(id: RequestId, trunk: u64, branch: Branch, prompt: OfPrompt, choices: Vec<Choice>) -> Self {
+        Ready { id, trunk, branch, choices: choices.into(), prompt: Arc::new(prompt) }
     }
 
     /// Begins an answer. The last one takes the branch over; then nothing is left.
     pub fn begin(self, choice: Choice) -> (Option<Live>, Option<Ready>) {
         if self.choices.is_empty() {
-            return (Live::new(choice, (self.job, self.trunk, self.branch), self.prompt), None);
+            return (Live::new(choice, (self.id, self.trunk, self.branch), self.prompt), None);
         }
         let room = choice.task.room();
         let made = self.branch.fork(room);
         let live = match made {
-            Ok(branch) => Live::new(choice, (self.job, self.trunk, branch), Arc::clone(&self.prompt)),
+            Ok(branch) => Live::new(choice, (self.id, self.trunk, branch), Arc::clone(&self.prompt)),
             Err(error) => {
                 choice.end(Err(error.into()));
                 None
@@ -155,7 +156,7 @@ impl Ready {
 /// An answer that is being generated.
 pub(super) struct Live {
     choice: Choice,
-    pub job: u64,
+    pub id: RequestId,
     pub trunk: u64,
     pub branch: Branch,
     pub decoding: Decoding,
@@ -170,7 +171,7 @@ pub(super) struct Live {
 impl Live {
     fn new(
         mut choice: Choice,
-        (job, trunk, branch): (u64, u64, Branch),
+        (id, trunk, branch): (RequestId, u64, Branch),
         prompt: Arc<OfPrompt>,
     ) -> Option<Self> {
         let (Task::Generate(generate), Some(last)) = (&mut choice.task, &prompt.last) else {
@@ -189,7 +190,7 @@ impl Live {
             },
         };
         let measurement = prompt.measurement.clone();
-        Some(Live { choice, job, trunk, branch, decoding, measurement, failed, told: 0, prompt })
+        Some(Live { choice, id, trunk, branch, decoding, measurement, failed, told: 0, prompt })
     }
 
     /// Chooses the next token and tells it. Returns whether it is to be read: else the answer has ended.

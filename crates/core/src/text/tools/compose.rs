@@ -11,13 +11,13 @@ use super::{ChatTurn, Speaker, Tool, ToolLayout};
 pub struct Composed {
     /// The message: of the system, the user or the assistant, without calls.
     pub turn: ChatTurn,
-    /// What of its content comes from which message of the client, in order.
-    pub parts: Vec<Part>,
+    /// The client's messages that its content is made of, in order.
+    pub parts: Vec<ContentSource>,
 }
 
 /// A piece of a composed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct ContentSource {
     /// The client's message.
     pub message: usize,
     /// Bytes of the composed content.
@@ -32,7 +32,7 @@ impl Composed {
     fn push_own(&mut self, message: usize, text: &str) {
         let start = self.turn.content.len();
         self.turn.content.push_str(text);
-        self.parts.push(Part { message, bytes: start..self.turn.content.len() });
+        self.parts.push(ContentSource { message, bytes: start..self.turn.content.len() });
     }
 
     fn push_text(&mut self, text: &str) {
@@ -93,7 +93,7 @@ fn push_result(message: &mut Composed, i: usize, turn: &ChatTurn) {
     message.push_text("\n</tool_response>");
 }
 
-/// What tells a model of functions.
+/// The text that tells a model of functions.
 fn introduction(tools: &[Tool]) -> String {
     let list: Vec<String> = tools.iter().map(|tool| tool.json().to_string()).collect();
     format!(

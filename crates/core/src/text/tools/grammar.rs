@@ -10,17 +10,45 @@ const MOST_CALLS: usize = 16;
 /// White space that may stand where a layout has some: what models were trained on, and little else.
 const SPACE: &str = "[ \\n]{0,2}";
 
+/// A function whose calls have no grammar in a layout.
+#[derive(Debug, thiserror::Error)]
+#[error("{fault}")]
+pub struct CallGrammarError {
+    /// Its number among the functions.
+    pub tool: usize,
+    /// The fault of its parameters.
+    pub fault: ParametersFault,
+}
+
+/// A fault of a function's parameters, where a model writes each argument by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum ParametersFault {
+    /// Properties of another type.
+    #[error("`properties` is no object")]
+    NoObject,
+    /// Properties that stand elsewhere, too.
+    #[error(
+        "`{0}` stands beside `properties`; this model writes each argument by itself, so list them all in `properties`"
+    )]
+    Combined(&'static str),
+    /// A text with bounds.
+    #[error(
+        "the text `{0}` is bounded by more than `enum`, which cannot be enforced for this model's calls; leave `strict` out"
+    )]
+    Bounded(String),
+}
+
 /// The rule `calls` and what it needs: one call of `tools` in this layout, or several where `many` is set. `json` is what a schema
 /// becomes before it is embedded.
 ///
 /// # Errors
-/// Which tool cannot be written so, and why.
+/// A tool whose parameters this layout cannot hold.
 pub fn call_grammar(
     layout: &CallLayout,
     tools: &[Tool],
     many: bool,
     json: &dyn Fn(Value, bool) -> Value,
-) -> Result<String, (usize, String)> {
+) -> Result<String, CallGrammarError> {
     let mut grammar = String::new();
     let (open, close) = (terminal(layout.open), terminal(layout.close));
     let again = if many && layout.many { format!(" call{{0,{}}}", MOST_CALLS - 1) } else { String::new() };
@@ -47,7 +75,8 @@ pub fn call_grammar(
                 format!("arguments_{i}: %json {schema}\n")
             }
             Arguments::Tags { key, after_key, after_value } => {
-                tags(i, tool, [key, after_key, after_value], json).map_err(|reason| (i, reason))?
+                tags(i, tool, [key, after_key, after_value], json)
+                    .map_err(|fault| CallGrammarError { tool: i, fault })?
             }
         };
         let has_arguments = !arguments.is_empty();
@@ -63,19 +92,17 @@ fn tags(
     tool: &Tool,
     [key, after_key, after_value]: [&str; 3],
     json: &dyn Fn(Value, bool) -> Value,
-) -> Result<String, String> {
+) -> Result<String, ParametersFault> {
     let none = Map::new();
     let properties = match tool.parameters.get("properties") {
         Some(Value::Object(properties)) => properties,
-        Some(_) => return Err("`properties` is no object".to_owned()),
+        Some(_) => return Err(ParametersFault::NoObject),
         None => &none,
     };
     if let Some(other) =
         ["$ref", "anyOf", "oneOf", "allOf"].iter().find(|key| tool.parameters.contains_key(**key))
     {
-        return Err(format!(
-            "`{other}` stands beside `properties`; this model writes each argument by itself, so list them all in `properties`"
-        ));
+        return Err(ParametersFault::Combined(other));
     }
     let required = |name: &str| {
         let list = tool.parameters.get("required").and_then(Value::as_array);
@@ -89,7 +116,7 @@ fn tags(
         let head = format!("{SPACE}{}{}", terminal(key), terminal(name));
         if !is_text(schema) {
             let mut schema = schema.clone();
-            // What it refers to lies in the whole schema.
+            // Definitions lie in the whole schema.
             for key in ["$defs", "definitions"] {
                 if let (Some(definitions), Value::Object(schema)) = (tool.parameters.get(key), &mut schema) {
                     schema.entry(key).or_insert_with(|| definitions.clone());
@@ -112,10 +139,7 @@ fn tags(
                 format!("({}){after}", choices.join("|"))
             }
             None if tool.strict && bounded(schema) => {
-                return Err(format!(
-                    "the text `{name}` is bounded by more than `enum`, which cannot be enforced for this model's calls; leave \
-                     `strict` out"
-                ));
+                return Err(ParametersFault::Bounded(name.clone()));
             }
             // Up to the first end tag.
             None => format!("([^<]|<[^\\/])*{after}"),
@@ -131,7 +155,7 @@ fn tags(
     Ok(format!("arguments_{i}: {}\n{rules}", parts.join(" ")))
 }
 
-/// Whether values of a schema are texts and nothing else, which tags hold as they are.
+/// True if values of a schema are texts and nothing else, which tags hold as they are.
 pub(super) fn is_text(schema: &Value) -> bool {
     match &schema["type"] {
         Value::String(kind) => kind == "string",

@@ -1,4 +1,4 @@
-//! How calls are written: the layouts of the known families, and which of them a chat template uses.
+//! Layouts of function calls in the known families, and the one that a chat template uses.
 //!
 //! Found by rendering a call, not by the model's name. A family is one entry of [`FAMILIES`].
 
@@ -15,7 +15,7 @@ use crate::text::ChatTemplate;
 pub struct CallLayout {
     /// By this a call is recognised: what the first one begins with.
     pub marker: &'static str,
-    /// Whether the marker stands at the beginning of the answer or nowhere.
+    /// True if the marker stands at the beginning of the answer or nowhere.
     pub at_start: bool,
     /// Before the first call.
     pub open: &'static str,
@@ -23,7 +23,7 @@ pub struct CallLayout {
     pub call: &'static str,
     /// Between a name and its arguments.
     pub after_name: &'static str,
-    /// How arguments are written.
+    /// The layout of arguments.
     pub arguments: Arguments,
     /// After arguments.
     pub end: &'static str,
@@ -31,11 +31,11 @@ pub struct CallLayout {
     pub between: &'static str,
     /// After the last call.
     pub close: &'static str,
-    /// Whether an answer may hold several calls.
+    /// True if an answer may hold several calls.
     pub many: bool,
 }
 
-/// How the arguments of a call are written.
+/// Layouts of a call's arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arguments {
     /// As a JSON object.
@@ -133,12 +133,12 @@ impl CallLayout {
     }
 }
 
-/// How a model is told of functions and calls them.
+/// A model's layout of functions and calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ToolLayout {
-    /// How calls are written.
+    /// The layout of calls.
     pub calls: &'static CallLayout,
-    /// Whether the chat template lists functions and writes calls and results; else the messages do ([`compose`](super::compose)).
+    /// True if the chat template lists functions and writes calls and results; else the messages do ([`compose`](super::compose)).
     pub native: bool,
 }
 

@@ -13,8 +13,8 @@ mod grammar;
 mod layout;
 mod reader;
 
-pub use compose::{Composed, Part, compose};
-pub use grammar::call_grammar;
+pub use compose::{Composed, ContentSource, compose};
+pub use grammar::{CallGrammarError, ParametersFault, call_grammar};
 pub use layout::{Arguments, CallLayout, ToolLayout};
 pub use reader::{CallPiece, CallReader, Ending, Read};
 
@@ -23,11 +23,11 @@ pub use reader::{CallPiece, CallReader, Ending, Read};
 pub struct Tool {
     /// Its name: letters, digits, `_` and `-`.
     pub name: String,
-    /// What it does, in words for the model.
+    /// Its description for the model.
     pub description: Option<String>,
     /// The JSON schema of its arguments, an object's.
     pub parameters: Map<String, Value>,
-    /// Whether a schema that cannot be enforced in full is refused.
+    /// True if a schema that cannot be enforced in full is refused.
     pub strict: bool,
 }
 
@@ -47,15 +47,15 @@ impl Tool {
 /// A call that a model made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
-    /// What its result refers to.
+    /// The identifier that its result refers to.
     pub id: String,
     /// The function.
     pub name: String,
-    /// What it was called with.
+    /// Its arguments.
     pub arguments: Map<String, Value>,
 }
 
-/// Who speaks in a conversation with functions.
+/// The speaker in a conversation with functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker {
     /// Instructions.
@@ -83,9 +83,9 @@ impl Speaker {
 /// A message of a conversation with functions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatTurn {
-    /// Who speaks.
+    /// The speaker.
     pub role: Speaker,
-    /// What is said.
+    /// The text.
     pub content: String,
     /// Calls of the model.
     pub calls: Vec<ToolCall>,

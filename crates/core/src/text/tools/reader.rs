@@ -21,7 +21,7 @@ pub struct CallPiece {
     pub arguments: String,
 }
 
-/// What a piece of an answer adds.
+/// The text and calls that a piece of an answer adds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Read {
     /// To the text.
@@ -30,7 +30,7 @@ pub struct Read {
     pub calls: Vec<CallPiece>,
 }
 
-/// What ended an answer.
+/// The end of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// The model did.
@@ -47,11 +47,11 @@ pub struct CallReader {
     layout: &'static CallLayout,
     tools: Arc<[Tool]>,
     state: State,
-    /// What has not been read yet.
+    /// Text that was not read yet.
     rest: String,
     /// Calls whose names are known.
     calls: usize,
-    /// Whether there was any text but white space.
+    /// True if there was any text but white space.
     has_text: bool,
 }
 
@@ -71,7 +71,7 @@ enum State {
     Between,
 }
 
-/// How a text begins.
+/// The beginning of a text.
 enum Begins {
     /// With all of what was looked for, which takes so many bytes.
     Whole(usize),
@@ -80,7 +80,7 @@ enum Begins {
     Otherwise,
 }
 
-/// Whether `text` begins with `pattern`, whose white space stands for any or none.
+/// True if `text` begins with `pattern`, whose white space stands for any or none.
 fn begins(text: &str, pattern: &str) -> Begins {
     let mut rest = text.trim_start();
     for word in pattern.split_whitespace() {
@@ -214,7 +214,7 @@ impl CallReader {
         first > 0
     }
 
-    /// What follows a call that was begun is no part of it: it is left out.
+    /// Text behind a call that was begun is left out.
     fn give_up(&mut self) -> bool {
         self.state = State::Text;
         true

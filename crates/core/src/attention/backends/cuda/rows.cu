@@ -66,7 +66,7 @@ __device__ Ends whole(const Ends *ends, int64_t by_piece, int pieces, float unit
 }
 
 // Rows of one head, and how each stands with all pieces.
-struct QueryRows {
+struct Rows {
     const Ends *ends;
     int64_t by_row, by_piece;
     int count;
@@ -76,7 +76,7 @@ struct QueryRows {
 };
 
 // What the rows pay to a segment, the pieces firsts[segment - 1]..firsts[segment], or for 0 to the sink: found by a warp.
-__device__ float paid(const QueryRows &rows, int segment, const unsigned *firsts, const float *sink) {
+__device__ float paid(const Rows &rows, int segment, const unsigned *firsts, const float *sink) {
     float mine = 0;
     int lane = threadIdx.x % 32;
     if (segment == 0) {
@@ -203,7 +203,7 @@ __device__ void pieces(const T *q, int64_t q_row, int64_t q_head, const T *k, in
         // The first row of that head in this block.
         int row = (in_group + group - first % group) % group;
         int of_head = row < here ? (here - row + group - 1) / group : 0;
-        QueryRows those = {of_row(first + row), count, 1, of_head, 1, wholes + row, group};
+        Rows those = {of_row(first + row), count, 1, of_head, 1, wholes + row, group};
         float sum = paid(those, segment, sums.firsts, sums.sinks ? sums.sinks + head : nullptr);
         int64_t to = (int64_t)head * columns + segment;
         if (lane == 0) (blocks == 1 ? sums.out[to] : sums.parts[to * blocks + blockIdx.y]) = sum;
@@ -242,7 +242,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_shares(const Ends *en
     const float *sink = sinks ? sinks + head : nullptr;
     ends += head * by_head;
     Ends all = whole(ends, by_piece, pieces, unit, sink);
-    QueryRows row = {ends, 0, by_piece, 1, unit, &all, 0};
+    Rows row = {ends, 0, by_piece, 1, unit, &all, 0};
     for (int segment = threadIdx.x / 32; segment <= segments; segment += WARPS) {
         float sum = paid(row, segment, firsts, sink);
         if (lane == 0) out[head * (1 + segments) + segment] = sum;

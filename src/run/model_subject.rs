@@ -1,5 +1,6 @@
-//! The local engine as a [`Subject`]: one request a case, whose prefix is what its probes' prompts share and whose branches are the
-//! probes, with the attention of the query and of evidence recorded on the way. The next case is cut to size and tokenised meanwhile.
+//! A model as a [`Subject`], on this machine or behind a palimpsest server: one request a case, whose prefix is what its probes' prompts
+//! share and whose branches are the probes, with the attention of the query and of evidence recorded on the way. The next case is cut to
+//! size and tokenised meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use std::thread::{self, JoinHandle};
 
 use palimpsest_core::attention::{AnswerRows, AttentionStore, KnockoutError, LayerHoles, Masses, Step};
 use palimpsest_core::engine::{
-    self, Branch, EngineError, Event, Generate, Generated, LocalModel, Measured, ModelText, Observe, Request,
-    RequestError, Reuse, Rows, StopWatch, Task, before_stop,
+    self, Backend, Branch, EngineError, Event, Generate, Generated, LocalModel, Measured, ModelText, Observe,
+    Request, RequestError, Reuse, Rows, StopWatch, Task, before_stop,
 };
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{Split, TextError, TokenizedPrompt};
@@ -21,55 +22,57 @@ use super::context_budget::{BudgetError, BudgetedCase, Cut, Dropped, cut_to_budg
 use super::cost::Cost;
 use super::energy::{Joulemeter, Spent, Stretch};
 use super::error::RunError;
+use super::rows::NoAnswer;
 use super::runner::{ProbeOutcome, Sink, Subject};
+use super::subject::count_failure;
 use crate::benchmarks::{Benchmark, GENERATION, QUERY, VERDICT};
 use crate::chat::Sampling;
 use crate::data::Case;
-use crate::data::truncate::Truncation;
 use crate::progress::Status;
 use crate::prompt::PromptBuilder;
 
-/// Answers a case's probes with a local model. Answers are generated together as far as the model's
-/// [`LocalModel::branches`] reach; they are the same either way.
-pub struct LocalSubject<'a> {
+/// Answers a case's probes with a model. A local model generates as many answers together as its [`LocalModel::branches`] reach; they
+/// are the same either way.
+pub struct ModelSubject<'a> {
+    model: &'a mut dyn Backend,
+    text: &'a ModelText,
+    prepare: Arc<Prepare>,
     /// Roles whose spans are rows, beside the query.
     row_roles: Vec<&'static str>,
-    model: &'a mut LocalModel,
-    builder: Arc<PromptBuilder>,
     options: SubjectOptions,
     stop: &'a AtomicBool,
     /// Shown every piece of an answer as it is generated.
     on_text: OnText<'a>,
-    /// Strings that end an answer, which is what comes before them.
+    /// Strings that end an answer; the answer is the text before them.
     stops: Vec<String>,
-    /// Who says which token of an answer decides, where its row is wanted.
+    /// The benchmark that names the deciding token of an answer, where its row is wanted.
     decisive: Option<&'static Benchmark>,
     meter: Joulemeter,
-    /// The case that comes next, and until it is begun the one under way, with who prepares it.
-    coming: Vec<(Case, Preparing)>,
+    /// The next case and, until it is begun, the one under way, with their workers.
+    prefetched: Vec<(Case, JoinHandle<Prepared>)>,
+    failed_in_a_row: usize,
 }
 
-/// Who cuts and tokenises a case.
-type Preparing = JoinHandle<Result<Vec<BudgetedCase>, BudgetError>>;
+/// Cuts a case to its budget and tokenises its prompts.
+pub type Prepare = dyn Fn(&Case) -> Prepared + Send + Sync;
+
+/// A case as its probes are shown it.
+pub type Prepared = Result<Vec<BudgetedCase>, BudgetError>;
 
 type OnText<'a> = Option<Box<dyn FnMut(&str) + 'a>>;
 
-/// What [`LocalSubject`] does.
+/// Settings of a [`ModelSubject`].
 #[derive(Debug, Clone, Copy)]
 pub struct SubjectOptions {
-    /// How tokens are chosen. Each probe samples from a stream of its own, derived from the seed, the case and the probe, so
+    /// The sampling settings. Each probe samples from a stream of its own, derived from the seed, the case and the probe, so
     /// that answers do not depend on what was asked before.
     pub sampling: Sampling,
-    /// How histories that do not fit are cut.
-    pub truncation: Truncation,
-    /// Seed of the truncation's draws.
-    pub seed: u64,
-    /// Whether attention is recorded.
+    /// True if attention is recorded.
     pub attention: bool,
-    /// Whether the answer's rows are recorded too: `last`, the prompt's last position, and `answer`, the mean over the generated
+    /// True if the answer's rows are recorded too: `last`, the prompt's last position, and `answer`, the mean over the generated
     /// tokens. Answers and the other rows are the same either way.
     pub answer_rows: bool,
-    /// Whether the probes of a case share the prefill of what their prompts have in common. Answers are the same either
+    /// True if the probes of a case share the prefill of what their prompts have in common. Answers are the same either
     /// way; off is for checking that.
     pub share_prefix: bool,
 }
@@ -95,28 +98,46 @@ enum Clock {
     Decode(Stretch),
 }
 
-impl<'a> LocalSubject<'a> {
-    /// A subject that stops at the next chunk or token when `stop` is set. Spans in `row_roles` are recorded as rows, beside the
-    /// query ([`crate::benchmarks::row_roles`]).
-    pub fn new(
+impl<'a> ModelSubject<'a> {
+    /// A model on this machine, whose prompts `builder` makes and `cut` fits into its context.
+    pub fn local(
         model: &'a mut LocalModel,
         builder: PromptBuilder,
+        cut: Cut,
         row_roles: Vec<&'static str>,
         options: SubjectOptions,
         stop: &'a AtomicBool,
     ) -> Self {
         let meter = Joulemeter::of(Some(model.hardware()));
-        LocalSubject {
-            row_roles,
+        let tokenizer = Arc::clone(model.tokenizer());
+        let prepare = Arc::new(move |case: &Case| cut_to_budget(&builder, &tokenizer, case, cut));
+        let (session, text) = model.parts();
+        ModelSubject { meter, ..ModelSubject::new(session, text, prepare, row_roles, options, stop) }
+    }
+
+    /// A model anywhere, which stops at the next chunk or token, or before the next call, when `stop` is set. Spans in `row_roles` are
+    /// recorded as rows, beside the query ([`crate::benchmarks::row_roles`]).
+    pub fn new(
+        model: &'a mut dyn Backend,
+        text: &'a ModelText,
+        prepare: Arc<Prepare>,
+        row_roles: Vec<&'static str>,
+        options: SubjectOptions,
+        stop: &'a AtomicBool,
+    ) -> Self {
+        ModelSubject {
             model,
-            builder: Arc::new(builder),
+            text,
+            prepare,
+            row_roles,
             options,
             stop,
             on_text: None,
             stops: Vec::new(),
             decisive: None,
-            meter,
-            coming: Vec::new(),
+            meter: Joulemeter::default(),
+            prefetched: Vec::new(),
+            failed_in_a_row: 0,
         }
     }
 
@@ -144,21 +165,11 @@ impl<'a> LocalSubject<'a> {
         self
     }
 
-    fn cut(&self) -> Cut {
-        let SubjectOptions { truncation: by, seed, .. } = self.options;
-        Cut { budget: by.budget(self.model.context(), self.room()), by, seed }
-    }
-
-    /// Most tokens that are generated: a thought's and an answer's.
-    fn room(&self) -> usize {
-        self.model.max_thinking() + self.options.sampling.max_new_tokens
-    }
-
-    /// The case as it will be shown, from the thread that has prepared it.
-    fn fitted(&mut self, case: &Case) -> Result<Vec<BudgetedCase>, BudgetError> {
-        let at = self.coming.iter().position(|(other, _)| other == case);
-        let prepared = at.and_then(|at| self.coming.remove(at).1.join().ok());
-        prepared.unwrap_or_else(|| cut_to_budget(&self.builder, self.model.tokenizer(), case, self.cut()))
+    /// The case as its probes are shown it, from its worker where it has one.
+    fn prepared(&mut self, case: &Case) -> Prepared {
+        let at = self.prefetched.iter().position(|(other, _)| other == case);
+        let prepared = at.and_then(|at| self.prefetched.remove(at).1.join().ok());
+        prepared.unwrap_or_else(|| (self.prepare)(case))
     }
 
     fn try_case(
@@ -168,7 +179,7 @@ impl<'a> LocalSubject<'a> {
         status: &Status,
         sink: &mut Sink<'_>,
     ) -> Result<(), CaseError> {
-        let parts = self.fitted(case).map_err(|e| CaseError::Failed(said(e)))?;
+        let parts = self.prepared(case).map_err(|e| CaseError::Failed(e.into()))?;
         for fitted in &parts {
             let of_part = &case.probes[fitted.probes.clone()];
             let wanted: Vec<Question<'_>> =
@@ -195,7 +206,7 @@ impl<'a> LocalSubject<'a> {
             let Some(at) = probes.iter().position(|p| p.id == question.probe.id) else { continue };
             match self.asked(question, &fitted.prompts[at]) {
                 Ok(one) => asked.push(one),
-                Err(error) => sink(question, Err(said(error)))?,
+                Err(error) => sink(question, Err(error.into()))?,
             }
         }
         let shared = self.shared_tokens(fitted);
@@ -206,11 +217,8 @@ impl<'a> LocalSubject<'a> {
         if self.options.share_prefix {
             return Ok(self.answer(case, (fitted, shared), asked, status, sink)?);
         }
-        for one in asked {
-            self.model.session().forget();
-            self.answer(case, (fitted, shared), vec![one], status, sink)?;
-        }
-        Ok(())
+        // Without a prefix nothing is taken from what was asked before.
+        Ok(asked.into_iter().try_for_each(|one| self.answer(case, (fitted, 0), vec![one], status, sink))?)
     }
 
     fn asked<'p>(
@@ -219,9 +227,9 @@ impl<'a> LocalSubject<'a> {
         prompt: &'p TokenizedPrompt,
     ) -> Result<Asked<'p>, ProbeError> {
         let holes = self.holes(question, prompt)?;
-        let options = self.model.text().option_tokens(&question.probe.options)?.unwrap_or_default();
+        let options = self.text.option_tokens(&question.probe.options)?.unwrap_or_default();
         let longest = options.iter().map(Vec::len).max().unwrap_or(0);
-        let fits = longest > 0 && prompt.tokens.len() + longest <= self.model.context();
+        let fits = longest > 0 && prompt.tokens.len() + longest <= self.text.context;
         Ok(Asked {
             question,
             prompt,
@@ -234,7 +242,7 @@ impl<'a> LocalSubject<'a> {
         })
     }
 
-    /// What is asked of the model about a probe, behind the first `shared` tokens of its prompt.
+    /// A probe's branch behind the first `shared` tokens of its prompt.
     fn branch(&self, case: &Case, one: &Asked<'_>, shared: usize) -> Branch {
         let Question { probe, condition } = one.question;
         let length = one.prompt.tokens.len();
@@ -254,9 +262,9 @@ impl<'a> LocalSubject<'a> {
         let mut sampling = self.options.sampling;
         sampling.seed = stream_seed(sampling.seed, &case.id, &probe.id, condition.repetition);
         let generate = Generate {
-            watch: StopWatch::new(self.model.tokenizer(), &self.stops),
-            thinker: self.model.text().thinker(),
-            ..Generate::new(sampling, self.model.stop_tokens().to_vec())
+            watch: StopWatch::new(&self.text.tokenizer, &self.stops),
+            thinker: self.text.thinker(),
+            ..Generate::new(sampling, self.text.stop.clone())
         };
         let mut tasks = vec![Task::Generate(Box::new(generate))];
         if !one.options.is_empty() {
@@ -280,17 +288,16 @@ impl<'a> LocalSubject<'a> {
             reuse: Reuse::Prefix,
             branches: asked.iter().map(|one| self.branch(case, one, shared)).collect(),
         };
-        let stop = self.stop;
-        let dtype = format!("{:?}", self.model.engine().decoder().dtype()).to_lowercase();
-        let (session, text) = self.model.parts();
-        let outcomes = Outcomes {
+        let (stop, text) = (self.stop, self.text);
+        let mut outcomes = Outcomes {
             text,
             options: self.options,
             stops: &self.stops,
             decisive: self.decisive,
-            dtype,
+            dtype: self.model.dtype(),
             case,
             dropped: &fitted.dropped,
+            failed_in_a_row: &mut self.failed_in_a_row,
         };
         let count = asked.len();
         let mut texts =
@@ -299,7 +306,8 @@ impl<'a> LocalSubject<'a> {
         let mut clock = Clock::Prefill(meter.begin());
         let (mut cached, mut answered, mut begun, mut handed) = (0, 0, 0, 0);
         let mut done: Result<(), RunError> = Ok(());
-        session.run(request, &mut |nth, task, event| {
+        let first_phase = self.model.first_phase();
+        self.model.run(request, &mut |nth, task, event| {
             if nth >= count {
                 return true;
             }
@@ -312,7 +320,7 @@ impl<'a> LocalSubject<'a> {
                         done = std::mem::replace(&mut done, Ok(())).and(stored);
                         clock = Clock::Prefill(meter.begin());
                     }
-                    status.begin(&format!("{} {}", case.id, asked[nth].question), "prefill");
+                    status.begin(&format!("{} {}", case.id, asked[nth].question), first_phase);
                     (cached, begun) = (held, begun + 1);
                 }
                 Event::Prefilled(tokens) if task == 0 && tokens > 0 => {
@@ -379,12 +387,13 @@ struct Outcomes<'a> {
     dtype: String,
     case: &'a Case,
     dropped: &'a Dropped,
+    failed_in_a_row: &'a mut usize,
 }
 
 impl Outcomes<'_> {
     /// Hands on the outcomes that are there, of answers that were generated together in the time `spent`. Counts them in `handed`.
     fn hand_on(
-        &self,
+        &mut self,
         asked: &mut [Asked<'_>],
         spent: Spent,
         handed: &mut usize,
@@ -401,15 +410,25 @@ impl Outcomes<'_> {
                 self.outcome(one, (*measured, scores), decode)
             });
             match outcome {
-                // What has ended beside what a stop cuts off is kept.
+                // Answers that ended beside those that a stop cuts off are kept.
                 Err(ProbeError::Request(RequestError::Engine(EngineError::Interrupted))) => {
                     stopped = Err(RunError::Stopped);
                 }
                 outcome => {
                     *handed += 1;
-                    match sink(one.question, outcome.map_err(said)) {
+                    let unreachable = match &outcome {
+                        Err(ProbeError::Request(RequestError::Unreachable(error))) => Some(error.clone()),
+                        _ => None,
+                    };
+                    if outcome.is_ok() {
+                        *self.failed_in_a_row = 0;
+                    }
+                    match sink(one.question, outcome.map_err(NoAnswer::from)) {
                         Err(RunError::Stopped) => stopped = Err(RunError::Stopped),
                         stored => stored?,
+                    }
+                    if let Some(error) = unreachable {
+                        count_failure(self.failed_in_a_row, &NoAnswer::Failed(error))?;
                     }
                 }
             }
@@ -423,7 +442,7 @@ impl Outcomes<'_> {
         (measured, scores): (Measured, BTreeMap<String, f64>),
         decode: Spent,
     ) -> Result<ProbeOutcome, ProbeError> {
-        let Measured { generated, reused, .. } = &measured;
+        let Measured { generated, reused, call_seconds, .. } = &measured;
         let (Split { thought, answer }, stop) = self.text.split(generated)?;
         let answer = answer.map(|answer| before_stop(&answer, self.stops).trim_end().to_owned());
         let attention = match self.options.attention && stop.has_answer() {
@@ -431,6 +450,11 @@ impl Outcomes<'_> {
             false => None,
         };
         let (prompt, generated) = (one.prompt.tokens.len(), generated.tokens.len());
+        let cost = match *call_seconds {
+            None => Cost::of(one.prefill, decode),
+            // The time of a prefill elsewhere is unknown here.
+            Some(decode_seconds) => Cost { decode_seconds, ..Cost::default() },
+        };
         Ok(ProbeOutcome {
             answer: answer.unwrap_or_default(),
             thought,
@@ -445,7 +469,7 @@ impl Outcomes<'_> {
                 tokens_computed: Some(prompt - reused),
                 tokens_reused: *reused,
                 tokens_generated: Some(generated),
-                ..Cost::of(one.prefill, decode)
+                ..cost
             }),
         })
     }
@@ -457,11 +481,13 @@ impl Outcomes<'_> {
         measured: &Measured,
         text: &str,
     ) -> Result<AttentionStore, ProbeError> {
-        let Measured { generated, measurement, .. } = measured;
+        let Measured { generated, measurement, masses, .. } = measured;
         let answer = if self.options.answer_rows { generated.tokens.as_slice() } else { &[] };
         let step = self.decisive_token(generated, text)?.filter(|_| self.options.answer_rows);
-        let step = step.map(|token| Step { label: VERDICT, token });
-        let masses = measurement.finish_with(answer.len(), step)?;
+        let masses = match step.map(|token| Step { label: VERDICT, token }) {
+            None => masses.clone(),
+            step => measurement.finish_with(answer.len(), step)?,
+        };
         let Masses { layers, rows, mass, uniform, sink, delta, each: _ } = masses;
         Ok(AttentionStore {
             mass,
@@ -470,7 +496,7 @@ impl Outcomes<'_> {
             delta,
             layers,
             rows,
-            keys: measurement.keys().to_vec(),
+            keys: one.prompt.spans.iter().chain(&one.prompt.overlays).cloned().collect(),
             tokens: one.prompt.tokens.clone(),
             generated: answer.to_vec(),
             case: self.case.id.clone(),
@@ -509,6 +535,14 @@ fn said(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())
 }
 
+impl From<ProbeError> for NoAnswer {
+    fn from(error: ProbeError) -> Self {
+        let too_long = matches!(error, ProbeError::Request(RequestError::RefusedTooLong(_)));
+        let kind = if too_long { NoAnswer::TooLong } else { NoAnswer::Failed };
+        kind(said(error))
+    }
+}
+
 /// Why a probe has no answer.
 #[derive(Debug, thiserror::Error)]
 enum ProbeError {
@@ -522,12 +556,12 @@ enum ProbeError {
     Knockout(#[from] KnockoutError),
 }
 
-/// What ended a case early.
+/// The early end of a case.
 enum CaseError {
     /// The run ends.
     Run(RunError),
     /// No probe of this case can be answered.
-    Failed(String),
+    Failed(NoAnswer),
 }
 
 impl From<RunError> for CaseError {
@@ -536,15 +570,14 @@ impl From<RunError> for CaseError {
     }
 }
 
-impl Subject for LocalSubject<'_> {
+impl Subject for ModelSubject<'_> {
     fn prepare(&mut self, next: &Case) {
-        let (builder, tokenizer) = (Arc::clone(&self.builder), Arc::clone(self.model.tokenizer()));
-        let (case, cut) = (next.clone(), self.cut());
+        let (prepare, case) = (Arc::clone(&self.prepare), next.clone());
         let worker = thread::Builder::new().name("prepare".to_owned());
         // Where there is no thread to be had, the case is prepared when it is its turn.
-        if let Ok(worker) = worker.spawn(move || cut_to_budget(&builder, &tokenizer, &case, cut)) {
-            self.coming.truncate(1);
-            self.coming.push((next.clone(), worker));
+        if let Ok(worker) = worker.spawn(move || prepare(&case)) {
+            self.prefetched.truncate(1);
+            self.prefetched.push((next.clone(), worker));
         }
     }
 
@@ -565,29 +598,23 @@ impl Subject for LocalSubject<'_> {
     }
 }
 
-impl LocalSubject<'_> {
-    /// What a question's condition hides from the rows of its prompt.
+impl ModelSubject<'_> {
+    /// The keys that a question's condition hides from rows of its prompt.
     fn holes(&self, question: Question<'_>, prompt: &TokenizedPrompt) -> Result<LayerHoles, KnockoutError> {
         let Some(knockout) = &question.condition.knockout else { return Ok(LayerHoles::default()) };
         let spans: Vec<Span> = prompt.spans.iter().chain(&prompt.overlays).cloned().collect();
-        let layers = self.model.engine().decoder().spec().layer_kinds();
+        let layers = self.model.layer_kinds();
         LayerHoles::new(std::slice::from_ref(knockout), &spans, prompt.tokens.len(), &layers)
     }
 
-    /// The rows whose attention is stored: the spans in roles that the benchmark's curves begin with, and the query.
-    fn row_spans(&self, prompt: &TokenizedPrompt) -> Vec<Span> {
-        row_spans(prompt, &self.row_roles)
-    }
-
-    /// How many tokens all of a case's prompts begin with, up to the first query and not inside a row span. Taken over all
+    /// The number of tokens that all of a case's prompts begin with, up to the first query and not inside a row span. Taken over all
     /// probes, asked for or not, so that answers do not depend on the selection.
     fn shared_tokens(&self, fitted: &BudgetedCase) -> usize {
-        let engine = self.model.engine();
         let mut shared = shared_tokens(&fitted.prompts, &self.row_roles);
         loop {
-            // Where a prompt can be cut without a change of its bits, which may be inside a row span again.
-            shared = engine.border(shared);
-            let rows = || fitted.prompts.iter().flat_map(|prompt| self.row_spans(prompt));
+            // The border of a cut that changes no bit may lie inside a row span again.
+            shared = self.model.border(shared);
+            let rows = || fitted.prompts.iter().flat_map(|prompt| row_spans(prompt, &self.row_roles));
             match rows().filter(|row| row.start < shared && shared < row.end).map(|row| row.start).min() {
                 Some(start) => shared = start,
                 None => return shared,
@@ -608,7 +635,7 @@ pub fn row_spans(prompt: &TokenizedPrompt, row_roles: &[&str]) -> Vec<Span> {
     rows
 }
 
-/// How many tokens all of a case's prompts begin with, up to the first query and not inside a row span.
+/// The number of tokens that all of a case's prompts begin with, up to the first query and not inside a row span.
 pub fn shared_tokens(prompts: &[TokenizedPrompt], row_roles: &[&str]) -> usize {
     let Some((first, others)) = prompts.split_first() else { return 0 };
     let mut shared = first.tokens.len();

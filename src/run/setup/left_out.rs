@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::WrongUsage;
+use super::{WrongUsage, sound_cases};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::{Context, Retriever};
 use crate::data::Case;
@@ -15,13 +15,13 @@ use crate::run::plan::PlannedCase;
 use palimpsest_core::attention::Knockout;
 use palimpsest_core::span::Span;
 
-/// How many cases a note names before it only counts them.
+/// Number of cases that a note names before it only counts them.
 const NAMED: usize = 10;
 
 /// The spans of each probe's prompt, by its id.
 type SpansOf = HashMap<String, Vec<Span>>;
 
-/// What was found out about one knock-out.
+/// Cases that lack a span of one knock-out.
 #[derive(Default)]
 struct Lacking {
     /// Questions that were looked at.
@@ -32,7 +32,7 @@ struct Lacking {
     cases: BTreeSet<String>,
     /// The names of what they lack.
     names: BTreeSet<String>,
-    /// What there is in the place of it, in one prompt.
+    /// Labels that one prompt has instead.
     known: Option<String>,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn leave_out(
     let places: HashMap<String, usize> =
         plan.iter().enumerate().map(|(at, case)| (case.case.clone(), at)).collect();
     let mut found: BTreeMap<String, Lacking> = BTreeMap::new();
-    for case in super::sound_cases(dataset)? {
+    for case in sound_cases(dataset)? {
         let case = case?;
         let Some(planned) = places.get(&case.id).and_then(|&at| plan.get_mut(at)) else { continue };
         bar.inc(1);
@@ -124,7 +124,7 @@ fn tell(knockout: &str, all: &Lacking, is_part: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the prompts of a case's probes consist of under a condition.
+/// Spans of the prompts of a case's probes under a condition.
 fn spans_of(
     memory: &mut Memory,
     case: &Case,
@@ -146,7 +146,6 @@ fn spans_of(
     spans
 }
 
-/// What spans go by, with the numbered ones by the first and the last of them.
 fn labels(spans: &[Span]) -> String {
     let numbered: Vec<&Span> = spans.iter().filter(|span| span.segment().is_some()).collect();
     let mut names: BTreeSet<String> =

@@ -1,9 +1,8 @@
-//! Under which conditions a run puts its probes: what `--conditions` and `--repeat` come to, and what is checked before the first.
+//! The conditions of a run from `--conditions`, `--knockout` and `--repeat`, and the checks before the first answer.
 
 use std::collections::BTreeSet;
 
-use super::WrongUsage;
-use super::memory_systems::MemoryArgs;
+use super::{MemoryArgs, WrongUsage, sound_cases};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::{Benchmark, Context, Retriever, Setting};
 use crate::data::Case;
@@ -20,7 +19,10 @@ use palimpsest_core::timing;
 
 /// The conditions, as the identity of a run has them: none where that is the plain one alone. `fits` says whether the longest history
 /// fits the context, and is asked only where the benchmark's choice depends on it.
-pub(super) fn conditions(
+///
+/// # Errors
+/// [`WrongUsage`] for names that the benchmark does not have, and for two conditions of one name.
+pub fn choose(
     benchmark: &Benchmark,
     named: &[String],
     (knockouts, repeat): (&[Knockout], u32),
@@ -98,9 +100,12 @@ pub(super) fn check_knockouts(
     Ok(())
 }
 
-/// What finds the contexts of `conditions`. A retriever by embeddings is opened, and its model fetched, only where one of them wants it.
-/// `show` says whether someone is told how far it is.
-pub(super) fn memory(
+/// The retrievers of `conditions`. One by embeddings is opened, and its model fetched, only where one of them wants it.
+/// `show`: with progress.
+///
+/// # Errors
+/// The model of embeddings cannot be opened.
+pub fn retrievers(
     benchmark: &'static Benchmark,
     seed: u64,
     conditions: &[Condition],
@@ -114,8 +119,11 @@ pub(super) fn memory(
     Ok(memory.with_dense(Box::new(DenseRanker::open(&ModelStore::open()?, show)?)))
 }
 
-/// Whether the longest history of the data and its longest question have at most `budget` tokens.
-pub(super) fn fits(
+/// True if the longest history of the data and its longest question have at most `budget` tokens.
+///
+/// # Errors
+/// The data cannot be read or a prompt not be built.
+pub fn fits(
     dataset: &Dataset,
     builder: &PromptBuilder,
     tokens: &dyn CountTokens,
@@ -125,7 +133,7 @@ pub(super) fn fits(
         case.history.segments.iter().flat_map(|segment| &segment.turns).map(|turn| turn.content.len()).sum()
     };
     let mut longest: Option<Case> = None;
-    for case in super::sound_cases(dataset)? {
+    for case in sound_cases(dataset)? {
         let case = case?;
         if longest.as_ref().is_none_or(|other| length(&case) > length(other)) {
             longest = Some(case);

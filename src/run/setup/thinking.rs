@@ -1,28 +1,32 @@
-//! The flags about thoughts, which `run` and `judge` share.
+//! The flags about thoughts, which runs and judges share.
+
+use std::str::FromStr;
 
 use anyhow::ensure;
 use serde_json::{Map, Value};
 
+use super::{WrongValue, positive};
 use crate::chat::endpoint::EndpointThinking;
 use crate::run::header::ThinkingPolicy;
 use palimpsest_core::engine::{DEFAULT_MAX_THINKING, LocalModel, ThinkingOptions};
 use palimpsest_core::text::{ReasoningEffort, ThinkingMode};
 
-/// Whether a model is to think before it answers, and how much.
+/// Thinking flags of a model.
 #[derive(Debug, Clone, Default, PartialEq, clap::Args)]
+#[command(next_help_heading = "Thinking")]
 pub struct Thinking {
     /// Whether the model thinks before it answers; thoughts are kept apart from answers and shown to no judge. An endpoint is told
     /// nothing by `auto`, and `chat_template_kwargs: {"enable_thinking": ...}` else
     #[arg(long, value_enum, default_value_t)]
     pub thinking: ThinkingMode,
     /// Most tokens of a thought, beside those of the answer, where the model thinks [default: 4096; endpoints: with --thinking on]
-    #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
+    #[arg(long, value_name = "TOKENS", value_parser = positive)]
     pub max_thinking: Option<usize>,
     /// How much is thought, where the chat template or the endpoint reads `reasoning_effort`
     #[arg(long, value_enum, value_name = "EFFORT")]
     pub reasoning_effort: Option<ReasoningEffort>,
     /// Endpoints: variables for the server's chat template, as a JSON object
-    #[arg(long, value_name = "JSON", value_parser = object)]
+    #[arg(long, value_name = "JSON", help_heading = "Endpoint")]
     pub chat_template_kwargs: Option<Object>,
 }
 
@@ -30,11 +34,18 @@ pub struct Thinking {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Object(Map<String, Value>);
 
-fn object(text: &str) -> Result<Object, String> {
-    match serde_json::from_str(text) {
-        Ok(Value::Object(object)) => Ok(Object(object)),
-        Ok(_) => Err("it is no JSON object; give one, for example {\"enable_thinking\": false}".to_owned()),
-        Err(error) => Err(format!("it is no JSON: {error}")),
+impl FromStr for Object {
+    type Err = WrongValue;
+
+    fn from_str(text: &str) -> Result<Self, WrongValue> {
+        match serde_json::from_str(text) {
+            Ok(Value::Object(object)) => Ok(Object(object)),
+            Ok(_) => {
+                let why = "it is no JSON object; give one, for example {\"enable_thinking\": false}";
+                Err(WrongValue(why.to_owned()))
+            }
+            Err(error) => Err(WrongValue(format!("it is no JSON: {error}"))),
+        }
     }
 }
 
@@ -43,6 +54,9 @@ const SWITCH: &str = "enable_thinking";
 
 impl Thinking {
     /// Refuses flags that make no sense together.
+    ///
+    /// # Errors
+    /// What does not fit, in words.
     pub fn check(&self, endpoint: bool) -> anyhow::Result<()> {
         let off = self.thinking == ThinkingMode::Off;
         ensure!(
@@ -103,8 +117,8 @@ impl Thinking {
         })
     }
 
-    /// What a judge that writes a reply is told, for the digest that its verdicts carry: not how much it may think, since more room for the
-    /// thoughts that were cut off changes none of the verdicts that are there.
+    /// The settings that a judge that writes a reply is told, for the digest of its verdicts. Without the limit of thoughts: more room for
+    /// those that were cut off changes no verdict that is there.
     pub fn of_judge(&self) -> Option<String> {
         let policy = ThinkingPolicy { max_tokens: None, ..self.endpoint_policy()? };
         (policy != ThinkingPolicy::default()).then(|| serde_json::to_string(&policy).ok())?

@@ -1,12 +1,13 @@
 //! The flags of memory systems, and the conditions that they come to.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde_json::{Map, Value};
 
-use super::WrongUsage;
+use super::{RunSpec, WrongUsage, WrongValue, positive};
 use crate::benchmarks::Benchmark;
 use crate::memory::system::history::Progress;
 use crate::memory::system::proxy::Decoding;
@@ -38,7 +39,7 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "URL#MODEL", requires = "memory")]
     pub memory_embedder: Option<String>,
     /// Most memories shown; further numbers, with commas, are conditions of their own (memory-NAME-k5) cut from the same search [default: 20]
-    #[arg(long, value_name = "K,...", value_delimiter = ',', value_parser = super::positive, requires = "memory")]
+    #[arg(long, value_name = "K,...", value_delimiter = ',', value_parser = positive, requires = "memory")]
     pub memory_k: Vec<usize>,
     /// What is shown, with commas: ranked memories in the run's wording, perfect retrieval (memory-NAME-perfect), the system's native wording
     /// (-native), or the system's own answer (-answer) [default: ranked]
@@ -62,15 +63,15 @@ pub struct NamedSystem {
 }
 
 impl std::str::FromStr for NamedSystem {
-    type Err = String;
+    type Err = WrongValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, WrongValue> {
         let (name, value) = text.split_once('=').unwrap_or_default();
         let word = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric());
         if !name.split('-').all(word) || value.trim().is_empty() {
-            return Err(format!(
+            return Err(WrongValue(format!(
                 "`{text}` is not NAME=VALUE with a name of letters, digits and single hyphens; for example plain='python3 adapters/plain.py'"
-            ));
+            )));
         }
         Ok(NamedSystem { name: name.to_owned(), value: value.trim().to_owned() })
     }
@@ -124,15 +125,19 @@ impl MemoryArgs {
     }
 }
 
-impl super::run::Job {
+impl RunSpec {
     /// Starts the memory systems of the command line.
-    pub(super) fn start_systems(&self, conditions: &[Condition]) -> anyhow::Result<MemorySystems> {
+    pub(super) fn start_systems(
+        &self,
+        folder: &Path,
+        conditions: &[Condition],
+    ) -> anyhow::Result<MemorySystems> {
         let MemoryArgs { memory, memory_model, memory_embedder, memory_config, memory_decoding, .. } =
-            &self.settings.memory;
+            &self.memory;
         if memory.is_empty() {
             return Ok(MemorySystems::default());
         }
-        RunStore::check_folder(&self.out)?;
+        RunStore::check_folder(folder)?;
         let mut specs = Vec::new();
         for NamedSystem { name, value } in memory {
             let mut config = Map::new();
@@ -152,9 +157,9 @@ impl super::run::Job {
             model: memory_model.clone(),
             embedder: memory_embedder.clone(),
             decoding: *memory_decoding,
-            seed: self.settings.seed,
+            seed: self.seed,
         };
-        Ok(MemorySystems::start(&specs, &given, (&self.out, conditions), telling())?)
+        Ok(MemorySystems::start(&specs, &given, (folder, conditions), telling())?)
     }
 }
 

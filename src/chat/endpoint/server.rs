@@ -1,0 +1,537 @@
+//! A palimpsest server as a model that answers requests, over `/v1/completions` with its extension for attention.
+//!
+//! Prompts go out as tokens and spans as ranges of them; masses come back as a safetensors file. [`Task::Force`], knock-outs, norms,
+//! targets, largest keys, penalties, thoughts and implicit attention are not on the wire: they end as [`RequestError::NotServed`].
+
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Instant;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ndarray::{Array2, Array3, Array4, ArrayD, Axis, Dimension, IxDyn};
+use palimpsest_core::attention::{LayerKind, Masses, Uniform};
+use palimpsest_core::engine::{
+    self, Backend, Branch, Chosen, EngineError, Event, Generate, Generated, Measured, Measurement, Observe,
+    OnEvent, Request, RequestError, StopReason, Task,
+};
+use palimpsest_core::span::Span;
+use palimpsest_core::text::{BorderRule, Tokenizer};
+use safetensors::SafeTensors;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{Endpoint, Failure, says_too_long};
+use crate::chat::ChatError;
+use crate::chat::parallel::in_order;
+
+/// A palimpsest server's description of its model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerCard {
+    /// Most tokens of prompt and answer together.
+    pub context: usize,
+    /// The dtype of its weights.
+    pub dtype: String,
+    /// By layer of softmax attention: keys that a row sees at most; `None` where it sees all before it.
+    pub windows: Vec<Option<usize>>,
+    /// The rule for a token across a span's border; earlier servers do not say.
+    pub borders: BorderRule,
+    /// True if it has layers of linear attention.
+    pub has_delta: bool,
+    /// Its chat template.
+    pub chat_template: String,
+    /// The token that texts begin with, as the template writes it.
+    pub bos: Option<String>,
+    /// The token that ends them.
+    pub eos: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Models {
+    data: Vec<Card>,
+}
+
+#[derive(Deserialize)]
+struct Card {
+    id: String,
+    palimpsest: Option<Own>,
+}
+
+#[derive(Deserialize)]
+struct Own {
+    context: usize,
+    dtype: String,
+    attention: Option<OwnAttention>,
+    #[serde(default)]
+    delta_layers: Vec<usize>,
+}
+
+#[derive(Deserialize)]
+struct OwnAttention {
+    windows: Vec<Option<usize>>,
+    #[serde(default)]
+    borders: BorderRule,
+}
+
+#[derive(Deserialize)]
+struct TokenizerInfo {
+    chat_template: String,
+    bos_token: Option<String>,
+    eos_token: Option<String>,
+}
+
+impl Endpoint {
+    /// The model's name at the endpoint.
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// The card of the model where the endpoint is a palimpsest server; `None` of others, and of one that does not reply, which the
+    /// first request will tell.
+    ///
+    /// # Errors
+    /// A palimpsest server that does not say how it reads texts.
+    pub fn server_card(&self) -> Result<Option<ServerCard>, ChatError> {
+        let models = self.exchange(&format!("{}/models", self.base), None);
+        let models = models.ok().and_then(|bytes| serde_json::from_slice::<Models>(&bytes).ok());
+        let card = models.and_then(|models| models.data.into_iter().find(|card| card.id == self.model));
+        let Some(Own { context, dtype, attention: Some(OwnAttention { windows, borders }), delta_layers }) =
+            card.and_then(|card| card.palimpsest)
+        else {
+            return Ok(None);
+        };
+        let info: TokenizerInfo = self.root_file("tokenizer_info", |bytes| serde_json::from_slice(bytes))?;
+        Ok(Some(ServerCard {
+            context,
+            dtype,
+            windows,
+            borders,
+            has_delta: !delta_layers.is_empty(),
+            chat_template: info.chat_template,
+            bos: info.bos_token,
+            eos: info.eos_token,
+        }))
+    }
+
+    /// The tokeniser of a palimpsest server's model.
+    ///
+    /// # Errors
+    /// The server has none to give, or one that cannot be read.
+    pub fn tokenizer(&self) -> Result<Tokenizer, ChatError> {
+        self.root_file("tokenizer.json", |bytes| Tokenizer::from_bytes(bytes, &self.model))
+    }
+
+    /// A file beside `/v1`.
+    fn root_file<T, E: Display>(
+        &self,
+        name: &str,
+        parse: impl Fn(&[u8]) -> Result<T, E>,
+    ) -> Result<T, ChatError> {
+        let root = self.base.strip_suffix("/v1").unwrap_or(&self.base);
+        let file = self.retrying(|| {
+            let bytes = self.exchange(&format!("{root}/{name}"), None)?;
+            parse(&bytes).map_err(|error| unreadable(&error.to_string()))
+        });
+        file.map_err(|failure| self.failed(&failure))
+    }
+
+    /// The reply of `/completions` to `body`.
+    fn completion(&self, body: &impl Serialize) -> Result<Completion, RequestError> {
+        let unwritten = |error: serde_json::Error| RequestError::Refused(error.to_string());
+        let body = serde_json::to_vec(body).map_err(unwritten)?;
+        let reply = self.retrying(|| {
+            let bytes = self.exchange(&format!("{}/completions", self.base), Some(&body))?;
+            serde_json::from_slice(&bytes).map_err(|error| unreadable(&error.to_string()))
+        });
+        reply.map_err(|failure| {
+            let error = self.explain(&failure);
+            match failure {
+                _ if says_too_long(&error) => RequestError::RefusedTooLong(error),
+                Failure::Status { status: 400 | 413 | 422, .. } | Failure::Unreadable { .. } => {
+                    RequestError::Refused(error)
+                }
+                _ => RequestError::Unreachable(error),
+            }
+        })
+    }
+}
+
+fn unreadable(reason: &str) -> Failure {
+    Failure::Unreadable { reason: reason.to_owned(), body: String::new() }
+}
+
+/// A palimpsest server's model.
+pub struct ServerModel {
+    endpoint: Endpoint,
+    card: ServerCard,
+    parallel: usize,
+}
+
+/// A task on its way to the server.
+struct Call {
+    branch: usize,
+    task: usize,
+    /// Prefix and tokens.
+    prompt: Arc<[u32]>,
+    /// Or the part of the request that the server cannot be asked for.
+    wire: Result<Wire, &'static str>,
+}
+
+/// A task as the server takes it.
+enum Wire {
+    /// A completion with its attention.
+    Measure { fields: Map<String, Value>, rows: Vec<Span>, keys: usize },
+    /// The log-probabilities of these continuations.
+    Score(Vec<Vec<u32>>),
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    prompt: &'a [u32],
+    #[serde(flatten)]
+    fields: &'a Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct Completion {
+    choices: Vec<Choice>,
+    #[serde(default)]
+    usage: Value,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    finish_reason: Option<String>,
+    palimpsest: Option<AttentionReply>,
+    logprobs: Option<Logprobs>,
+}
+
+#[derive(Deserialize)]
+struct Logprobs {
+    /// Of the prompt's tokens, the first of which has none, and of one more.
+    token_logprobs: Vec<Option<f64>>,
+}
+
+#[derive(Deserialize)]
+struct AttentionReply {
+    spans: Vec<Span>,
+    rows: Vec<String>,
+    layers: Vec<usize>,
+    data: String,
+    token_ids: Vec<u32>,
+}
+
+impl ServerModel {
+    /// The server at `endpoint`, whose model is as `card` says; `parallel` calls are made at once.
+    pub fn new(endpoint: Endpoint, card: ServerCard, parallel: usize) -> Self {
+        ServerModel { endpoint, card, parallel: parallel.max(1) }
+    }
+
+    fn calls(&self, request: Request) -> Vec<Call> {
+        let Request { prefix, branches, .. } = request;
+        let mut calls = Vec::new();
+        for (branch, Branch { tokens, knockouts, observe, tasks }) in branches.into_iter().enumerate() {
+            let prompt: Arc<[u32]> = [&*prefix, &tokens].concat().into();
+            for (nth, task) in tasks.into_iter().enumerate() {
+                let wire = match knockouts.is_empty() {
+                    true => self.wire(&prompt, &observe, task),
+                    false => Err("knock-outs"),
+                };
+                calls.push(Call { branch, task: nth, prompt: Arc::clone(&prompt), wire });
+            }
+        }
+        calls
+    }
+
+    fn wire(&self, prompt: &[u32], observe: &Observe, task: Task) -> Result<Wire, &'static str> {
+        let mut fields = Map::new();
+        match task {
+            Task::Force(_) => return Err("the logits of a given answer"),
+            Task::Score(texts) => return Ok(Wire::Score(texts)),
+            Task::Read => drop(fields.insert("max_tokens".to_owned(), 0.into())),
+            Task::Generate(generate) => {
+                if generate.thinker.is_some() {
+                    return Err("thoughts before the answer");
+                }
+                if !generate.rules.is_empty() || generate.likeliest.is_some() || generate.tell_rows {
+                    return Err("penalties, formats and likelihoods of the answer");
+                }
+                fields = generated(&generate);
+            }
+        }
+        let rows = &observe.rows;
+        match observe {
+            Observe { norms: true, .. } => return Err("norms"),
+            Observe { top_keys: Some(_), .. } => return Err("largest keys"),
+            Observe { targets, .. } if !targets.is_empty() => return Err("attributions"),
+            Observe { likeliest: Some(_), .. } => return Err("likelihoods of the prompt"),
+            Observe { logits: 1.., .. } => return Err("logits"),
+            _ if rows.answer.each || rows.answer.step => return Err("rows of single tokens"),
+            _ if self.card.has_delta && observe.any() && !observe.softmax_only => {
+                return Err("implicit attention");
+            }
+            _ => {}
+        }
+        // Labels of spans may mean something else to the server: on the wire they are numbered, rows that are no key behind the keys.
+        let last = engine::last(prompt.len());
+        let mut spans: Vec<&Span> = observe.keys.iter().collect();
+        let mut names = Vec::new();
+        for row in &rows.spans {
+            let same = |key: &&Span| key.range() == row.range();
+            names.push(match spans.iter().position(same) {
+                _ if *row == last => last.label.clone(),
+                Some(nth) => name(nth),
+                None => {
+                    spans.push(row);
+                    name(spans.len() - 1)
+                }
+            });
+        }
+        let mut rows_told = rows.spans.clone();
+        if let Some(at) = rows.answer.mean {
+            names.insert(at.min(names.len()), "answer".to_owned());
+            rows_told.insert(at.min(rows_told.len()), Span::new("answer", 0..0));
+        }
+        if names.is_empty() {
+            // The tokens of an answer come with attention alone.
+            names.push(last.label);
+        }
+        let range =
+            |(nth, span): (usize, &&Span)| json!({"label": name(nth), "start": span.start, "end": span.end});
+        let spans: Vec<Value> = spans.iter().enumerate().map(range).collect();
+        fields.insert(
+            "palimpsest".to_owned(),
+            json!({"rows": names, "spans": spans, "units": "tokens", "heads": "all", "encoding": "safetensors", "token_ids": true}),
+        );
+        Ok(Wire::Measure { fields, rows: rows_told, keys: observe.keys.len() })
+    }
+
+    fn ask(&self, call: &Call) -> Result<Measured, RequestError> {
+        let begun = Instant::now();
+        let model = self.endpoint.model();
+        let measured = match &call.wire {
+            Err(what) => return Err(RequestError::NotServed { what }),
+            Ok(Wire::Score(texts)) => {
+                let fields = json!({"max_tokens": 0, "echo": true, "logprobs": 0});
+                let fields = fields.as_object().cloned().unwrap_or_default();
+                let score = |text: &Vec<u32>| {
+                    let prompt = [&*call.prompt, text].concat();
+                    let reply =
+                        self.endpoint.completion(&Body { model, prompt: &prompt, fields: &fields })?;
+                    let logprobs = reply.choices.into_iter().next().and_then(|choice| choice.logprobs);
+                    let logprobs = logprobs.map(|logprobs| logprobs.token_logprobs).unwrap_or_default();
+                    let own = logprobs.get(call.prompt.len()..prompt.len());
+                    own.ok_or_else(|| self.unusable("it has no log-probabilities"))
+                        .map(|own| own.iter().copied().sum())
+                };
+                let scores = texts.iter().map(score).collect::<Result<_, _>>()?;
+                Measured { scores, ..unmeasured(call.prompt.len()) }
+            }
+            Ok(Wire::Measure { fields, rows, keys }) => {
+                let reply = self.endpoint.completion(&Body { model, prompt: &call.prompt, fields })?;
+                self.measured(call.prompt.len(), (rows, *keys), reply)?
+            }
+        };
+        Ok(Measured { call_seconds: Some(begun.elapsed().as_secs_f64()), ..measured })
+    }
+
+    fn unusable(&self, why: impl Display) -> RequestError {
+        let model = self.endpoint.model();
+        RequestError::Refused(format!("{model}: the server's reply cannot be used: {why}"))
+    }
+
+    fn measured(
+        &self,
+        prompt: usize,
+        (rows, keys): (&[Span], usize),
+        reply: Completion,
+    ) -> Result<Measured, RequestError> {
+        let cached = reply.usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or(0);
+        let choice = reply.choices.into_iter().next();
+        let Some(Choice { finish_reason, palimpsest: Some(told), .. }) = choice else {
+            return Err(self.unusable("it has no attention"));
+        };
+        let stop = match finish_reason.as_deref() {
+            Some("length") => StopReason::MaxNewTokens,
+            _ => StopReason::EndOfTurn,
+        };
+        let generated = Generated { tokens: told.token_ids.clone(), thought: 0, stop };
+        let masses = self.masses(prompt, (rows, keys), &told)?;
+        let reused = usize::try_from(cached).unwrap_or(0).min(prompt);
+        Ok(Measured { generated, masses, reused, ..unmeasured(prompt) })
+    }
+
+    fn masses(
+        &self,
+        prompt: usize,
+        (rows, keys): (&[Span], usize),
+        told: &AttentionReply,
+    ) -> Result<Masses, RequestError> {
+        // 1. Rows; a mean over no tokens is none.
+        let first = prompt.saturating_sub(1);
+        let has_answer = told.rows.iter().any(|row| row == "answer");
+        let named = |row: &Span| match row.label == "answer" && row.is_empty() {
+            true => has_answer.then(|| Span::new("answer", first..first + told.token_ids.len())),
+            false => Some(row.clone()),
+        };
+        let rows: Vec<Span> = rows.iter().filter_map(named).collect();
+        let (layers, windows) = (told.layers.clone(), self.card.windows.clone());
+        if (!rows.is_empty() && rows.len() != told.rows.len()) || windows.len() != layers.len() {
+            return Err(self.unusable(format_args!(
+                "it has {} rows and {} layers where {} and {} were asked for",
+                told.rows.len(),
+                layers.len(),
+                rows.len(),
+                windows.len()
+            )));
+        }
+        // 2. The columns of the keys.
+        let column = |nth| {
+            let of_key = |span: &Span| span.overlay && span.label == name(nth);
+            let found = told.spans.iter().position(of_key);
+            found.ok_or_else(|| self.unusable(format_args!("it has no span {nth}")))
+        };
+        let columns = (0..keys).map(column).collect::<Result<Vec<_>, _>>()?;
+        // 3. The numbers.
+        let bytes = STANDARD.decode(&told.data).map_err(|error| self.unusable(error))?;
+        let file = SafeTensors::deserialize(&bytes).map_err(|error| self.unusable(error))?;
+        let tensor = |name: &str| -> Result<ArrayD<f32>, RequestError> {
+            let view = file.tensor(name).map_err(|error| self.unusable(error))?;
+            let numbers = view.data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+            ArrayD::from_shape_vec(IxDyn(view.shape()), numbers).map_err(|error| self.unusable(error))
+        };
+        // Rows that were not asked for are dropped.
+        let of_rows = |x: ArrayD<f32>, axis: usize| match x.shape().get(axis) {
+            Some(&count) if count >= rows.len() => {
+                Ok(x.select(Axis(axis), &(0..rows.len()).collect::<Vec<_>>()))
+            }
+            _ => {
+                Err(self.unusable(format_args!("a tensor of shape {:?} for {} rows", x.shape(), rows.len())))
+            }
+        };
+        let of_keys = |x: ArrayD<f32>| match x.shape().split_last() {
+            Some((&count, _)) if count == told.spans.len() => Ok(x.select(Axis(x.ndim() - 1), &columns)),
+            _ => Err(self.unusable(format_args!(
+                "a tensor of shape {:?} for {} spans",
+                x.shape(),
+                told.spans.len()
+            ))),
+        };
+        let mass = of_rows(of_keys(tensor("mass")?)?, 2)?;
+        let share = of_rows(of_keys(tensor("share")?)?, 1)?;
+        let sink = file.names().contains(&"sink").then(|| of_rows(tensor("sink")?, 2)).transpose()?;
+        Ok(Masses {
+            mass: self.shaped(mass)?,
+            uniform: Uniform { windows, share: self.shaped(share)? },
+            sink: sink.map(|sink| self.shaped(sink)).transpose()?,
+            delta: None,
+            each: None,
+            layers,
+            rows,
+        })
+    }
+
+    fn shaped<D: Dimension>(&self, x: ArrayD<f32>) -> Result<ndarray::Array<f32, D>, RequestError> {
+        x.into_dimensionality().map_err(|error| self.unusable(error))
+    }
+}
+
+/// The name of a span in a request.
+fn name(span: usize) -> String {
+    format!("span {span}")
+}
+
+/// A request's fields for an answer. The server knows the tokens that end it.
+fn generated(generate: &Generate) -> Map<String, Value> {
+    let engine::Sampling { temperature, top_p, seed, .. } = generate.sampling;
+    let fields = json!({
+        "max_tokens": generate.room(), "temperature": temperature, "top_p": top_p, "seed": seed,
+    });
+    let mut fields = fields.as_object().cloned().unwrap_or_default();
+    if let Some(watch) = &generate.watch {
+        fields.insert("stop".to_owned(), json!(watch.strings()));
+    }
+    fields
+}
+
+/// An output of which nothing is known but the length of its prompt.
+fn unmeasured(prompt: usize) -> Measured {
+    Measured {
+        logits: Array2::zeros((0, 0)),
+        generated: Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens },
+        masses: Masses {
+            layers: Vec::new(),
+            rows: Vec::new(),
+            mass: Array4::zeros((0, 0, 0, 0)),
+            uniform: Uniform { windows: Vec::new(), share: Array3::zeros((0, 0, 0)) },
+            sink: None,
+            delta: None,
+            each: None,
+        },
+        measurement: Measurement::nothing(prompt),
+        top_keys: None,
+        norms: None,
+        attributions: None,
+        reused: 0,
+        call_seconds: None,
+        prompt: Vec::new(),
+        end: None,
+        scores: Vec::new(),
+    }
+}
+
+impl Backend for ServerModel {
+    fn run(&mut self, request: Request, on_event: OnEvent<'_>) {
+        let calls = self.calls(request);
+        let (on_event, stopped, ended) = (RefCell::new(on_event), Cell::new(false), Cell::new(0));
+        let tell = |call: &Call, event| {
+            if !(on_event.borrow_mut())(call.branch, call.task, event) {
+                stopped.set(true);
+            }
+        };
+        let server = &*self;
+        let Ok(_) = in_order(
+            vec![(); server.parallel],
+            calls.len(),
+            &|| stopped.get(),
+            &mut |nth| {
+                tell(&calls[nth], Event::Begun(0));
+                nth
+            },
+            &|(), nth| server.ask(&calls[nth]),
+            &mut |nth, output| {
+                ended.set(nth + 1);
+                match output {
+                    Err(error) => tell(&calls[nth], Event::Failed(error)),
+                    Ok(measured) => {
+                        tell(&calls[nth], Event::Prompt);
+                        for &token in &measured.generated.tokens {
+                            let chosen = Chosen { token, likelihood: None, rows: Vec::new() };
+                            tell(&calls[nth], Event::Token(chosen));
+                        }
+                        tell(&calls[nth], Event::Done(Box::new(measured)));
+                    }
+                }
+                Ok::<(), Infallible>(())
+            },
+        );
+        for call in &calls[ended.get()..] {
+            tell(call, Event::Failed(EngineError::Interrupted.into()));
+        }
+    }
+
+    fn first_phase(&self) -> &'static str {
+        "waiting for the reply"
+    }
+
+    fn dtype(&self) -> String {
+        self.card.dtype.clone()
+    }
+
+    fn layer_kinds(&self) -> Vec<LayerKind> {
+        self.card.windows.iter().map(|&window| LayerKind::Softmax { window, sinks: false }).collect()
+    }
+}

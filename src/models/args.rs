@@ -1,0 +1,83 @@
+//! The flags by which commands open a model on this machine.
+
+use candle_core::{DType, Device};
+use palimpsest_core::attention::AttentionKernel;
+use palimpsest_core::engine::{self, DeviceError};
+use palimpsest_core::model::Kept;
+
+/// Where a model runs.
+#[derive(Debug, Clone, PartialEq, clap::Args)]
+#[command(next_help_heading = "Model")]
+pub struct DeviceArgs {
+    /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
+    #[arg(long, default_value = CPU)]
+    pub device: String,
+    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
+    /// (our own kernels, unchecked) or flash; products take what the others do not serve
+    #[arg(long, default_value_t, value_name = "KERNEL")]
+    pub attention_kernel: AttentionKernel,
+}
+
+const CPU: &str = "cpu";
+
+impl DeviceArgs {
+    /// Opens the devices.
+    ///
+    /// # Errors
+    /// [`DeviceError`] for a device that is not known or not here.
+    pub fn open(&self) -> Result<Vec<Device>, DeviceError> {
+        engine::parse_devices(&self.device)
+    }
+
+    /// True if no other device was asked for.
+    pub fn is_cpu(&self) -> bool {
+        self.device == CPU
+    }
+}
+
+/// Where a model runs, and in which form its weights are held.
+#[derive(Debug, Clone, PartialEq, clap::Args)]
+#[command(next_help_heading = "Model")]
+pub struct ModelArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)] // the struct's own doc says it
+    pub on: DeviceArgs,
+    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
+    #[arg(long)]
+    pub dtype: Option<String>,
+    /// What to keep of quantised weights on the CPU in f32
+    #[arg(long, value_enum, default_value_t)]
+    pub weights: Weights,
+}
+
+impl ModelArgs {
+    /// The dtype; `None` for that of the device.
+    ///
+    /// # Errors
+    /// [`DeviceError`] for one that is not known.
+    pub fn dtype(&self) -> Result<Option<DType>, DeviceError> {
+        self.dtype.as_deref().map(engine::parse_dtype).transpose()
+    }
+}
+
+/// Form of quantised weights in memory on the CPU in f32. Answers are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Weights {
+    /// `dense` where memory allows, else `quantised`
+    #[default]
+    Auto,
+    /// The quantised weights and the dequantised ones in f32: the fastest
+    Dense,
+    /// The quantised bits alone: the least memory
+    Quantised,
+}
+
+impl From<Weights> for Option<Kept> {
+    fn from(weights: Weights) -> Self {
+        match weights {
+            Weights::Auto => None,
+            Weights::Dense => Some(Kept::Dense),
+            Weights::Quantised => Some(Kept::Quantised),
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! A run made ready from its flags: data opened, flags checked against it, conditions chosen, prompts cut, identity made.
+//!
+//! Called by `palimpsest run`, by `quickstart`, and by the estimates, which end before the first answer. [`super::runner`] does the rest.
+
+mod conditions;
+mod endpoint;
+mod left_out;
+mod local;
+mod memory_args;
+mod spec;
+mod thinking;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, ensure};
+
+use crate::benchmarks::dataset::Dataset;
+use crate::benchmarks::reading::ReadError;
+use crate::benchmarks::{Benchmark, SampleSpec};
+use crate::data::Case;
+use crate::progress::note;
+use crate::prompt::{JUDGE_FILE, Templates};
+use crate::run::condition::Condition;
+use crate::run::context_budget::TEMPLATE_RESERVE;
+use crate::run::error::RunError;
+use crate::run::file_plan::FilePlan;
+use crate::run::header::{Identity, Machine, NameAndDigest, RunHeader};
+use crate::run::memory_systems::MemorySystems;
+use crate::run::plan::{PlannedCase, Selection};
+use crate::run::runner::{self, Subject, Summary};
+use crate::run::store::RunStore;
+use palimpsest_core::timing::{self, Recorder};
+
+pub use conditions::{choose, fits, retrievers};
+pub use endpoint::Counter;
+pub use local::{OpenedModel, observed};
+pub use memory_args::{MemoryArgs, NamedSystem};
+pub use spec::{AnswerLimits, DEFAULT_BATCH_SIZE, RunSpec};
+pub use thinking::Thinking;
+
+/// Flags that make no sense, alone or together.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongUsage(pub String);
+
+/// A flag's value that cannot be read, in words for the user.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongValue(pub String);
+
+/// Parses a whole number above 0.
+///
+/// # Errors
+/// [`WrongValue`].
+pub fn positive(text: &str) -> Result<usize, WrongValue> {
+    let number = text.parse().ok().filter(|n| *n > 0);
+    number.ok_or_else(|| WrongValue("give a whole number above 0".to_owned()))
+}
+
+/// The cases of a data set, one in memory at a time, with the remedy where one is not sound.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Case>>> {
+    let name = dataset.name().to_owned();
+    Ok(dataset.cases()?.map(move |case| {
+        case.with_context(|| format!("{name} cannot be used; `palimpsest data check` lists all its problems"))
+    }))
+}
+
+/// [`cases`] without the rows that are broken.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn sound_cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Case>>> {
+    let is_broken = |case: &anyhow::Error| matches!(case.downcast_ref(), Some(ReadError::Row(_)));
+    Ok(cases(dataset)?.filter(move |case| !case.as_ref().is_err_and(is_broken)))
+}
+
+/// A data set that was read once.
+pub struct OpenedData {
+    /// The data set.
+    pub dataset: Dataset,
+    /// Its name and digest.
+    pub named: NameAndDigest,
+    /// All of its cases, without their histories, broken rows among them.
+    pub all: Vec<PlannedCase>,
+    /// The first sound one, whole.
+    pub first: Option<Case>,
+    /// The limits of answers to it.
+    pub limits: AnswerLimits,
+}
+
+/// Watches for an interrupt from now on: given the words that it answers with, returns the flag that it sets.
+pub type Watch<'a> = &'a dyn Fn(&'static str) -> anyhow::Result<Arc<AtomicBool>>;
+
+/// Where the answers of a run go.
+pub struct Begin<'a> {
+    /// The run folder.
+    pub folder: &'a Path,
+    /// Times the run, where that is asked for.
+    pub recorder: Option<&'a Recorder>,
+    /// True if progress is shown.
+    pub show_progress: bool,
+    /// Hears every piece of an answer as it is generated, where it is streamed.
+    pub on_text: &'a dyn Fn(&str),
+    /// Called when the model is open.
+    pub watch: Watch<'a>,
+}
+
+impl RunSpec {
+    /// Answers what is not answered yet.
+    ///
+    /// # Errors
+    /// [`WrongUsage`], and whatever keeps the run from going on.
+    pub fn run(&self, begin: &Begin<'_>) -> anyhow::Result<Summary> {
+        self.checked()?;
+        if let Some(folder) = self.prompts.as_deref().filter(|dir| dir.join(JUDGE_FILE).exists()) {
+            let folder = folder.display();
+            note(format_args!(
+                "note: {folder} holds {JUDGE_FILE}, which answers do not depend on; judge with `palimpsest judge --prompts {folder}`"
+            ));
+        }
+        if self.is_endpoint() { self.run_endpoint(begin) } else { self.run_local(begin) }
+    }
+
+    /// Refuses flags that make no sense together.
+    ///
+    /// # Errors
+    /// [`WrongUsage`].
+    pub fn checked(&self) -> Result<(), WrongUsage> {
+        self.check().map_err(|e| WrongUsage(format!("{e:#}")))
+    }
+
+    /// Reads the data set once, and keeps of its cases all but their histories.
+    ///
+    /// # Errors
+    /// The file is none of a known benchmark, has no sound row, or has broken ones and `--strict` refuses them.
+    pub fn open(&self) -> anyhow::Result<OpenedData> {
+        let _span = timing::io();
+        let spec = SampleSpec { segments: self.sessions, seed: self.seed };
+        let dataset = Dataset::open(&self.data, spec, |_| {})?.with_split(self.split.as_deref())?;
+        let limits = self.limits(dataset.benchmark())?;
+        if let Some(context) = self.context {
+            let (thought, reserved) = match self.is_endpoint() {
+                true => (self.thinking.endpoint().max_tokens, TEMPLATE_RESERVE),
+                false => (0, 0),
+            };
+            limits.check_room(context, thought, reserved)?;
+        }
+        let name = dataset.name();
+        let help = "`palimpsest data check` lists all its problems";
+        let (mut rows, mut first) = (FilePlan::new(dataset.benchmark()), None);
+        for case in dataset.cases()? {
+            match case {
+                Ok(case) => {
+                    rows.sound(&case);
+                    first.get_or_insert(case);
+                }
+                Err(ReadError::Row(problems)) => rows.broken(problems),
+                // How many rows there are behind it is not known, and with it no denominator.
+                error => {
+                    error.with_context(|| format!("{name} cannot be used; {help}"))?;
+                }
+            }
+        }
+        let (count, broken) = rows.rows();
+        if let Some(problem) = rows.first_problem() {
+            ensure!(
+                broken < count,
+                "{name} cannot be used; {help}: none of its {count} rows is sound: {problem}"
+            );
+            ensure!(
+                !self.strict,
+                "{broken} of the {count} rows of {name} are broken, and --strict refuses that; {help}. The first: {problem}"
+            );
+            note(format_args!(
+                "note: {broken} of the {count} rows of {name} are broken; they are not asked and count as errors ({help}; --strict refuses \
+                 such a file). The first: {problem}"
+            ));
+        }
+        let all = rows.finish();
+        let named = NameAndDigest { name: dataset.name().to_owned(), digest: dataset.digest().to_owned() };
+        Ok(OpenedData { dataset, named, all, first, limits })
+    }
+
+    /// The selected cases of a data set.
+    ///
+    /// # Errors
+    /// Nothing is selected.
+    pub fn plan(&self, dataset: &Dataset, all: Vec<PlannedCase>) -> anyhow::Result<Vec<PlannedCase>> {
+        let selection = Selection {
+            sample: self.case_sample(),
+            only: self.only.clone(),
+            limit: self.limit,
+            limit_probes: self.limit_probes,
+            shard: self.shard,
+            ..Selection::of_all(dataset.benchmark())
+        };
+        Ok(selection.of(all)?)
+    }
+
+    /// The templates of its prompts.
+    ///
+    /// # Errors
+    /// A template cannot be read.
+    pub fn templates(&self, benchmark: &Benchmark) -> anyhow::Result<Templates> {
+        let folder = self.prompts.as_deref();
+        let templates = Templates::load(benchmark, folder)?;
+        Ok(if self.memory.memory.is_empty() { templates } else { templates.with_memories(folder)? })
+    }
+
+    /// The identity of a run of these data, as far as it is the same of a local model and an endpoint.
+    fn identity(&self, data: &OpenedData, conditions: Vec<Condition>) -> Identity {
+        Identity {
+            benchmark: data.dataset.benchmark().name.to_owned(),
+            dataset: data.named.clone(),
+            sampling: Some(self.sampling(data.limits)),
+            seed: self.seed,
+            only: self.only.clone(),
+            limit: self.limit,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            sample: self.case_sample(),
+            conditions,
+            limit_probes: self.limit_probes,
+            ..Identity::default()
+        }
+    }
+
+    /// Answers what the run folder lacks of `plan`.
+    fn answer(
+        &self,
+        (begin, stop, machine): (&Begin<'_>, &AtomicBool, Machine),
+        identity: Identity,
+        (dataset, plan): (&Dataset, Vec<PlannedCase>),
+        systems: MemorySystems,
+        subject: &mut dyn Subject,
+    ) -> anyhow::Result<Summary> {
+        let header = RunHeader::new(identity, self.shard, machine);
+        let mut store = RunStore::open_or_create(begin.folder, &header, plan)?;
+        if self.retry_cut {
+            store.retry_cut();
+        }
+        // Broken rows are in the plan, and their errors in the rows.
+        let sound = dataset.cases()?.filter(|case| !matches!(case, Err(ReadError::Row(_))));
+        let cases = sound.map(|case| {
+            // It was read before, so the file has changed since.
+            case.map_err(|error| RunError::GaveUp(format!("{}: {error}", self.data.display())))
+        });
+        let mut memory =
+            retrievers(dataset.benchmark(), self.seed, &header.identity.conditions, begin.show_progress)?
+                .with_systems(systems.searches);
+        let summary = runner::run(&mut store, cases, &mut memory, subject, stop, begin.show_progress)
+            .with_context(|| format!("{}", begin.folder.display()))?;
+        let broken = store.plan().iter().filter(|case| case.broken.is_some()).count();
+        if broken > 0 {
+            note(format_args!("note: the errors of {broken} broken rows stay until the file is mended"));
+        }
+        Ok(summary)
+    }
+}
+
+/// This machine, with the device that the model runs on or the address of an endpoint.
+fn machine(device: &str) -> Machine {
+    Machine::here(device, rayon::current_num_threads())
+}
