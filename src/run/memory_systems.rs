@@ -1,6 +1,8 @@
 //! The memory systems of a run: started before its identity is known, since what they say of themselves is part of it.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use serde_json::{Map, Value};
 
@@ -55,7 +57,8 @@ pub struct MemorySystems {
 }
 
 impl MemorySystems {
-    /// Starts the systems of a run in `out` under `conditions`. `told` hears how far a history is.
+    /// Starts the systems of a run in `out` under `conditions`. `stop` ends the writing of a history after the session under way; `told` hears how
+    /// far one is.
     ///
     /// # Errors
     /// A system that cannot be started, by its name, with the remedy.
@@ -63,6 +66,7 @@ impl MemorySystems {
         specs: &[SystemSpec],
         given: &Given,
         (out, conditions): (&Path, &[Condition]),
+        stop: &Arc<AtomicBool>,
         told: impl Fn(&str, Progress<'_>) + Clone + Send + 'static,
     ) -> Result<Self, RunError> {
         let mut started = MemorySystems::default();
@@ -95,7 +99,7 @@ impl MemorySystems {
                 ));
             }
             let (named, told) = (name.clone(), told.clone());
-            let run = run.told(move |progress| told(&named, progress));
+            let run = run.stopped_by(Arc::clone(stop)).told(move |progress| told(&named, progress));
             let named = |model: &String| NameAndDigest { digest: sha256(model), name: model.clone() };
             started.identities.push(MemoryIdentity {
                 name: name.clone(),

@@ -122,7 +122,8 @@ impl RunSpec {
             true => BorderRule::FirstCharacter,
             false => BorderRule::default(),
         };
-        let systems = self.start_systems(begin.folder, &conditions)?;
+        let stop = (begin.watch)("stopping after the answer under way")?;
+        let systems = self.start_systems(begin.folder, &conditions, &stop)?;
         let identity = Identity {
             model: NameAndDigest { digest: sha256(&name), name },
             dtype: own.as_ref().map(|(server, _)| server.dtype.clone()),
@@ -136,7 +137,6 @@ impl RunSpec {
             ..self.identity(&data, conditions)
         };
         let calls = self.parallel.unwrap_or(1);
-        let stop = (begin.watch)("stopping after the answer under way")?;
         if let Some((card, template)) = own {
             let text = ModelText {
                 name: endpoint.model().to_owned(),

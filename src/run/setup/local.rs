@@ -135,7 +135,9 @@ impl RunSpec {
         )?;
         let stops = self.stop_strings(model.template().stop_strings());
         let conditions = self.local_conditions(dataset, &builder, (&model, limits))?;
-        let systems = self.start_systems(begin.folder, &conditions)?;
+        let stop =
+            (begin.watch)("stopping: answers that have ended are kept, those under way will be asked again")?;
+        let systems = self.start_systems(begin.folder, &conditions, &stop)?;
         let identity = Identity {
             model: NameAndDigest { name: model.model_name().to_owned(), digest },
             dtype: Some(format!("{dtype:?}").to_lowercase()),
@@ -165,8 +167,6 @@ impl RunSpec {
         let settled = (0..decoder.spec().layers.len()).filter_map(|layer| decoder.attention_kernel(layer));
         let machine = machine(&self.loaded.on.device)
             .attending_by(AttentionBy::of(self.loaded.on.attention_kernel, settled));
-        let stop =
-            (begin.watch)("stopping: answers that have ended are kept, those under way will be asked again")?;
         let options = SubjectOptions {
             sampling: self.sampling(limits),
             attention: !self.no_attention,

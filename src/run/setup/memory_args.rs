@@ -1,6 +1,7 @@
 //! The flags of memory systems, and the conditions that they come to.
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -131,6 +132,7 @@ impl RunSpec {
         &self,
         folder: &Path,
         conditions: &[Condition],
+        stop: &Arc<AtomicBool>,
     ) -> anyhow::Result<MemorySystems> {
         let MemoryArgs { memory, memory_model, memory_embedder, memory_config, memory_decoding, .. } =
             &self.memory;
@@ -159,7 +161,7 @@ impl RunSpec {
             decoding: *memory_decoding,
             seed: self.seed,
         };
-        Ok(MemorySystems::start(&specs, &given, (folder, conditions), telling())?)
+        Ok(MemorySystems::start(&specs, &given, (folder, conditions), stop, telling())?)
     }
 }
 
