@@ -36,7 +36,7 @@ pub(super) fn about_layer_kinds(lens: &Lens, shown: &str) -> String {
         said += &format!(
             " Windowed layers see only the last tokens, and are drawn in panels of their own and averaged apart from the full layers, \
              which see the whole prompt; where the window hides a {}, its density is left out.",
-            lens.benchmark.segment
+            lens.segment
         );
     }
     if !lens.has_linear_layers() {
@@ -45,7 +45,7 @@ pub(super) fn about_layer_kinds(lens: &Lens, shown: &str) -> String {
     said + &format!(
         " At linear layers ({shown}) the share of |weight| stands for the mass: the sizes of the layer's implicit attention \
          weights on the {} over those on all tokens, averaged over value heads instead of heads.",
-        lens.benchmark.segment
+        lens.segment
     )
 }
 
@@ -92,7 +92,7 @@ pub(super) fn split_probes(lens: &Lens) -> String {
 
 /// The definition of the noise baseline, and the number of examples of which it is not made of immediate neighbours.
 pub(super) fn noise(lens: &Lens) -> String {
-    let segment = lens.benchmark.segment;
+    let segment = lens.segment;
     let by = neighbours(lens);
     format!(
         " Dotted: the noise baseline, the same with the evidence {segment} replaced by {by}.{}",
@@ -102,14 +102,14 @@ pub(super) fn noise(lens: &Lens) -> String {
 
 /// The same where it is divided by.
 pub(super) fn baseline(lens: &Lens) -> String {
-    let segment = lens.benchmark.segment;
+    let segment = lens.segment;
     let by = neighbours(lens);
     format!(" The noise baseline is what is paid to {by} instead of the evidence {segment}.{}", far(lens))
 }
 
 /// The stand-ins for the evidence.
 fn neighbours(lens: &Lens) -> String {
-    let segment = lens.benchmark.segment;
+    let segment = lens.segment;
     if let Some(role) = lens.benchmark.lens.stand_in {
         return format!("the {role} that stands in for all evidence, at its density");
     }
@@ -130,7 +130,7 @@ fn neighbours(lens: &Lens) -> String {
 
 /// Of how many examples the baseline is not made of immediate neighbours.
 fn far(lens: &Lens) -> String {
-    let segment = lens.benchmark.segment;
+    let segment = lens.segment;
     let far = lens.far_baselines().count();
     // of a pool all but two are farther away
     if far == 0

@@ -34,7 +34,7 @@ pub(super) fn named(answer: &CausedAnswer, session: &CausedSession) -> String {
 /// # Errors
 /// [`FigureError`], with the figure's name.
 pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
-    let segment = study.benchmark.segment;
+    let segment = study.segment();
     let largest = causes.largest(LARGEST);
     let line = |(answer, session): &(&CausedAnswer, &CausedSession)| Line {
         group: String::new(),
@@ -168,7 +168,7 @@ pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Result<F
         caption: format!(
             "{} Means over the {} in a role, then over answers and {}.{}{removed}{thoughts}{told} {}",
             effect_in_words(causes),
-            captions::plural(study.benchmark.segment),
+            captions::plural(study.segment()),
             causes.unit.many(),
             controls_in_words(causes),
             bands(causes.unit)
@@ -195,7 +195,7 @@ pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Re
         let effect = |role: Option<&str>| causes.mean_of(role, Correctness::All, of);
         [by_role(causes, group, "", effect), by_role(causes, group, CONTROL, control)].concat()
     };
-    let (segment, unit) = (study.benchmark.segment, causes.unit.many());
+    let (segment, unit) = (study.segment(), causes.unit.many());
     Intervals {
         name: "causes-kl".to_owned(),
         title: origin.titled(format!("How far a blocked {segment} moves the answer's distribution")),
@@ -249,7 +249,7 @@ pub(super) fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Result
          add up to that of all layers.{} Controls: random text of the evidence's length, without evidence. {}",
         open_in_words(causes.windows_open(), "the windows'"),
         bands(causes.unit),
-        segment = study.benchmark.segment,
+        segment = study.segment(),
         width = captions::counted(causes.window_width(), "layer"),
     );
     let rows = series.iter().map(|(label, _, series)| (label.as_str(), series));

@@ -14,7 +14,7 @@ use crate::run::condition::label;
 
 /// The meaning of a cell, for captions.
 fn cell(causes: &Causes, study: &Study) -> String {
-    let segment = study.benchmark.segment;
+    let segment = study.segment();
     let kinds = match causes.layers.iter().any(|layer| layer.kind != LayerKind::Softmax) {
         true => " Beside the rows: dark, a layer that sees the whole prompt; narrow, a windowed layer.",
         false => "",
@@ -40,7 +40,7 @@ fn probes(causes: &Causes) -> Vec<Option<String>> {
 /// [`FigureError`], with the figure's name.
 pub fn mean(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let name = "causes-map-mean".to_owned();
-    let (segment, many) = (study.benchmark.segment, causes.unit.many());
+    let (segment, many) = (study.segment(), causes.unit.many());
     let segments = captions::plural(segment);
     let anchors = study.benchmark.lens.anchors;
     let found: Vec<EffectMap> =
@@ -97,7 +97,7 @@ fn mean_csv(name: &str, found: &[EffectMap], causes: &Causes, anchors: &[&str]) 
 /// [`FigureError`], with the figure's name.
 pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let name = "causes-map-case".to_owned();
-    let (segment, segments) = (study.benchmark.segment, captions::plural(study.benchmark.segment));
+    let (segment, segments) = (study.segment(), captions::plural(study.segment()));
     let measured = |case: &str| causes.windowed.iter().filter(|answer| answer.case == case).count();
     let most = causes.windowed.iter().map(|answer| measured(&answer.case)).max().unwrap_or(0);
     let first = causes.windowed.iter().find(|answer| measured(&answer.case) == most);

@@ -16,8 +16,8 @@ const NAMED: usize = 5;
 pub fn in_words(causes: &Causes, study: &Study) -> Vec<String> {
     let words = Words {
         causes,
-        segment: study.benchmark.segment,
-        many: captions::plural(study.benchmark.segment),
+        segment: study.segment(),
+        many: captions::plural(study.segment()),
         unit: causes.unit.many(),
     };
     if causes.answers.is_empty() {

@@ -46,7 +46,7 @@ pub fn of_causes(causes: &Causes, study: &Study, origin: &Origin) -> Result<Vec<
 
 fn points(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let name = "causes-points".to_owned();
-    let title = format!("Effect of each {} by the question's attention to it", study.benchmark.segment);
+    let title = format!("Effect of each {} by the question's attention to it", study.segment());
     let title = origin.titled(title);
     // Others first, so that the evidence lies above them.
     let mut kinds = vec![(colour(causes, None), OTHERS.to_owned())];
@@ -61,7 +61,7 @@ fn points(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Fig
             sessions.map(|(session, value)| (kind(session.role.as_ref()), *value, session.drop()))
         });
         let points: Vec<(usize, f64, f64)> = points.filter(|(_, x, _)| x.is_finite()).collect();
-        let title = format!("{} {}", points.len(), captions::plural(study.benchmark.segment));
+        let title = format!("{} {}", points.len(), captions::plural(study.segment()));
         Cloud { title, x_label: predictor.label(), points }
     };
     let controls = causes.control_of_evidence();
@@ -80,7 +80,7 @@ fn points(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Fig
         "A point is a {} of the history of an answer. {} Masses and densities are those of the question's tokens, averaged over \
          heads and over the layers that see the whole prompt; their axes are logarithmic, and values below a hundred-thousandth of the \
          largest lie at the edge. Points beyond all but one in a thousand lie at the edges of the effect's axis.{}",
-        study.benchmark.segment,
+        study.segment(),
         effect_in_words(causes),
         controls_in_words(causes)
     );
@@ -124,7 +124,7 @@ fn ranks(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Figu
         let (group, label, estimate) = (group.to_owned(), predictor.label(), causes.rank(*predictor)?);
         Some(Line { group, label, estimate, colour, mark: None })
     };
-    let (segment, unit) = (study.benchmark.segment, causes.unit.many());
+    let (segment, unit) = (study.segment(), causes.unit.many());
     let fitted = match causes.penalties[..] {
         [] => format!(" There are too few {unit} for a ridge regression."),
         _ => format!(
@@ -164,7 +164,7 @@ fn ranks(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Figu
 
 fn ranks_by_layer(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let name = "causes-ranks-by-layer";
-    let segment = captions::plural(study.benchmark.segment);
+    let segment = captions::plural(study.segment());
     let by_layer = Predictor::BY_LAYER.map(|predictor| (predictor, causes.rank_by_layer(predictor)));
     let line = Meaning::Query.stroke();
     let panels: Vec<Option<Panel>> = (by_layer.iter().filter(|(_, series)| series.n > 0))
@@ -201,7 +201,7 @@ fn found(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Figu
         };
         predictors.iter().filter_map(line).collect::<Vec<_>>()
     });
-    let segment = study.benchmark.segment;
+    let segment = study.segment();
     let segments = captions::plural(segment);
     Intervals {
         name: "causes-found".to_owned(),

@@ -19,7 +19,7 @@ pub(super) fn axis(scale: Scale) -> &'static str {
 }
 
 fn how_to_read(lens: &Lens, scale: Scale) -> String {
-    let segment = lens.benchmark.segment;
+    let segment = lens.segment;
     let rows = unique(lens.curves.iter().map(|curve| curve.from).filter(|from| *from != QUERY));
     let mut rows_said = "query".to_owned();
     for row in rows {

@@ -35,7 +35,7 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
         });
         strips.push(strip);
     }
-    let segment = lens.benchmark.segment;
+    let segment = lens.segment;
     let segments = captions::plural(segment);
     let many = lens.unit().many();
     let nowhere = match lens.unit() {
@@ -74,7 +74,7 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
     let most = lens.examples.iter().map(|e| of_case(&e.case)).max().unwrap_or(0);
     let case =
         lens.examples.iter().map(|e| e.case.as_str()).find(|case| of_case(case) == most).unwrap_or_default();
-    let segment = lens.benchmark.segment;
+    let segment = lens.segment;
     let segments = captions::plural(segment);
     let mut maps = Vec::new();
     let probes = super::panels::panel_probes(lens);
@@ -132,7 +132,7 @@ fn first_case_csv<'a>(
         .column("figure", |_| name)
         .column("case", |_| case)
         .column("probe", |(example, ..)| &example.probe)
-        .column(lens.benchmark.segment, |(_, segment, ..)| segment.index)
+        .column(lens.segment, |(_, segment, ..)| segment.index)
         .optional("role", |(_, segment, ..)| segment.role.as_ref().or(segment.holds.as_ref()))
         .column("tokens", |(_, segment, ..)| segment.tokens)
         .column("scale", |_| scale.key())
@@ -223,13 +223,13 @@ fn hidden(lens: &Lens, maps: &[Map]) -> String {
         Cells::Gap => false,
     };
     match maps.iter().flat_map(|map| &map.columns).any(nan) {
-        true => format!(" Grey cells: the layer's window hides the {}.", lens.benchmark.segment),
+        true => format!(" Grey cells: the layer's window hides the {}.", lens.segment),
         false => String::new(),
     }
 }
 
 fn what_is_shown(lens: &Lens, scale: Scale) -> String {
-    let segment = lens.benchmark.segment;
+    let segment = lens.segment;
     let framed = match lens.benchmark.lens.anchors {
         [] => "The evidence is".to_owned(),
         [one] => format!("{} is", captions::capital(one)),

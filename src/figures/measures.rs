@@ -213,7 +213,7 @@ fn caption(
     format!(
         "{} {} Lines: {}; the numbers above a panel are {}. {}{}{}{}{}",
         each.join(" "),
-        of_scale(scale, study.benchmark.segment),
+        of_scale(scale, study.segment()),
         grouping.label,
         match unit {
             Unit::Case => "cases, in brackets their examples where a case has several",

@@ -25,7 +25,7 @@ pub fn mean_of(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
 
 /// Title and definition of a quotient of two curves.
 fn in_words((over, under): (Curve, Curve), statistic: Statistic, lens: &Lens) -> (String, String) {
-    let (many, segment) = (lens.unit().many(), lens.benchmark.segment);
+    let (many, segment) = (lens.unit().many(), lens.segment);
     let quotient = format!("{} over {}", captions::capital(&over.label()), under.label());
     match (statistic, over.from == under.from) {
         (Statistic::MeanOfRatios, true) => (

@@ -222,6 +222,8 @@ pub struct Lens {
     pub layers: Vec<Layer>,
     /// The benchmark.
     pub benchmark: &'static Benchmark,
+    /// The word for the pieces that its examples were shown: the benchmark's, or that of a memory system's.
+    pub segment: &'static str,
     /// The curves that some example has, in the benchmark's order; those of spans that stay apart in place of their sum.
     pub curves: Vec<Curve>,
     /// The curves whose quotient is shown.
@@ -330,6 +332,7 @@ impl Lens {
         let probes = run.dimensions();
         Ok(Lens {
             layers: first.layers.clone(),
+            segment: run.identity().segment_of(&first.condition, benchmark),
             benchmark,
             curves: benchmark.lens.drawn_curves().collect(),
             ratio: benchmark.lens.ratio,

@@ -124,6 +124,16 @@ pub struct HeadMap {
 }
 
 impl Study {
+    /// The word for the pieces that its conditions show: the benchmark's, or that of memory systems' where all show memories.
+    pub fn segment(&self) -> &'static str {
+        let mut words =
+            self.conditions.iter().map(|one| one.run.identity().segment_of(&one.name, self.benchmark));
+        match words.next() {
+            Some(first) if words.all(|word| word == first) => first,
+            _ => self.benchmark.segment,
+        }
+    }
+
     /// Opens and measures a run under the conditions of these names; without names, under all that repeat no other.
     ///
     /// # Errors

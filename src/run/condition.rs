@@ -105,6 +105,11 @@ impl Condition {
         memory.views(case, self.setting.as_deref(), self.context, self.memory.as_ref())
     }
 
+    /// The word for the pieces that it shows: the benchmark's, or that of a memory system's.
+    pub fn segment(&self, benchmark: &Benchmark) -> &'static str {
+        if self.memory.is_some() { crate::memory::shown::MEMORY } else { benchmark.segment }
+    }
+
     /// True if probes see the same under both.
     pub fn shows_as(&self, other: &Condition) -> bool {
         (&self.setting, self.context, &self.memory) == (&other.setting, other.context, &other.memory)

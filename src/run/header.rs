@@ -179,6 +179,12 @@ impl Identity {
         if self.conditions.is_empty() { PLAIN } else { &self.conditions }
     }
 
+    /// The word for the pieces that a condition shows: the benchmark's, or that of a memory system's.
+    pub fn segment_of(&self, condition: &str, benchmark: &benchmarks::Benchmark) -> &'static str {
+        let of = self.conditions.iter().find(|one| one.name == condition);
+        of.map_or(benchmark.segment, |one| one.segment(benchmark))
+    }
+
     /// The conditions' names, in order: of the plain one the empty name.
     pub fn condition_names(&self) -> Vec<&str> {
         self.conditions_or_plain().iter().map(|condition| condition.name.as_str()).collect()

@@ -95,12 +95,17 @@ fn ctrl_c_says_which_answers_were_under_way_and_they_are_asked_again() {
         command.arg("--model").arg(model()).arg("--out").arg(&dir);
         command
     };
-    let stopped = interrupt(command(), || dir.join("run.json").exists(), signal("-INT"));
-    assert_eq!(stopped.code, Some(130), "{}", stopped.err);
-    assert!(stopped.err.contains("answers that have ended are kept"), "{}", stopped.err);
-    assert_eq!(lines(&dir.join("answers.jsonl")), 0);
     let told = " of 3 answers of case sample-t1-01-suitcase were under way and will be asked again";
-    assert!(stopped.err.contains(told), "{}", stopped.err);
+    // On a busy machine the signal may come before the first question is put, when nothing is under way.
+    let said = (0..5).any(|_| {
+        let _ = std::fs::remove_dir_all(&dir);
+        let stopped = interrupt(command(), || dir.join("run.json").exists(), signal("-INT"));
+        assert_eq!(stopped.code, Some(130), "{}", stopped.err);
+        assert!(stopped.err.contains("answers that have ended are kept"), "{}", stopped.err);
+        assert_eq!(lines(&dir.join("answers.jsonl")), 0);
+        stopped.err.contains(told)
+    });
+    assert!(said, "{told}");
 }
 
 #[test]

@@ -406,7 +406,7 @@ fn summaries(example: &Example, lens: &Lens) -> Vec<AttentionPart> {
             false => "layers".to_owned(),
             true => format!("{} layers ({count} of {})", kind.key(), lens.layers.len()),
         },
-        text: summary(example, kind, lens.benchmark.segment),
+        text: summary(example, kind, lens.segment),
     };
     lens.layer_kinds().into_iter().map(part).collect()
 }
