@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::condition::Condition;
 use super::error::RunError;
 use super::header::{MemoryIdentity, NameAndDigest};
+use crate::chat::endpoint::{self, Endpoint};
 use crate::data::{Case, Probe};
 use crate::memory::system::history::{Progress, SystemRun, Wanted};
 use crate::memory::system::open::open;
@@ -18,6 +19,7 @@ use crate::memory::system::record::system_folder;
 use crate::memory::system::rows::SearchRow;
 use crate::memory::system::wire::Patience;
 use crate::memory::system::{Searches, Show};
+use crate::progress::note;
 use palimpsest_core::digest::sha256;
 
 /// The folder within a system's that it keeps for itself, beside those of the cases.
@@ -70,6 +72,7 @@ impl MemorySystems {
         told: impl Fn(&str, Progress<'_>) + Clone + Send + 'static,
     ) -> Result<Self, RunError> {
         let mut started = MemorySystems::default();
+        [&given.model, &given.embedder].into_iter().flatten().for_each(|model| tell_unreachable(model));
         for SystemSpec { name, command, config } in specs {
             let failed = |error: String| RunError::GaveUp(format!("--memory {name}: {error}"));
             let folder = system_folder(out, name);
@@ -112,6 +115,19 @@ impl MemorySystems {
             started.searches.push(Box::new(Asked { wanted, run, _proxy: proxy }));
         }
         Ok(started)
+    }
+}
+
+/// Says so where nobody answers at a model's address. No error: calls that the run keeps are answered all the same.
+fn tell_unreachable(model: &str) {
+    let is_address = model.starts_with("http://") || model.starts_with("https://");
+    // An address that does not parse is refused where it is used.
+    let patience = endpoint::Patience { retries: 0, ..endpoint::Patience::default() };
+    let Some(Ok(endpoint)) = is_address.then(|| Endpoint::from_address(model, patience)) else { return };
+    if let Err(error) = endpoint.check_reachable() {
+        note(format_args!(
+            "note: {error}; memory systems get the calls that the run keeps, and sessions that need others end as errors"
+        ));
     }
 }
 

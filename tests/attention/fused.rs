@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use candle_core::{DType, Device, Result, Tensor};
-use palimpsest_core::attention::{
-    AttentionKernel, Event, Observer, Point, Sinks, Site, Wanted, run_branches,
-};
+use palimpsest_core::attention::{AttentionKernel, Event, Observer, Point, Sinks, Site, Wanted};
 
 use super::{Inputs, apart, numbers, run_branches, sinks, site};
 

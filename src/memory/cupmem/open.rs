@@ -50,8 +50,10 @@ pub fn open(name: &str, words: &str, request: &HelloRequest) -> Result<CupMem, S
 }
 
 fn endpoint(ModelAddress { base_url, key, model, .. }: &ModelAddress) -> Result<Endpoint, String> {
+    // The driver of a history tries again what may pass.
+    let patience = Patience { retries: 0, ..Patience::default() };
     let key = Key::new("the key of the memory system", key).map_err(|error| error.to_string())?;
-    let endpoint = Endpoint::new(&format!("{base_url}#{model}"), Some(key), Patience::default());
+    let endpoint = Endpoint::new(&format!("{base_url}#{model}"), Some(key), patience);
     endpoint.map_err(|error| error.to_string())
 }
 
