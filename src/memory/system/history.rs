@@ -8,82 +8,27 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use super::operation::{InFlight, Operation, Progress, Retries, Wanted};
 use super::protocol::{
-    Capability, FailureKind, Hello, Memory, MemorySystem, SessionInput, Source, SystemError, TurnInput,
-    WriteEvent,
+    Capability, FailureKind, Hello, Memory, MemorySystem, SessionInput, Source, SystemError, WriteEvent,
 };
 use super::record::{CaseRecord, FINISH, case_folder, system_folder};
 use super::rows::{EventRow, Failure, Provenance, SearchRow, SessionRow};
+use super::sent::{digest, evidence_sessions, sessions_of};
 use super::sources::Sources;
 use crate::data::{Case, Probe};
 use crate::ground::file_stem::file_stem;
 use crate::ground::jsonl::JsonlError;
-use palimpsest_core::digest::sha256;
 
 /// Sessions in a row that a system may hang at, die at or answer with nonsense before the history is given up.
 const LOST_IN_A_ROW: usize = 3;
 
 /// A state is saved once its last saving was less than one part in this many of the time since.
 const SAVE_SHARE: u32 = 100;
-
-/// The operation under way, for those that count the system's own calls.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InFlight {
-    /// The case's folder.
-    pub folder: PathBuf,
-    /// `ingest`, `finish`, `search`, ...
-    pub phase: &'static str,
-    /// The session or the probe.
-    pub about: String,
-    /// Of the operation, from 0.
-    pub attempt: u32,
-    /// Other than any operation's before it.
-    pub serial: u64,
-}
-
-/// Shared between the driver, which sets it, and a proxy, which reads it. `None` between operations.
-pub type Operation = Arc<Mutex<Option<InFlight>>>;
-
-/// Retries of errors that may pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retries {
-    /// After the first attempt.
-    pub most: u32,
-    /// Before the first; doubled for each further one.
-    pub delay: Duration,
-}
-
-impl Default for Retries {
-    fn default() -> Self {
-        Retries { most: 3, delay: Duration::from_secs(1) }
-    }
-}
-
-/// The sessions of a history that are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress<'a> {
-    /// The case's id.
-    pub case: &'a str,
-    /// Sessions written or failed.
-    pub done: usize,
-    /// All of the history's.
-    pub sessions: usize,
-}
-
-/// What a probe's row is to hold.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// Memories, at most.
-    pub k: usize,
-    /// Those written from the probe's evidence too.
-    pub readback: bool,
-    /// The system's own answer too.
-    pub answer: bool,
-}
 
 /// Hears how far a history is.
 type Told = dyn FnMut(Progress<'_>) + Send;
@@ -834,34 +779,4 @@ fn parted<T>(part: Option<Result<T, Halt>>) -> Result<(Option<T>, Option<Failure
         }
         Some(Err(Halt::Run(error))) => Err(error),
     }
-}
-
-/// A history as it is sent.
-fn sessions_of(case: &Case) -> Vec<SessionInput> {
-    let session = |segment: &crate::data::Segment| SessionInput {
-        id: segment.label(),
-        time: segment.time.map(|time| time.to_string()),
-        turns: segment
-            .turns
-            .iter()
-            .enumerate()
-            .map(|(id, turn)| TurnInput { id, role: turn.role.clone(), content: turn.content.clone() })
-            .collect(),
-    };
-    case.history.segments.iter().map(session).collect()
-}
-
-/// The sessions that hold a probe's evidence, in the history's order.
-fn evidence_sessions(case: &Case, probe: &Probe) -> Vec<String> {
-    let segments = case.history.segments.iter();
-    let held = segments.filter(|segment| case.evidence_of(probe).any(|e| e.place.segment == segment.index));
-    held.map(crate::data::Segment::label).collect()
-}
-
-/// A digest of a dump, whatever its order.
-fn digest(memories: &[Memory]) -> String {
-    let mut lines: Vec<String> =
-        memories.iter().map(|memory| serde_json::to_string(memory).unwrap_or_default()).collect();
-    lines.sort_unstable();
-    sha256(lines.join("\n"))
 }

@@ -14,11 +14,13 @@ pub mod http_server;
 pub mod lives;
 pub mod local_server;
 pub mod open;
+mod operation;
 pub mod protocol;
 pub mod proxy;
 pub mod record;
 pub mod rows;
 pub mod scripted_model;
+mod sent;
 pub mod sources;
 pub mod wire;
 
