@@ -36,7 +36,7 @@ pub struct SystemSpec {
     pub config: Map<String, Value>,
 }
 
-/// What the systems of a run are given.
+/// Models and settings that the systems of a run are given.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Given {
     /// A language model: `http://host[:port]/v1#model`, or a model of this machine.

@@ -173,7 +173,7 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     })
 }
 
-/// What is kept of memory systems: a folder a system and case. A system's own folder and log stay in the shard.
+/// The records of memory systems: a folder a system and case. A system's own folder and log stay in the shard.
 fn copy_systems(from: &Path, to: &Path) -> Result<(), RunError> {
     for system in folders(from)? {
         for case in folders(&from.join(&system))?.into_iter().filter(|name| name != OWN_FOLDER) {

@@ -14,7 +14,7 @@ use super::shapes;
 use super::similar::Similarity;
 use crate::chat::{Message, MessageRole, Sampling};
 
-/// How often a reply that cannot be read is asked for again.
+/// Retries of a reply that cannot be read.
 pub const RETRIES: usize = 3;
 
 /// Most characters of a reply that is shown back to the model, or told in a fault.

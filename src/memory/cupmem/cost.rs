@@ -1,4 +1,4 @@
-//! What CUPMem will cost, before it begins: calls by step, and tokens of their prompts.
+//! The cost of CUPMem, before it begins: calls by step, and tokens of their prompts.
 //!
 //! A session's course depends on what is said in it, so [`Rates`] says how much of each thing a session and a probe bring. The defaults are assumptions,
 //! not measurements: they follow from the bounds of the steps (two spans, two proposals, four links), with sessions that mostly say little. Instructions are counted
@@ -23,7 +23,7 @@ pub const ENTRY: f64 = 35.0;
 /// Tokens of a probe.
 pub const QUERY: f64 = 60.0;
 
-/// How much of each thing there is. Means over a history.
+/// Rates of a history's contents: means.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     /// Of sessions, those that span anything.
@@ -71,7 +71,7 @@ impl Default for Rates {
     }
 }
 
-/// What is to be expected of a history.
+/// The expected cost of a history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
     /// Calls of each step that is asked at all.

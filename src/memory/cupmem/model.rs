@@ -116,7 +116,7 @@ impl fmt::Display for Step {
 
 /// A model that answers a step.
 pub trait StepModel: Send {
-    /// What to call it, for the system's identity.
+    /// Its name, for the system's identity.
     fn name(&self) -> String;
 
     /// The reply to `messages`, a JSON object that should follow `schema`; `None` where replies are not to be held to one.

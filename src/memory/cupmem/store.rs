@@ -36,7 +36,7 @@ pub struct Evidence {
     pub text: String,
 }
 
-/// How firmly an item stands.
+/// Strength of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strength {
@@ -93,7 +93,7 @@ pub struct Item {
     pub value: String,
     /// Current or archived.
     pub status: Status,
-    /// How firmly it stands.
+    /// Its strength.
     pub strength: Strength,
     /// From 0 to 1.
     pub confidence: f64,
@@ -146,7 +146,7 @@ pub fn sources(evidence: &[Evidence]) -> Vec<Source> {
     sources
 }
 
-/// How a candidate is known.
+/// Source of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -165,7 +165,7 @@ pub struct Update {
     pub slot: Slot,
     /// The proposition.
     pub value: String,
-    /// How it is known.
+    /// Its source.
     pub kind: Kind,
     /// From 0 to 1.
     pub confidence: f64,
@@ -201,7 +201,7 @@ impl Marker {
     }
 }
 
-/// How an update relates to a stale item.
+/// Relation of an update to a stale item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Relation {

@@ -17,7 +17,7 @@ use super::wire::{Fault, Transport};
 /// Most bytes of a reply: a dump of a large store has a few million.
 const LONGEST_REPLY: u64 = 256 << 20;
 
-/// How much of the log's end an error repeats, in bytes.
+/// Bytes of the log's end that an error repeats.
 const LOG_TAIL: u64 = 400;
 
 /// Time between the end of its output and its exit.
@@ -52,7 +52,7 @@ impl ChildProcess {
         Ok(ChildProcess { program, arguments: words.collect(), log: log.to_owned(), running: None })
     }
 
-    /// How the process ended and the last that it said.
+    /// The process's end, and the last that it said.
     fn obituary(&mut self, how: &str) -> String {
         let status = self.running.as_mut().and_then(|running| {
             let start = Instant::now();

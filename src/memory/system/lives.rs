@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::protocol::{Op, Source};
 use super::rows::{EventRow, HistoryRow, SessionRow};
 
-/// What happened to each memory, in the order of their first events, then the sessions that could not be written.
+/// The events of each memory, in the order of their first events, then the sessions that could not be written.
 pub fn lives(rows: &[HistoryRow]) -> String {
     let events: Vec<&EventRow> = rows.iter().filter_map(of_event).collect();
     let mut order: Vec<&str> = Vec::new();

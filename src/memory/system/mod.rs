@@ -37,12 +37,12 @@ pub struct MemoryContext {
     pub system: String,
     /// Most memories.
     pub k: usize,
-    /// What of the system is shown.
+    /// The part of the system that is shown.
     #[serde(default, skip_serializing_if = "Show::is_ranked")]
     pub show: Show,
 }
 
-/// What of a memory system a probe is shown.
+/// The part of a memory system that a probe is shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Show {

@@ -48,7 +48,7 @@ pub struct Progress<'a> {
     pub sessions: usize,
 }
 
-/// What a probe's row is to hold.
+/// The wanted contents of a probe's row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Memories, at most.

@@ -64,7 +64,7 @@ pub struct Hello {
     /// The unit in which it takes a history.
     #[serde(default)]
     pub unit: Unit,
-    /// How it knows the sources of its memories.
+    /// Its claim to know the sources of its memories.
     #[serde(default)]
     pub provenance: ProvenanceClaim,
     /// Operations beside the obligatory ones (`hello`, `reset`, `ingest`, `finish`, `search`, `close`).
@@ -99,7 +99,7 @@ pub enum Unit {
     Session,
 }
 
-/// How a system knows the sources of its memories.
+/// A system's claim to know the sources of its memories.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProvenanceClaim {
@@ -146,9 +146,9 @@ pub struct SessionInput {
 pub struct TurnInput {
     /// Its place in the session, from 0.
     pub id: usize,
-    /// Who speaks.
+    /// The speaker.
     pub role: String,
-    /// What is said.
+    /// The text.
     pub content: String,
 }
 
@@ -162,7 +162,7 @@ pub struct Source {
     pub turns: Vec<usize>,
 }
 
-/// What an event does to a memory.
+/// The effect of an event on a memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
@@ -195,7 +195,7 @@ pub struct LookedAt {
 /// A change of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteEvent {
-    /// What is done.
+    /// The effect.
     pub op: Op,
     /// The memory's id.
     #[serde(default, skip_serializing_if = "Option::is_none")]

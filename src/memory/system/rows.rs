@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::protocol::{ContextPiece, FailureKind, LookedAt, Memory, Op, Source, WriteEvent};
 
-/// How the sources of memories were found, best first.
+/// The way in which the sources of memories were found, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provenance {
@@ -33,7 +33,7 @@ pub struct EventRow {
     /// The change.
     #[serde(flatten)]
     pub event: WriteEvent,
-    /// How `sources` was found.
+    /// The way in which `sources` was found.
     pub provenance: Provenance,
 }
 
@@ -94,7 +94,7 @@ pub struct SearchRow {
     /// Why there is no `answer` although it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_failed: Option<Failure>,
-    /// How sources were found.
+    /// The way in which sources were found.
     pub provenance: Provenance,
     /// Why there are no memories.
     #[serde(default, skip_serializing_if = "Option::is_none")]

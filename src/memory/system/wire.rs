@@ -15,7 +15,7 @@ use super::protocol::{
     WriteEvent,
 };
 
-/// How much of a reply an error repeats, in characters.
+/// Characters of a reply that an error repeats.
 const QUOTED: usize = 200;
 
 /// Time allowed for the operations of a system.

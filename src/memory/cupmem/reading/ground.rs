@@ -16,7 +16,7 @@ const BLOCKING: usize = 2;
 const SUPPORTING: usize = 1;
 const FACTS: usize = 4;
 
-/// How to go on with a plan.
+/// The next step of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Course {
@@ -33,7 +33,7 @@ pub enum Course {
 /// The grounds of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Grounding {
-    /// How to go on.
+    /// The next step.
     pub decision: Course,
     /// Items that decide it.
     pub decisive: Vec<String>,
@@ -41,18 +41,18 @@ pub struct Grounding {
     pub blocking: Vec<String>,
     /// Items that support it.
     pub supporting: Vec<String>,
-    /// What an answer should mention.
+    /// Points that an answer should mention.
     pub facts: Vec<String>,
 }
 
 /// The bounds of an answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Constraints {
-    /// What it must do.
+    /// Duties.
     pub must: Vec<String>,
-    /// What it must not do.
+    /// Prohibitions.
     pub must_not: Vec<String>,
-    /// What is open.
+    /// Open points.
     pub open: Vec<String>,
 }
 
@@ -117,7 +117,7 @@ pub fn constrain(
     asker.ask(Step::Constraints, &data, &constraints_shape())
 }
 
-/// How to go on, in words.
+/// The next step, in words.
 pub fn course(course: Course) -> &'static str {
     match course {
         Course::Proceed => "go ahead as asked",
@@ -127,7 +127,7 @@ pub fn course(course: Course) -> &'static str {
     }
 }
 
-/// What a verdict stands on, as both prompts show it.
+/// The grounds of a verdict, as both prompts show them.
 fn basis(store: &Store, query: Query<'_>, verdict: &Verdict) -> Value {
     let items = |lists: &[&Vec<String>]| {
         let items = lists.iter().copied().flatten().filter_map(|id| store.item(id));

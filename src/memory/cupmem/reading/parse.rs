@@ -30,9 +30,9 @@ pub struct Parsed {
     pub old_premise: String,
     /// The current states that an answer must rest on.
     pub basis: String,
-    /// What it asks for.
+    /// The request.
     pub action: String,
-    /// What for.
+    /// The purpose.
     pub goal: String,
     /// Choices that it names.
     pub options: Vec<String>,

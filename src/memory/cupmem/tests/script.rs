@@ -26,7 +26,7 @@ impl Call {
     }
 }
 
-/// What tests share with their model.
+/// State that tests share with their model.
 #[derive(Clone, Default)]
 pub struct Script {
     replies: Arc<Mutex<BTreeMap<Step, VecDeque<String>>>>,
@@ -122,7 +122,7 @@ pub fn candidate(slot: &str, value: &str, confidence: f64) -> Value {
     })
 }
 
-/// What is said where a script says nothing: the least.
+/// The default reply where a script says nothing: the least.
 fn default(step: Step, data: &str) -> Value {
     match step {
         Step::Spans => json!({ "spans": [] }),
@@ -290,7 +290,7 @@ pub fn ops(events: &[WriteEvent]) -> Vec<(Op, Option<&str>)> {
     events.iter().map(|event| (event.op, event.memory.as_deref())).collect()
 }
 
-/// What must be so after every session: nothing is deleted, and an item ends only by something later.
+/// Invariants after every session: nothing is deleted, and an item ends only by something later.
 pub fn hold(before: &Store, after: &Store) {
     assert_eq!(after.sessions.len(), before.sessions.len() + 1);
     assert!(after.sessions.starts_with(&before.sessions));

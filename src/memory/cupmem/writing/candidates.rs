@@ -13,7 +13,7 @@ use super::spans::{Grade, Span, hinted, listed};
 /// Candidates of a session.
 const MOST: usize = 8;
 
-/// How a candidate follows from its spans.
+/// The way in which a candidate follows from its spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {

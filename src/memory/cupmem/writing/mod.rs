@@ -34,11 +34,11 @@ use crate::memory::system::protocol::{LookedAt, Op, SessionInput, WriteEvent};
 pub struct Written {
     /// The store afterwards.
     pub store: Store,
-    /// What changed.
+    /// The change.
     pub events: Vec<WriteEvent>,
 }
 
-/// What a session's steps have come to.
+/// Results of a session's steps.
 #[derive(Default)]
 struct Session {
     notes: Vec<Note>,

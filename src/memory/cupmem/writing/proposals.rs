@@ -95,7 +95,7 @@ pub struct Proposed {
     pub faults: Vec<Fault>,
 }
 
-/// What lanes are made of.
+/// The contents of lanes.
 pub struct Change<'a> {
     /// The session.
     pub at: &'a Moment,

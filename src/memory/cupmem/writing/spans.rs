@@ -15,7 +15,7 @@ const KEPT: usize = 2;
 /// The code drops spans of less salience.
 const SALIENT: f64 = 0.30;
 
-/// What a span is for.
+/// Use of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpanType {
@@ -43,7 +43,7 @@ pub enum Scope {
     Mixed,
 }
 
-/// How strong evidence or a signal of change is.
+/// Strength of evidence or of a signal of change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grade {

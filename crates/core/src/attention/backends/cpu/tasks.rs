@@ -1,4 +1,4 @@
-//! How work is cut into tasks, by shapes alone.
+//! Tasks: the cutting of work, by shapes alone.
 
 use std::ops::Range;
 
