@@ -10,6 +10,7 @@ mod arrays;
 mod benchmark;
 mod chart;
 pub mod dataset;
+pub mod dose;
 mod fields;
 mod files;
 mod graded;

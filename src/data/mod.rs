@@ -207,6 +207,21 @@ pub struct Probe {
     pub facets: BTreeMap<String, String>,
     /// Answers of which one is to be given, where there are such: a model on this machine is also asked how likely each of them is.
     pub options: Vec<String>,
+    /// The beginning of the answer, put behind the generation prompt; empty where the model begins it.
+    pub prefix: String,
+    /// Values whose log-probabilities after the prompt are held against each other; no part of the prompt.
+    pub contrast: Option<Contrasted>,
+}
+
+/// Values that may follow a prompt.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Contrasted {
+    /// The one that holds.
+    pub current: String,
+    /// Those that held before, oldest first.
+    pub stale: Vec<String>,
+    /// Others of the same kind.
+    pub absent: Vec<String>,
 }
 
 /// Notes on a case that only a judge sees. No prompt for the model under test is built from it.

@@ -70,6 +70,10 @@ pub struct AnswerRow {
     /// absent where the probe has no options or the model gives no probabilities.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scores: BTreeMap<String, f64>,
+    /// Log-probabilities of the probe's values ([`crate::data::Probe::contrast`]) right after the prompt; absent where it has none or
+    /// the model gives no probabilities. Since version 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contrast: Option<Contrast>,
     /// Tokens of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_tokens: Option<usize>,
@@ -152,6 +156,40 @@ impl AnswerRow {
         self.context.as_ref().is_none_or(|context| context.contains(&index))
             && !self.dropped_sessions.contains(&index)
     }
+}
+
+/// Log-probabilities of values right after a prompt, without sampling.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Contrast {
+    /// log p of the current value less log p of the stale one (of the absent one where nothing is stale), in nats: above 0 the model
+    /// holds the current value for likelier.
+    pub value: f64,
+    /// The current value.
+    pub current: ValueLogP,
+    /// The value that the current one replaced; absent where it replaced none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stale: Option<ValueLogP>,
+    /// The first of the values that the history does not give; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<ValueLogP>,
+    /// The other stale values, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<ValueLogP>,
+    /// The other absent values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<ValueLogP>,
+}
+
+/// A value and the log-probability of its first token that differs from the current value's (of the current value's own: from that of
+/// the value that it is held against), given the tokens before.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ValueLogP {
+    /// As it follows the prompt.
+    pub text: String,
+    /// That token's id.
+    pub token: u32,
+    /// In nats.
+    pub log_p: f64,
 }
 
 /// Why a probe has no answer.
