@@ -95,6 +95,9 @@ pub struct Benchmark {
     /// The check of a label of the data by a judge that is not told it; absent where none is checked.
     pub label_check: Option<LabelCheck>,
 
+    /// The roles of evidence whose content the case's note of the same name states: a judge can be asked whether a memory says it.
+    pub stated: &'static [&'static str],
+
     /// The unit of every mean and every resampling of the attention analysis.
     pub unit: Unit,
     /// The ids of the probes that every case has, in order: what a broken row is counted for. Empty where cases differ; a broken row
@@ -147,6 +150,7 @@ impl Benchmark {
         decisive: |_| None,
         accepted: None,
         label_check: None,
+        stated: &[],
         unit: Unit::Case,
         probes: &[],
         dimension: Dimension::Probe,

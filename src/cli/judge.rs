@@ -11,8 +11,8 @@ use crate::chat::ChatModel;
 use crate::chat::Sampling;
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::judge::{
-    Conduct, Instructions, Judge, ReadSummary, Reasons, check_labels, label_instructions, read_answers,
-    run as judge_run,
+    Conduct, Instructions, Judge, ReadSummary, Reasons, check_labels, judge_memories, label_instructions,
+    memory_instructions, read_answers, run as judge_run,
 };
 use crate::models::{self, DeviceArgs, Opened};
 use crate::prompt::JUDGE_FILE;
@@ -41,6 +41,7 @@ Examples:
   palimpsest judge runs/first --judge http://127.0.0.1:8000/v1#qwen3-8b
   palimpsest judge runs/first --judge http://127.0.0.1:8000/v1#qwen3-8b --rubric strict
   palimpsest judge runs/subtle --judge local:qwen3-8b --labels
+  palimpsest judge runs/mem0 --judge local:qwen3-8b --memories
   palimpsest judge runs/first --judge local:./Qwen3-8B --device cuda --reasons first --prompts ./prompts
   palimpsest judge runs/first --judge local:./Qwen3-8B --device cuda --thinking on";
 
@@ -63,6 +64,13 @@ pub struct Args {
     /// labels.jsonl; `palimpsest table` and `report` give their agreement with the data (Cohen's kappa).
     #[arg(long, requires = "judge", conflicts_with = "rubric", help_heading = "Judge")]
     labels: bool,
+    /// Judge what memories say instead of answers, in a run of memory systems (stale): does each memory that comes from the old or the
+    /// new session state what that session says?
+    ///
+    /// The judge is shown the memory and the one fact. Its words go to memory/NAME/CASE/stated.jsonl; `palimpsest table --memory` then
+    /// counts by them too (level 2).
+    #[arg(long, requires = "judge", conflicts_with_all = ["rubric", "labels", "prompts", "exact_match"], help_heading = "Judge")]
+    memories: bool,
     #[command(flatten)]
     settings: Settings,
 }
@@ -150,7 +158,7 @@ impl<'a> JudgeSource<'a> {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let Args { dir, judge, labels, settings } = args;
+    let Args { dir, judge, labels, memories, settings } = args;
     if let Some(judge) = &judge {
         checked(judge, &settings)?;
     }
@@ -169,6 +177,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         super::conclude(&dir, "labels", "labels.jsonl", &summary)?;
         super::say(format_args!("next: palimpsest table {}", dir.display()))?;
         return super::without_errors("labels", "labels.jsonl", &summary);
+    }
+    if let (true, Some(judge)) = (memories, &judge) {
+        let summary = memories_of(&dir, benchmark, judge, &settings)?;
+        super::conclude(&dir, "memories", "the lines above", &summary)?;
+        super::say(format_args!("next: palimpsest table {} --memory", dir.display()))?;
+        return super::without_errors("memories", "the lines above", &summary);
     }
     // A wrong name should not cost the loading of a model, either.
     rubric_of(benchmark, &settings)?;
@@ -257,6 +271,36 @@ fn check_folder(dir: &Path, judge: &str, settings: &Settings, check: &LabelCheck
             let plan = store.plan().to_vec();
             let mut log = LabelLog::open(dir)?;
             check_labels(&mut log, &plan, check, judge, &instructions, stop, settings.conduct())
+        },
+    )
+}
+
+fn memories_of(
+    dir: &Path,
+    benchmark: &'static Benchmark,
+    judge: &str,
+    settings: &Settings,
+) -> anyhow::Result<Summary> {
+    if benchmark.stated.is_empty() {
+        let why = format!(
+            "--memories: the data of {} does not say in words what its evidence states; leave it out",
+            benchmark.title
+        );
+        return Err(super::WrongUsage(why).into());
+    }
+    if !dir.join("memory").is_dir() {
+        let why = format!(
+            "--memories: {} is no run of memory systems; run with --memory NAME=COMMAND first",
+            dir.display()
+        );
+        return Err(super::WrongUsage(why).into());
+    }
+    with_judge(
+        (dir, judge, settings),
+        |_| Ok(memory_instructions(Reasons::Last)),
+        |store, judge, instructions, stop| {
+            let plan = store.plan().to_vec();
+            judge_memories(dir, (&plan, benchmark), judge, &instructions, stop, settings.conduct())
         },
     )
 }

@@ -15,6 +15,7 @@ mod conduct;
 mod instructions;
 mod labels;
 mod loose_json;
+mod memories;
 pub mod reply;
 mod verdict;
 
@@ -41,6 +42,7 @@ pub use by_scoring::judge_by_scoring;
 pub use conduct::{Conduct, Judge};
 pub use instructions::{Instructions, Reasons};
 pub use labels::{check_labels, label_instructions};
+pub use memories::{judge_memories, memory_instructions};
 pub use verdict::{NoVerdict, Verdict};
 
 use calls::{Unreadable, make_calls};

@@ -8,7 +8,7 @@
 //! - [`writing`]: the life of a fact in the store.
 //! - [`retrieval`]: ranked lists. [`reading`]: attention to a memory and its effect.
 //! - [`trace`]: one probe under one condition. [`count`]: counts of traces.
-//! - [`rows`]: the files of a memory system. [`records`]: counts by type and probe. [`tables`]: their layout. [`words`]: sentences for people.
+//! - [`records`]: counts by type and probe. [`tables`]: their layout. [`words`]: sentences for people.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +16,7 @@ use crate::benchmarks::Benchmark;
 use crate::ground::jsonl::JsonlError;
 use crate::lens::memories::memory_densities;
 use crate::memory::system::MemoryContext;
+use crate::memory::system::case_rows::MemoryRows;
 use crate::memory::system::rows::Provenance;
 use crate::run::cause_rows::read_lines;
 use crate::run::condition::Condition;
@@ -33,7 +34,6 @@ pub mod fact;
 pub mod reading;
 pub mod records;
 pub mod retrieval;
-pub mod rows;
 pub mod tables;
 pub mod trace;
 pub mod words;
@@ -41,7 +41,6 @@ pub mod writing;
 
 use fact::{Carrier, Known, Level, Stated, facts, stated};
 use reading::Effects;
-use rows::MemoryRows;
 use trace::{Evidence, Named, Trace};
 use writing::Extraction;
 

@@ -51,7 +51,7 @@ fn levels_note(runs: &[Losses]) -> Vec<String> {
         .collect();
     if !missing.is_empty() {
         notes.push(format!(
-            "level 2, by a judge of what each memory says, is not judged of {} (no stated.jsonl)",
+            "level 2, by a judge of what each memory says, is not judged of {} (palimpsest judge RUN --judge JUDGE --memories)",
             missing.join(", ")
         ));
     }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fact::{Carrier, Fact, Known, session_index};
-use super::rows::MemoryRows;
+use crate::memory::system::case_rows::MemoryRows;
 use crate::memory::system::protocol::{Memory, Op, Source, Status};
 use crate::memory::system::record::FINISH;
 use crate::memory::system::rows::{EventRow, HistoryRow};

@@ -37,10 +37,11 @@ pub(super) fn view(
     };
     let nothing = || History { segments: Vec::new(), query_time: case.history.query_time };
     let refused = |why: String| View { refused: Some(why), ..of(nothing(), Vec::new(), Vec::new()) };
-    let SearchRow { mut memories, parts, readback, answer, failed, .. } = match found {
-        Ok(row) => row,
-        Err(why) => return refused(why),
-    };
+    let SearchRow { mut memories, parts, readback, readback_failed, answer, answer_failed, failed, .. } =
+        match found {
+            Ok(row) => row,
+            Err(why) => return refused(why),
+        };
     if let Some(failed) = failed {
         return refused(failed.message);
     }
@@ -49,17 +50,24 @@ pub(super) fn view(
         Show::Answer => {
             return match answer {
                 Some(answer) => View { answered: Some(answer), ..of(nothing(), Vec::new(), ids(&memories)) },
-                None => refused(format!(
-                    "the memory system {system} gives no answers of its own; drop --memory-show answer"
-                )),
+                None => refused(match answer_failed {
+                    Some(failed) => failed.message,
+                    None => format!(
+                        "the memory system {system} gives no answers of its own; drop --memory-show answer"
+                    ),
+                }),
             };
         }
         Show::Perfect => match readback {
             Some(written) => memories = written,
             None => {
-                return refused(format!(
-                    "the memory system {system} does not tell which memories it wrote from which session, so there is no perfect retrieval"
-                ));
+                return refused(match readback_failed {
+                    Some(failed) => format!("no perfect retrieval: {}", failed.message),
+                    None => format!(
+                        "the memory system {system} does not tell which memories it wrote from which session, so there is no perfect \
+                         retrieval"
+                    ),
+                });
             }
         },
         Show::Ranked | Show::Native => memories.truncate(shown.k),

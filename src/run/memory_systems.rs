@@ -73,6 +73,8 @@ impl MemorySystems {
     ) -> Result<Self, RunError> {
         let mut started = MemorySystems::default();
         [&given.model, &given.embedder].into_iter().flatten().for_each(|model| tell_unreachable(model));
+        let models =
+            models(given, out).map_err(|error| RunError::GaveUp(format!("--memory-model: {error}")))?;
         for SystemSpec { name, command, config } in specs {
             let failed = |error: String| RunError::GaveUp(format!("--memory {name}: {error}"));
             let folder = system_folder(out, name);
@@ -80,7 +82,9 @@ impl MemorySystems {
             std::fs::create_dir_all(&own).map_err(RunError::io("create", &own))?;
             // An adapter may change its working folder.
             let own = std::path::absolute(&own).map_err(RunError::io("find", &own))?;
-            let proxy = proxy(name, given, out).map_err(failed)?;
+            let proxy = models.clone().map(|models| Proxy::start(name, models, out)).transpose();
+            let proxy =
+                proxy.map_err(|error| failed(format!("no address for its calls to the model: {error}")))?;
             let hello = HelloRequest {
                 protocol: PROTOCOL,
                 llm: proxy.as_ref().filter(|_| given.model.is_some()).map(Proxy::llm),
@@ -131,20 +135,20 @@ fn tell_unreachable(model: &str) {
     }
 }
 
-/// The proxy for a system's calls, where it is given a model.
-fn proxy(name: &str, given: &Given, out: &Path) -> Result<Option<Proxy>, String> {
-    let log = system_folder(out, name).join("models.txt");
+/// The models of all systems, where they are given any. The server of a local one starts with the first call and serves them all.
+fn models(given: &Given, out: &Path) -> Result<Option<Models>, String> {
+    let log = out.join("memory").join("models.txt");
     let upstream = |model: &String| Upstream::parse(model, &log);
     let embedder = given.embedder.as_ref().map(upstream).transpose()?;
-    // A system that is given an embedder alone is given no address of a language model either.
-    let Some(model) = given.model.as_ref().or(given.embedder.as_ref()) else { return Ok(None) };
-    let models = Models {
-        llm: upstream(model)?,
-        embedder: embedder.map(|embedder| (embedder, None)),
-        decoding: given.decoding,
+    let llm = match (&given.model, &embedder) {
+        // A model that embeds, too, is served once.
+        (Some(model), Some(embedder)) if given.embedder.as_ref() == Some(model) => embedder.clone(),
+        (Some(model), _) => upstream(model)?,
+        // A system that is given an embedder alone is given no address of a language model either.
+        (None, Some(embedder)) => embedder.clone(),
+        (None, None) => return Ok(None),
     };
-    let started = Proxy::start(name, models, out);
-    Ok(Some(started.map_err(|error| format!("no address for its calls to the model: {error}"))?))
+    Ok(Some(Models { llm, embedder: embedder.map(|embedder| (embedder, None)), decoding: given.decoding }))
 }
 
 /// The most that any condition shows of a system.

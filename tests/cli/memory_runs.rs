@@ -172,3 +172,34 @@ fn shards_with_systems_are_merged_with_what_they_kept() {
         assert_eq!(std::fs::read_to_string(searches).unwrap().lines().count(), 3);
     }
 }
+
+#[test]
+fn a_judge_of_memories_is_asked_once_about_each_that_evidence_is_a_source_of() {
+    let root = tempfile::tempdir().unwrap();
+    let out = root.path().join("run");
+    assert_eq!(ended(run_command(&out, "", &["--no-attention"])).code, Some(0));
+    let judge = |server: &str| {
+        let mut command = command(["judge", "--memories", "--retries", "0"]);
+        command.arg(&out).arg("--judge").arg(server);
+        ended(command)
+    };
+    let case = RunFolder::read(&out).unwrap().plan[0].case.clone();
+    let file = out.join("memory/kept").join(&case).join("stated.jsonl");
+    let unread = judge(&super::endpoints::server("no idea"));
+    assert_eq!(unread.code, Some(1), "{}", unread.err);
+    assert!(!file.exists(), "what was not said is not kept");
+    let server = super::endpoints::server(r#"{"note": {"choice": "states", "reason": "it does"}}"#);
+    let said = judge(&server);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let rows = std::fs::read_to_string(&file).unwrap();
+    let of = |role: &str| rows.lines().filter(|line| line.contains(&format!("\"role\":\"{role}\""))).count();
+    assert!(of("old") > 0 && of("new") > 0, "{rows}");
+    assert_eq!(of("old") + of("new"), rows.lines().count(), "no memory without evidence among its sources");
+    assert!(rows.lines().all(|line| line.contains("\"states\":true")), "{rows}");
+    let again = judge(&server);
+    assert!(again.out.contains("8 from before, 0 new"), "nothing is asked twice of a judge: {}", again.out);
+    let mut table = command(["table", "--memory"]);
+    table.arg(&out);
+    let table = ended(table).out;
+    assert!(table.contains("level 2") && !table.contains("is not judged of"), "{table}");
+}

@@ -4,9 +4,9 @@ use palimpsest::benchmarks::Side;
 use palimpsest::losses::count::{Count, Number, Part, numbers};
 use palimpsest::losses::fact::{Carrier, Fact, Known};
 use palimpsest::losses::reading::{Effects, attended};
-use palimpsest::losses::rows::MemoryRows;
 use palimpsest::losses::trace::{Evidence, Named, Trace};
 use palimpsest::memory::system::Show;
+use palimpsest::memory::system::case_rows::MemoryRows;
 use palimpsest::memory::system::protocol::{LookedAt, Memory, Op, Source, Status, WriteEvent};
 use palimpsest::memory::system::rows::{EventRow, HistoryRow, Provenance, SearchRow};
 

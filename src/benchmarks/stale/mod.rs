@@ -76,6 +76,7 @@ pub static STALE: Benchmark = Benchmark {
     sample: sample_file,
     // As the paper says (section 4.1), as the authors' code cuts where it is asked to, and without a look at the evidence.
     truncations: &[Truncation::Evidence, Truncation::Phases(PHASES), Truncation::Plain],
+    stated: &[OLD, NEW],
     probes: &PROBE_IDS,
     // The mean of the six cells (table 2).
     overall: Overall::Cells,

@@ -1,11 +1,12 @@
 //! Memory systems: they are told of a history and asked for memories, behind one protocol.
 //!
-//! [`protocol`] has the operations, [`rows`] the files that a run keeps of them. Systems live in processes of their own, [`child`] or
+//! [`protocol`] has the operations, [`rows`] the files that a run keeps of them, [`case_rows`] reads those of a case. Systems live in processes of their own, [`child`] or
 //! behind an address, [`http`]; [`wire`] speaks to either. CUPMem, of the STALE paper, is built in. [`history`] drives a system through a
 //! run's cases and keeps the files; [`sources`] finds out which session a memory came from. A system's own calls to models pass through [`proxy`].
 //! [`check`] is the conformance test, which needs no model but [`scripted_model`].
 
 pub mod calls;
+pub mod case_rows;
 pub mod check;
 pub mod child;
 pub mod history;

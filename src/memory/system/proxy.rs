@@ -32,7 +32,8 @@ const LONGEST_REPLY: u64 = 256 << 20;
 /// Phase of calls between operations.
 const BETWEEN: &str = "between";
 
-/// The place where a model is.
+/// The place where a model is. A clone is the same place: systems share the server of a local model.
+#[derive(Debug, Clone)]
 pub enum Upstream {
     /// Behind an endpoint.
     Endpoint {
@@ -42,7 +43,7 @@ pub enum Upstream {
         model: String,
     },
     /// On this machine, served by a child process from the first call on.
-    Local(LocalServer),
+    Local(Arc<LocalServer>),
 }
 
 /// A request's body, as it came or with another model's name.
@@ -55,7 +56,7 @@ impl Upstream {
     /// Why it names none.
     pub fn parse(named: &str, log: &Path) -> Result<Self, String> {
         if !named.starts_with("http://") && !named.starts_with("https://") {
-            return Ok(Upstream::Local(LocalServer::new(named, log)));
+            return Ok(Upstream::Local(Arc::new(LocalServer::new(named, log))));
         }
         match named.split_once('#') {
             Some((base, model)) if !model.is_empty() => Ok(Upstream::Endpoint {
@@ -122,6 +123,7 @@ impl Decoding {
 }
 
 /// The models of one system.
+#[derive(Debug, Clone)]
 pub struct Models {
     /// Its language model.
     pub llm: Upstream,

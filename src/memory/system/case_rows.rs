@@ -1,19 +1,20 @@
 //! Reads the rows that a run keeps of a memory system on one case: `memory/NAME/CASE/`.
 //!
-//! The rows are those of [`crate::memory::system::rows`]. Writes nothing.
+//! The rows are those of [`super::rows`]. Writes nothing.
 
 use std::path::Path;
 
+use super::protocol::Memory;
+use super::record::case_folder;
+use super::rows::{CallRow, HistoryRow, SearchRow, StatedRow};
 use crate::ground::jsonl::{JsonlError, read_rows};
-use crate::memory::system::protocol::Memory;
-use crate::memory::system::record::case_folder;
-use crate::memory::system::rows::{CallRow, HistoryRow, SearchRow, StatedRow};
 
 const EVENTS: &str = "events.jsonl";
 const DUMP: &str = "dump.jsonl";
 const SEARCHES: &str = "searches.jsonl";
 const CALLS: &str = "calls.jsonl";
-const STATED: &str = "stated.jsonl";
+/// The file of [`StatedRow`]s in a case's folder.
+pub const STATED: &str = "stated.jsonl";
 
 /// The rows of a memory system on one case.
 #[derive(Debug, Clone, Default, PartialEq)]
