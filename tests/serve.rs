@@ -7,6 +7,7 @@ mod bad_input;
 mod clients;
 mod embeddings;
 mod formats;
+mod interventions;
 mod load;
 mod memory;
 mod openapi;
@@ -145,6 +146,12 @@ impl Reply {
     pub fn ok(self) -> Value {
         assert_eq!(self.status, 200, "{}", self.json);
         self.json
+    }
+
+    /// The error of a refusal with this status.
+    pub fn refused(self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.json);
+        self.json["error"].clone()
     }
 }
 

@@ -14,7 +14,7 @@ use super::error::ApiError;
 use super::log::Record;
 use super::memory::Held;
 use super::writer::{Piece, Writer};
-use palimpsest_core::attention::Masses;
+use palimpsest_core::attention::{LayerHoles, Masses};
 use palimpsest_core::engine::thread::{Caller, EngineThread};
 use palimpsest_core::engine::{
     Branch, Chosen, Event, Generate, Likelihood, Measured, Next, Observe, Request, Reuse, Rows, Sink,
@@ -69,10 +69,12 @@ impl Plan {
             Some(_) => (TokenRules { forced: forced.clone(), ..TokenRules::default() }, Vec::new()),
         };
         let (mut rows, mut keys, mut top_keys) = Default::default();
+        let mut knockouts = LayerHoles::default();
         if let Some(asked) = asked {
             (rows, keys) = (asked.rows()?, asked.keys());
             asked.attention.check_size(&app.model, keys.len(), *most)?;
             top_keys = asked.attention.top_keys(&app.model, &rows, *most)?;
+            knockouts = asked.holes(&app.model.spec)?;
         }
         let observe = Observe {
             rows,
@@ -82,7 +84,12 @@ impl Plan {
             ..Observe::default()
         };
         let order = |choice: usize| Order {
-            prompt: Branch { tokens: tokens.clone(), observe: observe.clone(), ..Branch::default() },
+            prompt: Branch {
+                tokens: tokens.clone(),
+                knockouts: knockouts.clone(),
+                observe: observe.clone(),
+                ..Branch::default()
+            },
             generate: Generate {
                 rules: rules.clone(),
                 most: Some(*most),

@@ -18,7 +18,7 @@ use super::heads::Heads;
 use super::nested::{Elements, Nested};
 use super::prompt::TokenPrompt;
 use super::score::Scoring;
-use palimpsest_core::attention::{EachMasses, LargestKeys, Masses, uniform_share};
+use palimpsest_core::attention::{EachMasses, LargestKeys, LayerHoles, Masses, uniform_share};
 use palimpsest_core::engine::Measured;
 use palimpsest_core::engine::Rows;
 use palimpsest_core::model::DecoderSpec;
@@ -102,6 +102,16 @@ impl Asked {
                 Err(ApiError::field("palimpsest.rows", message))
             }
         }
+    }
+
+    /// The keys that are hidden.
+    ///
+    /// # Errors
+    /// Knock-outs whose spans the prompt lacks, and those of layers that cannot be blocked.
+    pub fn holes(&self, spec: &DecoderSpec) -> Result<LayerHoles, ApiError> {
+        let knockouts = &self.attention.knockouts;
+        let holes = LayerHoles::new(knockouts, &self.keys(), self.prompt.tokens.len(), &spec.layer_kinds());
+        holes.map_err(|error| ApiError::field("palimpsest.knockouts", error.to_string()))
     }
 
     /// True if rows of generated tokens are told, which see generated tokens.

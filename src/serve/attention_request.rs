@@ -9,6 +9,7 @@ use super::json::{count, list, text};
 use super::model::ServedModel;
 use super::prompts::check_tokens;
 use super::score::{ScoreField, ScoreRequest};
+use palimpsest_core::attention::{Knockout, KnockoutError};
 use palimpsest_core::engine::{Rows, TopRequest};
 
 /// Most numbers that are kept for a request's rows: half a gigabyte of them.
@@ -21,6 +22,8 @@ pub struct AttentionFields {
     answer: Option<GivenAnswer>,
     #[serde(default, deserialize_with = "list::<0, 4096, _, _>")]
     rows: Vec<String>,
+    #[serde(default, deserialize_with = "list::<0, 64, _, _>")]
+    knockouts: Vec<String>,
     #[serde(default)]
     encoding: Encoding,
     #[serde(default)]
@@ -62,6 +65,8 @@ pub enum Units {
 pub struct AttentionRequest {
     /// Names of spans, `last`, `answer` and `each`; those of the score are added when the prompt's spans are known.
     pub rows: Vec<String>,
+    /// Paths that are blocked for this answer.
+    pub knockouts: Vec<Knockout>,
     /// Which heads are told.
     pub heads: Heads,
     /// The decoder layers that are told; `None` for all.
@@ -117,13 +122,16 @@ pub struct RangeRequest {
 
 /// `deserialize_with` of a span's name, which means nothing else.
 pub fn label<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> Result<T, D::Error> {
-    let own = |label: &str| {
-        ["template[", "messages["].iter().any(|own| label.starts_with(own))
-            || ["last", "answer", "each", "generated", "prompt"].contains(&label)
-    };
     let wanted = "1 to 256 bytes other than last, answer, each, generated, prompt, template[...] and messages[...], which have a \
                   meaning of their own";
-    text(from, wanted, |label| (1..=256).contains(&label.len()) && !own(label))
+    text(from, wanted, is_label)
+}
+
+/// May a span be called so?
+pub fn is_label(label: &str) -> bool {
+    let own = ["template[", "messages["].iter().any(|own| label.starts_with(own))
+        || ["last", "answer", "each", "generated", "prompt"].contains(&label);
+    (1..=256).contains(&label.len()) && !own
 }
 
 impl AttentionRequest {
@@ -134,12 +142,23 @@ impl AttentionRequest {
             return Ok(None);
         }
         let AttentionFields { rows, top_keys, token_ids, units, .. } = fields;
+        let parsed = |(i, text): (usize, &String)| {
+            text.parse().map_err(|error: KnockoutError| {
+                ApiError::field(format!("palimpsest.knockouts[{i}]"), error.to_string())
+            })
+        };
+        let knockouts: Vec<Knockout> =
+            fields.knockouts.iter().enumerate().map(parsed).collect::<Result<_, _>>()?;
         let score = fields.score.map(|score| score.request(model)).transpose()?.flatten();
         let answer = fields.answer.filter(|answer| *answer != GivenAnswer::LastMessage(false));
         if let Some(GivenAnswer::Tokens(tokens)) = &answer {
             check_tokens("palimpsest.answer", tokens, model.spec.vocab)?;
         }
-        if score.is_none() && answer.is_none() && rows.is_empty() {
+        if score.is_some() && !knockouts.is_empty() {
+            let reason = "is held against a neutral question with nothing blocked; leave out palimpsest.knockouts, or the score";
+            return Err(ApiError::at("palimpsest.score", reason));
+        }
+        if score.is_none() && answer.is_none() && knockouts.is_empty() && rows.is_empty() {
             return Err(match body["palimpsest"]["rows"].is_array() {
                 false => ApiError::missing("palimpsest.rows"),
                 true => ApiError::at(
@@ -166,6 +185,7 @@ impl AttentionRequest {
         let safetensors = fields.encoding == Encoding::Safetensors;
         Ok(Some(AttentionRequest {
             rows,
+            knockouts,
             heads,
             layers,
             top_keys,

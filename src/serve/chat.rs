@@ -11,6 +11,7 @@ use super::ask::{Finished, Plan, Token};
 use super::attention_reply::Asked;
 use super::attention_request::AttentionRequest;
 use super::common::{Common, Shared, identifier, room};
+use super::documents::{DocumentField, Documents};
 use super::error::ApiError;
 use super::format::{Format, ResponseFormat};
 use super::given;
@@ -41,6 +42,8 @@ pub struct ChatRequest {
     parallel_tool_calls: Option<bool>,
     #[serde(deserialize_with = "list::<1, 4096, _, _>")]
     messages: Vec<Message>,
+    #[serde(default, deserialize_with = "list::<0, 4096, _, _>")]
+    documents: Vec<DocumentField>,
     chat_template_kwargs: Option<TemplateKwargs>,
     reasoning_effort: Option<ReasoningEffort>,
     #[serde(default, deserialize_with = "count::<1, { usize::MAX }, _, _>")]
@@ -84,13 +87,14 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<ChatSh
         }
         (thinking, effort) => model.voice(thinking, effort)?,
     };
-    let conversation = Conversation::new(model, &sent, tools.told());
+    let documents = Documents::new(fields.documents, voice.template.takes_documents(), &mut sent)?;
+    let conversation = Conversation::new(model, &sent, tools.told(), &documents);
     let tokenizer = &model.text.tokenizer;
     let (tokens, asked) = match asked {
         None => (conversation.tokens(&voice.template, tokenizer)?, None),
         Some(attention) => {
             let spans = |sent: &[Sent], attention: &AttentionRequest| {
-                let conversation = Conversation::new(model, sent, tools.told());
+                let conversation = Conversation::new(model, sent, tools.told(), &documents);
                 chat_spans(&voice.template, tokenizer, &conversation, attention)
             };
             let prompt = chat_spans(&voice.template, tokenizer, &conversation, &attention)?;

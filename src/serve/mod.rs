@@ -26,6 +26,7 @@ mod chat;
 mod common;
 mod completions;
 mod costs;
+mod documents;
 mod embedder;
 mod embeddings;
 mod error;

@@ -41,6 +41,7 @@ mod tests {
     use super::super::chat::ChatRequest;
     use super::super::common::{Shared, StreamOptions};
     use super::super::completions::CompletionRequest;
+    use super::super::documents::DocumentField;
     use super::super::embeddings::EmbeddingRequest;
     use super::super::http;
     use super::super::json::tests::names_of;
@@ -64,6 +65,7 @@ mod tests {
             ("EmbeddingRequest", names_of::<EmbeddingRequest>()),
             ("Message", names_of::<Message>()),
             ("Part", names_of::<ContentPart>()),
+            ("Document", names_of::<DocumentField>()),
             ("AttentionRequest", names_of::<AttentionFields>()),
             ("ScoreRequest", names_of::<ScoreOptions>()),
             ("Range", names_of::<RangeRequest>()),

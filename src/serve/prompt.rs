@@ -6,9 +6,10 @@ use std::ops::Range;
 use serde_json::Value;
 
 use super::attention_request::{AttentionRequest, RangeRequest, Units};
+use super::documents::Documents;
 use super::error::ApiError;
 use super::model::ServedModel;
-use super::sent::Sent;
+use super::sent::{ContentPart, Sent};
 use super::text_limit::TextLimit;
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{
@@ -24,6 +25,8 @@ pub struct TokenPrompt {
     pub tiles: Vec<Span>,
     /// Ranges that lie over them.
     pub overlays: Vec<Span>,
+    /// The names of the spans that are documents.
+    pub documents: Vec<String>,
 }
 
 /// A conversation as the chat template gets it, with what each message of the client became.
@@ -36,18 +39,19 @@ pub struct Conversation<'s> {
     parts: Vec<Vec<ContentSource>>,
     /// Functions that the template itself lists.
     listed: Vec<Value>,
+    documents: &'s Documents,
 }
 
 impl<'s> Conversation<'s> {
-    /// These messages, of which the model is told of `tools`, where there are any.
-    pub fn new(model: &ServedModel, sent: &'s [Sent], tools: &[Tool]) -> Self {
+    /// These messages, of which the model is told of `tools` and of `documents`, where there are any.
+    pub fn new(model: &ServedModel, sent: &'s [Sent], tools: &[Tool], documents: &'s Documents) -> Self {
         let turns: Vec<ChatTurn> =
             sent.iter().enumerate().map(|(i, one)| one.turn(sent.get(..i).unwrap_or_default())).collect();
         let with_tools = !tools.is_empty() || sent.iter().any(Sent::of_tools);
         if with_tools && !model.tool_layout().native {
             let composed = compose(&turns, tools);
             let (turns, parts) = composed.into_iter().map(|one| (one.turn, one.parts)).unzip();
-            return Conversation { sent, limit: model.limit, turns, parts, listed: Vec::new() };
+            return Conversation { sent, limit: model.limit, turns, parts, listed: Vec::new(), documents };
         }
         let whole =
             |(message, turn): (usize, &ChatTurn)| match turn.content.is_empty() && !turn.calls.is_empty() {
@@ -56,12 +60,12 @@ impl<'s> Conversation<'s> {
             };
         let parts = turns.iter().enumerate().map(whole).collect();
         let listed = tools.iter().map(Tool::json).collect();
-        Conversation { sent, limit: model.limit, turns, parts, listed }
+        Conversation { sent, limit: model.limit, turns, parts, listed, documents }
     }
 
     /// The tokens, up to the answer.
     pub fn tokens(&self, template: &ChatTemplate, tokenizer: &Tokenizer) -> Result<Vec<u32>, ApiError> {
-        let text = template.render_turns(&self.turns, &self.listed, true)?;
+        let text = template.render_turns(&self.turns, &self.listed, &self.documents.listed, true)?;
         self.limit.check("messages", text.len())?;
         Ok(tokenizer.encode(&text)?)
     }
@@ -92,13 +96,14 @@ pub fn chat_spans(
 ) -> Result<TokenPrompt, ApiError> {
     only_characters(asked)?;
     let sent = conversation.sent;
-    let placed = template.place(&conversation.turns, &conversation.listed);
+    let placed = template.place(&conversation.turns, &conversation.listed, &conversation.documents.listed);
     let placed = placed.map_err(|error| ApiError::from(error).of("palimpsest"))?;
     let places = conversation.places(&placed);
     conversation.limit.check("messages", placed.text.len())?;
     let encoded = tokenizer.encode_with_offsets(&placed.text)?;
-    let mut order: Vec<(usize, &ContentPlace)> =
-        places.iter().enumerate().filter_map(|(i, place)| Some((i, place.as_ref()?))).collect();
+    let documents = placed.documents.iter().enumerate().map(|(i, place)| (sent.len() + i, place));
+    let messages = places.iter().enumerate().filter_map(|(i, place)| Some((i, place.as_ref()?)));
+    let mut order: Vec<(usize, &ContentPlace)> = messages.chain(documents).collect();
     order.sort_by_key(|(_, place)| place.bytes.start);
     let borders = Borders::new(&encoded, &placed.text);
     let mut tiles = Tiles { borders: &borders, at: 0, tiles: Vec::new() };
@@ -110,19 +115,25 @@ pub fn chat_spans(
         }
     };
     for (i, place) in order {
-        let one = &sent[i];
         between(&mut tiles, place.bytes.start);
+        let Some(one) = sent.get(i) else {
+            tiles.push(conversation.documents.labels[i - sent.len()].clone(), place.bytes.end);
+            continue;
+        };
+        let mut end = 0;
+        let mut push = |part: &ContentPart, label: String| {
+            end += part.text.len();
+            // White space around a content may be left out.
+            let byte = (place.bytes.start + end.saturating_sub(place.cut)).min(place.bytes.end);
+            tiles.push(label, byte);
+        };
+        one.lead.iter().for_each(|part| push(part, part.span.clone().unwrap_or_default()));
         if !one.has_parts {
             tiles.push(format!("messages[{i}]"), place.bytes.end);
             continue;
         }
-        let mut end = 0;
         for (j, part) in one.parts.iter().enumerate() {
-            end += part.text.len();
-            // White space around a content may be left out.
-            let byte = (place.bytes.start + end.saturating_sub(place.cut)).min(place.bytes.end);
-            let label = part.span.clone().unwrap_or_else(|| format!("messages[{i}].content[{j}]"));
-            tiles.push(label, byte);
+            push(part, part.span.clone().unwrap_or_else(|| format!("messages[{i}].content[{j}]")));
         }
     }
     between(&mut tiles, placed.text.len());
@@ -150,7 +161,8 @@ pub fn chat_spans(
             return Err(ApiError::at(format!("{field}.part"), reason));
         };
         let bytes = bytes_of(text, range)?;
-        let before: usize = one.parts.iter().take(part).map(|part| part.text.len()).sum();
+        let before: usize =
+            one.lead.iter().chain(one.parts.iter().take(part)).map(|part| part.text.len()).sum();
         let Some(place) = places.get(message).and_then(Option::as_ref) else {
             let reason = format!("lies in messages[{message}], which has no content");
             return Err(ApiError::at(field, reason));
@@ -161,7 +173,8 @@ pub fn chat_spans(
     };
     let overlays = asked.ranges.iter().map(overlay).collect::<Result<Vec<_>, _>>()?;
     check_unique(&tiles, &overlays)?;
-    Ok(TokenPrompt { tokens: encoded.ids, tiles, overlays })
+    let documents = conversation.documents.labels.clone();
+    Ok(TokenPrompt { tokens: encoded.ids, tiles, overlays, documents })
 }
 
 /// The tokens of a text that is to be continued, which is one span, `prompt`, with the ranges that `asked` names.
@@ -180,7 +193,7 @@ pub fn text_spans(
     let overlays = asked.ranges.iter().map(overlay).collect::<Result<Vec<_>, _>>()?;
     let tiles = vec![Span::new("prompt", 0..encoded.ids.len())];
     check_unique(&tiles, &overlays)?;
-    Ok(TokenPrompt { tokens: encoded.ids, tiles, overlays })
+    Ok(TokenPrompt { tokens: encoded.ids, tiles, overlays, documents: Vec::new() })
 }
 
 /// A prompt of tokens, which is one span, `prompt`, with the ranges that `asked` names, in tokens.
@@ -203,7 +216,7 @@ pub fn token_spans(tokens: Vec<u32>, asked: &AttentionRequest) -> Result<TokenPr
     let overlays = asked.ranges.iter().map(overlay).collect::<Result<Vec<_>, _>>()?;
     let tiles = vec![Span::new("prompt", 0..n)];
     check_unique(&tiles, &overlays)?;
-    Ok(TokenPrompt { tokens, tiles, overlays })
+    Ok(TokenPrompt { tokens, tiles, overlays, documents: Vec::new() })
 }
 
 /// Refuses ranges of tokens over a text.

@@ -55,6 +55,13 @@ pub struct ContentPart {
     pub span: Option<String>,
 }
 
+impl ContentPart {
+    /// A text whose span has a name.
+    pub fn named(text: String, span: String) -> Self {
+        ContentPart { _kind: PartKind::Text, text, span: Some(span) }
+    }
+}
+
 /// The model reads text alone.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -100,6 +107,8 @@ pub struct Sent {
     pub role: Speaker,
     /// Its parts; one where the content is a string, none where there is no content.
     pub parts: Vec<ContentPart>,
+    /// What stands before them and is none of the client's parts: documents.
+    pub lead: Vec<ContentPart>,
     /// True if the content is an array of parts.
     pub has_parts: bool,
     /// Calls of functions, of the assistant.
@@ -138,7 +147,8 @@ impl Sent {
         };
         let call =
             |Call { id, function: CalledFunction { name, arguments }, .. }| ToolCall { id, name, arguments };
-        Ok(Sent { role, parts, has_parts, calls: tool_calls.into_iter().map(call).collect(), call_id })
+        let lead = Vec::new();
+        Ok(Sent { role, parts, lead, has_parts, calls: tool_calls.into_iter().map(call).collect(), call_id })
     }
 
     /// True if functions play a part in it.
@@ -160,7 +170,7 @@ impl Sent {
     }
 
     fn content(&self) -> String {
-        self.parts.iter().map(|part| part.text.as_str()).collect()
+        self.lead.iter().chain(&self.parts).map(|part| part.text.as_str()).collect()
     }
 
     /// As a message that no function plays a part in; `None` where one does.

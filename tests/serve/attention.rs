@@ -41,7 +41,7 @@ fn body(more: Value) -> Value {
     body
 }
 
-fn spans(attention: &Value) -> Vec<Span> {
+pub fn spans(attention: &Value) -> Vec<Span> {
     let span = |json: &Value| {
         let at = |key: &str| json[key].as_u64().unwrap() as usize;
         let span = Span::new(json["label"].as_str().unwrap(), at("start")..at("end"));
@@ -67,7 +67,7 @@ fn measured(model: &LocalModel, tokens: &[u32], keys: &[Span], rows: &[&str]) ->
 }
 
 /// The numbers of nested arrays, row-major, with their shape.
-fn flat(json: &Value) -> (Vec<usize>, Vec<f32>) {
+pub fn flat(json: &Value) -> (Vec<usize>, Vec<f32>) {
     match json {
         Value::Array(list) => {
             let parts: Vec<_> = list.iter().map(flat).collect();
@@ -80,7 +80,7 @@ fn flat(json: &Value) -> (Vec<usize>, Vec<f32>) {
     }
 }
 
-fn close(what: &str, found: &[f32], expected: &[f32]) {
+pub fn close(what: &str, found: &[f32], expected: &[f32]) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (i, (a, b)) in found.iter().zip(expected).enumerate() {
         assert!((a - b).abs() < 1e-6, "{what}, number {i}: {a} is not {b}");

@@ -287,10 +287,10 @@ fn rendered(model: &Path, native: bool) -> String {
     let tools = told();
     if native {
         let listed: Vec<Value> = tools.iter().map(Tool::json).collect();
-        return local.template().render_turns(&turns, &listed, true).unwrap();
+        return local.template().render_turns(&turns, &listed, &[], true).unwrap();
     }
     let composed: Vec<ChatTurn> = compose(&turns, &tools).into_iter().map(|one| one.turn).collect();
-    local.template().render_turns(&composed, &[], true).unwrap()
+    local.template().render_turns(&composed, &[], &[], true).unwrap()
 }
 
 #[test]

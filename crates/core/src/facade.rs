@@ -104,7 +104,7 @@ impl Model {
     /// As [`Model::text`].
     pub fn chat(&self, messages: &[Message], spans: &[(&str, &str)]) -> Result<TokenizedPrompt, Error> {
         let turns: Vec<ChatTurn> = messages.iter().map(ChatTurn::from).collect();
-        let Placed { text, contents } = self.0.template().place(&turns, &[])?;
+        let Placed { text, contents, .. } = self.0.template().place(&turns, &[], &[])?;
         let content = |(nth, place): (usize, ContentPlace)| CharSpan {
             label: format!("messages[{nth}]"),
             role: None,

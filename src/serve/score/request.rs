@@ -117,7 +117,8 @@ impl ScoreRequest {
                 let holds = |part: &&Labelled| {
                     prompt.tiles.iter().any(|span| span.label == part.label && !span.is_empty())
                 };
-                labels.iter().filter(is_document).filter(holds).map(|part| part.label.clone()).collect()
+                let own = labels.iter().filter(is_document).filter(holds).map(|part| part.label.clone());
+                prompt.documents.iter().cloned().chain(own).collect()
             }
         };
         check_documents(&documents, &question.label)?;

@@ -13,7 +13,7 @@ use minijinja::value::{Kwargs, Serde};
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
-use super::message::{Message, MessageRole};
+use super::message::{Document, Message, MessageRole};
 use super::thoughts::Thinking;
 use super::tools::{ChatTurn, Speaker};
 use super::{GgufTokenizer, TextError, Tokenizer, sandbox};
@@ -186,6 +186,15 @@ impl ChatTemplate {
         turns.iter().map(|&turn| turn.to_owned()).collect()
     }
 
+    /// True if it shows [`Document`]s that it is given.
+    pub fn takes_documents(&self) -> bool {
+        const MARK: &str = "palimpsest-probe";
+        let document = Document { title: "title".to_owned(), text: MARK.to_owned() };
+        let user = ChatTurn::from(&hello(MessageRole::User));
+        self.source.contains("documents")
+            && self.render_turns(&[user], &[], &[document], true).is_ok_and(|text| text.contains(MARK))
+    }
+
     /// True if system text goes into the first user message, because the template takes no system role.
     pub fn folds_system(&self) -> bool {
         self.folds_system
@@ -227,8 +236,9 @@ impl ChatTemplate {
         self.render_as_is(messages, add_generation_prompt, now)
     }
 
-    /// The text of a conversation with functions, which the template itself lists and whose calls and results it writes. `tools`
-    /// are as [`Tool::json`](super::Tool::json) gives them. Without any of these it is that of [`Self::render`].
+    /// The text of a conversation with functions, which the template itself lists and whose calls and results it writes, and with
+    /// documents that it shows. `tools` are as [`Tool::json`](super::Tool::json) gives them. Without any of these it is that of
+    /// [`Self::render`].
     ///
     /// # Errors
     /// The template lacks the switch.
@@ -236,6 +246,7 @@ impl ChatTemplate {
         &self,
         turns: &[ChatTurn],
         tools: &[serde_json::Value],
+        documents: &[Document],
         add_generation_prompt: bool,
     ) -> Result<String, TextError> {
         let message = |turn: &ChatTurn| {
@@ -248,17 +259,24 @@ impl ChatTemplate {
             turn.calls.is_empty().then(|| Message { role, content: turn.content.clone() })
         };
         if tools.is_empty()
+            && documents.is_empty()
             && let Some(messages) = turns.iter().map(message).collect::<Option<Vec<_>>>()
         {
             return self.render(&messages, add_generation_prompt);
         }
         let listed: Vec<serde_json::Value> = turns.iter().map(ChatTurn::json).collect();
-        let bytes = listed.iter().chain(tools).map(|value| value.to_string().len()).sum();
+        let bytes: usize = listed.iter().chain(tools).map(|value| value.to_string().len()).sum();
+        let bytes = bytes + documents.iter().map(|one| one.title.len() + one.text.len()).sum::<usize>();
         let tools = match tools {
             [] => Value::from(()),
             tools => Value::from(Serde(tools)),
         };
-        self.render_values(Value::from(Serde(&listed)), tools, bytes, add_generation_prompt, DEFAULT_DATE)
+        let documents = match documents {
+            [] => Value::from(()),
+            documents => Value::from(Serde(documents)),
+        };
+        let beside = (tools, documents);
+        self.render_values(Value::from(Serde(&listed)), beside, bytes, add_generation_prompt, DEFAULT_DATE)
     }
 
     fn render_as_is(
@@ -278,14 +296,14 @@ impl ChatTemplate {
             })
             .collect();
         let bytes = messages.iter().map(|message| message.content.len()).sum();
-        self.render_values(listed.into(), ().into(), bytes, add_generation_prompt, now)
+        self.render_values(listed.into(), (().into(), ().into()), bytes, add_generation_prompt, now)
     }
 
-    /// Renders messages and functions as the template reads them, which hold `bytes` bytes of text.
+    /// Renders messages, functions and documents as the template reads them, which hold `bytes` bytes of text.
     fn render_values(
         &self,
         messages: Value,
-        tools: Value,
+        (tools, documents): (Value, Value),
         bytes: usize,
         add_generation_prompt: bool,
         now: DateTime,
@@ -300,7 +318,7 @@ impl ChatTemplate {
             bos_token => token(self.bos.as_deref()),
             eos_token => token(self.eos.as_deref()),
             tools,
-            documents => (),
+            documents,
             strftime_now,
             ..Value::from_pairs(self.variables.clone())
         };

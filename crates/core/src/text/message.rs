@@ -2,6 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+/// A document beside a conversation, for templates that show such.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Document {
+    /// Its title; may be empty.
+    pub title: String,
+    /// Its text.
+    pub text: String,
+}
+
 /// One message of a conversation with a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {

@@ -28,7 +28,7 @@ pub use count::{CharsPerToken, CountTokens};
 pub use encode::TokenizedPrompt;
 pub use error::TextError;
 pub use gguf_tokenizer::{GgufTokenizer, KNOWN_PRE_TOKENIZERS};
-pub use message::{Message, MessageRole};
+pub use message::{Document, Message, MessageRole};
 pub use placed::{ContentPlace, Placed};
 pub use prompt::{CharSpan, Prompt};
 pub use special_tokens::{SpecialTokens, known_special_tokens};

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use super::{ChatTemplate, ChatTurn, TextError};
+use super::{ChatTemplate, ChatTurn, Document, TextError};
 
 /// A conversation's text with the places of its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct Placed {
     pub text: String,
     /// By message.
     pub contents: Vec<ContentPlace>,
+    /// The texts of the documents.
+    pub documents: Vec<ContentPlace>,
 }
 
 /// Where a message's content lies.
@@ -35,8 +37,13 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// [`TextError::Placement`], [`TextError::Altered`] and those of rendering.
-    pub fn place(&self, turns: &[ChatTurn], tools: &[Value]) -> Result<Placed, TextError> {
-        let text = self.render_turns(turns, tools, true)?;
+    pub fn place(
+        &self,
+        turns: &[ChatTurn],
+        tools: &[Value],
+        documents: &[Document],
+    ) -> Result<Placed, TextError> {
+        let text = self.render_turns(turns, tools, documents, true)?;
         let is_placed = |turn: &ChatTurn| !turn.content.is_empty() || turn.calls.is_empty();
         let marked: Vec<ChatTurn> = (turns.iter().enumerate())
             .map(|(i, turn)| match is_placed(turn) {
@@ -44,11 +51,14 @@ impl ChatTemplate {
                 false => turn.clone(),
             })
             .collect();
-        let skeleton = self.render_turns(&marked, tools, true)?;
+        let mark = |(i, one): (usize, &Document)| Document { text: marker(turns.len() + i), ..one.clone() };
+        let marked_documents: Vec<Document> = documents.iter().enumerate().map(mark).collect();
+        let skeleton = self.render_turns(&marked, tools, &marked_documents, true)?;
         let failed = || TextError::Altered { name: self.name().to_owned(), what: "message" };
+        let all = turns.len() + documents.len();
         // 1. The places of the markers, in the order of the text.
         let mut places = Vec::with_capacity(turns.len());
-        for i in (0..turns.len()).filter(|&i| turns.get(i).is_some_and(is_placed)) {
+        for i in (0..all).filter(|&i| turns.get(i).is_none_or(is_placed)) {
             let marker = marker(i);
             let mut found = skeleton.match_indices(&marker).map(|(at, _)| at);
             match (found.next(), found.count()) {
@@ -56,13 +66,14 @@ impl ChatTemplate {
                 (first, more) => {
                     let count = usize::from(first.is_some()) + more;
                     let name = self.name().to_owned();
-                    return Err(TextError::Placement { name, what: "message", count });
+                    let what = if i < turns.len() { "message" } else { "document" };
+                    return Err(TextError::Placement { name, what, count });
                 }
             }
         }
         places.sort_unstable();
         // 2. The same in the real text, piece by piece.
-        let mut contents = vec![ContentPlace { bytes: 0..0, cut: 0 }; turns.len()];
+        let mut contents = vec![ContentPlace { bytes: 0..0, cut: 0 }; all];
         let (mut at, mut reached) = (0, 0);
         for (nth, &(start, end, i)) in places.iter().enumerate() {
             let before = skeleton.get(reached..start).unwrap_or_default();
@@ -73,7 +84,10 @@ impl ChatTemplate {
                 .ok_or_else(failed)?;
             let next = places.get(nth + 1).map_or(skeleton.len(), |next| next.0);
             let after = skeleton.get(end..next).unwrap_or_default();
-            let content = turns.get(i).map(|turn| turn.content.as_str()).unwrap_or_default();
+            let content = match turns.get(i) {
+                Some(turn) => turn.content.as_str(),
+                None => documents.get(i - turns.len()).map(|one| one.text.as_str()).unwrap_or_default(),
+            };
             let rest = text.get(at..).unwrap_or_default();
             let (start_cut, end_cut) = (content.trim_start(), content.trim_end());
             let lead = content.len() - start_cut.len();
@@ -84,7 +98,10 @@ impl ChatTemplate {
             (at, reached) = (at + shown.len(), end);
         }
         match text.get(at..) == skeleton.get(reached..) {
-            true => Ok(Placed { text, contents }),
+            true => {
+                let documents = contents.split_off(turns.len());
+                Ok(Placed { text, contents, documents })
+            }
             false => Err(failed()),
         }
     }

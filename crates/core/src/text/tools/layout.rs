@@ -169,8 +169,8 @@ impl ToolLayout {
             ..ChatTurn::new(Speaker::Tool, RESULT)
         };
         let tools = [tool.json()];
-        let listed = template.render_turns(std::slice::from_ref(&user), &tools, true);
-        let written = template.render_turns(&[user, asked, result], &tools, true);
+        let listed = template.render_turns(std::slice::from_ref(&user), &tools, &[], true);
+        let written = template.render_turns(&[user, asked, result], &tools, &[], true);
         let (Ok(listed), Ok(written)) = (listed, written) else { return Self::PLAIN };
         if template.folds_system() || !listed.contains(ABOUT) || !written.contains(RESULT) {
             return Self::PLAIN;

@@ -1,0 +1,74 @@
+//! `documents` of a chat request, each a span of the prompt by its title.
+//!
+//! A template that shows documents is given them, and a document's span is its text. Under any other they stand before the text of the
+//! user's last message, each under a heading of its own that its span includes.
+
+use serde::Deserialize;
+
+use super::attention_request::is_label;
+use super::error::ApiError;
+use super::sent::{ContentPart, Sent};
+use palimpsest_core::text::{Document, Speaker};
+
+/// An entry of `documents`.
+#[derive(Debug, Deserialize)]
+pub struct DocumentField {
+    title: Option<String>,
+    #[serde(alias = "content", alias = "contents")]
+    text: String,
+    #[serde(rename = "doc_id", alias = "id")]
+    _id: Option<serde_json::Value>,
+}
+
+impl DocumentField {
+    fn title(&self) -> &str {
+        self.title.as_deref().unwrap_or_default().trim()
+    }
+}
+
+/// Documents, and the names of their spans.
+#[derive(Debug, Clone, Default)]
+pub struct Documents {
+    /// As sent; empty where they are part of a message.
+    pub listed: Vec<Document>,
+    /// The name of each one's span.
+    pub labels: Vec<String>,
+}
+
+impl Documents {
+    /// These, for a template that shows documents (`native`) or not: then they become part of the user's last message.
+    ///
+    /// # Errors
+    /// A document without text, and no message of the user's.
+    pub fn new(fields: Vec<DocumentField>, native: bool, sent: &mut [Sent]) -> Result<Documents, ApiError> {
+        if let Some(i) = fields.iter().position(|field| field.text.trim().is_empty()) {
+            return Err(ApiError::at(format!("documents[{i}].text"), "is empty; leave the document out"));
+        }
+        let mut labels: Vec<String> = Vec::with_capacity(fields.len());
+        for (i, field) in fields.iter().enumerate() {
+            let title = Some(field.title()).filter(|title| is_label(title));
+            let named = title.map_or_else(|| format!("document[{i}]"), str::to_owned);
+            let same = fields[..i].iter().filter(|other| other.title() == named).count();
+            labels.push(if same > 0 { format!("{named} ({})", same + 1) } else { named });
+        }
+        if fields.is_empty() || native {
+            let listed = fields
+                .into_iter()
+                .map(|field| Document { title: field.title.unwrap_or_default(), text: field.text });
+            return Ok(Documents { listed: listed.collect(), labels });
+        }
+        let last = sent.iter_mut().rev().find(|one| one.role == Speaker::User);
+        let last = last.ok_or_else(|| {
+            ApiError::at("documents", "stand before the user's last message, and there is none; send one")
+        })?;
+        let part = |(i, field): (usize, &DocumentField)| {
+            let heading = match field.title() {
+                "" => format!("Document {}", i + 1),
+                title => title.to_owned(),
+            };
+            ContentPart::named(format!("# {heading}\n{}\n\n", field.text.trim()), labels[i].clone())
+        };
+        last.lead = fields.iter().enumerate().map(part).collect();
+        Ok(Documents { listed: Vec::new(), labels })
+    }
+}

@@ -1,0 +1,171 @@
+//! Documents of a request as spans, and paths that are blocked for its answer.
+
+use palimpsest::chat::Sampling;
+use palimpsest_core::attention::{Knockout, LayerHoles};
+use palimpsest_core::engine::{Branch, Generate, Observe, Request, Reuse, Rows, Task, ThinkingOptions};
+use palimpsest_core::span::Span;
+use palimpsest_core::text::{ChatTemplate, ChatTurn, Document, Speaker};
+use serde_json::{Value, json};
+
+use super::attention::{close, flat, spans};
+use super::{Served, fixture, open, serve};
+
+const GREEDY: usize = 7;
+
+/// Softmax attention everywhere, windows beside it, and linear layers.
+const MODELS: [&str; 3] = ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny"];
+
+fn labels(attention: &Value) -> Vec<String> {
+    spans(attention).into_iter().map(|span| span.label).collect()
+}
+
+fn chat(served: &Served, more: Value) -> Value {
+    let mut body = json!({
+        "messages": [{"role": "user", "content": "Which tree is left?"}], "temperature": 0,
+        "max_completion_tokens": GREEDY, "palimpsest": {"rows": ["last", "answer"], "token_ids": true}
+    });
+    for (key, value) in more.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    served.chat(body).ok()["choices"][0].clone()
+}
+
+#[test]
+fn documents_stand_before_the_last_message_as_spans_by_their_titles() {
+    let served = serve("llama-tiny");
+    let documents = json!([
+        {"title": "harbour", "text": "The fig tree stands by the well."},
+        {"text": "The olive tree was felled."},
+        {"title": "harbour", "text": "No ship came.", "doc_id": 7}
+    ]);
+    let asked = chat(&served, json!({"documents": documents}));
+    let names = labels(&asked["palimpsest"]);
+    let named =
+        ["template[0]", "harbour", "document[1]", "harbour (2)", "messages[0]", "template[1]", "generated"];
+    assert_eq!(names, named);
+    // The same by hand: nothing else of the prompt changes, and every number is the same.
+    let part = |text: &str, span: &str| json!({"type": "text", "text": text, "span": span});
+    let by_hand = json!({"messages": [{"role": "user", "content": [
+        part("# harbour\nThe fig tree stands by the well.\n\n", "harbour"),
+        part("# Document 2\nThe olive tree was felled.\n\n", "document[1]"),
+        part("# harbour\nNo ship came.\n\n", "harbour (2)"),
+        part("Which tree is left?", "question")
+    ]}]});
+    let expected = chat(&served, by_hand);
+    for field in ["prompt_token_ids", "token_ids", "mass"] {
+        assert_eq!(asked["palimpsest"][field], expected["palimpsest"][field], "{field}");
+    }
+    // Characters of a message count from its own text.
+    let range = json!([{"label": "tree", "message": 0, "start": 6, "end": 10}]);
+    let attention = json!({"rows": ["last"], "spans": range});
+    let ranged = chat(&served, json!({"documents": documents, "palimpsest": attention}));
+    let of = |label: &str| spans(&ranged["palimpsest"]).into_iter().find(|span| span.label == label).unwrap();
+    assert!(of("messages[0]").start < of("tree").start && of("tree").end < of("messages[0]").end);
+    // They are what a score ranks.
+    let scored = chat(&served, json!({"documents": documents, "palimpsest": {"score": true}}));
+    let ranked = scored["palimpsest"]["score"]["question"].as_array().unwrap();
+    assert_eq!(
+        ranked.iter().map(|one| one["label"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["harbour", "document[1]", "harbour (2)"]
+    );
+}
+
+#[test]
+fn a_template_that_shows_documents_is_given_them() {
+    let source = "{% for document in documents %}<doc {{ document.title }}>{{ document.text }}</doc>{% endfor %}\
+                  {% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}\
+                  {% if add_generation_prompt %}[assistant]{% endif %}";
+    let template = ChatTemplate::new("shows", source, None, None).unwrap();
+    assert!(template.takes_documents());
+    let documents =
+        ["the fig", "[user]ask"].map(|text| Document { title: "t".to_owned(), text: text.to_owned() });
+    let turns = [ChatTurn::new(Speaker::User, "the fig")];
+    let placed = template.place(&turns, &[], &documents).unwrap();
+    let of = |range: std::ops::Range<usize>| &placed.text[range];
+    assert_eq!(placed.text, "<doc t>the fig</doc><doc t>[user]ask</doc>[user]the fig[assistant]");
+    let shown: Vec<&str> = placed.documents.iter().map(|place| of(place.bytes.clone())).collect();
+    assert_eq!(shown, ["the fig", "[user]ask"]);
+    assert_eq!(placed.documents[0].bytes.start, 7, "not where the message says the same");
+    assert_eq!(placed.contents[0].bytes, 48..55);
+    let plain = ChatTemplate::new("plain", "{% for m in messages %}{{ m.content }}{% endfor %}", None, None);
+    assert!(!plain.unwrap().takes_documents());
+}
+
+#[test]
+fn a_blocked_path_has_the_answer_and_the_masses_of_the_same_request_to_the_model() {
+    for name in MODELS {
+        let served = serve(name);
+        let documents = json!([
+            {"title": "one", "text": "The fig tree stands by the well."},
+            {"title": "two", "text": "The olive tree was felled in March."}
+        ]);
+        let open_path = chat(&served, json!({"documents": documents}));
+        let linear = name == "qwen35-text-tiny";
+        let texts = if linear {
+            vec!["messages[0]->two@2..3"]
+        } else {
+            vec!["messages[0]->two", "only template[1]->messages[0]@0..1"]
+        };
+        let attention =
+            json!({"rows": ["messages[0]", "last", "answer"], "knockouts": texts, "token_ids": true});
+        let blocked = chat(&served, json!({"documents": documents, "palimpsest": attention}));
+
+        let mut model = open(&fixture(name), 4096, ThinkingOptions::default());
+        let attention = &blocked["palimpsest"];
+        let keys: Vec<Span> = spans(attention).into_iter().filter(|span| span.label != "generated").collect();
+        let tokens: Vec<u32> = serde_json::from_value(attention["prompt_token_ids"].clone()).unwrap();
+        let kinds = model.engine().decoder().spec().layer_kinds();
+        let knockouts: Vec<Knockout> = texts.iter().map(|text| text.parse().unwrap()).collect();
+        let holes = LayerHoles::new(&knockouts, &keys, tokens.len(), &kinds).unwrap();
+        let rows = Rows::named(&["messages[0]", "last", "answer"], &keys, tokens.len()).unwrap();
+        let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: GREEDY };
+        let stop = model.stop_tokens().to_vec();
+        let branch = Branch {
+            tokens: tokens.clone(),
+            knockouts: holes,
+            observe: Observe { rows, keys: keys.clone(), ..Observe::default() },
+            tasks: vec![Task::Generate(Box::new(Generate::new(sampling, stop)))],
+        };
+        let request = Request { reuse: Reuse::Prefix, branches: vec![branch], ..Request::default() };
+        let expected = model.session().answer(request, &mut |_| true).unwrap();
+        assert_eq!(attention["token_ids"], json!(expected.generated.tokens), "{name}");
+        let (shape, found) = flat(&attention["mass"]);
+        let mean = expected.masses.mass.mean_axis(ndarray::Axis(1)).unwrap();
+        let (layers, rows, spans) = (shape[0], shape[1], shape[2]);
+        assert_eq!([layers, rows], [mean.dim().0, mean.dim().1], "{name}");
+        let mine: Vec<f32> = (found.chunks(spans))
+            .flat_map(|row| {
+                // What is generated stands behind the tiles.
+                row.iter().take(keys.len()).copied().collect::<Vec<_>>()
+            })
+            .collect();
+        close(name, &mine, &mean.iter().copied().collect::<Vec<_>>());
+        let two = keys.iter().position(|key| key.label == "two").unwrap();
+        let of_layer = if linear { 0 } else { 1 };
+        assert_eq!(found[of_layer * rows * spans + two], 0.0, "{name}: the question sees nothing of it");
+        assert_ne!(open_path["palimpsest"]["mass"], attention["mass"], "{name}");
+
+        // A request without has the bits that it had.
+        let again = chat(&served, json!({"documents": documents}));
+        assert_eq!(again["palimpsest"], open_path["palimpsest"], "{name}");
+        assert_eq!(again["message"], open_path["message"], "{name}");
+    }
+}
+
+#[test]
+fn paths_that_cannot_be_blocked_are_refused_by_name() {
+    let served = serve("llama-tiny");
+    let refused = |knockouts: Value, field: &str, part: &str| {
+        let reply = served.chat(json!({
+            "messages": [{"role": "user", "content": "Which tree?"}], "palimpsest": {"rows": ["last"], "knockouts": knockouts}
+        }));
+        let error = reply.refused(400);
+        assert_eq!(error["param"], field, "{error}");
+        assert!(error["message"].as_str().unwrap().contains(part), "{error}");
+    };
+    refused(json!(["question"]), "palimpsest.knockouts[0]", "it has no `->`");
+    refused(json!(["messages[0]->nowhere"]), "palimpsest.knockouts", "nowhere");
+    refused(json!(["messages[0]->template[0]@7..9"]), "palimpsest.knockouts", "7..9");
+    let empty = served.chat(json!({"messages": [{"role": "user", "content": "Which?"}], "documents": [{"title": "a", "text": " "}]}));
+    assert_eq!(empty.refused(400)["param"], "documents[0].text");
+}
