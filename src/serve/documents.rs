@@ -14,9 +14,8 @@ use palimpsest_core::text::{Document, Speaker};
 #[derive(Debug, Deserialize)]
 pub struct DocumentField {
     title: Option<String>,
-    #[serde(alias = "content", alias = "contents")]
     text: String,
-    #[serde(rename = "doc_id", alias = "id")]
+    #[serde(rename = "doc_id")]
     _id: Option<serde_json::Value>,
 }
 
