@@ -100,11 +100,50 @@ impl Replay {
     fn carries(&self, carrier: Carrier<'_>, id: &str, fact: &Fact) -> Known {
         self.0.get(id).map_or(Known::No, |entry| carrier.carries(id, entry.sources.as_deref(), fact))
     }
+}
 
-    /// Does an active memory carry a fact?
-    fn holds(&self, carrier: Carrier<'_>, fact: &Fact) -> Known {
-        let active = self.0.iter().filter(|(_, entry)| entry.active);
-        Known::any(active.map(|(id, entry)| carrier.carries(id, entry.sources.as_deref(), fact)))
+/// A replay with counts of the active memories that carry a fact: those that are known to, and those of which it is not known.
+struct Holding<'a> {
+    replay: Replay,
+    carrier: Carrier<'a>,
+    fact: &'a Fact,
+    carrying: usize,
+    unknown: usize,
+}
+
+impl<'a> Holding<'a> {
+    fn new(carrier: Carrier<'a>, fact: &'a Fact) -> Self {
+        Holding { replay: Replay::default(), carrier, fact, carrying: 0, unknown: 0 }
+    }
+
+    fn carries(&self, id: &str) -> Known {
+        self.replay.carries(self.carrier, id, self.fact)
+    }
+
+    /// The counts to which a memory adds one; none where it is not active or carries it not.
+    fn count_of(&mut self, id: &str) -> Option<&mut usize> {
+        let active = self.replay.0.get(id).is_some_and(|entry| entry.active);
+        match if active { self.carries(id) } else { Known::No } {
+            Known::Yes => Some(&mut self.carrying),
+            Known::Unknown => Some(&mut self.unknown),
+            Known::No => None,
+        }
+    }
+
+    fn apply(&mut self, row: &EventRow) {
+        let Some(id) = &row.event.memory else { return };
+        self.count_of(id).into_iter().for_each(|count| *count -= 1);
+        self.replay.apply(row);
+        self.count_of(id).into_iter().for_each(|count| *count += 1);
+    }
+
+    /// Does an active memory carry the fact?
+    fn holds(&self) -> Known {
+        match (self.carrying, self.unknown) {
+            (0, 0) => Known::No,
+            (0, _) => Known::Unknown,
+            _ => Known::Yes,
+        }
     }
 }
 
@@ -117,17 +156,17 @@ fn events(rows: &MemoryRows) -> impl Iterator<Item = &EventRow> {
 
 /// The life of a fact in the store of a case.
 pub fn writing(rows: &MemoryRows, carrier: Carrier<'_>, fact: &Fact) -> Writing {
-    let mut replay = Replay::default();
+    let mut store = Holding::new(carrier, fact);
     let (mut written, mut lost) = (Known::No, None);
     for row in events(rows) {
-        let before = replay.holds(carrier, fact);
-        replay.apply(row);
+        let before = store.holds();
+        store.apply(row);
         if matches!(row.event.op, Op::Add | Op::Update) {
             let id = row.event.memory.as_deref().unwrap_or_default();
             let own = carrier.carries(id, row.event.sources.as_deref(), fact);
-            written = written.max(own).max(replay.carries(carrier, id, fact));
+            written = written.max(own).max(store.carries(id));
         }
-        if before.is_yes() && !replay.holds(carrier, fact).is_yes() {
+        if before.is_yes() && !store.holds().is_yes() {
             lost = Some(Lost { session: Some(row.session.clone()), op: Some(row.event.op) });
         }
     }
@@ -140,11 +179,11 @@ pub fn writing(rows: &MemoryRows, carrier: Carrier<'_>, fact: &Fact) -> Writing 
         None if rows.history.is_empty() => {
             return Writing::default();
         }
-        None => replay.holds(carrier, fact),
+        None => store.holds(),
     };
     let gone = written.is_yes() && kept == Known::No;
     // An event after which it came back is none that lost it.
-    let lost = lost.filter(|_| !replay.holds(carrier, fact).is_yes());
+    let lost = lost.filter(|_| !store.holds().is_yes());
     let lost = gone.then(|| lost.unwrap_or(Lost { session: None, op: None }));
     Writing { written, kept, lost }
 }
