@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use palimpsest_core::attention::LayerHoles;
 use palimpsest_core::engine::{
-    Backend, Branch, EngineError, Event, Request, RequestError, Reuse, Session, Task, log_sum_exp,
+    Backend, Branch, EngineError, Event, Request, RequestError, Reuse, Session, Task, is_likeliest,
+    log_sum_exp,
 };
 use rayon::prelude::*;
 
@@ -227,14 +228,6 @@ fn passes<T: Send>(
         }
     });
     failed.map_or(Ok(()), Err)
-}
-
-/// True if no logit is above the token's, and of those before it none is as high.
-fn is_likeliest(token: u32, logits: &[f32]) -> bool {
-    let token = token as usize;
-    logits.get(token).is_some_and(|own| {
-        logits[..token].iter().all(|other| other < own) && logits[token..].iter().all(|other| other <= own)
-    })
 }
 
 /// The distribution of one position: its likeliest tokens, and the rest, at most [`REST`], as one. A long answer's whole distributions would

@@ -186,10 +186,10 @@ impl<S: Shape> Run<S> {
     }
 
     /// Waits for what the end of a choice needs beside the choice itself.
-    async fn settle(&mut self, choice: usize) -> Result<(), ApiError> {
+    async fn settle(&mut self, choice: usize, measured: &Measured) -> Result<(), ApiError> {
         match self.shape.asked(choice) {
             None => Ok(()),
-            Some(asked) => asked.settle(&self.app).await,
+            Some(asked) => asked.settle(&self.app, measured).await,
         }
     }
 
@@ -260,7 +260,7 @@ impl<S: Shape> Run<S> {
                     tokens.push(token.chosen);
                 }
                 Step::Done(mut finished) => {
-                    self.settle(choice).await?;
+                    self.settle(choice, &finished.measured).await?;
                     thought.push_str(&finished.piece.thought);
                     text.push_str(&finished.piece.text);
                     calls.append(&mut finished.piece.calls);
@@ -336,8 +336,8 @@ impl<S: Shape> Streaming<S> {
                     Ok(())
                 }
                 Some((choice, step)) => {
-                    let settled = match step {
-                        Step::Done(_) => self.run.settle(choice).await,
+                    let settled = match &step {
+                        Step::Done(finished) => self.run.settle(choice, &finished.measured).await,
                         _ => Ok(()),
                     };
                     settled.and_then(|()| self.take(choice, step))

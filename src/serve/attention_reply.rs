@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::app::App;
 use super::attention_request::AttentionRequest;
+use super::causes::Causes;
 use super::error::ApiError;
 use super::heads::Heads;
 use super::nested::{Elements, Nested};
@@ -33,6 +34,8 @@ pub struct Asked {
     pub prompt: TokenPrompt,
     /// The documents to rank, where a score is asked for.
     scoring: Option<Scoring>,
+    /// The spans that are hidden in turn, where that is asked for.
+    causes: Option<Causes>,
     /// Of softmax attention, ascending: those of every mass.
     softmax_layers: Vec<usize>,
 }
@@ -64,7 +67,8 @@ impl Asked {
         prompt: TokenPrompt,
         scoring: Option<Scoring>,
         spec: &DecoderSpec,
-    ) -> Self {
+    ) -> Result<Self, ApiError> {
+        let causes = attention.causes.as_ref().map(|options| Causes::new(options, &prompt)).transpose()?;
         let layers = spec.layers.iter().enumerate().filter(|(_, layer)| layer.attention().is_some());
         let softmax_layers = layers.map(|(layer, _)| layer).collect();
         for row in scoring.iter().flat_map(|scoring| [scoring.question.as_str(), "answer"]) {
@@ -72,15 +76,25 @@ impl Asked {
                 attention.rows.push(row.to_owned());
             }
         }
-        Asked { attention, prompt, scoring, softmax_layers }
+        Ok(Asked { attention, prompt, scoring, causes, softmax_layers })
     }
 
-    /// Waits for what a score is held against, where one is asked for.
-    pub async fn settle(&mut self, app: &App) -> Result<(), ApiError> {
-        match &mut self.scoring {
-            None => Ok(()),
-            Some(scoring) => scoring.settle(&app.neutral, &app.engine, app.cancelled()).await,
+    /// Waits for what a score is held against and for the effects on an answer, where they are asked for.
+    pub async fn settle(&mut self, app: &App, measured: &Measured) -> Result<(), ApiError> {
+        if let Some(scoring) = &mut self.scoring {
+            scoring.settle(&app.neutral, &app.engine, app.cancelled()).await?;
         }
+        if let Some(causes) = &mut self.causes {
+            let kinds = app.model.spec.layer_kinds();
+            let answer = (self.prompt.tokens.as_slice(), &measured.generated, kinds.as_slice());
+            causes.settle(&app.engine, app.cancelled(), answer).await?;
+        }
+        Ok(())
+    }
+
+    /// Readings of an answer for its causes.
+    pub fn readings(&self) -> usize {
+        self.causes.as_ref().map_or(0, Causes::readings)
     }
 
     /// The spans that are measured: the tiles, then the ranges.
@@ -147,6 +161,9 @@ impl Asked {
         reply.insert("spans".to_owned(), json!(spans));
         if let Some(scoring) = &self.scoring {
             reply.insert("score".to_owned(), scoring.json(masses, &self.keys()));
+        }
+        if let Some(measured) = self.causes.as_ref().and_then(Causes::measured) {
+            reply.insert("causes".to_owned(), measured.clone());
         }
         if self.attention.rows.is_empty() {
             return Ok(Reply { fields: reply, ..Reply::default() });

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::causes::{CausesField, CausesOptions};
 use super::error::ApiError;
 use super::heads::{Heads, HeadsField};
 use super::json::{count, list, text};
@@ -24,6 +25,7 @@ pub struct AttentionFields {
     rows: Vec<String>,
     #[serde(default, deserialize_with = "list::<0, 64, _, _>")]
     knockouts: Vec<String>,
+    causes: Option<CausesField>,
     #[serde(default)]
     encoding: Encoding,
     #[serde(default)]
@@ -67,6 +69,8 @@ pub struct AttentionRequest {
     pub rows: Vec<String>,
     /// Paths that are blocked for this answer.
     pub knockouts: Vec<Knockout>,
+    /// Which spans are hidden in turn, to see what the answer owes to them.
+    pub causes: Option<CausesOptions>,
     /// Which heads are told.
     pub heads: Heads,
     /// The decoder layers that are told; `None` for all.
@@ -154,11 +158,17 @@ impl AttentionRequest {
         if let Some(GivenAnswer::Tokens(tokens)) = &answer {
             check_tokens("palimpsest.answer", tokens, model.spec.vocab)?;
         }
+        let causes = fields.causes.and_then(CausesField::options);
+        if causes.is_some() && !knockouts.is_empty() {
+            let reason = "are effects on an answer with nothing blocked; leave out palimpsest.knockouts, or the causes";
+            return Err(ApiError::at("palimpsest.causes", reason));
+        }
         if score.is_some() && !knockouts.is_empty() {
             let reason = "is held against a neutral question with nothing blocked; leave out palimpsest.knockouts, or the score";
             return Err(ApiError::at("palimpsest.score", reason));
         }
-        if score.is_none() && answer.is_none() && knockouts.is_empty() && rows.is_empty() {
+        let asks = score.is_some() || answer.is_some() || causes.is_some() || !knockouts.is_empty();
+        if !asks && rows.is_empty() {
             return Err(match body["palimpsest"]["rows"].is_array() {
                 false => ApiError::missing("palimpsest.rows"),
                 true => ApiError::at(
@@ -186,6 +196,7 @@ impl AttentionRequest {
         Ok(Some(AttentionRequest {
             rows,
             knockouts,
+            causes,
             heads,
             layers,
             top_keys,

@@ -100,7 +100,7 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<ChatSh
             let prompt = chat_spans(&voice.template, tokenizer, &conversation, &attention)?;
             let of_score = |score: &ScoreRequest| score.of_chat(&attention, (model, &sent, &prompt), &spans);
             let scoring = attention.score.as_ref().map(of_score).transpose()?;
-            (prompt.tokens.clone(), Some(Asked::new(attention, prompt, scoring, &model.spec)))
+            (prompt.tokens.clone(), Some(Asked::new(attention, prompt, scoring, &model.spec)?))
         }
     };
     let forced = given::tokens(

@@ -84,7 +84,7 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<Comple
                     Sent::Tokens(tokens) => (token_spans(tokens, attention)?, None),
                 };
                 let tokens = prompt.tokens.clone();
-                (tokens, Some(Asked::new(attention.clone(), prompt, scoring, &model.spec)))
+                (tokens, Some(Asked::new(attention.clone(), prompt, scoring, &model.spec)?))
             }
         };
         let Some(first) = tokens.first().copied() else {

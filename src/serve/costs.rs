@@ -23,6 +23,9 @@ const LIKELIHOOD: u64 = size_of::<Likelihood>() as u64 + 800;
 /// A generated token: its text, and its place in the list of what is told.
 const TOKEN: u64 = 256;
 
+/// A token of an answer in one reading of it.
+const READ: u64 = 16 + 4;
+
 /// A span of a request: its name and its place.
 const SPAN: u64 = 320;
 
@@ -51,6 +54,11 @@ impl Cost {
             keys: 0,
         };
         let Some(asked) = asked else { return cost };
+        // The logits of a reading, and the numbers of all.
+        if asked.readings() > 0 {
+            cost.token += spec.vocab as u64 * 4 + asked.readings() as u64 * READ;
+            cost.base += prompt * 4 * asked.readings() as u64;
+        }
         let of = |heads: &dyn Fn(&LayerSpec) -> usize| spec.layers.iter().map(heads).sum::<usize>() as u64;
         let softmax = |layer: &LayerSpec| layer.attention().map_or(0, |spec| spec.heads);
         let delta = |layer: &LayerSpec| layer.delta_net().map_or(0, |spec| spec.value_heads);

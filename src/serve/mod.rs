@@ -22,6 +22,7 @@ mod ask;
 mod attention_reply;
 mod attention_request;
 mod body;
+mod causes;
 mod chat;
 mod common;
 mod completions;

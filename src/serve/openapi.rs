@@ -38,6 +38,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::super::attention_request::{AttentionFields, RangeRequest};
+    use super::super::causes::CausesOptions;
     use super::super::chat::ChatRequest;
     use super::super::common::{Shared, StreamOptions};
     use super::super::completions::CompletionRequest;
@@ -66,6 +67,7 @@ mod tests {
             ("Message", names_of::<Message>()),
             ("Part", names_of::<ContentPart>()),
             ("Document", names_of::<DocumentField>()),
+            ("CausesRequest", names_of::<CausesOptions>()),
             ("AttentionRequest", names_of::<AttentionFields>()),
             ("ScoreRequest", names_of::<ScoreOptions>()),
             ("Range", names_of::<RangeRequest>()),

@@ -1,7 +1,8 @@
 //! Documents of a request as spans, and paths that are blocked for its answer.
 
 use palimpsest::chat::Sampling;
-use palimpsest_core::attention::{Knockout, LayerHoles};
+use palimpsest::run::forced::{Answer, History, Said};
+use palimpsest_core::attention::{Hole, Knockout, LayerHoles};
 use palimpsest_core::engine::{Branch, Generate, Observe, Request, Reuse, Rows, Task, ThinkingOptions};
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{ChatTemplate, ChatTurn, Document, Speaker};
@@ -153,6 +154,73 @@ fn a_blocked_path_has_the_answer_and_the_masses_of_the_same_request_to_the_model
 }
 
 #[test]
+fn effects_on_an_answer_are_those_of_causes_on_the_same_tokens() {
+    for name in MODELS {
+        let served = serve(name);
+        let documents = json!([
+            {"title": "one", "text": "The fig tree stands by the well."},
+            {"title": "two", "text": "The olive tree was felled in March."},
+            {"title": "three", "text": "No ship came."}
+        ]);
+        let plain = chat(&served, json!({"documents": documents}));
+        let attention = json!({"rows": ["last", "answer"], "causes": true, "token_ids": true});
+        let asked = chat(&served, json!({"documents": documents, "palimpsest": attention}));
+        assert_eq!(asked["message"], plain["message"], "{name}");
+        assert_eq!(asked["palimpsest"]["mass"], plain["palimpsest"]["mass"], "{name}");
+        let attention = &asked["palimpsest"];
+        let causes = &attention["causes"];
+        assert_eq!(causes["spans"].as_array().unwrap().len(), 3, "{name}: {causes}");
+
+        let tokens: Vec<u32> = serde_json::from_value(attention["prompt_token_ids"].clone()).unwrap();
+        let answer: Vec<u32> = serde_json::from_value(attention["token_ids"].clone()).unwrap();
+        let from = causes["from"].as_u64().unwrap() as usize;
+        let of = |label: &str| spans(attention).into_iter().find(|span| span.label == label).unwrap();
+        assert_eq!(from, of("messages[0]").start, "{name}");
+        let mut model = open(&fixture(name), 4096, ThinkingOptions::default());
+        let kinds = model.engine().decoder().spec().layer_kinds();
+        let number = |json: &Value, key: &str| json[key].as_f64().unwrap();
+        let mut hidden: Vec<(std::ops::Range<usize>, f64)> = Vec::new();
+        for span in causes["spans"].as_array().unwrap() {
+            hidden.push((of(span["label"].as_str().unwrap()).range(), number(span, "log_p_drop")));
+        }
+        for control in causes["controls"].as_array().unwrap() {
+            let at = |key: &str| control[key].as_u64().unwrap() as usize;
+            hidden.push((at("start")..at("end"), number(control, "log_p_drop")));
+        }
+        let history = History { tokens: tokens[..from].into(), rest: &tokens[from..] };
+        let said = Said { tokens: &answer, thought: 0 };
+        let session = model.session();
+        let read = Answer::read(session, &history, said, &mut |_| true).unwrap();
+        assert!((read.log_p() - number(causes, "log_p")).abs() < 1e-5, "{name}");
+        let hole = |range: &std::ops::Range<usize>| {
+            let hole = Hole { rows: from..usize::MAX, keys: range.clone() };
+            LayerHoles::at_softmax(&(0..kinds.len()), &kinds, vec![hole])
+        };
+        let holes: Vec<LayerHoles> = hidden.iter().map(|(range, _)| hole(range)).collect();
+        let mut found = vec![0.0; holes.len()];
+        read.effects(session, &history, &holes, &mut |_| true, &mut |nth, effect| {
+            found[nth] = effect.log_p_drop;
+            true
+        })
+        .unwrap();
+        for ((range, told), expected) in hidden.iter().zip(&found) {
+            assert!((told - expected).abs() < 1e-5, "{name}, {range:?}: {told} is not {expected}");
+        }
+        assert!(found.iter().any(|drop| drop.abs() > 1e-4), "{name}: {found:?}");
+        assert_eq!(causes["softmax_only"] == true, name == "qwen35-text-tiny");
+        // The control of a span: the median of the stretches that do not touch it.
+        let first = of("one").range();
+        let mut apart: Vec<f64> = (hidden[3..].iter())
+            .filter(|(range, _)| range.end <= first.start || first.end <= range.start)
+            .map(|(_, drop)| *drop)
+            .collect();
+        apart.sort_by(f64::total_cmp);
+        let middle = (apart[(apart.len() - 1) / 2] + apart[apart.len() / 2]) / 2.0;
+        assert!((number(&causes["spans"][0], "control") - middle).abs() < 1e-9, "{name}");
+    }
+}
+
+#[test]
 fn paths_that_cannot_be_blocked_are_refused_by_name() {
     let served = serve("llama-tiny");
     let refused = |knockouts: Value, field: &str, part: &str| {
@@ -168,4 +236,13 @@ fn paths_that_cannot_be_blocked_are_refused_by_name() {
     refused(json!(["messages[0]->template[0]@7..9"]), "palimpsest.knockouts", "7..9");
     let empty = served.chat(json!({"messages": [{"role": "user", "content": "Which?"}], "documents": [{"title": "a", "text": " "}]}));
     assert_eq!(empty.refused(400)["param"], "documents[0].text");
+    let none = served.chat(json!({
+        "messages": [{"role": "user", "content": "Which?"}], "palimpsest": {"causes": true}
+    }));
+    assert_eq!(none.refused(400)["param"], "palimpsest.causes.spans");
+    let late = json!({"spans": ["template[1]"], "from": "messages[0]"});
+    let late = served.chat(json!({
+        "messages": [{"role": "user", "content": "Which?"}], "palimpsest": {"causes": late}
+    }));
+    assert!(late.refused(400)["message"].as_str().unwrap().contains("from which on it would be hidden"));
 }

@@ -48,6 +48,14 @@ pub fn log_sum_exp(logits: &[f32]) -> f64 {
     f64::from(greatest) + sum.ln()
 }
 
+/// True if no logit is above the token's, and of those before it none is as high.
+pub fn is_likeliest(token: u32, logits: &[f32]) -> bool {
+    let token = token as usize;
+    logits.get(token).is_some_and(|own| {
+        logits[..token].iter().all(|other| other < own) && logits[token..].iter().all(|other| other <= own)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

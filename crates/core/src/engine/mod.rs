@@ -44,7 +44,7 @@ pub use decoding::Decoding;
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
 pub use generated::Generated;
 pub use hardware::Hardware;
-pub use likelihood::{Likelihood, log_sum_exp};
+pub use likelihood::{Likelihood, is_likeliest, log_sum_exp};
 pub use local::{ContextLength, DEFAULT_MAX_THINKING, LocalModel, LocalOptions, ModelText, ThinkingOptions};
 pub use local_error::LocalError;
 pub use measure::{Measurement, RESERVED, Rows, TopRequest, last};

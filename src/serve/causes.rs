@@ -1,0 +1,301 @@
+//! What an answer owes to spans of its prompt: each is hidden in turn, and the answer is read again.
+//!
+//! An effect is that of `palimpsest causes`: a span's keys are hidden from a position on, in all softmax layers, and the effect is the
+//! drop of the answer's log-probability, mean per token. Beside the spans stretches of the same part of the prompt are hidden, evenly
+//! spaced and as long as the median span: a span's control is the median effect of those that do not touch it.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::ask;
+use super::error::ApiError;
+use super::json::{count, list};
+use super::prompt::TokenPrompt;
+use palimpsest_core::attention::{Hole, LayerHoles, LayerKind};
+use palimpsest_core::engine::thread::{Caller, EngineThread};
+use palimpsest_core::engine::{
+    Branch, Event, Generated, Next, Request, Reuse, Sink, Task, is_likeliest, log_sum_exp,
+};
+use palimpsest_core::span::Span;
+
+/// Stretches that are hidden as controls, unless told otherwise.
+const CONTROLS: usize = 4;
+
+/// The fewest effects that make a control.
+const LEAST: usize = 2;
+
+/// The field `palimpsest.causes`.
+#[derive(Debug, Deserialize)]
+pub enum CausesField {
+    /// `false` for none.
+    #[serde(rename = "a boolean (true for all documents and named spans)")]
+    Is(bool),
+    /// These.
+    #[serde(rename = "an object of spans, from and controls")]
+    Of(CausesOptions),
+}
+
+/// Which spans are hidden, and from where on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct CausesOptions {
+    #[serde(default, deserialize_with = "spans")]
+    spans: Option<Vec<String>>,
+    from: Option<String>,
+    #[serde(default, deserialize_with = "count::<0, 64, _, _>")]
+    controls: Option<usize>,
+}
+
+fn spans<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+    list::<1, 256, _, _>(from).map(Some)
+}
+
+impl CausesField {
+    /// What is asked for; `None` for `false`.
+    pub fn options(self) -> Option<CausesOptions> {
+        match self {
+            CausesField::Is(false) => None,
+            CausesField::Is(true) => Some(CausesOptions::default()),
+            CausesField::Of(options) => Some(options),
+        }
+    }
+}
+
+/// Effects that are to be measured, or are.
+#[derive(Debug, Clone)]
+pub struct Causes {
+    spans: Vec<Span>,
+    /// The position from which on they are hidden.
+    from: usize,
+    controls: Vec<Range<usize>>,
+    measured: Option<Value>,
+}
+
+/// Of each token of an answer: its natural-log probability, and whether it is the likeliest in its place.
+type Reading = Vec<(f64, bool)>;
+
+impl Causes {
+    /// Of a prompt with these spans.
+    ///
+    /// # Errors
+    /// Spans that are not there, and one that does not end before the position from which on it is hidden.
+    pub fn new(options: &CausesOptions, prompt: &TokenPrompt) -> Result<Self, ApiError> {
+        let field = "palimpsest.causes.spans";
+        let all = || prompt.tiles.iter().chain(&prompt.overlays);
+        let find = |label: &String| {
+            let found = all().find(|span| span.label == *label && !span.is_empty());
+            found.cloned().ok_or_else(|| {
+                ApiError::at(field, format!("names {label:?}, and no span of that name holds a token"))
+            })
+        };
+        let from = options.from.as_ref().map(find).transpose()?.map(|span| span.start);
+        let spans: Vec<Span> = match &options.spans {
+            Some(labels) => labels.iter().map(find).collect::<Result<_, _>>()?,
+            None => {
+                let is_own = |span: &&Span| {
+                    ["template[", "messages["].iter().any(|own| span.label.starts_with(own))
+                        || span.label == "prompt"
+                };
+                let before = |span: &&Span| from.is_none_or(|from| span.end <= from);
+                all().filter(|span| !is_own(span) && !span.is_empty()).filter(before).cloned().collect()
+            }
+        };
+        let Some(last) = spans.iter().map(|span| span.end).max() else {
+            let reason = "finds no documents and no named spans; send `documents`, name parts with `span`, or name spans here";
+            return Err(ApiError::at(field, reason));
+        };
+        let from = from.unwrap_or(last);
+        if let Some(late) = spans.iter().find(|span| span.end > from) {
+            let reason = format!(
+                "names {:?}, which ends at token {}, after the position {from} from which on it would be hidden",
+                late.label, late.end
+            );
+            return Err(ApiError::at(field, reason));
+        }
+        if from >= prompt.tokens.len() {
+            let reason = "leaves no token of the prompt behind the spans; give `from`, a span behind them";
+            return Err(ApiError::at(field, reason));
+        }
+        let controls = controls(&spans, options.controls.unwrap_or(CONTROLS));
+        Ok(Causes { spans, from, controls, measured: None })
+    }
+
+    /// Readings of an answer that it takes.
+    pub fn readings(&self) -> usize {
+        1 + self.spans.len() + self.controls.len()
+    }
+
+    /// Measures an answer to the prompt.
+    ///
+    /// # Errors
+    /// Those of the model's thread.
+    pub async fn settle(
+        &mut self,
+        engine: &EngineThread,
+        cancelled: Arc<AtomicBool>,
+        (tokens, generated, kinds): (&[u32], &Generated, &[LayerKind]),
+    ) -> Result<(), ApiError> {
+        let answer: Arc<[u32]> = generated.tokens.as_slice().into();
+        if answer.len() <= generated.thought {
+            self.measured = Some(Value::Null);
+            return Ok(());
+        }
+        let hidden = |range: Range<usize>| {
+            let hole = Hole { rows: self.from..usize::MAX, keys: range };
+            LayerHoles::at_softmax(&(0..kinds.len()), kinds, vec![hole])
+        };
+        let ranges = self.spans.iter().map(Span::range).chain(self.controls.iter().cloned());
+        let holes = std::iter::once(LayerHoles::default()).chain(ranges.map(hidden));
+        let branch = |knockouts| Branch {
+            tokens: tokens[self.from..].to_vec(),
+            knockouts,
+            tasks: vec![Task::Force(Arc::clone(&answer))],
+            ..Branch::default()
+        };
+        let branches: Vec<Branch> = holes.map(branch).collect();
+        let request = Request { prefix: tokens[..self.from].into(), reuse: Reuse::Longest, branches };
+        let readings = read(engine, cancelled, request, &answer).await?;
+        self.measured = Some(self.json(&readings, generated.thought, kinds));
+        Ok(())
+    }
+
+    /// The effects; absent before they are measured.
+    pub fn measured(&self) -> Option<&Value> {
+        self.measured.as_ref()
+    }
+
+    fn json(&self, readings: &[Reading], thought: usize, kinds: &[LayerKind]) -> Value {
+        let Some((plain, others)) = readings.split_first() else { return Value::Null };
+        let plain = plain.get(thought..).unwrap_or_default();
+        let effect = |reading: &Reading| {
+            let now = reading.get(thought..).unwrap_or_default();
+            let drop = mean(plain.iter().zip(now).map(|(before, now)| before.0 - now.0));
+            (drop, plain.iter().zip(now).any(|(before, now)| before.1 != now.1))
+        };
+        let effects: Vec<(f64, bool)> = others.iter().map(effect).collect();
+        let (of_spans, of_controls) = effects.split_at(self.spans.len().min(effects.len()));
+        let span = |(span, (drop, changed)): (&Span, &(f64, bool))| {
+            let apart = |stretch: &Range<usize>| stretch.end <= span.start || span.end <= stretch.start;
+            let around = self.controls.iter().zip(of_controls).filter(|(stretch, _)| apart(stretch));
+            let control = median(around.map(|(_, (drop, _))| *drop).collect());
+            json!({"label": span.label, "log_p_drop": drop, "changed": changed, "control": control})
+        };
+        let control = |(stretch, (drop, _)): (&Range<usize>, &(f64, bool))| json!({"start": stretch.start, "end": stretch.end, "log_p_drop": drop});
+        let mut json = json!({
+            "from": self.from,
+            "answer_tokens": plain.len(),
+            "log_p": mean(plain.iter().map(|(log_p, _)| *log_p)),
+            "spans": self.spans.iter().zip(of_spans).map(span).collect::<Vec<_>>(),
+            "controls": self.controls.iter().zip(of_controls).map(control).collect::<Vec<_>>()
+        });
+        if kinds.contains(&LayerKind::Linear) {
+            json["softmax_only"] = true.into();
+        }
+        json
+    }
+}
+
+/// Up to `count` stretches between the first span and the last, evenly spaced, as long as the median span.
+fn controls(spans: &[Span], count: usize) -> Vec<Range<usize>> {
+    let (Some(start), Some(end)) =
+        (spans.iter().map(|span| span.start).min(), spans.iter().map(|span| span.end).max())
+    else {
+        return Vec::new();
+    };
+    let mut lengths: Vec<usize> = spans.iter().map(|span| span.len()).collect();
+    lengths.sort_unstable();
+    let length = lengths[lengths.len() / 2];
+    let room = (end - start).saturating_sub(length);
+    let mut found: Vec<Range<usize>> = Vec::new();
+    for nth in 0..count {
+        // The middles of equal parts.
+        let at = start + (2 * nth + 1) * room / (2 * count.max(1));
+        let stretch = at..at + length;
+        if !found.contains(&stretch) && !spans.iter().any(|span| span.range() == stretch) {
+            found.push(stretch);
+        }
+    }
+    found
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
+    sum / f64::from(count.max(1))
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        n if n < LEAST => None,
+        n if n % 2 == 1 => Some(values[middle]),
+        _ => Some(values[middle - 1].midpoint(values[middle])),
+    }
+}
+
+/// Reads the answer in every branch of a request.
+async fn read(
+    engine: &EngineThread,
+    cancelled: Arc<AtomicBool>,
+    request: Request,
+    answer: &Arc<[u32]>,
+) -> Result<Vec<Reading>, ApiError> {
+    let count = request.branches.len();
+    let (told, mut heard) = mpsc::unbounded_channel();
+    let sink = |nth: usize| -> Sink {
+        let (told, cancelled, answer) = (told.clone(), Arc::clone(&cancelled), Arc::clone(answer));
+        let mut reading: Reading = Vec::with_capacity(answer.len());
+        let mut failed = None;
+        Box::new(move |event| {
+            let outcome = match event {
+                Event::Logits(at, logits) => {
+                    match logits.to_vec2::<f32>() {
+                        Ok(rows) => {
+                            reading.extend(rows.iter().zip(answer.iter().skip(at)).map(|(logits, &token)| {
+                                let own =
+                                    logits.get(token as usize).copied().map_or(f64::NEG_INFINITY, f64::from);
+                                (own - log_sum_exp(logits), is_likeliest(token, logits))
+                            }))
+                        }
+                        Err(error) => failed = Some(ApiError::internal(error.to_string())),
+                    }
+                    return Next::Go;
+                }
+                Event::Done(_) => failed.take().map_or_else(|| Ok(std::mem::take(&mut reading)), Err),
+                Event::Failed(error) => Err(ApiError::from(error)),
+                _ => return Next::from(!told.is_closed() && !cancelled.load(Ordering::Relaxed)),
+            };
+            // Nobody may wait any more.
+            let _ = told.send((nth, outcome));
+            Next::Cancel
+        })
+    };
+    engine.submit_of(Caller::new(), request, (0..count).map(sink).collect());
+    drop(told);
+    let mut readings = vec![Reading::new(); count];
+    for _ in 0..count {
+        let Some((nth, reading)) = heard.recv().await else { return Err(ask::gone()) };
+        readings[nth] = reading?;
+    }
+    Ok(readings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controls_are_as_long_as_the_median_span_and_lie_between_the_first_and_the_last() {
+        let spans = [Span::new("a", 10..20), Span::new("b", 20..26), Span::new("c", 26..40)];
+        let found = controls(&spans, 4);
+        assert_eq!(found, [12..22, 17..27, 22..32, 27..37]);
+        assert!(controls(&spans[..1], 4).is_empty(), "one span is all that there is");
+        assert_eq!(median(vec![3.0]), None);
+        assert_eq!(median(vec![3.0, 1.0]), Some(2.0));
+        assert_eq!(median(vec![3.0, 1.0, 1.5]), Some(1.5));
+    }
+}
