@@ -41,6 +41,7 @@ fn rows_become_cases_whose_labels_are_the_factors() {
     row["factors"] =
         json!({"sweep": "distance", "distance": 750.0, "share": 0.5, "marked": true, "fillers": "none"});
     row["sessions"][4]["role"] = json!("new");
+    row["sessions"][4]["turns"][0]["content"] = json!("As I said, my choir rehearses on Thursday.");
     row["sessions"][4]["time"] = json!("2024-01-01 08:00");
     let case = case(row);
     let label = |name: &str| case.labels[name].as_str();
@@ -150,7 +151,7 @@ fn a_folder_is_read_by_its_file_alone() {
     };
     std::fs::write(root.path().join(FILE), sample()).unwrap();
     let before = digest(root.path());
-    std::fs::write(root.path().join("build.json"), "{\"chosen\": 1}").unwrap();
+    std::fs::write(root.path().join("build.json"), "{\"preset\": \"slots\"}").unwrap();
     std::fs::write(root.path().join("provenance.jsonl"), "{}\n").unwrap();
     assert_eq!(digest(root.path()), before);
     digest(&root.path().join(FILE));
