@@ -3,5 +3,7 @@
 //! An item is a subject, an attribute and values of a closed set; its rows vary one factor (distance, depth, restatements, ...) and
 //! come in twins of equal length. `palimpsest build dose` writes them.
 
+pub mod implied;
 pub mod row;
+pub mod state;
 pub mod terms;
