@@ -15,6 +15,7 @@
 //! - [`embedder`]: texts become vectors.
 //! - [`chat`]: the trait that the local engine and OpenAI-compatible endpoints share.
 //! - [`memory`]: which of a history's segments a probe is shown.
+//! - [`construct`]: made data: histories in which one thing at a time is set.
 //! - [`run`]: what is asked of whom, and the folder that keeps what came of it.
 //! - [`judge`]: verdicts on answers. [`results`] counts them.
 //! - [`agreement`]: a sheet of answers for people to rate, and their agreement with the judge.
@@ -46,6 +47,7 @@ pub mod benchmarks;
 pub mod cards;
 pub mod chat;
 pub mod cli;
+pub mod construct;
 pub mod data;
 pub mod embedder;
 pub mod export;

@@ -12,6 +12,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 mod agree;
 mod arguments;
+mod build;
 mod card_hours;
 mod causes;
 mod data;
@@ -107,6 +108,7 @@ enum Command {
     Import(import::Args),
     Merge(merge::Args),
     Data(data::Args),
+    Build(build::Args),
     Memory(memory::Args),
     Model(model::Args),
     Selftest(selftest::Args),
@@ -149,6 +151,7 @@ pub fn main() -> ExitCode {
         Command::Import(args) => import::run(args),
         Command::Merge(args) => merge::run(args),
         Command::Data(args) => data::run(args),
+        Command::Build(args) => build::run(args),
         Command::Memory(args) => memory::run(&args),
         Command::Model(args) => model::run(args),
         Command::Selftest(args) => selftest::run(args),

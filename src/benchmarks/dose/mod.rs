@@ -4,9 +4,11 @@
 //! come in twins of equal length. `palimpsest build dose` writes them.
 
 mod case;
+pub mod implied;
 mod reader;
 mod readings;
 pub mod row;
+pub mod state;
 pub mod terms;
 
 use super::{
@@ -71,7 +73,7 @@ pub static DOSE: Benchmark = Benchmark {
     reads: |name| name == FILE,
     // Items share templates, twins nearly all of their text, and where place and date are crossed times do not ascend.
     scope: Scope { queries: false, copies: false, order: false },
-    checks: |_| Checks::default(),
+    checks: state::checks,
     sample: sample_file,
     // A value and what a sentence has behind it.
     max_new_tokens: 16,

@@ -9,6 +9,7 @@ pub mod exchange;
 mod findings;
 pub mod haystack;
 mod lengths;
+pub mod pair;
 mod reader;
 mod row;
 mod rubrics;

@@ -1,0 +1,40 @@
+//! Words from which values follow by world knowledge: what the generator says in a value's place, and the replay reads as the value.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
+#[derive(Deserialize, Default)]
+struct Implied {
+    step1: BTreeMap<String, String>,
+    step2: BTreeMap<String, String>,
+}
+
+fn table() -> &'static Implied {
+    static TABLE: OnceLock<Implied> = OnceLock::new();
+    // A unit test reads the file, which is a part of the program.
+    TABLE.get_or_init(|| toml::from_str(include_str!("implied.toml")).unwrap_or_default())
+}
+
+/// The word from which a value follows by one step.
+pub fn step1(value: &str) -> Option<String> {
+    table().step1.get(value).cloned()
+}
+
+/// The word from which a value follows by two steps.
+pub fn step2(value: &str) -> Option<String> {
+    table().step2.get(value).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_follow_from_words() {
+        assert_eq!(step1("France").as_deref(), Some("Paris"));
+        assert_eq!(step2("France").as_deref(), Some("the Louvre"));
+        assert_eq!((step1("Monday"), step2("dog")), (None, None));
+    }
+}

@@ -1,0 +1,230 @@
+//! `palimpsest build`: made data.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Subcommand, ValueEnum};
+use jiff::civil::DateTime;
+
+use super::WrongUsage;
+use super::output::{say, write_out};
+use crate::benchmarks::stale::pair::Pair;
+use crate::benchmarks::stale::{WriteError, write_stale};
+use crate::construct::factors::Order;
+use crate::construct::spec::MOST_ITEMS;
+use crate::construct::{BuildError, Built, Format, GivenFillers, Lines, PRESETS, Spec, Summary, write_build};
+use crate::data::Case;
+use crate::models::TokenCounter;
+use crate::progress::{grouped, note};
+
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest build dose slots --out slots
+  palimpsest build init dose slots > mine.toml
+  palimpsest build dose mine.toml --out mine --seed 1 --items 64
+  palimpsest run --data slots --model smollm2-135m --out runs/slots";
+
+/// Build data in which one thing at a time is set, in twins of equal length.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Dose(Dose),
+    /// Write a preset's spec in full to standard output.
+    #[command(
+        after_help = "Examples:\n  palimpsest build init dose > mine.toml\n  palimpsest build init dose chains > chains.toml"
+    )]
+    Init {
+        /// What is built.
+        kind: Kind,
+        /// Which preset: slots, chains, boxes, streams or implied.
+        #[arg(default_value = PRESETS[0].0)]
+        preset: String,
+    },
+}
+
+/// What can be built.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    /// Updates by dose.
+    Dose,
+}
+
+/// Build updates by dose: a value is told, replaced, and asked for, at set depths, distances and levels of other factors.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Presets: slots (a day, a colour or a number), chains (up to 8 updates of a value), boxes (an object is moved), streams (logs of several
+keys, up to 16 updates), implied (an update that does not name its value). docs/dose.md has the fields of a spec.
+
+Writes dose.jsonl, provenance.jsonl and build.json. The same seed gives the same bytes.
+
+Examples:
+  palimpsest build dose slots --out slots
+  palimpsest build dose mine.toml --out mine --tokenizer gemma3-270m
+  palimpsest build dose slots --out pairs --as stale")]
+struct Dose {
+    /// A preset, or a spec's file.
+    #[arg(value_name = "PRESET|SPEC.toml")]
+    spec: String,
+    /// The folder to write: a new or an empty one.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Seed of all draws [default: the spec's].
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Whose tokens lengths are counted in: a model's name, a folder, a .gguf file, a tokenizer.json, or an encoding (o200k_base).
+    #[arg(long, value_name = "MODEL", default_value = "smollm2-135m")]
+    tokenizer: String,
+    /// Number of items [default: the spec's]. More items change none of the former.
+    #[arg(long, value_name = "N")]
+    items: Option<usize>,
+    /// Sessions that fill in the place of our own, a JSON object a line: {"id", "licence", "turns": [{"role", "content"}]}.
+    #[arg(long, value_name = "FILE")]
+    distractors: Option<PathBuf>,
+    /// Write the updates, which are rows of one update in order of date, as another benchmark's file in the place of dose.jsonl.
+    #[arg(long = "as", value_name = "BENCHMARK")]
+    form: Option<Form>,
+}
+
+/// Other forms of the data.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Form {
+    /// stale.json: a question by yes and no, one that takes the old value for granted, and one for the value.
+    Stale,
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    match args.action {
+        Action::Dose(args) => dose(&args),
+        Action::Init { kind: Kind::Dose, preset } => match PRESETS.iter().find(|(name, _)| *name == preset) {
+            Some((_, text)) => write_out(text.as_bytes()),
+            None => Err(unknown_preset(&preset)),
+        },
+    }
+}
+
+fn unknown_preset(name: &str) -> anyhow::Error {
+    let known = PRESETS.map(|(name, _)| name).join(", ");
+    WrongUsage(format!("{name:?} is no preset and no file; write one of {known}, or the path of a spec"))
+        .into()
+}
+
+fn spec_of(args: &Dose) -> anyhow::Result<Spec> {
+    let mut spec = match Spec::preset(&args.spec) {
+        Some(spec) => spec?,
+        None => {
+            let path = Path::new(&args.spec);
+            if !path.is_file() {
+                return Err(unknown_preset(&args.spec));
+            }
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            Spec::parse(&args.spec, &text)?
+        }
+    };
+    if let Some(items) = args.items {
+        if !(1..=MOST_ITEMS).contains(&items) {
+            let why = format!("--items {items}: write a number from 1 to {MOST_ITEMS}");
+            return Err(WrongUsage(why).into());
+        }
+        spec.items = items;
+    }
+    spec.seed = args.seed.unwrap_or(spec.seed);
+    Ok(spec)
+}
+
+fn dose(args: &Dose) -> anyhow::Result<()> {
+    let spec = spec_of(args)?;
+    let dir = &args.out;
+    // Other files there would be taken for data.
+    let taken = dir.exists() && dir.read_dir().map_or(true, |mut entries| entries.next().is_some());
+    anyhow::ensure!(!taken, "{} is not an empty folder; give one that does not exist yet", dir.display());
+    let given = args.distractors.as_deref().map(GivenFillers::read).transpose()?;
+    let tokenizer = TokenCounter::open(&args.tokenizer)
+        .map_err(|source| BuildError::Tokenizer { name: args.tokenizer.clone(), source })?;
+    let mut pairs = Pairs::default();
+    let format: &mut dyn Format = match args.form {
+        None => &mut Lines,
+        Some(Form::Stale) => &mut pairs,
+    };
+    let summary = write_build(dir, &spec, &tokenizer, given.as_ref(), format)?;
+    let file = dir.join(format.file());
+    tell(&spec, &summary, &file, &tokenizer.name)
+}
+
+fn tell(spec: &Spec, summary: &Summary, file: &Path, tokenizer: &str) -> anyhow::Result<()> {
+    for (name, reason) in &summary.left_out {
+        note(format_args!("note: the template {name} is left out: {reason}"));
+    }
+    for (reason, times) in &summary.dropped {
+        note(format_args!("note: {times} dropped: {reason}"));
+    }
+    say(format_args!(
+        "wrote {}: {} of {} items, {} rows, {} tokens of {tokenizer}, seed {}",
+        file.display(),
+        summary.kept,
+        spec.items,
+        summary.rows,
+        grouped(summary.tokens as u64),
+        spec.seed
+    ))
+}
+
+/// Rows as STALE's cases.
+#[derive(Default)]
+struct Pairs(Vec<Case>);
+
+impl Format for Pairs {
+    fn file(&self) -> &str {
+        "stale.json"
+    }
+
+    fn row(&mut self, built: &Built, _: &mut dyn Write) -> std::io::Result<bool> {
+        let case = pair(built);
+        let is_pair = case.is_some();
+        self.0.extend(case);
+        Ok(is_pair)
+    }
+
+    fn end(&mut self, mut out: &mut dyn Write) -> std::io::Result<()> {
+        write_stale(&mut out, &self.0).map_err(|error| match error {
+            WriteError::Io(error) => error,
+            other => std::io::Error::other(other),
+        })
+    }
+}
+
+/// The case of an update in order of date; `None` for other rows.
+fn pair(built: &Built) -> Option<Case> {
+    let row = &built.row;
+    let level = |name: &str| row.factors.get(name);
+    let one = level("chain")?.as_u64() == Some(1) && level("order")? == &serde_json::json!(Order::Place);
+    let told = row.probes.iter().all(|probe| probe.expects == "current");
+    if !one || !told || !["ab", "ba"].contains(&row.twin.as_str()) {
+        return None;
+    }
+    let time = |text: &str| DateTime::strptime("%Y-%m-%d %H:%M", text).ok();
+    let pair = built.pair.clone()?;
+    let probe = row.probes.first()?;
+    let sessions = row.sessions.iter().map(|session| Some((time(&session.time)?, session.turns.clone())));
+    let explanation =
+        format!("The later session makes it{}; before it was{}.", probe.current, probe.stale.first()?);
+    let pair = Pair {
+        id: row.id.clone(),
+        is_upstream: pair.is_implied,
+        old: format!("{}.", pair.old),
+        new: format!("{}.", pair.new),
+        explanation,
+        sessions: sessions.collect::<Option<_>>()?,
+        places: pair.places,
+        questions: [pair.yesno, pair.premise, pair.question],
+        query_time: time(&row.query_time)?,
+    };
+    Some(pair.case())
+}

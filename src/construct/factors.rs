@@ -1,0 +1,361 @@
+//! Factors: the things about a history that are set, each to a level.
+//!
+//! Owns their names, their levels and the combinations that make no history. Knows no texts and no tokenizer.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::error::BuildError;
+
+/// Most updates of a chain.
+pub const LONGEST_CHAIN: usize = 16;
+/// Most sessions of restatements of either value, or of echoes.
+pub const MOST_REPEATS: usize = 8;
+/// Most lures.
+pub const MOST_LURES: usize = 16;
+/// Most other attributes that are updated meanwhile.
+pub const MOST_OTHERS: usize = 32;
+/// Most tokens of a history's part.
+pub const MOST_TOKENS: usize = 150_000;
+
+/// Sessions that fill the tokens between the evidence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fillers {
+    /// None: the evidence sessions stand side by side.
+    None,
+    /// Of other topics than the attribute's.
+    Unrelated,
+    /// Of the attribute's topic.
+    Topic,
+}
+
+/// How openly an update is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Explicitness {
+    /// The other value, unmarked.
+    E0,
+    /// Marked by "now".
+    E1,
+    /// The old value is denied beside it.
+    E2,
+    /// An event that names the value.
+    E3,
+    /// A word from which the value follows by a step of world knowledge.
+    E4,
+    /// By two steps.
+    E5,
+    /// The old value is denied, and no other takes its place.
+    EN,
+}
+
+/// The order of place and of date.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// The session that is placed last is dated last.
+    Place,
+    /// The old session and the new one have changed places, not dates: the one that is placed last has the older date.
+    Crossed,
+}
+
+/// The role of the turn that states a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Speaker {
+    /// The user tells it.
+    User,
+    /// The assistant tells it, asked by the user.
+    Assistant,
+}
+
+/// Words that a session's wording shares with the question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overlap {
+    /// None but the subject's name.
+    None,
+    /// Some.
+    Part,
+    /// Nearly all.
+    Full,
+}
+
+/// A level of every factor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Factors {
+    /// Tokens before the first evidence session.
+    pub depth_old: usize,
+    /// Tokens before the second; where it is given, the distance follows from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth_new: Option<usize>,
+    /// Tokens between the two.
+    pub distance: usize,
+    /// Tokens after the second.
+    pub tail: usize,
+    /// What the tokens are of.
+    pub fillers: Fillers,
+    /// Sessions with the same attribute of another person: the first between the two, the next behind, and so on.
+    pub lures: usize,
+    /// Further sessions that state the old value before it is replaced.
+    pub restated_old: usize,
+    /// Further sessions that state the current value.
+    pub restated_new: usize,
+    /// Sessions after the update that speak of the old value as past.
+    pub echoes: usize,
+    /// Updates: A -> B is 1, A -> B -> C is 2.
+    pub chain: usize,
+    /// The last update goes back to the first value.
+    pub returns: bool,
+    /// Sessions between the two that update another attribute of the subject.
+    pub others: usize,
+    /// How openly updates are told.
+    pub explicitness: Explicitness,
+    /// Place against date.
+    pub order: Order,
+    /// Who states values.
+    pub speaker: Speaker,
+    /// The old session's wording against the question's.
+    pub overlap_old: Overlap,
+    /// The new session's.
+    pub overlap_new: Overlap,
+    /// The question takes the old value for granted.
+    pub premise: bool,
+}
+
+impl Default for Factors {
+    fn default() -> Self {
+        Factors {
+            depth_old: 0,
+            depth_new: None,
+            distance: 0,
+            tail: 0,
+            fillers: Fillers::Unrelated,
+            lures: 0,
+            restated_old: 0,
+            restated_new: 0,
+            echoes: 0,
+            chain: 1,
+            returns: false,
+            others: 0,
+            explicitness: Explicitness::E1,
+            order: Order::Place,
+            speaker: Speaker::User,
+            overlap_old: Overlap::Full,
+            overlap_new: Overlap::Full,
+            premise: false,
+        }
+    }
+}
+
+/// The factors' names, as specs and rows write them.
+pub const NAMES: [&str; 18] = [
+    "depth_old",
+    "depth_new",
+    "distance",
+    "tail",
+    "fillers",
+    "lures",
+    "restated_old",
+    "restated_new",
+    "echoes",
+    "chain",
+    "returns",
+    "others",
+    "explicitness",
+    "order",
+    "speaker",
+    "overlap_old",
+    "overlap_new",
+    "premise",
+];
+
+/// The factors that are lengths in tokens.
+const LENGTHS: [&str; 4] = ["depth_old", "depth_new", "distance", "tail"];
+
+impl Factors {
+    /// The same with one factor at another level. `field` is where the spec says it.
+    pub fn with(&self, name: &str, level: &Value, field: &str) -> Result<Factors, BuildError> {
+        let Value::Object(mut all) = json!(self) else { return Ok(self.clone()) };
+        if !NAMES.contains(&name) {
+            return Err(BuildError::field(
+                field,
+                format!("`{name}`, which is no factor"),
+                format!("write one of {}", NAMES.join(", ")),
+            ));
+        }
+        all.insert(name.to_owned(), level.clone());
+        // A distance that is given by name is meant.
+        if name == "distance" {
+            all.shift_remove("depth_new");
+        }
+        serde_json::from_value(Value::Object(all))
+            .map_err(|_| BuildError::field(field, level.to_string(), format!("write {}", wanted(name))))
+    }
+
+    /// Sessions that stand between the two, beside fillers.
+    pub fn between(&self) -> usize {
+        self.restated_old + (self.chain - 1) + self.lures.div_ceil(2) + self.others
+    }
+
+    /// Sessions that stand behind the second, beside fillers.
+    pub fn behind(&self) -> usize {
+        self.restated_new + self.echoes + self.lures / 2
+    }
+
+    /// The factors as a row states them. `session` is the tokens of a session of the evidence.
+    pub fn as_levels(&self, family: &str, session: usize) -> BTreeMap<String, Value> {
+        let mut levels = BTreeMap::from([("family".to_owned(), json!(family))]);
+        if let Value::Object(all) = json!(self) {
+            levels.extend(all);
+        }
+        let depth_new = self.depth_new.unwrap_or(self.depth_old + session + self.distance);
+        levels.insert("depth_new".to_owned(), json!(depth_new));
+        levels
+    }
+
+    /// Lengths as they come out: none where nothing fills, and a distance that follows from the depths.
+    pub fn resolved(&self, session: usize, field: &str) -> Result<Factors, BuildError> {
+        let mut all = self.clone();
+        if self.fillers == Fillers::None {
+            all.depth_old = 0;
+            all.depth_new = None;
+            all.distance = self.between() * session;
+            all.tail = self.behind() * session;
+            return Ok(all);
+        }
+        if let Some(depth_new) = self.depth_new {
+            let Some(distance) = depth_new.checked_sub(self.depth_old + session) else {
+                return Err(BuildError::field(
+                    &format!("{field}.depth_new"),
+                    format!(
+                        "{depth_new} with depth_old = {} and a session of {session} tokens",
+                        self.depth_old
+                    ),
+                    format!("write at least {}", self.depth_old + session),
+                ));
+            };
+            all.distance = distance;
+        }
+        Ok(all)
+    }
+
+    /// Refuses what makes no history. `field` is where the spec says these levels, `session` the tokens of a session of the evidence.
+    pub fn check(&self, session: usize, field: &str) -> Result<(), BuildError> {
+        let at = |name: &str| format!("{field}.{name}");
+        let most = |name: &str, value: usize, most: usize| match value > most {
+            true => Err(BuildError::field(&at(name), value.to_string(), format!("write at most {most}"))),
+            false => Ok(()),
+        };
+        most("depth_old", self.depth_old, MOST_TOKENS)?;
+        most("depth_new", self.depth_new.unwrap_or(0), MOST_TOKENS)?;
+        most("distance", self.distance, MOST_TOKENS)?;
+        most("tail", self.tail, MOST_TOKENS)?;
+        most("lures", self.lures, MOST_LURES)?;
+        most("restated_old", self.restated_old, MOST_REPEATS)?;
+        most("restated_new", self.restated_new, MOST_REPEATS)?;
+        most("echoes", self.echoes, MOST_REPEATS)?;
+        most("others", self.others, MOST_OTHERS)?;
+        if !(1..=LONGEST_CHAIN).contains(&self.chain) {
+            let remedy = format!("write a number of updates from 1 to {LONGEST_CHAIN}");
+            return Err(BuildError::field(&at("chain"), self.chain.to_string(), remedy));
+        }
+        if self.returns && self.chain < 2 {
+            let remedy = "set chain to 2 or more, or returns to false";
+            return Err(BuildError::field(&at("returns"), "true with chain = 1".to_owned(), remedy));
+        }
+        if self.returns && self.explicitness == Explicitness::EN {
+            let remedy = "set returns to false: with EN the last update gives no value to go back to";
+            return Err(BuildError::field(
+                &at("returns"),
+                "true with explicitness = \"EN\"".to_owned(),
+                remedy,
+            ));
+        }
+        if self.order == Order::Crossed {
+            let beside = [
+                ("chain", self.chain - 1),
+                ("restated_old", self.restated_old),
+                ("restated_new", self.restated_new),
+                ("echoes", self.echoes),
+            ];
+            if let Some((name, extra)) = beside.into_iter().find(|(_, extra)| *extra > 0) {
+                let value = if name == "chain" { extra + 1 } else { extra };
+                return Err(BuildError::field(
+                    &at("order"),
+                    format!("\"crossed\" with {name} = {value}"),
+                    "crossed histories have one old session and one new one: set chain to 1, and restated_old, restated_new and echoes to 0",
+                ));
+            }
+        }
+        let all = self.resolved(session, field)?;
+        if all.fillers != Fillers::None {
+            let room = |name: &str, tokens: usize, sessions: usize, of: &str| {
+                let need = sessions * session;
+                match tokens < need {
+                    true => Err(BuildError::field(
+                        &at(name),
+                        format!(
+                            "{tokens} tokens, less than the {sessions} sessions of {session} tokens that stand there ({of})"
+                        ),
+                        format!("write at least {need}, or fewer of these sessions"),
+                    )),
+                    false => Ok(()),
+                }
+            };
+            let of_gap = "restated_old, chain - 1, others, every other one of lures";
+            let named = if self.depth_new.is_some() { "depth_new" } else { "distance" };
+            room(named, all.distance, self.between(), of_gap)?;
+            room("tail", all.tail, self.behind(), "restated_new, echoes, every other one of lures")?;
+        }
+        let whole = all.depth_old + all.distance + all.tail + 2 * session;
+        if whole > MOST_TOKENS {
+            let remedy =
+                format!("lower depth_old, distance or tail: a history has at most {MOST_TOKENS} tokens");
+            return Err(BuildError::field(field, format!("{whole} tokens in all"), remedy));
+        }
+        Ok(())
+    }
+}
+
+/// True if a factor is a length in tokens.
+pub fn is_length(name: &str) -> bool {
+    LENGTHS.contains(&name)
+}
+
+/// The levels that a factor takes, in words.
+fn wanted(name: &str) -> &'static str {
+    match name {
+        "fillers" => "\"none\", \"unrelated\" or \"topic\"",
+        "explicitness" => "\"E0\", \"E1\", \"E2\", \"E3\", \"E4\", \"E5\" or \"EN\"",
+        "order" => "\"place\" or \"crossed\"",
+        "speaker" => "\"user\" or \"assistant\"",
+        "overlap_old" | "overlap_new" => "0, \"part\" or \"full\"",
+        "returns" | "premise" => "true or false",
+        _ => "a whole number, 0 or more",
+    }
+}
+
+impl Serialize for Overlap {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Overlap::None => serializer.serialize_u8(0),
+            Overlap::Part => serializer.serialize_str("part"),
+            Overlap::Full => serializer.serialize_str("full"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Overlap {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        match &value {
+            Value::Number(number) if number.as_u64() == Some(0) => Ok(Overlap::None),
+            Value::String(text) if text == "part" => Ok(Overlap::Part),
+            Value::String(text) if text == "full" => Ok(Overlap::Full),
+            _ => Err(serde::de::Error::custom(format!("{value} is not 0, \"part\" or \"full\""))),
+        }
+    }
+}

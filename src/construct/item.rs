@@ -1,0 +1,386 @@
+//! An item: a subject, an attribute, its values, and the sentences that tell them.
+//!
+//! Drawn from a stream of its own, so that no item depends on others. Knows no place and no token but those of its values.
+
+use palimpsest_core::text::{CountTokens, TextError};
+
+use super::factors::{Explicitness, Factors};
+use super::texts::{Clause, Log, Template, Texts, fill, inside};
+use crate::benchmarks::dose::implied::{step1, step2};
+use crate::data::draw::Draws;
+
+/// The purpose of an item's own draws.
+const PURPOSE: &str = "dose item";
+/// The family whose attributes are the others that a subject has.
+const OTHERS_FAMILY: &str = "slots";
+/// Id of the question of an item with one value.
+const VALUE: &str = "value";
+
+/// What is told of the subject.
+#[derive(Clone, Copy, Debug)]
+pub enum Attribute<'a> {
+    /// One value.
+    One(&'a Template),
+    /// A log with a value a key.
+    Log(&'a Log),
+}
+
+impl Attribute<'_> {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Attribute::One(template) => &template.name,
+            Attribute::Log(log) => &log.name,
+        }
+    }
+
+    /// The topic of fillers that are close to it.
+    pub fn topic(&self) -> &str {
+        match self {
+            Attribute::One(template) => &template.topic,
+            Attribute::Log(log) => &log.topic,
+        }
+    }
+
+    fn prefix(&self) -> &str {
+        match self {
+            Attribute::One(template) => &template.prefix,
+            Attribute::Log(log) => &log.prefix,
+        }
+    }
+}
+
+/// A key and its values: the pair first, those of chains next, values that nobody has last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// The word for it; `value` where there is one.
+    pub name: String,
+    /// Its set.
+    pub set: String,
+    /// In the order in which they were drawn.
+    pub values: Vec<String>,
+}
+
+impl Key {
+    /// The values of a chain from the first to the last. The pair stands at its ends, or where it returns at its first two places.
+    pub fn chain(&self, updates: usize, returns: bool, swapped: bool) -> Vec<&str> {
+        let value = |at: usize| match (at, swapped) {
+            (0, true) => self.values[1].as_str(),
+            (1, true) => self.values[0].as_str(),
+            _ => self.values[at].as_str(),
+        };
+        let mut chain = vec![value(0)];
+        if returns {
+            chain.extend((1..updates).map(value));
+            chain.push(value(0));
+        } else {
+            chain.extend((2..=updates).map(value));
+            chain.push(value(1));
+        }
+        chain
+    }
+}
+
+/// An item.
+#[derive(Debug)]
+pub struct Item<'a> {
+    /// Unique in the build.
+    pub id: String,
+    /// What is told.
+    pub attribute: Attribute<'a>,
+    /// Of whom.
+    pub subject: String,
+    /// Other people.
+    pub people: Vec<String>,
+    /// Keys and values.
+    pub keys: Vec<Key>,
+    /// The longest chain of the build: values behind its are nobody's.
+    longest: usize,
+    /// Other attributes of the subject, in their order, with values each.
+    others: Vec<(&'a Template, Vec<&'a str>)>,
+}
+
+/// Settings that all items share.
+#[derive(Debug, Clone, Copy)]
+pub struct Draft<'a> {
+    /// Our texts.
+    pub texts: &'static Texts,
+    /// The seed of the build.
+    pub seed: u64,
+    /// Keys of a log.
+    pub keys: usize,
+    /// The longest chain of the build.
+    pub longest: usize,
+    /// Attributes that items take turns in.
+    pub attributes: &'a [Attribute<'static>],
+}
+
+/// Values that a chain needs: its own, and one that nobody has.
+pub fn needed(longest: usize) -> usize {
+    longest + 2
+}
+
+/// Values of a set that are one token behind this beginning.
+pub fn single_tokens<'a>(
+    values: &'a [String],
+    prefix: &str,
+    count: &dyn CountTokens,
+) -> Result<Vec<&'a String>, TextError> {
+    let before = count.count(prefix)?;
+    let mut single = Vec::new();
+    for value in values {
+        if count.count(&format!("{prefix} {value}"))? == before + 1 {
+            single.push(value);
+        }
+    }
+    Ok(single)
+}
+
+impl Draft<'_> {
+    /// The item of this number; the reason where its values are too few.
+    pub fn item(
+        &self,
+        number: usize,
+        id: &str,
+        count: &dyn CountTokens,
+    ) -> Result<Result<Item<'static>, String>, TextError> {
+        let attribute = self.attributes[number % self.attributes.len()];
+        let mut draws = Draws::new(PURPOSE, self.seed, id);
+        let mut people = self.texts.chat.names.clone();
+        draws.shuffle(&mut people);
+        let subject = people.remove(0);
+        let mut keys: Vec<(String, &String)> = match attribute {
+            Attribute::One(template) => vec![(VALUE.to_owned(), &template.values)],
+            Attribute::Log(_) => {
+                self.texts.streams.keys.iter().map(|(key, set)| (key.clone(), set)).collect()
+            }
+        };
+        draws.shuffle(&mut keys);
+        keys.truncate(self.keys);
+        let mut drawn = Vec::new();
+        for (name, set) in keys {
+            let prefix = fill(attribute.prefix(), &[("name", &subject), ("key", &name)]);
+            let mut values = self.texts.values.get(set).cloned().unwrap_or_default();
+            draws.shuffle(&mut values);
+            let values: Vec<String> = single_tokens(&values, &prefix, count)?.into_iter().cloned().collect();
+            if values.len() < needed(self.longest) {
+                let (have, need) = (values.len(), needed(self.longest));
+                return Ok(Err(format!(
+                    "the set {set} has {have} values of one token, a chain of {} needs {need}",
+                    self.longest
+                )));
+            }
+            drawn.push(Key { name, set: set.clone(), values });
+        }
+        let mut others: Vec<(&Template, Vec<&str>)> = Vec::new();
+        for template in self.texts.of_family(OTHERS_FAMILY) {
+            let own = drawn.iter().any(|key| key.set == template.values);
+            if let Some(values) = self.texts.values.get(&template.values).filter(|_| !own) {
+                let mut values: Vec<&str> = values.iter().map(String::as_str).collect();
+                draws.shuffle(&mut values);
+                others.push((template, values));
+            }
+        }
+        draws.shuffle(&mut others);
+        let (id, longest) = (id.to_owned(), self.longest);
+        Ok(Ok(Item { id, attribute, subject, people, keys: drawn, longest, others }))
+    }
+}
+
+/// Who a sentence is about, and which of a chain's values it tells.
+#[derive(Debug, Clone, Copy)]
+pub struct Saying<'a> {
+    /// The person.
+    pub name: &'a str,
+    /// By key, the chain.
+    pub chains: &'a [Vec<&'a str>],
+    /// Which of the chain's values.
+    pub at: usize,
+    /// True if the one before it was told.
+    pub before_told: bool,
+}
+
+impl Item<'_> {
+    /// By key, the values from the first to the last.
+    pub fn chains(&self, factors: &Factors, swapped: bool) -> Vec<Vec<&str>> {
+        self.keys.iter().map(|key| key.chain(factors.chain, factors.returns, swapped)).collect()
+    }
+
+    /// Values of a key that nobody has, but for lures.
+    pub fn spare(&self, key: usize) -> &[String] {
+        &self.keys[key].values[self.longest + 1..]
+    }
+
+    /// Words that no filler may hold: the values of all of its sets, and the subject's name.
+    pub fn forbidden(&self, texts: &Texts) -> Vec<String> {
+        let sets = self.keys.iter().filter_map(|key| texts.values.get(&key.set));
+        let values = sets.flatten().flat_map(|value| [Some(value.clone()), step1(value), step2(value)]);
+        let mut words: Vec<String> = values.flatten().collect();
+        words.push(self.subject.clone());
+        words
+    }
+
+    /// The first statement.
+    pub fn old(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
+        match self.attribute {
+            Attribute::One(template) => {
+                let clause = template.clause.of(factors.overlap_old);
+                fill(clause, &[("name", of.name), ("v", of.chains[0][of.at])])
+            }
+            Attribute::Log(log) => self.entry(&log.statement, of, order),
+        }
+    }
+
+    /// An update as openly as asked.
+    pub fn update(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
+        let Attribute::One(template) = self.attribute else { return self.marked(of, factors, order, false) };
+        let told = self.told_as(of, factors);
+        let plain = self.plain(template, of, factors);
+        match told {
+            Explicitness::E0 => plain,
+            Explicitness::E1 => format!("{plain} now"),
+            Explicitness::E2 => {
+                format!("{plain}, {}", fill(&template.deny, &[("v", of.chains[0][of.at - 1])]))
+            }
+            _ => self.implied(template, of, told),
+        }
+    }
+
+    /// The same update by other words.
+    pub fn paraphrase(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
+        let Attribute::One(template) = self.attribute else { return self.marked(of, factors, order, true) };
+        let told = self.told_as(of, factors);
+        let plain = fill(&template.paraphrase, &[("name", of.name), ("v", of.chains[0][of.at])]);
+        match told {
+            Explicitness::E0 => plain,
+            Explicitness::E1 => format!("{plain} now"),
+            Explicitness::E2 => {
+                format!("{plain}, {}", fill(&template.deny, &[("v", of.chains[0][of.at - 1])]))
+            }
+            _ => format!("I just learned that {}", inside(&self.implied(template, of, told))),
+        }
+    }
+
+    /// The current value once more: unmarked where it was told, as it was implied where it was implied.
+    pub fn restated(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
+        match self.attribute {
+            Attribute::One(template) if factors.explicitness <= Explicitness::E2 => {
+                self.plain(template, of, factors)
+            }
+            Attribute::One(template) => self.implied(template, of, self.told_as(of, factors)),
+            Attribute::Log(log) => self.entry(&log.statement, of, order),
+        }
+    }
+
+    /// A value as past.
+    pub fn echo(&self, of: Saying<'_>, order: &mut Draws) -> String {
+        match self.attribute {
+            Attribute::One(template) => {
+                fill(&template.echo, &[("name", of.name), ("v", of.chains[0][of.at])])
+            }
+            Attribute::Log(log) => self.entry(&log.echo, of, order),
+        }
+    }
+
+    /// The same attribute of somebody else, with a value that nobody else has.
+    pub fn lure(&self, nth: usize, order: &mut Draws) -> (String, String) {
+        // The person of the twin `other` is the first of the people.
+        let name = &self.people[(1 + nth) % self.people.len()];
+        let spare = |key: usize| self.spare(key)[nth % self.spare(key).len()].as_str();
+        let chains: Vec<Vec<&str>> = (0..self.keys.len()).map(|key| vec![spare(key)]).collect();
+        let of = Saying { name, chains: &chains, at: 0, before_told: true };
+        (self.old(of, &Factors::default(), order), name.clone())
+    }
+
+    /// An update of another attribute of the subject.
+    pub fn other_attribute(&self, nth: usize) -> String {
+        let (template, values) = &self.others[nth % self.others.len()];
+        let value = values[(nth / self.others.len()) % values.len()];
+        let Clause { full, .. } = &template.clause;
+        format!("{} now", fill(full, &[("name", &self.subject), ("v", value)]))
+    }
+
+    /// A sentence without a value.
+    pub fn neutral(&self, texts: &Texts, draws: &mut Draws) -> String {
+        let name = [("name", self.subject.as_str())];
+        match self.attribute {
+            Attribute::One(_) => fill(&texts.chat.neutral[draws.index(texts.chat.neutral.len())], &name),
+            Attribute::Log(log) => fill(&log.neutral, &name),
+        }
+    }
+
+    /// The beginning of the answer about a key.
+    pub fn prefix(&self, key: usize) -> String {
+        fill(self.attribute.prefix(), &[("name", &self.subject), ("key", &self.keys[key].name)])
+    }
+
+    /// The question about a key; with a value that it takes for granted.
+    pub fn question(&self, key: usize, premise: Option<&str>) -> String {
+        let question = match self.attribute {
+            Attribute::One(template) => &template.question,
+            Attribute::Log(log) => &log.question,
+        };
+        let question = fill(question, &[("name", &self.subject), ("key", &self.keys[key].name)]);
+        match premise {
+            Some(value) => format!("As you know, {} {value}. {question}", inside(&self.prefix(key))),
+            None => question,
+        }
+    }
+
+    /// The question whether a value holds.
+    pub fn yesno(&self, value: &str) -> Option<String> {
+        match self.attribute {
+            Attribute::One(template) => Some(fill(&template.yesno, &[("name", &self.subject), ("v", value)])),
+            Attribute::Log(_) => None,
+        }
+    }
+
+    /// How openly this update is told: a denial needs something that was told, and in a chain only the last is without replacement.
+    fn told_as(&self, of: Saying<'_>, factors: &Factors) -> Explicitness {
+        match factors.explicitness {
+            Explicitness::E2 if !of.before_told => Explicitness::E1,
+            Explicitness::EN if of.at < factors.chain => Explicitness::E1,
+            told => told,
+        }
+    }
+
+    fn plain(&self, template: &Template, of: Saying<'_>, factors: &Factors) -> String {
+        fill(template.clause.of(factors.overlap_new), &[("name", of.name), ("v", of.chains[0][of.at])])
+    }
+
+    fn implied(&self, template: &Template, of: Saying<'_>, told: Explicitness) -> String {
+        let value = of.chains[0][of.at];
+        let said = |pattern: &Option<String>, trigger: Option<String>| {
+            let trigger = trigger.unwrap_or_else(|| value.to_owned());
+            fill(
+                pattern.as_ref().unwrap_or(&template.event),
+                &[("name", of.name), ("t", &trigger), ("v", value)],
+            )
+        };
+        match told {
+            Explicitness::E4 => said(&template.step1, step1(value)),
+            Explicitness::E5 => said(&template.step2, step2(value)),
+            Explicitness::EN => fill(&template.none, &[("name", of.name), ("v", of.chains[0][of.at - 1])]),
+            _ => said(&None, None),
+        }
+    }
+
+    fn marked(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws, otherwise: bool) -> String {
+        let Attribute::Log(log) = self.attribute else { return String::new() };
+        let entry = self.entry(if otherwise { &log.paraphrase } else { &log.statement }, of, order);
+        match factors.explicitness {
+            Explicitness::E0 => entry,
+            _ => format!("By now, {}", inside(&entry)),
+        }
+    }
+
+    /// A log's entry, its keys in an order of its own.
+    fn entry(&self, pattern: &str, of: Saying<'_>, order: &mut Draws) -> String {
+        let mut keys: Vec<usize> = (0..self.keys.len()).collect();
+        order.shuffle(&mut keys);
+        let entries =
+            keys.into_iter().map(|key| format!("{}: {}", self.keys[key].name, of.chains[key][of.at]));
+        let list = entries.collect::<Vec<_>>().join("; ");
+        fill(pattern, &[("name", of.name), ("list", &list)])
+    }
+}

@@ -1,0 +1,173 @@
+//! Sessions of the evidence: a statement amid small talk, of an exact number of tokens.
+//!
+//! Small talk is drawn until the session has as many tokens as asked. Equal statements make equal sessions, and statements of equally
+//! many tokens the same small talk, so that swapped twins differ in their values alone.
+
+use palimpsest_core::text::{CountTokens, TextError};
+
+use super::factors::Speaker;
+use super::texts::{Chat, fill};
+use crate::data::Turn;
+use crate::data::draw::Draws;
+
+/// Draws of small talk before a session is given up.
+const ATTEMPTS: usize = 60;
+/// The user's role, and the assistant's.
+pub const USER: &str = "user";
+/// The assistant's.
+pub const ASSISTANT: &str = "assistant";
+/// The place and the time with which the tokens of a session are counted: the template writes both, and a place of another number of
+/// digits may be another number of tokens.
+const PLACE: usize = 10;
+const TIME: &str = "2025-01-15 10:30";
+
+/// A session as the benchmark's template writes it, with its place counted from 1.
+pub fn rendered(place: usize, time: &str, turns: &[Turn]) -> String {
+    let mut text = header(place, time);
+    for turn in turns {
+        let speaker = if turn.role == USER { "User" } else { "Assistant" };
+        text.push_str(&format!("{speaker}: {}\n", turn.content));
+    }
+    text.push('\n');
+    text
+}
+
+fn header(place: usize, time: &str) -> String {
+    format!("Session {place} ({time})\n")
+}
+
+/// Tokens of a session wherever its place has two digits.
+pub fn tokens(count: &dyn CountTokens, turns: &[Turn]) -> Result<usize, TextError> {
+    count.count(&rendered(PLACE, TIME, turns))
+}
+
+/// Tokens that a place's digits are more than those of a place of two, which can be fewer.
+pub fn digits(count: &dyn CountTokens, place: usize) -> Result<isize, TextError> {
+    Ok(count.count(&header(place, TIME))? as isize - count.count(&header(PLACE, TIME))? as isize)
+}
+
+/// What a session is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Content<'a> {
+    /// What it tells, without a full stop.
+    pub statement: &'a str,
+    /// Of whom.
+    pub about: &'a str,
+    /// Who tells it.
+    pub speaker: Speaker,
+}
+
+/// Small talk with the tokens of each remark.
+pub struct SmallTalk<'a> {
+    chat: &'a Chat,
+    /// Tokens that a remark adds to a turn.
+    costs: Vec<usize>,
+}
+
+impl<'a> SmallTalk<'a> {
+    /// Counts the remarks.
+    pub fn new(chat: &'a Chat, count: &dyn CountTokens) -> Result<Self, TextError> {
+        let before = count.count("User: Hello.\n")?;
+        let costs = chat.remarks.iter().map(|remark| {
+            Ok(count.count(&format!("User: Hello. {remark}\n"))?.saturating_sub(before).max(1))
+        });
+        Ok(SmallTalk { chat, costs: costs.collect::<Result<_, TextError>>()? })
+    }
+
+    /// A session of exactly `wanted` tokens; `None` where no draw gives one.
+    pub fn session(
+        &self,
+        draws: &mut Draws,
+        content: Content<'_>,
+        wanted: usize,
+        count: &dyn CountTokens,
+    ) -> Result<Option<Vec<Turn>>, TextError> {
+        for _ in 0..ATTEMPTS {
+            let frame = Frame::draw(draws, self.chat);
+            let mut order: Vec<usize> = (0..self.costs.len()).collect();
+            draws.shuffle(&mut order);
+            let bare = tokens(count, &frame.turns(self.chat, content, &[]))?;
+            let Some(missing) = wanted.checked_sub(bare) else { continue };
+            let Some(remarks) = self.remarks(&order, missing) else { continue };
+            let turns = frame.turns(self.chat, content, &remarks);
+            if tokens(count, &turns)? == wanted {
+                return Ok(Some(turns));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Remarks of so many tokens together, the first in this order that do.
+    fn remarks(&self, order: &[usize], missing: usize) -> Option<Vec<usize>> {
+        // By sum: the remark that first reached it, and its place in the order.
+        let mut last: Vec<Option<usize>> = vec![None; missing + 1];
+        let mut reached = vec![false; missing + 1];
+        reached[0] = true;
+        for (place, &remark) in order.iter().enumerate() {
+            let cost = self.costs[remark];
+            for sum in (cost..=missing).rev() {
+                if !reached[sum] && reached[sum - cost] {
+                    reached[sum] = true;
+                    last[sum] = Some(place);
+                }
+            }
+        }
+        let (mut sum, mut chosen) = (missing, Vec::new());
+        while sum > 0 {
+            let remark = order[last[sum]?];
+            chosen.push(remark);
+            sum -= self.costs[remark];
+        }
+        Some(chosen)
+    }
+}
+
+/// Drawn parts of a session, by their place in their lists.
+struct Frame {
+    greeting: usize,
+    reply: usize,
+    ack: usize,
+    news: usize,
+    thanks: usize,
+    welcome: usize,
+}
+
+impl Frame {
+    fn draw(draws: &mut Draws, chat: &Chat) -> Self {
+        Frame {
+            greeting: draws.index(chat.greetings.len()),
+            reply: draws.index(chat.replies.len()),
+            ack: draws.index(chat.acks.len()),
+            news: draws.index(chat.news.len()),
+            thanks: draws.index(chat.thanks.len()),
+            welcome: draws.index(chat.welcomes.len()),
+        }
+    }
+
+    fn turns(&self, chat: &Chat, content: Content<'_>, remarks: &[usize]) -> Vec<Turn> {
+        let Content { statement, about, speaker } = content;
+        let mut opening = chat.greetings[self.greeting].clone();
+        for remark in remarks {
+            opening.push(' ');
+            opening.push_str(&chat.remarks[*remark]);
+        }
+        let told = format!("{statement}.");
+        match speaker {
+            Speaker::User => vec![
+                Turn::new(USER, opening),
+                Turn::new(ASSISTANT, &chat.replies[self.reply]),
+                Turn::new(USER, told),
+                Turn::new(ASSISTANT, &chat.acks[self.ack]),
+            ],
+            Speaker::Assistant => {
+                let news = fill(&chat.news[self.news], &[("name", about)]);
+                vec![
+                    Turn::new(USER, format!("{opening} {news}")),
+                    Turn::new(ASSISTANT, told),
+                    Turn::new(USER, &chat.thanks[self.thanks]),
+                    Turn::new(ASSISTANT, &chat.welcomes[self.welcome]),
+                ]
+            }
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! A spec: the family, the levels and the twins of a build.
+//!
+//! Owns the parsing of a spec's TOML, where each field is refused with its value, and the presets. Knows no tokenizer.
+
+use serde_json::{Map, Value, json};
+
+use super::error::BuildError;
+use super::factors::{Explicitness, Factors, Fillers, NAMES, Overlap, is_length};
+use super::texts::{FAMILIES, STREAMS_FAMILY, Texts};
+use crate::benchmarks::dose::terms::{BLIND, NO_OLD, NO_UPDATE, OTHER, PARAPHRASE, UPDATE};
+
+/// The specs that come with the program, by name.
+pub const PRESETS: [(&str, &str); 5] = [
+    ("slots", include_str!("presets/slots.toml")),
+    ("chains", include_str!("presets/chains.toml")),
+    ("boxes", include_str!("presets/boxes.toml")),
+    ("streams", include_str!("presets/streams.toml")),
+    ("implied", include_str!("presets/implied.toml")),
+];
+
+/// Kinds of twins that a spec names for all levels.
+const TWINS: [&str; 6] = [UPDATE, NO_UPDATE, NO_OLD, OTHER, PARAPHRASE, BLIND];
+/// Twins of the gate: the base level with one of the two sessions, and with neither.
+const GATE: [&str; 3] = [NO_UPDATE, NO_OLD, BLIND];
+/// Orders of the two values.
+const ORDERS: [&str; 2] = ["ab", "ba"];
+/// Sweep of rows that no factor is varied in.
+pub const BASE: &str = "base";
+
+/// Most items of a build.
+pub const MOST_ITEMS: usize = 10_000;
+
+const FIELDS: [&str; 13] = [
+    "family",
+    "items",
+    "seed",
+    "templates",
+    "session_tokens",
+    "absent",
+    "keys",
+    "orders",
+    "twins",
+    "gate",
+    "base",
+    "sweeps",
+    "grids",
+];
+
+/// A checked spec.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    /// One of [`FAMILIES`].
+    pub family: String,
+    /// Items.
+    pub items: usize,
+    /// The seed of all draws.
+    pub seed: u64,
+    /// The templates that items take turns in; empty for all of the family.
+    pub templates: Vec<String>,
+    /// Tokens of a session of the evidence, with a place of two digits.
+    pub session_tokens: usize,
+    /// Values that nobody has, beside those of the pair.
+    pub absent: usize,
+    /// Keys of a log.
+    pub keys: usize,
+    /// `ab`, `ba`, or both.
+    pub orders: Vec<String>,
+    /// Kinds of twins at all levels.
+    pub twins: Vec<String>,
+    /// The gate's twins at the base level.
+    pub gate: bool,
+    /// The levels that factors have where they are not varied.
+    pub base: Factors,
+    /// Levels of one factor.
+    pub sweeps: Vec<(String, Vec<Value>)>,
+    /// Levels of two factors, all pairs.
+    pub grids: Vec<Grid>,
+}
+
+/// Two factors that are varied together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Grid {
+    /// Their names.
+    pub names: [String; 2],
+    /// Their levels.
+    pub levels: [Vec<Value>; 2],
+}
+
+/// Levels of all factors, and which of them is varied.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Level {
+    /// The factor that is varied, [`BASE`], or two names with `*` between them.
+    pub sweep: String,
+    /// As ids of rows have it.
+    pub label: String,
+    /// The levels.
+    pub factors: Factors,
+}
+
+/// A twin: a kind, and the order of its values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Twin {
+    /// The kind.
+    pub kind: &'static str,
+    /// `ab`, `ba`, or nothing.
+    pub order: &'static str,
+}
+
+impl Twin {
+    /// As rows have it.
+    pub fn name(&self) -> String {
+        match (self.kind, self.order) {
+            (UPDATE, order) => order.to_owned(),
+            (kind, "") => kind.to_owned(),
+            (kind, order) => format!("{kind}-{order}"),
+        }
+    }
+
+    /// True if A and B have changed roles.
+    pub fn swapped(&self) -> bool {
+        self.order == ORDERS[1]
+    }
+}
+
+impl Spec {
+    /// Reads a preset.
+    pub fn preset(name: &str) -> Option<Result<Spec, BuildError>> {
+        let (_, text) = PRESETS.iter().find(|(known, _)| *known == name)?;
+        Some(Spec::parse(name, text))
+    }
+
+    /// Reads a spec's TOML; `name` is the file's.
+    pub fn parse(name: &str, text: &str) -> Result<Spec, BuildError> {
+        let toml =
+            |error: toml::de::Error| BuildError::Toml { name: name.to_owned(), message: error.to_string() };
+        let all: Map<String, Value> = toml::from_str(text).map_err(toml)?;
+        Fields(all).spec()
+    }
+
+    /// The rows' levels: the base, then every sweep's and every grid's, each once.
+    pub fn levels(&self) -> Result<Vec<Level>, BuildError> {
+        let mut levels =
+            vec![Level { sweep: BASE.to_owned(), label: BASE.to_owned(), factors: self.base.clone() }];
+        let mut add = |level: Level| {
+            if levels.iter().all(|other| other.factors != level.factors) {
+                levels.push(level);
+            }
+        };
+        for (name, values) in &self.sweeps {
+            for (at, value) in values.iter().enumerate() {
+                let factors = self.base.with(name, value, &format!("sweeps.{name}[{at}]"))?;
+                add(Level { sweep: name.clone(), label: label(name, value), factors });
+            }
+        }
+        for Grid { names: [a, b], levels: [of_a, of_b] } in &self.grids {
+            for (i, x) in of_a.iter().enumerate() {
+                for (j, y) in of_b.iter().enumerate() {
+                    let field = format!("grids.\"{a}*{b}\"");
+                    let factors = self.base.with(a, x, &format!("{field}[0][{i}]"))?;
+                    let factors = factors.with(b, y, &format!("{field}[1][{j}]"))?;
+                    let label = format!("{}-{}", label(a, x), label(b, y));
+                    add(Level { sweep: format!("{a}*{b}"), label, factors });
+                }
+            }
+        }
+        Ok(levels)
+    }
+
+    /// The twins of a level: updates first.
+    pub fn twins_at(&self, level: &Level) -> Vec<Twin> {
+        let is_base = level.sweep == BASE;
+        let kinds = TWINS.into_iter().filter(|kind| {
+            self.twins.iter().any(|twin| twin == kind) || (self.gate && is_base && GATE.contains(kind))
+        });
+        let mut twins = Vec::new();
+        for kind in kinds {
+            if kind == BLIND {
+                twins.push(Twin { kind, order: "" });
+                continue;
+            }
+            let orders = ORDERS.into_iter().filter(|order| self.orders.iter().any(|wanted| wanted == order));
+            twins.extend(orders.map(|order| Twin { kind, order }));
+        }
+        twins
+    }
+
+    /// The most updates of any level.
+    pub fn longest_chain(&self) -> Result<usize, BuildError> {
+        Ok(self.levels()?.iter().map(|level| level.factors.chain).max().unwrap_or(1))
+    }
+
+    /// In full, as `build.json` has it.
+    pub fn as_json(&self) -> Value {
+        let sweeps: Map<String, Value> =
+            self.sweeps.iter().map(|(name, levels)| (name.clone(), json!(levels))).collect();
+        let grids: Map<String, Value> = (self.grids.iter())
+            .map(|Grid { names: [a, b], levels }| (format!("{a}*{b}"), json!(levels)))
+            .collect();
+        json!({
+            "family": self.family,
+            "items": self.items,
+            "seed": self.seed,
+            "templates": self.templates,
+            "session_tokens": self.session_tokens,
+            "absent": self.absent,
+            "keys": self.keys,
+            "orders": self.orders,
+            "twins": self.twins,
+            "gate": self.gate,
+            "base": self.base,
+            "sweeps": sweeps,
+            "grids": grids,
+        })
+    }
+
+    /// Refuses what cannot be built, whatever the tokenizer.
+    pub fn check(&self) -> Result<(), BuildError> {
+        let texts = Texts::get().map_err(|message| BuildError::Toml { name: "texts".to_owned(), message })?;
+        for name in &self.templates {
+            let names: Vec<&str> = match self.family.as_str() {
+                STREAMS_FAMILY => texts.streams.log.iter().map(|log| log.name.as_str()).collect(),
+                family => texts.of_family(family).map(|template| template.name.as_str()).collect(),
+            };
+            if !names.contains(&name.as_str()) {
+                let remedy = format!("write some of {}, or none for all", names.join(", "));
+                return Err(BuildError::field("templates", format!("\"{name}\""), remedy));
+            }
+        }
+        let places = self.sweeps.iter().map(|(name, _)| name);
+        let places = places.chain(self.grids.iter().flat_map(|grid| &grid.names)).collect::<Vec<_>>();
+        if self.base.fillers == Fillers::None && !places.iter().any(|name| *name == "fillers") {
+            let given = [
+                ("depth_old", self.base.depth_old),
+                ("depth_new", self.base.depth_new.unwrap_or(0)),
+                ("distance", self.base.distance),
+                ("tail", self.base.tail),
+            ];
+            let remedy = "write 0 or leave it out: with fillers = \"none\" nothing could fill it";
+            if let Some((name, tokens)) = given.into_iter().find(|(_, tokens)| *tokens > 0) {
+                return Err(BuildError::field(&format!("base.{name}"), tokens.to_string(), remedy));
+            }
+            if let Some(name) = places.iter().find(|name| is_length(name)) {
+                let remedy = "leave it out, or set base.fillers to \"unrelated\" or \"topic\"";
+                return Err(BuildError::field(
+                    &format!("sweeps.{name}"),
+                    "levels where base.fillers is \"none\"".to_owned(),
+                    remedy,
+                ));
+            }
+        }
+        for level in self.levels()? {
+            let field =
+                if level.sweep == BASE { BASE.to_owned() } else { format!("{} ({})", BASE, level.label) };
+            level.factors.check(self.session_tokens, &field)?;
+            if self.family == STREAMS_FAMILY {
+                let Factors { explicitness, overlap_old, overlap_new, .. } = &level.factors;
+                if !matches!(explicitness, Explicitness::E0 | Explicitness::E1) {
+                    return Err(BuildError::field(
+                        &format!("{field}.explicitness"),
+                        format!("{explicitness:?} in the family streams"),
+                        "write \"E0\" or \"E1\", or take another family",
+                    ));
+                }
+                for (name, overlap) in [("overlap_old", overlap_old), ("overlap_new", overlap_new)] {
+                    if *overlap != Overlap::Full {
+                        return Err(BuildError::field(
+                            &format!("{field}.{name}"),
+                            format!("{} in the family streams", json!(overlap)),
+                            "write \"full\", or take another family",
+                        ));
+                    }
+                }
+            }
+            let told = level.factors.explicitness;
+            if self.family != STREAMS_FAMILY
+                && !texts.of_family(&self.family).any(|template| template.tells(told))
+            {
+                return Err(BuildError::field(
+                    &format!("{field}.explicitness"),
+                    format!("\"{told:?}\" in the family {}", self.family),
+                    "take the family implied, whose templates imply values by world knowledge",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A level's name in ids: letters, digits and hyphens.
+fn label(name: &str, value: &Value) -> String {
+    let value = match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    format!("{}-{value}", name.replace('_', "-"))
+}
+
+/// The fields of a spec's TOML.
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn spec(mut self) -> Result<Spec, BuildError> {
+        if let Some(name) = self.0.keys().find(|name| !FIELDS.contains(&name.as_str())) {
+            let remedy = format!("remove it: the fields here are {}", FIELDS.join(", "));
+            return Err(BuildError::field(name, "no such field".to_owned(), remedy));
+        }
+        let family = self.family()?;
+        let is_log = family == STREAMS_FAMILY;
+        let spec = Spec {
+            items: self.number("items", 1, MOST_ITEMS as u64)?.unwrap_or(32) as usize,
+            seed: self.number("seed", 0, i64::MAX as u64)?.unwrap_or(0),
+            templates: self.words("templates", None)?.unwrap_or_default(),
+            session_tokens: self.number("session_tokens", 32, 400)?.unwrap_or(if is_log { 112 } else { 80 })
+                as usize,
+            absent: self.number("absent", 1, 8)?.unwrap_or(2) as usize,
+            keys: self.keys(is_log)?,
+            orders: self
+                .words("orders", Some(&ORDERS))?
+                .unwrap_or_else(|| ORDERS.map(str::to_owned).to_vec()),
+            twins: self.words("twins", Some(&TWINS))?.unwrap_or_else(|| vec![UPDATE.to_owned()]),
+            gate: self.gate()?,
+            base: self.base()?,
+            sweeps: self.sweeps()?,
+            grids: self.grids()?,
+            family,
+        };
+        for (name, list) in [("orders", &spec.orders), ("twins", &spec.twins)] {
+            if list.is_empty() {
+                return Err(BuildError::field(name, "[]".to_owned(), "name at least one, or leave it out"));
+            }
+        }
+        spec.check()?;
+        Ok(spec)
+    }
+
+    fn family(&mut self) -> Result<String, BuildError> {
+        let remedy = format!("write one of {}", FAMILIES.join(", "));
+        match self.0.shift_remove("family") {
+            Some(Value::String(family)) if FAMILIES.contains(&family.as_str()) => Ok(family),
+            Some(other) => Err(BuildError::field("family", other.to_string(), remedy)),
+            None => Err(BuildError::field("family", "no such field".to_owned(), remedy)),
+        }
+    }
+
+    fn number(&mut self, name: &str, least: u64, most: u64) -> Result<Option<u64>, BuildError> {
+        let Some(value) = self.0.shift_remove(name) else { return Ok(None) };
+        match value.as_u64().filter(|number| (least..=most).contains(number)) {
+            Some(number) => Ok(Some(number)),
+            None => {
+                let remedy = format!("write a whole number from {least} to {most}");
+                Err(BuildError::field(name, value.to_string(), remedy))
+            }
+        }
+    }
+
+    fn keys(&mut self, is_log: bool) -> Result<usize, BuildError> {
+        let given = self.0.contains_key("keys");
+        let keys = self.number("keys", 1, 6)?.unwrap_or(if is_log { 4 } else { 1 }) as usize;
+        if given && !is_log && keys != 1 {
+            let remedy = "leave it out: only the family streams has several keys";
+            return Err(BuildError::field("keys", keys.to_string(), remedy));
+        }
+        Ok(keys)
+    }
+
+    /// Several words, of a closed list where there is one.
+    fn words(&mut self, name: &str, known: Option<&[&str]>) -> Result<Option<Vec<String>>, BuildError> {
+        let Some(value) = self.0.shift_remove(name) else { return Ok(None) };
+        let remedy = match known {
+            Some(known) => format!("write a list of some of {}", known.join(", ")),
+            None => "write a list of names".to_owned(),
+        };
+        let Value::Array(items) = value else {
+            return Err(BuildError::field(name, value.to_string(), remedy));
+        };
+        let mut words = Vec::new();
+        for (at, item) in items.iter().enumerate() {
+            match item.as_str().filter(|word| known.is_none_or(|known| known.contains(word))) {
+                Some(word) => words.push(word.to_owned()),
+                None => return Err(BuildError::field(&format!("{name}[{at}]"), item.to_string(), remedy)),
+            }
+        }
+        Ok(Some(words))
+    }
+
+    fn gate(&mut self) -> Result<bool, BuildError> {
+        match self.0.shift_remove("gate") {
+            None => Ok(false),
+            Some(Value::Bool(gate)) => Ok(gate),
+            Some(other) => Err(BuildError::field("gate", other.to_string(), "write true or false")),
+        }
+    }
+
+    fn table(&mut self, name: &str) -> Result<Map<String, Value>, BuildError> {
+        match self.0.shift_remove(name) {
+            None => Ok(Map::new()),
+            Some(Value::Object(fields)) => Ok(fields),
+            Some(other) => Err(BuildError::field(name, other.to_string(), format!("write a table [{name}]"))),
+        }
+    }
+
+    fn base(&mut self) -> Result<Factors, BuildError> {
+        let given = self.table(BASE)?;
+        if let (Some(_), Some(distance)) = (given.get("depth_new"), given.get("distance")) {
+            let remedy = "give either depth_new or distance: each follows from the other";
+            return Err(BuildError::field("base.distance", format!("{distance} beside depth_new"), remedy));
+        }
+        let mut factors = Factors::default();
+        for (name, level) in &given {
+            factors = factors.with(name, level, &format!("base.{name}"))?;
+        }
+        Ok(factors)
+    }
+
+    fn sweeps(&mut self) -> Result<Vec<(String, Vec<Value>)>, BuildError> {
+        let mut sweeps = Vec::new();
+        for (name, levels) in self.table("sweeps")? {
+            let field = format!("sweeps.{name}");
+            let levels = Self::levels(&field, &name, levels)?;
+            sweeps.push((name, levels));
+        }
+        Ok(sweeps)
+    }
+
+    fn levels(field: &str, name: &str, levels: Value) -> Result<Vec<Value>, BuildError> {
+        if !NAMES.contains(&name) {
+            let remedy = format!("write one of {}", NAMES.join(", "));
+            return Err(BuildError::field(field, format!("`{name}`, which is no factor"), remedy));
+        }
+        match levels {
+            Value::Array(levels) if !levels.is_empty() => {
+                for (at, level) in levels.iter().enumerate() {
+                    Factors::default().with(name, level, &format!("{field}[{at}]"))?;
+                }
+                Ok(levels)
+            }
+            other => Err(BuildError::field(field, other.to_string(), "write a list of levels")),
+        }
+    }
+
+    fn grids(&mut self) -> Result<Vec<Grid>, BuildError> {
+        let mut grids = Vec::new();
+        for (name, levels) in self.table("grids")? {
+            let field = format!("grids.\"{name}\"");
+            let wrong = |found: String| {
+                let remedy = "write \"factor*factor\" = [[levels], [levels]]";
+                BuildError::field(&field, found, remedy)
+            };
+            let Some((a, b)) = name.split_once('*').filter(|(a, b)| a != b) else {
+                return Err(wrong(format!("`{name}`")));
+            };
+            let Value::Array(both) = levels else { return Err(wrong(levels.to_string())) };
+            let Ok([of_a, of_b]) = <[Value; 2]>::try_from(both) else {
+                return Err(wrong("not two lists".to_owned()));
+            };
+            let levels = [
+                Self::levels(&format!("{field}[0]"), a, of_a)?,
+                Self::levels(&format!("{field}[1]"), b, of_b)?,
+            ];
+            grids.push(Grid { names: [a.to_owned(), b.to_owned()], levels });
+        }
+        Ok(grids)
+    }
+}

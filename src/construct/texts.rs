@@ -1,0 +1,321 @@
+//! Our own texts: values, templates, logs, small talk, fillers.
+//!
+//! Read once from the files in `texts/`. Knows no spec.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use palimpsest_core::digest::sha256;
+use serde::Deserialize;
+
+use super::factors::{Explicitness, Overlap};
+
+const VALUES: &str = include_str!("texts/values.toml");
+const TEMPLATES: &str = include_str!("texts/templates.toml");
+const STREAMS: &str = include_str!("texts/streams.toml");
+const CHAT: &str = include_str!("texts/chat.toml");
+const FILLERS: &str = include_str!("texts/fillers.toml");
+
+/// The licence of these texts.
+pub const LICENCE: &str = "MIT OR Apache-2.0";
+
+/// The family whose items are logs of several keys.
+pub const STREAMS_FAMILY: &str = "streams";
+/// The families.
+pub const FAMILIES: [&str; 5] = ["slots", "chains", "boxes", STREAMS_FAMILY, "implied"];
+
+/// All texts.
+#[derive(Debug)]
+pub struct Texts {
+    /// Sets of values by name.
+    pub values: BTreeMap<String, Vec<String>>,
+    /// Attributes with one value.
+    pub templates: Vec<Template>,
+    /// Logs of several keys, and the keys' sets.
+    pub streams: Streams,
+    /// Small talk.
+    pub chat: Chat,
+    /// Topics of fillers.
+    pub topics: Vec<Topic>,
+    /// SHA-256 over all files.
+    pub digest: String,
+}
+
+/// An attribute: its wordings and its question.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Template {
+    /// Unique.
+    pub name: String,
+    /// The families that use it.
+    pub families: Vec<String>,
+    /// Its set of values.
+    pub values: String,
+    /// The topic of fillers that are close to it.
+    pub topic: String,
+    /// The statement, by the words that it shares with the question.
+    pub clause: Clause,
+    /// The statement once more, otherwise.
+    pub paraphrase: String,
+    /// Follows a clause: the old value holds no longer.
+    pub deny: String,
+    /// The old value holds no longer, and none has taken its place.
+    pub none: String,
+    /// An event that names the value.
+    pub event: String,
+    /// An event with a word from which the value follows.
+    pub step1: Option<String>,
+    /// An event with a word from which it follows by two steps.
+    pub step2: Option<String>,
+    /// The old value as past.
+    pub echo: String,
+    /// The question.
+    pub question: String,
+    /// The beginning of the answer.
+    pub prefix: String,
+    /// The question after one value.
+    pub yesno: String,
+}
+
+/// Three wordings.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clause {
+    /// Shares nearly all words with the question.
+    pub full: String,
+    /// Some.
+    pub part: String,
+    /// None but the name.
+    pub none: String,
+}
+
+impl Clause {
+    /// The wording of this overlap.
+    pub fn of(&self, overlap: Overlap) -> &str {
+        match overlap {
+            Overlap::Full => &self.full,
+            Overlap::Part => &self.part,
+            Overlap::None => &self.none,
+        }
+    }
+}
+
+impl Template {
+    /// True if it can tell an update so.
+    pub fn tells(&self, explicitness: Explicitness) -> bool {
+        match explicitness {
+            Explicitness::E4 => self.step1.is_some(),
+            Explicitness::E5 => self.step2.is_some(),
+            _ => true,
+        }
+    }
+}
+
+/// The family of logs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Streams {
+    /// The sets of values of the keys.
+    pub keys: BTreeMap<String, String>,
+    /// The logs.
+    pub log: Vec<Log>,
+}
+
+/// A log of several keys.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Log {
+    /// Unique.
+    pub name: String,
+    /// The topic of fillers that are close to it.
+    pub topic: String,
+    /// An entry with a value of every key.
+    pub statement: String,
+    /// The same otherwise.
+    pub paraphrase: String,
+    /// A word on the log without an entry.
+    pub neutral: String,
+    /// An old entry as past.
+    pub echo: String,
+    /// The question after a key.
+    pub question: String,
+    /// The beginning of the answer.
+    pub prefix: String,
+}
+
+/// The texts of a session around its statement.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Chat {
+    /// Names of subjects and others.
+    pub names: Vec<String>,
+    /// The user's first words.
+    pub greetings: Vec<String>,
+    /// The assistant's answers to them.
+    pub replies: Vec<String>,
+    /// The assistant's answers to statements.
+    pub acks: Vec<String>,
+    /// The user asks for news.
+    pub news: Vec<String>,
+    /// The user's answers to statements.
+    pub thanks: Vec<String>,
+    /// The assistant's answers to thanks.
+    pub welcomes: Vec<String>,
+    /// The user's small talk, of many lengths.
+    pub remarks: Vec<String>,
+    /// Statements that give no value.
+    pub neutral: Vec<String>,
+}
+
+/// A topic of fillers.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topic {
+    /// Unique.
+    pub name: String,
+    /// What it is about, in the plural.
+    pub things: Vec<String>,
+    /// The user's questions.
+    pub asks: Vec<String>,
+    /// The assistant's answers.
+    pub tells: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Templates {
+    template: Vec<Template>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Topics {
+    topic: Vec<Topic>,
+}
+
+impl Texts {
+    /// The texts of this build; a file of them that is wrong is told.
+    pub fn get() -> Result<&'static Texts, String> {
+        static TEXTS: OnceLock<Result<Texts, String>> = OnceLock::new();
+        TEXTS.get_or_init(read).as_ref().map_err(Clone::clone)
+    }
+
+    /// The templates of a family.
+    pub fn of_family<'a, 'b>(&'a self, family: &'b str) -> impl Iterator<Item = &'a Template> + use<'a, 'b> {
+        self.templates.iter().filter(move |template| template.families.iter().any(|of| of == family))
+    }
+}
+
+fn read() -> Result<Texts, String> {
+    fn parse<'a, T: Deserialize<'a>>(name: &str, text: &'a str) -> Result<T, String> {
+        toml::from_str(text).map_err(|error| format!("{name}: {error}"))
+    }
+    let all = [VALUES, TEMPLATES, STREAMS, CHAT, FILLERS].concat();
+    Ok(Texts {
+        values: parse("values.toml", VALUES)?,
+        templates: parse::<Templates>("templates.toml", TEMPLATES)?.template,
+        streams: parse("streams.toml", STREAMS)?,
+        chat: parse("chat.toml", CHAT)?,
+        topics: parse::<Topics>("fillers.toml", FILLERS)?.topic,
+        digest: sha256(all),
+    })
+}
+
+/// A pattern with its slots filled. A name or `The` at the beginning of a sentence stays as it is.
+pub fn fill(pattern: &str, slots: &[(&str, &str)]) -> String {
+    let mut text = pattern.to_owned();
+    for (name, value) in slots {
+        text = text.replace(&format!("{{{name}}}"), value);
+    }
+    text
+}
+
+/// A sentence's beginning as it is written within another one.
+pub fn inside(sentence: &str) -> String {
+    for word in ["The ", "In ", "On ", "At ", "For ", "An "] {
+        if let Some(rest) = sentence.strip_prefix(word) {
+            return format!("{}{rest}", word.to_lowercase());
+        }
+    }
+    sentence.to_owned()
+}
+
+/// True if one of these words or phrases stands in a text, by itself and in this case.
+pub fn holds(text: &str, phrase: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric();
+    text.match_indices(phrase).any(|(at, _)| {
+        let before = text[..at].chars().next_back().is_some_and(is_word);
+        let after = text[at + phrase.len()..].chars().next().is_some_and(is_word);
+        !before && !after
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const STOP: &str =
+        "the of is a an in on for that by with and to at it has have what which how where who does do as s";
+
+    fn content(text: &str) -> BTreeSet<String> {
+        let text = fill(text, &[("name", ""), ("v", "")]).to_lowercase();
+        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        words.filter(|word| !STOP.split(' ').any(|stop| stop == *word)).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_family_has_five_templates_and_every_set_of_values_exists() {
+        let texts = Texts::get().unwrap();
+        for family in FAMILIES {
+            let count = match family {
+                STREAMS_FAMILY => texts.streams.log.len(),
+                _ => texts.of_family(family).count(),
+            };
+            assert!(count >= 5, "{family}: {count}");
+        }
+        let topics: BTreeSet<&str> = texts.topics.iter().map(|topic| topic.name.as_str()).collect();
+        for template in &texts.templates {
+            assert!(texts.values.contains_key(&template.values), "{}", template.name);
+            assert!(topics.contains(template.topic.as_str()), "{}", template.name);
+        }
+        assert!(texts.streams.log.iter().all(|log| topics.contains(log.topic.as_str())));
+        assert!(texts.streams.keys.values().all(|set| texts.values.contains_key(set)));
+    }
+
+    #[test]
+    fn wordings_share_the_words_with_the_question_that_they_should() {
+        for template in &Texts::get().unwrap().templates {
+            let question = content(&template.question);
+            let shared = |clause: &str| content(clause).intersection(&question).count();
+            let Clause { full, part, none } = &template.clause;
+            let (full, part, none) = (shared(full), shared(part), shared(none));
+            assert!(full > part && part > none && none == 0, "{}: {full} {part} {none}", template.name);
+        }
+    }
+
+    #[test]
+    fn small_talk_and_fillers_hold_no_value_and_no_name() {
+        let texts = Texts::get().unwrap();
+        let chat = &texts.chat;
+        let lists = [
+            &chat.greetings,
+            &chat.replies,
+            &chat.acks,
+            &chat.news,
+            &chat.thanks,
+            &chat.welcomes,
+            &chat.remarks,
+            &chat.neutral,
+        ];
+        let of_topics = texts.topics.iter().flat_map(|topic| [&topic.things, &topic.asks, &topic.tells]);
+        let all: Vec<&String> = lists.into_iter().chain(of_topics).flatten().collect();
+        let words: Vec<&String> = texts.values.values().flatten().chain(&chat.names).collect();
+        for text in all {
+            for word in &words {
+                assert!(!holds(text, word) && !holds(text, &word.to_lowercase()), "{word:?} in {text:?}");
+            }
+        }
+    }
+}
