@@ -111,10 +111,12 @@ pub struct Benchmark {
 }
 
 impl Benchmark {
-    /// The settings that `run --conditions` can name: its own, and the general ones where its answers are not read by their setting.
+    /// The settings that `run --conditions` can name: its own, and the general ones but where it has both readings and settings, as
+    /// answers are then read by their setting.
     pub fn all_settings(&self) -> impl Iterator<Item = &Setting> {
         let own = |name: &str| self.settings.iter().any(|setting| setting.name == name);
-        let general = GENERAL.iter().filter(move |setting| self.readings.is_empty() && !own(setting.name));
+        let has_general = self.readings.is_empty() || self.settings.is_empty();
+        let general = GENERAL.iter().filter(move |setting| has_general && !own(setting.name));
         self.settings.iter().chain(general)
     }
 

@@ -42,8 +42,13 @@ pub use setting::{Context, Retriever, Setting};
 use crate::ground::order::unique;
 
 /// Every benchmark that the tool knows. The first one is that of runs and files that name none.
-pub static ALL: [&Benchmark; 4] =
-    [&stale::STALE, &subtlememory::SUBTLEMEMORY, &knowme::KNOWME, &memrewardbench::MEMREWARDBENCH];
+pub static ALL: [&Benchmark; 5] = [
+    &stale::STALE,
+    &subtlememory::SUBTLEMEMORY,
+    &knowme::KNOWME,
+    &memrewardbench::MEMREWARDBENCH,
+    &dose::DOSE,
+];
 
 /// The roles, other than the query's, whose spans are recorded as rows: those that a curve begins with.
 pub fn row_roles(benchmark: &Benchmark) -> Vec<&'static str> {

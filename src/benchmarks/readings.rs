@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::data::Notes;
+
 /// A statement on a response, by the kind of verdict that a rubric asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
@@ -57,8 +59,11 @@ pub struct Given<'a> {
     pub answer: Option<&'a str>,
     /// The thought before it.
     pub thought: Option<&'a str>,
-    /// The natural-log probability of each of the probe's options ([`crate::data::Probe::options`]), where the model gave them.
+    /// The natural-log probability of each of the probe's options ([`crate::data::Probe::options`]) or contrasted values
+    /// ([`crate::data::Probe::contrast`]), where the model gave them.
     pub scores: Option<&'a BTreeMap<String, f64>>,
+    /// The probe's notes that only a judge sees.
+    pub notes: &'a Notes,
 }
 
 /// The result of a reading.

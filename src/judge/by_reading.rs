@@ -3,7 +3,7 @@
 //! Reading is deterministic, so a verdict that is there already is not written again. What cannot be read is an error row with the
 //! reason, which counts as wrong.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::benchmarks::{Benchmark, Given, Reading, Said, Told};
 use crate::run::condition::Condition;
@@ -74,7 +74,9 @@ pub fn read_answers(store: &mut RunStore, benchmark: &Benchmark) -> Result<Vec<R
             }
         }
         // Endpoints give no scores; a judge with nothing but errors would say as little.
-        let scored = |(_, answer): &(_, Option<&AnswerRow>)| answer.is_some_and(|row| !row.scores.is_empty());
+        let scored = |(_, answer): &(_, Option<&AnswerRow>)| {
+            answer.is_some_and(|row| !row.scores.is_empty() || row.contrast.is_some())
+        };
         if reading.of_scores && !rows.iter().any(scored) {
             continue;
         }
@@ -114,13 +116,15 @@ fn verdict(
     seed: u64,
     answer: Option<&AnswerRow>,
 ) -> VerdictRow {
+    let scores = answer.map(scores).filter(|scores| !scores.is_empty());
     let given = Given {
         case: &case.case,
         setting: condition.setting.as_deref().unwrap_or_default(),
         seed,
         answer: answer.and_then(|row| row.answer.as_deref()),
         thought: answer.and_then(|row| row.thought.as_deref()),
-        scores: answer.map(|row| &row.scores).filter(|scores| !scores.is_empty()),
+        scores: scores.as_ref(),
+        notes: &probe.judge,
     };
     match (reading.read)(&given) {
         Err(error) => VerdictRow { error: Some(error.to_string()), ..row },
@@ -135,6 +139,16 @@ fn verdict(
                 }
             }
         }
+    }
+}
+
+/// The log-probabilities of an answer's options, or of its contrasted values.
+fn scores(row: &AnswerRow) -> BTreeMap<String, f64> {
+    match &row.contrast {
+        Some(contrast) if row.scores.is_empty() => {
+            contrast.values().map(|value| (value.text.clone(), value.log_p)).collect()
+        }
+        _ => row.scores.clone(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use jiff::civil::DateTime;
 
-use palimpsest_core::span::{NO_SEGMENTS, QUERY};
+use palimpsest_core::span::{NO_SEGMENTS, PREFIX, QUERY};
 use palimpsest_core::text::{
     CharSpan, ChatTemplate, CountTokens, DEFAULT_DATE, FOLD_SEPARATOR, Message, MessageRole, Prompt,
     SpecialTokens, TextError,
@@ -59,6 +59,7 @@ enum Label {
     Query,
     Instructions,
     Template,
+    Prefix,
 }
 
 impl PromptBuilder {
@@ -85,6 +86,8 @@ impl PromptBuilder {
     }
 
     /// The prompt of `probe` on `history`. `evidence`, and the probe's own, labels spans and leaves the text untouched.
+    ///
+    /// The probe's prefix begins the answer behind the generation prompt, past any thought. It is in the text and no part of the messages.
     ///
     /// The query and each template's output are trimmed, so that templates that trim and those that do not give the same
     /// places. Text that spells a special token is left as it is; how it is read, [`Self::reading`] says. Spans stay exact
@@ -194,9 +197,17 @@ impl PromptBuilder {
                 content: if message.role == MessageRole::User { USER_MARK } else { SYSTEM_MARK }.to_owned(),
             })
             .collect();
-        let skeleton = self.chat.render_on(&markers, true, now)?;
-        let pieces = fill(self.chat.name(), &skeleton, slots, Label::Template)?;
-        let text = self.chat.render_on(&messages, true, now)?;
+        let render = |messages: &[Message]| match probe.prefix.is_empty() {
+            true => self.chat.render_on(messages, true, now),
+            // An answer that is begun is not thought about.
+            false => self.chat.render_past_thought_on(messages, now),
+        };
+        let skeleton = render(&markers)?;
+        let mut pieces = fill(self.chat.name(), &skeleton, slots, Label::Template)?;
+        let text = render(&messages)? + &probe.prefix;
+        if !probe.prefix.is_empty() {
+            pieces.push(Piece { label: Label::Prefix, text: probe.prefix.clone() });
+        }
         if !equals(&text, &pieces) {
             return Err(TextError::Altered { name: self.chat.name().to_owned(), what: "message" }.into());
         }
@@ -389,6 +400,7 @@ fn label(
                 (segment.label(), evidence.iter().find(whole).map(|found| found.role.clone()))
             }
             Label::Query => (QUERY.to_owned(), Some(QUERY.to_owned())),
+            Label::Prefix => (PREFIX.to_owned(), None),
             Label::Instructions => (next("instructions", &mut instructions), None),
             Label::Template => (next("template", &mut templates), None),
         };

@@ -12,6 +12,8 @@ mod chosen;
 pub mod condition;
 pub mod context_budget;
 pub mod context_cite;
+pub mod contrast;
+pub mod contrast_rows;
 pub mod control_pool;
 pub mod cost;
 pub mod energy;

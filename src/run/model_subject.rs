@@ -19,15 +19,16 @@ use sha2::{Digest, Sha256};
 use super::answer_streams::AnswerStreams;
 use super::condition::Question;
 use super::context_budget::{BudgetError, BudgetedCase, Cut, Dropped, cut_to_budget};
+use super::contrast::{ContrastError, ContrastTokens};
 use super::cost::Cost;
 use super::energy::{Joulemeter, Spent, Stretch};
 use super::error::RunError;
-use super::rows::NoAnswer;
+use super::rows::{Contrast, NoAnswer};
 use super::runner::{ProbeOutcome, Sink, Subject};
 use super::subject::count_failure;
 use crate::benchmarks::{Benchmark, GENERATION, QUERY, VERDICT};
 use crate::chat::Sampling;
-use crate::data::Case;
+use crate::data::{Case, Probe};
 use crate::progress::Status;
 use crate::prompt::PromptBuilder;
 
@@ -82,13 +83,22 @@ struct Asked<'p> {
     question: Question<'p>,
     prompt: &'p TokenizedPrompt,
     holes: LayerHoles,
-    /// Tokens that the model's options come to; none where they are not scored.
+    /// Tokens that the probe's options come to; none where they are not scored.
     options: Vec<Vec<u32>>,
-    scores: Result<BTreeMap<String, f64>, RequestError>,
+    /// Those of the values that are held against each other, where there are such.
+    values: Option<ContrastTokens>,
+    scores: Result<Scores, RequestError>,
     prefill: Spent,
     /// Decode steps, the one that ends the answer included; 0 before the prompt is whole.
     steps: usize,
     outcome: Option<Result<Box<Measured>, RequestError>>,
+}
+
+/// Log-probabilities right after a prompt.
+#[derive(Debug, Default)]
+struct Scores {
+    options: BTreeMap<String, f64>,
+    contrast: Option<Contrast>,
 }
 
 /// The part of a request that takes its time.
@@ -96,6 +106,21 @@ enum Clock {
     Prefill(Stretch),
     /// Of a batch of answers.
     Decode(Stretch),
+}
+
+impl Asked<'_> {
+    /// Of the log-probabilities of all that was scored. A token that the model has no logit for cannot come.
+    fn scores(&self, scored: &[Option<f64>]) -> Scores {
+        let (options, values) = scored.split_at(self.options.len().min(scored.len()));
+        let named = self.question.probe.options.iter().cloned().zip(options);
+        Scores {
+            options: named
+                .map(|(option, score)| Some((option, (*score)?)))
+                .collect::<Option<_>>()
+                .unwrap_or_default(),
+            contrast: self.values.as_ref().and_then(|tokens| tokens.of_scores(values)),
+        }
+    }
 }
 
 impl<'a> ModelSubject<'a> {
@@ -227,15 +252,21 @@ impl<'a> ModelSubject<'a> {
         prompt: &'p TokenizedPrompt,
     ) -> Result<Asked<'p>, ProbeError> {
         let holes = self.holes(question, prompt)?;
-        let options = self.text.option_tokens(&question.probe.options)?.unwrap_or_default();
-        let longest = options.iter().map(Vec::len).max().unwrap_or(0);
-        let fits = longest > 0 && prompt.tokens.len() + longest <= self.text.context;
+        let Probe { prefix, options, contrast, .. } = question.probe;
+        let room = self.text.context.saturating_sub(prompt.tokens.len());
+        let fits = |texts: &Vec<Vec<u32>>| texts.iter().all(|tokens| tokens.len() <= room);
+        let options = self.text.option_tokens(prefix, options)?.filter(fits).unwrap_or_default();
+        let values = match contrast {
+            Some(contrasted) => ContrastTokens::new(contrasted, prefix, self.text)?,
+            None => None,
+        };
         Ok(Asked {
             question,
             prompt,
             holes,
-            options: if fits { options } else { Vec::new() },
-            scores: Ok(BTreeMap::new()),
+            options,
+            values: values.filter(|values| fits(&values.sequences())),
+            scores: Ok(Scores::default()),
             prefill: Spent::default(),
             steps: 0,
             outcome: None,
@@ -263,12 +294,15 @@ impl<'a> ModelSubject<'a> {
         sampling.seed = stream_seed(sampling.seed, &case.id, &probe.id, condition.repetition);
         let generate = Generate {
             watch: StopWatch::new(&self.text.tokenizer, &self.stops),
-            thinker: self.text.thinker(),
+            // An answer that is begun is not thought about.
+            thinker: self.text.thinker().filter(|_| probe.prefix.is_empty()),
             ..Generate::new(sampling, self.text.stop.clone())
         };
         let mut tasks = vec![Task::Generate(Box::new(generate))];
-        if !one.options.is_empty() {
-            tasks.push(Task::Score(one.options.clone()));
+        let mut scored = one.options.clone();
+        scored.extend(one.values.iter().flat_map(ContrastTokens::sequences));
+        if !scored.is_empty() {
+            tasks.push(Task::Score(scored));
         }
         Branch { tokens: one.prompt.tokens[shared..].to_vec(), knockouts: one.holes.clone(), observe, tasks }
     }
@@ -350,11 +384,7 @@ impl<'a> ModelSubject<'a> {
                     status.decode(answered);
                 }
                 Event::Done(measured) if task > 0 => {
-                    let options = asked[nth].question.probe.options.iter().cloned();
-                    let scored: Option<BTreeMap<String, f64>> =
-                        options.zip(measured.scores).map(|(option, score)| Some((option, score?))).collect();
-                    // A token that the model has no logit for cannot come.
-                    asked[nth].scores = Ok(scored.unwrap_or_default());
+                    asked[nth].scores = Ok(asked[nth].scores(&measured.scores));
                 }
                 Event::Failed(error) if task > 0 => asked[nth].scores = Err(error),
                 Event::Done(measured) => {
@@ -406,7 +436,7 @@ impl Outcomes<'_> {
             let Some(outcome) = one.outcome.take() else { continue };
             let decode = spent.share(one.steps as f64 / all.max(1) as f64);
             let outcome = outcome.map_err(ProbeError::from).and_then(|measured| {
-                let scores = std::mem::replace(&mut one.scores, Ok(BTreeMap::new()))?;
+                let scores = std::mem::replace(&mut one.scores, Ok(Scores::default()))?;
                 self.outcome(one, (*measured, scores), decode)
             });
             match outcome {
@@ -439,11 +469,14 @@ impl Outcomes<'_> {
     fn outcome(
         &self,
         one: &Asked<'_>,
-        (measured, scores): (Measured, BTreeMap<String, f64>),
+        (measured, scores): (Measured, Scores),
         decode: Spent,
     ) -> Result<ProbeOutcome, ProbeError> {
         let Measured { generated, reused, call_seconds, .. } = &measured;
-        let (Split { thought, answer }, stop) = self.text.split(generated)?;
+        let (Split { thought, answer }, stop) = match one.question.probe.prefix.is_empty() {
+            true => self.text.split(generated)?,
+            false => self.text.continuation(generated)?,
+        };
         let answer = answer.map(|answer| before_stop(&answer, self.stops).trim_end().to_owned());
         let attention = match self.options.attention && stop.has_answer() {
             true => Some(self.measured(one, &measured, answer.as_deref().unwrap_or_default())?),
@@ -463,7 +496,8 @@ impl Outcomes<'_> {
             prompt_tokens: Some(prompt),
             completion_tokens: Some(generated),
             dropped: self.dropped.clone(),
-            scores,
+            scores: scores.options,
+            contrast: scores.contrast,
             attention,
             cost: Some(Cost {
                 tokens_computed: Some(prompt - reused),
@@ -554,6 +588,8 @@ enum ProbeError {
     Text(#[from] TextError),
     #[error(transparent)]
     Knockout(#[from] KnockoutError),
+    #[error(transparent)]
+    Contrast(#[from] ContrastError),
 }
 
 /// The early end of a case.

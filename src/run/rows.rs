@@ -180,6 +180,19 @@ pub struct Contrast {
     pub others: Vec<ValueLogP>,
 }
 
+impl Contrast {
+    /// All values.
+    pub fn values(&self) -> impl Iterator<Item = &ValueLogP> {
+        let one = std::iter::once(&self.current).chain(&self.stale).chain(&self.absent);
+        one.chain(&self.earlier).chain(&self.others)
+    }
+
+    /// The value that the current one is held against.
+    pub fn against(&self) -> Option<&ValueLogP> {
+        self.stale.as_ref().or(self.absent.as_ref())
+    }
+}
+
 /// A value and the log-probability of its first token that differs from the current value's (of the current value's own: from that of
 /// the value that it is held against), given the tokens before.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

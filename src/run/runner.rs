@@ -13,7 +13,7 @@ use super::context_budget::Dropped;
 use super::cost::{Cost, CostRow};
 use super::error::RunError;
 use super::plan::{PlannedCase, PlannedProbe};
-use super::rows::{AnswerKey, AnswerRow, NoAnswer};
+use super::rows::{AnswerKey, AnswerRow, Contrast, NoAnswer};
 use super::store::{RunStore, ShownCase, ShownSegment};
 use crate::chat::StopReason;
 use crate::data::{Case, Probe};
@@ -41,6 +41,8 @@ pub struct ProbeOutcome {
     pub dropped: Dropped,
     /// The natural-log probability of each of the probe's options, where the model gives probabilities.
     pub scores: BTreeMap<String, f64>,
+    /// Log-probabilities of the probe's contrasted values, where it has some and the model gives probabilities.
+    pub contrast: Option<Contrast>,
     /// The attention masses, where they were recorded.
     pub attention: Option<AttentionStore>,
     /// Cost, where it was measured.
@@ -59,6 +61,7 @@ impl ProbeOutcome {
             completion_tokens: None,
             dropped: Dropped::default(),
             scores: BTreeMap::new(),
+            contrast: None,
             attention: None,
             cost: None,
         }
@@ -407,6 +410,7 @@ fn answer_row(
         Ok(outcome) => {
             row.thought = outcome.thought;
             row.scores = outcome.scores;
+            row.contrast = outcome.contrast;
             row.prompt_tokens = outcome.prompt_tokens;
             row.completion_tokens = outcome.completion_tokens;
             let Dropped { segments, neighbours, tokens, of } = outcome.dropped;

@@ -141,6 +141,7 @@ fn asked(
         completion_tokens: reply.completion_tokens,
         dropped: shown.dropped,
         scores: BTreeMap::new(),
+        contrast: None,
         attention: None,
         cost: Some(cost),
     })

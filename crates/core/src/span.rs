@@ -7,13 +7,16 @@ use serde::{Deserialize, Serialize};
 /// The role of the span that asks: the rows whose attention is measured first of all.
 pub const QUERY: &str = "query";
 
+/// The label of the span that begins the answer behind the generation prompt.
+pub const PREFIX: &str = "prefix";
+
 /// Labels of numbered spans that are no segments.
 pub const NO_SEGMENTS: [&str; 2] = ["instructions", "template"];
 
 /// A labelled half-open range of tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// `bos`, `system`, `preamble`, `session[3]`, `query`, `template[0]`, ...; a segment's number is its original index.
+    /// `bos`, `system`, `preamble`, `session[3]`, `query`, `template[0]`, `prefix`, ...; a segment's number is its original index.
     pub label: String,
     /// The part the span plays in the analysis, if any: one word, such as `query`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -97,7 +97,7 @@ pub static MEMREWARDBENCH: Benchmark = Benchmark {
     read: |files, _| Box::new(reader::Pairs::new(files)),
     reads: reader::reads,
     // The query is our own instruction, and the trajectories of a pair differ by little.
-    scope: Scope { queries: false, copies: false },
+    scope: Scope { queries: false, copies: false, ..Scope::ALL },
     sample: sample_file,
     settings: orders::SETTINGS,
     default_settings: &["chosen-first", "rejected-first"],

@@ -11,11 +11,13 @@ pub struct Scope {
     pub queries: bool,
     /// True if segments that are alike are copies. Otherwise they are alike by design.
     pub copies: bool,
+    /// True if segments are to stand in the order of their times.
+    pub order: bool,
 }
 
 impl Scope {
     /// All of them.
-    pub const ALL: Self = Scope { queries: true, copies: true };
+    pub const ALL: Self = Scope { queries: true, copies: true, order: true };
 }
 
 /// Every check of this module, in the order in which findings are told.
@@ -59,7 +61,7 @@ impl Checker {
     /// Looks at a case. `golds` has what is known of the right answer to each of its probes, in their order.
     pub fn case(&mut self, case: &Case, golds: &[Gold]) {
         self.findings.extend(turns::stray(case));
-        self.findings.extend(times::all(case, golds));
+        self.findings.extend(times::all(case, golds, self.scope.order));
         if self.scope.queries {
             self.findings.extend(questions::without_options(case, golds));
             self.findings.extend(questions::repeated(case, golds));

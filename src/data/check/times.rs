@@ -19,9 +19,9 @@ pub(super) static DAY_WORDS: Check = Check::warning(
     "words for days or months that do not fit the date beside them or the time of their text",
 );
 
-/// Findings of all of these checks in a case.
-pub(super) fn all(case: &Case, golds: &[Gold]) -> Vec<Finding> {
-    let mut found = order(case);
+/// Findings of all of these checks in a case; of the order of its times where `ordered`.
+pub(super) fn all(case: &Case, golds: &[Gold], ordered: bool) -> Vec<Finding> {
+    let mut found = if ordered { order(case) } else { Vec::new() };
     found.extend(day_words(case, golds));
     found
 }

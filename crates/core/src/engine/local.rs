@@ -312,28 +312,40 @@ impl ModelText {
     /// # Errors
     /// The tokens cannot be decoded.
     pub fn split(&self, generated: &Generated) -> Result<(Split, StopReason), TextError> {
-        let Some(thoughts) = self.thoughts else {
-            let answer = self.tokenizer.decode(&generated.tokens, true)?.trim().to_owned();
-            return Ok((Split { thought: None, answer: Some(answer) }, generated.stop));
-        };
+        let Some(thoughts) = self.thoughts else { return self.continuation(generated) };
         let split = thoughts.split(&self.tokenizer, &generated.tokens)?;
         let stop = generated.stop.seen_in(split.answer.is_some());
         Ok((split, stop))
     }
 
-    /// The tokens of options after a prompt: the beginnings of answers that are scored. Where the model would think first, an option
-    /// follows an empty thought. `None` without any, and where the chat template has no way past a thought.
+    /// The continuation of an answer that the prompt began: all of its text, none of it a thought.
+    ///
+    /// # Errors
+    /// The tokens cannot be decoded.
+    pub fn continuation(&self, generated: &Generated) -> Result<(Split, StopReason), TextError> {
+        let answer = self.tokenizer.decode(&generated.tokens, true)?.trim().to_owned();
+        Ok((Split { thought: None, answer: Some(answer) }, generated.stop))
+    }
+
+    /// The tokens of options after a prompt that begins the answer with `prefix`: the beginnings of answers that are scored. Where
+    /// the model would think first, the prefix, or an option without one, follows an empty thought. `None` without any option, and
+    /// where the chat template has no way past a thought.
     ///
     /// # Errors
     /// The template or the tokenizer failed.
-    pub fn option_tokens(&self, options: &[String]) -> Result<Option<Vec<Vec<u32>>>, TextError> {
+    pub fn option_tokens(
+        &self,
+        prefix: &str,
+        options: &[String],
+    ) -> Result<Option<Vec<Vec<u32>>>, TextError> {
         if options.is_empty() {
             return Ok(None);
         }
         // All prompts end alike, so that any of them shows how an option's tokens follow.
         let any = [Message { role: MessageRole::User, content: "Hello".to_owned() }];
-        let prompt = self.template.render(&any, true)?;
-        let past_thought = self.template.render_past_thought(&any)?;
+        let past_thought = self.template.render_past_thought(&any)? + prefix;
+        // A prefix is part of the prompt.
+        let prompt = if prefix.is_empty() { self.template.render(&any, true)? } else { past_thought.clone() };
         let Some(closing) = past_thought.strip_prefix(&prompt) else { return Ok(None) };
         let before = self.tokenizer.encode(&prompt)?;
         let of = |option: &String| {

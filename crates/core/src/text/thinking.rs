@@ -2,6 +2,8 @@
 //!
 //! Called when a template is made, and by the local engine, which sets the template as it was asked to.
 
+use jiff::civil::DateTime;
+
 use super::TextError;
 use super::chat_template::{ChatTemplate, DEFAULT_DATE};
 use super::message::{Message, MessageRole};
@@ -59,12 +61,20 @@ impl ChatTemplate {
     /// # Errors
     /// The template cannot be rendered.
     pub fn render_past_thought(&self, messages: &[Message]) -> Result<String, TextError> {
+        self.render_past_thought_on(messages, DEFAULT_DATE)
+    }
+
+    /// As [`render_past_thought`](Self::render_past_thought), on a given date.
+    ///
+    /// # Errors
+    /// The template cannot be rendered.
+    pub fn render_past_thought_on(&self, messages: &[Message], now: DateTime) -> Result<String, TextError> {
         let Thinking { format, switch, .. } = *self.thinking();
         let (Some(format), None) = (format, switch) else {
             let (off, _) = self.with_thinking(ThinkingMode::Auto, None)?;
-            return off.render(messages, true);
+            return off.render_on(messages, true, now);
         };
-        let mut text = self.render(messages, true)?;
+        let mut text = self.render_on(messages, true, now)?;
         match format {
             ThoughtFormat::Channels => text.push_str("<|channel|>final<|message|>"),
             ThoughtFormat::Tags => {

@@ -1,0 +1,108 @@
+//! The file of the benchmark: `dose.jsonl`, one row a line, alone or in the folder that `palimpsest build dose` wrote.
+//!
+//! Holds a row at a time.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead};
+
+use super::case::case_of;
+use super::terms::TITLE;
+use crate::benchmarks::Files;
+use crate::benchmarks::fields::{Checker, WHOLE_ROW};
+use crate::benchmarks::node::Node;
+use crate::benchmarks::reading::{ReadError, RowProblems};
+use crate::data::Case;
+
+/// The file's name.
+pub const FILE: &str = "dose.jsonl";
+
+/// Keys with which a row begins: the sessions behind them may be longer than what is looked at.
+const KEYS: [&str; 3] = ["\"item\"", "\"twin\"", "\"factors\""];
+
+/// True if it is such a file, or a folder that holds one under its name.
+pub(super) fn recognises(files: &Files<'_>) -> bool {
+    let is_rows = |name: &str| {
+        let beginning = files.beginning(name);
+        KEYS.iter().all(|key| beginning.contains(key))
+    };
+    let names = files.names();
+    match files.is_folder() {
+        true => names.contains(&FILE),
+        false => names.first().is_some_and(|name| is_rows(name)),
+    }
+}
+
+/// The rows of a file. After a broken row reading goes on; after any other error it ends.
+pub(super) struct Rows<'a> {
+    files: Files<'a>,
+    reader: Option<Box<dyn BufRead + 'a>>,
+    row: usize,
+    line: usize,
+    /// id -> the row where it was first.
+    ids: HashMap<String, usize>,
+    ended: bool,
+}
+
+impl<'a> Rows<'a> {
+    pub fn new(files: Files<'a>) -> Self {
+        Rows { files, reader: None, row: 0, line: 0, ids: HashMap::new(), ended: false }
+    }
+
+    /// The next line that is not blank; `None` at the end.
+    fn next_line(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let reader = match &mut self.reader {
+            Some(reader) => reader,
+            none => none.insert(self.files.open_first()?),
+        };
+        let mut text = Vec::new();
+        loop {
+            text.clear();
+            if reader.read_until(b'\n', &mut text)? == 0 {
+                return Ok(None);
+            }
+            self.line += 1;
+            if !text.trim_ascii().is_empty() {
+                return Ok(Some(text));
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<Option<Case>, ReadError> {
+        let row = self.row;
+        let line = self.next_line().map_err(|source| ReadError::Read { file: None, row, source })?;
+        let Some(text) = line else {
+            return if row == 0 { Err(ReadError::NoCases { benchmark: TITLE }) } else { Ok(None) };
+        };
+        self.row += 1;
+        let mut checker = Checker::new(None, row);
+        let node: Node = match serde_json::from_slice(&text) {
+            Ok(node) => node,
+            Err(error) => {
+                let found = format!("line {}, which is no row: {error}", self.line);
+                checker.problem(WHOLE_ROW, found, "write one JSON object a line");
+                return Err(ReadError::Row(checker.problems.into()));
+            }
+        };
+        let case = case_of(node, checker)?;
+        if let Some(first) = self.ids.insert(case.id.clone(), row) {
+            let mut checker = Checker { uid: Some(case.id), ..Checker::new(None, row) };
+            checker.problem("id", format!("the id of row {first} again"), "give every row its own id");
+            let problems = checker.problems;
+            return Err(RowProblems { problems, labels: case.labels, ..RowProblems::default() }.into());
+        }
+        Ok(Some(case))
+    }
+}
+
+impl Iterator for Rows<'_> {
+    type Item = Result<Case, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let item = self.read().transpose();
+        self.ended = !matches!(item, Some(Ok(_) | Err(ReadError::Row(_))));
+        item
+    }
+}

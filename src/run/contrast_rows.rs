@@ -1,0 +1,79 @@
+//! The rows of `contrast-causes.jsonl`: how contrasts change when sessions are blocked or removed.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::rows::AnswerKey;
+use crate::ground::jsonl::{JsonlError, read_rows};
+
+/// The file of a run's folder.
+pub const CONTRAST_CAUSES: &str = "contrast-causes.jsonl";
+
+/// An ablation of one session, or of a random stretch, and the contrast after it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ContrastCauseRow {
+    /// The case's id.
+    pub case: String,
+    /// The probe's id.
+    pub probe: String,
+    /// The condition's name; absent for the plain one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub condition: String,
+    /// The span that was blocked or removed: `session[3]`, ...; empty for a control's stretch.
+    pub span: String,
+    /// Its part in the analysis, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Of a control its number in the pool, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stretch: Option<usize>,
+    /// Its first token in the whole prompt, and one past its last.
+    pub tokens: [usize; 2],
+    /// The layers at which it was blocked, half-open; absent where at all, and where it was removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers: Option<[usize; 2]>,
+    /// Seed of the pool of controls; 0 where it was removed.
+    pub seed: u64,
+    /// The ablation.
+    pub ablation: ContrastAblation,
+    /// The contrast with nothing changed ([`super::rows::Contrast::value`]), read in the same way.
+    pub contrast: f64,
+    /// Drop of the contrast, in nats: plain minus changed. Above 0 the contrast needs it.
+    pub drop: f64,
+    /// The current value's log-probability after the ablation.
+    pub current: f64,
+    /// That of the value that it is held against: the stale one, or the absent one where nothing is stale.
+    pub stale: f64,
+}
+
+/// Ablation of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContrastAblation {
+    /// A session that all from the question on was kept from seeing.
+    Blocked,
+    /// A session that was removed, and all after it read again.
+    Removed,
+    /// A random stretch without evidence, blocked.
+    Control,
+}
+
+/// Equal in rows of one measurement: the answer, the ablation, the tokens, the layers, and the seed.
+pub(super) type ContrastKey = (AnswerKey, ContrastAblation, [usize; 2], Option<[usize; 2]>, u64);
+
+impl ContrastCauseRow {
+    /// What it is a measurement of.
+    pub(super) fn key(&self) -> ContrastKey {
+        let answer = AnswerKey::of(&self.case, &self.probe, &self.condition).owned();
+        (answer, self.ablation, self.tokens, self.layers, self.seed)
+    }
+}
+
+/// All rows of a run's folder, in the order in which they were measured; none where there is no file.
+///
+/// # Errors
+/// Those of the file.
+pub fn read_contrast_causes(dir: &Path) -> Result<Vec<ContrastCauseRow>, JsonlError> {
+    read_rows(&dir.join(CONTRAST_CAUSES))
+}
