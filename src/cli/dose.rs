@@ -30,7 +30,7 @@ pub struct Args {
     /// Write the words, the table and the figures into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// This factor alone; a grid is named by both, as in `old_depth*new_depth` [default: all that are varied]
+    /// This factor alone; a grid is named by both, as in `depth_old*depth_new` [default: all that are varied]
     #[arg(long, value_name = "NAME")]
     factor: Option<String>,
     /// Count items alone that are right with the old session alone and with the new one alone, in both orders

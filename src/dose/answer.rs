@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::BASE;
 use super::attention::Measured;
-use super::{BASE, SWEEP};
-use crate::benchmarks::dose::terms::{BLIND, UPDATE, twin};
+use crate::benchmarks::dose::terms::{BLIND, CURRENT, EXPECTS, ITEM, SWEEP, TWIN, UPDATE, twin};
+use crate::data::Notes;
 use crate::run::rows::{AnswerKey, AnswerRow, Contrast, ValueLogP};
 use crate::run::store::RunFolder;
 
-/// The label of the twin, and that of the item.
-const TWIN: &str = "twin";
-const ITEM: &str = "item";
+/// The label of the family, where the data has one.
 const FAMILY: &str = "family";
 
 /// The name of the reading that compares a free answer with the values.
@@ -65,6 +64,8 @@ pub struct Answer {
     pub chain: Vec<f64>,
     /// log p of values that the history does not give.
     pub absent: Vec<f64>,
+    /// True where a right answer names the current value, so that a choice can be right.
+    pub has_value: bool,
     /// True where the free answer names the value that is expected and no other; absent where no reading says so.
     pub exact: Option<bool>,
     /// Attention; empty without a file.
@@ -74,8 +75,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// `None` where it has no contrast or no twin.
-    pub fn of(row: &AnswerRow) -> Option<Self> {
+    /// `None` where it has no contrast or no twin. `notes` are those of its probe for judges.
+    pub fn of(row: &AnswerRow, notes: Option<&Notes>) -> Option<Self> {
         let contrast = row.contrast.as_ref()?;
         let label = |name: &str| row.labels.get(name).cloned().unwrap_or_default();
         let old = contrast.earlier.iter().chain(&contrast.stale);
@@ -90,6 +91,7 @@ impl Answer {
             contrast: contrast.value,
             chain: old.chain([&contrast.current]).map(log_p).collect(),
             absent: absent(contrast).map(log_p).collect(),
+            has_value: notes.and_then(|notes| notes.get(EXPECTS)).is_none_or(|expects| expects == CURRENT),
             exact: None,
             attention: Measured::default(),
             effects: BTreeMap::new(),

@@ -21,7 +21,7 @@ pub struct Cell {
     pub labels: BTreeMap<String, String>,
     /// By kind and order of the twin.
     pub contrasts: BTreeMap<(&'static str, &'static str), f64>,
-    /// Of the update twins, the share whose likeliest value is of each sort.
+    /// Of the update twins, the share whose likeliest value is of each sort; empty where no value is right.
     pub chosen: BTreeMap<Chosen, f64>,
     /// The share of right choices by chance.
     pub chance: f64,
@@ -149,11 +149,14 @@ fn of_answers(answers: &[&Answer]) -> Option<Cell> {
     if updates.is_empty() {
         return Some(cell);
     }
+    let choosing: Vec<&&&Answer> = updates.iter().filter(|answer| answer.has_value).collect();
     let share = |chosen: Chosen| {
-        let of = updates.iter().filter(|answer| answer.chosen() == chosen).count();
-        of as f64 / updates.len() as f64
+        let of = choosing.iter().filter(|answer| answer.chosen() == chosen).count();
+        of as f64 / choosing.len() as f64
     };
-    cell.chosen = Chosen::ALL.into_iter().map(|chosen| (chosen, share(chosen))).collect();
+    if !choosing.is_empty() {
+        cell.chosen = Chosen::ALL.into_iter().map(|chosen| (chosen, share(chosen))).collect();
+    }
     cell.chance = mean(&updates.iter().map(|answer| answer.chance()).collect::<Vec<_>>());
     let exact: Vec<f64> =
         updates.iter().filter_map(|answer| answer.exact).map(|right| f64::from(u8::from(right))).collect();

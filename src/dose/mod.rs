@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use crate::ground::jsonl::JsonlError;
 use crate::lens::Layer;
 use crate::run::error::RunError;
+use crate::run::plan::PlannedCase;
 use crate::run::rows::AnswerKey;
 use crate::run::store::RunFolder;
 use palimpsest_core::attention::StoreError;
@@ -38,9 +39,7 @@ use sweep::Sweep;
 /// The benchmark's name in a run's header.
 pub const NAME: &str = "dose";
 
-/// The label that names the factor which is varied in a row.
-pub const SWEEP: &str = "sweep";
-/// Its value in rows at the base level of every factor.
+/// The label `sweep` in rows at the base level of every factor.
 pub const BASE: &str = "base";
 
 /// Why a run cannot be analysed by dose.
@@ -161,11 +160,13 @@ impl Doses {
     pub fn of(run: &RunFolder, options: &DoseOptions) -> Result<Self, DoseError> {
         let effects = Effects::read(&run.dir)?;
         let exact = answer::exact(run);
-        let roles: BTreeMap<&str, _> =
-            run.plan.iter().map(|case| (case.case.as_str(), &case.evidence)).collect();
+        let planned: BTreeMap<&str, &PlannedCase> =
+            run.plan.iter().map(|case| (case.case.as_str(), case)).collect();
         let (mut answers, mut layers, mut without) = (Vec::new(), Vec::new(), 0);
         for row in &run.answers {
-            let Some(mut answer) = Answer::of(row) else {
+            let case = planned.get(row.case.as_str());
+            let probe = case.and_then(|case| case.probes.iter().find(|probe| probe.id == row.probe));
+            let Some(mut answer) = Answer::of(row, probe.map(|probe| &probe.judge)) else {
                 without += 1;
                 continue;
             };
@@ -174,8 +175,8 @@ impl Doses {
             if answer.is_update()
                 && let Some(file) = &row.attention
             {
-                let of_roles = roles.get(row.case.as_str()).map(|all| all.as_slice()).unwrap_or_default();
-                let (of_store, measured) = attention::measure(&run.dir, file, row, of_roles)?;
+                let evidence = case.map(|case| case.evidence.as_slice()).unwrap_or_default();
+                let (of_store, measured) = attention::measure(&run.dir, file, row, evidence)?;
                 if layers.is_empty() {
                     layers = of_store;
                 }

@@ -12,9 +12,10 @@ use crate::statistics::rank::spearman;
 const TOKENS: f64 = 64.0;
 
 /// Words that are levels in an order.
-const ORDERS: [&[&str]; 4] = [
+const ORDERS: [&[&str]; 5] = [
     &["E0", "E1", "E2", "E3", "E4", "E5", "EN"],
-    &["0", "none", "part", "full"],
+    &["none", "part", "full"],
+    &["none", "unrelated", "topic"],
     &["false", "true"],
     &["off", "on"],
 ];
