@@ -9,6 +9,7 @@ mod bits;
 mod cli;
 mod coverage;
 mod data;
+mod doses;
 mod endpoint;
 mod eval;
 mod figures;
