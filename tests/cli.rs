@@ -14,6 +14,7 @@ mod broken_rows;
 mod causes_figures;
 mod causes_named;
 mod conditions;
+mod contrasts;
 mod endpoints;
 mod export;
 mod heads;

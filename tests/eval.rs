@@ -163,6 +163,7 @@ impl Subject for Fake<'_> {
                     completion_tokens: Some(7),
                     dropped: Dropped { segments: vec![2], neighbours: vec![2], tokens: 30, of: 120 },
                     scores: BTreeMap::new(),
+                    contrast: None,
                     attention: Some(attention(&case.id, &question.probe.id)),
                     cost: Some(Cost {
                         tokens_computed: Some(100),
@@ -405,6 +406,7 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
                     completion_tokens: None,
                     dropped: Dropped::default(),
                     scores: BTreeMap::new(),
+                    contrast: None,
                     attention: None,
                     cost: None,
                 };

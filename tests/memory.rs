@@ -242,6 +242,7 @@ impl Subject for Echo {
                 completion_tokens: None,
                 dropped: Dropped::default(),
                 scores: BTreeMap::new(),
+                contrast: None,
                 attention: None,
                 cost: None,
             };

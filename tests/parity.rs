@@ -2,7 +2,7 @@
 
 mod bad_models;
 mod batch;
-mod checkpoint;
+pub mod checkpoint;
 mod cuts;
 mod each;
 mod facade;

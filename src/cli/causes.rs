@@ -17,6 +17,8 @@ use crate::run::cause_rows::{
 use crate::run::causes::{self, CAUSES, CauseOptions, CauseRow, Effect, Measured};
 use crate::run::condition::named;
 use crate::run::context_cite::{self, SurrogateOptions};
+use crate::run::contrast_causes;
+use crate::run::contrast_rows::{CONTRAST_CAUSES, ContrastAblation, ContrastCauseRow, read_contrast_causes};
 use crate::run::control_pool::{Pools, STRETCHES};
 use crate::run::removal::ReadingCost;
 use crate::run::store::{RunFolder, RunStore};
@@ -31,6 +33,7 @@ Examples:
   palimpsest causes runs/first --windows 8 --controls 24
   palimpsest causes runs/first --total
   palimpsest causes runs/first --contextcite 32
+  palimpsest causes runs/dose --contrast --windows 8
   palimpsest causes runs/qwen3 --model ./qwen3-8b --device cuda";
 
 /// Block each session in turn, and see what the answers of a run owe to it.
@@ -47,6 +50,10 @@ Examples:
 /// --total removes each session in the place of blocking it and reads all after it again: what the answer owes to it altogether. --contextcite
 /// N does so with N random subsets of the sessions, and says what each session adds to the logit of the answer's probability.
 /// Both say before they begin how much is to be computed, and go on after a stop too.
+///
+/// --contrast reads the contrasts of a benchmark whose questions name values (dose) in the place of answers: what blocking a session, or with
+/// --total removing it, takes from log p of the current value less log p of the one that it is held against. Rows go to
+/// DIR/contrast-causes.jsonl, measures of the prompt's last position to DIR/causes-contrast/.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -70,6 +77,9 @@ pub struct Args {
     /// Leave out what N random subsets of the sessions do not hold, and fit a sparse linear function of what they hold
     #[arg(long, value_name = "N", value_parser = super::positive, conflicts_with = "windows", help_heading = "Removal")]
     contextcite: Option<usize>,
+    /// Read contrasts of values in the place of the answers' log-probabilities
+    #[arg(long, conflicts_with = "contextcite", help_heading = "Paths and controls")]
+    contrast: bool,
     /// How --contextcite leaves sessions out
     #[arg(long, value_enum, default_value_t, requires = "contextcite", help_heading = "Removal")]
     ablate: Ablation,
@@ -120,7 +130,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         "{place} recorded no attention, and with it not which tokens its sessions are; run it again without --no-attention"
     );
     read_lines(&args.dir)?;
-    let asked = causes::asked(&folder);
+    let asked = if args.contrast { contrast_causes::asked(&folder) } else { causes::asked(&folder) };
+    ensure!(
+        !(args.contrast && asked.is_empty()),
+        "{place} has no contrasts: they are of runs of a benchmark whose questions name values (dose), answered by a model on this \
+         machine with its attention recorded"
+    );
     ensure!(!asked.is_empty(), "{place} has no answers whose causes could be measured; finish the run first");
     let lengths = asked.iter().filter_map(|row| Some((row.prompt_tokens?, row.completion_tokens?)));
     let lengths: Vec<(usize, usize)> = lengths.collect();
@@ -160,6 +175,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let kinds = model.engine().decoder().spec().layer_kinds();
     let way = args.way();
     let measured = match &way {
+        Way::Blocked(options) if args.contrast => {
+            contrast_causes::measure(&folder, &mut model, *options, &stop, show)
+        }
+        Way::Total if args.contrast => {
+            let cost = contrast_causes::cost(&folder, model.text(), &kinds);
+            announce("removals", cost.with_context(|| format!("{place}"))?);
+            contrast_causes::measure_removals(&folder, &mut model, &stop, show)
+        }
         Way::Blocked(options) => causes::measure(&folder, &mut model, *options, &stop, show),
         Way::Total => {
             announce("removals", total_effect::cost(&folder, &kinds).with_context(|| format!("{place}"))?);
@@ -173,7 +196,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     let Measured { skipped, done, stopped, histories, readings } =
         measured.with_context(|| format!("{place}"))?;
-    note(format_args!("{done} rows added to {}, {skipped} were there", args.dir.join(CAUSES).display()));
+    let file = args.dir.join(if args.contrast { CONTRAST_CAUSES } else { CAUSES });
+    note(format_args!("{done} rows added to {}, {skipped} were there", file.display()));
     for (what, (seconds, tokens)) in [("histories", histories), ("readings with a path blocked", readings)] {
         if tokens > 0 {
             note(format_args!("{what}: {tokens} tokens in {seconds:.1} s"));
@@ -183,7 +207,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         super::say("stopped; the same command goes on from here")?;
         std::process::exit(INTERRUPTED);
     }
-    super::say(shown(&args.dir, &way, &kinds)?.trim_end())
+    let text = match args.contrast {
+        true => contrasts(&read_contrast_causes(&args.dir)?, args.total),
+        false => shown(&args.dir, &way, &kinds)?,
+    };
+    super::say(text.trim_end())
 }
 
 /// Says what is to be computed.
@@ -223,6 +251,23 @@ fn shown(dir: &Path, way: &Way, kinds: &[LayerKind]) -> anyhow::Result<String> {
             surrogates(&rows)
         }
     })
+}
+
+/// A row for each role and layers, the means over contrasts and sessions, of what was removed or of what was blocked.
+fn contrasts(rows: &[ContrastCauseRow], total: bool) -> String {
+    let mut groups: BTreeMap<_, Vec<f64>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| (row.ablation == ContrastAblation::Removed) == total) {
+        let name = match row.ablation {
+            ContrastAblation::Control => "random stretches".to_owned(),
+            ContrastAblation::Blocked | ContrastAblation::Removed => part(row.role.as_deref()),
+        };
+        groups.entry((row.layers, row.ablation, name)).or_default().push(row.drop);
+    }
+    let mut lines = vec![["layers", "what", "readings", "contrast lost"].map(str::to_owned).to_vec()];
+    for ((layers, _, name), drops) in groups {
+        lines.push(vec![layers_of(layers), name, drops.len().to_string(), signed(mean(&drops))]);
+    }
+    format!("{}\n", aligned(&lines, |column| column > 1))
 }
 
 /// The name of a part in the analysis, where there is one.

@@ -133,7 +133,8 @@ fn of_answers(answers: &[&Answer]) -> Option<Cell> {
         contrasts.entry(answer.twin).or_default().push(answer.contrast);
     }
     let updates: Vec<&&Answer> = answers.iter().filter(|answer| answer.is_update()).collect();
-    let mut labels = first.labels.clone();
+    // A twin without an update has another number of updates.
+    let mut labels = updates.first().map_or(&first.labels, |update| &update.labels).clone();
     labels.remove("twin");
     let mut cell = Cell {
         item: first.item.clone(),

@@ -7,6 +7,7 @@
 //!
 //! Direct paths alone are blocked: what other sessions took over from a blocked one still arrives.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -314,24 +315,27 @@ pub fn measure(
 }
 
 const NO_ANSWER: &str = "its attention file has no tokens of the answer; it is of a version that did not record them, so run it again";
-const NO_QUERY: &str = "its attention file has no span `query`, from which on sessions could be blocked";
+pub(super) const NO_QUERY: &str =
+    "its attention file has no span `query`, from which on sessions could be blocked";
 
-fn unusable(store: &AttentionStore, why: &'static str) -> CauseError {
+pub(super) fn unusable(store: &AttentionStore, why: &'static str) -> CauseError {
     CauseError::Unusable { case: store.case.clone(), probe: store.probe.clone(), why }
 }
 
 /// The answers whose causes are measured: those with an attention file and tokens of their own, under conditions that block nothing.
 pub fn asked(folder: &RunFolder) -> Vec<&AnswerRow> {
+    let has_tokens = |row: &&AnswerRow| row.completion_tokens.is_none_or(|tokens| tokens > 0);
+    open(folder).filter(has_tokens).collect()
+}
+
+/// Those with an attention file, under conditions that block nothing.
+pub(super) fn open(folder: &RunFolder) -> impl Iterator<Item = &AnswerRow> {
     let conditions = folder.header.identity.conditions_or_plain();
-    let open = |row: &&AnswerRow| {
+    let open = move |row: &&AnswerRow| {
         conditions.iter().any(|condition| condition.name == row.condition && condition.knockout.is_none())
     };
-    let answered = |row: &&AnswerRow| {
-        row.error.is_none()
-            && row.attention.is_some()
-            && row.completion_tokens.is_none_or(|tokens| tokens > 0)
-    };
-    folder.answers.iter().filter(open).filter(answered).collect()
+    let answered = |row: &&AnswerRow| row.error.is_none() && row.attention.is_some();
+    folder.answers.iter().filter(open).filter(answered)
 }
 
 /// The attention files of answers, but of those that are nothing behind their thought.
@@ -360,16 +364,17 @@ pub(super) fn said(store: &AttentionStore) -> Said<'_> {
 }
 
 /// Common prefix of a case's prompts, in tokens, before the first question.
-pub(super) fn shared(stores: &[AttentionStore]) -> usize {
+pub(super) fn shared(stores: &[impl Borrow<AttentionStore>]) -> usize {
+    let stores: Vec<&AttentionStore> = stores.iter().map(Borrow::borrow).collect();
     let Some((first, others)) = stores.split_first() else { return 0 };
     let alike =
-        |other: &AttentionStore| first.tokens.iter().zip(&other.tokens).take_while(|(a, b)| a == b).count();
+        |other: &&AttentionStore| first.tokens.iter().zip(&other.tokens).take_while(|(a, b)| a == b).count();
     let before = |store: &AttentionStore| store.keys.iter().filter(|s| s.is(QUERY)).map(|s| s.start).min();
     let least = others.iter().map(alike).min().unwrap_or(first.tokens.len());
-    stores.iter().filter_map(before).min().unwrap_or(0).min(least)
+    stores.iter().copied().filter_map(before).min().unwrap_or(0).min(least)
 }
 
 /// Ranges that controls must not touch: all spans with a role, but the question.
-fn taken(spans: &[Span]) -> Vec<Range<usize>> {
+pub(super) fn taken(spans: &[Span]) -> Vec<Range<usize>> {
     spans.iter().filter(|span| span.role.is_some() && !span.is(QUERY)).map(Span::range).collect()
 }

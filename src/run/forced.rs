@@ -12,6 +12,7 @@ use palimpsest_core::engine::{
 use rayon::prelude::*;
 
 use super::cause_rows::{Effect, ThoughtEffect};
+use super::contrast::{PairLogP, ValuePair};
 
 /// The part of a distribution that is kept as one number: that of its least likely tokens.
 const REST: f64 = 1e-6;
@@ -153,6 +154,27 @@ impl<'a> Answer<'a> {
             }),
         }
     }
+}
+
+/// Reads a pair of values after `history` under each of `holes`. `go_on` hears of tokens of the history that are computed, `sink` of each
+/// reading by its number; both say whether to go on.
+///
+/// # Errors
+/// The model failed, or it was interrupted.
+pub(super) fn pairs(
+    session: &mut Session,
+    (history, pair): (&History<'_>, &ValuePair),
+    holes: &[LayerHoles],
+    go_on: &mut dyn FnMut(usize) -> bool,
+    sink: &mut dyn FnMut(usize, PairLogP) -> bool,
+) -> Result<(), RequestError> {
+    let of = |at: usize, logits: &[f32]| pair.log_p(at, logits);
+    let mut take = |nth: usize, positions: Vec<Option<PairLogP>>| match positions.into_iter().flatten().next()
+    {
+        Some(read) => sink(nth, read),
+        None => true,
+    };
+    passes(session, (history, pair.forced()), holes, &of, go_on, &mut take)
 }
 
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {

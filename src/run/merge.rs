@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::cause_rows::{CAUSES, CauseLine, read_lines};
 use super::condition::Condition;
+use super::contrast_rows::{CONTRAST_CAUSES, read_contrast_causes};
 use super::cost::CostRow;
 use super::error::RunError;
 use super::exchange::shorten;
@@ -19,7 +20,7 @@ use super::labels::{LABELS, LabelRow, label_rows};
 use super::memory_systems::OWN_FOLDER;
 use super::plan::PlannedCase;
 use super::rows::{AnswerRow, ReplyRow, RubricRow, VerdictRow};
-use super::session_measures::MEASURES;
+use super::session_measures::{CONTRAST_MEASURES, MEASURES};
 use super::store::{
     ANSWERS, COSTS, FOLDERS, MEMORY, PLAN, REPLIES, RUBRICS, RunFolder, RunStore, VERDICTS, write_header,
 };
@@ -116,6 +117,10 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     }
 
     let (causes, uneven) = causes(&shards, &plan)?;
+    let of_contrasts = shards.iter().map(|shard| read_contrast_causes(&shard.dir));
+    let mut contrast_causes = of_contrasts.collect::<Result<Vec<_>, _>>()?.concat();
+    let place = |case: &str| plan.iter().position(|planned| planned.case == case);
+    contrast_causes.sort_by_cached_key(|row| place(&row.case));
     let labels: Vec<Vec<LabelRow>> =
         shards.iter().map(|shard| label_rows(&shard.dir)).collect::<Result<_, _>>()?;
     let labels = labels.concat();
@@ -134,10 +139,12 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
             copy_files(&shard.dir.join(folder), &to)?;
         }
     }
-    let measures = building.path().join(MEASURES);
-    for from in shards.iter().map(|shard| shard.dir.join(MEASURES)).filter(|from| from.is_dir()) {
-        std::fs::create_dir_all(&measures).map_err(RunError::io("create", &measures))?;
-        copy_files(&from, &measures)?;
+    for folder in [MEASURES, CONTRAST_MEASURES] {
+        let measures = building.path().join(folder);
+        for from in shards.iter().map(|shard| shard.dir.join(folder)).filter(|from| from.is_dir()) {
+            std::fs::create_dir_all(&measures).map_err(RunError::io("create", &measures))?;
+            copy_files(&from, &measures)?;
+        }
     }
     for shard in &shards {
         copy_systems(&shard.dir.join(MEMORY), &building.path().join(MEMORY))?;
@@ -148,6 +155,7 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     let costs: Vec<CostRow> = shards.iter().flat_map(|shard| shard.costs.iter().cloned()).collect();
     write_any(&building.path().join(REPLIES), &replies)?;
     write_any(&building.path().join(CAUSES), &causes)?;
+    write_any(&building.path().join(CONTRAST_CAUSES), &contrast_causes)?;
     write_any(&building.path().join(LABELS), &labels)?;
     write_any(&building.path().join(RUBRICS), &rubrics)?;
     write_any(&building.path().join(COSTS), &costs)?;

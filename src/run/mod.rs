@@ -13,6 +13,7 @@ pub mod condition;
 pub mod context_budget;
 pub mod context_cite;
 pub mod contrast;
+pub mod contrast_causes;
 pub mod contrast_rows;
 pub mod control_pool;
 pub mod cost;

@@ -66,13 +66,15 @@ pub fn goes_back(kinds: &[LayerKind]) -> bool {
 pub fn cases(folder: &RunFolder) -> impl Iterator<Item = Result<CaseAnswers, CauseError>> {
     let rows = asked(folder);
     let groups: Vec<Vec<_>> = rows.chunk_by(|a, b| a.case == b.case).map(<[_]>::to_vec).collect();
-    groups.into_iter().map(|rows| {
-        let answers = answered(folder, &rows)?;
-        Ok(CaseAnswers { shared: shared(&answers), answers })
-    })
+    groups.into_iter().map(|rows| Ok(CaseAnswers::of(answered(folder, &rows)?)))
 }
 
 impl CaseAnswers {
+    /// Of the attention files of a case's answers.
+    pub(super) fn of(answers: Vec<AttentionStore>) -> Self {
+        CaseAnswers { shared: shared(&answers), answers }
+    }
+
     /// The first token of an answer's question.
     pub fn question(&self, answer: usize) -> usize {
         let store = &self.answers[answer];
@@ -117,20 +119,22 @@ impl CaseAnswers {
             let kept = if goes_back || same == held.len() { same } else { 0 };
             cost.prefill += wanted.len() - kept;
             let store = &self.answers[one.answer];
-            cost.answers += store.tokens.len() - self.cut(one.answer) + store.generated.len() - 1;
+            cost.answers +=
+                store.tokens.len() - self.cut(one.answer) + store.generated.len().saturating_sub(1);
             held = wanted;
         }
         cost
     }
 
-    fn wholes(&self, ablated: &[Ablated]) -> Vec<Ablated> {
+    /// The whole histories of the answers that are among these.
+    pub(super) fn wholes(&self, ablated: &[Ablated]) -> Vec<Ablated> {
         let among = |answer: &usize| ablated.iter().any(|one| one.answer == *answer);
         let whole = |answer| Ablated { answer, included: vec![true; self.sessions(answer).len()], nth: 0 };
         (0..self.answers.len()).filter(among).map(whole).collect()
     }
 
     /// In an order in which neighbours begin alike.
-    fn sorted<'a>(&self, ablated: &'a [Ablated]) -> Vec<&'a Ablated> {
+    pub(super) fn sorted<'a>(&self, ablated: &'a [Ablated]) -> Vec<&'a Ablated> {
         let mut sorted: Vec<&Ablated> = ablated.iter().collect();
         sorted.sort_by_key(|one| (Reverse(&one.included), one.answer));
         sorted
@@ -183,7 +187,7 @@ impl CaseAnswers {
     }
 
     /// Prompt of an answer without the sessions that are not included.
-    fn history_of(&self, ablated: &Ablated) -> History<'_> {
+    pub(super) fn history_of(&self, ablated: &Ablated) -> History<'_> {
         let rest = &self.answers[ablated.answer].tokens[self.cut(ablated.answer)..];
         History { tokens: self.history(ablated).into(), rest }
     }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use ndarray::{Array3, Array4};
 use safetensors::tensor::{Dtype, SafeTensors};
 
+use super::contrast::ValuePair;
 use super::error::RunError;
 use super::plan::attention_file;
 use crate::benchmarks::QUERY;
@@ -24,6 +25,9 @@ pub const ATTRIBUTED: usize = 32;
 
 /// The folder of a run's folder.
 pub const MEASURES: &str = "causes";
+
+/// The folder of contrasts' measures, where the answer is one token: the current value's.
+pub const CONTRAST_MEASURES: &str = "causes-contrast";
 
 /// The rows that every answer has: the question's tokens, and the positions that predict the answer's behind its thought.
 pub const ROWS: [&str; 2] = [QUERY, "answer"];
@@ -52,8 +56,15 @@ pub struct SessionMeasures {
     /// The shape of `mass`: the mean over rows of norm2(sum of A_ij W_O^h v_j).
     pub output_norm: Array4<f32>,
     /// f32 `[layers, heads, spans]`: the contribution to the answer's own logits, the mean over its first [`ATTRIBUTED`] tokens behind the
-    /// thought.
+    /// thought. Of a contrast to the current value's logit less that of the value that it is held against.
     pub attribution: Array3<f32>,
+}
+
+/// Tokens read behind a prompt, and what is measured of them.
+struct Reading<'a> {
+    before: &'a [u32],
+    rows: Vec<Span>,
+    targets: Vec<Target>,
 }
 
 /// The spans that may be blocked: what is before the question of the history.
@@ -65,6 +76,12 @@ pub fn sessions(store: &AttentionStore) -> impl Iterator<Item = &Span> {
 /// The file of an answer.
 pub fn measures_path(dir: &Path, case: &str, probe: &str, condition: &str) -> PathBuf {
     dir.join(attention_file(case, probe, condition).replacen("attention/", &format!("{MEASURES}/"), 1))
+}
+
+/// The file of a contrast.
+pub fn contrast_measures_path(dir: &Path, case: &str, probe: &str, condition: &str) -> PathBuf {
+    let folder = format!("{CONTRAST_MEASURES}/");
+    dir.join(attention_file(case, probe, condition).replacen("attention/", &folder, 1))
 }
 
 impl SessionMeasures {
@@ -81,7 +98,6 @@ impl SessionMeasures {
     ) -> Result<Self, RequestError> {
         let n = store.tokens.len();
         let (_, before) = store.generated.split_last().ok_or(EngineError::EmptyPrompt)?;
-        let tokens = [&store.tokens[shared..], before].concat();
         let whole = n + before.len();
         let query = store.keys.iter().find(|span| span.is(QUERY)).ok_or(EngineError::EmptyPrompt)?;
         let thought = store.thought();
@@ -91,10 +107,41 @@ impl SessionMeasures {
         let first = n - 1 + thought;
         let mut rows = vec![Span::new(ROWS[0], query.range()), Span::new(ROWS[1], first..whole)];
         rows.extend((thought > 0).then(|| Span::new(THOUGHT, n - 1..first)));
-        let labels = rows.iter().map(|row| row.label.clone()).collect();
         let said = answered.iter().take(ATTRIBUTED).enumerate();
         let targets: Vec<Target> =
             said.map(|(i, &token)| Target { position: first + i, token, against: None }).collect();
+        Self::measured(session, store, shared, Reading { before, rows, targets }, go_on)
+    }
+
+    /// The same of a contrast: the row `answer` is the position that predicts the values, the prompt's last where they differ in their
+    /// first token.
+    ///
+    /// # Errors
+    /// The model failed, or it was interrupted.
+    pub fn read_contrast(
+        session: &mut Session,
+        store: &AttentionStore,
+        shared: usize,
+        pair: &ValuePair,
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Self, RequestError> {
+        let query = store.keys.iter().find(|span| span.is(QUERY)).ok_or(EngineError::EmptyPrompt)?;
+        let before = pair.before();
+        let position = (store.tokens.len() + before.len()).checked_sub(1).ok_or(EngineError::EmptyPrompt)?;
+        let rows = vec![Span::new(ROWS[0], query.range()), Span::new(ROWS[1], position..position + 1)];
+        let targets = vec![Target { position, token: pair.current(), against: Some(pair.against) }];
+        Self::measured(session, store, shared, Reading { before, rows, targets }, go_on)
+    }
+
+    fn measured(
+        session: &mut Session,
+        store: &AttentionStore,
+        shared: usize,
+        Reading { before, rows, targets }: Reading<'_>,
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Self, RequestError> {
+        let tokens = [&store.tokens[shared..], before].concat();
+        let labels = rows.iter().map(|row| row.label.clone()).collect();
         let count = targets.len();
         let observe = Observe {
             rows: Rows { spans: rows, ..Rows::default() },
@@ -137,6 +184,18 @@ impl SessionMeasures {
     /// # Errors
     /// Those of the disk.
     pub fn save(&self, path: &Path, store: &AttentionStore) -> Result<(), RunError> {
+        self.save_of(path, store, (store.generated.len() - store.thought()).min(ATTRIBUTED))
+    }
+
+    /// Writes those of a contrast.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn save_contrast(&self, path: &Path, store: &AttentionStore) -> Result<(), RunError> {
+        self.save_of(path, store, 1)
+    }
+
+    fn save_of(&self, path: &Path, store: &AttentionStore, attributed: usize) -> Result<(), RunError> {
         if let Some(folder) = path.parent() {
             let refused = |source| RunError::Io { action: "make", path: folder.to_owned(), source };
             std::fs::create_dir_all(folder).map_err(refused)?;
@@ -160,7 +219,7 @@ impl SessionMeasures {
             ("layers", json(serde_json::json!(self.layers))),
             ("rows", json(serde_json::json!(self.rows))),
             ("spans", json(serde_json::json!(self.spans))),
-            ("attributed_tokens", (store.generated.len() - store.thought()).min(ATTRIBUTED).to_string()),
+            ("attributed_tokens", attributed.to_string()),
         ];
         Ok(write_tensors(path, &tensors, &metadata)?)
     }

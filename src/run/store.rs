@@ -7,6 +7,7 @@
 //! replies.jsonl   what a judge literally replied      labels.jsonl    what judges said of the data's labels (see `labels`)
 //! causes.jsonl    what answers owe to sessions        causes/         what answers read of them (see `session_measures`)
 //! rubrics.jsonl   what judges were told, one row a rubric
+//! contrast-causes.jsonl  the same of contrasts, with causes-contrast/ (see `contrast_rows`)
 //! costs.jsonl     tokens, seconds and joules; the one file that differs from run to run (see `cost`)
 //! ```
 //!

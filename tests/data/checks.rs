@@ -254,6 +254,7 @@ fn the_samples_have_known_warnings_and_no_error() {
             // The memory of 1979 that comes up in 1988.
             "knowme: time-order 1",
             "memrewardbench: ",
+            "dose: ",
         ]
     );
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use palimpsest::benchmarks::memrewardbench::Order;
 use palimpsest::benchmarks::{Given, NotRead, Said, Told};
+use palimpsest::data::Notes;
 use palimpsest::run::judged::{no_result, warning};
 use palimpsest::run::rows::VerdictRow;
 
@@ -29,6 +30,7 @@ fn told(asked: &Asked<'_>) -> Result<Told, NotRead> {
         answer: asked.answer,
         thought: asked.thought,
         scores: scores.as_ref(),
+        notes: &Notes::new(),
     })
 }
 
