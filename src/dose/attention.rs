@@ -12,7 +12,7 @@ use crate::lens::roles::role_attention;
 use crate::lens::{Layer, LayerKind};
 use crate::run::plan::PlannedEvidence;
 use crate::run::rows::AnswerRow;
-use crate::run::session_measures::{SessionMeasures, measures_path};
+use crate::run::session_measures::{SessionMeasures, contrast_measures_path, measures_path};
 use palimpsest_core::attention::AttentionStore;
 
 use super::DoseError;
@@ -69,11 +69,11 @@ fn value_norms(
     row: &AnswerRow,
     evidence: &[PlannedEvidence],
 ) -> Result<BTreeMap<String, f64>, DoseError> {
-    let path = measures_path(dir, &row.case, &row.probe, &row.condition);
+    // Those of a contrast, whose row `answer` predicts the values, before those of a free answer.
+    let of = [contrast_measures_path, measures_path];
+    let mut paths = of.into_iter().map(|path| path(dir, &row.case, &row.probe, &row.condition));
     let mut found = BTreeMap::new();
-    if !SessionMeasures::is_there(&path) {
-        return Ok(found);
-    }
+    let Some(path) = paths.find(|path| SessionMeasures::is_there(path)) else { return Ok(found) };
     let measures = SessionMeasures::open(&path)?;
     let means =
         measures.value_norm.mapv(f64::from).mean_axis(Axis(1)).and_then(|mean| mean.mean_axis(Axis(0)));

@@ -7,6 +7,7 @@ use ndarray::{Array3, Array4};
 use palimpsest::run::contrast_rows::{ContrastAblation, ContrastCauseRow};
 use palimpsest::run::header::{Machine, RunHeader};
 use palimpsest::run::rows::{AnswerRow, Contrast, ValueLogP, VerdictRow};
+use palimpsest::run::session_measures::{SessionMeasures, contrast_measures_path};
 use palimpsest_core::attention::{AttentionStore, Uniform};
 use palimpsest_core::span::Span;
 use serde_json::{Value, json};
@@ -185,6 +186,25 @@ fn store(case: &str, item: usize, factors: &Factors) -> AttentionStore {
     }
 }
 
+/// Value norms of two rows to the first three sessions: 1, 2 and 3 times the item's number and one, by half as much at the second head.
+fn measures(item: usize) -> SessionMeasures {
+    let shape = (LAYERS, 2, 2, 3);
+    let norm = |head: usize, span: usize| {
+        let whole = (item + 1) as f32 * (span + 1) as f32;
+        if head == 0 { whole } else { whole / 2.0 }
+    };
+    SessionMeasures {
+        layers: (0..LAYERS).collect(),
+        spans: (0..3).map(|session| format!("session[{session}]")).collect(),
+        rows: vec!["query".to_owned(), "answer".to_owned()],
+        mass: Array4::zeros(shape),
+        share: Array3::zeros((LAYERS, 2, 3)),
+        value_norm: Array4::from_shape_fn(shape, |(_, head, _, span)| norm(head, span)),
+        output_norm: Array4::zeros(shape),
+        attribution: Array3::zeros((LAYERS, 2, 3)),
+    }
+}
+
 /// Effects of blocking: old against, new for the current value, and three controls whose median is 0.02.
 fn causes(case: &str, item: usize) -> Vec<Value> {
     let row = |ablation, role: Option<&str>, drop: f64, stretch: Option<usize>, tokens| ContrastCauseRow {
@@ -255,7 +275,10 @@ pub(super) fn write(dir: &Path, made: Made) {
                 let is_update = twin.len() == 2;
                 let file = format!("attention/{case}.safetensors");
                 if is_update {
-                    store(&case, item, factors).save(&dir.join(&file)).unwrap();
+                    let store = store(&case, item, factors);
+                    store.save(&dir.join(&file)).unwrap();
+                    let path = contrast_measures_path(dir, &case, "value", "");
+                    measures(item).save_contrast(&path, &store).unwrap();
                     effects.extend(causes(&case, item));
                     verdicts.push(serde_json::to_value(VerdictRow {
                         case: case.clone(),

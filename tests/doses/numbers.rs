@@ -219,6 +219,8 @@ fn attention_and_effects_are_means_over_heads_layers_and_orders() {
                 near(*found, mass / SHARE);
             }
         }
+        near(cell.number("value_norm_query_old").unwrap(), 0.75 * (item + 1) as f64);
+        near(cell.number("value_norm_answer_new").unwrap(), 3.0 * 0.75 * (item + 1) as f64);
         // Nothing looks ahead.
         assert_eq!(cell.number("mass_new_new"), None);
         near(cell.number("blocked_new").unwrap(), 1.0 + item as f64 - 0.02);
