@@ -141,6 +141,6 @@ fn absent(contrast: &Contrast) -> impl Iterator<Item = &ValueLogP> {
 
 /// Free answers by the reading of exact matches, where the run has it.
 pub(super) fn exact(run: &RunFolder) -> HashMap<AnswerKey<&str>, bool> {
-    let rows = run.verdicts.iter().filter(|row| row.judge.split(' ').any(|word| word == EXACT));
+    let rows = run.verdicts.iter().filter(|row| row.judge == EXACT);
     rows.filter_map(|row| Some((row.key(), row.correct?))).collect()
 }

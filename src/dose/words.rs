@@ -198,7 +198,12 @@ fn moves(sweep: &Sweep, items: &ByItem<'_>, words: &str, unit: &str) -> String {
     };
     let (n, per) = (slope.n, sweep.levels().scale.unit());
     let size = |value: f64| number(value.abs());
-    if slope.mean == 0.0 && slope.sd.is_none_or(|sd| sd == 0.0) {
+    // What is left of equal numbers is rounding.
+    let most = items
+        .iter()
+        .flat_map(|(_, values)| values.iter().flatten())
+        .fold(0.0, |most: f64, x| most.max(x.abs()));
+    if slope.mean.abs() <= 1e-12 * most && slope.sd.is_none_or(|sd| sd <= 1e-12 * most) {
         return format!("{words} does not change at all over {n} items");
     }
     let Some(interval) = slope.interval else {
