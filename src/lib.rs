@@ -23,6 +23,7 @@
 //! - [`heads`]: which heads of a model retrieve, by needles planted in a sample.
 //! - [`lens`]: attention stores become curves, ratios, and confidence bands. Reads files only.
 //! - [`losses`]: where memory systems lose facts: written, kept, retrieved, shown, attended, used. Reads files only.
+//! - [`dose`]: effects of doses on the update effect and on attention, in runs of the benchmark of that name. Reads files only.
 //! - [`figures`]: tables become SVG, PDF and PNG pictures and the one-page report.
 //! - [`serve`]: a local model behind OpenAI's API, with attention by span.
 //! - [`cards`]: published rates of cards that need not be here, and the seconds that work should take there.
@@ -49,6 +50,7 @@ pub mod chat;
 pub mod cli;
 pub mod construct;
 pub mod data;
+pub mod dose;
 pub mod embedder;
 pub mod export;
 #[cfg(feature = "figures")]

@@ -11,6 +11,7 @@ mod contrasts;
 mod coverage;
 mod data;
 mod dose;
+mod doses;
 mod endpoint;
 mod eval;
 mod figures;

@@ -7,6 +7,7 @@ use anyhow::bail;
 use super::figure_style::FigureStyle;
 use super::lens::Analysis;
 use crate::benchmarks::Graded;
+use crate::dose::{DoseError, DoseOptions, Doses};
 use crate::figures::{self, Figure, MOST_BESIDE, Origin, Source};
 use crate::lens::causes::Causes;
 use crate::lens::{Condition, Lens, LensError, Selection, Study};
@@ -72,6 +73,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Err(error @ LensError::NoAttention { .. }) => {
             let mut figures = charts(&dirs, options.judge.as_deref(), asked)?;
             figures.extend(of_memory(&dirs, options.judge.as_deref(), asked)?);
+            figures.extend(of_doses(&dirs, asked)?);
             if figures.is_empty() {
                 return Err(error.into());
             }
@@ -107,6 +109,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         figures.extend(charts(&dirs, options.judge.as_deref(), asked)?);
     }
     figures.extend(of_memory(&dirs, options.judge.as_deref(), asked)?);
+    figures.extend(of_doses(&dirs, asked)?);
     written(&figures, &out)
 }
 
@@ -118,6 +121,17 @@ fn of_memory(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow:
     };
     let origin = format!("{}, {}", losses.benchmark.title, folder_name(dir));
     Ok(vec![figures::memory_waterfall(&losses, &origin)?])
+}
+
+/// What a run of dose shows by factor; nothing of several runs, of other benchmarks, where some conditions are asked for, and of a run whose
+/// answers have no log-probabilities.
+fn of_doses(dirs: &[PathBuf], asked: &[String]) -> anyhow::Result<Vec<Figure>> {
+    let ([dir], []) = (dirs, asked) else { return Ok(Vec::new()) };
+    match Doses::open(dir, &DoseOptions::default()) {
+        Ok(doses) => Ok(figures::draw_doses(&doses)?),
+        Err(DoseError::OtherBenchmark { .. } | DoseError::NoContrast { .. }) => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The conditions of a run against each other.

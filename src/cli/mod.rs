@@ -20,6 +20,9 @@ mod data_check;
 mod data_stats;
 #[cfg(feature = "figures")]
 mod distribution;
+mod dose;
+#[cfg(feature = "figures")]
+mod dose_figures;
 mod driver;
 mod estimate;
 mod estimate_card;
@@ -61,7 +64,9 @@ mod without;
 #[cfg(not(feature = "serve"))]
 use without::serve;
 #[cfg(not(feature = "figures"))]
-use without::{figures, figures as distribution, figures as quickstart, figures as report};
+use without::{
+    figures, figures as distribution, figures as dose_figures, figures as quickstart, figures as report,
+};
 
 use arguments::{WrongUsage, WrongValue, check_context, positive};
 use output::{EndedWithErrors, WITH_ERRORS, conclude, say, without_errors, writable, write_out, write_stats};
@@ -98,6 +103,7 @@ enum Command {
     Lens(lens::Args),
     Figures(figures::Args),
     Table(table::Args),
+    Dose(dose::Args),
     Report(report::Args),
     Agree(agree::Args),
     Causes(causes::Args),
@@ -141,6 +147,7 @@ pub fn main() -> ExitCode {
         Command::Lens(args) => lens::run(args),
         Command::Figures(args) => figures::run(args),
         Command::Table(args) => table::run(args),
+        Command::Dose(args) => dose::run(args),
         Command::Report(args) => report::run(args),
         Command::Agree(args) => agree::run(args),
         Command::Causes(args) => causes::run(args),

@@ -16,6 +16,7 @@ pub mod figures {
     use std::path::Path;
 
     use crate::benchmarks::dataset::Dataset;
+    use crate::dose::Doses;
 
     pub use super::Args;
 
@@ -28,6 +29,11 @@ pub mod figures {
 
     /// Refuses.
     pub fn draw(_: &Dataset, _: &str, _: &Path) -> anyhow::Result<()> {
+        run(Args { _rest: Vec::new() })
+    }
+
+    /// Refuses.
+    pub fn write(_: &Doses, _: &Path) -> anyhow::Result<()> {
         run(Args { _rest: Vec::new() })
     }
 }

@@ -154,7 +154,7 @@ fn cells(
 }
 
 /// The scale of colours with its ends and its middle.
-fn bar(
+pub(super) fn bar(
     area: &Area<'_>,
     (left, top): (i32, i32),
     height: i32,

@@ -28,6 +28,9 @@ mod cause_words;
 pub mod causes;
 pub mod curves;
 mod difference;
+mod dose;
+mod dose_lines;
+mod dose_maps;
 mod drawing;
 mod figure;
 mod grid;
@@ -56,6 +59,7 @@ mod typeface;
 mod waterfall;
 
 pub use bars::distribution;
+pub use dose::draw_doses;
 pub use figure::{Figure, FigureError};
 pub use look::Look;
 pub use source::{Origin, Source};

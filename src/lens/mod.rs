@@ -27,6 +27,7 @@ pub mod layers;
 pub mod measured;
 pub mod memories;
 mod paid;
+pub mod roles;
 pub mod run;
 pub mod selection;
 pub mod strip;

@@ -12,7 +12,7 @@ pub mod state;
 pub mod terms;
 
 use super::{
-    Benchmark, Checks, Curve, JudgeUnit, LensSpec, QUERY, Rubric, SampleError, SampleFiles, SampleSpec, Side,
+    Benchmark, Curve, JudgeUnit, LensSpec, QUERY, Rubric, SampleError, SampleFiles, SampleSpec, Side,
     VerdictKind,
 };
 use crate::data::check::Scope;

@@ -11,6 +11,8 @@ use serde::Serialize;
 
 use super::style::shortened;
 use super::{Figure, FigureError, Section, captions};
+use crate::dose::words::paragraphs;
+use crate::dose::{DoseError, DoseOptions, Doses};
 use crate::ground::numbers::percent;
 use crate::lens::causes::Causes;
 use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study};
@@ -44,6 +46,9 @@ pub enum ReportError {
     /// The rows of memory systems could not be counted.
     #[error(transparent)]
     Losses(#[from] LossError),
+    /// The rows of a run of dose could not be read.
+    #[error(transparent)]
+    Doses(#[from] DoseError),
     /// A figure or the page could not be made.
     #[error(transparent)]
     Figure(#[from] FigureError),
@@ -245,6 +250,7 @@ pub fn write_study(
     let sections = sections.iter().map(pictures).collect();
     let mut told = Vec::new();
     told.extend(lost(study)?);
+    told.extend(by_dose(study)?);
     if let Some(causes) = causes {
         told.push(Told {
             id: "causes",
@@ -275,6 +281,24 @@ fn lost(study: &Study) -> Result<Option<Told>, ReportError> {
         heading: "Where it was lost",
         words: in_words(std::slice::from_ref(&losses)),
         pictures: vec![picture(&figure)],
+    }))
+}
+
+/// The section on a run of dose; none where some conditions were asked for, and where no answer has log-probabilities.
+fn by_dose(study: &Study) -> Result<Option<Told>, ReportError> {
+    let Some(first) = study.conditions.first().filter(|_| study.selection.prefix.is_empty()) else {
+        return Ok(None);
+    };
+    let doses = match Doses::open(first.run.path(), &DoseOptions::default()) {
+        Ok(doses) => doses,
+        Err(DoseError::OtherBenchmark { .. } | DoseError::NoContrast { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Some(Told {
+        id: "doses",
+        heading: "What moves the update effect",
+        words: paragraphs(&doses),
+        pictures: super::draw_doses(&doses)?.iter().map(picture).collect(),
     }))
 }
 

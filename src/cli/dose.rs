@@ -1,0 +1,59 @@
+//! `palimpsest dose`: effects of each factor of a run of dose, in words, as CSV and as figures.
+
+use std::path::{Path, PathBuf};
+
+use super::dose_figures;
+use crate::dose::{DoseOptions, Doses, table, words};
+
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest dose runs/slots
+  palimpsest dose runs/slots --csv slots.csv
+  palimpsest dose runs/slots --factor distance --gated
+  palimpsest dose runs/slots --csv - | head
+  palimpsest dose runs/slots --out slots";
+
+/// What moves the update effect: the factors of a run of `palimpsest build dose`, within items.
+///
+/// An item's update effect u is the mean contrast (log p of the current value less log p of the stale one) of an update and of its twin with
+/// the values swapped; half their difference is the value prior b. For each factor: how u moves over its levels, and whether mass, density and
+/// value norms of attention, and the effects of blocked and removed sessions, move with it. Slopes and Spearman's correlations are taken
+/// within items; intervals are over items.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The run folder, of data made by `palimpsest build dose`
+    dir: PathBuf,
+    /// Write a row an item and level, with every number; `-` for standard output, without words
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write the words, the table and the figures into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// This factor alone; a grid is named by both, as in `depth_old*depth_new` [default: all that are varied]
+    #[arg(long, value_name = "NAME")]
+    factor: Option<String>,
+    /// Count items alone that are right with the old session alone and with the new one alone, in both orders
+    #[arg(long)]
+    gated: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let Args { dir, csv, out, factor, gated } = args;
+    let doses = Doses::open(&dir, &DoseOptions { factor, gated })?;
+    let rows = table::csv(&doses);
+    if csv.as_deref() == Some(Path::new("-")) {
+        super::write_out(&rows)?;
+    } else {
+        super::write_out(words::text(&doses).as_bytes())?;
+    }
+    if let Some(path) = csv.filter(|path| path != Path::new("-")) {
+        palimpsest_core::files::write_atomically(&path, &rows)?;
+    }
+    if let Some(folder) = out {
+        dose_figures::write(&doses, &folder)?;
+        palimpsest_core::files::write_atomically(&folder.join("dose.csv"), &rows)?;
+        palimpsest_core::files::write_atomically(&folder.join("dose.txt"), words::text(&doses).as_bytes())?;
+    }
+    Ok(())
+}

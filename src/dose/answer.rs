@@ -1,0 +1,146 @@
+//! One answer of a run of dose: the twin that it is of, and the log-probabilities of values after the prompt.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::BASE;
+use super::attention::Measured;
+use crate::benchmarks::dose::terms::{BLIND, CURRENT, EXPECTS, ITEM, SWEEP, TWIN, UPDATE, twin};
+use crate::data::Notes;
+use crate::run::rows::{AnswerKey, AnswerRow, Contrast, ValueLogP};
+use crate::run::store::RunFolder;
+
+/// The label of the family, where the data has one.
+const FAMILY: &str = "family";
+
+/// The name of the reading that compares a free answer with the values.
+const EXACT: &str = "exact";
+
+/// The likeliest of the values that a probe names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Chosen {
+    /// The one that holds.
+    Current,
+    /// Of several that held before, the first.
+    First,
+    /// Another one that held before.
+    Old,
+    /// One that the history does not give.
+    Absent,
+}
+
+impl Chosen {
+    /// All of them.
+    pub const ALL: [Chosen; 4] = [Chosen::Current, Chosen::First, Chosen::Old, Chosen::Absent];
+
+    /// In words.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Chosen::Current => "the current value",
+            Chosen::First => "the first",
+            Chosen::Old => "another old one",
+            Chosen::Absent => "one never given",
+        }
+    }
+}
+
+/// An answer with log-probabilities.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The item.
+    pub item: String,
+    /// Its family, where the data names one.
+    pub family: String,
+    /// The probe's id.
+    pub probe: String,
+    /// The kind and the order of the twin.
+    pub twin: (&'static str, &'static str),
+    /// The factor that is varied, or [`BASE`].
+    pub sweep: String,
+    /// All labels of its case.
+    pub labels: BTreeMap<String, String>,
+    /// log p of the current value less that of the value that it is held against.
+    pub contrast: f64,
+    /// log p of all values that held, oldest first, the current one last.
+    pub chain: Vec<f64>,
+    /// log p of values that the history does not give.
+    pub absent: Vec<f64>,
+    /// True where a right answer names the current value, so that a choice can be right.
+    pub has_value: bool,
+    /// True where the free answer names the value that is expected and no other; absent where no reading says so.
+    pub exact: Option<bool>,
+    /// Attention; empty without a file.
+    pub attention: Measured,
+    /// Effects on the contrast, by name.
+    pub effects: BTreeMap<String, f64>,
+}
+
+impl Answer {
+    /// `None` where it has no contrast or no twin. `notes` are those of its probe for judges.
+    pub fn of(row: &AnswerRow, notes: Option<&Notes>) -> Option<Self> {
+        let contrast = row.contrast.as_ref()?;
+        let label = |name: &str| row.labels.get(name).cloned().unwrap_or_default();
+        let old = contrast.earlier.iter().chain(&contrast.stale);
+        let log_p = |value: &ValueLogP| value.log_p;
+        Some(Answer {
+            item: label(ITEM),
+            family: label(FAMILY),
+            probe: row.probe.clone(),
+            twin: twin(&label(TWIN))?,
+            sweep: Some(label(SWEEP)).filter(|sweep| !sweep.is_empty()).unwrap_or_else(|| BASE.to_owned()),
+            labels: row.labels.clone(),
+            contrast: contrast.value,
+            chain: old.chain([&contrast.current]).map(log_p).collect(),
+            absent: absent(contrast).map(log_p).collect(),
+            has_value: notes.and_then(|notes| notes.get(EXPECTS)).is_none_or(|expects| expects == CURRENT),
+            exact: None,
+            attention: Measured::default(),
+            effects: BTreeMap::new(),
+        })
+    }
+
+    /// True of an update whose values are in either order.
+    pub fn is_update(&self) -> bool {
+        self.twin.0 == UPDATE
+    }
+
+    /// True of a twin without the update and without the value that it replaces.
+    pub fn is_blind(&self) -> bool {
+        self.twin.0 == BLIND
+    }
+
+    /// The likeliest value. Of equally likely ones that which stands first in [`Chosen::ALL`].
+    pub fn chosen(&self) -> Chosen {
+        let most = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let Some((current, old)) = self.chain.split_last() else { return Chosen::Absent };
+        let (first, others) = old.split_at(old.len().min(1));
+        let of = [*current, most(first), most(others), most(&self.absent)];
+        let best = most(&of);
+        let place = of.iter().position(|value| *value == best).unwrap_or(0);
+        Chosen::ALL[place]
+    }
+
+    /// 1 where the likeliest value is the current one.
+    pub fn right(&self) -> f64 {
+        f64::from(u8::from(self.chosen() == Chosen::Current))
+    }
+
+    /// The share of right choices by chance: one of all values.
+    pub fn chance(&self) -> f64 {
+        1.0 / (self.chain.len() + self.absent.len()).max(1) as f64
+    }
+
+    /// Replacements of the value.
+    pub fn updates(&self) -> usize {
+        self.chain.len().saturating_sub(1)
+    }
+}
+
+fn absent(contrast: &Contrast) -> impl Iterator<Item = &ValueLogP> {
+    contrast.absent.iter().chain(&contrast.others)
+}
+
+/// Free answers by the reading of exact matches, where the run has it.
+pub(super) fn exact(run: &RunFolder) -> HashMap<AnswerKey<&str>, bool> {
+    let rows = run.verdicts.iter().filter(|row| row.judge == EXACT);
+    rows.filter_map(|row| Some((row.key(), row.correct?))).collect()
+}

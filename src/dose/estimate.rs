@@ -1,0 +1,69 @@
+//! Means over items and shares of items, with their intervals.
+
+use crate::statistics::spread::Spread;
+use crate::statistics::{Interval, bounded, means};
+
+/// The mean of a number over items.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    /// Items.
+    pub n: usize,
+    /// Their mean.
+    pub mean: f64,
+    /// The interval of the mean at 95%; absent of one item and of equal ones.
+    pub interval: Option<Interval>,
+    /// Standard deviation between items; absent of one.
+    pub sd: Option<f64>,
+}
+
+impl Estimate {
+    /// Of a number an item; `None` without any. Numbers that are not finite are left out.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+        let Spread { n, mean, sd } = Spread::of(&values)?;
+        Some(Estimate { n, mean, interval: means::signed(&values), sd })
+    }
+
+    /// -1 or 1 where the interval lies below or above 0; 0 where it holds 0 or there is none.
+    pub fn side(&self) -> i32 {
+        match self.interval {
+            Some(Interval { low, .. }) if low > 0.0 => 1,
+            Some(Interval { high, .. }) if high < 0.0 => -1,
+            _ => 0,
+        }
+    }
+}
+
+/// The mean of shares over items.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Share {
+    /// Items.
+    pub n: usize,
+    /// The mean.
+    pub mean: f64,
+    /// Its interval at 95%: Wilson's where each item is all or nothing.
+    pub interval: Option<Interval>,
+}
+
+impl Share {
+    /// Of a share an item; `None` without any.
+    pub fn of(shares: &[f64]) -> Option<Self> {
+        let Spread { n, mean, .. } = Spread::of(shares)?;
+        Some(Share { n, mean, interval: bounded::of_shares(shares) })
+    }
+
+    /// True if the interval holds a share.
+    pub fn holds(&self, share: f64) -> bool {
+        self.interval.is_some_and(|Interval { low, high }| (low..=high).contains(&share))
+    }
+}
+
+/// The slope of a line of least squares through points; `None` of fewer than two places.
+pub fn slope(x: &[f64], y: &[f64]) -> Option<f64> {
+    let n = x.len().min(y.len()) as f64;
+    let mean = |all: &[f64]| all.iter().sum::<f64>() / n;
+    let (mean_x, mean_y) = (mean(x), mean(y));
+    let product: f64 = x.iter().zip(y).map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+    let square: f64 = x.iter().map(|x| (x - mean_x).powi(2)).sum();
+    (n >= 2.0 && square > 0.0).then(|| product / square)
+}

@@ -1,0 +1,260 @@
+//! Runs of the benchmark `dose`: effects of each factor on the update effect, on attention and on what it causes.
+//!
+//! Reads a run folder: log-probabilities of values ([`crate::run::rows::Contrast`]) become the update effect and the value prior of an item
+//! at a level; attention files, measures of causes and effects on the contrast stand beside them. Reads files only. Called by the commands
+//! `dose`, `figures` and `report`.
+//!
+//! - [`cell`]: an item at a level. [`answer`]: one answer. [`attention`], [`effects`]: numbers beside the contrast.
+//! - [`sweep`]: a factor, its levels and its trends. [`estimate`]: means over items.
+//! - [`chains`]: primacy, recency, and the law of key-value streams.
+//! - [`table`]: a row an item and level. [`words`]: sentences and short tables.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::ground::jsonl::JsonlError;
+use crate::lens::Layer;
+use crate::run::error::RunError;
+use crate::run::plan::PlannedCase;
+use crate::run::rows::AnswerKey;
+use crate::run::store::RunFolder;
+use palimpsest_core::attention::StoreError;
+
+pub mod answer;
+pub mod attention;
+pub mod cell;
+pub mod chains;
+pub mod effects;
+pub mod estimate;
+pub mod sweep;
+pub mod table;
+pub mod words;
+
+use answer::Answer;
+use cell::Cell;
+use effects::Effects;
+use estimate::Share;
+use sweep::Sweep;
+
+/// The benchmark's name in a run's header.
+pub const NAME: &str = "dose";
+
+/// The label `sweep` in rows at the base level of every factor.
+pub const BASE: &str = "base";
+
+/// Why a run cannot be analysed by dose.
+#[derive(Debug, thiserror::Error)]
+pub enum DoseError {
+    /// It is of another benchmark.
+    #[error(
+        "{} is a run of {benchmark}; palimpsest dose reads runs of data made by `palimpsest build dose`",
+        dir.display()
+    )]
+    OtherBenchmark {
+        /// The run folder.
+        dir: PathBuf,
+        /// Its benchmark.
+        benchmark: String,
+    },
+    /// No answer has log-probabilities.
+    #[error(
+        "{}: none of {answers} answers has log-probabilities of its values ({reason}); make the run with a model on this machine, which \
+         gives them",
+        dir.display()
+    )]
+    NoContrast {
+        /// The run folder.
+        dir: PathBuf,
+        /// Its answers.
+        answers: usize,
+        /// The first error of an answer, or that there is none.
+        reason: String,
+    },
+    /// No factor of that name is varied.
+    #[error("{}: no factor `{factor}` is varied in this run; varied are {known}", dir.display())]
+    UnknownFactor {
+        /// The run folder.
+        dir: PathBuf,
+        /// The name.
+        factor: String,
+        /// The factors that are.
+        known: String,
+    },
+    /// No item passes the gate.
+    #[error(
+        "{}: no item passes the gate (right with the old session alone and with the new one alone, in both orders); leave --gated out",
+        dir.display()
+    )]
+    NoneGated {
+        /// The run folder.
+        dir: PathBuf,
+    },
+    /// A file of the run could not be read.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A file of effects could not be read.
+    #[error(transparent)]
+    Rows(#[from] JsonlError),
+    /// An attention store could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Settings of an analysis.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DoseOptions {
+    /// This factor alone, or this grid.
+    pub factor: Option<String>,
+    /// Items that pass the gate alone.
+    pub gated: bool,
+}
+
+/// A run of dose, read.
+#[derive(Debug, Clone)]
+pub struct Doses {
+    /// The run folder.
+    pub dir: PathBuf,
+    /// The model's name.
+    pub model: String,
+    /// The data's name.
+    pub dataset: String,
+    /// Items at levels; those at the base level once.
+    pub cells: Vec<Cell>,
+    /// Factors that are varied, in the order of the plan; grids after them.
+    pub sweeps: Vec<Sweep>,
+    /// The layers of the attention files; none without.
+    pub layers: Vec<Layer>,
+    /// Blind twins whose choice names the current value, and the share that chance gives; absent without blind twins.
+    pub blind: Option<(Share, f64)>,
+    /// The gate: items that pass it, and items on which it is known.
+    pub gate: (usize, usize),
+    /// Answers without log-probabilities.
+    pub without: usize,
+    /// True if only items that pass the gate are counted.
+    pub gated: bool,
+}
+
+/// True of a run of this benchmark.
+pub fn is_dose(run: &RunFolder) -> bool {
+    run.header.identity.benchmark == NAME
+}
+
+impl Doses {
+    /// Reads a run folder, of several conditions the plain one or the first.
+    ///
+    /// # Errors
+    /// [`DoseError`].
+    pub fn open(dir: &Path, options: &DoseOptions) -> Result<Self, DoseError> {
+        let run = RunFolder::read(dir)?;
+        if !is_dose(&run) {
+            let (dir, benchmark) = (dir.to_owned(), run.header.identity.benchmark.clone());
+            return Err(DoseError::OtherBenchmark { dir, benchmark });
+        }
+        Doses::of(&run.condition("")?, options)
+    }
+
+    /// Of a run that was read, under one condition.
+    ///
+    /// # Errors
+    /// [`DoseError`].
+    pub fn of(run: &RunFolder, options: &DoseOptions) -> Result<Self, DoseError> {
+        let effects = Effects::read(&run.dir)?;
+        let exact = answer::exact(run);
+        let planned: BTreeMap<&str, &PlannedCase> =
+            run.plan.iter().map(|case| (case.case.as_str(), case)).collect();
+        let (mut answers, mut layers, mut without) = (Vec::new(), Vec::new(), 0);
+        for row in &run.answers {
+            let case = planned.get(row.case.as_str());
+            let probe = case.and_then(|case| case.probes.iter().find(|probe| probe.id == row.probe));
+            let Some(mut answer) = Answer::of(row, probe.map(|probe| &probe.judge)) else {
+                without += 1;
+                continue;
+            };
+            let key = AnswerKey::of(&row.case, &row.probe, &row.condition);
+            answer.exact = exact.get(&key).copied();
+            if answer.is_update()
+                && let Some(file) = &row.attention
+            {
+                let evidence = case.map(|case| case.evidence.as_slice()).unwrap_or_default();
+                let (of_store, measured) = attention::measure(&run.dir, file, row, evidence)?;
+                if layers.is_empty() {
+                    layers = of_store;
+                }
+                answer.attention = measured;
+            }
+            answer.effects = effects.of_answer(key);
+            answers.push(answer);
+        }
+        if answers.is_empty() {
+            let reason = run.answers.iter().find_map(|row| row.error.clone());
+            return Err(DoseError::NoContrast {
+                dir: run.dir.clone(),
+                answers: run.answers.len(),
+                reason: reason.unwrap_or_else(|| "an endpoint does not give them".to_owned()),
+            });
+        }
+        let blind = blind(&answers);
+        let mut cells = cell::cells(&answers);
+        cell::gate(&mut cells);
+        let gate = gate(&cells);
+        if options.gated {
+            cells.retain(|cell| cell.gate == Some(true));
+            if cells.is_empty() {
+                return Err(DoseError::NoneGated { dir: run.dir.clone() });
+            }
+        }
+        let mut sweeps = sweep::sweeps(&cells);
+        if let Some(factor) = &options.factor {
+            let known: Vec<String> = sweeps.iter().map(|sweep| sweep.factor.clone()).collect();
+            sweeps.retain(|sweep| sweep.factor == *factor);
+            if sweeps.is_empty() {
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                let (dir, factor) = (run.dir.clone(), factor.clone());
+                return Err(DoseError::UnknownFactor { dir, factor, known });
+            }
+        }
+        let identity = &run.header.identity;
+        Ok(Doses {
+            dir: run.dir.clone(),
+            model: identity.model.name.clone(),
+            dataset: identity.dataset.name.clone(),
+            cells,
+            sweeps,
+            layers,
+            blind,
+            gate,
+            without,
+            gated: options.gated,
+        })
+    }
+
+    /// The items, in the plan's order.
+    pub fn items(&self) -> Vec<&str> {
+        crate::ground::order::unique(self.cells.iter().map(|cell| cell.item.as_str()))
+    }
+
+    /// The names of the numbers that any of its items has beside the contrast, in order.
+    pub fn numbers(&self) -> Vec<&str> {
+        let all: BTreeSet<&str> =
+            self.cells.iter().flat_map(|cell| cell.numbers.keys().map(String::as_str)).collect();
+        all.into_iter().collect()
+    }
+}
+
+/// Blind twins that choose the current value.
+fn blind(answers: &[Answer]) -> Option<(Share, f64)> {
+    let blind: Vec<&Answer> = answers.iter().filter(|answer| answer.is_blind()).collect();
+    let chance = blind.iter().map(|answer| answer.chance()).sum::<f64>() / blind.len() as f64;
+    let right: Vec<f64> = blind.iter().map(|answer| answer.right()).collect();
+    Some((Share::of(&right)?, chance))
+}
+
+/// Items that pass the gate at their base level (at any level where they have none), and items on which it is known.
+fn gate(cells: &[Cell]) -> (usize, usize) {
+    let mut items: BTreeMap<&str, bool> = BTreeMap::new();
+    for cell in cells {
+        let Some(gate) = cell.gate else { continue };
+        items.entry(&cell.item).and_modify(|known| *known &= gate).or_insert(gate);
+    }
+    (items.values().filter(|gate| **gate).count(), items.len())
+}

@@ -1,0 +1,149 @@
+//! Maps of two axes of names: a number in each cell, in two colours around the value that says nothing.
+//!
+//! Called by [`super::dose`]: the update effect over a grid of two factors, and attention by layer and level.
+
+use super::FigureError;
+use super::canvas::{
+    Area, Head, LABEL, NOTE, Refusal, TICK, Tiling, filled, fitted, is_sized, margin, outlined, svg,
+    text_width, units, write, write_axis, write_middle,
+};
+use super::head_map::bar;
+use super::style::{GREY, GRID, diverging};
+
+/// A map: rows from below, columns from the left.
+#[derive(Debug, Clone)]
+pub(super) struct DoseMap {
+    pub title: String,
+    pub x_label: String,
+    pub columns: Vec<String>,
+    pub rows: Vec<String>,
+    /// By row and column.
+    pub values: Vec<Vec<Option<f64>>>,
+}
+
+/// Maps of one scale of colours.
+#[derive(Debug, Clone)]
+pub(super) struct DoseMaps {
+    pub title: String,
+    pub origin: String,
+    pub y_label: String,
+    pub maps: Vec<DoseMap>,
+    /// The value that is white.
+    pub middle: f64,
+    /// Numbers are written into cells.
+    pub written: bool,
+}
+
+const LEFT: i32 = 62;
+const TITLE: i32 = 22;
+const FOOT: i32 = 48;
+const BETWEEN: i32 = 26;
+const BAR: i32 = 64;
+/// Least size of a cell with a number, and size of one without.
+const WRITTEN: (i32, i32) = (48, 30);
+const PLAIN: (i32, i32) = (38, 10);
+/// Height of a map without numbers, between these.
+const HEIGHT: (i32, i32) = (120, 330);
+
+impl DoseMaps {
+    /// The picture.
+    ///
+    /// # Errors
+    /// [`FigureError::Draw`] with the figure's name.
+    pub fn draw(&self, name: &str) -> Result<String, FigureError> {
+        let most = |of: &dyn Fn(&DoseMap) -> usize| self.maps.iter().map(of).max().unwrap_or(1).max(1) as i32;
+        let (columns, lines) = (most(&|map| map.columns.len()), most(&|map| map.rows.len()));
+        let cell = if self.written { WRITTEN } else { PLAIN };
+        let map_height = match self.written {
+            true => lines * cell.1,
+            false => (lines * cell.1).clamp(HEIGHT.0, HEIGHT.1),
+        };
+        let natural = (columns * cell.0).clamp(150, 420);
+        let across = |columns: i32, map: i32| 2 * margin() + LEFT + columns * (map + BETWEEN) + BAR;
+        let least = if is_sized() { natural.min(120) } else { natural };
+        let tiling = Tiling::of(self.maps.len(), [least, natural], across);
+        let map_width = natural.min(tiling.panel - BETWEEN).max(60);
+        let row_height = TITLE + map_height + FOOT;
+        let head = Head::of(&self.title, &self.origin, tiling.width);
+        let top = head.height();
+        let height = top + tiling.rows * row_height + margin();
+        let all = self.maps.iter().flat_map(|map| map.values.iter().flatten().flatten());
+        let reach = all.map(|value| (value - self.middle).abs()).fold(0.0, f64::max).max(1e-9);
+        svg(name, &self.title, (tiling.width, height), |area| {
+            head.draw(area)?;
+            for (place, map) in self.maps.iter().enumerate() {
+                let (column, row) = tiling.place(place);
+                let left = margin() + LEFT + column * (map_width + BETWEEN);
+                let top = top + row * row_height + TITLE;
+                let size = (map_width, map_height);
+                write(area, &fitted(&map.title, 11, map_width + BETWEEN - 4), (left, top - 18), NOTE)?;
+                self.cells(area, map, (left, top), size, reach)?;
+                map.ticks(area, (left, top), size, column == 0)?;
+                if column == 0 {
+                    write_axis(area, &self.y_label, top + map_height / 2)?;
+                }
+            }
+            let left = margin() + LEFT + tiling.columns * (map_width + BETWEEN);
+            bar(area, (left, top + TITLE), map_height, (self.middle, reach))
+        })
+    }
+
+    fn cells(
+        &self,
+        area: &Area<'_>,
+        map: &DoseMap,
+        (left, top): (i32, i32),
+        (width, height): (i32, i32),
+        reach: f64,
+    ) -> Result<(), Refusal> {
+        let edge = |at: usize, count: usize, length: i32| at as i32 * length / count.max(1) as i32;
+        let (rows, columns) = (map.rows.len(), map.columns.len());
+        for (row, values) in map.values.iter().enumerate() {
+            for (column, value) in values.iter().enumerate() {
+                let x = (left + edge(column, columns, width), left + edge(column + 1, columns, width));
+                let y = (top + height - edge(row + 1, rows, height), top + height - edge(row, rows, height));
+                let at = value.map(|value| (value - self.middle) / reach);
+                filled(area, [(x.0, y.0), (x.1, y.1)], at.map_or(GRID, diverging))?;
+                if let (true, Some(value)) = (self.written, value) {
+                    let middle = units(((x.0 + x.1) / 2, (y.0 + y.1) / 2));
+                    write_middle(area, &format!("{value:.2}"), middle, LABEL.sized(11).centred())?;
+                }
+            }
+        }
+        outlined(area, [(left, top), (left + width, top + height)], GREY)
+    }
+}
+
+impl DoseMap {
+    fn ticks(
+        &self,
+        area: &Area<'_>,
+        (left, top): (i32, i32),
+        (width, height): (i32, i32),
+        rows_too: bool,
+    ) -> Result<(), Refusal> {
+        let middle =
+            |at: usize, count: usize, length: i32| (at as i32 * 2 + 1) * length / (count.max(1) as i32 * 2);
+        let mut free = i32::MIN;
+        for (at, name) in self.columns.iter().enumerate() {
+            let x = left + middle(at, self.columns.len(), width);
+            let half = text_width(name, 10) / 2 + 2;
+            if x - half >= free {
+                write(area, name, (x, top + height + 6), TICK.centred())?;
+                free = x + half;
+            }
+        }
+        write(
+            area,
+            &fitted(&self.x_label, 12, width + BETWEEN),
+            (left + width / 2, top + height + 22),
+            LABEL.centred(),
+        )?;
+        let every = (self.rows.len() as i32 * 14 / height.max(1) + 1).max(1) as usize;
+        for (at, name) in self.rows.iter().enumerate().step_by(every).filter(|_| rows_too) {
+            let y = top + height - middle(at, self.rows.len(), height);
+            write_middle(area, &fitted(name, 10, LEFT - 24), units((left - 6, y)), TICK.right())?;
+        }
+        Ok(())
+    }
+}

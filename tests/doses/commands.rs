@@ -1,0 +1,132 @@
+//! The command, the figures and the report, as typed.
+
+use super::made::{self, Made};
+use crate::cli::palimpsest;
+
+fn run(made: Made) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    made::write(dir.path(), made);
+    let name = dir.path().to_str().unwrap().to_owned();
+    (dir, name)
+}
+
+#[test]
+fn dose_says_what_moves_the_update_effect() {
+    let (_dir, run) = run(Made::USUAL);
+    let ended = palimpsest(["dose", &run]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    for part in [
+        "made slots by made: 6 items, 5 factors varied.",
+        "distance: u falls by 0.35 nats a doubling [",
+        "mass of the query to new falls by",
+        "s(new \u{2192} old) does not change at all",
+        "speaker: against user, within items: assistant -0.50",
+        "order: of u, recency of time makes up",
+        "4 updates, 6 items: the likeliest value is",
+        "distance*tail: u is largest at",
+        "items pass the gate",
+    ] {
+        assert!(ended.out.contains(part), "no {part} in {}", ended.out);
+    }
+    let one = palimpsest(["dose", &run, "--factor", "speaker", "--gated"]);
+    assert_eq!(one.code, Some(0), "{}", one.err);
+    assert!(one.out.contains("speaker: ") && !one.out.contains("distance: "), "{}", one.out);
+}
+
+#[test]
+fn the_table_has_a_row_an_item_and_level() {
+    let (dir, run) = run(Made::USUAL);
+    let ended = palimpsest(["dose", &run, "--csv", "-"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    let mut reader = csv::Reader::from_reader(ended.out.as_bytes());
+    let head = reader.headers().unwrap().clone();
+    let at =
+        |name: &str| head.iter().position(|column| column == name).unwrap_or_else(|| panic!("no {name}"));
+    let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    // Four distances, three chains, two orders, two speakers, and a grid of four beside the base level.
+    assert_eq!(rows.len(), 6 * (4 + 3 + 2 + 2 + 5));
+    let row = rows.iter().find(|row| {
+        &row[at("item")] == "item-2" && &row[at("sweep")] == "distance" && &row[at("level")] == "1024"
+    });
+    let row = row.unwrap();
+    let u: f64 = row[at("u")].parse().unwrap();
+    assert!((u - (2.2 - 2.0 * 0.34)).abs() < 1e-9, "{u}");
+    for name in ["family", "b", "no_update", "right_with_old_alone", "gate", "choice", "exact", "blocked_new"]
+    {
+        at(name);
+    }
+    let file = dir.path().join("table.csv");
+    let ended = palimpsest(["dose", &run, "--csv", file.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    assert_eq!(csv::Reader::from_path(file).unwrap().records().count(), rows.len());
+}
+
+#[test]
+fn figures_and_report_have_the_doses() {
+    let (dir, run) = run(Made::USUAL);
+    let out = dir.path().join("out");
+    let ended = palimpsest(["dose", &run, "--out", out.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    let captions: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(out.join("captions.json")).unwrap()).unwrap();
+    for name in [
+        "dose-effect",
+        "dose-over-updating",
+        "dose-recency",
+        "dose-chains",
+        "dose-errors",
+        "dose-attention",
+        "dose-attention-and-cause",
+        "dose-grid",
+        "dose-layers-new",
+        "dose-layers-old",
+        "dose-layers-back",
+        "dose-windows",
+    ] {
+        assert!(captions[name]["caption"].is_string(), "{name}");
+        for ending in ["svg", "pdf", "png", "csv"] {
+            assert!(out.join(format!("{name}.{ending}")).is_file(), "{name}.{ending}");
+        }
+    }
+    assert!(out.join("dose.csv").is_file() && out.join("dose.txt").is_file());
+    let ended = palimpsest(["figures", &run]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    assert!(ended.out.contains("dose-effect: Update effect by dose"), "{}", ended.out);
+    let ended = palimpsest(["report", &run]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    let page = std::fs::read_to_string(dir.path().join("report.html")).unwrap();
+    for part in
+        ["What moves the update effect", "id=\"dose-effect\"", "distance: u falls by 0.35 nats a doubling"]
+    {
+        assert!(page.contains(part), "no {part}");
+    }
+}
+
+#[test]
+fn runs_that_have_no_doses_are_refused_with_the_remedy() {
+    let refused = |made: Made, more: &[&str]| {
+        let (_dir, run) = run(made);
+        let ended = palimpsest([&["dose", &run], more].concat());
+        assert_eq!(ended.code, Some(1), "{}", ended.out);
+        ended.err
+    };
+    let other = refused(Made { benchmark: "stale", ..Made::USUAL }, &[]);
+    assert!(
+        other.contains(
+            "is a run of stale; palimpsest dose reads runs of data made by `palimpsest build dose`"
+        ),
+        "{other}"
+    );
+    let none = refused(Made { contrasts: false, ..Made::USUAL }, &[]);
+    assert!(
+        none.contains("has log-probabilities of its values") && none.contains("on this machine"),
+        "{none}"
+    );
+    let unknown = refused(Made::USUAL, &["--factor", "depth"]);
+    assert!(
+        unknown.contains("no factor `depth` is varied in this run; varied are distance, chain"),
+        "{unknown}"
+    );
+    let gated = refused(Made { items: 1, ..Made::USUAL }, &["--gated"]);
+    assert!(gated.contains("leave --gated out"), "{gated}");
+}
