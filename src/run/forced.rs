@@ -162,7 +162,7 @@ impl<'a> Answer<'a> {
 ///
 /// # Errors
 /// The model failed, or it was interrupted.
-pub(super) fn pairs(
+pub fn pairs(
     session: &mut Session,
     (history, pair): (&History<'_>, &ValuePair),
     holes: &[LayerHoles],
