@@ -39,3 +39,4 @@ mod tables;
 mod thinking;
 mod toy;
 mod truncation;
+mod why;

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 
 use super::interrupt::INTERRUPTED;
+use crate::benchmarks::Table;
 use crate::ground::sheet::Format;
 use crate::models::{self, DeviceArgs, Opened, Weights};
 use crate::progress::note;
 use crate::run::judge_name::JudgeChoice;
 use crate::run::store::{RunFolder, RunStore};
 use crate::run::why_rows::{WHY, WhySettings};
-use crate::why::{self, Measured, controls, sheet};
+use crate::why::{self, Measured, controls, sheet, signals};
 use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
 use palimpsest_core::engine::{self, ContextLength, LocalOptions};
 
@@ -52,6 +53,9 @@ pub struct Args {
     /// Seed of the random sets
     #[arg(long, default_value_t = 0, help_heading = "Readings")]
     seed: u64,
+    /// Also tell how well masses, value norms and attributions foretell each label, cross-validated over cases
+    #[arg(long)]
+    signals: bool,
     /// The run's model, where it is no longer found by its name
     #[arg(long, help_heading = "Model")]
     model: Option<String>,
@@ -132,7 +136,17 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         std::process::exit(INTERRUPTED);
     }
     let Some(labels) = sheet::Labels::open(&folder)? else { return Ok(()) };
-    let table = sheet::table(&labels, &args.dir.display().to_string());
-    let text = format!("{}\n{}", Format::Text.title(&table.title), Format::Text.of(&table.sheet)?);
-    super::write_out(text.as_bytes())
+    let mut tables = vec![sheet::table(&labels, &args.dir.display().to_string())];
+    if args.signals {
+        let found = signals::table(&folder, &labels)?;
+        if found.is_none() {
+            note("no label has enough answers to be foretold");
+        }
+        tables.extend(found);
+    }
+    let text = |table: &Table| {
+        Ok(format!("{}\n{}", Format::Text.title(&table.title), Format::Text.of(&table.sheet)?))
+    };
+    let texts = tables.iter().map(text).collect::<anyhow::Result<Vec<_>>>()?;
+    super::write_out(texts.join("\n").as_bytes())
 }

@@ -1,6 +1,6 @@
 //! The label that readings establish, in a fixed order of decisions. Pure: it reads no file and asks no model.
 //!
-//! 1. `right`: the verdict calls the answer correct.
+//! 1. `right`: the verdict calls the answer correct. Without a verdict: `undecided`.
 //! 2. `misjudged`: it names the current value and no other value of its question, and the verdict calls it wrong.
 //! 3. `undecided`: the history has no newer evidence.
 //! 4. `not shown`: none of it is in the context.
@@ -28,8 +28,8 @@ pub enum Presence {
 /// What is known of an answer. Readings are made in the order in which decisions need them: `None` of those that were not made.
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// The verdict.
-    pub correct: bool,
+    /// The verdict; `None` without one.
+    pub correct: Option<bool>,
     /// The answer's text names the current value and no other.
     pub names_current: bool,
     /// The newer evidence.
@@ -74,8 +74,10 @@ const FEW: &str = "too few controls to tell an effect from that of random text";
 pub fn decide(facts: &Facts) -> Decision {
     let label = |label: Label, why: &str| Decision::Label(label, why.to_owned());
     let undecided = |why: &str| label(Label::Undecided, why);
-    if facts.correct {
-        return label(Label::Right, "the verdict calls it correct");
+    match facts.correct {
+        Some(true) => return label(Label::Right, "the verdict calls it correct"),
+        None => return undecided("it has no verdict"),
+        Some(false) => {}
     }
     if facts.names_current {
         return label(Label::Misjudged, "it names the current value, and the verdict calls it wrong");
@@ -155,7 +157,7 @@ mod tests {
 
     fn wrong() -> Facts {
         Facts {
-            correct: false,
+            correct: Some(false),
             names_current: false,
             newer: Presence::Shown,
             older: Presence::Shown,
@@ -186,12 +188,16 @@ mod tests {
         assert_eq!(label(&facts), Label::Carried);
         // Nothing is read of what the verdict, the words or the context decide.
         for (facts, expected) in [
-            (Facts { correct: true, names_current: true, newer: Presence::Absent, ..wrong() }, Label::Right),
+            (
+                Facts { correct: Some(true), names_current: true, newer: Presence::Absent, ..wrong() },
+                Label::Right,
+            ),
             (
                 Facts { names_current: true, newer: Presence::Lost("no".to_owned()), ..wrong() },
                 Label::Misjudged,
             ),
             (Facts { newer: Presence::Lost("no".to_owned()), ..wrong() }, Label::NotShown),
+            (Facts { correct: None, names_current: true, ..wrong() }, Label::Undecided),
             (Facts { newer: Presence::Absent, ..wrong() }, Label::Undecided),
             (Facts { newer: Presence::Unclear("no".to_owned()), ..wrong() }, Label::Undecided),
             (Facts { unread: Some("no".to_owned()), ..wrong() }, Label::Undecided),

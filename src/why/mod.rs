@@ -5,17 +5,15 @@
 //!
 //! - [`evidence`]: the newer and the older evidence of a question, and where it was lost.
 //! - [`readings`]: one answer read again with sessions blocked or removed. [`controls`]: random sets of equal size.
-//! - [`decide`]: the label, in the order of decisions. [`certificate`] and [`search`]: the smallest set that turns an answer.
-//! - [`sheet`]: counts of labels. [`words`]: the same in sentences.
+//! - [`label`]: the readings of one answer. [`decide`]: the order of decisions. [`certificate`] and [`search`]: the smallest set that turns an answer.
+//! - [`sheet`]: counts of labels. [`words`]: the same in sentences. [`signals`]: how well attention foretells them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use palimpsest_core::attention::{AttentionStore, LayerKind};
 use palimpsest_core::engine::{EngineError, LocalModel, ModelText, RequestError};
-use palimpsest_core::span::Span;
 
 use crate::benchmarks::{Benchmark, Side, VerdictKind};
 use crate::ground::jsonl::{JsonlError, RowLog};
@@ -23,7 +21,7 @@ use crate::losses::fact::Level;
 use crate::losses::trace::Trace;
 use crate::losses::{LossError, Losses};
 use crate::progress::Steps;
-use crate::run::causes::{CauseError, said, shared, taken};
+use crate::run::causes::{CauseError, said, shared};
 use crate::run::condition::named;
 use crate::run::contrast::ValuePair;
 use crate::run::contrast_causes;
@@ -33,20 +31,22 @@ use crate::run::judged::{Judged, UnknownJudge};
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::rows::{AnswerKey, AnswerRow};
 use crate::run::store::RunFolder;
-use crate::run::why_rows::{Compared, Label, SideReadings, WHY, WhyRow, WhySettings};
+use crate::run::why_rows::{WHY, WhyRow, WhySettings};
 
 pub mod certificate;
 pub mod controls;
 pub mod decide;
 pub mod evidence;
+pub mod label;
 pub mod readings;
 pub mod search;
 pub mod sheet;
+pub mod signals;
 pub mod words;
 
-use controls::{equal_sets, threshold};
-use decide::{Decision, Facts, Lacking, Presence, decide};
+use decide::{Facts, Presence};
 use evidence::{Evidence, names_current, roles, spans};
+use label::{Context, Found};
 use readings::{Prompt, Reader};
 
 /// Why answers could not be labelled.
@@ -277,29 +277,25 @@ impl<'a> Run<'a> {
     ) -> Result<Option<WhyRow>, Halt> {
         let Asked { row, store, shared, kinds } = *asked;
         let Some(planned) = self.planned(row) else { return Ok(None) };
-        let mut found = WhyRow {
+        let of = |found: Found| WhyRow {
             case: row.case.clone(),
             probe: row.probe.clone(),
             condition: row.condition.clone(),
-            label: Label::Undecided,
-            why: String::new(),
+            label: found.label,
+            why: found.why,
             judge: self.judged.name.label.clone(),
-            plain: None,
-            newer: None,
-            older: None,
-            search: None,
-            certificate: None,
-            readings: 0,
+            plain: found.plain,
+            newer: found.newer,
+            older: found.older,
+            search: found.search,
+            certificate: found.certificate,
+            readings: found.readings,
             settings: self.settings,
-        };
-        let Some(correct) = self.correct(row.key()) else {
-            found.why = "it has no verdict".to_owned();
-            return Ok(Some(found));
         };
         let evidence = Evidence { planned, row, store, trace: self.traces.get(&row.key()).copied() };
         let presence = |side| evidence.presence(self.benchmark, side);
         let mut facts = Facts {
-            correct,
+            correct: self.correct(row.key()),
             names_current: names_current(row),
             newer: presence(Side::Newer),
             older: presence(Side::Older),
@@ -320,70 +316,27 @@ impl<'a> Run<'a> {
             }
             _ => None,
         };
-        let Some((store, Some(reader))) = &mut reader else {
-            facts.unread =
-                Some("its attention was not recorded, so that nothing can be read again".to_owned());
-            if let Decision::Label(label, why) = decide(&facts) {
-                (found.label, found.why) = (label, why);
+        let found = match &mut reader {
+            Some((store, Some(reader))) => {
+                let spans = |side: Side| spans(store, &roles(self.benchmark, side));
+                let context = Context { store, newer: spans(Side::Newer), older: spans(Side::Older) };
+                label::investigate(reader, &context, facts, self.settings)?
             }
-            return Ok(Some(found));
-        };
-        found.plain = Some(reader.plain());
-        let of = |side: Side| spans(store, &roles(self.benchmark, side));
-        let (newer, older) = (of(Side::Newer), of(Side::Older));
-        let sides = Sides { store, settings: self.settings };
-
-        // 1. Both sides blocked, whatever the label will need: the row tells both effects.
-        found.newer = sides.blocked(reader, &newer)?;
-        found.older = sides.blocked(reader, &older)?;
-        facts.blocked_newer = found.newer.as_ref().map(|side| side.blocked);
-        facts.cannot_turn = match (&pair, reader.plain().value > 0.0) {
-            (None, _) => Some(
-                "whether it turns is told by contrasts alone, which this question has none of".to_owned(),
-            ),
-            (Some(_), true) => Some(
-                "the current value is the likelier one already, so that the contrast cannot turn".to_owned(),
-            ),
-            (Some(_), false) => None,
-        };
-        facts.blocked_older = found
-            .older
-            .as_ref()
-            .map(|side| (side.blocked, reader.turned(reader.plain().value - side.blocked.drop)));
-
-        // 2. The certificate, over the same cached history.
-        if pair.is_some() {
-            let turns_to_current = reader.plain().value <= 0.0;
-            let (first, never) = if turns_to_current { (&older, &newer) } else { (&newer, &older) };
-            let candidates = certificate::candidates(store, first, never);
-            let (search, certificate) = certificate::search(reader, store, &candidates, self.settings)?;
-            (found.search, found.certificate) = (Some(search), certificate);
-        }
-
-        // 3. Removals, which read the history anew, where the decision needs them.
-        let decision = match decide(&facts) {
-            Decision::Read(Lacking::RemovedOlder) => {
-                let removed = sides.removed(reader, &older)?;
-                if let (Some(side), Some((compared, _))) = (&mut found.older, removed) {
-                    side.removed = Some(compared);
-                }
-                facts.removed_older = removed;
-                decide(&facts)
+            _ => {
+                facts.unread = Some(
+                    "it cannot be read again: its attention was not recorded, or it ended in its thought"
+                        .to_owned(),
+                );
+                Found::without_readings(&facts)
             }
-            decision => decision,
         };
-        (found.label, found.why) = match decision {
-            Decision::Label(label, why) => (label, why),
-            Decision::Read(_) => (Label::Undecided, "a span of its evidence cannot be read".to_owned()),
-        };
-        found.readings = reader.readings();
-        Ok(Some(found))
+        Ok(Some(of(found)))
     }
 }
 
 /// True if readings tell something of an answer: it is not decided by its text or by what its context lacks.
 fn wants_readings(facts: &Facts) -> bool {
-    let misjudged = !facts.correct && facts.names_current;
+    let misjudged = facts.correct == Some(false) && facts.names_current;
     !misjudged && !matches!(facts.newer, Presence::Lost(_) | Presence::Unclear(_))
 }
 
@@ -400,67 +353,6 @@ fn open<'a>(
         None if store.thought() >= store.generated.len() => Ok(None),
         None => Reader::own_answer(session, prompt, said(store), stop).map(Some),
     }
-}
-
-/// Comparisons of evidence with random text of equal size.
-struct Sides<'a> {
-    store: &'a AttentionStore,
-    settings: WhySettings,
-}
-
-impl Sides<'_> {
-    fn sets(&self, keys: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
-        let lengths: Vec<usize> = keys.iter().map(Range::len).collect();
-        let WhySettings { controls, seed, .. } = self.settings;
-        let (history, away) = (certificate::history(self.store), taken(&self.store.keys));
-        equal_sets((controls, seed), &self.store.case, &lengths, &history, &away)
-    }
-
-    fn blocked(
-        &self,
-        reader: &mut Reader<'_>,
-        spans: &[&Span],
-    ) -> Result<Option<SideReadings>, RequestError> {
-        if spans.is_empty() {
-            return Ok(None);
-        }
-        let keys: Vec<Range<usize>> = spans.iter().map(|span| span.range()).collect();
-        let mut sets = vec![keys.clone()];
-        sets.extend(self.sets(&keys));
-        let read = reader.blocked(&sets, None)?;
-        let sessions = spans.iter().map(|span| span.label.clone()).collect();
-        Ok(compared(reader, &read).map(|blocked| SideReadings { sessions, blocked, removed: None }))
-    }
-
-    /// The effect of removal and whether the answer turned; controls are read where it did.
-    fn removed(
-        &self,
-        reader: &mut Reader<'_>,
-        spans: &[&Span],
-    ) -> Result<Option<(Compared, bool)>, RequestError> {
-        let keys: Vec<Range<usize>> = spans.iter().map(|span| span.range()).collect();
-        let mut read = vec![reader.removed(&keys)?];
-        let turned = reader.turned(read[0]);
-        if turned {
-            for set in self.sets(&keys) {
-                read.push(reader.removed(&set)?);
-            }
-        }
-        Ok(compared(reader, &read).map(|compared| (compared, turned)))
-    }
-}
-
-/// Of the number after a change, and after the same of each control.
-fn compared(reader: &Reader<'_>, read: &[f64]) -> Option<Compared> {
-    let plain = reader.plain().value;
-    let (changed, controls) = read.split_first()?;
-    let drops: Vec<f64> = controls.iter().map(|control| plain - control).collect();
-    Some(Compared {
-        drop: plain - changed,
-        threshold: threshold(&drops),
-        controls: drops.len(),
-        flips: controls.iter().filter(|control| reader.turned(**control)).count(),
-    })
 }
 
 /// True if a question's row of the plan has evidence of neither side: there is nothing for a certificate to find.
