@@ -123,7 +123,7 @@ fn label(session: &mut Session, layers: usize, story: &Story, seed: u64) -> Foun
         blocked_older: None,
         removed_older: None,
     };
-    let settings = WhySettings { seed, controls: CONTROLS, readings: 24 };
+    let settings = WhySettings { seed, controls: CONTROLS, readings: 24, anew: false };
     investigate(&mut reader, &context, facts, settings).unwrap()
 }
 

@@ -121,6 +121,9 @@ pub struct WhySettings {
     pub controls: usize,
     /// Most readings of a search.
     pub readings: usize,
+    /// True if answers are generated anew and judged where there is no contrast; absent if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anew: bool,
 }
 
 /// A reading with nothing changed.
@@ -178,7 +181,8 @@ pub struct SearchRow {
     pub spent: bool,
 }
 
-/// A set of knock-outs that turns an answer: with the sessions hidden from the question on, its contrast has the other sign.
+/// A set of knock-outs that turns an answer: with the sessions hidden from the question on, its contrast has the other sign, or an answer
+/// generated anew the other verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
     /// The spans that are blocked together.
@@ -192,6 +196,9 @@ pub struct Certificate {
     pub before: f64,
     /// The number with them blocked at all layers.
     pub after: f64,
+    /// The answer generated anew under it, where a judge told that it turned; absent of contrasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
     /// Control sets of as many stretches of equal length, and those under which the answer turned.
     pub controls: ControlFlips,
 }

@@ -7,16 +7,18 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use palimpsest_core::attention::AttentionStore;
-use palimpsest_core::engine::RequestError;
 use palimpsest_core::span::Span;
 
 use super::controls::equal_sets;
-use super::readings::Reader;
+use super::readings::{ReadError, Reader, Turned};
 use super::search::{smallest, window};
 use crate::benchmarks::QUERY;
 use crate::run::causes::taken;
 use crate::run::session_measures::sessions;
 use crate::run::why_rows::{Certificate, ControlFlips, SearchRow, WhySettings};
+
+/// Most control sets of a certificate whose answers have to be generated and judged.
+const VERDICTS: usize = 5;
 
 /// Candidates in the order in which they are tried: those in `first`, then the others by the question's attention mass, those in `never` left
 /// out.
@@ -48,23 +50,31 @@ pub fn search(
     store: &AttentionStore,
     candidates: &[&Span],
     settings: WhySettings,
-) -> Result<(SearchRow, Option<Certificate>), RequestError> {
+) -> Result<(SearchRow, Option<Certificate>), ReadError> {
     let ranges = |set: &[usize]| set.iter().map(|at| candidates[*at].range()).collect::<Vec<Range<usize>>>();
-    let one = |reader: &mut Reader<'_>, keys: Vec<Range<usize>>, layers: Option<Range<usize>>| {
-        let changed = reader.blocked(&[keys], layers)?.first().copied().unwrap_or(f64::NAN);
-        Ok::<(f64, bool), RequestError>((changed, reader.turned(changed)))
-    };
+    // The last reading that turned the answer, with its set.
+    let mut last: Option<(Vec<usize>, Turned)> = None;
     let found = smallest(candidates.len(), settings.readings, &mut |set| {
-        one(reader, ranges(set), None).map(|(_, turned)| turned)
+        let read = reader.turn_blocked(&ranges(set), None)?;
+        let turned = read.turned;
+        if turned {
+            let mut set = set.to_vec();
+            set.sort_unstable();
+            last = Some((set, read));
+        }
+        Ok::<bool, ReadError>(turned)
     })?;
     let mut row =
         SearchRow { candidates: candidates.len(), sessions: found.readings, layers: 0, spent: found.spent };
     let Some(set) = found.set else { return Ok((row, None)) };
     let keys = ranges(&set);
-    let (after, _) = one(reader, keys.clone(), None)?;
+    let after = match last {
+        Some((of, read)) if of == set => read,
+        _ => reader.turn_blocked(&keys, None)?,
+    };
     let count = reader.layers();
     let (layers, made) = window(count, settings.readings.saturating_sub(found.readings), &mut |layers| {
-        one(reader, keys.clone(), Some(layers)).map(|(_, turned)| turned)
+        reader.turn_blocked(&keys, Some(layers)).map(|read| read.turned)
     })?;
     row.layers = made;
 
@@ -72,16 +82,20 @@ pub fn search(
     let mut away = taken(&store.keys);
     away.extend(keys.iter().cloned());
     let lengths: Vec<usize> = keys.iter().map(Range::len).collect();
-    let sets = equal_sets((settings.controls, settings.seed), &store.case, &lengths, &history(store), &away);
-    let read = reader.blocked(&sets, None)?;
-    let flips = read.iter().filter(|changed| reader.turned(**changed)).count();
+    let count = if after.answer.is_some() { settings.controls.min(VERDICTS) } else { settings.controls };
+    let sets = equal_sets((count, settings.seed), &store.case, &lengths, &history(store), &away);
+    let mut flips = 0;
+    for set in &sets {
+        flips += usize::from(reader.turn_blocked(set, None)?.turned);
+    }
     let labels: BTreeSet<usize> = set.into_iter().collect();
     let certificate = Certificate {
         sessions: labels.into_iter().map(|at| candidates[at].label.clone()).collect(),
         layers,
         irreducible: found.irreducible,
         before: reader.plain().value,
-        after,
+        after: after.value,
+        answer: after.answer,
         controls: ControlFlips { sets: sets.len(), flips },
     };
     Ok((row, Some(certificate)))

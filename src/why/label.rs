@@ -3,13 +3,12 @@
 use std::ops::Range;
 
 use palimpsest_core::attention::AttentionStore;
-use palimpsest_core::engine::RequestError;
 use palimpsest_core::span::Span;
 
 use super::certificate;
 use super::controls::{equal_sets, threshold};
 use super::decide::{Decision, Facts, Lacking, decide};
-use super::readings::Reader;
+use super::readings::{ReadError, Reader};
 use crate::run::causes::taken;
 use crate::run::why_rows::{
     Certificate, Compared, Label, Measure, Plain, SearchRow, SideReadings, WhySettings,
@@ -86,7 +85,7 @@ pub fn investigate(
     context: &Context<'_>,
     mut facts: Facts,
     settings: WhySettings,
-) -> Result<Found, RequestError> {
+) -> Result<Found, ReadError> {
     let sides = Sides { store: context.store, settings };
     let plain = reader.plain();
     let mut found = Found { plain: Some(plain), ..Found::default() };
@@ -95,13 +94,11 @@ pub fn investigate(
     found.newer = sides.blocked(reader, &context.newer)?;
     found.older = sides.blocked(reader, &context.older)?;
     facts.blocked_newer = found.newer.as_ref().map(|side| side.blocked);
-    facts.cannot_turn = cannot_turn(plain).map(str::to_owned);
-    let turned = |side: &SideReadings| (side.blocked, reader.turned(plain.value - side.blocked.drop));
-    facts.blocked_older = found.older.as_ref().map(turned);
+    facts.cannot_turn = cannot_turn(reader).map(str::to_owned);
 
     // 2. The certificate, over the same cached history.
-    if plain.measure == Measure::Contrast {
-        let (first, never) = match plain.value > 0.0 {
+    if reader.can_turn() {
+        let (first, never) = match reader.holds_current() {
             true => (&context.newer, &context.older),
             false => (&context.older, &context.newer),
         };
@@ -110,30 +107,36 @@ pub fn investigate(
         (found.search, found.certificate) = (Some(search), certificate);
     }
 
-    // 3. Removals.
-    let mut decision = decide(&facts);
-    if decision == Decision::Read(Lacking::RemovedOlder) {
-        facts.removed_older = sides.removed(reader, &context.older)?;
-        if let (Some(side), Some((compared, _))) = (&mut found.older, facts.removed_older) {
-            side.removed = Some(compared);
+    // 3. Whether it turns without the older evidence, as far as the decision asks.
+    let decision = loop {
+        match (decide(&facts), &mut found.older) {
+            (Decision::Read(Lacking::BlockedOlder), Some(side)) => {
+                let turned = sides.turns(reader, &context.older, side.blocked)?;
+                facts.blocked_older = Some((side.blocked, turned));
+            }
+            (Decision::Read(Lacking::RemovedOlder), Some(side)) => {
+                let removed = sides.removed(reader, &context.older)?;
+                side.removed = Some(removed.0);
+                facts.removed_older = Some(removed);
+            }
+            (decision, _) => break decision,
         }
-        decision = decide(&facts);
-    }
+    };
     (found.label, found.why) = labelled(decision);
     found.readings = reader.readings();
     Ok(found)
 }
 
-/// Why an answer cannot be seen to turn to the current value.
-fn cannot_turn(plain: Plain) -> Option<&'static str> {
-    match plain.measure {
-        Measure::LogP => Some(
-            "whether it turns is told by contrasts alone, and its question names no values to hold against each other",
+/// Why an answer cannot be seen to turn to the current state.
+fn cannot_turn(reader: &Reader<'_>) -> Option<&'static str> {
+    match reader.can_turn() {
+        false => Some(
+            "its question names no values to hold against each other, and no judge was asked about an answer generated anew",
         ),
-        Measure::Contrast if plain.value > 0.0 => {
+        true if reader.holds_current() => {
             Some("the current value is the likelier one already, so that the contrast cannot turn to it")
         }
-        Measure::Contrast => None,
+        true => None,
     }
 }
 
@@ -151,11 +154,7 @@ impl Sides<'_> {
         equal_sets((controls, seed), &self.store.case, &lengths, &history, &away)
     }
 
-    fn blocked(
-        &self,
-        reader: &mut Reader<'_>,
-        spans: &[&Span],
-    ) -> Result<Option<SideReadings>, RequestError> {
+    fn blocked(&self, reader: &mut Reader<'_>, spans: &[&Span]) -> Result<Option<SideReadings>, ReadError> {
         if spans.is_empty() {
             return Ok(None);
         }
@@ -164,36 +163,44 @@ impl Sides<'_> {
         sets.extend(self.sets(&keys));
         let read = reader.blocked(&sets, None)?;
         let sessions = spans.iter().map(|span| span.label.clone()).collect();
-        Ok(compared(reader, &read).map(|blocked| SideReadings { sessions, blocked, removed: None }))
+        let (changed, controls) = read.split_at(read.len().min(1));
+        let changed = changed.first().copied().unwrap_or(f64::NAN);
+        Ok(Some(SideReadings { sessions, blocked: compared(reader, changed, controls), removed: None }))
+    }
+
+    /// True if the answer turns with spans blocked whose effect is known.
+    fn turns(&self, reader: &mut Reader<'_>, spans: &[&Span], known: Compared) -> Result<bool, ReadError> {
+        match reader.plain().measure {
+            Measure::Contrast => Ok(reader.flipped(reader.plain().value - known.drop)),
+            Measure::LogP => {
+                let keys: Vec<Range<usize>> = spans.iter().map(|span| span.range()).collect();
+                Ok(reader.turn_blocked(&keys, None)?.turned)
+            }
+        }
     }
 
     /// The effect of removal and whether the answer turned; controls are read where it did.
-    fn removed(
-        &self,
-        reader: &mut Reader<'_>,
-        spans: &[&Span],
-    ) -> Result<Option<(Compared, bool)>, RequestError> {
+    fn removed(&self, reader: &mut Reader<'_>, spans: &[&Span]) -> Result<(Compared, bool), ReadError> {
         let keys: Vec<Range<usize>> = spans.iter().map(|span| span.range()).collect();
-        let mut read = vec![reader.removed(&keys)?];
-        let turned = reader.turned(read[0]);
-        if turned {
+        let changed = reader.turn_removed(&keys)?;
+        let mut controls = Vec::new();
+        if changed.turned {
             for set in self.sets(&keys) {
-                read.push(reader.removed(&set)?);
+                controls.push(reader.removed(&set)?);
             }
         }
-        Ok(compared(reader, &read).map(|compared| (compared, turned)))
+        Ok((compared(reader, changed.value, &controls), changed.turned))
     }
 }
 
 /// Of the number after a change, and after the same of each control.
-fn compared(reader: &Reader<'_>, read: &[f64]) -> Option<Compared> {
+fn compared(reader: &Reader<'_>, changed: f64, controls: &[f64]) -> Compared {
     let plain = reader.plain().value;
-    let (changed, controls) = read.split_first()?;
     let drops: Vec<f64> = controls.iter().map(|control| plain - control).collect();
-    Some(Compared {
+    Compared {
         drop: plain - changed,
         threshold: threshold(&drops),
         controls: drops.len(),
-        flips: controls.iter().filter(|control| reader.turned(**control)).count(),
-    })
+        flips: controls.iter().filter(|control| reader.flipped(**control)).count(),
+    }
 }

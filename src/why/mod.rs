@@ -47,7 +47,7 @@ pub mod words;
 use decide::{Facts, Presence};
 use evidence::{Evidence, names_current, roles, spans};
 use label::{Context, Found};
-use readings::{Prompt, Reader};
+use readings::{Anew, Prompt, ReadError, Reader};
 
 /// Why answers could not be labelled.
 #[derive(Debug, thiserror::Error)]
@@ -128,7 +128,10 @@ pub fn verdicts<'a>(folder: &'a RunFolder, choice: JudgeChoice<'_>) -> Result<Ju
     judged.ok_or_else(|| WhyError::NoVerdicts { dir: folder.dir.clone() })
 }
 
-/// Labels what `folder` still lacks, and appends rows. `model` must be the run's. `stop` is looked at after each chunk and reading.
+/// The verdict of the judge at hand on another text in the place of an answer of the run.
+pub type JudgeAnew<'a> = &'a mut dyn FnMut(&AnswerRow, &str) -> anyhow::Result<bool>;
+
+/// Labels what `folder` still lacks, and appends rows. Answers without a contrast are generated anew for `judge`, where there is one. `model` must be the run's. `stop` is looked at after each chunk and reading.
 ///
 /// # Errors
 /// [`WhyError`]; a stop is none.
@@ -136,7 +139,7 @@ pub fn measure(
     folder: &RunFolder,
     model: &mut LocalModel,
     choice: JudgeChoice<'_>,
-    settings: WhySettings,
+    (settings, mut judge): (WhySettings, Option<JudgeAnew<'_>>),
     stop: &AtomicBool,
     show_progress: bool,
 ) -> Result<Measured, WhyError> {
@@ -184,11 +187,11 @@ pub fn measure(
             steps.status().begin(&name, "readings");
             let asked = Asked { row, store: store.as_ref(), shared, kinds: &kinds };
             let failed = |source: anyhow::Error| WhyError::Model { case: row.case.clone(), source };
-            match run.label(model, &text, &asked, stop) {
-                Err(Halt::Model(RequestError::Engine(EngineError::Interrupted))) => {
+            match run.label((model, &text), &asked, judge.as_deref_mut(), stop) {
+                Err(Halt::Read(ReadError::Model(RequestError::Engine(EngineError::Interrupted)))) => {
                     return Ok(Measured { stopped: true, ..measured });
                 }
-                Err(Halt::Model(error)) => return Err(failed(error.into())),
+                Err(Halt::Read(error)) => return Err(failed(error.into())),
                 Err(Halt::Other(error)) => return Err(error),
                 Ok(None) => {}
                 Ok(Some(row)) => {
@@ -205,13 +208,13 @@ pub fn measure(
 
 /// Why a label was not made.
 enum Halt {
-    Model(RequestError),
+    Read(ReadError),
     Other(WhyError),
 }
 
-impl From<RequestError> for Halt {
-    fn from(error: RequestError) -> Self {
-        Halt::Model(error)
+impl From<ReadError> for Halt {
+    fn from(error: ReadError) -> Self {
+        Halt::Read(error)
     }
 }
 
@@ -270,9 +273,9 @@ impl<'a> Run<'a> {
     /// The row of an answer; `None` of one that the plan does not hold.
     fn label(
         &self,
-        model: &mut LocalModel,
-        text: &ModelText,
+        (model, text): (&mut LocalModel, &ModelText),
         asked: &Asked<'_>,
+        judge: Option<JudgeAnew<'_>>,
         stop: &AtomicBool,
     ) -> Result<Option<WhyRow>, Halt> {
         let Asked { row, store, shared, kinds } = *asked;
@@ -310,9 +313,14 @@ impl<'a> Run<'a> {
             _ => None,
         };
         let prompt = store.and_then(|store| Prompt::of(store, shared, kinds));
-        let mut reader = match (store, prompt, &pair) {
-            (Some(store), Some(prompt), pair) if wants_readings(&facts) => {
-                Some((store, open(model, (store, prompt), pair.as_ref(), stop)?))
+        let mut judge = judge.map(|judge| move |answer: &str| judge(row, answer));
+        let anew = match (&mut judge, facts.correct, self.folder.header.identity.sampling) {
+            (Some(judge), Some(right), Some(sampling)) => Some(Anew { text, sampling, right, judge }),
+            _ => None,
+        };
+        let mut reader = match (store, prompt) {
+            (Some(store), Some(prompt)) if wants_readings(&facts) => {
+                Some((store, open(model, (store, prompt), (pair.as_ref(), anew), stop)?))
             }
             _ => None,
         };
@@ -344,14 +352,14 @@ fn wants_readings(facts: &Facts) -> bool {
 fn open<'a>(
     model: &'a mut LocalModel,
     (store, prompt): (&'a AttentionStore, Prompt<'a>),
-    pair: Option<&'a ValuePair>,
+    (pair, anew): (Option<&'a ValuePair>, Option<Anew<'a>>),
     stop: &'a AtomicBool,
-) -> Result<Option<Reader<'a>>, RequestError> {
+) -> Result<Option<Reader<'a>>, ReadError> {
     let session = model.session();
     match pair {
         Some(pair) => Reader::contrast(session, prompt, pair, stop).map(Some),
         None if store.thought() >= store.generated.len() => Ok(None),
-        None => Reader::own_answer(session, prompt, said(store), stop).map(Some),
+        None => Reader::own_answer(session, prompt, said(store), anew, stop).map(Some),
     }
 }
 
