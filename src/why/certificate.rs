@@ -1,7 +1,8 @@
 //! The certificate of an answer: the smallest set of sessions, then the narrowest window of layers, whose blocking turns it.
 //!
-//! Sessions that speak for the side that the answer is to turn to are never blocked. Those of the other side come first, then the others by
-//! the question's attention to them, so that likely sets are found in few readings ([`super::search`]).
+//! Sessions that speak for the side that the answer is to turn to are never blocked (without newer evidence the older one is what a right
+//! answer rests on). Those of the other side come first, then the others by the question's attention to them, so that likely sets are found
+//! in few readings ([`super::search`]).
 
 use std::collections::BTreeSet;
 use std::ops::Range;

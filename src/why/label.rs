@@ -98,9 +98,12 @@ pub fn investigate(
 
     // 2. The certificate, over the same cached history.
     if reader.can_turn() {
-        let (first, never) = match reader.holds_current() {
-            true => (&context.newer, &context.older),
-            false => (&context.older, &context.newer),
+        // Without newer evidence the older one is what the current state rests on.
+        let none = Vec::new();
+        let (first, never) = match (reader.holds_current(), context.newer.is_empty()) {
+            (true, false) => (&context.newer, &context.older),
+            (true, true) => (&context.older, &none),
+            (false, _) => (&context.older, &context.newer),
         };
         let candidates = certificate::candidates(context.store, first, never);
         let (search, certificate) = certificate::search(reader, context.store, &candidates, settings)?;

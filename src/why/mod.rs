@@ -187,7 +187,8 @@ pub fn measure(
             steps.status().begin(&name, "readings");
             let asked = Asked { row, store: store.as_ref(), shared, kinds: &kinds };
             let failed = |source: anyhow::Error| WhyError::Model { case: row.case.clone(), source };
-            match run.label((model, &text), &asked, judge.as_deref_mut(), stop) {
+            let judge = judge.as_mut().map(|judge| &mut **judge as JudgeAnew<'_>);
+            match run.label((model, &text), &asked, judge, stop) {
                 Err(Halt::Read(ReadError::Model(RequestError::Engine(EngineError::Interrupted)))) => {
                     return Ok(Measured { stopped: true, ..measured });
                 }

@@ -141,7 +141,7 @@ fn mass(store: &AttentionStore, row: &str, spans: &[&Span]) -> Option<f64> {
 /// Attention-weighted value norms of the row that predicts the answer, likewise.
 fn value_norm(measures: &SessionMeasures, spans: &[&Span]) -> Option<f64> {
     let of = |span: &&Span| {
-        let key = measures.spans.iter().position(|own| own.label == span.label)?;
+        let key = measures.spans.iter().position(|own| *own == span.label)?;
         measures.value_norm.slice(ndarray::s![.., .., 1, key]).mean().map(f64::from)
     };
     sum(spans, of)
@@ -150,7 +150,7 @@ fn value_norm(measures: &SessionMeasures, spans: &[&Span]) -> Option<f64> {
 /// Attribution of the answer to some spans, summed over layers and heads.
 fn attribution(measures: &SessionMeasures, spans: &[&Span]) -> Option<f64> {
     let of = |span: &&Span| {
-        let key = measures.spans.iter().position(|own| own.label == span.label)?;
+        let key = measures.spans.iter().position(|own| *own == span.label)?;
         Some(f64::from(measures.attribution.slice(ndarray::s![.., .., key]).sum()))
     };
     sum(spans, of)
