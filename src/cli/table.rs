@@ -246,7 +246,7 @@ fn own_tables(sources: &[Source], args: &Args) -> anyhow::Result<Vec<Table>> {
         tables.iter_mut().for_each(|table| table.title += &format!("; {which}: {}", conditions.join(", ")));
     }
     for (folder, name) in folders.iter().zip(&names) {
-        tables.extend(why::sheet::Labels::open(folder)?.map(|labels| why::sheet::table(&labels, name)));
+        tables.extend(why::labels::Labels::open(folder)?.map(|labels| why::sheet::table(&labels, name)));
     }
     if let Some(check) = benchmark.label_check {
         for (folder, name) in folders.iter().zip(&names) {

@@ -17,7 +17,7 @@ use crate::run::plan::PlannedProbe;
 use crate::run::rows::{AnswerKey, AnswerRow};
 use crate::run::store::{RunFolder, RunStore};
 use crate::run::why_rows::{WHY, WhySettings};
-use crate::why::{self, Measured, controls, sheet, signals};
+use crate::why::{self, Measured, controls, labels, sheet, signals};
 use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
 use palimpsest_core::engine::{self, ContextLength, LocalModel, LocalOptions};
 
@@ -164,7 +164,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         super::say("stopped; the same command goes on from here")?;
         std::process::exit(INTERRUPTED);
     }
-    let Some(labels) = sheet::Labels::open(&folder)? else { return Ok(()) };
+    let Some(labels) = labels::Labels::open(&folder)? else { return Ok(()) };
     let mut tables = vec![sheet::table(&labels, &args.dir.display().to_string())];
     if args.signals {
         let found = signals::table(&folder, &labels)?;

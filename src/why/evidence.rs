@@ -118,6 +118,13 @@ fn words(text: &str) -> Vec<String> {
     words.map(str::to_lowercase).collect()
 }
 
+/// True if a question's row of the plan has evidence of neither side: there is nothing for a certificate to find.
+pub fn has_no_evidence(benchmark: &Benchmark, case: &PlannedCase, probe: &PlannedProbe) -> bool {
+    let known: Vec<&str> =
+        [Side::Newer, Side::Older].into_iter().flat_map(|side| roles(benchmark, side)).collect();
+    !case.evidence_of(probe).any(|evidence| known.contains(&evidence.role.as_str()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@
 //! - [`evidence`]: the newer and the older evidence of a question, and where it was lost.
 //! - [`readings`]: one answer read again with sessions blocked or removed. [`controls`]: random sets of equal size.
 //! - [`label`]: the readings of one answer. [`decide`]: the order of decisions. [`certificate`] and [`search`]: the smallest set that turns an answer.
-//! - [`sheet`]: counts of labels. [`words`]: the same in sentences. [`signals`]: how well attention foretells them.
+//! - [`labels`]: the rows of a run. [`sheet`]: counts of labels. [`words`]: the same in sentences. [`signals`]: how well attention foretells them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -38,6 +38,7 @@ pub mod controls;
 pub mod decide;
 pub mod evidence;
 pub mod label;
+pub mod labels;
 pub mod readings;
 pub mod search;
 pub mod sheet;
@@ -362,11 +363,4 @@ fn open<'a>(
         None if store.thought() >= store.generated.len() => Ok(None),
         None => Reader::own_answer(session, prompt, said(store), anew, stop).map(Some),
     }
-}
-
-/// True if a question's row of the plan has evidence of neither side: there is nothing for a certificate to find.
-pub fn has_no_evidence(benchmark: &Benchmark, case: &PlannedCase, probe: &PlannedProbe) -> bool {
-    let known: Vec<&str> =
-        [Side::Newer, Side::Older].into_iter().flat_map(|side| roles(benchmark, side)).collect();
-    !case.evidence_of(probe).any(|evidence| known.contains(&evidence.role.as_str()))
 }

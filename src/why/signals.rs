@@ -8,7 +8,7 @@ use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 
 use super::evidence::{roles, spans};
-use super::sheet::Labels;
+use super::labels::Labels;
 use crate::benchmarks::{Benchmark, QUERY, Side, Table};
 use crate::ground::sheet::{Column, Sheet, cell};
 use crate::run::error::RunError;

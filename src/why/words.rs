@@ -1,7 +1,8 @@
 //! Labels in sentences, for the report and below tables.
 
-use super::sheet::{Certificates, Labels, share};
+use super::labels::{Certificates, Labels};
 use crate::run::why_rows::Label;
+use crate::statistics::{LEVEL, wilson};
 
 /// The paragraphs on a run.
 pub fn in_words(labels: &Labels) -> Vec<String> {
@@ -74,4 +75,18 @@ fn join(parts: Vec<String>) -> String {
 fn capital(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map(|first| first.to_uppercase().collect::<String>() + chars.as_str()).unwrap_or_default()
+}
+
+/// A share of a count with its 95% interval, in percent.
+fn share(count: usize, of: usize) -> String {
+    let percent = |x: f64| format!("{:.0}", 100.0 * x);
+    match wilson(count, of, LEVEL) {
+        Some(interval) => format!(
+            "{count} of {of} ({}%, {} to {})",
+            percent(count as f64 / of as f64),
+            percent(interval.low),
+            percent(interval.high)
+        ),
+        None => format!("{count} of {of}"),
+    }
 }

@@ -28,7 +28,7 @@ use crate::run::judge_name::JudgeChoice;
 use crate::run::judged::Judged;
 use crate::run::labels::label_rows;
 use crate::run::store::RunFolder;
-use crate::why::sheet::Labels;
+use crate::why::labels::Labels;
 
 pub mod cases;
 mod text;
