@@ -7,6 +7,7 @@ mod architecture;
 mod attention;
 mod bits;
 mod cli;
+mod construct;
 mod coverage;
 mod data;
 mod endpoint;
