@@ -108,7 +108,7 @@ impl<'a> Builder<'a> {
         given: Option<&'a GivenFillers>,
     ) -> Result<Self, BuildError> {
         spec.check()?;
-        let texts = Texts::get().map_err(|message| BuildError::Toml { name: "texts".to_owned(), message })?;
+        let texts = Texts::get()?;
         let levels = spec.levels()?;
         let longest = spec.longest_chain()?;
         let all: Vec<Attribute<'static>> = match spec.family.as_str() {
