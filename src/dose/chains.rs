@@ -90,9 +90,9 @@ impl Chains {
         })
     }
 
-    /// True if at every number of updates the interval of right choices holds chance: nothing can fall from there.
+    /// True if at no number of updates the interval of right choices lies above chance: nothing can fall from there.
     pub fn is_floor(&self) -> bool {
-        self.levels.iter().all(|level| level.right().is_some_and(|share| share.holds(level.chance)))
+        !self.levels.iter().any(|level| level.right().is_some_and(|share| share.is_above(level.chance)))
     }
 }
 

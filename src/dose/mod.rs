@@ -233,6 +233,12 @@ impl Doses {
         crate::ground::order::unique(self.cells.iter().map(|cell| cell.item.as_str()))
     }
 
+    /// True if some items pass the gate and some do not or are not known to, and all are counted: numbers are then told with and without it.
+    pub fn has_others(&self) -> bool {
+        let passed = self.cells.iter().filter(|cell| cell.gate == Some(true)).count();
+        passed > 0 && passed < self.cells.len()
+    }
+
     /// The names of the numbers that any of its items has beside the contrast, in order.
     pub fn numbers(&self) -> Vec<&str> {
         let all: BTreeSet<&str> =

@@ -11,6 +11,9 @@ use crate::statistics::rank::spearman;
 /// Levels from here on are lengths in tokens.
 const TOKENS: f64 = 64.0;
 
+/// The bounds of correlations.
+const RANKS: (f64, f64) = (-1.0, 1.0);
+
 /// Words that are levels in an order.
 const ORDERS: [&[&str]; 5] = [
     &["E0", "E1", "E2", "E3", "E4", "E5", "EN"],
@@ -186,6 +189,13 @@ impl Sweep {
         items.into_iter().map(|(item, values)| (item, values.iter().map(mean).collect())).collect()
     }
 
+    /// The same of shares, whose intervals stay between 0 and 1.
+    pub fn shares(&self, items: &ByItem<'_>) -> Vec<Option<Estimate>> {
+        let at =
+            |level: usize| -> Vec<f64> { items.iter().filter_map(|(_, values)| values[level]).collect() };
+        (0..self.levels().all.len()).map(|level| Estimate::between(&at(level), (0.0, 1.0))).collect()
+    }
+
     /// The mean over items at each level.
     pub fn means(&self, items: &ByItem<'_>) -> Vec<Option<Estimate>> {
         let at =
@@ -206,7 +216,7 @@ impl Sweep {
                 known().map(|(level, value)| (level as f64, value)).unzip();
             ranks.extend(spearman(&order, &value));
         }
-        Trend { spearman: Estimate::of(&ranks), slope: Estimate::of(&slopes) }
+        Trend { spearman: Estimate::between(&ranks, RANKS), slope: Estimate::of(&slopes) }
     }
 
     /// Spearman's correlation of two numbers over levels, by item, over items.
@@ -218,7 +228,7 @@ impl Sweep {
             let (a, b): (Vec<f64>, Vec<f64>) = both.unzip();
             spearman(&a, &b)
         };
-        Estimate::of(&first.iter().filter_map(of).collect::<Vec<_>>())
+        Estimate::between(&first.iter().filter_map(of).collect::<Vec<_>>(), RANKS)
     }
 
     /// The difference of each level to the base level, within items.

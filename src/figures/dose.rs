@@ -53,12 +53,9 @@ fn factors(doses: &Doses) -> impl Iterator<Item = &Sweep> {
     doses.sweeps.iter().filter(|sweep| !sweep.is_grid() && sweep.levels().all.len() > 1)
 }
 
-/// The words below an axis.
-fn axis_of(sweep: &Sweep) -> String {
-    match sweep.levels().scale {
-        Scale::Tokens => format!("{} (tokens)", spoken(&sweep.factor)),
-        _ => spoken(&sweep.factor),
-    }
+/// The unit of the levels, below an axis.
+fn unit_of(sweep: &Sweep) -> String {
+    if sweep.levels().scale == Scale::Tokens { "tokens".to_owned() } else { String::new() }
 }
 
 /// A factor's name as words.
@@ -91,7 +88,7 @@ fn panel(doses: &Doses, sweep: &Sweep, lines: &[(&str, Stroke, &str)]) -> DosePa
     DosePanel {
         title: spoken(&sweep.factor),
         note: format!("n = {}", counts.max().unwrap_or(0)),
-        x_label: axis_of(sweep),
+        x_label: unit_of(sweep),
         levels: ticks(sweep),
         lines,
         items: Vec::new(),
@@ -199,9 +196,15 @@ fn over_updating(doses: &Doses) -> Result<Option<Figure>, FigureError> {
             ("somebody else's update: the same", Meaning::Group(0).stroke(), "other"),
         ];
         let panel = panel(doses, sweep, &all);
-        let twins = panel.lines.iter().any(|line| line.stroke != Meaning::New.stroke());
-        twins.then_some(panel)
+        let levels = |line: &DoseLine| line.points.iter().flatten().count();
+        let twins = panel.lines.iter().filter(|line| line.stroke != Meaning::New.stroke()).map(levels).max();
+        Some((twins?, panel))
     };
+    // Where only the base level has such twins, one panel shows it.
+    let panels: Vec<(usize, DosePanel)> = factors(doses).filter_map(of).collect();
+    let several = panels.iter().any(|(levels, _)| *levels > 1);
+    let shown = panels.into_iter().filter(|(levels, _)| *levels > 1 || !several).map(|(_, panel)| panel);
+    let shown = shown.take(if several { usize::MAX } else { 1 }).collect();
     let about = About {
         name: "dose-over-updating",
         title: "Twins without an update beside those with one",
@@ -214,7 +217,7 @@ fn over_updating(doses: &Doses) -> Result<Option<Figure>, FigureError> {
         ends: (0.0, 0.0),
         of_items: false,
     };
-    lines(doses, about, factors(doses).filter_map(of).collect())
+    lines(doses, about, shown)
 }
 
 /// Recency of place against recency of time.
@@ -477,7 +480,7 @@ fn layers(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
             };
             DoseMap {
                 title: spoken(&sweep.factor),
-                x_label: axis_of(sweep),
+                x_label: unit_of(sweep),
                 columns: ticks(sweep),
                 rows: indices.clone(),
                 values: (0..indices.len()).map(at).collect(),
@@ -524,7 +527,7 @@ fn windows(doses: &Doses) -> Result<Option<Figure>, FigureError> {
         let range = |name: &&str| name.split_once('@').map_or("", |(_, range)| range).to_owned();
         DoseMap {
             title: spoken(&sweep.factor),
-            x_label: axis_of(sweep),
+            x_label: unit_of(sweep),
             columns: ticks(sweep),
             rows: names.iter().map(range).collect(),
             values: names.iter().map(at).collect(),

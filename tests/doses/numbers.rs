@@ -241,7 +241,12 @@ fn estimates_are_students_and_slopes_least_squares() {
     near(found.interval.unwrap().low, 3.5 - T5 * sd / 6f64.sqrt());
     assert_eq!(Estimate::of(&[2.0, 2.0]).unwrap().interval, None);
     assert_eq!(Estimate::of(&[]), None);
-    assert!(Share::of(&[0.0, 1.0, 1.0]).unwrap().holds(0.5));
+    // Wilson's interval of two of three begins at 0.208.
+    assert!(Share::of(&[0.0, 1.0, 1.0]).unwrap().is_above(0.2));
+    assert!(!Share::of(&[0.0, 1.0, 1.0]).unwrap().is_above(0.21));
+    // A mean of bounded numbers has an interval within the bounds, also where all are equal.
+    let within = Estimate::between(&[1.0, 1.0, 1.0], (-1.0, 1.0)).unwrap();
+    assert!(within.mean == 1.0 && within.interval.unwrap().high <= 1.0 && within.interval.unwrap().low < 1.0);
     // By the other form of the normal equations.
     let (x, y) = ([0.0, 1.0, 2.0, 5.0], [1.0, -2.0, 0.5, 7.0]);
     let sum = |f: &dyn Fn(usize) -> f64| (0..4).map(f).sum::<f64>();
