@@ -55,7 +55,7 @@ const OF_BENCHMARKS: [(&str, &[&str]); 5] = [
         "subtlememory",
         &["\"conflict_early\"", "\"conflict_late\"", "\"oracle\"", "\"perfect\"", "\"nuanced\""],
     ),
-    ("dose", &["\"old\"", "\"mid\"", "\"new\"", "\"lure\"", "\"no-update\"", "\"paraphrase\""]),
+    ("dose", &["\"old\"", "\"new\"", "\"lure\"", "\"no-update\"", "\"paraphrase\""]),
 ];
 
 /// The commands take what users type, such as `export --stale`.
