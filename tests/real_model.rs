@@ -8,6 +8,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use candle_core::{Device, Tensor};
 use palimpsest::benchmarks::SampleSpec;
+use palimpsest::benchmarks::dataset::cases_in_memory;
+use palimpsest::benchmarks::dose::DOSE;
 use palimpsest::benchmarks::row_roles;
 use palimpsest::benchmarks::stale::STALE;
 use palimpsest::benchmarks::stale::sample::cases;
@@ -19,6 +21,7 @@ use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest::run::context_budget::{Cut, Dropped, cut_to_budget};
 use palimpsest::run::model_subject::{ModelSubject, SubjectOptions};
 use palimpsest::run::plan::{PlannedCase, PlannedProbe};
+use palimpsest::run::rows::ValueLogP;
 use palimpsest::run::runner::{ProbeOutcome, Subject};
 use palimpsest_core::attention::{AttentionStore, MassObserver, Masses, NoObserver};
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
@@ -356,4 +359,50 @@ fn the_probabilities_of_all_next_tokens_sum_to_one_and_a_longer_choice_multiplie
     assert!((f64::from(by_hand) - scores[3]).abs() < 1e-3, "{by_hand} and {}", scores[3]);
     let rows = Tensor::new(log_p, &Device::Cpu).unwrap().exp().unwrap().sum(1).unwrap();
     assert!(numbers(&rows).iter().all(|sum| (sum - 1.0).abs() < 1e-4));
+}
+
+/// A prompt's tokens and the log-probabilities of its values after them, of `scripts/contrast_reference.py`.
+#[derive(Deserialize)]
+struct ContrastReference {
+    case: String,
+    tokens: Vec<u32>,
+    values: Vec<ValueLogP>,
+}
+
+#[test]
+fn contrasts_of_the_sample_are_those_of_transformers() {
+    let Some(mut model) = model() else { return };
+    let file = fixture("contrasts.json");
+    let expected: Vec<ContrastReference> = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let cases = cases_in_memory(&DOSE, (DOSE.sample)(SampleSpec::default()).unwrap());
+    assert_eq!(expected.len(), cases.len());
+    let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 1 };
+    let options = SubjectOptions { sampling, attention: true, answer_rows: true, share_prefix: true };
+    let stop = AtomicBool::new(false);
+    for (case, expected) in cases.into_iter().map(Result::unwrap).zip(expected) {
+        let builder = PromptBuilder::new(Templates::load(&DOSE, None).unwrap(), model.template().clone());
+        let cut = Cut::of_model(Truncation::Evidence, 0, model.text(), sampling.max_new_tokens);
+        let mut subject = ModelSubject::local(&mut model, builder, cut, row_roles(&DOSE), options, &stop);
+        let (mut found, probes) = (None, case.probes.iter().collect::<Vec<_>>());
+        subject
+            .answer_case(
+                &case,
+                &plain(&probes),
+                &palimpsest::progress::Status::silent(),
+                &mut |_, outcome| {
+                    found = Some(outcome.unwrap());
+                    Ok(())
+                },
+            )
+            .unwrap();
+        let found = found.unwrap();
+        assert_eq!((&case.id, &store(&found).tokens), (&expected.case, &expected.tokens));
+        let contrast = found.contrast.unwrap();
+        assert_eq!(contrast.values().count(), expected.values.len());
+        for (value, expected) in contrast.values().zip(&expected.values) {
+            assert_eq!((&value.text, value.token), (&expected.text, expected.token));
+            let apart = (value.log_p - expected.log_p).abs();
+            assert!(apart < 1e-3, "{} {}: off by {apart:e}", case.id, value.text);
+        }
+    }
 }

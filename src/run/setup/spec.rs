@@ -106,7 +106,7 @@ pub struct RunSpec {
     /// Seed of the sampler, the sample's histories and truncation's draws
     #[arg(long, default_value_t = 0, help_heading = SAMPLING)]
     pub seed: u64,
-    /// Most tokens of an answer [default: the benchmark's: 16384 for MemoryRewardBench, else 1024]
+    /// Most tokens of an answer [default: the benchmark's: 16384 for MemoryRewardBench, 16 for dose, else 1024]
     #[arg(long, value_name = "TOKENS", value_parser = positive, help_heading = SAMPLING)]
     pub max_new_tokens: Option<usize>,
     /// End an answer at this text, which is no part of it (repeatable); '' alone ends none [default: what opens the next turn, for models
