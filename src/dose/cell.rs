@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::BASE;
-use super::answer::{Answer, Chosen};
+use super::answer::{Answer, BASE, Chosen};
 use crate::benchmarks::dose::terms::{NO_OLD, NO_UPDATE, OTHER, PARAPHRASE, UPDATE};
 
 /// An item at a level of what its row varies.

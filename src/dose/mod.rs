@@ -12,23 +12,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::ground::jsonl::JsonlError;
 use crate::lens::Layer;
-use crate::run::error::RunError;
 use crate::run::plan::PlannedCase;
 use crate::run::rows::AnswerKey;
 use crate::run::store::RunFolder;
-use palimpsest_core::attention::StoreError;
 
 pub mod answer;
 pub mod attention;
 pub mod cell;
 pub mod chains;
 pub mod effects;
+mod error;
 pub mod estimate;
 pub mod sweep;
 pub mod table;
 pub mod words;
+
+pub use error::DoseError;
 
 use answer::Answer;
 use cell::Cell;
@@ -38,67 +38,6 @@ use sweep::Sweep;
 
 /// The benchmark's name in a run's header.
 pub const NAME: &str = "dose";
-
-/// The label `sweep` in rows at the base level of every factor.
-pub const BASE: &str = "base";
-
-/// Why a run cannot be analysed by dose.
-#[derive(Debug, thiserror::Error)]
-pub enum DoseError {
-    /// It is of another benchmark.
-    #[error(
-        "{} is a run of {benchmark}; palimpsest dose reads runs of data made by `palimpsest build dose`",
-        dir.display()
-    )]
-    OtherBenchmark {
-        /// The run folder.
-        dir: PathBuf,
-        /// Its benchmark.
-        benchmark: String,
-    },
-    /// No answer has log-probabilities.
-    #[error(
-        "{}: none of {answers} answers has log-probabilities of its values ({reason}); make the run with a model on this machine, which \
-         gives them",
-        dir.display()
-    )]
-    NoContrast {
-        /// The run folder.
-        dir: PathBuf,
-        /// Its answers.
-        answers: usize,
-        /// The first error of an answer, or that there is none.
-        reason: String,
-    },
-    /// No factor of that name is varied.
-    #[error("{}: no factor `{factor}` is varied in this run; varied are {known}", dir.display())]
-    UnknownFactor {
-        /// The run folder.
-        dir: PathBuf,
-        /// The name.
-        factor: String,
-        /// The factors that are.
-        known: String,
-    },
-    /// No item passes the gate.
-    #[error(
-        "{}: no item passes the gate (right with the old session alone and with the new one alone, in both orders); leave --gated out",
-        dir.display()
-    )]
-    NoneGated {
-        /// The run folder.
-        dir: PathBuf,
-    },
-    /// A file of the run could not be read.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// A file of effects could not be read.
-    #[error(transparent)]
-    Rows(#[from] JsonlError),
-    /// An attention store could not be read.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 /// Settings of an analysis.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::BASE;
+use super::answer::BASE;
 use super::cell::Cell;
 use super::estimate::{Estimate, slope};
 use crate::ground::order::{entry, unique};

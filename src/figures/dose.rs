@@ -176,7 +176,7 @@ fn effect(doses: &Doses) -> Result<Option<Figure>, FigureError> {
         name: "dose-effect",
         title: "Update effect by dose",
         caption: format!(
-            "The update effect u by level of each factor: the mean over both orders of the values of log p(current) less log p(stale), so \
+            "The update effect u by level of each factor: the mean over both orders of the values of log p of the current value less that of the replaced one, so \
              that a model which only prefers one value has 0. Above 0 the update counts. Thin lines: one item each.{INTERVALS}"
         ),
         y_label: "update effect u (nats)",
@@ -191,7 +191,7 @@ fn effect(doses: &Doses) -> Result<Option<Figure>, FigureError> {
 fn over_updating(doses: &Doses) -> Result<Option<Figure>, FigureError> {
     let of = |sweep: &Sweep| {
         let all = [
-            ("update: current over stale (u)", Meaning::New.stroke(), "u"),
+            ("update: the current value over the replaced one (u)", Meaning::New.stroke(), "u"),
             ("no update: the value that held over one never given", Meaning::Old.stroke(), "no_update"),
             ("somebody else's update: the same", Meaning::Group(0).stroke(), "other"),
         ];
@@ -209,7 +209,7 @@ fn over_updating(doses: &Doses) -> Result<Option<Figure>, FigureError> {
         name: "dose-over-updating",
         title: "Twins without an update beside those with one",
         caption: format!(
-            "Contrasts of twins of equal length, means over both orders of the values. With an update: the current value over the stale one. \
+            "Contrasts of twins of equal length, means over both orders of the values. With an update: the current value over the replaced one. \
              Without: the value that held over one that was never given; below 0 the model gives up a value that nothing replaced.{INTERVALS}"
         ),
         y_label: "contrast (nats)",
@@ -465,10 +465,10 @@ fn grids(doses: &Doses) -> Result<Option<Figure>, FigureError> {
 fn layers(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
     let mut figures = Vec::new();
     let indices: Vec<String> = doses.layers.iter().map(|layer| layer.index.to_string()).collect();
-    for (key, words, end) in [
-        ("density_query_new", "the question to new", "new"),
-        ("density_query_old", "the question to old", "old"),
-        ("density_new_old", "new to old", "back"),
+    for (key, words) in [
+        ("density_query_new", "the question to new"),
+        ("density_query_old", "the question to old"),
+        ("density_new_old", "new to old"),
     ] {
         let of = |sweep: &Sweep| {
             let at = |layer: usize| {
@@ -503,7 +503,8 @@ fn layers(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
             "The binary logarithm of the density of attention of {words}, the mean over items, by layer and level: white is uniform attention, \
              one more is twice as much (blue), one less half (orange). Grey: no item has a value. An asterisk marks the base level."
         );
-        figures.push(map(&format!("dose-layers-{end}"), drawing, caption)?);
+        let name = key.replacen("density", "dose_layers", 1).replace('_', "-");
+        figures.push(map(&name, drawing, caption)?);
     }
     figures.extend(windows(doses)?);
     Ok(figures)

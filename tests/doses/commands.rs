@@ -78,9 +78,9 @@ fn figures_and_report_have_the_doses() {
         "dose-attention",
         "dose-attention-and-cause",
         "dose-grid",
-        "dose-layers-new",
-        "dose-layers-old",
-        "dose-layers-back",
+        "dose-layers-query-new",
+        "dose-layers-query-old",
+        "dose-layers-new-old",
         "dose-windows",
     ] {
         assert!(captions[name]["caption"].is_string(), "{name}");
