@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 
 use super::error::BuildError;
 use super::session::{ASSISTANT, USER};
-use super::texts::{LICENCE, Topic, fill, holds};
+use super::texts::{LICENCE, Topic, fill};
+use crate::benchmarks::dose::implied::holds;
 use crate::data::Turn;
 use crate::data::draw::Draws;
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::Doses;
 use super::answer::Chosen;
-use super::cell::Cell;
+use super::cell::{Cell, per_item};
 use super::estimate::{Estimate, Share, slope};
 
 /// Items at one number of updates.
@@ -97,12 +97,8 @@ impl Chains {
 }
 
 fn level(updates: usize, cells: &[&Cell]) -> ChainLevel {
-    let share = |of: &dyn Fn(&Cell) -> Option<f64>| {
-        Share::of(&cells.iter().filter_map(|cell| of(cell)).collect::<Vec<_>>())
-    };
-    let mean = |of: &dyn Fn(&Cell) -> Option<f64>| {
-        Estimate::of(&cells.iter().filter_map(|cell| of(cell)).collect::<Vec<_>>())
-    };
+    let share = |of: &dyn Fn(&Cell) -> Option<f64>| Share::of(&per_item(cells.iter().copied(), of));
+    let mean = |of: &dyn Fn(&Cell) -> Option<f64>| Estimate::of(&per_item(cells.iter().copied(), of));
     let of_sort =
         |chosen: Chosen| share(&|cell| cell.chosen.get(&chosen).copied()).map(|share| (chosen, share));
     let old_of_errors = share(&|cell| {

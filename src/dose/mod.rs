@@ -190,7 +190,11 @@ impl Doses {
 fn blind(answers: &[Answer]) -> Option<(Share, f64)> {
     let blind: Vec<&Answer> = answers.iter().filter(|answer| answer.is_blind()).collect();
     let chance = blind.iter().map(|answer| answer.chance()).sum::<f64>() / blind.len() as f64;
-    let right: Vec<f64> = blind.iter().map(|answer| answer.right()).collect();
+    let mut items: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for answer in &blind {
+        items.entry(&answer.item).or_default().push(answer.right());
+    }
+    let right: Vec<f64> = items.values().map(|all| all.iter().sum::<f64>() / all.len() as f64).collect();
     Some((Share::of(&right)?, chance))
 }
 

@@ -1,7 +1,7 @@
 //! The findings of a run in sentences, and a short table a factor.
 
 use super::Doses;
-use super::cell::Cell;
+use super::cell::{Cell, per_item};
 use super::chains::{ChainLevel, Chains};
 use super::estimate::{Estimate, Share};
 use super::sweep::{ByItem, Sweep, Trend};
@@ -32,7 +32,7 @@ pub fn overview(doses: &Doses) -> String {
     let at = if base.is_empty() { "all levels" } else { "the base level" };
     let cells: Vec<&Cell> = if base.is_empty() { doses.cells.iter().collect() } else { base };
     let over = |cells: &[&Cell], name: &str| {
-        Estimate::of(&cells.iter().filter_map(|cell| cell.number(name)).collect::<Vec<_>>())
+        Estimate::of(&per_item(cells.iter().copied(), |cell| cell.number(name)))
     };
     let mut said = format!(
         "{} by {}: {} items, {} factors varied.",
@@ -52,7 +52,7 @@ pub fn overview(doses: &Doses) -> String {
         }
         said += ".";
     }
-    let spread: Vec<f64> = cells.iter().filter_map(|cell| cell.number("b")).map(f64::abs).collect();
+    let spread = per_item(cells.iter().copied(), |cell| cell.number("b").map(f64::abs));
     if let Some(b) = Estimate::of(&spread) {
         said += &format!(" The value prior b has a mean size of {}.", nats(&b));
     }
@@ -81,8 +81,7 @@ pub fn overview(doses: &Doses) -> String {
 
 /// Contrasts of twins without an update.
 fn over_updating(cells: &[&Cell]) -> String {
-    let of = |name: &str| cells.iter().filter_map(|cell| cell.number(name)).collect::<Vec<f64>>();
-    let held = of("no_update");
+    let held = per_item(cells.iter().copied(), |cell| cell.number("no_update"));
     let Some(estimate) = Estimate::of(&held) else { return String::new() };
     let below: Vec<f64> = held.iter().map(|held| f64::from(u8::from(*held < 0.0))).collect();
     let mut said = format!(
@@ -92,8 +91,7 @@ fn over_updating(cells: &[&Cell]) -> String {
     if let Some(share) = Share::of(&below) {
         said += &format!("; it trails in {} of the items (over-updating)", shares(&share));
     }
-    let difference = |cell: &&&Cell| Some(cell.u()? - cell.number("no_update")?);
-    let differences: Vec<f64> = cells.iter().filter_map(|cell| difference(&cell)).collect();
+    let differences = per_item(cells.iter().copied(), |cell| Some(cell.u()? - cell.number("no_update")?));
     if let Some(difference) = Estimate::of(&differences) {
         said += &format!("; u less that is {}", nats(&difference));
     }

@@ -389,7 +389,7 @@ fn beside_cause(doses: &Doses) -> Result<Option<Figure>, FigureError> {
             ("update effect u", Meaning::Query.stroke(), "u"),
             ("density of the question to new", Meaning::New.stroke(), "density_query_new"),
             ("effect of blocking new", Meaning::New.stroke().hollow(), "blocked_new"),
-            ("effect of removing new", Meaning::Group(0).stroke(), "removed_new"),
+            ("effect of removing new", Meaning::Group(2).stroke(), "removed_new"),
             ("density of the question to old", Meaning::Old.stroke(), "density_query_old"),
             ("effect of blocking old", Meaning::Old.stroke().hollow(), "blocked_old"),
             ("effect of removing old", Meaning::Group(1).stroke(), "removed_old"),

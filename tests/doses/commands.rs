@@ -43,8 +43,8 @@ fn the_table_has_a_row_an_item_and_level() {
     let at =
         |name: &str| head.iter().position(|column| column == name).unwrap_or_else(|| panic!("no {name}"));
     let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
-    // Four distances, three chains, two orders, two speakers, and a grid of four beside the base level.
-    assert_eq!(rows.len(), 6 * (4 + 3 + 2 + 2 + 5));
+    // Four distances, three chains, two orders, two speakers, and a grid of two distances and three tails.
+    assert_eq!(rows.len(), 6 * (4 + 3 + 2 + 2 + 6));
     let row = rows.iter().find(|row| {
         &row[at("item")] == "item-2" && &row[at("sweep")] == "distance" && &row[at("level")] == "1024"
     });
