@@ -27,9 +27,9 @@ impl Effects {
     pub fn of(rows: &[ContrastCauseRow]) -> Self {
         type Layers = Option<[usize; 2]>;
         type ByLayers = BTreeMap<Layers, Vec<f64>>;
-        type OfRole = (AnswerKey, String, Layers);
+        type Named = (AnswerKey, String, Layers);
         let mut controls: BTreeMap<AnswerKey, ByLayers> = BTreeMap::new();
-        let mut drops: BTreeMap<OfRole, Vec<f64>> = BTreeMap::new();
+        let mut drops: BTreeMap<Named, Vec<f64>> = BTreeMap::new();
         for row in rows {
             let key = AnswerKey::of(&row.case, &row.probe, &row.condition).owned();
             let ablation = match row.ablation {
