@@ -7,6 +7,7 @@ mod architecture;
 mod attention;
 mod bits;
 mod cli;
+mod construct;
 mod contrasts;
 mod coverage;
 mod data;
