@@ -86,8 +86,14 @@ pub fn search(
     let count = if after.answer.is_some() { settings.controls.min(VERDICTS) } else { settings.controls };
     let sets = equal_sets((count, settings.seed), &store.case, &lengths, &history(store), &away);
     let mut flips = 0;
-    for set in &sets {
-        flips += usize::from(reader.turn_blocked(set, None)?.turned);
+    if after.answer.is_none() {
+        // Contrasts are read together.
+        let read = reader.blocked(&sets, None)?;
+        flips = read.iter().filter(|changed| reader.flipped(**changed)).count();
+    } else {
+        for set in &sets {
+            flips += usize::from(reader.turn_blocked(set, None)?.turned);
+        }
     }
     let labels: BTreeSet<usize> = set.into_iter().collect();
     let certificate = Certificate {
