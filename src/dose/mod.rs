@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::ground::jsonl::JsonlError;
 use crate::lens::Layer;
+use crate::lens::causes::Residues;
 use crate::run::error::RunError;
 use crate::run::plan::PlannedCase;
 use crate::run::rows::AnswerKey;
@@ -132,6 +133,8 @@ pub struct Doses {
     pub without: usize,
     /// True if only items that pass the gate are counted.
     pub gated: bool,
+    /// What hiding the evidence leaves of its effect on contrasts, over all items.
+    pub residues: Residues,
 }
 
 /// True of a run of this benchmark.
@@ -215,6 +218,7 @@ impl Doses {
         }
         let identity = &run.header.identity;
         Ok(Doses {
+            residues: Residues::of_contrasts(&run.dir)?,
             dir: run.dir.clone(),
             model: identity.model.name.clone(),
             dataset: identity.dataset.name.clone(),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::answer::{Measured, layer_of};
 use super::windowed::{self, WindowedAnswer};
-use super::{CausedAnswer, CausedSession, Causes, Intervention, Predictor};
+use super::{CausedAnswer, CausedSession, Causes, Intervention, Predictor, Residues};
 use crate::ground::order::unique;
 use crate::heads::file::{HeadWeights, HeadsFileError, Score};
 use crate::lens::{ByHeads, Layer, LensError, Study};
@@ -128,6 +128,7 @@ impl Causes {
             penalties: Vec::new(),
             windows,
             windowed,
+            residues: Residues::of_answers(dir)?,
             seed: options.halves_seed,
         };
         causes.fit();
