@@ -12,7 +12,7 @@ use crate::ground::table::aligned;
 use crate::lens::causes::Residues;
 use crate::models::{self, DeviceArgs, Opened, Weights};
 use crate::progress::{grouped, note};
-use crate::run::carriers;
+use crate::run::carriers::{self, CarrierOptions};
 use crate::run::cause_rows::{
     Ablation, ControlRow, SessionWeight, SurrogateRow, read_lines, read_replaced, read_surrogates,
     read_totals,
@@ -37,6 +37,7 @@ Examples:
   palimpsest causes runs/first --windows 8 --controls 24
   palimpsest causes runs/first --total
   palimpsest causes runs/first --replace
+  palimpsest causes runs/first --carriers
   palimpsest causes runs/first --contextcite 32
   palimpsest causes runs/dose --contrast --windows 8
   palimpsest causes runs/qwen3 --model ./qwen3-8b --device cuda";
@@ -55,6 +56,8 @@ Examples:
 /// --total removes each session in the place of blocking it and reads all after it again: what the answer owes to it altogether. --contextcite
 /// N does so with N random subsets of the sessions, and says what each session adds to the logit of the answer's probability.
 /// --replace puts neutral text of equal length in the place of each session of the evidence, so that what comes after it keeps its positions.
+/// --carriers hides each session of the evidence from the question on and from one later session besides, whose rows are read again: which
+/// later sessions hold what it leaves behind.
 /// All say before they begin how much is to be computed, and go on after a stop too.
 ///
 /// --contrast reads the contrasts of a benchmark whose questions name values (dose) in the place of answers: what blocking a session, or with
@@ -86,6 +89,9 @@ pub struct Args {
     /// Find the later sessions that hold what an answer owes to the evidence beside its own place
     #[arg(long, conflicts_with_all = ["windows", "contextcite", "total", "replace", "sessions"], help_heading = "Paths and controls")]
     carriers: bool,
+    /// Of --carriers, look for single ones where hiding a session from all of them takes at least NATS more than from the question on
+    #[arg(long, value_name = "NATS", default_value_t = carriers::LEAST, requires = "carriers", help_heading = "Paths and controls")]
+    least: f64,
     /// The sessions that --total removes (all unless told otherwise) and --replace replaces (the evidence unless told otherwise)
     #[arg(long, value_enum, conflicts_with = "contextcite", help_heading = "Removal")]
     sessions: Option<SessionChoice>,
@@ -118,7 +124,7 @@ fn controls(typed: &str) -> Result<usize, WrongValue> {
 enum Way {
     Blocked(CauseOptions),
     Total(TotalOptions),
-    Carriers,
+    Carriers(CarrierOptions),
     Surrogate(SurrogateOptions),
 }
 
@@ -130,7 +136,7 @@ impl Args {
             Some(subsets) => {
                 Way::Surrogate(SurrogateOptions { subsets, seed, ablation: ablate, softmax_only })
             }
-            None if self.carriers => Way::Carriers,
+            None if self.carriers => Way::Carriers(CarrierOptions { softmax_only, least: self.least }),
             None if total || replace => {
                 Way::Total(TotalOptions { sessions: self.sessions.unwrap_or(usual), replace })
             }
@@ -203,14 +209,17 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             announce(left_out(*options), cost.with_context(|| format!("{place}"))?);
             contrast_causes::measure_removals(&folder, &mut model, *options, &stop, show)
         }
-        Way::Carriers if args.contrast => {
-            let cost = contrast_carriers::cost(&folder, model.text(), &kinds);
+        Way::Carriers(options) if args.contrast => {
+            let cost = contrast_carriers::cost(&folder, model.text(), &kinds, *options);
             announce(CARRIERS, cost.with_context(|| format!("{place}"))?);
-            contrast_carriers::measure(&folder, &mut model, args.softmax_only, &stop, show)
+            contrast_carriers::measure(&folder, &mut model, *options, &stop, show)
         }
-        Way::Carriers => {
-            announce(CARRIERS, carriers::cost(&folder, &kinds).with_context(|| format!("{place}"))?);
-            carriers::measure(&folder, &mut model, args.softmax_only, &stop, show)
+        Way::Carriers(options) => {
+            announce(
+                CARRIERS,
+                carriers::cost(&folder, &kinds, *options).with_context(|| format!("{place}"))?,
+            );
+            carriers::measure(&folder, &mut model, *options, &stop, show)
         }
         Way::Blocked(options) => causes::measure(&folder, &mut model, *options, &stop, show),
         Way::Total(options) => {
@@ -245,7 +254,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         true => Residues::of_contrasts(&args.dir)?,
         false => Residues::of_answers(&args.dir)?,
     };
-    let is_of_residues = matches!(way, Way::Total(_) | Way::Carriers);
+    let is_of_residues = matches!(way, Way::Total(_) | Way::Carriers(_));
     let left = if is_of_residues { super::residue::left_behind(&residues) } else { String::new() };
     super::say([text.trim_end(), left.trim_end()].join("\n").trim())
 }
@@ -285,7 +294,7 @@ fn shown(dir: &Path, way: &Way, kinds: &[LayerKind]) -> anyhow::Result<String> {
             stretches.retain(|row| of(row.seed, row.layers));
             blocked(&rows, &stretches)
         }
-        Way::Carriers => String::new(),
+        Way::Carriers(_) => String::new(),
         Way::Total(TotalOptions { replace: false, .. }) => {
             let rows = read_totals(dir)?.into_iter().map(|row| NamedEffect {
                 answer: [row.case, named(&row.probe, &row.condition)],
@@ -321,7 +330,7 @@ fn contrasts(rows: &[ContrastCauseRow], way: &Way) -> String {
     let shown: &[ContrastAblation] = match way {
         Way::Total(TotalOptions { replace: true, .. }) => &[ContrastAblation::Replaced],
         Way::Total(_) => &[ContrastAblation::Removed],
-        Way::Carriers => return String::new(),
+        Way::Carriers(_) => return String::new(),
         Way::Blocked(_) | Way::Surrogate(_) => &[ContrastAblation::Blocked, ContrastAblation::Control],
     };
     let mut groups: BTreeMap<_, Vec<f64>> = BTreeMap::new();

@@ -30,8 +30,17 @@ pub const ALL: &str = "all";
 /// The positions between the last session and the question.
 pub const BETWEEN: &str = "between";
 /// The least loss in nats (of an answer a token) by hiding a session from all later rows, beyond hiding it from the question on, for
-/// which single carriers are read.
+/// which single carriers are read, unless told otherwise.
 pub const LEAST: f64 = 0.01;
+
+/// Which carriers are looked for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CarrierOptions {
+    /// True if only the softmax layers of a model with linear-attention layers are blocked.
+    pub softmax_only: bool,
+    /// As [`LEAST`].
+    pub least: f64,
+}
 
 /// An answer, the session that is hidden, and the carrier.
 pub(super) type PathKey = (AnswerKey, String, String);
@@ -120,13 +129,13 @@ fn singles(case: &CaseAnswers, answer: usize, span: &Span) -> Vec<CarrierPath> {
 
 /// Paths that are still to be read of a case, as far as is known before they are: of an answer and session, all later rows at once and
 /// single carriers.
-fn missing(case: &CaseAnswers, there: &Carried) -> (Vec<CarrierPath>, usize) {
+fn missing(case: &CaseAnswers, there: &Carried, least: f64) -> (Vec<CarrierPath>, usize) {
     let (mut missing, mut found) = (Vec::new(), 0);
     for answer in 0..case.answers.len() {
         for span in evidence(case, answer) {
             let all = all(case, answer, &span);
             let known = there.get(&all.key(case)).copied();
-            let looked_for = known.is_none_or(|carried| carried.abs() >= LEAST);
+            let looked_for = known.is_none_or(|carried| carried.abs() >= least);
             let single = if looked_for { singles(case, answer, &span) } else { Vec::new() };
             let (done, left): (Vec<_>, Vec<_>) =
                 std::iter::once(all).chain(single).partition(|path| there.contains_key(&path.key(case)));
@@ -138,8 +147,12 @@ fn missing(case: &CaseAnswers, there: &Carried) -> (Vec<CarrierPath>, usize) {
 }
 
 /// Readings that the carriers of a case still take, at most.
-pub(super) fn cost_of_case(case: &CaseAnswers, there: &Carried, goes_back: bool) -> ReadingCost {
-    let (missing, _) = missing(case, there);
+pub(super) fn cost_of_case(
+    case: &CaseAnswers,
+    (there, least): (&Carried, f64),
+    goes_back: bool,
+) -> ReadingCost {
+    let (missing, _) = missing(case, there, least);
     let mut cost = ReadingCost { readings: missing.len(), ..ReadingCost::default() };
     let mut histories: Vec<(&[u32], &Range<usize>, usize)> = Vec::new();
     for path in &missing {
@@ -164,12 +177,12 @@ pub(super) fn cost_of_case(case: &CaseAnswers, there: &Carried, goes_back: bool)
 pub(super) fn read_case<R: PathReader>(
     case: &CaseAnswers,
     (reader, kinds): (&R, &[LayerKind]),
-    there: &Carried,
+    (there, least): (&Carried, f64),
     session: &mut Session,
     go_on: &mut dyn FnMut(usize) -> bool,
     sink: CarrierSink<'_, R::Read>,
 ) -> Result<bool, CauseError> {
-    let (missing, _) = missing(case, there);
+    let (missing, _) = missing(case, there, least);
     let mut carried = there.clone();
 
     // 1. The direct path alone.
@@ -201,7 +214,7 @@ pub(super) fn read_case<R: PathReader>(
     // 3. One later session after the other, where all at once changed something.
     let of_all = |path: &CarrierPath| CarrierPath { carrier: ALL.to_owned(), ..path.clone() }.key(case);
     let holds =
-        |path: &&CarrierPath| carried.get(&of_all(path)).is_some_and(|carried| carried.abs() >= LEAST);
+        |path: &&CarrierPath| carried.get(&of_all(path)).is_some_and(|carried| carried.abs() >= least);
     let single: Vec<CarrierPath> = single.iter().filter(holds).cloned().collect();
     let mut take = |path: &CarrierPath, read: R::Read| sink(path, directly(path), read);
     read_paths(case, (reader, kinds), &single, session, go_on, &mut take)
@@ -298,11 +311,15 @@ fn there<'a>(lines: impl IntoIterator<Item = &'a CauseLine>) -> Carried {
 ///
 /// # Errors
 /// [`CauseError`] of the folder's files.
-pub fn cost(folder: &RunFolder, kinds: &[LayerKind]) -> Result<ReadingCost, CauseError> {
+pub fn cost(
+    folder: &RunFolder,
+    kinds: &[LayerKind],
+    options: CarrierOptions,
+) -> Result<ReadingCost, CauseError> {
     let there = there(&read_lines(&folder.dir)?);
     let mut cost = ReadingCost::default();
     for case in cases(folder) {
-        cost += cost_of_case(&case?, &there, goes_back(kinds));
+        cost += cost_of_case(&case?, (&there, options.least), goes_back(kinds));
     }
     Ok(cost)
 }
@@ -314,7 +331,7 @@ pub fn cost(folder: &RunFolder, kinds: &[LayerKind]) -> Result<ReadingCost, Caus
 pub fn measure(
     folder: &RunFolder,
     model: &mut LocalModel,
-    softmax_only: bool,
+    CarrierOptions { softmax_only, least }: CarrierOptions,
     stop: &AtomicBool,
     show_progress: bool,
 ) -> Result<Measured, CauseError> {
@@ -326,12 +343,12 @@ pub fn measure(
     let mut measured = Measured::default();
     let mut todo = 0;
     for case in cases(folder) {
-        todo += missing(&case?, &there).0.len();
+        todo += missing(&case?, &there, least).0.len();
     }
     let mut steps = Steps::new("carriers", todo, show_progress);
     for case in cases(folder) {
         let case = case?;
-        let (missing, found) = missing(&case, &there);
+        let (missing, found) = missing(&case, &there, least);
         measured.skipped += found;
         let Some(name) = case.answers.first().map(|store| store.case.clone()).filter(|_| !missing.is_empty())
         else {
@@ -339,7 +356,7 @@ pub fn measure(
         };
         let status = steps.status();
         status.begin(&name, "prefill");
-        let cost = cost_of_case(&case, &there, goes_back(&kinds));
+        let cost = cost_of_case(&case, (&there, least), goes_back(&kinds));
         let mut read = 0;
         let mut go_on = |tokens: usize| {
             read += tokens;
@@ -389,7 +406,7 @@ pub fn measure(
             steps.step(&step, None);
             Ok(!stop.load(Ordering::Relaxed))
         };
-        let whole = read_case(&case, (&answers, &kinds), &there, session, &mut go_on, &mut sink)?;
+        let whole = read_case(&case, (&answers, &kinds), (&there, least), session, &mut go_on, &mut sink)?;
         measured.readings.0 += begun.elapsed().as_secs_f64();
         measured.readings.1 += session.take_usage().0;
         if !whole {

@@ -65,11 +65,16 @@ fn of_case(case: Vec<Asked>) -> (CaseAnswers, Vec<ValuePair>) {
 ///
 /// # Errors
 /// [`CauseError`] of the folder's files.
-pub fn cost(folder: &RunFolder, text: &ModelText, kinds: &[LayerKind]) -> Result<ReadingCost, CauseError> {
+pub fn cost(
+    folder: &RunFolder,
+    text: &ModelText,
+    kinds: &[LayerKind],
+    options: CarrierOptions,
+) -> Result<ReadingCost, CauseError> {
     let there = there(&read_contrast_causes(&folder.dir)?);
     let mut cost = ReadingCost::default();
     for case in cases(folder, text) {
-        cost += cost_of_case(&of_case(case?).0, &there, goes_back(kinds));
+        cost += cost_of_case(&of_case(case?).0, (&there, options.least), goes_back(kinds));
     }
     Ok(cost)
 }
@@ -81,21 +86,21 @@ pub fn cost(folder: &RunFolder, text: &ModelText, kinds: &[LayerKind]) -> Result
 pub fn measure(
     folder: &RunFolder,
     model: &mut LocalModel,
-    softmax_only: bool,
+    options: CarrierOptions,
     stop: &AtomicBool,
     show_progress: bool,
 ) -> Result<Measured, CauseError> {
     let kinds = model.engine().decoder().spec().layer_kinds();
-    windows(&kinds, CauseOptions { softmax_only, ..CauseOptions::default() })?;
+    windows(&kinds, CauseOptions { softmax_only: options.softmax_only, ..CauseOptions::default() })?;
     let (mut log, _) = open_log(folder)?;
     let there = there(&log.rows);
     let text = model.text().clone();
     let mut measured = Measured::default();
-    let todo = cost(folder, &text, &kinds)?.readings;
+    let todo = cost(folder, &text, &kinds, options)?.readings;
     let mut steps = Steps::new("carriers", todo, show_progress);
     for case in cases(folder, &text) {
         let (case, values) = of_case(case?);
-        let cost = cost_of_case(&case, &there, goes_back(&kinds));
+        let cost = cost_of_case(&case, (&there, options.least), goes_back(&kinds));
         let Some(name) = case.answers.first().map(|store| store.case.clone()).filter(|_| cost.readings > 0)
         else {
             continue;
@@ -158,7 +163,8 @@ pub fn measure(
             steps.step(&step, None);
             Ok(!stop.load(Ordering::Relaxed))
         };
-        let whole = read_case(&case, (&values, &kinds), &there, session, &mut go_on, &mut sink)?;
+        let whole =
+            read_case(&case, (&values, &kinds), (&there, options.least), session, &mut go_on, &mut sink)?;
         measured.readings.0 += begun.elapsed().as_secs_f64();
         measured.readings.1 += session.take_usage().0;
         if !whole {
