@@ -9,7 +9,7 @@ use palimpsest::benchmarks::reading::ReadError;
 use palimpsest::benchmarks::{SampleSpec, row_roles};
 use palimpsest::data::{Case, Contrasted, Evidence};
 use palimpsest::prompt::{PromptBuilder, Templates};
-use palimpsest_core::text::{ChatTemplate, MessageRole};
+use palimpsest_core::text::{ChatTemplate, MessageRole, ThinkingMode};
 use serde_json::{Value, json};
 
 fn sample() -> Vec<u8> {
@@ -182,4 +182,28 @@ fn the_prefix_is_the_prompts_end_and_no_part_of_its_messages() {
     let without = builder.build(&case.history, &case.evidence, &bare).unwrap();
     assert_eq!(without.text + "Your choir rehearses on", prompt.text);
     assert_eq!(without.spans, prompt.spans[..prompt.spans.len() - 1]);
+}
+
+#[test]
+fn an_answer_that_is_begun_is_not_thought_about() {
+    let switched = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
+                    {% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is defined and not enable_thinking %}\
+                    <think>\n\n</think>\n\n{% endif %}{% endif %}";
+    let always = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
+                  {% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}";
+    for source in [switched, always] {
+        let (chat, thoughts) = ChatTemplate::new("chat", source, None, None)
+            .unwrap()
+            .with_thinking(ThinkingMode::On, None)
+            .unwrap();
+        assert!(thoughts.is_some_and(|thoughts| thoughts.on));
+        let builder = PromptBuilder::new(Templates::load(&DOSE, None).unwrap(), chat);
+        let case = case(rows().remove(0));
+        let mut probe = case.probes[0].clone();
+        let prompt = builder.build(&case.history, &case.evidence, &probe).unwrap();
+        assert!(prompt.text.ends_with("\n</think>\n\nYour choir rehearses on"), "{}", prompt.text);
+        probe.prefix.clear();
+        let without = builder.build(&case.history, &case.evidence, &probe).unwrap();
+        assert!(!without.text.contains("</think>"), "{}", without.text);
+    }
 }

@@ -8,6 +8,7 @@ mod attention;
 mod bits;
 mod cli;
 mod contrasts;
+mod construct;
 mod coverage;
 mod data;
 mod dose;

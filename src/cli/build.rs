@@ -147,7 +147,7 @@ fn dose(args: &Dose) -> anyhow::Result<()> {
     anyhow::ensure!(!taken, "{} is not an empty folder; give one that does not exist yet", dir.display());
     let given = args.distractors.as_deref().map(GivenFillers::read).transpose()?;
     let tokenizer = TokenCounter::open(&args.tokenizer)
-        .map_err(|source| BuildError::Tokenizer { name: args.tokenizer.clone(), source })?;
+        .map_err(|source| BuildError::Tokenizer { name: args.tokenizer.clone(), source: source.into() })?;
     let mut pairs = Pairs::default();
     let format: &mut dyn Format = match args.form {
         None => &mut Lines,

@@ -108,7 +108,7 @@ impl<'a> Builder<'a> {
         given: Option<&'a GivenFillers>,
     ) -> Result<Self, BuildError> {
         spec.check()?;
-        let texts = Texts::get().map_err(|message| BuildError::Toml { name: "texts".to_owned(), message })?;
+        let texts = Texts::get()?;
         let levels = spec.levels()?;
         let longest = spec.longest_chain()?;
         let all: Vec<Attribute<'static>> = match spec.family.as_str() {
@@ -175,29 +175,22 @@ impl<'a> Builder<'a> {
                 Ok(layout) => layout,
                 Err(reason) => return Ok(without(&id, format!("{}: {reason}", level.label))),
             };
-            // Tokens of each session of the first twin, and of the whole.
+            // Tokens of each session of the evidence of the first twin, and of its whole.
             let mut twins: Option<(Vec<usize>, usize)> = None;
             for twin in self.spec.twins_at(level) {
                 let row = format!("{id}.{}.{}", level.label, twin.name());
                 let reason = match rows.row(&row, level, &factors, &layout, &twin)? {
-                    Ok((row, sessions, whole)) => match &twins {
-                        Some((others, _)) if *others != sessions => {
-                            let at = others.iter().zip(&sessions).position(|(a, b)| a != b).unwrap_or(0);
-                            format!(
-                                "session {at} has {} tokens where its twin has {}",
-                                sessions[at], others[at]
-                            )
-                        }
-                        Some((_, other)) if *other != whole => {
-                            format!("{whole} tokens in all where its twin has {other}")
+                    Err(reason) => reason,
+                    Ok(Counted { built: row, evidence, whole }) => match &twins {
+                        Some(first) if *first != (evidence.clone(), whole) => {
+                            unequal(first, &(evidence, whole))
                         }
                         _ => {
-                            twins = Some((sessions, whole));
+                            twins = Some((evidence, whole));
                             built.rows.push(row);
                             continue;
                         }
                     },
-                    Err(reason) => reason,
                 };
                 // The pair at every level, or the item is no comparison within itself.
                 if twin.kind == UPDATE {
@@ -210,9 +203,29 @@ impl<'a> Builder<'a> {
     }
 }
 
+/// The tokens by which two twins differ, of sessions of the evidence or in all.
+fn unequal(one: &(Vec<usize>, usize), other: &(Vec<usize>, usize)) -> String {
+    match one.0.iter().zip(&other.0).position(|(a, b)| a != b) {
+        Some(at) => {
+            let (a, b) = (one.0[at], other.0[at]);
+            format!("the session of the evidence at place {at} has {b} tokens where its twin has {a}")
+        }
+        None => format!("{} tokens in all where its twin has {}", other.1, one.1),
+    }
+}
+
 fn without(id: &str, reason: String) -> BuiltItem {
     let dropped = vec![Dropped { id: id.to_owned(), item: true, reason }];
     BuiltItem { rows: Vec::new(), dropped }
+}
+
+/// A row with its tokens.
+struct Counted {
+    built: Built,
+    /// Of each session of the evidence, in the order of place.
+    evidence: Vec<usize>,
+    /// Of the whole history.
+    whole: usize,
 }
 
 /// A session of the evidence: what it tells and its role.
@@ -279,7 +292,7 @@ impl<'a> Rows<'a> {
         factors: &Factors,
         layout: &Layout,
         twin: &Twin,
-    ) -> Result<Result<(Built, Vec<usize>, usize), String>, TextError> {
+    ) -> Result<Result<Counted, String>, TextError> {
         let builder = self.builder;
         let (item, spec, count) = (self.item, builder.spec, builder.count);
         let chains = item.chains(factors, twin.swapped());
@@ -368,7 +381,8 @@ impl<'a> Rows<'a> {
             query_time: query_time.strftime(TIME).to_string(),
             probes,
         };
-        Ok(Ok((Built { row, provenance, pair }, lengths, whole)))
+        let built = Built { row, provenance, pair };
+        Ok(Ok(Counted { built, evidence: lengths, whole }))
     }
 
     fn statements(

@@ -59,7 +59,7 @@ pub enum BuildError {
         /// As it was asked for.
         name: String,
         /// Why.
-        source: CounterError,
+        source: Box<CounterError>,
     },
     /// A text could not be tokenised.
     #[error(transparent)]

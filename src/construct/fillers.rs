@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 
 use super::error::BuildError;
 use super::session::{ASSISTANT, USER};
-use super::texts::{LICENCE, Topic, fill, holds};
+use super::texts::{LICENCE, Topic, fill};
+use crate::benchmarks::dose::implied::holds;
 use crate::data::Turn;
 use crate::data::draw::Draws;
 
@@ -159,8 +160,17 @@ impl<'a> Stream<'a> {
         Stream { source, draws, order, next: 0, used: BTreeSet::new(), forbidden }
     }
 
-    /// The next one; `None` where the user's are used up.
-    pub fn next(&mut self) -> Option<Filler> {
+    fn allows(&self, filler: &Filler) -> bool {
+        let held = |word: &String| filler.turns.iter().any(|turn| holds(&turn.content, word));
+        !self.forbidden.iter().any(held)
+    }
+}
+
+impl Iterator for Stream<'_> {
+    type Item = Filler;
+
+    /// `None` where the user's are used up.
+    fn next(&mut self) -> Option<Filler> {
         match &self.source {
             Source::Given(given) => loop {
                 let filler = &given[*self.order.get(self.next)?];
@@ -181,11 +191,6 @@ impl<'a> Stream<'a> {
                 Some(filler)
             }
         }
-    }
-
-    fn allows(&self, filler: &Filler) -> bool {
-        let held = |word: &String| filler.turns.iter().any(|turn| holds(&turn.content, word));
-        !self.forbidden.iter().any(held)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use palimpsest_core::text::{CountTokens, TextError};
 
-use super::factors::{Explicitness, Factors};
+use super::factors::{Explicitness, Factors, Overlap};
 use super::texts::{Clause, Log, Template, Texts, fill, inside};
 use crate::benchmarks::dose::implied::{step1, step2};
 use crate::data::draw::Draws;
@@ -250,14 +250,19 @@ impl Item<'_> {
     pub fn paraphrase(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
         let Attribute::One(template) = self.attribute else { return self.marked(of, factors, order, true) };
         let told = self.told_as(of, factors);
-        let plain = fill(&template.paraphrase, &[("name", of.name), ("v", of.chains[0][of.at])]);
+        let learned = |sentence: &str| format!("I just learned that {}", inside(sentence));
+        // Its words share as many with the question as the full wording does.
+        let plain = match factors.overlap_new {
+            Overlap::Full => fill(&template.paraphrase, &[("name", of.name), ("v", of.chains[0][of.at])]),
+            _ => learned(&self.plain(template, of, factors)),
+        };
         match told {
             Explicitness::E0 => plain,
             Explicitness::E1 => format!("{plain} now"),
             Explicitness::E2 => {
                 format!("{plain}, {}", fill(&template.deny, &[("v", of.chains[0][of.at - 1])]))
             }
-            _ => format!("I just learned that {}", inside(&self.implied(template, of, told))),
+            _ => learned(&self.implied(template, of, told)),
         }
     }
 

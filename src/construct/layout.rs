@@ -8,6 +8,7 @@ use palimpsest_core::text::{CountTokens, TextError};
 use super::factors::{Factors, Fillers, Order};
 use super::fillers::{Filler, Stream, beginnings};
 use super::session::{digits, tokens};
+use crate::benchmarks::dose::terms::{NEW, OLD};
 use crate::data::Turn;
 
 /// A session of the evidence, by its part.
@@ -35,10 +36,10 @@ impl Part {
     /// A name for its draws.
     pub fn key(self) -> String {
         match self {
-            Part::Old => "old".to_owned(),
+            Part::Old => OLD.to_owned(),
             Part::RestatedOld(n) => format!("restated-old-{n}"),
             Part::Mid(n) => format!("mid-{n}"),
-            Part::New => "new".to_owned(),
+            Part::New => NEW.to_owned(),
             Part::RestatedNew(n) => format!("restated-new-{n}"),
             Part::Echo(n) => format!("echo-{n}"),
             Part::Lure(n) => format!("lure-{n}"),

@@ -20,6 +20,8 @@ pub const ASSISTANT: &str = "assistant";
 /// digits may be another number of tokens.
 const PLACE: usize = 10;
 const TIME: &str = "2025-01-15 10:30";
+/// The beginning of the session behind one.
+const NEXT: &str = "Session";
 
 /// A session as the benchmark's template writes it, with its place counted from 1.
 pub fn rendered(place: usize, time: &str, turns: &[Turn]) -> String {
@@ -38,7 +40,9 @@ fn header(place: usize, time: &str) -> String {
 
 /// Tokens of a session wherever its place has two digits.
 pub fn tokens(count: &dyn CountTokens, turns: &[Turn]) -> Result<usize, TextError> {
-    count.count(&rendered(PLACE, TIME, turns))
+    // Some tokenizers read the blank line at a session's end otherwise where a text follows.
+    let followed = rendered(PLACE, TIME, turns) + NEXT;
+    Ok(count.count(&followed)?.saturating_sub(count.count(NEXT)?))
 }
 
 /// Tokens that a place's digits are more than those of a place of two, which can be fewer.

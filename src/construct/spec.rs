@@ -215,7 +215,7 @@ impl Spec {
 
     /// Refuses what cannot be built, whatever the tokenizer.
     pub fn check(&self) -> Result<(), BuildError> {
-        let texts = Texts::get().map_err(|message| BuildError::Toml { name: "texts".to_owned(), message })?;
+        let texts = Texts::get()?;
         for name in &self.templates {
             let names: Vec<&str> = match self.family.as_str() {
                 STREAMS_FAMILY => texts.streams.log.iter().map(|log| log.name.as_str()).collect(),

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use palimpsest_core::digest::sha256;
 use serde::Deserialize;
 
+use super::error::BuildError;
 use super::factors::{Explicitness, Overlap};
 
 const VALUES: &str = include_str!("texts/values.toml");
@@ -194,10 +195,11 @@ struct Topics {
 }
 
 impl Texts {
-    /// The texts of this build; a file of them that is wrong is told.
-    pub fn get() -> Result<&'static Texts, String> {
+    /// The texts of this program; a file of them that is wrong is told.
+    pub fn get() -> Result<&'static Texts, BuildError> {
         static TEXTS: OnceLock<Result<Texts, String>> = OnceLock::new();
-        TEXTS.get_or_init(read).as_ref().map_err(Clone::clone)
+        let texts = TEXTS.get_or_init(read).as_ref();
+        texts.map_err(|message| BuildError::Toml { name: "texts".to_owned(), message: message.clone() })
     }
 
     /// The templates of a family.
@@ -240,21 +242,12 @@ pub fn inside(sentence: &str) -> String {
     sentence.to_owned()
 }
 
-/// True if one of these words or phrases stands in a text, by itself and in this case.
-pub fn holds(text: &str, phrase: &str) -> bool {
-    let is_word = |c: char| c.is_alphanumeric();
-    text.match_indices(phrase).any(|(at, _)| {
-        let before = text[..at].chars().next_back().is_some_and(is_word);
-        let after = text[at + phrase.len()..].chars().next().is_some_and(is_word);
-        !before && !after
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::benchmarks::dose::implied::{holds, step1, step2};
 
     const STOP: &str =
         "the of is a an in on for that by with and to at it has have what which how where who does do as s";
@@ -282,6 +275,17 @@ mod tests {
         }
         assert!(texts.streams.log.iter().all(|log| topics.contains(log.topic.as_str())));
         assert!(texts.streams.keys.values().all(|set| texts.values.contains_key(set)));
+    }
+
+    #[test]
+    fn every_value_that_is_implied_has_a_word_from_which_it_follows() {
+        let texts = Texts::get().unwrap();
+        for template in &texts.templates {
+            for value in &texts.values[&template.values] {
+                assert!(template.step1.is_none() || step1(value).is_some(), "{}: {value}", template.name);
+                assert!(template.step2.is_none() || step2(value).is_some(), "{}: {value}", template.name);
+            }
+        }
     }
 
     #[test]

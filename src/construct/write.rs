@@ -114,7 +114,7 @@ pub fn write_build(
     rows.with(|out| format.end(out))?;
     let digest = rows.finish()?;
     provenance.finish()?;
-    let texts = Texts::get().map_err(|message| BuildError::Toml { name: "texts".to_owned(), message })?;
+    let texts = Texts::get()?;
     let given = given.map(|given| {
         let file = given.path.file_name().map(|name| name.to_string_lossy().into_owned());
         let licences: BTreeMap<&str, usize> =
@@ -166,7 +166,11 @@ struct Output<'a> {
 
 impl<'a> Output<'a> {
     fn new(dir: &'a Path, name: &'a str) -> Result<Self, BuildError> {
-        let file = NamedTempFile::new_in(dir).map_err(BuildError::io("write", dir))?;
+        let mut builder = tempfile::Builder::new();
+        // Temporary files are private by default; results are for whoever may read the folder, as the umask says.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let file = builder.tempfile_in(dir).map_err(BuildError::io("write", dir))?;
         Ok(Output { dir, name, file: BufWriter::new(file), hash: Sha256::new() })
     }
 

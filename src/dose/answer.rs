@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::BASE;
 use super::attention::Measured;
 use crate::benchmarks::dose::terms::{BLIND, CURRENT, EXPECTS, ITEM, SWEEP, TWIN, UPDATE, twin};
 use crate::data::Notes;
 use crate::run::rows::{AnswerKey, AnswerRow, Contrast, ValueLogP};
 use crate::run::store::RunFolder;
+
+/// The label `sweep` in rows at the base level of every factor.
+pub const BASE: &str = "base";
 
 /// The label of the family, where the data has one.
 const FAMILY: &str = "family";

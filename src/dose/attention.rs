@@ -15,7 +15,7 @@ use crate::run::rows::AnswerRow;
 use crate::run::session_measures::{SessionMeasures, contrast_measures_path, measures_path};
 use palimpsest_core::attention::AttentionStore;
 
-use super::DoseError;
+use super::error::DoseError;
 
 /// The rows whose attention is looked at.
 pub const ROWS: [&str; 4] = [QUERY, "last", "answer", NEW];

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::BASE;
-use super::answer::{Answer, Chosen};
+use super::answer::{Answer, BASE, Chosen};
 use crate::benchmarks::dose::terms::{NO_OLD, NO_UPDATE, OTHER, PARAPHRASE, UPDATE};
+use crate::ground::order::entry;
 
 /// An item at a level of what its row varies.
 #[derive(Debug, Clone, Default)]
@@ -198,6 +198,20 @@ pub(super) fn gate(cells: &mut [Cell]) {
         let new = cell.new_alone.or(at_base[1]);
         cell.gate = old.zip(new).map(|(old, new)| old && new);
     }
+}
+
+/// A number an item: the mean over its cells that have it.
+pub fn per_item<'a>(
+    cells: impl IntoIterator<Item = &'a Cell>,
+    of: impl Fn(&Cell) -> Option<f64>,
+) -> Vec<f64> {
+    let mut items: Vec<(&str, Vec<f64>)> = Vec::new();
+    for cell in cells {
+        if let Some(value) = of(cell) {
+            entry(&mut items, |(item, _)| *item == cell.item, || (&cell.item, Vec::new())).1.push(value);
+        }
+    }
+    items.iter().map(|(_, values)| mean(values)).collect()
 }
 
 fn mean(values: &[f64]) -> f64 {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::Doses;
 use super::answer::Chosen;
-use super::cell::Cell;
+use super::cell::{Cell, per_item};
 use super::estimate::{Estimate, Share, slope};
 
 /// Items at one number of updates.
@@ -90,19 +90,15 @@ impl Chains {
         })
     }
 
-    /// True if at every number of updates the interval of right choices holds chance: nothing can fall from there.
+    /// True if at no number of updates the interval of right choices lies above chance: nothing can fall from there.
     pub fn is_floor(&self) -> bool {
-        self.levels.iter().all(|level| level.right().is_some_and(|share| share.holds(level.chance)))
+        !self.levels.iter().any(|level| level.right().is_some_and(|share| share.is_above(level.chance)))
     }
 }
 
 fn level(updates: usize, cells: &[&Cell]) -> ChainLevel {
-    let share = |of: &dyn Fn(&Cell) -> Option<f64>| {
-        Share::of(&cells.iter().filter_map(|cell| of(cell)).collect::<Vec<_>>())
-    };
-    let mean = |of: &dyn Fn(&Cell) -> Option<f64>| {
-        Estimate::of(&cells.iter().filter_map(|cell| of(cell)).collect::<Vec<_>>())
-    };
+    let share = |of: &dyn Fn(&Cell) -> Option<f64>| Share::of(&per_item(cells.iter().copied(), of));
+    let mean = |of: &dyn Fn(&Cell) -> Option<f64>| Estimate::of(&per_item(cells.iter().copied(), of));
     let of_sort =
         |chosen: Chosen| share(&|cell| cell.chosen.get(&chosen).copied()).map(|share| (chosen, share));
     let old_of_errors = share(&|cell| {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::DoseError;
+use super::error::DoseError;
 use crate::ground::numbers::quantile;
 use crate::run::contrast_rows::{ContrastAblation, ContrastCauseRow, read_contrast_causes};
 use crate::run::rows::AnswerKey;

@@ -1,5 +1,6 @@
 //! Means over items and shares of items, with their intervals.
 
+use crate::statistics::bounded::Stratum;
 use crate::statistics::spread::Spread;
 use crate::statistics::{Interval, bounded, means};
 
@@ -22,6 +23,14 @@ impl Estimate {
         let values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
         let Spread { n, mean, sd } = Spread::of(&values)?;
         Some(Estimate { n, mean, interval: means::signed(&values), sd })
+    }
+
+    /// The same of numbers between two bounds, whose interval does not leave them.
+    pub fn between(values: &[f64], bounds: (f64, f64)) -> Option<Self> {
+        let estimate = Estimate::of(values)?;
+        let units = values.iter().copied().filter(|value| value.is_finite()).collect();
+        let interval = bounded::adjusted_mean(&[Stratum { weight: 1.0, units }], bounds);
+        Some(Estimate { interval, ..estimate })
     }
 
     /// -1 or 1 where the interval lies below or above 0; 0 where it holds 0 or there is none.
@@ -52,9 +61,9 @@ impl Share {
         Some(Share { n, mean, interval: bounded::of_shares(shares) })
     }
 
-    /// True if the interval holds a share.
-    pub fn holds(&self, share: f64) -> bool {
-        self.interval.is_some_and(|Interval { low, high }| (low..=high).contains(&share))
+    /// True if the whole interval lies above a share.
+    pub fn is_above(&self, share: f64) -> bool {
+        self.interval.is_some_and(|interval| interval.low > share)
     }
 }
 

@@ -12,24 +12,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::ground::jsonl::JsonlError;
 use crate::lens::Layer;
 use crate::lens::causes::Residues;
-use crate::run::error::RunError;
 use crate::run::plan::PlannedCase;
 use crate::run::rows::AnswerKey;
 use crate::run::store::RunFolder;
-use palimpsest_core::attention::StoreError;
 
 pub mod answer;
 pub mod attention;
 pub mod cell;
 pub mod chains;
 pub mod effects;
+mod error;
 pub mod estimate;
 pub mod sweep;
 pub mod table;
 pub mod words;
+
+pub use error::DoseError;
 
 use answer::Answer;
 use cell::Cell;
@@ -39,67 +39,6 @@ use sweep::Sweep;
 
 /// The benchmark's name in a run's header.
 pub const NAME: &str = "dose";
-
-/// The label `sweep` in rows at the base level of every factor.
-pub const BASE: &str = "base";
-
-/// Why a run cannot be analysed by dose.
-#[derive(Debug, thiserror::Error)]
-pub enum DoseError {
-    /// It is of another benchmark.
-    #[error(
-        "{} is a run of {benchmark}; palimpsest dose reads runs of data made by `palimpsest build dose`",
-        dir.display()
-    )]
-    OtherBenchmark {
-        /// The run folder.
-        dir: PathBuf,
-        /// Its benchmark.
-        benchmark: String,
-    },
-    /// No answer has log-probabilities.
-    #[error(
-        "{}: none of {answers} answers has log-probabilities of its values ({reason}); make the run with a model on this machine, which \
-         gives them",
-        dir.display()
-    )]
-    NoContrast {
-        /// The run folder.
-        dir: PathBuf,
-        /// Its answers.
-        answers: usize,
-        /// The first error of an answer, or that there is none.
-        reason: String,
-    },
-    /// No factor of that name is varied.
-    #[error("{}: no factor `{factor}` is varied in this run; varied are {known}", dir.display())]
-    UnknownFactor {
-        /// The run folder.
-        dir: PathBuf,
-        /// The name.
-        factor: String,
-        /// The factors that are.
-        known: String,
-    },
-    /// No item passes the gate.
-    #[error(
-        "{}: no item passes the gate (right with the old session alone and with the new one alone, in both orders); leave --gated out",
-        dir.display()
-    )]
-    NoneGated {
-        /// The run folder.
-        dir: PathBuf,
-    },
-    /// A file of the run could not be read.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// A file of effects could not be read.
-    #[error(transparent)]
-    Rows(#[from] JsonlError),
-    /// An attention store could not be read.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 /// Settings of an analysis.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -237,6 +176,12 @@ impl Doses {
         crate::ground::order::unique(self.cells.iter().map(|cell| cell.item.as_str()))
     }
 
+    /// True if some items pass the gate and some do not or are not known to, and all are counted: numbers are then told with and without it.
+    pub fn has_others(&self) -> bool {
+        let passed = self.cells.iter().filter(|cell| cell.gate == Some(true)).count();
+        passed > 0 && passed < self.cells.len()
+    }
+
     /// The names of the numbers that any of its items has beside the contrast, in order.
     pub fn numbers(&self) -> Vec<&str> {
         let all: BTreeSet<&str> =
@@ -249,7 +194,11 @@ impl Doses {
 fn blind(answers: &[Answer]) -> Option<(Share, f64)> {
     let blind: Vec<&Answer> = answers.iter().filter(|answer| answer.is_blind()).collect();
     let chance = blind.iter().map(|answer| answer.chance()).sum::<f64>() / blind.len() as f64;
-    let right: Vec<f64> = blind.iter().map(|answer| answer.right()).collect();
+    let mut items: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for answer in &blind {
+        items.entry(&answer.item).or_default().push(answer.right());
+    }
+    let right: Vec<f64> = items.values().map(|all| all.iter().sum::<f64>() / all.len() as f64).collect();
     Some((Share::of(&right)?, chance))
 }
 

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::BASE;
-use super::cell::Cell;
+use super::answer::BASE;
+use super::cell::{Cell, per_item};
 use super::estimate::{Estimate, slope};
 use crate::ground::order::{entry, unique};
 use crate::statistics::rank::spearman;
 
 /// Levels from here on are lengths in tokens.
 const TOKENS: f64 = 64.0;
+
+/// The bounds of correlations.
+const RANKS: (f64, f64) = (-1.0, 1.0);
 
 /// Words that are levels in an order.
 const ORDERS: [&[&str]; 5] = [
@@ -104,21 +107,27 @@ pub(super) fn sweeps(cells: &[Cell]) -> Vec<Sweep> {
 fn sweep(cells: &[Cell], factor: &str) -> Sweep {
     let factors: Vec<&str> = factor.split('*').collect();
     let level = |cell: &Cell, factor: &str| cell.labels.get(factor).cloned();
-    let members: Vec<(usize, Vec<String>)> = (cells.iter().enumerate())
-        .filter(|(_, cell)| cell.sweep == factor || cell.is_base())
-        .filter_map(|(at, cell)| Some((at, factors.iter().map(|f| level(cell, f)).collect::<Option<_>>()?)))
-        .collect();
+    let of = |(at, cell): (usize, &Cell)| {
+        let levels: Vec<String> = factors.iter().map(|f| level(cell, f)).collect::<Option<_>>()?;
+        Some((at, levels, cell.sweep == factor || cell.is_base()))
+    };
+    // Cells of a grid at the base level of one factor may be told as the other's.
+    let related =
+        |cell: &Cell| cell.sweep == factor || cell.is_base() || factors.contains(&cell.sweep.as_str());
+    let members: Vec<(usize, Vec<String>, bool)> =
+        cells.iter().enumerate().filter(|(_, cell)| related(cell)).filter_map(of).collect();
     let axis = |(nth, factor): (usize, &&str)| {
-        let names = unique(members.iter().map(|(_, levels)| levels[nth].clone()));
+        let own = members.iter().filter(|(.., own)| *own);
+        let names = unique(own.map(|(_, levels, _)| levels[nth].clone()));
         let base = cells.iter().find(|cell| cell.is_base()).and_then(|cell| level(cell, factor));
         Levels::of(factor, names, base.as_deref())
     };
     let axes: Vec<Levels> = factors.iter().enumerate().map(axis).collect();
-    let placed = |levels: &Vec<String>| -> Vec<usize> {
+    let placed = |levels: &Vec<String>| -> Option<Vec<usize>> {
         let place = |(axis, name): (&Levels, &String)| axis.all.iter().position(|level| level.name == *name);
-        axes.iter().zip(levels).filter_map(place).collect()
+        axes.iter().zip(levels).map(place).collect()
     };
-    let members = members.iter().map(|(at, levels)| (*at, placed(levels))).collect();
+    let members = members.iter().filter_map(|(at, levels, _)| Some((*at, placed(levels)?))).collect();
     Sweep { factor: factor.to_owned(), axes, members }
 }
 
@@ -186,6 +195,13 @@ impl Sweep {
         items.into_iter().map(|(item, values)| (item, values.iter().map(mean).collect())).collect()
     }
 
+    /// The same of shares, whose intervals stay between 0 and 1.
+    pub fn shares(&self, items: &ByItem<'_>) -> Vec<Option<Estimate>> {
+        let at =
+            |level: usize| -> Vec<f64> { items.iter().filter_map(|(_, values)| values[level]).collect() };
+        (0..self.levels().all.len()).map(|level| Estimate::between(&at(level), (0.0, 1.0))).collect()
+    }
+
     /// The mean over items at each level.
     pub fn means(&self, items: &ByItem<'_>) -> Vec<Option<Estimate>> {
         let at =
@@ -206,7 +222,7 @@ impl Sweep {
                 known().map(|(level, value)| (level as f64, value)).unzip();
             ranks.extend(spearman(&order, &value));
         }
-        Trend { spearman: Estimate::of(&ranks), slope: Estimate::of(&slopes) }
+        Trend { spearman: Estimate::between(&ranks, RANKS), slope: Estimate::of(&slopes) }
     }
 
     /// Spearman's correlation of two numbers over levels, by item, over items.
@@ -218,7 +234,7 @@ impl Sweep {
             let (a, b): (Vec<f64>, Vec<f64>) = both.unzip();
             spearman(&a, &b)
         };
-        Estimate::of(&first.iter().filter_map(of).collect::<Vec<_>>())
+        Estimate::between(&first.iter().filter_map(of).collect::<Vec<_>>(), RANKS)
     }
 
     /// The difference of each level to the base level, within items.
@@ -234,12 +250,13 @@ impl Sweep {
     /// Of a grid the mean over items of a number, by level of the first factor and of the second.
     pub fn grid(&self, cells: &[Cell], of: impl Fn(&Cell) -> Option<f64>) -> Vec<Vec<Option<Estimate>>> {
         let columns = self.axes.get(1).map_or(0, |axis| axis.all.len());
-        let mut values = vec![vec![Vec::new(); columns]; self.levels().all.len()];
+        let mut members: Vec<Vec<Vec<&Cell>>> = vec![vec![Vec::new(); columns]; self.levels().all.len()];
         for (at, levels) in &self.members {
-            if let ([row, column], Some(value)) = (&levels[..], of(&cells[*at])) {
-                values[*row][*column].push(value);
+            if let [row, column] = levels[..] {
+                members[row][column].push(&cells[*at]);
             }
         }
-        values.iter().map(|row| row.iter().map(|all| Estimate::of(all)).collect()).collect()
+        let mean = |cells: &Vec<&Cell>| Estimate::of(&per_item(cells.iter().copied(), &of));
+        members.iter().map(|row| row.iter().map(mean).collect()).collect()
     }
 }

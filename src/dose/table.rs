@@ -1,9 +1,9 @@
 //! The table of a run: a row an item and level, with every number that it has.
 
-use super::answer::Chosen;
+use super::Doses;
+use super::answer::{BASE, Chosen};
 use super::cell::{Cell, NUMBERS};
 use super::sweep::Sweep;
-use super::{BASE, Doses};
 use crate::benchmarks::dose::terms::{NO_OLD, NO_UPDATE, OTHER, PARAPHRASE};
 use crate::ground::csv::CsvTable;
 
@@ -55,7 +55,7 @@ pub fn csv(doses: &Doses) -> Vec<u8> {
         .optional("gate", |row| row.cell.gate)
         .column("updates", |row| row.cell.updates)
         .column("chance", |row| row.cell.chance);
-    for (chosen, name) in Chosen::ALL.into_iter().zip(["current", "first", "old", "absent"]) {
+    for (chosen, name) in Chosen::ALL.into_iter().zip(["current", "first", "other_old", "absent"]) {
         table = table.optional(format!("chosen_{name}"), |row| row.cell.chosen.get(&chosen).copied());
     }
     for name in doses.numbers() {

@@ -1,7 +1,7 @@
 //! The findings of a run in sentences, and a short table a factor.
 
 use super::Doses;
-use super::cell::Cell;
+use super::cell::{Cell, per_item};
 use super::chains::{ChainLevel, Chains};
 use super::estimate::{Estimate, Share};
 use super::sweep::{ByItem, Sweep, Trend};
@@ -32,7 +32,7 @@ pub fn overview(doses: &Doses) -> String {
     let at = if base.is_empty() { "all levels" } else { "the base level" };
     let cells: Vec<&Cell> = if base.is_empty() { doses.cells.iter().collect() } else { base };
     let over = |cells: &[&Cell], name: &str| {
-        Estimate::of(&cells.iter().filter_map(|cell| cell.number(name)).collect::<Vec<_>>())
+        Estimate::of(&per_item(cells.iter().copied(), |cell| cell.number(name)))
     };
     let mut said = format!(
         "{} by {}: {} items, {} factors varied.",
@@ -47,12 +47,12 @@ pub fn overview(doses: &Doses) -> String {
     if let Some(u) = over(&cells, "u") {
         said += &format!(" At {at} the update effect u is {}", nats(&u));
         let gated: Vec<&Cell> = cells.iter().filter(|cell| cell.gate == Some(true)).copied().collect();
-        if let Some(u) = over(&gated, "u").filter(|_| !doses.gated) {
+        if let Some(u) = over(&gated, "u").filter(|_| doses.has_others()) {
             said += &format!(", of items that pass the gate {}", nats(&u));
         }
         said += ".";
     }
-    let spread: Vec<f64> = cells.iter().filter_map(|cell| cell.number("b")).map(f64::abs).collect();
+    let spread = per_item(cells.iter().copied(), |cell| cell.number("b").map(f64::abs));
     if let Some(b) = Estimate::of(&spread) {
         said += &format!(" The value prior b has a mean size of {}.", nats(&b));
     }
@@ -81,8 +81,7 @@ pub fn overview(doses: &Doses) -> String {
 
 /// Contrasts of twins without an update.
 fn over_updating(cells: &[&Cell]) -> String {
-    let of = |name: &str| cells.iter().filter_map(|cell| cell.number(name)).collect::<Vec<f64>>();
-    let held = of("no_update");
+    let held = per_item(cells.iter().copied(), |cell| cell.number("no_update"));
     let Some(estimate) = Estimate::of(&held) else { return String::new() };
     let below: Vec<f64> = held.iter().map(|held| f64::from(u8::from(*held < 0.0))).collect();
     let mut said = format!(
@@ -92,8 +91,7 @@ fn over_updating(cells: &[&Cell]) -> String {
     if let Some(share) = Share::of(&below) {
         said += &format!("; it trails in {} of the items (over-updating)", shares(&share));
     }
-    let difference = |cell: &&&Cell| Some(cell.u()? - cell.number("no_update")?);
-    let differences: Vec<f64> = cells.iter().filter_map(|cell| difference(&cell)).collect();
+    let differences = per_item(cells.iter().copied(), |cell| Some(cell.u()? - cell.number("no_update")?));
     if let Some(difference) = Estimate::of(&differences) {
         said += &format!("; u less that is {}", nats(&difference));
     }
@@ -117,7 +115,7 @@ pub fn sentences(doses: &Doses, sweep: &Sweep) -> Vec<String> {
     if sweep.levels().scale.is_ordered() {
         let mut said = moves(sweep, &u, "u", " nats");
         let gated = sweep.by_item(&doses.cells, |cell| cell.u().filter(|_| cell.gate == Some(true)));
-        if !doses.gated && gated.iter().any(|(_, values)| values.iter().any(Option::is_some)) {
+        if doses.has_others() && is_known(&gated) {
             said += &format!("; of items that pass the gate {}", moves(sweep, &gated, "u", " nats"));
         }
         all.push(format!("{factor}: {said}."));
@@ -139,9 +137,7 @@ pub fn sentences(doses: &Doses, sweep: &Sweep) -> Vec<String> {
         }
         beside.push(said);
     }
-    if !beside.is_empty() {
-        all.push(format!("{factor}: {}.", beside.join("; ")));
-    }
+    all.extend(beside.iter().map(|said| format!("{}.", capital(said))));
     all.extend(new_to_old(doses, sweep));
     all.extend(places(doses, sweep));
     all
@@ -160,7 +156,7 @@ fn new_to_old(doses: &Doses, sweep: &Sweep) -> Option<String> {
             false => format!("{words}: {}", differences(sweep, &numbers)),
         });
     }
-    (!parts.is_empty()).then(|| format!("{}: {}.", sweep.factor, parts.join("; ")))
+    (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
 }
 
 /// Recency of place and of time, where place and date are crossed.
@@ -169,8 +165,7 @@ fn places(doses: &Doses, sweep: &Sweep) -> Option<String> {
     let of =
         |values: &[(String, f64)]| Estimate::of(&values.iter().map(|(_, value)| *value).collect::<Vec<_>>());
     Some(format!(
-        "{}: of u, recency of time makes up {} and recency of place {}.",
-        sweep.factor,
+        "Of u, recency of time makes up {} and recency of place {}.",
         nats(&of(&time)?),
         nats(&of(&place)?)
     ))
@@ -233,7 +228,7 @@ fn moves(sweep: &Sweep, items: &ByItem<'_>, words: &str, unit: &str) -> String {
         beside.push(format!("rho {}", plain(&rho)));
     }
     if let Some(sd) = slope.sd {
-        beside.push(format!("slopes differ between items by an sd of {}", number(sd)));
+        beside.push(format!("sd of slopes {}", number(sd)));
     }
     if n < FEW {
         beside.push("few items".to_owned());
@@ -301,7 +296,7 @@ pub fn chains(chains: &Chains) -> Vec<String> {
         said += &match &chains.right_slope {
             None => "no item has two numbers of updates, so that the law cannot be tested".to_owned(),
             Some(slope) if chains.is_floor() => format!(
-                "a floor: at every number of updates the interval of right choices holds chance, so that accuracy has nowhere to fall \
+                "a floor: at no number of updates are right choices above chance by their interval, so that accuracy has nowhere to fall \
                  from (slope {} a doubling of the updates)",
                 plain(slope)
             ),
@@ -368,7 +363,11 @@ pub fn table(doses: &Doses, sweep: &Sweep) -> String {
         .collect();
     let mut rows = vec![vec![sweep.factor.clone(), "items".to_owned()]];
     rows[0].extend(all.iter().map(|(_, words, _)| (*words).to_owned()));
-    let means: Vec<Vec<Option<Estimate>>> = all.iter().map(|(.., items)| sweep.means(items)).collect();
+    let means = |(name, _, items): &(&str, &str, ByItem<'_>)| match *name {
+        "choice" => sweep.shares(items),
+        _ => sweep.means(items),
+    };
+    let means: Vec<Vec<Option<Estimate>>> = all.iter().map(means).collect();
     for (at, level) in sweep.levels().all.iter().enumerate() {
         let items = means.iter().filter_map(|of| of[at].map(|estimate| estimate.n)).max().unwrap_or(0);
         let mark = if level.base { "*" } else { "" };
@@ -387,8 +386,8 @@ pub fn text(doses: &Doses) -> String {
         if !sweep.is_grid() {
             text += &table(doses, sweep);
         }
-        for sentence in sentences(doses, sweep) {
-            text += &format!("{sentence}\n");
+        for (at, sentence) in sentences(doses, sweep).iter().enumerate() {
+            text += &format!("{}{sentence}\n", if at > 0 { "  " } else { "" });
         }
     }
     if let Some(found) = Chains::of(doses) {
@@ -410,6 +409,12 @@ pub fn paragraphs(doses: &Doses) -> Vec<String> {
     all.extend(Chains::of(doses).map(|found| chains(&found).join(" ")));
     all.push("Brackets are 95% intervals over items, each for itself.".to_owned());
     all
+}
+
+/// With a capital at the beginning.
+fn capital(said: &str) -> String {
+    let mut letters = said.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 fn is_known(items: &ByItem<'_>) -> bool {

@@ -55,12 +55,9 @@ fn factors(doses: &Doses) -> impl Iterator<Item = &Sweep> {
     doses.sweeps.iter().filter(|sweep| !sweep.is_grid() && sweep.levels().all.len() > 1)
 }
 
-/// The words below an axis.
-fn axis_of(sweep: &Sweep) -> String {
-    match sweep.levels().scale {
-        Scale::Tokens => format!("{} (tokens)", spoken(&sweep.factor)),
-        _ => spoken(&sweep.factor),
-    }
+/// The unit of the levels, below an axis.
+fn unit_of(sweep: &Sweep) -> String {
+    if sweep.levels().scale == Scale::Tokens { "tokens".to_owned() } else { String::new() }
 }
 
 /// A factor's name as words.
@@ -93,7 +90,7 @@ fn panel(doses: &Doses, sweep: &Sweep, lines: &[(&str, Stroke, &str)]) -> DosePa
     DosePanel {
         title: spoken(&sweep.factor),
         note: format!("n = {}", counts.max().unwrap_or(0)),
-        x_label: axis_of(sweep),
+        x_label: unit_of(sweep),
         levels: ticks(sweep),
         lines,
         items: Vec::new(),
@@ -181,7 +178,7 @@ fn effect(doses: &Doses) -> Result<Option<Figure>, FigureError> {
         name: "dose-effect",
         title: "Update effect by dose",
         caption: format!(
-            "The update effect u by level of each factor: the mean over both orders of the values of log p(current) less log p(stale), so \
+            "The update effect u by level of each factor: the mean over both orders of the values of log p of the current value less that of the replaced one, so \
              that a model which only prefers one value has 0. Above 0 the update counts. Thin lines: one item each.{INTERVALS}"
         ),
         y_label: "update effect u (nats)",
@@ -196,19 +193,25 @@ fn effect(doses: &Doses) -> Result<Option<Figure>, FigureError> {
 fn over_updating(doses: &Doses) -> Result<Option<Figure>, FigureError> {
     let of = |sweep: &Sweep| {
         let all = [
-            ("update: current over stale (u)", Meaning::New.stroke(), "u"),
+            ("update: the current value over the replaced one (u)", Meaning::New.stroke(), "u"),
             ("no update: the value that held over one never given", Meaning::Old.stroke(), "no_update"),
             ("somebody else's update: the same", Meaning::Group(0).stroke(), "other"),
         ];
         let panel = panel(doses, sweep, &all);
-        let twins = panel.lines.iter().any(|line| line.stroke != Meaning::New.stroke());
-        twins.then_some(panel)
+        let levels = |line: &DoseLine| line.points.iter().flatten().count();
+        let twins = panel.lines.iter().filter(|line| line.stroke != Meaning::New.stroke()).map(levels).max();
+        Some((twins?, panel))
     };
+    // Where only the base level has such twins, one panel shows it.
+    let panels: Vec<(usize, DosePanel)> = factors(doses).filter_map(of).collect();
+    let several = panels.iter().any(|(levels, _)| *levels > 1);
+    let shown = panels.into_iter().filter(|(levels, _)| *levels > 1 || !several).map(|(_, panel)| panel);
+    let shown = shown.take(if several { usize::MAX } else { 1 }).collect();
     let about = About {
         name: "dose-over-updating",
         title: "Twins without an update beside those with one",
         caption: format!(
-            "Contrasts of twins of equal length, means over both orders of the values. With an update: the current value over the stale one. \
+            "Contrasts of twins of equal length, means over both orders of the values. With an update: the current value over the replaced one. \
              Without: the value that held over one that was never given; below 0 the model gives up a value that nothing replaced.{INTERVALS}"
         ),
         y_label: "contrast (nats)",
@@ -216,7 +219,7 @@ fn over_updating(doses: &Doses) -> Result<Option<Figure>, FigureError> {
         ends: (0.0, 0.0),
         of_items: false,
     };
-    lines(doses, about, factors(doses).filter_map(of).collect())
+    lines(doses, about, shown)
 }
 
 /// Recency of place against recency of time.
@@ -388,7 +391,7 @@ fn beside_cause(doses: &Doses) -> Result<Option<Figure>, FigureError> {
             ("update effect u", Meaning::Query.stroke(), "u"),
             ("density of the question to new", Meaning::New.stroke(), "density_query_new"),
             ("effect of blocking new", Meaning::New.stroke().hollow(), "blocked_new"),
-            ("effect of removing new", Meaning::Group(0).stroke(), "removed_new"),
+            ("effect of removing new", Meaning::Group(2).stroke(), "removed_new"),
             ("density of the question to old", Meaning::Old.stroke(), "density_query_old"),
             ("effect of blocking old", Meaning::Old.stroke().hollow(), "blocked_old"),
             ("effect of removing old", Meaning::Group(1).stroke(), "removed_old"),
@@ -464,10 +467,10 @@ fn grids(doses: &Doses) -> Result<Option<Figure>, FigureError> {
 fn layers(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
     let mut figures = Vec::new();
     let indices: Vec<String> = doses.layers.iter().map(|layer| layer.index.to_string()).collect();
-    for (key, words, end) in [
-        ("density_query_new", "the question to new", "new"),
-        ("density_query_old", "the question to old", "old"),
-        ("density_new_old", "new to old", "back"),
+    for (key, words) in [
+        ("density_query_new", "the question to new"),
+        ("density_query_old", "the question to old"),
+        ("density_new_old", "new to old"),
     ] {
         let of = |sweep: &Sweep| {
             let at = |layer: usize| {
@@ -479,7 +482,7 @@ fn layers(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
             };
             DoseMap {
                 title: spoken(&sweep.factor),
-                x_label: axis_of(sweep),
+                x_label: unit_of(sweep),
                 columns: ticks(sweep),
                 rows: indices.clone(),
                 values: (0..indices.len()).map(at).collect(),
@@ -502,7 +505,8 @@ fn layers(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
             "The binary logarithm of the density of attention of {words}, the mean over items, by layer and level: white is uniform attention, \
              one more is twice as much (blue), one less half (orange). Grey: no item has a value. An asterisk marks the base level."
         );
-        figures.push(map(&format!("dose-layers-{end}"), drawing, caption)?);
+        let name = key.replacen("density", "dose_layers", 1).replace('_', "-");
+        figures.push(map(&name, drawing, caption)?);
     }
     figures.extend(windows(doses)?);
     Ok(figures)
@@ -526,7 +530,7 @@ fn windows(doses: &Doses) -> Result<Option<Figure>, FigureError> {
         let range = |name: &&str| name.split_once('@').map_or("", |(_, range)| range).to_owned();
         DoseMap {
             title: spoken(&sweep.factor),
-            x_label: axis_of(sweep),
+            x_label: unit_of(sweep),
             columns: ticks(sweep),
             rows: names.iter().map(range).collect(),
             values: names.iter().map(at).collect(),

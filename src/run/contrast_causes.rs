@@ -224,19 +224,23 @@ pub fn measure(
                 let hole = Hole { rows: query.start..usize::MAX, keys: block.tokens.clone() };
                 LayerHoles::at_softmax(&layers, &kinds, vec![hole])
             };
-            let holes: Vec<LayerHoles> =
-                std::iter::once(LayerHoles::default()).chain(missing.iter().map(hide)).collect();
+            let mut plain = PairLogP { current: 0.0, against: 0.0 };
+            let mut take = |_: usize, read: PairLogP| {
+                plain = read;
+                true
+            };
+            match pairs(session, (&history, pair), &[LayerHoles::default()], &mut go_on, &mut take) {
+                Err(error) if interrupted(&error) => return Ok(Measured { stopped: true, ..measured }),
+                done => done.map_err(|e| failed(e.into()))?,
+            }
+            let holes: Vec<LayerHoles> = missing.iter().map(hide).collect();
             status.begin(&name, "blocking");
-            let (mut plain, mut stored, mut blocked) = (None, Ok(()), 0);
+            let (mut stored, mut blocked) = (Ok(()), 0);
             let mut take = |nth: usize, read: PairLogP| {
-                match (nth.checked_sub(1).and_then(|nth| missing.get(nth)), plain) {
-                    (Some(block), Some(plain)) => {
-                        stored = log.append(block.row(store, plain, read));
-                        blocked += 1;
-                        status.prefill(blocked, missing.len());
-                    }
-                    _ => plain = Some(read),
-                }
+                stored = std::mem::replace(&mut stored, Ok(()))
+                    .and(log.append(missing[nth].row(store, plain, read)));
+                blocked += 1;
+                status.prefill(blocked, missing.len());
                 stored.is_ok() && !stop.load(Ordering::Relaxed)
             };
             let read = pairs(session, (&history, pair), &holes, &mut go_on, &mut take);

@@ -1,4 +1,6 @@
 //! Contrasts of a run and their causes, held against whole passes of the raw instrument: as typed.
+use palimpsest::data::Contrasted;
+use palimpsest::run::contrast::ContrastTokens;
 use palimpsest::run::contrast_rows::{
     CONTRAST_CAUSES, ContrastAblation, ContrastCauseRow, read_contrast_causes,
 };
@@ -21,11 +23,15 @@ fn run_of(name: &str, out: &Path, more: &[&str]) -> Ended {
     ended(command)
 }
 
+fn opened(name: &str, context: usize) -> LocalModel {
+    let context = ContextLength::Exactly(context);
+    let options = LocalOptions { context, allow_longer: true, ..LocalOptions::default() };
+    LocalModel::open(&ModelFiles::at(&fixture(name)).unwrap(), &options).unwrap()
+}
+
 /// The tokens of a contrast's values behind the prompt, the current one's first.
 fn tokens_of(name: &str, contrast: &Contrast, prefix: &str) -> Vec<(String, Vec<u32>)> {
-    let options =
-        LocalOptions { context: ContextLength::Exactly(256), allow_longer: true, ..LocalOptions::default() };
-    let model = LocalModel::open(&ModelFiles::at(&fixture(name)).unwrap(), &options).unwrap();
+    let model = opened(name, 256);
     let texts: Vec<String> = contrast.values().map(|value| value.text.clone()).collect();
     let tokens = model.text().option_tokens(prefix, &texts).unwrap().unwrap();
     texts.into_iter().zip(tokens).collect()
@@ -176,6 +182,20 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
         let layer = store.layers.iter().position(|layer| *layer == measures.layers[0]).unwrap();
         let apart = (measures.mass[[0, 0, 0, 1]] - store.mass[[layer, 0, query, session]]).abs();
         assert!(apart < 1e-5, "{name}: {apart}");
+
+        // 4. Attributed to the current value against the other: the other way round it is the opposite.
+        let values = Contrasted {
+            current: stale.text.clone(),
+            stale: vec![contrast.current.text.clone()],
+            absent: Vec::new(),
+        };
+        let of = |text: &str| tokens.iter().find(|(other, _)| other == text).unwrap().1.clone();
+        let swapped = ContrastTokens::of(&values, &[of(&stale.text), of(&contrast.current.text)]).unwrap();
+        let pair = swapped.unwrap().pair().unwrap();
+        let mut model = opened(name, 4096);
+        let other = SessionMeasures::read_contrast(model.session(), &store, 0, &pair, &mut |_| true).unwrap();
+        let both = || measures.attribution.iter().zip(&other.attribution);
+        assert!(both().all(|(a, b)| (a + b).abs() < 1e-5) && both().any(|(a, _)| a.abs() > 1e-4), "{name}");
     }
 }
 

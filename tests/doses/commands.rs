@@ -18,10 +18,10 @@ fn dose_says_what_moves_the_update_effect() {
     for part in [
         "made slots by made: 6 items, 5 factors varied.",
         "distance: u falls by 0.35 nats a doubling [",
-        "mass of the query to new falls by",
-        "s(new \u{2192} old) does not change at all",
+        "Mass of the query to new falls by",
+        "  s(new \u{2192} old) does not change at all",
         "speaker: against user, within items: assistant -0.50",
-        "order: of u, recency of time makes up",
+        "Of u, recency of time makes up",
         "4 updates, 6 items: the likeliest value is",
         "distance*tail: u is largest at",
         "items pass the gate",
@@ -43,8 +43,8 @@ fn the_table_has_a_row_an_item_and_level() {
     let at =
         |name: &str| head.iter().position(|column| column == name).unwrap_or_else(|| panic!("no {name}"));
     let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
-    // Four distances, three chains, two orders, two speakers, and a grid of four beside the base level.
-    assert_eq!(rows.len(), 6 * (4 + 3 + 2 + 2 + 5));
+    // Four distances, three chains, two orders, two speakers, and a grid of two distances and three tails.
+    assert_eq!(rows.len(), 6 * (4 + 3 + 2 + 2 + 6));
     let row = rows.iter().find(|row| {
         &row[at("item")] == "item-2" && &row[at("sweep")] == "distance" && &row[at("level")] == "1024"
     });
@@ -78,9 +78,9 @@ fn figures_and_report_have_the_doses() {
         "dose-attention",
         "dose-attention-and-cause",
         "dose-grid",
-        "dose-layers-new",
-        "dose-layers-old",
-        "dose-layers-back",
+        "dose-layers-query-new",
+        "dose-layers-query-old",
+        "dose-layers-new-old",
         "dose-windows",
     ] {
         assert!(captions[name]["caption"].is_string(), "{name}");

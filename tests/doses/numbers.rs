@@ -1,7 +1,7 @@
 //! Every number of a made run against a plain definition.
 
 use palimpsest::dose::answer::Chosen;
-use palimpsest::dose::cell::Cell;
+use palimpsest::dose::cell::{Cell, per_item};
 use palimpsest::dose::chains::Chains;
 use palimpsest::dose::estimate::{Estimate, Share, slope};
 use palimpsest::dose::sweep::{Scale, Sweep};
@@ -129,11 +129,10 @@ fn grids_have_a_mean_a_pair_of_levels() {
     let grid = sweep.grid(&doses.cells, Cell::u);
     for (row, distance) in [256, 512].into_iter().enumerate() {
         for (column, tail) in [0, 1, 2].into_iter().enumerate() {
+            // At a tail of 0 the rows of the base level and of the distance alone stand in the grid.
             let factors = made::rows().into_iter().find(|f| f.distance == distance && f.tail == tail);
-            // At the base level of both there is the base row.
-            let alone = factors.filter(|f| tail > 0 || f.sweep == "base");
             let expected =
-                alone.map(|f| mean(&(0..6).map(|i| Made::USUAL.effect(i, &f)).collect::<Vec<_>>()));
+                factors.map(|f| mean(&(0..6).map(|i| Made::USUAL.effect(i, &f)).collect::<Vec<_>>()));
             let found = grid[row][column].map(|estimate| estimate.mean);
             assert_eq!(found.is_some(), expected.is_some(), "{distance} {tail}");
             if let (Some(found), Some(expected)) = (found, expected) {
@@ -241,7 +240,12 @@ fn estimates_are_students_and_slopes_least_squares() {
     near(found.interval.unwrap().low, 3.5 - T5 * sd / 6f64.sqrt());
     assert_eq!(Estimate::of(&[2.0, 2.0]).unwrap().interval, None);
     assert_eq!(Estimate::of(&[]), None);
-    assert!(Share::of(&[0.0, 1.0, 1.0]).unwrap().holds(0.5));
+    // Wilson's interval of two of three begins at 0.208.
+    assert!(Share::of(&[0.0, 1.0, 1.0]).unwrap().is_above(0.2));
+    assert!(!Share::of(&[0.0, 1.0, 1.0]).unwrap().is_above(0.21));
+    // A mean of bounded numbers has an interval within the bounds, also where all are equal.
+    let within = Estimate::between(&[1.0, 1.0, 1.0], (-1.0, 1.0)).unwrap();
+    assert!(within.mean == 1.0 && within.interval.unwrap().high <= 1.0 && within.interval.unwrap().low < 1.0);
     // By the other form of the normal equations.
     let (x, y) = ([0.0, 1.0, 2.0, 5.0], [1.0, -2.0, 0.5, 7.0]);
     let sum = |f: &dyn Fn(usize) -> f64| (0..4).map(f).sum::<f64>();
@@ -255,4 +259,17 @@ fn estimates_are_students_and_slopes_least_squares() {
     };
     let squares: f64 = ranks(&x).iter().zip(ranks(&y)).map(|(a, b)| (a - b).powi(2)).sum();
     near(spearman(&x, &y).unwrap(), 1.0 - 6.0 * squares / (4.0 * 15.0));
+}
+
+#[test]
+fn an_item_of_several_questions_counts_once() {
+    let cell = |item: &str, probe: &str, u: f64| Cell {
+        item: item.to_owned(),
+        probe: probe.to_owned(),
+        contrasts: [(("update", "ab"), u + 1.0), (("update", "ba"), u - 1.0)].into(),
+        ..Cell::default()
+    };
+    let cells = [cell("a", "p", 1.0), cell("b", "p", 4.0), cell("a", "q", 2.0)];
+    assert_eq!(per_item(&cells, Cell::u), [1.5, 4.0]);
+    assert_eq!(per_item(&cells, |cell| cell.number("no_update")), [0.0; 0]);
 }

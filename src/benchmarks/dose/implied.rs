@@ -27,9 +27,25 @@ pub fn step2(value: &str) -> Option<String> {
     table().step2.get(value).cloned()
 }
 
+/// True if a word or a phrase stands in a text by itself, in this case.
+pub fn holds(text: &str, phrase: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric();
+    text.match_indices(phrase).any(|(at, _)| {
+        let before = text[..at].chars().next_back().is_some_and(is_word);
+        let after = text[at + phrase.len()..].chars().next().is_some_and(is_word);
+        !before && !after
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_stands_by_itself() {
+        assert!(holds("It is red, no longer blue.", "red") && holds("near the Louvre.", "the Louvre"));
+        assert!(!holds("It has cleared up.", "red") && !holds("Red.", "red"));
+    }
 
     #[test]
     fn values_follow_from_words() {

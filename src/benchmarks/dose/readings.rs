@@ -3,7 +3,7 @@
 //! Both say which kind of value it is, so that wrong answers are told apart: one that was true before, or one that the history does
 //! not give.
 
-use super::terms::{ABSENT, CURRENT, EXPECTS, NO_VALUE, OTHER_ANSWER, STALE};
+use super::terms::{ABSENT, CURRENT, EXPECTS, NO_VALUE, OTHER_ANSWER, PREFIX, STALE};
 use crate::benchmarks::{Given, NotRead, Reading, Said, Told};
 use crate::data::Notes;
 
@@ -46,6 +46,9 @@ fn expects<'a>(given: &Given<'a>) -> &'a str {
 fn exact(given: &Given<'_>) -> Result<Told, NotRead> {
     let none = "there is no answer; start the run again to get it, then judge again";
     let said = words(given.answer.ok_or_else(|| NotRead(none.to_owned()))?);
+    // A model that was not given the beginning may have written it itself.
+    let prefix = words(given.notes.get(PREFIX).and_then(serde_json::Value::as_str).unwrap_or_default());
+    let said = said.strip_prefix(prefix.as_slice()).unwrap_or(&said);
     let values: Vec<(&str, Vec<String>)> =
         values(given.notes).into_iter().map(|(kind, value)| (kind, words(value))).collect();
     // Of two values that the answer may begin with, the longer one is meant.
@@ -93,13 +96,15 @@ mod tests {
     #[test]
     fn an_answer_is_the_value_that_it_begins_with() {
         let notes = |expects: &str| {
-            let notes = json!({"current": " New York", "stale": [" York", " Rome"], "absent": [" Oslo"], "expects": expects});
+            let notes = json!({"current": " New York", "stale": [" York", " Rome"], "absent": [" Oslo"], "expects": expects, "prefix": "She lives in"});
             notes.as_object().unwrap().clone()
         };
         for (answer, kind) in [
             ("New York, as you said.", "current"),
             ("**new** york", "current"),
             ("York.", "stale"),
+            ("She lives in Rome now.", "stale"),
+            ("She lives in", "none"),
             ("Rome", "stale"),
             ("Oslo!", "absent"),
             ("not Rome any more", "other"),

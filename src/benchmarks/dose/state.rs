@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::implied::{step1, step2};
+use super::implied::{holds, step1, step2};
 use super::terms::{BLIND, ECHO, LURE, MID, NEW, NO_OLD, NO_UPDATE, OLD, OTHER, PARAPHRASE, UPDATE, twin};
 use crate::benchmarks::Checks;
 use crate::data::finding::{Check, Finding};
@@ -154,16 +154,6 @@ fn values(contrast: &Contrasted) -> impl Iterator<Item = &str> {
 fn gives(text: &str, value: &str) -> bool {
     let words = [Some(value.to_owned()), step1(value), step2(value)];
     words.into_iter().flatten().any(|word| holds(text, &word))
-}
-
-/// True if a word or a phrase stands in a text by itself.
-fn holds(text: &str, phrase: &str) -> bool {
-    let is_word = |c: char| c.is_alphanumeric();
-    text.match_indices(phrase).any(|(at, _)| {
-        let before = text[..at].chars().next_back().is_some_and(is_word);
-        let after = text[at + phrase.len()..].chars().next().is_some_and(is_word);
-        !before && !after
-    })
 }
 
 /// The segments in one of these roles, in the order of place.

@@ -1,0 +1,65 @@
+//! Why a run cannot be analysed by dose.
+
+use std::path::PathBuf;
+
+use crate::ground::jsonl::JsonlError;
+use crate::run::error::RunError;
+use palimpsest_core::attention::StoreError;
+
+/// Why a run cannot be analysed by dose.
+#[derive(Debug, thiserror::Error)]
+pub enum DoseError {
+    /// It is of another benchmark.
+    #[error(
+        "{} is a run of {benchmark}; palimpsest dose reads runs of data made by `palimpsest build dose`",
+        dir.display()
+    )]
+    OtherBenchmark {
+        /// The run folder.
+        dir: PathBuf,
+        /// Its benchmark.
+        benchmark: String,
+    },
+    /// No answer has log-probabilities.
+    #[error(
+        "{}: none of {answers} answers has log-probabilities of its values ({reason}); make the run with a model on this machine, which \
+         gives them",
+        dir.display()
+    )]
+    NoContrast {
+        /// The run folder.
+        dir: PathBuf,
+        /// Its answers.
+        answers: usize,
+        /// The first error of an answer, or that there is none.
+        reason: String,
+    },
+    /// No factor of that name is varied.
+    #[error("{}: no factor `{factor}` is varied in this run; varied are {known}", dir.display())]
+    UnknownFactor {
+        /// The run folder.
+        dir: PathBuf,
+        /// The name.
+        factor: String,
+        /// The factors that are.
+        known: String,
+    },
+    /// No item passes the gate.
+    #[error(
+        "{}: no item passes the gate (right with the old session alone and with the new one alone, in both orders); leave --gated out",
+        dir.display()
+    )]
+    NoneGated {
+        /// The run folder.
+        dir: PathBuf,
+    },
+    /// A file of the run could not be read.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A file of effects could not be read.
+    #[error(transparent)]
+    Rows(#[from] JsonlError),
+    /// An attention store could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
