@@ -81,19 +81,19 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = STRETCHES, value_parser = controls, conflicts_with_all = ["total", "replace", "carriers", "contextcite"], help_heading = "Paths and controls")]
     controls: usize,
     /// Remove each session and read the rest again, in the place of blocking it
-    #[arg(long, conflicts_with_all = ["windows", "softmax_only", "contextcite"], help_heading = "Removal")]
+    #[arg(long, group = "left_out", conflicts_with_all = ["windows", "softmax_only", "contextcite"], help_heading = "Removal")]
     total: bool,
     /// Put neutral text of equal length in the place of each session and read the rest again
-    #[arg(long, conflicts_with_all = ["windows", "softmax_only", "contextcite", "total"], help_heading = "Removal")]
+    #[arg(long, group = "left_out", conflicts_with_all = ["windows", "softmax_only", "contextcite"], help_heading = "Removal")]
     replace: bool,
     /// Find the later sessions that hold what an answer owes to the evidence beside its own place
-    #[arg(long, conflicts_with_all = ["windows", "contextcite", "total", "replace", "sessions"], help_heading = "Paths and controls")]
+    #[arg(long, conflicts_with_all = ["windows", "contextcite", "left_out"], help_heading = "Paths and controls")]
     carriers: bool,
     /// Of --carriers, look for single ones where hiding a session from all of them takes at least NATS more than from the question on
     #[arg(long, value_name = "NATS", default_value_t = carriers::LEAST, requires = "carriers", help_heading = "Paths and controls")]
     least: f64,
     /// The sessions that --total removes (all unless told otherwise) and --replace replaces (the evidence unless told otherwise)
-    #[arg(long, value_enum, conflicts_with = "contextcite", help_heading = "Removal")]
+    #[arg(long, value_enum, requires = "left_out", help_heading = "Removal")]
     sessions: Option<SessionChoice>,
     /// Leave out what N random subsets of the sessions do not hold, and fit a sparse linear function of what they hold
     #[arg(long, value_name = "N", value_parser = super::positive, conflicts_with = "windows", help_heading = "Removal")]

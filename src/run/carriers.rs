@@ -129,7 +129,7 @@ fn singles(case: &CaseAnswers, answer: usize, span: &Span) -> Vec<CarrierPath> {
 
 /// Paths that are still to be read of a case, as far as is known before they are: of an answer and session, all later rows at once and
 /// single carriers.
-fn missing(case: &CaseAnswers, there: &Carried, least: f64) -> (Vec<CarrierPath>, usize) {
+pub(super) fn missing(case: &CaseAnswers, there: &Carried, least: f64) -> (Vec<CarrierPath>, usize) {
     let (mut missing, mut found) = (Vec::new(), 0);
     for answer in 0..case.answers.len() {
         for span in evidence(case, answer) {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use palimpsest_core::attention::{LayerHoles, LayerKind};
 use palimpsest_core::engine::{EngineError, LocalModel, ModelText, RequestError, Session};
 
-use super::carriers::{Carried, CarrierPath, PathReader, cost_of_case, read_case};
+use super::carriers::{Carried, CarrierOptions, CarrierPath, PathReader, cost_of_case, missing, read_case};
 use super::causes::{CauseError, CauseOptions, Measured, windows};
 use super::contrast::{PairLogP, ValuePair};
 use super::contrast_causes::{Asked, cases, open_log};
@@ -96,15 +96,20 @@ pub fn measure(
     let there = there(&log.rows);
     let text = model.text().clone();
     let mut measured = Measured::default();
-    let todo = cost(folder, &text, &kinds, options)?.readings;
+    let mut todo = 0;
+    for case in cases(folder, &text) {
+        todo += missing(&of_case(case?).0, &there, options.least).0.len();
+    }
     let mut steps = Steps::new("carriers", todo, show_progress);
     for case in cases(folder, &text) {
         let (case, values) = of_case(case?);
-        let cost = cost_of_case(&case, (&there, options.least), goes_back(&kinds));
-        let Some(name) = case.answers.first().map(|store| store.case.clone()).filter(|_| cost.readings > 0)
+        let (missing, found) = missing(&case, &there, options.least);
+        measured.skipped += found;
+        let Some(name) = case.answers.first().map(|store| store.case.clone()).filter(|_| !missing.is_empty())
         else {
             continue;
         };
+        let cost = cost_of_case(&case, (&there, options.least), goes_back(&kinds));
         let failed = |error: RequestError| CauseError::Model { case: name.clone(), source: error.into() };
         let status = steps.status();
         status.begin(&name, "prefill");
