@@ -382,7 +382,7 @@ fn readings_that_hide_keys_from_rows_inside_their_prefix_share_what_is_read_agai
         }
         assert_eq!(changed[2], before, "{name}");
         assert_eq!(changed[0], changed[3], "{name}");
-        assert!(apart(&changed[0][0], &changed[1][0]) > 1e-5, "{name}: other rows make no difference");
+        assert_ne!(changed[0], changed[1], "{name}: other rows make no difference");
     }
 }
 
