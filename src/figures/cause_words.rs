@@ -21,7 +21,8 @@ pub fn in_words(causes: &Causes, study: &Study) -> Vec<String> {
         unit: causes.unit.many(),
     };
     if causes.answers.is_empty() {
-        return words.windows().into_iter().collect();
+        let left = residue::in_words(&causes.residues, words.segment).into_iter();
+        return left.chain(words.windows()).collect();
     }
     let mut said = vec![words.measured()];
     said.push(words.largest());

@@ -63,6 +63,8 @@ pub struct Carrier {
 pub struct SessionEffects {
     /// The answer's case.
     pub case: String,
+    /// Its condition.
+    pub condition: String,
     /// The session.
     pub span: String,
     /// Its part in the analysis.
@@ -96,11 +98,11 @@ impl SessionEffects {
         Some(self.whole(whole)? - self.direct?)
     }
 
-    /// The sum of what the carriers of a group of distances hold; `None` where single carriers were not read.
+    /// The sum of what the carriers of a group of distances hold; `None` where there are none, or were not read.
     fn carried(&self, (nearest, farthest): (usize, usize)) -> Option<f64> {
         let within = |carrier: &&Carrier| carrier.distance.is_some_and(|d| (nearest..=farthest).contains(&d));
-        let of_group = self.carriers.iter().filter(within).map(|carrier| carrier.carried);
-        (!self.carriers.is_empty()).then(|| of_group.sum())
+        let of_group: Vec<f64> = self.carriers.iter().filter(within).map(|carrier| carrier.carried).collect();
+        (!of_group.is_empty()).then(|| of_group.iter().sum())
     }
 }
 
@@ -206,7 +208,8 @@ impl Residues {
             }
         }
         let named = found.into_iter().map(|((answer, span), effects)| {
-            let mut effects = SessionEffects { case: answer.case, span, ..effects };
+            let AnswerKey { case, condition, .. } = answer;
+            let mut effects = SessionEffects { case, condition, span, ..effects };
             effects.carriers.sort_by_key(|carrier| carrier.distance.unwrap_or(usize::MAX));
             effects
         });
@@ -355,8 +358,8 @@ mod tests {
         assert!(low < 1.75 / 2.25 && 1.75 / 2.25 < high && high - low < 0.1);
         assert_eq!(found.left("old", Whole::Replaced), None);
         assert!((found.left("old", Whole::Hidden).unwrap().value.unwrap() - 1.0 / 1.5).abs() < 1e-12);
-        let carried = |distances| found.carried("old", distances).unwrap().value.unwrap();
-        assert_eq!([carried((1, 1)), carried((2, 2)), carried((3, 4))], [0.25, 0.0, 0.75]);
+        let carried = |distances| found.carried("old", distances).map(|estimate| estimate.value.unwrap());
+        assert_eq!(DISTANCES.map(carried), [Some(0.25), None, Some(0.75), None, None]);
         assert_eq!(found.carried_between("old").unwrap().value, Some(0.0));
         let (session, carrier) = found.largest("old", 1)[0];
         assert_eq!((session.span.as_str(), carrier.name.as_str()), ("session[2]", "session[6]"));
