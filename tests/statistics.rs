@@ -37,6 +37,25 @@ fn wilson_intervals_equal_statsmodels() {
 }
 
 #[test]
+fn ratios_of_any_sign_hold_what_students_t_does_not_refuse_and_nothing_where_the_second_mean_may_be_zero() {
+    use palimpsest::statistics::means::{signed_ratio, t_quantile};
+    let (over, under) = ([0.4, -0.1, 0.9, 0.3, 0.7], [1.1, 0.8, 1.6, 0.9, 1.2]);
+    let interval = signed_ratio(&over, &under).unwrap();
+    let t = |r: f64| {
+        let apart: Vec<f64> = over.iter().zip(&under).map(|(a, b)| a - r * b).collect();
+        let mean = apart.iter().sum::<f64>() / 5.0;
+        let variance = apart.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 4.0;
+        mean / (variance / 5.0).sqrt()
+    };
+    let bound = t_quantile(4.0).unwrap();
+    assert!((t(interval.low) - bound).abs() < 1e-6 && (t(interval.high) + bound).abs() < 1e-6);
+    let ratio = over.iter().sum::<f64>() / under.iter().sum::<f64>();
+    assert!(interval.low < ratio && ratio < interval.high);
+    assert_eq!(signed_ratio(&over, &[1.0, -1.0, 0.5, -0.6, 0.2]), None);
+    assert_eq!(signed_ratio(&[1.0], &[2.0]), None);
+}
+
+#[test]
 fn wilson_is_absent_where_it_has_no_meaning() {
     assert_eq!(wilson(0, 0, 0.95), None);
     assert_eq!(wilson(3, 2, 0.95), None);

@@ -9,20 +9,24 @@ use anyhow::{Context, ensure};
 use super::WrongValue;
 use super::interrupt::INTERRUPTED;
 use crate::ground::table::aligned;
+use crate::lens::causes::Residues;
 use crate::models::{self, DeviceArgs, Opened, Weights};
 use crate::progress::{grouped, note};
+use crate::run::carriers::{self, CarrierOptions};
 use crate::run::cause_rows::{
-    Ablation, ControlRow, SessionWeight, SurrogateRow, TotalRow, read_lines, read_surrogates, read_totals,
+    Ablation, ControlRow, SessionWeight, SurrogateRow, read_lines, read_replaced, read_surrogates,
+    read_totals,
 };
 use crate::run::causes::{self, CAUSES, CauseOptions, CauseRow, Effect, Measured};
 use crate::run::condition::named;
 use crate::run::context_cite::{self, SurrogateOptions};
+use crate::run::contrast_carriers;
 use crate::run::contrast_causes;
 use crate::run::contrast_rows::{CONTRAST_CAUSES, ContrastAblation, ContrastCauseRow, read_contrast_causes};
 use crate::run::control_pool::{Pools, STRETCHES};
-use crate::run::removal::ReadingCost;
+use crate::run::removal::{ReadingCost, SessionChoice};
 use crate::run::store::{RunFolder, RunStore};
-use crate::run::total_effect;
+use crate::run::total_effect::{self, TotalOptions};
 use palimpsest_core::attention::LayerKind;
 use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
 use palimpsest_core::engine::{self, ContextLength, LocalOptions};
@@ -32,6 +36,8 @@ Examples:
   palimpsest causes runs/first
   palimpsest causes runs/first --windows 8 --controls 24
   palimpsest causes runs/first --total
+  palimpsest causes runs/first --replace
+  palimpsest causes runs/first --carriers
   palimpsest causes runs/first --contextcite 32
   palimpsest causes runs/dose --contrast --windows 8
   palimpsest causes runs/qwen3 --model ./qwen3-8b --device cuda";
@@ -49,10 +55,13 @@ Examples:
 ///
 /// --total removes each session in the place of blocking it and reads all after it again: what the answer owes to it altogether. --contextcite
 /// N does so with N random subsets of the sessions, and says what each session adds to the logit of the answer's probability.
-/// Both say before they begin how much is to be computed, and go on after a stop too.
+/// --replace puts neutral text of equal length in the place of each session of the evidence, so that what comes after it keeps its positions.
+/// --carriers hides each session of the evidence from the question on and from one later session besides, whose rows are read again: which
+/// later sessions hold what it leaves behind.
+/// All say before they begin how much is to be computed, and go on after a stop too.
 ///
 /// --contrast reads the contrasts of a benchmark whose questions name values (dose) in the place of answers: what blocking a session, or with
-/// --total removing it, takes from log p of the current value less log p of the one that it is held against. Rows go to
+/// --total removing it, or with --replace replacing it, takes from log p of the current value less log p of the one that it is held against. Rows go to
 /// DIR/contrast-causes.jsonl, measures of the prompt's last position to DIR/causes-contrast/.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -69,11 +78,23 @@ pub struct Args {
     #[arg(long, help_heading = "Paths and controls")]
     softmax_only: bool,
     /// Random stretches of a case that are blocked as controls, a reading of every answer each; 0 for none
-    #[arg(long, value_name = "N", default_value_t = STRETCHES, value_parser = controls, conflicts_with_all = ["total", "contextcite"], help_heading = "Paths and controls")]
+    #[arg(long, value_name = "N", default_value_t = STRETCHES, value_parser = controls, conflicts_with_all = ["total", "replace", "carriers", "contextcite"], help_heading = "Paths and controls")]
     controls: usize,
     /// Remove each session and read the rest again, in the place of blocking it
-    #[arg(long, conflicts_with_all = ["windows", "softmax_only", "contextcite"], help_heading = "Removal")]
+    #[arg(long, group = "left_out", conflicts_with_all = ["windows", "softmax_only", "contextcite"], help_heading = "Removal")]
     total: bool,
+    /// Put neutral text of equal length in the place of each session and read the rest again
+    #[arg(long, group = "left_out", conflicts_with_all = ["windows", "softmax_only", "contextcite"], help_heading = "Removal")]
+    replace: bool,
+    /// Find the later sessions that hold what an answer owes to the evidence beside its own place
+    #[arg(long, conflicts_with_all = ["windows", "contextcite", "left_out"], help_heading = "Paths and controls")]
+    carriers: bool,
+    /// Of --carriers, look for single ones where hiding a session from all of them takes at least NATS more than from the question on
+    #[arg(long, value_name = "NATS", default_value_t = carriers::LEAST, requires = "carriers", help_heading = "Paths and controls")]
+    least: f64,
+    /// The sessions that --total removes (all unless told otherwise) and --replace replaces (the evidence unless told otherwise)
+    #[arg(long, value_enum, requires = "left_out", help_heading = "Removal")]
+    sessions: Option<SessionChoice>,
     /// Leave out what N random subsets of the sessions do not hold, and fit a sparse linear function of what they hold
     #[arg(long, value_name = "N", value_parser = super::positive, conflicts_with = "windows", help_heading = "Removal")]
     contextcite: Option<usize>,
@@ -102,18 +123,23 @@ fn controls(typed: &str) -> Result<usize, WrongValue> {
 
 enum Way {
     Blocked(CauseOptions),
-    Total,
+    Total(TotalOptions),
+    Carriers(CarrierOptions),
     Surrogate(SurrogateOptions),
 }
 
 impl Args {
     fn way(&self) -> Way {
-        let &Args { total, contextcite, ablate, seed, windows, softmax_only, controls, .. } = self;
+        let &Args { total, replace, contextcite, ablate, seed, windows, softmax_only, controls, .. } = self;
+        let usual = if replace { SessionChoice::Evidence } else { SessionChoice::All };
         match contextcite {
             Some(subsets) => {
                 Way::Surrogate(SurrogateOptions { subsets, seed, ablation: ablate, softmax_only })
             }
-            None if total => Way::Total,
+            None if self.carriers => Way::Carriers(CarrierOptions { softmax_only, least: self.least }),
+            None if total || replace => {
+                Way::Total(TotalOptions { sessions: self.sessions.unwrap_or(usual), replace })
+            }
             None => Way::Blocked(CauseOptions { seed, windows, softmax_only, controls }),
         }
     }
@@ -178,15 +204,28 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Way::Blocked(options) if args.contrast => {
             contrast_causes::measure(&folder, &mut model, *options, &stop, show)
         }
-        Way::Total if args.contrast => {
-            let cost = contrast_causes::cost(&folder, model.text(), &kinds);
-            announce("removals", cost.with_context(|| format!("{place}"))?);
-            contrast_causes::measure_removals(&folder, &mut model, &stop, show)
+        Way::Total(options) if args.contrast => {
+            let cost = contrast_causes::cost(&folder, model.text(), &kinds, *options);
+            announce(left_out(*options), cost.with_context(|| format!("{place}"))?);
+            contrast_causes::measure_removals(&folder, &mut model, *options, &stop, show)
+        }
+        Way::Carriers(options) if args.contrast => {
+            let cost = contrast_carriers::cost(&folder, model.text(), &kinds, *options);
+            announce(CARRIERS, cost.with_context(|| format!("{place}"))?);
+            contrast_carriers::measure(&folder, &mut model, *options, &stop, show)
+        }
+        Way::Carriers(options) => {
+            announce(
+                CARRIERS,
+                carriers::cost(&folder, &kinds, *options).with_context(|| format!("{place}"))?,
+            );
+            carriers::measure(&folder, &mut model, *options, &stop, show)
         }
         Way::Blocked(options) => causes::measure(&folder, &mut model, *options, &stop, show),
-        Way::Total => {
-            announce("removals", total_effect::cost(&folder, &kinds).with_context(|| format!("{place}"))?);
-            total_effect::measure(&folder, &mut model, &stop, show)
+        Way::Total(options) => {
+            let cost = total_effect::cost(&folder, model.text(), &kinds, *options);
+            announce(left_out(*options), cost.with_context(|| format!("{place}"))?);
+            total_effect::measure(&folder, &mut model, *options, &stop, show)
         }
         Way::Surrogate(options) => {
             let cost = context_cite::cost(&folder, &kinds, *options);
@@ -208,10 +247,23 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         std::process::exit(INTERRUPTED);
     }
     let text = match args.contrast {
-        true => contrasts(&read_contrast_causes(&args.dir)?, args.total),
+        true => contrasts(&read_contrast_causes(&args.dir)?, &way),
         false => shown(&args.dir, &way, &kinds)?,
     };
-    super::say(text.trim_end())
+    let residues = match args.contrast {
+        true => Residues::of_contrasts(&args.dir)?,
+        false => Residues::of_answers(&args.dir)?,
+    };
+    let is_of_residues = matches!(way, Way::Total(_) | Way::Carriers(_));
+    let left = if is_of_residues { super::residue::left_behind(&residues) } else { String::new() };
+    super::say([text.trim_end(), left.trim_end()].join("\n").trim())
+}
+
+const CARRIERS: &str =
+    "readings of carriers at most, fewer where hiding a session from all of them changes nothing";
+
+fn left_out(TotalOptions { replace, .. }: TotalOptions) -> &'static str {
+    if replace { "replacements" } else { "removals" }
 }
 
 /// Says what is to be computed.
@@ -242,7 +294,27 @@ fn shown(dir: &Path, way: &Way, kinds: &[LayerKind]) -> anyhow::Result<String> {
             stretches.retain(|row| of(row.seed, row.layers));
             blocked(&rows, &stretches)
         }
-        Way::Total => totals(&read_totals(dir)?),
+        Way::Carriers(_) => String::new(),
+        Way::Total(TotalOptions { replace: false, .. }) => {
+            let rows = read_totals(dir)?.into_iter().map(|row| NamedEffect {
+                answer: [row.case, named(&row.probe, &row.condition)],
+                session: [row.span, part(row.role.as_deref())],
+                layers: None,
+                effect: row.total,
+                control: None,
+            });
+            totals("removed", rows.collect())
+        }
+        Way::Total(_) => {
+            let rows = read_replaced(dir)?.into_iter().map(|row| NamedEffect {
+                answer: [row.case, named(&row.probe, &row.condition)],
+                session: [row.span, part(row.role.as_deref())],
+                layers: None,
+                effect: row.replaced,
+                control: None,
+            });
+            totals("replaced", rows.collect())
+        }
         Way::Surrogate(options) => {
             let mut rows = read_surrogates(dir)?;
             rows.retain(|row| {
@@ -253,13 +325,19 @@ fn shown(dir: &Path, way: &Way, kinds: &[LayerKind]) -> anyhow::Result<String> {
     })
 }
 
-/// A row for each role and layers, the means over contrasts and sessions, of what was removed or of what was blocked.
-fn contrasts(rows: &[ContrastCauseRow], total: bool) -> String {
+/// A row for each role and layers, the means over contrasts and sessions, of what was left out or of what was blocked.
+fn contrasts(rows: &[ContrastCauseRow], way: &Way) -> String {
+    let shown: &[ContrastAblation] = match way {
+        Way::Total(TotalOptions { replace: true, .. }) => &[ContrastAblation::Replaced],
+        Way::Total(_) => &[ContrastAblation::Removed],
+        Way::Carriers(_) => return String::new(),
+        Way::Blocked(_) | Way::Surrogate(_) => &[ContrastAblation::Blocked, ContrastAblation::Control],
+    };
     let mut groups: BTreeMap<_, Vec<f64>> = BTreeMap::new();
-    for row in rows.iter().filter(|row| (row.ablation == ContrastAblation::Removed) == total) {
+    for row in rows.iter().filter(|row| shown.contains(&row.ablation)) {
         let name = match row.ablation {
             ContrastAblation::Control => "random stretches".to_owned(),
-            ContrastAblation::Blocked | ContrastAblation::Removed => part(row.role.as_deref()),
+            _ => part(row.role.as_deref()),
         };
         groups.entry((row.layers, row.ablation, name)).or_default().push(row.drop);
     }
@@ -276,26 +354,19 @@ fn part(role: Option<&str>) -> String {
 }
 
 /// A row for each role, the means over answers and sessions; and the largest by name.
-fn totals(rows: &[TotalRow]) -> String {
+fn totals(how: &str, rows: Vec<NamedEffect>) -> String {
     let mut groups: BTreeMap<String, Vec<Effect>> = BTreeMap::new();
-    for row in rows {
-        groups.entry(part(row.role.as_deref())).or_default().push(row.total);
+    for NamedEffect { session: [_, part], effect, .. } in &rows {
+        groups.entry(part.clone()).or_default().push(*effect);
     }
-    let mut lines = vec![["removed", "sessions"].map(str::to_owned).to_vec()];
+    let mut lines = vec![[how, "sessions"].map(str::to_owned).to_vec()];
     lines[0].extend(EFFECT.map(str::to_owned));
     for (role, effects) in groups {
         let mut line = vec![role, effects.len().to_string()];
         line.extend(means(&effects));
         lines.push(line);
     }
-    let largest = rows.iter().map(|row| NamedEffect {
-        answer: [row.case.clone(), named(&row.probe, &row.condition)],
-        session: [row.span.clone(), part(row.role.as_deref())],
-        layers: None,
-        effect: row.total,
-        control: None,
-    });
-    format!("{}\n{}", aligned(&lines, |column| column > 0), by_name(largest.collect()))
+    format!("{}\n{}", aligned(&lines, |column| column > 0), by_name(rows))
 }
 
 /// A row for each role, the mean weight over answers and sessions, and how many are not 0; how well the fits are; and the largest weights

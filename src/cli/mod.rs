@@ -51,6 +51,7 @@ mod output;
 mod quickstart;
 #[cfg(feature = "figures")]
 mod report;
+mod residue;
 mod run;
 mod selftest;
 #[cfg(feature = "serve")]

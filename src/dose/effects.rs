@@ -39,6 +39,8 @@ impl Effects {
                 }
                 ContrastAblation::Blocked => "blocked",
                 ContrastAblation::Removed => "removed",
+                // What is left behind, and where, is told by the summary of causes.
+                ContrastAblation::Replaced | ContrastAblation::Carried => continue,
             };
             if let Some(role) = &row.role {
                 drops.entry((key, format!("{ablation}_{role}"), row.layers)).or_default().push(row.drop);

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::lens::Layer;
+use crate::lens::causes::Residues;
 use crate::run::plan::PlannedCase;
 use crate::run::rows::AnswerKey;
 use crate::run::store::RunFolder;
@@ -71,6 +72,8 @@ pub struct Doses {
     pub without: usize,
     /// True if only items that pass the gate are counted.
     pub gated: bool,
+    /// What hiding the evidence leaves of its effect on contrasts, over all items.
+    pub residues: Residues,
 }
 
 /// True of a run of this benchmark.
@@ -154,6 +157,7 @@ impl Doses {
         }
         let identity = &run.header.identity;
         Ok(Doses {
+            residues: Residues::of_contrasts(&run.dir)?,
             dir: run.dir.clone(),
             model: identity.model.name.clone(),
             dataset: identity.dataset.name.clone(),

@@ -11,7 +11,7 @@ use super::intervals::{Intervals, Line};
 use super::meaning::Meaning;
 use super::scatter::{Cloud, Scatter};
 use super::sheet::Panel;
-use super::{Figure, FigureError, Origin, captions, cause_effects, cause_maps};
+use super::{Figure, FigureError, Origin, captions, cause_effects, cause_maps, residue};
 use crate::ground::csv::CsvTable;
 use crate::lens::causes::{CausedAnswer, CausedSession, Causes, OTHERS, Predictor, TOP};
 use crate::lens::table::lines_csv;
@@ -34,6 +34,8 @@ pub fn of_causes(causes: &Causes, study: &Study, origin: &Origin) -> Result<Vec<
         figures.push(cause_effects::means(causes, study, origin)?);
         figures.push(cause_effects::divergences(causes, study, origin)?);
     }
+    let title = origin.titled(format!("What hiding a {} leaves of its effect", study.segment()));
+    figures.extend(residue::figure(&causes.residues, (title, origin.line.clone()))?);
     if causes.has_windows() {
         figures.push(cause_effects::windows(causes, study, origin)?);
         if !study.benchmark.lens.anchors.is_empty() {

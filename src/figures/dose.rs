@@ -8,7 +8,7 @@ use super::dose_lines::{DoseLine, DoseLines, DosePanel};
 use super::dose_maps::{DoseMap, DoseMaps};
 use super::meaning::Meaning;
 use super::style::{GREY, Stroke, shortened};
-use super::{Figure, FigureError};
+use super::{Figure, FigureError, residue};
 use crate::dose::Doses;
 use crate::dose::answer::Chosen;
 use crate::dose::cell::Cell;
@@ -32,6 +32,8 @@ pub fn draw_doses(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
     figures.extend(beside_cause(doses)?);
     figures.extend(grids(doses)?);
     figures.extend(layers(doses)?);
+    let title = "What hiding a session leaves of its effect on the contrast".to_owned();
+    figures.extend(residue::figure(&doses.residues, (title, origin(doses)))?);
     Ok(figures)
 }
 

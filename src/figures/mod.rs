@@ -47,6 +47,7 @@ mod plot;
 pub mod raster;
 pub mod ratios;
 pub mod report;
+pub mod residue;
 mod rows;
 mod scatter;
 pub mod sheet;
@@ -248,7 +249,8 @@ fn with_condition(table: &[u8], condition: &str) -> Vec<u8> {
 pub fn draw_causes(causes: &Causes, study: &Study) -> Result<Vec<Figure>, FigureError> {
     let whole = causes.answers.iter().map(|answer| answer.condition.as_str());
     let windowed = causes.windowed.iter().map(|answer| answer.condition.as_str());
-    let found: BTreeSet<&str> = whole.chain(windowed).collect();
+    let left = causes.residues.sessions.iter().map(|one| one.condition.as_str());
+    let found: BTreeSet<&str> = whole.chain(windowed).chain(left).collect();
     let names = study.conditions.iter().map(|condition| condition.name.as_str());
     let names: Vec<&str> = names.filter(|name| found.contains(name)).collect();
     let Some(of_all) = OfConditions::of(study, &names) else { return Ok(Vec::new()) };

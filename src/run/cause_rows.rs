@@ -1,7 +1,8 @@
 //! The rows of `causes.jsonl`: what answers owe to sessions, by each way of finding out.
 //!
-//! Lines of five kinds stand in one file, appended as they are measured: sessions that were blocked ([`CauseRow`], which name no kind),
-//! stretches that were blocked as controls ([`ControlRow`]), sessions that were removed ([`TotalRow`]), random subsets of sessions
+//! Lines of seven kinds stand in one file, appended as they are measured: sessions that were blocked ([`CauseRow`], which name no kind),
+//! stretches that were blocked as controls ([`ControlRow`]), sessions that were removed ([`TotalRow`]) or replaced by neutral text
+//! ([`ReplacedRow`]), sessions that were hidden from a later one too ([`CarrierRow`]), random subsets of sessions
 //! ([`SubsetRow`]) and the linear surrogate fitted to them ([`SurrogateRow`]).
 //!
 //! An *answer* here is what stands behind the thought, in every number that does not say otherwise. One sign holds for all effects:
@@ -146,6 +147,78 @@ pub struct TotalRow {
     pub total: Effect,
 }
 
+/// The total effect of a session on one answer at unchanged positions: neutral text of equal length stood in its place, and all after it
+/// was read again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReplacedRow {
+    /// The case's id.
+    pub case: String,
+    /// The probe's id.
+    pub probe: String,
+    /// The condition's name; absent for the plain one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub condition: String,
+    /// The span that was replaced.
+    pub span: String,
+    /// Its part in the analysis, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Its first token, and one past its last.
+    pub tokens: [usize; 2],
+    /// The name of the text in its place ([`super::replacement::NEUTRAL`]).
+    pub neutral: String,
+    /// Tokens of the answer behind the thought.
+    pub answer_tokens: usize,
+    /// Tokens of the thought with its markers; absent where there is none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub thought_tokens: usize,
+    /// The answer's natural-log probability after the prompt as it was, mean per token.
+    pub log_p: f64,
+    /// Effect of replacing the span.
+    pub replaced: Effect,
+}
+
+/// Effect of hiding a session from the question on and from later positions as well, so that what these took over from it is missing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CarrierRow {
+    /// The case's id.
+    pub case: String,
+    /// The probe's id.
+    pub probe: String,
+    /// The condition's name; absent for the plain one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub condition: String,
+    /// The span that was hidden.
+    pub span: String,
+    /// Its part in the analysis, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Its first token, and one past its last.
+    pub tokens: [usize; 2],
+    /// The later session that it was hidden from: `session[5]`, ...; `all` for all positions after it, `between` for those between the last
+    /// session and the question.
+    pub carrier: String,
+    /// Those positions: the first token, and one past the last before the question.
+    pub carrier_tokens: [usize; 2],
+    /// True if the model has linear-attention layers, which were left open; absent if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub softmax_only: bool,
+    /// The share of the model's layers that are linear-attention layers and still saw the session; absent where none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers_open: Option<f64>,
+    /// Tokens of the answer behind the thought.
+    pub answer_tokens: usize,
+    /// Tokens of the thought with its markers; absent where there is none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub thought_tokens: usize,
+    /// The answer's natural-log probability with nothing blocked, mean per token.
+    pub log_p: f64,
+    /// The drop of the answer's log-probability where the span is hidden from the question on alone.
+    pub direct: f64,
+    /// Effect of hiding the span from both.
+    pub effect: Effect,
+}
+
 /// Ablation of the sessions that are not in a subset.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
@@ -257,6 +330,10 @@ pub enum CauseLine {
     Control(ControlRow),
     /// A session that was removed.
     Total(TotalRow),
+    /// A session that was replaced.
+    Replaced(ReplacedRow),
+    /// A session that was hidden from a later one.
+    Carrier(CarrierRow),
     /// A subset of sessions.
     Subset(SubsetRow),
     /// A surrogate.
@@ -274,6 +351,8 @@ impl CauseLine {
             CauseLine::Blocked(CauseRow { case, .. })
             | CauseLine::Control(ControlRow { case, .. })
             | CauseLine::Total(TotalRow { case, .. })
+            | CauseLine::Replaced(ReplacedRow { case, .. })
+            | CauseLine::Carrier(CarrierRow { case, .. })
             | CauseLine::Subset(SubsetRow { case, .. })
             | CauseLine::Surrogate(SurrogateRow { case, .. }) => case,
         }
@@ -286,6 +365,8 @@ impl CauseLine {
             CauseLine::Blocked(row) => format!("blocked, {}", blocked(&row.layers, row.seed)),
             CauseLine::Control(row) => format!("controls, {}", blocked(&row.layers, row.seed)),
             CauseLine::Total(_) => "total".to_owned(),
+            CauseLine::Replaced(row) => format!("replaced by {}", row.neutral),
+            CauseLine::Carrier(_) => "carriers".to_owned(),
             CauseLine::Subset(SubsetRow { seed, ablation, .. }) => {
                 format!("subsets {}, seed {seed}", ablation.key())
             }
@@ -305,6 +386,8 @@ impl<'de> Deserialize<'de> for CauseLine {
             None => serde_json::from_value(row).map(CauseLine::Blocked),
             Some("control") => serde_json::from_value(row).map(CauseLine::Control),
             Some("total") => serde_json::from_value(row).map(CauseLine::Total),
+            Some("replaced") => serde_json::from_value(row).map(CauseLine::Replaced),
+            Some("carrier") => serde_json::from_value(row).map(CauseLine::Carrier),
             Some("subset") => serde_json::from_value(row).map(CauseLine::Subset),
             Some("contextcite") => serde_json::from_value(row).map(CauseLine::Surrogate),
             Some(other) => return Err(D::Error::custom(format!("no row is of kind `{other}`"))),
@@ -380,6 +463,22 @@ pub fn read_controls(dir: &Path) -> Result<Vec<ControlRow>, RunError> {
 /// As [`read_lines`].
 pub fn read_totals(dir: &Path) -> Result<Vec<TotalRow>, RunError> {
     of_kind(dir, |line| if let CauseLine::Total(row) = line { Some(row) } else { None })
+}
+
+/// The rows of replaced sessions.
+///
+/// # Errors
+/// As [`read_lines`].
+pub fn read_replaced(dir: &Path) -> Result<Vec<ReplacedRow>, RunError> {
+    of_kind(dir, |line| if let CauseLine::Replaced(row) = line { Some(row) } else { None })
+}
+
+/// The rows of carriers.
+///
+/// # Errors
+/// As [`read_lines`].
+pub fn read_carriers(dir: &Path) -> Result<Vec<CarrierRow>, RunError> {
+    of_kind(dir, |line| if let CauseLine::Carrier(row) = line { Some(row) } else { None })
 }
 
 /// The surrogates.

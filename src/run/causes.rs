@@ -60,6 +60,9 @@ pub enum CauseError {
     /// An attention file without what is needed.
     #[error("case {case}, probe {probe}: {why}")]
     Unusable { case: String, probe: String, why: &'static str },
+    /// The neutral text that stands in the place of sessions.
+    #[error("the neutral text cannot be tokenised for this model: {0}")]
+    Neutral(palimpsest_core::text::TextError),
     /// The model.
     #[error("case {case}: {source}")]
     Model { case: String, source: anyhow::Error },

@@ -21,9 +21,11 @@ use super::contrast_rows::{CONTRAST_CAUSES, ContrastAblation, ContrastCauseRow, 
 use super::control_pool::pool;
 use super::forced::pairs;
 use super::removal::{Ablated, CaseAnswers, ReadingCost, goes_back};
+use super::replacement::NEUTRAL;
 use super::rows::{AnswerKey, AnswerRow, Contrast};
 use super::session_measures::{SessionMeasures, contrast_measures_path, sessions};
 use super::store::RunFolder;
+use super::total_effect::TotalOptions;
 use crate::benchmarks::QUERY;
 use crate::data::Contrasted;
 use crate::ground::jsonl::RowLog;
@@ -37,13 +39,13 @@ pub fn asked(folder: &RunFolder) -> Vec<&AnswerRow> {
 }
 
 /// An attention file and the values to read behind its prompt.
-struct Asked {
-    store: AttentionStore,
-    pair: ValuePair,
+pub(super) struct Asked {
+    pub store: AttentionStore,
+    pub pair: ValuePair,
 }
 
 /// The cases of a run, each loaded when it is its turn.
-fn cases<'a>(
+pub(super) fn cases<'a>(
     folder: &'a RunFolder,
     text: &'a ModelText,
 ) -> impl Iterator<Item = Result<Vec<Asked>, CauseError>> + 'a {
@@ -102,11 +104,12 @@ impl Ablation {
     fn key(&self, store: &AttentionStore) -> ContrastKey {
         let layers = self.layers.as_ref().map(|layers| [layers.start, layers.end]);
         let tokens = [self.tokens.start, self.tokens.end];
-        (AnswerKey::of_store(store).owned(), self.kind, tokens, layers, self.seed)
+        let neutral = (self.kind == ContrastAblation::Replaced).then(|| NEUTRAL.to_owned());
+        (AnswerKey::of_store(store).owned(), self.kind, tokens, layers, self.seed, neutral)
     }
 
     fn row(&self, store: &AttentionStore, plain: PairLogP, changed: PairLogP) -> ContrastCauseRow {
-        let (AnswerKey { case, probe, condition }, ablation, tokens, layers, seed) = self.key(store);
+        let (AnswerKey { case, probe, condition }, ablation, tokens, layers, seed, neutral) = self.key(store);
         ContrastCauseRow {
             case,
             probe,
@@ -114,12 +117,15 @@ impl Ablation {
             span: self.span.as_ref().map(|span| span.label.clone()).unwrap_or_default(),
             role: self.span.as_ref().and_then(|span| span.role.clone()),
             stretch: self.stretch,
+            carrier: None,
+            neutral,
             tokens,
             layers,
             seed,
             ablation,
             contrast: plain.contrast(),
             drop: plain.contrast() - changed.contrast(),
+            direct: None,
             current: changed.current,
             stale: changed.against,
         }
@@ -130,7 +136,9 @@ fn interrupted(error: &RequestError) -> bool {
     matches!(error, RequestError::Engine(EngineError::Interrupted))
 }
 
-fn open_log(folder: &RunFolder) -> Result<(RowLog<ContrastCauseRow>, BTreeSet<ContrastKey>), CauseError> {
+pub(super) fn open_log(
+    folder: &RunFolder,
+) -> Result<(RowLog<ContrastCauseRow>, BTreeSet<ContrastKey>), CauseError> {
     let log: RowLog<ContrastCauseRow> = RowLog::open(folder.dir.join(CONTRAST_CAUSES))?;
     let there = log.rows.iter().map(ContrastCauseRow::key).collect();
     Ok((log, there))
@@ -254,13 +262,17 @@ pub fn measure(
     Ok(measured)
 }
 
-/// The sessions that are still to be removed, each by itself, and how many rows are there.
-fn missing(case: &CaseAnswers, there: &BTreeSet<ContrastKey>) -> (Vec<Ablated>, usize) {
+/// The sessions that are still to be left out, each by itself, and how many rows are there.
+fn missing(
+    case: &CaseAnswers,
+    there: &BTreeSet<ContrastKey>,
+    TotalOptions { sessions: chosen, replace }: TotalOptions,
+) -> (Vec<Ablated>, usize) {
     let (mut missing, mut found) = (Vec::new(), 0);
     for (answer, store) in case.answers.iter().enumerate() {
         let sessions = case.sessions(answer);
-        for (nth, span) in sessions.iter().enumerate() {
-            if there.contains(&removed(span).key(store)) {
+        for (nth, span) in sessions.iter().enumerate().filter(|(_, span)| chosen.holds(span)) {
+            if there.contains(&left_out(span, replace).key(store)) {
                 found += 1;
                 continue;
             }
@@ -271,9 +283,9 @@ fn missing(case: &CaseAnswers, there: &BTreeSet<ContrastKey>) -> (Vec<Ablated>, 
     (missing, found)
 }
 
-fn removed(span: &Span) -> Ablation {
+fn left_out(span: &Span, replace: bool) -> Ablation {
     Ablation {
-        kind: ContrastAblation::Removed,
+        kind: if replace { ContrastAblation::Replaced } else { ContrastAblation::Removed },
         span: Some(span.clone()),
         stretch: None,
         tokens: span.range(),
@@ -286,17 +298,23 @@ fn removed(span: &Span) -> Ablation {
 ///
 /// # Errors
 /// [`CauseError`] of the folder's files.
-pub fn cost(folder: &RunFolder, text: &ModelText, kinds: &[LayerKind]) -> Result<ReadingCost, CauseError> {
+pub fn cost(
+    folder: &RunFolder,
+    text: &ModelText,
+    kinds: &[LayerKind],
+    options: TotalOptions,
+) -> Result<ReadingCost, CauseError> {
     let (_, there) = open_log(folder)?;
     let mut all = ReadingCost::default();
     for case in cases(folder, text) {
         let case = CaseAnswers::of(case?.into_iter().map(|asked| asked.store).collect());
-        all += case.cost(&missing(&case, &there).0, goes_back(kinds));
+        let case = options.of_case(case, text)?;
+        all += case.cost(&missing(&case, &there, options).0, goes_back(kinds));
     }
     Ok(all)
 }
 
-/// Measures what removing sessions changes of the contrasts of `folder`, as far as rows lack, and appends it. `model` must be the
+/// Measures what removing or replacing sessions changes of the contrasts of `folder`, as far as rows lack, and appends it. `model` must be the
 /// run's. `stop` is looked at after each chunk and reading.
 ///
 /// # Errors
@@ -304,6 +322,7 @@ pub fn cost(folder: &RunFolder, text: &ModelText, kinds: &[LayerKind]) -> Result
 pub fn measure_removals(
     folder: &RunFolder,
     model: &mut LocalModel,
+    options: TotalOptions,
     stop: &AtomicBool,
     show_progress: bool,
 ) -> Result<Measured, CauseError> {
@@ -314,8 +333,8 @@ pub fn measure_removals(
     for case in cases(folder, &text) {
         let (stores, values): (Vec<_>, Vec<_>) =
             case?.into_iter().map(|Asked { store, pair }| (store, pair)).unzip();
-        let case = CaseAnswers::of(stores);
-        let (missing, found) = missing(&case, &there);
+        let case = options.of_case(CaseAnswers::of(stores), &text)?;
+        let (missing, found) = missing(&case, &there, options);
         measured.skipped += found;
         let failed = |error: RequestError| CauseError::Model {
             case: case.answers.first().map(|store| store.case.clone()).unwrap_or_default(),
@@ -345,7 +364,7 @@ pub fn measure_removals(
                 plain[one.answer] = read;
             } else if let (Some(plain), Some(read)) = (plain[one.answer], read) {
                 let span = case.sessions(one.answer)[one.nth];
-                log.append(removed(span).row(&case.answers[one.answer], plain, read))?;
+                log.append(left_out(span, options.replace).row(&case.answers[one.answer], plain, read))?;
                 measured.done += 1;
             }
             if stop.load(Ordering::Relaxed) {

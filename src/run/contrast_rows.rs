@@ -30,10 +30,16 @@ pub struct ContrastCauseRow {
     pub stretch: Option<usize>,
     /// Its first token in the whole prompt, and one past its last.
     pub tokens: [usize; 2],
+    /// Where it was hidden from later positions too, which: a later session, `all` or `between` ([`super::carriers`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carrier: Option<String>,
+    /// The name of the text in its place, where it was replaced ([`super::replacement::NEUTRAL`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neutral: Option<String>,
     /// The layers at which it was blocked, half-open; absent where at all, and where it was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<[usize; 2]>,
-    /// Seed of the pool of controls; 0 where it was removed.
+    /// Seed of the pool of controls; 0 where it was removed, replaced or carried.
     pub seed: u64,
     /// The ablation.
     pub ablation: ContrastAblation,
@@ -41,6 +47,9 @@ pub struct ContrastCauseRow {
     pub contrast: f64,
     /// Drop of the contrast, in nats: plain minus changed. Above 0 the contrast needs it.
     pub drop: f64,
+    /// Where it was hidden from later positions too, the drop where it is hidden from the question on alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direct: Option<f64>,
     /// The current value's log-probability after the ablation.
     pub current: f64,
     /// That of the value that it is held against: the stale one, or the absent one where nothing is stale.
@@ -55,18 +64,24 @@ pub enum ContrastAblation {
     Blocked,
     /// A session that was removed, and all after it read again.
     Removed,
+    /// A session in whose place neutral text of equal length stood, and all after it read again.
+    Replaced,
+    /// A session that later positions were kept from seeing too, not only those from the question on.
+    Carried,
     /// A random stretch without evidence, blocked.
     Control,
 }
 
-/// Equal in rows of one measurement: the answer, the ablation, the tokens, the layers, and the seed.
-pub(super) type ContrastKey = (AnswerKey, ContrastAblation, [usize; 2], Option<[usize; 2]>, u64);
+/// Equal in rows of one measurement: the answer, the ablation, the tokens, the layers, the seed, and the carrier or the neutral text.
+pub(super) type ContrastKey =
+    (AnswerKey, ContrastAblation, [usize; 2], Option<[usize; 2]>, u64, Option<String>);
 
 impl ContrastCauseRow {
     /// What it is a measurement of.
     pub(super) fn key(&self) -> ContrastKey {
         let answer = AnswerKey::of(&self.case, &self.probe, &self.condition).owned();
-        (answer, self.ablation, self.tokens, self.layers, self.seed)
+        let other = self.carrier.clone().or_else(|| self.neutral.clone());
+        (answer, self.ablation, self.tokens, self.layers, self.seed, other)
     }
 }
 

@@ -86,10 +86,18 @@ impl<'a> Answer<'a> {
             (Position::of(said.tokens[at], logits, log_sum), kept)
         };
         let mut read = Vec::new();
-        passes(session, (history, &forced), &[LayerHoles::default()], &of, go_on, &mut |_, positions| {
-            read = positions;
-            true
-        })?;
+        let pass = Forced { rest: history.rest, forced: &forced, holes: &LayerHoles::default() };
+        passes(
+            session,
+            &history.tokens,
+            &[pass],
+            &|_, at, logits| of(at, logits),
+            go_on,
+            &mut |_, positions| {
+                read = positions;
+                true
+            },
+        )?;
         let (plain, distributions) = read.into_iter().unzip();
         Ok(Answer { said, forced, rest: history.rest.len(), plain, distributions })
     }
@@ -127,13 +135,21 @@ impl<'a> Answer<'a> {
         go_on: &mut dyn FnMut(usize) -> bool,
         sink: &mut dyn FnMut(usize, Effect) -> bool,
     ) -> Result<(), RequestError> {
-        let of = |at: usize, logits: &[f32]| {
-            let log_sum = log_sum_exp(logits);
-            let kl = self.distributions[at].as_ref().map_or(0.0, |plain| plain.divergence(logits, log_sum));
-            (Position::of(self.said.tokens[at], logits, log_sum), kl)
-        };
-        let mut take = |nth: usize, changed: Vec<(Position, f64)>| sink(nth, self.effect(&changed));
-        passes(session, (history, &self.forced), holes, &of, go_on, &mut take)
+        let reading = |holes| (self, history.rest, holes);
+        effects_together(
+            session,
+            &history.tokens,
+            &holes.iter().map(reading).collect::<Vec<_>>(),
+            go_on,
+            sink,
+        )
+    }
+
+    /// The prediction of a changed pass for the token at `at`, and its divergence from the one as it was.
+    fn changed(&self, at: usize, logits: &[f32]) -> (Position, f64) {
+        let log_sum = log_sum_exp(logits);
+        let kl = self.distributions[at].as_ref().map_or(0.0, |plain| plain.divergence(logits, log_sum));
+        (Position::of(self.said.tokens[at], logits, log_sum), kl)
     }
 
     fn effect(&self, changed: &[(Position, f64)]) -> Effect {
@@ -157,6 +173,25 @@ impl<'a> Answer<'a> {
     }
 }
 
+/// The effects on answers of hiding keys after a history that they share: of an answer, the rest of its prompt and the holes each. Holes that
+/// begin in the history have it read again from there on, once for readings next to each other that hide the same there.
+///
+/// # Errors
+/// The model failed, or it was interrupted.
+pub(super) fn effects_together(
+    session: &mut Session,
+    history: &Arc<[u32]>,
+    readings: &[(&Answer<'_>, &[u32], &LayerHoles)],
+    go_on: &mut dyn FnMut(usize) -> bool,
+    sink: &mut dyn FnMut(usize, Effect) -> bool,
+) -> Result<(), RequestError> {
+    let forced = readings.iter().map(|(answer, rest, holes)| Forced { rest, forced: &answer.forced, holes });
+    let passed: Vec<Forced<'_>> = forced.collect();
+    let of = |nth: usize, at: usize, logits: &[f32]| readings[nth].0.changed(at, logits);
+    let mut take = |nth: usize, changed: Vec<(Position, f64)>| sink(nth, readings[nth].0.effect(&changed));
+    passes(session, history, &passed, &of, go_on, &mut take)
+}
+
 /// Reads a pair of values after `history` under each of `holes`. `go_on` hears of tokens of the history that are computed, `sink` of each
 /// reading by its number; both say whether to go on.
 ///
@@ -169,13 +204,30 @@ pub fn pairs(
     go_on: &mut dyn FnMut(usize) -> bool,
     sink: &mut dyn FnMut(usize, PairLogP) -> bool,
 ) -> Result<(), RequestError> {
-    let of = |at: usize, logits: &[f32]| pair.log_p(at, logits);
+    let reading = |holes| (pair, history.rest, holes);
+    pairs_together(session, &history.tokens, &holes.iter().map(reading).collect::<Vec<_>>(), go_on, sink)
+}
+
+/// Reads pairs of values after a history that their prompts share, as [`effects_together`] does answers.
+///
+/// # Errors
+/// The model failed, or it was interrupted.
+pub(super) fn pairs_together(
+    session: &mut Session,
+    history: &Arc<[u32]>,
+    readings: &[(&ValuePair, &[u32], &LayerHoles)],
+    go_on: &mut dyn FnMut(usize) -> bool,
+    sink: &mut dyn FnMut(usize, PairLogP) -> bool,
+) -> Result<(), RequestError> {
+    let forced = readings.iter().map(|(pair, rest, holes)| Forced { rest, forced: pair.forced(), holes });
+    let passed: Vec<Forced<'_>> = forced.collect();
+    let of = |nth: usize, at: usize, logits: &[f32]| readings[nth].0.log_p(at, logits);
     let mut take = |nth: usize, positions: Vec<Option<PairLogP>>| match positions.into_iter().flatten().next()
     {
         Some(read) => sink(nth, read),
         None => true,
     };
-    passes(session, (history, pair.forced()), holes, &of, go_on, &mut take)
+    passes(session, history, &passed, &of, go_on, &mut take)
 }
 
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
@@ -183,28 +235,36 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     values.sum::<f64>() / n
 }
 
-/// Forces the answer under each of `holes`. Of each position `of` makes something from its number and logits; `take` gets all of a
-/// reading's and says whether to go on.
+/// Tokens that are forced behind a history and the rest of a prompt, with keys hidden.
+struct Forced<'a> {
+    rest: &'a [u32],
+    forced: &'a Arc<[u32]>,
+    holes: &'a LayerHoles,
+}
+
+/// Forces tokens in several readings. Of each position `of` makes something from the reading's number, its own and its logits; `take` gets
+/// all of a reading's and says whether to go on.
 fn passes<T: Send>(
     session: &mut Session,
-    (history, forced): (&History<'_>, &Arc<[u32]>),
-    holes: &[LayerHoles],
-    of: &(dyn Fn(usize, &[f32]) -> T + Sync),
+    history: &Arc<[u32]>,
+    readings: &[Forced<'_>],
+    of: &(dyn Fn(usize, usize, &[f32]) -> T + Sync),
     go_on: &mut dyn FnMut(usize) -> bool,
     take: &mut dyn FnMut(usize, Vec<T>) -> bool,
 ) -> Result<(), RequestError> {
-    let branch = |knockouts: &LayerHoles| Branch {
-        tokens: history.rest.to_vec(),
-        knockouts: knockouts.clone(),
-        tasks: vec![Task::Force(Arc::clone(forced))],
+    let branch = |reading: &Forced<'_>| Branch {
+        tokens: reading.rest.to_vec(),
+        knockouts: reading.holes.clone(),
+        tasks: vec![Task::Force(Arc::clone(reading.forced))],
         ..Branch::default()
     };
     let request = Request {
-        prefix: Arc::clone(&history.tokens),
+        prefix: Arc::clone(history),
         reuse: Reuse::Longest,
-        branches: holes.iter().map(branch).collect(),
+        branches: readings.iter().map(branch).collect(),
     };
-    let mut read: Vec<Vec<T>> = holes.iter().map(|_| Vec::with_capacity(forced.len())).collect();
+    let mut read: Vec<Vec<T>> =
+        readings.iter().map(|reading| Vec::with_capacity(reading.forced.len())).collect();
     let mut failed = None;
     session.run(request, &mut |nth, _, event| {
         let Some(positions) = read.get_mut(nth) else { return true };
@@ -214,7 +274,7 @@ fn passes<T: Send>(
                 match logits.to_vec2::<f32>() {
                     // Vocabularies are large: a position a core.
                     Ok(logits) => positions
-                        .par_extend(logits.par_iter().enumerate().map(|(i, logits)| of(at + i, logits))),
+                        .par_extend(logits.par_iter().enumerate().map(|(i, logits)| of(nth, at + i, logits))),
                     Err(error) => failed = Some(error.into()),
                 }
                 true

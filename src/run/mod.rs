@@ -6,6 +6,7 @@
 //! answers comes in as a [`runner::Subject`].
 
 mod answer_streams;
+pub mod carriers;
 pub mod cause_rows;
 pub mod causes;
 mod chosen;
@@ -13,6 +14,7 @@ pub mod condition;
 pub mod context_budget;
 pub mod context_cite;
 pub mod contrast;
+pub mod contrast_carriers;
 pub mod contrast_causes;
 pub mod contrast_rows;
 pub mod control_pool;
@@ -33,6 +35,7 @@ pub mod model_subject;
 mod nvml;
 pub mod plan;
 pub mod removal;
+pub mod replacement;
 pub mod rows;
 pub mod runner;
 pub mod session_measures;

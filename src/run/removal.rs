@@ -3,13 +3,15 @@
 //! Called for the total effect ([`super::total_effect`]) and for ContextCite's subsets ([`super::context_cite`]). A session is
 //! removed by its tokens: sessions begin with a letter and end with a blank line, so that what is left are the tokens of the prompt
 //! without it, but that later sessions keep the numbers that they were shown under. What comes after a removed session moves up, in
-//! its positions too, and is computed again; what comes before it is kept. Histories are read in an order in which neighbours
-//! begin alike as far as may be.
+//! its positions too, and is computed again; what comes before it is kept. Or neutral text of equal length stands in its place
+//! ([`super::replacement`]), and nothing moves. Histories are read in an order in which neighbours begin alike as far as may be.
 
 use std::cmp::Reverse;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::causes::{Answer, CauseError, Effect, History, answered, asked, said, shared};
+use super::replacement;
 use super::store::RunFolder;
 use crate::benchmarks::QUERY;
 use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
@@ -22,6 +24,24 @@ pub struct CaseAnswers {
     pub answers: Vec<AttentionStore>,
     /// Common prefix of the prompts, in tokens, before the first question.
     shared: usize,
+    /// Tokens that stand in the place of a session that is left out, repeated and cut to its length; `None` where nothing does.
+    neutral: Option<Arc<[u32]>>,
+}
+
+/// The sessions of an answer that are left out, each by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum SessionChoice {
+    /// Those with a part in the analysis
+    Evidence,
+    /// Every session
+    All,
+}
+
+impl SessionChoice {
+    /// True if a session is among them.
+    pub fn holds(self, span: &Span) -> bool {
+        self == SessionChoice::All || span.role.is_some()
+    }
 }
 
 /// One of a case's answers, after a history without some of its sessions.
@@ -72,7 +92,12 @@ pub fn cases(folder: &RunFolder) -> impl Iterator<Item = Result<CaseAnswers, Cau
 impl CaseAnswers {
     /// Of the attention files of a case's answers.
     pub(super) fn of(answers: Vec<AttentionStore>) -> Self {
-        CaseAnswers { shared: shared(&answers), answers }
+        CaseAnswers { shared: shared(&answers), answers, neutral: None }
+    }
+
+    /// The same with these tokens in the place of sessions that are left out; where there are none, nothing stands there.
+    pub(super) fn replacing(self, neutral: Option<Arc<[u32]>>) -> Self {
+        CaseAnswers { neutral, ..self }
     }
 
     /// The first token of an answer's question.
@@ -96,13 +121,18 @@ impl CaseAnswers {
         if last <= self.shared { self.shared } else { self.question(answer) }
     }
 
-    /// The tokens before an answer's own part, without the sessions that are not included.
+    /// The tokens before an answer's own part, without the sessions that are not included, or with neutral text in their place.
     pub fn history(&self, ablated: &Ablated) -> Vec<u32> {
         let removed: Vec<Range<usize>> = (self.sessions(ablated.answer).into_iter().zip(&ablated.included))
             .filter(|(_, included)| !**included)
             .map(|(span, _)| span.range())
             .collect();
         let tokens = &self.answers[ablated.answer].tokens[..self.cut(ablated.answer)];
+        if let Some(neutral) = &self.neutral {
+            let mut tokens = tokens.to_vec();
+            removed.iter().for_each(|range| replacement::put(neutral, range, &mut tokens));
+            return tokens;
+        }
         let kept = |at: &usize| !removed.iter().any(|range| range.contains(at));
         (0..tokens.len()).filter(kept).map(|at| tokens[at]).collect()
     }
@@ -184,6 +214,12 @@ impl CaseAnswers {
             }
         }
         Ok(true)
+    }
+
+    /// Prompt of an answer as it was.
+    pub(super) fn whole(&self, answer: usize) -> History<'_> {
+        let (tokens, rest) = self.answers[answer].tokens.split_at(self.cut(answer));
+        History { tokens: tokens.into(), rest }
     }
 
     /// Prompt of an answer without the sessions that are not included.

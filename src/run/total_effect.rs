@@ -1,27 +1,49 @@
-//! The total effect of each session on each answer of a run: the session is removed and the rest read again.
+//! The total effect of each session on each answer of a run: the session is removed, or neutral text is put in its place, and the rest
+//! read again.
 //!
-//! Called by `palimpsest causes --total`. Where a blocked path says what a question and its answer owe to a session directly, this says
-//! what they owe to it altogether, what later sessions took over from it included. It costs a prefill of what comes after the
+//! Called by `palimpsest causes --total` and `--replace`. Where a blocked path says what a question and its answer owe to a session directly,
+//! this says what they owe to it altogether, what later sessions took over from it included. It costs a prefill of what comes after the
 //! session. Rows go to `causes.jsonl` and are gone on with.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::cause_rows::{CauseLine, Effect, TotalRow, open_log};
+use super::cause_rows::{CauseLine, Effect, ReplacedRow, TotalRow, open_log};
 use super::causes::{Answer, CauseError, Measured};
-use super::removal::{Ablated, CaseAnswers, ReadingCost, cases, goes_back};
+use super::removal::{Ablated, CaseAnswers, ReadingCost, SessionChoice, cases, goes_back};
+use super::replacement::{NEUTRAL, neutral};
 use super::rows::AnswerKey;
 use super::store::RunFolder;
 use crate::progress::Steps;
 use palimpsest_core::attention::LayerKind;
-use palimpsest_core::engine::LocalModel;
+use palimpsest_core::engine::{LocalModel, ModelText};
+
+/// Which sessions are left out, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TotalOptions {
+    /// Which, each by itself.
+    pub sessions: SessionChoice,
+    /// True if neutral text stands in a session's place, so that nothing moves; else it is removed.
+    pub replace: bool,
+}
+
+impl TotalOptions {
+    /// The case with neutral text in the place of sessions, where that is wanted.
+    pub(super) fn of_case(self, case: CaseAnswers, text: &ModelText) -> Result<CaseAnswers, CauseError> {
+        Ok(case.replacing(self.replace.then(|| neutral(text)).transpose()?))
+    }
+}
 
 /// An answer and the span that was removed.
 type Key = (AnswerKey, String);
 
-fn there<'a>(lines: impl IntoIterator<Item = &'a CauseLine>) -> BTreeSet<Key> {
+fn there<'a>(lines: impl IntoIterator<Item = &'a CauseLine>, replace: bool) -> BTreeSet<Key> {
     let key = |line: &CauseLine| match line {
-        CauseLine::Total(row) => {
+        CauseLine::Total(row) if !replace => {
+            let answer = AnswerKey::of(&row.case, &row.probe, &row.condition);
+            Some((answer.owned(), row.span.clone()))
+        }
+        CauseLine::Replaced(row) if replace && row.neutral == NEUTRAL => {
             let answer = AnswerKey::of(&row.case, &row.probe, &row.condition);
             Some((answer.owned(), row.span.clone()))
         }
@@ -30,12 +52,12 @@ fn there<'a>(lines: impl IntoIterator<Item = &'a CauseLine>) -> BTreeSet<Key> {
     lines.into_iter().filter_map(key).collect()
 }
 
-/// The sessions that are still to be removed, each by itself, and how many rows are there.
-fn missing(case: &CaseAnswers, there: &BTreeSet<Key>) -> (Vec<Ablated>, usize) {
+/// The sessions that are still to be left out, each by itself, and how many rows are there.
+fn missing(case: &CaseAnswers, there: &BTreeSet<Key>, chosen: SessionChoice) -> (Vec<Ablated>, usize) {
     let (mut missing, mut found) = (Vec::new(), 0);
     for (answer, store) in case.answers.iter().enumerate() {
         let sessions = case.sessions(answer);
-        for (nth, span) in sessions.iter().enumerate() {
+        for (nth, span) in sessions.iter().enumerate().filter(|(_, span)| chosen.holds(span)) {
             let key = (AnswerKey::of_store(store).owned(), span.label.clone());
             if there.contains(&key) {
                 found += 1;
@@ -52,12 +74,17 @@ fn missing(case: &CaseAnswers, there: &BTreeSet<Key>) -> (Vec<Ablated>, usize) {
 ///
 /// # Errors
 /// [`CauseError`] of the folder's files.
-pub fn cost(folder: &RunFolder, kinds: &[LayerKind]) -> Result<ReadingCost, CauseError> {
-    let there = there(&super::cause_rows::read_lines(&folder.dir)?);
+pub fn cost(
+    folder: &RunFolder,
+    text: &ModelText,
+    kinds: &[LayerKind],
+    options: TotalOptions,
+) -> Result<ReadingCost, CauseError> {
+    let there = there(&super::cause_rows::read_lines(&folder.dir)?, options.replace);
     let mut all = ReadingCost::default();
     for case in cases(folder) {
-        let case = case?;
-        all += case.cost(&missing(&case, &there).0, goes_back(kinds));
+        let case = options.of_case(case?, text)?;
+        all += case.cost(&missing(&case, &there, options.sessions).0, goes_back(kinds));
     }
     Ok(all)
 }
@@ -69,20 +96,23 @@ pub fn cost(folder: &RunFolder, kinds: &[LayerKind]) -> Result<ReadingCost, Caus
 pub fn measure(
     folder: &RunFolder,
     model: &mut LocalModel,
+    options: TotalOptions,
     stop: &AtomicBool,
     show_progress: bool,
 ) -> Result<Measured, CauseError> {
     let mut log = open_log(&folder.dir)?;
-    let there = there(&log.rows);
+    let there = there(&log.rows, options.replace);
     let mut measured = Measured::default();
     let mut todo = 0;
     for case in cases(folder) {
-        todo += missing(&case?, &there).0.len();
+        todo += missing(&case?, &there, options.sessions).0.len();
     }
-    let mut steps = Steps::new("removals", todo, show_progress);
+    let (what, how) =
+        if options.replace { ("replacements", "with neutral text for") } else { ("removals", "without") };
+    let mut steps = Steps::new(what, todo, show_progress);
     for case in cases(folder) {
-        let case = case?;
-        let (missing, found) = missing(&case, &there);
+        let case = options.of_case(case?, model.text())?;
+        let (missing, found) = missing(&case, &there, options.sessions);
         measured.skipped += found;
         if missing.is_empty() {
             continue;
@@ -98,8 +128,8 @@ pub fn measure(
         };
         let mut sink = |ablated: &Ablated, answer: &Answer<'_>, effect: Effect| {
             let row = row(&case, ablated, answer, effect);
-            let step = format!("{} {} without {}", row.case, row.probe, row.span);
-            log.append(CauseLine::Total(row))?;
+            let step = format!("{} {} {how} {}", row.case, row.probe, row.span);
+            log.append(if options.replace { replaced(row) } else { CauseLine::Total(row) })?;
             measured.done += 1;
             steps.step(&step, None);
             Ok(!stop.load(Ordering::Relaxed))
@@ -127,4 +157,22 @@ fn row(case: &CaseAnswers, ablated: &Ablated, answer: &Answer<'_>, total: Effect
         log_p: answer.log_p(),
         total,
     }
+}
+
+fn replaced(row: TotalRow) -> CauseLine {
+    let TotalRow { case, probe, condition, span, role, tokens, answer_tokens, thought_tokens, log_p, total } =
+        row;
+    CauseLine::Replaced(ReplacedRow {
+        case,
+        probe,
+        condition,
+        span,
+        role,
+        tokens,
+        neutral: NEUTRAL.to_owned(),
+        answer_tokens,
+        thought_tokens,
+        log_p,
+        replaced: total,
+    })
 }

@@ -104,6 +104,30 @@ pub fn ratio(numerator: &[f64], denominator: &[f64]) -> Option<Interval> {
     (error > ROUNDING).then(|| finite(over / under / factor, over / under * factor)).flatten()
 }
 
+/// The interval of the ratio of two means of numbers of any sign, taken of the same things: Fieller's, the ratios r for which the mean of
+/// numerator - r denominator may be 0 by Student's t. Absent of one pair, and where the denominator's mean may be 0 itself: then every
+/// ratio is possible, or all but those between two numbers. (Fieller 1954.)
+pub fn signed_ratio(numerator: &[f64], denominator: &[f64]) -> Option<Interval> {
+    let n = numerator.len().min(denominator.len()) as f64;
+    let t = t_quantile(n - 1.0)?;
+    let (over, under) = (numerator.iter().sum::<f64>() / n, denominator.iter().sum::<f64>() / n);
+    let (mut aa, mut ab, mut bb) = (0.0, 0.0, 0.0);
+    for (a, b) in numerator.iter().zip(denominator) {
+        aa += (a - over).powi(2);
+        ab += (a - over) * (b - under);
+        bb += (b - under).powi(2);
+    }
+    // r^2 (under^2 - t^2 var b) - 2 r (over under - t^2 cov) + (over^2 - t^2 var a) <= 0
+    let scale = t * t / (n * (n - 1.0));
+    let (square, linear, constant) =
+        (under * under - scale * bb, over * under - scale * ab, over * over - scale * aa);
+    if square <= ROUNDING * under * under {
+        return None;
+    }
+    let root = (linear * linear - square * constant).max(0.0).sqrt();
+    finite((linear - root) / square, (linear + root) / square)
+}
+
 fn finite(low: f64, high: f64) -> Option<Interval> {
     (low.is_finite() && high.is_finite()).then_some(Interval { low, high })
 }

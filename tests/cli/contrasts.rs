@@ -4,6 +4,7 @@ use palimpsest::run::contrast::ContrastTokens;
 use palimpsest::run::contrast_rows::{
     CONTRAST_CAUSES, ContrastAblation, ContrastCauseRow, read_contrast_causes,
 };
+use palimpsest::run::replacement::NEUTRAL;
 use palimpsest::run::rows::{AnswerRow, Contrast};
 use palimpsest::run::session_measures::{SessionMeasures, contrast_measures_path};
 use palimpsest_core::attention::AttentionStore;
@@ -13,7 +14,7 @@ use palimpsest_core::model::ModelFiles;
 use serde_json::{Value as Json, json};
 
 use super::knockouts::{causes, fixture, traced};
-use super::removals::without;
+use super::removals::{replaced, without};
 use super::*;
 
 pub(super) fn run_of(name: &str, out: &Path, more: &[&str]) -> Command {
@@ -100,15 +101,26 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
         }
 
         // 2. Causes: blocked, removed, and gone on with.
-        for more in [&["--contrast", "--controls", "2"][..], &["--contrast", "--total"]] {
+        let ways = [
+            &["--contrast", "--controls", "2"][..],
+            &["--contrast", "--total"],
+            &["--contrast", "--replace"],
+            &["--contrast", "--carriers", "--least", "0"],
+        ];
+        for more in ways {
             let done = ended(causes(name, &dir, more));
             assert_eq!(done.code, Some(0), "{name}: {}", done.err);
-            assert!(done.out.contains("contrast lost"), "{}", done.out);
+            let carriers = more.contains(&"--carriers");
+            assert!(done.out.contains(if carriers { "carried by" } else { "contrast lost" }), "{}", done.out);
         }
         let rows = read_contrast_causes(&dir).unwrap();
         let count = |kind| rows.iter().filter(|row| row.ablation == kind).count();
         assert_eq!((count(ContrastAblation::Blocked), count(ContrastAblation::Removed)), (40, 40));
         assert!(count(ContrastAblation::Control) > 0);
+        let of_roles =
+            rows.iter().filter(|row| row.ablation == ContrastAblation::Blocked && row.role.is_some());
+        assert_eq!(count(ContrastAblation::Replaced), of_roles.count());
+        assert!(count(ContrastAblation::Carried) > count(ContrastAblation::Replaced));
         let row = updated(&folder)[0];
         let (contrast, store) = (row.contrast.as_ref().unwrap(), folder.attention(row).unwrap().unwrap());
         let stale = contrast.stale.as_ref().unwrap();
@@ -127,6 +139,21 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
                     }
                     (without(&store, &[span]), json!([]))
                 }
+                ContrastAblation::Replaced => {
+                    let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
+                    assert_eq!(row.neutral.as_deref(), Some(NEUTRAL));
+                    (replaced(name, &store, span), json!([]))
+                }
+                ContrastAblation::Carried => {
+                    let carrier = row.carrier.as_deref().unwrap();
+                    let mut knockouts = vec![json!({"rows": "blocked", "range": row.tokens})];
+                    match store.keys.iter().find(|span| span.label == carrier) {
+                        Some(_) => knockouts.push(json!({"rows": carrier, "range": row.tokens})),
+                        // The other ones are held against traces of answers.
+                        None => continue,
+                    }
+                    (store.clone(), json!(knockouts))
+                }
                 _ => (store.clone(), json!([{"rows": "blocked", "range": row.tokens}])),
             };
             for (token, found) in [(contrast.current.token, row.current), (stale.token, row.stale)] {
@@ -138,7 +165,7 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
         let text = std::fs::read_to_string(&file).unwrap();
         let half: String = text.lines().take(rows.len() / 3).map(|line| format!("{line}\n")).collect();
         std::fs::write(&file, half + "{\"case\": \"torn").unwrap();
-        for more in [&["--contrast", "--controls", "2"][..], &["--contrast", "--total"]] {
+        for more in ways {
             assert_eq!(ended(causes(name, &dir, more)).code, Some(0));
         }
         assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), rows.len());

@@ -1,12 +1,18 @@
 //! What removing sessions tells of the answers of a run, and ContextCite's surrogate: as typed.
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use palimpsest::lens::causes::residue::{Residues, Whole};
+use palimpsest::run::carriers::ALL;
 use palimpsest::run::cause_rows::{
-    Ablation, CAUSES, CauseLine, SubsetRow, read_causes, read_lines, read_surrogates, read_totals,
+    Ablation, CAUSES, CauseLine, SubsetRow, read_carriers, read_causes, read_lines, read_replaced,
+    read_surrogates, read_totals,
 };
 use palimpsest::run::context_cite::logit;
+use palimpsest::run::replacement::{NEUTRAL, neutral};
 use palimpsest::statistics::lasso::lasso;
 use palimpsest_core::attention::AttentionStore;
+use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
+use palimpsest_core::model::ModelFiles;
 use palimpsest_core::span::Span;
 
 use super::knockouts::{causes, fixture, run_of, stores, told, traced};
@@ -89,6 +95,174 @@ fn total_effects_are_what_whole_passes_without_the_session_give() {
         assert!(!again.err.contains("removals"), "{}", again.err);
         assert_eq!(read_totals(&dir).unwrap(), rows);
     }
+}
+
+/// The store with neutral text in the place of a span.
+pub fn replaced(name: &str, store: &AttentionStore, span: &Span) -> AttentionStore {
+    let options =
+        LocalOptions { context: ContextLength::Exactly(256), allow_longer: true, ..LocalOptions::default() };
+    let model = LocalModel::open(&ModelFiles::at(&fixture(name)).unwrap(), &options).unwrap();
+    let neutral = neutral(model.text()).unwrap();
+    let mut store = store.clone();
+    // Its last token stays.
+    for (nth, at) in (span.start..span.end - 1).enumerate() {
+        store.tokens[at] = neutral[nth % neutral.len()];
+    }
+    store
+}
+
+#[test]
+fn replaced_sessions_give_what_whole_passes_with_neutral_text_in_their_place_give() {
+    let root = tempfile::tempdir().unwrap();
+    for name in ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny"] {
+        let dir = root.path().join(name);
+        assert_eq!(ended(run_of(name, &dir, &["--sessions", "4"])).code, Some(0));
+        let stores = answered(&dir);
+        // The evidence unless told otherwise, then the others too.
+        let with_roles = sessions(&stores[0]).iter().filter(|span| span.role.is_some()).count();
+        for (more, each) in [(&["--replace"][..], with_roles), (&["--replace", "--sessions", "all"], 4)] {
+            let done = ended(causes(name, &dir, more));
+            assert_eq!(done.code, Some(0), "{name}: {}", done.err);
+            assert_eq!(read_replaced(&dir).unwrap().len(), stores.len() * each, "{name}");
+            assert!(done.err.contains("replacements") && done.out.contains("replaced"), "{}", done.err);
+        }
+        let rows = read_replaced(&dir).unwrap();
+        for row in rows.iter().step_by(3) {
+            let store = stores.iter().find(|store| store.probe == row.probe).unwrap();
+            let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
+            assert_eq!((row.tokens, &row.role), ([span.start, span.end], &span.role));
+            assert_eq!(row.neutral, NEUTRAL);
+            let (plain, ..) = read_again(name, store);
+            let (mean, ..) = read_again(name, &replaced(name, store, span));
+            assert!((row.log_p - plain).abs() < 1e-4, "{name}: {plain}, not {}", row.log_p);
+            let lost = row.replaced.log_p_drop;
+            assert!((lost - (plain - mean)).abs() < 1e-4, "{name} {row:?}: {}", plain - mean);
+        }
+        let again = ended(causes(name, &dir, &["--replace", "--sessions", "all"]));
+        assert!(again.code == Some(0) && !again.err.contains("replacements"), "{}", again.err);
+        assert_eq!(read_replaced(&dir).unwrap(), rows);
+    }
+}
+
+#[test]
+fn carriers_are_what_whole_passes_with_both_paths_knocked_out_give() {
+    let root = tempfile::tempdir().unwrap();
+    for (name, more) in [
+        ("llama-tiny", &["--carriers", "--least", "0"][..]),
+        ("gemma3-tiny", &["--carriers", "--least", "0"]),
+        ("qwen35-text-tiny", &["--carriers", "--least", "0", "--softmax-only"]),
+    ] {
+        let dir = root.path().join(name);
+        assert_eq!(ended(run_of(name, &dir, &["--sessions", "5"])).code, Some(0));
+        let stores = answered(&dir);
+        let done = ended(causes(name, &dir, more));
+        assert_eq!(done.code, Some(0), "{name}: {}", done.err);
+        assert!(done.err.contains("readings of carriers at most"), "{}", done.err);
+        let rows = read_carriers(&dir).unwrap();
+        // All rows at once, every later session, and what stands before the question.
+        let of_span = |span: &Span, store: &AttentionStore| {
+            2 + sessions(store).iter().filter(|later| later.start >= span.end).count()
+        };
+        let evidence = |store: &AttentionStore| {
+            sessions(store).into_iter().filter(|span| span.role.is_some()).collect::<Vec<_>>()
+        };
+        let expected: usize = stores
+            .iter()
+            .map(|store| evidence(store).iter().map(|span| of_span(span, store)).sum::<usize>())
+            .sum();
+        assert_eq!(rows.len(), expected, "{name}");
+        let mut plains = BTreeMap::new();
+        for row in rows.iter().filter(|row| row.carrier == ALL || row.tokens[0] % 2 == 0) {
+            let store = stores.iter().find(|store| store.probe == row.probe).unwrap();
+            let hybrid = name == "qwen35-text-tiny";
+            assert_eq!((row.softmax_only, row.layers_open), (hybrid, hybrid.then_some(0.75)));
+            let knocked_out = |rows: Vec<String>| {
+                let knockout = |rows: &String| {
+                    let mut knockout = serde_json::json!({"rows": rows, "range": row.tokens});
+                    if hybrid {
+                        knockout["layers"] = serde_json::json!([2, 3]);
+                    }
+                    knockout
+                };
+                let knockouts: Vec<_> = rows.iter().map(knockout).collect();
+                told(&traced(name, store, serde_json::json!(knockouts)).0, &store.generated).0
+            };
+            let plain = *plains.entry(&row.probe).or_insert_with(|| read_again(name, store).0);
+            let inside = |span: &&Span| {
+                !span.is_empty() && row.carrier_tokens[0] <= span.start && span.end <= row.carrier_tokens[1]
+            };
+            let mut blocked: Vec<String> =
+                store.keys.iter().filter(inside).map(|span| span.label.clone()).collect();
+            let covered: usize = store.keys.iter().filter(inside).map(|span| span.end - span.start).sum();
+            assert_eq!(covered, row.carrier_tokens[1] - row.carrier_tokens[0], "{row:?}");
+            blocked.push("blocked".to_owned());
+            let direct = plain - knocked_out(vec!["blocked".to_owned()]);
+            let both = plain - knocked_out(blocked);
+            assert!((row.direct - direct).abs() < 1e-4, "{name} {row:?}: {direct}");
+            assert!((row.effect.log_p_drop - both).abs() < 1e-4, "{name} {row:?}: {both}");
+        }
+        let again = ended(causes(name, &dir, more));
+        assert_eq!((again.code, again.out), (Some(0), done.out));
+        assert_eq!(read_carriers(&dir).unwrap(), rows);
+        // Single carriers are looked for only where all of them together hold something.
+        let few = root.path().join(format!("{name}-few"));
+        assert_eq!(ended(run_of(name, &few, &["--sessions", "5"])).code, Some(0));
+        let more: Vec<&str> = more.iter().map(|flag| if *flag == "0" { "1000" } else { flag }).collect();
+        assert_eq!(ended(causes(name, &few, &more)).code, Some(0));
+        assert!(read_carriers(&few).unwrap().iter().all(|row| row.carrier == ALL));
+    }
+    let dir = root.path().join("qwen35-text-tiny");
+    let refused = ended(causes("qwen35-text-tiny", &dir, &["--carriers"]));
+    assert!(refused.code == Some(1) && refused.err.contains("--softmax-only"), "{}", refused.err);
+}
+
+#[test]
+fn what_is_left_is_the_total_less_the_direct_effect_in_the_summary_the_figure_and_the_report() {
+    let root = tempfile::tempdir().unwrap();
+    let (name, dir) = ("llama-tiny", root.path().join("run"));
+    assert_eq!(ended(run_of(name, &dir, &["--sessions", "4"])).code, Some(0));
+    for flags in [&["--windows", "2"][..], &[], &["--total"], &["--carriers", "--least", "0"]] {
+        assert_eq!(ended(causes(name, &dir, flags)).code, Some(0), "{flags:?}");
+    }
+    let done = ended(causes(name, &dir, &["--replace"]));
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let residues = Residues::of_answers(&dir).unwrap();
+    let of = |rows: Vec<(Option<String>, f64)>| {
+        let old: Vec<f64> =
+            rows.into_iter().filter(|(role, _)| role.as_deref() == Some("old")).map(|(_, x)| x).collect();
+        old.iter().sum::<f64>() / old.len() as f64
+    };
+    let blocked = read_causes(&dir).unwrap().into_iter().filter(|row| row.layers.is_none());
+    let direct = of(blocked.map(|row| (row.role, row.effect.log_p_drop)).collect());
+    let total =
+        of(read_totals(&dir).unwrap().into_iter().map(|row| (row.role, row.total.log_p_drop)).collect());
+    let replaced =
+        of(read_replaced(&dir).unwrap().into_iter().map(|row| (row.role, row.replaced.log_p_drop)).collect());
+    for (whole, total) in [(Whole::Removed, total), (Whole::Replaced, replaced)] {
+        let mean = residues.mean("old", |one| one.residue(whole)).unwrap();
+        assert!((mean.value.unwrap() - (total - direct)).abs() < 1e-9);
+        let left = residues.left("old", whole).unwrap().value.unwrap();
+        assert!((left - (total - direct) / total).abs() < 1e-9);
+        assert!(
+            done.out.contains(&format!("{:.0}% (n = 1; no interval below 5)", 100.0 * left)),
+            "{}",
+            done.out
+        );
+    }
+    assert!(done.out.contains("Deleting the old session from the cache leaves"), "{}", done.out);
+    assert!(done.out.contains("layers 0–1") && done.out.contains("is held most by"), "{}", done.out);
+    for command_of in ["figures", "report"] {
+        let mut drawn = command([command_of]);
+        drawn.arg(&dir);
+        assert_eq!(ended(drawn).code, Some(0));
+    }
+    let drawn = std::fs::read_to_string(dir.join("figures/causes-left-behind.csv")).unwrap();
+    assert!(
+        drawn.contains("left of it (replaced)") && drawn.contains("carried by the next session"),
+        "{drawn}"
+    );
+    let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
+    assert!(page.contains("Deleting the old session from the cache leaves"));
 }
 
 fn subsets(dir: &Path) -> Vec<SubsetRow> {
@@ -180,7 +354,12 @@ fn removals_killed_and_started_again_end_with_the_same_rows() {
     let lines =
         || std::fs::read(dir.join(CAUSES)).map_or(0, |bytes| bytes.iter().filter(|b| **b == b'\n').count());
     let mut before = 0;
-    for flags in [&["--total"][..], &["--contextcite", "4"]] {
+    for flags in [
+        &["--total"][..],
+        &["--replace", "--sessions", "all"],
+        &["--carriers", "--least", "0"],
+        &["--contextcite", "4"],
+    ] {
         assert_eq!(ended(causes("llama-tiny", &whole, flags)).code, Some(0));
         interrupt(causes("llama-tiny", &dir, flags), || lines() >= before + 2, signal("-KILL"));
         let resumed = ended(causes("llama-tiny", &dir, flags));
@@ -189,6 +368,8 @@ fn removals_killed_and_started_again_end_with_the_same_rows() {
     }
     let key = |line: &CauseLine| match line {
         CauseLine::Total(row) => (row.probe.clone(), row.span.clone()),
+        CauseLine::Replaced(row) => (row.probe.clone(), format!("{} replaced", row.span)),
+        CauseLine::Carrier(row) => (row.probe.clone(), format!("{} by {}", row.span, row.carrier)),
         CauseLine::Subset(row) => (row.probe.clone(), row.subset.to_string()),
         CauseLine::Surrogate(row) => (row.probe.clone(), String::new()),
         CauseLine::Blocked(_) | CauseLine::Control(_) => unreachable!(),

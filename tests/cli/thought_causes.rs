@@ -136,6 +136,8 @@ fn what_is_nothing_but_a_thought_is_no_answer_and_is_left_out() {
         CauseLine::Blocked(row) => row.probe.clone(),
         CauseLine::Control(row) => row.probe.clone(),
         CauseLine::Total(row) => row.probe.clone(),
+        CauseLine::Replaced(row) => row.probe.clone(),
+        CauseLine::Carrier(row) => row.probe.clone(),
         CauseLine::Subset(row) => row.probe.clone(),
         CauseLine::Surrogate(row) => row.probe.clone(),
     };

@@ -40,6 +40,23 @@ pub fn slow(token: usize) -> usize {
 }
 
 pub fn induction() -> Llama {
+    model(layers().into())
+}
+
+/// The same with a third layer, which looks as the second does and copies what was said there: a position's own copy is taken on.
+fn relay() -> Llama {
+    let [first, second] = layers();
+    let [query, key, ..] = &second;
+    let taken_on = [
+        query.clone(),
+        key.clone(),
+        matrix(D, HIDDEN, (0..VOCAB).map(|t| (t, SAID + t, 0.2))),
+        matrix(HIDDEN, D, (0..VOCAB).map(|t| (SAID + t, t, 3.0))),
+    ];
+    model(vec![first, second, taken_on])
+}
+
+fn model(layers: Vec<[Tensor; 4]>) -> Llama {
     let mut tensors = HashMap::new();
     let embedding = (0..VOCAB).flat_map(|t| [(t, t, 1.0), (t, ON, 1.0)]);
     tensors.insert("model.embed_tokens.weight".to_owned(), matrix(VOCAB, HIDDEN, embedding));
@@ -47,26 +64,7 @@ pub fn induction() -> Llama {
         .insert("lm_head.weight".to_owned(), matrix(VOCAB, HIDDEN, (0..VOCAB).map(|t| (t, SAID + t, 4.0))));
     let ones = Tensor::ones(HIDDEN, candle_core::DType::F32, &Device::Cpu).unwrap();
     tensors.insert("model.norm.weight".to_owned(), ones.clone());
-    // A query at any place, turned back by one step: it fits the key of the place before best.
-    let angle = |pair: usize| THETA.powf(-2.0 * pair as f64 / D as f64);
-    let query = (0..32).flat_map(|i| [(i, ON, 3.0 * angle(i).cos()), (32 + i, ON, -3.0 * angle(i).sin())]);
-    let key = (0..32).map(|i| (i, ON, 3.0));
-    let copied = |from: usize| (0..VOCAB).map(move |t| (t, from + t, 0.2));
-    let written = |to: usize| (0..VOCAB).map(move |t| (to + t, t, 1.0));
-    let layers: [[Tensor; 4]; 2] = [
-        [
-            matrix(D, HIDDEN, query),
-            matrix(D, HIDDEN, key),
-            matrix(D, HIDDEN, copied(0)),
-            matrix(HIDDEN, D, written(BEFORE)),
-        ],
-        [
-            matrix(D, HIDDEN, (0..VOCAB).map(|t| (slow(t), t, 4.0))),
-            matrix(D, HIDDEN, (0..VOCAB).map(|t| (slow(t), BEFORE + t, 4.0))),
-            matrix(D, HIDDEN, copied(0)),
-            matrix(HIDDEN, D, written(SAID)),
-        ],
-    ];
+    let count = layers.len();
     for (layer, [q, k, v, o]) in layers.into_iter().enumerate() {
         let mut put = |name: &str, tensor: Tensor| {
             tensors.insert(format!("model.layers.{layer}.{name}.weight"), tensor);
@@ -84,11 +82,34 @@ pub fn induction() -> Llama {
     }
     let config = json!({
         "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": 32, "vocab_size": VOCAB,
-        "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": D, "num_hidden_layers": 2,
+        "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": D, "num_hidden_layers": count,
         "rms_norm_eps": 1e-5, "max_position_embeddings": 512, "rope_theta": THETA,
         "tie_word_embeddings": false, "attention_bias": false,
     });
     Llama { config, tensors }
+}
+
+fn layers() -> [[Tensor; 4]; 2] {
+    // A query at any place, turned back by one step: it fits the key of the place before best.
+    let angle = |pair: usize| THETA.powf(-2.0 * pair as f64 / D as f64);
+    let query = (0..32).flat_map(|i| [(i, ON, 3.0 * angle(i).cos()), (32 + i, ON, -3.0 * angle(i).sin())]);
+    let key = (0..32).map(|i| (i, ON, 3.0));
+    let copied = |from: usize| (0..VOCAB).map(move |t| (t, from + t, 0.2));
+    let written = |to: usize| (0..VOCAB).map(move |t| (to + t, t, 1.0));
+    [
+        [
+            matrix(D, HIDDEN, query),
+            matrix(D, HIDDEN, key),
+            matrix(D, HIDDEN, copied(0)),
+            matrix(HIDDEN, D, written(BEFORE)),
+        ],
+        [
+            matrix(D, HIDDEN, (0..VOCAB).map(|t| (slow(t), t, 4.0))),
+            matrix(D, HIDDEN, (0..VOCAB).map(|t| (slow(t), BEFORE + t, 4.0))),
+            matrix(D, HIDDEN, copied(0)),
+            matrix(HIDDEN, D, written(SAID)),
+        ],
+    ]
 }
 
 /// Sessions of three tokens each, all different, between a first token and a question that ends with the beginning of the third.
@@ -150,6 +171,52 @@ fn blocking_the_source_kills_the_copy_and_blocking_any_other_session_does_nothin
     let (_, second) = effects(&engine, 1..2);
     assert!((second[SOURCE].log_p_drop - all[SOURCE].log_p_drop).abs() < 1e-3, "{second:?}");
     assert!(second.iter().enumerate().all(|(nth, effect)| effect.changed == (nth == SOURCE)));
+}
+
+/// The effects of hiding a session of a prompt from the question on, then from all later rows as well, then from each later session.
+fn carried(folder: &std::path::Path, prompt: &[u32], hidden: usize, answer: &[u32]) -> Vec<f64> {
+    let engine = engine(folder, 64);
+    let mut session = session(&engine, 64, (1, 0));
+    let history = History { tokens: prompt[..QUESTION].into(), rest: &prompt[QUESTION..] };
+    let said = Said { tokens: answer, thought: 0 };
+    let answer = Answer::read(&mut session, &history, said, &mut |_| true).unwrap();
+    assert!(answer.log_p() > -0.01, "the copy is certain: {}", answer.log_p());
+    let keys = SESSIONS[hidden].clone();
+    let behind = [0..0, keys.end..usize::MAX].into_iter().chain(SESSIONS[hidden + 1..].iter().cloned());
+    let kinds = engine.decoder().spec().layer_kinds();
+    let effect = |rows: std::ops::Range<usize>| {
+        let rows = [rows, QUESTION..usize::MAX].into_iter().filter(|rows| !rows.is_empty());
+        let holes = rows.map(|rows| Hole { rows, keys: keys.clone() }).collect();
+        let holes = [LayerHoles::at_softmax(&(0..kinds.len()), &kinds, holes)];
+        let mut lost = f64::NAN;
+        let mut take = |_: usize, effect: Effect| {
+            lost = effect.log_p_drop;
+            true
+        };
+        answer.effects(&mut session, &history, &holes, &mut |_| true, &mut take).unwrap();
+        lost
+    };
+    behind.map(effect).collect()
+}
+
+#[test]
+fn a_copy_from_its_source_has_no_carrier_and_a_copy_of_a_later_copy_has_that_one() {
+    let dir = tempfile::tempdir().unwrap();
+    induction().write_folder(dir.path());
+    let effects = carried(dir.path(), &PROMPT, SOURCE, &ANSWER);
+    let (direct, others) = effects.split_first().unwrap();
+    assert!(*direct > 3.0 && others.len() == 3, "{effects:?}");
+    assert!(others.iter().all(|other| (other - direct).abs() < 1e-3), "nothing is left: {effects:?}");
+
+    // The second session says that 14 follows 13; the fourth has a 13 behind a 20, and so holds 14 there; the question ends with 20.
+    let dir = tempfile::tempdir().unwrap();
+    relay().write_folder(dir.path());
+    let prompt = [0, 5, 6, 7, 13, 14, 15, 8, 9, 10, 20, 13, 11, 21, 22, 23, 30, 31, 20];
+    let effects = carried(dir.path(), &prompt, 1, &[14]);
+    let [direct, all, third, carrier, fifth] = effects[..] else { panic!("{effects:?}") };
+    assert!(direct.abs() < 1e-2, "the question does not read it: {effects:?}");
+    assert!(all > 3.0 && (carrier - all).abs() < 1e-2, "the fourth holds it: {effects:?}");
+    assert!((third - direct).abs() < 1e-2 && (fifth - direct).abs() < 1e-2, "the others do not: {effects:?}");
 }
 
 #[test]

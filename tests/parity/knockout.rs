@@ -323,6 +323,69 @@ fn the_device_kernel_blocks_the_same_in_half_precision() {
     assert!(apart(&plain, &expected) > 0.1, "{:e}", apart(&plain, &expected));
 }
 
+/// Keys 20 to 59 hidden from some rows inside a prefix, and from all behind it.
+fn hidden_inside(engine: &Engine, rows: std::ops::Range<usize>, prefix: usize) -> LayerHoles {
+    let kinds = engine.decoder().spec().layer_kinds();
+    let holes = [rows, prefix..usize::MAX].map(|rows| Hole { rows, keys: 20..60 });
+    LayerHoles::at_softmax(&(0..kinds.len()), &kinds, holes.into())
+}
+
+#[test]
+fn readings_that_hide_keys_from_rows_inside_their_prefix_share_what_is_read_again_of_it() {
+    const SHARED: usize = 300;
+    for name in TINY {
+        let engine = engine(&fixture(name), 64);
+        let prefix = tokens(0, SHARED);
+        let questions = [tokens(1000, 20), tokens(2000, 30)];
+        let forced: Arc<[u32]> = [7, 8, 9].into();
+        let mut session = session(&engine, SHARED + 60, (1, 0));
+        let mut read = |holes: &LayerHoles| {
+            let branch = |question: &Vec<u32>| Branch {
+                tokens: question.clone(),
+                knockouts: holes.clone(),
+                tasks: vec![Task::Force(Arc::clone(&forced))],
+                ..Branch::default()
+            };
+            let branches = questions.iter().map(branch).collect();
+            let request = Request { prefix: prefix.clone().into(), reuse: Reuse::Longest, branches };
+            let mut found = vec![Vec::new(); questions.len()];
+            session.run(request, &mut |nth, _, event| {
+                match event {
+                    Event::Logits(_, logits) => found[nth].extend(numbers(&logits)),
+                    Event::Failed(error) => panic!("{error}"),
+                    _ => {}
+                }
+                true
+            });
+            (found, session.take_usage().0)
+        };
+        let plain = LayerHoles::default();
+        let [early, late] = [100..160, 200..240].map(|rows| hidden_inside(&engine, rows, SHARED));
+        let before = read(&plain).0;
+        let mut changed = Vec::new();
+        // The plain readings in between find the cache as if nothing had been hidden.
+        for holes in [&late, &early, &plain, &late] {
+            let (found, tokens) = read(holes);
+            for (found, question) in found.iter().zip(&questions) {
+                let all = [&prefix[..], question, &forced[..2]].concat();
+                let mut cache = engine.decoder().cache(all.len()).unwrap();
+                let mut nothing = NoObserver;
+                let pass = Pass::from(&mut nothing).hiding(holes);
+                let alone = engine.prefill(&mut cache, &all, 3, pass, &mut |_| true).unwrap();
+                let off = apart(found, &numbers(&alone));
+                assert!(off < 1e-4, "{name}: off by {off:e}");
+            }
+            // What both questions see of the prefix is read once.
+            let tails = 20 + 30 + 2 * 2;
+            assert!(tokens >= tails && tokens < 2 * SHARED + tails, "{name}: {tokens} tokens");
+            changed.push(found);
+        }
+        assert_eq!(changed[2], before, "{name}");
+        assert_eq!(changed[0], changed[3], "{name}");
+        assert_ne!(changed[0], changed[1], "{name}: other rows make no difference");
+    }
+}
+
 #[test]
 fn readings_at_once_are_what_each_would_be_by_itself_and_leave_the_cache_as_it_was() {
     const SHARED: usize = 300;

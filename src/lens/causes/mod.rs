@@ -9,6 +9,7 @@
 //! - [`predictor`]: measures of attention and other interventions.
 //! - `answer`: one answer, and each measure's number of its sessions.
 //! - [`ranking`]: correlations, places, and which measure ranks best.
+//! - [`residue`]: what hiding a session leaves of its total effect, and where.
 //! - `ridge`: a regression of effects on masses by head.
 //! - [`halves`]: choices made on one half of the units and measured on the other.
 //! - [`windowed`]: effects by windows of layers.
@@ -29,6 +30,7 @@ pub mod halves;
 pub mod predictor;
 pub mod ranking;
 mod reading;
+pub mod residue;
 mod ridge;
 pub mod windowed;
 
@@ -36,6 +38,7 @@ pub use answer::{CausedAnswer, CausedSession, Control};
 pub use halves::{HeldOut, LEAST_UNITS};
 pub use predictor::{Intervention, Predictor};
 pub use ranking::TOP;
+pub use residue::Residues;
 pub use windowed::{Window, WindowedAnswer};
 
 /// The name of sessions without a role.
@@ -61,6 +64,8 @@ pub struct Causes {
     pub windows: Vec<Window>,
     /// Those whose sessions were blocked at a window of layers at a time.
     pub windowed: Vec<WindowedAnswer>,
+    /// What hiding the evidence leaves of its total effect.
+    pub residues: Residues,
     seed: u64,
 }
 
@@ -257,7 +262,8 @@ mod tests {
         let answers = (0..cases).map(answer).collect();
         let (roles, penalties) = (vec!["old".to_owned()], Vec::new());
         let (layers, windows, windowed) = (Vec::new(), Vec::new(), Vec::new());
-        Causes { unit: Unit::Case, layers, answers, roles, penalties, windows, windowed, seed: 0 }
+        let residues = Residues::default();
+        Causes { unit: Unit::Case, layers, answers, roles, penalties, windows, windowed, residues, seed: 0 }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::answer::{Measured, layer_of};
 use super::windowed::{self, WindowedAnswer};
-use super::{CausedAnswer, CausedSession, Causes, Intervention, Predictor};
+use super::{CausedAnswer, CausedSession, Causes, Intervention, Predictor, Residues};
 use crate::ground::order::unique;
 use crate::heads::file::{HeadWeights, HeadsFileError, Score};
 use crate::lens::{ByHeads, Layer, LensError, Study};
@@ -113,7 +113,9 @@ impl Causes {
             let answer = answer.map(|answer| CausedAnswer { stretches, ..answer });
             answers.extend(answer.map(|answer| interventions.beside(answer)));
         }
-        if answers.is_empty() && windowed.is_empty() {
+        let mut residues = Residues::of_answers(dir)?;
+        residues.sessions.retain(|one| study.conditions.iter().any(|known| known.name == one.condition));
+        if answers.is_empty() && windowed.is_empty() && !residues.is_measured() {
             return Ok(None);
         }
         indices.extend(windowed.iter().flat_map(WindowedAnswer::layers));
@@ -128,6 +130,7 @@ impl Causes {
             penalties: Vec::new(),
             windows,
             windowed,
+            residues,
             seed: options.halves_seed,
         };
         causes.fit();

@@ -247,6 +247,7 @@ mod tests {
     use super::*;
     use crate::benchmarks::Unit;
     use crate::data::draw::Draws;
+    use crate::lens::causes::Residues;
     use crate::lens::{Layer, LayerKind};
     use crate::run::cause_rows::Effect;
 
@@ -323,7 +324,8 @@ mod tests {
         let (windows, windowed) = answers(rows, &Pools::default());
         let layers = (0..6).map(|index| Layer { index, kind: LayerKind::Softmax }).collect();
         let (answers, roles, penalties) = (Vec::new(), vec!["old".to_owned()], Vec::new());
-        Causes { unit: Unit::Case, layers, answers, roles, penalties, windows, windowed, seed }
+        let residues = Residues::default();
+        Causes { unit: Unit::Case, layers, answers, roles, penalties, windows, windowed, residues, seed }
     }
 
     #[test]

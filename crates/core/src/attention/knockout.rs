@@ -187,6 +187,11 @@ impl LayerHoles {
         self.0.iter().all(Holes::is_empty)
     }
 
+    /// The keys hidden from rows before `end`.
+    pub(crate) fn before_row(&self, end: usize) -> Self {
+        LayerHoles(self.0.iter().map(|holes| holes.before_row(end)).collect())
+    }
+
     /// Of a prompt of `tokens` tokens with these spans, what all of `knockouts` hide together in a model with these layers.
     ///
     /// # Errors

@@ -66,6 +66,16 @@ impl Holes {
         self.0.iter().map(|hole| hole.rows.start).min()
     }
 
+    /// The keys hidden from rows before `end`.
+    pub(super) fn before_row(&self, end: usize) -> Self {
+        let before = self.0.iter().filter(|hole| hole.rows.start < end);
+        Holes(
+            before
+                .map(|hole| Hole { rows: hole.rows.start..hole.rows.end.min(end), ..hole.clone() })
+                .collect(),
+        )
+    }
+
     /// The keys that are hidden from the row at `position`: ascending ranges with keys between them.
     pub fn from_row(&self, position: usize) -> Vec<Range<usize>> {
         let of_row = self.0.iter().filter(|hole| hole.rows.contains(&position) && !hole.keys.is_empty());

@@ -1,5 +1,6 @@
 //! A request that is being read into a trunk, chunk by chunk, so that others are served in between: its prefix, then branch after
-//! branch, each rolled back to the prefix when its cache is copied.
+//! branch, each rolled back to the prefix when its cache is copied. Where forced branches hide keys from rows inside the prefix, it is read
+//! again from the first such row on, once for all branches that hide the same there.
 //!
 //! On the CPU in f32 a prefill has the same bits however it is cut ([`Engine::border`]): a prompt may begin wherever its
 //! trunk leaves it.
@@ -13,7 +14,7 @@ use candle_core::Tensor;
 
 use super::caller::Caller;
 use super::shelf::Trunk;
-use crate::attention::LayerHoles;
+use crate::attention::{LayerHoles, NoObserver};
 use crate::engine::request::{Branch, Choice, Event, Observe, Request, RequestError, Reuse, Sink, Task};
 use crate::engine::{Engine, EngineError, Likelihood, Measurement};
 use crate::model::Pass;
@@ -52,6 +53,8 @@ pub(super) struct Pending {
     pub prompt: Arc<[u32]>,
     /// Where its own part begins: behind the prefix, or before the first row that is not as in the others.
     pub kept: usize,
+    /// Tokens of the request's prefix.
+    prefix: usize,
     pub knockouts: LayerHoles,
     pub observe: Observe,
     /// At least one.
@@ -77,7 +80,7 @@ impl Queued {
                 true => tokens.into(),
                 false => [&*prefix, &tokens].concat().into(),
             };
-            Pending { prompt, kept, knockouts, observe, choices }
+            Pending { prompt, kept, prefix: prefix.len(), knockouts, observe, choices }
         });
         let mut branches: Vec<Pending> = pending.filter(|branch| !branch.choices.is_empty()).collect();
         branches.sort_by_key(|branch| Reverse(branch.kept));
@@ -199,6 +202,11 @@ impl Pending {
         }
     }
 
+    /// The keys hidden from rows of the prefix; nothing where the prefix is as it is without knock-outs.
+    fn hidden_inside(&self) -> Option<LayerHoles> {
+        (self.kept < self.prefix).then(|| self.knockouts.before_row(self.prefix))
+    }
+
     /// Tells all of it the same end.
     pub fn end(self, error: &RequestError) {
         self.choices.into_iter().for_each(|choice| choice.end(Err(error.again())));
@@ -230,6 +238,8 @@ pub(super) struct Reading {
     /// The measurement of the prefix that several branches share.
     shared: Option<Measurement>,
     current: Option<Current>,
+    /// What is hidden from rows of the prefix as the trunk's cache has it.
+    hidden_inside: Option<LayerHoles>,
     pub pending: VecDeque<Pending>,
     /// Where later prompts may begin, of models that cannot go back anywhere: ascending.
     marks: Vec<usize>,
@@ -301,6 +311,7 @@ impl Reading {
             single,
             shared,
             current: None,
+            hidden_inside: None,
             pending: branches,
             marks,
         }
@@ -342,8 +353,12 @@ impl Reading {
         let mut begun = None;
         if self.current.is_none() {
             let Some(branch) = self.pending.pop_front() else { return Ok(Step::Nothing) };
-            if trunk.cache.len() >= self.prefix && branch.forced().is_some() {
-                return self.force(engine, trunk, branch).map(Step::Force);
+            if branch.forced().is_some() && (self.hidden_inside.is_some() || trunk.cache.len() >= self.prefix)
+            {
+                return match self.read_inside(engine, trunk, &branch, chunk)? {
+                    0 => self.force(engine, trunk, branch).map(Step::Force),
+                    read => Ok(self.wait(branch, read)),
+                };
             }
             let at = if self.single { trunk.cache.len() } else { trunk.cache.len().min(branch.kept) };
             begun = Some(at);
@@ -500,6 +515,47 @@ impl Reading {
         Ok(())
     }
 
+    /// Reads a chunk of the prefix of a branch from whose rows there keys are hidden. Returns the number of its tokens: 0 where the
+    /// trunk holds the prefix as the branch sees it.
+    fn read_inside(
+        &mut self,
+        engine: &Engine,
+        trunk: &mut Trunk,
+        branch: &Pending,
+        chunk: usize,
+    ) -> Result<usize, EngineError> {
+        let wanted = branch.hidden_inside();
+        if wanted.is_none() && self.hidden_inside.is_none() {
+            return Ok(0);
+        }
+        if wanted != self.hidden_inside {
+            let held = trunk.cache.truncate(branch.kept)?;
+            // Nobody may go on behind keys of rows that something was hidden from.
+            trunk.tokens.truncate(held);
+            self.hidden_inside = Some(wanted.unwrap_or_default());
+        }
+        let at = trunk.cache.len();
+        if at >= branch.prefix {
+            return Ok(0);
+        }
+        let end = engine.next_border(at, branch.prefix, chunk);
+        let part = branch.prompt.get(at..end).unwrap_or_default();
+        let mut nothing = NoObserver;
+        let pass = Pass::from(&mut nothing).hiding(&branch.knockouts);
+        engine.fill_cache(&mut trunk.cache, part, pass, &mut |_| true)?;
+        Ok(end - at)
+    }
+
+    /// Tells a branch how much of the prefix was read for it, and lets it wait for the rest.
+    fn wait(&mut self, mut branch: Pending, read: usize) -> Step {
+        branch.tell(|| Event::Prefilled(read));
+        if branch.choices.is_empty() {
+            return Step::Nothing;
+        }
+        self.pending.push_front(branch);
+        Step::Read(read)
+    }
+
     /// This branch and those behind it that force the same tokens after the same prompt, as many as are read at once.
     fn force(
         &mut self,
@@ -507,7 +563,8 @@ impl Reading {
         trunk: &mut Trunk,
         first: Pending,
     ) -> Result<Vec<Pending>, EngineError> {
-        let held = trunk.cache.truncate(self.prefix)?;
+        let inside = first.hidden_inside();
+        let held = trunk.cache.truncate(if inside.is_some() { first.prefix } else { self.prefix })?;
         trunk.tokens.truncate(held);
         let forced = first.forced().cloned().unwrap_or_default();
         let own = first.prompt.len() - held + forced.len().saturating_sub(1);
@@ -518,6 +575,7 @@ impl Reading {
                     && group
                         .first()
                         .is_some_and(|first| first.prompt == next.prompt && first.kept == next.kept)
+                    && next.hidden_inside() == inside
             };
             match self.pending.pop_front_if(alike) {
                 Some(next) => group.push(next),
