@@ -120,6 +120,7 @@ fn label(session: &mut Session, layers: usize, story: &Story, seed: u64) -> Foun
         unread: None,
         blocked_newer: None,
         cannot_turn: None,
+        certified: false,
         blocked_older: None,
         removed_older: None,
     };

@@ -166,6 +166,16 @@ impl Compared {
     pub fn is_beyond(&self) -> Option<bool> {
         self.threshold.map(|threshold| self.drop.abs() > threshold)
     }
+
+    /// True if random sets turn the answer too, in more than one of twenty: then its turning says nothing of the evidence.
+    pub fn turns_by_chance(&self) -> bool {
+        by_chance(self.flips, self.controls)
+    }
+}
+
+/// True if control sets turn an answer in more than one of twenty, the set that they are compared with counted as one more.
+pub fn by_chance(flips: usize, controls: usize) -> bool {
+    20 * (flips + 1) > controls + 1
 }
 
 /// A search for a certificate.

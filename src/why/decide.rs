@@ -5,9 +5,10 @@
 //! 3. `undecided`: the history has no newer evidence.
 //! 4. `not shown`: none of it is in the context.
 //! 5. `not read`: with it blocked the number changes by no more than under random sets of equal size.
-//! 6. `overridden`: the answer turns with the older evidence blocked.
+//! 6. `overridden`: the answer turns with the older evidence blocked, or a part of it (its certificate), and under at most one of twenty
+//!    random sets of equal size.
 //! 7. `carried`: it does not, and blocking the older evidence is within its controls, but removing it turns the answer, beyond removals of
-//!    equal size. Where blocking it is beyond them: `overridden`.
+//!    equal size and where these do not turn it too. Where blocking it is beyond them: `overridden`.
 //! 8. `undecided`: all else, with the reason.
 
 use crate::run::why_rows::{Compared, Label};
@@ -42,6 +43,8 @@ pub struct Facts {
     pub blocked_newer: Option<Compared>,
     /// Why the answer cannot be seen to turn, where it cannot.
     pub cannot_turn: Option<String>,
+    /// True if the answer's certificate is older evidence alone, and random sets of its size do not turn the answer.
+    pub certified: bool,
     /// Effect of blocking the older evidence, and whether the answer turned.
     pub blocked_older: Option<(Compared, bool)>,
     /// The same of removing it.
@@ -112,14 +115,23 @@ pub fn decide(facts: &Facts) -> Decision {
         }
         Presence::Unclear(why) => return undecided(&format!("the newer evidence is read; {why}")),
     }
+    if facts.certified {
+        let why = "the newer evidence is read, and with older evidence blocked, which the certificate names, the answer turns";
+        return label(Label::Overridden, why);
+    }
     let Some((older, turned)) = facts.blocked_older else { return Decision::Read(Lacking::BlockedOlder) };
-    if turned {
+    if turned && !older.turns_by_chance() {
         return label(
             Label::Overridden,
             "the newer evidence is read, and with the older one blocked the answer turns",
         );
     }
     let Some((removed, turned)) = facts.removed_older else { return Decision::Read(Lacking::RemovedOlder) };
+    if turned && removed.turns_by_chance() {
+        return undecided(
+            "the answer turns without the older evidence, and as often without random text of its size",
+        );
+    }
     match (turned, older.is_beyond(), removed.is_beyond()) {
         (false, ..) => undecided(
             "the newer evidence is read, and the answer turns neither with the older one blocked nor with it removed",
@@ -164,6 +176,7 @@ mod tests {
             unread: None,
             blocked_newer: None,
             cannot_turn: None,
+            certified: false,
             blocked_older: None,
             removed_older: None,
         }
@@ -224,6 +237,19 @@ mod tests {
         assert_eq!(read(BEYOND, WITHIN, false, WITHIN, true), Label::Undecided);
         assert_eq!(read(BEYOND, WITHIN, false, BEYOND, false), Label::Undecided);
         assert_eq!(read(BEYOND, FEWER, false, FEWER, true), Label::Undecided);
+        // A turn that random sets bring about as well is none; a certificate of older evidence is one.
+        let by_chance = |effect| Compared { flips: 1, ..of(effect) };
+        let chance = |blocked: bool, certified: bool| {
+            label(&Facts {
+                certified,
+                blocked_newer: Some(of(BEYOND)),
+                blocked_older: Some((by_chance(WITHIN), blocked)),
+                removed_older: Some((by_chance(BEYOND), true)),
+                ..wrong()
+            })
+        };
+        assert_eq!([chance(true, false), chance(false, false)], [Label::Undecided; 2]);
+        assert_eq!(chance(false, true), Label::Overridden);
         // Without an older session, or where nothing can be seen to turn.
         for facts in [
             Facts { older: Presence::Absent, blocked_newer: Some(of(BEYOND)), ..wrong() },

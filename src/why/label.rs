@@ -11,7 +11,8 @@ use super::decide::{Decision, Facts, Lacking, decide};
 use super::readings::{ReadError, Reader};
 use crate::run::causes::taken;
 use crate::run::why_rows::{
-    Certificate, Compared, Label, Measure, Plain, SearchRow, SideReadings, WhySettings,
+    Certificate, Compared, ControlFlips, Label, Measure, Plain, SearchRow, SideReadings, WhySettings,
+    by_chance,
 };
 
 /// Context of an answer: its attention file and the spans of both sides' evidence.
@@ -108,6 +109,12 @@ pub fn investigate(
         let candidates = certificate::candidates(context.store, first, never);
         let (search, certificate) = certificate::search(reader, context.store, &candidates, settings)?;
         (found.search, found.certificate) = (Some(search), certificate);
+        let older: Vec<&str> = context.older.iter().map(|span| span.label.as_str()).collect();
+        facts.certified = found.certificate.as_ref().is_some_and(|certificate| {
+            let ControlFlips { sets, flips } = certificate.controls;
+            certificate.sessions.iter().all(|label| older.contains(&label.as_str()))
+                && !by_chance(flips, sets)
+        });
     }
 
     // 3. Whether it turns without the older evidence, as far as the decision asks.

@@ -307,6 +307,7 @@ impl<'a> Run<'a> {
             unread: None,
             blocked_newer: None,
             cannot_turn: None,
+            certified: false,
             blocked_older: None,
             removed_older: None,
         };
