@@ -23,6 +23,7 @@
 //! - [`heads`]: which heads of a model retrieve, by needles planted in a sample.
 //! - [`lens`]: attention stores become curves, ratios, and confidence bands. Reads files only.
 //! - [`losses`]: where memory systems lose facts: written, kept, retrieved, shown, attended, used. Reads files only.
+//! - [`why`]: why an answer is as it is: a label by interventions on its context, with a certificate.
 //! - [`dose`]: effects of doses on the update effect and on attention, in runs of the benchmark of that name. Reads files only.
 //! - [`figures`]: tables become SVG, PDF and PNG pictures and the one-page report.
 //! - [`serve`]: a local model behind OpenAI's API, with attention by span.
@@ -70,3 +71,4 @@ pub mod selftest;
 #[cfg(feature = "serve")]
 pub mod serve;
 pub mod statistics;
+pub mod why;

@@ -29,6 +29,7 @@ mod special_tokens;
 mod thought_causes;
 mod tour;
 mod truncation;
+mod why;
 
 /// The tiny model.
 fn model() -> PathBuf {

@@ -40,3 +40,4 @@ mod tables;
 mod thinking;
 mod toy;
 mod truncation;
+mod why;

@@ -59,6 +59,7 @@ mod serve;
 mod table;
 mod trace;
 mod trial;
+mod why;
 #[cfg(not(all(feature = "figures", feature = "serve")))]
 mod without;
 
@@ -108,6 +109,7 @@ enum Command {
     Report(report::Args),
     Agree(agree::Args),
     Causes(causes::Args),
+    Why(why::Args),
     Heads(heads::Args),
     Trace(trace::Args),
     Serve(serve::Args),
@@ -152,6 +154,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => report::run(args),
         Command::Agree(args) => agree::run(args),
         Command::Causes(args) => causes::run(args),
+        Command::Why(args) => why::run(args),
         Command::Heads(args) => heads::run(args),
         Command::Trace(args) => trace::run(args, stats.as_ref()),
         Command::Serve(args) => serve::run(args),

@@ -26,6 +26,7 @@ use crate::run::judged::{Judged, no_result};
 use crate::run::labels::label_rows;
 use crate::run::rows::AnswerRow;
 use crate::run::store::RunFolder;
+use crate::why;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -243,6 +244,9 @@ fn own_tables(sources: &[Source], args: &Args) -> anyhow::Result<Vec<Table>> {
         }
         let which = if conditions.len() == 1 { "condition" } else { "conditions" };
         tables.iter_mut().for_each(|table| table.title += &format!("; {which}: {}", conditions.join(", ")));
+    }
+    for (folder, name) in folders.iter().zip(&names) {
+        tables.extend(why::labels::Labels::open(folder)?.map(|labels| why::sheet::table(&labels, name)));
     }
     if let Some(check) = benchmark.label_check {
         for (folder, name) in folders.iter().zip(&names) {

@@ -25,9 +25,11 @@ impl Effects {
 
     /// Of its rows.
     pub fn of(rows: &[ContrastCauseRow]) -> Self {
-        type ByLayers = BTreeMap<Option<[usize; 2]>, Vec<f64>>;
+        type Layers = Option<[usize; 2]>;
+        type ByLayers = BTreeMap<Layers, Vec<f64>>;
+        type Named = (AnswerKey, String, Layers);
         let mut controls: BTreeMap<AnswerKey, ByLayers> = BTreeMap::new();
-        let mut drops: BTreeMap<(AnswerKey, String, Option<[usize; 2]>), Vec<f64>> = BTreeMap::new();
+        let mut drops: BTreeMap<Named, Vec<f64>> = BTreeMap::new();
         for row in rows {
             let key = AnswerKey::of(&row.case, &row.probe, &row.condition).owned();
             let ablation = match row.ablation {

@@ -58,7 +58,7 @@ pub fn overview(doses: &Doses) -> String {
     }
     match doses.gate {
         (_, 0) => {
-            said += " The gate is not known: there are no twins without the old or without the new session."
+            said += " The gate is not known: there are no twins without the old or without the new session.";
         }
         (passed, of) => {
             said += &format!(

@@ -21,9 +21,11 @@ use super::{Answered, ExportError, check_distinct, id, rows};
 use crate::benchmarks::{Benchmark, VerdictKind};
 use crate::chat::StopReason;
 use crate::run::condition::label;
+use crate::run::error::RunError;
 use crate::run::judged::Judged;
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::RunFolder;
+use crate::run::why_rows::{WhyRow, last_rows, read_why};
 
 /// Under which key the metadata say why verdicts are no result.
 const NO_RESULT: &str = "no_result";
@@ -71,14 +73,25 @@ pub fn write(
         writeln!(out, "{}: {value},", json!(name))?;
     }
     out.write_all(b"\"samples\": [")?;
+    let labels = last_rows(read_why(&folder.dir).map_err(RunError::from)?);
     for (at, answered) in answered.iter().enumerate() {
         out.write_all(if at > 0 { b",\n" } else { b"\n" })?;
         let history = if log.with_history { history(folder, &answered.case.case)? } else { Vec::new() };
-        serde_json::to_writer(&mut out, &sample(folder, answered, history, judges, log))?;
+        let mut sample = sample(folder, answered, history, judges, log);
+        if let Some(row) = labels.get(&answered.row.key().owned()) {
+            sample["metadata"]["why"] = why(row);
+        }
+        serde_json::to_writer(&mut out, &sample)?;
     }
     out.write_all(b"\n]}\n")?;
     out.flush()?;
     Ok(answered.len())
+}
+
+/// The label of an answer, and the sessions that turn it.
+fn why(row: &WhyRow) -> Value {
+    let certificate = row.certificate.as_ref().map(|certificate| &certificate.sessions);
+    json!({ "label": row.label, "why": row.why, "judge": row.judge, "certificate": certificate })
 }
 
 fn head(

@@ -454,6 +454,7 @@ fn grids(doses: &Doses) -> Result<Option<Figure>, FigureError> {
         origin: origin(doses),
         y_label: spoken(&first.axes[0].factor),
         maps: grids.iter().map(|sweep| of(sweep)).collect(),
+        unit: "u (nats)".to_owned(),
         middle: 0.0,
         written: true,
     };
@@ -498,6 +499,7 @@ fn layers(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
             origin: origin(doses),
             y_label: "layer".to_owned(),
             maps,
+            unit: "log2 density".to_owned(),
             middle: 0.0,
             written: false,
         };
@@ -541,6 +543,7 @@ fn windows(doses: &Doses) -> Result<Option<Figure>, FigureError> {
         origin: origin(doses),
         y_label: "layers".to_owned(),
         maps: factors(doses).map(of).filter(has_values).collect(),
+        unit: "drop (nats)".to_owned(),
         middle: 0.0,
         written: false,
     };

@@ -28,6 +28,8 @@ pub(super) struct DoseMaps {
     pub origin: String,
     pub y_label: String,
     pub maps: Vec<DoseMap>,
+    /// The unit of the numbers.
+    pub unit: String,
     /// The value that is white.
     pub middle: f64,
     /// Numbers are written into cells.
@@ -38,7 +40,7 @@ const LEFT: i32 = 62;
 const TITLE: i32 = 22;
 const FOOT: i32 = 48;
 const BETWEEN: i32 = 26;
-const BAR: i32 = 64;
+const BAR: i32 = 84;
 /// Least size of a cell with a number, and size of one without.
 const WRITTEN: (i32, i32) = (48, 30);
 const PLAIN: (i32, i32) = (38, 10);
@@ -84,6 +86,7 @@ impl DoseMaps {
                 }
             }
             let left = margin() + LEFT + tiling.columns * (map_width + BETWEEN);
+            write(area, &fitted(&self.unit, 11, BAR), (left, top + TITLE - 18), NOTE)?;
             bar(area, (left, top + TITLE), map_height, (self.middle, reach))
         })
     }

@@ -4,15 +4,13 @@
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 
-use super::calls::{Unreadable, make_calls};
-use super::{Conduct, Exchange, Instructions, Judge, JudgeError, Judged, NoVerdict, Reasons, judge_call};
+use super::questions::{Question, ask};
+use super::{Conduct, Instructions, Judge, Reasons};
 use crate::benchmarks::{JudgeUnit, LabelCheck, Said, VerdictKind};
-use crate::progress::{StepSeconds, Steps};
 use crate::run::error::RunError;
 use crate::run::labels::{LabelLog, LabelRow, units};
-use crate::run::plan::{PlannedCase, PlannedProbe};
+use crate::run::plan::PlannedCase;
 use crate::run::runner::Summary;
-use crate::run::subject::PATIENCE;
 
 /// The instructions of a check.
 pub fn label_instructions(check: &LabelCheck, reasons: Reasons) -> Instructions {
@@ -31,9 +29,9 @@ pub fn label_instructions(check: &LabelCheck, reasons: Reasons) -> Instructions 
 ///
 /// # Errors
 /// [`RunError::GaveUp`] where the judge cannot be reached any more, says nothing that can be read, or the template fails.
-pub fn check_labels<'p>(
+pub fn check_labels(
     log: &mut LabelLog,
-    plan: &'p [PlannedCase],
+    plan: &[PlannedCase],
     check: &LabelCheck,
     judge: &mut Judge<'_>,
     instructions: &Instructions,
@@ -47,7 +45,7 @@ pub fn check_labels<'p>(
     let clean: HashSet<(String, String)> = log.rows().iter().filter(own).map(key).collect();
     let all = units(check, plan);
     let mut summary = Summary { planned: all.len(), ..Summary::default() };
-    let row = |(case, at): (&'p PlannedCase, usize)| {
+    let question = |(case, at): (&PlannedCase, usize)| {
         let probe = case.probes.get(at)?;
         let facet = |name: &str| probe.facets.get(name).cloned().unwrap_or_default();
         let row = LabelRow {
@@ -58,62 +56,27 @@ pub fn check_labels<'p>(
             rubric: rubric.clone(),
             ..LabelRow::default()
         };
-        Some((case, probe, row))
+        let what = format!("{} {}", row.case, row.unit);
+        Some(Question { case: case.clone(), probe: probe.clone(), what, row })
     };
     let count = all.len();
-    let mut wanted: Vec<(&PlannedCase, &PlannedProbe, LabelRow)> = all.into_iter().filter_map(row).collect();
-    wanted.retain(|(.., row)| !clean.contains(&key(row)));
+    let mut wanted: Vec<Question<LabelRow>> = all.into_iter().filter_map(question).collect();
+    wanted.retain(|question| !clean.contains(&key(&question.row)));
     summary.skipped = count - wanted.len();
-    let mut progress = Steps::new("labels", wanted.len(), conduct.show_progress).brief(!conduct.verbose);
-    let mut failed_in_a_row = 0;
-    let mut unreadable = Unreadable::new(&conduct);
-    summary.stopped = make_calls(
-        judge,
-        wanted.len(),
-        stop,
-        &|judge, meter, nth| {
-            let (case, probe, _) = &wanted[nth];
-            // There is no answer to judge, only the probe's notes; an empty one says that the judge is to be asked.
-            let exchange = Exchange { probe: (*probe).clone(), answer: Some(String::new()), cut: false };
-            let begun = meter.begin();
-            let outcome = judge_call(judge, instructions, case, &[exchange]);
-            (outcome, meter.end(&begun).seconds)
-        },
-        &mut |nth, (outcome, seconds)| {
-            let mut row = wanted[nth].2.clone();
-            let failed = matches!(outcome, Err(JudgeError::Call(_)));
-            let told = outcome.and_then(|Judged { verdicts, .. }| {
-                let first = verdicts.into_iter().next();
-                Ok(first.unwrap_or(Err(NoVerdict::Nothing))?)
-            });
-            match told {
-                Ok(verdict) => {
-                    if let Said::Choice(choice) = verdict.said {
-                        row.said = Some(choice);
-                    }
-                    row.probability = verdict.probability;
-                    row.reason = verdict.reason;
+    let asked = (instructions, &conduct, stop);
+    ask(judge, asked, ("labels", &wanted), &mut summary, &mut |row, verdict| {
+        let mut row = row.clone();
+        match verdict {
+            Ok(verdict) => {
+                if let Said::Choice(choice) = verdict.said {
+                    row.said = Some(choice);
                 }
-                Err(JudgeError::Template(error)) => return Err(RunError::GaveUp(error)),
-                Err(error) => row.error = Some(error.to_string()),
+                row.probability = verdict.probability;
+                row.reason = verdict.reason;
             }
-            failed_in_a_row = if failed { failed_in_a_row + 1 } else { 0 };
-            if failed_in_a_row >= PATIENCE {
-                return Err(RunError::GaveUp(format!(
-                    "{PATIENCE} calls of the judge in a row failed, so checking stops here (the same command goes on); the last said: {}",
-                    row.error.unwrap_or_default()
-                )));
-            }
-            let (what, error) = (format!("{} {}", row.case, row.unit), row.error.clone());
-            let took = Some(StepSeconds { before: 0.0, own: seconds });
-            progress.measured_step(&what, error.as_deref(), took);
-            match error {
-                Some(_) => summary.errors += 1,
-                None => summary.done += 1,
-            }
-            log.append(row)?;
-            if failed { Ok(()) } else { unreadable.count(&name, &what, error.as_deref()) }
-        },
-    )?;
+            Err(error) => row.error = Some(error),
+        }
+        log.append(row)
+    })?;
     Ok(summary)
 }

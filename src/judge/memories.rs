@@ -3,12 +3,13 @@
 //! A memory and a fact are asked about once; rows go to the `stated.jsonl` of the system and case. The judge sees the memory's text and the
 //! case's note on the evidence, and nothing else.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use super::calls::{Unreadable, make_calls};
-use super::{Conduct, Exchange, Instructions, Judge, JudgeError, Judged, NoVerdict, Reasons, judge_call};
+use super::questions::{Question, ask};
+use super::{Conduct, Instructions, Judge, Reasons};
 use crate::benchmarks::{Benchmark, JudgeUnit, Said, VerdictKind};
 use crate::data::Notes;
 use crate::ground::jsonl::{JsonlError, RowLog};
@@ -16,23 +17,15 @@ use crate::memory::system::case_rows::{MemoryRows, STATED};
 use crate::memory::system::protocol::Source;
 use crate::memory::system::record::case_folder;
 use crate::memory::system::rows::{HistoryRow, StatedRow};
-use crate::progress::{StepSeconds, Steps};
 use crate::run::error::RunError;
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::runner::Summary;
-use crate::run::subject::PATIENCE;
 
 /// The words that the judge chooses from: the memory states the fact, or something else.
 const WORDS: [&str; 2] = ["states", "other"];
 
-/// A memory that carries evidence by its sources, and what the evidence says.
-struct Question<'p> {
-    system: String,
-    case: &'p PlannedCase,
-    text: String,
-    fact: String,
-    row: StatedRow,
-}
+/// A memory and a piece of evidence, with the folder that keeps their row.
+type Asked = (PathBuf, StatedRow);
 
 /// The instructions.
 pub fn memory_instructions(reasons: Reasons) -> Instructions {
@@ -66,74 +59,29 @@ pub fn judge_memories(
     for system in systems(dir)? {
         for case in plan {
             let Some(rows) = MemoryRows::read(dir, &system, &case.case)? else { continue };
-            let questions = questions(&system, case, benchmark, &rows, &name);
+            let folder = case_folder(dir, &system, &case.case);
+            let questions = questions((&system, &folder), case, benchmark, &rows, &name);
             summary.planned += questions.len();
             let there = |row: &StatedRow| {
                 let same = |other: &StatedRow| StatedRow { states: row.states, ..other.clone() } == *row;
                 rows.stated.iter().flatten().any(same)
             };
-            wanted.extend(questions.into_iter().filter(|question| !there(&question.row)));
+            wanted.extend(questions.into_iter().filter(|question| !there(&question.row.1)));
         }
     }
     summary.skipped = summary.planned - wanted.len();
-    let mut progress = Steps::new("memories", wanted.len(), conduct.show_progress).brief(!conduct.verbose);
-    let mut failed_in_a_row = 0;
-    let mut unreadable = Unreadable::new(&conduct);
-    let mut logs: HashMap<(&str, &str), RowLog<StatedRow>> = HashMap::new();
-    summary.stopped = make_calls(
-        judge,
-        wanted.len(),
-        stop,
-        &|judge, meter, nth| {
-            let Question { text, fact, .. } = &wanted[nth];
-            let notes = [("memory", text), ("fact", fact)].into_iter();
-            let notes: Notes = notes.map(|(note, text)| (note.to_owned(), text.as_str().into())).collect();
-            let probe = PlannedProbe { id: "note".to_owned(), judge: notes, ..PlannedProbe::default() };
-            let exchange = Exchange { probe, answer: Some(String::new()), cut: false };
-            let begun = meter.begin();
-            // Without the case's own notes, which say more than the one fact.
-            let outcome = judge_call(judge, instructions, &PlannedCase::default(), &[exchange]);
-            (outcome, meter.end(&begun).seconds)
-        },
-        &mut |nth, (outcome, seconds)| {
-            let Question { system, case, row, .. } = &wanted[nth];
-            let failed = matches!(outcome, Err(JudgeError::Call(_)));
-            let told = outcome.and_then(|Judged { verdicts, .. }| {
-                let first = verdicts.into_iter().next();
-                Ok(first.unwrap_or(Err(NoVerdict::Nothing))?)
-            });
-            let error = match told {
-                Ok(verdict) => {
-                    let states = verdict.said == Said::Choice(WORDS[0].to_owned());
-                    let log = match logs.entry((system, &case.case)) {
-                        std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-                        std::collections::hash_map::Entry::Vacant(entry) => {
-                            entry.insert(RowLog::open(case_folder(dir, system, &case.case).join(STATED))?)
-                        }
-                    };
-                    log.append(StatedRow { states, ..row.clone() })?;
-                    None
-                }
-                Err(JudgeError::Template(error)) => return Err(RunError::GaveUp(error)),
-                Err(error) => Some(error.to_string()),
-            };
-            failed_in_a_row = if failed { failed_in_a_row + 1 } else { 0 };
-            if failed_in_a_row >= PATIENCE {
-                return Err(RunError::GaveUp(format!(
-                    "{PATIENCE} calls of the judge in a row failed, so judging stops here (the same command goes on); the last said: {}",
-                    error.unwrap_or_default()
-                )));
-            }
-            let what = format!("{} {system} memory {} ({})", case.case, row.memory, row.role);
-            let took = Some(StepSeconds { before: 0.0, own: seconds });
-            progress.measured_step(&what, error.as_deref(), took);
-            match error {
-                Some(_) => summary.errors += 1,
-                None => summary.done += 1,
-            }
-            if failed { Ok(()) } else { unreadable.count(&name, &what, error.as_deref()) }
-        },
-    )?;
+    let mut logs: HashMap<PathBuf, RowLog<StatedRow>> = HashMap::new();
+    let asked = (instructions, &conduct, stop);
+    ask(judge, asked, ("memories", &wanted), &mut summary, &mut |(folder, row), verdict| {
+        // What was not said is asked again by the same command.
+        let Ok(verdict) = verdict else { return Ok(()) };
+        let states = verdict.said == Said::Choice(WORDS[0].to_owned());
+        let log = match logs.entry(folder.clone()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(RowLog::open(folder.join(STATED))?),
+        };
+        Ok(log.append(StatedRow { states, ..row.clone() })?)
+    })?;
     Ok(summary)
 }
 
@@ -152,13 +100,13 @@ fn systems(dir: &Path) -> Result<Vec<String>, JsonlError> {
 }
 
 /// The memories of a case that carry evidence by their sources, each with each piece; a memory's text is the last that is known of it.
-fn questions<'p>(
-    system: &str,
-    case: &'p PlannedCase,
+fn questions(
+    (system, folder): (&str, &Path),
+    case: &PlannedCase,
     benchmark: &Benchmark,
     rows: &MemoryRows,
     judge: &str,
-) -> Vec<Question<'p>> {
+) -> Vec<Question<Asked>> {
     let mut known: BTreeMap<&str, (&str, &[Source])> = BTreeMap::new();
     for row in &rows.history {
         let HistoryRow::Event(row) = row else { continue };
@@ -181,18 +129,21 @@ fn questions<'p>(
             let Some(fact) = fact.filter(|_| sources.iter().any(|source| source.session == *session)) else {
                 continue;
             };
+            let notes = [("memory", text), ("fact", fact)].into_iter();
+            let notes: Notes = notes.map(|(note, text)| (note.to_owned(), text.into())).collect();
+            let row = StatedRow {
+                memory: id.to_owned(),
+                role: (*role).to_owned(),
+                session: session.clone(),
+                states: false,
+                judge: judge.to_owned(),
+            };
             questions.push(Question {
-                system: system.to_owned(),
-                case,
-                text: text.to_owned(),
-                fact: fact.to_owned(),
-                row: StatedRow {
-                    memory: id.to_owned(),
-                    role: (*role).to_owned(),
-                    session: session.clone(),
-                    states: false,
-                    judge: judge.to_owned(),
-                },
+                // Without the case's own notes, which say more than the one fact.
+                case: PlannedCase::default(),
+                probe: PlannedProbe { id: "note".to_owned(), judge: notes, ..PlannedProbe::default() },
+                what: format!("{} {system} memory {id} ({role})", case.case),
+                row: (folder.to_owned(), row),
             });
         }
     }

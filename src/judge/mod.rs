@@ -16,6 +16,7 @@ mod instructions;
 mod labels;
 mod loose_json;
 mod memories;
+mod questions;
 pub mod reply;
 mod verdict;
 

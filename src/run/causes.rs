@@ -332,7 +332,7 @@ pub fn asked(folder: &RunFolder) -> Vec<&AnswerRow> {
 }
 
 /// Those with an attention file, under conditions that block nothing.
-pub(super) fn open(folder: &RunFolder) -> impl Iterator<Item = &AnswerRow> {
+pub fn open(folder: &RunFolder) -> impl Iterator<Item = &AnswerRow> {
     let conditions = folder.header.identity.conditions_or_plain();
     let open = move |row: &&AnswerRow| {
         conditions.iter().any(|condition| condition.name == row.condition && condition.knockout.is_none())
@@ -362,12 +362,12 @@ pub(super) fn answered(folder: &RunFolder, rows: &[&AnswerRow]) -> Result<Vec<At
 }
 
 /// The tokens generated for a probe.
-pub(super) fn said(store: &AttentionStore) -> Said<'_> {
+pub fn said(store: &AttentionStore) -> Said<'_> {
     Said { tokens: &store.generated, thought: store.thought() }
 }
 
 /// Common prefix of a case's prompts, in tokens, before the first question.
-pub(super) fn shared(stores: &[impl Borrow<AttentionStore>]) -> usize {
+pub fn shared(stores: &[impl Borrow<AttentionStore>]) -> usize {
     let stores: Vec<&AttentionStore> = stores.iter().map(Borrow::borrow).collect();
     let Some((first, others)) = stores.split_first() else { return 0 };
     let alike =
@@ -378,6 +378,6 @@ pub(super) fn shared(stores: &[impl Borrow<AttentionStore>]) -> usize {
 }
 
 /// Ranges that controls must not touch: all spans with a role, but the question.
-pub(super) fn taken(spans: &[Span]) -> Vec<Range<usize>> {
+pub fn taken(spans: &[Span]) -> Vec<Range<usize>> {
     spans.iter().filter(|span| span.role.is_some() && !span.is(QUERY)).map(Span::range).collect()
 }

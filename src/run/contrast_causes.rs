@@ -66,7 +66,10 @@ pub(super) fn cases<'a>(
 }
 
 /// The tokens of a contrast. Answers hold those that differ; those before them follow from the prefix and the values' texts.
-fn pair(store: &AttentionStore, contrast: &Contrast, text: &ModelText) -> Result<ValuePair, CauseError> {
+///
+/// # Errors
+/// [`CauseError::Unusable`] where the tokenizer gives other tokens than the answer holds.
+pub fn pair(store: &AttentionStore, contrast: &Contrast, text: &ModelText) -> Result<ValuePair, CauseError> {
     let failed = |source: anyhow::Error| CauseError::Model { case: store.case.clone(), source };
     let texts =
         |values: &[super::rows::ValueLogP]| values.iter().map(|value| value.text.clone()).collect::<Vec<_>>();

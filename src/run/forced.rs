@@ -197,7 +197,7 @@ pub(super) fn effects_together(
 ///
 /// # Errors
 /// The model failed, or it was interrupted.
-pub(super) fn pairs(
+pub fn pairs(
     session: &mut Session,
     (history, pair): (&History<'_>, &ValuePair),
     holes: &[LayerHoles],

@@ -2,7 +2,7 @@
 //!
 //! Checked first (one identity, every shard once, no gap and no double in the cases, every row there), then built in a
 //! folder beside the destination and renamed, so that the destination is whole or absent. What was measured and said beside the
-//! answers comes along: causes with their measures of sessions, and words on the data's labels.
+//! answers comes along: causes with their measures of sessions, labels of answers, and words on the data's labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,6 +24,7 @@ use super::session_measures::{CONTRAST_MEASURES, MEASURES};
 use super::store::{
     ANSWERS, COSTS, FOLDERS, MEMORY, PLAN, REPLIES, RUBRICS, RunFolder, RunStore, VERDICTS, write_header,
 };
+use super::why_rows::{WHY, read_why};
 use crate::ground::jsonl::{JsonlError, read_rows, write_rows};
 
 /// Why shards could not be merged.
@@ -121,6 +122,9 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     let mut contrast_causes = of_contrasts.collect::<Result<Vec<_>, _>>()?.concat();
     let place = |case: &str| plan.iter().position(|planned| planned.case == case);
     contrast_causes.sort_by_cached_key(|row| place(&row.case));
+    let why = shards.iter().map(|shard| read_why(&shard.dir));
+    let mut why = why.collect::<Result<Vec<_>, _>>()?.concat();
+    why.sort_by_cached_key(|row| place(&row.case));
     let labels: Vec<Vec<LabelRow>> =
         shards.iter().map(|shard| label_rows(&shard.dir)).collect::<Result<_, _>>()?;
     let labels = labels.concat();
@@ -156,6 +160,7 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     write_any(&building.path().join(REPLIES), &replies)?;
     write_any(&building.path().join(CAUSES), &causes)?;
     write_any(&building.path().join(CONTRAST_CAUSES), &contrast_causes)?;
+    write_any(&building.path().join(WHY), &why)?;
     write_any(&building.path().join(LABELS), &labels)?;
     write_any(&building.path().join(RUBRICS), &rubrics)?;
     write_any(&building.path().join(COSTS), &costs)?;

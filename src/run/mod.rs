@@ -43,3 +43,4 @@ pub mod setup;
 pub mod store;
 pub mod subject;
 pub mod total_effect;
+pub mod why_rows;

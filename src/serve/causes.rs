@@ -237,6 +237,11 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
+fn of(token: u32, logits: &[f32]) -> (f64, bool) {
+    let own = logits.get(token as usize).copied().map_or(f64::NEG_INFINITY, f64::from);
+    (own - log_sum_exp(logits), is_likeliest(token, logits))
+}
+
 /// Reads the answer in every branch of a request.
 async fn read(
     engine: &EngineThread,
@@ -255,11 +260,8 @@ async fn read(
                 Event::Logits(at, logits) => {
                     match logits.to_vec2::<f32>() {
                         Ok(rows) => {
-                            reading.extend(rows.iter().zip(answer.iter().skip(at)).map(|(logits, &token)| {
-                                let own =
-                                    logits.get(token as usize).copied().map_or(f64::NEG_INFINITY, f64::from);
-                                (own - log_sum_exp(logits), is_likeliest(token, logits))
-                            }))
+                            let tokens = answer.iter().skip(at);
+                            reading.extend(rows.iter().zip(tokens).map(|(logits, &token)| of(token, logits)));
                         }
                         Err(error) => failed = Some(ApiError::internal(error.to_string())),
                     }

@@ -3,7 +3,7 @@
 //! Intervals of proportions are here ([`wilson`]), those of means of any numbers in [`means`] and of numbers between bounds, such as
 //! scores and paired differences, in [`bounded`]. Beside them tests ([`mcnemar`], [`holm`]), agreement of raters ([`mod@kappa`],
 //! [`agreement`]), spread over repetitions ([`spread`]), rank correlation ([`rank`]), ridge regression ([`ridge`]), sparse linear fits
-//! ([`mod@lasso`]) and controls of effects ([`control`]). It knows no benchmark and no run: [`crate::results`] counts those.
+//! ([`mod@lasso`]), logistic regression on one number ([`logistic`]) and controls of effects ([`control`]). It knows no benchmark and no run: [`crate::results`] counts those.
 
 pub mod agreement;
 pub mod bounded;
@@ -11,6 +11,7 @@ pub mod control;
 pub mod holm;
 pub mod kappa;
 pub mod lasso;
+pub mod logistic;
 pub mod mcnemar;
 pub mod means;
 pub mod rank;

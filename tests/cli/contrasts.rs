@@ -17,10 +17,10 @@ use super::knockouts::{causes, fixture, traced};
 use super::removals::{replaced, without};
 use super::*;
 
-fn run_of(name: &str, out: &Path, more: &[&str]) -> Ended {
+pub(super) fn run_of(name: &str, out: &Path, more: &[&str]) -> Command {
     let mut command = command(["run", "--data", "sample:dose", "--context", "4096", "--max-new-tokens", "4"]);
     command.arg("--allow-longer").arg("--model").arg(fixture(name)).arg("--out").arg(out).args(more);
-    ended(command)
+    command
 }
 
 fn opened(name: &str, context: usize) -> LocalModel {
@@ -64,7 +64,7 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
     let root = tempfile::tempdir().unwrap();
     for name in ["llama-tiny", "gemma3-tiny"] {
         let dir = root.path().join(name);
-        let done = run_of(name, &dir, &[]);
+        let done = ended(run_of(name, &dir, &[]));
         assert_eq!(done.code, Some(0), "{}", done.err);
         let folder = RunFolder::read(&dir).unwrap();
         assert_eq!(folder.answers.len(), 8);
@@ -203,7 +203,7 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
 fn a_run_of_dose_is_read_by_rules_and_can_leave_its_history_out() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("run");
-    let done = run_of("llama-tiny", &dir, &["--conditions", "full,none", "--limit", "2"]);
+    let done = ended(run_of("llama-tiny", &dir, &["--conditions", "full,none", "--limit", "2"]));
     assert_eq!(done.code, Some(0), "{}", done.err);
     let text = dir.to_str().unwrap();
     let judged = palimpsest(["judge", text]);

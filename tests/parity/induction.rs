@@ -15,18 +15,18 @@ use serde_json::json;
 use super::checkpoint::Llama;
 use super::{engine, session};
 
-const VOCAB: usize = 32;
+pub const VOCAB: usize = 32;
 /// The residual stream: the token, the one before it, one that is always on, what is said next.
 const BEFORE: usize = VOCAB;
 const ON: usize = 2 * VOCAB;
-const SAID: usize = ON + 16;
-const HIDDEN: usize = SAID + VOCAB;
+pub const SAID: usize = ON + 16;
+pub const HIDDEN: usize = SAID + VOCAB;
 /// One head of 32 pairs of dimensions, which turn together: pair i is (i, 32 + i). The first turn fast, the last 16 hardly.
-const D: usize = 64;
+pub const D: usize = 64;
 const THETA: f64 = 1e9;
 
 /// A matrix of these entries, (row, column, value).
-fn matrix(rows: usize, columns: usize, entries: impl IntoIterator<Item = (usize, usize, f64)>) -> Tensor {
+pub fn matrix(rows: usize, columns: usize, entries: impl IntoIterator<Item = (usize, usize, f64)>) -> Tensor {
     let mut values = vec![0f32; rows * columns];
     for (row, column, value) in entries {
         values[row * columns + column] = value as f32;
@@ -35,7 +35,7 @@ fn matrix(rows: usize, columns: usize, entries: impl IntoIterator<Item = (usize,
 }
 
 /// The slow dimension that stands for a token.
-fn slow(token: usize) -> usize {
+pub fn slow(token: usize) -> usize {
     if token < 16 { 16 + token } else { 32 + token }
 }
 

@@ -10,16 +10,17 @@ use crate::data::Notes;
 /// The readings, in the order in which they are told.
 pub(super) const READINGS: &[Reading] = &[
     Reading {
-        name: "exact",
-        about: "the value with which the answer goes on behind its given beginning",
-        of_scores: false,
-        read: exact,
-    },
-    Reading {
         name: "choice",
         about: "the likeliest of the values right after the prompt, without sampling",
         of_scores: true,
         read: choice,
+    },
+    // The last one is shown unless another is named: it reads questions too to which no value is the answer.
+    Reading {
+        name: "exact",
+        about: "the value with which the answer goes on behind its given beginning",
+        of_scores: false,
+        read: exact,
     },
 ];
 

@@ -28,6 +28,7 @@ use crate::run::judge_name::JudgeChoice;
 use crate::run::judged::Judged;
 use crate::run::labels::label_rows;
 use crate::run::store::RunFolder;
+use crate::why::labels::Labels;
 
 pub mod cases;
 mod text;
@@ -251,6 +252,7 @@ pub fn write_study(
     let mut told = Vec::new();
     told.extend(lost(study)?);
     told.extend(by_dose(study)?);
+    told.extend(labelled(study)?);
     if let Some(causes) = causes {
         told.push(Told {
             id: "causes",
@@ -281,6 +283,21 @@ fn lost(study: &Study) -> Result<Option<Told>, ReportError> {
         heading: "Where it was lost",
         words: in_words(std::slice::from_ref(&losses)),
         pictures: vec![picture(&figure)],
+    }))
+}
+
+/// The section on the labels of a run's answers; none where some conditions were asked for, and of a run without labels.
+fn labelled(study: &Study) -> Result<Option<Told>, ReportError> {
+    let Some(first) = study.conditions.first().filter(|_| study.selection.prefix.is_empty()) else {
+        return Ok(None);
+    };
+    let folder = RunFolder::read(first.run.path()).map_err(LensError::from)?;
+    let labels = Labels::open(&folder).map_err(LensError::from)?;
+    Ok(labels.map(|labels| Told {
+        id: "why",
+        heading: "Why answers are as they are",
+        words: crate::why::words::in_words(&labels),
+        pictures: Vec::new(),
     }))
 }
 

@@ -1,0 +1,249 @@
+//! `palimpsest why`: a label for each answer of a run, and the readings that it rests on.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail, ensure};
+
+use super::interrupt::INTERRUPTED;
+use crate::benchmarks::{JudgeUnit, Table, rubric_named};
+use crate::chat::{Message, MessageRole};
+use crate::ground::sheet::Format;
+use crate::judge::{Exchange, Instructions, Said, judge_by_scoring};
+use crate::models::{self, DeviceArgs, Opened, Weights};
+use crate::progress::note;
+use crate::run::judge_name::{JudgeChoice, JudgeName};
+use crate::run::plan::PlannedProbe;
+use crate::run::rows::{AnswerKey, AnswerRow};
+use crate::run::store::{RunFolder, RunStore};
+use crate::run::why_rows::{WHY, WhySettings};
+use crate::why::{self, Measured, controls, labels, sheet, signals};
+use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
+use palimpsest_core::engine::{self, ContextLength, LocalModel, LocalOptions};
+
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest why runs/slots
+  palimpsest why runs/slots --judge exact
+  palimpsest why runs/slots --readings 40 --controls 39
+  palimpsest why runs/qwen3 --model ./qwen3-8b --device cuda";
+
+/// Label each answer of a run by interventions: right, misjudged, not shown, not read, overridden, carried or undecided.
+///
+/// DIR is the folder of a run that recorded attention and was judged, of a benchmark with newer evidence that replaces older one. A wrong
+/// answer is `not shown` the newer evidence (dropped, not retrieved, lost in writing), has `not read` it (blocking it from the question on
+/// changes no more than blocking random text of its size), is `overridden` by the older one (which blocked, the answer turns) or `carried`
+/// past it (blocking the older one changes nothing, removing it turns the answer: later sessions hold it). An answer turns where the contrast
+/// of its question's values (dose) changes its sign; where a question names no values, it turns by the verdict on an answer generated anew (--anew),
+/// and stays undecided without one.
+/// Beside the label stands a certificate: the smallest set of sessions, then the narrowest window of layers, whose blocking turns the answer,
+/// with random sets of equal size. Rows go to DIR/why.jsonl, which is gone on with after a stop. docs/why.md says what a label can claim.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The folder of a judged run
+    dir: PathBuf,
+    /// Explain the verdicts of this judge, with or without its address, and its rubric in brackets [default: the last that could be read]
+    #[arg(long, value_name = "NAME")]
+    judge: Option<String>,
+    /// Explain the verdicts by this rubric
+    #[arg(long, value_name = "NAME")]
+    rubric: Option<String>,
+    /// Where a question names no values, generate its answer anew under each change and put it to the judge of the verdicts, a local one
+    #[arg(long)]
+    anew: bool,
+    /// Most readings of the search for a certificate, over sessions and layers
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = super::positive, help_heading = "Readings")]
+    readings: usize,
+    /// Random sets of equal size that each effect is compared with; below 19 none can be told from random text
+    #[arg(long, value_name = "N", default_value_t = controls::CONTROLS, help_heading = "Readings")]
+    controls: usize,
+    /// Seed of the random sets
+    #[arg(long, default_value_t = 0, help_heading = "Readings")]
+    seed: u64,
+    /// Also tell how well masses, value norms and attributions foretell each label, cross-validated over cases
+    #[arg(long)]
+    signals: bool,
+    /// The run's model, where it is no longer found by its name
+    #[arg(long, help_heading = "Model")]
+    model: Option<String>,
+    #[command(flatten)]
+    on: DeviceArgs,
+    /// What to keep of quantised weights on the CPU in f32
+    #[arg(long, value_enum, default_value_t, help_heading = "Model")]
+    weights: Weights,
+}
+
+/// Context of the judge of answers generated anew.
+const JUDGE_CONTEXT: usize = 16_384;
+
+/// Tokens of a question and its instructions that a chunk holds beside an answer, at least.
+const QUESTION: usize = 512;
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    // 1. What can be refused before the model is opened. The folder is held, so that nobody else writes to it.
+    let place = args.dir.display();
+    let _held = RunStore::open(&args.dir)?;
+    let folder = RunFolder::read(&args.dir)?;
+    let identity = &folder.header.identity;
+    why::check_sides(folder.benchmark()?)?;
+    ensure!(
+        identity.attention,
+        "{place} recorded no attention, and with it not which tokens its sessions are; run it again without --no-attention"
+    );
+    let choice = JudgeChoice { judge: args.judge.as_deref(), rubric: args.rubric.as_deref() };
+    let judged = why::verdicts(&folder, choice)?;
+    super::judging::say_which(&args.dir, Some(&judged.name.label), args.judge.as_deref());
+    if let Some(why) = judged.no_result() {
+        note(format_args!("note: labels explain verdicts that are no result: {why}"));
+    }
+    let asked = why::asked(&folder);
+    ensure!(!asked.is_empty(), "{place} has no answers that could be labelled; finish the run first");
+    let lengths: Vec<(usize, usize)> =
+        asked.iter().filter_map(|row| Some((row.prompt_tokens?, row.completion_tokens?))).collect();
+    // An answer generated anew may be as long as the run allows.
+    let most = identity.sampling.filter(|_| args.anew).map_or(0, |sampling| sampling.max_new_tokens);
+    let longest = lengths.iter().map(|(prompt, answer)| prompt + answer.max(&most)).max().unwrap_or(0);
+    let answer = lengths.iter().map(|(_, answer)| answer + QUESTION).max().unwrap_or(0);
+    let instructions = args.anew.then(|| instructions(&folder, judged.name)).transpose()?;
+    let dtype = identity.dtype.as_deref().map(engine::parse_dtype).transpose()?;
+
+    // 2. The model.
+    let name = args.model.as_deref().unwrap_or(&identity.model.name);
+    let options = LocalOptions {
+        kernel: args.on.attention_kernel,
+        devices: args.on.open()?,
+        dtype,
+        context: ContextLength::Exactly(longest),
+        allow_longer: true,
+        chunk: engine::DEFAULT_CHUNK.max(answer),
+        logits: engine::LOGITS_AT_ONCE,
+        branches: Branches::default(),
+        observed: ObservedSpans { rows: 0, keys: 0, generated: 0 },
+        kept: args.weights.into(),
+        hides_keys: true,
+        ..LocalOptions::default()
+    };
+    let Opened { mut model, digest } = models::open(name, &options)
+        .with_context(|| format!("the model of {place}; name its folder or file with --model"))?;
+    ensure!(
+        digest == identity.model.digest,
+        "{name} is not the model of {place}: its digest is {}, the run's {}; give that one with --model",
+        digest,
+        identity.model.digest
+    );
+
+    // 3. Label, and show.
+    let Args { seed, controls, readings, anew, .. } = args;
+    let settings = WhySettings { seed, controls, readings, anew };
+    let mut judge = match &instructions {
+        Some(_) => Some(open_judge(&args.on, &judged.name.judge)?),
+        None => None,
+    };
+    let mut judge = judge.as_mut().zip(instructions.as_ref()).map(|(judge, instructions)| {
+        let folder = &folder;
+        move |row: &AnswerRow, text: &str| verdict(judge, instructions, folder, row, text)
+    });
+    let stop = super::interrupt::flag("reading")?;
+    let show = std::io::stderr().is_terminal();
+    let Measured { skipped, done, readings, stopped } = why::measure(
+        &folder,
+        &mut model,
+        choice,
+        (settings, judge.as_mut().map(|judge| judge as _)),
+        &stop,
+        show,
+    )
+    .with_context(|| format!("{place}"))?;
+    let file = args.dir.join(WHY);
+    note(format_args!(
+        "{done} rows added to {} by {readings} readings, {skipped} were there",
+        file.display()
+    ));
+    if stopped {
+        super::say("stopped; the same command goes on from here")?;
+        std::process::exit(INTERRUPTED);
+    }
+    let Some(labels) = labels::Labels::open(&folder)? else { return Ok(()) };
+    let mut tables = vec![sheet::table(&labels, &args.dir.display().to_string())];
+    if args.signals {
+        let found = signals::table(&folder, &labels)?;
+        if found.is_none() {
+            note("no label has enough answers to be foretold");
+        }
+        tables.extend(found);
+    }
+    let text = |table: &Table| {
+        Ok(format!("{}\n{}", Format::Text.title(&table.title), Format::Text.of(&table.sheet)?))
+    };
+    let texts = tables.iter().map(text).collect::<anyhow::Result<Vec<_>>>()?;
+    super::write_out(texts.join("\n").as_bytes())
+}
+
+/// The wording by which the judge of a run's verdicts was read, to judge other answers by it.
+fn instructions(folder: &RunFolder, name: &JudgeName) -> anyhow::Result<Instructions> {
+    let benchmark = folder.benchmark()?;
+    ensure!(
+        name.judge.starts_with("local:"),
+        "--anew puts answers to the judge of the verdicts, which has to be a model on this machine, and they are of {}; judge with \
+         local:NAME, and name it with --judge",
+        name.label
+    );
+    let greedy = folder.header.identity.sampling.is_some_and(|sampling| sampling.temperature == 0.0);
+    ensure!(
+        greedy,
+        "--anew needs a run of greedy answers, so that only what is changed changes them; run it with --temperature 0"
+    );
+    let rubric = name.rubric.as_deref().map(|rubric| rubric_named(benchmark, rubric)).transpose()?;
+    let instructions = Instructions::from(&rubric.unwrap_or_else(|| benchmark.rubric()));
+    ensure!(
+        name.digest.as_ref().is_none_or(|digest| *digest == instructions.digest()),
+        "the verdicts of {} were given by another wording or order than the benchmark's own rubric; judge again without --prompts, --reasons \
+         and --thinking",
+        name.label
+    );
+    Ok(instructions)
+}
+
+fn open_judge(on: &DeviceArgs, judge: &str) -> anyhow::Result<LocalModel> {
+    let name = judge.strip_prefix("local:").unwrap_or(judge);
+    let options = LocalOptions {
+        kernel: on.attention_kernel,
+        devices: on.open()?,
+        context: ContextLength::AtMost(JUDGE_CONTEXT),
+        ..LocalOptions::default()
+    };
+    Ok(models::open(name, &options).with_context(|| format!("judge `{judge}`"))?.model)
+}
+
+/// The judge's verdict on a text in the place of an answer of the run. It is shown the case's other answers as it was then.
+fn verdict(
+    judge: &mut LocalModel,
+    instructions: &Instructions,
+    folder: &RunFolder,
+    row: &AnswerRow,
+    text: &str,
+) -> anyhow::Result<bool> {
+    let case = folder.plan.iter().find(|case| case.case == row.case).context("the plan lacks the case")?;
+    let answer = |probe: &str| match probe == row.probe {
+        true => Some(text.to_owned()),
+        false => {
+            let key = AnswerKey::of(&row.case, probe, &row.condition);
+            folder.answers.iter().find(|other| other.key() == key)?.answer.clone()
+        }
+    };
+    let asked = case.probes.iter().filter(|probe| match instructions.unit {
+        JudgeUnit::Case => probe.is_asked_under(&row.condition),
+        JudgeUnit::Probe => probe.id == row.probe,
+    });
+    let exchange =
+        |probe: &PlannedProbe| Exchange { probe: probe.clone(), answer: answer(&probe.id), cut: false };
+    let all: Vec<Exchange> = asked.map(exchange).collect();
+    let messages = [Message { role: MessageRole::User, content: instructions.prompt(case, &all)? }];
+    let own: Vec<Exchange> = all.into_iter().filter(|one| one.probe.id == row.probe).collect();
+    let judged = judge_by_scoring(judge, &messages, &own, instructions)?;
+    match judged.verdicts.into_iter().next().context("no verdict")??.said {
+        Said::Correct(correct) => Ok(correct),
+        other => bail!("--anew is for verdicts of right and wrong, and the judge said {other}; leave it out"),
+    }
+}

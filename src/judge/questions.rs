@@ -1,0 +1,84 @@
+//! Questions to a judge about something else than an answer: one call and one verdict each.
+
+use std::sync::atomic::AtomicBool;
+
+use super::calls::{Unreadable, make_calls};
+use super::{
+    Conduct, Exchange, Instructions, Judge, JudgeError, Judged, NoVerdict, PATIENCE, Verdict, judge_call,
+};
+use crate::progress::{StepSeconds, Steps};
+use crate::run::error::RunError;
+use crate::run::plan::{PlannedCase, PlannedProbe};
+use crate::run::runner::Summary;
+
+/// A question.
+pub(super) struct Question<T> {
+    /// The case whose notes the judge sees.
+    pub case: PlannedCase,
+    /// A probe whose notes it sees, too.
+    pub probe: PlannedProbe,
+    /// A word for progress and errors.
+    pub what: String,
+    /// The caller's.
+    pub row: T,
+}
+
+/// Puts questions to a judge, in order, and hands on each verdict, or why there is none. Counts them in `summary`. `many` is the word for
+/// what is asked about.
+///
+/// # Errors
+/// [`RunError::GaveUp`] where the judge cannot be reached any more, says nothing that can be read, or the template fails; those of `take`.
+pub(super) fn ask<T: Sync>(
+    judge: &mut Judge<'_>,
+    (instructions, conduct, stop): (&Instructions, &Conduct, &AtomicBool),
+    (many, questions): (&'static str, &[Question<T>]),
+    summary: &mut Summary,
+    take: &mut dyn FnMut(&T, Result<Verdict, String>) -> Result<(), RunError>,
+) -> Result<(), RunError> {
+    let name = judge.name();
+    let mut progress = Steps::new(many, questions.len(), conduct.show_progress).brief(!conduct.verbose);
+    let mut failed_in_a_row = 0;
+    let mut unreadable = Unreadable::new(conduct);
+    summary.stopped = make_calls(
+        judge,
+        questions.len(),
+        stop,
+        &|judge, meter, nth| {
+            let Question { case, probe, .. } = &questions[nth];
+            // There is no answer to judge; an empty one says that the judge is to be asked.
+            let exchange = Exchange { probe: probe.clone(), answer: Some(String::new()), cut: false };
+            let begun = meter.begin();
+            let outcome = judge_call(judge, instructions, case, &[exchange]);
+            (outcome, meter.end(&begun).seconds)
+        },
+        &mut |nth, (outcome, seconds)| {
+            let Question { what, row, .. } = &questions[nth];
+            let failed = matches!(outcome, Err(JudgeError::Call(_)));
+            let told = outcome.and_then(|Judged { verdicts, .. }| {
+                let first = verdicts.into_iter().next();
+                Ok(first.unwrap_or(Err(NoVerdict::Nothing))?)
+            });
+            let verdict = match told {
+                Err(JudgeError::Template(error)) => return Err(RunError::GaveUp(error)),
+                told => told.map_err(|error| error.to_string()),
+            };
+            let error = verdict.as_ref().err().cloned();
+            failed_in_a_row = if failed { failed_in_a_row + 1 } else { 0 };
+            if failed_in_a_row >= PATIENCE {
+                return Err(RunError::GaveUp(format!(
+                    "{PATIENCE} calls of the judge in a row failed, so judging stops here (the same command goes on); the last said: {}",
+                    error.unwrap_or_default()
+                )));
+            }
+            let took = Some(StepSeconds { before: 0.0, own: seconds });
+            progress.measured_step(what, error.as_deref(), took);
+            match error {
+                Some(_) => summary.errors += 1,
+                None => summary.done += 1,
+            }
+            take(row, verdict)?;
+            if failed { Ok(()) } else { unreadable.count(&name, what, error.as_deref()) }
+        },
+    )?;
+    Ok(())
+}

@@ -1,0 +1,235 @@
+//! The label that readings establish, in a fixed order of decisions. Pure: it reads no file and asks no model.
+//!
+//! 1. `right`: the verdict calls the answer correct. Without a verdict: `undecided`.
+//! 2. `misjudged`: it names the current value and no other value of its question, and the verdict calls it wrong.
+//! 3. `undecided`: the history has no newer evidence.
+//! 4. `not shown`: none of it is in the context.
+//! 5. `not read`: with it blocked the number changes by no more than under random sets of equal size.
+//! 6. `overridden`: the answer turns with the older evidence blocked.
+//! 7. `carried`: it does not, and blocking the older evidence is within its controls, but removing it turns the answer, beyond removals of
+//!    equal size. Where blocking it is beyond them: `overridden`.
+//! 8. `undecided`: all else, with the reason.
+
+use crate::run::why_rows::{Compared, Label};
+
+/// Presence of evidence in an answer's context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Presence {
+    /// The question has no such evidence.
+    Absent,
+    /// There is some, and none of it is in the context, for this reason.
+    Lost(String),
+    /// It cannot be told or not be separated, for this reason.
+    Unclear(String),
+    /// At least some of it is.
+    Shown,
+}
+
+/// What is known of an answer. Readings are made in the order in which decisions need them: `None` of those that were not made.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The verdict; `None` without one.
+    pub correct: Option<bool>,
+    /// The answer's text names the current value and no other.
+    pub names_current: bool,
+    /// The newer evidence.
+    pub newer: Presence,
+    /// The older evidence.
+    pub older: Presence,
+    /// Why no reading can be made, where none can.
+    pub unread: Option<String>,
+    /// Effect of blocking the newer evidence.
+    pub blocked_newer: Option<Compared>,
+    /// Why the answer cannot be seen to turn, where it cannot.
+    pub cannot_turn: Option<String>,
+    /// Effect of blocking the older evidence, and whether the answer turned.
+    pub blocked_older: Option<(Compared, bool)>,
+    /// The same of removing it.
+    pub removed_older: Option<(Compared, bool)>,
+}
+
+/// A decision.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decision {
+    /// The label, with the reason in a sentence.
+    Label(Label, String),
+    /// A reading is lacking.
+    Read(Lacking),
+}
+
+/// A reading that a decision needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lacking {
+    /// The newer evidence blocked.
+    BlockedNewer,
+    /// The older evidence blocked.
+    BlockedOlder,
+    /// The older evidence removed.
+    RemovedOlder,
+}
+
+const FEW: &str = "too few controls to tell an effect from that of random text";
+
+/// The decision on an answer.
+pub fn decide(facts: &Facts) -> Decision {
+    let label = |label: Label, why: &str| Decision::Label(label, why.to_owned());
+    let undecided = |why: &str| label(Label::Undecided, why);
+    match facts.correct {
+        Some(true) => return label(Label::Right, "the verdict calls it correct"),
+        None => return undecided("it has no verdict"),
+        Some(false) => {}
+    }
+    if facts.names_current {
+        return label(Label::Misjudged, "it names the current value, and the verdict calls it wrong");
+    }
+    match &facts.newer {
+        Presence::Absent => return undecided("the history has no newer evidence"),
+        Presence::Lost(why) => return label(Label::NotShown, why),
+        Presence::Unclear(why) => return undecided(why),
+        Presence::Shown => {}
+    }
+    if let Some(why) = &facts.unread {
+        return undecided(why);
+    }
+    let Some(newer) = facts.blocked_newer else { return Decision::Read(Lacking::BlockedNewer) };
+    match newer.is_beyond() {
+        None => return undecided(FEW),
+        Some(false) => {
+            let why = "blocking the newer evidence changes no more than blocking random text of its size";
+            return label(Label::NotRead, why);
+        }
+        Some(true) => {}
+    }
+    if let Some(why) = &facts.cannot_turn {
+        return undecided(&format!("the newer evidence is read; {why}"));
+    }
+    match &facts.older {
+        Presence::Shown => {}
+        Presence::Absent | Presence::Lost(_) => {
+            return undecided(
+                "the newer evidence is read, and no older evidence is shown that could override it",
+            );
+        }
+        Presence::Unclear(why) => return undecided(&format!("the newer evidence is read; {why}")),
+    }
+    let Some((older, turned)) = facts.blocked_older else { return Decision::Read(Lacking::BlockedOlder) };
+    if turned {
+        return label(
+            Label::Overridden,
+            "the newer evidence is read, and with the older one blocked the answer turns",
+        );
+    }
+    let Some((removed, turned)) = facts.removed_older else { return Decision::Read(Lacking::RemovedOlder) };
+    match (turned, older.is_beyond(), removed.is_beyond()) {
+        (false, ..) => undecided(
+            "the newer evidence is read, and the answer turns neither with the older one blocked nor with it removed",
+        ),
+        (true, None, _) | (true, _, None) => undecided(FEW),
+        (true, Some(true), Some(_)) => label(
+            Label::Overridden,
+            "the newer evidence is read, and with the older one removed the answer turns",
+        ),
+        (true, Some(false), Some(true)) => label(
+            Label::Carried,
+            "blocking the older evidence changes no more than random text, and with it removed the answer turns: later positions hold it",
+        ),
+        (true, Some(false), Some(false)) => undecided(
+            "the answer turns with the older evidence removed, by no more than removing random text changes",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compared(drop: f64, threshold: Option<f64>) -> Compared {
+        Compared { drop, threshold, controls: 19, flips: 0 }
+    }
+
+    const BEYOND: (f64, Option<f64>) = (-2.0, Some(1.0));
+    const WITHIN: (f64, Option<f64>) = (1.0, Some(1.0));
+    const FEWER: (f64, Option<f64>) = (5.0, None);
+
+    fn of((drop, threshold): (f64, Option<f64>)) -> Compared {
+        compared(drop, threshold)
+    }
+
+    fn wrong() -> Facts {
+        Facts {
+            correct: Some(false),
+            names_current: false,
+            newer: Presence::Shown,
+            older: Presence::Shown,
+            unread: None,
+            blocked_newer: None,
+            cannot_turn: None,
+            blocked_older: None,
+            removed_older: None,
+        }
+    }
+
+    fn label(facts: &Facts) -> Label {
+        match decide(facts) {
+            Decision::Label(label, _) => label,
+            Decision::Read(lacking) => panic!("{lacking:?}"),
+        }
+    }
+
+    #[test]
+    fn readings_are_asked_for_one_by_one_and_only_where_the_label_needs_them() {
+        let mut facts = wrong();
+        assert_eq!(decide(&facts), Decision::Read(Lacking::BlockedNewer));
+        facts.blocked_newer = Some(of(BEYOND));
+        assert_eq!(decide(&facts), Decision::Read(Lacking::BlockedOlder));
+        facts.blocked_older = Some((of(WITHIN), false));
+        assert_eq!(decide(&facts), Decision::Read(Lacking::RemovedOlder));
+        facts.removed_older = Some((of(BEYOND), true));
+        assert_eq!(label(&facts), Label::Carried);
+        // Nothing is read of what the verdict, the words or the context decide.
+        for (facts, expected) in [
+            (
+                Facts { correct: Some(true), names_current: true, newer: Presence::Absent, ..wrong() },
+                Label::Right,
+            ),
+            (
+                Facts { names_current: true, newer: Presence::Lost("no".to_owned()), ..wrong() },
+                Label::Misjudged,
+            ),
+            (Facts { newer: Presence::Lost("no".to_owned()), ..wrong() }, Label::NotShown),
+            (Facts { correct: None, names_current: true, ..wrong() }, Label::Undecided),
+            (Facts { newer: Presence::Absent, ..wrong() }, Label::Undecided),
+            (Facts { newer: Presence::Unclear("no".to_owned()), ..wrong() }, Label::Undecided),
+            (Facts { unread: Some("no".to_owned()), ..wrong() }, Label::Undecided),
+        ] {
+            assert_eq!(label(&facts), expected, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn every_outcome_of_the_readings_has_one_label() {
+        let read = |newer, older, turned, removed, turned_removed| {
+            label(&Facts {
+                blocked_newer: Some(of(newer)),
+                blocked_older: Some((of(older), turned)),
+                removed_older: Some((of(removed), turned_removed)),
+                ..wrong()
+            })
+        };
+        assert_eq!(read(WITHIN, BEYOND, true, BEYOND, true), Label::NotRead);
+        assert_eq!(read(FEWER, BEYOND, true, BEYOND, true), Label::Undecided);
+        assert_eq!(read(BEYOND, BEYOND, true, WITHIN, false), Label::Overridden);
+        assert_eq!(read(BEYOND, BEYOND, false, BEYOND, true), Label::Overridden);
+        assert_eq!(read(BEYOND, WITHIN, false, BEYOND, true), Label::Carried);
+        assert_eq!(read(BEYOND, WITHIN, false, WITHIN, true), Label::Undecided);
+        assert_eq!(read(BEYOND, WITHIN, false, BEYOND, false), Label::Undecided);
+        assert_eq!(read(BEYOND, FEWER, false, FEWER, true), Label::Undecided);
+        // Without an older session, or where nothing can be seen to turn.
+        for facts in [
+            Facts { older: Presence::Absent, blocked_newer: Some(of(BEYOND)), ..wrong() },
+            Facts { cannot_turn: Some("no".to_owned()), blocked_newer: Some(of(BEYOND)), ..wrong() },
+        ] {
+            assert_eq!(label(&facts), Label::Undecided);
+        }
+    }
+}

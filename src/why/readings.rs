@@ -1,0 +1,288 @@
+//! Readings of one answer over its case's cached history: plain, with sets of sessions blocked, with sets removed.
+//!
+//! The number that is read is the contrast of the question's values where it names some, else the log-probability of the model's own
+//! answer. The history is computed once; a blocked reading computes the tokens from the question on, a removed one all behind the first
+//! token that is gone.
+//!
+//! An answer turns where its contrast changes its sign. Where a question names no values it turns where an answer that is generated anew has
+//! the other verdict, if there is a judge at hand ([`Anew`]).
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
+use palimpsest_core::engine::{
+    Branch, EngineError, Generate, ModelText, Request, RequestError, Reuse, Sampling, Session, Task,
+};
+
+use crate::run::contrast::{PairLogP, ValuePair};
+use crate::run::forced::{Answer, History, Said, pairs};
+use crate::run::why_rows::{Measure, Plain};
+
+/// Why there is no reading.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The model failed, or it was interrupted.
+    #[error(transparent)]
+    Model(#[from] RequestError),
+    /// The judge of an answer generated anew failed.
+    #[error("the judge of an answer generated anew: {0}")]
+    Judge(anyhow::Error),
+}
+
+/// Generates an answer anew and has it judged.
+pub struct Anew<'a> {
+    /// Text of the model.
+    pub text: &'a ModelText,
+    /// The run's sampling, which is greedy: with nothing changed the answer is the run's.
+    pub sampling: Sampling,
+    /// The verdict on the answer as it is.
+    pub right: bool,
+    /// The verdict on another answer to the same question.
+    pub judge: &'a mut dyn FnMut(&str) -> anyhow::Result<bool>,
+}
+
+/// The number after a change, and whether the answer turned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Turned {
+    /// The number.
+    pub value: f64,
+    /// True if it turned.
+    pub turned: bool,
+    /// The answer generated anew, where that was judged.
+    pub answer: Option<String>,
+}
+
+/// The number of readings of an answer.
+enum Number<'a> {
+    Contrast(&'a ValuePair),
+    LogP(Answer<'a>),
+}
+
+/// A prompt that is read again and again.
+#[derive(Clone, Copy)]
+pub struct Prompt<'a> {
+    /// Its tokens.
+    pub tokens: &'a [u32],
+    /// Tokens that the prompts of its case share, before the question.
+    pub shared: usize,
+    /// The first token of the question: all rows from here on are kept from seeing what is blocked.
+    pub question: usize,
+    /// Kinds of the model's layers.
+    pub kinds: &'a [LayerKind],
+}
+
+impl<'a> Prompt<'a> {
+    /// That of an attention file; `None` without a question in it.
+    pub fn of(store: &'a AttentionStore, shared: usize, kinds: &'a [LayerKind]) -> Option<Self> {
+        let question = store.keys.iter().find(|span| span.is(crate::benchmarks::QUERY))?.start;
+        Some(Prompt { tokens: &store.tokens, shared: shared.min(question), question, kinds })
+    }
+
+    fn holes(&self, keys: &[Range<usize>], layers: &Range<usize>) -> LayerHoles {
+        let hole = |keys: &Range<usize>| Hole { rows: self.question..usize::MAX, keys: keys.clone() };
+        LayerHoles::at_softmax(layers, self.kinds, keys.iter().map(hole).collect())
+    }
+
+    fn history(&self) -> History<'a> {
+        History { tokens: self.tokens[..self.shared].into(), rest: &self.tokens[self.shared..] }
+    }
+
+    /// Without some tokens before the question.
+    fn without(&self, keys: &[Range<usize>]) -> History<'a> {
+        let kept = |at: &usize| !keys.iter().any(|range| range.contains(at));
+        let tokens: Vec<u32> = (0..self.question).filter(kept).map(|at| self.tokens[at]).collect();
+        History { tokens: tokens.into(), rest: &self.tokens[self.question..] }
+    }
+}
+
+/// Reads one answer.
+pub struct Reader<'a> {
+    session: &'a mut Session,
+    prompt: Prompt<'a>,
+    number: Number<'a>,
+    anew: Option<Anew<'a>>,
+    stop: &'a AtomicBool,
+    plain: f64,
+    readings: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// Of the contrast of two values.
+    ///
+    /// # Errors
+    /// The model failed, or it was interrupted.
+    pub fn contrast(
+        session: &'a mut Session,
+        prompt: Prompt<'a>,
+        pair: &'a ValuePair,
+        stop: &'a AtomicBool,
+    ) -> Result<Self, ReadError> {
+        let mut reader = Reader {
+            session,
+            prompt,
+            number: Number::Contrast(pair),
+            anew: None,
+            stop,
+            plain: f64::NAN,
+            readings: 0,
+        };
+        let history = reader.prompt.history();
+        reader.plain = reader.read(&history, &[LayerHoles::default()])?.first().copied().unwrap_or(f64::NAN);
+        Ok(reader)
+    }
+
+    /// Of the model's own answer, which turns by the verdicts of `anew`.
+    ///
+    /// # Errors
+    /// The model failed, it was interrupted, or there is no answer behind the thought.
+    pub fn own_answer(
+        session: &'a mut Session,
+        prompt: Prompt<'a>,
+        said: Said<'a>,
+        anew: Option<Anew<'a>>,
+        stop: &'a AtomicBool,
+    ) -> Result<Self, ReadError> {
+        let mut go_on = |_: usize| !stop.load(Ordering::Relaxed);
+        let answer = Answer::read(session, &prompt.history(), said, &mut go_on)?;
+        let plain = answer.log_p();
+        Ok(Reader { session, prompt, number: Number::LogP(answer), anew, stop, plain, readings: 1 })
+    }
+
+    /// The number with nothing changed.
+    pub fn plain(&self) -> Plain {
+        let measure = match &self.number {
+            Number::Contrast(_) => Measure::Contrast,
+            Number::LogP(_) => Measure::LogP,
+        };
+        Plain { measure, value: self.plain }
+    }
+
+    /// Readings made so far.
+    pub fn readings(&self) -> usize {
+        self.readings
+    }
+
+    /// Layers of the model.
+    pub fn layers(&self) -> usize {
+        self.prompt.kinds.len()
+    }
+
+    /// True if it can be told whether the answer turns.
+    pub fn can_turn(&self) -> bool {
+        matches!(self.number, Number::Contrast(_)) || self.anew.is_some()
+    }
+
+    /// True if the answer as it is holds the current state: its contrast is above 0, or its verdict is right.
+    pub fn holds_current(&self) -> bool {
+        match &self.anew {
+            Some(anew) => anew.right,
+            None => self.plain > 0.0,
+        }
+    }
+
+    /// True if a contrast has the other sign than with nothing changed. Of the model's own answer never.
+    pub fn flipped(&self, changed: f64) -> bool {
+        matches!(self.number, Number::Contrast(_)) && (self.plain > 0.0) != (changed > 0.0)
+    }
+
+    /// The number with each of these sets of token ranges blocked from the question on, at some layers or all.
+    ///
+    /// # Errors
+    /// The model failed, or it was interrupted.
+    pub fn blocked(
+        &mut self,
+        sets: &[Vec<Range<usize>>],
+        layers: Option<Range<usize>>,
+    ) -> Result<Vec<f64>, ReadError> {
+        let layers = layers.unwrap_or(0..self.layers());
+        let holes: Vec<LayerHoles> = sets.iter().map(|keys| self.prompt.holes(keys, &layers)).collect();
+        let history = self.prompt.history();
+        self.read(&history, &holes)
+    }
+
+    /// The number with a set of token ranges removed and all behind them read again.
+    ///
+    /// # Errors
+    /// The model failed, or it was interrupted.
+    pub fn removed(&mut self, keys: &[Range<usize>]) -> Result<f64, ReadError> {
+        let history = self.prompt.without(keys);
+        Ok(self.read(&history, &[LayerHoles::default()])?.first().copied().unwrap_or(f64::NAN))
+    }
+
+    /// A set of token ranges blocked, and whether the answer turned.
+    ///
+    /// # Errors
+    /// The model or the judge failed, or it was interrupted.
+    pub fn turn_blocked(
+        &mut self,
+        keys: &[Range<usize>],
+        layers: Option<Range<usize>>,
+    ) -> Result<Turned, ReadError> {
+        let layers = layers.unwrap_or(0..self.layers());
+        let (history, holes) = (self.prompt.history(), self.prompt.holes(keys, &layers));
+        self.turn(&history, holes)
+    }
+
+    /// A set of token ranges removed, and whether the answer turned.
+    ///
+    /// # Errors
+    /// The model or the judge failed, or it was interrupted.
+    pub fn turn_removed(&mut self, keys: &[Range<usize>]) -> Result<Turned, ReadError> {
+        let history = self.prompt.without(keys);
+        self.turn(&history, LayerHoles::default())
+    }
+
+    fn turn(&mut self, history: &History<'_>, holes: LayerHoles) -> Result<Turned, ReadError> {
+        let value = self.read(history, std::slice::from_ref(&holes))?.first().copied().unwrap_or(f64::NAN);
+        let turned = self.flipped(value);
+        let Some(anew) = &mut self.anew else { return Ok(Turned { value, turned, answer: None }) };
+        let generate =
+            Generate { thinker: anew.text.thinker(), ..Generate::new(anew.sampling, anew.text.stop.clone()) };
+        let branch = Branch {
+            tokens: history.rest.to_vec(),
+            knockouts: holes,
+            tasks: vec![Task::Generate(Box::new(generate))],
+            ..Branch::default()
+        };
+        let request =
+            Request { prefix: history.tokens.clone(), reuse: Reuse::Longest, branches: vec![branch] };
+        let stop = self.stop;
+        let measured = self.session.answer(request, &mut |_| !stop.load(Ordering::Relaxed))?;
+        let (split, _) =
+            anew.text.split(&measured.generated).map_err(|error| ReadError::Judge(error.into()))?;
+        let answer = split.answer.unwrap_or_default();
+        // An answer that ended in its thought is none, and wrong.
+        let right = !answer.is_empty() && (anew.judge)(&answer).map_err(ReadError::Judge)?;
+        Ok(Turned { value, turned: right != anew.right, answer: Some(answer) })
+    }
+
+    fn read(&mut self, history: &History<'_>, holes: &[LayerHoles]) -> Result<Vec<f64>, ReadError> {
+        let stop = self.stop;
+        let mut go_on = |_: usize| !stop.load(Ordering::Relaxed);
+        let mut found = Vec::with_capacity(holes.len());
+        match &self.number {
+            Number::Contrast(pair) => {
+                let mut take = |_: usize, read: PairLogP| {
+                    found.push(read.contrast());
+                    !stop.load(Ordering::Relaxed)
+                };
+                pairs(self.session, (history, pair), holes, &mut go_on, &mut take)?;
+            }
+            Number::LogP(answer) => {
+                let plain = self.plain;
+                let mut take = |_: usize, effect: crate::run::causes::Effect| {
+                    found.push(plain - effect.log_p_drop);
+                    !stop.load(Ordering::Relaxed)
+                };
+                answer.effects(self.session, history, holes, &mut go_on, &mut take)?;
+            }
+        }
+        self.readings += found.len();
+        // A stop between two readings ends a request without an error.
+        match found.len() == holes.len() {
+            true => Ok(found),
+            false => Err(RequestError::from(EngineError::Interrupted).into()),
+        }
+    }
+}

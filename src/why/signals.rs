@@ -1,0 +1,161 @@
+//! Cheap signals beside dear labels: how well attention foretells a label, cross-validated over cases.
+//!
+//! A signal is a number of an answer that costs no further reading: masses of its attention file, and value norms and attributions where
+//! `palimpsest causes` measured them. Each is fitted by itself ([`crate::statistics::logistic`]) with a case's answers left out, and its
+//! held-out probabilities are scored beside those of the base rate alone.
+
+use palimpsest_core::attention::AttentionStore;
+use palimpsest_core::span::Span;
+
+use super::evidence::{roles, spans};
+use super::labels::Labels;
+use crate::benchmarks::{Benchmark, QUERY, Side, Table};
+use crate::ground::sheet::{Column, Sheet, cell};
+use crate::run::error::RunError;
+use crate::run::rows::AnswerKey;
+use crate::run::session_measures::{SessionMeasures, contrast_measures_path, measures_path};
+use crate::run::store::RunFolder;
+use crate::run::why_rows::{Label, Measure};
+use crate::statistics::logistic::{auc, base_rates, brier, held_out, reliability};
+
+/// Answers with a label, and without, below which it is not foretold.
+const FEWEST: usize = 5;
+
+/// Ranges of probability whose calibration is told.
+const BINS: usize = 5;
+
+/// The signals of one answer; `None` of those that were not measured.
+type Signals = Vec<(&'static str, Option<f64>)>;
+
+/// Signals beside the labels of wrong answers that were read again; `None` where no label has enough of them.
+///
+/// # Errors
+/// Those of the folder's files.
+pub fn table(folder: &RunFolder, labels: &Labels) -> Result<Option<Table>, RunError> {
+    let benchmark = folder.benchmark()?;
+    let mut known: Vec<(String, Label, Signals)> = Vec::new();
+    for answer in &labels.answers {
+        let row = &answer.row;
+        let Some(plain) = row.plain.filter(|_| row.label != Label::Right && row.newer.is_some()) else {
+            continue;
+        };
+        let Some(answered) = folder.answers.iter().find(|answered| answered.key() == row.key()) else {
+            continue;
+        };
+        let Some(store) = folder.attention(answered)? else { continue };
+        let path = match plain.measure {
+            Measure::Contrast => contrast_measures_path,
+            Measure::LogP => measures_path,
+        };
+        let AnswerKey { case, probe, condition } = row.key();
+        let path = path(&folder.dir, case, probe, condition);
+        let measures = SessionMeasures::is_there(&path).then(|| SessionMeasures::open(&path)).transpose()?;
+        known.push((row.case.clone(), row.label, signals(benchmark, &store, measures.as_ref())));
+    }
+    let mut rows = Vec::new();
+    for label in [Label::NotRead, Label::Overridden, Label::Carried, Label::Undecided] {
+        let names: Vec<&str> = known
+            .first()
+            .map(|(_, _, signals)| signals.iter().map(|(name, _)| *name).collect())
+            .unwrap_or_default();
+        for (nth, name) in names.into_iter().enumerate() {
+            let measured = known.iter().filter_map(|(case, own, signals)| {
+                let value = signals.get(nth)?.1.filter(|value| value.is_finite())?;
+                Some((case.as_str(), *own == label, value))
+            });
+            rows.extend(row(label, name, &measured.collect::<Vec<_>>()));
+        }
+    }
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let mut columns = vec![Column::text("label"), Column::text("signal")];
+    columns.extend(["answers", "with it", "AUC", "Brier", "of base rate"].map(Column::number));
+    columns.push(Column::text("foretold:came (answers)"));
+    let note = "AUC below 0.5: the label goes with low values. Brier scores are of probabilities that are held out case by case; a signal \
+                stands for a label where its score is below that of the base rate"
+        .to_owned();
+    Ok(Some(Table {
+        key: "why_signals".to_owned(),
+        title: "labels foretold from one signal of attention, of wrong answers that were read again"
+            .to_owned(),
+        sheet: Sheet { columns, rows, notes: vec![note] },
+    }))
+}
+
+fn row(label: Label, name: &str, measured: &[(&str, bool, f64)]) -> Option<Vec<Vec<String>>> {
+    let with = measured.iter().filter(|(_, own, _)| *own).count();
+    if with < FEWEST || measured.len() - with < FEWEST {
+        return None;
+    }
+    let cases: Vec<&str> = measured.iter().map(|(case, ..)| *case).collect();
+    let y: Vec<bool> = measured.iter().map(|(_, own, _)| *own).collect();
+    let x: Vec<f64> = measured.iter().map(|(.., value)| *value).collect();
+    let p = held_out(&x, &y, &cases);
+    let bins = reliability(&p, &y, BINS);
+    let bins = bins.iter().map(|bin| format!("{:.2}:{:.2} ({})", bin.foretold, bin.came, bin.count));
+    let number = |x: f64| format!("{x:.3}");
+    Some(vec![
+        cell(label.key()),
+        cell(name),
+        cell(measured.len().to_string()),
+        cell(with.to_string()),
+        cell(auc(&x, &y).map(number).unwrap_or_default()),
+        cell(number(brier(&p, &y))),
+        cell(number(brier(&base_rates(&y, &cases), &y))),
+        cell(bins.collect::<Vec<_>>().join(" ")),
+    ])
+}
+
+fn signals(benchmark: &Benchmark, store: &AttentionStore, measures: Option<&SessionMeasures>) -> Signals {
+    let of = |side: Side| spans(store, &roles(benchmark, side));
+    let (newer, older) = (of(Side::Newer), of(Side::Older));
+    let mass = |row: &str, spans: &[&Span]| mass(store, row, spans);
+    let last = |spans: &[&Span]| mass("last", spans);
+    let ratio = |a: Option<f64>, b: Option<f64>| Some((a? / b?).ln());
+    let norm = |spans: &[&Span]| measures.and_then(|measures| value_norm(measures, spans));
+    let attributed = |spans: &[&Span]| measures.and_then(|measures| attribution(measures, spans));
+    let difference = |a: Option<f64>, b: Option<f64>| Some(a? - b?);
+    vec![
+        ("log mass, question to newer", mass(QUERY, &newer).map(f64::ln)),
+        ("log mass, question to older", mass(QUERY, &older).map(f64::ln)),
+        ("log mass ratio newer/older, question", ratio(mass(QUERY, &newer), mass(QUERY, &older))),
+        ("log mass, last position to newer", last(&newer).map(f64::ln)),
+        ("log mass ratio newer/older, last position", ratio(last(&newer), last(&older))),
+        ("log value norm ratio newer/older", ratio(norm(&newer), norm(&older))),
+        ("attribution to newer", attributed(&newer)),
+        ("attribution to newer less older", difference(attributed(&newer), attributed(&older))),
+    ]
+}
+
+/// Mass of a row to some spans together, mean over layers and heads; `None` without a span.
+fn mass(store: &AttentionStore, row: &str, spans: &[&Span]) -> Option<f64> {
+    let row = store.rows.iter().position(|own| own.label == row || own.is(row))?;
+    let of = |span: &&Span| {
+        let key = store.keys.iter().position(|key| key.label == span.label)?;
+        store.mass.slice(ndarray::s![.., .., row, key]).mean().map(f64::from)
+    };
+    sum(spans, of)
+}
+
+/// Attention-weighted value norms of the row that predicts the answer, likewise.
+fn value_norm(measures: &SessionMeasures, spans: &[&Span]) -> Option<f64> {
+    let of = |span: &&Span| {
+        let key = measures.spans.iter().position(|own| *own == span.label)?;
+        measures.value_norm.slice(ndarray::s![.., .., 1, key]).mean().map(f64::from)
+    };
+    sum(spans, of)
+}
+
+/// Attribution of the answer to some spans, summed over layers and heads.
+fn attribution(measures: &SessionMeasures, spans: &[&Span]) -> Option<f64> {
+    let of = |span: &&Span| {
+        let key = measures.spans.iter().position(|own| *own == span.label)?;
+        Some(f64::from(measures.attribution.slice(ndarray::s![.., .., key]).sum()))
+    };
+    sum(spans, of)
+}
+
+fn sum(spans: &[&Span], of: impl Fn(&&Span) -> Option<f64>) -> Option<f64> {
+    if spans.is_empty() { None } else { spans.iter().map(of).sum() }
+}

@@ -1,0 +1,120 @@
+//! Labels of a run's answers: rows, resuming, what is refused, and where labels are shown.
+use palimpsest::run::why_rows::{Label, WHY, WhyRow, read_why};
+use serde_json::Value;
+
+use super::contrasts::run_of;
+use super::knockouts::fixture;
+use super::*;
+
+fn why(name: &str, dir: &Path, more: &[&str]) -> Command {
+    let mut command = command(["why"]);
+    command.arg(dir).arg("--model").arg(fixture(name)).args(more);
+    command
+}
+
+/// A run of the sample of dose, read by its rules.
+fn judged(dir: &Path) {
+    assert_eq!(ended(run_of_tiny(dir)).code, Some(0));
+    let judged = palimpsest(["judge", dir.to_str().unwrap()]);
+    assert_eq!(judged.code, Some(0), "{}", judged.err);
+}
+
+fn run_of_tiny(dir: &Path) -> Command {
+    run_of("llama-tiny", dir, &[])
+}
+
+#[test]
+#[cfg(unix)]
+fn labels_are_gone_on_with_and_shown_by_tables_the_report_and_exports() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    judged(&dir);
+    let done = ended(why("llama-tiny", &dir, &["--readings", "6"]));
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let rows = read_why(&dir).unwrap();
+    assert_eq!(rows.len(), 8);
+    for row in &rows {
+        // A reading with nothing changed is the run's.
+        let folder = RunFolder::read(&dir).unwrap();
+        let answer = folder.answers.iter().find(|answer| answer.key() == row.key()).unwrap();
+        let (plain, contrast) = (row.plain.unwrap(), answer.contrast.as_ref().unwrap());
+        assert!((plain.value - contrast.value).abs() < 1e-4, "{row:?}");
+        let search = row.search.unwrap();
+        assert!(search.sessions + search.layers <= 6, "{row:?}");
+        if let Some(certificate) = &row.certificate {
+            assert!((certificate.before > 0.0) != (certificate.after > 0.0), "{row:?}");
+        }
+        let evidence =
+            row.newer.iter().chain(&row.older).map(|side| 1 + side.blocked.controls).sum::<usize>();
+        assert!(row.readings >= 1 + evidence + search.sessions + search.layers, "{row:?}");
+    }
+
+    // A half and a torn line: what is lacking is labelled again, alike.
+    let file = dir.join(WHY);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let half: String = text.lines().take(3).map(|line| format!("{line}\n")).collect();
+    std::fs::write(&file, half + "{\"case\": \"torn").unwrap();
+    let again = ended(why("llama-tiny", &dir, &["--readings", "6"]));
+    assert_eq!(again.code, Some(0), "{}", again.err);
+    assert!(again.err.contains("5 rows added") && again.err.contains("3 were there"), "{}", again.err);
+    assert_eq!(again.out, done.out);
+    let key = |row: &WhyRow| {
+        (row.case.clone(), row.label, row.certificate.as_ref().map(|one| one.sessions.clone()))
+    };
+    let keys = |rows: &[WhyRow]| rows.iter().map(key).collect::<Vec<_>>();
+    assert_eq!(keys(&read_why(&dir).unwrap()), keys(&rows));
+
+    // Other settings and another judge are rows of their own; the last counts.
+    let exact = ended(why("llama-tiny", &dir, &["--readings", "6", "--controls", "3", "--judge", "exact"]));
+    assert_eq!(exact.code, Some(0), "{}", exact.err);
+    let all = read_why(&dir).unwrap();
+    assert_eq!(all.len(), 16);
+    // Three controls tell nothing from random text.
+    assert!(
+        all[8..].iter().all(|row| ![Label::NotRead, Label::Overridden, Label::Carried].contains(&row.label))
+    );
+
+    let name = dir.to_str().unwrap();
+    let table = palimpsest(["table", name]);
+    assert!(table.out.contains("why answers are as they are, by verdicts of exact"), "{}", table.out);
+    let report = palimpsest(["report", name]);
+    assert_eq!(report.code, Some(0), "{}", report.err);
+    let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
+    assert!(
+        page.contains("Why answers are as they are") && page.contains("Certificates: blocking"),
+        "{page}"
+    );
+    let exported = palimpsest(["export", "--format", "inspect", name]);
+    let log: Value = serde_json::from_str(&exported.out).unwrap();
+    let labels: Vec<&str> = log["samples"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|one| one["metadata"]["why"]["label"].as_str())
+        .collect();
+    assert_eq!(labels.len(), 8);
+}
+
+#[test]
+fn labels_need_verdicts_two_sides_attention_and_the_runs_model() {
+    let root = tempfile::tempdir().unwrap();
+    let refused = |command: Command, code: i32, part: &str| {
+        let done = ended(command);
+        assert!(done.code == Some(code) && done.err.contains(part), "{:?}: {}", done.code, done.err);
+    };
+    let (dir, bare, other) = (root.path().join("run"), root.path().join("bare"), root.path().join("other"));
+    assert_eq!(ended(run_of_tiny(&dir)).code, Some(0));
+    refused(why("llama-tiny", &dir, &[]), 1, "palimpsest judge");
+    assert_eq!(palimpsest(["judge", dir.to_str().unwrap()]).code, Some(0));
+    refused(why("llama-tiny", &dir, &["--judge", "nobody"]), 1, "it has verdicts of");
+    refused(why("llama-tiny", &dir, &["--readings", "0"]), 2, "--readings");
+    refused(why("gemma3-tiny", &dir, &[]), 1, "digest");
+    assert_eq!(ended(run_of("llama-tiny", &bare, &["--no-attention"])).code, Some(0));
+    refused(why("llama-tiny", &bare, &[]), 1, "--no-attention");
+    let mut knowme = command(["run", "--data", "sample:knowme", "--limit", "1", "--limit-probes", "1"]);
+    knowme.args(["--context", "4096", "--max-new-tokens", "2", "--allow-longer", "--model"]);
+    knowme.arg(fixture("llama-tiny")).arg("--out").arg(&other);
+    let done = ended(knowme);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    refused(why("llama-tiny", &other, &[]), 1, "has no such sides");
+}
