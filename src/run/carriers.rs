@@ -220,6 +220,9 @@ pub(super) fn read_case<R: PathReader>(
     read_paths(case, (reader, kinds), &single, session, go_on, &mut take)
 }
 
+/// Takes the outcome of a path's reading; returns whether to go on.
+type TakeRead<'a, T> = &'a mut dyn FnMut(&CarrierPath, T) -> Result<bool, CauseError>;
+
 /// Reads paths in an order in which what is read again of a history is shared by answers, and begins earlier and earlier.
 fn read_paths<R: PathReader>(
     case: &CaseAnswers,
@@ -227,7 +230,7 @@ fn read_paths<R: PathReader>(
     paths: &[CarrierPath],
     session: &mut Session,
     go_on: &mut dyn FnMut(usize) -> bool,
-    take: &mut dyn FnMut(&CarrierPath, R::Read) -> Result<bool, CauseError>,
+    take: TakeRead<'_, R::Read>,
 ) -> Result<bool, CauseError> {
     let failed = |error: RequestError| CauseError::Model {
         case: case.answers.first().map(|store| store.case.clone()).unwrap_or_default(),
