@@ -70,7 +70,7 @@ impl Story {
         let mut keys = vec![Span::new("bos", 0..1)];
         for (nth, (role, own)) in self.sessions.iter().enumerate() {
             let range = tokens.len()..tokens.len() + own.len();
-            keys.push(Span { role: role.map(str::to_owned), ..Span::new(&format!("session[{nth}]"), range) });
+            keys.push(Span { role: role.map(str::to_owned), ..Span::new(format!("session[{nth}]"), range) });
             tokens.extend(own);
         }
         let range = tokens.len()..tokens.len() + self.question.len();

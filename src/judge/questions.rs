@@ -23,6 +23,9 @@ pub(super) struct Question<T> {
     pub row: T,
 }
 
+/// Gets the verdict on a question, or why there is none.
+pub(super) type Take<'a, T> = &'a mut dyn FnMut(&T, Result<Verdict, String>) -> Result<(), RunError>;
+
 /// Puts questions to a judge, in order, and hands on each verdict, or why there is none. Counts them in `summary`. `many` is the word for
 /// what is asked about.
 ///
@@ -33,7 +36,7 @@ pub(super) fn ask<T: Sync>(
     (instructions, conduct, stop): (&Instructions, &Conduct, &AtomicBool),
     (many, questions): (&'static str, &[Question<T>]),
     summary: &mut Summary,
-    take: &mut dyn FnMut(&T, Result<Verdict, String>) -> Result<(), RunError>,
+    take: Take<'_, T>,
 ) -> Result<(), RunError> {
     let name = judge.name();
     let mut progress = Steps::new(many, questions.len(), conduct.show_progress).brief(!conduct.verbose);

@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(draw(19, 3, &[40]), draw(19, 3, &[40]));
         assert_ne!(draw(19, 3, &[40]), draw(19, 4, &[40]));
         // Room for few, and for none.
-        assert_eq!(equal_sets((19, 0), "case", &[10], &(0..30), &[12..30]).len(), 3);
+        assert_eq!(equal_sets((19, 0), "case", &[10], &(0..30), std::slice::from_ref(&(12..30))).len(), 3);
         assert!(equal_sets((19, 0), "case", &[31], &(0..30), &[]).is_empty());
     }
 }

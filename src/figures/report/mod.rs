@@ -208,7 +208,7 @@ fn page(
         special_tokens_are_text: run.header_text("/identity/special_tokens").is_some_and(|how| how == "text"),
         costs: costs(views),
         sections: sections.into_iter().filter(|section| !section.pictures.is_empty()).collect(),
-        told: told.into_iter().filter(|section| !section.pictures.is_empty()).collect(),
+        told: told.into_iter().filter(|part| !part.pictures.is_empty() || !part.words.is_empty()).collect(),
         cases: cases::parts(views)?,
     };
     Ok(template.render(Serde(&page)).map_err(FigureError::from)?)
