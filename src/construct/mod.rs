@@ -12,7 +12,7 @@
 //! - [`spec`]: what is to be built. [`factors`]: the things that are set.
 //! - [`texts`]: our own texts. [`item`]: an item and its sentences.
 //! - [`session`]: sessions of exactly so many tokens. [`fillers`], [`layout`]: what stands between them.
-//! - [`builder`]: the rows of an item. [`write`]: the files of a build.
+//! - [`builder`]: the rows of an item. [`mod@write`]: the files of a build.
 
 pub mod builder;
 pub mod error;

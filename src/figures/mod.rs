@@ -47,7 +47,7 @@ mod plot;
 pub mod raster;
 pub mod ratios;
 pub mod report;
-pub mod residue;
+mod residue;
 mod rows;
 mod scatter;
 pub mod sheet;

@@ -314,7 +314,8 @@ fn by_dose(study: &Study) -> Result<Option<Told>, ReportError> {
     Ok(Some(Told {
         id: "doses",
         heading: "What moves the update effect",
-        words: [paragraphs(&doses), super::residue::in_words(&doses.residues, "session")].concat(),
+        words: [paragraphs(&doses), crate::lens::causes::residue_words::in_words(&doses.residues, "session")]
+            .concat(),
         pictures: super::draw_doses(&doses)?.iter().map(picture).collect(),
     }))
 }

@@ -9,7 +9,7 @@
 //! - [`predictor`]: measures of attention and other interventions.
 //! - `answer`: one answer, and each measure's number of its sessions.
 //! - [`ranking`]: correlations, places, and which measure ranks best.
-//! - [`residue`]: what hiding a session leaves of its total effect, and where.
+//! - [`residue`]: what hiding a session leaves of its total effect, and where; [`residue_words`]: in words.
 //! - `ridge`: a regression of effects on masses by head.
 //! - [`halves`]: choices made on one half of the units and measured on the other.
 //! - [`windowed`]: effects by windows of layers.
@@ -31,6 +31,7 @@ pub mod predictor;
 pub mod ranking;
 mod reading;
 pub mod residue;
+pub mod residue_words;
 mod ridge;
 pub mod windowed;
 
