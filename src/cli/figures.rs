@@ -123,7 +123,7 @@ fn of_memory(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow:
     Ok(vec![figures::memory_waterfall(&losses, &origin)?])
 }
 
-/// What a run of dose shows by factor; nothing of several runs, of other benchmarks, where some conditions are asked for, and of a run whose
+/// Figures of a run of dose by factor; nothing of several runs, of other benchmarks, where some conditions are asked for, and of a run whose
 /// answers have no log-probabilities.
 fn of_doses(dirs: &[PathBuf], asked: &[String]) -> anyhow::Result<Vec<Figure>> {
     let ([dir], []) = (dirs, asked) else { return Ok(Vec::new()) };

@@ -1,4 +1,4 @@
-//! What forgetting leaves behind, as `palimpsest causes` prints it.
+//! Residues of effects, as `palimpsest causes` prints it.
 
 use crate::ground::table::aligned;
 use crate::lens::band::Estimate;

@@ -77,12 +77,12 @@ pub struct Dropped {
     pub reason: String,
 }
 
-/// What became of an item.
+/// The outcome of an item.
 #[derive(Debug, Clone, Default)]
 pub struct BuiltItem {
     /// Its rows; none where it was dropped.
     pub rows: Vec<Built>,
-    /// What is missing.
+    /// The missing part.
     pub dropped: Vec<Dropped>,
 }
 
@@ -406,7 +406,7 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// What a part tells in a twin.
+    /// The content of a part in a twin.
     fn told(&self, part: Part, factors: &Factors, twin: &Twin, chains: &[Vec<&str>]) -> Result<Told, String> {
         let item = self.item;
         let seed = self.builder.spec.seed;

@@ -24,7 +24,7 @@ pub enum BuildError {
         field: String,
         /// Its value.
         found: String,
-        /// What to write.
+        /// The remedy.
         remedy: String,
     },
     /// A line of a file of fillers is wrong.
@@ -36,9 +36,9 @@ pub enum BuildError {
         line: usize,
         /// Its field.
         field: String,
-        /// What stands there.
+        /// The value that stands there.
         found: String,
-        /// What to write.
+        /// The remedy.
         remedy: &'static str,
     },
     /// No item could be made.

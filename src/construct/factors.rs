@@ -32,7 +32,7 @@ pub enum Fillers {
     Topic,
 }
 
-/// How openly an update is told.
+/// Explicitness of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Explicitness {
     /// The other value, unmarked.
@@ -95,7 +95,7 @@ pub struct Factors {
     pub distance: usize,
     /// Tokens after the second.
     pub tail: usize,
-    /// What the tokens are of.
+    /// The text that the tokens are of.
     pub fillers: Fillers,
     /// Sessions with the same attribute of another person: the first between the two, the next behind, and so on.
     pub lures: usize,
@@ -111,11 +111,11 @@ pub struct Factors {
     pub returns: bool,
     /// Sessions between the two that update another attribute of the subject.
     pub others: usize,
-    /// How openly updates are told.
+    /// Explicitness of updates.
     pub explicitness: Explicitness,
     /// Place against date.
     pub order: Order,
-    /// Who states values.
+    /// The speaker who states values.
     pub speaker: Speaker,
     /// The old session's wording against the question's.
     pub overlap_old: Overlap,

@@ -16,7 +16,7 @@ const OTHERS_FAMILY: &str = "slots";
 /// Id of the question of an item with one value.
 const VALUE: &str = "value";
 
-/// What is told of the subject.
+/// A fact about the subject.
 #[derive(Clone, Copy, Debug)]
 pub enum Attribute<'a> {
     /// One value.
@@ -86,7 +86,7 @@ impl Key {
 pub struct Item<'a> {
     /// Unique in the build.
     pub id: String,
-    /// What is told.
+    /// The fact that is told.
     pub attribute: Attribute<'a>,
     /// Of whom.
     pub subject: String,
@@ -187,14 +187,14 @@ impl Draft<'_> {
     }
 }
 
-/// Who a sentence is about, and which of a chain's values it tells.
+/// The person that a sentence is about, and the one of a chain's values that it tells.
 #[derive(Debug, Clone, Copy)]
 pub struct Saying<'a> {
     /// The person.
     pub name: &'a str,
     /// By key, the chain.
     pub chains: &'a [Vec<&'a str>],
-    /// Which of the chain's values.
+    /// One of the chain's values.
     pub at: usize,
     /// True if the one before it was told.
     pub before_told: bool,
@@ -340,7 +340,7 @@ impl Item<'_> {
         }
     }
 
-    /// How openly this update is told: a denial needs something that was told, and in a chain only the last is without replacement.
+    /// Explicitness of this update: a denial needs something that was told, and in a chain only the last is without replacement.
     fn told_as(&self, of: Saying<'_>, factors: &Factors) -> Explicitness {
         match factors.explicitness {
             Explicitness::E2 if !of.before_told => Explicitness::E1,

@@ -50,14 +50,14 @@ pub fn digits(count: &dyn CountTokens, place: usize) -> Result<isize, TextError>
     Ok(count.count(&header(place, TIME))? as isize - count.count(&header(PLACE, TIME))? as isize)
 }
 
-/// What a session is made of.
+/// The parts of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct Content<'a> {
-    /// What it tells, without a full stop.
+    /// Its statement, without a full stop.
     pub statement: &'a str,
     /// Of whom.
     pub about: &'a str,
-    /// Who tells it.
+    /// Its speaker.
     pub speaker: Speaker,
 }
 

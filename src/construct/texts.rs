@@ -174,7 +174,7 @@ pub struct Chat {
 pub struct Topic {
     /// Unique.
     pub name: String,
-    /// What it is about, in the plural.
+    /// Its things, in the plural.
     pub things: Vec<String>,
     /// The user's questions.
     pub asks: Vec<String>,

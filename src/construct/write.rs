@@ -25,7 +25,7 @@ pub const DOSE_FILE: &str = "dose.jsonl";
 const PROVENANCE_FILE: &str = "provenance.jsonl";
 const BUILD_FILE: &str = "build.json";
 
-/// What a build came to.
+/// The outcome of a build.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Items that have rows.

@@ -62,7 +62,7 @@ impl Effects {
         Effects(effects)
     }
 
-    /// Those of an answer.
+    /// Effects on an answer.
     pub fn of_answer(&self, key: AnswerKey<&str>) -> BTreeMap<String, f64> {
         self.0.get(&key.owned()).cloned().unwrap_or_default()
     }

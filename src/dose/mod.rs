@@ -72,7 +72,7 @@ pub struct Doses {
     pub without: usize,
     /// True if only items that pass the gate are counted.
     pub gated: bool,
-    /// What hiding the evidence leaves of its effect on contrasts, over all items.
+    /// Residues of the evidence's effect on contrasts, over all items.
     pub residues: Residues,
 }
 

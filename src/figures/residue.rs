@@ -1,4 +1,4 @@
-//! What forgetting leaves behind, as a figure: direct, total and residual effects by role, and carriers by distance.
+//! Residues of effects as a figure: direct, total and residual effects by role, and carriers by distance.
 
 use super::cause_captions::AXIS;
 use super::intervals::{Intervals, Line};

@@ -33,7 +33,7 @@ pub const BETWEEN: &str = "between";
 /// which single carriers are read, unless told otherwise.
 pub const LEAST: f64 = 0.01;
 
-/// Which carriers are looked for.
+/// The carriers that are looked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CarrierOptions {
     /// True if only the softmax layers of a model with linear-attention layers are blocked.
@@ -45,13 +45,13 @@ pub struct CarrierOptions {
 /// An answer, the session that is hidden, and the carrier.
 pub(super) type PathKey = (AnswerKey, String, String);
 
-/// What is lost by hiding a session from a carrier, beyond hiding it from the question on.
+/// The loss by hiding a session from a carrier, beyond hiding it from the question on.
 pub(super) type Carried = BTreeMap<PathKey, f64>;
 
 /// Rows before the question from which a session is hidden, beside those from the question on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CarrierPath {
-    /// Which of the case's answers.
+    /// The number of the answer among the case's.
     pub answer: usize,
     /// The session that is hidden.
     pub span: Span,

@@ -77,7 +77,7 @@ pub(super) type ContrastKey =
     (AnswerKey, ContrastAblation, [usize; 2], Option<[usize; 2]>, u64, Option<String>);
 
 impl ContrastCauseRow {
-    /// What it is a measurement of.
+    /// The kind of measurement.
     pub(super) fn key(&self) -> ContrastKey {
         let answer = AnswerKey::of(&self.case, &self.probe, &self.condition).owned();
         let other = self.carrier.clone().or_else(|| self.neutral.clone());
@@ -88,7 +88,7 @@ impl ContrastCauseRow {
 /// All rows of a run's folder, in the order in which they were measured; none where there is no file.
 ///
 /// # Errors
-/// Those of the file.
+/// Errors of the file.
 pub fn read_contrast_causes(dir: &Path) -> Result<Vec<ContrastCauseRow>, JsonlError> {
     read_rows(&dir.join(CONTRAST_CAUSES))
 }

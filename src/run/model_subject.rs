@@ -85,7 +85,7 @@ struct Asked<'p> {
     holes: LayerHoles,
     /// Tokens that the probe's options come to; none where they are not scored.
     options: Vec<Vec<u32>>,
-    /// Those of the values that are held against each other, where there are such.
+    /// Sequences of the values that are held against each other, where there are such.
     values: Option<ContrastTokens>,
     scores: Result<Scores, RequestError>,
     prefill: Spent,

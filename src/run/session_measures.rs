@@ -182,7 +182,7 @@ impl SessionMeasures {
     /// Writes them, whole or not at all.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Errors of the disk.
     pub fn save(&self, path: &Path, store: &AttentionStore) -> Result<(), RunError> {
         self.save_of(path, store, (store.generated.len() - store.thought()).min(ATTRIBUTED))
     }
@@ -190,7 +190,7 @@ impl SessionMeasures {
     /// Writes those of a contrast.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Errors of the disk.
     pub fn save_contrast(&self, path: &Path, store: &AttentionStore) -> Result<(), RunError> {
         self.save_of(path, store, 1)
     }

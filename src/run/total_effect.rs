@@ -18,7 +18,7 @@ use crate::progress::Steps;
 use palimpsest_core::attention::LayerKind;
 use palimpsest_core::engine::{LocalModel, ModelText};
 
-/// Which sessions are left out, and how.
+/// The sessions that are left out, and the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TotalOptions {
     /// Which, each by itself.

@@ -232,7 +232,7 @@ impl WhyRow {
 /// All rows of a run's folder, in the order in which they were made; none where there is no file.
 ///
 /// # Errors
-/// Those of the file.
+/// Errors of the file.
 pub fn read_why(dir: &Path) -> Result<Vec<WhyRow>, JsonlError> {
     read_rows(&dir.join(WHY))
 }

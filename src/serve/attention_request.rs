@@ -69,7 +69,7 @@ pub struct AttentionRequest {
     pub rows: Vec<String>,
     /// Paths that are blocked for this answer.
     pub knockouts: Vec<Knockout>,
-    /// Which spans are hidden in turn, to see what the answer owes to them.
+    /// The spans that are hidden in turn, to see what the answer owes to them.
     pub causes: Option<CausesOptions>,
     /// Which heads are told.
     pub heads: Heads,

@@ -1,4 +1,4 @@
-//! What an answer owes to spans of its prompt: each is hidden in turn, and the answer is read again.
+//! Effects of spans of a prompt on its answer: each is hidden in turn, and the answer is read again.
 //!
 //! An effect is that of `palimpsest causes`: a span's keys are hidden from a position on, in all softmax layers, and the effect is the
 //! drop of the answer's log-probability, mean per token. Beside the spans stretches of the same part of the prompt are hidden, evenly
@@ -40,7 +40,7 @@ pub enum CausesField {
     Of(CausesOptions),
 }
 
-/// Which spans are hidden, and from where on.
+/// The spans that are hidden, and the position from which on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct CausesOptions {
     #[serde(default, deserialize_with = "spans")]
@@ -55,7 +55,7 @@ fn spans<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::E
 }
 
 impl CausesField {
-    /// What is asked for; `None` for `false`.
+    /// The options that are asked for; `None` for `false`.
     pub fn options(self) -> Option<CausesOptions> {
         match self {
             CausesField::Is(false) => None,
@@ -132,7 +132,7 @@ impl Causes {
     /// Measures an answer to the prompt.
     ///
     /// # Errors
-    /// Those of the model's thread.
+    /// Errors of the model's thread.
     pub async fn settle(
         &mut self,
         engine: &EngineThread,

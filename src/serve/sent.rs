@@ -107,7 +107,7 @@ pub struct Sent {
     pub role: Speaker,
     /// Its parts; one where the content is a string, none where there is no content.
     pub parts: Vec<ContentPart>,
-    /// What stands before them and is none of the client's parts: documents.
+    /// Documents, which stand before them and are none of the client's parts.
     pub lead: Vec<ContentPart>,
     /// True if the content is an array of parts.
     pub has_parts: bool,

@@ -26,7 +26,7 @@ pub enum Presence {
     Shown,
 }
 
-/// What is known of an answer. Readings are made in the order in which decisions need them: `None` of those that were not made.
+/// The facts known of an answer. Readings are made in the order in which decisions need them: `None` of those that were not made.
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// The verdict; `None` without one.

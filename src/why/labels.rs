@@ -37,7 +37,7 @@ impl Labels {
     /// Of a run's folder; `None` where it was not labelled.
     ///
     /// # Errors
-    /// Those of the folder's files.
+    /// Errors of the folder's files.
     pub fn open(folder: &RunFolder) -> Result<Option<Self>, RunError> {
         let rows = last_rows(read_why(&folder.dir)?);
         if rows.is_empty() {

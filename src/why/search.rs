@@ -40,7 +40,7 @@ impl<E> Counted<'_, E> {
 /// The smallest set of `count` candidates under which `turns` is true, within `budget` readings. Nothing blocked is known not to turn.
 ///
 /// # Errors
-/// Those of `turns`.
+/// Errors of `turns`.
 pub fn smallest<E>(
     count: usize,
     budget: usize,
@@ -119,7 +119,7 @@ fn grow<E>(count: usize, counted: &mut Counted<'_, E>) -> Result<(Option<Vec<usi
 /// `None` where readings ran out or all are needed; and the readings made.
 ///
 /// # Errors
-/// Those of `turns`.
+/// Errors of `turns`.
 pub fn window<E>(
     layers: usize,
     budget: usize,

@@ -30,7 +30,7 @@ type Signals = Vec<(&'static str, Option<f64>)>;
 /// Signals beside the labels of wrong answers that were read again; `None` where no label has enough of them.
 ///
 /// # Errors
-/// Those of the folder's files.
+/// Errors of the folder's files.
 pub fn table(folder: &RunFolder, labels: &Labels) -> Result<Option<Table>, RunError> {
     let benchmark = folder.benchmark()?;
     let mut known: Vec<(String, Label, Signals)> = Vec::new();

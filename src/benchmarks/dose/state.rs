@@ -63,7 +63,7 @@ fn updates_of(case: &Case, kind: Option<&str>) -> Option<usize> {
     case.labels.get(CHAIN).filter(|_| told)?.parse().ok()
 }
 
-/// What the sessions give.
+/// The state that the sessions give.
 struct Replay<'a> {
     /// The values in the order in which they held, each as often as it did.
     held: Vec<&'a str>,
@@ -107,7 +107,7 @@ impl<'a> Replay<'a> {
         replay
     }
 
-    /// What is wrong with the values of a row.
+    /// Faults of a row's values.
     fn against(&self, contrast: &Contrasted, is_none: bool, updates: Option<usize>) -> Vec<String> {
         let mut found = Vec::new();
         let named = |value: Option<&str>| value.map_or("no value".to_owned(), |value| format!("{value:?}"));

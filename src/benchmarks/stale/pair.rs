@@ -13,9 +13,9 @@ pub struct Pair {
     pub id: String,
     /// True if the update is of an upstream attribute (T2), false if it is of the same (T1).
     pub is_upstream: bool,
-    /// What the earlier session says.
+    /// The statement of the earlier session.
     pub old: String,
-    /// What the later one says.
+    /// The statement of the later one.
     pub new: String,
     /// Why the later one holds.
     pub explanation: String,

@@ -65,7 +65,7 @@ pub struct Causes {
     pub windows: Vec<Window>,
     /// Those whose sessions were blocked at a window of layers at a time.
     pub windowed: Vec<WindowedAnswer>,
-    /// What hiding the evidence leaves of its total effect.
+    /// Residues of the evidence's total effect.
     pub residues: Residues,
     seed: u64,
 }

@@ -1,4 +1,4 @@
-//! What forgetting leaves behind: the part of a session's effect that is not in its own place, and which later sessions hold it.
+//! Residues of effects: the part of a session's effect that is not in its own place, and which later sessions hold it.
 //!
 //! The direct effect is lost where a session's keys are hidden from the question on, as an eviction from a cache does; the total effect where
 //! it was never read. The residue is the total less the direct effect. All effects are in nats: of an answer a token, of a contrast whole.
@@ -22,7 +22,7 @@ use crate::statistics::means;
 /// A later session that holds some of an effect, by its distance to the session: the first and the last of a group.
 pub const DISTANCES: [(usize, usize); 5] = [(1, 1), (2, 2), (3, 4), (5, 8), (9, usize::MAX)];
 
-/// What a residue is the rest of.
+/// The whole that a residue is the rest of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whole {
     /// The session removed.
@@ -52,7 +52,7 @@ impl Whole {
 pub struct Carrier {
     /// Its span, or [`BETWEEN`].
     pub name: String,
-    /// How many sessions later it is; `None` of [`BETWEEN`].
+    /// Number of sessions that it is later; `None` of [`BETWEEN`].
     pub distance: Option<usize>,
     /// The loss by hiding the session from it, beyond hiding it from the question on.
     pub carried: f64,
@@ -93,7 +93,7 @@ impl SessionEffects {
         }
     }
 
-    /// What the direct effect leaves of it.
+    /// The part of it that the direct effect leaves.
     pub fn residue(&self, whole: Whole) -> Option<f64> {
         Some(self.whole(whole)? - self.direct?)
     }
@@ -122,7 +122,7 @@ impl Residues {
     /// Of the answers of a run's folder.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Errors of the file.
     pub fn of_answers(dir: &Path) -> Result<Self, RunError> {
         let mut found: BTreeMap<Key, SessionEffects> = BTreeMap::new();
         let mut carried = Vec::new();
@@ -160,7 +160,7 @@ impl Residues {
     /// Of the contrasts of a run's folder.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Errors of the file.
     pub fn of_contrasts(dir: &Path) -> Result<Self, RunError> {
         Ok(Residues::of_contrast_rows(read_contrast_causes(dir)?))
     }
@@ -286,7 +286,7 @@ impl Residues {
         windows
     }
 
-    /// What later sessions at such distances hold of the effect of the sessions in a role, in nats.
+    /// The part that later sessions at such distances hold of the effect of the sessions in a role, in nats.
     pub fn carried(&self, role: &str, distances: (usize, usize)) -> Option<Estimate> {
         self.mean(role, |one| one.carried(distances))
     }

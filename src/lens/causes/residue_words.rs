@@ -1,4 +1,4 @@
-//! What forgetting leaves behind, in named numbers and in sentences, for the command, the figure and the report.
+//! Residues of effects, in named numbers and in sentences, for the command, the figure and the report.
 
 use super::residue::{Carrier, DISTANCES, Residues, SessionEffects, Whole};
 use crate::lens::band::{Estimate, LEAST};

@@ -238,7 +238,7 @@ pub(super) struct Reading {
     /// The measurement of the prefix that several branches share.
     shared: Option<Measurement>,
     current: Option<Current>,
-    /// What is hidden from rows of the prefix as the trunk's cache has it.
+    /// The keys hidden from rows of the prefix as the trunk's cache has it.
     hidden_inside: Option<LayerHoles>,
     pub pending: VecDeque<Pending>,
     /// Where later prompts may begin, of models that cannot go back anywhere: ascending.
