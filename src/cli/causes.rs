@@ -10,7 +10,7 @@ use super::WrongValue;
 use super::interrupt::INTERRUPTED;
 use crate::ground::table::aligned;
 use crate::lens::causes::Residues;
-use crate::models::{self, DeviceArgs, Opened, Weights};
+use crate::models::{DeviceArgs, Weights};
 use crate::progress::{grouped, note};
 use crate::run::carriers::{self, CarrierOptions};
 use crate::run::cause_rows::{
@@ -28,8 +28,6 @@ use crate::run::removal::{ReadingCost, SessionChoice};
 use crate::run::store::{RunFolder, RunStore};
 use crate::run::total_effect::{self, TotalOptions};
 use palimpsest_core::attention::LayerKind;
-use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
-use palimpsest_core::engine::{self, ContextLength, LocalOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -168,32 +166,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let longest = lengths.iter().map(|(prompt, answer)| prompt + answer).max().unwrap_or(0);
     // A question and its answer are read at once.
     let answer = lengths.iter().map(|(_, answer)| answer + QUESTION).max().unwrap_or(0);
-    let dtype = identity.dtype.as_deref().map(engine::parse_dtype).transpose()?;
 
     // 2. The model.
-    let name = args.model.as_deref().unwrap_or(&identity.model.name);
-    let options = LocalOptions {
-        kernel: args.on.attention_kernel,
-        devices: args.on.open()?,
-        dtype,
-        context: ContextLength::Exactly(longest),
-        allow_longer: true,
-        chunk: engine::DEFAULT_CHUNK.max(answer),
-        logits: engine::LOGITS_AT_ONCE,
-        branches: Branches::default(),
-        observed: ObservedSpans { rows: 0, keys: 0, generated: 0 },
-        kept: args.weights.into(),
-        hides_keys: true,
-        ..LocalOptions::default()
-    };
-    let Opened { mut model, digest } = models::open(name, &options)
-        .with_context(|| format!("the model of {place}; name its folder or file with --model"))?;
-    ensure!(
-        digest == identity.model.digest,
-        "{name} is not the model of {place}: its digest is {}, the run's {}; give that one with --model",
-        digest,
-        identity.model.digest
-    );
+    let from = (args.model.as_deref(), &args.on, args.weights);
+    let mut model = super::run_model::open(&place, identity, from, (longest, answer))?;
 
     // 3. Measure, and show.
     let stop = super::interrupt::flag("measure")?;

@@ -53,6 +53,7 @@ mod quickstart;
 mod report;
 mod residue;
 mod run;
+mod run_model;
 mod selftest;
 #[cfg(feature = "serve")]
 mod serve;

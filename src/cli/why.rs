@@ -10,7 +10,7 @@ use crate::benchmarks::{JudgeUnit, Table, rubric_named};
 use crate::chat::{Message, MessageRole};
 use crate::ground::sheet::Format;
 use crate::judge::{Exchange, Instructions, Said, judge_by_scoring};
-use crate::models::{self, DeviceArgs, Opened, Weights};
+use crate::models::{self, DeviceArgs, Weights};
 use crate::progress::note;
 use crate::run::judge_name::{JudgeChoice, JudgeName};
 use crate::run::plan::PlannedProbe;
@@ -18,8 +18,7 @@ use crate::run::rows::{AnswerKey, AnswerRow};
 use crate::run::store::{RunFolder, RunStore};
 use crate::run::why_rows::{WHY, WhySettings};
 use crate::why::{self, Measured, controls, labels, sheet, signals};
-use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
-use palimpsest_core::engine::{self, ContextLength, LocalModel, LocalOptions};
+use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -106,32 +105,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let longest = lengths.iter().map(|(prompt, answer)| prompt + answer.max(&most)).max().unwrap_or(0);
     let answer = lengths.iter().map(|(_, answer)| answer + QUESTION).max().unwrap_or(0);
     let instructions = args.anew.then(|| instructions(&folder, judged.name)).transpose()?;
-    let dtype = identity.dtype.as_deref().map(engine::parse_dtype).transpose()?;
 
     // 2. The model.
-    let name = args.model.as_deref().unwrap_or(&identity.model.name);
-    let options = LocalOptions {
-        kernel: args.on.attention_kernel,
-        devices: args.on.open()?,
-        dtype,
-        context: ContextLength::Exactly(longest),
-        allow_longer: true,
-        chunk: engine::DEFAULT_CHUNK.max(answer),
-        logits: engine::LOGITS_AT_ONCE,
-        branches: Branches::default(),
-        observed: ObservedSpans { rows: 0, keys: 0, generated: 0 },
-        kept: args.weights.into(),
-        hides_keys: true,
-        ..LocalOptions::default()
-    };
-    let Opened { mut model, digest } = models::open(name, &options)
-        .with_context(|| format!("the model of {place}; name its folder or file with --model"))?;
-    ensure!(
-        digest == identity.model.digest,
-        "{name} is not the model of {place}: its digest is {}, the run's {}; give that one with --model",
-        digest,
-        identity.model.digest
-    );
+    let from = (args.model.as_deref(), &args.on, args.weights);
+    let mut model = super::run_model::open(&place, identity, from, (longest, answer))?;
 
     // 3. Label, and show.
     let Args { seed, controls, readings, anew, .. } = args;
