@@ -41,15 +41,15 @@ enum Action {
         after_help = "Examples:\n  palimpsest build init dose > mine.toml\n  palimpsest build init dose chains > chains.toml"
     )]
     Init {
-        /// What is built.
+        /// The data that is built.
         kind: Kind,
-        /// Which preset: slots, chains, boxes, streams or implied.
+        /// The preset: slots, chains, boxes, streams or implied.
         #[arg(default_value = PRESETS[0].0)]
         preset: String,
     },
 }
 
-/// What can be built.
+/// Data that can be built.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Kind {
     /// Updates by dose.

@@ -13,7 +13,7 @@ Examples:
   palimpsest dose runs/slots --csv - | head
   palimpsest dose runs/slots --out slots";
 
-/// What moves the update effect: the factors of a run of `palimpsest build dose`, within items.
+/// The factors that move the update effect, in a run of data of `palimpsest build dose`, within items.
 ///
 /// An item's update effect u is the mean contrast (log p of the current value less log p of the stale one) of an update and of its twin with
 /// the values swapped; half their difference is the value prior b. For each factor: how u moves over its levels, and whether mass, density and
