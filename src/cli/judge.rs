@@ -11,8 +11,8 @@ use crate::chat::ChatModel;
 use crate::chat::Sampling;
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::judge::{
-    Conduct, Instructions, Judge, ReadSummary, Reasons, check_labels, judge_memories, label_instructions,
-    memory_instructions, read_answers, run as judge_run,
+    Conduct, Instructions, Judge, REPLY_TOKENS, ReadSummary, Reasons, check_labels, judge_memories,
+    label_instructions, memory_instructions, read_answers, run as judge_run,
 };
 use crate::models::{self, DeviceArgs, Opened};
 use crate::prompt::JUDGE_FILE;
@@ -28,9 +28,6 @@ use palimpsest_core::text::ThinkingMode;
 /// Context of a local judge: a case's notes, three queries and long answers fit many times over, and the cache of a model
 /// made for 128K tokens need not.
 const JUDGE_CONTEXT: usize = 16_384;
-
-/// Most tokens of a reply with verdicts: three short reasons, with room for a model that thinks aloud.
-const REPLY_TOKENS: usize = 2048;
 
 /// Calls of an endpoint at once, unless told otherwise: enough to keep a server busy, few enough for one that limits its rate.
 const PARALLEL: usize = 4;

@@ -7,9 +7,12 @@ use anyhow::{Context, bail, ensure};
 
 use super::interrupt::INTERRUPTED;
 use crate::benchmarks::{JudgeUnit, Table, rubric_named};
-use crate::chat::{Message, MessageRole};
+use crate::chat::endpoint::{Endpoint, Patience};
+use crate::chat::{Message, MessageRole, Sampling};
 use crate::ground::sheet::Format;
-use crate::judge::{Exchange, Instructions, Said, judge_by_scoring};
+use crate::judge::{
+    Exchange, Instructions, JudgeError, Judged, REPLY_TOKENS, Reasons, Said, judge_by_reply, judge_by_scoring,
+};
 use crate::models::{self, DeviceArgs, Weights};
 use crate::progress::note;
 use crate::run::judge_name::{JudgeChoice, JudgeName};
@@ -48,7 +51,8 @@ pub struct Args {
     /// Explain the verdicts by this rubric
     #[arg(long, value_name = "NAME")]
     rubric: Option<String>,
-    /// Where a question names no values, generate its answer anew under each change and put it to the judge of the verdicts, a local one
+    /// Where a question names no values, generate its answer anew under each change and put it to the judge of the verdicts: one on
+    /// this machine is read by scoring, an endpoint is asked, once a change
     #[arg(long)]
     anew: bool,
     /// Most readings of the search for a certificate, over sessions and layers
@@ -72,6 +76,9 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t, help_heading = "Model")]
     weights: Weights,
 }
+
+/// Before the name of a judge on this machine.
+const LOCAL: &str = "local:";
 
 /// Context of the judge of answers generated anew.
 const JUDGE_CONTEXT: usize = 16_384;
@@ -114,7 +121,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { seed, controls, readings, anew, .. } = args;
     let settings = WhySettings { seed, controls, readings, anew };
     let mut judge = match &instructions {
-        Some(_) => Some(open_judge(&args.on, &judged.name.judge)?),
+        Some(_) => Some(AnewJudge::open(&args.on, &judged.name.judge)?),
         None => None,
     };
     let mut judge = judge.as_mut().zip(instructions.as_ref()).map(|(judge, instructions)| {
@@ -123,7 +130,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     });
     let stop = super::interrupt::flag("reading")?;
     let show = std::io::stderr().is_terminal();
-    let Measured { skipped, done, readings, stopped } = why::measure(
+    let Measured { skipped, done, readings, unjudged, stopped } = why::measure(
         &folder,
         &mut model,
         choice,
@@ -140,6 +147,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if stopped {
         super::say("stopped; the same command goes on from here")?;
         std::process::exit(INTERRUPTED);
+    }
+    if unjudged > 0 {
+        note(format_args!(
+            "{unjudged} answers have no label, since the judge of an answer generated anew gave no verdict; the same command asks again"
+        ));
     }
     let Some(labels) = labels::Labels::open(&folder)? else { return Ok(()) };
     let mut tables = vec![sheet::table(&labels, &args.dir.display().to_string())];
@@ -160,19 +172,17 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 /// The wording by which the judge of a run's verdicts was read, to judge other answers by it.
 fn instructions(folder: &RunFolder, name: &JudgeName) -> anyhow::Result<Instructions> {
     let benchmark = folder.benchmark()?;
-    ensure!(
-        name.judge.starts_with("local:"),
-        "--anew puts answers to the judge of the verdicts, which has to be a model on this machine, and they are of {}; judge with \
-         local:NAME, and name it with --judge",
-        name.label
-    );
     let greedy = folder.header.identity.sampling.is_some_and(|sampling| sampling.temperature == 0.0);
     ensure!(
         greedy,
         "--anew needs a run of greedy answers, so that only what is changed changes them; run it with --temperature 0"
     );
     let rubric = name.rubric.as_deref().map(|rubric| rubric_named(benchmark, rubric)).transpose()?;
-    let instructions = Instructions::from(&rubric.unwrap_or_else(|| benchmark.rubric()));
+    let mut instructions = Instructions::from(&rubric.unwrap_or_else(|| benchmark.rubric()));
+    // As `judge` has it unless told otherwise: who writes a reply gives its reasons first.
+    if !name.judge.starts_with(LOCAL) {
+        instructions.reasons = Reasons::First;
+    }
     ensure!(
         name.digest.as_ref().is_none_or(|digest| *digest == instructions.digest()),
         "the verdicts of {} were given by another wording or order than the benchmark's own rubric; judge again without --prompts, --reasons \
@@ -182,20 +192,51 @@ fn instructions(folder: &RunFolder, name: &JudgeName) -> anyhow::Result<Instruct
     Ok(instructions)
 }
 
-fn open_judge(on: &DeviceArgs, judge: &str) -> anyhow::Result<LocalModel> {
-    let name = judge.strip_prefix("local:").unwrap_or(judge);
-    let options = LocalOptions {
-        kernel: on.attention_kernel,
-        devices: on.open()?,
-        context: ContextLength::AtMost(JUDGE_CONTEXT),
-        ..LocalOptions::default()
-    };
-    Ok(models::open(name, &options).with_context(|| format!("judge `{judge}`"))?.model)
+/// The judge of answers generated anew.
+enum AnewJudge {
+    /// Read by scoring, as `judge` reads a local one.
+    Local(Box<LocalModel>),
+    /// Asked for JSON.
+    Endpoint(Box<Endpoint>),
+}
+
+impl AnewJudge {
+    fn open(on: &DeviceArgs, judge: &str) -> anyhow::Result<Self> {
+        let Some(name) = judge.strip_prefix(LOCAL) else {
+            let model = Endpoint::from_address(judge, Patience::default())?;
+            model.check_reachable()?;
+            return Ok(AnewJudge::Endpoint(Box::new(model)));
+        };
+        let options = LocalOptions {
+            kernel: on.attention_kernel,
+            devices: on.open()?,
+            context: ContextLength::AtMost(JUDGE_CONTEXT),
+            ..LocalOptions::default()
+        };
+        let opened = models::open(name, &options).with_context(|| format!("judge `{judge}`"))?;
+        Ok(AnewJudge::Local(Box::new(opened.model)))
+    }
+
+    fn judge(
+        &mut self,
+        messages: &[Message],
+        exchanges: &[Exchange],
+        instructions: &Instructions,
+    ) -> Result<Judged, JudgeError> {
+        match self {
+            AnewJudge::Local(model) => judge_by_scoring(model.as_mut(), messages, exchanges, instructions),
+            AnewJudge::Endpoint(model) => {
+                let sampling =
+                    Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: REPLY_TOKENS };
+                judge_by_reply(model.as_mut(), &sampling, messages, exchanges, instructions)
+            }
+        }
+    }
 }
 
 /// The judge's verdict on a text in the place of an answer of the run. It is shown the case's other answers as it was then.
 fn verdict(
-    judge: &mut LocalModel,
+    judge: &mut AnewJudge,
     instructions: &Instructions,
     folder: &RunFolder,
     row: &AnswerRow,
@@ -217,9 +258,14 @@ fn verdict(
         |probe: &PlannedProbe| Exchange { probe: probe.clone(), answer: answer(&probe.id), cut: false };
     let all: Vec<Exchange> = asked.map(exchange).collect();
     let messages = [Message { role: MessageRole::User, content: instructions.prompt(case, &all)? }];
-    let own: Vec<Exchange> = all.into_iter().filter(|one| one.probe.id == row.probe).collect();
-    let judged = judge_by_scoring(judge, &messages, &own, instructions)?;
-    match judged.verdicts.into_iter().next().context("no verdict")??.said {
+    // A reply holds all of a case's verdicts; scoring reads the one that is asked for.
+    let asked: Vec<Exchange> = match judge {
+        AnewJudge::Local(_) => all.into_iter().filter(|one| one.probe.id == row.probe).collect(),
+        AnewJudge::Endpoint(_) => all,
+    };
+    let own = asked.iter().position(|one| one.probe.id == row.probe);
+    let judged = judge.judge(&messages, &asked, instructions)?;
+    match own.and_then(|at| judged.verdicts.into_iter().nth(at)).context("no verdict")??.said {
         Said::Correct(correct) => Ok(correct),
         other => bail!("--anew is for verdicts of right and wrong, and the judge said {other}; leave it out"),
     }

@@ -10,6 +10,9 @@ use crate::chat::{ChatModel, Message, MessageRole, Reply, Sampling, StopReason};
 
 const QUOTED: usize = 200;
 
+/// Most tokens of a reply with verdicts: three short reasons, with room for a model that thinks aloud.
+pub const REPLY_TOKENS: usize = 2048;
+
 /// Asks a judge for JSON.
 ///
 /// The verdicts of the second reply are merged with those of the first by id. What is missing then, contradictory or refused is an

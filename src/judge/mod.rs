@@ -38,7 +38,7 @@ use crate::run::subject::PATIENCE;
 
 pub use crate::benchmarks::Said;
 pub use by_reading::{ReadSummary, read_answers, reading_digest};
-pub use by_reply::judge_by_reply;
+pub use by_reply::{REPLY_TOKENS, judge_by_reply};
 pub use by_scoring::judge_by_scoring;
 pub use conduct::{Conduct, Judge};
 pub use instructions::{Instructions, Reasons};

@@ -77,6 +77,11 @@ pub(super) type ContrastKey =
     (AnswerKey, ContrastAblation, [usize; 2], Option<[usize; 2]>, u64, Option<String>);
 
 impl ContrastCauseRow {
+    /// Equal in rows that were measured in one way: the ablation, the layers, the seed, and the neutral text.
+    pub(super) fn way(&self) -> (ContrastAblation, Option<[usize; 2]>, u64, Option<String>) {
+        (self.ablation, self.layers, self.seed, self.neutral.clone())
+    }
+
     /// The kind of measurement.
     pub(super) fn key(&self) -> ContrastKey {
         let answer = AnswerKey::of(&self.case, &self.probe, &self.condition).owned();

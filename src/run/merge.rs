@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::cause_rows::{CAUSES, CauseLine, read_lines};
 use super::condition::Condition;
-use super::contrast_rows::{CONTRAST_CAUSES, read_contrast_causes};
+use super::contrast_rows::{CONTRAST_CAUSES, ContrastCauseRow, read_contrast_causes};
 use super::cost::CostRow;
 use super::error::RunError;
 use super::exchange::shorten;
@@ -72,7 +72,7 @@ pub struct Merged {
     pub errors: usize,
     /// Verdict rows.
     pub verdicts: usize,
-    /// Rows of causes.
+    /// Rows of causes, of answers and of contrasts.
     pub causes: usize,
     /// Shards that ran on another machine or device than the first, whose name alone the merged header has.
     pub other_machines: Vec<PathBuf>,
@@ -117,9 +117,12 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
         }
     }
 
-    let (causes, uneven) = causes(&shards, &plan)?;
-    let of_contrasts = shards.iter().map(|shard| read_contrast_causes(&shard.dir));
-    let mut contrast_causes = of_contrasts.collect::<Result<Vec<_>, _>>()?.concat();
+    let (causes, mut lack) = causes(&shards, &plan)?;
+    let of_contrasts: Vec<Vec<ContrastCauseRow>> =
+        shards.iter().map(|shard| read_contrast_causes(&shard.dir)).collect::<Result<_, _>>()?;
+    lack.extend(lacking(&shards, &of_contrasts, ContrastCauseRow::way));
+    let uneven = dirs.iter().filter(|dir| lack.contains(dir)).cloned().collect();
+    let mut contrast_causes = of_contrasts.concat();
     let place = |case: &str| plan.iter().position(|planned| planned.case == case);
     contrast_causes.sort_by_cached_key(|row| place(&row.case));
     let why = shards.iter().map(|shard| read_why(&shard.dir));
@@ -178,7 +181,7 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
         answers: answers.len(),
         errors: answers.iter().filter(|row| row.error.is_some()).count(),
         verdicts: verdicts.len(),
-        causes: causes.len(),
+        causes: causes.len() + contrast_causes.len(),
         other_machines: (shards.iter().filter(|shard| shard.header.machine != header.machine))
             .map(|shard| shard.dir.clone())
             .collect(),
@@ -230,16 +233,21 @@ fn write_any<T: Serialize>(path: &Path, rows: &[T]) -> Result<(), JsonlError> {
 
 /// The causes of all shards in the order of their cases, those of a case as they were measured; and the shards that lack some.
 fn causes(shards: &[RunFolder], plan: &[PlannedCase]) -> Result<(Vec<CauseLine>, Vec<PathBuf>), RunError> {
-    let read: Vec<(&RunFolder, Vec<CauseLine>)> =
-        shards.iter().map(|shard| Ok((shard, read_lines(&shard.dir)?))).collect::<Result<_, RunError>>()?;
-    let ways = |rows: &[CauseLine]| rows.iter().map(CauseLine::way).collect::<BTreeSet<String>>();
-    let all: BTreeSet<String> = read.iter().flat_map(|(_, rows)| ways(rows)).collect();
-    let lacking = read.iter().filter(|(shard, rows)| !shard.plan.is_empty() && ways(rows) != all);
-    let uneven = lacking.map(|(shard, _)| shard.dir.clone()).collect();
+    let read: Vec<Vec<CauseLine>> =
+        shards.iter().map(|shard| read_lines(&shard.dir)).collect::<Result<_, RunError>>()?;
+    let uneven = lacking(shards, &read, CauseLine::way);
     let places: BTreeMap<&str, usize> = plan.iter().map(|case| (case.case.as_str(), case.position)).collect();
-    let mut lines: Vec<CauseLine> = read.into_iter().flat_map(|(_, rows)| rows).collect();
+    let mut lines = read.concat();
     lines.sort_by_key(|line| places.get(line.case()).copied());
     Ok((lines, uneven))
+}
+
+/// The shards with cases whose rows lack a way of measuring that others' have.
+fn lacking<T, W: Ord>(shards: &[RunFolder], rows: &[Vec<T>], way: impl Fn(&T) -> W) -> Vec<PathBuf> {
+    let ways = |rows: &[T]| rows.iter().map(&way).collect::<BTreeSet<W>>();
+    let all: BTreeSet<W> = rows.iter().flatten().map(&way).collect();
+    let lacking = shards.iter().zip(rows).filter(|(shard, rows)| !shard.plan.is_empty() && ways(rows) != all);
+    lacking.map(|(shard, _)| shard.dir.clone()).collect()
 }
 
 const CONDITIONS: &str = "conditions";

@@ -97,6 +97,8 @@ pub struct Measured {
     pub done: usize,
     /// Readings that were made for them.
     pub readings: usize,
+    /// Answers without a row, since the judge of answers generated anew gave no verdict.
+    pub unjudged: usize,
     /// True if a stop was asked for before the end.
     pub stopped: bool,
 }
@@ -189,9 +191,14 @@ pub fn measure(
             let asked = Asked { row, store: store.as_ref(), shared, kinds: &kinds };
             let failed = |source: anyhow::Error| WhyError::Model { case: row.case.clone(), source };
             let judge = judge.as_mut().map(|judge| &mut **judge as JudgeAnew<'_>);
+            let mut unjudged = None;
             match run.label((model, &text), &asked, judge, stop) {
                 Err(Halt::Read(ReadError::Model(RequestError::Engine(EngineError::Interrupted)))) => {
                     return Ok(Measured { stopped: true, ..measured });
+                }
+                Err(Halt::Read(ReadError::Judge(error))) => {
+                    measured.unjudged += 1;
+                    unjudged = Some(format!("{error:#}"));
                 }
                 Err(Halt::Read(error)) => return Err(failed(error.into())),
                 Err(Halt::Other(error)) => return Err(error),
@@ -202,7 +209,7 @@ pub fn measure(
                     log.append(row)?;
                 }
             }
-            steps.step(&name, None);
+            steps.step(&name, unjudged.as_deref());
         }
     }
     Ok(measured)

@@ -448,6 +448,18 @@ fn merged_shards_have_the_causes_of_the_whole_run() {
     assert_eq!(ended(causes("llama-tiny", &at("uneven"), &["--total"])).code, Some(0));
     let expected = ended(causes("llama-tiny", &at("whole"), &["--total"]));
     assert_eq!(ended(causes("llama-tiny", &at("uneven"), &["--total"])).out, expected.out);
+    // So is one without the causes of contrasts that another has.
+    let row = r#"{"case":"c","probe":"SR","span":"session[0]","tokens":[3,9],"seed":0,"ablation":"blocked","contrast":1.0,"#;
+    std::fs::write(
+        at("b").join("contrast-causes.jsonl"),
+        format!("{row}{}\n", r#""drop":0.5,"current":-1.0,"stale":-2.0}"#),
+    )
+    .unwrap();
+    let contrasts = merge("contrasts");
+    let said =
+        format!("without all causes that other shards have: {}, {};", at("a").display(), at("b").display());
+    assert!(contrasts.code == Some(0) && contrasts.out.contains(&said), "{}", contrasts.out);
+    std::fs::remove_file(at("b").join("contrast-causes.jsonl")).unwrap();
     // Causes of the older format are a reason not to merge.
     let old = r#"{"case":"c","probe":"SR","span":"session[0]","tokens":[3,9],"seed":0,"answer_tokens":2,"log_p":-1.0,"#;
     let old = format!("{old}{}\n", r#""effect":{"log_p":-0.5,"kl":0.1,"changed":true}}"#);
