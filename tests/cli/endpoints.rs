@@ -11,17 +11,26 @@ pub(super) fn server(content: &str) -> String {
 /// The same, with the bodies of the requests that it got.
 fn listening_server(content: &str) -> (String, Arc<Mutex<Vec<String>>>) {
     let requests = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&requests);
+    let (seen, content) = (Arc::clone(&requests), content.to_owned());
+    let address = answering_server(move |request| {
+        seen.lock().unwrap().push(request);
+        content.clone()
+    });
+    (address, requests)
+}
+
+/// A server whose reply is a function of the request's body.
+pub(super) fn answering_server(content: impl Fn(String) -> String + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/v1#stub", listener.local_addr().unwrap());
-    let reply = serde_json::json!({
-        "choices": [{"message": {"role": "assistant", "content": content}, "finish_reason": "stop"}]
-    })
-    .to_string();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { continue };
-            seen.lock().unwrap().push(read_request(&mut stream));
+            let content = content(read_request(&mut stream));
+            let reply = serde_json::json!({
+                "choices": [{"message": {"role": "assistant", "content": content}, "finish_reason": "stop"}]
+            })
+            .to_string();
             let _ = write!(
                 stream,
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{reply}",
@@ -29,7 +38,7 @@ fn listening_server(content: &str) -> (String, Arc<Mutex<Vec<String>>>) {
             );
         }
     });
-    (address, requests)
+    address
 }
 
 /// Reads a request to its end, as closing before that would reset the connection, and returns its body.

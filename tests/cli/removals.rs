@@ -457,7 +457,7 @@ fn merged_shards_have_the_causes_of_the_whole_run() {
     .unwrap();
     let contrasts = merge("contrasts");
     let said =
-        format!("without all causes that other shards have: {}, {};", at("a").display(), at("b").display());
+        format!("without all causes that other shards have: {}, {};", at("b").display(), at("a").display());
     assert!(contrasts.code == Some(0) && contrasts.out.contains(&said), "{}", contrasts.out);
     std::fs::remove_file(at("b").join("contrast-causes.jsonl")).unwrap();
     // Causes of the older format are a reason not to merge.

@@ -1,8 +1,12 @@
 //! Labels of a run's answers: rows, resuming, what is refused, and where labels are shown.
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
 use palimpsest::run::why_rows::{Label, WHY, WhyRow, read_why};
 use serde_json::Value;
 
 use super::contrasts::run_of;
+use super::endpoints::answering_server;
 use super::knockouts::fixture;
 use super::*;
 
@@ -115,4 +119,57 @@ fn labels_need_verdicts_two_sides_attention_and_the_runs_model() {
     let done = ended(knowme);
     assert_eq!(done.code, Some(0), "{}", done.err);
     refused(why("llama-tiny", &other, &[]), 1, "has no such sides");
+}
+
+/// Right where the response to a question has an even number of characters: some knock-outs turn it, others do not.
+fn by_letters(request: &str) -> String {
+    let request: Value = serde_json::from_str(request).unwrap_or_default();
+    let text = request["messages"][0]["content"].as_str().unwrap_or_default().to_owned();
+    let verdict = |probe: &str| {
+        let said = text.split(&format!("<exchange id=\"{probe}\">")).nth(1).unwrap_or_default();
+        let said = said.split("Assistant: ").nth(1).and_then(|said| said.split("</exchange>").next());
+        let even = said.unwrap_or_default().chars().count() % 2 == 0;
+        (probe.to_owned(), serde_json::json!({"reason": "letters", "correct": even}))
+    };
+    Value::Object(["SR", "PR", "IPA"].into_iter().map(verdict).collect()).to_string()
+}
+
+#[test]
+fn answers_generated_anew_are_put_to_the_endpoint_that_judged_them() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    let mute = Arc::new(AtomicBool::new(false));
+    let (muted, calls) = (Arc::clone(&mute), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&calls);
+    let judge = answering_server(move |request| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        if muted.load(Ordering::SeqCst) { "I cannot tell.".to_owned() } else { by_letters(&request) }
+    });
+    let mut run =
+        command(["run", "--data", "sample", "--sessions", "5", "--limit", "1", "--max-new-tokens", "8"]);
+    run.args(["--context", "4096", "--allow-longer", "--model"])
+        .arg(fixture("llama-tiny"))
+        .arg("--out")
+        .arg(&dir);
+    let done = ended(run);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let judged = palimpsest(["judge", dir.to_str().unwrap(), "--judge", &judge]);
+    assert_eq!(judged.code, Some(0), "{}", judged.err);
+
+    // A judge that says nothing leaves no label, and the same command asks again.
+    mute.store(true, Ordering::SeqCst);
+    let silent = ended(why("llama-tiny", &dir, &["--anew"]));
+    assert!(silent.err.contains("3 answers have no label"), "{}", silent.err);
+    assert_eq!(read_why(&dir).unwrap().len(), 0);
+    mute.store(false, Ordering::SeqCst);
+    let before = calls.load(Ordering::SeqCst);
+    let done = ended(why("llama-tiny", &dir, &["--anew"]));
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let rows = read_why(&dir).unwrap();
+    assert_eq!(rows.len(), 3);
+    let searched: usize = rows.iter().filter_map(|row| row.search).map(|search| search.sessions).sum();
+    assert!(searched > 0 && calls.load(Ordering::SeqCst) - before >= searched, "{rows:?}");
+    let certificates: Vec<_> = rows.iter().filter_map(|row| row.certificate.as_ref()).collect();
+    assert!(!certificates.is_empty(), "{rows:?}");
+    assert!(certificates.iter().all(|one| one.answer.is_some()), "{certificates:?}");
 }
