@@ -17,7 +17,7 @@ fn of_system(run: &Losses, system: &SystemLosses) -> Vec<String> {
     let first = words.first().cloned();
     let written = extraction(system);
     // A store that holds almost nothing is said first: all that follows rests on it.
-    match (first, system.extraction.is_poor()) {
+    match (first, is_poor(system)) {
         (Some(_), true) => words.insert(0, written),
         _ => words.push(written),
     }
@@ -25,6 +25,16 @@ fn of_system(run: &Losses, system: &SystemLosses) -> Vec<String> {
         words.push(format!("Right and wrong are left out: {why}."));
     }
     words
+}
+
+/// True if hardly anything was written, the evidence no more than the rest: a system that keeps evidence alone has few memories, and good ones.
+fn is_poor(system: &SystemLosses) -> bool {
+    let traces =
+        system.conditions.iter().filter_map(|condition| condition.traces.get(&Level::Source)).flatten();
+    let written: Vec<bool> =
+        traces.flat_map(|trace| trace.facts.iter().map(|fact| fact.writing.written.is_yes())).collect();
+    let of_evidence = written.iter().filter(|written| **written).count();
+    system.extraction.is_poor() && 2 * of_evidence < written.len().max(1)
 }
 
 /// The chain of each role, and its largest loss.
@@ -93,7 +103,7 @@ fn extraction(system: &SystemLosses) -> String {
         said += &format!("; {} cases are not written yet", system.missing);
     }
     said += ".";
-    if system.extraction.is_poor() {
+    if is_poor(system) {
         said += &format!(
             " Almost nothing was written: fewer than a quarter of the sessions left a memory. Small models extract badly; what is lost \
              later says nothing of {name}, only that the machinery works."

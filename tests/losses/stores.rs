@@ -571,6 +571,23 @@ fn words_tell_where_facts_are_lost_and_when_almost_nothing_was_written() {
         "{first}"
     );
     assert!(first.contains("Almost nothing was written"), "{first}");
+
+    // One that writes evidence alone has few memories, too, and nothing is wrong with it: half of the facts are there.
+    for case in 0..CASES {
+        let folder = dir.path().join(format!("memory/ideal/case-{case}"));
+        let ended = (0..SESSIONS).map(|session| json!({ "session": label(session), "events": 0 }));
+        let add = |session: usize| {
+            let (at, from) = (label(session), sources(&[session]));
+            json!({ "session": at, "op": "add", "memory": id(session), "sources": from, "provenance": "system" })
+        };
+        let kept = [OLD, NEW].into_iter().filter(|_| case < 2);
+        std::fs::write(folder.join("events.jsonl"), lines(kept.clone().map(add).chain(ended))).unwrap();
+        std::fs::write(folder.join("dump.jsonl"), lines(kept.filter_map(|session| memory(IDEAL, session))))
+            .unwrap();
+    }
+    let words = in_words(&[open(dir.path())]);
+    let of_ideal = words.iter().find(|words| words.starts_with("ideal was given")).unwrap();
+    assert!(of_ideal.contains("wrote from 4 of them") && !of_ideal.contains("Almost nothing"), "{of_ideal}");
 }
 
 #[test]
