@@ -4,6 +4,7 @@ mod access;
 mod answers;
 mod attention;
 mod bad_input;
+mod cite;
 mod clients;
 mod embeddings;
 mod formats;

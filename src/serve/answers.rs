@@ -203,8 +203,16 @@ impl<S: Shape> Run<S> {
         let step = step.unwrap_or_else(|| Step::Failed(ask::gone()));
         let (choice, prompt, counted) = (self.choice, current.prompt, current.counted);
         match &step {
-            Step::Read(_) | Step::Scored(_) | Step::Token(_) => {}
+            Step::Read(_) | Step::Scored(_) => {}
+            Step::Token(token) => {
+                if let Some(asked) = self.shape.asked(choice) {
+                    asked.hear(&token.piece);
+                }
+            }
             Step::Done(finished) => {
+                if let Some(asked) = self.shape.asked(choice) {
+                    asked.hear_end(&finished.piece);
+                }
                 let Measured { generated, reused, .. } = &finished.measured;
                 let (prompt, reused) = if counted { (prompt, *reused) } else { (0, 0) };
                 self.usage.prompt += prompt;

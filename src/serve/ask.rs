@@ -71,7 +71,7 @@ impl Plan {
         let (mut rows, mut keys, mut top_keys) = Default::default();
         let mut knockouts = LayerHoles::default();
         if let Some(asked) = asked {
-            (rows, keys) = (asked.rows()?, asked.keys());
+            (rows, keys) = (asked.rows()?, asked.measured_keys());
             asked.attention.check_size(&app.model, keys.len(), *most)?;
             top_keys = asked.attention.top_keys(&app.model, &rows, *most)?;
             knockouts = asked.holes(&app.model.spec)?;

@@ -14,11 +14,13 @@ use serde_json::{Map, Value, json};
 use super::app::App;
 use super::attention_request::AttentionRequest;
 use super::causes::Causes;
+use super::cite::{Answered, Cite, control_label};
 use super::error::ApiError;
 use super::heads::Heads;
 use super::nested::{Elements, Nested};
 use super::prompt::TokenPrompt;
 use super::score::Scoring;
+use super::writer::Piece;
 use palimpsest_core::attention::{EachMasses, LargestKeys, LayerHoles, Masses, uniform_share};
 use palimpsest_core::engine::Measured;
 use palimpsest_core::engine::Rows;
@@ -36,6 +38,8 @@ pub struct Asked {
     scoring: Option<Scoring>,
     /// The spans that are hidden in turn, where that is asked for.
     causes: Option<Causes>,
+    /// The citations, where they are asked for.
+    cite: Option<Cite>,
     /// Of softmax attention, ascending: those of every mass.
     softmax_layers: Vec<usize>,
 }
@@ -68,7 +72,13 @@ impl Asked {
         scoring: Option<Scoring>,
         spec: &DecoderSpec,
     ) -> Result<Self, ApiError> {
-        let causes = attention.causes.as_ref().map(|options| Causes::new(options, &prompt)).transpose()?;
+        let field = if attention.tells_causes { "causes" } else { "cite" };
+        let of_options = |options| {
+            let blocked = holes(&attention, &keys(&prompt), prompt.tokens.len(), spec)?;
+            Causes::new(options, &prompt, blocked, field)
+        };
+        let causes = attention.causes.as_ref().map(of_options).transpose()?;
+        let cite = attention.cite.then(Cite::default);
         let layers = spec.layers.iter().enumerate().filter(|(_, layer)| layer.attention().is_some());
         let softmax_layers = layers.map(|(layer, _)| layer).collect();
         for row in scoring.iter().flat_map(|scoring| [scoring.question.as_str(), "answer"]) {
@@ -76,7 +86,26 @@ impl Asked {
                 attention.rows.push(row.to_owned());
             }
         }
-        Ok(Asked { attention, prompt, scoring, causes, softmax_layers })
+        Ok(Asked { attention, prompt, scoring, causes, cite, softmax_layers })
+    }
+
+    /// A token of the answer was written.
+    pub fn hear(&mut self, piece: &Piece) {
+        if let Some(cite) = &mut self.cite {
+            cite.hear(piece);
+        }
+    }
+
+    /// The rest of its text was written.
+    pub fn hear_end(&mut self, piece: &Piece) {
+        if let Some(cite) = &mut self.cite {
+            cite.hear_end(piece);
+        }
+    }
+
+    /// The citations of the answer that was settled last, in OpenAI's shape, where they are asked for.
+    pub fn annotations(&self) -> Option<&[Value]> {
+        self.cite.as_ref().map(Cite::annotations)
     }
 
     /// Waits for what a score is held against and for the effects on an answer, where they are asked for.
@@ -89,6 +118,20 @@ impl Asked {
             let answer = (self.prompt.tokens.as_slice(), &measured.generated, kinds.as_slice());
             causes.settle(&app.engine, app.cancelled(), answer).await?;
         }
+        if let (Some(causes), true) = (&self.causes, self.cite.is_some()) {
+            let keys = self.measured_keys();
+            let answered = Answered {
+                prompt: self.prompt.tokens.len(),
+                thought: measured.generated.thought,
+                each: measured.masses.each.as_ref(),
+                layers: &measured.masses.layers,
+                uniform: &measured.masses.uniform,
+                keys: &keys,
+            };
+            if let Some(cite) = &mut self.cite {
+                cite.settle(causes, &answered);
+            }
+        }
         Ok(())
     }
 
@@ -97,9 +140,18 @@ impl Asked {
         self.causes.as_ref().map_or(0, Causes::readings)
     }
 
-    /// The spans that are measured: the tiles, then the ranges.
+    /// The spans that are told: the tiles, then the ranges.
     pub fn keys(&self) -> Vec<Span> {
-        self.prompt.tiles.iter().chain(&self.prompt.overlays).cloned().collect()
+        keys(&self.prompt)
+    }
+
+    /// The spans that are measured: those that are told, then the controls of citations.
+    pub fn measured_keys(&self) -> Vec<Span> {
+        let controls = self.causes.iter().filter(|_| self.cite.is_some()).flat_map(|causes| &causes.controls);
+        let control = |(nth, stretch): (usize, &std::ops::Range<usize>)| {
+            Span::new(control_label(nth), stretch.clone()).as_overlay()
+        };
+        self.keys().into_iter().chain(controls.enumerate().map(control)).collect()
     }
 
     /// The rows that are measured.
@@ -107,8 +159,9 @@ impl Asked {
         let failed = |error: palimpsest_core::attention::SpanError| {
             ApiError::field("palimpsest.rows", error.to_string())
         };
-        let rows =
+        let mut rows =
             Rows::named(&self.attention.rows, &self.keys(), self.prompt.tokens.len()).map_err(failed)?;
+        rows.answer.each |= self.attention.keeps_each();
         match rows.spans.iter().find(|row| row.is_empty()) {
             None => Ok(rows),
             Some(row) => {
@@ -123,9 +176,7 @@ impl Asked {
     /// # Errors
     /// Knock-outs whose spans the prompt lacks, and those of layers that cannot be blocked.
     pub fn holes(&self, spec: &DecoderSpec) -> Result<LayerHoles, ApiError> {
-        let knockouts = &self.attention.knockouts;
-        let holes = LayerHoles::new(knockouts, &self.keys(), self.prompt.tokens.len(), &spec.layer_kinds());
-        holes.map_err(|error| ApiError::field("palimpsest.knockouts", error.to_string()))
+        holes(&self.attention, &self.keys(), self.prompt.tokens.len(), spec)
     }
 
     /// True if rows of generated tokens are told, which see generated tokens.
@@ -162,8 +213,11 @@ impl Asked {
         if let Some(scoring) = &self.scoring {
             reply.insert("score".to_owned(), scoring.json(masses, &self.keys()));
         }
-        if let Some(measured) = self.causes.as_ref().and_then(Causes::measured) {
-            reply.insert("causes".to_owned(), measured.clone());
+        if let Some(causes) = self.causes.as_ref().filter(|_| self.attention.tells_causes) {
+            reply.insert("causes".to_owned(), causes.json());
+        }
+        if let Some(cite) = &self.cite {
+            reply.insert("cite".to_owned(), cite.json().clone());
         }
         if self.attention.rows.is_empty() {
             return Ok(Reply { fields: reply, ..Reply::default() });
@@ -202,7 +256,7 @@ impl Asked {
             let share = ("delta_share", delta.share.view());
             tensors.push(self.masses(share, &delta.layers, &|_, _, _| 0.0, &is_answer));
         }
-        if let Some(each) = masses.each.as_ref().filter(|_| !told) {
+        if let Some(each) = masses.each.as_ref().filter(|_| !told && self.attention.each()) {
             tensors.push(self.each(each));
         }
         let ranked = measured.top_keys.as_ref().map(|top_keys| {
@@ -277,7 +331,7 @@ impl Asked {
                     };
                     values.push(to_generated);
                 }
-                values.extend(overlays);
+                values.extend(overlays.iter().take(self.prompt.overlays.len()));
             }
         }
         NamedTensor("share", vec![told.len(), masses.rows.len(), self.columns()], values)
@@ -346,7 +400,8 @@ impl Asked {
             let rest = (1.0 - of_prompt - f64::from(sink)).max(0.0) as f32;
             row.push(if is_answer { rest } else { 0.0 });
         }
-        row.extend(overlays);
+        // Behind them are the controls of citations.
+        row.extend(overlays.iter().take(self.prompt.overlays.len()));
         row
     }
 
@@ -400,6 +455,21 @@ impl Serialize for Reply {
         }
         map.end()
     }
+}
+
+/// The spans of a prompt that are told.
+fn keys(prompt: &TokenPrompt) -> Vec<Span> {
+    prompt.tiles.iter().chain(&prompt.overlays).cloned().collect()
+}
+
+fn holes(
+    attention: &AttentionRequest,
+    keys: &[Span],
+    tokens: usize,
+    spec: &DecoderSpec,
+) -> Result<LayerHoles, ApiError> {
+    let holes = LayerHoles::new(&attention.knockouts, keys, tokens, &spec.layer_kinds());
+    holes.map_err(|error| ApiError::field("palimpsest.knockouts", error.to_string()))
 }
 
 /// The mean over each group of heads, one group after the other.

@@ -26,6 +26,7 @@ pub struct AttentionFields {
     #[serde(default, deserialize_with = "list::<0, 64, _, _>")]
     knockouts: Vec<String>,
     causes: Option<CausesField>,
+    cite: Option<CausesField>,
     #[serde(default)]
     encoding: Encoding,
     #[serde(default)]
@@ -69,8 +70,12 @@ pub struct AttentionRequest {
     pub rows: Vec<String>,
     /// Paths that are blocked for this answer.
     pub knockouts: Vec<Knockout>,
-    /// The spans that are hidden in turn, to see what the answer owes to them.
+    /// The spans that are hidden in turn, to see what the answer or its sentences owe to them.
     pub causes: Option<CausesOptions>,
+    /// True if effects on the whole answer are told.
+    pub tells_causes: bool,
+    /// True if the answer's sentences are told, each with the spans that it rests on.
+    pub cite: bool,
     /// Which heads are told.
     pub heads: Heads,
     /// The decoder layers that are told; `None` for all.
@@ -159,10 +164,9 @@ impl AttentionRequest {
             check_tokens("palimpsest.answer", tokens, model.spec.vocab)?;
         }
         let causes = fields.causes.and_then(CausesField::options);
-        if causes.is_some() && !knockouts.is_empty() {
-            let reason = "are effects on an answer with nothing blocked; leave out palimpsest.knockouts, or the causes";
-            return Err(ApiError::at("palimpsest.causes", reason));
-        }
+        let cited = fields.cite.and_then(CausesField::options);
+        let (tells_causes, cite) = (causes.is_some(), cited.is_some());
+        let causes = CausesOptions::shared(causes, cited)?;
         if score.is_some() && !knockouts.is_empty() {
             let reason = "is held against a neutral question with nothing blocked; leave out palimpsest.knockouts, or the score";
             return Err(ApiError::at("palimpsest.score", reason));
@@ -197,6 +201,8 @@ impl AttentionRequest {
             rows,
             knockouts,
             causes,
+            tells_causes,
+            cite,
             heads,
             layers,
             top_keys,
@@ -209,9 +215,14 @@ impl AttentionRequest {
         }))
     }
 
-    /// True if each generated token is a row.
+    /// True if each generated token is a row that is told.
     pub fn each(&self) -> bool {
         self.rows.iter().any(|row| row == "each")
+    }
+
+    /// True if the masses of each generated token are kept until the answer is whole.
+    pub fn keeps_each(&self) -> bool {
+        self.cite || self.each()
     }
 
     /// Which keys are told one by one, of rows of a prompt and of up to `most` generated tokens. Refuses more of them than are kept.
@@ -257,12 +268,14 @@ impl AttentionRequest {
             return Err(ApiError::field("palimpsest.rows", message));
         }
         let fit = fit - self.rows.len();
-        if self.each() && most > fit {
+        if self.keeps_each() && most > fit {
+            let (name, field) =
+                if self.each() { ("each", "palimpsest.rows") } else { ("cite", "palimpsest.cite") };
             let message = format!(
-                "`each` over {spans} spans is kept for at most {fit} generated tokens, and {most} may be generated; give \
+                "`{name}` over {spans} spans is kept for at most {fit} generated tokens, and {most} may be generated; give \
                  max_completion_tokens (max_tokens for /v1/completions) of at most {fit}"
             );
-            return Err(ApiError::field("palimpsest.rows", message));
+            return Err(ApiError::field(field, message));
         }
         Ok(())
     }

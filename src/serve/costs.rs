@@ -74,7 +74,7 @@ impl Cost {
         // A score's neutral request has a row of its own.
         let rows = attention.rows.len() + usize::from(attention.score.is_some());
         cost.base += row * rows as u64;
-        if attention.each() {
+        if attention.keeps_each() {
             cost.token += row;
         }
         if let Some(top) = observe.top_keys {
