@@ -10,6 +10,7 @@ mod embeddings;
 mod formats;
 mod interventions;
 mod load;
+mod measures;
 mod memory;
 mod openapi;
 mod operated;

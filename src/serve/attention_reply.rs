@@ -17,11 +17,14 @@ use super::causes::Causes;
 use super::cite::{Answered, Cite, control_label};
 use super::error::ApiError;
 use super::heads::Heads;
+use super::measures::Measure;
 use super::nested::{Elements, Nested};
 use super::prompt::TokenPrompt;
 use super::score::Scoring;
 use super::writer::Piece;
-use palimpsest_core::attention::{EachMasses, LargestKeys, LayerHoles, Masses, uniform_share};
+use palimpsest_core::attention::{
+    Attributions, EachMasses, LargestKeys, LayerHoles, Masses, Target, uniform_share,
+};
 use palimpsest_core::engine::Measured;
 use palimpsest_core::engine::Rows;
 use palimpsest_core::model::DecoderSpec;
@@ -40,6 +43,8 @@ pub struct Asked {
     causes: Option<Causes>,
     /// The citations, where they are asked for.
     cite: Option<Cite>,
+    /// The texts of prompt and answer, token by token, where they are asked for.
+    texts: Vec<String>,
     /// Of softmax attention, ascending: those of every mass.
     softmax_layers: Vec<usize>,
 }
@@ -50,7 +55,12 @@ pub struct Reply {
     fields: Map<String, Value>,
     tensors: Vec<NamedTensor>,
     ranked: Option<Ranked>,
+    /// The texts of tokens, told beside the keys of `ranked`; empty where they are not asked for.
+    texts: Vec<String>,
 }
+
+/// Label of the keys that are in no span, as in the metadata of `palimpsest trace`.
+const NO_SPAN: &str = "(none)";
 
 /// A tensor of the reply: its name, shape, and elements row-major.
 #[derive(Debug)]
@@ -86,7 +96,7 @@ impl Asked {
                 attention.rows.push(row.to_owned());
             }
         }
-        Ok(Asked { attention, prompt, scoring, causes, cite, softmax_layers })
+        Ok(Asked { attention, prompt, scoring, causes, cite, texts: Vec::new(), softmax_layers })
     }
 
     /// A token of the answer was written.
@@ -117,6 +127,10 @@ impl Asked {
             let kinds = app.model.spec.layer_kinds();
             let answer = (self.prompt.tokens.as_slice(), &measured.generated, kinds.as_slice());
             causes.settle(&app.engine, app.cancelled(), answer).await?;
+        }
+        if self.attention.tokens {
+            self.texts =
+                app.model.token_texts(&[&self.prompt.tokens[..], &measured.generated.tokens].concat());
         }
         if let (Some(causes), true) = (&self.causes, self.cite.is_some()) {
             let keys = self.measured_keys();
@@ -171,6 +185,15 @@ impl Asked {
         }
     }
 
+    /// The logits that are taken apart.
+    ///
+    /// # Errors
+    /// Positions that the prompt has not.
+    pub fn targets(&self) -> Result<Vec<Target>, ApiError> {
+        let targets = self.attention.targets.iter().enumerate();
+        targets.map(|(nth, target)| target.of(nth, self.prompt.tokens.len())).collect()
+    }
+
     /// The keys that are hidden.
     ///
     /// # Errors
@@ -219,8 +242,15 @@ impl Asked {
         if let Some(cite) = &self.cite {
             reply.insert("cite".to_owned(), cite.json().clone());
         }
+        if self.attention.tokens {
+            reply.insert("tokens".to_owned(), json!(self.texts));
+        }
+        let mut tensors = Vec::new();
+        if let Some(found) = &measured.attributions {
+            tensors.extend(self.attributed(found, &mut reply));
+        }
         if self.attention.rows.is_empty() {
-            return Ok(Reply { fields: reply, ..Reply::default() });
+            return self.put(reply, tensors, None);
         }
         reply.insert("rows".to_owned(), json!(rows));
         match &self.attention.heads {
@@ -234,12 +264,28 @@ impl Asked {
         // Rows of the prompt see nothing that was generated.
         let is_answer: Vec<bool> =
             masses.rows.iter().map(|row| row.end > n || row.label == "answer").collect();
-        let mut tensors = Vec::new();
         let sink = masses.sink.as_ref().map(|sink| sink.view());
         let paid = |l: usize, h: usize, r: usize| sink.as_ref().map_or(0.0, |sink| sink[[l, h, r]]);
-        let mass = ("mass", masses.mass.view());
-        tensors.push(self.masses(mass, &masses.layers, &paid, &is_answer));
-        tensors.push(self.share(masses, &is_answer, after));
+        let mass = self.masses(("mass", masses.mass.view()), &masses.layers, &paid, &is_answer);
+        let share = self.share(masses, &is_answer, after);
+        if self.attention.tells(Measure::Density) {
+            tensors.push(density(&mass, &share));
+        }
+        let of_rows = [(Measure::Mass, mass), (Measure::Share, share)];
+        tensors.extend(
+            of_rows.into_iter().filter(|(name, _)| self.attention.tells(*name)).map(|(_, tensor)| tensor),
+        );
+        if let Some(norms) = &measured.norms {
+            for (measure, name, values) in [
+                (Measure::ValueNorm, "value_norm", &norms.value_norm),
+                (Measure::OutputNorm, "output_norm", &norms.output_norm),
+            ] {
+                if self.attention.tells(measure) {
+                    // Rows of a prompt see nothing that was generated.
+                    tensors.push(self.masses((name, values.view()), &norms.layers, &|_, _, _| 0.0, &[]));
+                }
+            }
+        }
         if let Some(sink) = &masses.sink {
             let (_, heads, rows) = sink.dim();
             let (mut shape, groups) = self.groups(&masses.layers, heads);
@@ -264,6 +310,21 @@ impl Asked {
             self.ranked(top_keys)
         });
         self.put(reply, tensors, ranked)
+    }
+
+    /// The terms of the targets' logits, over all heads.
+    fn attributed(&self, found: &Attributions, reply: &mut Map<String, Value>) -> [NamedTensor; 2] {
+        let mut labels: Vec<String> = self.keys().into_iter().map(|key| key.label).collect();
+        labels.push(NO_SPAN.to_owned());
+        reply.insert("attribution_layers".to_owned(), json!(found.layers));
+        reply.insert("attribution_spans".to_owned(), json!(labels));
+        reply.insert("parts".to_owned(), json!(found.parts));
+        let heads = found.heads.iter().copied().collect();
+        let other = found.other.iter().copied().collect();
+        [
+            NamedTensor("attribution", found.heads.shape().to_vec(), heads),
+            NamedTensor("attribution_other", found.other.shape().to_vec(), other),
+        ]
     }
 
     /// The rows that come with a token of a stream.
@@ -417,7 +478,11 @@ impl Asked {
         ranked: Option<Ranked>,
     ) -> Result<Reply, ApiError> {
         if !self.attention.safetensors {
-            return Ok(Reply { fields, tensors, ranked });
+            let texts = if ranked.is_some() { self.texts.clone() } else { Vec::new() };
+            return Ok(Reply { fields, tensors, ranked, texts });
+        }
+        if tensors.is_empty() && ranked.is_none() {
+            return Ok(Reply { fields, ..Reply::default() });
         }
         let of_f32 = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
         let mut bytes: Vec<(&str, Dtype, Vec<usize>, Vec<u8>)> = (tensors.into_iter())
@@ -451,7 +516,11 @@ impl Serialize for Reply {
             map.serialize_entry(name, &Nested { elements: Elements::Numbers(values), shape })?;
         }
         if let Some(Ranked { shape, keys, weights }) = &self.ranked {
-            map.serialize_entry("top_keys", &Nested { elements: Elements::Pairs(keys, weights), shape })?;
+            let elements = match self.texts.as_slice() {
+                [] => Elements::Pairs(keys, weights),
+                texts => Elements::Named(keys, weights, texts),
+            };
+            map.serialize_entry("top_keys", &Nested { elements, shape })?;
         }
         map.end()
     }
@@ -470,6 +539,20 @@ fn holes(
 ) -> Result<LayerHoles, ApiError> {
     let holes = LayerHoles::new(&attention.knockouts, keys, tokens, &spec.layer_kinds());
     holes.map_err(|error| ApiError::field("palimpsest.knockouts", error.to_string()))
+}
+
+/// Masses [.., rows, spans] over shares [.., rows, spans], which heads of a layer have in common; no number where a row sees nothing of a
+/// span.
+fn density(mass: &NamedTensor, share: &NamedTensor) -> NamedTensor {
+    let (NamedTensor(_, shape, masses), NamedTensor(_, of_share, shares)) = (mass, share);
+    let block: usize = of_share.iter().skip(1).product::<usize>().max(1);
+    let heads = if shape.len() > of_share.len() { shape[1] } else { 1 };
+    let at = |i: usize| shares.get(i / block / heads * block + i % block).copied().unwrap_or(0.0);
+    let values = masses.iter().enumerate().map(|(i, mass)| match at(i) {
+        share if share > 0.0 => mass / share,
+        _ => f32::NAN,
+    });
+    NamedTensor("density", shape.clone(), values.collect())
 }
 
 /// The mean over each group of heads, one group after the other.

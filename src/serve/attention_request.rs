@@ -7,6 +7,7 @@ use super::causes::{CausesField, CausesOptions};
 use super::error::ApiError;
 use super::heads::{Heads, HeadsField};
 use super::json::{count, list, text};
+use super::measures::{AskedTarget, Measure, TargetField};
 use super::model::ServedModel;
 use super::prompts::check_tokens;
 use super::score::{ScoreField, ScoreRequest};
@@ -38,6 +39,11 @@ pub struct AttentionFields {
     units: Units,
     #[serde(default, deserialize_with = "count::<1, 1024, _, _>")]
     top_keys: Option<usize>,
+    measures: Option<Vec<Measure>>,
+    #[serde(default, deserialize_with = "list::<0, 64, _, _>")]
+    targets: Vec<TargetField>,
+    #[serde(default)]
+    tokens: bool,
     #[serde(default)]
     token_ids: bool,
     /// True if a stream reports the progress of reading its prompt.
@@ -82,6 +88,12 @@ pub struct AttentionRequest {
     pub layers: Option<Vec<usize>>,
     /// Keys of each row that are told one by one.
     pub top_keys: Option<usize>,
+    /// Which numbers of the rows are told.
+    pub measures: Vec<Measure>,
+    /// Logits that are taken apart.
+    pub targets: Vec<AskedTarget>,
+    /// True if the texts of prompt and answer are told, token by token.
+    pub tokens: bool,
     /// True if tensors come as base64 of a safetensors file.
     pub safetensors: bool,
     /// Further spans.
@@ -150,7 +162,7 @@ impl AttentionRequest {
         if fields.progress.is_some() && !body["palimpsest"].as_object().into_iter().flatten().any(asked) {
             return Ok(None);
         }
-        let AttentionFields { rows, top_keys, token_ids, units, .. } = fields;
+        let AttentionFields { rows, top_keys, token_ids, tokens, units, .. } = fields;
         let parsed = |(i, text): (usize, &String)| {
             text.parse().map_err(|error: KnockoutError| {
                 ApiError::field(format!("palimpsest.knockouts[{i}]"), error.to_string())
@@ -171,7 +183,21 @@ impl AttentionRequest {
             let reason = "is held against a neutral question with nothing blocked; leave out palimpsest.knockouts, or the score";
             return Err(ApiError::at("palimpsest.score", reason));
         }
-        let asks = score.is_some() || answer.is_some() || causes.is_some() || !knockouts.is_empty();
+        let target = |(nth, field): (usize, &TargetField)| field.target(nth, model);
+        let targets: Vec<AskedTarget> =
+            fields.targets.iter().enumerate().map(target).collect::<Result<_, _>>()?;
+        let measures = fields.measures.unwrap_or_else(|| Measure::USUAL.to_vec());
+        check_measures(&measures, &rows, score.is_some())?;
+        if !targets.is_empty() && (cite || !fields.spans.is_empty()) {
+            let reason = "take a logit apart by spans that share no token; leave out palimpsest.spans and palimpsest.cite, or the targets";
+            return Err(ApiError::at("palimpsest.targets", reason));
+        }
+        let asks = score.is_some()
+            || answer.is_some()
+            || causes.is_some()
+            || !knockouts.is_empty()
+            || !targets.is_empty()
+            || tokens;
         if !asks && rows.is_empty() {
             return Err(match body["palimpsest"]["rows"].is_array() {
                 false => ApiError::missing("palimpsest.rows"),
@@ -206,6 +232,9 @@ impl AttentionRequest {
             heads,
             layers,
             top_keys,
+            measures,
+            targets,
+            tokens,
             safetensors,
             ranges,
             units,
@@ -213,6 +242,16 @@ impl AttentionRequest {
             score,
             answer,
         }))
+    }
+
+    /// True if these numbers are told.
+    pub fn tells(&self, measure: Measure) -> bool {
+        self.measures.contains(&measure)
+    }
+
+    /// True if lengths of what is read and written are told.
+    pub fn lengths(&self) -> bool {
+        self.measures.iter().any(|measure| measure.is_length())
     }
 
     /// True if each generated token is a row that is told.
@@ -279,6 +318,27 @@ impl AttentionRequest {
         }
         Ok(())
     }
+}
+
+/// Refuses a measure twice, and lengths of rows that are not of the prompt.
+fn check_measures(measures: &[Measure], rows: &[String], scored: bool) -> Result<(), ApiError> {
+    for (i, measure) in measures.iter().enumerate() {
+        let field = || format!("palimpsest.measures[{i}]");
+        if measures[..i].contains(measure) {
+            return Err(ApiError::at(field(), "names a measure again; name it once"));
+        }
+        if measure.is_length() && (scored || rows.iter().any(|row| row == "answer" || row == "each")) {
+            let reason = "is of the prompt's rows; leave out the rows answer and each, and palimpsest.score, whose row is the answer's";
+            return Err(ApiError::at(field(), reason));
+        }
+        if measure.is_length() && rows.is_empty() {
+            return Err(ApiError::at(
+                field(),
+                "is of rows, and none are named; name some in palimpsest.rows",
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn check_layers(mut layers: Vec<usize>, all: usize) -> Result<Vec<usize>, ApiError> {

@@ -41,6 +41,7 @@ mod json;
 mod listen;
 mod log;
 mod logprobs;
+mod measures;
 mod memory;
 mod metrics;
 mod model;
