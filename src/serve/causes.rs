@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelExtend, ParallelIterator};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -334,8 +335,9 @@ async fn read(
                 Event::Logits(at, logits) => {
                     match logits.to_vec2::<f32>() {
                         Ok(rows) => {
-                            let tokens = answer.iter().skip(at);
-                            reading.extend(rows.iter().zip(tokens).map(|(logits, &token)| of(token, logits)));
+                            let tokens = answer.get(at..).unwrap_or_default();
+                            let all = rows.par_iter().zip(tokens);
+                            reading.par_extend(all.map(|(logits, &token)| of(token, logits)));
                         }
                         Err(error) => failed = Some(ApiError::internal(error.to_string())),
                     }
