@@ -48,16 +48,31 @@ pub struct Answered<'a> {
     pub keys: &'a [Span],
 }
 
-/// A number of a span for a sentence, and those of the controls that do not touch the span.
+/// A number of a span for a sentence, those of the controls that do not touch the span, and those of the other spans.
 struct Measure {
     number: f64,
     apart: Vec<f64>,
+    others: Vec<f64>,
 }
 
 impl Measure {
-    /// True if it is above its noise.
+    /// Of the `nth` span.
+    fn of(nth: usize, spans: &[f64], apart: Vec<f64>) -> Option<Self> {
+        let number = *spans.get(nth).filter(|number| !number.is_nan())?;
+        let others = spans.iter().enumerate().filter(|(other, number)| *other != nth && !number.is_nan());
+        let others = others.map(|(_, number)| *number).collect();
+        Some(Measure { number, apart: apart.into_iter().filter(|number| !number.is_nan()).collect(), others })
+    }
+
+    /// The median of the controls; `None` of fewer than two.
+    fn control(&self) -> Option<f64> {
+        median(self.apart.clone())
+    }
+
+    /// True if it is above every control, and where there are fewer than two above the median of the other spans.
     fn stands_out(&self) -> bool {
-        self.apart.iter().all(|noise| self.number > *noise)
+        let few = self.control().is_none().then(|| median(self.others.clone())).flatten();
+        self.apart.iter().chain(&few).all(|noise| self.number > *noise)
     }
 }
 
@@ -161,30 +176,30 @@ impl Cite {
         let stretches = (0..causes.controls.len()).map(|nth| attended(&control_label(nth)).and_then(density));
         let densities: Vec<Option<f64>> = stretches.collect();
         let noise: Vec<f64> = densities.iter().map(|density| density.unwrap_or(f64::NAN)).collect();
+        let paid: Vec<Option<(f64, f64)>> = causes.spans.iter().map(|span| attended(&span.label)).collect();
+        let of_spans: Vec<f64> = paid.iter().map(|paid| paid.and_then(density).unwrap_or(f64::NAN)).collect();
+        let drops: Vec<f64> = effects.spans.iter().map(|effect| effect.log_p_drop).collect();
         let mut cited: Vec<Citation<'_>> = Vec::new();
         let mut spans = Vec::new();
-        for (span, effect) in causes.spans.iter().zip(&effects.spans) {
-            let paid = attended(&span.label);
+        for (nth, (span, effect)) in causes.spans.iter().zip(&effects.spans).enumerate() {
+            let caused = Measure::of(nth, &drops, causes.apart(span, &effects.controls));
+            let attention = Measure::of(nth, &of_spans, causes.apart(span, &noise));
             let mut kinds = Vec::new();
-            let apart = |all: &[f64]| -> Vec<f64> {
-                causes.apart(span, all).into_iter().filter(|number| !number.is_nan()).collect()
-            };
-            let caused = Measure { number: effect.log_p_drop, apart: apart(&effects.controls) };
-            if caused.number >= LEAST && caused.stands_out() {
-                kinds.push("cause");
-                cited.push(Citation { label: &span.label, kind: "cause", score: caused.number });
-            }
-            let density = paid.and_then(density);
-            let attention = density.map(|number| Measure { number, apart: apart(&noise) });
-            if let Some(one) = attention.as_ref().filter(|one| one.number > 0.0 && one.stands_out()) {
-                kinds.push("attention");
-                cited.push(Citation { label: &span.label, kind: "attention", score: one.number });
+            for (kind, measure, least) in
+                [("cause", &caused, LEAST), ("attention", &attention, f64::MIN_POSITIVE)]
+            {
+                if let Some(one) = measure.as_ref().filter(|one| one.number >= least && one.stands_out()) {
+                    kinds.push(kind);
+                    cited.push(Citation { label: &span.label, kind, score: one.number });
+                }
             }
             spans.push(json!({
                 "label": span.label,
-                "mass": paid.map(|(mass, _)| mass), "density": density,
-                "density_control": attention.and_then(|one| median(one.apart)),
-                "log_p_drop": effect.log_p_drop, "changed": effect.changed, "control": median(caused.apart),
+                "mass": paid[nth].map(|(mass, _)| mass),
+                "density": attention.as_ref().map(|one| one.number),
+                "density_control": attention.as_ref().and_then(Measure::control),
+                "log_p_drop": effect.log_p_drop, "changed": effect.changed,
+                "control": caused.as_ref().and_then(Measure::control),
                 "cited": kinds
             }));
         }
