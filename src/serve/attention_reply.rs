@@ -5,7 +5,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ndarray::ArrayView4;
+use ndarray::{ArrayView4, s};
 use safetensors::tensor::{Dtype, TensorView};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -147,6 +147,60 @@ impl Asked {
             }
         }
         Ok(())
+    }
+
+    /// What is known of the influence on an answer, as attributes of a request's span.
+    pub fn influence(&self, measured: &Measured) -> Vec<(&'static str, Value)> {
+        let mut all = Vec::new();
+        let causes = self.causes.as_ref();
+        if let Some((causes, effects)) =
+            causes.and_then(|causes| Some((causes, causes.effects(0..causes.tokens())?)))
+        {
+            let labels: Vec<&str> = causes.spans.iter().map(|span| span.label.as_str()).collect();
+            let drops: Vec<f64> = effects.spans.iter().map(|effect| effect.log_p_drop).collect();
+            if let Some((label, drop)) = labels.iter().zip(&drops).max_by(|a, b| a.1.total_cmp(b.1)) {
+                all.push(("palimpsest.causes.largest.span", (*label).into()));
+                all.push(("palimpsest.causes.largest.log_p_drop", (*drop).into()));
+            }
+            all.extend([
+                ("palimpsest.causes.spans", labels.into()),
+                ("palimpsest.causes.log_p_drop", drops.into()),
+            ]);
+        }
+        if let Some((labels, masses)) = self.mass_by_document(measured) {
+            all.extend([("palimpsest.mass.spans", labels.into()), ("palimpsest.mass.answer", masses.into())]);
+        }
+        all
+    }
+
+    /// The masses that the answer's tokens pay to the documents or, where there are none, to spans with names of their own; means over
+    /// tokens, heads and layers.
+    fn mass_by_document(&self, measured: &Measured) -> Option<(Vec<String>, Vec<f64>)> {
+        let (keys, masses) = (self.keys(), &measured.masses);
+        let documents = &self.prompt.documents;
+        let is_own = |label: &str| {
+            ["template[", "messages["].iter().any(|own| label.starts_with(own)) || label == "prompt"
+        };
+        let named = keys.iter().enumerate().filter(|(_, key)| match documents.is_empty() {
+            true => !is_own(&key.label),
+            false => documents.contains(&key.label),
+        });
+        let row = masses.rows.iter().position(|row| row.label == "answer");
+        let mean = |column: usize| -> Option<f64> {
+            let paid: Vec<f64> = match (row, &masses.each) {
+                (Some(row), _) => {
+                    masses.mass.slice(s![.., .., row, column]).iter().map(|&x| f64::from(x)).collect()
+                }
+                (None, Some(each)) => {
+                    each.mass.slice(s![.., .., .., column]).iter().map(|&x| f64::from(x)).collect()
+                }
+                (None, None) => return None,
+            };
+            Some(paid.iter().sum::<f64>() / paid.len().max(1) as f64)
+        };
+        let found: Option<Vec<(String, f64)>> =
+            named.map(|(column, key)| Some((key.label.clone(), mean(column)?))).collect();
+        found.filter(|found| !found.is_empty()).map(|found| found.into_iter().unzip())
     }
 
     /// Readings of an answer for its causes.
