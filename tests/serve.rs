@@ -4,11 +4,13 @@ mod access;
 mod answers;
 mod attention;
 mod bad_input;
+mod cite;
 mod clients;
 mod embeddings;
 mod formats;
 mod interventions;
 mod load;
+mod measures;
 mod memory;
 mod openapi;
 mod operated;
@@ -19,6 +21,7 @@ mod sampling;
 mod schema;
 mod score;
 mod tools;
+mod traces;
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -28,7 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use palimpsest::serve::{ServeError, ServeOptions, Server};
+use palimpsest::serve::{Otlp, ServeError, ServeOptions, Server};
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions, ThinkingOptions};
 use palimpsest_core::model::ModelFiles;
 use serde_json::{Value, json};
@@ -67,6 +70,7 @@ pub struct Setting {
     pub max_answer: usize,
     pub origins: &'static [&'static str],
     pub hosts: &'static [&'static str],
+    pub otlp: Option<String>,
 }
 
 impl Default for Setting {
@@ -81,6 +85,7 @@ impl Default for Setting {
             origins: &[],
             hosts: &[],
             retrieval: None,
+            otlp: None,
         }
     }
 }
@@ -90,7 +95,7 @@ pub fn try_serve(
     setting: Setting,
     at: &str,
 ) -> Result<(Server, palimpsest_core::engine::thread::EngineLoop), ServeError> {
-    let Setting { context, queue, key, thinking, keep_alive, max_answer, origins, hosts, retrieval } =
+    let Setting { context, queue, key, thinking, keep_alive, max_answer, origins, hosts, retrieval, otlp } =
         setting;
     let model = open(path, context, thinking);
     let options = ServeOptions {
@@ -102,6 +107,7 @@ pub fn try_serve(
         origins: origins.iter().map(|origin| origin.parse().unwrap()).collect(),
         hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
         retrieval,
+        otlp: otlp.map(|address| Otlp::new(&address, "", None).unwrap()),
         ..ServeOptions::default()
     };
     Server::new(TcpListener::bind(at).unwrap(), model, options)

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
+use ndarray::Axis;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -33,7 +34,7 @@ Examples:
 /// of another at those layers, all where `layers` is absent: what is written is then of that pass, but for `share`. `rows` may also be
 /// `last`, and with `--generate` `answer` or `each`. Rows that reach the prompt's end cover the generated tokens too; "only": true keeps
 /// to the rows named. One that blocks nothing is refused. "top_keys": k asks for the k largest weights of each row.
-/// "measures": ["mass", "share", "value_norm", "output_norm"] says which are written; without it mass and share. "targets": [{"position": p,
+/// "measures": ["mass", "share", "value_norm", "output_norm", "density"] says which are written; without it mass and share. "targets": [{"position": p,
 /// "token": a, "against": b}] takes the logit of token a at a position apart, or where `against` is there its difference to that of b;
 /// spans must then have no common tokens.
 /// Spans are half-open token ranges; they may leave gaps and may overlap. `rows` names the spans whose tokens attend,
@@ -47,6 +48,7 @@ Examples:
 /// attention, `delta_signed` and `delta_share` f32 [linear layers, value heads, rows, spans], with metadata `delta_layers`.
 /// `top_keys` u32 and `top_weights` f32 [layers, heads, row positions, k] are what each row pays most to, largest first, the spans of
 /// `rows` one after the other (metadata `top_positions`); where a row sees fewer than k keys, 4294967295 and 0.
+/// `density` f32 [layers, heads, rows, spans] is mass over share, NaN where a row sees nothing of a span.
 /// `value_norm` and `output_norm` f32 [layers, heads, rows, spans]: what heads read and write weighed by its length (docs/measures.md).
 /// `attribution` f32 [targets, layers, heads, spans + 1], the last for keys in no span (metadata `attribution_spans`), and
 /// `attribution_other` f32 [targets, parts] (metadata `parts`): all of both sum to the target's logit, or difference.
@@ -105,7 +107,7 @@ struct TokensFile {
 /// Label in the metadata of the keys that are in no span.
 const NO_SPAN: &str = "(none)";
 
-const MEASURES: [&str; 4] = ["mass", "share", "value_norm", "output_norm"];
+const MEASURES: [&str; 5] = ["mass", "share", "value_norm", "output_norm", "density"];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -282,6 +284,11 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let mut tensors = vec![("logits", Values::F32(logits), logits_shape)];
     if wants("mass") {
         tensors.push(("mass", Values::F32(mass.iter().copied().collect()), mass.shape().to_vec()));
+    }
+    if wants("density") {
+        let share = uniform.share.view().insert_axis(Axis(1));
+        let density = share.broadcast(mass.dim()).map(|share| &mass / &share).unwrap_or_default();
+        tensors.push(("density", Values::F32(density.iter().copied().collect()), mass.shape().to_vec()));
     }
     if let Some(norms) = &measured.norms {
         for (name, values) in [("value_norm", &norms.value_norm), ("output_norm", &norms.output_norm)] {

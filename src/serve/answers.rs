@@ -151,11 +151,18 @@ impl<S: Shape> Run<S> {
         line: Arc<Line>,
     ) -> Self {
         let PreparedCompletion { orders, shape, common, held } = job;
+        let id = identifier(S::ID);
+        if line.is_traced() {
+            line.record.attribute("gen_ai.response.id", id.clone());
+            for (name, value) in common.attributes() {
+                line.record.attribute(name, value);
+            }
+        }
         Run {
             app,
             shape,
             common,
-            id: identifier(S::ID),
+            id,
             created: now(),
             orders: orders.into(),
             caller: Caller::new(),
@@ -189,7 +196,15 @@ impl<S: Shape> Run<S> {
     async fn settle(&mut self, choice: usize, measured: &Measured) -> Result<(), ApiError> {
         match self.shape.asked(choice) {
             None => Ok(()),
-            Some(asked) => asked.settle(&self.app, measured).await,
+            Some(asked) => {
+                asked.settle(&self.app, measured).await?;
+                if self.line.is_traced() {
+                    for (name, value) in asked.influence(measured) {
+                        self.line.record.attribute(name, value);
+                    }
+                }
+                Ok(())
+            }
         }
     }
 
@@ -203,9 +218,18 @@ impl<S: Shape> Run<S> {
         let step = step.unwrap_or_else(|| Step::Failed(ask::gone()));
         let (choice, prompt, counted) = (self.choice, current.prompt, current.counted);
         match &step {
-            Step::Read(_) | Step::Scored(_) | Step::Token(_) => {}
+            Step::Read(_) | Step::Scored(_) => {}
+            Step::Token(token) => {
+                if let Some(asked) = self.shape.asked(choice) {
+                    asked.hear(&token.piece);
+                }
+            }
             Step::Done(finished) => {
+                if let Some(asked) = self.shape.asked(choice) {
+                    asked.hear_end(&finished.piece);
+                }
                 let Measured { generated, reused, .. } = &finished.measured;
+                self.line.record.choice(finished.reason);
                 let (prompt, reused) = if counted { (prompt, *reused) } else { (0, 0) };
                 self.usage.prompt += prompt;
                 self.usage.reused += reused;

@@ -15,6 +15,7 @@ use super::memory::Memory;
 use super::metrics::Metrics;
 use super::model::ServedModel;
 use super::score::NeutralCache;
+use super::telemetry::Telemetry;
 use palimpsest_core::engine::Engine;
 use palimpsest_core::engine::thread::EngineThread;
 
@@ -54,6 +55,8 @@ pub struct App {
     pub memory: Arc<Memory>,
     /// Settings.
     pub settings: Settings,
+    /// Where spans of requests are told.
+    pub telemetry: Option<Arc<Telemetry>>,
     places: Arc<Semaphore>,
     most: usize,
     closing: AtomicBool,
@@ -69,6 +72,7 @@ impl App {
         engine: EngineThread,
         guard: Guard,
         (settings, memory): (Settings, Memory),
+        telemetry: Option<Telemetry>,
     ) -> Self {
         let most = settings.queue.clamp(1, Semaphore::MAX_PERMITS);
         App {
@@ -80,6 +84,7 @@ impl App {
             memory: Arc::new(memory),
             neutral: NeutralCache::default(),
             settings,
+            telemetry: telemetry.map(Arc::new),
             metrics: Arc::default(),
             places: Arc::new(Semaphore::new(most)),
             most,

@@ -70,16 +70,20 @@ impl Plan {
         };
         let (mut rows, mut keys, mut top_keys) = Default::default();
         let mut knockouts = LayerHoles::default();
+        let (mut norms, mut targets) = (false, Vec::new());
         if let Some(asked) = asked {
-            (rows, keys) = (asked.rows()?, asked.keys());
+            (rows, keys) = (asked.rows()?, asked.measured_keys());
             asked.attention.check_size(&app.model, keys.len(), *most)?;
             top_keys = asked.attention.top_keys(&app.model, &rows, *most)?;
             knockouts = asked.holes(&app.model.spec)?;
+            (norms, targets) = (asked.attention.lengths(), asked.targets()?);
         }
         let observe = Observe {
             rows,
             keys,
             top_keys,
+            norms,
+            targets,
             likeliest: likeliest.filter(|_| *scores_prompt),
             ..Observe::default()
         };

@@ -5,7 +5,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ndarray::ArrayView4;
+use ndarray::{ArrayView4, s};
 use safetensors::tensor::{Dtype, TensorView};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -14,12 +14,17 @@ use serde_json::{Map, Value, json};
 use super::app::App;
 use super::attention_request::AttentionRequest;
 use super::causes::Causes;
+use super::cite::{Answered, Cite, control_label};
 use super::error::ApiError;
 use super::heads::Heads;
+use super::measures::Measure;
 use super::nested::{Elements, Nested};
 use super::prompt::TokenPrompt;
 use super::score::Scoring;
-use palimpsest_core::attention::{EachMasses, LargestKeys, LayerHoles, Masses, uniform_share};
+use super::writer::Piece;
+use palimpsest_core::attention::{
+    Attributions, EachMasses, LargestKeys, LayerHoles, Masses, Target, uniform_share,
+};
 use palimpsest_core::engine::Measured;
 use palimpsest_core::engine::Rows;
 use palimpsest_core::model::DecoderSpec;
@@ -36,6 +41,10 @@ pub struct Asked {
     scoring: Option<Scoring>,
     /// The spans that are hidden in turn, where that is asked for.
     causes: Option<Causes>,
+    /// The citations, where they are asked for.
+    cite: Option<Cite>,
+    /// The texts of prompt and answer, token by token, where they are asked for.
+    texts: Vec<String>,
     /// Of softmax attention, ascending: those of every mass.
     softmax_layers: Vec<usize>,
 }
@@ -46,7 +55,12 @@ pub struct Reply {
     fields: Map<String, Value>,
     tensors: Vec<NamedTensor>,
     ranked: Option<Ranked>,
+    /// The texts of tokens, told beside the keys of `ranked`; empty where they are not asked for.
+    texts: Vec<String>,
 }
+
+/// Label of the keys that are in no span, as in the metadata of `palimpsest trace`.
+const NO_SPAN: &str = "(none)";
 
 /// A tensor of the reply: its name, shape, and elements row-major.
 #[derive(Debug)]
@@ -68,7 +82,13 @@ impl Asked {
         scoring: Option<Scoring>,
         spec: &DecoderSpec,
     ) -> Result<Self, ApiError> {
-        let causes = attention.causes.as_ref().map(|options| Causes::new(options, &prompt)).transpose()?;
+        let field = if attention.tells_causes { "causes" } else { "cite" };
+        let of_options = |options| {
+            let blocked = holes(&attention, &keys(&prompt), prompt.tokens.len(), spec)?;
+            Causes::new(options, &prompt, blocked, field)
+        };
+        let causes = attention.causes.as_ref().map(of_options).transpose()?;
+        let cite = attention.cite.then(Cite::default);
         let layers = spec.layers.iter().enumerate().filter(|(_, layer)| layer.attention().is_some());
         let softmax_layers = layers.map(|(layer, _)| layer).collect();
         for row in scoring.iter().flat_map(|scoring| [scoring.question.as_str(), "answer"]) {
@@ -76,7 +96,26 @@ impl Asked {
                 attention.rows.push(row.to_owned());
             }
         }
-        Ok(Asked { attention, prompt, scoring, causes, softmax_layers })
+        Ok(Asked { attention, prompt, scoring, causes, cite, texts: Vec::new(), softmax_layers })
+    }
+
+    /// A token of the answer was written.
+    pub fn hear(&mut self, piece: &Piece) {
+        if let Some(cite) = &mut self.cite {
+            cite.hear(piece);
+        }
+    }
+
+    /// The rest of its text was written.
+    pub fn hear_end(&mut self, piece: &Piece) {
+        if let Some(cite) = &mut self.cite {
+            cite.hear_end(piece);
+        }
+    }
+
+    /// The citations of the answer that was settled last, in OpenAI's shape, where they are asked for.
+    pub fn annotations(&self) -> Option<&[Value]> {
+        self.cite.as_ref().map(Cite::annotations)
     }
 
     /// Waits for what a score is held against and for the effects on an answer, where they are asked for.
@@ -89,7 +128,79 @@ impl Asked {
             let answer = (self.prompt.tokens.as_slice(), &measured.generated, kinds.as_slice());
             causes.settle(&app.engine, app.cancelled(), answer).await?;
         }
+        if self.attention.tokens {
+            self.texts =
+                app.model.token_texts(&[&self.prompt.tokens[..], &measured.generated.tokens].concat());
+        }
+        if let (Some(causes), true) = (&self.causes, self.cite.is_some()) {
+            let keys = self.measured_keys();
+            let answered = Answered {
+                prompt: self.prompt.tokens.len(),
+                thought: measured.generated.thought,
+                each: measured.masses.each.as_ref(),
+                layers: &measured.masses.layers,
+                uniform: &measured.masses.uniform,
+                keys: &keys,
+            };
+            if let Some(cite) = &mut self.cite {
+                cite.settle(causes, &answered);
+            }
+        }
         Ok(())
+    }
+
+    /// What is known of the influence on an answer, as attributes of a request's span.
+    pub fn influence(&self, measured: &Measured) -> Vec<(&'static str, Value)> {
+        let mut all = Vec::new();
+        let causes = self.causes.as_ref();
+        if let Some((causes, effects)) =
+            causes.and_then(|causes| Some((causes, causes.effects(0..causes.tokens())?)))
+        {
+            let labels: Vec<&str> = causes.spans.iter().map(|span| span.label.as_str()).collect();
+            let drops: Vec<f64> = effects.spans.iter().map(|effect| effect.log_p_drop).collect();
+            if let Some((label, drop)) = labels.iter().zip(&drops).max_by(|a, b| a.1.total_cmp(b.1)) {
+                all.push(("palimpsest.causes.largest.span", (*label).into()));
+                all.push(("palimpsest.causes.largest.log_p_drop", (*drop).into()));
+            }
+            all.extend([
+                ("palimpsest.causes.spans", labels.into()),
+                ("palimpsest.causes.log_p_drop", drops.into()),
+            ]);
+        }
+        if let Some((labels, masses)) = self.mass_by_document(measured) {
+            all.extend([("palimpsest.mass.spans", labels.into()), ("palimpsest.mass.answer", masses.into())]);
+        }
+        all
+    }
+
+    /// The masses that the answer's tokens pay to the documents or, where there are none, to spans with names of their own; means over
+    /// tokens, heads and layers.
+    fn mass_by_document(&self, measured: &Measured) -> Option<(Vec<String>, Vec<f64>)> {
+        let (keys, masses) = (self.keys(), &measured.masses);
+        let documents = &self.prompt.documents;
+        let is_own = |label: &str| {
+            ["template[", "messages["].iter().any(|own| label.starts_with(own)) || label == "prompt"
+        };
+        let named = keys.iter().enumerate().filter(|(_, key)| match documents.is_empty() {
+            true => !is_own(&key.label),
+            false => documents.contains(&key.label),
+        });
+        let row = masses.rows.iter().position(|row| row.label == "answer");
+        let mean = |column: usize| -> Option<f64> {
+            let paid: Vec<f64> = match (row, &masses.each) {
+                (Some(row), _) => {
+                    masses.mass.slice(s![.., .., row, column]).iter().map(|&x| f64::from(x)).collect()
+                }
+                (None, Some(each)) => {
+                    each.mass.slice(s![.., .., .., column]).iter().map(|&x| f64::from(x)).collect()
+                }
+                (None, None) => return None,
+            };
+            Some(paid.iter().sum::<f64>() / paid.len().max(1) as f64)
+        };
+        let found: Option<Vec<(String, f64)>> =
+            named.map(|(column, key)| Some((key.label.clone(), mean(column)?))).collect();
+        found.filter(|found| !found.is_empty()).map(|found| found.into_iter().unzip())
     }
 
     /// Readings of an answer for its causes.
@@ -97,9 +208,18 @@ impl Asked {
         self.causes.as_ref().map_or(0, Causes::readings)
     }
 
-    /// The spans that are measured: the tiles, then the ranges.
+    /// The spans that are told: the tiles, then the ranges.
     pub fn keys(&self) -> Vec<Span> {
-        self.prompt.tiles.iter().chain(&self.prompt.overlays).cloned().collect()
+        keys(&self.prompt)
+    }
+
+    /// The spans that are measured: those that are told, then the controls of citations.
+    pub fn measured_keys(&self) -> Vec<Span> {
+        let controls = self.causes.iter().filter(|_| self.cite.is_some()).flat_map(|causes| &causes.controls);
+        let control = |(nth, stretch): (usize, &std::ops::Range<usize>)| {
+            Span::new(control_label(nth), stretch.clone()).as_overlay()
+        };
+        self.keys().into_iter().chain(controls.enumerate().map(control)).collect()
     }
 
     /// The rows that are measured.
@@ -107,8 +227,9 @@ impl Asked {
         let failed = |error: palimpsest_core::attention::SpanError| {
             ApiError::field("palimpsest.rows", error.to_string())
         };
-        let rows =
+        let mut rows =
             Rows::named(&self.attention.rows, &self.keys(), self.prompt.tokens.len()).map_err(failed)?;
+        rows.answer.each |= self.attention.keeps_each();
         match rows.spans.iter().find(|row| row.is_empty()) {
             None => Ok(rows),
             Some(row) => {
@@ -118,14 +239,21 @@ impl Asked {
         }
     }
 
+    /// The logits that are taken apart.
+    ///
+    /// # Errors
+    /// Positions that the prompt has not.
+    pub fn targets(&self) -> Result<Vec<Target>, ApiError> {
+        let targets = self.attention.targets.iter().enumerate();
+        targets.map(|(nth, target)| target.of(nth, self.prompt.tokens.len())).collect()
+    }
+
     /// The keys that are hidden.
     ///
     /// # Errors
     /// Knock-outs whose spans the prompt lacks, and those of layers that cannot be blocked.
     pub fn holes(&self, spec: &DecoderSpec) -> Result<LayerHoles, ApiError> {
-        let knockouts = &self.attention.knockouts;
-        let holes = LayerHoles::new(knockouts, &self.keys(), self.prompt.tokens.len(), &spec.layer_kinds());
-        holes.map_err(|error| ApiError::field("palimpsest.knockouts", error.to_string()))
+        holes(&self.attention, &self.keys(), self.prompt.tokens.len(), spec)
     }
 
     /// True if rows of generated tokens are told, which see generated tokens.
@@ -162,11 +290,21 @@ impl Asked {
         if let Some(scoring) = &self.scoring {
             reply.insert("score".to_owned(), scoring.json(masses, &self.keys()));
         }
-        if let Some(measured) = self.causes.as_ref().and_then(Causes::measured) {
-            reply.insert("causes".to_owned(), measured.clone());
+        if let Some(causes) = self.causes.as_ref().filter(|_| self.attention.tells_causes) {
+            reply.insert("causes".to_owned(), causes.json());
+        }
+        if let Some(cite) = &self.cite {
+            reply.insert("cite".to_owned(), cite.json().clone());
+        }
+        if self.attention.tokens {
+            reply.insert("tokens".to_owned(), json!(self.texts));
+        }
+        let mut tensors = Vec::new();
+        if let Some(found) = &measured.attributions {
+            tensors.extend(self.attributed(found, &mut reply));
         }
         if self.attention.rows.is_empty() {
-            return Ok(Reply { fields: reply, ..Reply::default() });
+            return self.put(reply, tensors, None);
         }
         reply.insert("rows".to_owned(), json!(rows));
         match &self.attention.heads {
@@ -180,12 +318,28 @@ impl Asked {
         // Rows of the prompt see nothing that was generated.
         let is_answer: Vec<bool> =
             masses.rows.iter().map(|row| row.end > n || row.label == "answer").collect();
-        let mut tensors = Vec::new();
         let sink = masses.sink.as_ref().map(|sink| sink.view());
         let paid = |l: usize, h: usize, r: usize| sink.as_ref().map_or(0.0, |sink| sink[[l, h, r]]);
-        let mass = ("mass", masses.mass.view());
-        tensors.push(self.masses(mass, &masses.layers, &paid, &is_answer));
-        tensors.push(self.share(masses, &is_answer, after));
+        let mass = self.masses(("mass", masses.mass.view()), &masses.layers, &paid, &is_answer);
+        let share = self.share(masses, &is_answer, after);
+        if self.attention.tells(Measure::Density) {
+            tensors.push(density(&mass, &share));
+        }
+        let of_rows = [(Measure::Mass, mass), (Measure::Share, share)];
+        tensors.extend(
+            of_rows.into_iter().filter(|(name, _)| self.attention.tells(*name)).map(|(_, tensor)| tensor),
+        );
+        if let Some(norms) = &measured.norms {
+            for (measure, name, values) in [
+                (Measure::ValueNorm, "value_norm", &norms.value_norm),
+                (Measure::OutputNorm, "output_norm", &norms.output_norm),
+            ] {
+                if self.attention.tells(measure) {
+                    // Rows of a prompt see nothing that was generated.
+                    tensors.push(self.masses((name, values.view()), &norms.layers, &|_, _, _| 0.0, &[]));
+                }
+            }
+        }
         if let Some(sink) = &masses.sink {
             let (_, heads, rows) = sink.dim();
             let (mut shape, groups) = self.groups(&masses.layers, heads);
@@ -202,7 +356,7 @@ impl Asked {
             let share = ("delta_share", delta.share.view());
             tensors.push(self.masses(share, &delta.layers, &|_, _, _| 0.0, &is_answer));
         }
-        if let Some(each) = masses.each.as_ref().filter(|_| !told) {
+        if let Some(each) = masses.each.as_ref().filter(|_| !told && self.attention.each()) {
             tensors.push(self.each(each));
         }
         let ranked = measured.top_keys.as_ref().map(|top_keys| {
@@ -210,6 +364,21 @@ impl Asked {
             self.ranked(top_keys)
         });
         self.put(reply, tensors, ranked)
+    }
+
+    /// The terms of the targets' logits, over all heads.
+    fn attributed(&self, found: &Attributions, reply: &mut Map<String, Value>) -> [NamedTensor; 2] {
+        let mut labels: Vec<String> = self.keys().into_iter().map(|key| key.label).collect();
+        labels.push(NO_SPAN.to_owned());
+        reply.insert("attribution_layers".to_owned(), json!(found.layers));
+        reply.insert("attribution_spans".to_owned(), json!(labels));
+        reply.insert("parts".to_owned(), json!(found.parts));
+        let heads = found.heads.iter().copied().collect();
+        let other = found.other.iter().copied().collect();
+        [
+            NamedTensor("attribution", found.heads.shape().to_vec(), heads),
+            NamedTensor("attribution_other", found.other.shape().to_vec(), other),
+        ]
     }
 
     /// The rows that come with a token of a stream.
@@ -277,7 +446,7 @@ impl Asked {
                     };
                     values.push(to_generated);
                 }
-                values.extend(overlays);
+                values.extend(overlays.iter().take(self.prompt.overlays.len()));
             }
         }
         NamedTensor("share", vec![told.len(), masses.rows.len(), self.columns()], values)
@@ -346,7 +515,8 @@ impl Asked {
             let rest = (1.0 - of_prompt - f64::from(sink)).max(0.0) as f32;
             row.push(if is_answer { rest } else { 0.0 });
         }
-        row.extend(overlays);
+        // Behind them are the controls of citations.
+        row.extend(overlays.iter().take(self.prompt.overlays.len()));
         row
     }
 
@@ -362,7 +532,11 @@ impl Asked {
         ranked: Option<Ranked>,
     ) -> Result<Reply, ApiError> {
         if !self.attention.safetensors {
-            return Ok(Reply { fields, tensors, ranked });
+            let texts = if ranked.is_some() { self.texts.clone() } else { Vec::new() };
+            return Ok(Reply { fields, tensors, ranked, texts });
+        }
+        if tensors.is_empty() && ranked.is_none() {
+            return Ok(Reply { fields, ..Reply::default() });
         }
         let of_f32 = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
         let mut bytes: Vec<(&str, Dtype, Vec<usize>, Vec<u8>)> = (tensors.into_iter())
@@ -396,10 +570,43 @@ impl Serialize for Reply {
             map.serialize_entry(name, &Nested { elements: Elements::Numbers(values), shape })?;
         }
         if let Some(Ranked { shape, keys, weights }) = &self.ranked {
-            map.serialize_entry("top_keys", &Nested { elements: Elements::Pairs(keys, weights), shape })?;
+            let elements = match self.texts.as_slice() {
+                [] => Elements::Pairs(keys, weights),
+                texts => Elements::Named(keys, weights, texts),
+            };
+            map.serialize_entry("top_keys", &Nested { elements, shape })?;
         }
         map.end()
     }
+}
+
+/// The spans of a prompt that are told.
+fn keys(prompt: &TokenPrompt) -> Vec<Span> {
+    prompt.tiles.iter().chain(&prompt.overlays).cloned().collect()
+}
+
+fn holes(
+    attention: &AttentionRequest,
+    keys: &[Span],
+    tokens: usize,
+    spec: &DecoderSpec,
+) -> Result<LayerHoles, ApiError> {
+    let holes = LayerHoles::new(&attention.knockouts, keys, tokens, &spec.layer_kinds());
+    holes.map_err(|error| ApiError::field("palimpsest.knockouts", error.to_string()))
+}
+
+/// Masses [.., rows, spans] over shares [.., rows, spans], which heads of a layer have in common; no number where a row sees nothing of a
+/// span.
+fn density(mass: &NamedTensor, share: &NamedTensor) -> NamedTensor {
+    let (NamedTensor(_, shape, masses), NamedTensor(_, of_share, shares)) = (mass, share);
+    let block: usize = of_share.iter().skip(1).product::<usize>().max(1);
+    let heads = if shape.len() > of_share.len() { shape[1] } else { 1 };
+    let at = |i: usize| shares.get(i / block / heads * block + i % block).copied().unwrap_or(0.0);
+    let values = masses.iter().enumerate().map(|(i, mass)| match at(i) {
+        share if share > 0.0 => mass / share,
+        _ => f32::NAN,
+    });
+    NamedTensor("density", shape.clone(), values.collect())
 }
 
 /// The mean over each group of heads, one group after the other.

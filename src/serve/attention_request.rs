@@ -7,6 +7,7 @@ use super::causes::{CausesField, CausesOptions};
 use super::error::ApiError;
 use super::heads::{Heads, HeadsField};
 use super::json::{count, list, text};
+use super::measures::{AskedTarget, Measure, TargetField};
 use super::model::ServedModel;
 use super::prompts::check_tokens;
 use super::score::{ScoreField, ScoreRequest};
@@ -26,6 +27,7 @@ pub struct AttentionFields {
     #[serde(default, deserialize_with = "list::<0, 64, _, _>")]
     knockouts: Vec<String>,
     causes: Option<CausesField>,
+    cite: Option<CausesField>,
     #[serde(default)]
     encoding: Encoding,
     #[serde(default)]
@@ -37,6 +39,11 @@ pub struct AttentionFields {
     units: Units,
     #[serde(default, deserialize_with = "count::<1, 1024, _, _>")]
     top_keys: Option<usize>,
+    measures: Option<Vec<Measure>>,
+    #[serde(default, deserialize_with = "list::<0, 64, _, _>")]
+    targets: Vec<TargetField>,
+    #[serde(default)]
+    tokens: bool,
     #[serde(default)]
     token_ids: bool,
     /// True if a stream reports the progress of reading its prompt.
@@ -69,14 +76,24 @@ pub struct AttentionRequest {
     pub rows: Vec<String>,
     /// Paths that are blocked for this answer.
     pub knockouts: Vec<Knockout>,
-    /// The spans that are hidden in turn, to see what the answer owes to them.
+    /// The spans that are hidden in turn, to see what the answer or its sentences owe to them.
     pub causes: Option<CausesOptions>,
+    /// True if effects on the whole answer are told.
+    pub tells_causes: bool,
+    /// True if the answer's sentences are told, each with the spans that it rests on.
+    pub cite: bool,
     /// Which heads are told.
     pub heads: Heads,
     /// The decoder layers that are told; `None` for all.
     pub layers: Option<Vec<usize>>,
     /// Keys of each row that are told one by one.
     pub top_keys: Option<usize>,
+    /// Which numbers of the rows are told.
+    pub measures: Vec<Measure>,
+    /// Logits that are taken apart.
+    pub targets: Vec<AskedTarget>,
+    /// True if the texts of prompt and answer are told, token by token.
+    pub tokens: bool,
     /// True if tensors come as base64 of a safetensors file.
     pub safetensors: bool,
     /// Further spans.
@@ -145,7 +162,7 @@ impl AttentionRequest {
         if fields.progress.is_some() && !body["palimpsest"].as_object().into_iter().flatten().any(asked) {
             return Ok(None);
         }
-        let AttentionFields { rows, top_keys, token_ids, units, .. } = fields;
+        let AttentionFields { rows, top_keys, token_ids, tokens, units, .. } = fields;
         let parsed = |(i, text): (usize, &String)| {
             text.parse().map_err(|error: KnockoutError| {
                 ApiError::field(format!("palimpsest.knockouts[{i}]"), error.to_string())
@@ -159,15 +176,28 @@ impl AttentionRequest {
             check_tokens("palimpsest.answer", tokens, model.spec.vocab)?;
         }
         let causes = fields.causes.and_then(CausesField::options);
-        if causes.is_some() && !knockouts.is_empty() {
-            let reason = "are effects on an answer with nothing blocked; leave out palimpsest.knockouts, or the causes";
-            return Err(ApiError::at("palimpsest.causes", reason));
-        }
+        let cited = fields.cite.and_then(CausesField::options);
+        let (tells_causes, cite) = (causes.is_some(), cited.is_some());
+        let causes = CausesOptions::shared(causes, cited)?;
         if score.is_some() && !knockouts.is_empty() {
             let reason = "is held against a neutral question with nothing blocked; leave out palimpsest.knockouts, or the score";
             return Err(ApiError::at("palimpsest.score", reason));
         }
-        let asks = score.is_some() || answer.is_some() || causes.is_some() || !knockouts.is_empty();
+        let target = |(nth, field): (usize, &TargetField)| field.target(nth, model);
+        let targets: Vec<AskedTarget> =
+            fields.targets.iter().enumerate().map(target).collect::<Result<_, _>>()?;
+        let measures = fields.measures.unwrap_or_else(|| Measure::USUAL.to_vec());
+        check_measures(&measures, &rows, score.is_some())?;
+        if !targets.is_empty() && (cite || !fields.spans.is_empty()) {
+            let reason = "take a logit apart by spans that share no token; leave out palimpsest.spans and palimpsest.cite, or the targets";
+            return Err(ApiError::at("palimpsest.targets", reason));
+        }
+        let asks = score.is_some()
+            || answer.is_some()
+            || causes.is_some()
+            || !knockouts.is_empty()
+            || !targets.is_empty()
+            || tokens;
         if !asks && rows.is_empty() {
             return Err(match body["palimpsest"]["rows"].is_array() {
                 false => ApiError::missing("palimpsest.rows"),
@@ -197,9 +227,14 @@ impl AttentionRequest {
             rows,
             knockouts,
             causes,
+            tells_causes,
+            cite,
             heads,
             layers,
             top_keys,
+            measures,
+            targets,
+            tokens,
             safetensors,
             ranges,
             units,
@@ -209,9 +244,24 @@ impl AttentionRequest {
         }))
     }
 
-    /// True if each generated token is a row.
+    /// True if these numbers are told.
+    pub fn tells(&self, measure: Measure) -> bool {
+        self.measures.contains(&measure)
+    }
+
+    /// True if lengths of what is read and written are told.
+    pub fn lengths(&self) -> bool {
+        self.measures.iter().any(|measure| measure.is_length())
+    }
+
+    /// True if each generated token is a row that is told.
     pub fn each(&self) -> bool {
         self.rows.iter().any(|row| row == "each")
+    }
+
+    /// True if the masses of each generated token are kept until the answer is whole.
+    pub fn keeps_each(&self) -> bool {
+        self.cite || self.each()
     }
 
     /// Which keys are told one by one, of rows of a prompt and of up to `most` generated tokens. Refuses more of them than are kept.
@@ -257,15 +307,38 @@ impl AttentionRequest {
             return Err(ApiError::field("palimpsest.rows", message));
         }
         let fit = fit - self.rows.len();
-        if self.each() && most > fit {
+        if self.keeps_each() && most > fit {
+            let (name, field) =
+                if self.each() { ("each", "palimpsest.rows") } else { ("cite", "palimpsest.cite") };
             let message = format!(
-                "`each` over {spans} spans is kept for at most {fit} generated tokens, and {most} may be generated; give \
+                "`{name}` over {spans} spans is kept for at most {fit} generated tokens, and {most} may be generated; give \
                  max_completion_tokens (max_tokens for /v1/completions) of at most {fit}"
             );
-            return Err(ApiError::field("palimpsest.rows", message));
+            return Err(ApiError::field(field, message));
         }
         Ok(())
     }
+}
+
+/// Refuses a measure twice, and lengths of rows that are not of the prompt.
+fn check_measures(measures: &[Measure], rows: &[String], scored: bool) -> Result<(), ApiError> {
+    for (i, measure) in measures.iter().enumerate() {
+        let field = || format!("palimpsest.measures[{i}]");
+        if measures[..i].contains(measure) {
+            return Err(ApiError::at(field(), "names a measure again; name it once"));
+        }
+        if measure.is_length() && (scored || rows.iter().any(|row| row == "answer" || row == "each")) {
+            let reason = "is of the prompt's rows; leave out the rows answer and each, and palimpsest.score, whose row is the answer's";
+            return Err(ApiError::at(field(), reason));
+        }
+        if measure.is_length() && rows.is_empty() {
+            return Err(ApiError::at(
+                field(),
+                "is of rows, and none are named; name some in palimpsest.rows",
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn check_layers(mut layers: Vec<usize>, all: usize) -> Result<Vec<usize>, ApiError> {

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelExtend, ParallelIterator};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -54,6 +55,26 @@ fn spans<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::E
     list::<1, 256, _, _>(from).map(Some)
 }
 
+impl CausesOptions {
+    /// Of `causes` and of `cite`, whose readings are the same ones.
+    ///
+    /// # Errors
+    /// Two that differ.
+    pub fn shared(causes: Option<Self>, cite: Option<Self>) -> Result<Option<Self>, ApiError> {
+        let none = Self::default();
+        match (causes, cite) {
+            (Some(causes), Some(cite)) if cite == none || cite == causes => Ok(Some(causes)),
+            (Some(causes), Some(cite)) if causes == none => Ok(Some(cite)),
+            (Some(_), Some(_)) => {
+                let reason = "has other options than palimpsest.causes, and both come from the same readings; give them once, and \
+                              true for the other";
+                Err(ApiError::at("palimpsest.cite", reason))
+            }
+            (causes, cite) => Ok(causes.or(cite)),
+        }
+    }
+}
+
 impl CausesField {
     /// The options that are asked for; `None` for `false`.
     pub fn options(self) -> Option<CausesOptions> {
@@ -68,23 +89,55 @@ impl CausesField {
 /// Effects that are to be measured, or are.
 #[derive(Debug, Clone)]
 pub struct Causes {
-    spans: Vec<Span>,
+    /// The spans that are hidden in turn.
+    pub spans: Vec<Span>,
     /// The position from which on they are hidden.
-    from: usize,
-    controls: Vec<Range<usize>>,
-    measured: Option<Value>,
+    pub from: usize,
+    /// The stretches that are hidden beside them.
+    pub controls: Vec<Range<usize>>,
+    /// Keys that are hidden in any case: the answer was made without them.
+    blocked: LayerHoles,
+    /// Linear-attention layers are left open.
+    softmax_only: bool,
+    readings: Vec<Reading>,
 }
 
-/// Of each token of an answer: its natural-log probability, and whether it is the likeliest in its place.
+/// Of each token of an answer behind its thought: its natural-log probability, and whether it is the likeliest in its place.
 type Reading = Vec<(f64, bool)>;
 
+/// The effects on some tokens of an answer.
+#[derive(Debug, Clone)]
+pub struct Effects {
+    /// Their natural-log probability with nothing hidden, mean per token.
+    pub log_p: f64,
+    /// Of each span.
+    pub spans: Vec<Effect>,
+    /// Of each control: the mean log-probability lost per token.
+    pub controls: Vec<f64>,
+}
+
+/// The effect of a span.
+#[derive(Debug, Clone, Copy)]
+pub struct Effect {
+    /// The mean log-probability lost per token.
+    pub log_p_drop: f64,
+    /// True if some token is the likeliest in one of the two readings alone.
+    pub changed: bool,
+}
+
 impl Causes {
-    /// Of a prompt with these spans.
+    /// Of a prompt with these spans, whose answer is generated with `blocked`. `field` is that of the options.
     ///
     /// # Errors
     /// Spans that are not there, and one that does not end before the position from which on it is hidden.
-    pub fn new(options: &CausesOptions, prompt: &TokenPrompt) -> Result<Self, ApiError> {
-        let field = "palimpsest.causes.spans";
+    pub fn new(
+        options: &CausesOptions,
+        prompt: &TokenPrompt,
+        blocked: LayerHoles,
+        field: &str,
+    ) -> Result<Self, ApiError> {
+        let field = format!("palimpsest.{field}.spans");
+        let field = field.as_str();
         let all = || prompt.tiles.iter().chain(&prompt.overlays);
         let find = |label: &String| {
             let found = all().find(|span| span.label == *label && !span.is_empty());
@@ -121,7 +174,7 @@ impl Causes {
             return Err(ApiError::at(field, reason));
         }
         let controls = controls(&spans, options.controls.unwrap_or(CONTROLS));
-        Ok(Causes { spans, from, controls, measured: None })
+        Ok(Causes { spans, from, controls, blocked, softmax_only: false, readings: Vec::new() })
     }
 
     /// Readings of an answer that it takes.
@@ -139,17 +192,18 @@ impl Causes {
         cancelled: Arc<AtomicBool>,
         (tokens, generated, kinds): (&[u32], &Generated, &[LayerKind]),
     ) -> Result<(), ApiError> {
+        self.readings.clear();
+        self.softmax_only = kinds.contains(&LayerKind::Linear);
         let answer: Arc<[u32]> = generated.tokens.as_slice().into();
         if answer.len() <= generated.thought {
-            self.measured = Some(Value::Null);
             return Ok(());
         }
         let hidden = |range: Range<usize>| {
             let hole = Hole { rows: self.from..usize::MAX, keys: range };
-            LayerHoles::at_softmax(&(0..kinds.len()), kinds, vec![hole])
+            self.blocked.joined(&LayerHoles::at_softmax(&(0..kinds.len()), kinds, vec![hole]))
         };
         let ranges = self.spans.iter().map(Span::range).chain(self.controls.iter().cloned());
-        let holes = std::iter::once(LayerHoles::default()).chain(ranges.map(hidden));
+        let holes = std::iter::once(self.blocked.clone()).chain(ranges.map(hidden));
         let branch = |knockouts| Branch {
             tokens: tokens[self.from..].to_vec(),
             knockouts,
@@ -158,41 +212,61 @@ impl Causes {
         };
         let branches: Vec<Branch> = holes.map(branch).collect();
         let request = Request { prefix: tokens[..self.from].into(), reuse: Reuse::Longest, branches };
-        let readings = read(engine, cancelled, request, &answer).await?;
-        self.measured = Some(self.json(&readings, generated.thought, kinds));
+        self.readings = read(engine, cancelled, request, &answer).await?;
+        for reading in &mut self.readings {
+            reading.drain(..generated.thought.min(reading.len()));
+        }
         Ok(())
     }
 
-    /// The effects; absent before they are measured.
-    pub fn measured(&self) -> Option<&Value> {
-        self.measured.as_ref()
+    /// Tokens of the answer behind its thought; 0 before it was read.
+    pub fn tokens(&self) -> usize {
+        self.readings.first().map_or(0, Vec::len)
     }
 
-    fn json(&self, readings: &[Reading], thought: usize, kinds: &[LayerKind]) -> Value {
-        let Some((plain, others)) = readings.split_first() else { return Value::Null };
-        let plain = plain.get(thought..).unwrap_or_default();
+    /// The effects on these tokens of the answer, counted from its thought on; `None` where there is no such token.
+    pub fn effects(&self, tokens: Range<usize>) -> Option<Effects> {
+        let part = |reading: &Reading| reading.get(tokens.clone()).map(<[_]>::to_vec);
+        let (plain, others) = self.readings.split_first()?;
+        let plain = part(plain).filter(|plain| !plain.is_empty())?;
         let effect = |reading: &Reading| {
-            let now = reading.get(thought..).unwrap_or_default();
-            let drop = mean(plain.iter().zip(now).map(|(before, now)| before.0 - now.0));
-            (drop, plain.iter().zip(now).any(|(before, now)| before.1 != now.1))
+            let now = part(reading).unwrap_or_default();
+            let log_p_drop = mean(plain.iter().zip(&now).map(|(before, now)| before.0 - now.0));
+            let changed = plain.iter().zip(&now).any(|(before, now)| before.1 != now.1);
+            Effect { log_p_drop, changed }
         };
-        let effects: Vec<(f64, bool)> = others.iter().map(effect).collect();
-        let (of_spans, of_controls) = effects.split_at(self.spans.len().min(effects.len()));
-        let span = |(span, (drop, changed)): (&Span, &(f64, bool))| {
-            let apart = |stretch: &Range<usize>| stretch.end <= span.start || span.end <= stretch.start;
-            let around = self.controls.iter().zip(of_controls).filter(|(stretch, _)| apart(stretch));
-            let control = median(around.map(|(_, (drop, _))| *drop).collect());
-            json!({"label": span.label, "log_p_drop": drop, "changed": changed, "control": control})
+        let (spans, controls) = others.split_at(self.spans.len().min(others.len()));
+        Some(Effects {
+            log_p: mean(plain.iter().map(|(log_p, _)| *log_p)),
+            spans: spans.iter().map(effect).collect(),
+            controls: controls.iter().map(|reading| effect(reading).log_p_drop).collect(),
+        })
+    }
+
+    /// Of numbers of the controls, those of the stretches that do not touch a span.
+    pub fn apart(&self, span: &Span, of_controls: &[f64]) -> Vec<f64> {
+        let apart = |stretch: &Range<usize>| stretch.end <= span.start || span.end <= stretch.start;
+        let pairs = self.controls.iter().zip(of_controls);
+        pairs.filter(|(stretch, _)| apart(stretch)).map(|(_, number)| *number).collect()
+    }
+
+    /// The effects on the whole answer; null where there is none behind a thought.
+    pub fn json(&self) -> Value {
+        let Some(effects) = self.effects(0..self.tokens()) else { return Value::Null };
+        let span = |(span, effect): (&Span, &Effect)| {
+            let Effect { log_p_drop, changed } = effect;
+            let control = median(self.apart(span, &effects.controls));
+            json!({"label": span.label, "log_p_drop": log_p_drop, "changed": changed, "control": control})
         };
-        let control = |(stretch, (drop, _)): (&Range<usize>, &(f64, bool))| json!({"start": stretch.start, "end": stretch.end, "log_p_drop": drop});
+        let control = |(stretch, drop): (&Range<usize>, &f64)| json!({"start": stretch.start, "end": stretch.end, "log_p_drop": drop});
         let mut json = json!({
             "from": self.from,
-            "answer_tokens": plain.len(),
-            "log_p": mean(plain.iter().map(|(log_p, _)| *log_p)),
-            "spans": self.spans.iter().zip(of_spans).map(span).collect::<Vec<_>>(),
-            "controls": self.controls.iter().zip(of_controls).map(control).collect::<Vec<_>>()
+            "answer_tokens": self.tokens(),
+            "log_p": effects.log_p,
+            "spans": self.spans.iter().zip(&effects.spans).map(span).collect::<Vec<_>>(),
+            "controls": self.controls.iter().zip(&effects.controls).map(control).collect::<Vec<_>>()
         });
-        if kinds.contains(&LayerKind::Linear) {
+        if self.softmax_only {
             json["softmax_only"] = true.into();
         }
         json
@@ -227,7 +301,8 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / f64::from(count.max(1))
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+/// The median of the numbers of controls; `None` of fewer than two.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {
@@ -260,8 +335,9 @@ async fn read(
                 Event::Logits(at, logits) => {
                     match logits.to_vec2::<f32>() {
                         Ok(rows) => {
-                            let tokens = answer.iter().skip(at);
-                            reading.extend(rows.iter().zip(tokens).map(|(logits, &token)| of(token, logits)));
+                            let tokens = answer.get(at..).unwrap_or_default();
+                            let all = rows.par_iter().zip(tokens);
+                            reading.par_extend(all.map(|(logits, &token)| of(token, logits)));
                         }
                         Err(error) => failed = Some(ApiError::internal(error.to_string())),
                     }

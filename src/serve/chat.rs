@@ -199,6 +199,11 @@ impl ChatShape {
         json!({"content": content, "refusal": null})
     }
 
+    /// The citations of the answer that has just ended, where they are asked for.
+    fn annotations(&self) -> Option<Value> {
+        Some(self.asked.as_ref()?.annotations()?.into())
+    }
+
     /// The delta of a piece, in a stream.
     fn delta(piece: &Piece) -> Map<String, Value> {
         let mut delta = Map::new();
@@ -246,7 +251,11 @@ impl Shape for ChatShape {
     }
 
     fn close(&mut self, choice: usize, finished: &Finished) -> Value {
-        ChatShape::chunk(choice, ChatShape::delta(&finished.piece).into(), Some(finished.reason))
+        let mut delta = ChatShape::delta(&finished.piece);
+        if let Some(annotations) = self.annotations() {
+            delta.insert("annotations".to_owned(), annotations);
+        }
+        ChatShape::chunk(choice, delta.into(), Some(finished.reason))
     }
 
     fn whole(&mut self, choice: usize, collected: Collected) -> Value {
@@ -259,6 +268,9 @@ impl Shape for ChatShape {
         }
         if !calls.is_empty() {
             message["tool_calls"] = joined(&calls).into();
+        }
+        if let Some(annotations) = self.annotations() {
+            message["annotations"] = annotations;
         }
         json!({
             "index": choice, "message": message, "logprobs": self.logprobs(&tokens), "finish_reason": finished.reason

@@ -155,6 +155,18 @@ impl Common {
         Ok((common, fields.palimpsest))
     }
 
+    /// These settings as attributes of a request's span.
+    pub fn attributes(&self) -> Vec<(&'static str, Value)> {
+        let mut all = vec![
+            ("gen_ai.request.temperature", self.temperature.into()),
+            ("gen_ai.request.top_p", self.top_p.into()),
+        ];
+        if self.n > 1 {
+            all.push(("gen_ai.request.choice.count", self.n.into()));
+        }
+        all
+    }
+
     /// The sampling of an answer: each of several answers has a seed of its own.
     pub fn sampling(&self, choice: usize, max_new_tokens: usize) -> Sampling {
         let seed = self.seed.wrapping_add(choice as u64);

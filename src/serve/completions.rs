@@ -46,6 +46,10 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<Comple
     let model = &app.model;
     let tokenizer = &model.text.tokenizer;
     let asked = attention.map(|fields| AttentionRequest::new(fields, body, model)).transpose()?.flatten();
+    if asked.as_ref().is_some_and(|asked| asked.cite) {
+        let reason = "is for chats, whose messages have annotations; ask /v1/chat/completions, or for palimpsest.causes";
+        return Err(ApiError::at("palimpsest.cite", reason));
+    }
     let mut held = app.memory.take(0).map_err(|full| full.error("the request", None, ""))?;
     // The probabilities of a given answer are what it is given for, and nothing else ends it.
     let is_given = asked.as_ref().is_some_and(|asked| asked.answer.is_some());

@@ -4,6 +4,7 @@
 use super::attention_reply::Asked;
 use super::error::ApiError;
 use super::heads::Heads;
+use super::measures::Measure;
 use super::memory::Held;
 use palimpsest_core::engine::{Branch, Likelihood};
 use palimpsest_core::model::{DecoderSpec, LayerSpec};
@@ -25,6 +26,9 @@ const TOKEN: u64 = 256;
 
 /// A token of an answer in one reading of it.
 const READ: u64 = 16 + 4;
+
+/// The text of a token, as it is kept and written.
+const TEXT: u64 = 96;
 
 /// A span of a request: its name and its place.
 const SPAN: u64 = 320;
@@ -74,8 +78,24 @@ impl Cost {
         // A score's neutral request has a row of its own.
         let rows = attention.rows.len() + usize::from(attention.score.is_some());
         cost.base += row * rows as u64;
-        if attention.each() {
+        if attention.keeps_each() {
             cost.token += row;
+        }
+        if attention.tells(Measure::Density) {
+            cost.base += columns * shown * attention.rows.len() as u64 * NUMBER;
+        }
+        let (width, head_dim) = (spec.hidden as u64, &|layer: &LayerSpec| {
+            layer.attention().map_or(0, |spec| spec.heads * spec.head_dim * spec.head_dim)
+        });
+        if observe.norms {
+            cost.base += of(head_dim) * 4 + row * attention.rows.len() as u64;
+        }
+        // Terms of heads by span, and every layer's of the residual stream.
+        let term = of(&softmax) * columns * (8 + NUMBER) + (2 * spec.layers.len() as u64 + 2) * width * 8;
+        cost.base += term * observe.targets.len() as u64;
+        if attention.tokens {
+            cost.base += prompt * TEXT;
+            cost.token += TEXT;
         }
         if let Some(top) = observe.top_keys {
             let heads = if top.mean { spec.layers.len() as u64 } else { of(&softmax) };

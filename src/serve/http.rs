@@ -66,7 +66,8 @@ fn known(path: &str) -> &'static str {
 /// Checks who asks, ends a panic with its request, names, counts and logs it.
 async fn framed(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response<Body> {
     let path = known(request.uri().path());
-    let line = Arc::new(Line::new(app.settings.log, &app.metrics, request.headers(), path));
+    let line =
+        Arc::new(Line::new(app.settings.log, &app.metrics, app.telemetry.as_ref(), request.headers(), path));
     let origin = app.guard.allowed_origin(request.headers());
     let checked = match app.guard.preflight(&request) {
         Some(answer) => Err(answer),

@@ -5,7 +5,7 @@
 //! connections (`listen`) and a few for tokenising. A body becomes typed structs (`json`, `chat`, `sent`, `tools`, `format`), then
 //! tokens and spans (`prompt`), and then a request of the engine's (`ask`); its events become text (`writer`), probabilities
 //! (`logprobs`) and masses (`attention_reply`) and ranks of documents (`score`), and these a response or a stream (`answers`). An
-//! answer may also be given (`given`). Texts of requests are in no log and in no metric.
+//! answer may also be given (`given`). Texts of requests are in no log, in no metric and in no trace (`telemetry`).
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -24,6 +24,7 @@ mod attention_request;
 mod body;
 mod causes;
 mod chat;
+mod cite;
 mod common;
 mod completions;
 mod costs;
@@ -40,6 +41,7 @@ mod json;
 mod listen;
 mod log;
 mod logprobs;
+mod measures;
 mod memory;
 mod metrics;
 mod model;
@@ -53,6 +55,8 @@ mod prompts;
 mod resident;
 mod score;
 mod sent;
+mod sentences;
+mod telemetry;
 mod text_limit;
 mod tokens;
 mod tools;
@@ -69,6 +73,8 @@ pub use log::LogFormat;
 use memory::Memory;
 use model::ServedModel;
 pub use score::SCORE_CACHE_BYTES;
+use telemetry::Telemetry;
+pub use telemetry::{Otlp, OtlpError};
 
 /// Tokens of a prompt that are read at a time while nothing is generated.
 pub const DEFAULT_CHUNK: usize = 256;
@@ -137,6 +143,8 @@ pub struct ServeOptions {
     pub slow: Duration,
     /// After which time a stream says something that says nothing.
     pub keep_alive: Duration,
+    /// The collector of spans of requests, if any.
+    pub otlp: Option<Otlp>,
 }
 
 impl Default for ServeOptions {
@@ -154,6 +162,7 @@ impl Default for ServeOptions {
             log: LogFormat::Off,
             slow: DEFAULT_SLOW,
             keep_alive: DEFAULT_KEEP_ALIVE,
+            otlp: None,
         }
     }
 }
@@ -192,7 +201,8 @@ impl Server {
         let served = ServedModel::new(text, spec, dtype, retrieval.map(Into::into), common::now())
             .reading(memory.longest_text());
         let (thread, work) = session.serving(limits);
-        let app = Arc::new(App::new(served, embedder, engine, thread, guard, (settings, memory)));
+        let telemetry = options.otlp.map(Telemetry::new).transpose()?;
+        let app = Arc::new(App::new(served, embedder, engine, thread, guard, (settings, memory), telemetry));
         // The memory of loading the model.
         resident::trim();
         resident::keep(&app);
@@ -223,6 +233,7 @@ impl Server {
     pub fn run(self, stop: Arc<AtomicBool>) -> io::Result<()> {
         let Server { listener, app } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let telemetry = app.telemetry.clone();
         let served = runtime.block_on(async {
             listener.set_nonblocking(true)?;
             let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -241,6 +252,9 @@ impl Server {
             }
         });
         runtime.shutdown_background();
+        if let Some(telemetry) = telemetry {
+            telemetry.close();
+        }
         served
     }
 }

@@ -1,5 +1,6 @@
 //! The model that is served, as requests are read and answered: its text side and its shape.
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use candle_core::DType;
@@ -141,6 +142,13 @@ impl ServedModel {
         let thoughts = thoughts.filter(|thoughts| thoughts.on)?;
         let reader = ThoughtReader::new(thoughts, Arc::clone(&self.text.tokenizer));
         Some(Thinker { reader, budget: self.text.max_thinking.min(most) })
+    }
+
+    /// The texts of tokens as they stand after others ([`ServedModel::token_text`]).
+    pub fn token_texts(&self, tokens: &[u32]) -> Vec<String> {
+        let mut known: HashMap<u32, String> = HashMap::new();
+        let text = |token: &u32| known.entry(*token).or_insert_with(|| self.token_text(*token)).clone();
+        tokens.iter().map(text).collect()
     }
 
     /// The text of a token as it stands after others; bytes that are no whole character are U+FFFD.

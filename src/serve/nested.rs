@@ -19,6 +19,8 @@ pub enum Elements<'a> {
     Numbers(&'a [f32]),
     /// Pairs of a token's index and its weight; fewer than k where a position sees fewer tokens.
     Pairs(&'a [u32], &'a [f32]),
+    /// The same, each with the text of its token.
+    Named(&'a [u32], &'a [f32], &'a [String]),
 }
 
 impl<'a> Elements<'a> {
@@ -31,6 +33,9 @@ impl<'a> Elements<'a> {
         match self {
             Elements::Numbers(values) => Elements::Numbers(part(values, i, n)),
             Elements::Pairs(keys, weights) => Elements::Pairs(part(keys, i, n), part(weights, i, n)),
+            Elements::Named(keys, weights, texts) => {
+                Elements::Named(part(keys, i, n), part(weights, i, n), texts)
+            }
         }
     }
 }
@@ -41,6 +46,11 @@ impl Serialize for Nested<'_> {
             ([], Elements::Numbers(values)) => values.first().serialize(serializer),
             ([_] | [], Elements::Pairs(keys, weights)) => {
                 serializer.collect_seq(keys.iter().zip(weights).filter(|(key, _)| **key != NO_KEY))
+            }
+            ([_] | [], Elements::Named(keys, weights, texts)) => {
+                let text = |key: u32| texts.get(key as usize).map_or("", String::as_str);
+                let there = keys.iter().zip(weights).filter(|(key, _)| **key != NO_KEY);
+                serializer.collect_seq(there.map(|(key, weight)| (key, weight, text(*key))))
             }
             ([n, shape @ ..], elements) => {
                 let mut list = serializer.serialize_seq(Some(*n))?;

@@ -46,6 +46,7 @@ mod tests {
     use super::super::embeddings::EmbeddingRequest;
     use super::super::http;
     use super::super::json::tests::names_of;
+    use super::super::measures::TargetField;
     use super::super::score::request::ScoreOptions;
     use super::super::sent::{ContentPart, Message};
     use super::super::tokens::{DetokenizeRequest, TokenizeRequest};
@@ -70,6 +71,7 @@ mod tests {
             ("CausesRequest", names_of::<CausesOptions>()),
             ("AttentionRequest", names_of::<AttentionFields>()),
             ("ScoreRequest", names_of::<ScoreOptions>()),
+            ("Target", names_of::<TargetField>()),
             ("Range", names_of::<RangeRequest>()),
             ("StreamOptions", names_of::<StreamOptions>()),
             ("TokenizeRequest", names_of::<TokenizeRequest>()),

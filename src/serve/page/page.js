@@ -1,6 +1,7 @@
 'use strict';
 // The page at /: documents and a question go to /v1/chat/completions; each token of the answer comes with its attention, over
-// the documents and their sentences. Texts are only ever set as text. The key is in a variable and nowhere else.
+// the documents and their sentences, and each sentence with what it rests on. A document that is unticked is sent too, and hidden from
+// the question on, so that what was read of the documents is read once. Texts are only ever set as text. The key is in a variable and nowhere else.
 (() => {
   const at = (id) => document.getElementById(id);
   const SENTENCES = 240;            // Most pieces that documents are cut into.
@@ -13,6 +14,7 @@
   let asked = null;                 // What the answer under way or last seen was asked.
   let pointed = null;               // The token that is pointed at; null for none.
   let held = null;                  // The one that was chosen to stay.
+  let whole = null;                 // The last answer with all documents: its question and its text.
 
   const make = (name, kind, text) => {
     const made = document.createElement(name);
@@ -80,7 +82,15 @@
     const [title, remove] = [item.querySelector('.name'), item.querySelector('.remove')];
     title.value = name;
     item.querySelector('.text').value = text;
-    const called = () => remove.setAttribute('aria-label', `Remove ${title.value || 'the document'}`);
+    const used = item.querySelector('.in');
+    const called = () => {
+      remove.setAttribute('aria-label', `Remove ${title.value || 'the document'}`);
+      used.setAttribute('aria-label', `Let the answer see ${title.value || 'the document'}`);
+    };
+    used.onchange = () => {
+      item.classList.toggle('out', !used.checked);
+      if (document.body.classList.contains('reading')) again(null);
+    };
     title.oninput = called;
     called();
     remove.onclick = () => {
@@ -140,12 +150,12 @@
   const characters = (text) => { let n = 0; for (const _ of text) n += 1; return n; };
 
   // 3. The request.
-  function compose() {
+  function compose(given) {
     const documents = [];
     for (const item of at('list').children) {
       const name = item.querySelector('.name').value.trim().toWellFormed();
       const text = item.querySelector('.text').value.trim().toWellFormed();
-      if (text) documents.push({ item, name, text });
+      if (text) documents.push({ item, name, text, seen: item.querySelector('.in').checked });
     }
     const length = documents.reduce((sum, one) => sum + one.text.length, 0);
     const shortest = Math.max(SHORTEST, Math.ceil(length / SENTENCES));
@@ -173,54 +183,103 @@
     const body = {
       model: model.id, messages: [{ role: 'user', content }], temperature: at('temperature').valueAsNumber,
       max_completion_tokens: most, stream: true, stream_options: { include_usage: true },
-      palimpsest: { rows: ['each'], heads: apart ? 'all' : 'mean', encoding: 'safetensors', spans },
+      palimpsest: { rows: ['each'], heads: apart ? 'all' : 'mean', encoding: 'safetensors', spans, token_ids: true },
     };
-    if (documents.length > 0) body.palimpsest.score = { documents: documents.map((_, part) => `document ${part}`), question: 'question' };
+    const labels = (seen) => documents.flatMap((one, part) => (one.seen === seen ? [`document ${part}`] : []));
+    const [seen, unseen] = [labels(true), labels(false)];
+    if (given) body.palimpsest.answer = given;
+    if (at('why').checked && seen.length > 0) body.palimpsest.cite = { spans: seen, from: 'question' };
+    // A score is held against a question with nothing hidden.
+    if (unseen.length > 0) body.palimpsest.knockouts = unseen.map((label) => `question->${label}`);
+    else if (documents.length > 0) body.palimpsest.score = { documents: documents.map((_, part) => `document ${part}`), question: 'question' };
     return { documents, question, spans: spans.length, apart, body, tokens: [], waiting: [], reply: null, state: 'reading', since: performance.now() };
   }
 
-  at('ask-form').onsubmit = async (event) => {
+  at('ask-form').onsubmit = (event) => {
     event.preventDefault();
-    if (!model || asked?.abort) return;
+    if (model && !asked?.abort) ask(null, false);
+  };
+  // The same once more in the place of the answer that is there: with other documents, or with its reasons.
+  function again(given) {
+    if (model && asked && at('ask-form').checkValidity()) ask(given, true);
+  }
+  at('why').onchange = () => {
+    if (!at('why').checked) { why(); return; }
+    if (asked?.state !== 'whole') return;
+    // The answer that is there is given, so that its reasons are of it; a thought before it cannot be.
+    const { token_ids: ids, thought_tokens: thought } = asked.reply ?? {};
+    const asks = ({ body }) => JSON.stringify([body.messages, body.palimpsest.knockouts]);
+    again(ids?.length && !thought && asks(compose(null)) === asks(asked) ? ids : null);
+  };
+
+  async function ask(given, inPlace) {
     fail('');
-    asked = compose();
-    asked.abort = new AbortController();
+    const before = asked;
+    const mine = compose(given);
+    before?.abort?.abort();
+    asked = mine;
+    mine.abort = new AbortController();
     [pointed, held] = [null, null];
     at('ask').disabled = true;
     at('stop').hidden = false;
     at('answered').hidden = false;
-    at('answer').replaceChildren();
+    mine.stale = inPlace && at('answer').childElementCount > 0;
+    at('answer').inert = mine.stale;
+    if (!mine.stale) at('answer').replaceChildren();
     at('thought-text').textContent = '';
     at('thought').hidden = true;
     lay();
     turn(true);
     // Where there is one column, the documents are above the answer.
-    if (matchMedia('(max-width: 48rem)').matches) scrollTo(0, 0);
+    if (!inPlace && matchMedia('(max-width: 48rem)').matches) scrollTo(0, 0);
     pick();
+    why();
     show();
     say('reading the documents…');
     try {
-      await stream(asked);
-      asked.state = 'whole';
-      const { usage } = asked;
-      const seconds = ((performance.now() - asked.since) / 1000).toFixed(1);
+      await stream(mine);
+      if (asked !== mine) return;
+      mine.state = 'whole';
+      const { usage } = mine;
+      const seconds = ((performance.now() - mine.since) / 1000).toFixed(1);
       const cached = usage?.prompt_tokens_details?.cached_tokens;
-      say(asked.tokens.length === 0 ? 'the model ended its answer without a word' : `${usage.completion_tokens} tokens in ${seconds} s, after ${usage.prompt_tokens} of prompt${cached ? `, ${cached} of them read before` : ''}${asked.reason === 'length' ? '; cut at the limit' : ''}`);
+      say(mine.tokens.length === 0 ? 'the model ended its answer without a word' : `${usage.completion_tokens} tokens in ${seconds} s, after ${usage.prompt_tokens} of prompt${cached ? `, ${cached} of them read before` : ''}${mine.reason === 'length' ? '; cut at the limit' : ''}`);
+      if (mine.tokens.length === 0) fresh(mine);
+      compare(mine);
       at('spoken').textContent = `The answer: ${at('answer').textContent}`;
     } catch (error) {
-      asked.state = 'broken';
+      if (asked !== mine) return;
+      mine.state = 'broken';
+      fresh(mine);
       if (error.name === 'AbortError') say('stopped');
       else { say(''); fail(error.message); if (error.status === 401) { key = null; open(); } }
-      if (asked.tokens.length === 0) { at('answered').hidden = true; turn(false); }
+      if (mine.tokens.length === 0) { at('answered').hidden = true; turn(false); }
     }
-    asked.abort = null;
+    mine.abort = null;
     at('ask').disabled = !model;
     at('stop').hidden = true;
     rest();
     if (scores()) document.querySelector('[value=score]').checked = true;
     pick();
+    why();
     show();
-  };
+  }
+  // The tokens of the answer before go when those of the new one come.
+  function fresh(one) {
+    if (!one.stale) return;
+    one.stale = false;
+    at('answer').replaceChildren();
+    at('answer').inert = false;
+  }
+  // What the answer was while it saw all documents.
+  function compare(one) {
+    const text = at('answer').textContent;
+    const out = one.documents.filter((each) => !each.seen);
+    const known = whole?.question === one.question ? whole.text : null;
+    if (out.length === 0) whole = { question: one.question, text };
+    at('before').hidden = out.length === 0 || known === null;
+    at('before').textContent = known === text ? 'The same answer as with all documents.' : `With all documents: ${known}`;
+  }
   at('stop').onclick = () => asked?.abort?.abort();
   const say = (text) => { at('status').textContent = text; };
 
@@ -262,6 +321,7 @@
   }
 
   function take(one, frame) {
+    if (asked !== one) return;
     if (frame.error) throw new Refused(0, frame.error);
     if (frame.usage) one.usage = frame.usage;
     const choice = frame.choices[0];
@@ -300,6 +360,7 @@
 
   // 4. Tokens. One that adds no text, as the first part of a character does, is shown with the next.
   function word(one, text) {
+    fresh(one);
     const last = one.tokens.at(-1);
     if (one.waiting.length === 0 && last) {
       last.text += text;
@@ -423,11 +484,46 @@
     }));
   }
 
+  // Citations: of each sentence the documents that it attended to, and those that it needs, with the nearest to it where there is none.
+  function why() {
+    const cite = at('why').checked && asked?.state === 'whole' ? asked.reply?.cite : null;
+    at('whys').hidden = !cite;
+    if (!cite) return;
+    const nats = (x) => `${x < 0 ? '−' : ''}${Math.abs(x).toFixed(2)} nats`;
+    const kinds = [['attention', 'attended', 'density', times], ['cause', 'caused', 'log_p_drop', nats]];
+    at('why-list').replaceChildren(...cite.sentences.map((sentence) => {
+      const [item, list] = [make('li'), make('dl')];
+      item.append(make('p', '', sentence.text), list);
+      for (const [kind, name, field, told] of kinds) {
+        const line = make('dd');
+        const sorted = sentence.spans.filter((span) => span[field] !== null).sort((a, b) => b[field] - a[field]);
+        const cited = sorted.filter((span) => span.cited.includes(kind));
+        line.append(...cited.map((span) => {
+          const one = asked.documents[Number(span.label.slice('document '.length))];
+          const button = make('button', kind, `${one.name || 'without a name'} ${told(span[field])}`);
+          button.type = 'button';
+          button.setAttribute('aria-label', `${name}: ${button.textContent}; show the document`);
+          button.onclick = () => {
+            turn(true);
+            document.querySelectorAll('.found').forEach((each) => each.classList.remove('found'));
+            one.item.classList.add('found');
+            one.item.scrollIntoView({ block: 'center' });
+          };
+          return button;
+        }));
+        if (cited.length === 0) line.append(make('span', 'quiet', 'nothing above chance'));
+        list.append(make('dt', '', name), line);
+      }
+      return item;
+    }));
+  }
+
   function pick() {
     tell(scores());
     const by = document.querySelector('[value=score]');
     by.disabled = !scores();
-    if (by.disabled && by.checked) document.querySelector('[value=mass]').checked = true;    const can = !asked || asked.apart;
+    if (by.disabled && by.checked) document.querySelector('[value=mass]').checked = true;
+    const can = !asked || asked.apart;
     at('head').disabled = !can;
     if (!can) at('head').value = '';
     const density = document.querySelector('[value=density]');

@@ -177,6 +177,17 @@ impl LayerHoles {
         self.0.get(layer).cloned().unwrap_or_default()
     }
 
+    /// The keys that either of the two hides.
+    #[must_use]
+    pub fn joined(&self, other: &LayerHoles) -> Self {
+        let both = |layer: usize| match (self.of(layer), other.of(layer)) {
+            (one, none) if none.is_empty() => one,
+            (none, one) if none.is_empty() => one,
+            (one, other) => Holes::new(one.iter().chain(other.iter()).cloned().collect()),
+        };
+        LayerHoles((0..self.0.len().max(other.0.len())).map(both).collect())
+    }
+
     /// The first row that is kept from anything.
     pub fn first_row(&self) -> Option<usize> {
         self.0.iter().filter_map(Holes::first_row).min()

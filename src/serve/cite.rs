@@ -1,0 +1,311 @@
+//! Citations: for each sentence of an answer, the spans that it was attended to from and the spans that it owes to.
+//!
+//! Attention: the masses that the answer's tokens paid while it was generated, averaged over a sentence's tokens, over heads and over
+//! layers, and their density. Causes: the readings of [`Causes`] over the sentence's tokens; one reading of a span serves all sentences.
+//! The stretches that are hidden as controls are measured as spans, too, so that both kinds are held against the same noise. What is
+//! above it is cited: as an annotation in OpenAI's shape, beside all numbers in the extension's own.
+
+use std::ops::Range;
+
+use ndarray::s;
+use serde_json::{Value, json};
+
+use super::causes::{Causes, Effects, median};
+use super::sentences::sentences;
+use super::writer::Piece;
+use palimpsest_core::attention::{EachMasses, Uniform, uniform_share};
+use palimpsest_core::span::Span;
+
+/// The least effect that is cited, in nats per token.
+const LEAST: f64 = 0.01;
+
+/// The citations of an answer, under way or settled.
+#[derive(Debug, Clone, Default)]
+pub struct Cite {
+    /// The content so far.
+    text: String,
+    /// For each token, the bytes of content before it.
+    starts: Vec<usize>,
+    /// The answer calls functions.
+    calls: bool,
+    told: Value,
+    annotations: Vec<Value>,
+}
+
+/// An answer whose masses are known.
+pub struct Answered<'a> {
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// Tokens of the thought before it.
+    pub thought: usize,
+    /// The masses of each of its tokens over `keys`.
+    pub each: Option<&'a EachMasses>,
+    /// The layers of these masses, ascending.
+    pub layers: &'a [usize],
+    /// Their windows.
+    pub uniform: &'a Uniform,
+    /// The key spans.
+    pub keys: &'a [Span],
+}
+
+/// A number of a span for a sentence, those of the controls that do not touch the span, and those of the other spans.
+struct Measure {
+    number: f64,
+    apart: Vec<f64>,
+    others: Vec<f64>,
+}
+
+impl Measure {
+    /// Of the `nth` span.
+    fn of(nth: usize, spans: &[f64], apart: Vec<f64>) -> Option<Self> {
+        let number = *spans.get(nth).filter(|number| !number.is_nan())?;
+        let others = spans.iter().enumerate().filter(|(other, number)| *other != nth && !number.is_nan());
+        let others = others.map(|(_, number)| *number).collect();
+        Some(Measure { number, apart: apart.into_iter().filter(|number| !number.is_nan()).collect(), others })
+    }
+
+    /// The median of the controls; `None` of fewer than two.
+    fn control(&self) -> Option<f64> {
+        median(self.apart.clone())
+    }
+
+    /// True if it is above every control, and where there are fewer than two above the median of the other spans.
+    fn stands_out(&self) -> bool {
+        let few = self.control().is_none().then(|| median(self.others.clone())).flatten();
+        self.apart.iter().chain(&few).all(|noise| self.number > *noise)
+    }
+}
+
+/// A span that a sentence rests on.
+struct Citation<'a> {
+    label: &'a str,
+    kind: &'static str,
+    score: f64,
+}
+
+/// A sentence: its bytes in the content, and its tokens, counted from the answer's thought on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Sentence {
+    bytes: Range<usize>,
+    tokens: Range<usize>,
+}
+
+impl Cite {
+    /// A token was written.
+    pub fn hear(&mut self, piece: &Piece) {
+        self.starts.push(self.text.len());
+        self.hear_end(piece);
+    }
+
+    /// The rest of the text was written.
+    pub fn hear_end(&mut self, piece: &Piece) {
+        self.text.push_str(&piece.text);
+        self.calls |= !piece.calls.is_empty();
+    }
+
+    /// Cites for the answer that was heard, and forgets it.
+    pub fn settle(&mut self, causes: &Causes, answered: &Answered<'_>) {
+        let heard = std::mem::take(self);
+        let sentences = heard.sentences(answered.thought);
+        let layers = whole(answered, causes);
+        let (mut told, mut of_controls) = (Vec::new(), Vec::new());
+        for sentence in &sentences {
+            let Some(effects) = causes.effects(sentence.tokens.clone()) else { continue };
+            let (json, densities) =
+                heard.sentence(sentence, &effects, causes, answered, &layers, &mut self.annotations);
+            told.push(json);
+            of_controls.push((effects.controls, densities));
+        }
+        let control = |(nth, stretch): (usize, &Range<usize>)| {
+            let drops: Vec<f64> = of_controls.iter().map(|(drops, _)| drops[nth]).collect();
+            let densities: Vec<Option<f64>> =
+                of_controls.iter().map(|(_, densities)| densities[nth]).collect();
+            json!({"start": stretch.start, "end": stretch.end, "density": densities, "log_p_drop": drops})
+        };
+        let numbers: Vec<usize> = layers.iter().map(|&place| answered.layers[place]).collect();
+        self.told = json!({
+            "from": causes.from, "layers": numbers, "sentences": told,
+            "controls": causes.controls.iter().enumerate().map(control).collect::<Vec<_>>()
+        });
+    }
+
+    /// All numbers.
+    pub fn json(&self) -> &Value {
+        &self.told
+    }
+
+    /// What is cited, in OpenAI's shape.
+    pub fn annotations(&self) -> &[Value] {
+        &self.annotations
+    }
+
+    /// The sentences with their tokens. A token belongs to the sentence of the first character behind what was written before it; those of
+    /// calls belong to none.
+    fn sentences(&self, thought: usize) -> Vec<Sentence> {
+        let starts = self.starts.get(thought..).unwrap_or_default();
+        let end = match self.calls {
+            true => starts.partition_point(|start| *start < self.text.len()),
+            false => starts.len(),
+        };
+        let cut = sentences(&self.text);
+        let mut found: Vec<Sentence> = Vec::new();
+        let mut begin = 0;
+        for (nth, bytes) in cut.iter().enumerate() {
+            let last = nth + 1 == cut.len();
+            let until = if last { end } else { starts.partition_point(|start| *start < bytes.end).min(end) };
+            if until > begin {
+                found.push(Sentence { bytes: bytes.clone(), tokens: begin..until });
+            }
+            begin = begin.max(until);
+        }
+        found
+    }
+
+    /// A sentence's numbers, and the densities of the controls; what it cites is added to `annotations`.
+    fn sentence(
+        &self,
+        sentence: &Sentence,
+        effects: &Effects,
+        causes: &Causes,
+        answered: &Answered<'_>,
+        layers: &[usize],
+        annotations: &mut Vec<Value>,
+    ) -> (Value, Vec<Option<f64>>) {
+        let attended = |label: &str| answered.paid(label, sentence.tokens.clone(), layers);
+        let density = |(mass, share): (f64, f64)| (share > 0.0).then(|| mass / share);
+        let stretches = (0..causes.controls.len()).map(|nth| attended(&control_label(nth)).and_then(density));
+        let densities: Vec<Option<f64>> = stretches.collect();
+        let noise: Vec<f64> = densities.iter().map(|density| density.unwrap_or(f64::NAN)).collect();
+        let paid: Vec<Option<(f64, f64)>> = causes.spans.iter().map(|span| attended(&span.label)).collect();
+        let of_spans: Vec<f64> = paid.iter().map(|paid| paid.and_then(density).unwrap_or(f64::NAN)).collect();
+        let drops: Vec<f64> = effects.spans.iter().map(|effect| effect.log_p_drop).collect();
+        let mut cited: Vec<Citation<'_>> = Vec::new();
+        let mut spans = Vec::new();
+        for (nth, (span, effect)) in causes.spans.iter().zip(&effects.spans).enumerate() {
+            let caused = Measure::of(nth, &drops, causes.apart(span, &effects.controls));
+            let attention = Measure::of(nth, &of_spans, causes.apart(span, &noise));
+            let mut kinds = Vec::new();
+            for (kind, measure, least) in
+                [("cause", &caused, LEAST), ("attention", &attention, f64::MIN_POSITIVE)]
+            {
+                if let Some(one) = measure.as_ref().filter(|one| one.number >= least && one.stands_out()) {
+                    kinds.push(kind);
+                    cited.push(Citation { label: &span.label, kind, score: one.number });
+                }
+            }
+            spans.push(json!({
+                "label": span.label,
+                "mass": paid[nth].map(|(mass, _)| mass),
+                "density": attention.as_ref().map(|one| one.number),
+                "density_control": attention.as_ref().and_then(Measure::control),
+                "log_p_drop": effect.log_p_drop, "changed": effect.changed,
+                "control": caused.as_ref().and_then(Measure::control),
+                "cited": kinds
+            }));
+        }
+        cited.sort_by(|a, b| b.kind.cmp(a.kind).then(b.score.total_cmp(&a.score)));
+        let characters = |byte: usize| self.text[..byte].chars().count();
+        let (start, end) = (characters(sentence.bytes.start), characters(sentence.bytes.end));
+        annotations.extend(cited.iter().map(|one| one.annotation(start, end)));
+        let tokens = [sentence.tokens.start + answered.thought, sentence.tokens.end + answered.thought];
+        let json = json!({
+            "start": start, "end": end, "text": &self.text[sentence.bytes.clone()], "tokens": tokens,
+            "log_p": effects.log_p, "spans": spans
+        });
+        (json, densities)
+    }
+}
+
+impl Citation<'_> {
+    fn annotation(&self, start: usize, end: usize) -> Value {
+        json!({
+            "type": "url_citation",
+            "url_citation": {
+                "start_index": start, "end_index": end, "title": self.label, "url": format!("#{}", encoded(self.label))
+            },
+            "kind": self.kind, "score": self.score
+        })
+    }
+}
+
+impl Answered<'_> {
+    /// The mass that tokens of the answer pay to a span, and what uniform attention would; means over tokens, over heads and over these
+    /// layers.
+    fn paid(&self, label: &str, tokens: Range<usize>, layers: &[usize]) -> Option<(f64, f64)> {
+        let key = self.keys.iter().position(|key| key.label == label)?;
+        let mass = &self.each?.mass;
+        let (_, heads, generated, _) = mass.dim();
+        if tokens.end > generated {
+            return None;
+        }
+        let of_layer = |&layer: &usize| mass.slice(s![layer, .., tokens.clone(), key]);
+        let sum: f64 = layers.iter().flat_map(|layer| of_layer(layer).to_owned()).map(f64::from).sum();
+        let count = (layers.len() * heads * tokens.len()).max(1) as f64;
+        // The row of a token is the position that predicted it.
+        let first = (self.prompt + self.thought).saturating_sub(1);
+        let rows = first + tokens.start..first + tokens.end;
+        let windows = layers.iter().map(|&layer| self.uniform.windows.get(layer).copied().flatten());
+        let shares = windows.map(|window| uniform_share(rows.clone(), self.keys[key].range(), window));
+        Some((sum / count, shares.sum::<f64>() / layers.len().max(1) as f64))
+    }
+}
+
+/// The places of the layers that see the answer and all spans at once; of all layers where none does.
+fn whole(answered: &Answered<'_>, causes: &Causes) -> Vec<usize> {
+    let first = causes.spans.iter().map(|span| span.start).min().unwrap_or(0);
+    let needed = answered.prompt + answered.thought + causes.tokens() - first;
+    let window = |place: &usize| answered.uniform.windows.get(*place).copied().flatten();
+    let all = 0..answered.layers.len();
+    let whole: Vec<usize> =
+        all.clone().filter(|place| window(place).is_none_or(|window| window >= needed)).collect();
+    if whole.is_empty() { all.collect() } else { whole }
+}
+
+/// The key span of the `nth` control.
+pub fn control_label(nth: usize) -> String {
+    format!("template[control {nth}]")
+}
+
+/// A label as the fragment of a URL (RFC 3986).
+fn encoded(label: &str) -> String {
+    let mut url = String::new();
+    for byte in label.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => url.push(char::from(byte)),
+            _ => url.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    url
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(pieces: &[&str]) -> Cite {
+        let mut cite = Cite::default();
+        for text in pieces {
+            cite.hear(&Piece { text: (*text).to_owned(), ..Piece::default() });
+        }
+        cite
+    }
+
+    #[test]
+    fn tokens_belong_to_the_sentence_of_their_first_character() {
+        let cite = heard(&["", "The", " fig", ".", " It", " is", " old", ".", ""]);
+        let of = |tokens: Range<usize>, bytes: Range<usize>| Sentence { bytes, tokens };
+        // Space alone is written with the token behind it; what is written of nothing at the end belongs to the last sentence.
+        assert_eq!(cite.sentences(0), [of(0..4, 0..8), of(4..9, 9..19)]);
+        assert_eq!(cite.sentences(2)[0], of(0..2, 0..8));
+        let mut calls = heard(&["The", " fig", ".", "", ""]);
+        calls.calls = true;
+        assert_eq!(calls.sentences(0), [of(0..3, 0..8)]);
+        // Held for a stop string: the token that wrote it has both.
+        assert_eq!(heard(&["", "No. Ob", "s."]).sentences(0), [of(0..2, 0..3), of(2..3, 4..8)]);
+    }
+
+    #[test]
+    fn labels_are_fragments() {
+        assert_eq!(encoded("doc 1/ä"), "doc%201%2F%C3%A4");
+    }
+}

@@ -1,0 +1,53 @@
+//! Sentences of a text, by the rules of Unicode (UAX 29).
+
+use std::ops::Range;
+
+use unicode_segmentation::UnicodeSegmentation;
+
+/// The bytes of each sentence, without the white space around it. What has no letter, such as the number of a list's entry, belongs to
+/// the sentence after it, and at the end of the text to the one before.
+pub fn sentences(text: &str) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    // The beginning of pieces without letters.
+    let mut begun: Option<usize> = None;
+    for (at, piece) in text.split_sentence_bound_indices() {
+        let start = at + piece.len() - piece.trim_start().len();
+        let end = at + piece.trim_end().len();
+        if start >= end {
+            continue;
+        }
+        let start = begun.take().unwrap_or(start);
+        if piece.contains(char::is_alphabetic) {
+            found.push(start..end);
+        } else {
+            begun = Some(start);
+        }
+    }
+    if let Some(start) = begun {
+        let end = text.trim_end().len();
+        match found.last_mut() {
+            Some(last) => last.end = end,
+            None => found.push(start..end),
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_hold_their_numbers_and_no_space_around_them() {
+        let of = |text: &'static str| sentences(text).into_iter().map(|at| &text[at]).collect::<Vec<_>>();
+        assert_eq!(
+            of(" The tram leaves. It is late!\n\nIs it? 3.5 km. "),
+            ["The tram leaves.", "It is late!", "Is it?", "3.5 km."]
+        );
+        assert_eq!(of("1. Bread.\n2. Salt"), ["1. Bread.", "2. Salt"]);
+        assert_eq!(of("Yes. 42."), ["Yes. 42."]);
+        assert_eq!(of("42"), ["42"]);
+        assert_eq!(of("市场在周日。图书馆八点关门。"), ["市场在周日。", "图书馆八点关门。"]);
+        assert!(of(" \n").is_empty());
+    }
+}
