@@ -59,6 +59,11 @@ mod selftest;
 mod serve;
 mod table;
 mod trace;
+mod trace_job;
+mod trace_jobs;
+mod trace_request;
+mod trace_text;
+mod trace_words;
 mod trial;
 mod why;
 #[cfg(not(all(feature = "figures", feature = "serve")))]
