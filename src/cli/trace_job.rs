@@ -150,6 +150,21 @@ impl TraceJob {
         }
     }
 
+    /// Tokens at the beginning that the cache is to keep for the next pass where keys are hidden: those before the first row that is
+    /// blocked or measured. Where none are hidden, all are kept anyhow.
+    fn shared(&self, holes: &LayerHoles, engine: &Engine) -> usize {
+        let Some(blocked) = holes.first_row() else { return 0 };
+        let Observe { rows, targets, logits, .. } = &self.observe;
+        let measured = rows.spans.iter().map(|row| row.start);
+        let first = measured.chain(targets.iter().map(|target| target.position)).chain([blocked]).min();
+        // A token by itself would be summed in the order of decoding.
+        let most = self.tokens.len().saturating_sub((*logits).max(2));
+        match engine.border(first.unwrap_or(0).min(most)) {
+            1 => 0,
+            shared => shared,
+        }
+    }
+
     /// What its knock-outs hide in a model with these layers.
     ///
     /// # Errors
@@ -273,10 +288,12 @@ impl Tracer {
             0 => Task::Read,
             tokens => Task::Generate(Box::new(Generate::new(Sampling::greedy(tokens + 1), job.stop.clone()))),
         };
-        let (tokens, observe) = (job.tokens.clone(), observe.clone());
-        let branch = Branch { tokens, knockouts: holes, observe, tasks: vec![task] };
+        let shared = if reuse { job.shared(&holes, self.session.engine()) } else { 0 };
+        let (prefix, tokens) = job.tokens.split_at(shared);
+        let (prefix, tokens) = (prefix.into(), tokens.to_vec());
+        let branch = Branch { tokens, knockouts: holes, observe: observe.clone(), tasks: vec![task] };
         let reuse = if reuse { Reuse::Longest } else { Reuse::default() };
-        let request = Request { reuse, branches: vec![branch], ..Request::default() };
+        let request = Request { prefix, reuse, branches: vec![branch] };
         let device = self.session.engine().device().clone();
         let mut waited = Ok(());
         let measured = self.session.answer(request, &mut |event| {
