@@ -21,10 +21,10 @@ if os.environ.get("PALIMPSEST_TESTS") == "all":
 def served(model):
     """The address of a server of the model, and the name that it goes by."""
     args = [COMMAND, "serve", model, "--port", "0"]
-    process = subprocess.Popen(args, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         said = ""
-        for line in process.stderr:
+        for line in process.stdout:
             said += line
             found = re.search(r"(\S+) is served at (http\S+?/v1)", line)
             if found:
