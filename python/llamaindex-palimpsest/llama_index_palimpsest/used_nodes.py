@@ -55,8 +55,9 @@ class UsedNodes(BaseNodePostprocessor):
 
     def measure(self, response: RESPONSE_TYPE, question: str) -> list[NodeWithScore]:
         """Sets which of a response's source nodes its answer used; the answer is the response's text, of whatever model."""
+        # A response without text calls itself "None".
         answer = str(response)
-        if not answer.strip():
+        if not answer.strip() or getattr(response, "response", answer) in (None, ""):
             raise ValueError("the response has no text to measure")
         nodes = self._measured(response.source_nodes, question, answer)
         response.source_nodes = nodes
