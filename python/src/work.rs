@@ -65,13 +65,11 @@ impl Watch {
     }
 
     /// Looks at signals and tells progress. What either raises stops the work.
-    fn look(&self, progress: Option<&Py<PyAny>>, told: &mut u64) -> PyResult<()> {
+    fn look(&self, progress: Option<&Py<PyAny>>) -> PyResult<()> {
         Python::attach(|py| {
             py.check_signals()?;
-            let done = self.done.load(Ordering::Relaxed);
-            if let Some(progress) = progress.filter(|_| done > *told) {
-                progress.call1(py, (done,))?;
-                *told = done;
+            if let Some(progress) = progress {
+                progress.call1(py, (self.done.load(Ordering::Relaxed),))?;
             }
             Ok(())
         })
@@ -96,12 +94,12 @@ pub fn run<T: Send>(
                 // The caller waits for it.
                 let _ = told.send(done);
             });
-            let (mut raised_by, mut last) = (None, 0);
+            let mut raised_by = None;
             loop {
                 match outcome.recv_timeout(TICK) {
                     Ok(done) => {
                         if raised_by.is_none() {
-                            raised_by = watch.look(progress.as_ref(), &mut last).err();
+                            raised_by = watch.look(progress.as_ref()).err();
                         }
                         break match (raised_by, done) {
                             (Some(error), _) => Err(error),
@@ -110,7 +108,7 @@ pub fn run<T: Send>(
                         };
                     }
                     Err(RecvTimeoutError::Timeout) if raised_by.is_none() => {
-                        raised_by = watch.look(progress.as_ref(), &mut last).err();
+                        raised_by = watch.look(progress.as_ref()).err();
                         watch.stopped.store(raised_by.is_some(), Ordering::Relaxed);
                     }
                     Err(RecvTimeoutError::Timeout) => {}
