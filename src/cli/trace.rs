@@ -11,11 +11,10 @@ use palimpsest_core::timing::{self, Recorder};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::trace_job::{Asked, Loading, Reach, TraceJob, Traced, Tracer};
-use super::trace_request::{TextRequest, TokenName, TokenTarget};
-use super::trace_text::NamedSpan;
+use super::trace_load::{Loading, Tracer};
 use super::trace_words::told;
 use crate::models::{ModelArgs, ModelStore};
+use crate::trace::{Asked, NamedSpan, Reach, TextRequest, TokenName, TokenTarget, TraceJob, Traced};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -210,7 +209,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
             super::writable(&args.out)?;
             let files = find()?;
             let side = TextSide::open(&files)?;
-            let (job, prompt) = request.checked(more, &side, &place)?;
+            let (job, prompt) = request.checked(more, (&side).into(), &place)?;
             let traced = traced(&args, &loading, &job, || Ok(files), recorder)?;
             super::say(format_args!("\n{}", told(&job, &traced, &prompt, &side.tokenizer)?.trim_end()))?;
         }

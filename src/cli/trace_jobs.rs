@@ -17,10 +17,10 @@ use serde_json::{Map, Value, json};
 
 use super::arguments::check_context;
 use super::output::{EndedWithErrors, say, writable};
-use super::trace_job::{Loading, TraceJob, Tracer};
-use super::trace_request::TextRequest;
+use super::trace_load::{Loading, Tracer};
 use super::trace_words::row;
 use crate::progress::Steps;
+use crate::trace::{TextRequest, TraceJob};
 
 /// A job of the file.
 struct Line {
@@ -127,7 +127,7 @@ fn read(
         };
         let job = request.and_then(|request| {
             let request = TextRequest { generate: request.generate.or(Some(generate)), ..request };
-            let (job, _) = request.checked(Vec::new(), side, &place)?;
+            let (job, _) = request.checked(Vec::new(), side.into(), &place)?;
             check_context(job.room(), limit, allow_longer).with_context(|| place.clone())?;
             if let Some(out) = &request.out {
                 writable(out)?;

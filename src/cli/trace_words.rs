@@ -9,9 +9,8 @@ use palimpsest_core::span::Span;
 use palimpsest_core::text::Tokenizer;
 use serde_json::{Map, Value, json};
 
-use super::trace_job::{TraceJob, Traced};
-use super::trace_text::NamedPrompt;
 use crate::ground::table::aligned;
+use crate::trace::{NamedPrompt, TraceJob, Traced};
 
 /// Of the next tokens, and of the keys with the largest weights, so many are told.
 const TOLD: usize = 6;

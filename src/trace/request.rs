@@ -4,40 +4,50 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use palimpsest_core::attention::{Knockout, Target};
-use palimpsest_core::engine::TextSide;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::trace_job::{Asked, Reach, TraceJob};
-use super::trace_text::{NamedPrompt, NamedSpan, Source, prompt};
+use super::job::{Asked, Reach, TraceJob};
+use super::text::{NamedPrompt, NamedSpan, Source, TextTools, prompt};
 
 /// A pass over a text or a conversation. The line of a job.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TextRequest {
+pub struct TextRequest {
     /// A name of the user's own.
     #[serde(default)]
     pub id: Option<String>,
+    /// The text that is read.
     #[serde(default)]
     pub text: Option<String>,
+    /// The conversation that is read.
     #[serde(default)]
     pub messages: Option<Value>,
+    /// The spans: a text, or characters.
     #[serde(default)]
     pub spans: Map<String, Value>,
+    /// The rows; `last`, and `answer` where something is generated, where absent.
     #[serde(default)]
     pub rows: Option<Vec<String>>,
+    /// Paths to block.
     #[serde(default)]
     pub knockouts: Vec<String>,
+    /// The measures.
     #[serde(default)]
     pub measures: Option<Vec<String>>,
+    /// Largest keys of each row position and head.
     #[serde(default)]
     pub top_keys: usize,
+    /// Positions at the end whose logits are wanted.
     #[serde(default)]
     pub logits: usize,
+    /// Logits to take apart.
     #[serde(default)]
     pub targets: Vec<TokenTarget>,
+    /// Tokens to generate.
     #[serde(default)]
     pub generate: Option<usize>,
+    /// The file of the tensors.
     #[serde(default)]
     pub out: Option<PathBuf>,
 }
@@ -45,11 +55,13 @@ pub(super) struct TextRequest {
 /// A logit to take apart.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TokenTarget {
+pub struct TokenTarget {
     /// That of the last position where absent.
     #[serde(default)]
     pub position: Option<usize>,
+    /// The token.
     pub token: TokenName,
+    /// The token whose logit is taken off.
     #[serde(default)]
     pub against: Option<TokenName>,
 }
@@ -57,13 +69,19 @@ pub(super) struct TokenTarget {
 /// A token by its id or its text.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-pub(super) enum TokenName {
+pub enum TokenName {
+    /// An id.
     Id(u32),
+    /// A text that is one token.
     Text(String),
 }
 
 impl TokenName {
-    fn id(&self, side: &TextSide, place: &str) -> anyhow::Result<u32> {
+    /// Its id.
+    ///
+    /// # Errors
+    /// A text that is no single token.
+    pub fn id(&self, side: TextTools<'_>, place: &str) -> anyhow::Result<u32> {
         match self {
             TokenName::Id(id) => Ok(*id),
             TokenName::Text(text) => match side.tokenizer.encode(text)?.as_slice() {
@@ -86,7 +104,7 @@ impl TextRequest {
     pub fn checked(
         &self,
         more: Vec<NamedSpan>,
-        side: &TextSide,
+        side: TextTools<'_>,
         place: &str,
     ) -> anyhow::Result<(TraceJob, NamedPrompt)> {
         let source = match (&self.text, &self.messages) {
@@ -104,6 +122,10 @@ impl TextRequest {
         let mut named = NamedSpan::from_json(self.spans.clone()).with_context(|| place.to_owned())?;
         named.extend(more);
         let prompt = prompt(&source, &named, side, place)?;
+        ensure!(
+            !prompt.keys.is_empty(),
+            "{place}: no span is named; name parts of the text with --spans LABEL=TEXT"
+        );
         let tokens = prompt.encoded.ids.clone();
         ensure!(!tokens.is_empty(), "{place}: the text is empty; give at least one token");
         let generate = self.generate.unwrap_or(0);
@@ -132,7 +154,7 @@ impl TextRequest {
             measures: self.measures.clone(),
             targets: self.targets.iter().map(target).collect::<Result<_, _>>()?,
             generate,
-            stop: side.stop.clone(),
+            stop: side.stop.to_vec(),
             tokens,
         })?;
         Ok((job, prompt))

@@ -6,17 +6,42 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use anyhow::{Context, bail, ensure};
-use palimpsest_core::engine::{RESERVED, TextSide};
+use palimpsest_core::engine::{ModelText, RESERVED, TextSide};
 use palimpsest_core::span::Span;
-use palimpsest_core::text::{Borders, ChatTurn, Encoded, Placed, Speaker, ThinkingMode};
+use palimpsest_core::text::{
+    Borders, ChatTemplate, ChatTurn, Encoded, Placed, Speaker, ThinkingMode, Tokenizer,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// Characters of a text that an error quotes.
 const QUOTED: usize = 60;
 
+/// The way between text and tokens of a model, opened or not.
+#[derive(Clone, Copy)]
+pub struct TextTools<'a> {
+    /// Text to tokens and back.
+    pub tokenizer: &'a Tokenizer,
+    /// Conversations to text.
+    pub template: &'a ChatTemplate,
+    /// Tokens that end a turn.
+    pub stop: &'a [u32],
+}
+
+impl<'a> From<&'a TextSide> for TextTools<'a> {
+    fn from(side: &'a TextSide) -> Self {
+        TextTools { tokenizer: &side.tokenizer, template: &side.template, stop: &side.stop }
+    }
+}
+
+impl<'a> From<&'a ModelText> for TextTools<'a> {
+    fn from(text: &'a ModelText) -> Self {
+        TextTools { tokenizer: &text.tokenizer, template: &text.template, stop: &text.stop }
+    }
+}
+
 /// What is read.
-pub(super) enum Source {
+pub enum Source {
     /// A text as it is.
     Text(String),
     /// A conversation, which the model's chat template makes a text of.
@@ -26,7 +51,7 @@ pub(super) enum Source {
 /// A message as the server takes it: its content is a text, or parts that may have names.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct SentMessage {
+pub struct SentMessage {
     role: String,
     content: Content,
 }
@@ -101,7 +126,7 @@ fn speaker(role: &str, i: usize) -> anyhow::Result<Speaker> {
 
 /// A span as the user names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NamedSpan {
+pub struct NamedSpan {
     label: String,
     place: SpanPlace,
 }
@@ -163,9 +188,12 @@ impl NamedSpan {
 
 /// A prompt's tokens, and the spans in it.
 #[derive(Debug)]
-pub(super) struct NamedPrompt {
+pub struct NamedPrompt {
+    /// The model's input as text.
+    pub text: String,
+    /// Its tokens.
     pub encoded: Encoded,
-    /// The spans that the user named; messages and their parts where none is named.
+    /// The spans that the user named; where none is named the messages, of which a text has none.
     pub keys: Vec<Span>,
     /// These, and all others that have names: messages and their parts.
     pub names: Vec<Span>,
@@ -197,10 +225,10 @@ impl Searched {
 ///
 /// # Errors
 /// A span is not what it names, two have one label, and those of template and tokenizer.
-pub(super) fn prompt(
+pub fn prompt(
     source: &Source,
     named: &[NamedSpan],
-    side: &TextSide,
+    side: TextTools<'_>,
     place: &str,
 ) -> anyhow::Result<NamedPrompt> {
     let mut parts: Vec<(String, usize, Range<usize>)> = Vec::new();
@@ -267,15 +295,10 @@ pub(super) fn prompt(
             "{place}: a span is called `{label}`, which names a row of `trace`; call it something else"
         );
     }
-    if keys.is_empty() {
-        keys = match source {
-            Source::Messages(_) => names.iter().filter(|span| !span.label.contains("].")).cloned().collect(),
-            Source::Text(_) => {
-                bail!("{place}: no span is named; name parts of the text with --spans LABEL=TEXT")
-            }
-        };
+    if keys.is_empty() && matches!(source, Source::Messages(_)) {
+        keys = names.iter().filter(|span| !span.label.contains("].")).cloned().collect();
     }
-    Ok(NamedPrompt { encoded, keys, names })
+    Ok(NamedPrompt { text, encoded, keys, names })
 }
 
 /// The bytes of the prompt's text that a span names.
