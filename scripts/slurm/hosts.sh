@@ -21,10 +21,10 @@ shift
 shards='' out='' judge='' tries=3 fetch=''
 while [ $# -gt 0 ]; do
     case $1 in
-        --shards) shards=$2; shift 2 ;;
-        --out) out=$2; shift 2 ;;
-        --judge) judge=$2; shift 2 ;;
-        --tries) tries=$2; shift 2 ;;
+        --shards) shards=${2?"--shards needs a value"}; shift 2 ;;
+        --out) out=${2?"--out needs a value"}; shift 2 ;;
+        --judge) judge=${2?"--judge needs a value"}; shift 2 ;;
+        --tries) tries=${2?"--tries needs a value"}; shift 2 ;;
         --fetch) fetch=yes; shift ;;
         --) shift; break ;;
         *) echo "hosts.sh: $1 is none of its options; what is for \`palimpsest run\` stands behind --" >&2; exit 2 ;;

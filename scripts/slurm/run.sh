@@ -21,12 +21,12 @@ here=$(cd "$(dirname "$0")" && pwd)
 shards='' out='' at_once='' tries=3 options='' judge='' wait=''
 while [ $# -gt 0 ]; do
     case $1 in
-        --shards) shards=$2; shift 2 ;;
-        --out) out=$2; shift 2 ;;
-        --at-once) at_once=%$2; shift 2 ;;
-        --tries) tries=$2; shift 2 ;;
-        --sbatch) options=$2; shift 2 ;;
-        --judge) judge=$2; shift 2 ;;
+        --shards) shards=${2?"--shards needs a value"}; shift 2 ;;
+        --out) out=${2?"--out needs a value"}; shift 2 ;;
+        --at-once) at_once=%${2?"--at-once needs a value"}; shift 2 ;;
+        --tries) tries=${2?"--tries needs a value"}; shift 2 ;;
+        --sbatch) options=${2?"--sbatch needs a value"}; shift 2 ;;
+        --judge) judge=${2?"--judge needs a value"}; shift 2 ;;
         --wait) wait=--wait; shift ;;
         --) shift; break ;;
         *) echo "run.sh: $1 is none of its options; what is for \`palimpsest run\` stands behind --" >&2; exit 2 ;;
