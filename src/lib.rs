@@ -28,6 +28,7 @@
 //! - [`figures`]: tables become SVG, PDF and PNG pictures and the one-page report.
 //! - [`serve`]: a local model behind OpenAI's API, with attention by span.
 //! - [`cards`]: published rates of cards that need not be here, and the seconds that work should take there.
+//! - [`trace`]: passes over a prompt of one's own, with spans by their texts, and effects of the spans on an answer.
 //! - [`selftest`]: parity of a device with the CPU, layers at released widths, memory against the plan, kernels' times.
 //! - [`cli`]: one file a command.
 //!
@@ -71,4 +72,5 @@ pub mod selftest;
 #[cfg(feature = "serve")]
 pub mod serve;
 pub mod statistics;
+pub mod trace;
 pub mod why;

@@ -11,6 +11,7 @@ mod heads;
 pub mod induction;
 mod knockout;
 mod measures;
+mod own_text;
 pub mod reference;
 mod serving;
 pub mod subject;

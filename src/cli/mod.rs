@@ -1,7 +1,7 @@
 //! One file a command: the clap struct (what was typed), its validated form, and the call into the library.
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::process::ExitCode;
 
 use crate::progress::note;
 use clap::{Parser, Subcommand};
@@ -47,6 +47,7 @@ mod memory_table;
 mod merge;
 mod model;
 mod output;
+pub mod process;
 #[cfg(feature = "figures")]
 mod quickstart;
 #[cfg(feature = "figures")]
@@ -59,6 +60,9 @@ mod selftest;
 mod serve;
 mod table;
 mod trace;
+mod trace_jobs;
+mod trace_load;
+mod trace_words;
 mod trial;
 mod why;
 #[cfg(not(all(feature = "figures", feature = "serve")))]
@@ -136,8 +140,8 @@ impl Command {
 
 /// Parses the command line, runs the command and prints its error once. Exit codes: 0 done, 1 failed, 2 wrong usage, 3
 /// done but for rows that ended as errors, 130 stopped by Ctrl-C.
-pub fn main() -> ExitCode {
-    let command = Cli::parse().command;
+fn main(args: impl Iterator<Item = OsString>) -> u8 {
+    let command = Cli::parse_from(args).command;
     let stats = command.wants_stats().then(Recorder::new);
     show_warnings(stats.as_ref());
     let done = driver::guarded(|| match command {
@@ -169,13 +173,13 @@ pub fn main() -> ExitCode {
         Command::Selftest(args) => selftest::run(args),
     });
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => {
             note(format_args!("error: {}", in_one_line(&error)));
             match () {
-                () if error.is::<WrongUsage>() => ExitCode::from(2),
-                () if error.is::<EndedWithErrors>() => ExitCode::from(WITH_ERRORS),
-                () => ExitCode::FAILURE,
+                () if error.is::<WrongUsage>() => 2,
+                () if error.is::<EndedWithErrors>() => WITH_ERRORS,
+                () => 1,
             }
         }
     }
@@ -196,7 +200,7 @@ fn show_warnings(stats: Option<&Recorder>) {
 }
 
 /// An error and its causes. A cause that the message before it already tells is left out.
-fn in_one_line(error: &anyhow::Error) -> String {
+pub fn in_one_line(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if text.is_empty() {

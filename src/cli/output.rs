@@ -18,7 +18,7 @@ pub(super) const WITH_ERRORS: u8 = 3;
 /// Some rows are errors: exit code [`WITH_ERRORS`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct EndedWithErrors(String);
+pub(super) struct EndedWithErrors(pub(super) String);
 
 /// Writes a line to standard output. A reader that left early, such as `head`, is no error.
 pub(super) fn say(line: impl Display) -> anyhow::Result<()> {

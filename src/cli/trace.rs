@@ -1,34 +1,45 @@
 //! `palimpsest trace`: the raw instrument: tokens in, logits and masses out.
 
-use std::path::PathBuf;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
-use ndarray::Axis;
-use serde::Deserialize;
-use serde_json::json;
-
-use crate::models::{ModelArgs, ModelStore};
-use palimpsest_core::attention::{
-    AttentionKernel, EachMasses, Knockout, LargestKeys, LayerHoles, Masses, Target, Values, write_tensors,
-};
-use palimpsest_core::engine::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
-use palimpsest_core::engine::thread::Limits;
-use palimpsest_core::engine::{
-    self, Branch, DeviceName, Engine, Event, Generate, Observe, Request, Rows, Sampling, Session, Task,
-    TopRequest,
-};
-use palimpsest_core::model::OpenModel;
+use anyhow::Context;
+use palimpsest_core::attention::{Knockout, Target};
+use palimpsest_core::engine::{self, TextSide};
+use palimpsest_core::model::ModelFiles;
 use palimpsest_core::span::Span;
 use palimpsest_core::timing::{self, Recorder};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::trace_load::{Loading, Tracer};
+use super::trace_words::told;
+use crate::models::{ModelArgs, ModelStore};
+use crate::trace::{Asked, NamedSpan, Reach, TextRequest, TokenName, TokenTarget, TraceJob, Traced};
 
 const EXAMPLES: &str = "\
 Examples:
+  palimpsest trace --model smollm2-135m --text letter.txt --spans 'old=on Thursday' --spans 'new=on Sunday' --out trace.safetensors
+  palimpsest trace --model smollm2-135m --messages chat.json --spans spans.json --rows question,last --generate 20 --out trace.safetensors
+  palimpsest trace --model smollm2-135m --text letter.txt --spans spans.json --knockout 'last->old@8..16' --out blocked.safetensors
+  palimpsest trace --model smollm2-135m --jobs jobs.jsonl --out rows.jsonl
   palimpsest trace --model smollm2-135m --tokens tokens.json --out trace.safetensors
   palimpsest trace --model ./qwen3-8b --tokens t.json --out trace.safetensors --generate 32 --stats stats.json";
 
-/// Tokens in, logits and attention masses out, without any tokeniser: to compare with other implementations.
+/// A text, a conversation or tokens in, logits and attention masses of every layer and head out.
 ///
+/// `--text` reads a file as it is (but for a line break at its end), `--messages` a JSON list of chat messages as the server takes them,
+/// which the model's chat template makes a text of. `--spans` names parts of it: LABEL=TEXT, where the text must occur exactly once;
+/// LABEL=START..END in characters from 0 (LABEL=MESSAGE:START..END where there are several messages); or a JSON file {"label": "text",
+/// "other": [start, end]}. Parts of messages may have a "span" of their own. Without any name messages are the spans. A token across a
+/// border belongs to the span of its first character that is no white space. Rows and knock-outs may also name `messages[0]`, ...
+/// What was measured is also told in words: masses by span, the largest first.
+///
+/// `--jobs` has a job a line: {"id", "text" or "messages", "spans": {...}, "rows": [...], "knockouts": ["last->old"], "measures": [...],
+/// "top_keys", "logits", "targets", "generate", "out"}, all but the text or the messages optional. One loaded model serves all of them,
+/// and what prompts begin with in common is read once. OUT then is a file of JSON lines: a row a job, with the masses averaged over
+/// layers and heads, or an error; the others go on.
+///
+/// `--tokens` has token ids, without any tokeniser: to compare with other implementations.
 /// TOKENS is a JSON file: {"tokens": [1, 2, ...], "spans": {"old": [4, 9], ...}, "rows": ["new", "query"], "logits": 16}.
 /// It may hold more: "knockouts": [{"rows": "query", "keys": "old", "layers": [8, 16]}] keeps the rows of one span from seeing the keys
 /// of another at those layers, all where `layers` is absent: what is written is then of that pass, but for `share`. `rows` may also be
@@ -57,22 +68,35 @@ Examples:
 /// heads, N, spans]. What generated tokens pay to each other is in no span.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[command(group(clap::ArgGroup::new("source").required(true).args(["tokens", "text", "messages", "jobs"])))]
 pub struct Args {
     /// A manifest's name, a model folder, or a .gguf file
     #[arg(long)]
     model: String,
     /// JSON file with tokens, spans and rows
     #[arg(long)]
-    tokens: PathBuf,
-    /// Safetensors file to write
+    tokens: Option<PathBuf>,
+    /// File with a text, read as it is; a line break at its end is left out
+    #[arg(long, value_name = "FILE")]
+    text: Option<PathBuf>,
+    /// JSON file with a list of chat messages
+    #[arg(long, value_name = "FILE")]
+    messages: Option<PathBuf>,
+    /// JSON lines, a job each; OUT gets a row a job
+    #[arg(long, value_name = "FILE")]
+    jobs: Option<PathBuf>,
+    /// Safetensors file to write; with --jobs JSON lines
     #[arg(long)]
     out: PathBuf,
+    #[command(flatten)]
+    named: NamedArgs,
     #[command(flatten)]
     loaded: ModelArgs,
     /// Tokens that the prefill reads at a time
     #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
     chunk: usize,
-    /// Then generate N tokens greedily, whatever they are, and read each of them, so that --stats times N forward passes
+    /// Then generate N tokens greedily, whatever they are, and read each of them, so that --stats times N forward passes; after a text or
+    /// messages a token that ends the answer ends it
     #[arg(long, value_name = "N", default_value_t = 0)]
     generate: usize,
     /// Also write a JSON file that says where the time went, and print it as a table: tokens, seconds and tokens per second
@@ -83,6 +107,38 @@ pub struct Args {
     /// Allow more tokens than the model's context length
     #[arg(long)]
     allow_longer: bool,
+}
+
+/// What is measured of a text or of messages.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "With --text or --messages")]
+struct NamedArgs {
+    /// LABEL=TEXT, LABEL=START..END, or a JSON file with several; may be repeated
+    #[arg(long, value_name = "SPAN", conflicts_with_all = ["tokens", "jobs"])]
+    spans: Vec<String>,
+    /// Spans whose tokens attend, with commas; also `last`, and with --generate `answer`, `each`
+    /// [default: last, and with --generate answer]
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["tokens", "jobs"])]
+    rows: Option<Vec<String>>,
+    /// Path to block: ROWS->KEYS, for all rows from the first of ROWS on, generated ones too; @8..16 behind it for layers 8 to 15, `only `
+    /// before it for those rows alone; may be repeated
+    #[arg(long = "knockout", value_name = "PATH", conflicts_with_all = ["tokens", "jobs"])]
+    knockouts: Vec<String>,
+    /// mass, share, value_norm, output_norm, density, with commas: what OUT has [default: mass,share]
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["tokens", "jobs"])]
+    measures: Option<Vec<String>>,
+    /// The K largest keys of each row position and head
+    #[arg(long, value_name = "K", default_value_t = 0, conflicts_with_all = ["tokens", "jobs"])]
+    top_keys: usize,
+    /// Positions at the end whose logits OUT has
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["tokens", "jobs"])]
+    logits: usize,
+    /// Take the logit of this token, a text or an id, at the last position apart
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["tokens", "jobs"])]
+    target: Option<String>,
+    /// In the place of the logit its difference to that of this token
+    #[arg(long, value_name = "TOKEN", requires = "target")]
+    against: Option<String>,
 }
 
 /// The tokens file. Spans keep their order.
@@ -103,11 +159,6 @@ struct TokensFile {
     #[serde(default)]
     targets: Vec<AskedTarget>,
 }
-
-/// Label in the metadata of the keys that are in no span.
-const NO_SPAN: &str = "(none)";
-
-const MEASURES: [&str; 5] = ["mass", "share", "value_norm", "output_norm", "density"];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -140,229 +191,144 @@ impl Blocked {
 
 /// Runs the command. `recorder` is there where `--stats` is.
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
-    // 1. Everything that can be refused before work begins.
-    let reading = timing::io();
-    let place = args.tokens.display();
-    let text = std::fs::read(&args.tokens).with_context(|| format!("{place}"))?;
-    let file: TokensFile =
-        serde_json::from_slice(&text).with_context(|| format!("{place} is not a tokens file"))?;
-    drop(reading);
-    ensure!(!file.tokens.is_empty(), "{place}: `tokens` is empty; give at least one token");
-    let keys = spans(&file.spans).with_context(|| format!("{place}"))?;
-    let n = file.tokens.len();
-    let rows = Rows::named(&file.rows, &keys, n).with_context(|| format!("{place}"))?;
-    let asked = file.rows.iter().chain(file.knockouts.iter().map(|knockout| &knockout.rows));
-    if let Some(row) = asked.into_iter().find(|row| ["answer", "each"].contains(&row.as_str())) {
-        ensure!(
-            args.generate > 0,
-            "{place}: row `{row}` is of generated tokens, and none are asked for; add --generate N, or leave the row out"
-        );
-    }
-    ensure!(file.logits <= n, "{place}: `logits` asks for {} positions of {n} tokens", file.logits);
-    let each = if rows.answer.each { args.generate } else { 0 };
-    let observed = ObservedSpans {
-        rows: file.rows.len().saturating_add(each),
-        keys: keys.len(),
-        generated: args.generate,
-    };
-    let named = file.measures.as_deref();
-    if let Some(unknown) =
-        named.and_then(|named| named.iter().find(|name| !MEASURES.contains(&name.as_str())))
-    {
-        anyhow::bail!("{place}: `measures` names `{unknown}`, and knows {}", MEASURES.join(", "));
-    }
-    let wants = |name: &str| match named {
-        Some(named) => named.iter().any(|other| other == name),
-        None => ["mass", "share"].contains(&name),
-    };
-    let wants_lengths = wants("value_norm") || wants("output_norm");
-    ensure!(
-        !(wants_lengths && rows.answer.any()),
-        "{place}: value_norm and output_norm are of the prompt's rows; leave the rows `answer` and `each` out"
-    );
-    ensure!(file.top_keys <= n, "{place}: `top_keys` asks for {} keys of {n}", file.top_keys);
-    let knockouts: Vec<Knockout> = file.knockouts.iter().map(Blocked::knockout).collect();
-    let target =
-        |&AskedTarget { position, token, against }: &AskedTarget| Target { position, token, against };
-    let targets: Vec<Target> = file.targets.iter().map(target).collect();
-    let observe = Observe {
-        rows,
-        keys: keys.clone(),
-        top_keys: (file.top_keys > 0).then_some(TopRequest { k: file.top_keys, mean: false }),
-        norms: wants_lengths,
-        targets,
-        logits: file.logits,
-        ..Observe::default()
-    };
-    super::writable(&args.out)?;
+    let Args { model, chunk, allow_longer, .. } = &args;
+    let loading = Loading { name: model, args: &args.loaded, chunk: *chunk, allow_longer: *allow_longer };
+    let find = || -> anyhow::Result<ModelFiles> { Ok(ModelStore::open()?.resolve_to_run(model)?) };
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
-    let devices = args.loaded.on.open()?;
-    recorder.inspect(|recorder| recorder.wait_for(&devices));
-    let dtype = args.loaded.dtype()?.unwrap_or_else(|| engine::default_dtype(&devices));
-
-    // 2. Load. There must be room for what is generated, too.
-    let loading = timing::load();
-    let room = n.saturating_add(args.generate);
-    let model = OpenModel::open(&ModelStore::open()?.resolve_to_run(&args.model)?.paths())?;
-    super::check_context(room, model.spec().max_positions, args.allow_longer)?;
-    let holes = LayerHoles::exact(&knockouts, &keys, n, &model.spec().layer_kinds())
-        .with_context(|| format!("{place}"))?;
-    // One token more is chosen than is asked for.
-    let room = room.saturating_add(usize::from(args.generate > 0));
-    let names = devices.iter().map(DeviceName::of).collect();
-    let request = MemoryRequest {
-        context: room,
-        chunk: args.chunk,
-        logits: file.logits,
-        dtype,
-        kernel: if knockouts.is_empty() {
-            args.loaded.on.attention_kernel
-        } else {
-            AttentionKernel::Products
-        },
-        devices: names,
-        branches: Branches::default(),
-        observed,
-        kept: args.loaded.weights.into(),
-        beside: 0,
-    };
-    let placed = memory_plan::place(&args.model, &model.description(), &request, &devices)?;
-    let model = model.keeping(placed.kept).attending_by(args.loaded.on.attention_kernel);
-    let engine = Engine::new(model.load_split(placed.devices, dtype)?, args.chunk);
-    let cache = engine.decoder().cache(room)?;
-    let mut session = Session::new(engine, cache, Limits::of_branches(room, Branches::default()));
-    drop(loading);
-
-    // 3. Read, and generate. The last token chosen is one too many: it is chosen for the sake of the step before it, which reads
-    // the last one asked for.
-    let vocabulary = session.engine().decoder().spec().vocab;
-    let tokens_of = |target: &AskedTarget| [Some(target.token), target.against].into_iter().flatten();
-    if let Some(token) = file.targets.iter().flat_map(tokens_of).find(|&token| token as usize >= vocabulary) {
-        anyhow::bail!("{place}: a target names token {token}, and the model's vocabulary has {vocabulary}");
-    }
-    let bar = crate::progress::tokens(n as u64, "prefill");
-    let (start, mut seconds) = (Instant::now(), None);
-    let task = match args.generate {
-        0 => Task::Read,
-        tokens => Task::Generate(Box::new(Generate::new(Sampling::greedy(tokens + 1), Vec::new()))),
-    };
-    let branch = Branch { tokens: file.tokens.clone(), knockouts: holes, observe, tasks: vec![task] };
-    let request = Request { branches: vec![branch], ..Request::default() };
-    let device = session.engine().device().clone();
-    let mut waited = Ok(());
-    let measured = session.answer(request, &mut |event| {
-        match event {
-            Event::Prefilled(done) => bar.inc(*done as u64),
-            Event::Prompt => {
-                waited = device.synchronize();
-                seconds = Some(start.elapsed().as_secs_f64());
-            }
-            _ => {}
+    match (&args.tokens, &args.jobs) {
+        (Some(tokens), _) => {
+            let job = of_tokens(tokens, args.generate)?;
+            super::writable(&args.out)?;
+            traced(&args, &loading, &job, find, recorder)?;
         }
-        true
-    });
-    bar.finish_and_clear();
-    waited?;
-    let measured = measured.with_context(|| format!("{place}"))?;
-    let seconds = seconds.unwrap_or_default();
-    let mut generated = measured.generated.tokens;
-    generated.truncate(args.generate);
-
-    // 5. Write.
-    let Masses { layers, rows, mass, uniform, sink, delta, each } =
-        measured.measurement.finish(generated.len())?;
-    let names = |spans: &[Span]| json!(spans.iter().map(|s| &s.label).collect::<Vec<_>>()).to_string();
-    let mut metadata = vec![
-        ("format", "palimpsest trace 1".to_owned()),
-        ("layers", json!(layers).to_string()),
-        ("rows", names(&rows)),
-        ("spans", names(measured.measurement.keys())),
-        ("dtype", format!("{dtype:?}").to_lowercase()),
-    ];
-    let logits_shape = vec![file.logits, measured.logits.dim().1];
-    let logits: Vec<f32> = measured.logits.iter().take(logits_shape.iter().product()).copied().collect();
-    let mut tensors = vec![("logits", Values::F32(logits), logits_shape)];
-    if wants("mass") {
-        tensors.push(("mass", Values::F32(mass.iter().copied().collect()), mass.shape().to_vec()));
-    }
-    if wants("density") {
-        let share = uniform.share.view().insert_axis(Axis(1));
-        let density = share.broadcast(mass.dim()).map(|share| &mass / &share).unwrap_or_default();
-        tensors.push(("density", Values::F32(density.iter().copied().collect()), mass.shape().to_vec()));
-    }
-    if let Some(norms) = &measured.norms {
-        for (name, values) in [("value_norm", &norms.value_norm), ("output_norm", &norms.output_norm)] {
-            if wants(name) {
-                tensors.push((name, Values::F32(values.iter().copied().collect()), values.shape().to_vec()));
-            }
+        (None, Some(jobs)) => {
+            super::writable(&args.out)?;
+            super::trace_jobs::run(jobs, &args.out, args.generate, &loading, find()?, recorder)?;
+        }
+        (None, None) => {
+            let (request, more, place) = of_flags(&args)?;
+            super::writable(&args.out)?;
+            let files = find()?;
+            let side = TextSide::open(&files)?;
+            let (job, prompt) = request.checked(more, (&side).into(), &place)?;
+            let traced = traced(&args, &loading, &job, || Ok(files), recorder)?;
+            super::say(format_args!("\n{}", told(&job, &traced, &prompt, &side.tokenizer)?.trim_end()))?;
         }
     }
-    if let Some(found) = measured.attributions {
-        for (name, values, shape) in [
-            ("attribution", found.heads.iter().copied().collect(), found.heads.shape().to_vec()),
-            ("attribution_other", found.other.iter().copied().collect(), found.other.shape().to_vec()),
-        ] {
-            tensors.push((name, Values::F32(values), shape));
-        }
-        let mut labels: Vec<&str> = keys.iter().map(|span| &*span.label).collect();
-        labels.push(NO_SPAN);
-        metadata.push(("attribution_spans", json!(labels).to_string()));
-        metadata.push(("parts", json!(found.parts).to_string()));
-    }
-    if let Some(sink) = sink {
-        tensors.push(("sink", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
-    }
-    if wants("share") {
-        tensors.push(uniform.tensor());
-    }
-    metadata.push(uniform.metadata());
-    if let Some(delta) = &delta {
-        tensors.extend(delta.tensors());
-        metadata.push(delta.metadata());
-    }
-    if let Some(each) = &each {
-        tensors.extend(each_tensors(each));
-    }
-    // Of the prompt's rows alone.
-    if let Some(LargestKeys { rows, shape, keys, weights, .. }) = measured.measurement.finish_top_keys(0)? {
-        metadata.push(("top_positions", json!(rows).to_string()));
-        tensors.push(("top_keys", Values::U32(keys), shape.to_vec()));
-        tensors.push(("top_weights", Values::F32(weights), shape.to_vec()));
-    }
-    if !knockouts.is_empty() {
-        let knockouts = knockouts.iter().map(ToString::to_string).collect::<Vec<_>>();
-        metadata.push(("knockouts", json!(knockouts).to_string()));
-    }
-    if args.generate > 0 {
-        tensors.push(("generated", Values::U32(generated), vec![args.generate]));
-    }
-    let writing = timing::io();
-    write_tensors(&args.out, &tensors, &metadata)?;
-    drop(writing);
-    super::say(format_args!(
-        "{}: {n} tokens in {seconds:.1} s ({:.0} tok/s), {} layers traced",
-        args.out.display(),
-        n as f64 / seconds,
-        layers.len() + delta.map_or(0, |delta| delta.layers.len())
-    ))?;
     if let (Some(path), Some(recorder)) = (&args.stats, recorder) {
         super::write_stats(path, recorder)?;
     }
     Ok(())
 }
 
-fn each_tensors(each: &EachMasses) -> Vec<(&'static str, Values, Vec<usize>)> {
-    let mut tensors =
-        vec![("mass_each", Values::F32(each.mass.iter().copied().collect()), each.mass.shape().to_vec())];
-    if let Some(sink) = &each.sink {
-        tensors.push(("sink_each", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
-    }
-    if let Some(delta) = &each.delta {
-        for (name, values) in [("delta_signed_each", &delta.signed), ("delta_share_each", &delta.share)] {
-            tensors.push((name, Values::F32(values.iter().copied().collect()), values.shape().to_vec()));
+/// One pass of one model, and its file.
+fn traced(
+    args: &Args,
+    loading: &Loading<'_>,
+    job: &TraceJob,
+    find: impl FnOnce() -> anyhow::Result<ModelFiles>,
+    recorder: Option<&Recorder>,
+) -> anyhow::Result<Traced> {
+    let mut tracer = Tracer::load(loading, &[job], find, recorder)?;
+    let n = job.tokens.len();
+    let bar = crate::progress::tokens(n as u64, "prefill");
+    let traced = tracer.trace(job, false, &mut |done| bar.inc(done as u64));
+    bar.finish_and_clear();
+    let traced = traced?;
+    tracer.write(job, &traced, &args.out)?;
+    super::say(format_args!(
+        "{}: {n} tokens in {:.1} s ({:.0} tok/s), {} layers traced",
+        args.out.display(),
+        traced.seconds,
+        n as f64 / traced.seconds,
+        traced.layers()
+    ))?;
+    Ok(traced)
+}
+
+/// The pass that a tokens file asks for.
+fn of_tokens(path: &Path, generate: usize) -> anyhow::Result<TraceJob> {
+    let reading = timing::io();
+    let place = path.display().to_string();
+    let text = std::fs::read(path).with_context(|| place.clone())?;
+    let file: TokensFile =
+        serde_json::from_slice(&text).with_context(|| format!("{place} is not a tokens file"))?;
+    drop(reading);
+    let keys = spans(&file.spans).with_context(|| place.clone())?;
+    let target =
+        |&AskedTarget { position, token, against }: &AskedTarget| Target { position, token, against };
+    TraceJob::new(Asked {
+        place,
+        tokens: file.tokens,
+        names: keys.clone(),
+        keys,
+        rows: file.rows,
+        logits: file.logits,
+        knockouts: file.knockouts.iter().map(Blocked::knockout).collect(),
+        reach: Reach::Named,
+        top_keys: file.top_keys,
+        measures: file.measures,
+        targets: file.targets.iter().map(target).collect(),
+        generate,
+        stop: Vec::new(),
+    })
+}
+
+/// The pass that flags ask for over a text or messages, the spans that they name, and the file of these.
+fn of_flags(args: &Args) -> anyhow::Result<(TextRequest, Vec<NamedSpan>, String)> {
+    let NamedArgs { spans, rows, knockouts, measures, top_keys, logits, target, against } = &args.named;
+    let _reading = timing::io();
+    let (mut in_files, mut inline) = (Map::new(), Vec::new());
+    for span in spans {
+        match span.contains('=') {
+            true => inline.push(NamedSpan::parse(span)?),
+            false => in_files.extend(spans_of_file(Path::new(span))?),
         }
     }
-    tensors
+    let token = |text: &String| text.parse().map_or_else(|_| TokenName::Text(text.clone()), TokenName::Id);
+    let target = target.as_ref().map(|text| TokenTarget {
+        position: None,
+        token: token(text),
+        against: against.as_ref().map(token),
+    });
+    let (path, is_text) = match (&args.text, &args.messages) {
+        (Some(path), _) => (path, true),
+        (None, messages) => (messages.as_ref().context("This is a bug: nothing to read")?, false),
+    };
+    let place = path.display().to_string();
+    let file = std::fs::read_to_string(path).with_context(|| place.clone())?;
+    let without_break = file.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text));
+    let (text, messages) = match is_text {
+        true => (Some(without_break.unwrap_or(&file).to_owned()), None),
+        false => {
+            let value = serde_json::from_str(&file).with_context(|| format!("{place} is no JSON"))?;
+            (None, Some(value))
+        }
+    };
+    let request = TextRequest {
+        text,
+        messages,
+        spans: in_files,
+        rows: rows.clone(),
+        knockouts: knockouts.clone(),
+        measures: measures.clone(),
+        top_keys: *top_keys,
+        logits: *logits,
+        targets: target.into_iter().collect(),
+        generate: Some(args.generate),
+        ..TextRequest::default()
+    };
+    Ok((request, inline, place))
+}
+
+/// A JSON file of spans.
+fn spans_of_file(path: &Path) -> anyhow::Result<Map<String, Value>> {
+    let place = path.display();
+    let text = std::fs::read(path)
+        .with_context(|| format!("--spans {place} is neither LABEL=TEXT, LABEL=START..END nor a file"))?;
+    serde_json::from_slice(&text).with_context(|| {
+        format!("{place} is no file of spans, which is {{\"label\": \"text\", \"other\": [start, end]}}")
+    })
 }
 
 /// Spans in file order from `{"name": [start, end], ...}`.

@@ -29,6 +29,17 @@ pub fn pool(
 ) -> Vec<Range<usize>> {
     let history = sessions.iter().map(|s| s.start).min().unwrap_or(0)
         ..sessions.iter().map(|s| s.end).max().unwrap_or(0);
+    stretches((count, seed), case, &history, sessions, taken)
+}
+
+/// The same anywhere in `history`, of which the sessions may be a part.
+pub fn stretches(
+    (count, seed): (usize, u64),
+    case: &str,
+    history: &Range<usize>,
+    sessions: &[Range<usize>],
+    taken: &[Range<usize>],
+) -> Vec<Range<usize>> {
     let mut ascending: Vec<f64> = sessions.iter().map(|session| session.len() as f64).collect();
     ascending.sort_by(f64::total_cmp);
     if ascending.is_empty() {

@@ -25,7 +25,7 @@ pub fn neutral(text: &ModelText) -> Result<Arc<[u32]>, CauseError> {
 }
 
 /// Puts `neutral` in the place of the tokens of `range`, but of the last.
-pub(super) fn put(neutral: &[u32], range: &Range<usize>, tokens: &mut [u32]) {
+pub fn put(neutral: &[u32], range: &Range<usize>, tokens: &mut [u32]) {
     let inside = tokens.get_mut(range.start..range.end.saturating_sub(1)).unwrap_or_default();
     inside.iter_mut().zip(neutral.iter().cycle()).for_each(|(token, neutral)| *token = *neutral);
 }

@@ -1,0 +1,86 @@
+//! A prompt as Python sees it: text, tokens and named spans, checked.
+
+use palimpsest::trace::{NamedPrompt, NamedSpan, Source, TextTools, prompt};
+use palimpsest_core::span::Span;
+use pyo3::prelude::*;
+use serde_json::{Map, Value};
+
+/// The word that errors about a prompt begin with.
+pub const PLACE: &str = "prompt";
+
+/// Tokens with named spans.
+#[pyclass(module = "palimpsest._native", frozen)]
+pub struct Prompt {
+    pub named: NamedPrompt,
+    /// Characters of the text that each token covers.
+    characters: Vec<(usize, usize)>,
+    /// SHA-256 of the model's weights and tokenizer.
+    pub digest: String,
+}
+
+/// A span's label, and its tokens.
+type NamedRange = (String, usize, usize);
+
+fn ranges(spans: &[Span]) -> Vec<NamedRange> {
+    spans.iter().map(|span| (span.label.clone(), span.start, span.end)).collect()
+}
+
+impl Prompt {
+    /// Of a JSON text (a string, or a list of messages) and a JSON object of spans.
+    ///
+    /// # Errors
+    /// A span is not what it names, or the conversation cannot be rendered.
+    pub fn new(source: &str, spans: &str, tools: TextTools<'_>, digest: String) -> anyhow::Result<Self> {
+        let source = match serde_json::from_str::<Value>(source)? {
+            Value::String(text) => Source::Text(text),
+            messages => Source::messages(messages)?,
+        };
+        let spans: Map<String, Value> = serde_json::from_str(spans)?;
+        let named = prompt(&source, &NamedSpan::from_json(spans)?, tools, PLACE)?;
+        // Of each byte that begins a character, its number.
+        let mut numbers = vec![0; named.text.len() + 1];
+        let mut count = 0;
+        for (at, _) in named.text.char_indices() {
+            numbers[at] = count;
+            count += 1;
+        }
+        numbers[named.text.len()] = count;
+        let character = |byte: usize| numbers.get(byte).copied().unwrap_or(count);
+        let offsets = &named.encoded.offsets;
+        let characters = offsets.iter().map(|&(start, end)| (character(start), character(end))).collect();
+        Ok(Prompt { named, characters, digest })
+    }
+}
+
+#[pymethods]
+impl Prompt {
+    /// The model's input as text.
+    #[getter]
+    fn text(&self) -> &str {
+        &self.named.text
+    }
+
+    /// Token ids.
+    #[getter]
+    fn tokens(&self) -> Vec<u32> {
+        self.named.encoded.ids.clone()
+    }
+
+    /// Of each token the characters of the text that it covers, half-open.
+    #[getter]
+    fn characters(&self) -> Vec<(usize, usize)> {
+        self.characters.clone()
+    }
+
+    /// The spans that attention is summed over: label, first token, one past the last.
+    #[getter]
+    fn spans(&self) -> Vec<NamedRange> {
+        ranges(&self.named.keys)
+    }
+
+    /// The spans that rows and knock-outs may name.
+    #[getter]
+    fn names(&self) -> Vec<NamedRange> {
+        ranges(&self.named.names)
+    }
+}

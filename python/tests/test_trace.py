@@ -1,0 +1,160 @@
+"""A trace by Python is the command's, to the bit, and is what it says."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from conftest import FIXTURES, SPANS, TEXT, command
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+import palimpsest
+
+
+def metadata(path) -> dict[str, str]:
+    with safe_open(path, "numpy") as file:
+        return file.metadata()
+
+
+@pytest.mark.parametrize("name", ["llama-tiny", "gemma3-tiny", "gpt-oss-tiny", "qwen35-text-tiny"])
+def test_tensors_are_those_of_the_command_to_the_bit(name, tmp_path):
+    model = palimpsest.Model.load(FIXTURES / name)
+    prompt = model.prompt(TEXT, spans=SPANS)
+    is_hybrid = "qwen35" in name
+    more = {} if is_hybrid else {"top_keys": 3, "measures": ["mass", "share", "value_norm", "output_norm"]}
+    knockouts = [] if is_hybrid else ["query->old@0..1"]
+    trace = model.trace(prompt, knockouts=knockouts, **more)
+    job = {
+        "id": "one",
+        "text": TEXT,
+        "spans": SPANS,
+        "rows": ["query", "last"],
+        "knockouts": knockouts,
+        "out": str(tmp_path / "command.safetensors"),
+        **more,
+    }
+    (tmp_path / "jobs.jsonl").write_text(json.dumps(job))
+    ended = command("trace", "--model", FIXTURES / name, "--jobs", tmp_path / "jobs.jsonl", "--out", tmp_path / "rows.jsonl")
+    assert ended.returncode == 0, ended.stderr
+    trace.save(tmp_path / "python.safetensors")
+    assert (tmp_path / "python.safetensors").read_bytes() == (tmp_path / "command.safetensors").read_bytes()
+    expected = load_file(tmp_path / "command.safetensors")
+    assert set(expected) == set(trace.arrays)
+    for tensor, array in expected.items():
+        assert trace.to_numpy(tensor).tobytes() == array.tobytes(), tensor
+    assert metadata(tmp_path / "python.safetensors") == metadata(tmp_path / "command.safetensors") == trace.metadata
+
+
+def test_answers_are_those_of_the_command_to_the_bit(tiny, prompt, tmp_path):
+    answer = tiny.generate(prompt, max_tokens=6, rows=["answer", "each", "query"])
+    job = {"text": TEXT, "spans": SPANS, "rows": ["answer", "each", "query"], "generate": 6, "out": str(tmp_path / "c.safetensors")}
+    (tmp_path / "jobs.jsonl").write_text(json.dumps(job))
+    ended = command("trace", "--model", FIXTURES / "llama-tiny", "--jobs", tmp_path / "jobs.jsonl", "--out", tmp_path / "rows.jsonl")
+    assert ended.returncode == 0, ended.stderr
+    expected = load_file(tmp_path / "c.safetensors")
+    assert answer.tokens == expected["generated"].tolist()
+    for tensor in ("mass", "share", "mass_each"):
+        assert answer.to_numpy(tensor).tobytes() == expected[tensor].tobytes(), tensor
+    row = json.loads((tmp_path / "rows.jsonl").read_text())
+    assert answer.text == row["answer"].strip() if "answer" in row else True
+
+
+@pytest.mark.slow
+def test_masses_are_those_of_transformers(smol):
+    """SmolLM2 over 512 tokens: the fixture has what transformers gives with eager attention and a hook that sums the weights."""
+    folder = FIXTURES / "smollm2-512"
+    given = json.loads((folder / "tokens.json").read_text())
+    expected = load_file(folder / "reference.safetensors")["mass"]
+    named = metadata(folder / "reference.safetensors")
+    text = "".join(smol.decode(given["tokens"]))
+    whole = smol.prompt(text)
+    assert whole.tokens == given["tokens"]
+    places = {
+        label: (whole.characters[start][0], whole.characters[end - 1][1]) for label, (start, end) in given["spans"].items()
+    }
+    prompt = smol.prompt(text, spans=places)
+    assert {label: list(span) for label, span in prompt.spans.items()} == given["spans"]
+    trace = smol.trace(prompt, rows=json.loads(named["rows"]))
+    assert trace.spans == json.loads(named["spans"])
+    assert np.abs(trace.to_numpy() - expected).max() < 1e-4
+
+
+def test_arrays_own_the_buffers_that_rust_made(tiny, prompt):
+    mass = tiny.trace(prompt).to_numpy()
+    assert mass.dtype == np.float32 and mass.flags.c_contiguous and mass.flags.writeable
+    # Not NumPy's own memory: what holds it is Rust's.
+    assert not mass.flags.owndata and type(mass.base).__name__ == "PySliceContainer"
+    copy = mass.copy()
+    del prompt
+    assert (mass == copy).all()
+
+
+def test_masses_of_spans_that_tile_the_prompt_sum_to_one(tiny):
+    prompt = tiny.prompt("one two three", spans={"all": "one two three"})
+    assert np.allclose(tiny.trace(prompt).to_numpy().sum(axis=-1), 1, atol=1e-5)
+
+
+def test_layers_and_heads_are_parts_of_the_whole(tiny, prompt):
+    whole = tiny.trace(prompt, top_keys=2)
+    part = tiny.trace(prompt, layers=[1], heads=[1, 0], top_keys=2)
+    assert part.layers == [1] and part.heads == [1, 0]
+    assert (part.to_numpy() == whole.to_numpy()[[1]][:, [1, 0]]).all()
+    assert (part.to_numpy("top_keys") == whole.to_numpy("top_keys")[[1]][:, [1, 0]]).all()
+    mean = tiny.trace(prompt, heads="mean")
+    assert np.allclose(mean.to_numpy()[:, 0], whole.to_numpy().mean(axis=1)) and mean.heads == ["mean"]
+    with pytest.raises(ValueError, match="layers are \\[9\\]"):
+        tiny.trace(prompt, layers=[9])
+    with pytest.raises(ValueError, match="heads are \\[77\\]"):
+        tiny.trace(prompt, heads=[77])
+
+
+def test_a_knock_out_hides_the_span(tiny, prompt):
+    assert tiny.trace(prompt, knockouts=["query->old"]).to_numpy()[:, :, :, 0].max() == 0
+    with pytest.raises(palimpsest.Error, match="no span is called `oldd`"):
+        tiny.trace(prompt, knockouts=["query->oldd"])
+
+
+def test_the_parts_of_a_target_sum_to_its_logit(tiny, prompt):
+    trace = tiny.trace(prompt, targets=[5, (5, 6)])
+    whole = trace.to_numpy("attribution").sum(axis=(1, 2, 3)) + trace.to_numpy("attribution_other").sum(axis=1)
+    alone = tiny.trace(prompt, targets=[6])
+    other = alone.to_numpy("attribution").sum() + alone.to_numpy("attribution_other").sum()
+    assert np.isclose(whole[0] - whole[1], other, atol=1e-3)
+
+
+def test_frames_are_taken_by_pandas_polars_and_xarray(tiny, prompt):
+    polars = pytest.importorskip("polars")
+    trace = tiny.trace(prompt)
+    frame = trace.to_frame()
+    mass = trace.to_numpy()
+    assert len(frame) == mass.size and list(frame.columns) == ["layer", "head", "row", "span", "mass", "share"]
+    line = frame[(frame.layer == 1) & (frame["head"] == 1) & (frame.row == "query") & (frame.span == "new")]
+    assert line.mass.item() == mass[1, 1, 0, 1]
+    assert polars.DataFrame(trace.columns).shape == (mass.size, 6)
+    data = trace.to_xarray()
+    assert data["mass"].sel(layer=1, head=1, row="query", span="new").item() == mass[1, 1, 0, 1]
+    assert data["share"].dims == ("layer", "row", "span")
+
+
+def test_rows_that_are_not_there_are_refused_by_name(tiny, prompt):
+    with pytest.raises(palimpsest.Error, match="row `qerry` is none of the spans"):
+        tiny.trace(prompt, rows=["qerry"])
+    with pytest.raises(TypeError, match="give a list of labels"):
+        tiny.trace(prompt, rows="query")
+    with pytest.raises(palimpsest.Error, match="`measures` names `masses`"):
+        tiny.trace(prompt, measures=["masses"])
+    with pytest.raises(palimpsest.Error, match="top_keys"):
+        tiny.trace(prompt, top_keys=10**6)
+    with pytest.raises(palimpsest.Error, match="names token 999999"):
+        tiny.trace(prompt, targets=[999999])
+    with pytest.raises(palimpsest.Error, match="no span is named"):
+        tiny.trace(tiny.prompt("nothing here has a name"))
+    with pytest.raises(KeyError, match="has no `masss`"):
+        tiny.trace(prompt).to_numpy("masss")
+
+
+def test_the_default_rows_are_those_that_the_prompt_has(tiny, prompt):
+    assert tiny.trace(prompt).rows == ["query", "last"]
+    assert tiny.trace(tiny.prompt("one two", spans={"a": "one"})).rows == ["last"]

@@ -1,0 +1,99 @@
+//! The model of `trace`, loaded with room for what the jobs ask for.
+
+use std::path::Path;
+
+use anyhow::Context;
+use palimpsest_core::attention::AttentionKernel;
+use palimpsest_core::engine::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
+use palimpsest_core::engine::thread::Limits;
+use palimpsest_core::engine::{self, Backend, DeviceName, Engine, Event, Reuse, Session};
+use palimpsest_core::model::{ModelFiles, OpenModel};
+use palimpsest_core::timing;
+
+use crate::models::ModelArgs;
+use crate::trace::{TraceJob, Traced};
+
+/// A loaded model that passes are made with.
+pub(super) struct Tracer {
+    session: Session,
+}
+
+/// Flags of how a model is loaded.
+pub(super) struct Loading<'a> {
+    pub name: &'a str,
+    pub args: &'a ModelArgs,
+    pub chunk: usize,
+    pub allow_longer: bool,
+}
+
+impl Tracer {
+    /// Loads a model with room for each of the jobs, after whatever can be refused before that. `find` finds the model's files.
+    pub fn load(
+        loading: &Loading<'_>,
+        jobs: &[&TraceJob],
+        find: impl FnOnce() -> anyhow::Result<ModelFiles>,
+        recorder: Option<&timing::Recorder>,
+    ) -> anyhow::Result<Self> {
+        let Loading { name, args, chunk, allow_longer } = *loading;
+        let devices = args.on.open()?;
+        recorder.inspect(|recorder| recorder.wait_for(&devices));
+        let dtype = args.dtype()?.unwrap_or_else(|| engine::default_dtype(&devices));
+        let span = timing::load();
+        let most = |of: &dyn Fn(&TraceJob) -> usize| jobs.iter().map(|job| of(job)).max().unwrap_or(0);
+        // There must be room for what is generated, too.
+        let room = most(&TraceJob::room);
+        let model = OpenModel::open(&find()?.paths())?;
+        super::check_context(room, model.spec().max_positions, allow_longer)?;
+        let kinds = model.spec().layer_kinds();
+        if let [job] = jobs {
+            job.holes(&kinds).with_context(|| job.place.clone())?;
+        }
+        // One token more is chosen than is asked for.
+        let room = room.saturating_add(usize::from(jobs.iter().any(|job| job.generates())));
+        let hides = jobs.iter().any(|job| !job.knockouts.is_empty());
+        let request = MemoryRequest {
+            context: room,
+            chunk,
+            logits: most(&|job| job.observe.logits),
+            dtype,
+            kernel: if hides { AttentionKernel::Products } else { args.on.attention_kernel },
+            devices: devices.iter().map(DeviceName::of).collect(),
+            branches: Branches::default(),
+            observed: ObservedSpans {
+                rows: most(&|job| job.observed().rows),
+                keys: most(&|job| job.observed().keys),
+                generated: most(&|job| job.observed().generated),
+            },
+            kept: args.weights.into(),
+            beside: 0,
+        };
+        let placed = memory_plan::place(name, &model.description(), &request, &devices)?;
+        let model = model.keeping(placed.kept).attending_by(args.on.attention_kernel);
+        let engine = Engine::new(model.load_split(placed.devices, dtype)?, chunk);
+        let cache = engine.decoder().cache(room)?;
+        let session = Session::new(engine, cache, Limits::of_branches(room, Branches::default()));
+        drop(span);
+        Ok(Tracer { session })
+    }
+
+    /// Reads the prompt, and generates. With `reuse` the pass goes on from what the one before has in common with it.
+    pub fn trace(
+        &mut self,
+        job: &TraceJob,
+        reuse: bool,
+        prefilled: &mut dyn FnMut(usize),
+    ) -> anyhow::Result<Traced> {
+        let reuse = if reuse { Reuse::Longest } else { Reuse::default() };
+        job.read(&mut self.session, reuse, job.greedily(), &mut |event| {
+            if let Event::Prefilled(done) = event {
+                prefilled(*done);
+            }
+            true
+        })
+    }
+
+    /// Writes the measurements of a pass.
+    pub fn write(&self, job: &TraceJob, traced: &Traced, out: &Path) -> anyhow::Result<()> {
+        Ok(traced.tensors(job, self.session.dtype()).write(out)?)
+    }
+}

@@ -1,0 +1,64 @@
+//! The attention of one row to the spans in a role, by layer: what a notebook asks a run for.
+
+use std::path::Path;
+
+use super::layers::{ByLayer, Layer};
+use super::paid::{Paid, in_role, of_rows};
+use super::{AnalysedRun, ByHeads, LensError};
+
+/// The attention of an answer's row to the spans in a role.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RoleMass {
+    /// The case.
+    pub case: String,
+    /// The probe.
+    pub probe: String,
+    /// The condition's stored name; empty for the plain one.
+    pub condition: String,
+    /// The layers.
+    pub layers: Vec<Layer>,
+    /// By layer: the mass on all of the spans, mean over heads and the row's tokens.
+    pub mass: Vec<f64>,
+    /// By layer: the mass that uniform attention would give them.
+    pub share: Vec<f64>,
+}
+
+/// The attention of the rows called `row`, or in that role, to the spans of `role`, of every answer of a run folder that has both. Heads
+/// count by the scores of `heads` where they are given, else alike.
+///
+/// # Errors
+/// [`LensError`] of the folder, its attention files or the scores.
+pub fn masses_in_role(
+    folder: &Path,
+    (row, role): (&str, &str),
+    heads: Option<&ByHeads>,
+) -> Result<Vec<RoleMass>, LensError> {
+    let mut found = Vec::new();
+    for (_, run) in AnalysedRun::open_all(&crate::benchmarks::ALL, folder)? {
+        let weights = heads.map(|heads| heads.of(&run)).transpose()?;
+        for answer in run.answers() {
+            let Some(name) = &answer.attention else { continue };
+            let path = folder.join(name);
+            let store = palimpsest_core::attention::AttentionStore::load(&path)?;
+            let (rows, keys) = (in_role(&store.rows, row), in_role(&store.keys, role));
+            if rows.is_empty() || keys.is_empty() {
+                continue;
+            }
+            let ByLayer { layers, mass, share, .. } = ByLayer::of(&path, &store, weights.as_ref())?;
+            let masses = of_rows(&mass, &store.rows, &rows); // (layers, keys)
+            let shares = of_rows(&share, &store.rows, &rows);
+            let end = rows.iter().map(|&row| store.rows[row].end).max().unwrap_or(0);
+            let sum = |values| Paid { masses: values, shares: &shares, signed: None, end }.to(&keys);
+            let (Some(mass), Some(share)) = (sum(&masses), sum(&shares)) else { continue };
+            found.push(RoleMass {
+                case: store.case,
+                probe: store.probe,
+                condition: store.condition,
+                layers,
+                mass: mass.mass,
+                share: share.mass,
+            });
+        }
+    }
+    Ok(found)
+}

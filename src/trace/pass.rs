@@ -1,0 +1,208 @@
+//! A pass: the prompt of a [`TraceJob`] is read by a model and measured, and the measurements are laid out as tensors.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Context;
+use ndarray::Axis;
+use palimpsest_core::attention::{
+    EachMasses, LargestKeys, Masses, StoreError, Target, Values, write_tensors,
+};
+use palimpsest_core::engine::{
+    Backend, Branch, Event, Generate, Measured, Request, Reuse, Sampling, Session, Task,
+};
+use palimpsest_core::span::Span;
+use palimpsest_core::timing;
+use serde_json::json;
+
+use super::job::TraceJob;
+
+/// Label in the metadata of the keys that are in no span.
+const NO_SPAN: &str = "(none)";
+
+/// The measurements of a pass.
+pub struct Traced {
+    /// The output of the request.
+    pub measured: Measured,
+    /// The masses after what was generated.
+    pub masses: Masses,
+    /// Of the prompt's rows.
+    pub largest: Option<LargestKeys>,
+    /// Generated tokens.
+    pub generated: Vec<u32>,
+    /// Seconds of the prompt.
+    pub seconds: f64,
+}
+
+/// The measurements of a pass as a file holds them.
+pub struct TraceTensors {
+    /// Each with its name, its elements row-major and its shape.
+    pub tensors: Vec<(&'static str, Values, Vec<usize>)>,
+    /// Names of the axes and more, as text or JSON.
+    pub metadata: Vec<(&'static str, String)>,
+}
+
+impl TraceTensors {
+    /// Writes them to a safetensors file.
+    ///
+    /// # Errors
+    /// The file system refused.
+    pub fn write(&self, out: &Path) -> Result<(), StoreError> {
+        let _writing = timing::io();
+        write_tensors(out, &self.tensors, &self.metadata)
+    }
+}
+
+impl TraceJob {
+    /// Generation as `trace` does it: greedily, and one token more than is asked for, chosen for the sake of the step before it, which
+    /// reads the last one asked for.
+    pub fn greedily(&self) -> Generate {
+        Generate::new(Sampling::greedy(self.generate + 1), self.stop.clone())
+    }
+
+    /// Reads the prompt, and generates. `reuse` says which tokens of the pass before may be gone on from. `on_event` says whether to go on.
+    ///
+    /// # Errors
+    /// Knock-outs and targets that the model does not have, and errors of the model.
+    pub fn read(
+        &self,
+        session: &mut Session,
+        reuse: Reuse,
+        generate: Generate,
+        on_event: &mut dyn FnMut(&Event) -> bool,
+    ) -> anyhow::Result<Traced> {
+        let place = &self.place;
+        let holes = self.holes(&session.layer_kinds()).with_context(|| place.clone())?;
+        let vocabulary = session.engine().decoder().spec().vocab;
+        let tokens_of = |target: &Target| [Some(target.token), target.against].into_iter().flatten();
+        let asked = self.observe.targets.iter().flat_map(tokens_of);
+        if let Some(token) = asked.into_iter().find(|&token| token as usize >= vocabulary) {
+            anyhow::bail!(
+                "{place}: a target names token {token}, and the model's vocabulary has {vocabulary}"
+            );
+        }
+        let (start, mut seconds) = (Instant::now(), None);
+        let task = match self.generate {
+            0 => Task::Read,
+            _ => Task::Generate(Box::new(generate)),
+        };
+        let shared = match reuse {
+            Reuse::Prefix => 0,
+            Reuse::Longest => self.shared(&holes, session.engine()),
+        };
+        let (prefix, tokens) = self.tokens.split_at(shared);
+        let (prefix, tokens, observe) = (prefix.into(), tokens.to_vec(), self.observe.clone());
+        let branch = Branch { tokens, knockouts: holes, observe, tasks: vec![task] };
+        let request = Request { prefix, reuse, branches: vec![branch] };
+        let device = session.engine().device().clone();
+        let mut waited = Ok(());
+        let measured = session.answer(request, &mut |event| {
+            if matches!(event, Event::Prompt) {
+                waited = device.synchronize();
+                seconds = Some(start.elapsed().as_secs_f64());
+            }
+            on_event(event)
+        });
+        waited?;
+        let measured = measured.with_context(|| place.clone())?;
+        let mut generated = measured.generated.tokens.clone();
+        generated.truncate(self.generate);
+        let masses = measured.measurement.finish(generated.len())?;
+        // Of the prompt's rows alone.
+        let largest = measured.measurement.finish_top_keys(0)?;
+        Ok(Traced { measured, masses, largest, generated, seconds: seconds.unwrap_or_default() })
+    }
+}
+
+impl Traced {
+    /// The measurements that `job` asked for. `dtype` is the model's.
+    pub fn tensors(&self, job: &TraceJob, dtype: String) -> TraceTensors {
+        let Traced { measured, generated, largest, .. } = self;
+        let Masses { layers, rows, mass, uniform, sink, delta, each } = &self.masses;
+        let names = |spans: &[Span]| json!(spans.iter().map(|s| &s.label).collect::<Vec<_>>()).to_string();
+        let mut metadata = vec![
+            ("format", "palimpsest trace 1".to_owned()),
+            ("layers", json!(layers).to_string()),
+            ("rows", names(rows)),
+            ("spans", names(measured.measurement.keys())),
+            ("dtype", dtype),
+        ];
+        let logits_shape = vec![job.observe.logits, measured.logits.dim().1];
+        let logits: Vec<f32> = measured.logits.iter().take(logits_shape.iter().product()).copied().collect();
+        let mut tensors = vec![("logits", Values::F32(logits), logits_shape)];
+        if job.wants("mass") {
+            tensors.push(("mass", Values::F32(mass.iter().copied().collect()), mass.shape().to_vec()));
+        }
+        if job.wants("density") {
+            let share = uniform.share.view().insert_axis(Axis(1));
+            let density = share.broadcast(mass.dim()).map(|share| mass / &share).unwrap_or_default();
+            tensors.push(("density", Values::F32(density.iter().copied().collect()), mass.shape().to_vec()));
+        }
+        if let Some(norms) = &measured.norms {
+            for (name, values) in [("value_norm", &norms.value_norm), ("output_norm", &norms.output_norm)] {
+                if job.wants(name) {
+                    let shape = values.shape().to_vec();
+                    tensors.push((name, Values::F32(values.iter().copied().collect()), shape));
+                }
+            }
+        }
+        if let Some(found) = &measured.attributions {
+            for (name, values, shape) in [
+                ("attribution", found.heads.iter().copied().collect(), found.heads.shape().to_vec()),
+                ("attribution_other", found.other.iter().copied().collect(), found.other.shape().to_vec()),
+            ] {
+                tensors.push((name, Values::F32(values), shape));
+            }
+            let mut labels: Vec<&str> = job.keys().iter().map(|span| &*span.label).collect();
+            labels.push(NO_SPAN);
+            metadata.push(("attribution_spans", json!(labels).to_string()));
+            metadata.push(("parts", json!(found.parts).to_string()));
+        }
+        if let Some(sink) = sink {
+            tensors.push(("sink", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
+        }
+        if job.wants("share") {
+            tensors.push(uniform.tensor());
+        }
+        metadata.push(uniform.metadata());
+        if let Some(delta) = &delta {
+            tensors.extend(delta.tensors());
+            metadata.push(delta.metadata());
+        }
+        if let Some(each) = &each {
+            tensors.extend(each_tensors(each));
+        }
+        if let Some(LargestKeys { rows, shape, keys, weights, .. }) = largest {
+            metadata.push(("top_positions", json!(rows).to_string()));
+            tensors.push(("top_keys", Values::U32(keys.clone()), shape.to_vec()));
+            tensors.push(("top_weights", Values::F32(weights.clone()), shape.to_vec()));
+        }
+        if !job.knockouts.is_empty() {
+            let knockouts = job.knockouts.iter().map(ToString::to_string).collect::<Vec<_>>();
+            metadata.push(("knockouts", json!(knockouts).to_string()));
+        }
+        if job.generates() {
+            tensors.push(("generated", Values::U32(generated.clone()), vec![generated.len()]));
+        }
+        TraceTensors { tensors, metadata }
+    }
+
+    /// Layers that were measured.
+    pub fn layers(&self) -> usize {
+        self.masses.layers.len() + self.masses.delta.as_ref().map_or(0, |delta| delta.layers.len())
+    }
+}
+
+fn each_tensors(each: &EachMasses) -> Vec<(&'static str, Values, Vec<usize>)> {
+    let mut tensors =
+        vec![("mass_each", Values::F32(each.mass.iter().copied().collect()), each.mass.shape().to_vec())];
+    if let Some(sink) = &each.sink {
+        tensors.push(("sink_each", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
+    }
+    if let Some(delta) = &each.delta {
+        for (name, values) in [("delta_signed_each", &delta.signed), ("delta_share_each", &delta.share)] {
+            tensors.push((name, Values::F32(values.iter().copied().collect()), values.shape().to_vec()));
+        }
+    }
+    tensors
+}
