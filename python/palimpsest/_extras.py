@@ -30,6 +30,8 @@ def progress(total: int | None, what: str, unit: str) -> Iterator[Callable[[int]
     with tqdm(total=total, desc=what, unit=unit, delay=1, leave=False, dynamic_ncols=True) as bar:
 
         def told(done: int) -> None:
-            bar.update(done - bar.n)
+            # An update by nothing would draw the bar anew.
+            if done > bar.n:
+                bar.update(done - bar.n)
 
         yield told

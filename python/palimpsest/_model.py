@@ -215,14 +215,15 @@ class Model:
         dtype('bool')
         """
         thought = 0
-        if answer is None:
-            answer = self.generate(prompt, rows=())
-        if isinstance(answer, Answer):
-            answer, thought = answer.tokens, answer.thought_tokens
-        elif isinstance(answer, str):
-            answer = self._native.encode(answer)
+        given = self.generate(prompt, rows=()) if answer is None else answer
+        if isinstance(given, Answer):
+            tokens, thought = given.tokens, given.thought_tokens
+        elif isinstance(given, str):
+            tokens = self._native.encode(given)
+        else:
+            tokens = [int(token) for token in given]
         asked = {
-            "answer": [int(token) for token in answer],
+            "answer": tokens,
             "thought": thought,
             "how": how,
             "windows": windows,
@@ -238,8 +239,8 @@ class Model:
         `needles`: the first so many of the built-in ones (`None`: all), or your own: {"sentence", "answer", "question"}, the answer a part
         of the sentence.
 
-        >>> model.heads(needles=1).retrieval is None
-        False
+        >>> model.heads(needles=1).qr.shape
+        (30, 9)
         """
         asked = needles if needles is None or isinstance(needles, int) else [dict(needle) for needle in needles]
         with progress(None, "needles", "needle") as told:

@@ -93,7 +93,7 @@ def test_an_attention_file_that_went_away_is_told_by_name(folders, tmp_path):
 @pytest.mark.slow
 def test_causes_and_heads_are_those_of_the_command(folders, tmp_path):
     run, other = folders
-    ended = command("causes", other, "--controls", 2)
+    ended = command("causes", other, "--controls", 2, "--model", FIXTURES / "llama-tiny")
     assert ended.returncode == 0, ended.stderr
     causes = palimpsest.Run.open(other).causes
     assert len(causes) > 0 and "case" in causes.columns
