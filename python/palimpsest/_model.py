@@ -160,7 +160,7 @@ class Model:
         asked = _asked(rows, measures, top_keys, targets, knockouts)
         if not prompt.spans:
             raise _native.Error("prompt: no span is named; name parts of the text with spans={label: text}")
-        with progress(len(prompt), "prefill", "token") as told:
+        with progress(len(prompt), "prefill", "tokens") as told:
             arrays, metadata = self._native.trace(prompt._native, json.dumps(asked), told)
         trace = Trace(arrays, metadata, prompt)
         return trace if layers is None and isinstance(heads, str) and heads == "all" else trace._sliced(layers, heads)
@@ -186,7 +186,7 @@ class Model:
             raise TypeError(f"generate has no setting {', '.join(unknown)}; it has temperature, top_p, seed")
         asked = _asked(rows, None, 0, (), knockouts)
         asked["generate"] = {"max_tokens": max_tokens, **sampling}
-        with progress(len(prompt) + max_tokens, "answer", "token") as told:
+        with progress(len(prompt) + max_tokens, "answer", "tokens") as told:
             (text, thought, stop, tokens, thought_tokens), (arrays, metadata) = self._native.generate(
                 prompt._native, json.dumps(asked), told
             )
@@ -229,7 +229,7 @@ class Model:
             "windows": windows,
             "controls": "none" if controls is None else str(controls),
         }
-        with progress(None, "causes", "reading") as told:
+        with progress(None, "causes", "readings") as told:
             found = self._native.causes(prompt._native, json.dumps(asked), told)
         return Causes(json.loads(found), how, prompt)
 
@@ -243,7 +243,7 @@ class Model:
         (30, 9)
         """
         asked = needles if needles is None or isinstance(needles, int) else [dict(needle) for needle in needles]
-        with progress(None, "needles", "needle") as told:
+        with progress(None, "needles", "needles") as told:
             return Heads(self._native.score_heads(json.dumps(asked), told))
 
     def decode(self, tokens: Sequence[int]) -> list[str]:

@@ -42,11 +42,12 @@ class Run:
         return cls(dir)
 
     def _table(self, of: str) -> Table:
-        return Table._of_rows(json.loads(_native.rows(os.fspath(self.dir), of)), _KEYS)
+        rows = json.loads(_native.rows(os.fspath(self.dir), of))
+        return Table._of_rows([{"condition": "", **_flat(row)} for row in rows], _KEYS)
 
     @property
     def answers(self) -> Table:
-        """The answers that count, a line each: case, probe, condition, answer, prompt_tokens, ... as in answers.jsonl."""
+        """The answers that count, a line each: case, probe, condition, answer, prompt_tokens, ... as in answers.jsonl; nested fields as `contrast.value`."""
         return self._table("answers")
 
     @property
@@ -57,8 +58,7 @@ class Run:
     @property
     def causes(self) -> Table:
         """What `palimpsest causes` measured, a line each, as in causes.jsonl; nested numbers as `effect.log_p_drop`."""
-        rows = json.loads(_native.rows(os.fspath(self.dir), "causes"))
-        return Table._of_rows([_flat(row) for row in rows], _KEYS)
+        return self._table("causes")
 
     @property
     def why(self) -> Table:
@@ -166,7 +166,7 @@ def run(data: str | os.PathLike[str], model: str | Model, out: str | os.PathLike
         except OSError:
             return 0
 
-    with progress(None, "run", "answer") as told:
+    with progress(None, "run", "answers") as told:
         tick = None if told is None else lambda _: told(answered())
         _native.run(typed, os.fspath(folder), tick)
     return Run(folder)
