@@ -102,7 +102,7 @@ pub(super) fn told(
                 format!("{:.2}", 100.0 * even),
                 density,
                 format!("{:.2}", 100.0 * most),
-                format!("{}.{}", head.0, head.1),
+                if most > 0.0 { format!("{}.{}", head.0, head.1) } else { "-".to_owned() },
             ]);
         }
         if !overlap(keys) {

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use palimpsest_core::model::RopeSpec;
 
-    const QWEN3_8B: &str = include_str!("../../models/configs/qwen3-8b.json");
+    const QWEN3_8B: &str = include_str!("../../crates/core/configs/qwen3-8b.json");
 
     fn rope(text: &str) -> (RopeSpec, usize) {
         let description = ModelDescription::from_config_text(text.as_bytes(), "config").unwrap();

@@ -2,7 +2,7 @@
 //!
 //! The manifests in `models/` are compiled in; a user's own lie in `models.d/` of the model home and win over a built-in
 //! one of the same name. Parsed and checked here; fetched by [`ModelStore`](super::ModelStore). Adding a built-in model is one
-//! file in `models/` and one line in `BUILT_IN`; with its config in `models/configs/` and a line in [`ModelDescription`](palimpsest_core::model::ModelDescription) it can
+//! file in `models/` and one line in `BUILT_IN`; with its config in `crates/core/configs/` and a line in [`ModelDescription`](palimpsest_core::model::ModelDescription) it can
 //! be planned before it is fetched.
 
 use std::path::{Component, Path, PathBuf};

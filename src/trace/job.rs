@@ -5,7 +5,7 @@
 use anyhow::{Context, ensure};
 use palimpsest_core::attention::{Knockout, KnockoutError, LayerHoles, LayerKind, Target};
 use palimpsest_core::engine::memory_plan::ObservedSpans;
-use palimpsest_core::engine::{Observe, Rows, TopRequest};
+use palimpsest_core::engine::{Engine, Observe, Rows, TopRequest};
 use palimpsest_core::span::Span;
 
 /// The measures that a pass may have.
@@ -146,6 +146,21 @@ impl TraceJob {
             rows: self.rows.saturating_add(each),
             keys: self.observe.keys.len(),
             generated: self.generate,
+        }
+    }
+
+    /// Tokens at the beginning that the cache is to keep for the next pass where keys are hidden: those before the first row that is
+    /// blocked or measured. Where none are hidden, all are kept anyhow.
+    pub fn shared(&self, holes: &LayerHoles, engine: &Engine) -> usize {
+        let Some(blocked) = holes.first_row() else { return 0 };
+        let Observe { rows, targets, logits, .. } = &self.observe;
+        let measured = rows.spans.iter().map(|row| row.start);
+        let first = measured.chain(targets.iter().map(|target| target.position)).chain([blocked]).min();
+        // A token by itself would be summed in the order of decoding.
+        let most = self.tokens.len().saturating_sub((*logits).max(2));
+        match engine.border(first.unwrap_or(0).min(most)) {
+            1 => 0,
+            shared => shared,
         }
     }
 

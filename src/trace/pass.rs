@@ -85,9 +85,14 @@ impl TraceJob {
             0 => Task::Read,
             _ => Task::Generate(Box::new(generate)),
         };
-        let (tokens, observe) = (self.tokens.clone(), self.observe.clone());
+        let shared = match reuse {
+            Reuse::Prefix => 0,
+            Reuse::Longest => self.shared(&holes, session.engine()),
+        };
+        let (prefix, tokens) = self.tokens.split_at(shared);
+        let (prefix, tokens, observe) = (prefix.into(), tokens.to_vec(), self.observe.clone());
         let branch = Branch { tokens, knockouts: holes, observe, tasks: vec![task] };
-        let request = Request { reuse, branches: vec![branch], ..Request::default() };
+        let request = Request { prefix, reuse, branches: vec![branch] };
         let device = session.engine().device().clone();
         let mut waited = Ok(());
         let measured = session.answer(request, &mut |event| {

@@ -32,7 +32,7 @@ fn hours_on_a_card_come_from_a_config_and_are_parted_by_the_number_of_shards() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("config-only");
     std::fs::create_dir(&folder).unwrap();
-    let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/configs");
+    let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/core/configs");
     std::fs::copy(configs.join("llama-3.1-8b-instruct.json"), folder.join("config.json")).unwrap();
     let asked = |card: &str, cases: &str| {
         let folder = folder.to_str().unwrap();

@@ -114,7 +114,7 @@ fn a_model_that_fits_some_cards_fits_more_of_them_and_shorter_contexts() {
 #[test]
 fn a_plan_is_made_from_a_name_a_config_and_a_folder_without_weights_alike() {
     let home = tempfile::tempdir().unwrap();
-    let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/configs");
+    let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/core/configs");
     let folder = home.path().join("qwen");
     std::fs::create_dir(&folder).unwrap();
     std::fs::copy(configs.join("qwen3.5-9b.json"), folder.join("config.json")).unwrap();

@@ -116,8 +116,8 @@ class ChatPalimpsest(BaseChatModel):
         """The body of a request, and the names of its documents' spans."""
         given = kwargs.pop("documents", None)
         fields = docs.sent(self.documents if given is None else given)
-        sent = convert_to_openai_messages(messages)
-        body: dict[str, Any] = {"model": self.model, "messages": [_message(one) for one in sent]}
+        sent = [field for message in messages for field in _messages(message)]
+        body: dict[str, Any] = {"model": self.model, "messages": sent}
         for name, value in (
             ("temperature", self.temperature),
             ("top_p", self.top_p),
@@ -229,12 +229,19 @@ class ChatPalimpsest(BaseChatModel):
             raise self._unreachable(error) from error
 
 
-def _message(message: dict[str, Any]) -> dict[str, Any]:
-    """A message with the fields that the server reads; names of parts (`span`) stay."""
-    kept = {name: message[name] for name in ("role", "content", "tool_call_id") if name in message}
-    if message.get("tool_calls"):
-        kept["tool_calls"] = message["tool_calls"]
-    return kept
+def _messages(message: BaseMessage) -> list[dict[str, Any]]:
+    """A message with the fields that the server reads. Parts that have names (`span`) stay apart, where LangChain would join them."""
+    converted = convert_to_openai_messages(message)
+    fields = []
+    for one in converted if isinstance(converted, list) else [converted]:
+        kept = {name: one[name] for name in ("role", "content", "tool_call_id") if name in one}
+        if one.get("tool_calls"):
+            kept["tool_calls"] = one["tool_calls"]
+        fields.append(kept)
+    if isinstance(message.content, list) and any(isinstance(part, dict) and "span" in part for part in message.content):
+        parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in message.content]
+        fields[0]["content"] = [{name: part[name] for name in ("type", "text", "span") if name in part} for part in parts]
+    return fields
 
 
 def _check(status: int, text: str) -> None:
@@ -316,6 +323,9 @@ def _chunk(line: str, names: list[str]) -> ChatGenerationChunk | None:
     kwargs = _kwargs(delta)
     metadata: dict[str, Any] = {}
     told = choice.get("palimpsest")
+    if told is not None and "progress" in told:
+        # How far the prompt is read: no part of the reply.
+        told = None
     if choice.get("finish_reason"):
         metadata = _metadata(event, choice, names)
     elif told is not None:

@@ -1,7 +1,7 @@
 //! The facts about a model before its weights are loaded: enough to plan its memory.
 //!
 //! From a config.json alone, from a GGUF file's headers, or from the configs of released models that are compiled in
-//! (`models/configs/`), so that a user can plan before a download. Called by `model plan` and by the engine's refusals.
+//! (`configs/`), so that a user can plan before a download. Called by `model plan` and by the engine's refusals.
 
 use std::path::{Path, PathBuf};
 
@@ -16,24 +16,24 @@ use super::{ModelFiles, ModelKind};
 
 /// The configs of released models: manifest name (also the file's) and text.
 const RELEASED: &[(&str, &str)] = &[
-    ("smollm2-135m", include_str!("../../../../models/configs/smollm2-135m.json")),
-    ("gemma3-270m", include_str!("../../../../models/configs/gemma3-270m.json")),
-    ("llama-3.1-8b-instruct", include_str!("../../../../models/configs/llama-3.1-8b-instruct.json")),
-    ("llama-3.3-70b-instruct", include_str!("../../../../models/configs/llama-3.3-70b-instruct.json")),
-    ("qwen2.5-7b-instruct", include_str!("../../../../models/configs/qwen2.5-7b-instruct.json")),
-    ("qwen2.5-14b-instruct", include_str!("../../../../models/configs/qwen2.5-14b-instruct.json")),
-    ("qwen2.5-72b-instruct", include_str!("../../../../models/configs/qwen2.5-72b-instruct.json")),
-    ("qwen3-4b", include_str!("../../../../models/configs/qwen3-4b.json")),
-    ("qwen3-8b", include_str!("../../../../models/configs/qwen3-8b.json")),
-    ("qwen3-14b", include_str!("../../../../models/configs/qwen3-14b.json")),
-    ("qwen3-32b", include_str!("../../../../models/configs/qwen3-32b.json")),
-    ("qwen3-235b-a22b", include_str!("../../../../models/configs/qwen3-235b-a22b.json")),
-    ("qwen3.5-9b", include_str!("../../../../models/configs/qwen3.5-9b.json")),
-    ("qwen3.5-27b", include_str!("../../../../models/configs/qwen3.5-27b.json")),
-    ("gpt-oss-20b", include_str!("../../../../models/configs/gpt-oss-20b.json")),
-    ("gpt-oss-120b", include_str!("../../../../models/configs/gpt-oss-120b.json")),
-    ("glm-4.5-air", include_str!("../../../../models/configs/glm-4.5-air.json")),
-    ("minimax-m2.5", include_str!("../../../../models/configs/minimax-m2.5.json")),
+    ("smollm2-135m", include_str!("../../configs/smollm2-135m.json")),
+    ("gemma3-270m", include_str!("../../configs/gemma3-270m.json")),
+    ("llama-3.1-8b-instruct", include_str!("../../configs/llama-3.1-8b-instruct.json")),
+    ("llama-3.3-70b-instruct", include_str!("../../configs/llama-3.3-70b-instruct.json")),
+    ("qwen2.5-7b-instruct", include_str!("../../configs/qwen2.5-7b-instruct.json")),
+    ("qwen2.5-14b-instruct", include_str!("../../configs/qwen2.5-14b-instruct.json")),
+    ("qwen2.5-72b-instruct", include_str!("../../configs/qwen2.5-72b-instruct.json")),
+    ("qwen3-4b", include_str!("../../configs/qwen3-4b.json")),
+    ("qwen3-8b", include_str!("../../configs/qwen3-8b.json")),
+    ("qwen3-14b", include_str!("../../configs/qwen3-14b.json")),
+    ("qwen3-32b", include_str!("../../configs/qwen3-32b.json")),
+    ("qwen3-235b-a22b", include_str!("../../configs/qwen3-235b-a22b.json")),
+    ("qwen3.5-9b", include_str!("../../configs/qwen3.5-9b.json")),
+    ("qwen3.5-27b", include_str!("../../configs/qwen3.5-27b.json")),
+    ("gpt-oss-20b", include_str!("../../configs/gpt-oss-20b.json")),
+    ("gpt-oss-120b", include_str!("../../configs/gpt-oss-120b.json")),
+    ("glm-4.5-air", include_str!("../../configs/glm-4.5-air.json")),
+    ("minimax-m2.5", include_str!("../../configs/minimax-m2.5.json")),
 ];
 
 /// A model's description, and what its file adds to the memory that the description implies.
@@ -154,7 +154,7 @@ impl ModelDescription {
     /// The description of a released model by its manifest's name, if its config is compiled in.
     pub fn released(name: &str) -> Option<Result<Self, ModelError>> {
         let (_, text) = RELEASED.iter().find(|(known, _)| *known == name)?;
-        Some(Self::from_config_text(text.as_bytes(), &format!("models/configs/{name}.json")))
+        Some(Self::from_config_text(text.as_bytes(), &format!("crates/core/configs/{name}.json")))
     }
 
     /// The names of the released models whose configs are compiled in.
