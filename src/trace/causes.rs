@@ -229,7 +229,7 @@ fn block(
     go_on: &mut dyn FnMut(usize) -> bool,
 ) -> anyhow::Result<Vec<SpanEffect>> {
     let kinds = session.layer_kinds();
-    let softmax_only = kinds.iter().any(|kind| *kind == LayerKind::Linear);
+    let softmax_only = kinds.contains(&LayerKind::Linear);
     let blocked = CauseOptions { windows: options.windows, softmax_only, ..CauseOptions::default() };
     let windows = windows(&kinds, blocked)?;
     let ranges: Vec<Range<usize>> = case.spans.iter().map(Span::range).collect();
