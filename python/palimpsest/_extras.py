@@ -27,9 +27,11 @@ def progress(total: int | None, what: str, unit: str) -> Iterator[Callable[[int]
     except ImportError:
         yield None
         return
-    with tqdm(total=total, desc=what, unit=unit, delay=1, leave=False, dynamic_ncols=True) as bar:
+    with tqdm(total=total, desc=what, unit=f" {unit}", delay=1, mininterval=0.5, leave=False, dynamic_ncols=True) as bar:
 
         def told(done: int) -> None:
-            bar.update(done - bar.n)
+            # An update by nothing would draw the bar anew.
+            if done > bar.n:
+                bar.update(done - bar.n)
 
         yield told

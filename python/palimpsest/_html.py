@@ -35,8 +35,8 @@ def _pieces(
     """The text cut where the innermost span changes: number of the span, first character, one past the last."""
     inner: list[int | None] = [None] * tokens
     # The longest first, so that shorter ones lie over it.
-    for number in sorted(range(len(spans)), key=lambda k: spans[k][1] - spans[k][2]):
-        inner[spans[number][1] : spans[number][2]] = [number] * (spans[number][2] - spans[number][1])
+    for span in sorted(range(len(spans)), key=lambda k: spans[k][1] - spans[k][2]):
+        inner[spans[span][1] : spans[span][2]] = [span] * (spans[span][2] - spans[span][1])
     pieces: list[tuple[int | None, int, int]] = []
     at = 0
     for token, (start, _) in enumerate(characters):
@@ -59,12 +59,12 @@ def shaded_text(
     most = max(masses, default=0.0) if masses is not None else 0.0
     room = len(text) if len(text) <= _WHOLE else _ENDS
     out = []
-    for number, start, end in _pieces(len(characters), spans, characters, len(text)):
+    for inner, start, end in _pieces(len(characters), spans, characters, len(text)):
         shown = _shortened(text[start:end], max(room, _ENDS))
-        if number is None:
+        if inner is None:
             out.append(shown)
             continue
-        label = spans[number][0]
+        number, label = inner, spans[inner][0]
         if masses is None:
             style, told = f"rgba({_SPAN_HUES[number % len(_SPAN_HUES)]},0.28)", label
         else:

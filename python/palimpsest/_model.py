@@ -160,7 +160,7 @@ class Model:
         asked = _asked(rows, measures, top_keys, targets, knockouts)
         if not prompt.spans:
             raise _native.Error("prompt: no span is named; name parts of the text with spans={label: text}")
-        with progress(len(prompt), "prefill", "token") as told:
+        with progress(len(prompt), "prefill", "tokens") as told:
             arrays, metadata = self._native.trace(prompt._native, json.dumps(asked), told)
         trace = Trace(arrays, metadata, prompt)
         return trace if layers is None and isinstance(heads, str) and heads == "all" else trace._sliced(layers, heads)
@@ -186,7 +186,7 @@ class Model:
             raise TypeError(f"generate has no setting {', '.join(unknown)}; it has temperature, top_p, seed")
         asked = _asked(rows, None, 0, (), knockouts)
         asked["generate"] = {"max_tokens": max_tokens, **sampling}
-        with progress(len(prompt) + max_tokens, "answer", "token") as told:
+        with progress(len(prompt) + max_tokens, "answer", "tokens") as told:
             (text, thought, stop, tokens, thought_tokens), (arrays, metadata) = self._native.generate(
                 prompt._native, json.dumps(asked), told
             )
@@ -215,20 +215,21 @@ class Model:
         dtype('bool')
         """
         thought = 0
-        if answer is None:
-            answer = self.generate(prompt, rows=())
-        if isinstance(answer, Answer):
-            answer, thought = answer.tokens, answer.thought_tokens
-        elif isinstance(answer, str):
-            answer = self._native.encode(answer)
+        given = self.generate(prompt, rows=()) if answer is None else answer
+        if isinstance(given, Answer):
+            tokens, thought = given.tokens, given.thought_tokens
+        elif isinstance(given, str):
+            tokens = self._native.encode(given)
+        else:
+            tokens = [int(token) for token in given]
         asked = {
-            "answer": [int(token) for token in answer],
+            "answer": tokens,
             "thought": thought,
             "how": how,
             "windows": windows,
             "controls": "none" if controls is None else str(controls),
         }
-        with progress(None, "causes", "reading") as told:
+        with progress(None, "causes", "readings") as told:
             found = self._native.causes(prompt._native, json.dumps(asked), told)
         return Causes(json.loads(found), how, prompt)
 
@@ -238,11 +239,11 @@ class Model:
         `needles`: the first so many of the built-in ones (`None`: all), or your own: {"sentence", "answer", "question"}, the answer a part
         of the sentence.
 
-        >>> model.heads(needles=1).retrieval is None
-        False
+        >>> model.heads(needles=1).qr.shape
+        (30, 9)
         """
         asked = needles if needles is None or isinstance(needles, int) else [dict(needle) for needle in needles]
-        with progress(None, "needles", "needle") as told:
+        with progress(None, "needles", "needles") as told:
             return Heads(self._native.score_heads(json.dumps(asked), told))
 
     def decode(self, tokens: Sequence[int]) -> list[str]:

@@ -36,17 +36,18 @@ class Run:
     def open(cls, dir: str | os.PathLike[str]) -> Run:
         """Opens a run folder; `FileNotFoundError` or `Error` where it is none.
 
-        >>> Run.open(folder / "run").header["identity"]["benchmark"]
-        'stale'
+        >>> Run.open(folder / "run").header["identity"]["model"]["name"]
+        'smollm2-135m'
         """
         return cls(dir)
 
     def _table(self, of: str) -> Table:
-        return Table._of_rows(json.loads(_native.rows(os.fspath(self.dir), of)), _KEYS)
+        rows = json.loads(_native.rows(os.fspath(self.dir), of))
+        return Table._of_rows([{"condition": "", **_flat(row)} for row in rows], _KEYS)
 
     @property
     def answers(self) -> Table:
-        """The answers that count, a line each: case, probe, condition, answer, prompt_tokens, ... as in answers.jsonl."""
+        """The answers that count, a line each: case, probe, condition, answer, prompt_tokens, ... as in answers.jsonl; nested fields as `contrast.value`."""
         return self._table("answers")
 
     @property
@@ -57,8 +58,7 @@ class Run:
     @property
     def causes(self) -> Table:
         """What `palimpsest causes` measured, a line each, as in causes.jsonl; nested numbers as `effect.log_p_drop`."""
-        rows = json.loads(_native.rows(os.fspath(self.dir), "causes"))
-        return Table._of_rows([_flat(row) for row in rows], _KEYS)
+        return self._table("causes")
 
     @property
     def why(self) -> Table:
@@ -114,12 +114,12 @@ class Run:
 
     def __repr__(self) -> str:
         identity = self.header["identity"]
-        return f"Run({os.fspath(self.dir)!r}: {identity['benchmark']}, {identity['model']['name']}, {len(self.answers)} answers)"
+        return f"Run({os.fspath(self.dir)!r}: {identity.get('benchmark', 'stale')}, {identity['model']['name']}, {len(self.answers)} answers)"
 
     def _repr_html_(self) -> str:
         answers = self.answers
-        shown = [name for name in ("case", "probe", "condition", "answer", "error") if name in answers.columns]
-        columns = {name: list(answers.columns[name]) for name in shown}
+        shown: list[str] = [name for name in ("case", "probe", "condition", "answer", "error") if name in answers.columns]
+        columns: dict[str, Sequence[object]] = {name: list(answers.columns[name]) for name in shown}
         return f"<p>{_html.escaped(repr(self))}</p>{_html.table(columns)}"
 
 
@@ -140,7 +140,7 @@ def run(data: str | os.PathLike[str], model: str | Model, out: str | os.PathLike
     `no_attention=True`. A `Model` stands for its name, device and dtype; its weights are opened anew. Ctrl-C finishes the step under
     way; the same call goes on from there.
 
-    >>> run = palimpsest.run("sample", "smollm2-135m", folder / "run", limit=1, only="SR", context=1500)
+    >>> run = palimpsest.run("sample", "smollm2-135m", folder / "run", limit=1, only="SR", context=4096, max_new_tokens=16)
     >>> len(run.answers)
     1
     """
@@ -166,7 +166,7 @@ def run(data: str | os.PathLike[str], model: str | Model, out: str | os.PathLike
         except OSError:
             return 0
 
-    with progress(None, "run", "answer") as told:
+    with progress(None, "run", "answers") as told:
         tick = None if told is None else lambda _: told(answered())
         _native.run(typed, os.fspath(folder), tick)
     return Run(folder)

@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyException, PyFileNotFoundError};
 use pyo3::prelude::*;
 
 pyo3::create_exception!(
-    _native,
+    palimpsest,
     Error,
     PyException,
     "Something that was asked for cannot be done. The message is the one that the command `palimpsest` prints behind `error:`."

@@ -113,8 +113,11 @@ enum AskedNeedles {
     These(Vec<Needle>),
 }
 
-/// An answer: its text, its thought, the reason why it ended, its tokens and how many of them are the thought; and its measurements.
-type Answered<'py> = ((String, Option<String>, String, Vec<u32>, usize), Arrays<'py>);
+/// An answer: its text, its thought, the reason why it ended, its tokens and how many of them are the thought.
+type SaidAnswer = (String, Option<String>, String, Vec<u32>, usize);
+
+/// The same with its measurements.
+type Answered<'py> = (SaidAnswer, Arrays<'py>);
 
 impl AskedAnswer {
     fn generate(self, text: &ModelText) -> anyhow::Result<Generate> {
@@ -394,7 +397,7 @@ impl Model {
         prompt: &'a Prompt,
         asked: &'a str,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<((String, Option<String>, String, Vec<u32>, usize), TraceTensors)> {
+    ) -> PyResult<(SaidAnswer, TraceTensors)> {
         self.queue.run(py, progress, |model, watch: &Watch| {
             let asked: AskedPass = serde_json::from_str(asked)?;
             let (job, generate) = asked.job(prompt, &self.text)?;

@@ -21,8 +21,8 @@ def names(smol, tmp_path_factory):
     pytest.importorskip("matplotlib").use("agg")
     folder = tmp_path_factory.mktemp("docs")
     old, new, query = "The market is on Thursday.", "From May on it is on Sunday.", "When is it in June?"
-    prompt = smol.prompt(f"{old} {new} {query}", spans={"old": old, "new": new, "query": query})
-    run = palimpsest.run("sample", "smollm2-135m", folder / "run", limit=1, only="SR", context=1500)
+    prompt = smol.prompt([{"role": "user", "content": f"{old} {new} {query}"}], spans={"old": old, "new": new, "query": query})
+    run = palimpsest.run("sample", "smollm2-135m", folder / "run", limit=1, only="SR", context=4096, max_new_tokens=16)
     return {"model": smol, "prompt": prompt, "folder": folder, "run": run, "palimpsest": palimpsest, "Model": palimpsest.Model, "Run": palimpsest.Run}
 
 

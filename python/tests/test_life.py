@@ -45,12 +45,12 @@ def interrupted(work, after: float) -> float:
 @pytest.mark.slow
 def test_ctrl_c_stops_a_prefill_within_a_chunk_and_the_model_goes_on(smol):
     text = "The market is on Thursday. " * 1300
-    prompt = smol.prompt(text, spans={"query": (0, 27)})
+    prompt = smol.prompt(text, spans={"first": (0, 27)})
     assert 7_000 < len(prompt) < 8_192
     short = smol.prompt("The market is on Sunday.", spans={"query": "on Sunday"})
     before = smol.trace(short).to_numpy()
     begun = time.monotonic()
-    smol.trace(smol.prompt(text[: len(text) // 8], spans={"query": (0, 27)}))
+    smol.trace(smol.prompt(text[: len(text) // 8], spans={"first": (0, 27)}))
     chunk = time.monotonic() - begun
     waited = interrupted(lambda: smol.trace(prompt), 0.5)
     # The last chunks cost more than the first.

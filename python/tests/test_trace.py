@@ -24,7 +24,7 @@ def test_tensors_are_those_of_the_command_to_the_bit(name, tmp_path):
     prompt = model.prompt(TEXT, spans=SPANS)
     is_hybrid = "qwen35" in name
     more = {} if is_hybrid else {"top_keys": 3, "measures": ["mass", "share", "value_norm", "output_norm"]}
-    knockouts = [] if is_hybrid else ["query->old@0..1"]
+    knockouts = [] if is_hybrid else ["query->new@0..2"]
     trace = model.trace(prompt, knockouts=knockouts, **more)
     job = {
         "id": "one",

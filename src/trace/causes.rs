@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use palimpsest_core::attention::{Hole, LayerHoles, LayerKind};
-use palimpsest_core::engine::{Backend, LocalModel, RequestError, Session};
+use palimpsest_core::engine::{Backend, DEFAULT_CHUNK, EngineError, LocalModel, RequestError, Session};
 use palimpsest_core::span::Span;
 
 use crate::data::draw::Draws;
@@ -131,16 +131,18 @@ struct Case<'a> {
     tokens: &'a [u32],
     spans: Vec<Span>,
     from: usize,
+    /// The position up to which the prompt is read in chunks. What is behind it is read at once, with the answer.
+    cut: usize,
 }
 
 impl Case<'_> {
     fn history(&self, tokens: impl Into<Arc<[u32]>>) -> History<'_> {
-        History { tokens: tokens.into(), rest: &self.tokens[self.from..] }
+        History { tokens: tokens.into(), rest: &self.tokens[self.cut..] }
     }
 
-    /// The tokens before the question without the spans that are not included, or with neutral text in their place.
+    /// The tokens that are read in chunks, without the spans that are not included, or with neutral text in their place.
     fn without(&self, included: &[bool], neutral: Option<&[u32]>) -> Vec<u32> {
-        let mut tokens = self.tokens[..self.from].to_vec();
+        let mut tokens = self.tokens[..self.cut].to_vec();
         let out = self.spans.iter().zip(included).filter(|(_, included)| !**included);
         let ranges: Vec<Range<usize>> = out.map(|(span, _)| span.range()).collect();
         if let Some(neutral) = neutral {
@@ -187,8 +189,9 @@ pub fn measure(
     );
     let neutral = if way == Way::Replace { Some(neutral(model.text())?) } else { None };
     let session = model.session();
-    let case = Case { tokens, spans, from };
-    let whole = case.history(&tokens[..from]);
+    let cut = from.max(session.border(tokens.len().saturating_sub(DEFAULT_CHUNK)));
+    let case = Case { tokens, spans, from, cut };
+    let whole = case.history(&tokens[..cut]);
     let answer = Answer::read(session, &whole, said, go_on).context("the answer as it was")?;
     let measured = SpanCauses {
         effects: Vec::new(),
@@ -226,7 +229,7 @@ fn block(
     go_on: &mut dyn FnMut(usize) -> bool,
 ) -> anyhow::Result<Vec<SpanEffect>> {
     let kinds = session.layer_kinds();
-    let softmax_only = kinds.iter().any(|kind| *kind == LayerKind::Linear);
+    let softmax_only = kinds.contains(&LayerKind::Linear);
     let blocked = CauseOptions { windows: options.windows, softmax_only, ..CauseOptions::default() };
     let windows = windows(&kinds, blocked)?;
     let ranges: Vec<Range<usize>> = case.spans.iter().map(Span::range).collect();
@@ -245,7 +248,7 @@ fn block(
         })
         .collect();
     let mut found: Vec<Option<Effect>> = vec![None; holes.len()];
-    let whole = case.history(&case.tokens[..case.from]);
+    let whole = case.history(&case.tokens[..case.cut]);
     let stopped = std::cell::Cell::new(false);
     let mut heard = |tokens: usize| {
         let more = !stopped.get() && go_on(tokens);
@@ -266,7 +269,7 @@ fn block(
         },
     )?;
     let found: Option<Vec<Effect>> = found.into_iter().collect();
-    let found = found.ok_or(RequestError::Engine(palimpsest_core::engine::EngineError::Interrupted))?;
+    let found = found.ok_or(RequestError::Engine(EngineError::Interrupted))?;
     let mut effects = Vec::new();
     for (layers, found) in windows.iter().zip(found.chunks(keys.len())) {
         let (of_spans, of_pool) = found.split_at(ranges.len());
@@ -300,7 +303,7 @@ fn again(
         found = Some(effect);
         true
     })?;
-    ensure!(go_on(0), RequestError::Engine(palimpsest_core::engine::EngineError::Interrupted));
+    ensure!(go_on(0), RequestError::Engine(EngineError::Interrupted));
     found.context("This is a bug: a reading without an effect")
 }
 
