@@ -71,5 +71,4 @@ def test_types_hold(tmp_path):
     )
     assert (Path(palimpsest.__file__).parent / "py.typed").exists()
     mypy("mypy", "--strict", "--no-incremental", str(program))
-    package = str(Path(palimpsest.__file__).parent)
-    mypy("mypy", "--strict", "--no-incremental", "--ignore-missing-imports", package)
+    mypy("mypy", "--strict", "--no-incremental", "--ignore-missing-imports", "-p", "palimpsest")
