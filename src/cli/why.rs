@@ -10,10 +10,11 @@ use crate::benchmarks::{JudgeUnit, Table, rubric_named};
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{Message, MessageRole, Sampling};
 use crate::ground::sheet::Format;
+use crate::heads::HeadScores;
 use crate::judge::{
     Exchange, Instructions, JudgeError, Judged, REPLY_TOKENS, Reasons, Said, judge_by_reply, judge_by_scoring,
 };
-use crate::models::{self, DeviceArgs, Weights};
+use crate::models::{self, DeviceArgs, ModelStore, Weights};
 use crate::progress::note;
 use crate::run::judge_name::{JudgeChoice, JudgeName};
 use crate::run::plan::PlannedProbe;
@@ -156,7 +157,15 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let Some(labels) = labels::Labels::open(&folder)? else { return Ok(()) };
     let mut tables = vec![sheet::table(&labels, &args.dir.display().to_string())];
     if args.signals {
-        let found = signals::table(&folder, &labels)?;
+        let kept = HeadScores::kept_at(ModelStore::open()?.home(), &identity.model.digest);
+        let heads = kept.is_file().then(|| HeadScores::load(&kept)).transpose()?;
+        if heads.is_none() {
+            note(
+                "retrieval heads of the model are not known here: `palimpsest heads` finds them, and they are signals, too",
+            );
+        }
+        let retrieving = heads.and_then(|heads| heads.retrieving());
+        let found = signals::table(&folder, &labels, retrieving.as_deref())?;
         if found.is_none() {
             note("no label has enough answers to be foretold");
         }

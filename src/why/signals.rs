@@ -1,7 +1,7 @@
 //! Cheap signals beside dear labels: how well attention foretells a label, cross-validated over cases.
 //!
-//! A signal is a number of an answer that costs no further reading: masses of its attention file, and value norms and attributions where
-//! `palimpsest causes` measured them. Each is fitted by itself ([`crate::statistics::logistic`]) with a case's answers left out, and its
+//! A signal is a number of an answer that costs no further reading: masses of its attention file, over all heads and over those that
+//! retrieve, and value norms and attributions where `palimpsest causes` measured them. Each is fitted by itself ([`crate::statistics::logistic`]) with a case's answers left out, and its
 //! held-out probabilities are scored beside those of the base rate alone.
 
 use palimpsest_core::attention::AttentionStore;
@@ -27,11 +27,16 @@ const BINS: usize = 5;
 /// The signals of one answer; `None` of those that were not measured.
 type Signals = Vec<(&'static str, Option<f64>)>;
 
-/// Signals beside the labels of wrong answers that were read again; `None` where no label has enough of them.
+/// Signals beside the labels of wrong answers that were read again; `None` where no label has enough of them. `retrieving` are the heads of
+/// the run's model that retrieve, by decoder layer and head, where they are known.
 ///
 /// # Errors
 /// Errors of the folder's files.
-pub fn table(folder: &RunFolder, labels: &Labels) -> Result<Option<Table>, RunError> {
+pub fn table(
+    folder: &RunFolder,
+    labels: &Labels,
+    retrieving: Option<&[(usize, usize)]>,
+) -> Result<Option<Table>, RunError> {
     let benchmark = folder.benchmark()?;
     let mut known: Vec<(String, Label, Signals)> = Vec::new();
     for answer in &labels.answers {
@@ -50,7 +55,11 @@ pub fn table(folder: &RunFolder, labels: &Labels) -> Result<Option<Table>, RunEr
         let AnswerKey { case, probe, condition } = row.key();
         let path = path(&folder.dir, case, probe, condition);
         let measures = SessionMeasures::is_there(&path).then(|| SessionMeasures::open(&path)).transpose()?;
-        known.push((row.case.clone(), row.label, signals(benchmark, &store, measures.as_ref())));
+        known.push((
+            row.case.clone(),
+            row.label,
+            signals(benchmark, (&store, retrieving), measures.as_ref()),
+        ));
     }
     let mut rows = Vec::new();
     for label in [Label::NotRead, Label::Overridden, Label::Carried, Label::Undecided] {
@@ -107,11 +116,16 @@ fn row(label: Label, name: &str, measured: &[(&str, bool, f64)]) -> Option<Vec<V
     ])
 }
 
-fn signals(benchmark: &Benchmark, store: &AttentionStore, measures: Option<&SessionMeasures>) -> Signals {
+fn signals(
+    benchmark: &Benchmark,
+    (store, retrieving): (&AttentionStore, Option<&[(usize, usize)]>),
+    measures: Option<&SessionMeasures>,
+) -> Signals {
     let of = |side: Side| spans(store, &roles(benchmark, side));
     let (newer, older) = (of(Side::Newer), of(Side::Older));
     let mass = |row: &str, spans: &[&Span]| mass(store, row, spans);
     let last = |spans: &[&Span]| mass("last", spans);
+    let retrieved = |spans: &[&Span]| retrieving.and_then(|heads| mass_of(store, heads, "last", spans));
     let ratio = |a: Option<f64>, b: Option<f64>| Some((a? / b?).ln());
     let norm = |spans: &[&Span]| measures.and_then(|measures| value_norm(measures, spans));
     let attributed = |spans: &[&Span]| measures.and_then(|measures| attribution(measures, spans));
@@ -122,6 +136,11 @@ fn signals(benchmark: &Benchmark, store: &AttentionStore, measures: Option<&Sess
         ("log mass ratio newer/older, question", ratio(mass(QUERY, &newer), mass(QUERY, &older))),
         ("log mass, last position to newer", last(&newer).map(f64::ln)),
         ("log mass ratio newer/older, last position", ratio(last(&newer), last(&older))),
+        ("log mass, last position to newer, retrieval heads", retrieved(&newer).map(f64::ln)),
+        (
+            "log mass ratio newer/older, last position, retrieval heads",
+            ratio(retrieved(&newer), retrieved(&older)),
+        ),
         ("log value norm ratio newer/older", ratio(norm(&newer), norm(&older))),
         ("attribution to newer", attributed(&newer)),
         ("attribution to newer less older", difference(attributed(&newer), attributed(&older))),
@@ -134,6 +153,21 @@ fn mass(store: &AttentionStore, row: &str, spans: &[&Span]) -> Option<f64> {
     let of = |span: &&Span| {
         let key = store.keys.iter().position(|key| key.label == span.label)?;
         store.mass.slice(ndarray::s![.., .., row, key]).mean().map(f64::from)
+    };
+    sum(spans, of)
+}
+
+/// The same, mean over some heads alone, by decoder layer and head; `None` where the file lacks one of their layers.
+fn mass_of(store: &AttentionStore, heads: &[(usize, usize)], row: &str, spans: &[&Span]) -> Option<f64> {
+    let row = store.rows.iter().position(|own| own.label == row || own.is(row))?;
+    let of = |span: &&Span| {
+        let key = store.keys.iter().position(|key| key.label == span.label)?;
+        let of_head = |&(layer, head): &(usize, usize)| {
+            let at = store.layers.iter().position(|own| *own == layer)?;
+            store.mass.get([at, head, row, key]).copied().map(f64::from)
+        };
+        let all: Vec<f64> = heads.iter().map(of_head).collect::<Option<_>>()?;
+        Some(all.iter().sum::<f64>() / all.len().max(1) as f64)
     };
     sum(spans, of)
 }
@@ -158,4 +192,41 @@ fn attribution(measures: &SessionMeasures, spans: &[&Span]) -> Option<f64> {
 
 fn sum(spans: &[&Span], of: impl Fn(&&Span) -> Option<f64>) -> Option<f64> {
     if spans.is_empty() { None } else { spans.iter().map(of).sum() }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::Array4;
+
+    use super::*;
+
+    #[test]
+    fn retrieval_heads_are_found_by_their_decoder_layer() {
+        // Layers 3 and 5, two heads, one row, two spans: every mass has a value of its own.
+        let mass = Array4::from_shape_fn((2, 2, 1, 2), |(layer, head, _, key)| {
+            (100 * layer + 10 * head + key) as f32
+        });
+        let store = AttentionStore {
+            mass,
+            sink: None,
+            uniform: None,
+            delta: None,
+            layers: vec![3, 5],
+            rows: vec![Span::new("last", 8..9)],
+            keys: vec![Span::new("session[0]", 0..4), Span::new("session[1]", 4..8)],
+            tokens: vec![0; 9],
+            generated: Vec::new(),
+            case: String::new(),
+            probe: String::new(),
+            condition: String::new(),
+            model: String::new(),
+            dtype: String::new(),
+        };
+        let both: Vec<&Span> = store.keys.iter().collect();
+        // (100 + 1) at layer 5's head 0, (10 + 1) at layer 3's head 1, for the second span; the first adds 100 and 10.
+        assert_eq!(mass_of(&store, &[(5, 0), (3, 1)], "last", &both[1..]), Some(56.0));
+        assert_eq!(mass_of(&store, &[(5, 0), (3, 1)], "last", &both), Some(111.0));
+        assert_eq!(mass_of(&store, &[(4, 0)], "last", &both), None);
+        assert_eq!(mass_of(&store, &[(5, 0)], "last", &[]), None);
+    }
 }
