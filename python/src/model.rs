@@ -55,7 +55,7 @@ struct Flags {
     loaded: ModelArgs,
 }
 
-/// What is asked of a pass.
+/// Arguments of a pass.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AskedPass {
@@ -72,7 +72,7 @@ struct AskedPass {
     generate: Option<AskedAnswer>,
 }
 
-/// How an answer is generated.
+/// Options of generation.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AskedAnswer {
@@ -89,7 +89,7 @@ fn whole() -> f64 {
     1.0
 }
 
-/// What is asked of causes.
+/// Arguments of causes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AskedCauses {

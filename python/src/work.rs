@@ -41,7 +41,7 @@ fn pool() -> PyResult<Arc<ThreadPool>> {
     Ok(built)
 }
 
-/// What work under way tells its caller, and hears from it.
+/// The channel between work under way and its caller.
 #[derive(Debug, Default)]
 pub struct Watch {
     done: AtomicU64,

@@ -32,7 +32,7 @@ Examples:
 /// LABEL=START..END in characters from 0 (LABEL=MESSAGE:START..END where there are several messages); or a JSON file {"label": "text",
 /// "other": [start, end]}. Parts of messages may have a "span" of their own. Without any name messages are the spans. A token across a
 /// border belongs to the span of its first character that is no white space. Rows and knock-outs may also name `messages[0]`, ...
-/// What was measured is also told in words: masses by span, the largest first.
+/// The result is also told in words: masses by span, the largest first.
 ///
 /// `--jobs` has a job a line: {"id", "text" or "messages", "spans": {...}, "rows": [...], "knockouts": ["last->old"], "measures": [...],
 /// "top_keys", "logits", "targets", "generate", "out"}, all but the text or the messages optional. One loaded model serves all of them,
@@ -109,7 +109,7 @@ pub struct Args {
     allow_longer: bool,
 }
 
-/// What is measured of a text or of messages.
+/// Measurements of a text or of messages.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "With --text or --messages")]
 struct NamedArgs {

@@ -28,7 +28,7 @@ struct Line {
     number: usize,
     id: Option<String>,
     out: Option<PathBuf>,
-    /// What is to be done, or why it cannot be.
+    /// The job, or why it cannot be done.
     job: anyhow::Result<TraceJob>,
 }
 

@@ -1,4 +1,4 @@
-//! What `trace` measured, in words: attention by span, the keys with the largest weights, the next token.
+//! The result of `trace` in words: attention by span, the keys with the largest weights, the next token.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -43,11 +43,12 @@ pub(super) fn measure(
 ) -> Result<(Vec<Layer>, Measured), DoseError> {
     let path = dir.join(file);
     let store = AttentionStore::load(&path)?;
-    let (layers, found) = role_attention(&path, &store, &ROWS, &ROLES)?;
+    let (layers, found) = role_attention(&path, (&store, None), &ROWS, &ROLES)?;
     // Layers that see the whole prompt, or those of the first kind that there is.
     let kind = LayerKind::ALL.into_iter().find(|kind| layers.iter().any(|layer| layer.kind == *kind));
     let mut measured = Measured::default();
-    for one in found {
+    // Of a session's attention to itself nothing is asked.
+    for one in found.into_iter().filter(|one| one.from != one.to) {
         for (measure, values) in [("mass", one.mass), ("share", one.share), ("density", one.density)] {
             let key = name(measure, &one.from, &one.to);
             let mean = kind.and_then(|kind| mean_over(&layers, kind, &values));

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::layers::{ByLayer, Layer};
-use super::paid::{Paid, in_role, of_rows};
+use super::layers::Layer;
+use super::roles::{RoleAttention, role_attention};
 use super::{AnalysedRun, ByHeads, LensError};
 
 /// The attention of an answer's row to the spans in a role.
@@ -40,23 +40,15 @@ pub fn masses_in_role(
             let Some(name) = &answer.attention else { continue };
             let path = folder.join(name);
             let store = palimpsest_core::attention::AttentionStore::load(&path)?;
-            let (rows, keys) = (in_role(&store.rows, row), in_role(&store.keys, role));
-            if rows.is_empty() || keys.is_empty() {
-                continue;
-            }
-            let ByLayer { layers, mass, share, .. } = ByLayer::of(&path, &store, weights.as_ref())?;
-            let masses = of_rows(&mass, &store.rows, &rows); // (layers, keys)
-            let shares = of_rows(&share, &store.rows, &rows);
-            let end = rows.iter().map(|&row| store.rows[row].end).max().unwrap_or(0);
-            let sum = |values| Paid { masses: values, shares: &shares, signed: None, end }.to(&keys);
-            let (Some(mass), Some(share)) = (sum(&masses), sum(&shares)) else { continue };
+            let (layers, of_role) = role_attention(&path, (&store, weights.as_ref()), &[row], &[role])?;
+            let Some(RoleAttention { mass, share, .. }) = of_role.into_iter().next() else { continue };
             found.push(RoleMass {
                 case: store.case,
                 probe: store.probe,
                 condition: store.condition,
                 layers,
-                mass: mass.mass,
-                share: share.mass,
+                mass,
+                share,
             });
         }
     }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::layers::{ByLayer, Layer};
 use super::paid::{Paid, in_role, of_rows};
+use crate::heads::file::HeadWeights;
 use palimpsest_core::attention::{AttentionStore, StoreError};
 
 /// Attention of one row to one role.
@@ -30,11 +31,11 @@ pub struct RoleAttention {
 /// [`StoreError::Broken`] where the store holds numbers that are no attention.
 pub fn role_attention(
     path: &Path,
-    store: &AttentionStore,
+    (store, weights): (&AttentionStore, Option<&HeadWeights>),
     from: &[&str],
     to: &[&str],
 ) -> Result<(Vec<Layer>, Vec<RoleAttention>), StoreError> {
-    let ByLayer { layers, mass, share, .. } = ByLayer::of(path, store, None)?; // (layers, rows, keys)
+    let ByLayer { layers, mass, share, .. } = ByLayer::of(path, store, weights)?; // (layers, rows, keys)
     let mut found = Vec::new();
     for from in from {
         let rows = in_role(&store.rows, from);
@@ -46,10 +47,7 @@ pub fn role_attention(
         let paid = Paid { masses: &masses, shares: &shares, signed: None, end };
         for to in to {
             let keys = in_role(&store.keys, to);
-            // A row pays nothing to what comes after it, and of itself it is not asked.
-            if keys.is_empty() || from == to {
-                continue;
-            }
+            // A row pays nothing to what comes after it.
             let Some(numbers) = paid.to(&keys) else { continue };
             let Some(density) = numbers.density else { continue };
             let share = shares.rows().into_iter().map(|layer| keys.iter().map(|&key| layer[key]).sum());

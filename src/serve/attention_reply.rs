@@ -149,7 +149,7 @@ impl Asked {
         Ok(())
     }
 
-    /// What is known of the influence on an answer, as attributes of a request's span.
+    /// The known influence on an answer, as attributes of a request's span.
     pub fn influence(&self, measured: &Measured) -> Vec<(&'static str, Value)> {
         let mut all = Vec::new();
         let causes = self.causes.as_ref();

@@ -134,7 +134,7 @@ impl Cite {
         &self.told
     }
 
-    /// What is cited, in OpenAI's shape.
+    /// The citations, in OpenAI's shape.
     pub fn annotations(&self) -> &[Value] {
         &self.annotations
     }

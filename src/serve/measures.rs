@@ -1,4 +1,4 @@
-//! What is measured of a prompt's rows beside their masses, under the names of `palimpsest trace`: lengths of what is read and written,
+//! Measures of a prompt's rows beside their masses, under the names of `palimpsest trace`: lengths of what is read and written,
 //! densities, and the terms of logits.
 
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use palimpsest_core::attention::Target;
 pub enum Measure {
     /// Attention summed over a span.
     Mass,
-    /// What uniform attention would pay.
+    /// The share that uniform attention would pay.
     Share,
     /// Mass over share.
     Density,

@@ -1,4 +1,4 @@
-//! What an answer to a prompt of one's own owes to each span: the span is hidden, removed or replaced, and the answer read again.
+//! Causes of an answer to a prompt of one's own: each span is hidden, removed or replaced, and the answer read again.
 //!
 //! The measures are those of `palimpsest causes`; here a prompt with named spans stands in the place of a run's case.
 
@@ -94,7 +94,7 @@ pub struct SpanCauseOptions {
     pub seed: u64,
 }
 
-/// What leaving a span out does to the answer.
+/// The effect of leaving a span out on the answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanEffect {
     /// The span.

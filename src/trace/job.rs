@@ -1,4 +1,4 @@
-//! What is asked of one pass: a prompt of tokens with named spans, rows, measures and knock-outs, checked.
+//! The arguments of one pass: a prompt of tokens with named spans, rows, measures and knock-outs, checked.
 //!
 //! Everything that can be refused without a model is refused when a [`TraceJob`] is made.
 
@@ -11,7 +11,7 @@ use palimpsest_core::span::Span;
 /// The measures that a pass may have.
 const MEASURES: [&str; 5] = ["mass", "share", "value_norm", "output_norm", "density"];
 
-/// What is asked of a prompt, as it was given.
+/// The arguments of a trace, as they were given.
 pub struct Asked {
     /// The file, or the job: what errors begin with.
     pub place: String,
@@ -56,7 +56,7 @@ pub struct TraceJob {
     pub place: String,
     /// The prompt.
     pub tokens: Vec<u32>,
-    /// What is measured of it.
+    /// Its measures.
     pub observe: Observe,
     /// Paths to block.
     pub knockouts: Vec<Knockout>,
@@ -164,7 +164,7 @@ impl TraceJob {
         }
     }
 
-    /// What its knock-outs hide in a model with these layers.
+    /// The keys that its knock-outs hide in a model with these layers.
     ///
     /// # Errors
     /// [`KnockoutError`].

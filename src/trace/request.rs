@@ -1,4 +1,4 @@
-//! What `trace` is asked of a text or a conversation: by flags, or by a line of a file of jobs.
+//! The arguments of `trace` over a text or a conversation: by flags, or by a line of a file of jobs.
 
 use std::path::PathBuf;
 

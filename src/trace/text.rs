@@ -40,7 +40,7 @@ impl<'a> From<&'a ModelText> for TextTools<'a> {
     }
 }
 
-/// What is read.
+/// The text that is read.
 pub enum Source {
     /// A text as it is.
     Text(String),

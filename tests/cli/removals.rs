@@ -92,7 +92,7 @@ fn total_effects_are_what_whole_passes_without_the_session_give() {
         }
         let again = ended(causes(name, &dir, &["--total"]));
         assert_eq!(again.code, Some(0), "{}", again.err);
-        // What is left of a session is told once both effects are known.
+        // The remainder of a session is told once both effects are known.
         let told = again.out.strip_prefix(&done.out).unwrap();
         assert_eq!(told.contains("leaves"), name == "llama-tiny", "{told}");
         assert!(!again.err.contains("removals"), "{}", again.err);

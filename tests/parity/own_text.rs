@@ -82,7 +82,7 @@ fn a_text_with_named_spans_gives_the_file_of_its_token_ids_and_tells_the_masses(
         let args = [&args.concat()[..], &["--top-keys", "3", "--generate", "4"]].concat();
         let (code, said, err) = traced(&model, &files.at("out.safetensors"), &args);
         assert_eq!(code, 0, "{err}");
-        // Those of a file first, then those of the command line.
+        // Spans of a file first, then spans of the command line.
         let spans: Vec<Span> = [0, 2, 1].map(|i| prompt.overlays[i].clone()).to_vec();
         assert_eq!(spans[1].end, prompt.tokens.len());
         let more = json!({"rows": ["query", "last", "answer"], "logits": 2, "top_keys": 3});

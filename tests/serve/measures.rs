@@ -1,4 +1,4 @@
-//! What `palimpsest trace` measures is told over the wire under the same names, with the same numbers.
+//! Measures of `palimpsest trace` are told over the wire under the same names, with the same numbers.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ fn told(served: &Served, attention: Value) -> Value {
     ask(served, attention).ok()["choices"][0]["palimpsest"].clone()
 }
 
-/// What `palimpsest trace` makes of the same tokens.
+/// The file of `palimpsest trace` over the same tokens.
 fn traced(name: &str, attention: &Value, more: Value) -> HashMap<String, Tensor> {
     let dir = tempfile::tempdir().unwrap();
     let (tokens, out) = (dir.path().join("tokens.json"), dir.path().join("out.safetensors"));
