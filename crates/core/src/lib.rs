@@ -17,6 +17,7 @@
 //! one kernel and others in several, [`digest`] and [`files`] write and identify whole files.
 
 pub mod attention;
+mod bfloat;
 pub mod digest;
 pub mod engine;
 mod facade;

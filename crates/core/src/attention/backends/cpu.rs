@@ -1,5 +1,10 @@
-//! Attention on f32 slices: blocked matrix products with a streaming softmax, in safe code that [`pulp`] compiles for the
+//! Attention on slices: blocked matrix products with a streaming softmax, in safe code that [`pulp`] compiles for the
 //! widest vectors that the processor has (AVX-512, AVX2, NEON).
+//!
+//! Keys and values lie in the cache in f32, bf16 or f16, and are multiplied in f32: what is kept in fewer bits is widened a block at a
+//! time. Queries in bf16 ask for products of bf16 numbers, as a bf16 model makes them: where the processor has instructions for them and
+//! the cache keeps bf16 ([`pairs`]), scores are such products and weights are rounded to bf16 before they meet the values;
+//! elsewhere the queries' numbers are widened. Sums are f32 in any case.
 //!
 //! Work is cut into tasks of one key/value head, a block of query positions (all query heads of the group together, so
 //! that each key is loaded once for all of them) and, where there would be few tasks, a part of the keys. A task walks its
@@ -17,11 +22,13 @@ use rayon::prelude::*;
 use super::kernel::{Kernel, RowSums};
 use crate::attention::SPLIT_K;
 use crate::attention::call::{Attended, Call};
+use crate::bfloat;
 
 mod decode;
 mod fold;
 mod lengths;
 mod output;
+mod pairs;
 mod queries;
 mod segment_sums;
 mod sequence;
@@ -35,7 +42,7 @@ mod walk;
 
 pub use lengths::{key_lengths, length_sums};
 use output::PartialOutput;
-use queries::Queries;
+use queries::{Queries, WideQueries};
 use segment_sums::segment_sums;
 use sequence::{Sequence, with_slices};
 use tasks::{Shape, Task};
@@ -46,7 +53,7 @@ pub struct Cpu;
 
 impl Kernel for Cpu {
     fn name(&self) -> &'static str {
-        "blocked streaming softmax (CPU, f32)"
+        "blocked streaming softmax (CPU)"
     }
 
     fn takes_rows_after_prefix(&self) -> bool {
@@ -59,8 +66,8 @@ impl Kernel for Cpu {
     fn attend(&self, call: Call<'_>) -> Result<Attended> {
         let Call { q, prefix, tails, rows, site, positions, hidden, borders } = call.relative();
         let (base, decoding) = (site.offset, rows == 1);
-        let (shape, all, q) = (Shape::new(q, tails[0].0)?, q.dim(0)?, q.contiguous()?);
-        let mut tensors = vec![&q];
+        let (shape, all, of_q) = (Shape::new(q, tails[0].0)?, q.dim(0)?, WideQueries::new(q)?);
+        let mut tensors = vec![&of_q.wide];
         tensors.extend(prefix.iter().chain(&tails).flat_map(|&(k, v)| [k, v]));
         let (out, sums) = with_slices(&tensors, |slices| {
             let sequences = (prefix.iter().chain(&tails).zip(slices[1..].chunks_exact(2)))
@@ -73,8 +80,10 @@ impl Kernel for Cpu {
                 let borders = borders.iter().map(|borders| borders.iter().flatten().map(after).collect());
                 (positions.iter().map(after).collect(), hidden.counted_from(first), borders.collect())
             };
+            let of_all = slices[0].f32()?;
             let queries = |(positions, hidden, borders)| Queries {
-                q: slices[0],
+                q: of_all,
+                half: of_q.half,
                 positions,
                 hidden,
                 shape,
@@ -125,7 +134,8 @@ impl Kernel for Cpu {
             });
             Ok((out, sums.map(Option::transpose).collect::<Result<_>>()?))
         })?;
-        Ok((Tensor::from_vec(out, (all, shape.heads, shape.d), q.device())?, sums))
+        let out = Tensor::from_vec(out, (all, shape.heads, shape.d), q.device())?;
+        Ok((bfloat::to_dtype(&out, q.dtype())?, sums))
     }
 
     fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {

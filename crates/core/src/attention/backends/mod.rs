@@ -44,7 +44,7 @@ pub(super) fn plain(device: &Device, dtype: DType) -> &'static dyn Kernel {
 
 /// True for tensors that the CPU's kernel takes.
 fn takes_slices(device: &Device, dtype: DType) -> bool {
-    transfer::cpu_kernels(device) && dtype == DType::F32
+    transfer::cpu_kernels(device) && matches!(dtype, DType::F32 | DType::BF16)
 }
 
 /// The kernels for a call.
@@ -120,7 +120,8 @@ pub(super) fn value_sums(qkv: [&Tensor; 3], of: &RowSums<'_>) -> Result<Tensor> 
 /// The length of each head's output for each key: the square root of v^T (W_O^h)^T W_O^h v, f32 (heads, keys). `v`: (kv_heads,
 /// keys, head_dim), `gram`: f32 (heads, head_dim, head_dim), the products of each head's output weights with themselves.
 pub(super) fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
-    match takes_slices(v.device(), v.dtype()) {
+    // Whatever dtype the cache keeps values in.
+    match transfer::cpu_kernels(v.device()) {
         true => cpu::key_lengths(v, gram),
         false => lengths::key_lengths(v, gram),
     }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use pulp::Simd;
 
 use super::fold::within;
+use super::sequence::Stored;
 use super::walk::{KEY_BLOCK, blocks};
 use crate::attention::Site;
 use crate::attention::site::hides_all;
@@ -25,8 +26,8 @@ pub struct DecodeRows<'a> {
     /// The keys hidden from row r, or no row at all where nothing is hidden from any.
     pub hidden: Vec<&'a [Range<usize>]>,
     /// One head's, (keys, d).
-    pub keys: &'a [f32],
-    pub values: &'a [f32],
+    pub keys: Stored<'a>,
+    pub values: Stored<'a>,
     /// Which keys to walk over.
     pub range: Range<usize>,
     pub site: &'a Site,
@@ -88,14 +89,16 @@ impl pulp::WithSimd for DecodeRows<'_> {
         let mut sum = vec![0f32; rows];
         let mut out = vec![0f32; rows * d];
         let mut scores = vec![0f32; rows * KEY_BLOCK];
+        let (mut wide_keys, mut wide_values) = (Vec::new(), Vec::new());
         let mut segments = SegmentsOfRows::new(&self.borders, &self.range);
         for block in blocks(self.range.clone()) {
             if !self.hidden.is_empty() && self.hidden.iter().all(|hidden| hides_all(hidden, &block)) {
                 continue;
             }
             let n = block.len();
-            let keys = &self.keys[block.start * d..block.end * d];
-            let values = &self.values[block.start * d..block.end * d];
+            let of_block = block.start * d..block.end * d;
+            let keys = self.keys.part(of_block.clone()).wide(&mut wide_keys);
+            let values = self.values.part(of_block).wide(&mut wide_values);
             // 1. Scores: (rows, n).
             let scores = &mut scores[..rows * n];
             for (queries, scores) in queries.chunks(TILE * d).zip(scores.chunks_mut(TILE * n)) {

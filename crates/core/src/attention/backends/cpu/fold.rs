@@ -4,13 +4,18 @@ use std::ops::Range;
 
 use pulp::Simd;
 
-use super::tile;
+use super::sequence::Stored;
+use super::{pairs, tile};
 use crate::simd::lanes;
 
 /// Takes the weights e^(s - running max) block by block.
 pub trait Fold {
     /// There will be `panels` panels of `width` rows.
     fn begin(&mut self, panels: usize, width: usize);
+
+    /// The keys that all panels walk over next.
+    #[inline(always)]
+    fn load(&mut self, _block: &Range<usize>) {}
 
     /// The `weights` (n, panel) of a panel's rows over the keys from `start` on; invisible keys weigh 0. What was gathered for
     /// the panel before is first to be multiplied by `factor`, since its running maximum may have grown.
@@ -26,19 +31,64 @@ pub trait Fold {
     );
 }
 
+/// One head's values, and those of the block that is walked over in f32.
+struct Values<'a> {
+    /// (keys, d)
+    all: Stored<'a>,
+    d: usize,
+    /// The first key of the block.
+    start: usize,
+    /// Values that are not kept in f32.
+    wide: Vec<f32>,
+}
+
+impl<'a> Values<'a> {
+    fn new(all: Stored<'a>, d: usize) -> Self {
+        Values { all, d, start: 0, wide: Vec::new() }
+    }
+
+    #[inline(always)]
+    fn load(&mut self, block: &Range<usize>) {
+        self.start = block.start;
+        self.all.part(block.start * self.d..block.end * self.d).wide(&mut self.wide);
+    }
+
+    /// Those of some keys of the block, (keys, d).
+    #[inline(always)]
+    fn of(&self, keys: Range<usize>) -> &[f32] {
+        let d = self.d;
+        match self.all {
+            Stored::F32(all) => &all[keys.start * d..keys.end * d],
+            _ => &self.wide[(keys.start - self.start) * d..(keys.end - self.start) * d],
+        }
+    }
+}
+
 /// Gathers sum over j of w_j v_j.
 pub struct WeightedValues<'a> {
-    /// One head's values, (keys, d).
-    values: &'a [f32],
+    values: Values<'a>,
+    /// Pairs of values and of weights where products are of bf16 numbers.
+    in_pairs: Option<Paired>,
     d: usize,
     width: usize,
     /// (panel, d, row)
     out: Vec<f32>,
 }
 
+/// A block in pairs of keys.
+#[derive(Default)]
+struct Paired {
+    /// Values, (pairs, d).
+    values: Vec<u32>,
+    /// Weights of a panel, (pairs, panel).
+    weights: Vec<u32>,
+}
+
 impl<'a> WeightedValues<'a> {
-    pub fn new(values: &'a [f32], d: usize) -> Self {
-        WeightedValues { values, d, width: 1, out: Vec::new() }
+    /// Of `values` (keys, d), which are multiplied in pairs of bf16 numbers if `in_pairs` says so.
+    pub fn new(values: Stored<'a>, d: usize, in_pairs: bool) -> Self {
+        let in_pairs = in_pairs.then(Paired::default);
+        WeightedValues { values: Values::new(values, d), in_pairs, d, width: 1, out: Vec::new() }
     }
 
     /// The first `rows` rows, (rows, d).
@@ -56,6 +106,17 @@ impl Fold for WeightedValues<'_> {
     fn begin(&mut self, panels: usize, width: usize) {
         self.width = width;
         self.out = vec![0.0; panels * self.d * width];
+    }
+
+    #[inline(always)]
+    fn load(&mut self, block: &Range<usize>) {
+        match (&mut self.in_pairs, self.values.all) {
+            (Some(paired), Stored::Bf16(all)) => {
+                self.values.start = block.start;
+                pairs::pair_rows(all, self.d, block, &mut paired.values);
+            }
+            _ => self.values.load(block),
+        }
     }
 
     // Always inlined, so that the loops are compiled with the features that pulp found; so are all below `Walk::with_simd`.
@@ -77,7 +138,17 @@ impl Fold for WeightedValues<'_> {
                 x[v] = simd.mul_f32s(x[v], factor[v]);
             }
         }
-        add_values::<S, V, D>(simd, weights, &self.values[start * d..(start + weights.len()) * d], out);
+        let keys = start..start + weights.len();
+        match &mut self.in_pairs {
+            Some(Paired { values, weights: rounded }) => {
+                let first = keys.start / 2 - self.values.start / 2;
+                let of_keys = first * d..(first + keys.end.div_ceil(2) - keys.start / 2) * d;
+                let weights = pulp::bytemuck::cast_slice(weights.as_flattened());
+                let out = pulp::bytemuck::cast_slice_mut(out.as_flattened_mut());
+                pairs::add_values::<V>(weights, &keys, &values[of_keys], rounded, out);
+            }
+            None => add_values::<S, V, D>(simd, weights, self.values.of(keys), out),
+        }
     }
 }
 
@@ -177,8 +248,7 @@ impl Fold for Segments<'_> {
 /// Gathers sum over j of w_j v_j, and of w_j times a length of key j, over each segment of the keys: segment s is
 /// `bounds[s]..bounds[s + 1]`.
 pub struct ValuesBySegment<'a> {
-    /// One head's values, (keys, d).
-    values: &'a [f32],
+    values: Values<'a>,
     d: usize,
     /// The keys' lengths, where somebody asks.
     lengths: Option<&'a [f32]>,
@@ -189,8 +259,9 @@ pub struct ValuesBySegment<'a> {
 }
 
 impl<'a> ValuesBySegment<'a> {
-    pub fn new(values: &'a [f32], d: usize, lengths: Option<&'a [f32]>, bounds: &'a [usize]) -> Self {
-        ValuesBySegment { values, d, lengths, bounds, width: 1, sums: Vec::new() }
+    /// Of `values` (keys, d).
+    pub fn new(values: Stored<'a>, d: usize, lengths: Option<&'a [f32]>, bounds: &'a [usize]) -> Self {
+        ValuesBySegment { values: Values::new(values, d), d, lengths, bounds, width: 1, sums: Vec::new() }
     }
 
     fn segments(&self) -> usize {
@@ -229,6 +300,11 @@ impl Fold for ValuesBySegment<'_> {
     }
 
     #[inline(always)]
+    fn load(&mut self, block: &Range<usize>) {
+        self.values.load(block);
+    }
+
+    #[inline(always)]
     fn block<S: Simd, const V: usize, const D: usize>(
         &mut self,
         simd: S,
@@ -254,7 +330,7 @@ impl Fold for ValuesBySegment<'_> {
         for (s, keys) in within(self.bounds, start..end) {
             let weights = &weights[keys.start - start..keys.end - start];
             let (read, long) = sums[s * each..(s + 1) * each].split_at_mut(d);
-            add_values::<S, V, D>(simd, weights, &self.values[keys.start * d..keys.end * d], read);
+            add_values::<S, V, D>(simd, weights, self.values.of(keys.clone()), read);
             if let Some(lengths) = self.lengths {
                 tile::weighted_values::<S, V, 1>(simd, weights, &lengths[keys], (0, 1), long);
             }

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use super::super::kernel::RowSums;
 use super::super::lengths::{Carried, LengthSums};
 use super::fold::{ValuesBySegment, add_values};
+use super::queries::WideQueries;
 use super::sequence::{Sequence, with_slices};
 use super::tasks::Shape;
 use super::value_sums::normaliser;
@@ -26,12 +27,14 @@ pub fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
     let ((kv_heads, keys, d), heads, gram) = (v.dims3()?, gram.dim(0)?, gram.contiguous()?);
     let lengths = with_slices(&[v, &gram], |slices| {
         let values = Sequence::new(v, v, slices[0], slices[0])?;
+        let gram = slices[1].f32()?;
         let mut lengths = vec![0f32; heads * keys];
         lengths.par_chunks_mut(keys.max(1)).enumerate().for_each(|(head, lengths)| {
-            let (values, gram) =
-                (values.values(head * kv_heads / heads), &slices[1][head * d * d..][..d * d]);
+            let (values, gram) = (values.values(head * kv_heads / heads), &gram[head * d * d..][..d * d]);
             lengths.par_chunks_mut(KEYS).enumerate().for_each(|(at, out)| {
-                let values = &values[at * KEYS * d..][..out.len() * d];
+                let mut wide = Vec::new();
+                let start = at * KEYS * d;
+                let values = values.part(start..start + out.len() * d).wide(&mut wide);
                 pulp::Arch::new().dispatch(OfKeys { values, gram, d, out });
             });
         });
@@ -118,21 +121,23 @@ pub fn length_sums(
 ) -> Result<LengthSums> {
     let shape = Shape::new(q, k)?;
     let Shape { heads, group, d, .. } = shape;
-    let (l, keys, q) = (q.dim(0)?, k.dim(1)?, q.contiguous()?);
+    let (l, keys, q) = (q.dim(0)?, k.dim(1)?, WideQueries::new(q)?);
     let (gram, lengths) = (carried.gram.contiguous()?, carried.lengths.contiguous()?.unsqueeze(0)?);
     let gate = carried.gate.map(Tensor::contiguous).transpose()?;
-    let tensors: Vec<&Tensor> = [&q, k, v, &gram, &lengths].into_iter().chain(&gate).collect();
+    let tensors: Vec<&Tensor> = [&q.wide, k, v, &gram, &lengths].into_iter().chain(&gate).collect();
     with_slices(&tensors, |slices| {
         let sequence = Sequence::new(k, v, slices[1], slices[2])?;
+        let (queries, gram, lengths) = (slices[0].f32()?, slices[3].f32()?, slices[4].f32()?);
+        let gate = slices.get(5).map(|gate| gate.f32()).transpose()?;
         let positions: Vec<usize> = (site.offset..site.offset + l).collect();
         let hidden = Hidden::at(site, &positions);
         let blocks: Vec<Range<usize>> =
             rows.clone().step_by(POSITIONS).map(|start| start..(start + POSITIONS).min(rows.end)).collect();
         let of_block = |head: usize, block: &Range<usize>| {
-            let of_row = |row: usize| &slices[0][(row * heads + head) * d..][..d];
+            let of_row = |row: usize| &queries[(row * heads + head) * d..][..d];
             let seen = || positions[block.clone()].iter().map(|&position| site.visible(position));
             let range = seen().map(|r| r.start).min().unwrap_or(0)..seen().map(|r| r.end).max().unwrap_or(0);
-            let own = &slices[4][head * keys..][..keys];
+            let own = &lengths[head * keys..][..keys];
             let hidden_rows = if hidden.is_empty() { 0..0 } else { block.clone() };
             let walked = pulp::Arch::new().dispatch(Walk {
                 queries: block.clone().map(of_row).collect(),
@@ -141,12 +146,13 @@ pub fn length_sums(
                 keys: sequence.keys(head / group),
                 range,
                 site,
+                in_pairs: false,
                 fold: ValuesBySegment::new(sequence.values(head / group), d, Some(own), bounds),
             });
-            let gate = slices.get(5).map(|gate| -> Vec<&[f32]> {
+            let gate = gate.map(|gate| -> Vec<&[f32]> {
                 block.clone().map(|row| &gate[(row * heads + head) * d..][..d]).collect()
             });
-            let gram = &slices[3][head * d * d..][..d * d];
+            let gram = &gram[head * d * d..][..d * d];
             pulp::Arch::new().dispatch(OfSpans { walked: &walked, gram, gate, d, site, head, spans })
         };
         let each: Vec<Vec<(f64, f64)>> = (0..heads * blocks.len())

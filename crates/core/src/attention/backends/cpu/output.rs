@@ -40,8 +40,8 @@ impl Queries<'_> {
             });
             return PartialOutput { task, max, sum, out, segments };
         }
-        let fold = WeightedValues::new(sequence.values(task.kv_head), self.shape.d);
-        let Walked { max, sum, fold } = self.walk(&task, sequence.keys(task.kv_head), fold);
+        let fold = WeightedValues::new(sequence.values(task.kv_head), self.shape.d, self.in_pairs(sequence));
+        let Walked { max, sum, fold } = self.walk(&task, sequence, fold);
         PartialOutput { out: fold.rows(max.len()), task, max, sum, segments: SegmentsOfRows::default() }
     }
 

@@ -2,17 +2,21 @@
 
 use std::ops::Range;
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 use super::fold::Fold;
+use super::sequence::{Sequence, Stored};
 use super::tasks::{Shape, Task};
 use super::walk::{Walk, Walked};
 use crate::attention::Site;
 use crate::attention::site::Hidden;
+use crate::bfloat;
 
 /// Queries, (l, heads, d), and where each is among the keys.
 pub struct Queries<'a> {
     pub q: &'a [f32],
+    /// They are bf16 numbers, and so are the factors of every product.
+    pub half: bool,
     pub positions: Vec<usize>,
     /// A query's hidden keys, counted as the positions are.
     pub hidden: Hidden,
@@ -24,10 +28,17 @@ pub struct Queries<'a> {
 
 impl<'a> Queries<'a> {
     /// Of a chunk's rows, whose weights nobody asks for.
-    pub fn of(q: &Tensor, slice: &'a [f32], shape: Shape, site: &'a Site) -> Result<Self> {
-        let positions: Vec<usize> = (site.offset..site.offset + q.dim(0)?).collect();
+    pub fn of(q: &WideQueries, slice: &'a [f32], shape: Shape, site: &'a Site) -> Result<Self> {
+        let positions: Vec<usize> = (site.offset..site.offset + q.wide.dim(0)?).collect();
         let hidden = Hidden::at(site, &positions);
-        Ok(Queries { q: slice, positions, hidden, shape, site, borders: Vec::new() })
+        Ok(Queries { q: slice, half: q.half, positions, hidden, shape, site, borders: Vec::new() })
+    }
+
+    /// True if products with the keys of a sequence are of pairs of bf16 numbers.
+    pub fn in_pairs(&self, sequence: &Sequence<'_>) -> bool {
+        let kept =
+            matches!(sequence.keys(0), Stored::Bf16(_)) && matches!(sequence.values(0), Stored::Bf16(_));
+        self.half && kept && self.shape.d.is_multiple_of(2) && bfloat::multiplies()
     }
 
     /// The keys that some of these queries see.
@@ -70,9 +81,25 @@ impl<'a> Queries<'a> {
     }
 
     /// Walks a task's rows over its keys.
-    pub fn walk<F: Fold>(&self, task: &Task, keys: &[f32], fold: F) -> Walked<F> {
+    pub fn walk<F: Fold>(&self, task: &Task, sequence: &Sequence<'_>, fold: F) -> Walked<F> {
         let (queries, positions) = self.rows(task);
         let (range, hidden) = (task.keys.clone(), self.hidden(task));
-        pulp::Arch::new().dispatch(Walk { queries, positions, hidden, keys, range, site: self.site, fold })
+        let (keys, in_pairs) = (sequence.keys(task.kv_head), self.in_pairs(sequence));
+        let site = self.site;
+        pulp::Arch::new().dispatch(Walk { queries, positions, hidden, keys, range, site, in_pairs, fold })
+    }
+}
+
+/// Queries in f32, contiguous, with a note of whether they came as bf16 numbers.
+pub struct WideQueries {
+    /// (l, heads, d)
+    pub wide: Tensor,
+    pub half: bool,
+}
+
+impl WideQueries {
+    pub fn new(q: &Tensor) -> Result<Self> {
+        let half = q.dtype() == DType::BF16;
+        Ok(WideQueries { wide: bfloat::to_dtype(&q.contiguous()?, DType::F32)?, half })
     }
 }

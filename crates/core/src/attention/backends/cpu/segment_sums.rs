@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::super::kernel::RowSums;
 use super::fold::Segments;
-use super::queries::Queries;
+use super::queries::{Queries, WideQueries};
 use super::sequence::{Sequence, with_slices};
 use super::tasks::{Shape, Task};
 use super::total::{Total, total};
@@ -47,10 +47,10 @@ pub fn segment_sums(
     k: &Tensor,
     RowSums { site, rows, bounds }: &RowSums<'_>,
 ) -> Result<SegmentSums> {
-    let (shape, q) = (Shape::new(q, k)?, q.contiguous()?);
+    let (shape, q) = (Shape::new(q, k)?, WideQueries::new(q)?);
     let segments = bounds.len().saturating_sub(1);
-    with_slices(&[&q, k], |slices| {
-        let queries = Queries::of(&q, slices[0], shape, site)?;
+    with_slices(&[&q.wide, k], |slices| {
+        let queries = Queries::of(&q, slices[0].f32()?, shape, site)?;
         let sequence = Sequence::new(k, k, slices[1], slices[1])?;
         let few = rows.len() <= FEW_POSITIONS;
         let pieces = shape.pieces(rows.len());
@@ -95,7 +95,7 @@ struct Measured<'a> {
 
 impl Queries<'_> {
     fn measure<'b>(&self, task: Task, sequence: &Sequence<'_>, bounds: &'b [usize]) -> Measured<'b> {
-        let Walked { max, sum, fold } = self.walk(&task, sequence.keys(task.kv_head), Segments::new(bounds));
+        let Walked { max, sum, fold } = self.walk(&task, sequence, Segments::new(bounds));
         Measured { task, max, sum, sums: fold }
     }
 }

@@ -1,10 +1,11 @@
 //! The kernel does the same with vectors of every width, and for branches of a sequence as for the sequences themselves.
 
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Tensor};
 use pulp::{Scalar, Simd};
 
 use super::super::super::{AttentionKernel, Sinks, Site};
 use super::fold::{Fold, Segments, WeightedValues};
+use super::sequence::Stored;
 use super::walk::{Walk, Walked};
 use super::*;
 
@@ -40,9 +41,10 @@ fn walked<F: Fold, S: Simd>(simd: S, data: &Data, rows: usize, site: &Site, fold
         queries: data.q.chunks_exact(data.d).take(rows).collect(),
         positions: (0..rows).map(|r| 300 - rows.div_ceil(2) + r / 2).collect(),
         hidden: Vec::new(),
-        keys: &data.k,
+        keys: Stored::F32(&data.k),
         range: 3..300,
         site,
+        in_pairs: false,
         fold,
     })
 }
@@ -57,7 +59,8 @@ struct Data {
 /// Everything a walk yields: maxima, sums, outputs and segments.
 fn numbers<S: Simd>(simd: S, data: &Data, rows: usize, site: &Site) -> Vec<f64> {
     let bounds = [0, 5, 130, 131, 290, 300];
-    let Walked { max, sum, fold } = walked(simd, data, rows, site, WeightedValues::new(&data.v, data.d));
+    let values = WeightedValues::new(Stored::F32(&data.v), data.d, false);
+    let Walked { max, sum, fold } = walked(simd, data, rows, site, values);
     let segments = walked(simd, data, rows, site, Segments::new(&bounds)).fold;
     let sums = (0..rows).flat_map(|r| (0..bounds.len() - 1).map(move |s| (r, s)));
     let sums = sums.map(|(r, s)| segments.sum(r, s));
@@ -171,6 +174,168 @@ fn a_nan_among_the_keys_is_not_hidden() -> Result<()> {
         let site = Site { offset: 300 - l, ..site(None) };
         let out = alone(&q, &k, &k, &site)?;
         assert!(out[l - 1].iter().flatten().all(|x| x.is_nan()), "{l} queries, key {at}");
+    }
+    Ok(())
+}
+
+/// Queries (l, heads, d), keys and values (kv_heads, n, d), in bf16's numbers.
+fn bf16_numbers(l: usize, [heads, kv_heads, n, d]: [usize; 4]) -> Result<[Tensor; 3]> {
+    let tensor = |shape: (usize, usize, usize), seed| {
+        let numbers = noise(shape.0 * shape.1 * shape.2, seed);
+        Tensor::from_vec(numbers, shape, &Device::Cpu)?.to_dtype(DType::BF16)
+    };
+    // Weights that differ: scores of some size.
+    let q = (tensor((l, heads, d), 7)? * 4.0)?;
+    Ok([q, tensor((kv_heads, n, d), 8)?, tensor((kv_heads, n, d), 9)?])
+}
+
+const SHAPES: [(usize, [usize; 4]); 5] = [
+    (1, [4, 2, 300, 64]),
+    (5, [4, 4, 131, 20]),
+    (70, [9, 3, 400, 64]),
+    (200, [3, 1, 200, 34]),
+    (64, [2, 1, 700, 128]),
+];
+
+#[test]
+fn a_cache_of_fewer_bits_is_attended_to_as_its_numbers_in_f32_would_be_bit_by_bit() -> Result<()> {
+    for (l, shape) in SHAPES {
+        for dtype in [DType::BF16, DType::F16] {
+            let [q, k, v] = bf16_numbers(l, shape)?;
+            let (q, k, v) = (q.to_dtype(DType::F32)?, k.to_dtype(dtype)?, v.to_dtype(dtype)?);
+            for window in [None, Some(50)] {
+                let site = Site { offset: shape[2] - l, ..site(window) };
+                let (wide_k, wide_v) = (k.to_dtype(DType::F32)?, v.to_dtype(DType::F32)?);
+                assert_eq!(
+                    alone(&q, &k, &v, &site)?,
+                    alone(&q, &wide_k, &wide_v, &site)?,
+                    "{dtype:?} {shape:?}"
+                );
+                let bounds = [0, 7, 90, shape[2]];
+                let of = RowSums { site: &site, rows: l / 2..l, bounds: &bounds };
+                let sums = |k: &Tensor| Cpu.segment_sums(&q, k, &of)?.to_vec2::<f64>();
+                assert_eq!(sums(&k)?, sums(&wide_k)?);
+                let read =
+                    |k: &Tensor, v: &Tensor| value_sums([&q, k, v], &of)?.flatten_all()?.to_vec1::<f32>();
+                assert_eq!(read(&k, &v)?, read(&wide_k, &wide_v)?);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn products_of_bf16_numbers_are_those_of_the_plain_definition() -> Result<()> {
+    for (l, shape) in SHAPES {
+        let [heads, kv_heads, n, d] = shape;
+        let [q, k, v] = bf16_numbers(l, shape)?;
+        let numbers = |t: &Tensor| t.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>();
+        let (plain_q, plain_k, plain_v) = (numbers(&q)?, numbers(&k)?, numbers(&v)?);
+        for window in [None, Some(33)] {
+            let site = Site { offset: n - l, ..site(window) };
+            let found = alone_wide(&q, &k, &v, &site)?;
+            // By a cache in f32, for which there are no products of pairs.
+            let wide = alone_wide(&q, &k.to_dtype(DType::F32)?, &v.to_dtype(DType::F32)?, &site)?;
+            for row in 0..l {
+                for head in 0..heads {
+                    let kv_head = head * kv_heads / heads;
+                    let seen = site.visible(n - l + row);
+                    let of = |all: &[f64], key: usize| all[(kv_head * n + key) * d..][..d].to_vec();
+                    let query = &plain_q[(row * heads + head) * d..][..d];
+                    let scores: Vec<f64> = seen
+                        .clone()
+                        .map(|key| {
+                            f64::from(site.scale)
+                                * query.iter().zip(of(&plain_k, key)).map(|(a, b)| a * b).sum::<f64>()
+                        })
+                        .collect();
+                    let max = scores.iter().copied().fold(f64::MIN, f64::max);
+                    let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+                    for i in 0..d {
+                        let terms = scores.iter().zip(seen.clone());
+                        let expected: f64 =
+                            terms.map(|(s, key)| (s - max).exp() / sum * of(&plain_v, key)[i]).sum();
+                        let (found, wide) = (found[row][head][i], wide[row][head][i]);
+                        // A weight is rounded to 8 bits, and an output to 8 bits once more: sizes are at most 1.
+                        assert!(
+                            (f64::from(found) - expected).abs() < 6e-3,
+                            "{shape:?} {window:?}: {found}, not {expected}"
+                        );
+                        assert!(
+                            (f64::from(wide) - expected).abs() < 4e-3,
+                            "{shape:?} {window:?}: {wide}, not {expected}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// [`alone`] of queries in bf16, widened.
+fn alone_wide(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Vec<Vec<Vec<f32>>>> {
+    let start = Site { offset: 0, ..site.clone() };
+    let call = Call::new(q, None, vec![(k, v)], q.dim(0)?, &start, &[&site.holes])?;
+    let out = Cpu.attend(call)?.0;
+    assert_eq!(out.dtype(), DType::BF16);
+    out.to_dtype(DType::F32)?.to_vec3()
+}
+
+#[test]
+fn masses_of_bf16_queries_are_sums_of_the_weights_that_the_products_give() -> Result<()> {
+    for (l, shape) in SHAPES {
+        let [heads, kv_heads, n, d] = shape;
+        let [q, k, _] = bf16_numbers(l, shape)?;
+        let site = Site { offset: n - l, ..site(None) };
+        let bounds = [0, 3, 64, 129, n];
+        let found = Cpu
+            .segment_sums(&q, &k, &RowSums { site: &site, rows: 0..l, bounds: &bounds })?
+            .to_vec2::<f64>()?;
+        let numbers = |t: &Tensor| t.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>();
+        let (q, k) = (numbers(&q)?, numbers(&k)?);
+        for (head, found) in found.iter().enumerate() {
+            let mut expected = vec![0.0; bounds.len() - 1];
+            for row in 0..l {
+                let query = &q[(row * heads + head) * d..][..d];
+                let scores: Vec<f64> = (0..=n - l + row)
+                    .map(|key| {
+                        let key = &k[((head * kv_heads / heads) * n + key) * d..][..d];
+                        f64::from(site.scale) * query.iter().zip(key).map(|(a, b)| a * b).sum::<f64>()
+                    })
+                    .collect();
+                let max = scores.iter().copied().fold(f64::MIN, f64::max);
+                let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+                for (segment, ends) in bounds.windows(2).enumerate() {
+                    let weights = scores.iter().take(ends[1]).skip(ends[0]);
+                    expected[segment] += weights.map(|s| (s - max).exp() / sum).sum::<f64>();
+                }
+            }
+            for (found, expected) in found[1..].iter().zip(expected) {
+                assert!(
+                    (found - expected).abs() < 1e-5 * expected.max(1.0),
+                    "{shape:?}: {found}, not {expected}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_row_of_bf16_numbers_has_the_same_bits_whatever_rows_are_read_with_it() -> Result<()> {
+    let shape = [4, 2, 500, 64];
+    let [q, k, v] = bf16_numbers(300, shape)?;
+    for window in [None, Some(77)] {
+        let of = |rows: Range<usize>| {
+            let site = Site { offset: 200 + rows.start, ..site(window) };
+            let (k, v) = (k.narrow(1, 0, 200 + rows.end)?, v.narrow(1, 0, 200 + rows.end)?);
+            alone_wide(&q.narrow(0, rows.start, rows.len())?, &k, &v, &site)
+        };
+        let whole = of(0..300)?;
+        for rows in [0..299, 0..20, 13..90, 151..300] {
+            assert_eq!(of(rows.clone())?, whole[rows.clone()], "{window:?} {rows:?}");
+        }
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::super::kernel::RowSums;
 use super::fold::ValuesBySegment;
-use super::queries::Queries;
+use super::queries::{Queries, WideQueries};
 use super::sequence::{Sequence, with_slices};
 use super::tasks::{Shape, Task};
 use super::total::{Total, total};
@@ -14,18 +14,18 @@ use crate::attention::Site;
 
 /// See [`super::super::value_sums`].
 pub fn value_sums([q, k, v]: [&Tensor; 3], RowSums { site, rows, bounds }: &RowSums<'_>) -> Result<Tensor> {
-    let (shape, q) = (Shape::new(q, k)?, q.contiguous()?);
+    let (shape, q) = (Shape::new(q, k)?, WideQueries::new(q)?);
     let Shape { heads, group, d, .. } = shape;
     let (r, segments) = (rows.len(), bounds.len().saturating_sub(1));
-    let read = with_slices(&[&q, k, v], |slices| {
-        let queries = Queries::of(&q, slices[0], shape, site)?;
+    let read = with_slices(&[&q.wide, k, v], |slices| {
+        let queries = Queries::of(&q, slices[0].f32()?, shape, site)?;
         let sequence = Sequence::new(k, v, slices[1], slices[2])?;
         let tasks = queries.tasks(rows.clone(), shape.finer_positions(r), |keys| keys.end.max(1));
         let parts: Vec<(Task, Walked<ValuesBySegment<'_>>)> = tasks
             .into_par_iter()
             .map(|task| {
                 let fold = ValuesBySegment::new(sequence.values(task.kv_head), d, None, bounds);
-                let walked = queries.walk(&task, sequence.keys(task.kv_head), fold);
+                let walked = queries.walk(&task, &sequence, fold);
                 (task, walked)
             })
             .collect();

@@ -5,9 +5,11 @@ use std::ops::Range;
 use pulp::Simd;
 
 use super::fold::Fold;
-use super::tile;
+use super::sequence::Stored;
+use super::{pairs, tile};
 use crate::attention::Site;
 use crate::attention::site::{hides_all, hides_some};
+use crate::bfloat;
 use crate::simd::exp_nonpositive;
 
 /// Keys of a block. Blocks begin at multiples of it, wherever a walk begins, so that cutting the keys of a walk at such a
@@ -30,10 +32,12 @@ pub struct Walk<'a, F> {
     /// The keys hidden from row r, or no row at all where nothing is hidden from any.
     pub hidden: Vec<&'a [Range<usize>]>,
     /// One head's keys, (keys, d), and the position of the first.
-    pub keys: &'a [f32],
+    pub keys: Stored<'a>,
     /// Which of them to walk over.
     pub range: Range<usize>,
     pub site: &'a Site,
+    /// Scores are products of bf16 numbers: the queries are such numbers, and the keys are kept as such.
+    pub in_pairs: bool,
     pub fold: F,
 }
 
@@ -86,7 +90,8 @@ impl<F: Fold> Walk<'_, F> {
         let d = self.queries.first().map_or(1, |q| q.len());
         let width = V * S::F32_LANES;
         let panels = rows.div_ceil(width);
-        let queries = self.pack(width, panels, d);
+        let in_pairs = if self.in_pairs { self.pack_pairs(width, panels, d) } else { Vec::new() };
+        let queries = if self.in_pairs { Vec::new() } else { self.pack(width, panels, d) };
         let (queries, _) = S::as_simd_f32s(&queries);
         let (queries, _) = queries.as_chunks::<V>();
         // Rows that fill up the last panel see what its last row sees, and are left out at the end.
@@ -97,8 +102,12 @@ impl<F: Fold> Walk<'_, F> {
         let mut scores = vec![0f32; KEY_BLOCK * width];
         let mut max = vec![f32::NEG_INFINITY; panels * width];
         let mut sum = vec![0f32; panels * width];
+        let mut wide = Vec::new();
         self.fold.begin(panels, width);
         for block in blocks(self.range.clone()) {
+            let stored = self.keys.part(block.start * d..block.end * d);
+            let of_block = if self.in_pairs { &[] } else { stored.wide(&mut wide) };
+            self.fold.load(&block);
             for panel in 0..panels {
                 let rows = panel * width..(panel + 1) * width;
                 let sight = Sight { from: &from[rows.clone()], to: &to[rows.clone()] };
@@ -116,14 +125,23 @@ impl<F: Fold> Walk<'_, F> {
                 let scores = &mut scores[..keys.len()];
 
                 // 1. Scores of the block: (keys, panel).
-                let queries = &queries[panel * d..(panel + 1) * d];
-                let whole = keys.len() / T * T;
-                let of_block = &self.keys[keys.start * d..keys.end * d];
-                for (scores, keys) in scores.chunks_exact_mut(T).zip(of_block.chunks_exact(T * d)) {
-                    tile::scores::<S, V, T>(simd, queries, keys, scores);
-                }
-                for i in whole..keys.len() {
-                    tile::scores::<S, V, 1>(simd, queries, &of_block[i * d..], &mut scores[i..]);
+                let of_panel = (keys.start - block.start) * d..(keys.end - block.start) * d;
+                if self.in_pairs {
+                    let Stored::Bf16(stored) = stored.part(of_panel) else { continue };
+                    let size = width * d / 2;
+                    let scores = pulp::bytemuck::cast_slice_mut(scores.as_flattened_mut());
+                    let queries = &in_pairs[panel * size..(panel + 1) * size];
+                    pairs::scores::<V>(queries, stored, self.site.scale, scores);
+                } else {
+                    let queries = &queries[panel * d..(panel + 1) * d];
+                    let whole = keys.len() / T * T;
+                    let of_panel = &of_block[of_panel];
+                    for (scores, keys) in scores.chunks_exact_mut(T).zip(of_panel.chunks_exact(T * d)) {
+                        tile::scores::<S, V, T>(simd, queries, keys, scores);
+                    }
+                    for i in whole..keys.len() {
+                        tile::scores::<S, V, 1>(simd, queries, &of_panel[i * d..], &mut scores[i..]);
+                    }
                 }
                 if let Some(cap) = self.site.softcap {
                     for s in pulp::bytemuck::cast_slice_mut(scores.as_flattened_mut()) {
@@ -159,6 +177,18 @@ impl<F: Fold> Walk<'_, F> {
             let panel = &mut packed[r / width * d * width..][..d * width];
             for (to, x) in panel[r % width..].iter_mut().step_by(width).zip(*query) {
                 *to = x * self.site.scale;
+            }
+        }
+        packed
+    }
+
+    /// Pairs of the queries' dimensions in bf16, (panel, d / 2, row), with zeros for missing rows.
+    fn pack_pairs(&self, width: usize, panels: usize, d: usize) -> Vec<u32> {
+        let mut packed = vec![0u32; panels * d / 2 * width];
+        for (r, query) in self.queries.iter().enumerate() {
+            let panel = &mut packed[r / width * d / 2 * width..][..d / 2 * width];
+            for (to, x) in panel[r % width..].iter_mut().step_by(width).zip(query.as_chunks::<2>().0) {
+                *to = bfloat::pair(bfloat::round(x[0]), bfloat::round(x[1]));
             }
         }
         packed

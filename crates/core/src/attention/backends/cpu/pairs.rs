@@ -1,0 +1,235 @@
+//! The innermost products of attention on pairs of bf16 numbers, by AVX512-BF16.
+//!
+//! The counterpart of [`super::tile`]: lanes are query rows there as here, and what is multiplied are pairs: of a score, two
+//! dimensions that follow each other, which lie so in the cache; of an output, two keys that follow each other, whose values are laid
+//! side by side once a block ([`pair_rows`]). Sums are f32. Pairs of keys begin at even positions wherever a block begins, so that a
+//! row has the same bits in a chunk of any length.
+
+use std::ops::Range;
+
+use half::bf16;
+use half::slice::HalfFloatSliceExt;
+
+use crate::bfloat;
+
+/// Lanes of a vector of f32.
+pub const LANES: usize = 16;
+
+/// Values of keys `keys` side by side: (pairs, d) from the pair of the first on. `values`: (keys, d) from key 0 on. Keys before the
+/// first and after the last count as zeros.
+#[inline(always)]
+pub fn pair_rows(values: &[bf16], d: usize, keys: &Range<usize>, out: &mut Vec<u32>) {
+    out.clear();
+    let rows = values.reinterpret_cast();
+    let row = |key: usize| keys.contains(&key).then(|| &rows[key * d..][..d]);
+    for pair in keys.start / 2..keys.end.div_ceil(2) {
+        let start = out.len();
+        out.resize(start + d, 0);
+        let to = &mut out[start..];
+        match (row(2 * pair), row(2 * pair + 1)) {
+            (Some(first), Some(second)) => {
+                for ((to, first), second) in to.iter_mut().zip(first).zip(second) {
+                    *to = bfloat::pair(*first, *second);
+                }
+            }
+            (Some(first), None) => to.iter_mut().zip(first).for_each(|(to, x)| *to = bfloat::pair(*x, 0)),
+            (None, Some(second)) => to.iter_mut().zip(second).for_each(|(to, x)| *to = bfloat::pair(0, *x)),
+            (None, None) => {}
+        }
+    }
+}
+
+/// Scores of keys with a panel of `V` vectors of rows, times `scale`: `out` (keys, panel). `queries`: pairs (d / 2, panel); `keys`:
+/// (keys, d).
+///
+/// # Panics
+/// On a processor without AVX512-BF16, and with slices of other sizes.
+pub fn scores<const V: usize>(queries: &[u32], keys: &[bf16], scale: f32, out: &mut [f32]) {
+    let (width, d) = (V * LANES, queries.len() / (V * LANES) * 2);
+    let n = out.len() / width;
+    assert!(
+        bfloat::multiplies() && d > 0 && queries.len() == d / 2 * width,
+        "This is a bug: pairs of queries"
+    );
+    assert!(keys.len() == n * d && out.len() == n * width, "This is a bug: pairs of keys");
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the processor has the instructions, and the slices hold what is read and written (both asserted above).
+    unsafe {
+        let keys = keys.reinterpret_cast();
+        const K: usize = 8;
+        let whole = n / K * K;
+        for first in (0..whole).step_by(K) {
+            x86::scores::<V, K>(queries, &keys[first * d..], d, scale, &mut out[first * width..]);
+        }
+        for key in whole..n {
+            x86::scores::<V, 1>(queries, &keys[key * d..], d, scale, &mut out[key * width..]);
+        }
+    }
+}
+
+/// Adds the values of `keys`, weighted: `out`, (d, panel of `V` vectors). `weights`: (keys, panel); `values`: (pairs, d) from the pair of
+/// the first key on. Weights are rounded to bf16.
+///
+/// # Panics
+/// On a processor without AVX512-BF16, and with slices of other sizes.
+pub fn add_values<const V: usize>(
+    weights: &[f32],
+    keys: &Range<usize>,
+    values: &[u32],
+    rounded: &mut Vec<u32>,
+    out: &mut [f32],
+) {
+    let (width, d) = (V * LANES, out.len() / (V * LANES));
+    let pairs = keys.end.div_ceil(2) - keys.start / 2;
+    assert!(bfloat::multiplies() && weights.len() == keys.len() * width, "This is a bug: weights of pairs");
+    assert!(values.len() == pairs * d && out.len() == d * width, "This is a bug: pairs of values");
+    rounded.resize(pairs * width, 0);
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the processor has the instructions, and the slices hold what is read and written (both asserted above).
+    unsafe {
+        x86::pair_weights(weights, width, keys.start % 2, rounded);
+        const D: usize = 8;
+        let whole = d / D * D;
+        for first in (0..whole).step_by(D) {
+            x86::weighted::<V, D>(rounded, values, (first, d), &mut out[first * width..]);
+        }
+        for first in whole..d {
+            x86::weighted::<V, 1>(rounded, values, (first, d), &mut out[first * width..]);
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::LANES;
+
+    /// Scores of `K` keys.
+    ///
+    /// # Safety
+    /// `queries`: (d / 2, V vectors); `keys`: at least (K, d); `out`: at least (K, V vectors).
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+    pub unsafe fn scores<const V: usize, const K: usize>(
+        queries: &[u32],
+        keys: &[u16],
+        d: usize,
+        scale: f32,
+        out: &mut [f32],
+    ) {
+        debug_assert!(
+            queries.len() == d / 2 * V * LANES && keys.len() >= K * d && out.len() >= K * V * LANES
+        );
+        let mut sums = [[_mm512_setzero_ps(); V]; K];
+        // SAFETY: by the caller, as every read and write below; pairs need not be aligned.
+        unsafe {
+            for i in 0..d / 2 {
+                let mut query = [_mm512_setzero_si512(); V];
+                for (v, query) in query.iter_mut().enumerate() {
+                    *query = _mm512_loadu_si512(queries.as_ptr().add((i * V + v) * LANES).cast());
+                }
+                for (k, sums) in sums.iter_mut().enumerate() {
+                    let key = keys.as_ptr().add(k * d + 2 * i).cast::<i32>().read_unaligned();
+                    let key = bf16s(_mm512_set1_epi32(key));
+                    for (sum, &query) in sums.iter_mut().zip(&query) {
+                        *sum = _mm512_dpbf16_ps(*sum, bf16s(query), key);
+                    }
+                }
+            }
+            let scale = _mm512_set1_ps(scale);
+            for (k, sums) in sums.iter().enumerate() {
+                for (v, &sum) in sums.iter().enumerate() {
+                    _mm512_storeu_ps(out.as_mut_ptr().add((k * V + v) * LANES), _mm512_mul_ps(sum, scale));
+                }
+            }
+        }
+    }
+
+    /// Rounds weights (keys, width) to pairs of keys (pairs, width), of which the first begins `before` keys before them.
+    ///
+    /// # Safety
+    /// `pairs` holds (keys + before) / 2 rows, rounded up, and `width` is a multiple of the lanes.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+    pub unsafe fn pair_weights(weights: &[f32], width: usize, before: usize, pairs: &mut [u32]) {
+        let keys = weights.len() / width;
+        debug_assert!(pairs.len() == (keys + before).div_ceil(2) * width);
+        // Of both vectors' numbers the first's, then the second's, one of each by turns.
+        let mut turns = [0u16; 32];
+        for lane in 0..LANES {
+            (turns[2 * lane], turns[2 * lane + 1]) = (lane as u16, (lane + LANES) as u16);
+        }
+        // SAFETY: by the caller.
+        unsafe {
+            let turns = _mm512_loadu_si512(turns.as_ptr().cast());
+            let zero = _mm512_setzero_ps();
+            for (nth, pairs) in pairs.chunks_exact_mut(width).enumerate() {
+                let row = |key: usize| {
+                    key.checked_sub(before)
+                        .filter(|&key| key < keys)
+                        .map(|key| weights.as_ptr().add(key * width))
+                };
+                let (first, second) = (row(2 * nth), row(2 * nth + 1));
+                for at in (0..width).step_by(LANES) {
+                    let of = |row: Option<*const f32>| match row {
+                        Some(row) => _mm512_loadu_ps(row.add(at)),
+                        None => zero,
+                    };
+                    // The second's in the upper half.
+                    let both = _mm512_cvtne2ps_pbh(of(second), of(first));
+                    let both: __m512i = std::mem::transmute(both);
+                    let both = _mm512_permutexvar_epi16(turns, both);
+                    _mm512_storeu_si512(pairs.as_mut_ptr().add(at).cast(), both);
+                }
+            }
+        }
+    }
+
+    /// Adds `D` dimensions of the weighted values from `first` on.
+    ///
+    /// # Safety
+    /// `weights`: (pairs, V vectors); `values`: (pairs, d); `out`: at least (D, V vectors); first + D <= d.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+    pub unsafe fn weighted<const V: usize, const D: usize>(
+        weights: &[u32],
+        values: &[u32],
+        (first, d): (usize, usize),
+        out: &mut [f32],
+    ) {
+        let pairs = weights.len() / (V * LANES);
+        debug_assert!(values.len() == pairs * d && first + D <= d && out.len() >= D * V * LANES);
+        // SAFETY: by the caller.
+        unsafe {
+            let mut sums = [[_mm512_setzero_ps(); V]; D];
+            for (i, sums) in sums.iter_mut().enumerate() {
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = _mm512_loadu_ps(out.as_ptr().add((i * V + v) * LANES));
+                }
+            }
+            for pair in 0..pairs {
+                let mut weight = [_mm512_setzero_si512(); V];
+                for (v, weight) in weight.iter_mut().enumerate() {
+                    *weight = _mm512_loadu_si512(weights.as_ptr().add((pair * V + v) * LANES).cast());
+                }
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    let value = *values.get_unchecked(pair * d + first + i);
+                    let value = bf16s(_mm512_set1_epi32(value as i32));
+                    for (sum, &weight) in sums.iter_mut().zip(&weight) {
+                        *sum = _mm512_dpbf16_ps(*sum, bf16s(weight), value);
+                    }
+                }
+            }
+            for (i, sums) in sums.iter().enumerate() {
+                for (v, &sum) in sums.iter().enumerate() {
+                    _mm512_storeu_ps(out.as_mut_ptr().add((i * V + v) * LANES), sum);
+                }
+            }
+        }
+    }
+
+    /// The same bits as bf16 numbers.
+    #[target_feature(enable = "avx512f")]
+    fn bf16s(bits: __m512i) -> __m512bh {
+        // SAFETY: both are 512 bits of which every pattern is a value.
+        unsafe { std::mem::transmute(bits) }
+    }
+}
