@@ -37,6 +37,8 @@ pub struct LocalOptions {
     pub devices: Vec<Device>,
     /// In what; `None` is the devices' default.
     pub dtype: Option<DType>,
+    /// Keys and values in what; `None` is the same.
+    pub cache_dtype: Option<DType>,
     /// Most tokens of prompt and answer together: what the cache is made for.
     pub context: ContextLength,
     /// True if the context may exceed the model's.
@@ -86,6 +88,7 @@ impl Default for LocalOptions {
         LocalOptions {
             devices: vec![Device::Cpu],
             dtype: None,
+            cache_dtype: None,
             context: ContextLength::Whole,
             allow_longer: false,
             chunk: super::DEFAULT_CHUNK,
@@ -198,6 +201,7 @@ impl LocalModel {
             chunk,
             logits,
             dtype,
+            cache: options.cache_dtype,
             kernel,
             devices,
             branches,
@@ -222,7 +226,7 @@ impl LocalModel {
             None => e,
         })?;
         let hardware = Hardware::of(&placed.devices);
-        let model = model.keeping(placed.kept).attending_by(options.kernel);
+        let model = model.keeping(placed.kept).attending_by(options.kernel).caching_in(options.cache_dtype);
         let engine = Engine::new(model.load_split(placed.devices, dtype)?, options.chunk);
         let cache = engine.decoder().cache(context)?;
         let text = ModelText {

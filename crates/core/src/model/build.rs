@@ -117,6 +117,7 @@ fn attention(
     ];
     Ok(Attention {
         kernel,
+        half: loader.formats().half_products(),
         qkv: Projections::new(qkv)?,
         o: loader.linear(&format!("{name}.o_proj"), hidden, q, o_bias)?,
         qk_norm,

@@ -7,7 +7,7 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::{AttentionSpec, DecoderSpec, DeltaNetSpec, MixerSpec};
+use super::{AttentionSpec, DecoderSpec, DeltaNetSpec, Formats, MixerSpec};
 use crate::attention::SPLIT_K;
 
 mod branch;
@@ -23,6 +23,8 @@ pub struct Cache {
     layers: Vec<LayerCache>,
     length: usize,
     capacity: usize,
+    /// Of keys and values.
+    dtype: DType,
     /// The latest marks, for callers that come back to a length rather than to a mark.
     marks: Vec<Mark>,
     /// A forward has begun and not ended: some layers have taken its tokens, others not.
@@ -74,6 +76,8 @@ enum LayerCache {
 #[derive(Debug)]
 struct Windowed {
     window: usize,
+    /// See [`grid`].
+    grid: usize,
     /// (kv_heads, rows, head_dim)
     k: Tensor,
     v: Tensor,
@@ -84,7 +88,7 @@ struct Windowed {
 /// The state of a linear-attention layer. Tensors are replaced, never written to, so that a clone is a copy.
 #[derive(Debug, Clone)]
 pub(super) struct DeltaState {
-    /// The convolution's last inputs, (taps - 1, channels), in the model's dtype.
+    /// The convolution's last inputs, (taps - 1, channels), in the dtype of activations.
     pub conv: Tensor,
     /// (value_heads, key_dim, value_dim), f32.
     pub state: Tensor,
@@ -101,15 +105,17 @@ pub(super) struct Seen {
 }
 
 impl LayerCache {
-    fn new(mixer: &MixerSpec, capacity: usize, dtype: DType, device: &Device) -> Result<Self> {
+    fn new(mixer: &MixerSpec, capacity: usize, formats: &Formats, device: &Device) -> Result<Self> {
         Ok(match mixer {
             MixerSpec::Attention(a @ AttentionSpec { kv_heads, head_dim, .. }) => {
-                let zeros = |rows| Tensor::zeros((*kv_heads, rows, *head_dim), dtype, device);
+                let zeros = |rows| Tensor::zeros((*kv_heads, rows, *head_dim), formats.cache, device);
+                let grid = grid(formats);
                 match a.window {
-                    Some(window) if window_rows(window, WINDOW_ROOM, capacity, dtype) < capacity => {
-                        let rows = window_rows(window, WINDOW_ROOM, capacity, dtype);
+                    Some(window) if window_rows(window, WINDOW_ROOM, capacity, grid) < capacity => {
+                        let rows = window_rows(window, WINDOW_ROOM, capacity, grid);
                         LayerCache::Windowed(Windowed {
                             window,
+                            grid,
                             k: zeros(rows)?,
                             v: zeros(rows)?,
                             first: 0,
@@ -119,7 +125,7 @@ impl LayerCache {
                     _ => LayerCache::Full { k: zeros(capacity)?, v: zeros(capacity)? },
                 }
             }
-            MixerSpec::DeltaNet(d) => LayerCache::Delta(DeltaState::zero(d, dtype, device)?),
+            MixerSpec::DeltaNet(d) => LayerCache::Delta(DeltaState::zero(d, formats.activations, device)?),
         })
     }
 
@@ -145,14 +151,14 @@ impl DeltaState {
 }
 
 /// Rows of a windowed layer's buffer that takes `l` tokens at a time.
-fn window_rows(window: usize, l: usize, capacity: usize, dtype: DType) -> usize {
-    (window - 1 + grid(dtype) - 1 + l.max(WINDOW_ROOM)).min(capacity)
+fn window_rows(window: usize, l: usize, capacity: usize, grid: usize) -> usize {
+    (window - 1 + grid - 1 + l.max(WINDOW_ROOM)).min(capacity)
 }
 
-/// Keys of a window that are shown to the kernels begin at a multiple of this. In f32 that is where the CPU's cut their sums, so
+/// Keys of a window that are shown to the kernels begin at a multiple of this. With hidden states in f32 that is where the CPU's cut their sums, so
 /// that a row is summed in the same order whatever chunk it is read in and however large the cache is.
-fn grid(dtype: DType) -> usize {
-    if dtype == DType::F32 { SPLIT_K } else { 1 }
+fn grid(formats: &Formats) -> usize {
+    if formats.activations == DType::F32 { SPLIT_K } else { 1 }
 }
 
 /// A copy of `rows` rows of a buffer (heads, rows, d), which cannot be written from itself; of none there is none, since a
@@ -168,7 +174,7 @@ impl Windowed {
     /// The first key that is kept for a token at `position`: the first of its window, or somewhat before it ([`grid`]).
     fn kept_from(&self, position: usize) -> usize {
         let first = position.saturating_sub(self.window - 1);
-        (first - first % grid(self.k.dtype())).max(self.first)
+        (first - first % self.grid).max(self.first)
     }
 
     /// Appends l tokens at `position` and returns what they see.
@@ -179,7 +185,7 @@ impl Windowed {
         if self.held + l > rows {
             // Only the last ones are still seen. They go to the start of the buffer, of a larger one if need be.
             let keep = position - self.kept_from(position);
-            let needed = window_rows(self.window, l, capacity, self.k.dtype());
+            let needed = window_rows(self.window, l, capacity, self.grid);
             for buffer in [&mut self.k, &mut self.v] {
                 let kept = copied(buffer, self.held - keep, keep)?;
                 if needed > rows {
@@ -230,14 +236,19 @@ impl Windowed {
 impl Cache {
     /// An empty cache for up to `capacity` tokens. Allocates the whole of it; pages of system memory are touched only as
     /// they are written. A cache that no memory can hold is an error. `devices` holds one device a layer.
-    pub(super) fn new(spec: &DecoderSpec, capacity: usize, dtype: DType, devices: &[Device]) -> Result<Self> {
+    pub(super) fn new(
+        spec: &DecoderSpec,
+        capacity: usize,
+        formats: &Formats,
+        devices: &[Device],
+    ) -> Result<Self> {
         let bytes = spec
             .layers
             .iter()
             .zip(devices)
             .filter(|(_, device)| device.is_cpu())
             .try_fold(0usize, |sum, (layer, _)| {
-                sum.checked_add(bytes_at_first(&layer.mixer, capacity, dtype)?)
+                sum.checked_add(bytes_at_first(&layer.mixer, capacity, formats)?)
             });
         // The allocator ends the process where it is refused; asked this way, it says so first.
         let granted = |bytes| {
@@ -257,9 +268,10 @@ impl Cache {
             .layers
             .iter()
             .zip(devices)
-            .map(|(layer, device)| LayerCache::new(&layer.mixer, capacity, dtype, device))
+            .map(|(layer, device)| LayerCache::new(&layer.mixer, capacity, formats, device))
             .collect::<Result<_>>()?;
-        Ok(Cache { start: 0, layers, length: 0, capacity, marks: Vec::new(), torn: false })
+        let dtype = formats.cache;
+        Ok(Cache { start: 0, layers, length: 0, capacity, dtype, marks: Vec::new(), torn: false })
     }
 
     /// Tokens in the cache.
@@ -270,6 +282,11 @@ impl Cache {
     /// True if the cache holds no token.
     pub fn is_empty(&self) -> bool {
         self.length == 0
+    }
+
+    /// The dtype of keys and values.
+    pub fn dtype(&self) -> DType {
+        self.dtype
     }
 
     /// Tokens that fit.
@@ -428,25 +445,25 @@ impl Cache {
 }
 
 /// Bytes that a layer's cache takes for `capacity` tokens read `l` at a time, or `None` where no number holds them.
-pub fn cache_bytes(mixer: &MixerSpec, capacity: usize, l: usize, dtype: DType) -> Option<usize> {
+pub fn cache_bytes(mixer: &MixerSpec, capacity: usize, l: usize, formats: &Formats) -> Option<usize> {
     let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |n, &m| n.checked_mul(m));
     match mixer {
         MixerSpec::Attention(a) => {
             let rows = match a.window {
-                Some(window) => window_rows(window, l, capacity, dtype),
+                Some(window) => window_rows(window, l, capacity, grid(formats)),
                 None => capacity,
             };
-            product(&[a.kv_heads, rows, a.head_dim, 2, dtype.size_in_bytes()])
+            product(&[a.kv_heads, rows, a.head_dim, 2, formats.cache.size_in_bytes()])
         }
         MixerSpec::DeltaNet(d) => {
-            let conv = product(&[d.conv - 1, d.channels(), dtype.size_in_bytes()])?;
+            let conv = product(&[d.conv - 1, d.channels(), formats.activations.size_in_bytes()])?;
             conv.checked_add(product(&[d.value_heads, d.key_dim, d.value_dim, 4])?)
         }
     }
 }
 
-fn bytes_at_first(mixer: &MixerSpec, capacity: usize, dtype: DType) -> Option<usize> {
-    cache_bytes(mixer, capacity, WINDOW_ROOM, dtype)
+fn bytes_at_first(mixer: &MixerSpec, capacity: usize, formats: &Formats) -> Option<usize> {
+    cache_bytes(mixer, capacity, WINDOW_ROOM, formats)
 }
 
 #[cfg(test)]
@@ -465,10 +482,10 @@ mod tests {
     }
 
     fn windowed(capacity: usize) -> Windowed {
-        let rows = window_rows(WINDOW, WINDOW_ROOM, capacity, DType::F32);
+        let rows = window_rows(WINDOW, WINDOW_ROOM, capacity, SPLIT_K);
         let zeros = || Tensor::zeros((1, rows, 1), DType::F32, &Device::Cpu);
         match (zeros(), zeros()) {
-            (Ok(k), Ok(v)) => Windowed { window: WINDOW, k, v, first: 0, held: 0 },
+            (Ok(k), Ok(v)) => Windowed { window: WINDOW, grid: SPLIT_K, k, v, first: 0, held: 0 },
             other => panic!("{other:?}"),
         }
     }

@@ -7,8 +7,8 @@ mod ropes;
 
 use super::build::{self, FeedForward, Layer, Mixer};
 use super::kv_view::{Group, KvView, Pass};
-use super::layers::{Phase, Projection, RmsNorm};
-use super::{Cache, DecoderSpec, LayerSpec, Loader, ModelError};
+use super::layers::{Embedding, Phase, Projection, RmsNorm};
+use super::{Cache, DecoderSpec, Formats, LayerSpec, Loader, ModelError};
 use crate::attention::{AttentionKernel, LayerHoles, Settled, Term, settle};
 use crate::fused::products::Own;
 use crate::transfer;
@@ -18,8 +18,8 @@ use ropes::Ropes;
 #[derive(Debug)]
 pub struct Decoder {
     spec: DecoderSpec,
-    /// (vocab, hidden), on the first layer's device.
-    embedding: Tensor,
+    /// On the first layer's device.
+    embedding: Embedding,
     layers: Vec<Layer>,
     /// Where each layer is.
     devices: Vec<Device>,
@@ -29,7 +29,7 @@ pub struct Decoder {
     /// On the last layer's device, as is the head.
     norm: RmsNorm,
     head: Projection,
-    dtype: DType,
+    formats: Formats,
 }
 
 impl Decoder {
@@ -46,26 +46,28 @@ impl Decoder {
             return Err(ModelError::NoDevice);
         };
         // Before the weights: a card whose kernels are wrong is known before minutes of loading.
-        let dtype = loader.dtype();
+        let formats = loader.formats();
         let settled = |(layer, device): (&LayerSpec, &Device)| match layer.attention() {
-            Some(attention) => settle(kernel, device, &attention.shape(dtype)),
+            Some(attention) => settle(kernel, device, &attention.shape(formats.dtype)),
             None => Ok(None),
         };
         let kernels = spec.layers.iter().zip(&devices).map(settled).collect::<Result<_>>()?;
         loader.put_on(first);
-        let embedding = loader.tensor("embed_tokens.weight", &[spec.vocab, spec.hidden])?;
+        let rows = loader.weight("embed_tokens.weight", &[spec.vocab, spec.hidden])?;
+        let embedding = Embedding::new(rows.clone(), spec.tied, formats.half_products())?;
         loader.put_on(last);
         let norm = build::norm(&mut loader, "norm", spec.hidden, spec.norm)?;
         let head_name = if spec.tied { "embed_tokens" } else { "lm_head" };
         let shared = match spec.tied {
-            true => Some(transfer::moved(&embedding, last)?),
+            true => Some(embedding.moved(last)?),
             false => None,
         };
         let head = loader.linear_with(head_name, spec.vocab, spec.hidden, false, shared)?;
         if spec.tied {
             // Some fine-tuned checkpoints carry a copy of the head beside the embedding that it is tied to.
-            loader.accept_copy("lm_head.weight", &embedding)?;
+            loader.accept_copy("lm_head.weight", &rows)?;
         }
+        drop(rows);
         let mut layers = Vec::with_capacity(spec.layers.len());
         for (i, (layer, device)) in spec.layers.iter().zip(&devices).enumerate() {
             loader.put_on(device);
@@ -73,7 +75,7 @@ impl Decoder {
         }
         loader.finish()?;
         let ropes = Ropes::default();
-        Ok(Decoder { spec, embedding, layers, devices, kernels, ropes, norm, head, dtype })
+        Ok(Decoder { spec, embedding, layers, devices, kernels, ropes, norm, head, formats })
     }
 
     /// The description that it was made of.
@@ -86,9 +88,14 @@ impl Decoder {
         self.devices.last().unwrap_or(&Device::Cpu)
     }
 
-    /// The dtype of activations and cache.
+    /// The dtype of weights, and of the factors of products.
     pub fn dtype(&self) -> DType {
-        self.dtype
+        self.formats.dtype
+    }
+
+    /// The number formats of weights, hidden states and cache.
+    pub fn formats(&self) -> Formats {
+        self.formats
     }
 
     /// The kernels of layer `layer`'s attention, as settled when it was loaded; `None` where there is no choice: on devices other
@@ -99,7 +106,7 @@ impl Decoder {
 
     /// An empty cache for `capacity` tokens.
     pub fn cache(&self, capacity: usize) -> Result<Cache> {
-        Cache::new(&self.spec, capacity, self.dtype, &self.devices)
+        Cache::new(&self.spec, capacity, &self.formats, &self.devices)
     }
 
     /// Reads `tokens` after those in the cache and returns the last `keep` final hidden states, at least one, (keep, hidden),
@@ -162,7 +169,7 @@ impl Decoder {
 
         // 2. Layers: x += mixer(norm(x)); x += feed_forward(norm(x)).
         let positions = kv.positions(l);
-        let mut ropes = self.ropes.of(&positions, self.dtype);
+        let mut ropes = self.ropes.of(&positions, self.formats.activations);
         for (i, layer) in self.layers.iter().enumerate() {
             let device = &self.devices[i];
             if i > 0 && !device.same_device(&self.devices[i - 1]) {
@@ -268,18 +275,11 @@ impl Decoder {
 
     /// The tokens' embeddings, (l, hidden).
     fn embed(&self, tokens: &[u32]) -> Result<Own> {
-        let x = match tokens {
-            // A copy of a row: neither a number to send nor an index to follow.
-            [token] => self.embedding.narrow(0, *token as usize, 1)?.force_contiguous()?,
-            tokens => {
-                let ids = transfer::upload(tokens.to_vec(), tokens.len(), self.embedding.device())?;
-                self.embedding.index_select(&ids, 0)?
-            }
-        };
+        let x = self.embedding.of(tokens, self.formats.activations)?;
         Ok(Own::made(match self.spec.embedding_scale {
             None => x,
             // Rounded to the dtype first, as transformers does (`Gemma3TextScaledWordEmbedding`).
-            Some(scale) => (x * rounded_to(scale, self.dtype))?,
+            Some(scale) => (x * rounded_to(scale, self.formats.dtype))?,
         }))
     }
 

@@ -33,6 +33,9 @@ pub enum ModelError {
         /// The contradiction.
         fault: String,
     },
+    /// A dtype of the cache that the device does not keep.
+    #[error(transparent)]
+    CacheFormat(#[from] super::CacheFormat),
     /// A tensor that the architecture needs is not in the checkpoint.
     #[error(
         "{place}: tensor `{name}` is missing; the checkpoint is incomplete or of another architecture than its config says"

@@ -7,13 +7,14 @@
 
 use std::ops::Range;
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 use super::cache::DeltaState;
 use super::{Branch, Cache};
 use crate::attention::{
     self, DeltaSite, Event, Holes, LayerHoles, NoObserver, Observer, Point, Site, Tail, Term,
 };
+use crate::bfloat;
 
 /// Where the tokens of one forward pass are appended.
 pub(super) enum KvView<'a> {
@@ -82,6 +83,14 @@ impl KvView<'_> {
             KvView::Branches { groups } => {
                 groups.iter().flat_map(|(_, rows)| rows).map(|(branch, _)| branch.tokens()).collect()
             }
+        }
+    }
+
+    /// The dtype of keys and values.
+    fn cache_dtype(&self) -> Option<DType> {
+        match self {
+            KvView::Sequence { cache, .. } | KvView::Variants { cache, .. } => Some(cache.dtype()),
+            KvView::Branches { groups } => groups.first().map(|(trunk, _)| trunk.dtype()),
         }
     }
 
@@ -156,8 +165,10 @@ impl KvView<'_> {
     /// Appends a layer's keys and values, both (l, kv_heads, head_dim), and attends to what their queries `q`
     /// (l, heads, head_dim) see: (l, heads, head_dim). The positions of `site` are filled in here.
     pub fn attend(&mut self, q: &Tensor, k: &Tensor, v: &Tensor, site: Site) -> Result<Tensor> {
-        // The caches are laid out (kv_heads, position, head_dim).
-        let (k, v) = (k.transpose(0, 1)?, v.transpose(0, 1)?);
+        // The caches are laid out (kv_heads, position, head_dim), in a dtype of their own.
+        let dtype = self.cache_dtype();
+        let kept = |x: &Tensor| bfloat::to_dtype(&x.transpose(0, 1)?, dtype.unwrap_or(x.dtype()));
+        let (k, v) = (kept(k)?, kept(v)?);
         match self {
             KvView::Sequence { cache, pass } => {
                 let offset = cache.len();

@@ -7,15 +7,16 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use safetensors::tensor::Dtype;
 
 use super::arch::Names;
-use super::layers::{Mlp, PackedWeight, Projection};
+use super::layers::{Embedding, HalfWeight, Mlp, PackedWeight, Projection};
 use super::weightless::Weightless;
 use super::weights::{BlockType, GgufFile, SafetensorsFolder, gguf};
-use super::{DecoderSpec, MlpSpec, ModelError};
+use super::{DecoderSpec, Formats, MlpSpec, ModelError};
 use crate::transfer;
 
 /// Where a model's tensors come from.
@@ -49,7 +50,7 @@ pub enum Kept {
 pub struct Loader {
     checkpoint: Checkpoint,
     place: String,
-    dtype: DType,
+    formats: Formats,
     device: Device,
     kept: Kept,
     names: &'static Names,
@@ -126,7 +127,7 @@ impl Loader {
         place: String,
         names: &'static Names,
         spec: DecoderSpec,
-        dtype: DType,
+        formats: Formats,
         kept: Kept,
     ) -> Self {
         let prefix = match &checkpoint {
@@ -137,7 +138,7 @@ impl Loader {
             Checkpoint::Gguf(_) | Checkpoint::Weightless(_) => "",
         };
         let device = Device::Cpu;
-        Loader { checkpoint, place, dtype, device, kept, names, prefix, spec, used: HashSet::new() }
+        Loader { checkpoint, place, formats, device, kept, names, prefix, spec, used: HashSet::new() }
     }
 
     /// The decoder's description.
@@ -145,9 +146,9 @@ impl Loader {
         &self.spec
     }
 
-    /// The dtype that tensors are handed out in.
-    pub fn dtype(&self) -> DType {
-        self.dtype
+    /// The number formats of the decoder.
+    pub fn formats(&self) -> Formats {
+        self.formats
     }
 
     /// Puts the tensors that are asked for from now on onto `device`.
@@ -155,9 +156,14 @@ impl Loader {
         self.device = device.clone();
     }
 
-    /// A dense tensor of the shape given.
+    /// A dense tensor of the shape given, in the dtype of activations.
     pub fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, ModelError> {
-        self.tensor_in(name, shape, self.dtype)
+        self.tensor_in(name, shape, self.formats.activations)
+    }
+
+    /// The same in the dtype of weights.
+    pub(super) fn weight(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, ModelError> {
+        self.tensor_in(name, shape, self.formats.dtype)
     }
 
     /// [`Loader::tensor`] in f32, whatever the model's dtype.
@@ -215,6 +221,14 @@ impl Loader {
         self.linear_with(name, outputs, inputs, bias, None)
     }
 
+    /// A dense weight (out, in) as a projection, with a bias (out).
+    fn dense(&self, weight: &Tensor, bias: Option<Tensor>) -> candle_core::Result<Projection> {
+        match self.formats.half_products() {
+            true => Ok(Projection::half(Arc::new(HalfWeight::new(weight)?), bias)),
+            false => Projection::dense(weight, bias),
+        }
+    }
+
     /// [`Loader::linear`] with the dequantised weight already at hand (the tied output head).
     pub(super) fn linear_with(
         &mut self,
@@ -222,7 +236,7 @@ impl Loader {
         outputs: usize,
         inputs: usize,
         bias: bool,
-        shared: Option<Tensor>,
+        shared: Option<Embedding>,
     ) -> Result<Projection, ModelError> {
         let bias = match bias {
             false => None,
@@ -233,13 +247,11 @@ impl Loader {
         self.expect_shape(&stored, &[outputs, inputs])?;
         let linear = match &self.checkpoint {
             Checkpoint::Weightless(made) => match &shared {
-                Some(shared) => Projection::shared(shared, bias)?,
+                Some(shared) => shared.head(bias)?,
                 None => {
                     let shape = [outputs, inputs];
-                    Projection::dense(
-                        &made.tensor(&weight, &shape, self.dtype, &self.device, &self.spec)?,
-                        bias,
-                    )?
+                    let made = made.tensor(&weight, &shape, self.formats.dtype, &self.device, &self.spec)?;
+                    self.dense(&made, bias)?
                 }
             },
             Checkpoint::Safetensors { folder, fp8_block } => {
@@ -247,13 +259,20 @@ impl Loader {
                     Dtype::F8_E4M3 => {
                         let scales = format!("{stored}_scale_inv");
                         self.used.insert(scales.clone());
-                        folder.fp8_tensor(&stored, &scales, None, *fp8_block, &self.device, self.dtype)?
+                        folder.fp8_tensor(
+                            &stored,
+                            &scales,
+                            None,
+                            *fp8_block,
+                            &self.device,
+                            self.formats.dtype,
+                        )?
                     }
-                    _ => folder.tensor(&stored, &self.device, self.dtype)?,
+                    _ => folder.tensor(&stored, &self.device, self.formats.dtype)?,
                 };
                 match &shared {
-                    Some(shared) => Projection::shared(shared, bias)?,
-                    None => Projection::dense(&tensor, bias)?,
+                    Some(shared) => shared.head(bias)?,
+                    None => self.dense(&tensor, bias)?,
                 }
             }
             Checkpoint::Gguf(file) => {
@@ -322,7 +341,7 @@ impl Loader {
             let (bytes, dtype) = (file.part_bytes(&weight, expert)?, self.block_type(file, &weight)?);
             let bias = match spec.bias {
                 false => None,
-                true => Some(file.tensor_part(&bias_name, expert, &self.device, self.dtype)?),
+                true => Some(file.tensor_part(&bias_name, expert, &self.device, self.formats.activations)?),
             };
             let linear = self.blocks(bytes, dtype, [outputs, inputs], (None, None), None, bias)?;
             self.used.extend([weight, bias_name]);
@@ -368,13 +387,13 @@ impl Loader {
                 }
                 self.expect_shape(&blocks[0], &[count, outputs, inputs / 32, 16])?;
                 self.expect_shape(&blocks[1], &[count, outputs, inputs / 32])?;
-                let tensor = folder.mxfp4_tensor(stored, Some(expert), &self.device, self.dtype)?;
+                let tensor = folder.mxfp4_tensor(stored, Some(expert), &self.device, self.formats.dtype)?;
                 self.used.extend(blocks);
                 return Ok(tensor);
             }
             let shape = if interleaved { [count, inputs, outputs] } else { [count, outputs, inputs] };
             self.expect_shape(stored, &shape)?;
-            let tensor = folder.tensor_part(stored, expert, &self.device, self.dtype)?;
+            let tensor = folder.tensor_part(stored, expert, &self.device, self.formats.dtype)?;
             self.used.insert(stored.to_owned());
             Ok(if interleaved { tensor.t()?.contiguous()? } else { tensor })
         };
@@ -404,15 +423,16 @@ impl Loader {
                 let Checkpoint::Safetensors { folder, .. } = &self.checkpoint else {
                     return Err(ModelError::NoFile);
                 };
-                let tensor = folder.tensor_part(&stored, expert, &self.device, self.dtype)?;
+                let activations = self.formats.activations;
+                let tensor = folder.tensor_part(&stored, expert, &self.device, activations)?;
                 self.used.insert(stored);
                 Ok(tensor)
             };
             let (gate, up) = split(&bias(gate_up, 2 * width)?)?;
             (gate_bias, up_bias, down_bias) = (Some(gate), Some(up), Some(bias(down, hidden)?));
         }
-        let (gate, up) = (Projection::dense(&gate, gate_bias)?, Projection::dense(&up, up_bias)?);
-        Ok(Mlp::new(gate, up, Projection::dense(&down_weight, down_bias)?, spec.activation)?)
+        let (gate, up) = (self.dense(&gate, gate_bias)?, self.dense(&up, up_bias)?);
+        Ok(Mlp::new(gate, up, self.dense(&down_weight, down_bias)?, spec.activation)?)
     }
 
     /// A map from GGUF blocks: packed where that pays, on the CPU in f32, else dense on the device. `order` gives for every
@@ -423,7 +443,7 @@ impl Loader {
         dtype: BlockType,
         [outputs, inputs]: [usize; 2],
         order: (Option<Vec<usize>>, Option<Vec<usize>>),
-        shared: Option<&Tensor>,
+        shared: Option<&Embedding>,
         bias: Option<Tensor>,
     ) -> Result<Projection, ModelError> {
         let (rows, columns) = order;
@@ -438,20 +458,23 @@ impl Loader {
             }
         };
         // Columns in another order are no runs of blocks any more.
-        let pack = self.device.is_cpu() && self.dtype == DType::F32 && columns.is_none();
+        let pack = self.device.is_cpu() && self.formats.activations == DType::F32 && columns.is_none();
         let packed = match pack {
             true => PackedWeight::from_blocks(dtype, &bytes, outputs, inputs),
             false => None,
         };
         Ok(match (packed, shared, columns) {
-            (Some(packed), Some(shared), _) => Projection::shared(shared, bias)?.decoding_with(packed),
-            (Some(packed), None, _) => Projection::quantised(packed, bias, self.kept == Kept::Dense)?,
-            (None, Some(shared), None) => Projection::shared(shared, bias)?,
+            (Some(packed), Some(shared), _) => shared.head(bias)?.decoding_with(packed),
+            (Some(packed), None, _) => {
+                let half = self.formats.half_products();
+                Projection::quantised(packed, bias, self.kept == Kept::Dense, half)?
+            }
+            (None, Some(shared), None) => shared.head(bias)?,
             (None, _, columns) => {
                 // Columns are moved on the CPU, before a card is given the values.
                 let (device, to) = match columns {
                     Some(_) => (&Device::Cpu, DType::F32),
-                    None => (&self.device, self.dtype),
+                    None => (&self.device, self.formats.dtype),
                 };
                 let mut matrix = gguf::values_on(dtype, &bytes, &[outputs, inputs], device, to)
                     .map_err(|e| ModelError::Blocks { place: self.place.clone(), source: e })??;
@@ -459,7 +482,7 @@ impl Loader {
                     let order: Vec<u32> = order.iter().map(|&column| column as u32).collect();
                     matrix = matrix.index_select(&Tensor::from_vec(order, inputs, &Device::Cpu)?, 1)?;
                 }
-                Projection::dense(&matrix.to_dtype(self.dtype)?.to_device(&self.device)?, bias)?
+                self.dense(&matrix.to_dtype(self.formats.dtype)?.to_device(&self.device)?, bias)?
             }
         })
     }
@@ -494,7 +517,7 @@ impl Loader {
         if made_up || self.expect_shape(&stored, same.dims()).is_err() || self.used.contains(&stored) {
             return Ok(());
         }
-        let copy = transfer::moved(&self.tensor(name, same.dims())?, same.device())?;
+        let copy = transfer::moved(&self.weight(name, same.dims())?, same.device())?;
         if copy.ne(same)?.max_all()?.to_scalar::<u8>()? != 0 {
             self.used.remove(&stored);
         }

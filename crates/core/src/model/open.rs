@@ -7,7 +7,7 @@ use candle_core::{DType, Device};
 use super::arch::{self, Names};
 use super::weightless::{Fill, Weightless};
 use super::weights::{GgufFile, SafetensorsFolder};
-use super::{Checkpoint, Decoder, DecoderSpec, Kept, Loader, ModelDescription, ModelError};
+use super::{Checkpoint, Decoder, DecoderSpec, Formats, Kept, Loader, ModelDescription, ModelError};
 use crate::attention::AttentionKernel;
 
 /// A checkpoint whose config has been read and whose weights have been mapped, but not loaded; or a description whose weights
@@ -19,6 +19,7 @@ pub struct OpenModel {
     place: String,
     kept: Kept,
     kernel: AttentionKernel,
+    cache: Option<DType>,
 }
 
 impl OpenModel {
@@ -62,7 +63,8 @@ impl OpenModel {
     }
 
     fn new(checkpoint: Checkpoint, names: &'static Names, spec: DecoderSpec, place: String) -> Self {
-        OpenModel { checkpoint, names, spec, place, kept: Kept::default(), kernel: AttentionKernel::Auto }
+        let (kept, kernel) = (Kept::default(), AttentionKernel::Auto);
+        OpenModel { checkpoint, names, spec, place, kept, kernel, cache: None }
     }
 
     /// The decoder's description.
@@ -100,6 +102,11 @@ impl OpenModel {
         OpenModel { kernel, ..self }
     }
 
+    /// The same with keys and values kept in another dtype than the model's, which the CPU can ([`Formats`]).
+    pub fn caching_in(self, cache: Option<DType>) -> Self {
+        OpenModel { cache, ..self }
+    }
+
     /// Loads the weights onto one device.
     pub fn load(self, device: &Device, dtype: DType) -> Result<Decoder, ModelError> {
         let devices = vec![device.clone(); self.spec.layers.len()];
@@ -108,7 +115,8 @@ impl OpenModel {
 
     /// Loads the weights onto one device a layer; the embedding goes with the first layer, norm and head with the last.
     pub fn load_split(self, devices: Vec<Device>, dtype: DType) -> Result<Decoder, ModelError> {
-        let OpenModel { checkpoint, names, spec, place, kept, kernel } = self;
-        Decoder::load(Loader::new(checkpoint, place, names, spec, dtype, kept), devices, kernel)
+        let OpenModel { checkpoint, names, spec, place, kept, kernel, cache } = self;
+        let formats = Formats::new(dtype, cache, &devices)?;
+        Decoder::load(Loader::new(checkpoint, place, names, spec, formats, kept), devices, kernel)
     }
 }

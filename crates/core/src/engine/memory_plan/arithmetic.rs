@@ -55,7 +55,7 @@ pub fn layer_weights(spec: &DecoderSpec, layer: &LayerSpec, size: u64) -> u64 {
 
 /// True if attention is the CPU's own kernel, which holds next to nothing but its outputs.
 fn streams(request: &MemoryRequest, device: DeviceName) -> bool {
-    device == DeviceName::Cpu && request.dtype == DType::F32
+    device == DeviceName::Cpu && request.formats().activations == DType::F32
 }
 
 /// True if a device has kernels of our own for what takes others several operations ([`crate::fused`]).
@@ -71,7 +71,7 @@ pub fn layer_activations(
     l: u64,
     device: DeviceName,
 ) -> u64 {
-    let size = request.dtype.size_in_bytes() as u64;
+    let size = request.formats().activations.size_in_bytes() as u64;
     let hidden = n(spec.hidden);
     let mixer = match &layer.mixer {
         MixerSpec::Attention(a) => l * attention_width(a, request, device) + attending(a, request, l, device),
@@ -101,7 +101,7 @@ fn kernel(a: &AttentionSpec, request: &MemoryRequest, device: DeviceName) -> Att
 /// Bytes a token: queries, keys and values before and after their rotation, the output as it is gathered, by products in f32, and as
 /// it is handed on.
 fn attention_width(a: &AttentionSpec, request: &MemoryRequest, device: DeviceName) -> u64 {
-    let size = request.dtype.size_in_bytes() as u64;
+    let size = request.formats().activations.size_in_bytes() as u64;
     let (q, kv) = (n(a.heads) * n(a.head_dim), n(a.kv_heads) * n(a.head_dim));
     let gate = if a.gated { 3 * q } else { 0 };
     let out = if kernel(a, request, device) == AttentionKernel::Products { 4 } else { size };
@@ -189,7 +189,7 @@ pub fn observer_sums(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
 /// tokens come one by one, so that keys, decays, strengths and query of each are tensors of their own.
 pub fn observer_history(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     let Some(d) = layer.delta_net() else { return 0 };
-    let size = request.dtype.size_in_bytes() as u64;
+    let size = request.formats().activations.size_in_bytes() as u64;
     let (context, keys) = (n(request.context), n(d.keys()));
     let token = keys * size + n(d.value_heads) * 8;
     let generated = n(request.observed.generated).min(context) * (keys * size + 4 * TENSOR);

@@ -88,15 +88,16 @@ impl MemoryPlan {
         kept: Kept,
     ) -> Self {
         let spec = &description.spec;
-        let size = request.dtype.size_in_bytes() as u64;
+        let formats = request.formats();
+        let size = formats.dtype.size_in_bytes() as u64;
         let chunk = request.chunk.min(request.context.max(1));
-        // On the CPU in f32 decoding reads quantised weights packed.
+        // On the CPU decoding reads quantised weights packed.
         let on_cpu = request.devices.iter().all(|d| *d == DeviceName::Cpu);
-        let packed = description.packed.as_ref().filter(|_| on_cpu && request.dtype == DType::F32);
+        let packed = description.packed.as_ref().filter(|_| on_cpu && formats.activations == DType::F32);
         let cache = |i: usize| {
             let mixer = &spec.layers[i].mixer;
-            let bytes = cache_bytes(mixer, request.context, chunk, request.dtype).and_then(|trunk| {
-                let branch = branch_bytes(mixer, request.context, request.branches.tokens, request.dtype)?;
+            let bytes = cache_bytes(mixer, request.context, chunk, &formats).and_then(|trunk| {
+                let branch = branch_bytes(mixer, request.context, request.branches.tokens, &formats)?;
                 trunk.checked_add(branch.checked_mul(request.branches.count)?)
             });
             // More than any number holds: more than any machine has, and small enough to be added up.
@@ -366,7 +367,12 @@ fn remedies(
     if request.kept == Some(Kept::Dense) && fits(&with(&|w| w.kept = Some(Kept::Quantised))) {
         found.push("--weights quantised".to_owned());
     }
-    if request.dtype == DType::F32 && fits(&with(&|w| w.dtype = DType::BF16)) {
+    let on_cpu = request.devices.iter().all(|device| *device == DeviceName::Cpu);
+    let wide = on_cpu && request.formats().cache == DType::F32;
+    if wide && request.formats().activations == DType::F32 && fits(&with(&|w| w.cache = Some(DType::BF16))) {
+        found.push("--cache-dtype bf16".to_owned());
+    }
+    if request.dtype == DType::F32 && fits(&with(&|w| (w.dtype, w.cache) = (DType::BF16, None))) {
         found.push("--dtype bf16".to_owned());
     }
     // The plan grows with the context: find the longest that fits.

@@ -4,7 +4,7 @@ use candle_core::DType;
 
 use crate::attention::{AttentionKernel, SPLIT_K};
 use crate::engine::device::DeviceName;
-use crate::model::Kept;
+use crate::model::{Formats, Kept};
 
 /// A run to plan memory for.
 #[derive(Debug, Clone)]
@@ -15,8 +15,10 @@ pub struct MemoryRequest {
     pub chunk: usize,
     /// Positions whose logits are asked for at once, at least one.
     pub logits: usize,
-    /// Dtype of activations, cache and dense weights.
+    /// Dtype of weights and of the factors of products.
     pub dtype: DType,
+    /// Dtype of keys and values; `None` is the model's.
+    pub cache: Option<DType>,
     /// The attention kernel on CUDA. Products where keys may be hidden from rows, which no other kernel serves.
     pub kernel: AttentionKernel,
     /// Where: one device, or several that share the layers out between them.
@@ -29,6 +31,15 @@ pub struct MemoryRequest {
     pub kept: Option<Kept>,
     /// Bytes of the CPU's memory that a server plans beside the model; 0 for everybody else.
     pub beside: u64,
+}
+
+impl MemoryRequest {
+    /// The number formats on the devices; a cache that they do not keep is refused by what loads the model, and counted as their own.
+    pub fn formats(&self) -> Formats {
+        let on_cpu = self.devices.iter().all(|device| *device == DeviceName::Cpu);
+        let own = Formats { dtype: self.dtype, activations: self.dtype, cache: self.dtype };
+        Formats::on(self.dtype, self.cache, on_cpu).unwrap_or(own)
+    }
 }
 
 /// Spans that the attention observer sums over.

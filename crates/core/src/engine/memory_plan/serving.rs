@@ -111,7 +111,7 @@ impl Serving {
             let layers = description.spec.layers.iter();
             let token = layers.filter(|layer| layer.attention().is_some_and(|a| a.window.is_none()));
             let token =
-                token.filter_map(|layer| cache_bytes(&layer.mixer, 1, 1, request.dtype)).sum::<usize>();
+                token.filter_map(|layer| cache_bytes(&layer.mixer, 1, 1, &request.formats())).sum::<usize>();
             let process = plan.shares.iter().map(|share| share.process).sum::<u64>();
             let memory = ServerMemory {
                 planned: plan.total(),
@@ -162,6 +162,7 @@ mod tests {
             chunk: 256,
             logits: 256,
             dtype: DType::F32,
+            cache: None,
             kernel: AttentionKernel::Auto,
             devices: vec![DeviceName::Cpu],
             branches: Branches::default(),

@@ -18,6 +18,7 @@ fn request(context: usize) -> MemoryRequest {
         chunk: 1024,
         logits: 1,
         dtype: DType::F32,
+        cache: None,
         kernel: AttentionKernel::Auto,
         devices,
         branches,

@@ -3,12 +3,12 @@
 //! Made by the engine's callers from a cache that holds the shared tokens, the trunk, and what one continuation has added
 //! to them; then the trunk is rolled back for the next one. A branch reads the trunk and writes only what is its own.
 
-use candle_core::{DType, Result, Tensor};
+use candle_core::{Result, Tensor};
 
 use super::fork::{copy_rows, of_rows};
 use super::{Cache, LayerCache, Saved, WINDOW_ROOM, Windowed, cache_bytes, window_rows};
 use crate::attention::SPLIT_K;
-use crate::model::MixerSpec;
+use crate::model::{Formats, MixerSpec};
 
 /// The state of every layer after one continuation, beside its trunk.
 ///
@@ -116,7 +116,15 @@ impl Cache {
             LayerCache::Delta(state) => Ok(LayerCache::Delta(state.clone())),
         });
         let layers = layers.collect::<Result<_>>()?;
-        Ok(Branch(Cache { start, layers, length, capacity, marks: Vec::new(), torn: false }))
+        Ok(Branch(Cache {
+            start,
+            layers,
+            length,
+            capacity,
+            dtype: self.dtype,
+            marks: Vec::new(),
+            torn: false,
+        }))
     }
 
     /// Views of a layer's keys and values before position `end`, both (kv_heads, end, head_dim), where it keeps all of them.
@@ -132,9 +140,10 @@ impl Windowed {
     /// A window of its own with what the next of `length` tokens can see.
     fn branch(&self, length: usize, capacity: usize) -> Result<LayerCache> {
         let (heads, _, d) = self.k.dims3()?;
-        let rows = window_rows(self.window, WINDOW_ROOM, capacity, self.k.dtype());
+        let rows = window_rows(self.window, WINDOW_ROOM, capacity, self.grid);
         let zeros = || Tensor::zeros((heads, rows, d), self.k.dtype(), self.k.device());
-        let mut own = Windowed { window: self.window, k: zeros()?, v: zeros()?, first: 0, held: 0 };
+        let mut own =
+            Windowed { window: self.window, grid: self.grid, k: zeros()?, v: zeros()?, first: 0, held: 0 };
         if let Saved::Window(saved) = self.save()? {
             own.restore(saved.as_ref(), length)?;
         }
@@ -144,9 +153,9 @@ impl Windowed {
 
 /// Bytes that a layer of one branch takes beside a trunk for `capacity` tokens, where the branch has `rows` tokens' keys of
 /// its own (see [`branch_rows`]), or `None` where no number holds them.
-pub fn branch_bytes(mixer: &MixerSpec, capacity: usize, rows: usize, dtype: DType) -> Option<usize> {
+pub fn branch_bytes(mixer: &MixerSpec, capacity: usize, rows: usize, formats: &Formats) -> Option<usize> {
     match mixer {
-        MixerSpec::Attention(a) if a.window.is_none() => cache_bytes(mixer, rows.min(capacity), 1, dtype),
-        _ => cache_bytes(mixer, capacity, 1, dtype),
+        MixerSpec::Attention(a) if a.window.is_none() => cache_bytes(mixer, rows.min(capacity), 1, formats),
+        _ => cache_bytes(mixer, capacity, 1, formats),
     }
 }

@@ -23,7 +23,7 @@ impl Cache {
             }
         });
         let layers = layers.collect::<Result<_>>()?;
-        Ok(Cache { start: 0, layers, length: 0, capacity, marks: Vec::new(), torn: false })
+        Ok(Cache { start: 0, layers, length: 0, capacity, dtype: self.dtype, marks: Vec::new(), torn: false })
     }
 
     /// The length that [`Cache::truncate`] would leave of the first `tokens` tokens.
@@ -101,9 +101,9 @@ impl Cache {
 
 impl Windowed {
     fn empty_like(&self, capacity: usize) -> Result<Windowed> {
-        let rows = window_rows(self.window, WINDOW_ROOM, capacity, self.k.dtype());
+        let rows = window_rows(self.window, WINDOW_ROOM, capacity, self.grid);
         let (k, v) = (of_rows(&self.k, rows)?, of_rows(&self.v, rows)?);
-        Ok(Windowed { window: self.window, k, v, first: 0, held: 0 })
+        Ok(Windowed { window: self.window, grid: self.grid, k, v, first: 0, held: 0 })
     }
 }
 

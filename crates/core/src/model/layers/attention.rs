@@ -1,10 +1,11 @@
 //! The softmax attention block: projections, norms, rotary embedding, the past, gate, output projection.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 use super::projections::{Outputs, Projections};
 use super::{Phase, Projection, RmsNorm, Rope};
 use crate::attention::{AttentionKernel, Holes, Sinks, Site};
+use crate::bfloat;
 use crate::model::kv_view::KvView;
 use crate::model::{AttentionSpec, QkNorm};
 
@@ -23,6 +24,8 @@ pub(in crate::model) struct Attention {
     pub sinks: Option<Sinks>,
     /// The choice of kernels on CUDA.
     pub kernel: AttentionKernel,
+    /// Scores and outputs are products of bf16 numbers, between hidden states in f32.
+    pub half: bool,
 }
 
 impl Attention {
@@ -87,10 +90,14 @@ impl Attention {
         if let Some(gate) = &gate {
             kv.show_gate(gate)?;
         }
+        if self.half {
+            q = bfloat::to_dtype(&q, DType::BF16)?;
+        }
         let mut out = kv.attend(&q, &k, &v, site)?.reshape((l, heads * head_dim))?;
 
         // 5. Gate.
         if let Some(gate) = gate {
+            out = bfloat::to_dtype(&out, gate.dtype())?;
             out = (out * gate)?;
         }
         Ok(out)

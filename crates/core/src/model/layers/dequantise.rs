@@ -2,6 +2,7 @@
 
 use rayon::prelude::*;
 
+use super::half_weight::HalfWeight;
 use super::lanes::{FactorsOf, Quants};
 use super::packed::{PANEL, PackedWeight};
 
@@ -16,7 +17,19 @@ impl PackedWeight {
         });
         out
     }
+
+    /// The dequantised output rows `rows` (of which the first begins a panel), rounded to bf16.
+    pub(super) fn halved(&self, rows: std::ops::Range<usize>) -> HalfWeight {
+        // A part at a time, of which the numbers in f32 take up to 64 MiB.
+        let step = ((1 << 24) / self.cols.max(1)).next_multiple_of(PANEL).max(PANEL);
+        let parts = rows.clone().step_by(step).map(|start| {
+            let rows = start..rows.end.min(start + step);
+            (rows.len(), self.dequantise(rows))
+        });
+        HalfWeight::of_columns(rows.len(), self.cols, parts)
+    }
 }
+
 /// The dequantised weights of a group of columns.
 struct Values<'a> {
     weight: &'a PackedWeight,

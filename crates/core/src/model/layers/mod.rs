@@ -10,7 +10,9 @@ mod attention;
 mod delta_net;
 mod delta_rule;
 mod dequantise;
+mod embedding;
 mod experts;
+mod half_weight;
 mod lanes;
 mod mlp;
 mod packed;
@@ -21,7 +23,9 @@ mod rope;
 
 pub(super) use attention::Attention;
 pub(super) use delta_net::DeltaNet;
+pub(super) use embedding::Embedding;
 pub(super) use experts::Experts;
+pub(super) use half_weight::HalfWeight;
 pub(super) use mlp::Mlp;
 pub use packed::PackedWeight;
 pub use projection::Projection;
@@ -40,7 +44,7 @@ pub enum Phase {
 /// Root-mean-square norm with a learned factor, in f32 (transformers, `LlamaRMSNorm`, `Gemma3RMSNorm`).
 #[derive(Debug)]
 pub(super) struct RmsNorm {
-    /// The factor, in the model's dtype, or in f32 where it is 1 + weight, which has more digits than the weight.
+    /// The factor, in the dtype of activations, or in f32 where it is 1 + weight, which has more digits than the weight.
     factor: Tensor,
     eps: f32,
 }

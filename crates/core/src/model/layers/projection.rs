@@ -1,8 +1,11 @@
 //! Projections, dense or quantised.
 
+use std::sync::Arc;
+
 use candle_core::{CpuStorage, DType, Device, Result, Storage, Tensor};
 use rayon::prelude::*;
 
+use super::half_weight::{HalfInput, HalfWeight};
 use super::packed::{PANEL, PackedWeight};
 use super::{Phase, packed_matmul};
 use crate::fused::products::Own;
@@ -26,13 +29,27 @@ pub struct Projection {
 
 #[derive(Debug)]
 enum Weight {
+    Dense(Dense),
+    Quantised { packed: PackedWeight, kept: Dequantised },
+}
+
+/// A weight that is multiplied as it is.
+#[derive(Debug, Clone)]
+enum Dense {
     /// (in, out). On the CPU contiguous in this order, not a view of (out, in): products are up to 1.4 times as fast, since rows
     /// that lie powers of two apart share few cache sets.
-    Dense(Tensor),
-    Quantised {
-        packed: PackedWeight,
-        /// As above, where memory allows.
-        dense: Option<Tensor>,
+    Full(Tensor),
+    /// In bf16, for products of bf16 numbers on the CPU.
+    Half(Arc<HalfWeight>),
+}
+
+/// A quantised weight beside its packed form, for prefill.
+#[derive(Debug)]
+enum Dequantised {
+    Kept(Dense),
+    /// Made for every chunk anew, in bf16 if `half` says so.
+    Made {
+        half: bool,
     },
 }
 
@@ -43,7 +60,12 @@ impl Projection {
     /// A weight that is no matrix, or no memory.
     pub fn dense(weight: &Tensor, bias: Option<Tensor>) -> Result<Self> {
         let weight = if cpu_kernels(weight.device()) { transposed(weight)? } else { weight.t()? };
-        Ok(Projection { weight: Weight::Dense(weight), bias })
+        Ok(Projection { weight: Weight::Dense(Dense::Full(weight)), bias })
+    }
+
+    /// A projection by a weight in bf16, with `bias` f32 (out).
+    pub fn half(weight: Arc<HalfWeight>, bias: Option<Tensor>) -> Self {
+        Projection { weight: Weight::Dense(Dense::Half(weight)), bias }
     }
 
     /// A map by a dense `weight` (out, in) that is used as it lies there: the embedding, for a tied head.
@@ -51,26 +73,23 @@ impl Projection {
     /// # Errors
     /// A weight that is no matrix.
     pub fn shared(weight: &Tensor, bias: Option<Tensor>) -> Result<Self> {
-        Ok(Projection { weight: Weight::Dense(weight.t()?), bias })
+        Ok(Projection { weight: Weight::Dense(Dense::Full(weight.t()?)), bias })
     }
 
-    /// A projection by a quantised weight, which is kept dequantised too if `keep` says so.
-    pub fn quantised(packed: PackedWeight, bias: Option<Tensor>, keep: bool) -> Result<Self> {
-        let dense = match keep {
-            true => Some(values(&packed, 0..packed.rows())?),
-            false => None,
+    /// A projection by a quantised weight, which is kept dequantised too if `keep` says so: for prefill, in bf16 if `half` says so.
+    pub fn quantised(packed: PackedWeight, bias: Option<Tensor>, keep: bool, half: bool) -> Result<Self> {
+        let kept = match (keep, half) {
+            (true, false) => Dequantised::Kept(Dense::Full(values(&packed, 0..packed.rows())?)),
+            (true, true) => Dequantised::Kept(Dense::Half(Arc::new(packed.halved(0..packed.rows())))),
+            (false, half) => Dequantised::Made { half },
         };
-        Ok(Projection { weight: Weight::Quantised { packed, dense }, bias })
+        Ok(Projection { weight: Weight::Quantised { packed, kept }, bias })
     }
 
     /// The same projection with `packed`, the packed form of its dense weight, for decoding.
     pub fn decoding_with(self, packed: PackedWeight) -> Self {
-        let Projection { weight: Weight::Dense(dense) | Weight::Quantised { dense: Some(dense), .. }, bias } =
-            self
-        else {
-            return self;
-        };
-        Projection { weight: Weight::Quantised { packed, dense: Some(dense) }, bias }
+        let Projection { weight: Weight::Dense(dense), bias } = self else { return self };
+        Projection { weight: Weight::Quantised { packed, kept: Dequantised::Kept(dense) }, bias }
     }
 
     /// (l, in) -> (l, out)
@@ -94,11 +113,12 @@ impl Projection {
             _ => Vec::new(),
         };
         let mut products = products.into_iter();
+        let mut rounded = None;
         let mut out = Vec::with_capacity(N);
         for map in maps {
             let y = match map.packed().and_then(|_| products.next()) {
                 Some(y) => y,
-                None => map.dense_product(x, phase, SLICE)?,
+                None => map.dense_product(x, &mut rounded, phase, SLICE)?,
             };
             out.push(match &map.bias {
                 Some(bias) => y.broadcast_add(bias)?,
@@ -114,7 +134,7 @@ impl Projection {
     /// As [`Projection::forward`].
     pub(in crate::model) fn add_to(&self, sum: Own, x: &Tensor, phase: Phase) -> Result<Own> {
         match (&self.weight, &self.bias) {
-            (Weight::Dense(weight), None) if !cpu_kernels(x.device()) => {
+            (Weight::Dense(Dense::Full(weight)), None) if !cpu_kernels(x.device()) => {
                 let _span = timing::linear();
                 sum.plus_product(x, weight)
             }
@@ -128,7 +148,7 @@ impl Projection {
         let mut rows = Vec::with_capacity(N);
         for map in maps {
             match &map.weight {
-                Weight::Dense(weight) if !cpu_kernels(weight.device()) => rows.push(weight.t()?),
+                Weight::Dense(Dense::Full(weight)) if !cpu_kernels(weight.device()) => rows.push(weight.t()?),
                 _ => return Ok(None),
             }
         }
@@ -144,11 +164,12 @@ impl Projection {
         for (map, rows) in maps.iter().zip(&rows) {
             let part = all.narrow(0, start, rows.dim(0)?)?;
             start += rows.dim(0)?;
-            parts.push(Projection { weight: Weight::Dense(part.t()?), bias: map.bias.clone() });
+            let weight = Weight::Dense(Dense::Full(part.t()?));
+            parts.push(Projection { weight, bias: map.bias.clone() });
         }
         let parts =
             parts.try_into().map_err(|_| candle_core::Error::msg("This is a bug: a map is missing"))?;
-        Ok(Some((Projection { weight: Weight::Dense(all.t()?), bias }, parts)))
+        Ok(Some((Projection { weight: Weight::Dense(Dense::Full(all.t()?)), bias }, parts)))
     }
 
     /// Output features.
@@ -157,18 +178,21 @@ impl Projection {
     /// None for a map that was made: its weight is a matrix.
     pub(in crate::model) fn outputs(&self) -> Result<usize> {
         match &self.weight {
-            Weight::Dense(weight) => weight.dim(1),
+            Weight::Dense(Dense::Full(weight)) => weight.dim(1),
+            Weight::Dense(Dense::Half(weight)) => Ok(weight.rows()),
             Weight::Quantised { packed, .. } => Ok(packed.rows()),
         }
     }
 
     /// The weight as it is multiplied by, dequantised: f32 (in, out).
     pub(in crate::model) fn weight(&self) -> Result<Tensor> {
-        match &self.weight {
-            Weight::Dense(weight) | Weight::Quantised { dense: Some(weight), .. } => {
-                weight.to_dtype(DType::F32)?.contiguous()
+        match self.at_hand() {
+            Ok(Dense::Full(weight)) => weight.to_dtype(DType::F32)?.contiguous(),
+            Ok(Dense::Half(weight)) => {
+                let all: Vec<u32> = (0..weight.rows() as u32).collect();
+                weight.of_rows(&all)?.t()?.contiguous()
             }
-            Weight::Quantised { packed, dense: None } => values(packed, 0..packed.rows()),
+            Err(packed) => values(packed, 0..packed.rows()),
         }
     }
 
@@ -177,13 +201,12 @@ impl Projection {
     /// # Errors
     /// No memory, or an output that there is not.
     pub(in crate::model) fn weights_of(&self, outputs: &[u32]) -> Result<Tensor> {
-        let rows = outputs.iter().map(|&output| match &self.weight {
-            Weight::Dense(weight) | Weight::Quantised { dense: Some(weight), .. } => {
+        let rows = outputs.iter().map(|&output| match self.at_hand() {
+            Ok(Dense::Full(weight)) => {
                 weight.narrow(1, output as usize, 1)?.t()?.to_dtype(DType::F32)?.contiguous()
             }
-            Weight::Quantised { packed, dense: None } => {
-                values(packed, output as usize..output as usize + 1)?.t()?.contiguous()
-            }
+            Ok(Dense::Half(weight)) => weight.of_rows(&[output]),
+            Err(packed) => values(packed, output as usize..output as usize + 1)?.t()?.contiguous(),
         });
         Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
     }
@@ -191,6 +214,14 @@ impl Projection {
     /// The bias, (out), if there is one.
     pub(in crate::model) fn bias(&self) -> Option<&Tensor> {
         self.bias.as_ref()
+    }
+
+    /// The dense weight, or the packed one where nothing else is kept.
+    fn at_hand(&self) -> std::result::Result<&Dense, &PackedWeight> {
+        match &self.weight {
+            Weight::Dense(dense) | Weight::Quantised { kept: Dequantised::Kept(dense), .. } => Ok(dense),
+            Weight::Quantised { packed, kept: Dequantised::Made { .. } } => Err(packed),
+        }
     }
 
     fn packed(&self) -> Option<&PackedWeight> {
@@ -201,19 +232,37 @@ impl Projection {
     }
 
     /// x W^T by dense products, `slice` weights at a time where they are not at hand. Wide weights are cut the same way where
-    /// they are, so that both give the same bits.
-    fn dense_product(&self, x: &Tensor, phase: Phase, slice: usize) -> Result<Tensor> {
-        let (packed, dense) = match &self.weight {
-            Weight::Dense(dense) => return dense_product(x, dense, phase),
-            Weight::Quantised { packed, dense } => (packed, dense),
+    /// they are, so that both give the same bits. `rounded` keeps what products of bf16 numbers make of x, for the next map of it.
+    fn dense_product(
+        &self,
+        x: &Tensor,
+        rounded: &mut Option<HalfInput>,
+        phase: Phase,
+        slice: usize,
+    ) -> Result<Tensor> {
+        let mut halved = |weight: &HalfWeight| match rounded {
+            Some(input) => input.product(weight),
+            None => rounded.insert(HalfInput::new(x)?).product(weight),
+        };
+        let (packed, kept) = match &self.weight {
+            Weight::Dense(Dense::Full(dense)) => return dense_product(x, dense, phase),
+            Weight::Dense(Dense::Half(weight))
+            | Weight::Quantised { kept: Dequantised::Kept(Dense::Half(weight)), .. } => {
+                return halved(weight);
+            }
+            Weight::Quantised { packed, kept } => (packed, kept),
         };
         let step = (slice / packed.cols()).next_multiple_of(PANEL).max(PANEL);
         let mut parts = Vec::new();
         for start in (0..packed.rows()).step_by(step) {
             let rows = start..packed.rows().min(start + step);
-            parts.push(match dense {
-                Some(dense) => steady_product(x, &dense.narrow(1, start, rows.len())?)?,
-                None => steady_product(x, &values(packed, rows)?)?,
+            parts.push(match kept {
+                Dequantised::Kept(Dense::Full(dense)) => {
+                    steady_product(x, &dense.narrow(1, start, rows.len())?)?
+                }
+                Dequantised::Kept(Dense::Half(weight)) => halved(weight)?,
+                Dequantised::Made { half: true } => halved(&packed.halved(rows))?,
+                Dequantised::Made { half: false } => steady_product(x, &values(packed, rows)?)?,
             });
         }
         match parts.as_slice() {
@@ -305,8 +354,8 @@ mod tests {
         for dtype in TYPES {
             let (rows, cols) = (200, 512);
             let (bytes, values) = blocks(dtype, rows, cols);
-            let kept = Projection::quantised(packed(dtype, &bytes, rows, cols), None, true)?;
-            let made = Projection::quantised(packed(dtype, &bytes, rows, cols), None, false)?;
+            let kept = Projection::quantised(packed(dtype, &bytes, rows, cols), None, true, false)?;
+            let made = Projection::quantised(packed(dtype, &bytes, rows, cols), None, false, false)?;
             for l in [1, 7, 300] {
                 let x = Tensor::randn(0f32, 1.0, (l, cols), &Device::Cpu)?;
                 let y = kept.forward(&x, Phase::Prefill)?;
@@ -314,8 +363,10 @@ mod tests {
                 let difference = (y - x.matmul(&values.t()?)?)?.abs()?.max_all()?.to_scalar::<f32>()?;
                 assert!(difference < 1e-2, "{dtype:?}, {l} rows: {difference}");
                 // 64 outputs, then 64, 64 and the last 8.
-                let (kept, made) =
-                    (kept.dense_product(&x, Phase::Prefill, 1)?, made.dense_product(&x, Phase::Prefill, 1)?);
+                let (kept, made) = (
+                    kept.dense_product(&x, &mut None, Phase::Prefill, 1)?,
+                    made.dense_product(&x, &mut None, Phase::Prefill, 1)?,
+                );
                 assert_eq!(kept.dims(), [l, rows]);
                 assert_eq!(bits(&kept)?, bits(&made)?, "{dtype:?}, {l} rows in slices");
             }
@@ -350,7 +401,7 @@ mod tests {
         let bias = Tensor::randn(0f32, 1.0, 70, &Device::Cpu)?;
         let weight = Tensor::randn(0f32, 1.0, (33, cols), &Device::Cpu)?;
         let made = |dtype, rows: usize, bias| {
-            Projection::quantised(packed(dtype, &blocks(dtype, rows, cols).0, rows, cols), bias, true)
+            Projection::quantised(packed(dtype, &blocks(dtype, rows, cols).0, rows, cols), bias, true, false)
         };
         let maps = [
             &made(TYPES[1], 70, Some(bias))?,
@@ -369,6 +420,24 @@ mod tests {
                 let difference = (y - &expected)?.abs()?.max_all()?.to_scalar::<f32>()?;
                 assert!(difference < 1e-4, "{difference}");
             }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn quantised_weights_in_bf16_are_multiplied_as_their_rounded_values_kept_or_made() -> Result<()> {
+        for dtype in TYPES {
+            let (rows, cols) = (200, 512);
+            let (bytes, values) = blocks(dtype, rows, cols);
+            let kept = Projection::quantised(packed(dtype, &bytes, rows, cols), None, true, true)?;
+            let made = Projection::quantised(packed(dtype, &bytes, rows, cols), None, false, true)?;
+            let rounded = Projection::half(Arc::new(HalfWeight::new(&values)?), None);
+            let x = Tensor::randn(0f32, 1.0, (70, cols), &Device::Cpu)?;
+            let y = kept.forward(&x, Phase::Prefill)?;
+            assert_eq!(bits(&y)?, bits(&made.forward(&x, Phase::Prefill)?)?, "{dtype:?}");
+            assert_eq!(bits(&y)?, bits(&rounded.forward(&x, Phase::Prefill)?)?, "{dtype:?}");
+            let sliced = made.dense_product(&x, &mut None, Phase::Prefill, 64 * cols)?;
+            assert_eq!(bits(&y)?, bits(&sliced)?, "{dtype:?} in slices");
         }
         Ok(())
     }

@@ -1,0 +1,84 @@
+//! The number formats of a decoder: of its weights and products, of what lies between them, and of its cache.
+
+use candle_core::{DType, Device};
+
+use crate::transfer::cpu_kernels;
+
+/// Number formats, as a device has them.
+///
+/// On the CPU bf16 is the format of weights and of the factors of products, linear ones and attention's; sums, hidden states, norms,
+/// softmax, router and logits are f32. On other devices hidden states are in the format of the weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Formats {
+    /// Of weights, and of the factors of products.
+    pub dtype: DType,
+    /// Of hidden states.
+    pub activations: DType,
+    /// Of keys and values in the cache.
+    pub cache: DType,
+}
+
+/// A format of the cache that a device does not keep.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a cache in {cache} beside {dtype} on {device}: only the CPU, in f32 or bf16, keeps its cache in another dtype (f32, bf16 or f16); leave `--cache-dtype` out"
+)]
+pub struct CacheFormat {
+    cache: String,
+    dtype: String,
+    device: &'static str,
+}
+
+impl Formats {
+    /// Of `dtype` on these devices, with the cache in `cache` where that is given; else in `dtype`.
+    ///
+    /// # Errors
+    /// A cache of another dtype than that of the activations on another device than the CPU, or beside f16.
+    pub fn new(dtype: DType, cache: Option<DType>, devices: &[Device]) -> Result<Self, CacheFormat> {
+        Self::on(dtype, cache, devices.iter().all(cpu_kernels))
+    }
+
+    /// The same where `on_cpu` says whether all devices are the CPU.
+    ///
+    /// # Errors
+    /// As [`Formats::new`].
+    pub fn on(dtype: DType, cache: Option<DType>, on_cpu: bool) -> Result<Self, CacheFormat> {
+        let by_slices = on_cpu && matches!(dtype, DType::F32 | DType::BF16);
+        let activations = if by_slices { DType::F32 } else { dtype };
+        let kept = cache.unwrap_or(dtype);
+        let served = by_slices && matches!(kept, DType::F32 | DType::BF16 | DType::F16);
+        if !served && kept != activations {
+            let name = |dtype: DType| format!("{dtype:?}").to_lowercase();
+            let device = if on_cpu { "the CPU" } else { "an accelerator" };
+            return Err(CacheFormat { cache: name(kept), dtype: name(dtype), device });
+        }
+        Ok(Formats { dtype, activations, cache: kept })
+    }
+
+    /// True if products are of bf16 numbers between hidden states in f32: on the CPU.
+    pub fn half_products(&self) -> bool {
+        self.dtype == DType::BF16 && self.activations == DType::F32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_keeps_its_cache_in_what_is_asked_for_and_others_in_their_own_dtype() {
+        let of = |dtype, cache, on_cpu| Formats::on(dtype, cache, on_cpu).ok();
+        let formats = |dtype, activations, cache| Some(Formats { dtype, activations, cache });
+        use DType::{BF16, F16, F32};
+        assert_eq!(of(F32, None, true), formats(F32, F32, F32));
+        assert_eq!(of(BF16, None, true), formats(BF16, F32, BF16));
+        assert_eq!(of(F32, Some(F16), true), formats(F32, F32, F16));
+        assert_eq!(of(BF16, Some(F32), true), formats(BF16, F32, F32));
+        assert_eq!(of(BF16, Some(BF16), false), formats(BF16, BF16, BF16));
+        assert_eq!(of(F16, None, true), formats(F16, F16, F16));
+        assert_eq!(of(F16, Some(BF16), true), None);
+        assert_eq!(of(BF16, Some(F32), false), None);
+        let refusal = Formats::on(BF16, Some(F32), false).unwrap_err().to_string();
+        assert!(refusal.contains("a cache in f32 beside bf16 on an accelerator"), "{refusal}");
+    }
+}

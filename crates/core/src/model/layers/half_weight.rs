@@ -1,0 +1,578 @@
+//! Products of bf16 activations with bf16 weights on the CPU, summed in f32.
+//!
+//! A weight is laid out in panels of [`PANEL`] outputs, of which two inputs that follow each other are a pair: lanes of a vector are
+//! outputs, a weight is read front to back, and nothing is added up across lanes. The kernel is AVX512-BF16's where the processor has
+//! it; elsewhere weights are widened as they are read, and multiplied in f32. Every sum is one chain over the inputs, so a row's
+//! outputs depend neither on the rows beside it nor on threads; between the two kernels they differ by rounding in f32.
+
+use candle_core::{CpuStorage, DType, Device, Result, Storage, Tensor};
+use half::bf16;
+use half::slice::HalfFloatSliceExt;
+use rayon::prelude::*;
+
+use crate::bfloat;
+
+/// Outputs of a panel.
+pub(super) const PANEL: usize = 32;
+/// Rows of activations that are multiplied with a panel at once.
+const ROWS: usize = 12;
+/// Rows of a task at most, and panels of one where there are few rows: a decoding step reads this many panels at once.
+const TASK_ROWS: usize = 8 * ROWS;
+const GROUP: usize = 4;
+
+/// A weight (out, in) in bf16.
+#[derive(Debug)]
+pub struct HalfWeight {
+    rows: usize,
+    cols: usize,
+    /// (panels, in / 2, outputs of a panel), with zeros for missing outputs and inputs.
+    pairs: Vec<u32>,
+}
+
+impl HalfWeight {
+    /// Of `weight` (out, in), rounded to bf16 where it is of more bits.
+    ///
+    /// # Errors
+    /// A tensor that is no matrix on the CPU, or no memory.
+    pub fn new(weight: &Tensor) -> Result<Self> {
+        let (rows, cols) = weight.dims2()?;
+        let weight = bfloat::to_dtype(weight, DType::BF16)?.contiguous()?;
+        let (storage, layout) = weight.storage_and_layout();
+        let (Storage::Cpu(CpuStorage::BF16(data)), Some((start, end))) =
+            (&*storage, layout.contiguous_offsets())
+        else {
+            candle_core::bail!("This is a bug: a weight in bf16 is none on the CPU");
+        };
+        let data = data[start..end].reinterpret_cast();
+        Ok(Self::of(rows, cols, |row, to| to.copy_from_slice(&data[row * cols..(row + 1) * cols])))
+    }
+
+    /// Of parts in the order of the outputs, each of so many of them, f32 (in, outputs); all but the last are of whole panels.
+    pub(super) fn of_columns(
+        rows: usize,
+        cols: usize,
+        parts: impl Iterator<Item = (usize, Vec<f32>)>,
+    ) -> Self {
+        let length = cols.div_ceil(2);
+        let mut pairs = Vec::with_capacity(rows.div_ceil(PANEL) * length * PANEL);
+        for (outputs, values) in parts {
+            let start = pairs.len();
+            pairs.resize(start + outputs.div_ceil(PANEL) * length * PANEL, 0u32);
+            let panels = pairs[start..].par_chunks_exact_mut((length * PANEL).max(1));
+            panels.enumerate().for_each(|(panel, pairs)| {
+                let own = panel * PANEL..outputs.min((panel + 1) * PANEL);
+                let column =
+                    |i: usize| values.get(i * outputs..(i + 1) * outputs).map(|all| &all[own.clone()]);
+                for (i, pairs) in pairs.chunks_exact_mut(PANEL).enumerate() {
+                    let (Some(first), second) = (column(2 * i), column(2 * i + 1)) else { continue };
+                    for (lane, (to, &x)) in pairs.iter_mut().zip(first).enumerate() {
+                        let second = second.map_or(0, |second| bfloat::round(second[lane]));
+                        *to = bfloat::pair(bfloat::round(x), second);
+                    }
+                }
+            });
+        }
+        HalfWeight { rows, cols, pairs }
+    }
+
+    /// Of rows that `write` writes, each of `cols` numbers.
+    fn of(rows: usize, cols: usize, write: impl Fn(usize, &mut [u16]) + Sync) -> Self {
+        let length = cols.div_ceil(2);
+        let mut pairs = vec![0u32; rows.div_ceil(PANEL) * length * PANEL];
+        pairs.par_chunks_mut((length * PANEL).max(1)).enumerate().for_each(|(panel, pairs)| {
+            let mut row = vec![0u16; cols];
+            for lane in 0..PANEL.min(rows - panel * PANEL) {
+                write(panel * PANEL + lane, &mut row);
+                let to = pairs[lane..].iter_mut().step_by(PANEL);
+                for (to, numbers) in to.zip(row.chunks(2)) {
+                    *to = bfloat::pair(numbers[0], numbers.get(1).copied().unwrap_or(0));
+                }
+            }
+        });
+        HalfWeight { rows, cols, pairs }
+    }
+
+    /// Outputs.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Inputs.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Bytes of a weight of this shape.
+    pub fn bytes(rows: u64, cols: u64) -> u64 {
+        rows.div_ceil(PANEL as u64)
+            .saturating_mul(PANEL as u64)
+            .saturating_mul(cols.div_ceil(2))
+            .saturating_mul(4)
+    }
+
+    /// Pairs of a row of activations.
+    fn length(&self) -> usize {
+        self.cols.div_ceil(2)
+    }
+
+    /// Panels.
+    fn panels(&self) -> usize {
+        self.rows.div_ceil(PANEL)
+    }
+
+    fn panel(&self, panel: usize) -> &[u32] {
+        &self.pairs[panel * self.length() * PANEL..][..self.length() * PANEL]
+    }
+
+    /// The weights of some outputs: f32 (outputs, in).
+    ///
+    /// # Errors
+    /// An output that there is not, or no memory.
+    pub fn of_rows(&self, outputs: &[u32]) -> Result<Tensor> {
+        let mut wide = vec![0f32; outputs.len() * self.cols];
+        for (&output, wide) in outputs.iter().zip(wide.chunks_exact_mut(self.cols.max(1))) {
+            let output = output as usize;
+            if output >= self.rows {
+                candle_core::bail!("output {output} of a weight of {}", self.rows);
+            }
+            let pairs = self.panel(output / PANEL)[output % PANEL..].iter().step_by(PANEL);
+            for (wide, &pair) in wide.chunks_mut(2).zip(pairs) {
+                wide.copy_from_slice(&bfloat::both(pair)[..wide.len()]);
+            }
+        }
+        Tensor::from_vec(wide, (outputs.len(), self.cols), &Device::Cpu)
+    }
+}
+
+/// Rows of activations as the kernels read them.
+pub(super) struct HalfInput {
+    rows: usize,
+    cols: usize,
+    /// Pairs of bf16 numbers (rows, in / 2); nothing where the kernel is in f32.
+    pairs: Vec<u32>,
+    /// bf16 numbers in f32 (rows, in, rounded up to pairs); nothing where the kernel multiplies pairs.
+    wide: Vec<f32>,
+}
+
+impl HalfInput {
+    /// Of `x` (l, in), f32 or bf16 on the CPU, rounded to bf16.
+    ///
+    /// # Errors
+    /// Another dtype or device, or no memory.
+    pub fn new(x: &Tensor) -> Result<Self> {
+        Self::for_kernel(x, bfloat::multiplies())
+    }
+
+    fn for_kernel(x: &Tensor, in_pairs: bool) -> Result<Self> {
+        let (rows, cols) = x.dims2()?;
+        let x = bfloat::to_dtype(&x.contiguous()?, DType::BF16)?;
+        let (storage, layout) = x.storage_and_layout();
+        let (Storage::Cpu(CpuStorage::BF16(data)), Some((start, end))) =
+            (&*storage, layout.contiguous_offsets())
+        else {
+            candle_core::bail!("products of bf16 numbers take activations on the CPU");
+        };
+        let (data, length) = (&data[start..end], cols.div_ceil(2));
+        let (mut pairs, mut wide) = (Vec::new(), Vec::new());
+        if in_pairs {
+            pairs = vec![0u32; rows * length];
+            let of_rows = pairs.par_chunks_exact_mut(length.max(1)).zip(data.par_chunks_exact(cols.max(1)));
+            of_rows.for_each(|(to, from)| {
+                let (whole, rest) = from.reinterpret_cast().as_chunks::<2>();
+                to.iter_mut().zip(whole).for_each(|(to, x)| *to = bfloat::pair(x[0], x[1]));
+                if let ([x], Some(to)) = (rest, to.last_mut()) {
+                    *to = bfloat::pair(*x, 0);
+                }
+            });
+        } else {
+            wide = vec![0f32; rows * 2 * length];
+            let of_rows =
+                wide.par_chunks_exact_mut((2 * length).max(1)).zip(data.par_chunks_exact(cols.max(1)));
+            of_rows.for_each(|(to, from): (&mut [f32], &[bf16])| bfloat::widen(from, to));
+        }
+        Ok(HalfInput { rows, cols, pairs, wide })
+    }
+
+    /// x W^T: f32 (l, out).
+    ///
+    /// # Errors
+    /// A weight for inputs of another width, or no memory.
+    pub fn product(&self, weight: &HalfWeight) -> Result<Tensor> {
+        let [y] = self.products([weight])?;
+        Ok(y)
+    }
+
+    /// [`HalfInput::product`] with each of `weights`, in one parallel section where there are few rows.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn products<const N: usize>(&self, weights: [&HalfWeight; N]) -> Result<[Tensor; N]> {
+        if let Some(weight) = weights.iter().find(|weight| weight.cols != self.cols) {
+            let (rows, cols) = (weight.rows, weight.cols);
+            candle_core::bail!(
+                "a product of ({}, {}) with a weight of ({rows}, {cols})",
+                self.rows,
+                self.cols
+            );
+        }
+        // Enough rows for every thread to have whole tiles of its own, or parts of the outputs for each.
+        let many = self.rows >= ROWS * rayon::current_num_threads().max(4);
+        let out = weights.iter().map(|weight| {
+            let y = if many { self.by_rows(weight) } else { self.by_panels(weight) };
+            Tensor::from_vec(y, (self.rows, weight.rows), &Device::Cpu)
+        });
+        let out = out.collect::<Result<Vec<_>>>()?;
+        out.try_into().map_err(|_| candle_core::Error::msg("This is a bug: an output is missing"))
+    }
+
+    /// Tasks of some rows and all outputs.
+    fn by_rows(&self, weight: &HalfWeight) -> Vec<f32> {
+        let outputs = weight.rows;
+        let mut y = vec![0f32; self.rows * outputs];
+        let each = self.rows.div_ceil(4 * rayon::current_num_threads()).next_multiple_of(ROWS).min(TASK_ROWS);
+        y.par_chunks_mut((each * outputs).max(1)).enumerate().for_each(|(task, y)| {
+            let first = task * each;
+            let rows = y.len() / outputs;
+            for panel in 0..weight.panels() {
+                for start in (0..rows).step_by(ROWS) {
+                    let rows = ROWS.min(rows - start);
+                    let to = Target { y: &mut y[start * outputs..], stride: outputs, column: panel * PANEL };
+                    self.tile(weight, panel..panel + 1, first + start..first + start + rows, to);
+                }
+            }
+        });
+        y
+    }
+
+    /// Tasks of some outputs and all rows.
+    fn by_panels(&self, weight: &HalfWeight) -> Vec<f32> {
+        let (outputs, l) = (weight.rows, self.rows);
+        // Every group of panels, (rows, outputs of the group).
+        let width = GROUP * PANEL;
+        let mut parts = vec![0f32; weight.panels().div_ceil(GROUP) * l * width];
+        parts.par_chunks_exact_mut((l * width).max(1)).enumerate().for_each(|(group, y)| {
+            let panels = group * GROUP..weight.panels().min((group + 1) * GROUP);
+            if l == 1 {
+                self.tile(weight, panels, 0..1, Target { y, stride: width, column: 0 });
+                return;
+            }
+            for (nth, panel) in panels.enumerate() {
+                for start in (0..l).step_by(ROWS) {
+                    let rows = start..l.min(start + ROWS);
+                    let to = Target { y: &mut y[start * width..], stride: width, column: nth * PANEL };
+                    self.tile(weight, panel..panel + 1, rows, to);
+                }
+            }
+        });
+        if l == 1 {
+            parts.truncate(outputs);
+            return parts;
+        }
+        let mut y = Vec::with_capacity(l * outputs);
+        for row in 0..l {
+            for (group, part) in parts.chunks_exact(l * width).enumerate() {
+                y.extend_from_slice(&part[row * width..][..width.min(outputs - group * width)]);
+            }
+        }
+        y
+    }
+
+    /// Rows times panels that follow each other: up to [`ROWS`] and one, or one and up to [`GROUP`].
+    fn tile(
+        &self,
+        weight: &HalfWeight,
+        panels: std::ops::Range<usize>,
+        rows: std::ops::Range<usize>,
+        mut to: Target<'_>,
+    ) {
+        let length = weight.length();
+        let words = &weight.pairs[panels.start * length * PANEL..panels.end * length * PANEL];
+        if self.wide.is_empty() {
+            #[cfg(target_arch = "x86_64")]
+            x86::tile(words, &self.pairs[rows.start * length..rows.end * length], length, &mut to);
+        } else {
+            let x = &self.wide[rows.start * 2 * length..rows.end * 2 * length];
+            for (nth, panel) in words.chunks_exact((length * PANEL).max(1)).enumerate() {
+                let to = Target { y: to.y, stride: to.stride, column: to.column + nth * PANEL };
+                for (block, x) in x.chunks(WIDE_ROWS * 2 * length).enumerate() {
+                    let y = &mut to.y[block * WIDE_ROWS * to.stride..];
+                    let to = Target { y, stride: to.stride, column: to.column };
+                    pulp::Arch::new().dispatch(WideTile { panel, x, length, to });
+                }
+            }
+        }
+    }
+}
+
+/// The place of a tile's outputs: rows of `stride` numbers, from a column on. Outputs that a row has not are left out.
+struct Target<'a> {
+    y: &'a mut [f32],
+    stride: usize,
+    column: usize,
+}
+
+impl Target<'_> {
+    /// Writes outputs of a row from `offset` outputs after the column on.
+    #[inline(always)]
+    fn write(&mut self, row: usize, offset: usize, values: &[f32]) {
+        let from = (self.column + offset).min(self.stride);
+        let to = (from + values.len()).min(self.stride);
+        self.y[row * self.stride + from..row * self.stride + to].copy_from_slice(&values[..to - from]);
+    }
+}
+
+/// Rows that the kernel in f32 multiplies at once.
+const WIDE_ROWS: usize = 4;
+
+/// A panel times up to [`WIDE_ROWS`] rows in f32.
+struct WideTile<'a> {
+    panel: &'a [u32],
+    /// (rows, 2 * length)
+    x: &'a [f32],
+    length: usize,
+    to: Target<'a>,
+}
+
+impl pulp::WithSimd for WideTile<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, simd: S) {
+        match self.x.len() / (2 * self.length).max(1) {
+            1 => self.rows::<S, 1>(simd),
+            2 => self.rows::<S, 2>(simd),
+            3 => self.rows::<S, 3>(simd),
+            _ => self.rows::<S, WIDE_ROWS>(simd),
+        }
+    }
+}
+
+impl WideTile<'_> {
+    #[inline(always)]
+    fn rows<S: pulp::Simd, const R: usize>(mut self, simd: S) {
+        const VECTORS: usize = 2;
+        let upper = simd.splat_u32s(0xffff_0000);
+        let shift = simd.splat_u32s(16);
+        let (vectors, _) = S::as_simd_u32s(self.panel);
+        let of_pair = PANEL / S::F32_LANES;
+        let x: [&[f32]; R] = std::array::from_fn(|r| &self.x[r * 2 * self.length..][..2 * self.length]);
+        for first in (0..of_pair).step_by(VECTORS) {
+            let mut sums = [[simd.splat_f32s(0.0); VECTORS]; R];
+            for (i, words) in vectors.chunks_exact(of_pair).enumerate() {
+                let mut low = [simd.splat_f32s(0.0); VECTORS];
+                let mut high = low;
+                for v in 0..VECTORS {
+                    let word = words[first + v];
+                    low[v] = simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(word, shift));
+                    high[v] = simd.transmute_f32s_u32s(simd.and_u32s(word, upper));
+                }
+                for r in 0..R {
+                    let (a, b) = (simd.splat_f32s(x[r][2 * i]), simd.splat_f32s(x[r][2 * i + 1]));
+                    for v in 0..VECTORS {
+                        sums[r][v] = simd.mul_add_e_f32s(low[v], a, sums[r][v]);
+                        sums[r][v] = simd.mul_add_e_f32s(high[v], b, sums[r][v]);
+                    }
+                }
+            }
+            for (r, sums) in sums.iter().enumerate() {
+                self.to.write(r, first * S::F32_LANES, crate::simd::lanes::<S>(sums));
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::{GROUP, PANEL, ROWS, Target};
+    use crate::bfloat;
+
+    /// Lanes of a vector.
+    const LANES: usize = 16;
+
+    /// Rows `x` (rows, length) times panels (panels, length, outputs): up to [`ROWS`] rows and one panel, or one row and up to
+    /// [`GROUP`] panels.
+    ///
+    /// # Panics
+    /// On a processor without AVX512-BF16, and with slices of other sizes.
+    pub fn tile(panels: &[u32], x: &[u32], length: usize, to: &mut Target<'_>) {
+        let (rows, count) = (x.len() / length.max(1), panels.len() / (length * PANEL).max(1));
+        assert!(bfloat::multiplies(), "This is a bug: products of pairs on a processor without them");
+        assert!(x.len() == rows * length && panels.len() == count * length * PANEL && rows.min(count) <= 1);
+        assert!(rows <= ROWS && count <= GROUP, "This is a bug: a tile of {rows} rows and {count} panels");
+        // SAFETY: the processor has the instructions, and the slices are as large as the sizes below say.
+        unsafe {
+            match (rows, count) {
+                (1, 2) => sums::<1, 2>(panels, x, length, to),
+                (1, 3) => sums::<1, 3>(panels, x, length, to),
+                (1, 4) => sums::<1, 4>(panels, x, length, to),
+                (1, _) => sums::<1, 1>(panels, x, length, to),
+                (2, _) => sums::<2, 1>(panels, x, length, to),
+                (3, _) => sums::<3, 1>(panels, x, length, to),
+                (4, _) => sums::<4, 1>(panels, x, length, to),
+                (5, _) => sums::<5, 1>(panels, x, length, to),
+                (6, _) => sums::<6, 1>(panels, x, length, to),
+                (7, _) => sums::<7, 1>(panels, x, length, to),
+                (8, _) => sums::<8, 1>(panels, x, length, to),
+                (9, _) => sums::<9, 1>(panels, x, length, to),
+                (10, _) => sums::<10, 1>(panels, x, length, to),
+                (11, _) => sums::<11, 1>(panels, x, length, to),
+                (12, _) => sums::<12, 1>(panels, x, length, to),
+                _ => {}
+            }
+        }
+    }
+
+    /// # Safety
+    /// `panels`: (P, length, PANEL); `x`: (R, length).
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+    unsafe fn sums<const R: usize, const P: usize>(
+        panels: &[u32],
+        x: &[u32],
+        length: usize,
+        to: &mut Target<'_>,
+    ) {
+        debug_assert!(panels.len() == P * length * PANEL && x.len() == R * length);
+        let mut sums = [[[_mm512_setzero_ps(); 2]; P]; R];
+        for i in 0..length {
+            let mut words = [[_mm512_setzero_si512(); 2]; P];
+            for (p, words) in words.iter_mut().enumerate() {
+                for (v, words) in words.iter_mut().enumerate() {
+                    // SAFETY: by the caller, as below.
+                    *words = unsafe {
+                        let at = panels.as_ptr().add((p * length + i) * PANEL + v * LANES);
+                        _mm512_loadu_si512(at.cast())
+                    };
+                }
+            }
+            for (r, sums) in sums.iter_mut().enumerate() {
+                let x = unsafe { *x.get_unchecked(r * length + i) };
+                let x = bf16s(_mm512_set1_epi32(x as i32));
+                for (sums, words) in sums.iter_mut().zip(&words) {
+                    for (sum, &word) in sums.iter_mut().zip(words) {
+                        *sum = _mm512_dpbf16_ps(*sum, x, bf16s(word));
+                    }
+                }
+            }
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            for (p, sums) in sums.iter().enumerate() {
+                let mut out = [0f32; PANEL];
+                for (out, &sum) in out.as_chunks_mut::<LANES>().0.iter_mut().zip(sums) {
+                    // SAFETY: a chunk has as many numbers as a vector.
+                    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), sum) };
+                }
+                to.write(r, p * PANEL, &out);
+            }
+        }
+    }
+
+    /// The same bits as bf16 numbers.
+    #[target_feature(enable = "avx512f")]
+    fn bf16s(bits: __m512i) -> __m512bh {
+        // SAFETY: both are 512 bits of which every pattern is a value.
+        unsafe { std::mem::transmute(bits) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
+        tensor.to_dtype(DType::F64)?.flatten_all()?.to_vec1()
+    }
+
+    #[test]
+    fn both_kernels_give_the_plain_definitions_sums_at_every_shape() -> Result<()> {
+        for (l, cols, rows) in [
+            (1, 2, 1),
+            (1, 65, 33),
+            (1, 576, 1500),
+            (2, 64, 130),
+            (11, 33, 40),
+            (12, 100, 32),
+            (13, 64, 96),
+            (70, 301, 65),
+            (200, 128, 72),
+        ] {
+            let x = Tensor::randn(0f32, 1.0, (l, cols), &Device::Cpu)?;
+            let w = Tensor::randn(0f32, 1.0, (rows, cols), &Device::Cpu)?;
+            let weight = HalfWeight::new(&w)?;
+            let (rounded_x, rounded_w) =
+                (numbers(&x.to_dtype(DType::BF16)?)?, numbers(&w.to_dtype(DType::BF16)?)?);
+            for in_pairs in [false, bfloat::multiplies()] {
+                let y = numbers(&HalfInput::for_kernel(&x, in_pairs)?.product(&weight)?)?;
+                assert_eq!(y.len(), l * rows);
+                for row in 0..l {
+                    for output in 0..rows {
+                        let (x, w) = (&rounded_x[row * cols..][..cols], &rounded_w[output * cols..][..cols]);
+                        let expected: f64 = x.iter().zip(w).map(|(x, w)| x * w).sum();
+                        let size: f64 = x.iter().zip(w).map(|(x, w)| (x * w).abs()).sum();
+                        let found = y[row * rows + output];
+                        assert!(
+                            (found - expected).abs() <= 1e-5 * size,
+                            "({l}, {cols}, {rows}): {found}, not {expected}"
+                        );
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_row_has_the_bits_that_it_has_alone_whatever_rows_are_multiplied_with_it() -> Result<()> {
+        let (cols, rows) = (130, 150);
+        let weight = HalfWeight::new(&Tensor::randn(0f32, 1.0, (rows, cols), &Device::Cpu)?)?;
+        let x = Tensor::randn(0f32, 1.0, (200, cols), &Device::Cpu)?;
+        for in_pairs in [false, bfloat::multiplies()] {
+            let of = |from: usize, l: usize| -> Result<Vec<u32>> {
+                let y = HalfInput::for_kernel(&x.narrow(0, from, l)?, in_pairs)?.product(&weight)?;
+                Ok(y.flatten_all()?.to_vec1::<f32>()?.into_iter().map(f32::to_bits).collect())
+            };
+            let whole = of(0, 200)?;
+            for (from, l) in [(0, 1), (17, 1), (3, 5), (100, 12), (50, 47), (0, 199)] {
+                assert_eq!(of(from, l)?, whole[from * rows..(from + l) * rows], "{from}, {l} rows");
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn outputs_weights_come_back_as_they_were_rounded() -> Result<()> {
+        let w = Tensor::randn(0f32, 1.0, (70, 33), &Device::Cpu)?;
+        let rounded = w.to_dtype(DType::BF16)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;
+        let weight = HalfWeight::new(&w)?;
+        let found = weight.of_rows(&[69, 0, 31, 32])?.to_vec2::<f32>()?;
+        assert_eq!(found, [69, 0, 31, 32].map(|row: usize| rounded[row].clone()));
+        assert!(weight.of_rows(&[70]).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn a_weight_of_columns_is_that_of_its_rows() -> Result<()> {
+        for (rows, cols) in [(70, 33), (32, 8), (130, 64)] {
+            let w = Tensor::randn(0f32, 1.0, (rows, cols), &Device::Cpu)?;
+            let parts = (0..rows).step_by(64).map(|start| {
+                let outputs = 64.min(rows - start);
+                let part = w
+                    .narrow(0, start, outputs)
+                    .and_then(|part| part.t()?.contiguous()?.flatten_all()?.to_vec1());
+                (outputs, part.unwrap())
+            });
+            assert_eq!(HalfWeight::of_columns(rows, cols, parts).pairs, HalfWeight::new(&w)?.pairs);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn activations_of_another_width_are_refused() -> Result<()> {
+        let weight = HalfWeight::new(&Tensor::zeros((4, 8), DType::F32, &Device::Cpu)?)?;
+        let refusal = HalfInput::new(&Tensor::zeros((1, 6), DType::F32, &Device::Cpu)?)?.product(&weight);
+        let Err(refusal) = refusal else { panic!("it was multiplied") };
+        assert!(refusal.to_string().contains("(1, 6) with a weight of (4, 8)"), "{refusal}");
+        Ok(())
+    }
+}
