@@ -206,7 +206,7 @@ impl Model {
             let Flags { loaded } = clap::Parser::try_parse_from(args)?;
             let options = LocalOptions {
                 devices: loaded.on.open()?,
-                dtype: loaded.dtype()?,
+                dtype: loaded.in_dtype.dtype()?,
                 context: context
                     .map_or(ContextLength::AtMost(palimpsest_core::CONTEXT), ContextLength::Exactly),
                 logits: LOGITS_AT_ONCE,
@@ -222,7 +222,8 @@ impl Model {
             let (layers, vocabulary) = (spec.layers.len(), spec.vocab);
             let heads = spec.layers.iter().find_map(|layer| Some(layer.attention()?.heads)).unwrap_or(0);
             // Elsewhere results may depend on what was read before.
-            let reuse = if is_cpu && dtype == "f32" { Reuse::Longest } else { Reuse::Prefix };
+            let alone = is_cpu && model.engine().decoder().formats().hidden_in_f32();
+            let reuse = if alone { Reuse::Longest } else { Reuse::Prefix };
             let text = model.text().clone();
             let process = std::process::id();
             let queue = Queue::new(model);

@@ -270,7 +270,7 @@ fn local(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
         cases.iter().map(|case| case.shared + case.own.iter().max().unwrap_or(&0)).collect();
     let (shortest, longest) = (lengths.iter().min().unwrap_or(&0), lengths.iter().max().unwrap_or(&0));
     let n = answers(&conditions, &plan);
-    let dtype = format!("{:?}", model.engine().decoder().dtype()).to_lowercase();
+    let dtype = model.engine().decoder().formats();
     let mut text = format!(
         "{n} answers on {} by {} ({}, {dtype}): an estimate, nothing was run\n\
          tokens in   {} computed, {} reused (from {sampled} cases, whose longest prompts have {} to {} tokens)\n\
@@ -320,6 +320,7 @@ fn peak(job: &RunSpec, options: &engine::LocalOptions, model: &LocalModel) -> an
         chunk: options.chunk,
         logits: 1,
         dtype: options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices)),
+        cache: options.cache_dtype,
         kernel: options.planned_kernel(),
         devices: options.devices.iter().map(DeviceName::of).collect(),
         // With room for thoughts, which the options do not have.

@@ -147,7 +147,7 @@ fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     let repeat = s.repeat as usize * (1 + s.knockouts.len());
     let most = plan.iter().map(|case| case.probes.len()).max().unwrap_or(1) * repeat;
     let batch = job.batch_size.min(most).max(1);
-    let dtype = s.loaded.dtype()?.unwrap_or_else(|| DeviceName::Cuda(0).default_dtype());
+    let dtype = s.loaded.in_dtype.dtype()?.unwrap_or_else(|| DeviceName::Cuda(0).default_dtype());
     let kernel = match s.knockouts.is_empty() {
         true => s.loaded.on.attention_kernel,
         false => palimpsest_core::attention::AttentionKernel::Products,
@@ -157,6 +157,7 @@ fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
         chunk: engine::DEFAULT_CHUNK,
         logits: 1,
         dtype,
+        cache: s.loaded.in_dtype.cache()?,
         kernel,
         devices: Vec::new(),
         branches: Branches::for_answers(batch, most_new),

@@ -88,7 +88,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let options = LocalOptions {
         kernel: args.loaded.on.attention_kernel,
         devices: args.loaded.on.open()?,
-        dtype: args.loaded.dtype()?,
+        dtype: args.loaded.in_dtype.dtype()?,
+        cache_dtype: args.loaded.in_dtype.cache()?,
         context,
         allow_longer: args.allow_longer,
         branches: Branches::default(),

@@ -14,14 +14,13 @@ use crate::judge::{
     Conduct, Instructions, Judge, REPLY_TOKENS, ReadSummary, Reasons, check_labels, judge_memories,
     label_instructions, memory_instructions, read_answers, run as judge_run,
 };
-use crate::models::{self, DeviceArgs, Opened};
+use crate::models::{self, DeviceArgs, DtypeArgs, Opened};
 use crate::prompt::JUDGE_FILE;
 use crate::run::error::RunError;
 use crate::run::labels::LabelLog;
 use crate::run::runner::Summary;
 use crate::run::setup::Thinking;
 use crate::run::store::{RunFolder, RunStore};
-use palimpsest_core::engine;
 use palimpsest_core::engine::{ContextLength, LocalOptions};
 use palimpsest_core::text::ThinkingMode;
 
@@ -82,9 +81,8 @@ pub(super) struct Settings {
     rubric: Option<String>,
     #[command(flatten)]
     on: DeviceArgs,
-    /// Local judge: f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere].
-    #[arg(long, help_heading = "Model")]
-    dtype: Option<String>,
+    #[command(flatten)]
+    in_dtype: DtypeArgs,
     /// A folder whose judge.j2 is what the judge reads, in the place of the benchmark's rubric (see docs/prompts.md).
     ///
     /// Its name in rows and tables is `own-` and the beginning of its SHA-256; verdicts by another wording stay beside them. Other
@@ -309,8 +307,10 @@ fn checked<'a>(judge: &'a str, settings: &Settings) -> anyhow::Result<(JudgeSour
     let is_endpoint = matches!(named, JudgeSource::Endpoint(_));
     let thinking = &settings.thinking;
     thinking.check(is_endpoint).map_err(|e| wrong(e.to_string()))?;
-    if is_endpoint && (!settings.on.is_cpu() || settings.dtype.is_some()) {
-        let why = format!("--device and --dtype are for local judges, and {judge} is an endpoint; drop them");
+    if is_endpoint && (!settings.on.is_cpu() || settings.in_dtype != DtypeArgs::default()) {
+        let why = format!(
+            "--device, --dtype and --cache-dtype are for local judges, and {judge} is an endpoint; drop them"
+        );
         return Err(wrong(why).into());
     }
     if let Some(calls) = settings.parallel.filter(|_| !is_endpoint) {
@@ -352,7 +352,8 @@ fn with_judge(
             let options = LocalOptions {
                 kernel: settings.on.attention_kernel,
                 devices: settings.on.open()?,
-                dtype: settings.dtype.as_deref().map(engine::parse_dtype).transpose()?,
+                dtype: settings.in_dtype.dtype()?,
+                cache_dtype: settings.in_dtype.cache()?,
                 context: ContextLength::AtMost(match by_reply {
                     true => JUDGE_CONTEXT.saturating_add(thinking.local().max),
                     false => JUDGE_CONTEXT,

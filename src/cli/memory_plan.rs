@@ -82,7 +82,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         None => engine::parse_device_names(&args.loaded.on.device)?,
     };
     let usual = names.first().map_or(DType::F32, |name| name.default_dtype());
-    let dtype = args.loaded.dtype()?.unwrap_or(usual);
+    let dtype = args.loaded.in_dtype.dtype()?.unwrap_or(usual);
     let (name, description, source) = description(&args.model)?;
     let limit = description.spec.max_positions;
     let context = args.context.unwrap_or(limit);
@@ -108,6 +108,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         chunk: args.chunk,
         logits: 1,
         dtype,
+        cache: args.loaded.in_dtype.cache()?,
         kernel: args.loaded.on.attention_kernel,
         devices: names,
         branches,
@@ -216,7 +217,8 @@ impl PlanText<'_> {
             "model_context": description.spec.max_positions,
             "context": request.context,
             "chunk": request.chunk,
-            "dtype": format!("{:?}", request.dtype).to_lowercase(),
+            "dtype": request.dtype.as_str(),
+            "cache_dtype": request.formats().cache.as_str(),
             "kept": plan.kept.map(|kept| match kept {
                 Kept::Dense => "dense",
                 Kept::Quantised => "quantised",
@@ -255,7 +257,7 @@ impl PlanText<'_> {
             spec.architecture,
             spec.parameters() as f64 / 1e9,
             grouped(request.context as u64),
-            format!("{:?}", request.dtype).to_lowercase(),
+            request.formats(),
             grouped(request.chunk as u64),
         );
         let header =
@@ -301,7 +303,7 @@ impl PlanText<'_> {
         }
         text.push_str(match plan.fits(free) {
             Some(true) => "\nIt fits.\n",
-            Some(false) => "\nIt does not fit. Give a shorter --context, a smaller --chunk, --dtype bf16, more devices, or a smaller model.\n",
+            Some(false) => "\nIt does not fit. Give a shorter --context, a smaller --chunk, --dtype bf16, on the CPU --cache-dtype bf16, more devices, or a smaller model.\n",
             None => "\nWhether it fits is not known: a device is not here or does not tell. Give its usable memory with --memory GB.\n",
         });
         text

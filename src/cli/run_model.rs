@@ -25,6 +25,7 @@ pub(super) fn open(
         kernel: on.attention_kernel,
         devices: on.open()?,
         dtype: identity.dtype.as_deref().map(engine::parse_dtype).transpose()?,
+        cache_dtype: identity.cache_dtype.as_deref().map(engine::parse_dtype).transpose()?,
         context: ContextLength::Exactly(longest),
         allow_longer: true,
         chunk: engine::DEFAULT_CHUNK.max(chunk),

@@ -187,7 +187,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         end_with_input()?;
     }
     let devices = args.loaded.on.open()?;
-    let dtype = args.loaded.dtype()?;
+    let (dtype, cache_dtype) = (args.loaded.in_dtype.dtype()?, args.loaded.in_dtype.cache()?);
     let stop = interrupt::flag("answers")?;
 
     // 2. The model.
@@ -195,6 +195,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         kernel: args.loaded.on.attention_kernel,
         devices,
         dtype,
+        cache_dtype,
         context: args.context.map_or(ContextLength::AtMost(USUAL_CONTEXT), ContextLength::Exactly),
         allow_longer: args.allow_longer,
         chunk: args.chunk,

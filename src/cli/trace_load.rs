@@ -37,7 +37,8 @@ impl Tracer {
         let Loading { name, args, chunk, allow_longer } = *loading;
         let devices = args.on.open()?;
         recorder.inspect(|recorder| recorder.wait_for(&devices));
-        let dtype = args.dtype()?.unwrap_or_else(|| engine::default_dtype(&devices));
+        let dtype = args.in_dtype.dtype()?.unwrap_or_else(|| engine::default_dtype(&devices));
+        let cache = args.in_dtype.cache()?;
         let span = timing::load();
         let most = |of: &dyn Fn(&TraceJob) -> usize| jobs.iter().map(|job| of(job)).max().unwrap_or(0);
         // There must be room for what is generated, too.
@@ -56,6 +57,7 @@ impl Tracer {
             chunk,
             logits: most(&|job| job.observe.logits),
             dtype,
+            cache,
             kernel: if hides { AttentionKernel::Products } else { args.on.attention_kernel },
             devices: devices.iter().map(DeviceName::of).collect(),
             branches: Branches::default(),
@@ -68,7 +70,7 @@ impl Tracer {
             beside: 0,
         };
         let placed = memory_plan::place(name, &model.description(), &request, &devices)?;
-        let model = model.keeping(placed.kept).attending_by(args.on.attention_kernel);
+        let model = model.keeping(placed.kept).attending_by(args.on.attention_kernel).caching_in(cache);
         let engine = Engine::new(model.load_split(placed.devices, dtype)?, chunk);
         let cache = engine.decoder().cache(room)?;
         let session = Session::new(engine, cache, Limits::of_branches(room, Branches::default()));

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::interrupt::{self, INTERRUPTED};
 use crate::cards::Recording;
 use crate::ground::table::columns;
-use crate::models::DeviceArgs;
 use crate::models::manifest::DEFAULT_MODEL;
+use crate::models::{DeviceArgs, DtypeArgs};
 use crate::progress::{grouped, note};
 use crate::selftest::SelfTestError;
 use crate::selftest::trial::{Setting, Subject, Trial};
@@ -38,9 +38,8 @@ pub struct Args {
     context: usize,
     #[command(flatten)]
     on: DeviceArgs,
-    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
-    #[arg(long, help_heading = "Model")]
-    dtype: Option<String>,
+    #[command(flatten)]
+    in_dtype: DtypeArgs,
     /// Tokens that the prefill reads at a time
     #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
     chunk: usize,
@@ -61,7 +60,8 @@ pub struct Args {
 /// Tries the model and says what came of it. Ends the process with 130 where it was stopped.
 pub fn text(args: &Args) -> anyhow::Result<String> {
     let devices = args.on.open()?;
-    let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&devices)), engine::parse_dtype)?;
+    let dtype = args.in_dtype.dtype()?.unwrap_or_else(|| engine::default_dtype(&devices));
+    let cache = args.in_dtype.cache()?;
     let (name, description, _) = super::memory_plan::description(&args.model)?;
     anyhow::ensure!(
         args.generate < args.context,
@@ -81,7 +81,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     let fill = if args.zeros { Fill::Zeros } else { Fill::Random { seed: 9 } };
     let tokens = args.context - args.generate;
     let (chunk, generate, kernel) = (args.chunk, args.generate, args.on.attention_kernel);
-    let setting = Setting { dtype, devices, kernel, chunk, tokens, generate, fill };
+    let setting = Setting { dtype, cache, rounds: false, devices, kernel, chunk, tokens, generate, fill };
     let measured = || -> Result<(Trial, u128), SelfTestError> {
         let making = crate::progress::spinner("making weights");
         let subject = Subject::load(&name, description.spec.clone(), setting)?;
@@ -111,6 +111,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
             "model": name,
             "parameters": parameters,
             "dtype": dtype.as_str(),
+            "cache_dtype": cache.unwrap_or(dtype).as_str(),
             "weights": if args.zeros { "zeros" } else { "random" },
             "context": args.context,
             "trial": trial,

@@ -159,7 +159,7 @@ pub fn probe(
         sums.add(scores);
         steps.step(&name, None);
     }
-    let dtype = format!("{:?}", model.engine().decoder().dtype()).to_lowercase();
+    let dtype = model.engine().decoder().formats().to_string();
     let of = Probed {
         model: model.model_name().to_owned(),
         digest: digest.to_owned(),

@@ -35,22 +35,19 @@ impl DeviceArgs {
     }
 }
 
-/// Where a model runs, and in which form its weights are held.
-#[derive(Debug, Clone, PartialEq, clap::Args)]
+/// In which number formats a model runs.
+#[derive(Debug, Clone, Default, PartialEq, clap::Args)]
 #[command(next_help_heading = "Model")]
-pub struct ModelArgs {
-    #[command(flatten)]
-    #[allow(missing_docs)] // the struct's own doc says it
-    pub on: DeviceArgs,
+pub struct DtypeArgs {
     /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
     #[arg(long)]
     pub dtype: Option<String>,
-    /// What to keep of quantised weights on the CPU in f32
-    #[arg(long, value_enum, default_value_t)]
-    pub weights: Weights,
+    /// Keys and values in the cache on the CPU: f32, bf16 or f16, half of the memory [default: as --dtype]
+    #[arg(long, value_name = "DTYPE")]
+    pub cache_dtype: Option<String>,
 }
 
-impl ModelArgs {
+impl DtypeArgs {
     /// The dtype; `None` for that of the device.
     ///
     /// # Errors
@@ -58,15 +55,38 @@ impl ModelArgs {
     pub fn dtype(&self) -> Result<Option<DType>, DeviceError> {
         self.dtype.as_deref().map(engine::parse_dtype).transpose()
     }
+
+    /// The dtype of keys and values; `None` for that of the model.
+    ///
+    /// # Errors
+    /// [`DeviceError`] for one that is not known.
+    pub fn cache(&self) -> Result<Option<DType>, DeviceError> {
+        self.cache_dtype.as_deref().map(engine::parse_dtype).transpose()
+    }
 }
 
-/// Form of quantised weights in memory on the CPU in f32. Answers are the same.
+/// Where a model runs, and in which form its weights are held.
+#[derive(Debug, Clone, PartialEq, clap::Args)]
+#[command(next_help_heading = "Model")]
+pub struct ModelArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)] // the struct's own doc says it
+    pub on: DeviceArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)] // the struct's own doc says it
+    pub in_dtype: DtypeArgs,
+    /// What to keep of quantised weights on the CPU
+    #[arg(long, value_enum, default_value_t)]
+    pub weights: Weights,
+}
+
+/// Form of quantised weights in memory on the CPU. Answers are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Weights {
     /// `dense` where memory allows, else `quantised`
     #[default]
     Auto,
-    /// The quantised weights and the dequantised ones in f32: the fastest
+    /// The quantised weights and the dequantised ones in --dtype: the fastest
     Dense,
     /// The quantised bits alone: the least memory
     Quantised,

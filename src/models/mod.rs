@@ -40,7 +40,7 @@ pub mod manifest;
 mod pip;
 mod record;
 
-pub use args::{DeviceArgs, ModelArgs, Weights};
+pub use args::{DeviceArgs, DtypeArgs, ModelArgs, Weights};
 pub use counter::{CounterError, TokenCounter};
 use digest::Digests;
 pub use embedder::{EmbedderCard, EmbedderFiles};

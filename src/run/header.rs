@@ -89,6 +89,9 @@ pub struct Identity {
     pub model: NameAndDigest,
     /// The dtype that the model ran in.
     pub dtype: Option<String>,
+    /// The dtype of keys and values in its cache; absent where that is the model's. Since version 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_dtype: Option<String>,
     /// Digest of the prompt templates.
     pub prompts: Option<String>,
     /// Sampling, with its seed.

@@ -94,7 +94,7 @@ impl Schedule {
         };
         status.begin(&shape.title(), "comparing with the CPU in f32");
         // Their weights are large: one of the two at a time.
-        let read = |on, dtype, ends: &[usize]| Reader::load(spec, dtype, on)?.read(ends, going);
+        let read = |on, dtype, ends: &[usize]| Reader::load(spec, dtype, false, on)?.read(ends, going);
         let done = read(CPU, DType::F32, &[TOKENS]).and_then(|expected| {
             let on = (std::slice::from_ref(&self.device), self.kernel);
             let found = read(on, self.dtype, &in_steps())?.numbers;
@@ -149,6 +149,8 @@ impl Schedule {
         let Schedule { dtype, tokens, chunk, generate, recording, .. } = *self;
         let setting = Setting {
             dtype,
+            cache: None,
+            rounds: false,
             devices: vec![self.device.clone()],
             kernel,
             chunk,

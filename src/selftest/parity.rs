@@ -87,9 +87,10 @@ fn compare(
 ) -> Result<(Vec<Compared>, usize), SelfTestError> {
     let half = dtype != DType::F32;
     let spec = if half { shapes::to_all_experts(spec.clone()) } else { spec.clone() };
-    let exact = Reader::load(&spec, DType::F32, CPU)?.read(&[TOKENS], going)?;
-    let theirs = half.then(|| Reader::load(&spec, dtype, CPU)).transpose()?;
-    let reader = Reader::load(&spec, dtype, on)?;
+    let exact = Reader::load(&spec, DType::F32, false, CPU)?.read(&[TOKENS], going)?;
+    // With hidden states rounded as cards round them; the CPU's own bf16 keeps them in f32.
+    let theirs = half.then(|| Reader::load(&spec, dtype, true, CPU)).transpose()?;
+    let reader = Reader::load(&spec, dtype, false, on)?;
     let (mut worst, mut greedy) = (Vec::new(), GREEDY);
     for ends in [vec![TOKENS], in_steps()] {
         let found = reader.read(&ends, going)?;
@@ -127,14 +128,17 @@ pub fn in_steps() -> Vec<usize> {
 pub struct Reader(Subject);
 
 impl Reader {
-    /// Loads it onto devices, between which its layers are split, with a choice of attention's kernel.
+    /// Loads it onto devices, between which its layers are split, with a choice of attention's kernel. `rounds` asks for hidden states
+    /// in the dtype on the CPU too.
     pub fn load(
         spec: &DecoderSpec,
         dtype: DType,
+        rounds: bool,
         (devices, kernel): (&[Device], AttentionKernel),
     ) -> Result<Self, SelfTestError> {
         let (devices, fill, generate) = (devices.to_vec(), shapes::FILL, GREEDY - 1);
-        let setting = Setting { dtype, devices, kernel, chunk: TOKENS, tokens: TOKENS, generate, fill };
+        let (chunk, tokens, cache) = (TOKENS, TOKENS, None);
+        let setting = Setting { dtype, cache, rounds, devices, kernel, chunk, tokens, generate, fill };
         Ok(Reader(Subject::load("a model of random weights", spec.clone(), setting)?))
     }
 
@@ -174,7 +178,8 @@ mod tests {
         let shape = shapes::small()?.remove(1);
         let sound = Parity::of(&shape, DType::F32, CPU, &|| true)?;
         assert!(sound.sound && sound.greedy == GREEDY, "{sound:?}");
-        let read = |spec: &DecoderSpec| Reader::load(spec, DType::F32, CPU)?.read(&in_steps(), &|| true);
+        let read =
+            |spec: &DecoderSpec| Reader::load(spec, DType::F32, false, CPU)?.read(&in_steps(), &|| true);
         let mut other = shape.spec.clone();
         other.layers.truncate(1);
         let compared = rule::in_f32(&read(&other)?.numbers, &read(&shape.spec)?.numbers);

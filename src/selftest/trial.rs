@@ -28,6 +28,10 @@ use palimpsest_core::span::Span;
 pub struct Setting {
     /// Of weights, activations and cache.
     pub dtype: DType,
+    /// Of keys and values; `None` is the same.
+    pub cache: Option<DType>,
+    /// Hidden states are of the dtype on the CPU too, as on cards.
+    pub rounds: bool,
     /// One, or several that share the layers out.
     pub devices: Vec<Device>,
     /// What computes attention on CUDA.
@@ -49,6 +53,7 @@ impl Setting {
             chunk: self.chunk,
             logits: 1,
             dtype: self.dtype,
+            cache: self.cache,
             kernel: self.kernel,
             devices: self.devices.iter().map(DeviceName::of).collect(),
             branches: Branches::default(),
@@ -126,6 +131,7 @@ impl Subject {
         let gauge = Gauge::start(&setting.devices);
         let start = Instant::now();
         let model = OpenModel::weightless(description.spec, setting.fill).attending_by(setting.kernel);
+        let model = model.caching_in(setting.cache).rounding_hidden_states(setting.rounds);
         let engine = Engine::new(model.load_split(places, setting.dtype)?, setting.chunk);
         synchronize(&setting.devices)?;
         gauge.forget();

@@ -197,8 +197,8 @@ impl Server {
         let embedder = ServedEmbedder::new()?;
         let (session, text) = model.into_parts(max_thinking);
         let engine = session.engine().clone();
-        let (spec, dtype) = (engine.decoder().spec().clone(), engine.decoder().dtype());
-        let served = ServedModel::new(text, spec, dtype, retrieval.map(Into::into), common::now())
+        let (spec, formats) = (engine.decoder().spec().clone(), engine.decoder().formats());
+        let served = ServedModel::new(text, spec, formats, retrieval.map(Into::into), common::now())
             .reading(memory.longest_text());
         let (thread, work) = session.serving(limits);
         let telemetry = options.otlp.map(Telemetry::new).transpose()?;

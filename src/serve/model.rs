@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use candle_core::DType;
 use serde_json::{Value, json};
 
 use palimpsest_core::engine::{ConstraintError, GrammarVocabulary, ModelText, Thinker};
-use palimpsest_core::model::DecoderSpec;
+use palimpsest_core::model::{DecoderSpec, Formats};
 use palimpsest_core::text::{
     BorderRule, ChatTemplate, ReasoningEffort, ThinkingMode, ThoughtReader, Thoughts, ToolLayout,
 };
@@ -26,7 +25,7 @@ pub struct ServedModel {
     /// Layers, heads and widths.
     pub spec: DecoderSpec,
     /// In what it runs.
-    pub dtype: DType,
+    pub formats: Formats,
     /// Seconds since 1970 at which it was ready.
     pub created: u64,
     /// The limit on texts.
@@ -59,12 +58,12 @@ impl ServedModel {
     pub fn new(
         text: ModelText,
         spec: DecoderSpec,
-        dtype: DType,
+        formats: Formats,
         retrieval: Option<Pairs>,
         created: u64,
     ) -> Self {
         let limit = TextLimit::new(text.context, text.tokenizer.longest());
-        ServedModel { text, spec, dtype, created, limit, retrieval, lazy: Lazy::default() }
+        ServedModel { text, spec, formats, created, limit, retrieval, lazy: Lazy::default() }
     }
 
     /// The same where no text of more bytes is cut into tokens.
@@ -108,7 +107,7 @@ impl ServedModel {
             "id": self.name(), "object": "model", "created": self.created, "owned_by": "palimpsest",
             "palimpsest": {
                 "version": env!("CARGO_PKG_VERSION"), "context": self.text.context,
-                "dtype": format!("{:?}", self.dtype).to_lowercase(),
+                "dtype": self.formats.dtype.as_str(), "cache_dtype": self.formats.cache.as_str(),
                 "attention": {
                     "layers": of_softmax, "heads": softmax.first().map_or(0, |(_, spec)| spec.heads), "windows": windows,
                     "borders": BorderRule::FirstCharacter

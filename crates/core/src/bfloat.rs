@@ -49,6 +49,16 @@ pub(crate) fn both(pair: u32) -> [f32; 2] {
     [f32::from_bits(pair << 16), f32::from_bits(pair & 0xffff_0000)]
 }
 
+/// The bits of a vector as bf16 numbers; to be used in an unsafe block. No function: one that is not inlined goes through memory.
+#[cfg(target_arch = "x86_64")]
+macro_rules! bf16s {
+    ($bits:expr) => {
+        std::mem::transmute::<std::arch::x86_64::__m512i, std::arch::x86_64::__m512bh>($bits)
+    };
+}
+#[cfg(target_arch = "x86_64")]
+pub(crate) use bf16s;
+
 /// Writes bf16 numbers as f32. Inlined, so that it is compiled with the features of a dispatch around it.
 #[inline(always)]
 pub(crate) fn widen(from: &[bf16], to: &mut [f32]) {
@@ -64,14 +74,15 @@ fn by_tasks<A: Sync, B: Default + Clone + Send>(from: &[A], f: impl Fn(&[A], &mu
     to
 }
 
-struct Round<'a>(&'a [f32], &'a mut [bf16]);
+/// Rounds f32 numbers to the bits of bf16 numbers.
+pub(crate) struct Round<'a>(pub &'a [f32], pub &'a mut [u16]);
 
 impl pulp::WithSimd for Round<'_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) {
-        for (to, from) in self.1.reinterpret_cast_mut().iter_mut().zip(self.0) {
+        for (to, from) in self.1.iter_mut().zip(self.0) {
             *to = round(*from);
         }
     }
@@ -90,7 +101,7 @@ impl pulp::WithSimd for Widen<'_> {
 
 /// f32 numbers rounded to bf16.
 pub(crate) fn rounded(from: &[f32]) -> Vec<bf16> {
-    by_tasks(from, |from, to| pulp::Arch::new().dispatch(Round(from, to)))
+    by_tasks(from, |from, to: &mut [bf16]| pulp::Arch::new().dispatch(Round(from, to.reinterpret_cast_mut())))
 }
 
 /// A tensor in another dtype: f32 to bf16 and back on the CPU by all threads, anything else by Candle.

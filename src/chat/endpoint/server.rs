@@ -34,6 +34,8 @@ pub struct ServerCard {
     pub context: usize,
     /// The dtype of its weights.
     pub dtype: String,
+    /// The dtype of keys and values, where it is another.
+    pub cache_dtype: Option<String>,
     /// By layer of softmax attention: keys that a row sees at most; `None` where it sees all before it.
     pub windows: Vec<Option<usize>>,
     /// The rule for a token across a span's border; earlier servers do not say.
@@ -63,6 +65,8 @@ struct Card {
 struct Own {
     context: usize,
     dtype: String,
+    /// Earlier servers do not say.
+    cache_dtype: Option<String>,
     attention: Option<OwnAttention>,
     #[serde(default)]
     delta_layers: Vec<usize>,
@@ -97,14 +101,20 @@ impl Endpoint {
         let models = self.exchange(&format!("{}/models", self.base), None);
         let models = models.ok().and_then(|bytes| serde_json::from_slice::<Models>(&bytes).ok());
         let card = models.and_then(|models| models.data.into_iter().find(|card| card.id == self.model));
-        let Some(Own { context, dtype, attention: Some(OwnAttention { windows, borders }), delta_layers }) =
-            card.and_then(|card| card.palimpsest)
+        let Some(Own {
+            context,
+            dtype,
+            cache_dtype,
+            attention: Some(OwnAttention { windows, borders }),
+            delta_layers,
+        }) = card.and_then(|card| card.palimpsest)
         else {
             return Ok(None);
         };
         let info: TokenizerInfo = self.root_file("tokenizer_info", |bytes| serde_json::from_slice(bytes))?;
         Ok(Some(ServerCard {
             context,
+            cache_dtype: cache_dtype.filter(|cache| *cache != dtype),
             dtype,
             windows,
             borders,
@@ -528,7 +538,10 @@ impl Backend for ServerModel {
     }
 
     fn dtype(&self) -> String {
-        self.card.dtype.clone()
+        match &self.card.cache_dtype {
+            None => self.card.dtype.clone(),
+            Some(cache) => format!("{} with a cache in {cache}", self.card.dtype),
+        }
     }
 
     fn layer_kinds(&self) -> Vec<LayerKind> {

@@ -127,6 +127,7 @@ impl RunSpec {
         let identity = Identity {
             model: NameAndDigest { digest: sha256(&name), name },
             dtype: own.as_ref().map(|(server, _)| server.dtype.clone()),
+            cache_dtype: own.as_ref().and_then(|(server, _)| server.cache_dtype.clone()),
             prompts: Some(prompts),
             context: self.context_of_endpoint(counter.as_ref(), limits),
             attention: own.is_some(),

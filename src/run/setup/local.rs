@@ -86,7 +86,7 @@ impl RunSpec {
     pub fn open_local(&self, recorder: Option<&Recorder>) -> anyhow::Result<OpenedModel> {
         let devices = self.loaded.on.open()?;
         recorder.inspect(|recorder| recorder.wait_for(&devices));
-        let dtype = self.loaded.dtype()?;
+        let (dtype, cache_dtype) = (self.loaded.in_dtype.dtype()?, self.loaded.in_dtype.cache()?);
         let data = self.open()?;
         let OpenedData { dataset, all, limits, .. } = &data;
         let templates = self.templates(dataset.benchmark())?;
@@ -98,6 +98,7 @@ impl RunSpec {
             observed: observed(all, dataset.benchmark(), self.batch_size.min(most), limits.max_new_tokens),
             devices,
             dtype,
+            cache_dtype,
             context: self.context.map_or(ContextLength::Whole, ContextLength::Exactly),
             allow_longer: self.allow_longer,
             kept: self.loaded.weights.into(),
@@ -122,7 +123,7 @@ impl RunSpec {
         let (all, limits) = (std::mem::take(&mut data.all), data.limits);
         let dataset = &data.dataset;
         let prompts = sha256(format!("{}\n{}", templates.digest(), model.template().source()).as_bytes());
-        let dtype = model.engine().decoder().dtype();
+        let formats = model.engine().decoder().formats();
         let builder = PromptBuilder::new(templates, model.template().clone())
             .numbering(self.session_numbers)
             .reading(self.special_tokens);
@@ -140,7 +141,8 @@ impl RunSpec {
         let systems = self.start_systems(begin.folder, &conditions, &stop)?;
         let identity = Identity {
             model: NameAndDigest { name: model.model_name().to_owned(), digest },
-            dtype: Some(format!("{dtype:?}").to_lowercase()),
+            dtype: Some(formats.dtype.as_str().to_owned()),
+            cache_dtype: (formats.cache != formats.dtype).then(|| formats.cache.as_str().to_owned()),
             prompts: Some(prompts),
             context: ContextPolicy {
                 tokens: Some(limits.truncation.context(model.context())),

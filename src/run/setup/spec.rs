@@ -250,7 +250,8 @@ impl RunSpec {
                 "--truncation cuts to --context, without which an endpoint is sent histories whole; give one, or drop it"
             );
             let local = [
-                ("--dtype", self.loaded.dtype.is_some()),
+                ("--dtype", self.loaded.in_dtype.dtype.is_some()),
+                ("--cache-dtype", self.loaded.in_dtype.cache_dtype.is_some()),
                 ("--weights", self.loaded.weights != Weights::default()),
                 ("--device", !self.loaded.on.is_cpu()),
                 ("--allow-longer", self.allow_longer),

@@ -152,7 +152,7 @@ impl Backend for Session {
     }
 
     fn dtype(&self) -> String {
-        format!("{:?}", self.engine().decoder().dtype()).to_lowercase()
+        self.engine().decoder().formats().to_string()
     }
 
     fn layer_kinds(&self) -> Vec<LayerKind> {

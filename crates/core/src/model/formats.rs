@@ -48,16 +48,36 @@ impl Formats {
         let kept = cache.unwrap_or(dtype);
         let served = by_slices && matches!(kept, DType::F32 | DType::BF16 | DType::F16);
         if !served && kept != activations {
-            let name = |dtype: DType| format!("{dtype:?}").to_lowercase();
+            let name = |dtype: DType| dtype.as_str().to_owned();
             let device = if on_cpu { "the CPU" } else { "an accelerator" };
             return Err(CacheFormat { cache: name(kept), dtype: name(dtype), device });
         }
         Ok(Formats { dtype, activations, cache: kept })
     }
 
+    /// Everything in `dtype`, hidden states too, as on a card: on the CPU by Candle's operations, as a reference for cards.
+    pub fn throughout(dtype: DType) -> Self {
+        Formats { dtype, activations: dtype, cache: dtype }
+    }
+
+    /// True if hidden states are f32.
+    pub fn hidden_in_f32(&self) -> bool {
+        self.activations == DType::F32
+    }
+
     /// True if products are of bf16 numbers between hidden states in f32: on the CPU.
     pub fn half_products(&self) -> bool {
         self.dtype == DType::BF16 && self.activations == DType::F32
+    }
+}
+
+impl std::fmt::Display for Formats {
+    /// The dtype, and that of the cache where it is another.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.cache == self.dtype {
+            true => f.write_str(self.dtype.as_str()),
+            false => write!(f, "{} with a cache in {}", self.dtype.as_str(), self.cache.as_str()),
+        }
     }
 }
 

@@ -20,6 +20,7 @@ pub struct OpenModel {
     kept: Kept,
     kernel: AttentionKernel,
     cache: Option<DType>,
+    rounds: bool,
 }
 
 impl OpenModel {
@@ -64,7 +65,7 @@ impl OpenModel {
 
     fn new(checkpoint: Checkpoint, names: &'static Names, spec: DecoderSpec, place: String) -> Self {
         let (kept, kernel) = (Kept::default(), AttentionKernel::Auto);
-        OpenModel { checkpoint, names, spec, place, kept, kernel, cache: None }
+        OpenModel { checkpoint, names, spec, place, kept, kernel, cache: None, rounds: false }
     }
 
     /// The decoder's description.
@@ -107,6 +108,11 @@ impl OpenModel {
         OpenModel { cache, ..self }
     }
 
+    /// The same with hidden states in the dtype of the weights on the CPU too, as cards have them ([`Formats::throughout`]).
+    pub fn rounding_hidden_states(self, rounds: bool) -> Self {
+        OpenModel { rounds, ..self }
+    }
+
     /// Loads the weights onto one device.
     pub fn load(self, device: &Device, dtype: DType) -> Result<Decoder, ModelError> {
         let devices = vec![device.clone(); self.spec.layers.len()];
@@ -115,8 +121,11 @@ impl OpenModel {
 
     /// Loads the weights onto one device a layer; the embedding goes with the first layer, norm and head with the last.
     pub fn load_split(self, devices: Vec<Device>, dtype: DType) -> Result<Decoder, ModelError> {
-        let OpenModel { checkpoint, names, spec, place, kept, kernel, cache } = self;
-        let formats = Formats::new(dtype, cache, &devices)?;
+        let OpenModel { checkpoint, names, spec, place, kept, kernel, cache, rounds } = self;
+        let formats = match rounds {
+            true => Formats::throughout(dtype),
+            false => Formats::new(dtype, cache, &devices)?,
+        };
         Decoder::load(Loader::new(checkpoint, place, names, spec, formats, kept), devices, kernel)
     }
 }

@@ -37,8 +37,7 @@ impl MemoryRequest {
     /// The number formats on the devices; a cache that they do not keep is refused by what loads the model, and counted as their own.
     pub fn formats(&self) -> Formats {
         let on_cpu = self.devices.iter().all(|device| *device == DeviceName::Cpu);
-        let own = Formats { dtype: self.dtype, activations: self.dtype, cache: self.dtype };
-        Formats::on(self.dtype, self.cache, on_cpu).unwrap_or(own)
+        Formats::on(self.dtype, self.cache, on_cpu).unwrap_or(Formats::throughout(self.dtype))
     }
 }
 

@@ -6,7 +6,6 @@
 //! outputs depend neither on the rows beside it nor on threads; between the two kernels they differ by rounding in f32.
 
 use candle_core::{CpuStorage, DType, Device, Result, Storage, Tensor};
-use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
@@ -164,31 +163,32 @@ impl HalfInput {
     }
 
     fn for_kernel(x: &Tensor, in_pairs: bool) -> Result<Self> {
-        let (rows, cols) = x.dims2()?;
-        let x = bfloat::to_dtype(&x.contiguous()?, DType::BF16)?;
+        let ((rows, cols), x) = (x.dims2()?, x.contiguous()?);
+        let length = cols.div_ceil(2);
         let (storage, layout) = x.storage_and_layout();
-        let (Storage::Cpu(CpuStorage::BF16(data)), Some((start, end))) =
-            (&*storage, layout.contiguous_offsets())
-        else {
-            candle_core::bail!("products of bf16 numbers take activations on the CPU");
+        let Some((start, end)) = layout.contiguous_offsets() else {
+            candle_core::bail!("This is a bug: activations that are not contiguous");
         };
-        let (data, length) = (&data[start..end], cols.div_ceil(2));
-        let (mut pairs, mut wide) = (Vec::new(), Vec::new());
-        if in_pairs {
-            pairs = vec![0u32; rows * length];
-            let of_rows = pairs.par_chunks_exact_mut(length.max(1)).zip(data.par_chunks_exact(cols.max(1)));
-            of_rows.for_each(|(to, from)| {
-                let (whole, rest) = from.reinterpret_cast().as_chunks::<2>();
-                to.iter_mut().zip(whole).for_each(|(to, x)| *to = bfloat::pair(x[0], x[1]));
-                if let ([x], Some(to)) = (rest, to.last_mut()) {
-                    *to = bfloat::pair(*x, 0);
-                }
-            });
-        } else {
-            wide = vec![0f32; rows * 2 * length];
-            let of_rows =
-                wide.par_chunks_exact_mut((2 * length).max(1)).zip(data.par_chunks_exact(cols.max(1)));
-            of_rows.for_each(|(to, from): (&mut [f32], &[bf16])| bfloat::widen(from, to));
+        let mut pairs = vec![0u32; rows * length];
+        let mut by_rows = |write: &(dyn Fn(usize, &mut [u16]) + Sync)| {
+            let of_rows = pairs.par_chunks_exact_mut(length.max(1)).with_min_len(8).enumerate();
+            of_rows.for_each(|(row, to)| write(row, &mut pulp::bytemuck::cast_slice_mut(to)[..cols]));
+        };
+        match &*storage {
+            Storage::Cpu(CpuStorage::F32(data)) => by_rows(&|row, to| {
+                let from = &data[start..end][row * cols..(row + 1) * cols];
+                pulp::Arch::new().dispatch(bfloat::Round(from, to));
+            }),
+            Storage::Cpu(CpuStorage::BF16(data)) => {
+                let data = data[start..end].reinterpret_cast();
+                by_rows(&|row, to| to.copy_from_slice(&data[row * cols..(row + 1) * cols]));
+            }
+            _ => candle_core::bail!("products of bf16 numbers take f32 or bf16 activations on the CPU"),
+        }
+        let mut wide = Vec::new();
+        if !in_pairs {
+            wide = pairs.iter().flat_map(|&pair| bfloat::both(pair)).collect();
+            pairs.clear();
         }
         Ok(HalfInput { rows, cols, pairs, wide })
     }
@@ -382,11 +382,12 @@ impl WideTile<'_> {
 }
 
 #[cfg(target_arch = "x86_64")]
+#[allow(clippy::needless_range_loop, reason = "iterators may leave the sums in memory")]
 mod x86 {
     use std::arch::x86_64::*;
 
     use super::{GROUP, PANEL, ROWS, Target};
-    use crate::bfloat;
+    use crate::bfloat::{self, bf16s};
 
     /// Lanes of a vector.
     const LANES: usize = 16;
@@ -434,45 +435,38 @@ mod x86 {
         to: &mut Target<'_>,
     ) {
         debug_assert!(panels.len() == P * length * PANEL && x.len() == R * length);
+        // Loops over indices: iterators may leave the sums in memory.
         let mut sums = [[[_mm512_setzero_ps(); 2]; P]; R];
-        for i in 0..length {
-            let mut words = [[_mm512_setzero_si512(); 2]; P];
-            for (p, words) in words.iter_mut().enumerate() {
-                for (v, words) in words.iter_mut().enumerate() {
-                    // SAFETY: by the caller, as below.
-                    *words = unsafe {
+        // SAFETY: by the caller.
+        unsafe {
+            for i in 0..length {
+                let mut words = [[_mm512_setzero_si512(); 2]; P];
+                for p in 0..P {
+                    for v in 0..2 {
                         let at = panels.as_ptr().add((p * length + i) * PANEL + v * LANES);
-                        _mm512_loadu_si512(at.cast())
-                    };
+                        words[p][v] = _mm512_loadu_si512(at.cast());
+                    }
                 }
-            }
-            for (r, sums) in sums.iter_mut().enumerate() {
-                let x = unsafe { *x.get_unchecked(r * length + i) };
-                let x = bf16s(_mm512_set1_epi32(x as i32));
-                for (sums, words) in sums.iter_mut().zip(&words) {
-                    for (sum, &word) in sums.iter_mut().zip(words) {
-                        *sum = _mm512_dpbf16_ps(*sum, x, bf16s(word));
+                for r in 0..R {
+                    let x = bf16s!(_mm512_set1_epi32(*x.get_unchecked(r * length + i) as i32));
+                    for p in 0..P {
+                        for v in 0..2 {
+                            sums[r][p][v] = _mm512_dpbf16_ps(sums[r][p][v], x, bf16s!(words[p][v]));
+                        }
                     }
                 }
             }
         }
-        for (r, sums) in sums.iter().enumerate() {
-            for (p, sums) in sums.iter().enumerate() {
+        for r in 0..R {
+            for p in 0..P {
                 let mut out = [0f32; PANEL];
-                for (out, &sum) in out.as_chunks_mut::<LANES>().0.iter_mut().zip(sums) {
-                    // SAFETY: a chunk has as many numbers as a vector.
-                    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), sum) };
+                for v in 0..2 {
+                    // SAFETY: there is room for two vectors.
+                    unsafe { _mm512_storeu_ps(out.as_mut_ptr().add(v * LANES), sums[r][p][v]) };
                 }
                 to.write(r, p * PANEL, &out);
             }
         }
-    }
-
-    /// The same bits as bf16 numbers.
-    #[target_feature(enable = "avx512f")]
-    fn bf16s(bits: __m512i) -> __m512bh {
-        // SAFETY: both are 512 bits of which every pattern is a value.
-        unsafe { std::mem::transmute(bits) }
     }
 }
 

@@ -100,10 +100,12 @@ pub fn add_values<const V: usize>(
 }
 
 #[cfg(target_arch = "x86_64")]
+#[allow(clippy::needless_range_loop, reason = "iterators may leave the sums in memory")]
 mod x86 {
     use std::arch::x86_64::*;
 
     use super::LANES;
+    use crate::bfloat::bf16s;
 
     /// Scores of `K` keys.
     ///
@@ -120,26 +122,28 @@ mod x86 {
         debug_assert!(
             queries.len() == d / 2 * V * LANES && keys.len() >= K * d && out.len() >= K * V * LANES
         );
+        // Loops over indices: iterators may leave the sums in memory.
         let mut sums = [[_mm512_setzero_ps(); V]; K];
         // SAFETY: by the caller, as every read and write below; pairs need not be aligned.
         unsafe {
             for i in 0..d / 2 {
                 let mut query = [_mm512_setzero_si512(); V];
-                for (v, query) in query.iter_mut().enumerate() {
-                    *query = _mm512_loadu_si512(queries.as_ptr().add((i * V + v) * LANES).cast());
+                for v in 0..V {
+                    query[v] = _mm512_loadu_si512(queries.as_ptr().add((i * V + v) * LANES).cast());
                 }
-                for (k, sums) in sums.iter_mut().enumerate() {
+                for k in 0..K {
                     let key = keys.as_ptr().add(k * d + 2 * i).cast::<i32>().read_unaligned();
-                    let key = bf16s(_mm512_set1_epi32(key));
-                    for (sum, &query) in sums.iter_mut().zip(&query) {
-                        *sum = _mm512_dpbf16_ps(*sum, bf16s(query), key);
+                    let key = bf16s!(_mm512_set1_epi32(key));
+                    for v in 0..V {
+                        sums[k][v] = _mm512_dpbf16_ps(sums[k][v], bf16s!(query[v]), key);
                     }
                 }
             }
             let scale = _mm512_set1_ps(scale);
-            for (k, sums) in sums.iter().enumerate() {
-                for (v, &sum) in sums.iter().enumerate() {
-                    _mm512_storeu_ps(out.as_mut_ptr().add((k * V + v) * LANES), _mm512_mul_ps(sum, scale));
+            for k in 0..K {
+                for v in 0..V {
+                    let score = _mm512_mul_ps(sums[k][v], scale);
+                    _mm512_storeu_ps(out.as_mut_ptr().add((k * V + v) * LANES), score);
                 }
             }
         }
@@ -200,36 +204,29 @@ mod x86 {
         // SAFETY: by the caller.
         unsafe {
             let mut sums = [[_mm512_setzero_ps(); V]; D];
-            for (i, sums) in sums.iter_mut().enumerate() {
-                for (v, sum) in sums.iter_mut().enumerate() {
-                    *sum = _mm512_loadu_ps(out.as_ptr().add((i * V + v) * LANES));
+            for i in 0..D {
+                for v in 0..V {
+                    sums[i][v] = _mm512_loadu_ps(out.as_ptr().add((i * V + v) * LANES));
                 }
             }
             for pair in 0..pairs {
                 let mut weight = [_mm512_setzero_si512(); V];
-                for (v, weight) in weight.iter_mut().enumerate() {
-                    *weight = _mm512_loadu_si512(weights.as_ptr().add((pair * V + v) * LANES).cast());
+                for v in 0..V {
+                    weight[v] = _mm512_loadu_si512(weights.as_ptr().add((pair * V + v) * LANES).cast());
                 }
-                for (i, sums) in sums.iter_mut().enumerate() {
+                for i in 0..D {
                     let value = *values.get_unchecked(pair * d + first + i);
-                    let value = bf16s(_mm512_set1_epi32(value as i32));
-                    for (sum, &weight) in sums.iter_mut().zip(&weight) {
-                        *sum = _mm512_dpbf16_ps(*sum, bf16s(weight), value);
+                    let value = bf16s!(_mm512_set1_epi32(value as i32));
+                    for v in 0..V {
+                        sums[i][v] = _mm512_dpbf16_ps(sums[i][v], bf16s!(weight[v]), value);
                     }
                 }
             }
-            for (i, sums) in sums.iter().enumerate() {
-                for (v, &sum) in sums.iter().enumerate() {
-                    _mm512_storeu_ps(out.as_mut_ptr().add((i * V + v) * LANES), sum);
+            for i in 0..D {
+                for v in 0..V {
+                    _mm512_storeu_ps(out.as_mut_ptr().add((i * V + v) * LANES), sums[i][v]);
                 }
             }
         }
-    }
-
-    /// The same bits as bf16 numbers.
-    #[target_feature(enable = "avx512f")]
-    fn bf16s(bits: __m512i) -> __m512bh {
-        // SAFETY: both are 512 bits of which every pattern is a value.
-        unsafe { std::mem::transmute(bits) }
     }
 }
