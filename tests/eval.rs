@@ -74,6 +74,7 @@ pub fn header(shard: Option<Shard>) -> RunHeader {
         dataset: NameAndDigest { name: "sample".to_owned(), digest: "d1".to_owned() },
         model: NameAndDigest { name: "tiny".to_owned(), digest: "m1".to_owned() },
         dtype: Some("f32".to_owned()),
+        cache_dtype: None,
         prompts: Some("p1".to_owned()),
         sampling: Some(Sampling { temperature: 0.0, top_p: 1.0, seed: 1, max_new_tokens: 16 }),
         context: ContextPolicy {

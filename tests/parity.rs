@@ -6,6 +6,7 @@ pub mod checkpoint;
 mod cuts;
 mod each;
 mod facade;
+mod formats;
 mod gguf;
 mod heads;
 pub mod induction;
@@ -57,7 +58,23 @@ pub fn fixture(name: &str) -> PathBuf {
 }
 
 pub fn engine_in(path: &Path, chunk: usize, dtype: DType) -> Engine {
-    let model = OpenModel::open(&[path.to_owned()]).unwrap();
+    engine_of(path, chunk, (dtype, None))
+}
+
+/// A dtype of weights and products, and one of keys and values where that is another.
+pub type Formats = (DType, Option<DType>);
+
+/// All pairs of them on the CPU whose products are f32's or bf16's.
+pub const FORMATS: [Formats; 5] = [
+    (DType::F32, None),
+    (DType::F32, Some(DType::BF16)),
+    (DType::F32, Some(DType::F16)),
+    (DType::BF16, None),
+    (DType::BF16, Some(DType::F32)),
+];
+
+pub fn engine_of(path: &Path, chunk: usize, (dtype, cache): Formats) -> Engine {
+    let model = OpenModel::open(&[path.to_owned()]).unwrap().caching_in(cache);
     Engine::new(model.load(&Device::Cpu, dtype).unwrap(), chunk)
 }
 

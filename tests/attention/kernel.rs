@@ -107,7 +107,7 @@ proptest! {
 }
 
 #[test]
-fn half_precision_goes_through_the_chunked_kernel_within_its_own_rounding() {
+fn half_precision_is_within_its_own_rounding() {
     for (dtype, tolerance) in [(DType::BF16, 4e-2), (DType::F16, 5e-3)] {
         for (l, offset) in [(1, 40), (64, 0), (600, 100)] {
             let mut inputs = Inputs::new(l, offset, (9, 3), 64);

@@ -43,6 +43,7 @@ fn check(config: &Value) -> Result<(), TestCaseError> {
                 chunk: 1024,
                 logits: 1,
                 dtype: DType::F32,
+                cache: None,
                 kernel: AttentionKernel::Auto,
                 devices,
                 branches,

@@ -176,8 +176,15 @@ fn a_plan_of_a_quantised_file_says_what_is_kept_and_keeps_less_where_memory_is_s
     assert_eq!(plan(&["--memory", &gigabytes(&dense)])["kept"], "dense");
     let short = plan(&["--memory", &gigabytes(&quantised)]);
     assert_eq!((&short["kept"], &short["fits"]), (&json!("quantised"), &json!(true)));
-    // Half precision has one form of weights only.
-    assert_eq!(plan(&["--dtype", "bf16"])["kept"], Json::Null);
+    // In bf16 the dequantised weights are half as large; f16 has one form of weights only.
+    let half = plan(&["--dtype", "bf16"]);
+    assert_eq!((&half["kept"], &half["cache_dtype"]), (&json!("dense"), &json!("bf16")));
+    assert!(half["weights"].as_u64() < dense["weights"].as_u64(), "{half} {dense}");
+    assert_eq!(plan(&["--dtype", "f16"])["kept"], Json::Null);
+    // Keys and values alone in bf16: half of the cache.
+    let cache = plan(&["--cache-dtype", "bf16"]);
+    assert_eq!(2 * cache["cache"].as_u64().unwrap(), dense["cache"].as_u64().unwrap());
+    assert_eq!((&cache["dtype"], &cache["cache_dtype"]), (&json!("f32"), &json!("bf16")));
     let args = ["model", "plan", file.to_str().unwrap(), "--memory", &gigabytes(&quantised)];
     let (_, out, _) = palimpsest(home.path(), &args);
     assert!(out.contains("quantised weights are kept packed alone"), "{out}");

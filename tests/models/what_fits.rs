@@ -25,6 +25,7 @@ pub fn on_cards(description: &ModelDescription, context: usize, cards: usize) ->
         chunk: DEFAULT_CHUNK,
         logits: 1,
         dtype,
+        cache: None,
         kernel: AttentionKernel::Auto,
         devices,
         branches,

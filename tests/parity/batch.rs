@@ -10,7 +10,9 @@ use palimpsest_core::engine::{
 use palimpsest_core::model::{Branch, Cache, Pass, Phase};
 
 use super::checkpoint::Llama;
-use super::{TINY, answering, decode, engine, fixture, greedy, numbers, session};
+use super::{
+    FORMATS, Formats, TINY, answering, decode, engine, engine_of, fixture, greedy, numbers, session,
+};
 
 /// Quantised files, whose weights are multiplied otherwise when generating.
 const GGUF: [&str; 4] = ["gguf-llama", "gguf-gemma3", "gguf-gpt-oss-mxfp4", "gguf-qwen35-text"];
@@ -22,10 +24,10 @@ fn tokens(from: usize, l: usize) -> Vec<u32> {
     (from..from + l).map(|i| 3 + (i * 7919 % 61) as u32).collect()
 }
 
-fn model(name: &str) -> Engine {
+fn model(name: &str, formats: Formats) -> Engine {
     let path = fixture(name);
     let file = path.join("model.gguf");
-    engine(if file.exists() { &file } else { &path }, 64)
+    engine_of(if file.exists() { &file } else { &path }, 64, formats)
 }
 
 /// A trunk of so many tokens, marked.
@@ -107,8 +109,10 @@ fn is_interrupted(said: &Result<Generated, RequestError>) -> bool {
 
 #[test]
 fn branches_say_what_each_says_alone_bit_for_bit_for_every_architecture() {
-    for name in TINY.into_iter().chain(GGUF) {
-        let engine = model(name);
+    let names = || TINY.into_iter().chain(GGUF);
+    for (name, formats) in names().flat_map(|name| FORMATS.map(|formats| (name, formats))) {
+        let engine = model(name, formats);
+        let name = &format!("{name} in {formats:?}");
         // No whole part of the keys is shared; one, and the beginning of another; two and nothing else.
         for shared in [40, 300, 512] {
             let mut cache = trunk(&engine, shared);
@@ -156,7 +160,7 @@ fn branches_say_what_each_says_alone_bit_for_bit_for_every_architecture() {
 #[test]
 fn a_branch_that_ends_early_leaves_and_the_others_go_on() {
     for name in [TINY[0], "qwen35-text-tiny", "gemma3-tiny"] {
-        let engine = model(name);
+        let engine = model(name, FORMATS[0]);
         let mut session = together(&engine, 300);
         let whole = tokens_said(&mut session, request(300, [NEW; 3].map(|n| answering(n, &[]))));
 
@@ -236,7 +240,7 @@ fn a_branch_whose_output_is_no_number_fails_alone_and_a_stop_ends_all() {
 
 #[test]
 fn a_stop_keeps_the_branches_that_have_ended_by_themselves() {
-    let engine = model(TINY[0]);
+    let engine = model(TINY[0], FORMATS[0]);
     let mut session = together(&engine, 300);
     let request = || request(300, [NEW, 2, NEW].map(|n| answering(n, &[])));
     let alone = said(&mut session, request(), &mut |_, _| true);
@@ -260,7 +264,7 @@ fn a_stop_keeps_the_branches_that_have_ended_by_themselves() {
 
 #[test]
 fn a_branch_grows_as_far_as_it_was_given_room_and_the_trunk_must_hold_what_it_shares() {
-    let engine = model("gpt-oss-tiny");
+    let engine = model("gpt-oss-tiny", FORMATS[0]);
     let mut cache = trunk(&engine, 300);
     read(&engine, &mut cache, 300, 1);
     let mut branch = [cache.branch(300, 1).unwrap()];

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Tensor};
 use palimpsest_core::attention::{Hole, Knockout, LayerHoles, LayerKind, NoObserver};
 use palimpsest_core::engine::{Backend, Branch, Engine, Event, Request, Reuse, Task};
-use palimpsest_core::model::{Cache, Pass, Phase};
+use palimpsest_core::model::{Cache, FeedForwardSpec, LayerSpec, Pass, Phase};
 use safetensors::SafeTensors;
 use serde_json::{Value as Json, json};
 
 use super::trace::{shown, trace};
-use super::{TINY, answering, apart, engine, fixture, numbers, session};
+use super::{FORMATS, TINY, answering, apart, engine, engine_of, fixture, numbers, session};
 
 type Tensors = std::collections::HashMap<String, Tensor>;
 
@@ -400,9 +400,14 @@ fn readings_that_hide_keys_from_rows_inside_their_prefix_share_what_is_read_agai
 fn readings_at_once_are_what_each_would_be_by_itself_and_leave_the_cache_as_it_was() {
     const SHARED: usize = 300;
     const KEEP: usize = 40;
-    for name in TINY {
+    for (name, formats) in TINY.into_iter().flat_map(|name| FORMATS.map(|formats| (name, formats))) {
         // Three readings of 50 tokens at once.
-        let engine = engine(&fixture(name), 160);
+        let engine = engine_of(&fixture(name), 160, formats);
+        // A rounding error can send a token to another expert.
+        let experts = |layer: &LayerSpec| matches!(layer.feed_forward, FeedForwardSpec::Experts(_));
+        if formats != FORMATS[0] && engine.decoder().spec().layers.iter().any(experts) {
+            continue;
+        }
         let mut cache = engine.decoder().cache(SHARED + 60).unwrap();
         let shared = tokens(0, SHARED);
         engine.fill_cache(&mut cache, &shared, &mut NoObserver, &mut |_| true).unwrap();
@@ -445,7 +450,14 @@ fn readings_at_once_are_what_each_would_be_by_itself_and_leave_the_cache_as_it_w
             let pass = Pass::from(&mut nothing).hiding(holes);
             let alone = engine.prefill(&mut cache, &own, KEEP, pass, &mut |_| true).unwrap();
             let off = apart(&found[nth], &numbers(&alone));
-            assert!(off < 1e-4, "{name}: reading {nth} is off by {off:e}");
+            // The last bit of a sum may round a number to another of fewer bits, and a weight is rounded relative to the greatest of
+            // the keys that are walked over together.
+            let within = match formats {
+                (DType::F32, None) => 1e-4,
+                (DType::F32, Some(_)) => 5e-2,
+                _ => 0.3,
+            };
+            assert!(off < within, "{name} in {formats:?}: reading {nth} is off by {off:e}");
             assert_eq!(cache.truncate(SHARED).unwrap(), SHARED);
         }
         let off = apart(&found[0], &found[1]);

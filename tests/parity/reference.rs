@@ -112,7 +112,7 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
 }
 
 /// The positions whose logits keep [`COSINE`]; none where lengths differ.
-fn sound_positions(found: &[f32], exact: &[f32], positions: usize) -> usize {
+pub fn sound_positions(found: &[f32], exact: &[f32], positions: usize) -> usize {
     let vocab = exact.len() / positions;
     if found.len() != exact.len() || vocab * positions != exact.len() {
         return 0;

@@ -120,6 +120,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         dataset: named(dataset.name()),
         model: named("tiny"),
         dtype: None,
+        cache_dtype: None,
         prompts: None,
         sampling: Some(SAMPLING),
         context: ContextPolicy { tokens: Some(8192), policy: "full".to_owned(), ..ContextPolicy::default() },

@@ -107,9 +107,11 @@ impl MemoryPlan {
         // The packed bits come on top of the dequantised weights, or in their place.
         let with_packed = |dense: u64, of: PackedBytes| match kept {
             Kept::Dense => dense + of.packed,
-            Kept::Quantised => dense.saturating_sub(of.dense) + of.packed,
+            Kept::Quantised => dense.saturating_sub(of.dense / 4 * size) + of.packed,
         };
-        let scratch = |of: PackedBytes| if kept == Kept::Quantised { of.scratch } else { 0 };
+        // What is dequantised in f32, and its numbers in bf16 beside that.
+        let each = if formats.half_products() { 6 } else { 4 };
+        let scratch = |of: PackedBytes| if kept == Kept::Quantised { of.scratch / 4 * each } else { 0 };
         let weights =
             |i: usize| with_packed(arithmetic::layer_weights(spec, &spec.layers[i], size), packed_layer(i));
         let embedding = n(spec.vocab) * n(spec.hidden) * size;

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::half_weight::{HalfInput, HalfWeight};
 use super::packed::{PANEL, PackedWeight};
 use super::{Phase, packed_matmul};
+use crate::bfloat;
 use crate::fused::products::Own;
 use crate::timing;
 use crate::transfer::cpu_kernels;
@@ -109,7 +110,9 @@ impl Projection {
         let _span = timing::linear();
         let packed: Vec<&PackedWeight> = maps.iter().filter_map(|map| map.packed()).collect();
         let products = match phase {
-            Phase::Decode if !packed.is_empty() => packed_matmul::products(&packed, x)?,
+            Phase::Decode if !packed.is_empty() => {
+                packed_matmul::products(&packed, &bfloat::to_dtype(x, DType::F32)?)?
+            }
             _ => Vec::new(),
         };
         let mut products = products.into_iter();

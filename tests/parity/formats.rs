@@ -1,0 +1,113 @@
+//! Fewer bits on the CPU: products of bf16 numbers, and caches in bf16 and f16.
+
+use candle_core::DType;
+use palimpsest::selftest::rule::{self, Numbers, root_mean_square};
+use palimpsest_core::model::FeedForwardSpec;
+
+use super::reference::{TokensFile, expected, sound_positions, traced};
+use super::{FORMATS, TINY, engine, engine_of, fixture, numbers, prefill};
+
+/// The root mean square of our differences from f32 over that of transformers' own, both in bf16.
+const OVER: f64 = 1.25;
+/// Masses of a model whose cache alone is bf16, relative to their size in f32 where they are not tiny.
+const MASSES: f64 = 2e-3;
+
+fn has_experts(name: &str) -> bool {
+    let layers = &engine(&fixture(name), 64).decoder().spec().layers.clone();
+    layers.iter().any(|layer| matches!(layer.feed_forward, FeedForwardSpec::Experts(_)))
+}
+
+#[test]
+fn products_of_bf16_numbers_are_no_further_from_f32_than_transformers_in_bf16_is() {
+    for name in TINY {
+        let file = TokensFile::of(name);
+        let (exact, theirs) = (expected(name, ""), expected(name, "_bf16"));
+        let (ours, _) = traced(&engine_of(&fixture(name), 37, (DType::BF16, None)), &file);
+        if has_experts(name) {
+            // A rounding error can send a token to another expert.
+            let sound = sound_positions(&ours["logits"], &exact["logits"], 16);
+            assert!(sound >= 15, "{name}: {sound} of 16 positions");
+            continue;
+        }
+        for compared in rule::in_half(&ours, &exact, &theirs) {
+            let allowed = compared.allowed / rule::OVER * OVER;
+            println!("{name}: {} {:.2} of transformers' own", compared.what, compared.found / allowed * OVER);
+            assert!(compared.found <= allowed, "{name}: {compared:?}");
+        }
+    }
+}
+
+/// The differences of masses from `exact` ones, relative to their root mean square.
+fn relative(found: &Numbers, exact: &Numbers) -> f64 {
+    let zeros = vec![0.0; exact["mass"].len()];
+    root_mean_square(&found["mass"], &exact["mass"]) / root_mean_square(&exact["mass"], &zeros)
+}
+
+#[test]
+fn a_cache_in_bf16_or_f16_alone_moves_masses_by_its_rounding() {
+    for name in TINY.into_iter().filter(|name| !has_experts(name)) {
+        let file = TokensFile::of(name);
+        let (exact, _) = traced(&engine(&fixture(name), 37), &file);
+        for (cache, allowed) in [(DType::BF16, MASSES), (DType::F16, MASSES / 8.0)] {
+            let (found, _) = traced(&engine_of(&fixture(name), 37, (DType::F32, Some(cache))), &file);
+            let off = relative(&found, &exact);
+            println!("{name}, cache in {cache:?}: masses {off:.1e} relative");
+            assert!(off < allowed, "{name}, cache in {cache:?}: {off:e}");
+            let softmax =
+                engine(&fixture(name), 37).decoder().spec().layers.iter().any(|l| l.attention().is_some());
+            assert_eq!(off > 0.0, softmax, "{name}: the cache is not in {cache:?}");
+        }
+    }
+}
+
+#[test]
+fn a_prompt_gives_the_same_bits_in_chunks_of_any_length_in_every_format() {
+    for (name, formats) in TINY.into_iter().flat_map(|name| FORMATS.map(|formats| (name, formats))) {
+        let tokens = TokensFile::of(name).tokens;
+        let bits = |chunk: usize| {
+            let (logits, _) = prefill(&engine_of(&fixture(name), chunk, formats), &tokens, 12);
+            logits.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        };
+        // Linear-attention layers sum their states in the order of the chunks.
+        let delta =
+            engine(&fixture(name), 64).decoder().spec().layers.iter().any(|l| l.delta_net().is_some());
+        if !delta {
+            let whole = bits(1 << 20);
+            assert!([7, 37, 64].into_iter().all(|chunk| bits(chunk) == whole), "{name} in {formats:?}");
+        }
+    }
+}
+
+#[test]
+fn the_cache_of_fewer_bits_takes_the_memory_that_it_says() {
+    let kept = |formats| {
+        let engine = engine_of(&fixture("llama-tiny"), 64, formats);
+        (engine.decoder().cache(64).unwrap().dtype(), engine.decoder().formats())
+    };
+    for formats in FORMATS {
+        let (dtype, of) = kept(formats);
+        assert_eq!(dtype, formats.1.unwrap_or(formats.0));
+        assert!(of.hidden_in_f32() && of.cache == dtype);
+    }
+}
+
+#[test]
+fn quantised_weights_are_multiplied_in_bf16_where_the_model_is() {
+    for name in ["gguf-llama", "gguf-gemma3", "gguf-qwen35-text"] {
+        let path = fixture(name).join("model.gguf");
+        let tokens: Vec<u32> = (0..100).map(|i| 3 + (i * 7919 % 61) as u32).collect();
+        let logits = |formats| {
+            numbers(&{
+                let engine = engine_of(&path, 37, formats);
+                let mut cache = engine.decoder().cache(200).unwrap();
+                let mut nothing = palimpsest_core::attention::NoObserver;
+                engine.prefill(&mut cache, &tokens, 12, &mut nothing, &mut |_| true).unwrap()
+            })
+        };
+        let (exact, found) = (logits(FORMATS[0]), logits((DType::BF16, None)));
+        let size = root_mean_square(&exact, &vec![0.0; exact.len()]);
+        let off = root_mean_square(&found, &exact) / size;
+        println!("{name}: logits {off:.1e} relative");
+        assert!(off > 0.0 && off < 3e-2, "{name}: {off:e}");
+    }
+}
