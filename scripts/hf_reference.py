@@ -50,6 +50,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 from transformers import AutoModelForCausalLM
 
 from hf_numbers import describe, greedy, read_request, reference, write_reference
@@ -59,10 +60,24 @@ from hf_tiny import EACH_TOKENS, NARROW, TINY, run_each, run_knockout, run_measu
 # masses: any local model
 # ---------------------------------------------------------------------------------------------------------------
 
-def load_model(folder: Path, gguf: str | None) -> torch.nn.Module:
-    """A model in f32 with eager attention, from a folder or a GGUF file in it."""
+def load_model(folder: Path, gguf: str | None, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
+    """A model with eager attention, from a folder or a GGUF file in it."""
     more = {"gguf_file": gguf} if gguf else {}
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **more).eval()
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager", **more).eval()
+
+
+def run_masses_in_bf16(args: argparse.Namespace) -> None:
+    """Adds `logits_bf16` and `mass_bf16` to a reference that is there."""
+    with safe_open(args.out, "np") as file:
+        tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()
+    made = reference(load_model(args.model, args.gguf, torch.bfloat16), read_request(args.tokens), args.chunk, check=False)
+    kept = tensors.get("logit_ids")
+    logits = made["logits"] if kept is None else made["logits"][:, kept]
+    tensors |= {"logits_bf16": np.ascontiguousarray(logits), "mass_bf16": made["mass"]}
+    for name in ("logits", "mass"):
+        apart = np.abs(tensors[f"{name}_bf16"].astype(np.float64) - tensors[name])
+        print(f"{name}_bf16 differs by {np.sqrt((apart ** 2).mean()):.3g}, at most {apart.max():.3g}")
+    save_file(tensors, args.out, metadata)
 
 
 def digest(path: Path) -> str:
@@ -71,6 +86,8 @@ def digest(path: Path) -> str:
 
 
 def run_masses(args: argparse.Namespace) -> None:
+    if args.bf16:
+        return run_masses_in_bf16(args)
     request = read_request(args.tokens)
     model = load_model(args.model, args.gguf)
     tensors = reference(model, request, args.chunk)
@@ -201,6 +218,7 @@ def main() -> None:
     masses.add_argument("--chunk", type=int, metavar="N", help="queries at a time, to bound memory; all by default")
     masses.add_argument("--every", type=int, metavar="N", help="keep the logits of every N-th id and of `top` only")
     masses.add_argument("--greedy", type=int, default=0, metavar="N", help="also N tokens of greedy continuation")
+    masses.add_argument("--bf16", action="store_true", help="add the numbers of the model in bf16 to a reference that is there")
     masses.set_defaults(run=run_masses)
 
     compare = commands.add_parser("trace-compare", help="compare a trace with a reference",

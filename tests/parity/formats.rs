@@ -4,7 +4,7 @@ use candle_core::DType;
 use palimpsest::selftest::rule::{self, Numbers, root_mean_square};
 use palimpsest_core::model::FeedForwardSpec;
 
-use super::reference::{TokensFile, expected, sound_positions, traced};
+use super::reference::{TokensFile, expected, of_real, sound_positions, traced};
 use super::{FORMATS, TINY, engine, engine_of, fixture, numbers, prefill};
 
 /// The root mean square of our differences from f32 over that of transformers' own, both in bf16.
@@ -109,5 +109,42 @@ fn quantised_weights_are_multiplied_in_bf16_where_the_model_is() {
         let off = root_mean_square(&found, &exact) / size;
         println!("{name}: logits {off:.1e} relative");
         assert!(off > 0.0 && off < 3e-2, "{name}: {off:e}");
+    }
+}
+
+/// The files of the real models by the names of their references, fetched if need be; none where they are left out.
+fn real() -> Vec<(&'static str, std::path::PathBuf)> {
+    if crate::left_out::unless_all("SmolLM2-135M and Gemma 3 270M in fewer bits") {
+        return Vec::new();
+    }
+    let store = palimpsest::models::ModelStore::open().unwrap();
+    let named = [("smollm2-512", "smollm2-135m"), ("gemma3-512", "gemma3-270m")];
+    named.map(|(name, model)| (name, store.resolve(model).unwrap().paths().remove(0))).into()
+}
+
+#[test]
+fn real_models_in_bf16_are_no_further_from_f32_than_transformers_is() {
+    for (name, path) in real() {
+        let (exact, theirs) = (expected(name, ""), expected(name, "_bf16"));
+        let ours = of_real(name, &engine_of(&path, 256, (DType::BF16, None)));
+        for compared in rule::in_half(&ours, &exact, &theirs) {
+            let allowed = compared.allowed / rule::OVER * OVER;
+            println!("{name}: {} {:.2} of transformers' own", compared.what, compared.found / allowed * OVER);
+            assert!(compared.found <= allowed, "{name}: {compared:?}");
+        }
+    }
+}
+
+#[test]
+fn real_models_with_a_cache_in_bf16_alone_pay_the_masses_of_f32_within_its_rounding() {
+    for (name, path) in real() {
+        let exact = expected(name, "");
+        for (cache, allowed) in [(DType::BF16, MASSES), (DType::F16, MASSES / 8.0)] {
+            let found = of_real(name, &engine_of(&path, 256, (DType::F32, Some(cache))));
+            let (off, logits) =
+                (relative(&found, &exact), root_mean_square(&found["logits"], &exact["logits"]));
+            println!("{name}, cache in {cache:?}: masses {off:.1e} relative, logits {logits:.1e}");
+            assert!(off < allowed, "{name}, cache in {cache:?}: {off:e}");
+        }
     }
 }
