@@ -16,14 +16,18 @@ fn runs() -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_page_of_speeds_shows_the_table_of_the_latest_run() {
+fn the_page_of_speeds_shows_the_tables_of_the_latest_runs() {
     let page = std::fs::read_to_string(root().join("docs/speed.md")).unwrap();
-    let (_, rest) = page.split_once("<!-- begin: speed -->\n").expect("docs/speed.md has the marker");
-    let (shown, _) = rest.split_once("<!-- end: speed -->").expect("docs/speed.md has the marker");
-    let expected = runs().last().map_or("No run is committed yet.\n".to_owned(), |folder| {
-        std::fs::read_to_string(folder.join("table.md")).unwrap()
-    });
-    assert_eq!(shown, expected, "out of date; `python3 scripts/peers/table.py` writes it anew");
+    for (name, of_fewer_bits) in [("speed", false), ("fewer bits", true)] {
+        let (_, rest) = page.split_once(&format!("<!-- begin: {name} -->\n")).expect("docs/speed.md has the marker");
+        let (shown, _) = rest.split_once(&format!("<!-- end: {name} -->")).expect("docs/speed.md has the marker");
+        let mut runs = runs();
+        runs.retain(|folder| folder.to_string_lossy().ends_with("-bf16") == of_fewer_bits);
+        let expected = runs.last().map_or("No run is committed yet.\n".to_owned(), |folder| {
+            std::fs::read_to_string(folder.join("table.md")).unwrap()
+        });
+        assert_eq!(shown, expected, "out of date; `python3 scripts/peers/table.py` writes it anew");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod shapes;
 use std::hint::black_box;
 use std::time::Duration;
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput};
 use palimpsest_core::attention::{
     self, AttentionKernel, Event, MassObserver, NoObserver, Observer, Point, Site, Wanted,
@@ -46,20 +46,24 @@ fn peak(criterion: &mut Criterion<Flops>) -> Result<()> {
     Ok(())
 }
 
+/// Linear layers and attention whose products are of f32 numbers, and of bf16 numbers.
+const FORMATS: [(&str, DType); 2] = [("", DType::F32), (" in bf16", DType::BF16)];
+
 fn linear(criterion: &mut Criterion<Flops>) -> Result<()> {
-    for shapes in &LINEAR {
-        let mut group = group(criterion, &format!("linear/{}", shapes.model));
+    for (shapes, (in_dtype, dtype)) in LINEAR.iter().flat_map(|shapes| FORMATS.map(|format| (shapes, format)))
+    {
+        let mut group = group(criterion, &format!("linear{in_dtype}/{}", shapes.model));
         for tokens in LINEAR_TOKENS {
             let mut layer = Vec::new();
             let mut layer_flop = 0;
             for &(name, inputs, outputs, times) in shapes.products {
                 let flop = 2 * (tokens * inputs * outputs) as u64;
-                let (x, map) = (random(&[tokens, inputs])?, LinearMap::new(inputs, outputs)?);
+                let (x, map) = (random(&[tokens, inputs])?, LinearMap::new(inputs, outputs, dtype)?);
                 let name = format!("{name} {inputs} to {outputs}, {tokens} tokens");
                 bench(&mut group, &name, flop, || map.forward(&x));
                 layer_flop += times as u64 * flop;
                 for _ in 0..times {
-                    layer.push((x.clone(), LinearMap::new(inputs, outputs)?));
+                    layer.push((x.clone(), LinearMap::new(inputs, outputs, dtype)?));
                 }
             }
             bench(&mut group, &format!("whole layer, {tokens} tokens"), layer_flop, || {
@@ -76,17 +80,18 @@ fn linear(criterion: &mut Criterion<Flops>) -> Result<()> {
 struct LinearMap(Projection);
 
 impl LinearMap {
-    fn new(inputs: usize, outputs: usize) -> Result<Self> {
+    fn new(inputs: usize, outputs: usize, dtype: DType) -> Result<Self> {
+        let half = dtype == DType::BF16;
         // What the weights are does not matter: blocks of 32 with scale 2^-7, minimum -2^-5 and quants of 0 to 15.
-        let dtype = BlockType::Q4_1;
+        let blocks = BlockType::Q4_1;
         let block = |b: usize| {
             let quants = (0..16).map(move |i| ((b * 16 + i) as u8).wrapping_mul(37));
             [0x00, 0x20, 0x00, 0xa8].into_iter().chain(quants)
         };
-        let bytes: Vec<u8> = (0..inputs * outputs / dtype.columns()).flat_map(block).collect();
-        let packed = PackedWeight::from_blocks(dtype, &bytes, outputs, inputs)
+        let bytes: Vec<u8> = (0..inputs * outputs / blocks.columns()).flat_map(block).collect();
+        let packed = PackedWeight::from_blocks(blocks, &bytes, outputs, inputs)
             .ok_or_else(|| candle_core::Error::msg(format!("{inputs} columns are no whole blocks")))?;
-        Ok(LinearMap(Projection::quantised(packed, None, true)?))
+        Ok(LinearMap(Projection::quantised(packed, None, true, half)?))
     }
 
     /// (l, in) -> (l, out)
@@ -97,11 +102,13 @@ impl LinearMap {
 }
 
 fn attention(criterion: &mut Criterion<Flops>) -> Result<()> {
-    for shape in &ATTENTION {
-        let mut group = group(criterion, &format!("attention/{}", shape.model));
+    for (shape, (in_dtype, dtype)) in ATTENTION.iter().flat_map(|shape| FORMATS.map(|format| (shape, format)))
+    {
+        let mut group = group(criterion, &format!("attention{in_dtype}/{}", shape.model));
         for queries in QUERIES {
             for keys in KEYS {
                 let Inputs { q, k, v, site } = Inputs::new(shape, queries, keys)?;
+                let (q, k, v) = (q.to_dtype(dtype)?, k.to_dtype(dtype)?, v.to_dtype(dtype)?);
                 bench(&mut group, &format!("{queries} of {keys}"), shape.flop(queries, keys), || {
                     done(attention::run(&q, &k, &v, &site, &mut NoObserver))
                 });

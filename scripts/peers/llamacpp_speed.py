@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """llama.cpp reads the tokens of a trace file and goes on greedily. Prints one JSON line.
 
-usage: llamacpp_speed.py MODEL.gguf TOKENS.json {fa-on|fa-off} STEPS
+usage: llamacpp_speed.py MODEL.gguf TOKENS.json {fa-on|fa-off} STEPS {f16|q8_0}
   STEPS   new tokens that are read one by one after the prompt
+  f16     keys and values in its usual dtype; q8_0 needs flash attention
 """
 import json
 import os
@@ -17,11 +18,12 @@ BATCH = 512
 
 
 def main():
-    path, tokens_file, flash, steps = sys.argv[1:]
+    path, tokens_file, flash, steps, cache = sys.argv[1:]
     with open(tokens_file) as file:
         tokens = json.load(file)["tokens"]
     steps = int(steps)
     threads = os.cpu_count()
+    kept = {"f16": llama_cpp.GGML_TYPE_F16, "q8_0": llama_cpp.GGML_TYPE_Q8_0}[cache]
     llm = llama_cpp.Llama(
         path,
         n_ctx=len(tokens) + steps,
@@ -29,6 +31,8 @@ def main():
         n_threads_batch=threads,
         n_batch=BATCH,
         n_ubatch=BATCH,
+        type_k=kept,
+        type_v=kept,
         flash_attn={"fa-on": True, "fa-off": False}[flash],
         verbose=False,
     )

@@ -25,8 +25,10 @@ from datetime import date, datetime, timezone
 from pathlib import Path
 
 import table
-from plan import HERE, MEASUREMENTS, ROWS, Measurement, Place
+from plan import HERE, MEASUREMENTS, ROWS, ROWS_OF_FEWER_BITS, Measurement, Place
 from table import ROOT, RUNS
+
+ALL_ROWS = [*ROWS, *ROWS_OF_FEWER_BITS]
 
 # A run that takes longer than this is repeated only LONG_REPETITIONS times.
 LONG_SECONDS, LONG_REPETITIONS = 60, 3
@@ -84,10 +86,10 @@ def selection(only) -> list[Measurement]:
         return MEASUREMENTS
     wanted = set()
     for name in only:
-        of_rows = {need for row in ROWS if row.name == name for need in row.ours.needs + row.theirs.needs}
+        of_rows = {need for row in ALL_ROWS if row.name == name for need in row.ours.needs + row.theirs.needs}
         found = of_rows or {m.name for m in MEASUREMENTS if re.search(name, m.name)}
         if not found:
-            names = ", ".join(dict.fromkeys(row.name for row in ROWS))
+            names = ", ".join(dict.fromkeys(row.name for row in ALL_ROWS))
             sys.exit(f"error: --only {name} is no row ({names}) and matches no measurement; see --list")
         wanted |= found
     return [m for m in MEASUREMENTS if m.name in wanted]
@@ -101,8 +103,8 @@ def needed(measurement: Measurement, seconds: float, repetitions: int) -> int:
 
 def show_list(chosen, args):
     """Rows with what they need; measurements with runs and minutes."""
-    for name in dict.fromkeys(row.name for row in ROWS):
-        needs = dict.fromkeys(n for r in ROWS if r.name == name for n in r.ours.needs + r.theirs.needs)
+    for name in dict.fromkeys(row.name for row in ALL_ROWS):
+        needs = dict.fromkeys(n for r in ALL_ROWS if r.name == name for n in r.ours.needs + r.theirs.needs)
         print(f"{name:12} {', '.join(needs)}")
     print()
     total = 0

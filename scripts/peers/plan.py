@@ -32,6 +32,9 @@ SMOLLM2_CACHE_BYTES_A_TOKEN = 30 * 2 * 3 * 64 * 4
 BENCH_PEAK = f"peak/{PEAK} cubed"
 BENCH_LINEAR = "linear/smollm2/whole layer, 1024 tokens"
 BENCH_ATTENTION = "attention/smollm2/1024 of 8192"
+BENCH_LINEAR_BF16 = "linear in bf16/smollm2/whole layer, 1024 tokens"
+BENCH_ATTENTION_BF16 = "attention in bf16/smollm2/1024 of 8192"
+BENCHES = (BENCH_PEAK, BENCH_LINEAR, BENCH_ATTENTION, BENCH_LINEAR_BF16, BENCH_ATTENTION_BF16)
 
 
 @dataclass
@@ -136,12 +139,12 @@ def criterion(_printed: str, out: Path) -> dict:
     return {"gflops": gflops}
 
 
-def trace(name, group, model, tokens, estimate, new_rows=None, generate=0):
+def trace(name, group, model, tokens, estimate, new_rows=None, generate=0, more=()):
     """`palimpsest trace`, with its attention recorded unless `new_rows` is 0."""
 
     def command(place, out):
         argv = [place.palimpsest, "trace", "--model", model, "--tokens", place.tokens_file(tokens, new_rows)]
-        argv += ["--out", out / "trace.safetensors", "--stats", out / "stats.json", "--allow-longer"]
+        argv += ["--out", out / "trace.safetensors", "--stats", out / "stats.json", "--allow-longer", *more]
         return argv + (["--generate", generate] if generate else [])
 
     return Measurement(name, group, "palimpsest", model, tokens, estimate, command, trace_stats)
@@ -168,24 +171,24 @@ def transformers(name, group, model, tokens, estimate, way):
     return Measurement(name, group, "transformers", model, tokens, estimate, command, last_line)
 
 
-def llama(name, group, model, tokens, estimate, form="", flash="fa-on", steps=0):
+def llama(name, group, model, tokens, estimate, form="", flash="fa-on", steps=0, cache="f16"):
     def command(place, _out):
         script = HERE / "llamacpp_speed.py"
-        return [place.python, script, place.gguf(model, form), place.tokens_file(tokens, None), flash, steps]
+        return [place.python, script, place.gguf(model, form), place.tokens_file(tokens, None), flash, steps, cache]
 
     return Measurement(name, group, "llama.cpp", model, tokens, estimate, command, last_line, form=form)
 
 
 def kernels(name, group, estimate):
     def command(place, _out):
-        return [place.bench, "--bench", f"^({BENCH_PEAK}|{BENCH_LINEAR}|{BENCH_ATTENTION})$"]
+        return [place.bench, "--bench", f"^({'|'.join(BENCHES)})$"]
 
     return Measurement(name, group, "kernels", "", 0, estimate, command, criterion)
 
 
-def torch_peak(name, group, estimate):
+def torch_peak(name, group, estimate, dtype="f32"):
     def command(place, _out):
-        return [place.python, HERE / "torch_peak.py", PEAK]
+        return [place.python, HERE / "torch_peak.py", PEAK, dtype]
 
     return Measurement(name, group, "torch", "", 0, estimate, command, last_line)
 
@@ -197,9 +200,13 @@ def quickstart(name, group, estimate, most):
     return Measurement(name, group, "palimpsest", SMOLLM2, 0, estimate, command, lambda _printed, _out: {}, most)
 
 
+# Flags of products of bf16 numbers, and of a cache in bf16 alone.
+BF16, BF16_CACHE = ("--dtype", "bf16"), ("--cache-dtype", "bf16")
+
 MEASUREMENTS = [
     torch_peak("torch peak", "kernels", 5),
-    kernels("kernels", "kernels", 6),
+    torch_peak("torch peak bf16", "kernels", 5, dtype="bf16"),
+    kernels("kernels", "kernels", 10),
     trace("ours 2048", "2048", SMOLLM2, 2048, 6, generate=STEPS),
     transformers("sdpa 2048", "2048", SMOLLM2, 2048, 18, "sdpa"),
     llama("llama q4_0 2048", "2048", SMOLLM2, 2048, 4, form="q4_0"),
@@ -207,6 +214,12 @@ MEASUREMENTS = [
     llama("llama fa-on 2048", "2048", SMOLLM2, 2048, 8, steps=STEPS),
     llama("llama fa-off 2048", "2048", SMOLLM2, 2048, 8, flash="fa-off", steps=STEPS),
     trace("ours 8192", "8192", SMOLLM2, 8192, 30, generate=STEPS),
+    trace("bf16 8192", "8192", SMOLLM2, 8192, 20, generate=STEPS, more=BF16),
+    trace("bf16 rows 8192", "8192", SMOLLM2, 8192, 18, new_rows=360, more=BF16),
+    trace("bf16 no rows 8192", "8192", SMOLLM2, 8192, 18, new_rows=0, more=BF16),
+    trace("bf16 cache 8192", "8192", SMOLLM2, 8192, 30, generate=STEPS, more=BF16_CACHE),
+    llama("llama q8_0 cache 8192", "8192", SMOLLM2, 8192, 40, steps=STEPS, cache="q8_0"),
+    llama("llama q4_0 q8_0 cache 8192", "8192", SMOLLM2, 8192, 30, form="q4_0", steps=STEPS, cache="q8_0"),
     trace("rows 8192", "8192", SMOLLM2, 8192, 28, new_rows=360),
     trace("no rows 8192", "8192", SMOLLM2, 8192, 27, new_rows=0),
     transformers("sdpa 8192", "8192", SMOLLM2, 8192, 38, "sdpa"),
@@ -220,11 +233,14 @@ MEASUREMENTS = [
     run("three probes 8192", "probes", SMOLLM2, 8192, 45, "T1", 36, most=9),
     run("three probes apart 8192", "probes", SMOLLM2, 8192, 50, "T1", 36, more=("--batch-size", 1)),
     trace("ours 32768", "32768", SMOLLM2, 32768, 180),
+    trace("bf16 32768", "32768", SMOLLM2, 32768, 110, more=BF16),
+    trace("bf16 cache 32768", "32768", SMOLLM2, 32768, 180, more=BF16_CACHE),
     transformers("sdpa 32768", "32768", SMOLLM2, 32768, 290, "sdpa"),
     trace("gemma 8192", "gemma", GEMMA, 8192, 15),
     llama("llama gemma 8192", "gemma", GEMMA, 8192, 25),
     quickstart("quickstart", "quickstart", 70, most=3),
     run("gemma 150000", "long", GEMMA, 150_000, 900, "T1/SR", 750, most=1),
+    run("gemma bf16 150000", "long", GEMMA, 150_000, 550, "T1/SR", 750, most=1, more=BF16),
 ]
 
 
@@ -319,4 +335,37 @@ def rows():
               median("kernels", "gflops", BENCH_ATTENTION), peak, "at least", 0.6)
 
 
-ROWS = list(rows())
+def rows_of_fewer_bits():
+    yield Row("bf16", "in bf16: prefill, attention recorded, 8,192 tokens", "ours in f32", "tok/s",
+              median("bf16 8192", SPEED), median("ours 8192", SPEED), "at least", 1.6)
+    yield Row("bf16", "in bf16: decode after 8,192 tokens", "ours in f32", "tok/s",
+              median("bf16 8192", DECODE), median("ours 8192", DECODE), "at least", 1.3)
+    yield Row("bf16", "in bf16: prefill of 8,192 tokens, 400 rows recorded", "the same, nothing recorded", "s",
+              median("bf16 rows 8192", "prefill_seconds"), median("bf16 no rows 8192", "prefill_seconds"), "at most", 1.04)
+    yield Row("bf16", "a cache in bf16 alone: decode after 8,192 tokens", "ours in f32", "tok/s",
+              median("bf16 cache 8192", DECODE), median("ours 8192", DECODE), "", 0)
+    for name, what in (("bf16", "in bf16"), ("bf16 cache", "a cache in bf16 alone")):
+        yield Row("bf16", f"{what}: growth of peak memory, from 8,192 to 32,768 tokens", "ours in f32", "bytes",
+                  growth(f"{name} 8192", f"{name} 32768", PEAK_BYTES),
+                  growth("ours 8192", "ours 32768", PEAK_BYTES), "at most", 0.52)
+    forms = [median(f"llama {form} 8192", SPEED)
+             for form in ("q4_0", "f32", "fa-on", "fa-off", "q8_0 cache", "q4_0 q8_0 cache")]
+    yield Row("bf16", "in bf16: prefill, attention recorded, 8,192 tokens", "llama.cpp, the fastest of all weights and caches", "tok/s",
+              median("bf16 8192", SPEED), best(*forms), "at least", 1.0)
+    forms = [median(f"llama {form} 8192", DECODE) for form in ("fa-on", "fa-off", "q8_0 cache", "q4_0 q8_0 cache")]
+    yield Row("bf16", "in bf16: decode after 8,192 tokens", "llama.cpp, the fastest of all weights and caches", "tok/s",
+              median("bf16 8192", DECODE), best(*forms), "", 0)
+    against = f"a dense bf16 product of PyTorch's, {PEAK} cubed"
+    yield Row("bf16", "linear layers in bf16, 1,024 tokens at a time", against, "GFLOP/s",
+              median("kernels", "gflops", BENCH_LINEAR_BF16), median("torch peak bf16", "gflops"), "at least", 0.8)
+    yield Row("bf16", "attention in bf16, 1,024 queries of 8,192 keys", against, "GFLOP/s",
+              median("kernels", "gflops", BENCH_ATTENTION_BF16), median("torch peak bf16", "gflops"), "", 0)
+    yield Row("bf16", "Gemma 3 270M in bf16, 150,000 tokens of text, recorded, one probe answered: whole run", "ours in f32", "s",
+              median("gemma bf16 150000", "wall_seconds"), median("gemma 150000", "wall_seconds"), "", 0)
+    yield Row("bf16", "its peak memory", "ours in f32", "bytes",
+              median("gemma bf16 150000", PEAK_BYTES), median("gemma 150000", PEAK_BYTES), "", 0)
+
+
+# The rows of a run folder, and those of one whose name ends with FEWER_BITS.
+FEWER_BITS = "-bf16"
+ROWS, ROWS_OF_FEWER_BITS = list(rows()), list(rows_of_fewer_bits())

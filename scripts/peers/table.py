@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The table of a run folder (default: the latest), as table.md there, and in docs/speed.md between its markers.
+"""The table of a run folder (default: the latest of each kind), as table.md there, and in docs/speed.md between its markers: one
+of everything in f32, and one of fewer bits, whose folder's name ends with -bf16.
 
 usage: table.py [FOLDER]     FOLDER: one of benches/runs/
 """
@@ -8,11 +9,15 @@ import statistics
 import sys
 from pathlib import Path
 
-from plan import HERE, ROWS, Missing
+from plan import FEWER_BITS, HERE, ROWS, ROWS_OF_FEWER_BITS, Missing
 
 ROOT = HERE.parent.parent
 RUNS = ROOT / "benches" / "runs"
-BEGIN, END = "<!-- begin: speed -->\n", "<!-- end: speed -->"
+SPEED, BITS = "speed", "fewer bits"  # markers of docs/speed.md
+
+
+def is_of_fewer_bits(folder: Path) -> bool:
+    return folder.name.endswith(FEWER_BITS)
 
 
 def read_runs(folder: Path) -> list[dict]:
@@ -74,7 +79,7 @@ def make(folder: Path) -> str:
     of = medians(runs)
     machine = json.loads((folder / "machine.json").read_text())
     head = ["what", "against", "palimpsest", "the other", "ratio", "to reach", "reached"]
-    table = [head, ["---"] * len(head), *(line(row, of) for row in ROWS)]
+    table = [head, ["---"] * len(head), *(line(row, of) for row in (ROWS_OF_FEWER_BITS if is_of_fewer_bits(folder) else ROWS))]
     counts = sorted({len(that_count(runs, run["measurement"])) for run in runs})
     vector = "AVX-512" if "avx512f" in machine["flags"] else "AVX2" if "avx2" in machine["flags"] else "no AVX2"
     versions = ", ".join(dict.fromkeys(", ".join(machine["versions"].values()).split(", ")))
@@ -103,21 +108,24 @@ def write(folder: Path):
 def write_page(folder: Path):
     page = ROOT / "docs" / "speed.md"
     text = page.read_text()
-    if BEGIN not in text or END not in text:
-        sys.exit(f"docs/speed.md has no lines {BEGIN.strip()} and {END}; put them where the table belongs")
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    page.write_text(before + BEGIN + (folder / "table.md").read_text() + END + after)
+    name = BITS if is_of_fewer_bits(folder) else SPEED
+    begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
+    if begin not in text or end not in text:
+        sys.exit(f"docs/speed.md has no lines {begin.strip()} and {end}; put them where the table belongs")
+    before, rest = text.split(begin)
+    after = rest.split(end)[1]
+    page.write_text(before + begin + (folder / "table.md").read_text() + end + after)
 
 
 def main():
     folders = [Path(a) for a in sys.argv[1:]] or sorted(p for p in RUNS.glob("*") if (p / "runs.jsonl").exists())
     if not folders:
         sys.exit("benches/runs holds no run yet; make one with scripts/peers/measure.py")
-    folder = folders[-1].resolve()
-    write(folder)
-    write_page(folder)
-    print(f"wrote table.md of {folder.name} and docs/speed.md")
+    kinds = {is_of_fewer_bits(folder): folder.resolve() for folder in folders}
+    for folder in kinds.values():
+        write(folder)
+        write_page(folder)
+        print(f"wrote table.md of {folder.name} and docs/speed.md")
 
 
 if __name__ == "__main__":

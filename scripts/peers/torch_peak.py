@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How fast PyTorch multiplies two dense f32 matrices with all threads. Prints one JSON line.
+"""How fast PyTorch multiplies two dense matrices with all threads. Prints one JSON line.
 
-usage: torch_peak.py SIDE
+usage: torch_peak.py SIDE {f32|bf16}
 """
 import json
 import os
@@ -17,7 +17,8 @@ RUNS = 20
 def main():
     side = int(sys.argv[1])
     torch.set_num_threads(os.cpu_count())
-    a, b = torch.randn(side, side), torch.randn(side, side)
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[sys.argv[2]]
+    a, b = torch.randn(side, side).to(dtype), torch.randn(side, side).to(dtype)
     a @ b
     seconds = []
     for _ in range(RUNS):
