@@ -19,8 +19,10 @@ fn runs() -> Vec<PathBuf> {
 fn the_page_of_speeds_shows_the_tables_of_the_latest_runs() {
     let page = std::fs::read_to_string(root().join("docs/speed.md")).unwrap();
     for (name, of_fewer_bits) in [("speed", false), ("fewer bits", true)] {
-        let (_, rest) = page.split_once(&format!("<!-- begin: {name} -->\n")).expect("docs/speed.md has the marker");
-        let (shown, _) = rest.split_once(&format!("<!-- end: {name} -->")).expect("docs/speed.md has the marker");
+        let (_, rest) =
+            page.split_once(&format!("<!-- begin: {name} -->\n")).expect("docs/speed.md has the marker");
+        let (shown, _) =
+            rest.split_once(&format!("<!-- end: {name} -->")).expect("docs/speed.md has the marker");
         let mut runs = runs();
         runs.retain(|folder| folder.to_string_lossy().ends_with("-bf16") == of_fewer_bits);
         let expected = runs.last().map_or("No run is committed yet.\n".to_owned(), |folder| {

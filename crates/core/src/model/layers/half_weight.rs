@@ -1,8 +1,8 @@
 //! Products of bf16 activations with bf16 weights on the CPU, summed in f32.
 //!
 //! A weight is laid out in panels of [`PANEL`] outputs, of which two inputs that follow each other are a pair: lanes of a vector are
-//! outputs, a weight is read front to back, and nothing is added up across lanes. The kernel is AVX512-BF16's where the processor has
-//! it; elsewhere weights are widened as they are read, and multiplied in f32. Every sum is one chain over the inputs, so a row's
+//! outputs, a weight is read front to back, and nothing is added up across lanes. The kernel is AMX's where the processor has it
+//! and its first product is right, else AVX512-BF16's; elsewhere weights are widened as they are read, and multiplied in f32. Every sum is one chain over the inputs, so a row's
 //! outputs depend neither on the rows beside it nor on threads; between the two kernels they differ by rounding in f32.
 
 use candle_core::{CpuStorage, DType, Device, Result, Storage, Tensor};
@@ -10,6 +10,41 @@ use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
 use crate::bfloat;
+
+#[cfg(target_arch = "x86_64")]
+mod amx;
+
+/// The instructions that multiply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kernel {
+    /// AMX.
+    #[cfg(target_arch = "x86_64")]
+    Tiles,
+    /// AVX512-BF16.
+    Pairs,
+    /// f32 arithmetic on what is widened.
+    Wide,
+}
+
+impl Kernel {
+    /// The fastest here.
+    fn fastest() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if amx::serves() {
+            return Kernel::Tiles;
+        }
+        if bfloat::multiplies() { Kernel::Pairs } else { Kernel::Wide }
+    }
+
+    /// Rows of activations that are multiplied with a panel at once.
+    fn rows(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Tiles => amx::ROWS,
+            Kernel::Pairs | Kernel::Wide => ROWS,
+        }
+    }
+}
 
 /// Outputs of a panel.
 pub(super) const PANEL: usize = 32;
@@ -145,6 +180,7 @@ impl HalfWeight {
 
 /// Rows of activations as the kernels read them.
 pub(super) struct HalfInput {
+    kernel: Kernel,
     rows: usize,
     cols: usize,
     /// Pairs of bf16 numbers (rows, in / 2); nothing where the kernel is in f32.
@@ -159,10 +195,10 @@ impl HalfInput {
     /// # Errors
     /// Another dtype or device, or no memory.
     pub fn new(x: &Tensor) -> Result<Self> {
-        Self::for_kernel(x, bfloat::multiplies())
+        Self::for_kernel(x, Kernel::fastest())
     }
 
-    fn for_kernel(x: &Tensor, in_pairs: bool) -> Result<Self> {
+    fn for_kernel(x: &Tensor, kernel: Kernel) -> Result<Self> {
         let ((rows, cols), x) = (x.dims2()?, x.contiguous()?);
         let length = cols.div_ceil(2);
         let (storage, layout) = x.storage_and_layout();
@@ -186,11 +222,11 @@ impl HalfInput {
             _ => candle_core::bail!("products of bf16 numbers take f32 or bf16 activations on the CPU"),
         }
         let mut wide = Vec::new();
-        if !in_pairs {
+        if kernel == Kernel::Wide {
             wide = pairs.iter().flat_map(|&pair| bfloat::both(pair)).collect();
             pairs.clear();
         }
-        Ok(HalfInput { rows, cols, pairs, wide })
+        Ok(HalfInput { kernel, rows, cols, pairs, wide })
     }
 
     /// x W^T: f32 (l, out).
@@ -227,15 +263,16 @@ impl HalfInput {
 
     /// Tasks of some rows and all outputs.
     fn by_rows(&self, weight: &HalfWeight) -> Vec<f32> {
-        let outputs = weight.rows;
+        let (outputs, at_once) = (weight.rows, self.kernel.rows());
         let mut y = vec![0f32; self.rows * outputs];
-        let each = self.rows.div_ceil(4 * rayon::current_num_threads()).next_multiple_of(ROWS).min(TASK_ROWS);
+        let each =
+            self.rows.div_ceil(4 * rayon::current_num_threads()).next_multiple_of(at_once).min(TASK_ROWS);
         y.par_chunks_mut((each * outputs).max(1)).enumerate().for_each(|(task, y)| {
             let first = task * each;
             let rows = y.len() / outputs;
             for panel in 0..weight.panels() {
-                for start in (0..rows).step_by(ROWS) {
-                    let rows = ROWS.min(rows - start);
+                for start in (0..rows).step_by(at_once) {
+                    let rows = at_once.min(rows - start);
                     let to = Target { y: &mut y[start * outputs..], stride: outputs, column: panel * PANEL };
                     self.tile(weight, panel..panel + 1, first + start..first + start + rows, to);
                 }
@@ -246,7 +283,7 @@ impl HalfInput {
 
     /// Tasks of some outputs and all rows.
     fn by_panels(&self, weight: &HalfWeight) -> Vec<f32> {
-        let (outputs, l) = (weight.rows, self.rows);
+        let (outputs, l, at_once) = (weight.rows, self.rows, self.kernel.rows());
         // Every group of panels, (rows, outputs of the group).
         let width = GROUP * PANEL;
         let mut parts = vec![0f32; weight.panels().div_ceil(GROUP) * l * width];
@@ -257,8 +294,8 @@ impl HalfInput {
                 return;
             }
             for (nth, panel) in panels.enumerate() {
-                for start in (0..l).step_by(ROWS) {
-                    let rows = start..l.min(start + ROWS);
+                for start in (0..l).step_by(at_once) {
+                    let rows = start..l.min(start + at_once);
                     let to = Target { y: &mut y[start * width..], stride: width, column: nth * PANEL };
                     self.tile(weight, panel..panel + 1, rows, to);
                 }
@@ -287,17 +324,26 @@ impl HalfInput {
     ) {
         let length = weight.length();
         let words = &weight.pairs[panels.start * length * PANEL..panels.end * length * PANEL];
-        if self.wide.is_empty() {
+        let panels = || words.chunks_exact((length * PANEL).max(1)).enumerate();
+        match self.kernel {
             #[cfg(target_arch = "x86_64")]
-            x86::tile(words, &self.pairs[rows.start * length..rows.end * length], length, &mut to);
-        } else {
-            let x = &self.wide[rows.start * 2 * length..rows.end * 2 * length];
-            for (nth, panel) in words.chunks_exact((length * PANEL).max(1)).enumerate() {
-                let to = Target { y: to.y, stride: to.stride, column: to.column + nth * PANEL };
-                for (block, x) in x.chunks(WIDE_ROWS * 2 * length).enumerate() {
-                    let y = &mut to.y[block * WIDE_ROWS * to.stride..];
-                    let to = Target { y, stride: to.stride, column: to.column };
-                    pulp::Arch::new().dispatch(WideTile { panel, x, length, to });
+            Kernel::Tiles => {
+                let x = &self.pairs[rows.start * length..rows.end * length];
+                for (nth, panel) in panels() {
+                    amx::tile(panel, x, length, &mut to.from(0, nth * PANEL));
+                }
+            }
+            Kernel::Pairs => {
+                #[cfg(target_arch = "x86_64")]
+                x86::tile(words, &self.pairs[rows.start * length..rows.end * length], length, &mut to);
+            }
+            Kernel::Wide => {
+                let x = &self.wide[rows.start * 2 * length..rows.end * 2 * length];
+                for (nth, panel) in panels() {
+                    for (block, x) in x.chunks(WIDE_ROWS * 2 * length).enumerate() {
+                        let to = to.from(block * WIDE_ROWS, nth * PANEL);
+                        pulp::Arch::new().dispatch(WideTile { panel, x, length, to });
+                    }
                 }
             }
         }
@@ -312,6 +358,11 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
+    /// The place so many rows below and so many outputs after this one.
+    fn from(&mut self, rows: usize, outputs: usize) -> Target<'_> {
+        Target { y: &mut self.y[rows * self.stride..], stride: self.stride, column: self.column + outputs }
+    }
+
     /// Writes outputs of a row from `offset` outputs after the column on.
     #[inline(always)]
     fn write(&mut self, row: usize, offset: usize, values: &[f32]) {
@@ -474,6 +525,20 @@ mod x86 {
 mod tests {
     use super::*;
 
+    /// All kernels that this machine has.
+    fn kernels() -> Vec<Kernel> {
+        let mut kernels = vec![Kernel::Wide];
+        if bfloat::multiplies() {
+            kernels.push(Kernel::Pairs);
+        }
+        #[cfg(target_arch = "x86_64")]
+        match amx::serves() {
+            true => kernels.push(Kernel::Tiles),
+            false => println!("left out: this processor has no AMX"),
+        }
+        kernels
+    }
+
     fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
         tensor.to_dtype(DType::F64)?.flatten_all()?.to_vec1()
     }
@@ -496,8 +561,8 @@ mod tests {
             let weight = HalfWeight::new(&w)?;
             let (rounded_x, rounded_w) =
                 (numbers(&x.to_dtype(DType::BF16)?)?, numbers(&w.to_dtype(DType::BF16)?)?);
-            for in_pairs in [false, bfloat::multiplies()] {
-                let y = numbers(&HalfInput::for_kernel(&x, in_pairs)?.product(&weight)?)?;
+            for kernel in kernels() {
+                let y = numbers(&HalfInput::for_kernel(&x, kernel)?.product(&weight)?)?;
                 assert_eq!(y.len(), l * rows);
                 for row in 0..l {
                     for output in 0..rows {
@@ -521,9 +586,9 @@ mod tests {
         let (cols, rows) = (130, 150);
         let weight = HalfWeight::new(&Tensor::randn(0f32, 1.0, (rows, cols), &Device::Cpu)?)?;
         let x = Tensor::randn(0f32, 1.0, (200, cols), &Device::Cpu)?;
-        for in_pairs in [false, bfloat::multiplies()] {
+        for kernel in kernels() {
             let of = |from: usize, l: usize| -> Result<Vec<u32>> {
-                let y = HalfInput::for_kernel(&x.narrow(0, from, l)?, in_pairs)?.product(&weight)?;
+                let y = HalfInput::for_kernel(&x.narrow(0, from, l)?, kernel)?.product(&weight)?;
                 Ok(y.flatten_all()?.to_vec1::<f32>()?.into_iter().map(f32::to_bits).collect())
             };
             let whole = of(0, 200)?;

@@ -1,0 +1,177 @@
+//! Products of bf16 numbers by AMX: tiles of 16 rows of 64 bytes, of which one instruction multiplies two.
+//!
+//! The layout of a panel is that of AMX: pairs of inputs by outputs. Written after Intel's manual (volume 2, TDPBF16PS; volume 1,
+//! chapter 18) and never run: no machine that this was written on has AMX. So it is used only where a first product agrees with the
+//! plain definition, and where the system grants the tiles.
+
+use std::sync::OnceLock;
+
+use super::{HalfInput, HalfWeight, Kernel, PANEL, Target};
+use crate::bfloat;
+use crate::transfer;
+
+/// Rows that are multiplied with a panel at once: two tiles.
+pub const ROWS: usize = 32;
+/// Rows of a tile, and pairs of a row of it.
+const TILE: usize = 16;
+
+/// True if the processor has the tiles, the system grants them, and their product is right.
+pub fn serves() -> bool {
+    static SERVES: OnceLock<bool> = OnceLock::new();
+    *SERVES.get_or_init(|| has_tiles() && granted() && agrees())
+}
+
+/// AMX-TILE and AMX-BF16, and the products in pairs that the rest of bf16's kernels use.
+fn has_tiles() -> bool {
+    let extended = std::arch::x86_64::__cpuid_count(7, 0).edx;
+    bfloat::multiplies() && extended & (1 << 24) != 0 && extended & (1 << 22) != 0
+}
+
+/// Asks Linux for the state of the tiles, which a process has not unless it asks.
+#[cfg(target_os = "linux")]
+fn granted() -> bool {
+    const REQUEST: libc::c_long = 0x1023; // ARCH_REQ_XCOMP_PERM
+    const TILE_DATA: libc::c_long = 18; // XFEATURE_XTILEDATA
+    // SAFETY: the call reads its two numbers and nothing else.
+    unsafe { libc::syscall(libc::SYS_arch_prctl, REQUEST, TILE_DATA) == 0 }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn granted() -> bool {
+    false
+}
+
+/// Holds products of whole and broken tiles against the plain definition.
+fn agrees() -> bool {
+    let agrees = [(1, 2), (5, 40), (16, 32), (33, 70)].into_iter().all(|(rows, cols)| {
+        // Small whole numbers: their sums are exact.
+        let number = |seed: usize| ((seed * 7919 + 13) % 17) as f32 - 8.0;
+        let weight = HalfWeight::of(PANEL, cols, |row, to| {
+            to.iter_mut().enumerate().for_each(|(i, to)| *to = bfloat::round(number(row * cols + i)));
+        });
+        let x: Vec<f32> = (0..rows * cols).map(|i| number(i + 5)).collect();
+        let x = transfer::upload(x, (rows, cols), &candle_core::Device::Cpu);
+        let Ok(input) = x.and_then(|x| HalfInput::for_kernel(&x, Kernel::Tiles)) else { return false };
+        let found = input.product(&weight).and_then(|y| transfer::fetch(&y));
+        let expected = |row: usize, output: usize| -> f32 {
+            (0..cols).map(|i| number(row * cols + i + 5) * number(output * cols + i)).sum()
+        };
+        found
+            .is_ok_and(|found| found.iter().enumerate().all(|(at, y)| *y == expected(at / PANEL, at % PANEL)))
+    });
+    if !agrees {
+        tracing::warn!(
+            "the products of this processor's AMX are not those of their definition; AVX512-BF16 is used"
+        );
+    }
+    agrees
+}
+
+/// The tiles' shapes, as LDTILECFG reads them.
+#[repr(C, align(64))]
+struct Shapes {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    /// Bytes of a row.
+    columns: [u16; 16],
+    rows: [u8; 16],
+}
+
+impl Shapes {
+    /// Tiles 0 to 3 are sums, 4 and 5 activations of so many rows each, 6 and 7 weights.
+    fn of(first: usize, second: usize) -> Self {
+        let mut shapes =
+            Shapes { palette: 1, start_row: 0, reserved: [0; 14], columns: [0; 16], rows: [0; 16] };
+        let rows = [first, first, second, second, first, second, TILE, TILE];
+        for (tile, rows) in rows.into_iter().enumerate() {
+            (shapes.columns[tile], shapes.rows[tile]) = (64, rows as u8);
+        }
+        shapes
+    }
+}
+
+/// Up to [`ROWS`] rows `x` (rows, length) times a panel (length, outputs).
+///
+/// # Panics
+/// With slices of other sizes.
+pub fn tile(panel: &[u32], x: &[u32], length: usize, to: &mut Target<'_>) {
+    let rows = x.len() / length.max(1);
+    assert!(
+        x.len() == rows * length && panel.len() == length * PANEL,
+        "This is a bug: a tile of other sizes"
+    );
+    assert!((1..=ROWS).contains(&rows) && length > 0, "This is a bug: a tile of {rows} rows");
+    // Of few rows the second tile is the first once more, and is left out.
+    let first = rows.min(TILE);
+    let second = if rows > TILE { rows - TILE } else { first };
+    let whole = length / TILE;
+    // What is left of the inputs, with zeros after it.
+    let (mut x_rest, mut panel_rest) = ([0u32; ROWS * TILE], [0u32; TILE * PANEL]);
+    let rest = length - whole * TILE;
+    if rest > 0 {
+        for (to, row) in x_rest.chunks_exact_mut(TILE).zip(x.chunks_exact(length)) {
+            to[..rest].copy_from_slice(&row[whole * TILE..]);
+        }
+        panel_rest[..rest * PANEL].copy_from_slice(&panel[whole * TILE * PANEL..]);
+    }
+    let beyond = if rows > TILE { TILE } else { 0 };
+    let mut sums = [0f32; ROWS * PANEL];
+    let shapes = Shapes::of(first, second);
+    let weights = [panel.as_ptr(), panel_rest.as_ptr()];
+    let activations = [x.as_ptr(), x_rest.as_ptr()];
+    let strides = [4 * length, 4 * TILE];
+    let counts = [whole, usize::from(rest > 0)];
+    // SAFETY: every load is of rows of 64 bytes: of activations `first` and `second` rows of the strides given, from the first on and
+    // from row `beyond` on, 16 pairs for each of the counts; of weights 16 pairs of 128 bytes. All lie in the slices and arrays above,
+    // as the assertions and the copies make sure, and the sums have room for two tiles of rows of 128 bytes. Nothing else uses tiles.
+    unsafe {
+        std::arch::asm!("ldtilecfg [{}]", in(reg) &raw const shapes, options(nostack));
+        std::arch::asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack));
+        for part in 0..2 {
+            if counts[part] == 0 {
+                continue;
+            }
+            let stride = strides[part];
+            std::arch::asm!(
+                "2:",
+                "tileloadd tmm4, [{a} + {stride}*1]",
+                "tileloadd tmm5, [{b} + {stride}*1]",
+                "tileloadd tmm6, [{w} + {wide}*1]",
+                "tileloadd tmm7, [{w} + {wide}*1 + 64]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                "add {a}, 64",
+                "add {b}, 64",
+                "add {w}, {step}",
+                "dec {n}",
+                "jnz 2b",
+                a = inout(reg) activations[part] => _,
+                b = inout(reg) activations[part].byte_add(beyond * stride) => _,
+                w = inout(reg) weights[part] => _,
+                n = inout(reg) counts[part] => _,
+                stride = in(reg) stride,
+                wide = in(reg) 4 * PANEL,
+                step = const 4 * PANEL * TILE,
+                options(nostack),
+            );
+        }
+        let out = sums.as_mut_ptr();
+        std::arch::asm!(
+            "tilestored [{a} + {stride}*1], tmm0",
+            "tilestored [{a} + {stride}*1 + 64], tmm1",
+            "tilestored [{b} + {stride}*1], tmm2",
+            "tilestored [{b} + {stride}*1 + 64], tmm3",
+            "tilerelease",
+            a = in(reg) out,
+            b = in(reg) out.add(TILE * PANEL),
+            stride = in(reg) 4 * PANEL,
+            options(nostack),
+        );
+    }
+    for (row, sums) in sums.chunks_exact(PANEL).enumerate().take(rows) {
+        to.write(row, 0, sums);
+    }
+}
