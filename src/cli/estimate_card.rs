@@ -166,6 +166,7 @@ fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
         beside: 0,
     };
     let (cards, memory_plan) = fewest_cards(&description, &mut request, card.usable());
+    request.check_formats()?;
 
     let sound = plan.iter().filter(|case| case.broken.is_none()).count();
     let scale = sound as f64 / sampled.max(1) as f64;

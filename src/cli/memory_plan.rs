@@ -116,6 +116,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         kept: args.loaded.weights.into(),
         beside: 0,
     };
+    request.check_formats()?;
     let Some(card) = args.card else {
         let free: Vec<Option<u64>> =
             request.devices.iter().map(|&name| args.memory.or_else(|| free_here(name))).collect();

@@ -55,7 +55,7 @@ pub enum DeviceError {
         feature: &'static str,
     },
     /// The dtype is none of ours.
-    #[error("`{name}` is no dtype for activations; use `f32`, `bf16` or `f16`")]
+    #[error("`{name}` is no dtype that models run in here; use `f32`, `bf16` or `f16`")]
     UnknownDtype {
         /// The text that was typed.
         name: String,

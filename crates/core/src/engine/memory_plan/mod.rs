@@ -92,7 +92,7 @@ impl MemoryPlan {
         let size = formats.dtype.size_in_bytes() as u64;
         let chunk = request.chunk.min(request.context.max(1));
         // On the CPU decoding reads quantised weights packed.
-        let on_cpu = request.devices.iter().all(|d| *d == DeviceName::Cpu);
+        let on_cpu = request.on_cpu();
         let packed = description.packed.as_ref().filter(|_| on_cpu && formats.activations == DType::F32);
         let cache = |i: usize| {
             let mixer = &spec.layers[i].mixer;
@@ -369,8 +369,7 @@ fn remedies(
     if request.kept == Some(Kept::Dense) && fits(&with(&|w| w.kept = Some(Kept::Quantised))) {
         found.push("--weights quantised".to_owned());
     }
-    let on_cpu = request.devices.iter().all(|device| *device == DeviceName::Cpu);
-    let wide = on_cpu && request.formats().cache == DType::F32;
+    let wide = request.on_cpu() && request.formats().cache == DType::F32;
     if wide && request.formats().activations == DType::F32 && fits(&with(&|w| w.cache = Some(DType::BF16))) {
         found.push("--cache-dtype bf16".to_owned());
     }

@@ -4,7 +4,7 @@ use candle_core::DType;
 
 use crate::attention::{AttentionKernel, SPLIT_K};
 use crate::engine::device::DeviceName;
-use crate::model::{Formats, Kept};
+use crate::model::{CacheFormat, Formats, Kept};
 
 /// A run to plan memory for.
 #[derive(Debug, Clone)]
@@ -34,10 +34,22 @@ pub struct MemoryRequest {
 }
 
 impl MemoryRequest {
+    /// Refuses a cache that the devices do not keep.
+    ///
+    /// # Errors
+    /// [`CacheFormat`].
+    pub fn check_formats(&self) -> Result<Formats, CacheFormat> {
+        Formats::on(self.dtype, self.cache, self.on_cpu())
+    }
+
+    /// True if no device is another than the CPU.
+    pub fn on_cpu(&self) -> bool {
+        self.devices.iter().all(|device| *device == DeviceName::Cpu)
+    }
+
     /// The number formats on the devices; a cache that they do not keep is refused by what loads the model, and counted as their own.
     pub fn formats(&self) -> Formats {
-        let on_cpu = self.devices.iter().all(|device| *device == DeviceName::Cpu);
-        Formats::on(self.dtype, self.cache, on_cpu).unwrap_or(Formats::throughout(self.dtype))
+        self.check_formats().unwrap_or(Formats::throughout(self.dtype))
     }
 }
 
