@@ -2,7 +2,8 @@
 //!
 //! Columns have the names of the JSON rows and stand in every file, so that the files of several runs go together; what is
 //! absent in a row is null. `model` comes first, and the fields of the verdict follow those of the answer (its `error` is
-//! `verdict_error`). `labels` is a struct, `dropped_sessions` a list. Fields of the row that have no column here are appended as
+//! `verdict_error`), and those the label of `palimpsest why` (`why`), its sentence (`why_reason`) and the sessions that turn the
+//! answer (`certificate`). `labels` is a struct, `dropped_sessions` a list. Fields of the row that have no column here are appended as
 //! text. The file's metadata holds `run.json` under `palimpsest.run`, under `palimpsest.no_result` why the verdicts are no result,
 //! where they are none, and under `palimpsest.warning` what a reader must know of them.
 
@@ -19,8 +20,10 @@ use serde_json::{Map, Value};
 
 use super::{Answered, ExportError, rows};
 use crate::run::condition::label;
+use crate::run::error::RunError;
 use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
+use crate::run::why_rows::{WhyRow, last_rows, read_why};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
@@ -62,6 +65,8 @@ const VERDICT: [(&str, Kind); 9] = [
     ("verdict_error", Kind::Text),
 ];
 
+const WHY: [(&str, Kind); 3] = [("why", Kind::Text), ("why_reason", Kind::Text), ("certificate", Kind::Text)];
+
 /// The file's metadata that holds `run.json`.
 pub const RUN: &str = "palimpsest.run";
 /// The file's metadata that says why the verdicts are no result.
@@ -81,8 +86,15 @@ pub fn write(
 ) -> Result<usize, ExportError> {
     let answered = rows(folder, conditions);
     let model = folder.header.identity.model.name.as_str();
-    let rows: Vec<Map<String, Value>> =
-        answered.iter().map(|answered| row(answered, model, judged)).collect::<Result<_, _>>()?;
+    let labels = last_rows(read_why(&folder.dir).map_err(RunError::from)?);
+    let rows = answered.iter().map(|answered| {
+        let mut row = row(answered, model, judged)?;
+        if let Some(label) = labels.get(&answered.row.key().owned()) {
+            row.extend(why(label)?);
+        }
+        Ok(row)
+    });
+    let rows: Vec<Map<String, Value>> = rows.collect::<Result<_, ExportError>>()?;
     let columns = columns(&rows);
     let schema = Type::group_type_builder("answers").with_fields(schema(&columns)?).build()?;
     let header = serde_json::to_string(&folder.header)?;
@@ -133,10 +145,17 @@ fn row(
     Ok(row)
 }
 
+/// The label of an answer, its reason, and the sessions that turn the answer.
+fn why(row: &WhyRow) -> Result<[(String, Value); 3], ExportError> {
+    let certificate = row.certificate.as_ref().map(|certificate| certificate.sessions.join(", "));
+    let values = [serde_json::to_value(row.label)?, row.why.as_str().into(), certificate.into()];
+    Ok(std::array::from_fn(|at| (WHY[at].0.to_owned(), values[at].clone())))
+}
+
 /// The columns of rows: those that every file has, and as text those that only these rows have.
 fn columns(rows: &[Map<String, Value>]) -> Vec<(String, Kind)> {
     let named = |(name, kind): (&str, Kind)| (name.to_owned(), kind);
-    let mut columns: Vec<(String, Kind)> = ANSWER.into_iter().chain(VERDICT).map(named).collect();
+    let mut columns: Vec<(String, Kind)> = ANSWER.into_iter().chain(VERDICT).chain(WHY).map(named).collect();
     let mut labels: Vec<String> = Vec::new();
     for row in rows {
         for name in row.get("labels").and_then(Value::as_object).into_iter().flat_map(Map::keys) {

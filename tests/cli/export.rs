@@ -141,6 +141,15 @@ fn verdicts_that_are_no_result_are_exported_with_the_reason_and_without_an_accur
 #[test]
 fn a_parquet_file_has_the_rows_fields_and_the_verdicts() {
     let made = Exported::new();
+    let label = json!({
+        "case": "case-0", "probe": "SR", "label": "overridden", "why": "The old session outweighs the new one.", "judge": "tiny",
+        "certificate": {
+            "sessions": ["session[1]", "session[4]"], "irreducible": true, "before": 1.0, "after": -1.0,
+            "controls": { "sets": 5, "flips": 0 }
+        },
+        "readings": 9, "settings": { "seed": 0, "controls": 5, "readings": 60 }
+    });
+    std::fs::write(made.at("run").join("why.jsonl"), format!("{label}\n")).unwrap();
     let bytes = made.exported("parquet", &[]);
     let reader = SerializedFileReader::new(std::fs::File::open(made.at("parquet")).unwrap()).unwrap();
     assert_eq!(&bytes[..4], b"PAR1");
@@ -155,7 +164,8 @@ fn a_parquet_file_has_the_rows_fields_and_the_verdicts() {
     assert_eq!(rows.len(), 12);
     let names: std::collections::BTreeSet<&str> = rows[0].keys().map(String::as_str).collect();
     let expected = "model case probe condition labels query answer stop prompt_tokens completion_tokens dropped_sessions \
-                    attention error judge rubric rubric_name correct score choice probability reason verdict_error";
+                    attention error judge rubric rubric_name correct score choice probability reason verdict_error why why_reason \
+                    certificate";
     assert_eq!(names, expected.split_whitespace().collect());
     let text = |row: usize, name: &str| match &rows[row][name] {
         Field::Str(text) => Some(text.clone()),
@@ -177,6 +187,12 @@ fn a_parquet_file_has_the_rows_fields_and_the_verdicts() {
         (&Field::Bool(true), &Field::Bool(false), &Field::Null)
     );
     assert_eq!(text(3, "verdict_error").unwrap(), "unreadable");
+    assert_eq!((text(0, "why").unwrap(), text(1, "why")), ("overridden".to_owned(), None));
+    assert_eq!(text(0, "why_reason").unwrap(), "The old session outweighs the new one.");
+    assert_eq!(
+        (text(0, "certificate").unwrap(), text(2, "certificate")),
+        ("session[1], session[4]".to_owned(), None)
+    );
     assert_eq!((&rows[0]["prompt_tokens"], &rows[0]["probability"]), (&Field::Long(100), &Field::Null));
     made.exported("parquet", &["--judge", "first"]);
     let reader = SerializedFileReader::new(std::fs::File::open(made.at("parquet")).unwrap()).unwrap();
