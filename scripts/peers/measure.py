@@ -33,8 +33,8 @@ ALL_ROWS = [*ROWS, *ROWS_OF_FEWER_BITS]
 # A run that takes longer than this is repeated only LONG_REPETITIONS times.
 LONG_SECONDS, LONG_REPETITIONS = 60, 3
 
-# What the peers' environment must hold.
-PEERS = ("torch", "transformers", "llama-cpp-python", "gguf")
+# What the peers' environment must hold for each tool.
+PEERS = {"torch": ("torch",), "transformers": ("torch", "transformers", "gguf"), "llama.cpp": ("llama-cpp-python", "gguf")}
 
 # Processor time of others, as a part of a run's time, that is warned of.
 DISTURBED = 0.05
@@ -232,14 +232,17 @@ def prepare(chosen, args) -> tuple[Place, dict]:
         code = "import json, importlib.metadata as m; print(json.dumps({d.name: d.version for d in m.distributions()}))"
         found = json.loads(output([place.python, "-c", code]))
         peers = {name.lower().replace("_", "-"): version for name, version in found.items()}
-        missing = [name for name in PEERS if name not in peers]
+        wanted = [name for tool in sorted(tools & PEERS.keys()) for name in PEERS[tool]]
+        missing = [name for name in dict.fromkeys(wanted) if name not in peers]
         if missing:
             raise Failed(f"{args.python} has no {', '.join(missing)}; {args.python} -m pip install -r scripts/requirements.txt")
-        versions |= {
-            "transformers": f"transformers {peers['transformers']}, torch {peers['torch']}",
-            "torch": f"torch {peers['torch']}",
-            "llama.cpp": f"llama-cpp-python {peers['llama-cpp-python']}",
+        named = {
+            "transformers": ("transformers", "torch"),
+            "torch": ("torch",),
+            "llama.cpp": ("llama-cpp-python",),
         }
+        for tool in tools & named.keys():
+            versions[tool] = ", ".join(f"{name} {peers[name]}" for name in named[tool])
     for model in {m.model for m in chosen if m.model}:
         # `pull` fetches what is not there, verifies it, and says where it is.
         place.ggufs[model] = Path(output([binary, "model", "pull", model]).rsplit("verified: ", 1)[1].strip())
