@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use candle_core::DType;
 use palimpsest::serve::{Otlp, ServeError, ServeOptions, Server};
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions, ThinkingOptions};
 use palimpsest_core::model::ModelFiles;
@@ -46,8 +47,16 @@ pub fn fixture(name: &str) -> PathBuf {
 pub const CHUNK: usize = 16;
 
 pub fn open(path: &Path, context: usize, thinking: ThinkingOptions) -> LocalModel {
-    let context = ContextLength::Exactly(context);
-    let options = LocalOptions { context, chunk: CHUNK, thinking, ..LocalOptions::default() };
+    open_in(path, context, thinking, Formats::default())
+}
+
+/// The dtype of weights and products, and of keys and values.
+pub type Formats = (Option<DType>, Option<DType>);
+
+pub fn open_in(path: &Path, context: usize, thinking: ThinkingOptions, formats: Formats) -> LocalModel {
+    let (context, (dtype, cache_dtype)) = (ContextLength::Exactly(context), formats);
+    let options =
+        LocalOptions { context, chunk: CHUNK, thinking, dtype, cache_dtype, ..LocalOptions::default() };
     LocalModel::open(&ModelFiles::at(path).unwrap(), &options).unwrap()
 }
 
@@ -71,6 +80,7 @@ pub struct Setting {
     pub origins: &'static [&'static str],
     pub hosts: &'static [&'static str],
     pub otlp: Option<String>,
+    pub formats: Formats,
 }
 
 impl Default for Setting {
@@ -86,6 +96,7 @@ impl Default for Setting {
             hosts: &[],
             retrieval: None,
             otlp: None,
+            formats: Formats::default(),
         }
     }
 }
@@ -95,9 +106,20 @@ pub fn try_serve(
     setting: Setting,
     at: &str,
 ) -> Result<(Server, palimpsest_core::engine::thread::EngineLoop), ServeError> {
-    let Setting { context, queue, key, thinking, keep_alive, max_answer, origins, hosts, retrieval, otlp } =
-        setting;
-    let model = open(path, context, thinking);
+    let Setting {
+        context,
+        queue,
+        key,
+        thinking,
+        keep_alive,
+        max_answer,
+        origins,
+        hosts,
+        retrieval,
+        otlp,
+        formats,
+    } = setting;
+    let model = open_in(path, context, thinking, formats);
     let options = ServeOptions {
         key: key.map(str::to_owned),
         queue,

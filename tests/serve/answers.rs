@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use candle_core::DType;
 use palimpsest::chat::{ChatModel, Message, MessageRole, Sampling};
 use palimpsest_core::engine::ThinkingOptions;
 use palimpsest_core::text::{ThinkingMode, Tokenizer};
 use serde_json::{Value, json};
 
-use super::{Setting, fixture, joined, open, serve, serve_path, user};
+use super::{Setting, fixture, joined, open, open_in, serve, serve_path, user};
 use crate::thinking::model::write;
 use crate::thinking::templates::QWEN3;
 
@@ -41,9 +42,10 @@ fn content(reply: &Value) -> &str {
 
 #[test]
 fn greedy_answers_are_those_of_the_local_model_whatever_was_asked_before_and_streams_join_to_them() {
-    for name in MODELS {
-        let served = serve(name);
-        let mut local = open(&fixture(name), 2048, ThinkingOptions::default());
+    let formats = [(None, None), (Some(DType::BF16), None), (None, Some(DType::BF16))];
+    for (name, formats) in MODELS.into_iter().flat_map(|name| formats.map(|formats| (name, formats))) {
+        let served = serve_path(&fixture(name), Setting { formats, ..Setting::default() });
+        let mut local = open_in(&fixture(name), 2048, ThinkingOptions::default(), formats);
         let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: GREEDY };
         let mut reused = 0;
         for messages in conversations() {
