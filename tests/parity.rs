@@ -73,6 +73,26 @@ pub const FORMATS: [Formats; 5] = [
     (DType::BF16, Some(DType::F32)),
 ];
 
+/// Models of every kind of layer and of weights, for tests in all formats.
+pub const OF_ALL_KINDS: [&str; 7] = [
+    "llama-tiny",
+    "gemma3-tiny",
+    "gpt-oss-tiny",
+    "qwen35-text-tiny",
+    "gguf-llama",
+    "gguf-gemma3",
+    "gguf-gpt-oss-mxfp4",
+];
+
+/// Each model with the formats that it is tested in: all of [`OF_ALL_KINDS`], others in f32.
+pub fn in_formats<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<(&'a str, Formats)> {
+    let of = |name: &'a str| {
+        let formats = if OF_ALL_KINDS.contains(&name) { &FORMATS[..] } else { &FORMATS[..1] };
+        formats.iter().map(move |&formats| (name, formats))
+    };
+    names.into_iter().flat_map(of).collect()
+}
+
 pub fn engine_of(path: &Path, chunk: usize, (dtype, cache): Formats) -> Engine {
     let model = OpenModel::open(&[path.to_owned()]).unwrap().caching_in(cache);
     Engine::new(model.load(&Device::Cpu, dtype).unwrap(), chunk)

@@ -11,7 +11,8 @@ use palimpsest_core::model::{Branch, Cache, Pass, Phase};
 
 use super::checkpoint::Llama;
 use super::{
-    FORMATS, Formats, TINY, answering, decode, engine, engine_of, fixture, greedy, numbers, session,
+    FORMATS, Formats, TINY, answering, decode, engine, engine_of, fixture, greedy, in_formats, numbers,
+    session,
 };
 
 /// Quantised files, whose weights are multiplied otherwise when generating.
@@ -109,8 +110,7 @@ fn is_interrupted(said: &Result<Generated, RequestError>) -> bool {
 
 #[test]
 fn branches_say_what_each_says_alone_bit_for_bit_for_every_architecture() {
-    let names = || TINY.into_iter().chain(GGUF);
-    for (name, formats) in names().flat_map(|name| FORMATS.map(|formats| (name, formats))) {
+    for (name, formats) in in_formats(TINY.into_iter().chain(GGUF)) {
         let engine = model(name, formats);
         let name = &format!("{name} in {formats:?}");
         // No whole part of the keys is shared; one, and the beginning of another; two and nothing else.

@@ -5,7 +5,7 @@ use palimpsest::selftest::rule::{self, Numbers, root_mean_square};
 use palimpsest_core::model::FeedForwardSpec;
 
 use super::reference::{TokensFile, expected, of_real, sound_positions, traced};
-use super::{FORMATS, TINY, engine, engine_of, fixture, numbers, prefill};
+use super::{FORMATS, TINY, engine, engine_of, fixture, in_formats, numbers, prefill};
 
 /// The root mean square of our differences from f32 over that of transformers' own, both in bf16.
 const OVER: f64 = 1.25;
@@ -62,7 +62,7 @@ fn a_cache_in_bf16_or_f16_alone_moves_masses_by_its_rounding() {
 
 #[test]
 fn a_prompt_gives_the_same_bits_in_chunks_of_any_length_in_every_format() {
-    for (name, formats) in TINY.into_iter().flat_map(|name| FORMATS.map(|formats| (name, formats))) {
+    for (name, formats) in in_formats(TINY) {
         let tokens = TokensFile::of(name).tokens;
         let bits = |chunk: usize| {
             let (logits, _) = prefill(&engine_of(&fixture(name), chunk, formats), &tokens, 12);

@@ -11,7 +11,7 @@ use safetensors::SafeTensors;
 use serde_json::{Value as Json, json};
 
 use super::trace::{shown, trace};
-use super::{FORMATS, TINY, answering, apart, engine, engine_of, fixture, numbers, session};
+use super::{FORMATS, TINY, answering, apart, engine, engine_of, fixture, in_formats, numbers, session};
 
 type Tensors = std::collections::HashMap<String, Tensor>;
 
@@ -400,7 +400,7 @@ fn readings_that_hide_keys_from_rows_inside_their_prefix_share_what_is_read_agai
 fn readings_at_once_are_what_each_would_be_by_itself_and_leave_the_cache_as_it_was() {
     const SHARED: usize = 300;
     const KEEP: usize = 40;
-    for (name, formats) in TINY.into_iter().flat_map(|name| FORMATS.map(|formats| (name, formats))) {
+    for (name, formats) in in_formats(TINY) {
         // Three readings of 50 tokens at once.
         let engine = engine_of(&fixture(name), 160, formats);
         // A rounding error can send a token to another expert.

@@ -13,7 +13,7 @@
 //! - [`model`]: a config and weights become a decoder with its KV cache.
 //! - [`engine`]: prefill, decode, sampling, the memory plan, and the thread that owns model and cache.
 //!
-//! Beside them [`timing`] tells where the time went, `transfer` is the way between host and device, `fused` is what a card does in
+//! Beside them [`timing`] tells where the time went, `bfloat` holds bf16 numbers on the CPU, `transfer` is the way between host and device, `fused` is what a card does in
 //! one kernel and others in several, [`digest`] and [`files`] write and identify whole files.
 
 pub mod attention;

@@ -5,14 +5,20 @@
 //! and its first product is right, else AVX512-BF16's; elsewhere weights are widened as they are read, and multiplied in f32. Every sum is one chain over the inputs, so a row's
 //! outputs depend neither on the rows beside it nor on threads; between the two kernels they differ by rounding in f32.
 
+use std::sync::OnceLock;
+
 use candle_core::{CpuStorage, DType, Device, Result, Storage, Tensor};
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
 use crate::bfloat;
+use crate::transfer;
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+mod target;
+
+use target::{PANEL, Target};
 
 /// The instructions that multiply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +36,7 @@ impl Kernel {
     /// The fastest here.
     fn fastest() -> Self {
         #[cfg(target_arch = "x86_64")]
-        if amx::serves() {
+        if tiles_serve() {
             return Kernel::Tiles;
         }
         if bfloat::multiplies() { Kernel::Pairs } else { Kernel::Wide }
@@ -46,13 +52,45 @@ impl Kernel {
     }
 }
 
-/// Outputs of a panel.
-pub(super) const PANEL: usize = 32;
 /// Rows of activations that are multiplied with a panel at once.
 const ROWS: usize = 12;
 /// Rows of a task at most, and panels of one where there are few rows: a decoding step reads this many panels at once.
 const TASK_ROWS: usize = 8 * ROWS;
 const GROUP: usize = 4;
+
+#[cfg(target_arch = "x86_64")]
+/// True if the processor has the tiles, the system grants them, and their product is right.
+fn tiles_serve() -> bool {
+    static SERVES: OnceLock<bool> = OnceLock::new();
+    *SERVES.get_or_init(|| amx::is_here() && tiles_agree())
+}
+
+#[cfg(target_arch = "x86_64")]
+/// Holds products of whole and broken tiles against the plain definition.
+fn tiles_agree() -> bool {
+    let agrees = [(1, 2), (5, 40), (16, 32), (33, 70)].into_iter().all(|(rows, cols)| {
+        // Small whole numbers: their sums are exact.
+        let number = |seed: usize| ((seed * 7919 + 13) % 17) as f32 - 8.0;
+        let weight = HalfWeight::of(PANEL, cols, |row, to| {
+            to.iter_mut().enumerate().for_each(|(i, to)| *to = bfloat::round(number(row * cols + i)));
+        });
+        let x: Vec<f32> = (0..rows * cols).map(|i| number(i + 5)).collect();
+        let x = transfer::upload(x, (rows, cols), &Device::Cpu);
+        let Ok(input) = x.and_then(|x| HalfInput::for_kernel(&x, Kernel::Tiles)) else { return false };
+        let found = input.product(&weight).and_then(|y| transfer::fetch(&y));
+        let expected = |row: usize, output: usize| -> f32 {
+            (0..cols).map(|i| number(row * cols + i + 5) * number(output * cols + i)).sum()
+        };
+        found
+            .is_ok_and(|found| found.iter().enumerate().all(|(at, y)| *y == expected(at / PANEL, at % PANEL)))
+    });
+    if !agrees {
+        tracing::warn!(
+            "the products of this processor's AMX are not those of their definition; AVX512-BF16 is used"
+        );
+    }
+    agrees
+}
 
 /// A weight (out, in) in bf16.
 #[derive(Debug)]
@@ -350,28 +388,6 @@ impl HalfInput {
     }
 }
 
-/// The place of a tile's outputs: rows of `stride` numbers, from a column on. Outputs that a row has not are left out.
-struct Target<'a> {
-    y: &'a mut [f32],
-    stride: usize,
-    column: usize,
-}
-
-impl Target<'_> {
-    /// The place so many rows below and so many outputs after this one.
-    fn from(&mut self, rows: usize, outputs: usize) -> Target<'_> {
-        Target { y: &mut self.y[rows * self.stride..], stride: self.stride, column: self.column + outputs }
-    }
-
-    /// Writes outputs of a row from `offset` outputs after the column on.
-    #[inline(always)]
-    fn write(&mut self, row: usize, offset: usize, values: &[f32]) {
-        let from = (self.column + offset).min(self.stride);
-        let to = (from + values.len()).min(self.stride);
-        self.y[row * self.stride + from..row * self.stride + to].copy_from_slice(&values[..to - from]);
-    }
-}
-
 /// Rows that the kernel in f32 multiplies at once.
 const WIDE_ROWS: usize = 4;
 
@@ -437,7 +453,8 @@ impl WideTile<'_> {
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{GROUP, PANEL, ROWS, Target};
+    use super::target::{PANEL, Target};
+    use super::{GROUP, ROWS};
     use crate::bfloat::{self, bf16s};
 
     /// Lanes of a vector.
@@ -532,7 +549,7 @@ mod tests {
             kernels.push(Kernel::Pairs);
         }
         #[cfg(target_arch = "x86_64")]
-        match amx::serves() {
+        match tiles_serve() {
             true => kernels.push(Kernel::Tiles),
             false => println!("left out: this processor has no AMX"),
         }

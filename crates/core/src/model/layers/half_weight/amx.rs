@@ -1,24 +1,20 @@
 //! Products of bf16 numbers by AMX: tiles of 16 rows of 64 bytes, of which one instruction multiplies two.
 //!
 //! The layout of a panel is that of AMX: pairs of inputs by outputs. Written after Intel's manual (volume 2, TDPBF16PS; volume 1,
-//! chapter 18) and never run: no machine that this was written on has AMX. So it is used only where a first product agrees with the
-//! plain definition, and where the system grants the tiles.
+//! chapter 18) and never run: no machine that this was written on has AMX. So it is used only where the system grants the tiles and a
+//! first product agrees with the plain definition ([`super`]).
 
-use std::sync::OnceLock;
-
-use super::{HalfInput, HalfWeight, Kernel, PANEL, Target};
+use super::target::{PANEL, Target};
 use crate::bfloat;
-use crate::transfer;
 
 /// Rows that are multiplied with a panel at once: two tiles.
 pub const ROWS: usize = 32;
 /// Rows of a tile, and pairs of a row of it.
 const TILE: usize = 16;
 
-/// True if the processor has the tiles, the system grants them, and their product is right.
-pub fn serves() -> bool {
-    static SERVES: OnceLock<bool> = OnceLock::new();
-    *SERVES.get_or_init(|| has_tiles() && granted() && agrees())
+/// True if the processor has the tiles, and the system grants them.
+pub fn is_here() -> bool {
+    has_tiles() && granted()
 }
 
 /// AMX-TILE and AMX-BF16, and the products in pairs that the rest of bf16's kernels use.
@@ -39,32 +35,6 @@ fn granted() -> bool {
 #[cfg(not(target_os = "linux"))]
 fn granted() -> bool {
     false
-}
-
-/// Holds products of whole and broken tiles against the plain definition.
-fn agrees() -> bool {
-    let agrees = [(1, 2), (5, 40), (16, 32), (33, 70)].into_iter().all(|(rows, cols)| {
-        // Small whole numbers: their sums are exact.
-        let number = |seed: usize| ((seed * 7919 + 13) % 17) as f32 - 8.0;
-        let weight = HalfWeight::of(PANEL, cols, |row, to| {
-            to.iter_mut().enumerate().for_each(|(i, to)| *to = bfloat::round(number(row * cols + i)));
-        });
-        let x: Vec<f32> = (0..rows * cols).map(|i| number(i + 5)).collect();
-        let x = transfer::upload(x, (rows, cols), &candle_core::Device::Cpu);
-        let Ok(input) = x.and_then(|x| HalfInput::for_kernel(&x, Kernel::Tiles)) else { return false };
-        let found = input.product(&weight).and_then(|y| transfer::fetch(&y));
-        let expected = |row: usize, output: usize| -> f32 {
-            (0..cols).map(|i| number(row * cols + i + 5) * number(output * cols + i)).sum()
-        };
-        found
-            .is_ok_and(|found| found.iter().enumerate().all(|(at, y)| *y == expected(at / PANEL, at % PANEL)))
-    });
-    if !agrees {
-        tracing::warn!(
-            "the products of this processor's AMX are not those of their definition; AVX512-BF16 is used"
-        );
-    }
-    agrees
 }
 
 /// The tiles' shapes, as LDTILECFG reads them.
