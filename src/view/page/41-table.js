@@ -76,7 +76,9 @@ function fillRow(of, row, columns) {
   });
   const name = nameOf(of);
   cells[columns.length + 1].textContent = name[1];
-  const rank = store.columns.find((column) => column.key.startsWith('rank_mass.new') || column.key.startsWith('rank_mass.'));
+  const ranks = store.columns.filter((column) => column.key.startsWith('rank_mass.'));
+  const newer = data.runs.flatMap((run) => run.roles ?? []).find((role) => role.side === 'newer')?.name;
+  const rank = ranks.find((column) => column.key === `rank_mass.${newer}`) ?? ranks[0];
   cells[columns.length + 2].textContent = [name[2], name[3] !== 'plain' && name[3], store.byKey.get('run')?.names?.length > 1 && name[0], rank && written(rank, of) && `${rank.label} ${written(rank, of)}`].filter(Boolean).join(' · ');
 }
 

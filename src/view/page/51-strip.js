@@ -64,7 +64,6 @@ function bands(scene, held, sessions, columns, top, height) {
   const chosen = new Set(all('session'));
   sessions.forEach((session, i) => {
     const [x, w] = columns[i];
-    if (session.dropped) scene.rect(x, top, w, height, 'none');
     if (chosen.has(session.label)) scene.rect(x, top, w, height, null, { stroke: 'select', width: 1.5 });
   });
 }
@@ -76,6 +75,7 @@ function drawStrip(held, lanes, sessions, width, values = null) {
   const height = LANE.top + lanes.length * pitch + LANE.bottom;
   const scene = new Scene(width, height, `History of ${held.case} ${held.probe}`);
   const columns = columnsOf(sessions, left, width - left - 2);
+  sessions.forEach((session, i) => { if (session.dropped) scene.rect(columns[i][0], LANE.top, columns[i][1], lanes.length * pitch - 6, 'none'); });
   const tops = lanes.map((_, lane) => LANE.top + lane * pitch + (narrow ? 16 : 6));
   lanes.forEach((lane, l) => {
     const top = tops[l];
