@@ -60,7 +60,15 @@ function textOf(key, row) {
   const value = valueOf(column, row);
   return value === EMPTY && column.kind === 'category' && column.codes[row] === column.names.length - 1 ? '' : String(value);
 }
-const rowOf = (names) => store.places.get(JSON.stringify(names));
+// The row of these names; an address by hand may leave some out.
+function rowOf(names) {
+  const found = store.places.get(JSON.stringify(names));
+  if (found !== undefined || !names.some((name) => name !== '')) return found;
+  for (let row = 0; row < store.count; row += 1) {
+    if (nameOf(row).every((name, i) => names[i] === '' || names[i] === name)) return row;
+  }
+  return undefined;
+}
 const addressNames = (row) => Object.fromEntries(nameOf(row).map((name, i) => [NAMES[i], name]));
 const valueOf = (column, row) => (column.numbers ? column.numbers[row] : column.texts ? column.texts[row] : column.names[column.codes[row]]);
 
