@@ -31,8 +31,8 @@ def put(path: Path, rows: list[dict]) -> None:
 
 
 def stale(out: Path) -> Path:
-    """Two cases of the sample under two conditions, judged so that every second answer is wrong, with causes of every kind."""
-    palimpsest("run", "--data", "sample", "--limit", 2, "--sessions", 8, "--model", MODEL, "--context", 4096, "--max-new-tokens", 6, "--conditions", "full,evidence", "--out", out)
+    """Two cases of the sample (five sessions, of which one is dropped) under two conditions, judged so that every second answer is wrong, with causes of every kind."""
+    palimpsest("run", "--data", "sample", "--limit", 2, "--sessions", 5, "--model", MODEL, "--context", 4096, "--max-new-tokens", 6, "--conditions", "full,evidence", "--out", out)
     palimpsest("judge", out, "--judge", f"local:{MODEL}", "--reasons", "none")
     verdicts = lines(out / "verdicts.jsonl")
     for place, row in enumerate(verdicts):
@@ -40,7 +40,7 @@ def stale(out: Path) -> Path:
         row["reason"] = f"Reason {place}: the response keeps to the earlier state."
     put(out / "verdicts.jsonl", verdicts)
     palimpsest("causes", out, "--model", MODEL, "--controls", 3)
-    palimpsest("causes", out, "--model", MODEL, "--controls", 0, "--windows", 1)
+    palimpsest("causes", out, "--model", MODEL, "--controls", 0, "--windows", 2)
     palimpsest("causes", out, "--model", MODEL, "--total", "--sessions", "evidence")
     return out
 

@@ -9,6 +9,9 @@ from selenium.webdriver.common.keys import Keys
 
 import folders
 
+SESSIONS = 5
+SHOWN = 4
+
 
 def opened(page, origin, **shown):
     page.open(origin, **shown)
@@ -48,11 +51,11 @@ def test_the_strip_equals_the_attention_file_and_causes(page, runs, serve, case)
             values = [mass[layer][one][query][place] for layer in range(len(mass)) for one in range(len(mass[0]))]
             assert by_session[span["label"]]["mass.query"] == pytest.approx(sum(values) / len(values), abs=1e-6)
             compared += 1
-    assert compared == len(rows) == 8
+    assert compared == SHOWN and len(rows) == SESSIONS
     causes = [row for row in folders.lines(runs("stale") / "causes.jsonl") if row["case"] == case["case"] and row["probe"] == "SR" and row["condition"] == "full"]
     direct = {row["span"]: row["effect"]["log_p_drop"] for row in causes if "kind" not in row and "layers" not in row}
     total = {row["span"]: row["total"]["log_p_drop"] for row in causes if row.get("kind") == "total"}
-    assert len(direct) == 8 and len(total) == 2
+    assert len(direct) == SHOWN and len(total) == 2
     for label, drop in direct.items():
         assert by_session[label]["direct"] == pytest.approx(drop, abs=1e-6)
     for label, drop in total.items():
@@ -129,7 +132,7 @@ def test_what_is_pointed_at_is_told_in_numbers(page, runs, serve, case):
     told = page.text("#strip .told")
     assert told.startswith("session[") and "mass" in told and "%" in told
     page.click("#strip .numbers summary")
-    assert page.wait("return document.querySelectorAll('#strip .numbers tbody tr').length") == 8
+    assert page.wait("return document.querySelectorAll('#strip .numbers tbody tr').length") == SESSIONS
 
 
 def test_texts_of_the_evidence_stand_side_by_side_and_the_others_unfold(page, runs, serve, case):

@@ -19,7 +19,7 @@ def test_two_selected_rows_stand_side_by_side(page, runs, serve):
     assert len([name for name in head if name.startswith("mass.query")]) == 2
     full, evidence = (next(i for i, name in enumerate(head) if name.startswith("mass.query") and side in name) for side in ["full", "evidence"])
     # Without the distractors only the evidence is there.
-    assert sum(row[full] is not None for row in rows) == 8 and sum(row[evidence] is not None for row in rows) == 2
+    assert sum(row[full] is not None for row in rows) == 4 and sum(row[evidence] is not None for row in rows) == 2
 
 
 def test_sides_are_counted_over_all_questions_and_flips_are_linked(page, runs, serve):

@@ -22,7 +22,7 @@ def test_the_file_has_table_search_answer_maps_and_comparison(page, file, case):
     page.open(address, **case)
     page.wait("return document.getElementById('map') !== null")
     head, rows = page.table("History")
-    assert len(rows) == 8 and "mass.query" in head
+    assert len(rows) == 5 and "mass.query" in head
     assert "asks no model" in page.text("#part-again")
     # Masses by layer are of 8 bits: within 1/255 of the largest of their layer.
     layers = page.table("Layers by")
