@@ -1,7 +1,7 @@
 // Maps: layers by sessions, the mean over heads; the heads of one layer on a click; effects by windows of layers. Rows of the prompt that are
 // chosen together are averaged over their tokens.
 
-const MAP = { top: 34, left: 46, bottom: 34, right: 78, cell: [9, 16] };
+const MAP = { top: 34, left: 46, bottom: 34, right: 78, cell: [9, 28] };
 
 // Rows that attend: those that the address names, else the viewer's.
 function chosenRows(held) {
@@ -19,7 +19,7 @@ const measureNow = () => (one('measure') in MEASURES ? one('measure') : 'mass');
 
 // A matrix of numbers [line][column], drawn.
 function drawMap({ held, sessions, matrix, lines, lineTitle, two, written: write, chosen, title }, width) {
-  const left = MAP.left;
+  const left = MAP.left + Math.max(0, ...lines.map((line) => String(line).length - 2)) * 7;
   const right = width < LANE.narrow ? 4 : MAP.right;
   const cell = clamp(Math.round(420 / lines.length), ...MAP.cell);
   const top = MAP.top;
@@ -38,7 +38,7 @@ function drawMap({ held, sessions, matrix, lines, lineTitle, two, written: write
     if ((lines.length - 1 - l) % every === 0 || chosen === line) scene.text(left - 6, top + l * cell + cell / 2 + 4, String(line), { size: 11, anchor: 'end', fill: chosen === line ? 'select' : 'quiet', weight: chosen === line ? 700 : 400 });
     if (chosen === line) scene.rect(left, top + l * cell, width - left - right, cell, null, { stroke: 'select', width: 1.5 });
   });
-  scene.text(12, top + (bottom - top) / 2, lineTitle, { size: 11, turned: true, anchor: 'middle', fill: 'quiet' });
+  if (bottom - top > lineTitle.length * 6) scene.text(12, top + (bottom - top) / 2, lineTitle, { size: 11, turned: true, anchor: 'middle', fill: 'quiet' });
   sessions.forEach((session, c) => { if (session.role) scene.rect(columns[c][0], top, columns[c][1], bottom - top, null, { stroke: 'ink', width: 1.6 }); });
   bands(scene, held, [], columns, top, 0);
   const chosenNow = new Set(all('session'));
