@@ -50,7 +50,12 @@ const api = {
   stamp: () => call('/api/stamp'),
   runs: () => call('/api/runs'),
   table: () => call('/api/table'),
-  case: (row) => kept(`/api/case?row=${row}`),
+  async case(row) {
+    const got = await kept(`/api/case?row=${row}`);
+    // The band of a lane's baseline is drawn as bounds are.
+    for (const lane of got.strip ?? []) if (there(lane.baseline_low)) [lane.low, lane.high] = [lane.baseline_low, lane.baseline_high];
+    return got;
+  },
   async layers(row) {
     const got = await kept(`/api/layers?row=${row}`);
     if (!got.mass && got.mass8) Object.assign(got, { mass: unpacked(got.mass8, got), share: unpacked(got.share8, got) });

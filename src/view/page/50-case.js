@@ -37,6 +37,12 @@ async function renderCase(again) {
   }
   if (mine !== current.abort || one('view') !== 'case') return;
   const same = current.row === row;
+  // A folder that grew elsewhere, or by a trial, leaves the page as it is: nothing typed is lost.
+  if (same && again === true && current.held && withoutTrials(got) === withoutTrials(current.held)) {
+    current.held.trials = got.trials;
+    current.layTrials?.();
+    return;
+  }
   const scroll = same ? scrollY : 0;
   const opened = same ? new Set([...view.querySelectorAll('details[open]')].map(foldName)) : new Set();
   const focus = same ? focusPath() : null;
@@ -60,6 +66,7 @@ async function renderCase(again) {
   current.took = performance.now() - since;
   performance.measure?.('palimpsest: open case', { start: since });
 }
+const withoutTrials = (held) => JSON.stringify({ ...held, trials: null });
 const foldName = (fold) => fold.dataset.fold ?? fold.querySelector('summary')?.textContent ?? '';
 function focusPath() {
   const { activeElement: node } = document;
@@ -111,7 +118,7 @@ function warningsOf(held) {
 function missingOf(held, ...words) {
   const found = (held.missing ?? []).filter(({ what }) => words.some((word) => what.toLowerCase().includes(word)));
   if (!found.length) return null;
-  return make('div.empty', {}, ...found.map(({ what, command }) => make('p', {}, `${what}: `, make('code', { text: command }))));
+  return make('div.empty', {}, ...found.map(({ what, command }) => make('p', {}, `No ${what.replace(/^an? /, '')} yet: `, make('code', { text: command }))));
 }
 
 // 1. What was asked and answered, who judged it how, and why it is as it is.
@@ -134,7 +141,7 @@ function answerPart(held) {
       there(verdict.probability) ? ` probability of correct ${plain(verdict.probability)}` : '', verdict.reason ? `\n${verdict.reason}` : '', verdict.error && verdict.verdict ? `\n${verdict.error}` : '');
   }
   const { tokens = {} } = held;
-  fact('Size', [there(tokens.prompt) && `prompt ${count(tokens.prompt, 'token')}`, there(tokens.answer) && `answer ${count(tokens.answer, 'token')}`, tokens.dropped > 0 && `${count(tokens.dropped, 'session')} dropped`].filter(Boolean).join(', '));
+  fact('Size', [there(tokens.prompt) && `prompt ${count(tokens.prompt, 'token')}`, there(tokens.answer) && `answer ${count(tokens.answer, 'token')}`, tokens.dropped > 0 && `${count(tokens.dropped, 'token')} of the history dropped`].filter(Boolean).join(', '));
   fact('Condition', held.condition.about ? `${held.condition.label}: ${held.condition.about}` : held.condition.label);
   const labels = Object.entries(held.labels ?? {});
   if (labels.length) fact('Labels', make('details', { 'data-fold': 'labels' }, make('summary', { text: count(labels.length, 'label') }), labels.map(([key, value]) => `${key} ${value}`).join(', ')));

@@ -1,6 +1,6 @@
 // The history as a strip: a column a session, a lane a measure, all on one axis. Columns are chosen by a click or by Enter; several are summed.
 
-const LANE = { height: 38, gap: 16, label: 150, top: 34, bottom: 34, narrow: 560 };
+const LANE = { height: 38, gap: 16, label: 176, top: 34, bottom: 34, narrow: 560 };
 const FRONT = ['mass', 'density', 'direct', 'total', 'replaced', 'contrast.', 'value_norm', 'contextcite'];
 
 const chosenSessions = (held) => (held.sessions ?? []).filter((session) => all('session').includes(session.label));
@@ -68,6 +68,18 @@ function bands(scene, held, sessions, columns, top, height) {
   });
 }
 
+// One bound for all sessions, or one each.
+const bound = (values, i) => (Array.isArray(values) ? values[i] : values);
+const laneName = (lane) => `${lane.label}${lane.from && !lane.label.includes(lane.from) ? ` ← ${lane.from}` : ''}`;
+function wrapped(text, most) {
+  const lines = [''];
+  for (const word of text.split(' ')) {
+    if (lines.at(-1) && `${lines.at(-1)} ${word}`.length > most && lines.length < 2) lines.push(word);
+    else lines[lines.length - 1] = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+  }
+  return lines.map((line) => shortened(line, most));
+}
+
 function drawStrip(held, lanes, sessions, width, values = null) {
   const narrow = width < LANE.narrow;
   const left = narrow ? 2 : LANE.label;
@@ -79,22 +91,25 @@ function drawStrip(held, lanes, sessions, width, values = null) {
   const tops = lanes.map((_, lane) => LANE.top + lane * pitch + (narrow ? 16 : 6));
   lanes.forEach((lane, l) => {
     const top = tops[l];
-    const baseline = (i) => (Array.isArray(lane.baseline) ? lane.baseline[i] : lane.baseline);
-    const numbers = lane.values.flatMap((x, i) => [x, baseline(i), lane.low?.[i], lane.high?.[i]]).filter(there);
+    const baseline = (i) => bound(lane.baseline, i);
+    const numbers = lane.values.flatMap((x, i) => [x, baseline(i), bound(lane.low, i), bound(lane.high, i)]).filter(there);
     const high = roundUp(Math.max(0, ...numbers));
     const low = Math.min(0, ...numbers) < 0 ? -roundUp(-Math.min(0, ...numbers)) : 0;
     const reach = high - low || 1;
     const y = (x) => top + LANE.height * (1 - (clamp(x, low, high) - low) / reach);
-    const label = `${lane.label}${lane.from ? ` ← ${lane.from}` : ''}`;
+    const label = laneName(lane);
     const end = `${unitWritten(lane.unit, high)}${low < 0 ? ` … ${unitWritten(lane.unit, low)}` : ''}`;
     if (narrow) {
-      scene.text(left, top - 4, shortened(label, 34), { size: 11, weight: 600 });
+      scene.text(left, top - 4, shortened(label, Math.floor(width / 8)), { size: 11, weight: 600 });
       scene.text(width - 2, top - 4, end, { size: 10, anchor: 'end', fill: 'quiet' });
     } else {
-      scene.text(left - 8, top + 14, shortened(label, 24), { size: 12, anchor: 'end', weight: 600 });
-      scene.text(left - 8, top + 29, end, { size: 10.5, anchor: 'end', fill: 'quiet' });
+      const lines = wrapped(label, 27);
+      lines.forEach((line, n) => scene.text(left - 8, top + 10 + n * 13, line, { size: 11.5, anchor: 'end', weight: 600 }));
+      scene.text(left - 8, top + 11 + lines.length * 13, end, { size: 10.5, anchor: 'end', fill: 'quiet' });
     }
     scene.rect(left, top, width - left - 2, LANE.height, 'none');
+    // The middle of the controls' effects, where one band holds for all sessions.
+    if (there(lane.low) && !Array.isArray(lane.low)) scene.rect(left, y(lane.high), width - left - 2, Math.max(1, y(lane.low) - y(lane.high)), 'line');
     sessions.forEach((session, i) => {
       const [x, w] = columns[i];
       const value = lane.values[i];
@@ -105,7 +120,7 @@ function drawStrip(held, lanes, sessions, width, values = null) {
       }
       const rest = baseline(i);
       if (there(rest)) scene.line(x + pad, y(rest), x + w - pad, y(rest), 'ink', { width: 1.6, dash: [2, 2] });
-      if (there(lane.low?.[i]) && there(lane.high?.[i])) scene.line(x + w / 2, y(lane.low[i]), x + w / 2, y(lane.high[i]), 'ink', { width: 1.4 });
+      if (Array.isArray(lane.low) && there(lane.low[i]) && there(lane.high[i])) scene.line(x + w / 2, y(lane.low[i]), x + w / 2, y(lane.high[i]), 'ink', { width: 1.4 });
     });
     scene.line(left, y(0), width - 2, y(0), 'quiet', { width: 1 });
   });
@@ -134,7 +149,7 @@ function stripWords(held, lanes, c, r) {
   const session = held.sessions[c];
   const ordered = [lanes[r], ...lanes.filter((lane) => lane !== lanes[r])];
   return `${sessionWords(held, session)}: ${ordered.filter((lane) => there(lane.values[c])).map((lane) => {
-    const rest = Array.isArray(lane.baseline) ? lane.baseline[c] : lane.baseline;
+    const rest = bound(lane.baseline, c);
     return `${lane.label} ${unitWritten(lane.unit, lane.values[c])}${there(rest) ? ` (${lane.baseline_about ? 'baseline' : 'control'} ${unitWritten(lane.unit, rest)})` : ''}`;
   }).join(' · ') || 'no numbers'}`;
 }
@@ -145,7 +160,7 @@ function chosenWords(held) {
   const places = chosen.map((session) => held.sessions.indexOf(session));
   const parts = lanesOf(held).filter((lane) => ['share', 'nats', 'logit'].includes(lane.unit)).map((lane) => {
     const numbers = places.map((i) => lane.values[i]).filter(there);
-    return numbers.length ? `${lane.label}${lane.from && !lane.label.includes(lane.from) ? ` ← ${lane.from}` : ''} ${unitWritten(lane.unit, sum(numbers))}` : null;
+    return numbers.length ? `${laneName(lane)} ${unitWritten(lane.unit, sum(numbers))}` : null;
   }).filter(Boolean);
   return `${chosen.map((session) => session.label).join(' + ')}${chosen.length > 1 ? ', summed' : ''}: ${parts.join(' · ')}`;
 }
@@ -156,7 +171,7 @@ function stripPart(held) {
   if (!lanesOf(held).length) return make('section.card', { 'aria-label': 'History' }, make('h3', { text: 'History' }), make('p.quiet', { text: `${count(sessions.length, held.condition.segment ?? 'session')}; nothing was measured of them.` }), missingOf(held, 'attention', 'causes', 'effect'));
   const picture = pictured({
     id: 'strip', title: 'History', hint: 'A column a session. Point at one, or move with the arrow keys; a click or Enter chooses it, with Shift or Space several, which are summed.',
-    note: shownLanes(held).some((lane) => there(lane.baseline)) ? `Dashed: ${unique(shownLanes(held).filter((lane) => there(lane.baseline)).map((lane) => `${lane.label}, ${lane.baseline_about ?? 'the effect of random text of the session’s length'}`)).join('; ')}.` : null,
+    note: shownLanes(held).some((lane) => there(lane.baseline)) ? `Dashed: ${unique(shownLanes(held).filter((lane) => there(lane.baseline)).map((lane) => `${lane.label}, ${lane.baseline_about ?? 'the effect of random text of the session’s length'}`)).join('; ')}.${shownLanes(held).some((lane) => there(lane.low) && !Array.isArray(lane.low)) ? ' Grey behind a lane: the middle 95 % of the effects of random stretches.' : ''}` : null,
     draw: (width) => drawStrip(held, shownLanes(held), sessions, width),
     words: (c, r) => stripWords(held, shownLanes(held), c, r),
     rest: () => chosenWords(held),
@@ -173,11 +188,11 @@ function stripPart(held) {
   };
   lay();
   current.redo.push(lay);
-  return make('section.card', { 'aria-label': 'History' }, picture.root, holder, missingOf(held, 'causes', 'effect', 'total', 'norm', 'replace', 'attention'));
+  return make('section.card', { 'aria-label': 'History' }, picture.root, holder, missingOf(held, 'effect', 'carrier', 'attention'));
 }
 function numbersOf(held, lanes) {
-  const withRest = lanes.flatMap((lane) => [[lane.key, lane.unit, (i) => lane.values[i]], ...(there(lane.baseline) ? [[`${lane.key} baseline`, lane.unit, (i) => (Array.isArray(lane.baseline) ? lane.baseline[i] : lane.baseline)]] : []),
-    ...(lane.low ? [[`${lane.key} low`, lane.unit, (i) => lane.low[i]], [`${lane.key} high`, lane.unit, (i) => lane.high[i]]] : [])]);
+  const withRest = lanes.flatMap((lane) => [[lane.key, lane.unit, (i) => lane.values[i]], ...(there(lane.baseline) ? [[`${lane.key} baseline`, lane.unit, (i) => bound(lane.baseline, i)]] : []),
+    ...(there(lane.low) ? [[`${lane.key} low`, lane.unit, (i) => bound(lane.low, i)], [`${lane.key} high`, lane.unit, (i) => bound(lane.high, i)]] : [])]);
   return {
     head: ['session', 'role', 'tokens', ...withRest.map(([key]) => key)], form: [(x) => x, (x) => x || NONE, plain, ...withRest.map(([, unit]) => (x) => unitWritten(unit, x))],
     rows: held.sessions.map((session, i) => [session.label, session.role ?? '', session.tokens ? session.tokens[1] - session.tokens[0] : null, ...withRest.map(([, , value]) => value(i))]),
@@ -194,7 +209,7 @@ function lanesButton(held) {
     const now = new Set(shownLanes(held).map((lane) => lane.key));
     const box = make('dialog', { 'aria-label': 'Lanes' });
     const done = () => { box.close(); box.remove(); open.focus(); };
-    box.append(make('h2', { text: 'Lanes' }), ...lanesOf(held).map((lane) => make('p', {}, make('label', {}, make('input', { type: 'checkbox', checked: now.has(lane.key), value: lane.key }), ` ${lane.label}${lane.from && !lane.label.includes(lane.from) ? ` ← ${lane.from}` : ''} `, make('span.quiet', { text: lane.about ?? '' })))),
+    box.append(make('h2', { text: 'Lanes' }), ...lanesOf(held).map((lane) => make('p', {}, make('label', {}, make('input', { type: 'checkbox', checked: now.has(lane.key), value: lane.key }), ` ${laneName(lane)} `, make('span.quiet', { text: lane.about ?? '' })))),
       make('div.line', {}, button('Show these', () => { go({ lane: [...box.querySelectorAll('input:checked')].map((input) => input.value) }); done(); }, { class: 'main' }), button('As at first', () => { go({ lane: null }); done(); }), button('Close', done)));
     box.addEventListener('cancel', (event) => { event.preventDefault(); done(); });
     document.body.append(box);

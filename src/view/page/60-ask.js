@@ -22,7 +22,8 @@ function askPart(held) {
   else if (!(held.sessions ?? []).some((session) => session.shown)) section.append(make('p.empty', { text: 'The prompt of this answer holds no session that could be changed.' }));
   else section.append(askForm(held, row, () => layTrials(trials, held, row)));
   section.append(trials);
-  layTrials(trials, held, row);
+  current.layTrials = () => layTrials(trials, held, row);
+  current.layTrials();
   return section;
 }
 

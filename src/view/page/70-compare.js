@@ -90,7 +90,7 @@ function pairStrip(a, b, nameA, nameB) {
   const lanes = ['mass.query', 'direct', 'total', 'contrast.direct'].flatMap((key) => [[a, nameA], [b, nameB]].flatMap(([held, name]) => {
     const lane = held.strip?.find((each) => each.key === key);
     const of = (values) => (Array.isArray(values) ? indexes.map((index) => { const i = find(held, index); return i < 0 ? null : values[i]; }) : values);
-    return lane?.values.some(there) ? [{ ...lane, label: `${lane.label}`, from: shortened(name, 18), values: of(lane.values), baseline: of(lane.baseline), low: of(lane.low), high: of(lane.high) }] : [];
+    return lane?.values.some(there) ? [{ ...lane, label: `${lane.label}`, from: shortened(name, 18), values: of(lane.values), baseline: of(lane.baseline), low: of(lane.low ?? null), high: of(lane.high ?? null) }] : [];
   }));
   if (!lanes.length) return null;
   const both = { ...a, sessions };
