@@ -8,7 +8,7 @@ const RANGES = {
   tokens: [['below 100', -Infinity, 99.9], ['100 to 1,000', 100, 1000], ['1,000 to 10,000', 1000, 10_000], ['beyond 10,000', 10_000, Infinity]],
   number: [['0', 0, 0], ['up to 1', 1e-9, 1], ['2 to 3', 1.01, 3], ['beyond 3', 3.01, Infinity]],
 };
-const EMPTY = 'none';              // The name of a missing value, in filters and in the address.
+const EMPTY = '(none)';              // The name of a missing value, in filters and in the address.
 
 const store = { count: 0, columns: [], byKey: new Map(), places: new Map(), order: new Int32Array(0), counts: new Map(), hits: null, took: 0 };
 

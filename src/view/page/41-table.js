@@ -99,6 +99,8 @@ function layTable() {
   if (!grid.scroller.isConnected) at('grid-holder').append(grid.scroller);
   grid.columns = columns;
   grid.scroller.style.setProperty('--columns', ['2rem', ...columns.map(WIDTH_OF)].join(' '));
+  // The least that the columns take: head and rows share it, so that they stand in line.
+  grid.scroller.style.setProperty('--least', `${2 + sum(columns.map((column) => Number.parseFloat(/[\d.]+/.exec(WIDTH_OF(column))[0])))}rem`);
   const sort = one('sort');
   grid.head.replaceChildren(make('span', { role: 'columnheader' }, make('span.away', { text: 'selected' })), ...columns.map((column) => {
     const mine = sort === column.key ? 'ascending' : sort === `-${column.key}` ? 'descending' : null;

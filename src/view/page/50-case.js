@@ -134,11 +134,11 @@ function answerPart(held) {
     fact('Values', make('span', { text: held.contrast.values.map((value) => `${value.text.trim()} (${value.part}) ${plain(value.log_p)}`).join('  ·  ') }));
   }
   if (held.scores) fact('Scores', Object.entries(held.scores).map(([name, x]) => `${name} ${plain(x)}`).join('  ·  '));
-  for (const gold of held.gold ?? []) fact(gold.label, gold.text);
+  for (const gold of held.gold ?? []) fact(gold.label, gold.text.trim());
   for (const verdict of held.verdicts ?? []) {
     const kind = verdict.correct === true ? 'right' : verdict.correct === false ? 'wrong' : '';
-    fact(`Judge ${verdict.judge}${verdict.chosen === false ? ' (not the one shown)' : ''}`, make(`span.pill${kind ? `.${kind}` : ''}`, { text: verdict.verdict ?? verdict.error ?? 'no verdict' }),
-      there(verdict.probability) ? ` probability of correct ${plain(verdict.probability)}` : '', verdict.reason ? `\n${verdict.reason}` : '', verdict.error && verdict.verdict ? `\n${verdict.error}` : '');
+    fact('Judge', make(`span.pill${kind ? `.${kind}` : ''}`, { text: verdict.verdict ?? verdict.error ?? 'no verdict' }),
+      make('span.quiet', { text: ` ${verdict.judge}${verdict.chosen === false ? ', not the one that the table shows' : ''}` }), there(verdict.probability) ? `, probability of correct ${plain(verdict.probability)}` : '', verdict.reason ? `\n${verdict.reason}` : '', verdict.error && verdict.verdict ? `\n${verdict.error}` : '');
   }
   const { tokens = {} } = held;
   fact('Size', [there(tokens.prompt) && `prompt ${count(tokens.prompt, 'token')}`, there(tokens.answer) && `answer ${count(tokens.answer, 'token')}`, tokens.dropped > 0 && `${count(tokens.dropped, 'token')} of the history dropped`].filter(Boolean).join(', '));
@@ -156,6 +156,7 @@ function answerText(held) {
   return holder;
 }
 
+const layersWritten = ([from, to]) => (to - from === 1 ? `layer ${from}` : `layers ${from} to ${to - 1}`);
 // The label, its reason, the readings that it rests on, and the certificate.
 function whyCard(held) {
   const { why } = held;
@@ -174,7 +175,7 @@ function whyCard(held) {
     make('tbody', {}, ...rows.map(([name, sessions, drop, threshold, words, flips]) => make('tr', {}, make('th', { scope: 'row', text: name }), make('td.left', { text: sessions }), make('td', { text: signed(drop) }), make('td', { text: there(threshold) ? `± ${plain(threshold)}` : NONE }), make('td.left', { text: words }), make('td', { text: flips })))));
   const { certificate } = why;
   const proof = certificate ? make('div.certificate', {}, make('h4', { text: 'Certificate' }),
-    make('p', {}, `With ${certificate.sessions.join(' and ')} hidden from the question on`, certificate.layers ? ` at layers ${certificate.layers[0]} to ${certificate.layers[1] - 1}` : '', ' the answer turns',
+    make('p', {}, `With ${certificate.sessions.join(' and ')} hidden from the question on`, certificate.layers ? ` at ${layersWritten(certificate.layers)}` : '', ' the answer turns',
       there(certificate.before) ? `: the ${number} goes from ${signed(certificate.before)} to ${signed(certificate.after)}` : '', '. ',
       certificate.sessions.length === 1 ? 'One session is enough. ' : certificate.irreducible ? 'Without any one of them it does not. ' : 'Whether fewer would do was not shown. ',
       certificate.controls ? `Of ${certificate.controls.sets} random sets of equal size ${certificate.controls.flips === 0 ? 'none turns' : `${certificate.controls.flips} turn`} it.` : ''),

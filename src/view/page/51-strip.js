@@ -20,7 +20,7 @@ function shownLanes(held) {
   const named = all('lane');
   if (named.length) return lanes.filter((lane) => named.includes(lane.key));
   const viewer = held.rows?.[held.viewer]?.label ?? 'query';
-  return lanes.filter((lane) => (lane.key === `mass.${viewer}` || lane.key === `density.${viewer}` || (!lane.key.startsWith('mass.') && !lane.key.startsWith('density.') && FRONT.some((key) => lane.key.startsWith(key)))) && lane.group !== 'control' && !lane.key.endsWith('.control')).slice(0, 8);
+  return lanes.filter((lane) => (lane.key === `mass.${viewer}` || lane.key === `density.${viewer}` || (!lane.key.startsWith('mass.') && !lane.key.startsWith('density.') && FRONT.some((key) => lane.key.startsWith(key)))) && lane.group !== 'control' && !lane.key.endsWith('.control') && !lane.key.endsWith('.kl')).slice(0, 8);
 }
 
 // Where the columns are: of equal width, or by their tokens.
@@ -158,7 +158,7 @@ function chosenWords(held) {
   const chosen = chosenSessions(held);
   if (!chosen.length) return null;
   const places = chosen.map((session) => held.sessions.indexOf(session));
-  const parts = lanesOf(held).filter((lane) => ['share', 'nats', 'logit'].includes(lane.unit)).map((lane) => {
+  const parts = lanesOf(held).filter((lane) => ['share', 'nats', 'logit'].includes(lane.unit) && lane.group !== 'control').map((lane) => {
     const numbers = places.map((i) => lane.values[i]).filter(there);
     return numbers.length ? `${laneName(lane)} ${unitWritten(lane.unit, sum(numbers))}` : null;
   }).filter(Boolean);

@@ -210,14 +210,20 @@ function rowsPicker(held) {
 
 // Attention by layer to each side, beside its noise baseline: the numbers of `palimpsest lens`.
 function curvesOf(held) {
-  const curves = (held.curves ?? []).filter((curve) => curve.mass?.some(there));
-  if (!curves.length) return null;
+  const known = (held.curves ?? []).filter((curve) => curve.mass?.some(there));
+  if (!known.length) return null;
+  const named = new Set((held.rows ?? []).flatMap((row) => [row.label, row.role]));
+  // Those of the rows that the maps show, and what one session pays to another.
+  const isOf = (curve, names) => names.some((name) => { const row = held.rows?.find((each) => each.label === name); return curve.from === name || curve.from === row?.role; });
+  const back = (curve) => !['query', 'answer', 'last'].includes(curve.from) && (sideOf(held, curve.from) !== '' || !named.has(curve.from));
+  const now = () => { const found = known.filter((curve) => back(curve) || isOf(curve, chosenRows(held))); return found.length ? found : known; };
   const layers = (held.layers ?? []).map((layer) => layer.index);
   const colour = (curve) => { const side = sideOf(held, curve.to); return side || { old: 'old', new: 'new' }[curve.to] || 'query'; };
   const picture = pictured({
     id: 'curves', title: 'By layer, beside the noise baseline', hint: 'A column a layer. Dashed: the noise baseline, attention to the sessions beside the evidence.',
     draw(width) {
       const narrow = width < LANE.narrow;
+      const curves = now();
       const [left, right, top, bottom] = [52, narrow ? 8 : 150, 14, 200];
       const scene = new Scene(width, bottom + 34 + (narrow ? 16 * curves.length : 0), `${held.case} ${held.probe}: attention by layer`);
       const most = roundUp(Math.max(...curves.flatMap((curve) => [...curve.mass, ...(curve.noise_mass ?? [])]).filter(there)));
@@ -231,8 +237,7 @@ function curvesOf(held) {
       layers.forEach((layer, i) => { if (i % every === 0) scene.text(x(i), bottom + 14, String(layer), { size: 11, anchor: 'middle', fill: 'quiet' }); });
       scene.text(left, bottom + 29, 'layer', { size: 11, fill: 'quiet' });
       curves.forEach((curve, n) => {
-        const back = curve.from !== (held.rows?.[held.viewer]?.label ?? 'query') && curve.from !== 'query';
-        const of = back ? 'wrong' : colour(curve);
+        const of = back(curve) ? 'back' : colour(curve);
         const lines = (values, more) => values.forEach((value, i) => { if (i > 0 && there(value) && there(values[i - 1])) scene.line(x(i - 1), y(values[i - 1]), x(i), y(value), of, more); });
         lines(curve.mass, { width: 2 });
         if (curve.noise_mass) lines(curve.noise_mass, { width: 1.3, dash: [2, 3] });
@@ -244,8 +249,8 @@ function curvesOf(held) {
       });
       return { scene, cells: { columns: layers.length, rows: 1, box: (c) => [x(c) - (width - left - right) / layers.length / 2, top, (width - left - right) / layers.length, bottom - top], at(px) { const c = Math.floor(((px - left) / (width - left - right)) * layers.length); return c < 0 || c >= layers.length ? null : [c, 0]; } } };
     },
-    words: (c) => `layer ${layers[c]}: ${curves.map((curve) => `${curve.from} to ${curve.to} ${percent(curve.mass[c])}${curve.noise_mass ? ` (noise ${percent(curve.noise_mass[c])})` : ''}`).join(' · ')}`,
-    table: () => ({ head: ['layer', ...curves.flatMap((curve) => [`${curve.key} mass`, `${curve.key} noise mass`])], form: [(x) => String(x), ...curves.flatMap(() => [percent, percent])],
+    words: (c) => `layer ${layers[c]}: ${now().map((curve) => `${curve.from} to ${curve.to} ${percent(curve.mass[c])}${curve.noise_mass ? ` (noise ${percent(curve.noise_mass[c])})` : ''}`).join(' · ')}`,
+    table: (curves = known) => ({ head: ['layer', ...curves.flatMap((curve) => [`${curve.key} mass`, `${curve.key} noise mass`])], form: [(x) => String(x), ...curves.flatMap(() => [percent, percent])],
       rows: [...layers.map((layer, i) => [layer, ...curves.flatMap((curve) => [curve.mass[i], curve.noise_mass?.[i] ?? null])]), ['mean', ...curves.flatMap((curve) => [curve.mean?.mass ?? null, curve.mean?.noise_mass ?? null])]] }),
     take: { name: () => `${held.case}-${held.probe}-by-layer`, python: () => pythonOf(held, 'curves'), command: () => `palimpsest lens ${quoted(runOf(held).dir ?? 'DIR')}` },
   });

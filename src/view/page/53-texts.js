@@ -81,7 +81,13 @@ function sessionText(held, session, masses, most, look) {
   }
   if (!session.turns) { if (!session.dropped) box.append(make('p.quiet', { text: 'The folder holds no text of it.' })); return box; }
   session.turns.forEach((turn, t) => {
-    const marks = (session.evidence ?? []).filter((each) => each.turn === t && each.chars).map((each) => each.chars).toSorted((a, b) => a[0] - b[0]);
+    const marks = (session.evidence ?? []).filter((each) => each.turn === t && each.chars).map((each) => each.chars);
+    // What the judge was told of the evidence stands word for word in the turn that says it.
+    for (const { text, of } of session.role ? held.gold ?? [] : []) {
+      const start = of === 'case' && text.trim().length > 12 ? turn.content.indexOf(text.trim()) : -1;
+      if (start >= 0) marks.push([start, start + text.trim().length]);
+    }
+    marks.sort((a, b) => a[0] - b[0]);
     const body = make('span.body.shaded');
     body.style.setProperty('--depth', depth);
     let from = 0;

@@ -95,7 +95,7 @@ function askForm(held, row, done) {
 
 // What was asked, in words.
 function askedWords(asked) {
-  const layersOf = (layers) => (layers?.length ? ` at layers ${layers.map(([a, b]) => `${a} to ${b - 1}`).join(', ')}` : '');
+  const layersOf = (layers) => (layers?.length ? ` at ${layers.map(layersWritten).join(', ')}` : '');
   return [...(asked.block ?? []).map((one) => `hidden: ${one.sessions.join(', ')}${layersOf(one.layers)}`), ...(asked.paths ?? []).map((one) => `path ${one.from} → ${one.to}${layersOf(one.layers)}`),
     asked.remove?.length ? `removed: ${asked.remove.join(', ')}` : '', asked.replace?.length ? `replaced: ${asked.replace.join(', ')}` : ''].filter(Boolean).join('; ') || 'nothing changed';
 }
