@@ -101,9 +101,7 @@ def large(of: Path, out: Path, answers: int = 10_000) -> Path:
     """The plan, answers and verdicts of one case, again and again under other names; without attention files."""
     out.mkdir()
     shutil.copytree(of / "cases", out / "cases")
-    header = json.loads((of / "run.json").read_text())
-    header["identity"]["limit"] = None
-    (out / "run.json").write_text(json.dumps(header))
+    shutil.copy(of / "run.json", out)
     plan, given, verdicts = (lines(of / name) for name in ["plan.jsonl", "answers.jsonl", "verdicts.jsonl"])
     each = len([row for row in given if row["case"] == plan[0]["case"]])
     tables: dict[str, list[dict]] = {"plan.jsonl": [], "answers.jsonl": [], "verdicts.jsonl": []}

@@ -26,15 +26,13 @@ def make(out: Path) -> None:
     """A run of the size of the published file: texts of 600 kB a case, all heads of every answer. Its numbers are drawn, not measured."""
     base = out.with_name(out.name + "-base")
     shutil.rmtree(base, ignore_errors=True)
-    folders.stale(base)
-    header = json.loads((base / "run.json").read_text())
-    header["identity"]["limit"] = None
-    header["identity"]["conditions"] = None
+    folders.palimpsest("run", "--data", "sample", "--limit", 1, "--sessions", 5, "--model", folders.MODEL, "--context", 4096, "--max-new-tokens", 6, "--out", base)
+    folders.palimpsest("judge", base, "--judge", f"local:{folders.MODEL}", "--reasons", "none")
     plan, answers, verdicts = (folders.lines(base / name)[0] for name in ["plan.jsonl", "answers.jsonl", "verdicts.jsonl"])
     draw = random.Random(0)
     (out / "cases").mkdir(parents=True)
     (out / "attention").mkdir()
-    (out / "run.json").write_text(json.dumps(header))
+    shutil.copy(base / "run.json", out)
     spans = [{"label": name, "start": i, "end": i + 1} for i, name in enumerate(["bos", "system"])]
     spans += [{"label": f"session[{i}]", "start": 2 + i * 3000, "end": 2 + (i + 1) * 3000, **({"role": "old"} if i == 11 else {"role": "new"} if i == 37 else {})} for i in range(SESSIONS)]
     end = spans[-1]["end"]
@@ -60,10 +58,9 @@ def make(out: Path) -> None:
             head = json.dumps({"__metadata__": metadata, "mass": {"dtype": "F32", "shape": [LAYERS, HEADS, ROWS, len(spans)], "data_offsets": [0, 4 * len(mass)]}, "share": {"dtype": "F32", "shape": [LAYERS, ROWS, len(spans)], "data_offsets": [4 * len(mass), len(blob)]}}).encode()
             head += b" " * (-len(head) % 8)
             (out / name).write_bytes(struct.pack("<Q", len(head)) + head + blob)
-            answer = {key: value for key, value in answers.items() if key not in ("condition", "dropped_sessions", "dropped_tokens", "history_tokens", "dropped_neighbours")}
+            answer = {key: value for key, value in answers.items() if key not in ("dropped_sessions", "dropped_tokens", "history_tokens", "dropped_neighbours")}
             table["answers.jsonl"].append({**answer, "case": case, "probe": probe, "prompt_tokens": end + 36, "dropped_sessions": [], "attention": name})
-            verdict = {key: value for key, value in verdicts.items() if key != "condition"}
-            table["verdicts.jsonl"].append({**verdict, "case": case, "probe": probe, "correct": draw.random() < 0.3})
+            table["verdicts.jsonl"].append({**verdicts, "case": case, "probe": probe, "correct": draw.random() < 0.3})
     for name, lines in table.items():
         folders.put(out / name, lines)
     shutil.rmtree(base)

@@ -140,6 +140,7 @@ function answerPart(held) {
     fact('Judge', make(`span.pill${kind ? `.${kind}` : ''}`, { text: verdict.verdict ?? verdict.error ?? 'no verdict' }),
       make('span.quiet', { text: ` ${verdict.judge}${verdict.chosen === false ? ', not the one that the table shows' : ''}` }), there(verdict.probability) ? `, probability of correct ${plain(verdict.probability)}` : '', verdict.reason ? `\n${verdict.reason}` : '', verdict.error && verdict.verdict ? `\n${verdict.error}` : '');
   }
+  for (const { judge, replies: words } of held.replies ?? []) fact('Replies', make('details', { 'data-fold': `replies of ${judge}` }, make('summary', { text: `${count(words.length, 'reply', 'replies')} of ${judge}` }), ...words.map((text) => make('div.text', { text }))));
   const { tokens = {} } = held;
   fact('Size', [there(tokens.prompt) && `prompt ${count(tokens.prompt, 'token')}`, there(tokens.answer) && `answer ${count(tokens.answer, 'token')}`, tokens.dropped > 0 && `${count(tokens.dropped, 'token')} of the history dropped`].filter(Boolean).join(', '));
   fact('Condition', held.condition.about ? `${held.condition.label}: ${held.condition.about}` : held.condition.label);

@@ -47,6 +47,9 @@ async function renderCompare() {
   document.title = 'Compare · palimpsest';
 }
 
+// Lanes of which both answers are shown.
+const PAIRED = ['mass.query', 'mass.last', 'direct', 'total', 'contrast.direct', 'contrast.total'];
+
 async function pairParts(row, other) {
   const candidates = others(row);
   const name = (of) => { const names = nameOf(of); return [data.runs.length > 1 ? names[0] : '', names[3], verdictOf(of)[0]].filter(Boolean).join(' · '); };
@@ -67,8 +70,9 @@ async function pairParts(row, other) {
   fact('contrast', (held) => (there(held.contrast?.value) ? signed(held.contrast.value) : null));
   for (const role of unique(pair.flatMap((held) => (runOf(held).roles ?? []).map((each) => each.name)))) {
     fact(`${role} shown`, (held) => { const found = held.sessions.filter((session) => session.role === role || session.holds === role); return found.length ? (found.every((session) => session.shown) ? 'yes' : found.some((session) => session.shown) ? 'part' : 'no') : 'no'; });
-    for (const key of ['mass.query', 'direct', 'total', 'contrast.direct']) {
-      fact(`${role}: ${key}`, (held) => { const lane = held.strip?.find((each) => each.key === key); const numbers = lane ? held.sessions.map((session, i) => [session, lane.values[i]]).filter(([session, x]) => session.role === role && there(x)).map(([, x]) => x) : []; return numbers.length ? unitWritten(lane.unit, sum(numbers)) : null; });
+    for (const key of PAIRED) {
+      const label = pair.flatMap((held) => held.strip ?? []).find((lane) => lane.key === key)?.label;
+      if (label) fact(`${role}: ${label}`, (held) => { const lane = held.strip?.find((each) => each.key === key); const numbers = lane ? held.sessions.map((session, i) => [session, lane.values[i]]).filter(([session, x]) => session.role === role && there(x)).map(([, x]) => x) : []; return numbers.length ? unitWritten(lane.unit, sum(numbers)) : null; });
     }
   }
   fact('certificate', (held) => held.why?.certificate?.sessions?.join(' '));
@@ -79,15 +83,21 @@ async function pairParts(row, other) {
     make('p.text', { text: held.error ?? held.answer ?? 'not yet' }), ...(held.verdicts ?? []).filter((verdict) => verdict.reason).slice(0, 1).map((verdict) => make('p.quiet', { text: `${verdict.judge}: ${verdict.reason}` })), held.why ? make('p', {}, make('span.pill', { text: held.why.label }), ` ${held.why.why ?? ''}`) : null);
   const table = make('table', {}, make('caption.away', { text: 'Side by side' }), make('thead', {}, make('tr', {}, make('th', { scope: 'col' }), make('th.left', { scope: 'col', text: name(row) }), make('th.left', { scope: 'col', text: name(other) }))), make('tbody', {}, ...facts.map(([label, x, y, differs]) => make(differs ? 'tr.flip' : 'tr', {}, make('th', { scope: 'row', text: label }), make('td.left', { text: x }), make('td.left', { text: y }), ))));
   return [make('section.card', { 'aria-label': 'The pair' }, picker, make('p', {}, make('strong', { text: a.query })), make('p', { text: flip, id: 'flip' }), make('div.wide', { tabIndex: 0, role: 'region', 'aria-label': 'Side by side' }, table)),
-    make('div.versus', {}, sideCard(a, row), sideCard(b, other)), pairStrip(a, b, name(row), name(other))].filter(Boolean);
+    make('div.versus', {}, sideCard(a, row), sideCard(b, other)), pairStrip(a, b, ...laneNames(row, other))].filter(Boolean);
 }
 
+// What tells the two apart, in a word or two.
+function laneNames(row, other) {
+  const [x, y] = [nameOf(row), nameOf(other)];
+  const parts = [0, 3].filter((i) => x[i] !== y[i]);
+  return [x, y].map((names, i) => parts.map((part) => names[part]).join(' ') || ['left', 'right'][i]);
+}
 // Both histories on one axis: a session that both were shown stands in one column.
 function pairStrip(a, b, nameA, nameB) {
   const indexes = unique([a, b].flatMap((held) => held.sessions.map((session) => session.index))).sort((x, y) => x - y);
   const find = (held, index) => held.sessions.findIndex((session) => session.index === index);
   const sessions = indexes.map((index) => { const [x, y] = [a.sessions[find(a, index)], b.sessions[find(b, index)]]; return { ...(x ?? y), dropped: (!x || x.dropped) && (!y || y.dropped) }; });
-  const lanes = ['mass.query', 'direct', 'total', 'contrast.direct'].flatMap((key) => [[a, nameA], [b, nameB]].flatMap(([held, name]) => {
+  const lanes = PAIRED.flatMap((key) => [[a, nameA], [b, nameB]].flatMap(([held, name]) => {
     const lane = held.strip?.find((each) => each.key === key);
     const of = (values) => (Array.isArray(values) ? indexes.map((index) => { const i = find(held, index); return i < 0 ? null : values[i]; }) : values);
     return lane?.values.some(there) ? [{ ...lane, label: `${lane.label}`, from: shortened(name, 18), values: of(lane.values), baseline: of(lane.baseline), low: of(lane.low ?? null), high: of(lane.high ?? null) }] : [];
