@@ -1,6 +1,6 @@
 """The numbers of docs/view.md: first paint, opening the largest case, memory, scrolling, filters; in Chromium, over a folder of the size that STALE's published file gives.
 
-    python tests/browser/measure.py FOLDER     # FOLDER is made where it is missing: 400 cases, 1,200 answers, 54 spans, 36 layers, 32 heads, 1.3 GB
+    python tests/browser/measure.py FOLDER     # FOLDER is made where it is missing: 400 cases of 150,000 tokens, 1,200 answers, 54 spans, 36 layers, 32 heads, 2.2 GB
 """
 
 from __future__ import annotations
@@ -45,7 +45,12 @@ def make(out: Path) -> None:
         whole = sum(one)
         mass.extend(x / whole for x in one)
     share = array.array("f", [(span["end"] - span["start"]) / (end + 36) for span in spans] * (LAYERS * ROWS))
-    blob = mass.tobytes() + share.tobytes()
+    tokens = array.array("I", [draw.randrange(49_000) for _ in range(end + 36)])
+    generated = array.array("I", range(24))
+    blob, offsets = b"", []
+    for part in [mass, share, tokens, generated]:
+        offsets.append([len(blob), len(blob) + 4 * len(part)])
+        blob += part.tobytes()
     table: dict[str, list[dict]] = {"plan.jsonl": [], "answers.jsonl": [], "verdicts.jsonl": []}
     for number in range(CASES):
         case = f"case-{number:03d}"
@@ -55,7 +60,9 @@ def make(out: Path) -> None:
         for probe in PROBES:
             name = f"attention/{case}-{probe}.safetensors"
             metadata = {"case": case, "probe": probe, "model": "drawn", "dtype": "f32", "format": "palimpsest attention store 2", "layers": json.dumps(list(range(LAYERS))), "windows": json.dumps([None] * LAYERS), "rows": json.dumps(rows), "spans": json.dumps(spans)}
-            head = json.dumps({"__metadata__": metadata, "mass": {"dtype": "F32", "shape": [LAYERS, HEADS, ROWS, len(spans)], "data_offsets": [0, 4 * len(mass)]}, "share": {"dtype": "F32", "shape": [LAYERS, ROWS, len(spans)], "data_offsets": [4 * len(mass), len(blob)]}}).encode()
+            shapes = {"mass": [LAYERS, HEADS, ROWS, len(spans)], "share": [LAYERS, ROWS, len(spans)], "tokens": [len(tokens)], "generated": [len(generated)]}
+            entries = {key: {"dtype": "F32" if key in ("mass", "share") else "U32", "shape": shape, "data_offsets": part} for (key, shape), part in zip(shapes.items(), offsets)}
+            head = json.dumps({"__metadata__": metadata, **entries}).encode()
             head += b" " * (-len(head) % 8)
             (out / name).write_bytes(struct.pack("<Q", len(head)) + head + blob)
             answer = {key: value for key, value in answers.items() if key not in ("dropped_sessions", "dropped_tokens", "history_tokens", "dropped_neighbours")}

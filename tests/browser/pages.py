@@ -53,7 +53,8 @@ class Page:
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(CHROMEDRIVER))
         self.driver.set_script_timeout(30)
-        self.origin = ""
+        # Where the page was opened; one that is left may still ask for its stamp.
+        self.origins: set[str] = set()
         self.resize(size)
         self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
 
@@ -66,7 +67,7 @@ class Page:
 
     def open(self, origin: str, **shown: object) -> None:
         """Opens the page at an address of its own; lists are repeated keys."""
-        self.origin = origin
+        self.origins.add(origin)
         self.driver.get("about:blank")
         self.driver.get(f"{origin}{'' if '.html' in origin else '/'}#{urlencode(shown, doseq=True, quote_via=quote)}")
         self.wait("return !document.getElementById('table-view').hidden || !document.getElementById('case-view').hidden || !document.getElementById('compare-view').hidden || !document.getElementById('error').hidden")
@@ -134,7 +135,7 @@ class Page:
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 address = message["params"]["request"]["url"]
-                if not address.startswith((self.origin, "data:", "blob:", "about:", "chrome")):
+                if not address.startswith((*self.origins, "data:", "blob:", "about:", "chrome")):
                     found.append(f"a request to {address}")
         return found
 

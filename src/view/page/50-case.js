@@ -38,7 +38,7 @@ async function renderCase(again) {
   if (mine !== current.abort || one('view') !== 'case') return;
   const same = current.row === row;
   // A folder that grew elsewhere, or by a trial, leaves the page as it is: nothing typed is lost.
-  if (same && again === true && current.held && withoutTrials(got) === withoutTrials(current.held)) {
+  if (same && again === true && current.held && current.ready === data.model?.ready && withoutTrials(got) === withoutTrials(current.held)) {
     current.held.trials = got.trials;
     current.layTrials?.();
     return;
@@ -46,7 +46,7 @@ async function renderCase(again) {
   const scroll = same ? scrollY : 0;
   const opened = same ? new Set([...view.querySelectorAll('details[open]')].map(foldName)) : new Set();
   const focus = same ? focusPath() : null;
-  Object.assign(current, { row, held: got, pictures: [], redo: [] });
+  Object.assign(current, { row, held: got, pictures: [], redo: [], ready: data.model?.ready });
   view.removeAttribute('aria-busy');
   const nodes = [];
   for (const [id, title, part] of PARTS) {
