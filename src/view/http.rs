@@ -18,8 +18,10 @@ use axum::http::{HeaderValue, Method, Response, StatusCode};
 use axum::response::IntoResponse;
 use futures_util::FutureExt;
 
+use super::ask::Asker;
+use super::case::Case;
 use super::page::Parts;
-use super::replies::{Content, Query, reply};
+use super::replies::{self, Content, Query, reply};
 use super::state::{Runs, Shared};
 use crate::serve::error::ApiError;
 use crate::serve::guard::Guard;
@@ -30,6 +32,10 @@ use crate::serve::off_thread::{off_thread, panicked};
 const LOOK: Duration = Duration::from_millis(50);
 /// Most time that requests may go on after that.
 const GRACE: Duration = Duration::from_secs(2);
+/// Most bytes of what is posted.
+const LONGEST_BODY: usize = 1 << 20;
+/// Paths that are posted to.
+const POSTED: [&str; 2] = ["/api/ask", "/api/cancel"];
 
 /// The address is not one of this machine's own.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +48,8 @@ struct App {
     runs: Shared,
     parts: Parts,
     guard: Guard,
+    /// The model at hand, if any.
+    asker: Option<Asker>,
     /// The last table, by its stamp: ten thousand rows take a moment.
     table: Mutex<Option<(String, Arc<str>)>>,
 }
@@ -57,10 +65,15 @@ impl Server {
     ///
     /// # Errors
     /// [`NotLocal`], and what the system says.
-    pub fn new(listener: TcpListener, runs: Runs, parts: Parts) -> anyhow::Result<Self> {
+    pub fn new(
+        listener: TcpListener,
+        runs: Runs,
+        parts: Parts,
+        asker: Option<Asker>,
+    ) -> anyhow::Result<Self> {
         let address = listener.local_addr()?;
         let guard = Guard::new(address, None, Vec::new(), Vec::new()).ok_or(NotLocal(address))?;
-        let app = App { runs: Shared::new(runs), parts, guard, table: Mutex::new(None) };
+        let app = App { runs: Shared::new(runs), parts, guard, asker, table: Mutex::new(None) };
         Ok(Server { listener, app: Arc::new(app) })
     }
 
@@ -85,10 +98,11 @@ impl Server {
         let served = runtime.block_on(async {
             listener.set_nonblocking(true)?;
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            let router = Router::new().fallback(framed).with_state(app);
+            let router = Router::new().fallback(framed).with_state(Arc::clone(&app));
             let serving = listen::serve(listener, router, asked(Arc::clone(stop)));
             let ended = async {
                 asked(Arc::clone(stop)).await;
+                app.asker.iter().for_each(Asker::end);
                 tokio::time::sleep(GRACE).await;
             };
             tokio::select! {
@@ -133,6 +147,17 @@ async fn framed(State(app): State<Arc<App>>, request: Request) -> Response<Body>
 async fn answered(app: &Arc<App>, request: Request) -> Result<Response<Body>, ApiError> {
     let path = request.uri().path().to_owned();
     let query = Query::of(request.uri().query().unwrap_or_default());
+    if *request.method() == Method::POST && POSTED.contains(&path.as_str()) {
+        let body = axum::body::to_bytes(request.into_body(), LONGEST_BODY).await;
+        let too_long = |_| {
+            let message =
+                format!("the request's body cannot be received whole; send at most {LONGEST_BODY} bytes");
+            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, None, message)
+        };
+        let body = body.map_err(too_long)?;
+        let app = Arc::clone(app);
+        return off_thread(move || posted(&app, &path, &body)).await;
+    }
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         return Err(ApiError::new(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -147,6 +172,23 @@ async fn answered(app: &Arc<App>, request: Request) -> Result<Response<Body>, Ap
     off_thread(move || got(&app, &path, &query)).await
 }
 
+fn posted(app: &App, path: &str, body: &[u8]) -> Result<Response<Body>, ApiError> {
+    let asker = app.asker.as_ref().ok_or_else(no_model)?;
+    match path {
+        "/api/ask" => {
+            let mut reply = json(asker.ask(&app.runs.now(), body)?.to_string());
+            *reply.status_mut() = StatusCode::ACCEPTED;
+            Ok(reply)
+        }
+        _ => Ok(json(asker.cancel(body)?.to_string())),
+    }
+}
+
+fn no_model() -> ApiError {
+    let message = "no model is at hand; start the page with --model NAME";
+    ApiError::new(StatusCode::NOT_FOUND, Some("no_model"), message)
+}
+
 fn page(app: &App) -> Result<Response<Body>, ApiError> {
     let internal = |error: &dyn std::fmt::Display| ApiError::internal(error.to_string());
     let page = app.parts.page(None).map_err(|error| internal(&error))?;
@@ -159,7 +201,23 @@ fn page(app: &App) -> Result<Response<Body>, ApiError> {
 }
 
 fn got(app: &App, path: &str, query: &Query) -> Result<Response<Body>, ApiError> {
+    if path == "/api/ask" {
+        let asker = app.asker.as_ref().ok_or_else(no_model)?;
+        return Ok(json(asker.status(query.get("id").unwrap_or_default())?.to_string()));
+    }
     let runs = app.runs.now();
+    if let Some(asker) = &app.asker {
+        if path == "/api/runs" {
+            return Ok(json(replies::runs_json(&runs, Some(asker.card())).to_string()));
+        }
+        if path == "/api/tokens" {
+            let row = query.parsed("row")?.and_then(|row: usize| runs.located(row));
+            let case = row.and_then(|(_, folder, at)| Case::open(folder, at));
+            if let Some(tokens) = case.and_then(|case| asker.tokens(&case)) {
+                return Ok(json(tokens.to_string()));
+            }
+        }
+    }
     if path == "/api/table" {
         let stamp = runs.stamp();
         let mut kept = app.table.lock().unwrap_or_else(PoisonError::into_inner);

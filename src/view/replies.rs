@@ -90,6 +90,16 @@ fn attention(runs: &Runs, query: &Query) -> Result<Attention, ApiError> {
     read.ok_or_else(|| not_found(format!("no attention was recorded for row {row}")))
 }
 
+/// All runs, and the model at hand.
+pub fn runs_json(runs: &Runs, model: Option<Value>) -> Value {
+    let mut json =
+        json!({"stamp": runs.stamp(), "version": env!("CARGO_PKG_VERSION"), "runs": runs::of_all(runs)});
+    if let Some(model) = model {
+        json["model"] = model;
+    }
+    json
+}
+
 /// The reply at a path that is got; `None` where there is nothing.
 ///
 /// # Errors
@@ -97,9 +107,7 @@ fn attention(runs: &Runs, query: &Query) -> Result<Attention, ApiError> {
 pub fn reply(runs: &Runs, path: &str, query: &Query) -> Result<Option<Content>, ApiError> {
     let content = match path {
         "/api/stamp" => Content::of(&json!({"stamp": runs.stamp()})),
-        "/api/runs" => Content::of(&json!({
-            "stamp": runs.stamp(), "version": env!("CARGO_PKG_VERSION"), "runs": runs::of_all(runs),
-        })),
+        "/api/runs" => Content::of(&runs_json(runs, None)),
         "/api/table" => {
             let json = serde_json::to_string(&Table::of(runs));
             Content::Json(json.map_err(|error| ApiError::internal(error.to_string()))?)
@@ -167,6 +175,7 @@ pub fn reply(runs: &Runs, path: &str, query: &Query) -> Result<Option<Content>, 
             Content::of(&compare(runs, side("a")?, side("b")?).map_err(wrong)?)
         }
         "/api/numbers.csv" => numbers(runs, query)?,
+        "/api/figure.svg" => figure(runs, query)?,
         _ => return Ok(None),
     };
     Ok(Some(content))
@@ -209,4 +218,49 @@ fn numbers(runs: &Runs, query: &Query) -> Result<Content, ApiError> {
         file_stem(whole["probe"].as_str().unwrap_or_default())
     );
     Ok(Content::File(name, "text/csv; charset=utf-8", bytes))
+}
+
+/// A picture of a case, in the look of the figures.
+#[cfg(feature = "figures")]
+fn figure(runs: &Runs, query: &Query) -> Result<Content, ApiError> {
+    use super::picture::{Caption, map_svg, strip_svg};
+    use crate::lens::Scale;
+    let (_, _, folder, at) = located(runs, query)?;
+    let (_, _, case) = case(runs, query)?;
+    let (planned, probe, condition) =
+        folder.named(at).ok_or_else(|| not_found("this row is no longer in its run's plan"))?;
+    let identity = &folder.thin.header.identity;
+    let caption = Caption {
+        title: format!("{} {} {}", planned.case, probe.id, condition.label()),
+        origin: format!("{} · {}", identity.model.name, identity.dataset.name),
+        segment: condition.segment(folder.benchmark).to_owned(),
+    };
+    let kind = query.get("figure").unwrap_or("map");
+    let measures: Vec<&str> = query.get("measure").map(|text| text.split(',').collect()).unwrap_or_default();
+    let svg = match kind {
+        "strip" => strip_svg(&case, caption, &measures).map_err(wrong)?,
+        "map" => {
+            let scale = match measures[..] {
+                [] | ["mass"] => Scale::Mass,
+                ["density"] => Scale::Density,
+                _ => return Err(ApiError::field("measure", "a map is of `mass` or `density`")),
+            };
+            let number =
+                |text: &str| text.parse().map_err(|_| ApiError::field("rows", format!("`{text}` is no row")));
+            let rows: Vec<usize> = query
+                .get("rows")
+                .map(|rows| rows.split(',').map(number).collect())
+                .transpose()?
+                .unwrap_or_default();
+            map_svg(&case, caption, scale, &rows).map_err(wrong)?
+        }
+        other => return Err(ApiError::field("figure", format!("`figure` is `{other}`; give strip or map"))),
+    };
+    let name = format!("{}-{}-{kind}.svg", file_stem(&planned.case), file_stem(&probe.id));
+    Ok(Content::File(name, "image/svg+xml", svg.into_bytes()))
+}
+
+#[cfg(not(feature = "figures"))]
+fn figure(_: &Runs, _: &Query) -> Result<Content, ApiError> {
+    Err(not_found("this build of palimpsest draws no figures; build it with the cargo feature `figures`"))
 }

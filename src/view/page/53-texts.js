@@ -36,9 +36,9 @@ function textsPart(held) {
     if (wanted === last) return;
     last = wanted;
     layShader(shader, held);
-    const now = masses();
     const look = await lookNow(held, note);
     if (current.held !== held || wanted !== last) return;
+    const now = look?.tokens ? sessions.map((_, i) => sum(look.tokens.filter((token) => token.session === i).map((token) => token.mass))) : masses();
     const most = now ? Math.max(...now) : 0;
     const shown = front();
     const parts = shown.some((session) => session.role || session.holds);
@@ -139,7 +139,8 @@ async function lookNow(held, note) {
     }
     const whole = sum(parts.map(([, n]) => n));
     const merged = parts[0][0].tokens.map((token, i) => ({ ...token, mass: sum(parts.map(([part, n]) => (part.tokens[i]?.mass ?? 0) * n)) / whole }));
-    const words = look === 'tokens' ? `Shaded token by token by what ${count(tokens.length, 'chosen token')} of the answer read${tokens.length === 1 ? 's' : ', the mean of them'}` : `Shaded token by token by what the ${look} reads`;
+    const named = tokens.map((i) => `“${current.tokens?.[i]?.text?.trim() || i}”`);
+    const words = look === 'tokens' ? `Shaded token by token by what ${tokens.length === 1 ? `${named[0]} of the answer reads` : `${named.join(', ')} of the answer read, the mean of them`}` : `Shaded token by token by what the ${look} reads`;
     return { tokens: merged, most: Math.max(...merged.filter((token) => there(token.session)).map((token) => token.mass)), words: `${words} (mean over layers and heads).` };
   } catch (error) {
     return { words: `The model could not be asked: ${error.message}` };
@@ -153,6 +154,7 @@ async function tokensInto(holder, held) {
   try { got = await api.tokens(row); } catch { return; }
   const tokens = got.generated?.tokens;
   if (!tokens?.length || current.held !== held) return;
+  current.tokens = tokens;
   const lay = () => {
     const now = new Set(all('token').map(Number));
     holder.classList.add('tokens');

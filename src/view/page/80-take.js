@@ -28,12 +28,12 @@ function pythonOfTable() {
 }
 
 function takePart(held) {
-  const code = (title, text) => make('div', {}, make('div.line.spread', {}, make('h4', { text: title }), button('Copy', (event) => copy(text, event.currentTarget), { 'aria-label': `Copy: ${title}` })), make('pre.code', { text, tabIndex: 0 }));
+  const code = (title, text) => make('div', {}, make('div.line.spread.small-buttons', {}, make('h4', { text: title }), button('Copy', (event) => copy(text, event.currentTarget), { 'aria-label': `Copy: ${title}` })), make('pre.code', { text, tabIndex: 0 }));
   const section = make('section.card', { 'aria-label': 'Take away' }, make('h3', { text: 'Take away' }), make('p.quiet', { text: 'Each picture gives itself as SVG and its numbers as CSV, by the buttons beside its title. The rest of this view:' }));
   const list = make('div');
   const lay = () => {
     list.replaceChildren(code('As a command', `${commandOf(held)}\n${commandHere()}`), ...(held.take?.file && !ALONE ? [code('As a file that works without a server', held.take.file)] : []), code('As Python', held.take?.python && measureNow() === 'mass' && !all('of').length ? held.take.python : pythonOf(held)),
-      make('div.line', {}, button('The answer as JSON', () => download(`${safeName(`${held.case}-${held.probe}`)}.json`, 'application/json', `${JSON.stringify(held, null, 2)}\n`)), button('Numbers of the history as CSV', () => { const { head, rows } = numbersOf(held, lanesOf(held)); download(`${safeName(`${held.case}-${held.probe}-history`)}.csv`, 'text/csv', csv(head, rows)); }),
+      make('div.line.small-buttons', {}, button('The answer as JSON', () => download(`${safeName(`${held.case}-${held.probe}`)}.json`, 'application/json', `${JSON.stringify(held, null, 2)}\n`)), button('Numbers of the history as CSV', () => { const { head, rows } = numbersOf(held, lanesOf(held)); download(`${safeName(`${held.case}-${held.probe}-history`)}.csv`, 'text/csv', csv(head, rows)); }),
         held.causes ? button('Causes as CSV', () => download(`${safeName(`${held.case}-${held.probe}-causes`)}.csv`, 'text/csv', causesCsv(held))) : null));
   };
   lay();
