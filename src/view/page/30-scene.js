@@ -4,12 +4,12 @@
 const PALETTES = {
   light: {
     ink: '#1a1a1a', quiet: '#5a544b', line: '#d9d2c5', paper: '#ffffff', select: '#7a3d00', bar: '#4a78a6', none: '#f3f0e9',
-    new: '#0072b2', old: '#d55e00', right: '#009e73', wrong: '#cc79a7', baseline: '#767676', others: '#a8a8a8', query: '#1a1a1a', back: '#882255',
+    new: '#0072b2', old: '#d55e00', right: '#009e73', wrong: '#cc79a7', baseline: '#767676', others: '#a8a8a8', query: '#1a1a1a', back: '#882255', group0: '#332288', group1: '#e69f00', group2: '#44aa99', group3: '#aa4499', group4: '#999933', group5: '#56b4e9',
     ramp: ['#ffffff', '#deebf7', '#9ecae1', '#4292c6', '#08519c', '#041c47'], below: '#d55e00', above: '#0072b2', middle: '#ffffff',
   },
   dark: {
     ink: '#ece6db', quiet: '#a89f92', line: '#443e35', paper: '#211e19', select: '#f3b15f', bar: '#6d9dcb', none: '#2c2822',
-    new: '#56b4e9', old: '#ff8c3a', right: '#3cc79d', wrong: '#e39fc6', baseline: '#a3a3a3', others: '#858585', query: '#ece6db', back: '#d98ab3',
+    new: '#56b4e9', old: '#ff8c3a', right: '#3cc79d', wrong: '#e39fc6', baseline: '#a3a3a3', others: '#858585', query: '#ece6db', back: '#d98ab3', group0: '#9a92ea', group1: '#e6a940', group2: '#5cc4b2', group3: '#cf7fcb', group4: '#b9b95a', group5: '#7cc6f0',
     ramp: ['#211e19', '#1d3350', '#20568c', '#3d87c4', '#8dbfe6', '#f2f8ff'], below: '#ff8c3a', above: '#56b4e9', middle: '#211e19',
   },
 };
@@ -32,7 +32,6 @@ function ink(colour, of) {
   const end = clamp(colour.between, -1, 1);
   return mixed(of.middle, end < 0 ? of.below : of.above, Math.abs(end));
 }
-const ROLES = { new: 'new', old: 'old', newer: 'new', older: 'old' };
 const FONT = 'system-ui, -apple-system, "Segoe UI", Inter, Roboto, sans-serif';
 
 class Scene {

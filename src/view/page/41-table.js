@@ -3,7 +3,7 @@
 // What each column takes of the width, and which are there unless the address says others.
 const WIDTHS = { run: 'minmax(5rem, 8rem)', case: 'minmax(11rem, 1.6fr)', type: '3.4rem', probe: '4.2rem', dimension: '7rem', condition: '7.2rem', state: '6rem', verdict: '7rem', note: 'minmax(11rem, 3fr)', why: '6.8rem', lost: '5.6rem', error: 'minmax(10rem, 2fr)' };
 const WIDTH_OF = (column) => WIDTHS[column.key] ?? (column.key.startsWith('shown.') ? '4.2rem' : column.unit === 'rank' ? '4.7rem' : column.numbers ? '5.4rem' : '6rem');
-const FIRST = ['run', 'case', 'probe', 'dimension', 'condition', 'verdict', 'why', 'shown.', 'rank_mass.', 'rank_effect.', 'lost', 'note'];
+const FIRST = ['run', 'case', 'probe', 'condition', 'verdict', 'why', 'shown.', 'rank_mass.', 'rank_effect.', 'lost', 'note'];
 const MANY = 7;                    // Values of a filter that are listed before the rest is asked for.
 const LISTED = 300;                // And at most.
 
@@ -16,8 +16,13 @@ function chosenColumns() {
     const place = FIRST.findIndex((name) => (name.endsWith('.') ? column.key.startsWith(name) : column.key === name));
     return place < 0 ? FIRST.length : place;
   };
+  // Of many parts of evidence those that are sides; without sides the first two.
+  const roles = unique(data.runs.flatMap((run) => run.roles ?? []).map((role) => role.name));
+  const sided = roles.filter((name) => data.runs.some((run) => run.roles?.some((role) => role.name === name && role.side)));
+  const front = new Set(roles.length <= 2 ? roles : sided.length ? sided.slice(0, 4) : roles.slice(0, 2));
+  const ofFront = (column) => !/^(shown|rank_\w+)\./.test(column.key) || front.has(column.key.slice(column.key.indexOf('.') + 1));
   const wanted = named.length ? store.columns.filter((column) => named.includes(column.key))
-    : store.columns.filter((column) => order(column) < FIRST.length && !(column.key === 'run' && column.names.length === 1) && !(column.key === 'condition' && column.names.length === 1));
+    : store.columns.filter((column) => order(column) < FIRST.length && ofFront(column) && !(column.key === 'run' && column.names.length === 1) && !(column.key === 'condition' && column.names.length === 1));
   return wanted.toSorted((a, b) => order(a) - order(b));
 }
 

@@ -6,8 +6,9 @@ const current = { row: null, held: null, pictures: [], redo: [], abort: 0 };
 const runOf = (held) => data.runs[held.run] ?? {};
 const SIDES = { older: 'old', newer: 'new', right: 'right', wrong: 'wrong' };
 const sideOf = (held, role) => (role ? SIDES[runOf(held).roles?.find((each) => each.name === role)?.side] ?? '' : '');
-const colourOf = (held, role) => sideOf(held, role) || (role ? 'query' : 'bar');
-const placeName = (session) => session.label;
+// Parts that are no side have the groups' colours, as in the figures.
+const colourOf = (held, role) => sideOf(held, role) || (role ? `group${Math.max(0, (runOf(held).roles ?? []).findIndex((each) => each.name === role)) % 6}` : 'bar');
+const segments = (held) => { const word = held.condition.segment ?? runOf(held).segment ?? 'session'; return word.endsWith('y') ? `${word.slice(0, -1)}ies` : `${word}s`; };
 
 // The parts of the page of an answer. Each gives its element, or null where it has nothing to show.
 const PARTS = [
@@ -161,7 +162,7 @@ const layersWritten = ([from, to]) => (to - from === 1 ? `layer ${from}` : `laye
 // The label, its reason, the readings that it rests on, and the certificate.
 function whyCard(held) {
   const { why } = held;
-  if (!why) return make('div.card', {}, make('h3', { text: 'Why' }), missingOf(held, 'why', 'label') ?? make('div.empty', {}, make('p', {}, 'no label: ', make('code', { text: `palimpsest why ${runOf(held).dir ?? 'DIR'}` }))));
+  if (!why) return make('div.card', {}, make('h3', { text: 'Why' }), missingOf(held, 'label') ?? make('p.empty', { text: held.state === 'not yet' ? 'Not answered yet.' : 'No label: palimpsest why is for judged answers of benchmarks whose newer evidence replaces older one.' }));
   const number = why.plain?.measure === 'contrast' ? 'contrast' : 'log p';
   const rows = [];
   for (const side of ['newer', 'older']) {

@@ -168,7 +168,7 @@ function chosenWords(held) {
 function stripPart(held) {
   const sessions = held.sessions ?? [];
   if (!sessions.length) return null;
-  if (!lanesOf(held).length) return make('section.card', { 'aria-label': 'History' }, make('h3', { text: 'History' }), make('p.quiet', { text: `${count(sessions.length, held.condition.segment ?? 'session')}; nothing was measured of them.` }), missingOf(held, 'attention', 'causes', 'effect'));
+  if (!lanesOf(held).length) return make('section.card', { 'aria-label': 'History' }, make('h3', { text: 'History' }), make('p.quiet', { text: `${sessions.length} ${segments(held)}; nothing was measured of them.` }), missingOf(held, 'attention', 'causes', 'effect'));
   const picture = pictured({
     id: 'strip', title: 'History', hint: 'A column a session. Point at one, or move with the arrow keys; a click or Enter chooses it, with Shift or Space several, which are summed.',
     note: shownLanes(held).some((lane) => there(lane.baseline)) ? `Dashed: ${unique(shownLanes(held).filter((lane) => there(lane.baseline)).map((lane) => `${lane.label}, ${lane.baseline_about ?? 'the effect of random text of the session’s length'}`)).join('; ')}.${shownLanes(held).some((lane) => there(lane.low) && !Array.isArray(lane.low)) ? ' Grey behind a lane: the middle 95 % of the effects of random stretches.' : ''}` : null,

@@ -153,12 +153,12 @@ function mapPart(held) {
       current.pictures = current.pictures.filter((picture) => !picture.ofMap);
       const names = chosenRows(held).join(' + ');
       const reads = measureNow() === 'attribution' || measureNow() === 'effect' ? found.label : `${found.label}, read by ${names}`;
-      const nodes = [mapPicture(held, { id: 'map', title: `Layers by ${held.condition.segment ?? 'session'}s: ${reads}`, found, chosen: layer,
+      const nodes = [mapPicture(held, { id: 'map', title: `Layers by ${segments(held)}: ${reads}`, found, chosen: layer,
         note: measureNow() === 'effect' ? 'What the answer loses, in nats a token, where the session is hidden from everything from the question on at these layers; above 0 it needs it.' : 'Mean over heads. Darker is more, by the logarithm.',
         pick: (c, r, more) => { if (measureNow() === 'effect') chooseSession(found.sessions[c].label, more); else go({ layer: String(found.lines[r]) === one('layer') ? null : found.lines[r] }); },
         hint: measureNow() === 'effect' ? null : 'Point at a cell, or move with the arrow keys; a click or Enter shows the heads of its layer.' })];
       if (heads?.matrix) {
-        nodes.push(mapPicture(held, { id: 'heads', title: `Heads of layer ${layer} by ${held.condition.segment ?? 'session'}s: ${reads}`, found: { ...found, ...heads, lineTitle: 'head' }, pick: (c, _, more) => chooseSession(heads.sessions[c].label, more), tools: [button('Close heads', () => go({ layer: null }))] }));
+        nodes.push(mapPicture(held, { id: 'heads', title: `Heads of layer ${layer} by ${segments(held)}: ${reads}`, found: { ...found, ...heads, lineTitle: 'head' }, pick: (c, _, more) => chooseSession(heads.sessions[c].label, more), tools: [button('Close heads', () => go({ layer: null }))] }));
       } else if (heads?.error) nodes.push(make('p.empty', { text: `Heads of layer ${layer}: ${heads.error}` }));
       const focused = document.activeElement?.closest?.('figure')?.id;
       maps.replaceChildren(...nodes);
@@ -218,7 +218,7 @@ function curvesOf(held) {
   const back = (curve) => !['query', 'answer', 'last'].includes(curve.from) && (sideOf(held, curve.from) !== '' || !named.has(curve.from));
   const now = () => { const found = known.filter((curve) => back(curve) || isOf(curve, chosenRows(held))); return found.length ? found : known; };
   const layers = (held.layers ?? []).map((layer) => layer.index);
-  const colour = (curve) => { const side = sideOf(held, curve.to); return side || { old: 'old', new: 'new' }[curve.to] || 'query'; };
+  const colour = (curve) => colourOf(held, curve.to);
   const picture = pictured({
     id: 'curves', title: 'By layer, beside the noise baseline', hint: 'A column a layer. Dashed: the noise baseline, attention to the sessions beside the evidence.',
     draw(width) {
