@@ -22,6 +22,6 @@ function memoryPart(held) {
   const from = (entry) => make('span.quiet', { text: entry.sources?.length ? ` from ${entry.sources.join(' ')}` : '' });
   list('Returned to this question', memory.returned, (entry) => [entry.text ?? '', from(entry), there(entry.score) ? make('span.quiet', { text: ` score ${plain(entry.score)}` }) : '', entry.shown === false ? make('span.pill', { text: 'not shown: no room' }) : '']);
   list('Kept at the end', memory.kept, (entry) => [entry.text ?? '', from(entry)]);
-  list('Written, in order', memory.written, (entry) => [make('span.pill', { text: entry.op }), ` ${entry.text ?? entry.old ?? entry.id ?? ''}`, entry.old && entry.text ? make('span.quiet', { text: ` before: ${entry.old}` }) : '', make('span.quiet', { text: there(entry.session) ? ` at session[${entry.session}]` : '' })]);
+  list('Written, in order', memory.written, (entry) => [make('span.pill', { text: entry.op }), ` ${entry.text ?? entry.previous ?? entry.id ?? ''}`, entry.previous && entry.text ? make('span.quiet', { text: ` before: ${entry.previous}` }) : '', make('span.quiet', { text: there(entry.session) ? ` at ${entry.session}` : '' })]);
   return section;
 }
