@@ -42,6 +42,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
                 made[name] = folders.stale(out)
             elif name == "old":
                 made[name] = folders.old(out)
+            elif name == "memory":
+                made[name] = folders.memory(out)
             elif name == "hostile":
                 made[name] = folders.hostile(get("stale"), out)
             elif name == "large":

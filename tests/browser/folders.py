@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,6 +55,13 @@ def benchmark(name: str, out: Path) -> Path:
         palimpsest("judge", out)
         palimpsest("causes", out, "--contrast", "--controls", 3, "--model", MODEL)
         palimpsest("why", out, "--model", MODEL)
+    return out
+
+
+def memory(out: Path) -> Path:
+    """The same cases through a memory system that keeps every turn and finds the nearest."""
+    adapter = f"plain={sys.executable} {ROOT / 'adapters' / 'plain.py'}"
+    palimpsest("run", "--data", "sample", "--limit", 2, "--sessions", 5, "--only", "SR", "--memory", adapter, "--conditions", "none", "--model", MODEL, "--context", 4096, "--max-new-tokens", 6, "--out", out)
     return out
 
 

@@ -57,3 +57,32 @@ def test_nothing_chosen_is_said_and_not_asked(page, folder, serve):
     page.js("for (const input of document.querySelectorAll('#part-again .pickers input')) input.checked = false")
     page.click("#ask")
     assert page.wait("return document.querySelector('#part-again [role=status]').textContent") == "choose a session or a path first"
+
+
+def test_a_token_of_the_answer_shades_the_texts_by_what_it_read(page, folder, serve):
+    open_answer(page, serve(folder, "--model", folders.MODEL))
+    page.wait("return document.querySelectorAll('#part-answer .tokens button').length > 1", seconds=60)
+    page.click("#part-answer .tokens button")
+    page.wait("return document.querySelector('#part-texts .two .shaded[title]') !== null", seconds=60)
+    depths = page.js("return [...document.querySelectorAll('#part-texts .two .turn .shaded')].map((node) => Number(node.style.getPropertyValue('--depth')))")
+    assert len(set(depths)) > 3 and "of the answer reads" in page.text("#part-texts")
+    first = page.js("return [...looks.keys()]")
+    page.js("document.querySelectorAll('#part-answer .tokens button')[1].dispatchEvent(new MouseEvent('click', { bubbles: true, shiftKey: true }))")
+    page.wait("return location.hash.includes('token=0&token=1') && looks.size > arguments[0]", len(first), seconds=60)
+    page.until(lambda: "the mean of them" in page.text("#part-texts"), seconds=60)
+    page.js("const by = document.querySelector('#part-texts select'); by.value = 'question'; by.dispatchEvent(new Event('change'))")
+    page.until(lambda: "what the question reads" in page.text("#part-texts"), seconds=60)
+
+
+def test_progress_is_shown_and_a_trial_can_be_cancelled(page, folder, serve):
+    open_answer(page, serve(folder, "--model", folders.MODEL))
+    page.wait("return document.getElementById('ask')?.disabled === false", seconds=60)
+    # A model that takes its time, in the place of the tiny one.
+    page.js("window.cancelled = null; api.ask = async () => ({ id: 'slow' }); api.asked = async () => (cancelled ? { state: 'cancelled' } : { state: 'running', what: 'reading', done: 3, of: 9 }); api.cancel = async (id) => { cancelled = id; }")
+    page.js("document.querySelector('#part-again .pickers input').checked = true")
+    page.click("#ask")
+    page.until(lambda: "reading, 3 of 9" in page.text("#part-again"))
+    assert page.js("const bar = document.querySelector('#part-again progress'); return [bar.hidden, bar.value, bar.max]") == [False, 3, 9]
+    page.click("#part-again button", "Cancel")
+    page.until(lambda: "cancelled" in page.text("#part-again"))
+    assert page.js("return cancelled") == "slow" and page.js("return document.getElementById('ask').disabled") is False

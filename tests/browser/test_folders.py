@@ -33,6 +33,20 @@ def test_a_folder_of_version_0_1_0(page, runs, serve):
     assert page.js("return current.held.answer") in given
 
 
+def test_what_a_memory_system_wrote_kept_and_returned(page, runs, serve):
+    page.open(serve(runs("memory")), view="case", case="sample-t1-01-suitcase", condition="memory-plain")
+    page.wait("return document.getElementById('part-memory') !== null")
+    text = page.text("#part-memory")
+    store = page.js("return current.held.memory")
+    for title, entries in [("Returned to this question", store["returned"]), ("Kept at the end", store["kept"]), ("Written, in order", store["written"])]:
+        assert f"{title} ({len(entries)})" in text and len(entries) > 0
+    assert page.js("return document.querySelectorAll('#part-memory ol')[0].children.length") == len(store["returned"])
+    assert page.texts("#part-memory thead th") == ["fact", "from", "written", "kept", "retrieved", "shown"]
+    page.keys("t")
+    page.wait("return !document.getElementById('table-view').hidden")
+    assert page.js("return document.querySelector(`.heads [data-key='lost']`) !== null")
+
+
 def test_texts_are_never_markup(page, runs, serve):
     page.open(serve(runs("hostile")))
     page.click(".row .c-case a")

@@ -34,6 +34,7 @@ function underColumn(columns, x) {
   const found = columns.findIndex(([from, w]) => x >= from && x < from + w);
   return found < 0 ? null : found;
 }
+const unseen = (session) => session.dropped || session.shown === false;
 // Marks of roles above the columns, and numbers of sessions below them.
 function axes(scene, held, sessions, columns, top, bottom) {
   let free = -Infinity;
@@ -51,10 +52,11 @@ function axes(scene, held, sessions, columns, top, bottom) {
   let last = -Infinity;
   sessions.forEach((session, i) => {
     const [x, w] = columns[i];
-    const text = String(session.index ?? i);
+    // What a prompt of memories does not hold is a session, whose number is none of theirs.
+    const text = unseen(session) && !session.dropped ? '–' : String(session.index ?? i);
     const wide = text.length * 6.5 + 8;
     if (x + w / 2 - wide / 2 < last) return;
-    scene.text(x + w / 2, bottom + 14, text, { size: 11, anchor: 'middle', fill: session.dropped ? 'line' : 'quiet' });
+    scene.text(x + w / 2, bottom + 14, text, { size: 11, anchor: 'middle', fill: unseen(session) ? 'line' : 'quiet' });
     last = x + w / 2 + wide / 2;
   });
   const kind = held.condition.segment ?? runOf(held).segment ?? 'session';
@@ -87,7 +89,7 @@ function drawStrip(held, lanes, sessions, width, values = null) {
   const height = LANE.top + lanes.length * pitch + LANE.bottom;
   const scene = new Scene(width, height, `History of ${held.case} ${held.probe}`);
   const columns = columnsOf(sessions, left, width - left - 2);
-  sessions.forEach((session, i) => { if (session.dropped) scene.rect(columns[i][0], LANE.top, columns[i][1], lanes.length * pitch - 6, 'none'); });
+  sessions.forEach((session, i) => { if (unseen(session)) scene.rect(columns[i][0], LANE.top, columns[i][1], lanes.length * pitch - 6, 'none'); });
   const tops = lanes.map((_, lane) => LANE.top + lane * pitch + (narrow ? 16 : 6));
   lanes.forEach((lane, l) => {
     const top = tops[l];
@@ -143,7 +145,7 @@ function drawStrip(held, lanes, sessions, width, values = null) {
 
 // What is said of a session: its place, its part, and its numbers in all lanes.
 function sessionWords(held, session) {
-  return [`${session.label}${session.role ? ` (${session.role})` : session.holds ? ` (holds ${session.holds})` : ''}`, session.time && String(session.time).slice(0, 16).replace('T', ' '), session.tokens && count(session.tokens[1] - session.tokens[0], 'token'), session.dropped && 'dropped, not shown to the model'].filter(Boolean).join(', ');
+  return [`${session.label}${session.role ? ` (${session.role})` : session.holds ? ` (holds ${session.holds})` : ''}`, session.time && String(session.time).slice(0, 16).replace('T', ' '), session.tokens && count(session.tokens[1] - session.tokens[0], 'token'), session.dropped ? 'dropped, not shown to the model' : session.shown === false && 'not shown to the model'].filter(Boolean).join(', ');
 }
 function stripWords(held, lanes, c, r) {
   const session = held.sessions[c];

@@ -67,7 +67,7 @@ function sessionText(held, session, masses, most, look) {
   const box = make(`article.session-text${side ? `.${side}` : ''}`, { 'aria-label': `Text of ${session.label}` },
     make('div.line', {}, make('strong', { text: session.label }), session.role ? make(`span.pill${side ? `.${side}` : ''}`, { text: session.role }) : '', session.holds && !session.role ? make('span.pill', { text: `holds ${session.holds}` }) : '',
       session.time ? make('span.quiet', { text: String(session.time).slice(0, 16).replace('T', ' ') }) : '', there(session.number) ? make('span.quiet', { text: `shown as ${session.number}` }) : '', make('span.fill'), there(mass) ? make('span.quiet', { text: percent(mass) }) : ''));
-  if (session.dropped) box.append(make('p.quiet', { text: 'Dropped: the model did not see it.' }));
+  if (unseen(session)) box.append(make('p.quiet', { text: session.dropped ? 'Dropped: the model did not see it.' : 'Not in the prompt: the model did not see it.' }));
   const tokens = look?.tokens?.filter((token) => token.session === place);
   if (tokens?.length) {
     const body = make('div.turn.body');
