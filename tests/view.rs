@@ -371,7 +371,7 @@ fn a_file_holds_the_answers_that_are_asked_for_and_hostile_text_stays_text() {
     synthetic_run::write(&dir, &Plan::small());
     let shared = Shared::new(runs(&dir));
     let mut filter = Filter::default();
-    filter.push(&["correct", "verdict"], &["wrong".to_owned()]);
+    filter.push(&["correct", "verdict"], &["right".to_owned()]);
     filter.push(&["case"], &["case-000".to_owned(), "case-001".to_owned(), "case-002".to_owned()]);
     let contents = file::contents(&shared, &Parts::Own, &filter).unwrap();
     let html = file::file(&shared, &Parts::Own, &contents).unwrap();
@@ -380,16 +380,16 @@ fn a_file_holds_the_answers_that_are_asked_for_and_hostile_text_stays_text() {
     let data = html.split("id=\"embedded\">").nth(1).unwrap().split("</script>").next().unwrap();
     let embedded: Value = serde_json::from_str(data).unwrap();
     let replies = &embedded["replies"];
-    let wrong: Vec<usize> = (0..3)
+    let right: Vec<usize> = (0..3)
         .flat_map(|case| synthetic_run::PROBES.map(|probe| (case, probe)))
         .enumerate()
-        .filter(|(_, (case, probe))| (*case, *probe) != (1, "PR") && !synthetic_run::correct(*case, probe))
+        .filter(|(_, (case, probe))| (*case, *probe) != (1, "PR") && synthetic_run::correct(*case, probe))
         .map(|(row, _)| row)
         .collect();
-    assert_eq!(contents.rows, wrong);
-    assert_eq!(replies["/api/table"]["n"], wrong.len());
+    assert_eq!(contents.rows, right);
+    assert_eq!(replies["/api/table"]["n"], right.len());
     let mut hostile = 0;
-    for (number, row) in wrong.iter().enumerate() {
+    for (number, row) in right.iter().enumerate() {
         let case = &replies[&format!("/api/case?row={number}")];
         assert_eq!(case["row"], number);
         hostile += usize::from(case["sessions"].to_string().contains("<script>alert"));
@@ -555,4 +555,92 @@ fn a_trial_is_what_causes_measure_and_is_kept_in_the_folder() {
     assert_eq!(column(&Table::of(&runs), "trials")[0], (compared + 2).to_string());
     let (status, _, reply) = ask(&served, "POST /api/cancel", &own, "{\"id\": \"nothing\"}");
     assert_eq!(status, 404, "{reply}");
+}
+
+#[test]
+fn a_server_answers_anew_what_a_model_here_answers_with_the_same_sessions_hidden() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    let model = model();
+    let name = model.to_str().unwrap();
+    let mut run = vec!["run", "--data", "sample", "--sessions", "4", "--limit", "1", "--limit-probes", "1"];
+    run.extend(["--max-new-tokens", "8", "--dtype", "f32", "--model", name, "--out", dir.to_str().unwrap()]);
+    let done = palimpsest(&run);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    // A server of the same model, which ends with its standard input.
+    let mut serve = std::process::Command::new(env!("CARGO_BIN_EXE_palimpsest"));
+    serve.args([
+        "serve",
+        name,
+        "--port",
+        "0",
+        "--dtype",
+        "f32",
+        "--context",
+        "4096",
+        "--allow-longer",
+        "--while-input",
+    ]);
+    serve
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null());
+    let mut server = serve.spawn().unwrap();
+    let mut said = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(server.stdout.take().unwrap()), &mut said)
+        .unwrap();
+    let address = said.split(" at ").nth(1).unwrap().split(',').next().unwrap().to_owned();
+    let served_name = said.split(" is served").next().unwrap().to_owned();
+
+    let case = get(&runs(&dir), "/api/case", "row=0");
+    let sessions = case["sessions"].as_array().unwrap();
+    let shown: Vec<&str> = sessions
+        .iter()
+        .filter(|one| one["shown"] == true)
+        .map(|one| one["label"].as_str().unwrap())
+        .collect();
+    let asked = [
+        serde_json::json!({"row": 0, "remove": [shown[0]]}),
+        serde_json::json!({"row": 0, "block": [{"sessions": shown}]}),
+        serde_json::json!({"row": 0, "block": [{"sessions": [shown[1]], "layers": [[1, 2]]}], "paths": [{"from": shown[2], "to": shown[0]}]}),
+        serde_json::json!({"row": 0, "replace": [shown[1]]}),
+    ];
+    let answers = |(asker, worker): (Asker, palimpsest::view::ask::Worker)| -> Vec<Value> {
+        let served = served(&dir, Some(asker));
+        let (own, stop) = (served.address.to_string(), Arc::clone(&served.stop));
+        std::thread::spawn(move || worker.run(&stop));
+        let one = |body: &Value| -> Value {
+            let (status, _, reply) = ask(&served, "POST /api/ask", &own, &body.to_string());
+            assert_eq!(status, 202, "{reply}");
+            let reply: Value = serde_json::from_str(&reply).unwrap();
+            loop {
+                let path = format!("GET /api/ask?id={}", reply["id"].as_str().unwrap());
+                let status: Value = serde_json::from_str(&ask(&served, &path, &own, "").2).unwrap();
+                match status["state"].as_str().unwrap() {
+                    "done" => return status["trial"].clone(),
+                    "waiting" | "running" => std::thread::sleep(Duration::from_millis(20)),
+                    _ => panic!("{status}"),
+                }
+            }
+        };
+        asked.iter().map(one).collect()
+    };
+    let options = LocalOptions {
+        context: ContextLength::Exactly(4096),
+        allow_longer: true,
+        hides_keys: true,
+        ..LocalOptions::default()
+    };
+    let Opened { model, digest } = models::open(name, &options).unwrap();
+    let here = answers(Asker::new(model, digest));
+    let there = answers(Asker::of_server(&format!("{address}#{served_name}")).unwrap());
+    drop(server.stdin.take());
+    server.wait().unwrap();
+    for ((here, there), asked) in here.iter().zip(&there).zip(&asked) {
+        assert_eq!(here["after"]["answer"], there["after"]["answer"], "{asked}");
+        assert!(there["after"].get("log_p").is_none() && here["after"]["log_p"].is_number());
+        assert!(there["model"]["address"].as_str().unwrap().starts_with("http://127.0.0.1"));
+    }
+    let changed = here.iter().filter(|trial| trial["after"]["answer"] != trial["before"]["answer"]);
+    assert!(changed.count() > 0, "something that is changed changes an answer");
 }

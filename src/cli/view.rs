@@ -70,7 +70,8 @@ pub struct Args {
     /// Write it however large it is
     #[arg(long, requires = "html", help_heading = "One file")]
     yes: bool,
-    /// Ask again with this model: a name, a folder or a .gguf file. Another model than a run's must cut texts into the same tokens
+    /// Ask again with this model: a name, a folder or a .gguf file, or the address of a palimpsest server, http://host/v1#MODEL, which
+    /// answers anew and tells no log-probabilities. Another model than a run's must cut texts into the same tokens
     #[arg(long, value_name = "MODEL", help_heading = "Ask again")]
     model: Option<String>,
     /// Most tokens of prompt and answer together [default: those of the longest answer of the runs]
@@ -178,6 +179,9 @@ fn agreed() -> anyhow::Result<bool> {
 
 /// Opens the model for the longest prompt of the runs with its answer, in the dtype of the run where all have one.
 fn asker(name: &str, args: &Args, runs: &Runs) -> anyhow::Result<(Asker, Worker)> {
+    if name.starts_with("http://") || name.starts_with("https://") {
+        return Asker::of_server(name);
+    }
     let answers =
         || runs.readable().flat_map(|(.., run)| run.facts.iter().filter_map(|facts| facts.answer.as_ref()));
     let prompt = answers().filter_map(|row| row.prompt_tokens).max().unwrap_or(0);

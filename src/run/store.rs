@@ -8,6 +8,7 @@
 //! causes.jsonl    what answers owe to sessions        causes/         what answers read of them (see `session_measures`)
 //! rubrics.jsonl   what judges were told, one row a rubric
 //! contrast-causes.jsonl  the same of contrasts, with causes-contrast/ (see `contrast_rows`)
+//! trials.jsonl    answers asked again with something changed (see docs/view.md)
 //! costs.jsonl     tokens, seconds and joules; the one file that differs from run to run (see `cost`)
 //! ```
 //!
@@ -48,6 +49,8 @@ pub const VERDICTS: &str = "verdicts.jsonl";
 pub const REPLIES: &str = "replies.jsonl";
 /// A file of the folder.
 pub const RUBRICS: &str = "rubrics.jsonl";
+/// A file of the folder, which the page of `palimpsest view` appends to.
+pub const TRIALS: &str = "trials.jsonl";
 pub(super) const COSTS: &str = "costs.jsonl";
 const LOCK: &str = "run.lock";
 /// The subfolders of a run folder.

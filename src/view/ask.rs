@@ -10,19 +10,23 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use axum::http::StatusCode;
 use palimpsest_core::attention::{AttentionStore, LayerKind};
-use palimpsest_core::engine::{LocalModel, ModelText, Sampling, Session};
+use palimpsest_core::digest::sha256;
+use palimpsest_core::engine::{Backend, LocalModel, ModelText, Sampling, Session};
+use palimpsest_core::text::{ChatTemplate, ThinkingMode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::case::{Attention, Case};
 use super::folder::Folder;
-use super::reading::{Asked, Block, LookFrom, PathBlock, Reading, TrialError};
+use super::reading::{Asked, Block, LookFrom, Model, PathBlock, Reading, TrialError};
 use super::state::Runs;
-use super::trials::TRIALS;
+use crate::chat::endpoint::{Endpoint, Patience, ServerModel};
 use crate::ground::jsonl::RowLog;
 use crate::run::rows::AnswerRow;
+use crate::run::store::TRIALS;
 use crate::serve::error::ApiError;
 
 /// Trials whose outcomes are kept for whoever asks.
@@ -105,6 +109,7 @@ pub struct Asker {
     statuses: Statuses,
     name: String,
     digest: String,
+    address: Option<String>,
     text: ModelText,
     vocabulary: usize,
     count: AtomicU64,
@@ -123,20 +128,79 @@ impl Asker {
         let statuses = Statuses::default();
         let (own, own_statuses) = (text.clone(), Arc::clone(&statuses));
         let worker = Worker {
-            session,
+            engine: Engine::Local(Box::new(session)),
             text: own,
             kinds,
             name: name.clone(),
             digest: digest.clone(),
+            address: None,
             statuses: own_statuses,
             waiting,
         };
-        (Asker { jobs, statuses, name, digest, text, vocabulary, count: AtomicU64::new(0) }, worker)
+        let asker =
+            Asker { jobs, statuses, name, digest, address: None, text, vocabulary, count: AtomicU64::new(0) };
+        (asker, worker)
+    }
+
+    /// Of a palimpsest server's model, `http://host/v1#MODEL`. It answers anew; the log-probability of an answer that is given and masses
+    /// of single tokens are not on its wire.
+    ///
+    /// # Errors
+    /// There is no such server.
+    pub fn of_server(address: &str) -> anyhow::Result<(Self, Worker)> {
+        let endpoint = Endpoint::from_address(address, Patience::default())?;
+        let card = endpoint.server_card()?;
+        let card = card.with_context(|| {
+            format!("{address} is no palimpsest server, or serves no such model; give http://host/v1#MODEL")
+        })?;
+        let template = ChatTemplate::new(
+            endpoint.model(),
+            &card.chat_template,
+            card.bos.as_deref(),
+            card.eos.as_deref(),
+        )?;
+        let (template, thoughts) = template.with_thinking(ThinkingMode::Off, None)?;
+        let name = endpoint.model().to_owned();
+        let text = ModelText {
+            name: name.clone(),
+            tokenizer: Arc::new(endpoint.tokenizer()?),
+            template,
+            thoughts,
+            max_thinking: 0,
+            // The server knows the tokens that end an answer.
+            stop: Vec::new(),
+            context: card.context,
+        };
+        let digest = sha256(format!("{address}\n{name}"));
+        let server = ServerModel::new(endpoint, card, 1);
+        let kinds = server.layer_kinds();
+        let (jobs, waiting) = channel();
+        let statuses = Statuses::default();
+        let worker = Worker {
+            engine: Engine::Server(Box::new(server)),
+            text: text.clone(),
+            kinds,
+            name: name.clone(),
+            digest: digest.clone(),
+            address: Some(address.to_owned()),
+            statuses: Arc::clone(&statuses),
+            waiting,
+        };
+        let count = AtomicU64::new(0);
+        let address = Some(address.to_owned());
+        Ok((Asker { jobs, statuses, name, digest, address, text, vocabulary: usize::MAX, count }, worker))
     }
 
     /// As replies have it.
     pub fn card(&self) -> Value {
-        json!({"kind": "local", "name": self.name, "digest": self.digest, "tokens": true, "ready": true})
+        match &self.address {
+            None => {
+                json!({"kind": "local", "name": self.name, "digest": self.digest, "tokens": true, "ready": true})
+            }
+            Some(address) => {
+                json!({"kind": "server", "name": self.name, "address": address, "tokens": false, "ready": true})
+            }
+        }
     }
 
     /// Takes what was posted: the reply is its id.
@@ -304,8 +368,9 @@ impl Asker {
         held(&self.statuses).values().for_each(|status| status.cancel.store(true, Ordering::Relaxed));
     }
 
-    /// The texts of an answer's tokens: of the prompt with the session that each lies in, and of those generated.
+    /// The texts of an answer's tokens, where single tokens can be looked at: of the prompt with the session that each lies in, and of those generated.
     pub fn tokens(&self, case: &Case<'_>) -> Option<Value> {
+        self.address.is_none().then_some(())?;
         let store = &case.attention.as_ref()?.store;
         let texts = |tokens: &[u32]| self.texts(tokens);
         let session = |at: usize| {
@@ -338,13 +403,20 @@ fn unknown(id: &str) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, Some("not_found"), format!("there is no trial {shown:?}"))
 }
 
+/// What answers.
+enum Engine {
+    Local(Box<Session>),
+    Server(Box<ServerModel>),
+}
+
 /// The work of the model.
 pub struct Worker {
-    session: Session,
+    engine: Engine,
     text: ModelText,
     kinds: Vec<LayerKind>,
     name: String,
     digest: String,
+    address: Option<String>,
     statuses: Statuses,
     waiting: Receiver<Job>,
 }
@@ -402,11 +474,20 @@ impl Worker {
         let mut heard = |text: &str| change(&|status| text.clone_into(&mut status.text));
         match &job.wanted {
             Wanted::Look(from) => {
-                let masses = reading.look(&mut self.session, from, &mut told)?;
+                let Engine::Local(session) = &mut self.engine else {
+                    let why =
+                        "a server tells no attention to single tokens; give the model itself with --model";
+                    return Err(TrialError::Asked(why.to_owned()));
+                };
+                let masses = reading.look(session, from, &mut told)?;
                 Ok(self.look_json(job, from, &masses))
             }
             Wanted::Trial(asked, note) => {
-                let came = reading.trial(&mut self.session, asked, &mut told, &mut heard)?;
+                let model = match &mut self.engine {
+                    Engine::Local(session) => Model::Local(session),
+                    Engine::Server(server) => Model::Server(server),
+                };
+                let came = reading.trial(model, asked, &mut told, &mut heard)?;
                 let mut trial = json!({
                     "id": job.id, "case": job.answer.case, "probe": job.answer.probe, "condition": job.answer.condition,
                     "time": jiff::Timestamp::now().to_string(), "version": env!("CARGO_PKG_VERSION"),
@@ -414,6 +495,9 @@ impl Worker {
                     "asked": asked, "before": came.before, "after": came.after,
                     "seconds": (begun.elapsed().as_secs_f64() * 1e3).round() / 1e3,
                 });
+                if let Some(address) = &self.address {
+                    trial["model"]["address"] = json!(address);
+                }
                 if let Some(note) = note.as_ref().filter(|note| !note.trim().is_empty()) {
                     trial["note"] = json!(note.trim());
                 }

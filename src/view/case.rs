@@ -12,10 +12,9 @@ use super::ranks::{RankJob, kind_of};
 use super::roles::viewer;
 use super::runs::Shape;
 use super::sessions::{Session, Sources};
+use super::snippets::{Named, snippets};
 use super::strip::{Strip, Strips, WAYS};
 use super::table::{known_key, side_key, state, verdict_in_words};
-use super::take::{Named, snippets};
-use super::trials::TRIALS;
 use crate::lens::layers::mean_over;
 use crate::lens::{Baseline, ByLayer, Example, Scale, Target};
 use crate::losses::trace::Stage;
@@ -27,9 +26,9 @@ use crate::run::cause_rows::{CAUSES, CauseLine};
 use crate::run::condition::Condition;
 use crate::run::contrast_rows::{CONTRAST_CAUSES, ContrastCauseRow};
 use crate::run::plan::{PlannedCase, dimension_of};
-use crate::run::rows::{AnswerRow, Contrast, ReplyRow, ValueLogP, VerdictRow};
+use crate::run::rows::{AnswerRow, Contrast, ReplyRow, VerdictRow};
 use crate::run::session_measures::{SessionMeasures, measures_path};
-use crate::run::store::{REPLIES, ShownCase, VERDICTS};
+use crate::run::store::{REPLIES, ShownCase, TRIALS, VERDICTS};
 use crate::run::why_rows::WHY;
 use palimpsest_core::attention::AttentionStore;
 
@@ -260,7 +259,7 @@ impl<'a> Case<'a> {
             judges.iter().filter_map(|judge| Some((judge, rows.iter().rev().find(|row| judge.gave(row))?)));
         let of = |(judge, row): (&crate::run::judge_name::JudgeName, &VerdictRow)| {
             let mut verdict = json!({
-                "judge": judge.label, "chosen": self.folder.judge.as_ref() == Some(judge), "verdict": verdict_in_words(row),
+                "judge": judge.label, "counts": self.folder.judge.as_ref() == Some(judge), "verdict": verdict_in_words(row),
             });
             let mut put = |key: &str, value: Option<Value>| {
                 if let Some(value) = value {
@@ -374,7 +373,7 @@ impl<'a> Case<'a> {
         let events = rows.history.iter().filter_map(|row| match row {
             HistoryRow::Event(row) => Some(json!({
                 "session": row.session, "op": row.event.op, "id": row.event.memory, "text": row.event.text,
-                "old": row.event.previous, "sources": row.event.sources.as_deref().map(sources), "reason": row.event.reason,
+                "previous": row.event.previous, "sources": row.event.sources.as_deref().map(sources), "reason": row.event.reason,
             })),
             HistoryRow::Session(row) => {
                 row.failed.as_ref().map(|failed| json!({"session": row.session, "op": "failed", "text": failed.message}))
@@ -441,14 +440,18 @@ impl<'a> Case<'a> {
     }
 }
 
-/// A contrast, as replies have it.
+/// A contrast, as replies have it: its values with the names of their parts in the file.
 pub fn contrast_json(contrast: &Contrast) -> Value {
-    let of = |part: &str, value: &ValueLogP| json!({"part": part, "text": value.text, "log_p": value.log_p});
-    let mut values = vec![of("current", &contrast.current)];
-    values.extend(contrast.stale.iter().map(|value| of("stale", value)));
-    values.extend(contrast.absent.iter().map(|value| of("absent", value)));
-    values.extend(contrast.earlier.iter().map(|value| of("earlier", value)));
-    values.extend(contrast.others.iter().map(|value| of("other", value)));
+    let parts = serde_json::to_value(contrast).unwrap_or_default();
+    let of = |(part, value): (&String, &Value)| -> Vec<Value> {
+        let one = |value: &Value| json!({"part": part, "text": value["text"], "log_p": value["log_p"]});
+        match value {
+            Value::Object(_) => vec![one(value)],
+            Value::Array(all) => all.iter().map(one).collect(),
+            _ => Vec::new(),
+        }
+    };
+    let values: Vec<Value> = parts.as_object().into_iter().flatten().flat_map(of).collect();
     json!({"value": contrast.value, "values": values})
 }
 

@@ -11,7 +11,6 @@ use serde::Deserialize;
 
 use super::follow::{Followed, Place, Step};
 use super::ranks::{RankJob, Ranked};
-use super::trials::TRIALS;
 use crate::benchmarks::{Benchmark, VerdictKind};
 use crate::ground::order::unique;
 use crate::run::cause_rows::CAUSES;
@@ -21,7 +20,7 @@ use crate::run::error::RunError;
 use crate::run::judge_name::{JudgeChoice, JudgeName};
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::rows::{AnswerKey, AnswerRow, Contrast, RubricRow, VerdictRow};
-use crate::run::store::{ANSWERS, PLAN, REPLIES, RUBRICS, RunFolder, VERDICTS, read_header};
+use crate::run::store::{ANSWERS, PLAN, REPLIES, RUBRICS, RunFolder, TRIALS, VERDICTS, read_header};
 use crate::run::why_rows::{Label, WHY, WhyRow};
 
 /// Characters of a judge's reason in the table.

@@ -8,20 +8,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
 use palimpsest_core::engine::{
-    Branch, EngineError, Event, Generate, ModelText, Observe, Request, RequestError, Reuse, Rows, Sampling,
-    Session, StopWatch, Task,
+    Backend, Branch, EngineError, Event, Generate, Measured, ModelText, Observe, Request, RequestError,
+    Reuse, Rows, Sampling, Session, StopWatch, Task,
 };
 use palimpsest_core::span::Span;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::benchmarks::QUERY;
+use crate::chat::endpoint::ServerModel;
 use crate::run::causes::{Answer, CauseError, Effect, History, said};
 use crate::run::contrast::{PairLogP, ValuePair};
 use crate::run::contrast_causes::pair;
 use crate::run::forced::pairs;
 use crate::run::replacement::{neutral, put};
-use crate::run::rows::{AnswerRow, Contrast};
+use crate::run::rows::{AnswerRow, Contrast, ValueLogP};
 
 /// Why there is no trial.
 #[derive(Debug, thiserror::Error)]
@@ -137,6 +138,14 @@ pub struct Reading<'a> {
     pub cancel: &'a AtomicBool,
 }
 
+/// The model that is asked.
+pub enum Model<'a> {
+    /// On this machine.
+    Local(&'a mut Session),
+    /// Behind a palimpsest server, which generates and tells no log-probability of an answer that is given.
+    Server(&'a mut ServerModel),
+}
+
 /// What a trial came to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Came {
@@ -238,7 +247,7 @@ impl Reading<'_> {
     /// What is asked cannot be, the model failed, or it was cancelled.
     pub fn trial(
         &self,
-        session: &mut Session,
+        model: Model<'_>,
         asked: &Asked,
         told: Told<'_>,
         heard: &mut dyn FnMut(&str),
@@ -255,28 +264,52 @@ impl Reading<'_> {
             tokens: changed.tokens[..changed.question].into(),
             rest: &changed.tokens[changed.question..],
         };
-        // 1. The old answer, as it was.
+        let mut then = json!({"answer": self.row.answer});
+        let mut now = json!({});
+        let new = match model {
+            Model::Local(session) => {
+                self.old_answer(session, [&before, &after], &changed.holes, told, [&mut then, &mut now])?;
+                self.answer(session, &after, &changed.holes, told, heard)?
+            }
+            Model::Server(server) => self.answer(server, &after, &changed.holes, told, heard)?,
+        };
+        (now["answer"], now["stop"]) = (json!(new.0), new.1);
+        if let Some(thought) = new.2 {
+            now["thought"] = json!(thought);
+        }
+        Ok(Came { before: then, after: now })
+    }
+
+    /// Reads the old answer and the question's values before and after the change.
+    fn old_answer(
+        &self,
+        session: &mut Session,
+        [before, after]: [&History<'_>; 2],
+        holes: &LayerHoles,
+        told: Told<'_>,
+        [then, now]: [&mut Value; 2],
+    ) -> Result<(), TrialError> {
+        // 1. As it was.
         let has_answer = self.store.thought() < self.store.generated.len();
-        let (mut done, of) = (0, plain.tokens.len());
+        let (mut done, of) = (0, self.store.tokens.len());
         let mut go_on = |tokens: usize| {
             done += tokens;
             told("reading the prompt as it was", done, of);
             !self.cancel.load(Ordering::Relaxed)
         };
         let answer = match has_answer {
-            true => Some(Answer::read(session, &before, said(self.store), &mut go_on)?),
+            true => Some(Answer::read(session, before, said(self.store), &mut go_on)?),
             false => None,
         };
         let contrast = self.row.contrast.as_ref();
         let values = contrast.map(|contrast| pair(self.store, contrast, self.text)).transpose()?;
-        let nothing = LayerHoles::default();
-        let plain_pair = match &values {
-            Some(values) => Some(read_pair(session, (&before, values), &nothing, &mut go_on)?),
+        let plain = match &values {
+            Some(values) => Some(read_pair(session, (before, values), &LayerHoles::default(), &mut go_on)?),
             None => None,
         };
 
-        // 2. The same after the change.
-        let (mut done, of) = (0, changed.tokens.len());
+        // 2. After the change.
+        let (mut done, of) = (0, after.tokens.len() + after.rest.len());
         let mut go_on = |tokens: usize| {
             done += tokens;
             told("reading it with the change", done, of);
@@ -284,25 +317,16 @@ impl Reading<'_> {
         };
         let mut effect: Option<Effect> = None;
         if let Some(answer) = &answer {
-            let holes = std::slice::from_ref(&changed.holes);
-            answer.effects(session, &after, holes, &mut go_on, &mut |_, found| {
+            let mut take = |_: usize, found: Effect| {
                 effect = Some(found);
                 true
-            })?;
+            };
+            answer.effects(session, after, std::slice::from_ref(holes), &mut go_on, &mut take)?;
         }
-        let changed_pair = match &values {
-            Some(values) => Some(read_pair(session, (&after, values), &changed.holes, &mut go_on)?),
+        let changed = match &values {
+            Some(values) => Some(read_pair(session, (after, values), holes, &mut go_on)?),
             None => None,
         };
-
-        // 3. A new answer.
-        let new = self.answer(session, &after, &changed.holes, told, heard)?;
-
-        let mut then = json!({"answer": self.row.answer});
-        let mut now = json!({"answer": new.0, "stop": new.1});
-        if let Some(thought) = new.2 {
-            now["thought"] = json!(thought);
-        }
         if let (Some(answer), Some(effect)) = (&answer, effect) {
             let log_p = answer.log_p();
             then["log_p"] = json!(log_p);
@@ -311,19 +335,19 @@ impl Reading<'_> {
             now["kl"] = json!(effect.kl);
             now["changed"] = json!(effect.changed);
         }
-        if let (Some(plain), Some(after), Some(contrast)) = (plain_pair, changed_pair, contrast) {
+        if let (Some(plain), Some(changed), Some(contrast)) = (plain, changed, contrast) {
             then["contrast"] = json!(plain.contrast());
             then["values"] = values_json(contrast, plain);
-            now["contrast"] = json!(after.contrast());
-            now["values"] = values_json(contrast, after);
+            now["contrast"] = json!(changed.contrast());
+            now["values"] = values_json(contrast, changed);
         }
-        Ok(Came { before: then, after: now })
+        Ok(())
     }
 
     /// Generates an answer as the run did: its text, why it ended, its thought.
     fn answer(
         &self,
-        session: &mut Session,
+        model: &mut dyn Backend,
         history: &History<'_>,
         holes: &LayerHoles,
         told: Told<'_>,
@@ -344,7 +368,7 @@ impl Reading<'_> {
             Request { prefix: history.tokens.clone(), reuse: Reuse::Longest, branches: vec![branch] };
         let most = self.sampling.max_new_tokens;
         let mut tokens: Vec<u32> = Vec::new();
-        let measured = session.answer(request, &mut |event| {
+        let measured = answered(model, request, &mut |event| {
             if let Event::Token(chosen) = event {
                 tokens.push(chosen.token);
                 told("answering", tokens.len(), most);
@@ -437,6 +461,27 @@ impl Reading<'_> {
     }
 }
 
+/// The output of a request of one task.
+fn answered(
+    model: &mut dyn Backend,
+    request: Request,
+    on_event: &mut dyn FnMut(&Event) -> bool,
+) -> Result<Measured, RequestError> {
+    let mut output = Err(RequestError::Gone);
+    model.run(request, &mut |_, _, event| match event {
+        Event::Done(measured) => {
+            output = Ok(*measured);
+            true
+        }
+        Event::Failed(error) => {
+            output = Err(error);
+            true
+        }
+        other => on_event(&other),
+    });
+    output
+}
+
 fn read_pair(
     session: &mut Session,
     read: (&History<'_>, &ValuePair),
@@ -451,11 +496,14 @@ fn read_pair(
     found.ok_or_else(|| RequestError::from(EngineError::Interrupted).into())
 }
 
+/// The two values that were read, with the names of their parts in the file.
 fn values_json(contrast: &Contrast, read: PairLogP) -> Value {
-    let against = if contrast.stale.is_some() { "stale" } else { "absent" };
-    let text = contrast.against().map(|value| value.text.as_str()).unwrap_or_default();
-    json!([
-        {"part": "current", "text": contrast.current.text, "log_p": read.current},
-        {"part": against, "text": text, "log_p": read.against},
-    ])
+    let of = |value: &ValueLogP, log_p: f64| {
+        let parts = serde_json::to_value(contrast).unwrap_or_default();
+        let is = |(_, part): &(&String, &Value)| part["text"] == value.text && part["token"] == value.token;
+        let part = parts.as_object().into_iter().flatten().find(is).map(|(part, _)| part.clone());
+        json!({"part": part, "text": value.text, "log_p": log_p})
+    };
+    let against = contrast.against().map(|value| of(value, read.against));
+    std::iter::once(of(&contrast.current, read.current)).chain(against).collect()
 }

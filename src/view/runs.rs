@@ -111,7 +111,7 @@ fn shape(folder: &Folder) -> Option<Shape> {
 fn judges(folder: &Folder) -> Value {
     let of = |judged: judged::Judged<'_>| {
         let mut judge = json!({
-            "label": judged.name.label, "chosen": folder.judge.as_ref() == Some(judged.name),
+            "label": judged.name.label, "counts": folder.judge.as_ref() == Some(judged.name),
         });
         if let Some(why) = judged.no_result() {
             judge["no_result"] = json!(why);

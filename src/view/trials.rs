@@ -7,9 +7,7 @@ use serde_json::Value;
 use super::folder::Folder;
 use super::state::Runs;
 use crate::ground::csv::write;
-
-/// The file of a run's folder.
-pub const TRIALS: &str = "trials.jsonl";
+use crate::run::store::TRIALS;
 
 /// Trials of a run's row or of all, with the page's number of each row.
 pub fn of_run(folder: &Folder, first: usize, only: Option<usize>) -> Vec<Value> {
