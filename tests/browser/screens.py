@@ -17,7 +17,7 @@ import pages
 def shoot(page: pages.Page, path: Path, selector: str | None = None, most: int = 1000) -> None:
     """What is seen, or one part of the page, as WebP."""
     time.sleep(0.4)
-    given: dict = {"format": "webp", "quality": 82}
+    given: dict = {"format": "webp", "quality": 72}
     if selector:
         page.js("document.querySelector('.bar')?.style.setProperty('position', 'static')")
         x, y, width, height = page.js("const box = document.querySelector(arguments[0]).getBoundingClientRect(); return [box.x + scrollX, box.y + scrollY, box.width, box.height]", selector)
@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--condition", default="full")
     parser.add_argument("--other", default="evidence")
     parser.add_argument("--hide", help="the session that Ask again hides; by default that of the certificate")
+    parser.add_argument("--token", default="", help="the part of the answer whose reading shades the texts")
     parser.add_argument("--model")
     parser.add_argument("--out", type=Path, default=folders.ROOT / "docs" / "view")
     given = parser.parse_args()
@@ -41,6 +42,7 @@ def main() -> None:
     names = {"case": given.case, "probe": given.probe, "condition": given.condition}
     opened = {"view": "case", **names}
     page = pages.Page((1280, 800))
+    page.command("Emulation.setScrollbarsHidden", hidden=True)
 
     page.open(server.origin)
     page.wait("return document.querySelector('.row') !== null && (!store.ranked || store.ranked.done >= store.ranked.of)", seconds=60)
@@ -54,8 +56,11 @@ def main() -> None:
     page.open(server.origin, **opened, layer=layer)
     page.wait("return document.getElementById('heads') !== null")
     shoot(page, given.out / "layers.webp", "#part-layers", 1500)
-    shoot(page, given.out / "texts.webp", "#part-texts", 620)
     if given.model:
+        if given.token:
+            page.wait("const token = [...document.querySelectorAll('#part-answer .tokens button')].find((one) => one.textContent.includes(arguments[0])); token?.click(); return token", given.token, seconds=120)
+            page.wait("return document.querySelector('#part-texts .two .shaded[title]')", seconds=120)
+            shoot(page, given.out / "texts.webp", "#part-texts", 570)
         page.wait("return document.getElementById('ask')?.disabled === false", seconds=120)
         hide = given.hide or page.js("return current.held.why?.certificate?.sessions?.[0] ?? current.held.sessions.find((one) => one.role === 'old').label")
         page.js("for (const input of document.querySelectorAll('#part-again .pickers input')) input.checked = input.value === arguments[0]", hide)

@@ -21,6 +21,9 @@ def test_two_selected_rows_stand_side_by_side(page, runs, serve):
     # Without the distractors only the evidence is there.
     assert sum(row[full] is not None for row in rows) == 4 and sum(row[evidence] is not None for row in rows) == 2
 
+    # Lanes that are held against each other have one scale.
+    assert page.js("return current.pictures[0].drawn.scene.items.filter((item) => item.what === 'text' && item.size === 10.5).slice(0, 2).map((item) => item.text)")[0] == page.js("return current.pictures[0].drawn.scene.items.filter((item) => item.what === 'text' && item.size === 10.5)[1].text")
+
 
 def test_sides_are_counted_over_all_questions_and_flips_are_linked(page, runs, serve):
     page.open(serve(runs("stale")), view="compare")

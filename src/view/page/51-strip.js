@@ -94,7 +94,8 @@ function drawStrip(held, lanes, sessions, width, values = null) {
   lanes.forEach((lane, l) => {
     const top = tops[l];
     const baseline = (i) => bound(lane.baseline, i);
-    const numbers = lane.values.flatMap((x, i) => [x, baseline(i), bound(lane.low, i), bound(lane.high, i)]).filter(there);
+    // Lanes that are held against each other have one scale.
+    const numbers = [...lane.values.flatMap((x, i) => [x, baseline(i), bound(lane.low, i), bound(lane.high, i)]), ...(lane.beside ?? [])].filter(there);
     const high = roundUp(Math.max(0, ...numbers));
     const low = Math.min(0, ...numbers) < 0 ? -roundUp(-Math.min(0, ...numbers)) : 0;
     const reach = high - low || 1;

@@ -48,7 +48,7 @@ async function renderCompare() {
 }
 
 // Lanes of which both answers are shown.
-const PAIRED = ['mass.query', 'mass.last', 'direct', 'total', 'contrast.direct', 'contrast.total'];
+const PAIRED = ['mass.query', 'direct', 'total', 'contrast.direct', 'contrast.total'];
 
 async function pairParts(row, other) {
   const candidates = others(row);
@@ -103,6 +103,7 @@ function pairStrip(a, b, nameA, nameB) {
     return lane?.values.some(there) ? [{ ...lane, label: `${lane.label}`, from: shortened(name, 18), values: of(lane.values), baseline: of(lane.baseline), low: of(lane.low ?? null), high: of(lane.high ?? null) }] : [];
   }));
   if (!lanes.length) return null;
+  for (const lane of lanes) lane.beside = lanes.filter((each) => each.key === lane.key).flatMap((each) => each.values);
   const both = { ...a, sessions };
   const picture = pictured({
     id: 'pair', title: 'Both histories on one axis', draw: (width) => drawStrip(both, lanes, sessions, width), words: (c, r) => stripWords(both, lanes.map((lane) => ({ ...lane, label: `${lane.label} ← ${lane.from}` })), c, r),
