@@ -11,6 +11,7 @@ import random
 import shutil
 import struct
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -22,12 +23,17 @@ PROBES = ["SR", "PR", "IPA"]
 WORDS = "the market is on Thursday and from May on it rains more than in the years before so that we take the train to the coast and read a letter of hers".split()
 
 
+def one_case(out: Path) -> None:
+    """A run of one case by a tiny model, judged."""
+    folders.palimpsest("run", "--data", "sample", "--limit", 1, "--sessions", 5, "--model", folders.MODEL, "--context", 4096, "--max-new-tokens", 6, "--out", out)
+    folders.palimpsest("judge", out, "--judge", f"local:{folders.MODEL}", "--reasons", "none")
+
+
 def make(out: Path) -> None:
     """A run of the size of the published file: texts of 600 kB a case, all heads of every answer. Its numbers are drawn, not measured."""
     base = out.with_name(out.name + "-base")
     shutil.rmtree(base, ignore_errors=True)
-    folders.palimpsest("run", "--data", "sample", "--limit", 1, "--sessions", 5, "--model", folders.MODEL, "--context", 4096, "--max-new-tokens", 6, "--out", base)
-    folders.palimpsest("judge", base, "--judge", f"local:{folders.MODEL}", "--reasons", "none")
+    one_case(base)
     plan, answers, verdicts = (folders.lines(base / name)[0] for name in ["plan.jsonl", "answers.jsonl", "verdicts.jsonl"])
     draw = random.Random(0)
     (out / "cases").mkdir(parents=True)
@@ -88,6 +94,36 @@ def median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
+SCROLL = """
+const done = arguments[0]; const scroller = document.querySelector('.grid'); const frames = []; const work = []; let last = performance.now(); let n = 0;
+const step = (now) => {
+  frames.push(now - last); last = now; scroller.scrollTop = (scroller.scrollTop + 1200) % (scroller.scrollHeight - 900);
+  const since = performance.now(); grid.lay(); work.push(performance.now() - since); n += 1;
+  if (n < 180) requestAnimationFrame(step); else done([frames.slice(1), work]);
+};
+requestAnimationFrame(step);"""
+TABLE_SHOWN = "return performance.getEntriesByName('palimpsest: shown')[0]?.startTime"
+
+
+def ten_thousand() -> None:
+    """Scrolling, filters and order of a table of 10,000 rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        one_case(Path(folder) / "one")
+        server = pages.Server(folders.large(Path(folder) / "one", Path(folder) / "large"))
+        page = pages.Page()
+        page.command("Performance.enable")
+        page.open(server.origin)
+        shown = page.wait(TABLE_SHOWN)
+        frames, work = page.driver.execute_async_script(SCROLL)
+        print(f"{page.rows()} rows: shown after {shown:.0f} ms; scrolling by 33 rows a frame: a frame {median(frames):.1f} ms in the median, {sorted(frames)[-9]:.1f} at the 95th percentile, of it the page's own work {median(work):.1f} and {sorted(work)[-9]:.1f}")
+        for name, change in [("a filter", "shown = changed({ 'f.verdict': 'wrong' })"), ("an order", "shown = changed({ sort: '-prompt_tokens' })")]:
+            took = page.js(f"{change}; const since = performance.now(); sift(); layFilters(); grid.fill(store.order); return performance.now() - since")
+            print(f"{name}: {took:.0f} ms")
+        print(f"heap {megabytes(page):.1f} MB, server {resident(server):.0f} MB")
+        page.close()
+        server.stop()
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     if not folder.exists():
@@ -117,6 +153,7 @@ def main() -> None:
     print(f"search in all texts: {page.driver.execute_async_script('''const done = arguments[0]; const since = performance.now(); api.search('Thursday and from').then((rows) => done((performance.now() - since) + ' ms, ' + rows.length + ' rows'))''')}")
     page.close()
     server.stop()
+    ten_thousand()
 
 
 if __name__ == "__main__":

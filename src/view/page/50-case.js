@@ -139,7 +139,7 @@ function answerPart(held) {
   for (const verdict of held.verdicts ?? []) {
     const kind = verdict.correct === true ? 'right' : verdict.correct === false ? 'wrong' : '';
     fact('Judge', make(`span.pill${kind ? `.${kind}` : ''}`, { text: verdict.verdict ?? verdict.error ?? 'no verdict' }),
-      make('span.quiet', { text: ` ${verdict.judge}${verdict.chosen === false ? ', not the one that the table shows' : ''}` }), there(verdict.probability) ? `, probability of correct ${plain(verdict.probability)}` : '', verdict.reason ? `\n${verdict.reason}` : '', verdict.error && verdict.verdict ? `\n${verdict.error}` : '');
+      make('span.quiet', { text: ` ${verdict.judge}${verdict.counts === false ? ', not the one that the table shows' : ''}` }), there(verdict.probability) ? `, probability of correct ${plain(verdict.probability)}` : '', verdict.reason ? `\n${verdict.reason}` : '', verdict.error && verdict.verdict ? `\n${verdict.error}` : '');
   }
   for (const { judge, replies: words } of held.replies ?? []) fact('Replies', make('details', { 'data-fold': `replies of ${judge}` }, make('summary', { text: `${count(words.length, 'reply', 'replies')} of ${judge}` }), ...words.map((text) => make('div.text', { text }))));
   const { tokens = {} } = held;

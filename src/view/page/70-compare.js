@@ -65,7 +65,7 @@ async function pairParts(row, other) {
   fact('run', (held) => runOf(held).id);
   fact('model', (held) => runOf(held).model?.name);
   fact('condition', (held) => held.condition.label);
-  fact('verdict', (held) => held.verdicts?.find((verdict) => verdict.chosen !== false)?.verdict);
+  fact('verdict', (held) => held.verdicts?.find((verdict) => verdict.counts !== false)?.verdict);
   fact('label of why', (held) => held.why?.label);
   fact('contrast', (held) => (there(held.contrast?.value) ? signed(held.contrast.value) : null));
   for (const role of unique(pair.flatMap((held) => (runOf(held).roles ?? []).map((each) => each.name)))) {
@@ -77,7 +77,7 @@ async function pairParts(row, other) {
   }
   fact('certificate', (held) => held.why?.certificate?.sessions?.join(' '));
   fact('prompt tokens', (held) => held.tokens?.prompt?.toLocaleString('en'));
-  const verdicts = pair.map((held) => held.verdicts?.find((verdict) => verdict.chosen !== false)?.correct);
+  const verdicts = pair.map((held) => held.verdicts?.find((verdict) => verdict.counts !== false)?.correct);
   const flip = there(verdicts[0]) && there(verdicts[1]) && verdicts[0] !== verdicts[1] ? `It flips: ${verdicts[0] ? 'right' : 'wrong'} on the left, ${verdicts[1] ? 'right' : 'wrong'} on the right.` : a.answer === b.answer ? 'The answers are the same, word for word.' : 'The answers differ; the verdict does not flip.';
   const sideCard = (held, of) => make('div.card', {}, make('h3', {}, make('a', { href: addressOf({ ...tableOnly(), view: ['case'], ...Object.fromEntries(Object.entries(addressNames(of)).filter(([, value]) => value).map(([key, value]) => [key, [value]])) }), text: name(of) })),
     make('p.text', { text: held.error ?? held.answer ?? 'not yet' }), ...(held.verdicts ?? []).filter((verdict) => verdict.reason).slice(0, 1).map((verdict) => make('p.quiet', { text: `${verdict.judge}: ${verdict.reason}` })), held.why ? make('p', {}, make('span.pill', { text: held.why.label }), ` ${held.why.why ?? ''}`) : null);
