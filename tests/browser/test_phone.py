@@ -35,6 +35,13 @@ def test_a_tap_opens_an_answer_and_filters_unfold(phone, runs, serve):
     phone.wait("return document.getElementById('part-answer') !== null")
 
 
+def test_both_sides_of_a_comparison_are_in_sight(phone, runs, serve, case):
+    names = {key: value for key, value in case.items() if key != "view"}
+    phone.open(serve(runs("stale")), view="compare", **names, **{f"with.{key}": value for key, value in {**names, "condition": "evidence"}.items()})
+    phone.wait("return document.querySelectorAll('#compare-view .versus .card').length === 2")
+    assert phone.js("return [...document.querySelectorAll('#compare-view .wide td')].every((cell) => cell.getBoundingClientRect().right <= 390)")
+
+
 def test_sizes_of_what_is_pressed(phone, runs, serve, case):
     phone.open(serve(runs("stale")), **case)
     phone.wait("return document.getElementById('map') !== null")
