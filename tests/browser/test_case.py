@@ -83,6 +83,41 @@ def test_maps_of_layers_and_heads_equal_the_attention_file(page, runs, serve, ca
             assert value == pytest.approx(mass[1][row[0]][query][labels.index(label)], abs=1e-6)
 
 
+def test_maps_of_effects_and_of_norms_equal_their_files(page, runs, serve, case):
+    opened(page, serve(runs("stale")), **case, measure="effect")
+    rows = [row for row in folders.lines(runs("stale") / "causes.jsonl") if row["case"] == case["case"] and row["probe"] == "SR" and row["condition"] == "full" and "kind" not in row and "layers" in row]
+    drops = {(row["span"], f"{row['layers'][0]}–{row['layers'][1] - 1}"): row["effect"]["log_p_drop"] for row in rows}
+    head, shown = page.table("Layers by sessions: effect by window")
+    assert len(shown) * len(head[1:]) == len(drops) == 2 * SHOWN
+    for line in shown:
+        for label, value in zip(head[1:], line[1:]):
+            assert value == pytest.approx(drops[(label, line[0])], abs=1e-6)
+    opened(page, serve(runs("stale")), **case, measure="value_norm")
+    arrays, metadata = tensors(next((runs("stale") / "causes").glob("sample-t1-01-suitcase-SR--full*")))
+    labels, query = json.loads(metadata["spans"]), json.loads(metadata["rows"]).index("query")
+    head, shown = page.table("Layers by sessions: value norm")
+    assert len(shown) == len(arrays["value_norm"])
+    for place, line in enumerate(shown):
+        of_layer = arrays["value_norm"][place]
+        for label, value in zip(head[1:], line[1:]):
+            numbers = [one[query][labels.index(label)] for one in of_layer]
+            assert value == pytest.approx(sum(numbers) / len(numbers), abs=1e-6)
+
+
+def test_contrasts_and_their_effects_equal_the_files(page, runs, serve):
+    page.open(serve(runs("dose")))
+    page.click(".row .c-case a")
+    page.wait("return current.held !== null && document.getElementById('strip') !== null")
+    name = page.js("return current.held.case")
+    answer = next(row for row in folders.lines(runs("dose") / "answers.jsonl") if row["case"] == name)
+    assert page.js("return current.held.contrast.value") == pytest.approx(answer["contrast"]["value"], abs=1e-6)
+    head, rows = page.table("History")
+    causes = {row["span"]: row["drop"] for row in folders.lines(runs("dose") / "contrast-causes.jsonl") if row["case"] == name and row["ablation"] == "blocked" and "layers" not in row}
+    assert len(causes) > 2
+    for row in rows:
+        assert row[head.index("contrast.direct")] == pytest.approx(causes[row[0]], abs=1e-6)
+
+
 def test_curves_of_the_page_are_those_of_lens(page, runs, serve, case):
     """What the page's tables say of each answer, averaged over answers, is the CSV of `palimpsest lens`."""
     folder = runs("stale")
