@@ -1,6 +1,7 @@
 // The texts: those with a part in the question side by side, the others folded; shaded by what the chosen rows read. Of a run the store keeps
 // masses by session; with a model at hand single tokens can be looked at.
 
+const FOLDED = 300;                // Texts that are listed before the rest is asked for.
 const looks = new Map();           // What the model told of single tokens, by answer and rows.
 
 const shadeMasses = (held) => {
@@ -30,6 +31,7 @@ function textsPart(held) {
     const now = masses();
     return now ? sessions.map((session, i) => [session, now[i]]).filter(([session]) => session.turns).toSorted((a, b) => b[1] - a[1]).slice(0, 2).map(([session]) => session) : sessions.slice(0, 2);
   };
+  let whole = false;
   let last = null;
   const lay = async () => {
     const wanted = JSON.stringify([all('session'), chosenRows(held), one('look'), all('token')]);
@@ -45,14 +47,15 @@ function textsPart(held) {
     note.textContent = look?.words ?? (now ? `${parts ? 'The evidence side by side' : 'The two that are read most'}. A text is shaded as a whole by its share of the attention of ${chosenRows(held).join(' + ')}: the folder holds masses by ${held.condition.segment ?? 'session'}, not by token.${data.model?.tokens ? ' Shade by token asks the model.' : ''}` : 'No attention was stored, so that nothing is shaded.');
     const opened = new Set([...others.querySelectorAll('details[open]')].map((fold) => fold.dataset.fold));
     beside.replaceChildren(...shown.map((session) => sessionText(held, session, now, most, look)));
-    others.replaceChildren(...sessions.map((session, i) => [session, i]).filter(([session]) => !shown.includes(session)).map(([session, i]) => {
+    const rest = sessions.map((session, i) => [session, i]).filter(([session]) => !shown.includes(session));
+    others.replaceChildren(...rest.slice(0, whole ? rest.length : FOLDED).map(([session, i]) => {
       const text = session.turns?.[0]?.content ?? '';
       const fold = make('details', { 'data-fold': session.label, ontoggle() { if (this.open && this.children.length === 1) this.append(sessionText(held, session, now, most, look)); } },
         make('summary', {}, make('span', { text: session.label }), session.time ? make('span.quiet', { text: String(session.time).slice(0, 10) }) : '', make('span.begin', { text: session.dropped ? 'dropped, not shown to the model' : shortened(text, 160) }), now ? make('span.share.shaded', { text: session.shown === false ? NONE : percent(now[i]) }) : ''));
       if (now) fold.querySelector('.share').style.setProperty('--depth', most ? (0.75 * now[i]) / most : 0);
       if (opened.has(session.label)) fold.open = true;
       return fold;
-    }));
+    }), rest.length > FOLDED && !whole ? button(`All ${rest.length.toLocaleString('en')}`, () => { whole = true; last = null; lay(); }) : '');
   };
   lay();
   current.redo.push(lay);

@@ -30,7 +30,11 @@ function askPart(held) {
 const CHANGES = [['block', 'Hide', 'from everything from the question on; the text stays in the prompt'], ['remove', 'Remove', 'take the text out, and read all behind it again'], ['replace', 'Replace', 'neutral text of equal length in its place']];
 
 function askForm(held, row, done) {
-  const sessions = held.sessions.filter((session) => session.shown);
+  // Of a history of thousands: the evidence, what is chosen, and what is read most.
+  const seen = held.sessions.filter((session) => session.shown);
+  const masses = shadeMasses(held);
+  const most = seen.length > FOLDED && masses ? [...masses].sort((a, b) => b - a)[FOLDED] : -1;
+  const sessions = seen.length <= FOLDED ? seen : seen.filter((session) => session.role || all('session').includes(session.label) || masses?.[held.sessions.indexOf(session)] > most);
   const kind = select(CHANGES.map(([key, name]) => [key, name]), 'block', () => { about.textContent = CHANGES.find(([key]) => key === kind.value)[2]; windowLine.hidden = kind.value !== 'block'; }, { 'aria-label': 'Change' });
   const about = make('span.quiet', { text: CHANGES[0][2] });
   const layers = held.layers?.length ?? 0;
@@ -87,7 +91,7 @@ function askForm(held, row, done) {
     if (!labels.length && !pathFrom.value) { status.textContent = 'choose a session or a path first'; return; }
     fail('');
     try { await follow((await api.ask(body)).id); } catch (error) { status.textContent = error.message; }
-  } }, make('div.ask-grid', {}, make('fieldset', {}, make('legend', { text: 'Sessions' }), boxes),
+  } }, make('div.ask-grid', {}, make('fieldset', {}, make('legend', { text: 'Sessions' }), sessions.length < seen.length ? make('p.quiet', { text: `The evidence, those chosen, and the ${FOLDED} of ${seen.length.toLocaleString('en')} that are read most.` }) : null, boxes),
     make('fieldset', {}, make('legend', { text: 'Change' }), make('div.line', {}, kind, about), windowLine, make('p', {}, make('label.line', {}, 'Also block the path from ', pathFrom, ' to ', pathTo)), note, make('div.line', {}, ask, cancel, progress, status), text)));
   if (asking.has(row)) follow(asking.get(row));
   return form;
