@@ -325,9 +325,8 @@ impl Columns<'_> {
                 &about,
                 |row| Some(mass(row)?.rank as f64),
             );
-            let about =
-                format!("The query's mass on it, mean over heads and layers that see the whole prompt");
-            self.numbers((&format!("mass.{role}"), Some("share")), &format!("{role}: mass"), &about, |row| {
+            let about = "The query's mass on it, mean over heads and layers that see the whole prompt";
+            self.numbers((&format!("mass.{role}"), Some("share")), &format!("{role}: mass"), about, |row| {
                 Some(mass(row)?.mass)
             });
         }
