@@ -1,6 +1,6 @@
 //! Pictures of one answer: its attention layers by sessions, and numbers a session each.
 //!
-//! Called by the page of [`crate::view`], whose own canvases they equal in numbers; the look is that of every figure.
+//! Called by the page of `palimpsest view`, whose own canvases they equal in numbers; the look is that of every figure.
 
 use super::grid::{Cells, Column, Grid, Map, Shades, draw};
 use super::heat_map::numbered;

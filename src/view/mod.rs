@@ -6,8 +6,8 @@
 //!
 //! - [`state`]: the runs, looked at again. [`folder`]: one run. [`follow`]: a file that grows. [`ranks`]: what a file an answer tells.
 //! - [`runs`], [`table`], [`search`], [`case`], [`maps`], [`compare`]: what the page asks for. [`sessions`], [`strip`], [`roles`]: parts of a case.
-//! - [`take`], [`snippets`], `picture`, [`file`]: what one takes away. [`trials`]: answers asked again, by [`ask`] and [`reading`].
-//! - [`replies`]: addresses and what they answer. [`http`]: the server. [`page`]: the page.
+//! - [`take`], [`snippets`], `picture`, [`mod@file`]: what one takes away. [`trials`]: answers asked again, by [`ask`] and [`reading`].
+//! - [`replies`]: addresses and what they answer. `http`: the server. [`page`]: the page.
 
 pub mod ask;
 pub mod case;
@@ -34,4 +34,4 @@ pub mod table;
 pub mod take;
 pub mod trials;
 
-pub use http::Server;
+pub use http::{NotLocal, Server};
