@@ -644,3 +644,54 @@ fn a_server_answers_anew_what_a_model_here_answers_with_the_same_sessions_hidden
     let changed = here.iter().filter(|trial| trial["after"]["answer"] != trial["before"]["answer"]);
     assert!(changed.count() > 0, "something that is changed changes an answer");
 }
+
+#[test]
+fn stages_of_facts_in_memory_systems_are_those_of_the_losses() {
+    use palimpsest::losses::Losses;
+    use palimpsest::losses::fact::Level;
+    use palimpsest::run::judge_name::JudgeChoice;
+    use palimpsest::run::store::RunFolder;
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    crate::losses::stores::write(dir);
+    let shared = Shared::new(runs(dir));
+    shared.read_ranks(&AtomicBool::new(false), true);
+    let runs = shared.held();
+    let table = Table::of(&runs);
+    let names = ["case", "probe", "condition"].map(|name| column(&table, name));
+    let stages =
+        ["written", "kept", "retrieved", "shown"].map(|stage| column(&table, &format!("memory.{stage}")));
+    let lost = column(&table, "lost");
+    let folder = RunFolder::read(dir).unwrap();
+    let losses = Losses::open(&folder, folder.benchmark().unwrap(), JudgeChoice::default()).unwrap().unwrap();
+    let mut compared = 0;
+    for condition in losses.systems.iter().flat_map(|system| &system.conditions) {
+        for trace in &condition.traces[&Level::Source] {
+            let is = |row: &usize| {
+                (&names[0][*row], &names[1][*row], &names[2][*row])
+                    == (&trace.case, &trace.probe, &condition.name)
+            };
+            let row = (0..table.n).find(is).unwrap();
+            let fact = trace
+                .facts
+                .iter()
+                .find(|fact| fact.side == Some(palimpsest::benchmarks::Side::Newer))
+                .unwrap();
+            let expected = fact.stages.map(|known| format!("{known:?}").to_lowercase());
+            if stages[0][row].is_empty() {
+                // Without an answer nothing was looked at.
+                assert_ne!(column(&table, "state")[row], "answered");
+                continue;
+            }
+            for (stage, expected) in stages.iter().zip(&expected) {
+                assert_eq!(stage[row], *expected, "{} {} {}", trace.case, trace.probe, condition.name);
+            }
+            assert_eq!(lost[row] == "not lost", expected[..4].iter().all(|stage| stage == "yes"));
+            let case = get(&runs, "/api/case", &format!("row={row}"));
+            assert_eq!(case["memory"]["show"], serde_json::to_value(condition.shown.show).unwrap());
+            assert!(case["sessions"].as_array().unwrap().iter().any(|session| session["kind"] == "session"));
+            compared += 1;
+        }
+    }
+    assert!(compared > 10, "{compared}");
+}
