@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// New tokens of an answer to a run that names no limit.
 const NEW_TOKENS: usize = 512;
 
-/// What is posted.
+/// The body of `/api/ask`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Posted {
@@ -84,7 +84,7 @@ struct Job {
     cancel: Arc<AtomicBool>,
 }
 
-/// How far a trial is.
+/// State and progress of a trial.
 #[derive(Debug, Clone)]
 struct Status {
     state: &'static str,
@@ -323,7 +323,7 @@ impl Asker {
         }
     }
 
-    /// How far a trial is.
+    /// State and progress of a trial.
     ///
     /// # Errors
     /// Nobody knows it.
@@ -403,7 +403,7 @@ fn unknown(id: &str) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, Some("not_found"), format!("there is no trial {shown:?}"))
 }
 
-/// What answers.
+/// The model of a [`Worker`].
 enum Engine {
     Local(Box<Session>),
     Server(Box<ServerModel>),

@@ -481,7 +481,7 @@ fn memory_json(memory: &Memory) -> Value {
     json
 }
 
-/// What only judges are shown: of the case, then of the probe.
+/// Notes that only judges are shown: of the case, then of the probe.
 fn gold(case: &PlannedCase, probe: usize) -> Value {
     let of_probe = case.probes.get(probe).map(|probe| &probe.judge);
     let of_case = case.judge.iter().map(|(label, note)| ("case", label, note));

@@ -41,7 +41,7 @@ impl Filter {
     }
 }
 
-/// What a file will hold.
+/// The answers of a file, and its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents {
     /// Rows of the page, in their order.

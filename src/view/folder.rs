@@ -79,12 +79,12 @@ pub struct CauseAt {
     drop: f64,
 }
 
-/// What is known of a planned answer.
+/// Rows, effects and ranks of a planned answer.
 #[derive(Debug, Default)]
 pub struct RowFacts {
     /// The answer's row, without its texts.
     pub answer: Option<AnswerRow>,
-    /// Where the whole row is.
+    /// Place of the whole row.
     pub place: Option<Place>,
     /// Verdicts on it, by all judges.
     pub verdicts: Vec<Place>,

@@ -70,7 +70,7 @@ pub enum Step<'a> {
 #[derive(Debug, Default)]
 pub struct Followed {
     path: PathBuf,
-    /// What tells the file from another of its name.
+    /// Number of the file, by which it differs from another of its name.
     file: Option<u64>,
     read: u64,
     lines: usize,

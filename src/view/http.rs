@@ -77,7 +77,7 @@ impl Server {
         Ok(Server { listener, app: Arc::new(app) })
     }
 
-    /// Where it listens.
+    /// Its address.
     ///
     /// # Errors
     /// The system's error.

@@ -14,7 +14,7 @@ fn labels(spans: &[Span]) -> Vec<&str> {
 
 /// (layers, rows, spans) as lists by row, layer, span.
 fn by_row(values: &Array3<f64>) -> Value {
-    // What a store holds are f32: more digits say nothing.
+    // A store holds f32: more digits say nothing.
     let numbers = |layer: ndarray::ArrayView1<'_, f64>| -> Value {
         layer.iter().map(|value| json!(*value as f32)).collect()
     };

@@ -18,7 +18,7 @@ mod parts;
 /// The title of the page.
 const TITLE: &str = "palimpsest view";
 
-/// Where the parts are.
+/// Source of the page's parts.
 #[derive(Debug, Clone, Default)]
 pub enum Parts {
     /// In the program.

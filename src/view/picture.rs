@@ -7,12 +7,12 @@ use super::strip::Strip;
 use crate::figures::one_answer::{AnswerMap, AnswerSession, SessionNumber, strip};
 use crate::lens::Scale;
 
-/// Whose picture it is.
+/// Title and origin of a picture.
 #[derive(Debug, Clone)]
 pub struct Caption {
     /// Above it.
     pub title: String,
-    /// Where the numbers come from.
+    /// Origin of the numbers.
     pub origin: String,
     /// The word for a session.
     pub segment: String,

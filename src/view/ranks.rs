@@ -46,7 +46,7 @@ pub struct FactStages {
     pub stages: [Known; STAGES],
 }
 
-/// What files of an answer tell of its evidence.
+/// Ranks and stages of an answer's evidence, by its files.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ranked {
     /// By role of the folder.

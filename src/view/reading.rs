@@ -1,6 +1,6 @@
 //! One answer of a run asked again with something changed, beside what was.
 //!
-//! What is asked is what the causes of a run ask: keys hidden from rows, sessions removed, neutral text in their place; the old answer is read
+//! It is asked as the causes of a run ask: keys hidden from rows, sessions removed, neutral text in their place; the old answer is read
 //! under teacher forcing before and after ([`crate::run::forced`]), and a new one is generated. Nothing here is another way of doing it.
 
 use std::ops::Range;
@@ -27,7 +27,7 @@ use crate::run::rows::{AnswerRow, Contrast, ValueLogP};
 /// Why there is no trial.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
-    /// What is asked cannot be.
+    /// A change that this prompt does not allow.
     #[error("{0}")]
     Asked(String),
     /// The answer's own tokens cannot be read again.
@@ -45,7 +45,7 @@ impl TrialError {
     }
 }
 
-/// What is changed.
+/// The changes of a trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Asked {
@@ -146,7 +146,7 @@ pub enum Model<'a> {
     Server(&'a mut ServerModel),
 }
 
-/// What a trial came to.
+/// The outcome of a trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Came {
     /// With nothing changed: as the run has it, and the log-probability read again.
@@ -203,7 +203,7 @@ impl Reading<'_> {
         let removed: Vec<Range<usize>> =
             asked.remove.iter().map(|label| self.session(label)).collect::<Result<_, _>>()?;
         let is_removed = |at: usize| removed.iter().any(|range| range.contains(&at));
-        // Where a token stands in what is left; of one that is gone the next that is there.
+        // Place of a token in what is left; of one that is gone that of the next.
         let moved = |at: usize| (0..at.min(tokens.len())).filter(|before| !is_removed(*before)).count();
         let there = |range: Range<usize>| moved(range.start)..moved(range.end);
         let end = usize::MAX;
@@ -244,7 +244,7 @@ impl Reading<'_> {
     /// Reads the old answer before and after the change, and generates a new one. `told` hears of progress, `said` of the new answer so far.
     ///
     /// # Errors
-    /// What is asked cannot be, the model failed, or it was cancelled.
+    /// The prompt does not allow the change, the model failed, or it was cancelled.
     pub fn trial(
         &self,
         model: Model<'_>,

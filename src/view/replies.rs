@@ -1,4 +1,4 @@
-//! What the page asks for, by address: the same for the server and for a file that works without one.
+//! Replies to the page, by address: the same for the server and for a file that works without one.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -181,7 +181,7 @@ pub fn reply(runs: &Runs, path: &str, query: &Query) -> Result<Option<Content>, 
     Ok(Some(content))
 }
 
-/// What there is of single tokens: nothing, in a run's files.
+/// Single tokens: a run's files have none.
 fn tokens(runs: &Runs, query: &Query) -> Result<Content, ApiError> {
     let store = attention(runs, query)?.store;
     let about = "a run's files hold attention by session: the question's tokens and the answer's are one row each, their mean. Single \

@@ -1,4 +1,4 @@
-//! What is known of each run: what was run, by whom it was judged, how far it is, which files it has.
+//! A summary of each run: its header, judges, progress and files.
 
 use serde_json::{Map, Value, json};
 

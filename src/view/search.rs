@@ -21,7 +21,7 @@ pub enum Field {
     Answer,
     /// The thought before it.
     Thought,
-    /// What only judges are shown.
+    /// Notes that only judges are shown.
     Gold,
     /// The judges' reasons.
     Reason,

@@ -92,7 +92,7 @@ impl Session {
     }
 }
 
-/// What sessions are put together from.
+/// The files and rows that sessions are put together from.
 #[derive(Debug)]
 pub struct Sources<'a> {
     /// The run.
@@ -209,7 +209,7 @@ impl Sources<'_> {
                 ..Session::default()
             }
         };
-        // Those that did not fit keep their ranks.
+        // Memories that did not fit keep their ranks.
         let ranks = (0..).filter(|rank| !answer.dropped_sessions.contains(rank));
         ranks.zip(ids).map(of).collect()
     }

@@ -81,7 +81,7 @@ impl Values {
         }
     }
 
-    /// Those of some rows.
+    /// The values of some rows.
     fn select(&self, rows: &[usize]) -> Values {
         match self {
             Values::Category { values, codes } => {
@@ -117,7 +117,7 @@ pub struct Table {
     pub columns: Vec<Column>,
 }
 
-/// How far something is.
+/// Progress of a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Progress {
     /// Done.
@@ -162,7 +162,7 @@ fn category(words: Vec<Option<String>>) -> Values {
     Values::Category { values, codes }
 }
 
-/// How far an answer came.
+/// State of an answer, in a word.
 pub fn state(answer: Option<&AnswerRow>) -> &'static str {
     match answer {
         None => "not yet",

@@ -1,4 +1,4 @@
-//! What one takes away of a view: numbers as CSV.
+//! Numbers of a view as CSV, to take away.
 
 use serde_json::Value;
 
