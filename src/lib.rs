@@ -27,6 +27,7 @@
 //! - [`dose`]: effects of doses on the update effect and on attention, in runs of the benchmark of that name. Reads files only.
 //! - [`figures`]: tables become SVG, PDF and PNG pictures and the one-page report.
 //! - [`serve`]: a local model behind OpenAI's API, with attention by span.
+//! - [`view`]: the page on which to find out why: runs, their answers, what each attended to and owes to it.
 //! - [`cards`]: published rates of cards that need not be here, and the seconds that work should take there.
 //! - [`trace`]: passes over a prompt of one's own, with spans by their texts, and effects of the spans on an answer.
 //! - [`selftest`]: parity of a device with the CPU, layers at released widths, memory against the plan, kernels' times.
@@ -73,4 +74,6 @@ pub mod selftest;
 pub mod serve;
 pub mod statistics;
 pub mod trace;
+#[cfg(feature = "serve")]
+pub mod view;
 pub mod why;

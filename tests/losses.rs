@@ -2,4 +2,4 @@
 
 mod commands;
 mod paper;
-mod stores;
+pub mod stores;

@@ -40,4 +40,5 @@ mod tables;
 mod thinking;
 mod toy;
 mod truncation;
+mod view;
 mod why;

@@ -64,16 +64,18 @@ mod trace_jobs;
 mod trace_load;
 mod trace_words;
 mod trial;
+#[cfg(feature = "serve")]
+mod view;
 mod why;
 #[cfg(not(all(feature = "figures", feature = "serve")))]
 mod without;
 
-#[cfg(not(feature = "serve"))]
-use without::serve;
 #[cfg(not(feature = "figures"))]
 use without::{
     figures, figures as distribution, figures as dose_figures, figures as quickstart, figures as report,
 };
+#[cfg(not(feature = "serve"))]
+use without::{serve, serve as view};
 
 use arguments::{WrongUsage, WrongValue, check_context, positive};
 use output::{EndedWithErrors, WITH_ERRORS, conclude, say, without_errors, writable, write_out, write_stats};
@@ -112,6 +114,7 @@ enum Command {
     Table(table::Args),
     Dose(dose::Args),
     Report(report::Args),
+    View(view::Args),
     Agree(agree::Args),
     Causes(causes::Args),
     Why(why::Args),
@@ -157,6 +160,7 @@ fn main(args: impl Iterator<Item = OsString>) -> u8 {
         Command::Table(args) => table::run(args),
         Command::Dose(args) => dose::run(args),
         Command::Report(args) => report::run(args),
+        Command::View(args) => view::run(args),
         Command::Agree(args) => agree::run(args),
         Command::Causes(args) => causes::run(args),
         Command::Why(args) => why::run(args),

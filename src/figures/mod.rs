@@ -41,6 +41,7 @@ mod legend;
 pub mod look;
 pub mod meaning;
 pub mod measures;
+pub mod one_answer;
 mod panels;
 mod pdf;
 mod plot;

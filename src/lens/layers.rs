@@ -74,7 +74,7 @@ pub fn mean_over(layers: &[Layer], kind: LayerKind, values: &[f64]) -> Option<f6
 
 /// The attention of a store, averaged over heads, or by weights of heads.
 #[derive(Debug)]
-pub(super) struct ByLayer {
+pub struct ByLayer {
     /// Ascending; the first axis of the arrays.
     pub layers: Vec<Layer>,
     /// `[layers, rows, keys]`: masses at softmax layers, shares at linear ones.

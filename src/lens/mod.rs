@@ -44,7 +44,7 @@ pub use draw::{Drawn, PerGroup};
 pub use example::{Example, SegmentMass, Target};
 pub use group::{Correctness, Group, Lens, Options, Series, Skipped, Statistic};
 pub use in_role::{RoleMass, masses_in_role};
-pub use layers::{Layer, LayerKind};
+pub use layers::{ByLayer, Layer, LayerKind};
 pub use run::AnalysedRun;
 pub use selection::Selection;
 pub use study::{Condition, HeadMap, MeasureLine, MeasureRow, Study};

@@ -8,6 +8,7 @@
 //! causes.jsonl    what answers owe to sessions        causes/         what answers read of them (see `session_measures`)
 //! rubrics.jsonl   what judges were told, one row a rubric
 //! contrast-causes.jsonl  the same of contrasts, with causes-contrast/ (see `contrast_rows`)
+//! trials.jsonl    answers asked again with something changed (see docs/view.md)
 //! costs.jsonl     tokens, seconds and joules; the one file that differs from run to run (see `cost`)
 //! ```
 //!
@@ -36,12 +37,20 @@ use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::files::write_atomically;
 use palimpsest_core::timing;
 
-pub(super) const HEADER: &str = "run.json";
-pub(super) const PLAN: &str = "plan.jsonl";
-pub(super) const ANSWERS: &str = "answers.jsonl";
-pub(super) const VERDICTS: &str = "verdicts.jsonl";
-pub(super) const REPLIES: &str = "replies.jsonl";
-pub(super) const RUBRICS: &str = "rubrics.jsonl";
+/// A file of the folder.
+pub const HEADER: &str = "run.json";
+/// A file of the folder.
+pub const PLAN: &str = "plan.jsonl";
+/// A file of the folder.
+pub const ANSWERS: &str = "answers.jsonl";
+/// A file of the folder.
+pub const VERDICTS: &str = "verdicts.jsonl";
+/// A file of the folder.
+pub const REPLIES: &str = "replies.jsonl";
+/// A file of the folder.
+pub const RUBRICS: &str = "rubrics.jsonl";
+/// A file of the folder, which the page of `palimpsest view` appends to.
+pub const TRIALS: &str = "trials.jsonl";
 pub(super) const COSTS: &str = "costs.jsonl";
 const LOCK: &str = "run.lock";
 /// The subfolders of a run folder.
@@ -121,6 +130,22 @@ impl RunFolder {
         let costs = read_rows(&dir.join(COSTS))?;
         let judges = judge_names(&verdicts, &rubrics, &header.identity.benchmark);
         Ok(RunFolder { dir: dir.to_owned(), header, plan, answers, verdicts, rubrics, costs, judges })
+    }
+
+    /// Of rows that were read before, each key's last.
+    pub fn of_rows(
+        dir: &Path,
+        header: RunHeader,
+        plan: Vec<PlannedCase>,
+        answers: &[AnswerRow],
+        (verdicts, rubrics): (&[VerdictRow], Vec<RubricRow>),
+    ) -> Self {
+        let keys = keys(&plan, &header.identity);
+        let answers = in_order(&keys, answers, AnswerRow::key);
+        let verdicts = verdicts_in_order(&keys, verdicts);
+        let judges = judge_names(&verdicts, &rubrics, &header.identity.benchmark);
+        let costs = Vec::new();
+        RunFolder { dir: dir.to_owned(), header, plan, answers, verdicts, rubrics, costs, judges }
     }
 
     /// The same run with the answers and verdicts of one condition alone. An empty name is the plain one or, where the run has
@@ -533,7 +558,11 @@ pub(super) fn write_header(dir: &Path, header: &RunHeader) -> Result<(), RunErro
     write_atomically(&path, (text + "\n").as_bytes()).map_err(RunError::io("write", &path))
 }
 
-fn read_header(dir: &Path) -> Result<RunHeader, RunError> {
+/// The header of the run in a folder.
+///
+/// # Errors
+/// [`RunError::NotARun`] without one; [`RunError::Broken`] where it was changed or cannot be read.
+pub fn read_header(dir: &Path) -> Result<RunHeader, RunError> {
     let path = dir.join(HEADER);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,

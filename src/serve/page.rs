@@ -15,7 +15,9 @@ use sha2::{Digest, Sha256};
 
 use super::error::ApiError;
 
-const STYLE: &str = include_str!("page/page.css");
+/// Colours, type and controls that the page of `view` has too.
+pub const BASE_STYLE: &str = include_str!("page/base.css");
+const STYLE: &str = concat!(include_str!("page/base.css"), include_str!("page/page.css"));
 const SCRIPT: &str = include_str!("page/page.js");
 
 /// All of it. A digest is of what stands between the tags, to the byte.
@@ -24,6 +26,7 @@ const PAGE: &str = concat!(
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n",
     "<meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n",
     "<title>palimpsest: where the model looked</title>\n<style>",
+    include_str!("page/base.css"),
     include_str!("page/page.css"),
     "</style>\n</head>\n<body>\n",
     include_str!("page/page.html"),

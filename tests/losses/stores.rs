@@ -190,7 +190,7 @@ fn causes() -> Vec<Value> {
 }
 
 /// Writes the run.
-pub(super) fn write(dir: &Path) {
+pub fn write(dir: &Path) {
     let conditions = conditions();
     let (mut answers, mut verdicts, mut plan) = (Vec::new(), Vec::new(), Vec::new());
     std::fs::create_dir_all(dir.join("attention")).unwrap();

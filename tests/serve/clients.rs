@@ -185,7 +185,7 @@ fn a_server_answers_requests_as_the_model_does_and_names_what_it_cannot_be_asked
             "the logits of a given answer",
         ),
         (asked(Observe { norms: true, ..Observe::default() }, LayerHoles::default(), Task::Read), "norms"),
-        (asked(Observe::default(), holes, Task::Read), "knock-outs"),
+        (asked(Observe::default(), holes, Task::Score(vec![vec![4]])), "likelihoods with something blocked"),
     ] {
         let outputs = outputs(&mut there, request);
         let error = outputs[&(0, 0)].as_ref().unwrap_err();

@@ -153,6 +153,33 @@ fn a_blocked_path_has_the_answer_and_the_masses_of_the_same_request_to_the_model
     }
 }
 
+/// Rows that a plain request left in the cache have seen what is to be hidden from them.
+#[test]
+fn a_blocked_path_is_the_same_whether_or_not_the_prompt_was_asked_before_without() {
+    let documents = json!([
+        {"title": "one", "text": "The fig tree stands by the well."},
+        {"title": "two", "text": "The olive tree was felled in March."}
+    ]);
+    let blocked = |served: &Served| {
+        let attention = json!({"rows": ["last"], "knockouts": ["messages[0]->two"], "token_ids": true});
+        chat(served, json!({"documents": documents, "palimpsest": attention, "logprobs": true}))
+    };
+    let fresh = blocked(&serve("llama-tiny"));
+    let served = serve("llama-tiny");
+    let attention = json!({"rows": ["last"], "token_ids": true});
+    let plain = chat(&served, json!({"documents": documents, "palimpsest": attention, "logprobs": true}));
+    let after = blocked(&served);
+    let log_ps = |choice: &Value| -> Vec<f64> {
+        let tokens = choice["logprobs"]["content"].as_array().unwrap();
+        tokens.iter().map(|token| token["logprob"].as_f64().unwrap()).collect()
+    };
+    for (fresh, after) in log_ps(&fresh).iter().zip(log_ps(&after)) {
+        assert!((fresh - after).abs() < 1e-4, "{after}, not {fresh}");
+    }
+    let moved = log_ps(&fresh).iter().zip(log_ps(&plain)).any(|(fresh, plain)| (fresh - plain).abs() > 1e-3);
+    assert!(moved, "what is hidden is read");
+}
+
 #[test]
 fn effects_on_an_answer_are_those_of_causes_on_the_same_tokens() {
     for name in MODELS {

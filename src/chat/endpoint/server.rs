@@ -1,9 +1,10 @@
 //! A palimpsest server as a model that answers requests, over `/v1/completions` with its extension for attention.
 //!
-//! Prompts go out as tokens and spans as ranges of them; masses come back as a safetensors file. [`Task::Force`], knock-outs, norms,
-//! targets, largest keys, penalties, thoughts and implicit attention are not on the wire: they end as [`RequestError::NotServed`].
+//! Prompts go out as tokens and spans as ranges of them, knock-outs by the names of spans; masses come back as a safetensors file.
+//! [`Task::Force`], norms, targets, largest keys, penalties, thoughts and implicit attention are not on the wire: they end as [`RequestError::NotServed`].
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::Instant;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ndarray::{Array2, Array3, Array4, ArrayD, Axis, Dimension, IxDyn};
-use palimpsest_core::attention::{LayerKind, Masses, Uniform};
+use palimpsest_core::attention::{Hole, LayerHoles, LayerKind, Masses, Uniform};
 use palimpsest_core::engine::{
     self, Backend, Branch, Chosen, EngineError, Event, Generate, Generated, Measured, Measurement, Observe,
     OnEvent, Request, RequestError, StopReason, Task,
@@ -246,20 +247,23 @@ impl ServerModel {
         for (branch, Branch { tokens, knockouts, observe, tasks }) in branches.into_iter().enumerate() {
             let prompt: Arc<[u32]> = [&*prefix, &tokens].concat().into();
             for (nth, task) in tasks.into_iter().enumerate() {
-                let wire = match knockouts.is_empty() {
-                    true => self.wire(&prompt, &observe, task),
-                    false => Err("knock-outs"),
-                };
+                let wire = self.wire(&prompt, &observe, (&knockouts, task));
                 calls.push(Call { branch, task: nth, prompt: Arc::clone(&prompt), wire });
             }
         }
         calls
     }
 
-    fn wire(&self, prompt: &[u32], observe: &Observe, task: Task) -> Result<Wire, &'static str> {
+    fn wire(
+        &self,
+        prompt: &[u32],
+        observe: &Observe,
+        (knockouts, task): (&LayerHoles, Task),
+    ) -> Result<Wire, &'static str> {
         let mut fields = Map::new();
         match task {
             Task::Force(_) => return Err("the logits of a given answer"),
+            Task::Score(_) if !knockouts.is_empty() => return Err("likelihoods with something blocked"),
             Task::Score(texts) => return Ok(Wire::Score(texts)),
             Task::Read => drop(fields.insert("max_tokens".to_owned(), 0.into())),
             Task::Generate(generate) => {
@@ -311,12 +315,50 @@ impl ServerModel {
         }
         let range =
             |(nth, span): (usize, &&Span)| json!({"label": name(nth), "start": span.start, "end": span.end});
-        let spans: Vec<Value> = spans.iter().enumerate().map(range).collect();
-        fields.insert(
-            "palimpsest".to_owned(),
-            json!({"rows": names, "spans": spans, "units": "tokens", "heads": "all", "encoding": "safetensors", "token_ids": true}),
-        );
+        let mut spans: Vec<Value> = spans.iter().enumerate().map(range).collect();
+        let mut asked = json!({"rows": names, "units": "tokens", "heads": "all", "encoding": "safetensors", "token_ids": true});
+        if !knockouts.is_empty() {
+            let (ranges, knockouts) = self.on_wire(knockouts, prompt.len())?;
+            spans.extend(ranges);
+            asked["knockouts"] = json!(knockouts);
+        }
+        asked["spans"] = json!(spans);
+        fields.insert("palimpsest".to_owned(), asked);
         Ok(Wire::Measure { fields, rows: rows_told, keys: observe.keys.len() })
+    }
+
+    /// Spans of what is hidden from what, and the knock-outs between them.
+    fn on_wire(&self, holes: &LayerHoles, prompt: usize) -> Result<(Vec<Value>, Vec<String>), &'static str> {
+        if self.card.has_delta {
+            return Err("knock-outs in a model with linear-attention layers");
+        }
+        let layers = self.card.windows.len();
+        let mut found: BTreeMap<[usize; 4], Vec<usize>> = BTreeMap::new();
+        for layer in 0..layers {
+            for Hole { rows, keys } in holes.of(layer).iter() {
+                // Rows that reach the prompt's end are those of the answer, too.
+                let key = [rows.start, rows.end.min(prompt), keys.start, keys.end];
+                found.entry(key).or_default().push(layer);
+            }
+        }
+        let (mut spans, mut knockouts) = (Vec::new(), Vec::new());
+        for (nth, ([first, end, from, to], at)) in found.into_iter().enumerate() {
+            spans.push(json!({"label": format!("rows{nth}"), "start": first, "end": end}));
+            spans.push(json!({"label": format!("keys{nth}"), "start": from, "end": to}));
+            // Those that do not are these alone: without a word the knock-out would go on behind them.
+            let only = if end < prompt { "only " } else { "" };
+            let path = format!("{only}rows{nth}->keys{nth}");
+            if at.len() == layers {
+                knockouts.push(path);
+                continue;
+            }
+            for run in at.chunk_by(|a, b| a + 1 == *b) {
+                if let (Some(start), Some(last)) = (run.first(), run.last()) {
+                    knockouts.push(format!("{path}@{start}..{}", last + 1));
+                }
+            }
+        }
+        Ok((spans, knockouts))
     }
 
     fn ask(&self, call: &Call) -> Result<Measured, RequestError> {

@@ -59,6 +59,11 @@ pub enum ReportError {
 #[derive(Debug, Serialize)]
 struct Page {
     title: String,
+    /// The run's folder, and its name in addresses of `palimpsest view`.
+    dir: String,
+    id: String,
+    /// What was found, in words: a paragraph each.
+    found: Vec<String>,
     facts: Vec<Fact>,
     header: String,
     judge: Option<String>,
@@ -158,6 +163,7 @@ fn page(
     let mut environment = Environment::new();
     environment.add_filter("percent", percent);
     environment.add_filter("plural", |word: &str| captions::plural(word));
+    environment.add_filter("address", address);
     environment.add_filter("shortened", |text: &str, most: usize| shortened(text, most));
     // the name's ending turns HTML escaping on
     environment.add_template("report.html", TEMPLATE).map_err(FigureError::from)?;
@@ -183,8 +189,12 @@ fn page(
         let warning = view.verdicts?.warning().filter(|_| no_result.is_none())?;
         Some(if view.condition.is_empty() { warning } else { format!("{}: {warning}", view.condition) })
     };
+    let accuracies: Vec<Accuracy> = views.iter().filter_map(accuracy).collect();
     let page = Page {
         title: super::Origin::of(run, None).line,
+        dir: run.path().display().to_string(),
+        id: run.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        found: found(&accuracies, &told),
         facts: facts(run, lens, judge.clone(), views)
             .into_iter()
             .chain(labels_checked(run).map_err(LensError::from)?)
@@ -192,7 +202,7 @@ fn page(
         header: format!("{:#}", run.header()),
         judge: judge.clone(),
         judge_note: judge.as_deref().filter(|_| no_result.is_none()).and_then(judge_note),
-        accuracies: views.iter().filter_map(accuracy).collect(),
+        accuracies,
         no_result: no_result.map(str::to_owned),
         warnings: views.iter().filter_map(warning).collect(),
         conditions: views.iter().filter(|view| !view.condition.is_empty()).map(under).collect(),
@@ -212,6 +222,39 @@ fn page(
         cases: cases::parts(views)?,
     };
     Ok(template.render(Serde(&page)).map_err(FigureError::from)?)
+}
+
+/// A text as a value behind the # of an address.
+fn address(text: &str) -> String {
+    let mut written = String::new();
+    for byte in text.bytes() {
+        match byte.is_ascii_alphanumeric() || b"-._/:".contains(&byte) {
+            true => written.push(char::from(byte)),
+            false => written += &format!("%{byte:02X}"),
+        }
+    }
+    written
+}
+
+/// The overall accuracy under each condition, and the finding of each section that begins in words.
+fn found(accuracies: &[Accuracy], told: &[Told]) -> Vec<String> {
+    let right = |one: &Accuracy| {
+        let overall = &one.table.overall;
+        let share = percent(overall.accuracy?);
+        let interval = overall.interval.as_ref();
+        let interval = interval.map(|at| format!(" (95%: {}–{}%)", percent(at.low), percent(at.high)));
+        let under = if one.condition.is_empty() { String::new() } else { format!("{}: ", one.condition) };
+        Some(format!("{under}{share}%{}", interval.unwrap_or_default()))
+    };
+    let shares: Vec<String> = accuracies.iter().filter_map(right).collect();
+    let overall = (!shares.is_empty()).then(|| format!("Accuracy over all probes: {}.", shares.join("; ")));
+    // The causes begin with their definition and single sessions; what holds of all follows.
+    let first = |part: &Told| {
+        let words = &part.words;
+        let found = if part.id == "causes" { words.get(2).or(words.get(1)) } else { words.first() };
+        Some(format!("{}: {}", part.heading, found.or(words.first())?))
+    };
+    overall.into_iter().chain(told.iter().filter_map(first)).collect()
 }
 
 /// Writes the page of a study as `report.html` into `folder`, by rename, and returns where it is. Of conditions that were asked for, the name

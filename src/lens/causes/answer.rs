@@ -171,6 +171,13 @@ impl CausedAnswer {
 const QUESTION: usize = 0;
 const ANSWER: usize = ROWS.len() - 1;
 
+/// The number that each measure gives the spans of one answer's file, by the definitions of this module. `layers` are the decoder's.
+pub fn overall_of(measures: &SessionMeasures, layers: &[Layer]) -> BTreeMap<Predictor, Vec<f64>> {
+    let measured = Measured { measures, weighted: &[], layers };
+    let by_layer = measured.by_layer();
+    by_layer.iter().map(|(predictor, values)| (*predictor, measured.overall(*predictor, values))).collect()
+}
+
 impl Measured<'_> {
     /// By measure: (layers, spans).
     fn by_layer(&self) -> BTreeMap<Predictor, Array2<f64>> {

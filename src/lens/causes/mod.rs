@@ -35,7 +35,7 @@ pub mod residue_words;
 mod ridge;
 pub mod windowed;
 
-pub use answer::{CausedAnswer, CausedSession, Control};
+pub use answer::{CausedAnswer, CausedSession, Control, overall_of};
 pub use halves::{HeldOut, LEAST_UNITS};
 pub use predictor::{Intervention, Predictor};
 pub use ranking::TOP;

@@ -128,7 +128,8 @@ impl Queued {
                 let n = only.prompt.len();
                 // A token by itself would be summed in the order of decoding.
                 let last = n - only.observe.logits.max(2).min(n);
-                first.map_or(last, |first| first.min(last))
+                // Rows that something is hidden from are not in the cache as they see it.
+                [first, only.knockouts.first_row()].into_iter().flatten().fold(last, usize::min)
             }
             // The prefix is measured once for all branches.
             (prefix, _) if first.is_none_or(|first| first >= prefix) => prefix,

@@ -1,0 +1,248 @@
+//! `palimpsest view`: a page over run folders.
+
+use std::io::IsTerminal;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::{Context, ensure};
+
+use super::interrupt;
+use crate::ground::order::unique;
+use crate::models::{self, DeviceArgs, Opened, Weights};
+use crate::progress::note;
+use crate::view::Server;
+use crate::view::ask::{Asker, Worker};
+use crate::view::file::{self, Filter};
+use crate::view::page::Parts;
+use crate::view::state::{Runs, Shared};
+use palimpsest_core::engine::memory_plan::ObservedSpans;
+use palimpsest_core::engine::{self, ContextLength, LocalOptions};
+
+/// Megabytes of a file above which one is asked.
+const LARGE: f64 = 30.0;
+
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest view runs/first
+  palimpsest view runs --port 0 --open
+  palimpsest view runs/first --model smollm2-135m
+  palimpsest view runs/first --verdict wrong --label 'not read' --html failures.html
+  palimpsest view runs/plain runs/cup --judge exact";
+
+/// Look into runs on a page in the browser: which answers failed, what each attended to, what it owes to which session, and why.
+///
+/// DIR is a folder of a run, or one that holds several; they may still be written, and the page follows. It is served on this machine alone
+/// and loads nothing from elsewhere; Ctrl-C ends it. With --model questions are asked again with sessions hidden, removed or replaced; each
+/// such trial is kept in DIR/trials.jsonl. --html writes one file instead that works without a server, of all answers or of those that are
+/// asked for.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Folders of runs, or folders that hold some
+    #[arg(required = true, value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+    /// Show the verdicts of this judge, with or without its address [default: the last that could be read]
+    #[arg(long, value_name = "NAME")]
+    judge: Option<String>,
+    /// Write one file that works without a server, and end
+    #[arg(long, value_name = "FILE", help_heading = "One file")]
+    html: Option<PathBuf>,
+    /// Only answers of these cases
+    #[arg(long = "case", value_name = "ID", requires = "html", help_heading = "One file")]
+    cases: Vec<String>,
+    /// Only answers to these probes, or to those of this group
+    #[arg(long = "probe", value_name = "ID", requires = "html", help_heading = "One file")]
+    probes: Vec<String>,
+    /// Only answers under these conditions
+    #[arg(long = "condition", value_name = "NAME", requires = "html", help_heading = "One file")]
+    conditions: Vec<String>,
+    /// Only answers with these verdicts: right, wrong, or as the table writes them
+    #[arg(long = "verdict", value_name = "VERDICT", requires = "html", help_heading = "One file")]
+    verdicts: Vec<String>,
+    /// Only answers with these labels of `palimpsest why`
+    #[arg(long = "label", value_name = "LABEL", requires = "html", help_heading = "One file")]
+    labels: Vec<String>,
+    /// Only cases of these types
+    #[arg(long = "type", value_name = "TYPE", requires = "html", help_heading = "One file")]
+    types: Vec<String>,
+    /// Write it however large it is
+    #[arg(long, requires = "html", help_heading = "One file")]
+    yes: bool,
+    /// Ask again with this model: a name, a folder or a .gguf file, or the address of a palimpsest server, http://host/v1#MODEL, which
+    /// answers anew and tells no log-probabilities. Another model than a run's must cut texts into the same tokens
+    #[arg(long, value_name = "MODEL", help_heading = "Ask again")]
+    model: Option<String>,
+    /// Most tokens of prompt and answer together [default: those of the longest answer of the runs]
+    #[arg(long, value_name = "TOKENS", value_parser = super::positive, help_heading = "Ask again")]
+    context: Option<usize>,
+    #[command(flatten)]
+    on: DeviceArgs,
+    /// What to keep of quantised weights on the CPU in f32
+    #[arg(long, value_enum, default_value_t, help_heading = "Ask again")]
+    weights: Weights,
+    /// The port, 0 for a free one
+    #[arg(long, default_value_t = 8765, help_heading = "Server")]
+    port: u16,
+    /// An address of this machine that no other can reach
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), help_heading = "Server")]
+    host: IpAddr,
+    /// Open the page in the browser
+    #[arg(long, help_heading = "Server")]
+    open: bool,
+    /// Take the page's parts from this folder at each request, to change them
+    #[arg(long, value_name = "DIR", hide = true)]
+    page: Option<PathBuf>,
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let runs = Runs::open(&args.dirs, args.judge.clone())?;
+    for entry in &runs.entries {
+        if let crate::view::state::Entry::Broken { dir, error, .. } = entry {
+            note(format_args!("{}: {error}", dir.display()));
+        }
+    }
+    if let Some(path) = &args.html {
+        return write_file(path, &args, Shared::new(runs));
+    }
+    let asker = args.model.as_deref().map(|name| asker(name, &args, &runs)).transpose()?;
+    let (asker, worker) = asker.unzip();
+    let parts = parts(&args);
+    let server = Server::new(listener(SocketAddr::new(args.host, args.port))?, runs, parts, asker)?;
+    let address = format!("http://{}/", server.address()?);
+    let stop = interrupt::flag_saying("closing the page")?;
+    super::say(format_args!("the page is at {address}; Ctrl-C ends it"))?;
+    if args.open {
+        open(&address);
+    }
+    // Connections have a thread of their own. This one is of the pool that computes, and does the model's work.
+    let ends = Arc::clone(&stop);
+    let serving = thread::Builder::new().name("serve".to_owned()).spawn(move || server.run(&ends));
+    let serving = serving.context("no thread for connections")?;
+    if let Some(worker) = worker {
+        worker.run(&stop);
+    }
+    match serving.join() {
+        Ok(ended) => ended.context("the server ended")?,
+        Err(_) => anyhow::bail!("This is a bug: the thread of connections panicked"),
+    }
+    note("the page is closed");
+    Ok(())
+}
+
+fn parts(args: &Args) -> Parts {
+    args.page.clone().map_or(Parts::Own, Parts::Folder)
+}
+
+/// Writes the file of `--html` after its size was told, and agreed to where it is large.
+fn write_file(path: &Path, args: &Args, runs: Shared) -> anyhow::Result<()> {
+    let mut filter = Filter::default();
+    filter.push(&["case"], &args.cases);
+    filter.push(&["probe", "dimension"], &args.probes);
+    filter.push(&["condition"], &args.conditions);
+    filter.push(&["correct", "verdict"], &args.verdicts);
+    filter.push(&["why"], &args.labels);
+    filter.push(&["type"], &args.types);
+    let parts = parts(args);
+    let contents = file::contents(&runs, &parts, &filter).context("the page's parts")?;
+    let (count, of) = (contents.rows.len(), contents.of);
+    ensure!(
+        count > 0,
+        "none of {of} answers is meant; loosen --case, --probe, --condition, --verdict, --label or --type"
+    );
+    let megabytes = contents.bytes as f64 / 1e6;
+    note(format_args!("{} will hold {count} of {of} answers, about {megabytes:.1} MB", path.display()));
+    if megabytes > LARGE && !args.yes {
+        ensure!(
+            std::io::stdin().is_terminal() && agreed()?,
+            "a file of about {megabytes:.0} MB is not written; choose answers by --verdict, --label or --case, or give --yes"
+        );
+    }
+    let html = file::file(&runs, &parts, &contents).context("the page's parts")?;
+    palimpsest_core::files::write_atomically(path, html.as_bytes())
+        .with_context(|| format!("{} cannot be written", path.display()))?;
+    super::say(format_args!(
+        "wrote {}, {:.1} MB; open it in any browser",
+        path.display(),
+        html.len() as f64 / 1e6
+    ))
+}
+
+/// Asks at the terminal.
+fn agreed() -> anyhow::Result<bool> {
+    eprint!("Write it? [y/N] ");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    Ok(["y", "yes"].contains(&line.trim().to_ascii_lowercase().as_str()))
+}
+
+/// Opens the model for the longest prompt of the runs with its answer, in the dtype of the run where all have one.
+fn asker(name: &str, args: &Args, runs: &Runs) -> anyhow::Result<(Asker, Worker)> {
+    if name.starts_with("http://") || name.starts_with("https://") {
+        return Asker::of_server(name);
+    }
+    let answers =
+        || runs.readable().flat_map(|(.., run)| run.facts.iter().filter_map(|facts| facts.answer.as_ref()));
+    let prompt = answers().filter_map(|row| row.prompt_tokens).max().unwrap_or(0);
+    let spoken = answers().filter_map(|row| row.completion_tokens).max().unwrap_or(0);
+    let identities = || runs.readable().map(|(.., run)| &run.thin.header.identity);
+    let limit =
+        identities().filter_map(|identity| Some(identity.sampling?.max_new_tokens)).max().unwrap_or(0);
+    let longest = args.context.unwrap_or(prompt + spoken.max(limit).max(1));
+    let dtypes: Vec<&str> = unique(identities().filter_map(|identity| identity.dtype.as_deref()));
+    let dtype = match dtypes[..] {
+        [dtype] => Some(engine::parse_dtype(dtype)?),
+        _ => None,
+    };
+    let options = LocalOptions {
+        kernel: args.on.attention_kernel,
+        devices: args.on.open()?,
+        dtype,
+        context: ContextLength::Exactly(longest),
+        allow_longer: true,
+        logits: engine::LOGITS_AT_ONCE,
+        // Single tokens of a prompt may be looked at.
+        observed: ObservedSpans { rows: 1, keys: prompt, generated: 0 },
+        kept: args.weights.into(),
+        hides_keys: true,
+        ..LocalOptions::default()
+    };
+    let Opened { model, digest } = models::open(name, &options)?;
+    for (.., run) in runs.readable() {
+        let own = &run.thin.header.identity.model;
+        if own.digest != digest {
+            let name = model.model_name();
+            note(format_args!(
+                "note: {name} is not the model of {}, which is {}; trials say so",
+                run.id, own.name
+            ));
+        }
+    }
+    Ok(Asker::new(model, digest))
+}
+
+/// At the address, or at a free port where something else is there.
+fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    match TcpListener::bind(address) {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            note(format_args!("port {} is taken; another one is used", address.port()));
+            TcpListener::bind(SocketAddr::new(address.ip(), 0))
+        }
+        bound => bound,
+    }
+    .with_context(|| format!("cannot listen at {address}"))
+}
+
+/// A browser that cannot be opened is no failure: the address has been said.
+fn open(address: &str) {
+    let command = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let opened = std::process::Command::new(command)
+        .arg(address)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn();
+    if let Err(error) = opened {
+        note(format_args!("{command} cannot be run ({error}); open {address} yourself"));
+    }
+}

@@ -1,0 +1,136 @@
+//! Pictures of one answer: its attention layers by sessions, and numbers a session each.
+//!
+//! Called by the page of `palimpsest view`, whose own canvases they equal in numbers; the look is that of every figure.
+
+use super::grid::{Cells, Column, Grid, Map, Shades, draw};
+use super::heat_map::numbered;
+use super::intervals::{Intervals, Line};
+use super::meaning::Meaning;
+use super::{Figure, FigureError};
+use crate::ground::csv::CsvTable;
+use crate::lens::band::Estimate;
+use crate::lens::{Layer, Scale};
+
+/// A session of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AnswerSession {
+    /// Its number, or its name.
+    pub label: String,
+    /// The part that it plays, or that something in it plays.
+    pub role: Option<String>,
+    /// By layer; NaN where a layer's window hides it.
+    pub layers: Vec<f64>,
+}
+
+/// Attention over one history, layers by sessions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AnswerMap {
+    /// Above it.
+    pub title: String,
+    /// Below the title: where the numbers come from.
+    pub origin: String,
+    /// Above the map: whose attention.
+    pub rows: String,
+    /// The word for a session.
+    pub segment: String,
+    /// The decoder's layers.
+    pub layers: Vec<Layer>,
+    /// In the order of the prompt.
+    pub sessions: Vec<AnswerSession>,
+    /// Mass or density.
+    pub scale: Scale,
+}
+
+impl AnswerMap {
+    /// The figure.
+    ///
+    /// # Errors
+    /// [`FigureError`].
+    pub fn figure(&self) -> Result<Figure, FigureError> {
+        let column = |session: &AnswerSession| Column {
+            label: session.label.clone(),
+            n: None,
+            role: session.role.clone(),
+            cells: Cells::Values(session.layers.clone()),
+        };
+        let maps = [Map {
+            title: self.rows.clone(),
+            note: format!("{} {}s", self.sessions.len(), self.segment),
+            columns: self.sessions.iter().map(column).collect(),
+        }];
+        let shades = Shades::of(&maps, self.scale);
+        let layout = numbered(&maps, &self.segment);
+        let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &self.layers };
+        let name = format!("map-{}", self.scale.key());
+        let svg = draw(&name, &self.title, &self.origin, &grid)?;
+        let cells = self.sessions.iter().flat_map(|session| {
+            self.layers.iter().zip(&session.layers).map(move |(layer, value)| (session, layer, *value))
+        });
+        let csv = CsvTable::of(cells)
+            .column(&self.segment, |(session, ..)| &session.label)
+            .optional("role", |(session, ..)| session.role.as_ref())
+            .column("scale", |_| self.scale.key())
+            .column("layer", |(_, layer, _)| layer.index)
+            .optional("value", |(.., value)| Some(value).filter(|value| !value.is_nan()))
+            .bytes();
+        let caption = shades.in_words().trim().to_owned();
+        Ok(Figure { name, title: self.title.clone(), caption, svg, csv })
+    }
+}
+
+/// A number of one session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionNumber {
+    /// The number's name.
+    pub measure: String,
+    /// The session's.
+    pub label: String,
+    /// The part that it plays.
+    pub role: Option<String>,
+    /// The number.
+    pub value: f64,
+    /// That of no effect.
+    pub baseline: Option<f64>,
+}
+
+/// Numbers of the sessions of one answer, a line each.
+///
+/// # Errors
+/// [`FigureError`].
+pub fn strip(
+    title: String,
+    origin: String,
+    axis: String,
+    numbers: &[SessionNumber],
+) -> Result<Figure, FigureError> {
+    let line = |number: &SessionNumber| Line {
+        group: number.measure.clone(),
+        label: match &number.role {
+            Some(role) => format!("{} · {role}", number.label),
+            None => number.label.clone(),
+        },
+        estimate: Estimate { n: 0, value: Some(number.value), band: None, each: Vec::new() },
+        colour: number.role.as_deref().and_then(Meaning::of_role).unwrap_or(Meaning::Others).colour(),
+        mark: number.baseline,
+    };
+    let baselines = numbers.iter().any(|number| number.baseline.is_some());
+    let intervals = Intervals {
+        name: "strip".to_owned(),
+        title,
+        origin,
+        caption: String::new(),
+        axis,
+        mark: if baselines { "control of the same length" } else { "" },
+        lines: numbers.iter().map(line).collect(),
+        ..Intervals::default()
+    };
+    let figure = intervals.figure()?;
+    let csv = CsvTable::of(numbers.iter())
+        .column("measure", |number| &number.measure)
+        .column("session", |number| &number.label)
+        .optional("role", |number| number.role.as_ref())
+        .column("value", |number| number.value)
+        .optional("baseline", |number| number.baseline)
+        .bytes();
+    Ok(Figure { csv, ..figure })
+}

@@ -1,0 +1,532 @@
+//! The model at hand: trials wait for it one after the other, tell how far they are, and can be cancelled.
+//!
+//! One thread does its work. What came of a trial is appended to `trials.jsonl` of the run; a look at single tokens changes nothing and is not kept.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use axum::http::StatusCode;
+use palimpsest_core::attention::{AttentionStore, LayerKind};
+use palimpsest_core::digest::sha256;
+use palimpsest_core::engine::{Backend, LocalModel, ModelText, Sampling, Session};
+use palimpsest_core::text::{ChatTemplate, ThinkingMode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::case::{Attention, Case};
+use super::folder::Folder;
+use super::reading::{Asked, Block, LookFrom, Model, PathBlock, Reading, TrialError};
+use super::state::Runs;
+use crate::chat::endpoint::{Endpoint, Patience, ServerModel};
+use crate::ground::jsonl::RowLog;
+use crate::run::rows::AnswerRow;
+use crate::run::store::TRIALS;
+use crate::serve::error::ApiError;
+
+/// Trials whose outcomes are kept for whoever asks.
+const KEPT: usize = 200;
+/// Trials that may wait.
+const WAITING: usize = 32;
+/// Time between two looks at the stop flag.
+const LOOK: Duration = Duration::from_millis(100);
+/// New tokens of an answer to a run that names no limit.
+const NEW_TOKENS: usize = 512;
+
+/// The body of `/api/ask`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Posted {
+    row: usize,
+    #[serde(default)]
+    block: Vec<Block>,
+    #[serde(default)]
+    paths: Vec<PathBlock>,
+    #[serde(default)]
+    remove: Vec<String>,
+    #[serde(default)]
+    replace: Vec<String>,
+    #[serde(default)]
+    note: Option<String>,
+    #[serde(default)]
+    look: Option<Look>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Look {
+    from: LookFrom,
+}
+
+enum Wanted {
+    Trial(Asked, Option<String>),
+    Look(LookFrom),
+}
+
+/// A trial that waits for the model.
+struct Job {
+    id: String,
+    row: usize,
+    dir: PathBuf,
+    store: AttentionStore,
+    answer: AnswerRow,
+    sampling: Sampling,
+    stops: Vec<String>,
+    same: bool,
+    /// Numbers of the case's sessions and their tokens.
+    sessions: Vec<(usize, Range<usize>)>,
+    wanted: Wanted,
+    cancel: Arc<AtomicBool>,
+}
+
+/// State and progress of a trial.
+#[derive(Debug, Clone)]
+struct Status {
+    state: &'static str,
+    what: &'static str,
+    done: usize,
+    of: usize,
+    text: String,
+    error: Option<String>,
+    trial: Option<Value>,
+    cancel: Arc<AtomicBool>,
+}
+
+type Statuses = Arc<Mutex<BTreeMap<String, Status>>>;
+
+fn held(statuses: &Statuses) -> MutexGuard<'_, BTreeMap<String, Status>> {
+    statuses.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A model at hand, and what waits for it.
+pub struct Asker {
+    jobs: Sender<Job>,
+    statuses: Statuses,
+    name: String,
+    digest: String,
+    address: Option<String>,
+    text: ModelText,
+    vocabulary: usize,
+    count: AtomicU64,
+}
+
+impl Asker {
+    /// Of an opened model and the digest of its weights. The work is the caller's: the thread that runs it must be of the pool that computes,
+    /// as the first of a process is, or else be none that the pool waits for.
+    pub fn new(model: LocalModel, digest: String) -> (Self, Worker) {
+        let name = model.model_name().to_owned();
+        let max_thinking = model.max_thinking();
+        let kinds = model.engine().decoder().spec().layer_kinds();
+        let vocabulary = model.engine().decoder().spec().vocab;
+        let (session, text) = model.into_parts(max_thinking);
+        let (jobs, waiting) = channel();
+        let statuses = Statuses::default();
+        let (own, own_statuses) = (text.clone(), Arc::clone(&statuses));
+        let worker = Worker {
+            engine: Engine::Local(Box::new(session)),
+            text: own,
+            kinds,
+            name: name.clone(),
+            digest: digest.clone(),
+            address: None,
+            statuses: own_statuses,
+            waiting,
+        };
+        let asker =
+            Asker { jobs, statuses, name, digest, address: None, text, vocabulary, count: AtomicU64::new(0) };
+        (asker, worker)
+    }
+
+    /// Of a palimpsest server's model, `http://host/v1#MODEL`. It answers anew; the log-probability of an answer that is given and masses
+    /// of single tokens are not on its wire.
+    ///
+    /// # Errors
+    /// There is no such server.
+    pub fn of_server(address: &str) -> anyhow::Result<(Self, Worker)> {
+        let endpoint = Endpoint::from_address(address, Patience::default())?;
+        let card = endpoint.server_card()?;
+        let card = card.with_context(|| {
+            format!("{address} is no palimpsest server, or serves no such model; give http://host/v1#MODEL")
+        })?;
+        let template = ChatTemplate::new(
+            endpoint.model(),
+            &card.chat_template,
+            card.bos.as_deref(),
+            card.eos.as_deref(),
+        )?;
+        let (template, thoughts) = template.with_thinking(ThinkingMode::Off, None)?;
+        let name = endpoint.model().to_owned();
+        let text = ModelText {
+            name: name.clone(),
+            tokenizer: Arc::new(endpoint.tokenizer()?),
+            template,
+            thoughts,
+            max_thinking: 0,
+            // The server knows the tokens that end an answer.
+            stop: Vec::new(),
+            context: card.context,
+        };
+        let digest = sha256(format!("{address}\n{name}"));
+        let server = ServerModel::new(endpoint, card, 1);
+        let kinds = server.layer_kinds();
+        let (jobs, waiting) = channel();
+        let statuses = Statuses::default();
+        let worker = Worker {
+            engine: Engine::Server(Box::new(server)),
+            text: text.clone(),
+            kinds,
+            name: name.clone(),
+            digest: digest.clone(),
+            address: Some(address.to_owned()),
+            statuses: Arc::clone(&statuses),
+            waiting,
+        };
+        let count = AtomicU64::new(0);
+        let address = Some(address.to_owned());
+        Ok((Asker { jobs, statuses, name, digest, address, text, vocabulary: usize::MAX, count }, worker))
+    }
+
+    /// As replies have it.
+    pub fn card(&self) -> Value {
+        match &self.address {
+            None => {
+                json!({"kind": "local", "name": self.name, "digest": self.digest, "tokens": true, "ready": true})
+            }
+            Some(address) => {
+                json!({"kind": "server", "name": self.name, "address": address, "tokens": false, "ready": true})
+            }
+        }
+    }
+
+    /// Takes what was posted: the reply is its id.
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    pub fn ask(&self, runs: &Runs, body: &[u8]) -> Result<Value, ApiError> {
+        let wrong = |message: String| ApiError::new(StatusCode::BAD_REQUEST, None, message);
+        let posted: Posted = serde_json::from_slice(body)
+            .map_err(|error| wrong(format!("the request cannot be read: {error}")))?;
+        let Posted { row, block, paths, remove, replace, note, look } = posted;
+        let asked = Asked { block, paths, remove, replace };
+        let wanted = match look {
+            Some(Look { from }) if asked.is_empty() => Wanted::Look(from),
+            Some(_) => {
+                return Err(wrong(
+                    "`look` looks at the answer as it is; leave what changes it out".to_owned(),
+                ));
+            }
+            None => Wanted::Trial(asked, note),
+        };
+        let waiting = held(&self.statuses)
+            .values()
+            .filter(|status| ["waiting", "running"].contains(&status.state))
+            .count();
+        if waiting >= WAITING {
+            let message = format!("{waiting} trials wait already; cancel some or wait");
+            return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, Some("queue_full"), message));
+        }
+        let (_, folder, at) = runs.located(row).ok_or_else(|| wrong(format!("there is no row {row}")))?;
+        let id = format!(
+            "{}-{}",
+            jiff::Timestamp::now().as_millisecond(),
+            self.count.fetch_add(1, Ordering::Relaxed)
+        );
+        let job = self.job(id.clone(), (row, folder, at), wanted).map_err(wrong)?;
+        let status = Status {
+            state: "waiting",
+            what: "waiting",
+            done: 0,
+            of: 0,
+            text: String::new(),
+            error: None,
+            trial: None,
+            cancel: Arc::clone(&job.cancel),
+        };
+        let mut statuses = held(&self.statuses);
+        while statuses.len() >= KEPT {
+            statuses.pop_first();
+        }
+        statuses.insert(id.clone(), status);
+        drop(statuses);
+        self.jobs.send(job).map_err(|_| ApiError::internal("the model's thread has ended"))?;
+        Ok(json!({"id": id}))
+    }
+
+    fn job(
+        &self,
+        id: String,
+        (row, folder, at): (usize, &Folder, usize),
+        wanted: Wanted,
+    ) -> Result<Job, String> {
+        let answer = folder.answer(at).filter(|answer| answer.error.is_none());
+        let answer = answer.ok_or("this question has no answer yet")?;
+        let (_, _, condition) = folder.named(at).ok_or("this row is no longer in its run's plan")?;
+        if condition.knockout.is_some() {
+            return Err(
+                "its condition blocks a path already; ask the same question of the condition without it"
+                    .to_owned(),
+            );
+        }
+        let Attention { store, .. } = Attention::of(folder, at)?.ok_or(
+            "no attention was recorded for this answer, and with it not which tokens its sessions are",
+        )?;
+        let identity = &folder.thin.header.identity;
+        let same = identity.model.digest == self.digest;
+        if !same {
+            self.check_tokens(&store, &answer)?;
+        }
+        let greedy = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: NEW_TOKENS };
+        let mut sampling = identity.sampling.unwrap_or(greedy);
+        let room = self.text.context.saturating_sub(store.tokens.len());
+        if room == 0 {
+            return Err(format!(
+                "its prompt of {} tokens does not fit the model's context of {}; start the page with a longer --context",
+                store.tokens.len(),
+                self.text.context
+            ));
+        }
+        sampling.max_new_tokens = sampling.max_new_tokens.min(room);
+        let case = Case::open(folder, at).ok_or("this row is no longer in its run's plan")?;
+        let sessions = case.sessions.iter().enumerate();
+        let sessions =
+            sessions.filter_map(|(nth, session)| session.tokens.map(|[start, end]| (nth, start..end)));
+        Ok(Job {
+            id,
+            row,
+            dir: folder.dir().to_owned(),
+            sampling,
+            stops: identity.stop.clone(),
+            same,
+            sessions: sessions.collect(),
+            store,
+            answer,
+            wanted,
+            cancel: Arc::default(),
+        })
+    }
+
+    /// Tokens of another model mean what they mean only where both cut texts alike.
+    fn check_tokens(&self, store: &AttentionStore, answer: &AnswerRow) -> Result<(), String> {
+        let known = store.tokens.iter().all(|token| (*token as usize) < self.vocabulary);
+        let text = self.text.tokenizer.decode(&store.tokens, true).unwrap_or_default();
+        match known && text.contains(answer.query.trim()) {
+            true => Ok(()),
+            false => Err(format!(
+                "{} cuts texts into other tokens than the run's model {}; give the run's own model with --model",
+                self.name, store.model
+            )),
+        }
+    }
+
+    /// State and progress of a trial.
+    ///
+    /// # Errors
+    /// Nobody knows it.
+    pub fn status(&self, id: &str) -> Result<Value, ApiError> {
+        let statuses = held(&self.statuses);
+        let status = statuses.get(id).ok_or_else(|| unknown(id))?;
+        let mut json = json!({
+            "id": id, "state": status.state, "what": status.what, "done": status.done, "of": status.of, "text": status.text,
+        });
+        if let Some(error) = &status.error {
+            json["error"] = json!(error);
+        }
+        if let Some(trial) = &status.trial {
+            json["trial"] = trial.clone();
+        }
+        Ok(json)
+    }
+
+    /// Ends a trial that waits or is under way.
+    ///
+    /// # Errors
+    /// Nobody knows it.
+    pub fn cancel(&self, body: &[u8]) -> Result<Value, ApiError> {
+        #[derive(Deserialize)]
+        struct Cancel {
+            id: String,
+        }
+        let Cancel { id } = serde_json::from_slice(body).map_err(|error| {
+            ApiError::new(StatusCode::BAD_REQUEST, None, format!("the request cannot be read: {error}"))
+        })?;
+        let mut statuses = held(&self.statuses);
+        let status = statuses.get_mut(&id).ok_or_else(|| unknown(&id))?;
+        status.cancel.store(true, Ordering::Relaxed);
+        if status.state == "waiting" {
+            status.state = "cancelled";
+        }
+        Ok(json!({"id": id, "state": status.state}))
+    }
+
+    /// Ends all of them.
+    pub fn end(&self) {
+        held(&self.statuses).values().for_each(|status| status.cancel.store(true, Ordering::Relaxed));
+    }
+
+    /// The texts of an answer's tokens, where single tokens can be looked at: of the prompt with the session that each lies in, and of those generated.
+    pub fn tokens(&self, case: &Case<'_>) -> Option<Value> {
+        self.address.is_none().then_some(())?;
+        let store = &case.attention.as_ref()?.store;
+        let texts = |tokens: &[u32]| self.texts(tokens);
+        let session = |at: usize| {
+            let inside = |[start, end]: [usize; 2]| (start..end).contains(&at);
+            case.sessions.iter().position(|session| session.tokens.is_some_and(inside))
+        };
+        let prompt = texts(&store.tokens).into_iter().enumerate().map(|(at, text)| {
+            let mut token = json!({"at": at, "text": text});
+            if let Some(session) = session(at) {
+                token["session"] = json!(session);
+            }
+            token
+        });
+        let generated = texts(&store.generated).into_iter().map(|text| json!({"text": text}));
+        Some(json!({
+            "level": "token",
+            "about": format!("cut by {}; what single tokens attend to is read anew", self.name),
+            "prompt": prompt.collect::<Vec<_>>(),
+            "generated": {"tokens": generated.collect::<Vec<_>>(), "thought": store.thought()},
+        }))
+    }
+
+    fn texts(&self, tokens: &[u32]) -> Vec<String> {
+        tokens.iter().map(|token| self.text.tokenizer.decode(&[*token], false).unwrap_or_default()).collect()
+    }
+}
+
+fn unknown(id: &str) -> ApiError {
+    let shown: String = id.chars().take(60).collect();
+    ApiError::new(StatusCode::NOT_FOUND, Some("not_found"), format!("there is no trial {shown:?}"))
+}
+
+/// The model of a [`Worker`].
+enum Engine {
+    Local(Box<Session>),
+    Server(Box<ServerModel>),
+}
+
+/// The work of the model.
+pub struct Worker {
+    engine: Engine,
+    text: ModelText,
+    kinds: Vec<LayerKind>,
+    name: String,
+    digest: String,
+    address: Option<String>,
+    statuses: Statuses,
+    waiting: Receiver<Job>,
+}
+
+impl Worker {
+    /// Answers what is asked until `stop` is set.
+    pub fn run(mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            let job = match self.waiting.recv_timeout(LOOK) {
+                Ok(job) => job,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let id = job.id.clone();
+            if job.cancel.load(Ordering::Relaxed) {
+                self.change(&id, |status| status.state = "cancelled");
+                continue;
+            }
+            self.change(&id, |status| status.state = "running");
+            let came = self.answered(&job);
+            self.change(&id, |status| match came {
+                Ok(trial) => (status.state, status.what, status.trial) = ("done", "done", Some(trial)),
+                Err(error) if error.is_cancelled() => status.state = "cancelled",
+                Err(error) => (status.state, status.error) = ("failed", Some(error.to_string())),
+            });
+        }
+    }
+
+    fn change(&self, id: &str, change: impl FnOnce(&mut Status)) {
+        if let Some(status) = held(&self.statuses).get_mut(id) {
+            change(status);
+        }
+    }
+
+    fn answered(&mut self, job: &Job) -> Result<Value, TrialError> {
+        let begun = Instant::now();
+        let reading = Reading {
+            store: &job.store,
+            row: &job.answer,
+            sampling: job.sampling,
+            stops: &job.stops,
+            text: &self.text,
+            kinds: &self.kinds,
+            cancel: &job.cancel,
+        };
+        let statuses = Arc::clone(&self.statuses);
+        let change = |change: &dyn Fn(&mut Status)| {
+            if let Some(status) = held(&statuses).get_mut(&job.id) {
+                change(status);
+            }
+        };
+        let mut told = |what: &'static str, done: usize, of: usize| {
+            change(&|status| (status.what, status.done, status.of) = (what, done, of));
+        };
+        let mut heard = |text: &str| change(&|status| text.clone_into(&mut status.text));
+        match &job.wanted {
+            Wanted::Look(from) => {
+                let Engine::Local(session) = &mut self.engine else {
+                    let why =
+                        "a server tells no attention to single tokens; give the model itself with --model";
+                    return Err(TrialError::Asked(why.to_owned()));
+                };
+                let masses = reading.look(session, from, &mut told)?;
+                Ok(self.look_json(job, from, &masses))
+            }
+            Wanted::Trial(asked, note) => {
+                let model = match &mut self.engine {
+                    Engine::Local(session) => Model::Local(session),
+                    Engine::Server(server) => Model::Server(server),
+                };
+                let came = reading.trial(model, asked, &mut told, &mut heard)?;
+                let mut trial = json!({
+                    "id": job.id, "case": job.answer.case, "probe": job.answer.probe, "condition": job.answer.condition,
+                    "time": jiff::Timestamp::now().to_string(), "version": env!("CARGO_PKG_VERSION"),
+                    "model": {"name": self.name, "digest": self.digest, "same": job.same},
+                    "asked": asked, "before": came.before, "after": came.after,
+                    "seconds": (begun.elapsed().as_secs_f64() * 1e3).round() / 1e3,
+                });
+                if let Some(address) = &self.address {
+                    trial["model"]["address"] = json!(address);
+                }
+                if let Some(note) = note.as_ref().filter(|note| !note.trim().is_empty()) {
+                    trial["note"] = json!(note.trim());
+                }
+                let kept =
+                    RowLog::<Value>::open(job.dir.join(TRIALS)).and_then(|mut log| log.append(trial.clone()));
+                kept.map_err(|error| TrialError::Asked(format!("the trial cannot be kept: {error}")))?;
+                trial["row"] = json!(job.row);
+                Ok(trial)
+            }
+        }
+    }
+
+    fn look_json(&self, job: &Job, from: &LookFrom, masses: &[f64]) -> Value {
+        let session =
+            |at: usize| job.sessions.iter().find(|(_, range)| range.contains(&at)).map(|(nth, _)| *nth);
+        let text = |token: u32| self.text.tokenizer.decode(&[token], false).unwrap_or_default();
+        let tokens = masses.iter().zip(&job.store.tokens).enumerate().map(|(at, (mass, token))| {
+            let mut json = json!({"at": at, "text": text(*token), "mass": *mass as f32});
+            if let Some(session) = session(at) {
+                json["session"] = json!(session);
+            }
+            json
+        });
+        json!({
+            "row": job.row,
+            "look": {
+                "from": from, "tokens": tokens.collect::<Vec<_>>(), "model": self.name, "same": job.same,
+                "about": "attention mass of each token, mean over heads and softmax layers that see the whole prompt",
+            },
+        })
+    }
+}

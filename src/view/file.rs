@@ -1,0 +1,128 @@
+//! One file that works without a server: the page, and what it would ask for of some answers.
+//!
+//! Replies are those of the server, by their addresses. Attention by layer is a byte a number, which is within 0.2% of the largest of its row
+//! and layer; all else is as the files have it. Single heads and comparisons are left out.
+
+use serde_json::{Map, Value, json};
+
+use super::case::Case;
+use super::maps;
+use super::page::Parts;
+use super::replies::runs_json;
+use super::state::{Entry, Runs, Shared};
+use super::table::Table;
+use super::trials;
+
+/// Answers by which the size is estimated.
+const SAMPLED: usize = 6;
+
+/// Which answers a file holds: those that have one of the words in each of the columns that are named.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Names of columns of the table, of which one must have one of the words.
+    pub wanted: Vec<(Vec<&'static str>, Vec<String>)>,
+}
+
+impl Filter {
+    /// One of these words in one of these columns; nothing is asked without words.
+    pub fn push(&mut self, columns: &[&'static str], words: &[String]) {
+        if !words.is_empty() {
+            self.wanted.push((columns.to_vec(), words.to_vec()));
+        }
+    }
+
+    /// The rows of a table that it takes.
+    pub fn rows(&self, table: &Table) -> Vec<usize> {
+        let has = |row: usize, (columns, words): &(Vec<&'static str>, Vec<String>)| {
+            let known = columns.iter().filter_map(|name| table.column(name));
+            known.map(|column| column.values.cell(row)).any(|cell| words.contains(&cell))
+        };
+        (0..table.n).filter(|row| self.wanted.iter().all(|one| has(*row, one))).collect()
+    }
+}
+
+/// The answers of a file, and its size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contents {
+    /// Rows of the page, in their order.
+    pub rows: Vec<usize>,
+    /// All rows.
+    pub of: usize,
+    /// Bytes, about: of the page, and of as many answers as the first ones have on average.
+    pub bytes: u64,
+}
+
+/// The answers of a filter, and how large a file of them is.
+///
+/// # Errors
+/// The page cannot be read.
+pub fn contents(runs: &Shared, parts: &Parts, filter: &Filter) -> std::io::Result<Contents> {
+    let held = runs.held();
+    let table = Table::of(&held);
+    let rows = filter.rows(&table);
+    let step = rows.len().div_ceil(SAMPLED).max(1);
+    let sampled: Vec<usize> = rows.iter().copied().step_by(step).collect();
+    let sizes = sampled.iter().map(|row| {
+        let replies = of_row(&held, *row, 0);
+        replies.iter().map(|(address, reply)| address.len() + reply.to_string().len() + 8).sum::<usize>()
+            as u64
+    });
+    let each = sizes.sum::<u64>() / sampled.len().max(1) as u64;
+    let page = parts.page(None)?.html.len() as u64;
+    let table = serde_json::to_string(&table.select(&rows)).map_or(0, |text| text.len() as u64);
+    let known = runs_json(&held, None).to_string().len() as u64;
+    Ok(Contents { bytes: page + table + known + each * rows.len() as u64, of: held.count(), rows })
+}
+
+/// The replies about one row, which has another number in the file.
+fn of_row(runs: &Runs, row: usize, number: usize) -> Vec<(String, Value)> {
+    let Some((run, folder, at)) = runs.located(row) else { return Vec::new() };
+    let Some(case) = Case::open(folder, at) else { return Vec::new() };
+    let mut replies = vec![(format!("/api/case?row={number}"), case.json(number, run))];
+    if let Some(attention) = &case.attention {
+        replies.push((format!("/api/layers?row={number}"), maps::layers_in_bytes(attention)));
+    }
+    replies
+}
+
+/// The file.
+///
+/// # Errors
+/// The page cannot be read.
+pub fn file(runs: &Shared, parts: &Parts, contents: &Contents) -> std::io::Result<String> {
+    // Ranks of these answers come with the table.
+    for row in &contents.rows {
+        let job =
+            runs.held().located(*row).and_then(|(run, folder, at)| Some((run, at, folder.rank_job(at)?)));
+        if let Some((run, at, job)) = job {
+            let ranked = job.ranked();
+            if let Some(Entry::Run(folder)) = runs.held().entries.get_mut(run) {
+                folder.keep_ranks(at, ranked);
+            }
+        }
+    }
+    let held = runs.held();
+    let table = Table::of(&held).select(&contents.rows);
+    let mut replies = Map::new();
+    let mut told = Vec::new();
+    for (number, row) in contents.rows.iter().enumerate() {
+        replies.extend(of_row(&held, *row, number));
+        if let Some((_, folder, at)) = held.located(*row) {
+            // The number in the file, of a run that begins there.
+            for mut trial in trials::of_run(folder, 0, Some(at)) {
+                trial["row"] = json!(number);
+                told.push(trial);
+            }
+        }
+    }
+    replies.insert("/api/runs".to_owned(), runs_json(&held, None));
+    replies.insert("/api/table".to_owned(), serde_json::to_value(&table).unwrap_or_default());
+    replies.insert("/api/trials".to_owned(), json!({"trials": told}));
+    let notes = [
+        format!("{} of {} answers", contents.rows.len(), contents.of),
+        "attention by layer is in 8 bits: within 0.2% of the largest number of its row and layer".to_owned(),
+        "single heads and comparisons are left out: palimpsest view has them".to_owned(),
+    ];
+    let embedded = json!({"stamp": held.stamp(), "notes": notes, "replies": replies});
+    Ok(parts.page(Some(&embedded.to_string()))?.html)
+}

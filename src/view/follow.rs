@@ -1,0 +1,177 @@
+//! A file of rows that is still being written: its lines as they come, each with its place in the file.
+//!
+//! Rows are read once and by a buffer; a later look reads what was appended since. A run that ends writes its files anew by rename, which
+//! is another file of the same name: then all of it is read again. Called by [`super::folder`], which keeps places of rows and not their
+//! texts, and by whoever wants one row back ([`Place::read`]).
+
+use std::fs::{File, Metadata};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+/// Bytes of a file that are one row, without the newline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    offset: u64,
+    length: u32,
+}
+
+impl Place {
+    /// The row at this place; `None` where the file was written anew since.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read<T: DeserializeOwned>(self, path: &Path) -> io::Result<Option<T>> {
+        self.of(&mut File::open(path)?)
+    }
+
+    /// The rows at some places of a file, those left out that are no longer there.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read_all<T: DeserializeOwned>(
+        path: &Path,
+        places: impl IntoIterator<Item = Place>,
+    ) -> io::Result<Vec<T>> {
+        let mut file: Option<File> = None;
+        let mut rows = Vec::new();
+        for place in places {
+            let file = match &mut file {
+                Some(file) => file,
+                none => none.insert(File::open(path)?),
+            };
+            rows.extend(place.of(file)?);
+        }
+        Ok(rows)
+    }
+
+    fn of<T: DeserializeOwned>(self, file: &mut File) -> io::Result<Option<T>> {
+        file.seek(SeekFrom::Start(self.offset))?;
+        let mut bytes = vec![0; self.length as usize];
+        match file.read_exact(&mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+            Ok(()) => Ok(serde_json::from_slice(&bytes).ok()),
+        }
+    }
+}
+
+/// Something that happened to a file.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// Nothing that was read of it holds any more.
+    Restart,
+    /// A row, its place, and its number from 1.
+    Line(&'a [u8], Place, usize),
+}
+
+/// A file, and how far it was read.
+#[derive(Debug, Default)]
+pub struct Followed {
+    path: PathBuf,
+    /// Number of the file, by which it differs from another of its name.
+    file: Option<u64>,
+    read: u64,
+    lines: usize,
+}
+
+impl Followed {
+    /// Nothing of it is read yet.
+    pub fn new(path: PathBuf) -> Self {
+        Followed { path, ..Followed::default() }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads what is new. A last line without its newline is left for the next time.
+    ///
+    /// # Errors
+    /// The file cannot be read. One that is not there has no lines.
+    pub fn read(&mut self, take: &mut dyn FnMut(Step<'_>)) -> io::Result<()> {
+        let file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.restart(None, take);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let metadata = file.metadata()?;
+        let number = number_of(&metadata);
+        if self.file != number || metadata.len() < self.read {
+            self.restart(number, take);
+        }
+        if metadata.len() == self.read {
+            return Ok(());
+        }
+        let mut reader = BufReader::with_capacity(1 << 16, file);
+        reader.seek(SeekFrom::Start(self.read))?;
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = reader.read_until(b'\n', &mut line)?;
+            let Some(row) = line.strip_suffix(b"\n") else { return Ok(()) };
+            let place = Place { offset: self.read, length: u32::try_from(row.len()).unwrap_or(u32::MAX) };
+            self.read += read as u64;
+            self.lines += 1;
+            take(Step::Line(row, place, self.lines));
+        }
+    }
+
+    fn restart(&mut self, file: Option<u64>, take: &mut dyn FnMut(Step<'_>)) {
+        if self.read > 0 {
+            take(Step::Restart);
+        }
+        (self.file, self.read, self.lines) = (file, 0, 0);
+    }
+}
+
+/// The file's number in its file system, where there are such numbers.
+#[cfg(unix)]
+fn number_of(metadata: &Metadata) -> Option<u64> {
+    Some(std::os::unix::fs::MetadataExt::ino(metadata))
+}
+
+#[cfg(not(unix))]
+fn number_of(_: &Metadata) -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(followed: &mut Followed) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut take = |step: Step<'_>| match step {
+            Step::Restart => found.push("restart".to_owned()),
+            Step::Line(row, place, number) => {
+                found.push(format!("{number} {} {}", place.offset, String::from_utf8_lossy(row)));
+            }
+        };
+        followed.read(&mut take).unwrap();
+        found
+    }
+
+    #[test]
+    fn rows_come_once_torn_ones_when_they_are_whole_and_all_again_of_a_file_that_was_written_anew() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("rows.jsonl");
+        let mut followed = Followed::new(path.clone());
+        assert!(lines(&mut followed).is_empty());
+        std::fs::write(&path, "\"a\"\n\"b").unwrap();
+        assert_eq!(lines(&mut followed), ["1 0 \"a\""]);
+        assert!(lines(&mut followed).is_empty());
+        std::fs::write(&path, "\"a\"\n\"bc\"\n").unwrap();
+        assert_eq!(lines(&mut followed), ["2 4 \"bc\""]);
+        palimpsest_core::files::write_atomically(&path, b"\"bc\"\n\"d\"\n").unwrap();
+        assert_eq!(lines(&mut followed), ["restart", "1 0 \"bc\"", "2 5 \"d\""]);
+        let place = Place { offset: 5, length: 3 };
+        assert_eq!(place.read::<String>(&path).unwrap(), Some("d".to_owned()));
+        assert_eq!(Place { offset: 5, length: 30 }.read::<String>(&path).unwrap(), None);
+    }
+}

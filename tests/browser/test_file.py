@@ -1,0 +1,47 @@
+"""`--html`: one file that works without a server."""
+
+import pytest
+
+import folders
+
+
+@pytest.fixture(scope="module")
+def file(runs, tmp_path_factory):
+    out = tmp_path_factory.mktemp("html") / "view.html"
+    folders.palimpsest("view", runs("stale"), "--html", out)
+    return out
+
+
+def test_the_file_has_table_search_answer_maps_and_comparison(page, file, case):
+    address = f"file://{file}"
+    page.open(address)
+    assert page.rows() == 12 and "a file" in page.text("#fresh")
+    page.keys("/")
+    page.keys("thin air")
+    page.until(lambda: 0 < page.rows() < 12)
+    page.open(address, **case)
+    page.wait("return document.getElementById('map') !== null")
+    head, rows = page.table("History")
+    assert len(rows) == 5 and "mass.query" in head
+    assert "asks no model" in page.text("#part-again")
+    # Masses by layer are of 8 bits: within 1/255 of the largest of their layer.
+    layers = page.table("Layers by")
+    mean = [sum(line[i] for line in layers[1]) / len(layers[1]) for i in range(1, len(layers[0]))]
+    top = max(max(line[1:]) for line in layers[1])
+    for label, value in zip(layers[0][1:], mean):
+        exact = next(row for row in rows if row[0] == label)[head.index("mass.query")]
+        assert value == pytest.approx(exact, abs=top / 255)
+    page.js("go({ layer: 0 })")
+    page.until(lambda: "Heads of layer 0" in page.text("#part-layers"))
+    assert "not in this file" in page.text("#part-layers")
+    page.open(address, view="compare", **{key: value for key, value in case.items() if key != "view"}, **{f"with.{key}": value for key, value in {**case, "condition": "evidence"}.items() if key != "view"})
+    page.wait("return document.querySelectorAll('#compare-view .versus .card').length === 2")
+
+
+def test_hostile_texts_stay_text_in_the_file(page, runs, tmp_path):
+    out = tmp_path / "hostile.html"
+    folders.palimpsest("view", runs("hostile"), "--html", out)
+    page.open(f"file://{out}")
+    page.click(".row .c-case a")
+    page.wait("return document.querySelectorAll('#part-texts article').length > 0")
+    assert page.js("return window.pwned === undefined && document.querySelectorAll('main img, main script').length === 0")

@@ -1,0 +1,49 @@
+"""At phone width nothing of the page is wider than the screen, and all of it is there."""
+
+import pytest
+
+import pages
+
+
+@pytest.fixture(params=[False, True], ids=["light", "dark"])
+def phone(page, request):
+    page.resize(pages.PHONE)
+    page.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if request.param else "light"}])
+    yield page
+    page.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
+
+
+def test_table_answer_and_comparison_fit_the_width(phone, runs, serve, case):
+    origin = serve(runs("stale"))
+    for shown, ready in [({}, ".row"), (case, "#map"), ({"view": "compare"}, "#sides")]:
+        phone.open(origin, **shown)
+        phone.wait("return document.querySelector(arguments[0]) !== null", ready)
+        assert phone.js("return document.documentElement.scrollWidth") <= 390, shown
+        wide = phone.js("""return [...document.querySelectorAll('main *, header *')].filter((node) => node.getBoundingClientRect().right > 391 && !node.closest('.grid, .wide, .scroll, .stage, pre, .away')).map((node) => node.outerHTML.slice(0, 90))""")
+        assert wide == [], shown
+    assert phone.js("return getComputedStyle(document.body).backgroundColor") in ("rgb(250, 248, 243)", "rgb(23, 21, 17)")
+
+
+def test_a_tap_opens_an_answer_and_filters_unfold(phone, runs, serve):
+    phone.open(serve(runs("stale")))
+    assert not phone.js("return document.getElementById('filters').open")
+    phone.click("#filters > summary")
+    phone.click("#filter-list input[data-name='verdict=wrong']")
+    phone.wait("return location.hash.includes('f.verdict=wrong')")
+    phone.click("#filters > summary")
+    phone.click(".row")
+    phone.wait("return document.getElementById('part-answer') !== null")
+
+
+def test_both_sides_of_a_comparison_are_in_sight(phone, runs, serve, case):
+    names = {key: value for key, value in case.items() if key != "view"}
+    phone.open(serve(runs("stale")), view="compare", **names, **{f"with.{key}": value for key, value in {**names, "condition": "evidence"}.items()})
+    phone.wait("return document.querySelectorAll('#compare-view .versus .card').length === 2")
+    assert phone.js("return [...document.querySelectorAll('#compare-view .wide td')].every((cell) => cell.getBoundingClientRect().right <= 390)")
+
+
+def test_sizes_of_what_is_pressed(phone, runs, serve, case):
+    phone.open(serve(runs("stale")), **case)
+    phone.wait("return document.getElementById('map') !== null")
+    small = phone.js("return [...document.querySelectorAll('button, select, input, summary')].filter((node) => node.getClientRects().length).map((node) => [node.getBoundingClientRect().height, node.outerHTML.slice(0, 60)]).filter(([height]) => height > 0 && height < 12)")
+    assert small == []

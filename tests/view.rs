@@ -1,0 +1,697 @@
+//! What must hold for: the page over run folders: its numbers are the files', it follows a folder that grows, and it lets nobody else in.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use palimpsest::lens::Options;
+use palimpsest::models::{self, Opened};
+use palimpsest::view::Server;
+use palimpsest::view::ask::Asker;
+use palimpsest::view::file::{self, Filter};
+use palimpsest::view::page::Parts;
+use palimpsest::view::replies::{Content, Query, reply};
+use palimpsest::view::state::{Runs, Shared};
+use palimpsest::view::table::Table;
+use palimpsest_core::engine::{ContextLength, LocalOptions};
+use serde_json::Value;
+
+use crate::cli::palimpsest;
+use crate::synthetic_run::{self, HOSTILE, Plan};
+
+fn runs(dir: &Path) -> Runs {
+    Runs::open(&[dir.to_owned()], None).unwrap()
+}
+
+fn text(runs: &Runs, path: &str, query: &str) -> String {
+    match reply(runs, path, &Query::of(query)).unwrap().unwrap() {
+        Content::Json(text) => text,
+        Content::File(_, _, bytes) => String::from_utf8(bytes).unwrap(),
+    }
+}
+
+fn get(runs: &Runs, path: &str, query: &str) -> Value {
+    serde_json::from_str(&text(runs, path, query)).unwrap()
+}
+
+/// A column of the table, as words; empty where a row has none.
+fn column(table: &Table, name: &str) -> Vec<String> {
+    let column = table.column(name).unwrap_or_else(|| panic!("no column {name}"));
+    (0..table.n).map(|row| column.values.cell(row)).collect()
+}
+
+fn csv(path: &Path) -> Vec<BTreeMap<String, String>> {
+    csv::Reader::from_path(path).unwrap().deserialize().map(Result::unwrap).collect()
+}
+
+fn near(found: f64, expected: f64) -> bool {
+    (found - expected).abs() <= 1e-6 * expected.abs().max(1.0)
+}
+
+#[test]
+fn curves_and_maps_of_the_page_are_those_of_the_lens_tables() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    synthetic_run::write(&dir, &Plan::hybrid());
+    let lens = synthetic_run::lens(&dir, &Options::default()).unwrap();
+    palimpsest::lens::table::write("", &lens, &root.path().join("tables")).unwrap();
+    let runs = runs(&dir);
+
+    // A row of the table is a mean over cases.
+    let mut by_case: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for row in 0..runs.count() {
+        let case = get(&runs, "/api/case", &format!("row={row}"));
+        if case.get("curves").is_some() {
+            by_case.entry(case["case"].as_str().unwrap().to_owned()).or_default().push(case);
+        }
+    }
+    let of = |cases: &[Value], probe: &str, curve: &str, number: &str, layer: usize| {
+        let case = cases.iter().find(|case| case["probe"] == probe)?;
+        let at = case["layers"].as_array().unwrap().iter().position(|one| one["index"] == layer)?;
+        let curves = case["curves"].as_array().unwrap();
+        curves.iter().find(|one| one["key"] == curve)?.get(number)?.get(at)?.as_f64()
+    };
+    let mut compared = 0;
+    for row in csv(&root.path().join("tables/curves.csv")) {
+        let single = synthetic_run::PROBES.contains(&row["probe"].as_str());
+        if !single || row["type"] != "all" || row["correctness"] != "all" || row["mean"].is_empty() {
+            continue;
+        }
+        let (statistic, layer) = (row["statistic"].as_str(), row["layer"].parse::<usize>().unwrap());
+        let (curve, noise) = match statistic.strip_suffix("_noise") {
+            Some(curve) => (curve, "noise_"),
+            None => (statistic, ""),
+        };
+        let number = format!("{noise}{}", row["scale"]);
+        let cases = by_case.values().filter_map(|cases| of(cases, &row["probe"], curve, &number, layer));
+        let values: Vec<f64> = cases.collect();
+        let found = values.iter().sum::<f64>() / values.len() as f64;
+        let expected: f64 = row["mean"].parse().unwrap();
+        assert!(near(found, expected), "{statistic} {number} at {layer}: {found}, not {expected}");
+        assert_eq!(values.len().to_string(), row["n"]);
+        compared += 1;
+    }
+    assert!(compared >= 64, "{compared} numbers were compared");
+}
+
+#[test]
+#[cfg(feature = "figures")]
+fn sessions_of_a_map_are_those_of_the_table_of_the_first_case() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    synthetic_run::write(&dir, &Plan::small());
+    let done = palimpsest(["figures".as_ref(), dir.as_os_str()]);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let runs = runs(&dir);
+    let table = Table::of(&runs);
+    let (cases, probes) = (column(&table, "case"), column(&table, "probe"));
+    let mut compared = 0;
+    for scale in ["mass", "density"] {
+        for line in csv(&dir.join(format!("figures/strip-case-{scale}.csv"))) {
+            let row = (0..table.n)
+                .find(|row| cases[*row] == line["case"] && probes[*row] == line["probe"])
+                .unwrap();
+            let layers = get(&runs, "/api/layers", &format!("row={row}"));
+            let case = get(&runs, "/api/case", &format!("row={row}"));
+            let viewer = case["viewer"].as_u64().unwrap() as usize;
+            let label = format!("session[{}]", line["session"]);
+            let spans = layers["spans"].as_array().unwrap();
+            let span = spans.iter().position(|one| *one == *label).unwrap();
+            let layer = line["layer"].parse::<usize>().unwrap();
+            let number = |of: &str| layers[of][viewer][layer][span].as_f64().unwrap();
+            let found = if scale == "mass" { number("mass") } else { number("mass") / number("share") };
+            assert!(
+                near(found, line["value"].parse().unwrap()),
+                "{label} at {layer}: {found}, not {}",
+                line["value"]
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared > 100, "{compared}");
+    // The picture is of these numbers, and its texts are no markup.
+    let svg = text(&runs, "/api/figure.svg", "row=0&figure=map&measure=density");
+    assert!(svg.starts_with("<svg") && svg.contains("density from query"), "{}", &svg[..200]);
+    let svg = text(&runs, "/api/figure.svg", "row=0&figure=strip&measure=mass.query");
+    assert!(svg.contains("mass from the query"));
+    let wrong =
+        reply(&runs, "/api/figure.svg", &Query::of("row=0&figure=strip&measure=mass.query,density.query"));
+    assert!(wrong.unwrap_err().message.contains("no axis in common"));
+}
+
+#[test]
+fn ten_thousand_rows_are_one_reply_below_three_megabytes() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    synthetic_run::write(&dir, &Plan { cases: 1, ..Plan::small() });
+    for file in ["plan.jsonl", "answers.jsonl", "verdicts.jsonl"] {
+        let own = std::fs::read_to_string(dir.join(file)).unwrap();
+        let all: Vec<String> =
+            (0..3334).map(|at| own.replace("case-000", &format!("case-{at:05}"))).collect();
+        std::fs::write(dir.join(file), all.concat()).unwrap();
+    }
+    let runs = runs(&dir);
+    let table = text(&runs, "/api/table", "");
+    let value: Value = serde_json::from_str(&table).unwrap();
+    assert_eq!(value["n"], 10_002);
+    assert!(table.len() < 3_000_000, "{} bytes", table.len());
+    let found = get(&runs, "/api/search", "q=CASE-01234 sr&in=answer");
+    assert_eq!(found["rows"], serde_json::json!([1234 * 3]));
+}
+
+#[test]
+fn a_folder_that_grows_is_followed_and_keeps_its_row_numbers() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    synthetic_run::write(&dir, &Plan::small());
+    let whole = std::fs::read_to_string(dir.join("answers.jsonl")).unwrap();
+    let lines: Vec<&str> = whole.split_inclusive('\n').collect();
+    let torn = lines[5].split_at(lines[5].len() / 2).0;
+    std::fs::write(dir.join("answers.jsonl"), lines[..5].concat() + torn).unwrap();
+    let mut runs = runs(&dir);
+    let before = Table::of(&runs);
+    let count =
+        |table: &Table, word: &str| column(table, "state").iter().filter(|state| *state == word).count();
+    assert_eq!((count(&before, "answered") + count(&before, "error"), count(&before, "not yet")), (5, 13));
+    let stamp = runs.stamp();
+    std::fs::write(dir.join("answers.jsonl"), &whole).unwrap();
+    std::thread::sleep(Duration::from_millis(450));
+    runs.refresh();
+    assert_ne!(runs.stamp(), stamp);
+    let after = Table::of(&runs);
+    assert_eq!((count(&after, "answered"), count(&after, "error"), count(&after, "not yet")), (17, 1, 0));
+    assert_eq!(column(&before, "case"), column(&after, "case"));
+    // Written anew by rename, as a run does at its end: nothing is counted twice.
+    palimpsest_core::files::write_atomically(&dir.join("answers.jsonl"), whole.as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(450));
+    runs.refresh();
+    assert_eq!(Table::of(&runs).columns, after.columns);
+}
+
+#[test]
+fn ranks_come_in_beside_the_page_and_are_those_of_the_stores() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    synthetic_run::write(&dir, &Plan::small());
+    let shared = Shared::new(runs(&dir));
+    assert_eq!(shared.held().ranked(), (0, 17));
+    let stamp = shared.held().stamp();
+    shared.read_ranks(&AtomicBool::new(false), true);
+    let runs = shared.held();
+    assert_eq!(runs.ranked(), (17, 17));
+    assert_ne!(runs.stamp(), stamp);
+    let table = Table::of(&runs);
+    for row in 0..table.n {
+        let case = get(&runs, "/api/case", &format!("row={row}"));
+        for role in ["old", "new"] {
+            let found = column(&table, &format!("rank_mass.{role}"))[row].clone();
+            let Some(strip) = case["strip"].as_array().unwrap().iter().find(|one| one["key"] == "mass.query")
+            else {
+                assert_eq!(found, "", "an answer without attention has no rank");
+                continue;
+            };
+            let values: Vec<f64> =
+                strip["values"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
+            let sessions = case["sessions"].as_array().unwrap();
+            let own = sessions.iter().position(|session| session["role"] == role).unwrap();
+            let own = strip["values"][own].as_f64().unwrap();
+            let rank = 1 + values.iter().filter(|value| **value > own).count();
+            assert_eq!(found, rank.to_string(), "row {row}, {role}");
+        }
+    }
+}
+
+#[test]
+fn a_folder_of_the_first_version_is_shown_with_a_word_about_its_age() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/run-0.1.0/run");
+    let runs = runs(&dir);
+    let known = get(&runs, "/api/runs", "");
+    let run = &known["runs"][0];
+    assert_eq!((run["made_by"].as_str(), run["benchmark"].as_str()), (Some("0.1.0"), Some("stale")));
+    assert!(run["warnings"].to_string().contains("made by palimpsest 0.1.0"), "{}", run["warnings"]);
+    assert_eq!(run["counts"]["answered"], 6);
+    let case = get(&runs, "/api/case", "row=0");
+    assert!(
+        case["strip"].as_array().unwrap().iter().any(|strip| strip["key"] == "density.query"),
+        "{}",
+        case["strip"]
+    );
+    assert!(case["sessions"].as_array().unwrap().iter().any(|session| session["turns"].is_array()));
+    let layers = get(&runs, "/api/layers", "row=0");
+    assert_eq!(layers["mass"].as_array().unwrap().len(), case["rows"].as_array().unwrap().len());
+}
+
+#[test]
+fn a_run_of_each_benchmark_has_its_cases_roles_and_maps() {
+    let root = tempfile::tempdir().unwrap();
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama-tiny");
+    for data in ["sample", "sample:subtlememory", "sample:knowme", "sample:memrewardbench", "sample:dose"] {
+        let dir = root.path().join(data.replace(':', "-"));
+        let mut arguments =
+            vec!["run", "--data", data, "--limit", "1", "--limit-probes", "2", "--max-new-tokens", "4"];
+        arguments.extend([
+            "--context",
+            "8192",
+            "--allow-longer",
+            "--model",
+            model.to_str().unwrap(),
+            "--out",
+            dir.to_str().unwrap(),
+        ]);
+        let done = palimpsest(&arguments);
+        assert!([Some(0), Some(3)].contains(&done.code), "{data}: {}", done.err);
+    }
+    // All of them are one page.
+    let runs = runs(root.path());
+    let known = get(&runs, "/api/runs", "");
+    assert_eq!(known["runs"].as_array().unwrap().len(), 5, "{known}");
+    let shared = Shared::new(runs);
+    shared.read_ranks(&AtomicBool::new(false), true);
+    let runs = shared.held();
+    let table = Table::of(&runs);
+    for run in known["runs"].as_array().unwrap() {
+        let id = run["id"].as_str().unwrap();
+        let row = (0..table.n).find(|row| column(&table, "run")[*row] == id).unwrap();
+        let case = get(&runs, "/api/case", &format!("row={row}"));
+        assert!(!case["query"].as_str().unwrap().is_empty(), "{id}");
+        let sessions = case["sessions"].as_array().unwrap();
+        let parts = |session: &&Value| session.get("role").is_some() || session.get("holds").is_some();
+        assert!(sessions.iter().any(|session| parts(&session)), "{id}: {}", case["sessions"]);
+        assert!(
+            sessions.iter().filter(|one| one["shown"] == true).all(|one| one["turns"].is_array()),
+            "{id}"
+        );
+        let strip = case["strip"].as_array().unwrap();
+        assert!(strip.first().is_some_and(|one| one["key"].as_str().unwrap().starts_with("mass.")), "{id}");
+        get(&runs, "/api/heads", &format!("row={row}&layer=1"));
+        for of in ["strip", "map", "curves", "causes"] {
+            text(&runs, "/api/numbers.csv", &format!("row={row}&of={of}"));
+        }
+    }
+}
+
+/// A page that is served, until it is dropped.
+struct Served {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn served(dir: &Path, asker: Option<Asker>) -> Served {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = Server::new(listener, runs(dir), Parts::Own, asker).unwrap();
+    let (address, stop) = (server.address().unwrap(), Arc::<AtomicBool>::default());
+    let own = Arc::clone(&stop);
+    std::thread::spawn(move || server.run(&own).unwrap());
+    Served { address, stop }
+}
+
+/// Status, head and body of a request.
+fn ask(served: &Served, request: &str, host: &str, body: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(served.address).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "{request} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap();
+    let reply = String::from_utf8(reply).unwrap();
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), head.to_lowercase(), body.to_owned())
+}
+
+#[test]
+fn the_page_is_served_to_this_machine_alone_under_a_strict_policy() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    synthetic_run::write(&dir, &Plan { cases: 2, ..Plan::small() });
+    let served = served(&dir, None);
+    let own = served.address.to_string();
+    let (status, head, page) = ask(&served, "GET /", &own, "");
+    assert_eq!(status, 200);
+    let policy = head.lines().find(|line| line.starts_with("content-security-policy:")).unwrap();
+    assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    for outside in ["http://", "https://", "src=\"", "href=\"/"] {
+        let loads = page.matches(outside).filter(|_| !outside.starts_with("http")).count();
+        assert_eq!(loads, 0, "{outside}");
+    }
+    for (request, host, status) in [
+        ("GET /api/table", own.as_str(), 200),
+        ("GET /api/table", "evil.example", 403),
+        ("GET /", "evil.example", 403),
+        ("POST /api/table", own.as_str(), 405),
+        ("POST /api/ask", own.as_str(), 404),
+        ("GET /api/case?row=99", own.as_str(), 404),
+        ("GET /api/case?row=x", own.as_str(), 400),
+        ("GET /api/../run.json", own.as_str(), 404),
+        ("GET /nothing", own.as_str(), 404),
+    ] {
+        let (found, _, body) = ask(&served, request, host, "");
+        assert_eq!(found, status, "{request} of {host}: {body}");
+    }
+    let outside = Server::new(TcpListener::bind("0.0.0.0:0").unwrap(), runs(&dir), Parts::Own, None);
+    assert!(outside.err().unwrap().to_string().contains("can be reached from other machines"));
+}
+
+#[test]
+fn a_file_holds_the_answers_that_are_asked_for_and_hostile_text_stays_text() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    synthetic_run::write(&dir, &Plan::small());
+    let shared = Shared::new(runs(&dir));
+    let mut filter = Filter::default();
+    filter.push(&["correct", "verdict"], &["right".to_owned()]);
+    filter.push(&["case"], &["case-000".to_owned(), "case-001".to_owned(), "case-002".to_owned()]);
+    let contents = file::contents(&shared, &Parts::Own, &filter).unwrap();
+    let html = file::file(&shared, &Parts::Own, &contents).unwrap();
+    let told = contents.bytes as f64 / html.len() as f64;
+    assert!((0.7..1.4).contains(&told), "{} bytes were told, {} written", contents.bytes, html.len());
+    let data = html.split("id=\"embedded\">").nth(1).unwrap().split("</script>").next().unwrap();
+    let embedded: Value = serde_json::from_str(data).unwrap();
+    let replies = &embedded["replies"];
+    let right: Vec<usize> = (0..3)
+        .flat_map(|case| synthetic_run::PROBES.map(|probe| (case, probe)))
+        .enumerate()
+        .filter(|(_, (case, probe))| (*case, *probe) != (1, "PR") && synthetic_run::correct(*case, probe))
+        .map(|(row, _)| row)
+        .collect();
+    assert_eq!(contents.rows, right);
+    assert_eq!(replies["/api/table"]["n"], right.len());
+    let mut hostile = 0;
+    for (number, row) in right.iter().enumerate() {
+        let case = &replies[&format!("/api/case?row={number}")];
+        assert_eq!(case["row"], number);
+        hostile += usize::from(case["sessions"].to_string().contains("<script>alert"));
+        let whole = get(&shared.held(), "/api/layers", &format!("row={row}"));
+        let bytes = &replies[&format!("/api/layers?row={number}")]["mass8"];
+        for (at, of_row) in whole["mass"].as_array().unwrap().iter().enumerate() {
+            use base64::Engine as _;
+            let packed = bytes["data"][at].as_str().unwrap();
+            let packed = base64::engine::general_purpose::STANDARD.decode(packed).unwrap();
+            let spans = of_row[0].as_array().unwrap().len();
+            for (layer, of_layer) in of_row.as_array().unwrap().iter().enumerate() {
+                let scale = bytes["scale"][at][layer].as_f64().unwrap();
+                for (span, value) in of_layer.as_array().unwrap().iter().enumerate() {
+                    let found = f64::from(packed[layer * spans + span]) / 255.0 * scale;
+                    let value = value.as_f64().unwrap();
+                    assert!((found - value).abs() <= scale * 0.5 / 255.0 + 1e-7, "{found} for {value}");
+                }
+            }
+        }
+    }
+    assert!(hostile > 0, "case 0 holds {HOSTILE}");
+    assert!(!data.contains('<') && !html.contains("<script>alert"));
+}
+
+#[test]
+fn a_command_writes_the_file_and_refuses_what_nobody_meant() {
+    let root = tempfile::tempdir().unwrap();
+    let (dir, out) = (root.path().join("run"), root.path().join("page.html"));
+    synthetic_run::write(&dir, &Plan { cases: 2, ..Plan::small() });
+    let names = ["view", dir.to_str().unwrap(), "--html", out.to_str().unwrap()];
+    let done = palimpsest(names.iter().chain(&["--probe", "SR"]));
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    assert!(done.err.contains("will hold 2 of 6 answers, about"), "{}", done.err);
+    assert!(std::fs::read_to_string(&out).unwrap().contains("id=\"embedded\""));
+    let done = palimpsest(names.iter().chain(&["--label", "carried"]));
+    assert_eq!(done.code, Some(1));
+    assert!(done.err.contains("none of 6 answers is meant"), "{}", done.err);
+    let done = palimpsest(["view", root.path().join("nowhere").to_str().unwrap()]);
+    assert!(done.code == Some(1) && done.err.contains("holds no run"), "{}", done.err);
+}
+
+/// The tiny model.
+fn model() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama-tiny")
+}
+
+#[test]
+fn a_trial_is_what_causes_measure_and_is_kept_in_the_folder() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    let name = dir.to_str().unwrap();
+    let model = model();
+    let model = model.to_str().unwrap();
+    let run = [
+        "run",
+        "--data",
+        "sample",
+        "--sessions",
+        "4",
+        "--limit",
+        "1",
+        "--limit-probes",
+        "1",
+        "--max-new-tokens",
+        "8",
+    ];
+    for command in [
+        run.into_iter().chain(["--dtype", "f32", "--model", model, "--out", name]).collect::<Vec<_>>(),
+        vec!["causes", name, "--model", model, "--controls", "2"],
+        vec!["causes", name, "--model", model, "--total", "--sessions", "all"],
+        vec!["causes", name, "--model", model, "--replace"],
+    ] {
+        let done = palimpsest(&command);
+        assert_eq!(done.code, Some(0), "{command:?}: {}", done.err);
+    }
+    let case = get(&runs(&dir), "/api/case", "row=0");
+    let options = LocalOptions {
+        context: ContextLength::Exactly(4096),
+        allow_longer: true,
+        hides_keys: true,
+        ..LocalOptions::default()
+    };
+    let Opened { model: opened, digest } = models::open(model, &options).unwrap();
+    let (asker, worker) = Asker::new(opened, digest);
+    let served = served(&dir, Some(asker));
+    let (own, stop) = (served.address.to_string(), Arc::clone(&served.stop));
+    std::thread::spawn(move || worker.run(&stop));
+    let trial = |body: Value| -> Value {
+        let (status, _, reply) = ask(&served, "POST /api/ask", &own, &body.to_string());
+        assert_eq!(status, 202, "{reply}");
+        let reply: Value = serde_json::from_str(&reply).unwrap();
+        let id = reply["id"].as_str().unwrap();
+        loop {
+            let (_, _, reply) = ask(&served, &format!("GET /api/ask?id={id}"), &own, "");
+            let reply: Value = serde_json::from_str(&reply).unwrap();
+            match reply["state"].as_str().unwrap() {
+                "done" => return reply["trial"].clone(),
+                "waiting" | "running" => std::thread::sleep(Duration::from_millis(20)),
+                _ => return reply,
+            }
+        }
+    };
+    // Numbers of `causes`, by each way.
+    let mut compared = 0;
+    for (way, effect, field) in
+        [("direct", "effect", "block"), ("total", "total", "remove"), ("replaced", "replaced", "replace")]
+    {
+        for row in case["causes"][way].as_array().unwrap() {
+            let span = row["span"].as_str().unwrap();
+            let what = match field {
+                "block" => serde_json::json!([{"sessions": [span]}]),
+                _ => serde_json::json!([span]),
+            };
+            let found = trial(serde_json::json!({"row": 0, field: what, "note": way}));
+            let drop = found["after"]["drop"].as_f64().unwrap_or_else(|| panic!("{found}"));
+            let expected = row[effect]["log_p_drop"].as_f64().unwrap();
+            assert!((drop - expected).abs() < 1e-5, "{way} {span}: {drop}, not {expected}");
+            assert!(near(found["before"]["log_p"].as_f64().unwrap(), row["log_p"].as_f64().unwrap()));
+            assert_eq!(
+                (found["model"]["same"].as_bool(), found["before"]["answer"].as_str()),
+                (Some(true), case["answer"].as_str())
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared >= 8, "{compared}");
+    // A path that the question takes is what blocking blocks, and one layer of it is less.
+    let session = case["causes"]["direct"][0]["span"].as_str().unwrap();
+    let path = serde_json::json!([{"from": "question", "to": session}]);
+    let by_path = trial(serde_json::json!({"row": 0, "paths": path}));
+    let direct = case["causes"]["direct"][0]["effect"]["log_p_drop"].as_f64().unwrap();
+    assert!((by_path["after"]["drop"].as_f64().unwrap() - direct).abs() < 1e-5);
+    let window = serde_json::json!([{"sessions": [session], "layers": [[0, 1]]}]);
+    assert_ne!(
+        trial(serde_json::json!({"row": 0, "block": window}))["after"]["drop"],
+        by_path["after"]["drop"]
+    );
+    for wrong in [
+        serde_json::json!({"row": 0}),
+        serde_json::json!({"row": 0, "remove": ["session[99]"]}),
+        serde_json::json!({"row": 0, "block": [{"sessions": [session], "layers": [[1, 99]]}]}),
+    ] {
+        let failed = trial(wrong.clone());
+        assert_eq!(failed["state"], "failed", "{wrong}: {failed}");
+    }
+    // Each token is looked at with the masses of the store.
+    let look = trial(serde_json::json!({"row": 0, "look": {"from": "question"}}));
+    let tokens = look["look"]["tokens"].as_array().unwrap();
+    let strip = case["strip"].as_array().unwrap().iter().find(|one| one["key"] == "mass.query").unwrap();
+    for (nth, expected) in
+        strip["values"].as_array().unwrap().iter().enumerate().filter(|(_, value)| !value.is_null())
+    {
+        let own = tokens.iter().filter(|token| token["session"] == nth);
+        let sum: f64 = own.map(|token| token["mass"].as_f64().unwrap()).sum();
+        assert!((sum - expected.as_f64().unwrap()).abs() < 1e-4, "session {nth}: {sum}, not {expected}");
+    }
+    // What was asked is in the folder, in the case, and in the tables.
+    let kept = std::fs::read_to_string(dir.join("trials.jsonl")).unwrap();
+    assert_eq!(kept.lines().count(), compared + 2, "looks and failures are not kept");
+    let runs = runs(&dir);
+    assert_eq!(get(&runs, "/api/case", "row=0")["trials"].as_array().unwrap().len(), compared + 2);
+    assert_eq!(text(&runs, "/api/trials.csv", "").lines().count(), compared + 3);
+    assert_eq!(column(&Table::of(&runs), "trials")[0], (compared + 2).to_string());
+    let (status, _, reply) = ask(&served, "POST /api/cancel", &own, "{\"id\": \"nothing\"}");
+    assert_eq!(status, 404, "{reply}");
+}
+
+#[test]
+fn a_server_answers_anew_what_a_model_here_answers_with_the_same_sessions_hidden() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    let model = model();
+    let name = model.to_str().unwrap();
+    let mut run = vec!["run", "--data", "sample", "--sessions", "4", "--limit", "1", "--limit-probes", "1"];
+    run.extend(["--max-new-tokens", "8", "--dtype", "f32", "--model", name, "--out", dir.to_str().unwrap()]);
+    let done = palimpsest(&run);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    // A server of the same model, which ends with its standard input.
+    let mut serve = std::process::Command::new(env!("CARGO_BIN_EXE_palimpsest"));
+    serve.args([
+        "serve",
+        name,
+        "--port",
+        "0",
+        "--dtype",
+        "f32",
+        "--context",
+        "4096",
+        "--allow-longer",
+        "--while-input",
+    ]);
+    serve
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null());
+    let mut server = serve.spawn().unwrap();
+    let mut said = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(server.stdout.take().unwrap()), &mut said)
+        .unwrap();
+    let address = said.split(" at ").nth(1).unwrap().split(',').next().unwrap().to_owned();
+    let served_name = said.split(" is served").next().unwrap().to_owned();
+
+    let case = get(&runs(&dir), "/api/case", "row=0");
+    let sessions = case["sessions"].as_array().unwrap();
+    let shown: Vec<&str> = sessions
+        .iter()
+        .filter(|one| one["shown"] == true)
+        .map(|one| one["label"].as_str().unwrap())
+        .collect();
+    let asked = [
+        serde_json::json!({"row": 0, "remove": [shown[0]]}),
+        serde_json::json!({"row": 0, "block": [{"sessions": shown}]}),
+        serde_json::json!({"row": 0, "block": [{"sessions": [shown[1]], "layers": [[1, 2]]}], "paths": [{"from": shown[2], "to": shown[0]}]}),
+        serde_json::json!({"row": 0, "replace": [shown[1]]}),
+    ];
+    let answers = |(asker, worker): (Asker, palimpsest::view::ask::Worker)| -> Vec<Value> {
+        let served = served(&dir, Some(asker));
+        let (own, stop) = (served.address.to_string(), Arc::clone(&served.stop));
+        std::thread::spawn(move || worker.run(&stop));
+        let one = |body: &Value| -> Value {
+            let (status, _, reply) = ask(&served, "POST /api/ask", &own, &body.to_string());
+            assert_eq!(status, 202, "{reply}");
+            let reply: Value = serde_json::from_str(&reply).unwrap();
+            loop {
+                let path = format!("GET /api/ask?id={}", reply["id"].as_str().unwrap());
+                let status: Value = serde_json::from_str(&ask(&served, &path, &own, "").2).unwrap();
+                match status["state"].as_str().unwrap() {
+                    "done" => return status["trial"].clone(),
+                    "waiting" | "running" => std::thread::sleep(Duration::from_millis(20)),
+                    _ => panic!("{status}"),
+                }
+            }
+        };
+        asked.iter().map(one).collect()
+    };
+    let options = LocalOptions {
+        context: ContextLength::Exactly(4096),
+        allow_longer: true,
+        hides_keys: true,
+        ..LocalOptions::default()
+    };
+    let Opened { model, digest } = models::open(name, &options).unwrap();
+    let here = answers(Asker::new(model, digest));
+    let there = answers(Asker::of_server(&format!("{address}#{served_name}")).unwrap());
+    drop(server.stdin.take());
+    server.wait().unwrap();
+    for ((here, there), asked) in here.iter().zip(&there).zip(&asked) {
+        assert_eq!(here["after"]["answer"], there["after"]["answer"], "{asked}");
+        assert!(there["after"].get("log_p").is_none() && here["after"]["log_p"].is_number());
+        assert!(there["model"]["address"].as_str().unwrap().starts_with("http://127.0.0.1"));
+    }
+    let changed = here.iter().filter(|trial| trial["after"]["answer"] != trial["before"]["answer"]);
+    assert!(changed.count() > 0, "something that is changed changes an answer");
+}
+
+#[test]
+fn stages_of_facts_in_memory_systems_are_those_of_the_losses() {
+    use palimpsest::losses::Losses;
+    use palimpsest::losses::fact::Level;
+    use palimpsest::run::judge_name::JudgeChoice;
+    use palimpsest::run::store::RunFolder;
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    crate::losses::stores::write(dir);
+    let shared = Shared::new(runs(dir));
+    shared.read_ranks(&AtomicBool::new(false), true);
+    let runs = shared.held();
+    let table = Table::of(&runs);
+    let names = ["case", "probe", "condition"].map(|name| column(&table, name));
+    let stages =
+        ["written", "kept", "retrieved", "shown"].map(|stage| column(&table, &format!("memory.{stage}")));
+    let lost = column(&table, "lost");
+    let folder = RunFolder::read(dir).unwrap();
+    let losses = Losses::open(&folder, folder.benchmark().unwrap(), JudgeChoice::default()).unwrap().unwrap();
+    let mut compared = 0;
+    for condition in losses.systems.iter().flat_map(|system| &system.conditions) {
+        for trace in &condition.traces[&Level::Source] {
+            let is = |row: &usize| {
+                (&names[0][*row], &names[1][*row], &names[2][*row])
+                    == (&trace.case, &trace.probe, &condition.name)
+            };
+            let row = (0..table.n).find(is).unwrap();
+            let fact = trace
+                .facts
+                .iter()
+                .find(|fact| fact.side == Some(palimpsest::benchmarks::Side::Newer))
+                .unwrap();
+            let expected = fact.stages.map(|known| format!("{known:?}").to_lowercase());
+            if stages[0][row].is_empty() {
+                // Without an answer nothing was looked at.
+                assert_ne!(column(&table, "state")[row], "answered");
+                continue;
+            }
+            for (stage, expected) in stages.iter().zip(&expected) {
+                assert_eq!(stage[row], *expected, "{} {} {}", trace.case, trace.probe, condition.name);
+            }
+            assert_eq!(lost[row] == "not lost", expected[..4].iter().all(|stage| stage == "yes"));
+            let case = get(&runs, "/api/case", &format!("row={row}"));
+            assert_eq!(case["memory"]["show"], serde_json::to_value(condition.shown.show).unwrap());
+            assert!(case["sessions"].as_array().unwrap().iter().any(|session| session["kind"] == "session"));
+            compared += 1;
+        }
+    }
+    assert!(compared > 10, "{compared}");
+}
