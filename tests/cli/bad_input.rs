@@ -74,7 +74,7 @@ fn flags_that_make_no_sense_are_refused_before_any_work() {
     assert!(refusal(&ended(file), 2).contains("--sessions is for --data sample"));
     assert!(refusal(&palimpsest(["judge", "somewhere", "--judge", "gpt"]), 2).contains("`gpt`"));
     let on_a_device = ["judge", "somewhere", "--judge", "http://127.0.0.1:9/v1#m", "--dtype", "bf16"];
-    assert!(refusal(&palimpsest(on_a_device), 2).contains("--dtype are for local judges"));
+    assert!(refusal(&palimpsest(on_a_device), 2).contains("--cache-dtype are for local judges"));
     let local = ["judge", "somewhere", "--judge", "local:x", "--max-new-tokens", "9"];
     assert!(refusal(&palimpsest(local), 2).contains("--max-new-tokens is for judges that write a reply"));
     for flags in [&["--shard", "2/2"][..], &["--seed", "18446744073709551616"], &["--limit", "0"]] {
