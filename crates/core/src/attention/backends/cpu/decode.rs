@@ -8,10 +8,12 @@ use std::ops::Range;
 use pulp::Simd;
 
 use super::fold::within;
+use super::pairs;
 use super::sequence::Stored;
 use super::walk::{KEY_BLOCK, blocks};
 use crate::attention::Site;
 use crate::attention::site::hides_all;
+use crate::bfloat;
 use crate::simd::exp_nonpositive;
 
 /// Keys that are multiplied with a row at once, and rows with a key.
@@ -28,6 +30,8 @@ pub struct DecodeRows<'a> {
     /// One head's, (keys, d).
     pub keys: Stored<'a>,
     pub values: Stored<'a>,
+    /// Products are of bf16 numbers: the queries are such numbers, and keys and values are kept as such.
+    pub in_pairs: bool,
     /// Which keys to walk over.
     pub range: Range<usize>,
     pub site: &'a Site,
@@ -90,6 +94,12 @@ impl pulp::WithSimd for DecodeRows<'_> {
         let mut out = vec![0f32; rows * d];
         let mut scores = vec![0f32; rows * KEY_BLOCK];
         let (mut wide_keys, mut wide_values) = (Vec::new(), Vec::new());
+        let mut of_pairs = None;
+        if let (Stored::Bf16(keys), Stored::Bf16(values), true) = (self.keys, self.values, self.in_pairs) {
+            let rounded = |x: &[f32; 2]| bfloat::pair(bfloat::round(x[0]), bfloat::round(x[1]));
+            let queries = self.queries.iter().flat_map(|q| q.as_chunks::<2>().0.iter().map(rounded));
+            of_pairs = Some((keys, values, queries.collect::<Vec<u32>>()));
+        }
         let mut segments = SegmentsOfRows::new(&self.borders, &self.range);
         for block in blocks(self.range.clone()) {
             if !self.hidden.is_empty() && self.hidden.iter().all(|hidden| hides_all(hidden, &block)) {
@@ -97,11 +107,18 @@ impl pulp::WithSimd for DecodeRows<'_> {
             }
             let n = block.len();
             let of_block = block.start * d..block.end * d;
-            let keys = self.keys.part(of_block.clone()).wide(&mut wide_keys);
-            let values = self.values.part(of_block).wide(&mut wide_values);
+            let (mut keys, mut values) = (&[][..], &[][..]);
             // 1. Scores: (rows, n).
             let scores = &mut scores[..rows * n];
-            for (queries, scores) in queries.chunks(TILE * d).zip(scores.chunks_mut(TILE * n)) {
+            if let Some((keys, values, queries)) = &of_pairs {
+                pairs::prefetch(&values[of_block.clone()]);
+                pairs::few_scores(queries, &keys[of_block.clone()], d, self.site.scale, scores);
+            } else {
+                keys = self.keys.part(of_block.clone()).wide(&mut wide_keys);
+                values = self.values.part(of_block.clone()).wide(&mut wide_values);
+            }
+            let chunks = if of_pairs.is_some() { 0 } else { scores.len() };
+            for (queries, scores) in queries.chunks(TILE * d).zip(scores[..chunks].chunks_mut(TILE * n)) {
                 match queries.len() / d {
                     1 => dots::<S, 1>(simd, queries, keys, d, scores),
                     2 => dots::<S, 2>(simd, queries, keys, d, scores),
@@ -134,6 +151,12 @@ impl pulp::WithSimd for DecodeRows<'_> {
                 }
             }
             // 3. Weighted values: (rows, d).
+            if let Some((keys, values, _)) = &of_pairs {
+                let next = block.end * d..self.range.end.min(block.end + KEY_BLOCK) * d;
+                pairs::prefetch(&keys[next]);
+                pairs::add_few_values(scores, &block, &values[of_block], d, &mut out);
+                continue;
+            }
             for (scores, out) in scores.chunks(TILE * n).zip(out.chunks_mut(TILE * d)) {
                 match out.len() / d {
                     1 => add_values::<S, 1>(simd, scores, values, d, out),

@@ -2,6 +2,7 @@
 
 use super::decode::{DecodeRows, SegmentsOfRows, Weighed};
 use super::fold::WeightedValues;
+use super::pairs;
 use super::queries::Queries;
 use super::segment_sums::SegmentSums;
 use super::sequence::Sequence;
@@ -34,6 +35,7 @@ impl Queries<'_> {
                 hidden: self.hidden(&task),
                 keys: sequence.keys(task.kv_head),
                 values: sequence.values(task.kv_head),
+                in_pairs: self.in_pairs(sequence) && pairs::serves_few(self.shape.d),
                 range: task.keys.clone(),
                 site: self.site,
                 borders: borders.collect(),

@@ -99,6 +99,72 @@ pub fn add_values<const V: usize>(
     }
 }
 
+/// True if a few rows over keys of `d` dimensions are served by [`few_scores`] and [`add_few_values`].
+pub fn serves_few(d: usize) -> bool {
+    d.is_multiple_of(DIMENSIONS)
+}
+
+/// Dimensions of a vector of bf16 numbers.
+const DIMENSIONS: usize = 2 * LANES;
+
+/// Asks for numbers that are read next: a few rows wait for them longer than they compute.
+#[inline(always)]
+pub fn prefetch(data: &[bf16]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in data.chunks(32) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing, wherever it points.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+}
+
+/// Scores of a few rows, times `scale`: `scores` (rows, keys). `queries`: pairs (rows, d / 2); `keys`: (keys, d). Lanes are pairs of
+/// dimensions; the sums of 16 keys are added up together.
+///
+/// # Panics
+/// On a processor without AVX512-BF16, and with slices of other sizes.
+pub fn few_scores(queries: &[u32], keys: &[bf16], d: usize, scale: f32, scores: &mut [f32]) {
+    let (rows, n) = (queries.len() / (d / 2), keys.len() / d);
+    assert!(
+        bf16_rows(d) && queries.len() == rows * d / 2 && keys.len() == n * d,
+        "This is a bug: pairs of rows"
+    );
+    assert!(scores.len() == rows * n, "This is a bug: scores of pairs");
+    #[cfg(target_arch = "x86_64")]
+    if n > 0 {
+        for (queries, scores) in queries.chunks_exact(d / 2).zip(scores.chunks_exact_mut(n)) {
+            // SAFETY: the processor has the instructions, and the slices hold what is read and written (asserted above).
+            unsafe { x86::few_scores(queries, keys.reinterpret_cast(), d, scale, scores) };
+        }
+    }
+}
+
+/// Adds the values of `keys`, weighted: `out`, (rows, d). `weights`: (rows, keys); `values`: (keys, d). Weights are rounded to bf16.
+///
+/// # Panics
+/// On a processor without AVX512-BF16, and with slices of other sizes.
+pub fn add_few_values(weights: &[f32], keys: &Range<usize>, values: &[bf16], d: usize, out: &mut [f32]) {
+    let (rows, n) = (out.len() / d, keys.len());
+    assert!(bf16_rows(d) && values.len() == n * d && out.len() == rows * d, "This is a bug: pairs of rows");
+    assert!(weights.len() == rows * n, "This is a bug: weights of rows");
+    // Pairs begin at even keys.
+    let before = keys.start % 2;
+    let mut rounded = vec![0u32; (n + before).div_ceil(2)];
+    for (weights, out) in weights.chunks_exact(n.max(1)).zip(out.chunks_exact_mut(d)) {
+        let numbers = &mut pulp::bytemuck::cast_slice_mut::<_, u16>(&mut rounded)[before..];
+        numbers.iter_mut().zip(weights).for_each(|(to, weight)| *to = bfloat::round(*weight));
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the processor has the instructions, and the slices hold what is read and written (asserted above).
+        unsafe {
+            x86::add_few_values(&rounded, keys.start, values.reinterpret_cast(), d, out);
+        }
+    }
+}
+
+fn bf16_rows(d: usize) -> bool {
+    bfloat::multiplies() && d > 0 && serves_few(d)
+}
+
 #[cfg(target_arch = "x86_64")]
 #[allow(clippy::needless_range_loop, reason = "iterators may leave the sums in memory")]
 mod x86 {
@@ -225,6 +291,103 @@ mod x86 {
             for i in 0..D {
                 for v in 0..V {
                     _mm512_storeu_ps(out.as_mut_ptr().add((i * V + v) * LANES), sums[i][v]);
+                }
+            }
+        }
+    }
+
+    /// A row's scores.
+    ///
+    /// # Safety
+    /// `query`: d / 2 pairs, d a multiple of 32; `keys`: (scores, d), at least one.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+    pub unsafe fn few_scores(query: &[u32], keys: &[u16], d: usize, scale: f32, scores: &mut [f32]) {
+        let n = scores.len();
+        debug_assert!(query.len() == d / 2 && d.is_multiple_of(2 * LANES) && keys.len() == n * d && n > 0);
+        let factor = _mm512_set1_ps(scale);
+        for first in (0..n).step_by(LANES) {
+            let mut sums = [_mm512_setzero_ps(); LANES];
+            // SAFETY: by the caller; keys after the last are the last once more, and their scores are not written.
+            unsafe {
+                for at in 0..query.len() / LANES {
+                    let query = bf16s!(_mm512_loadu_si512(query.as_ptr().add(at * LANES).cast()));
+                    for k in 0..LANES {
+                        let key = keys.as_ptr().add((first + k).min(n - 1) * d + at * 2 * LANES);
+                        let key = bf16s!(_mm512_loadu_si512(key.cast()));
+                        sums[k] = _mm512_dpbf16_ps(sums[k], query, key);
+                    }
+                }
+                // Pairs of vectors are added across their lanes, until one is left with a sum a lane.
+                let mut pairs = [_mm512_setzero_ps(); 8];
+                for i in 0..8 {
+                    let (a, b) = (sums[2 * i], sums[2 * i + 1]);
+                    pairs[i] = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+                }
+                let mut fours = [_mm512_setzero_ps(); 4];
+                for i in 0..4 {
+                    let (a, b) = (_mm512_castps_pd(pairs[2 * i]), _mm512_castps_pd(pairs[2 * i + 1]));
+                    let (low, high) = (_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+                    fours[i] = _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));
+                }
+                let quarters = |a, b| {
+                    let (even, odd) =
+                        (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+                    _mm512_add_ps(even, odd)
+                };
+                let all = quarters(quarters(fours[0], fours[1]), quarters(fours[2], fours[3]));
+                let kept = ((1u32 << (n - first).min(LANES)) - 1) as u16;
+                _mm512_mask_storeu_ps(scores.as_mut_ptr().add(first), kept, _mm512_mul_ps(all, factor));
+            }
+        }
+    }
+
+    /// Adds a row's weighted values.
+    ///
+    /// # Safety
+    /// `weights`: pairs of keys from the pair of key `start` on; `values`: (keys, d) from that key on, d a multiple of 32; `out`: d.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+    pub unsafe fn add_few_values(weights: &[u32], start: usize, values: &[u16], d: usize, out: &mut [f32]) {
+        let (n, before) = (values.len() / d, start % 2);
+        debug_assert!(
+            weights.len() == (n + before).div_ceil(2) && out.len() == d && d.is_multiple_of(2 * LANES)
+        );
+        // Of the low and the high halves of each quarter, one by turns.
+        let (mut first, mut second) = ([0i32; 16], [0i32; 16]);
+        for lane in 0..16 {
+            let from =
+                |quarter: i32, lane: i32| (quarter * 4 + lane % 4) + if lane / 4 % 2 == 0 { 0 } else { 16 };
+            first[lane] = from(lane as i32 / 8, lane as i32);
+            second[lane] = from(2 + lane as i32 / 8, lane as i32);
+        }
+        // SAFETY: by the caller; a key that is missing is its neighbour once more, whose weight there is 0.
+        unsafe {
+            let first = _mm512_loadu_si512(first.as_ptr().cast());
+            let second = _mm512_loadu_si512(second.as_ptr().cast());
+            for at in (0..d).step_by(2 * LANES) {
+                let (mut low, mut high) = (_mm512_setzero_ps(), _mm512_setzero_ps());
+                let (mut low_odd, mut high_odd) = (low, high);
+                for (nth, &weight) in weights.iter().enumerate() {
+                    let key = |key: usize| {
+                        let key = key.saturating_sub(before).min(n - 1);
+                        _mm512_loadu_si512(values.as_ptr().add(key * d + at).cast())
+                    };
+                    let (a, b) = (key(2 * nth), key(2 * nth + 1));
+                    let weight = bf16s!(_mm512_set1_epi32(weight as i32));
+                    let (of_low, of_high) = (_mm512_unpacklo_epi16(a, b), _mm512_unpackhi_epi16(a, b));
+                    // Two chains, or each would wait for itself: by the place in the sequence, wherever a block begins.
+                    if (start / 2 + nth) % 2 == 0 {
+                        low = _mm512_dpbf16_ps(low, weight, bf16s!(of_low));
+                        high = _mm512_dpbf16_ps(high, weight, bf16s!(of_high));
+                    } else {
+                        low_odd = _mm512_dpbf16_ps(low_odd, weight, bf16s!(of_low));
+                        high_odd = _mm512_dpbf16_ps(high_odd, weight, bf16s!(of_high));
+                    }
+                }
+                let (low, high) = (_mm512_add_ps(low, low_odd), _mm512_add_ps(high, high_odd));
+                for (half, turns) in [first, second].into_iter().enumerate() {
+                    let to = out.as_mut_ptr().add(at + half * LANES);
+                    let sum = _mm512_permutex2var_ps(low, turns, high);
+                    _mm512_storeu_ps(to, _mm512_add_ps(_mm512_loadu_ps(to), sum));
                 }
             }
         }

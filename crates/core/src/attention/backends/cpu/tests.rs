@@ -164,6 +164,36 @@ fn branches_are_bit_equal_to_the_sequences_that_they_continue() -> Result<()> {
 }
 
 #[test]
+fn branches_of_bf16_numbers_are_bit_equal_to_the_sequences_that_they_continue() -> Result<()> {
+    for (heads, kv_heads, d) in [(9, 3, 64), (4, 1, 96), (2, 2, 20)] {
+        for (base, lengths, window) in [(256, vec![1, 300, 255], None), (1280, vec![5, 256, 700], Some(601))]
+        {
+            let tensor = |shape: (usize, usize, usize), seed| {
+                Tensor::from_vec(noise(shape.0 * shape.1 * shape.2, seed), shape, &Device::Cpu)?
+                    .to_dtype(DType::BF16)
+            };
+            let (k, v) = (tensor((kv_heads, base, d), 1)?, tensor((kv_heads, base, d), 2)?);
+            let q = (tensor((lengths.len(), heads, d), 3)? * 3.0)?;
+            let tails = lengths
+                .iter()
+                .map(|&n| Ok((tensor((kv_heads, n, d), n as u64)?, tensor((kv_heads, n, d), n as u64 + 9)?)));
+            let tails = tails.collect::<Result<Vec<_>>>()?;
+            let site = Site { offset: base, ..site(window) };
+            let own = tails.iter().map(|(k, v)| (k, v)).collect();
+            let call = Call::new(&q, Some((&k, &v)), own, 1, &site, &vec![&site.holes; tails.len()])?;
+            let found = Cpu.attend(call)?.0.to_dtype(DType::F32)?.to_vec3::<f32>()?;
+            for (branch, (own_k, own_v)) in tails.iter().enumerate() {
+                let site = Site { offset: base + lengths[branch] - 1, ..site.clone() };
+                let (k, v) = (Tensor::cat(&[&k, own_k], 1)?, Tensor::cat(&[&v, own_v], 1)?);
+                let alone = alone_wide(&q.narrow(0, branch, 1)?, &k, &v, &site)?;
+                assert_eq!(found[branch], alone[0], "{heads} heads of {d}, branch {branch}, {window:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn a_nan_among_the_keys_is_not_hidden() -> Result<()> {
     let device = &Device::Cpu;
     for (l, at) in [(1, 0), (1, 299), (60, 10), (60, 250)] {
@@ -189,7 +219,8 @@ fn bf16_numbers(l: usize, [heads, kv_heads, n, d]: [usize; 4]) -> Result<[Tensor
     Ok([q, tensor((kv_heads, n, d), 8)?, tensor((kv_heads, n, d), 9)?])
 }
 
-const SHAPES: [(usize, [usize; 4]); 5] = [
+const SHAPES: [(usize, [usize; 4]); 6] = [
+    (1, [6, 2, 331, 96]),
     (1, [4, 2, 300, 64]),
     (5, [4, 4, 131, 20]),
     (70, [9, 3, 400, 64]),
