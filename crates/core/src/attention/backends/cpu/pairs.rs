@@ -375,7 +375,7 @@ mod x86 {
                     let weight = bf16s!(_mm512_set1_epi32(weight as i32));
                     let (of_low, of_high) = (_mm512_unpacklo_epi16(a, b), _mm512_unpackhi_epi16(a, b));
                     // Two chains, or each would wait for itself: by the place in the sequence, wherever a block begins.
-                    if (start / 2 + nth) % 2 == 0 {
+                    if (start / 2 + nth).is_multiple_of(2) {
                         low = _mm512_dpbf16_ps(low, weight, bf16s!(of_low));
                         high = _mm512_dpbf16_ps(high, weight, bf16s!(of_high));
                     } else {
