@@ -30,7 +30,7 @@ Examples:
 /// What a model needs in memory at a context length, and whether it fits. Fetches and loads nothing.
 ///
 /// WEIGHTS are in the dtype of the device (experts in full; MXFP4 and FP8 checkpoints are widened to it as they are loaded),
-/// and on the CPU in f32 also the packed form of a quantised file's weights that decoding reads: where memory is short, that
+/// and on the CPU in f32 or bf16 also the packed form of a quantised file's weights that decoding reads: where memory is short, that
 /// form alone (--weights). CACHE is what every layer remembers of the context, windows and linear-attention states as large as
 /// they are, and what it takes to answer several probes together. OBSERVER is the scratch of recording
 /// attention. The same numbers decide whether `run` and `trace` start at all.

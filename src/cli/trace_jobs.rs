@@ -1,7 +1,7 @@
 //! `trace --jobs`: many passes with one loaded model, a row of JSON each.
 //!
 //! Jobs whose prompts begin alike are read one after the other, and each goes on from what it has in common with the one before: on the
-//! CPU in f32 with the same bits as by itself.
+//! CPU in f32 or bf16 with the same bits as by itself.
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -79,7 +79,7 @@ pub struct Args {
     context: Option<usize>,
     #[command(flatten)]
     on: DeviceArgs,
-    /// What to keep of quantised weights on the CPU in f32
+    /// What to keep of quantised weights on the CPU
     #[arg(long, value_enum, default_value_t, help_heading = "Ask again")]
     weights: Weights,
     /// The port, 0 for a free one
@@ -177,7 +177,7 @@ fn agreed() -> anyhow::Result<bool> {
     Ok(["y", "yes"].contains(&line.trim().to_ascii_lowercase().as_str()))
 }
 
-/// Opens the model for the longest prompt of the runs with its answer, in the dtype of the run where all have one.
+/// Opens the model for the longest prompt of the runs with its answer, in the dtypes of the runs where all have the same.
 fn asker(name: &str, args: &Args, runs: &Runs) -> anyhow::Result<(Asker, Worker)> {
     if name.starts_with("http://") || name.starts_with("https://") {
         return Asker::of_server(name);
@@ -190,15 +190,17 @@ fn asker(name: &str, args: &Args, runs: &Runs) -> anyhow::Result<(Asker, Worker)
     let limit =
         identities().filter_map(|identity| Some(identity.sampling?.max_new_tokens)).max().unwrap_or(0);
     let longest = args.context.unwrap_or(prompt + spoken.max(limit).max(1));
-    let dtypes: Vec<&str> = unique(identities().filter_map(|identity| identity.dtype.as_deref()));
-    let dtype = match dtypes[..] {
-        [dtype] => Some(engine::parse_dtype(dtype)?),
-        _ => None,
+    let formats = identities()
+        .filter_map(|identity| Some((identity.dtype.as_deref()?, identity.cache_dtype.as_deref())));
+    let (dtype, cache_dtype) = match unique(formats)[..] {
+        [(dtype, cache)] => (Some(engine::parse_dtype(dtype)?), cache.map(engine::parse_dtype).transpose()?),
+        _ => (None, None),
     };
     let options = LocalOptions {
         kernel: args.on.attention_kernel,
         devices: args.on.open()?,
         dtype,
+        cache_dtype,
         context: ContextLength::Exactly(longest),
         allow_longer: true,
         logits: engine::LOGITS_AT_ONCE,

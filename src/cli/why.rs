@@ -73,7 +73,7 @@ pub struct Args {
     model: Option<String>,
     #[command(flatten)]
     on: DeviceArgs,
-    /// What to keep of quantised weights on the CPU in f32
+    /// What to keep of quantised weights on the CPU
     #[arg(long, value_enum, default_value_t, help_heading = "Model")]
     weights: Weights,
 }

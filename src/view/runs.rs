@@ -67,6 +67,9 @@ fn of_run(at: usize, folder: &Folder) -> Value {
     if let Some(dtype) = &identity.dtype {
         put("dtype", json!(dtype));
     }
+    if let Some(dtype) = &identity.cache_dtype {
+        put("cache_dtype", json!(dtype));
+    }
     put("device", json!(folder.thin.header.machine.device));
     put("dataset", json!({"name": identity.dataset.name, "digest": identity.dataset.digest}));
     put("made_by", json!(identity.version));

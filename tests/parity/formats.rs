@@ -2,7 +2,7 @@
 
 use candle_core::DType;
 use palimpsest::selftest::rule::{self, Numbers, root_mean_square};
-use palimpsest_core::model::FeedForwardSpec;
+use palimpsest_core::model::{FeedForwardSpec, cache_bytes};
 
 use super::reference::{TokensFile, expected, of_real, sound_positions, traced};
 use super::{FORMATS, TINY, engine, engine_of, fixture, in_formats, numbers, prefill};
@@ -79,16 +79,17 @@ fn a_prompt_gives_the_same_bits_in_chunks_of_any_length_in_every_format() {
 }
 
 #[test]
-fn the_cache_of_fewer_bits_takes_the_memory_that_it_says() {
-    let kept = |formats| {
+fn a_cache_of_fewer_bits_is_kept_in_them_and_planned_at_half_the_bytes() {
+    let bytes = |formats| {
         let engine = engine_of(&fixture("llama-tiny"), 64, formats);
-        (engine.decoder().cache(64).unwrap().dtype(), engine.decoder().formats())
+        let of = engine.decoder().formats();
+        let kept = engine.decoder().cache(64).unwrap().dtype();
+        assert_eq!((kept, of.cache), (formats.1.unwrap_or(formats.0), kept));
+        let mixer = &engine.decoder().spec().layers[0].mixer;
+        cache_bytes(mixer, 1000, 64, &of).unwrap()
     };
-    for formats in FORMATS {
-        let (dtype, of) = kept(formats);
-        assert_eq!(dtype, formats.1.unwrap_or(formats.0));
-        assert!(of.hidden_in_f32() && of.cache == dtype);
-    }
+    let [whole, bf16, f16, half, wide] = FORMATS.map(bytes);
+    assert_eq!([bf16, f16, half, wide], [whole / 2, whole / 2, whole / 2, whole]);
 }
 
 #[test]

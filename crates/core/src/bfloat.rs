@@ -15,10 +15,8 @@ const TASK: usize = 1 << 14;
 /// True if the processor multiplies pairs of bf16 numbers (AVX512-BF16).
 pub(crate) fn multiplies() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("avx512f")
-        && std::arch::is_x86_feature_detected!("avx512bw")
-        && std::arch::is_x86_feature_detected!("avx512vl")
-        && std::arch::is_x86_feature_detected!("avx512bf16");
+    // The kernels around the products are compiled for AVX-512 by pulp, whose vectors must be as wide.
+    return pulp::x86::V4::try_new().is_some() && std::arch::is_x86_feature_detected!("avx512bf16");
     #[cfg(not(target_arch = "x86_64"))]
     false
 }

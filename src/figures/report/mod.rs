@@ -500,6 +500,7 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &
         ("Thoughts", thoughts(run)),
         ("Special tokens in the data", text("/identity/special_tokens").map(|how| format!("read as {how}"))),
         ("Dtype", text("/identity/dtype")),
+        ("Dtype of the cache", text("/identity/cache_dtype")),
         ("Sampling", sampling),
         ("Seed", text("/identity/seed")),
         ("Prompts", short("/identity/prompts").map(|digest| format!("SHA-256 {digest}"))),

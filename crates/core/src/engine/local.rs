@@ -53,7 +53,7 @@ pub struct LocalOptions {
     pub serving: Option<Serving>,
     /// The spans that the attention observer sums over.
     pub observed: ObservedSpans,
-    /// The form in which quantised weights are kept on the CPU in f32; `None` is the fastest that fits.
+    /// The form in which quantised weights are kept on the CPU in f32 or bf16; `None` is the fastest that fits.
     pub kept: Option<Kept>,
     /// The attention kernel on CUDA.
     pub kernel: AttentionKernel,

@@ -161,7 +161,7 @@ impl Engine {
     }
 
     /// Prefills `tokens` after those in the cache, chunk by chunk, and returns the logits of the last `keep` positions (at least
-    /// one), f32 (keep, vocab). `pass` is the observer, with knock-outs or without. On the CPU in f32 the bits depend neither on the chunks nor on how
+    /// one), f32 (keep, vocab). `pass` is the observer, with knock-outs or without. On the CPU in f32 or bf16 the bits depend neither on the chunks nor on how
     /// many tokens were in the cache, where these ended at a [`Engine::border`] and more than one token comes after them.
     pub fn prefill<'p>(
         &self,

@@ -36,7 +36,7 @@ pub enum Reuse {
     /// The whole prefix of a request, or nothing: results never depend on what was asked before, on any device.
     #[default]
     Prefix,
-    /// The longest common beginning with anything that was read before. On the CPU in f32 the results are the same to the bit.
+    /// The longest common beginning with anything that was read before. On the CPU in f32 or bf16 the results are the same to the bit.
     Longest,
 }
 

@@ -41,7 +41,7 @@ const RELEASED: &[(&str, &str)] = &[
 pub struct ModelDescription {
     /// The decoder's description.
     pub spec: DecoderSpec,
-    /// Of a quantised GGUF file: its weights that are packed on the CPU in f32.
+    /// Of a quantised GGUF file: its weights that are packed on the CPU in f32 or bf16.
     pub packed: Option<Packed>,
     /// Bytes of the weight files; 0 where they are not here.
     pub file_bytes: u64,

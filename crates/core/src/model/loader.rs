@@ -35,10 +35,10 @@ pub enum Checkpoint {
     Weightless(Weightless),
 }
 
-/// The choice of what is kept of quantised weights on the CPU in f32, beside the packed bits that decoding reads.
+/// The choice of what is kept of quantised weights on the CPU in f32 or bf16, beside the packed bits that decoding reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kept {
-    /// The dequantised weights, made once: the faster way.
+    /// The dequantised weights in the model's dtype, made once: the faster way.
     #[default]
     Dense,
     /// Nothing: a prefill dequantises one projection at a time, for every chunk anew. The same numbers in less memory.
@@ -435,7 +435,7 @@ impl Loader {
         Ok(Mlp::new(gate, up, self.dense(&down_weight, down_bias)?, spec.activation)?)
     }
 
-    /// A map from GGUF blocks: packed where that pays, on the CPU in f32, else dense on the device. `order` gives for every
+    /// A map from GGUF blocks: packed where that pays, on the CPU in f32 or bf16, else dense on the device. `order` gives for every
     /// canonical row and column the one in the file; `shared` are the values, where they are at hand.
     fn blocks(
         &self,

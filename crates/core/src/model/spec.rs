@@ -465,7 +465,7 @@ impl ExpertsSpec {
 }
 
 impl DecoderSpec {
-    /// Tokens at whose multiples a prompt can be cut without a change of its bits on the CPU in f32: 1, or where there are
+    /// Tokens at whose multiples a prompt can be cut without a change of its bits on the CPU in f32 or bf16: 1, or where there are
     /// linear-attention layers a block of their rule.
     pub fn grain(&self) -> usize {
         if self.layers.iter().any(|layer| layer.delta_net().is_some()) { BLOCK } else { 1 }

@@ -60,7 +60,7 @@ pub struct MemoryPlan {
     /// Bytes of the files that are mapped into memory while loading. The system counts them for the process and takes them
     /// back when it runs short, so they are no part of what must be free.
     pub mapped: u64,
-    /// The form in which quantised weights are kept on the CPU in f32; `None` without such weights.
+    /// The form in which quantised weights are kept on the CPU in f32 or bf16; `None` without such weights.
     pub kept: Option<Kept>,
 }
 
@@ -271,7 +271,7 @@ impl DoesNotFit {
 pub struct Placement {
     /// One device a layer.
     pub devices: Vec<Device>,
-    /// The form of quantised weights on the CPU in f32.
+    /// The form of quantised weights on the CPU in f32 or bf16.
     pub kept: Kept,
 }
 

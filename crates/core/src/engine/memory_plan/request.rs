@@ -27,7 +27,7 @@ pub struct MemoryRequest {
     pub branches: Branches,
     /// The spans that the attention observer sums over.
     pub observed: ObservedSpans,
-    /// The form in which quantised weights are kept on the CPU in f32; `None` lets the plan decide: dequantised too where they fit.
+    /// The form in which quantised weights are kept on the CPU in f32 or bf16; `None` lets the plan decide: dequantised too where they fit.
     pub kept: Option<Kept>,
     /// Bytes of the CPU's memory that a server plans beside the model; 0 for everybody else.
     pub beside: u64,

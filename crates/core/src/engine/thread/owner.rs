@@ -8,7 +8,7 @@
 //!
 //! Prompts and continuations share a budget of tokens. A continuation sets aside all that it may generate before its prompt is read,
 //! so that what has begun can always end; what does not fit waits. Whoever waits, whatever is kept and whoever else is served:
-//! on the CPU in f32 an answer has the same bits.
+//! on the CPU in f32 or bf16 an answer has the same bits.
 
 use std::collections::VecDeque;
 use std::panic::{self, AssertUnwindSafe};

@@ -2,7 +2,7 @@
 //! branch, each rolled back to the prefix when its cache is copied. Where forced branches hide keys from rows inside the prefix, it is read
 //! again from the first such row on, once for all branches that hide the same there.
 //!
-//! On the CPU in f32 a prefill has the same bits however it is cut ([`Engine::border`]): a prompt may begin wherever its
+//! On the CPU in f32 or bf16 a prefill has the same bits however it is cut ([`Engine::border`]): a prompt may begin wherever its
 //! trunk leaves it.
 
 use std::cmp::Reverse;

@@ -174,14 +174,6 @@ impl HalfWeight {
         self.cols
     }
 
-    /// Bytes of a weight of this shape.
-    pub fn bytes(rows: u64, cols: u64) -> u64 {
-        rows.div_ceil(PANEL as u64)
-            .saturating_mul(PANEL as u64)
-            .saturating_mul(cols.div_ceil(2))
-            .saturating_mul(4)
-    }
-
     /// Pairs of a row of activations.
     fn length(&self) -> usize {
         self.cols.div_ceil(2)

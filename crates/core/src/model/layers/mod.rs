@@ -35,7 +35,7 @@ pub(super) use rope::Rope;
 /// The kind of a forward pass, which decides how quantised weights are multiplied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Reading a prompt: full-precision products with dequantised weights. Exact, whatever the chunk size.
+    /// Reading a prompt: products with dequantised weights, in f32 or, of a bf16 model, of bf16 numbers. The same whatever the chunk size.
     Prefill,
     /// Generating: products with the weights as they are quantised in the file.
     Decode,

@@ -107,23 +107,20 @@ impl pulp::WithSimd for DecodeRows<'_> {
             }
             let n = block.len();
             let of_block = block.start * d..block.end * d;
-            let (mut keys, mut values) = (&[][..], &[][..]);
             // 1. Scores: (rows, n).
             let scores = &mut scores[..rows * n];
             if let Some((keys, values, queries)) = &of_pairs {
                 pairs::prefetch(&values[of_block.clone()]);
                 pairs::few_scores(queries, &keys[of_block.clone()], d, self.site.scale, scores);
             } else {
-                keys = self.keys.part(of_block.clone()).wide(&mut wide_keys);
-                values = self.values.part(of_block.clone()).wide(&mut wide_values);
-            }
-            let chunks = if of_pairs.is_some() { 0 } else { scores.len() };
-            for (queries, scores) in queries.chunks(TILE * d).zip(scores[..chunks].chunks_mut(TILE * n)) {
-                match queries.len() / d {
-                    1 => dots::<S, 1>(simd, queries, keys, d, scores),
-                    2 => dots::<S, 2>(simd, queries, keys, d, scores),
-                    3 => dots::<S, 3>(simd, queries, keys, d, scores),
-                    _ => dots::<S, TILE>(simd, queries, keys, d, scores),
+                let keys = self.keys.part(of_block.clone()).wide(&mut wide_keys);
+                for (queries, scores) in queries.chunks(TILE * d).zip(scores.chunks_mut(TILE * n)) {
+                    match queries.len() / d {
+                        1 => dots::<S, 1>(simd, queries, keys, d, scores),
+                        2 => dots::<S, 2>(simd, queries, keys, d, scores),
+                        3 => dots::<S, 3>(simd, queries, keys, d, scores),
+                        _ => dots::<S, TILE>(simd, queries, keys, d, scores),
+                    }
                 }
             }
             // 2. Weights, row by row.
@@ -155,14 +152,15 @@ impl pulp::WithSimd for DecodeRows<'_> {
                 let next = block.end * d..self.range.end.min(block.end + KEY_BLOCK) * d;
                 pairs::prefetch(&keys[next]);
                 pairs::add_few_values(scores, &block, &values[of_block], d, &mut out);
-                continue;
-            }
-            for (scores, out) in scores.chunks(TILE * n).zip(out.chunks_mut(TILE * d)) {
-                match out.len() / d {
-                    1 => add_values::<S, 1>(simd, scores, values, d, out),
-                    2 => add_values::<S, 2>(simd, scores, values, d, out),
-                    3 => add_values::<S, 3>(simd, scores, values, d, out),
-                    _ => add_values::<S, TILE>(simd, scores, values, d, out),
+            } else {
+                let values = self.values.part(of_block).wide(&mut wide_values);
+                for (scores, out) in scores.chunks(TILE * n).zip(out.chunks_mut(TILE * d)) {
+                    match out.len() / d {
+                        1 => add_values::<S, 1>(simd, scores, values, d, out),
+                        2 => add_values::<S, 2>(simd, scores, values, d, out),
+                        3 => add_values::<S, 3>(simd, scores, values, d, out),
+                        _ => add_values::<S, TILE>(simd, scores, values, d, out),
+                    }
                 }
             }
         }
