@@ -94,7 +94,7 @@ impl pulp::WithSimd for DecodeRows<'_> {
         let mut out = vec![0f32; rows * d];
         let mut scores = vec![0f32; rows * KEY_BLOCK];
         let (mut wide_keys, mut wide_values) = (Vec::new(), Vec::new());
-        let mut of_pairs = None;
+        let (mut of_pairs, mut rounded) = (None, Vec::new());
         if let (Stored::Bf16(keys), Stored::Bf16(values), true) = (self.keys, self.values, self.in_pairs) {
             let rounded = |x: &[f32; 2]| bfloat::pair(bfloat::round(x[0]), bfloat::round(x[1]));
             let queries = self.queries.iter().flat_map(|q| q.as_chunks::<2>().0.iter().map(rounded));
@@ -110,8 +110,8 @@ impl pulp::WithSimd for DecodeRows<'_> {
             // 1. Scores: (rows, n).
             let scores = &mut scores[..rows * n];
             if let Some((keys, values, queries)) = &of_pairs {
-                pairs::prefetch(&values[of_block.clone()]);
-                pairs::few_scores(queries, &keys[of_block.clone()], d, self.site.scale, scores);
+                let (keys, values) = (&keys[of_block.clone()], &values[of_block.clone()]);
+                pairs::few_scores(queries, keys, d, self.site.scale, scores, values);
             } else {
                 let keys = self.keys.part(of_block.clone()).wide(&mut wide_keys);
                 for (queries, scores) in queries.chunks(TILE * d).zip(scores.chunks_mut(TILE * n)) {
@@ -150,8 +150,15 @@ impl pulp::WithSimd for DecodeRows<'_> {
             // 3. Weighted values: (rows, d).
             if let Some((keys, values, _)) = &of_pairs {
                 let next = block.end * d..self.range.end.min(block.end + KEY_BLOCK) * d;
-                pairs::prefetch(&keys[next]);
-                pairs::add_few_values(scores, &block, &values[of_block], d, &mut out);
+                pairs::add_few_values(
+                    scores,
+                    &block,
+                    &values[of_block],
+                    d,
+                    &mut rounded,
+                    &mut out,
+                    &keys[next],
+                );
             } else {
                 let values = self.values.part(of_block).wide(&mut wide_values);
                 for (scores, out) in scores.chunks(TILE * n).zip(out.chunks_mut(TILE * d)) {

@@ -107,23 +107,12 @@ pub fn serves_few(d: usize) -> bool {
 /// Dimensions of a vector of bf16 numbers.
 const DIMENSIONS: usize = 2 * LANES;
 
-/// Asks for numbers that are read next: a few rows wait for them longer than they compute.
-#[inline(always)]
-pub fn prefetch(data: &[bf16]) {
-    #[cfg(target_arch = "x86_64")]
-    for line in data.chunks(32) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing, wherever it points.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
-    }
-}
-
 /// Scores of a few rows, times `scale`: `scores` (rows, keys). `queries`: pairs (rows, d / 2); `keys`: (keys, d). Lanes are pairs of
-/// dimensions; the sums of 16 keys are added up together.
+/// dimensions; the sums of 16 keys are added up together. Meanwhile the numbers `ahead`, which are read next, are fetched.
 ///
 /// # Panics
 /// On a processor without AVX512-BF16, and with slices of other sizes.
-pub fn few_scores(queries: &[u32], keys: &[bf16], d: usize, scale: f32, scores: &mut [f32]) {
+pub fn few_scores(queries: &[u32], keys: &[bf16], d: usize, scale: f32, scores: &mut [f32], ahead: &[bf16]) {
     let (rows, n) = (queries.len() / (d / 2), keys.len() / d);
     assert!(
         bf16_rows(d) && queries.len() == rows * d / 2 && keys.len() == n * d,
@@ -131,32 +120,58 @@ pub fn few_scores(queries: &[u32], keys: &[bf16], d: usize, scale: f32, scores: 
     );
     assert!(scores.len() == rows * n, "This is a bug: scores of pairs");
     #[cfg(target_arch = "x86_64")]
-    if n > 0 {
-        for (queries, scores) in queries.chunks_exact(d / 2).zip(scores.chunks_exact_mut(n)) {
+    for first in (0..n).step_by(LANES) {
+        x86::fetch(ahead, first * d..(first + LANES) * d);
+        for (r, query) in queries.chunks_exact(d / 2).enumerate() {
+            let scores = &mut scores[r * n..][first..n.min(first + LANES)];
             // SAFETY: the processor has the instructions, and the slices hold what is read and written (asserted above).
-            unsafe { x86::few_scores(queries, keys.reinterpret_cast(), d, scale, scores) };
+            unsafe { x86::few_scores(query, &keys.reinterpret_cast()[first * d..], d, scale, scores) };
         }
     }
 }
 
 /// Adds the values of `keys`, weighted: `out`, (rows, d). `weights`: (rows, keys); `values`: (keys, d). Weights are rounded to bf16.
+/// Meanwhile the numbers `ahead`, which are read next, are fetched.
 ///
 /// # Panics
 /// On a processor without AVX512-BF16, and with slices of other sizes.
-pub fn add_few_values(weights: &[f32], keys: &Range<usize>, values: &[bf16], d: usize, out: &mut [f32]) {
+pub fn add_few_values(
+    weights: &[f32],
+    keys: &Range<usize>,
+    values: &[bf16],
+    d: usize,
+    rounded: &mut Vec<u32>,
+    out: &mut [f32],
+    ahead: &[bf16],
+) {
     let (rows, n) = (out.len() / d, keys.len());
     assert!(bf16_rows(d) && values.len() == n * d && out.len() == rows * d, "This is a bug: pairs of rows");
     assert!(weights.len() == rows * n, "This is a bug: weights of rows");
-    // Pairs begin at even keys.
+    // Pairs begin at even keys; a key that is missing weighs nothing.
     let before = keys.start % 2;
-    let mut rounded = vec![0u32; (n + before).div_ceil(2)];
-    for (weights, out) in weights.chunks_exact(n.max(1)).zip(out.chunks_exact_mut(d)) {
-        let numbers = &mut pulp::bytemuck::cast_slice_mut::<_, u16>(&mut rounded)[before..];
+    let pairs = (n + before).div_ceil(2);
+    rounded.clear();
+    rounded.resize(rows * pairs, 0);
+    for (weights, rounded) in weights.chunks_exact(n.max(1)).zip(rounded.chunks_exact_mut(pairs.max(1))) {
+        let numbers = &mut pulp::bytemuck::cast_slice_mut::<_, u16>(rounded)[before..];
         numbers.iter_mut().zip(weights).for_each(|(to, weight)| *to = bfloat::round(*weight));
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the processor has the instructions, and the slices hold what is read and written (asserted above).
-        unsafe {
-            x86::add_few_values(&rounded, keys.start, values.reinterpret_cast(), d, out);
+    }
+    #[cfg(target_arch = "x86_64")]
+    if n > 0 {
+        const ROWS: usize = 4;
+        let values = values.reinterpret_cast();
+        let tiles = rounded.chunks(ROWS * pairs).zip(out.chunks_mut(ROWS * d));
+        for (nth, (weights, out)) in tiles.enumerate() {
+            let ahead = if nth == 0 { ahead } else { &[] };
+            // SAFETY: the processor has the instructions, and the slices hold what is read and written (asserted above).
+            unsafe {
+                match out.len() / d {
+                    1 => x86::add_few_values::<1>(weights, before, values, d, out, ahead),
+                    2 => x86::add_few_values::<2>(weights, before, values, d, out, ahead),
+                    3 => x86::add_few_values::<3>(weights, before, values, d, out, ahead),
+                    _ => x86::add_few_values::<ROWS>(weights, before, values, d, out, ahead),
+                }
+            }
         }
     }
 }
@@ -169,8 +184,11 @@ fn bf16_rows(d: usize) -> bool {
 #[allow(clippy::needless_range_loop, reason = "iterators may leave the sums in memory")]
 mod x86 {
     use std::arch::x86_64::*;
+    use std::ops::Range;
 
-    use super::LANES;
+    use half::bf16;
+
+    use super::{DIMENSIONS, LANES};
     use crate::bfloat::bf16s;
 
     /// Scores of `K` keys.
@@ -296,61 +314,106 @@ mod x86 {
         }
     }
 
-    /// A row's scores.
+    /// Asks for a part of the numbers that are read next: a few rows wait for memory longer than they compute. What lies after the
+    /// last is left out.
+    #[inline(always)]
+    pub fn fetch(numbers: &[bf16], part: Range<usize>) {
+        let part = part.start.min(numbers.len())..part.end.min(numbers.len());
+        for line in numbers[part].chunks(LINE) {
+            // SAFETY: a prefetch reads nothing, wherever it points.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+        }
+    }
+
+    /// Numbers of a line of the processor's cache.
+    const LINE: usize = 32;
+
+    /// A row's scores of 16 keys at most.
     ///
     /// # Safety
-    /// `query`: d / 2 pairs, d a multiple of 32; `keys`: (scores, d), at least one.
+    /// `query`: d / 2 pairs, d a multiple of 32; `keys`: at least (scores, d), at least one.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
     pub unsafe fn few_scores(query: &[u32], keys: &[u16], d: usize, scale: f32, scores: &mut [f32]) {
         let n = scores.len();
-        debug_assert!(query.len() == d / 2 && d.is_multiple_of(2 * LANES) && keys.len() == n * d && n > 0);
+        debug_assert!(query.len() == d / 2 && d.is_multiple_of(2 * LANES) && keys.len() >= n * d && n > 0);
         let factor = _mm512_set1_ps(scale);
-        for first in (0..n).step_by(LANES) {
-            let mut sums = [_mm512_setzero_ps(); LANES];
-            // SAFETY: by the caller; keys after the last are the last once more, and their scores are not written.
-            unsafe {
-                for at in 0..query.len() / LANES {
-                    let query = bf16s!(_mm512_loadu_si512(query.as_ptr().add(at * LANES).cast()));
-                    for k in 0..LANES {
-                        let key = keys.as_ptr().add((first + k).min(n - 1) * d + at * 2 * LANES);
-                        let key = bf16s!(_mm512_loadu_si512(key.cast()));
-                        sums[k] = _mm512_dpbf16_ps(sums[k], query, key);
-                    }
+        let mut sums = [_mm512_setzero_ps(); LANES];
+        // SAFETY: by the caller; keys after the last are the last once more, and their scores are not written.
+        unsafe {
+            for at in 0..query.len() / LANES {
+                let query = bf16s!(_mm512_loadu_si512(query.as_ptr().add(at * LANES).cast()));
+                for k in 0..LANES {
+                    let key = keys.as_ptr().add(k.min(n - 1) * d + at * 2 * LANES);
+                    let key = bf16s!(_mm512_loadu_si512(key.cast()));
+                    sums[k] = _mm512_dpbf16_ps(sums[k], query, key);
                 }
-                // Pairs of vectors are added across their lanes, until one is left with a sum a lane.
-                let mut pairs = [_mm512_setzero_ps(); 8];
-                for i in 0..8 {
-                    let (a, b) = (sums[2 * i], sums[2 * i + 1]);
-                    pairs[i] = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-                }
-                let mut fours = [_mm512_setzero_ps(); 4];
-                for i in 0..4 {
-                    let (a, b) = (_mm512_castps_pd(pairs[2 * i]), _mm512_castps_pd(pairs[2 * i + 1]));
-                    let (low, high) = (_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
-                    fours[i] = _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));
-                }
-                let quarters = |a, b| {
-                    let (even, odd) =
-                        (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
-                    _mm512_add_ps(even, odd)
-                };
-                let all = quarters(quarters(fours[0], fours[1]), quarters(fours[2], fours[3]));
-                let kept = ((1u32 << (n - first).min(LANES)) - 1) as u16;
-                _mm512_mask_storeu_ps(scores.as_mut_ptr().add(first), kept, _mm512_mul_ps(all, factor));
+            }
+            // Pairs of vectors are added across their lanes, until one is left with a sum a lane.
+            let mut pairs = [_mm512_setzero_ps(); 8];
+            for i in 0..8 {
+                let (a, b) = (sums[2 * i], sums[2 * i + 1]);
+                pairs[i] = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+            }
+            let mut fours = [_mm512_setzero_ps(); 4];
+            for i in 0..4 {
+                let (a, b) = (_mm512_castps_pd(pairs[2 * i]), _mm512_castps_pd(pairs[2 * i + 1]));
+                let (low, high) = (_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+                fours[i] = _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));
+            }
+            let quarters = |a, b| {
+                let (even, odd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+                _mm512_add_ps(even, odd)
+            };
+            let all = quarters(quarters(fours[0], fours[1]), quarters(fours[2], fours[3]));
+            let kept = ((1u32 << n) - 1) as u16;
+            _mm512_mask_storeu_ps(scores.as_mut_ptr(), kept, _mm512_mul_ps(all, factor));
+        }
+    }
+
+    /// Adds the weighted values of `R` rows.
+    ///
+    /// # Safety
+    /// `weights`: (R, pairs of keys), of which the first begins `before` keys before `values`; `values`: (keys, d), at least one key, d
+    /// a multiple of 32; `out`: (R, d).
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+    pub unsafe fn add_few_values<const R: usize>(
+        weights: &[u32],
+        before: usize,
+        values: &[u16],
+        d: usize,
+        out: &mut [f32],
+        ahead: &[bf16],
+    ) {
+        let whole = d / (2 * DIMENSIONS) * 2 * DIMENSIONS;
+        // SAFETY: by the caller.
+        unsafe {
+            for at in (0..whole).step_by(2 * DIMENSIONS) {
+                let ahead = if at == 0 { ahead } else { &[] };
+                add_dimensions::<R, 2>(weights, before, values, (at, d), out, ahead);
+            }
+            if whole < d {
+                let ahead = if whole == 0 { ahead } else { &[] };
+                add_dimensions::<R, 1>(weights, before, values, (whole, d), out, ahead);
             }
         }
     }
 
-    /// Adds a row's weighted values.
+    /// Adds `S` times 32 dimensions from `at` on.
     ///
     /// # Safety
-    /// `weights`: pairs of keys from the pair of key `start` on; `values`: (keys, d) from that key on, d a multiple of 32; `out`: d.
+    /// As above, and `at` with these dimensions lies within d.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-    pub unsafe fn add_few_values(weights: &[u32], start: usize, values: &[u16], d: usize, out: &mut [f32]) {
-        let (n, before) = (values.len() / d, start % 2);
-        debug_assert!(
-            weights.len() == (n + before).div_ceil(2) && out.len() == d && d.is_multiple_of(2 * LANES)
-        );
+    #[inline]
+    unsafe fn add_dimensions<const R: usize, const S: usize>(
+        weights: &[u32],
+        before: usize,
+        values: &[u16],
+        (at, d): (usize, usize),
+        out: &mut [f32],
+        ahead: &[bf16],
+    ) {
+        let (n, pairs) = (values.len() / d, weights.len() / R);
+        debug_assert!(pairs == (n + before).div_ceil(2) && out.len() == R * d && at + S * DIMENSIONS <= d);
         // Of the low and the high halves of each quarter, one by turns.
         let (mut first, mut second) = ([0i32; 16], [0i32; 16]);
         for lane in 0..16 {
@@ -359,35 +422,39 @@ mod x86 {
             first[lane] = from(lane as i32 / 8, lane as i32);
             second[lane] = from(2 + lane as i32 / 8, lane as i32);
         }
+        // Of each row and 32 dimensions: the low and the high halves of the quarters.
+        let mut sums = [[[_mm512_setzero_ps(); 2]; S]; R];
         // SAFETY: by the caller; a key that is missing is its neighbour once more, whose weight there is 0.
         unsafe {
-            let first = _mm512_loadu_si512(first.as_ptr().cast());
-            let second = _mm512_loadu_si512(second.as_ptr().cast());
-            for at in (0..d).step_by(2 * LANES) {
-                let (mut low, mut high) = (_mm512_setzero_ps(), _mm512_setzero_ps());
-                let (mut low_odd, mut high_odd) = (low, high);
-                for (nth, &weight) in weights.iter().enumerate() {
-                    let key = |key: usize| {
-                        let key = key.saturating_sub(before).min(n - 1);
-                        _mm512_loadu_si512(values.as_ptr().add(key * d + at).cast())
-                    };
-                    let (a, b) = (key(2 * nth), key(2 * nth + 1));
-                    let weight = bf16s!(_mm512_set1_epi32(weight as i32));
-                    let (of_low, of_high) = (_mm512_unpacklo_epi16(a, b), _mm512_unpackhi_epi16(a, b));
-                    // Two chains, or each would wait for itself: by the place in the sequence, wherever a block begins.
-                    if (start / 2 + nth).is_multiple_of(2) {
-                        low = _mm512_dpbf16_ps(low, weight, bf16s!(of_low));
-                        high = _mm512_dpbf16_ps(high, weight, bf16s!(of_high));
-                    } else {
-                        low_odd = _mm512_dpbf16_ps(low_odd, weight, bf16s!(of_low));
-                        high_odd = _mm512_dpbf16_ps(high_odd, weight, bf16s!(of_high));
+            for pair in 0..pairs {
+                fetch(ahead, 2 * pair * d..2 * (pair + 1) * d);
+                let key = |key: usize| values.as_ptr().add(key.saturating_sub(before).min(n - 1) * d + at);
+                let (a, b) = (key(2 * pair), key(2 * pair + 1));
+                let mut halves = [[_mm512_setzero_si512(); 2]; S];
+                for s in 0..S {
+                    let a = _mm512_loadu_si512(a.add(s * DIMENSIONS).cast());
+                    let b = _mm512_loadu_si512(b.add(s * DIMENSIONS).cast());
+                    halves[s] = [_mm512_unpacklo_epi16(a, b), _mm512_unpackhi_epi16(a, b)];
+                }
+                for r in 0..R {
+                    let weight = _mm512_set1_epi32(*weights.get_unchecked(r * pairs + pair) as i32);
+                    for s in 0..S {
+                        for half in 0..2 {
+                            sums[r][s][half] =
+                                _mm512_dpbf16_ps(sums[r][s][half], bf16s!(halves[s][half]), bf16s!(weight));
+                        }
                     }
                 }
-                let (low, high) = (_mm512_add_ps(low, low_odd), _mm512_add_ps(high, high_odd));
-                for (half, turns) in [first, second].into_iter().enumerate() {
-                    let to = out.as_mut_ptr().add(at + half * LANES);
-                    let sum = _mm512_permutex2var_ps(low, turns, high);
-                    _mm512_storeu_ps(to, _mm512_add_ps(_mm512_loadu_ps(to), sum));
+            }
+            let first = _mm512_loadu_si512(first.as_ptr().cast());
+            let second = _mm512_loadu_si512(second.as_ptr().cast());
+            for r in 0..R {
+                for s in 0..S {
+                    for (half, turns) in [first, second].into_iter().enumerate() {
+                        let to = out.as_mut_ptr().add(r * d + at + s * DIMENSIONS + half * LANES);
+                        let sum = _mm512_permutex2var_ps(sums[r][s][0], turns, sums[r][s][1]);
+                        _mm512_storeu_ps(to, _mm512_add_ps(_mm512_loadu_ps(to), sum));
+                    }
                 }
             }
         }

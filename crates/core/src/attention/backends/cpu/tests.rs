@@ -219,9 +219,12 @@ fn bf16_numbers(l: usize, [heads, kv_heads, n, d]: [usize; 4]) -> Result<[Tensor
     Ok([q, tensor((kv_heads, n, d), 8)?, tensor((kv_heads, n, d), 9)?])
 }
 
-const SHAPES: [(usize, [usize; 4]); 6] = [
+const SHAPES: [(usize, [usize; 4]); 9] = [
     (1, [6, 2, 331, 96]),
     (1, [4, 2, 300, 64]),
+    (1, [2, 2, 141, 32]),
+    (1, [5, 1, 321, 160]),
+    (1, [8, 1, 260, 128]),
     (5, [4, 4, 131, 20]),
     (70, [9, 3, 400, 64]),
     (200, [3, 1, 200, 34]),
