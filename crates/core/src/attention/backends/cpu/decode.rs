@@ -149,7 +149,8 @@ impl pulp::WithSimd for DecodeRows<'_> {
             }
             // 3. Weighted values: (rows, d).
             if let Some((keys, values, _)) = &of_pairs {
-                let next = block.end * d..self.range.end.min(block.end + KEY_BLOCK) * d;
+                // Of the next task too, which likely follows on the same thread.
+                let next = block.end * d..keys.len().min((block.end + KEY_BLOCK) * d);
                 pairs::add_few_values(
                     scores,
                     &block,
