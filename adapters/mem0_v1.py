@@ -9,6 +9,8 @@ embedder of `palimpsest serve`.
 Settings (hello's `config`)
   batch   messages in one `add`; 0 (default) is the whole session. SubtleMemory's public configuration has 5 (of the hosted service)
   date    true (default): the session's time stands before its first message
+  max_tokens  of an answer of the language model; 0 (default) is mem0's own limit, 2,000. A small model that writes on without end is
+          ended sooner by less
 
 What is known to differ from the hosted service, and to matter:
 - An `add` is one call that extracts facts, an embedding and a search (5 neighbours) for each fact, and one call that decides ADD, UPDATE,
@@ -36,7 +38,7 @@ class Mem0:
 
     name, major = "mem0", "1"
     packages = ("mem0ai", "qdrant-client", "openai")
-    options = {"batch": 0, "date": True}
+    options = {"batch": 0, "date": True, "max_tokens": 0}
     provenance = "derived"
     looks, state_in_folder, scopes = True, True, 4
     loggers = ("mem0",)
@@ -59,6 +61,8 @@ class Mem0:
         llm, embedder = setup.llm, setup.embedder
         self.batch, self.date = setup.config["batch"], setup.config["date"]
         asked = {"model": llm.model, "openai_base_url": llm.base_url, "api_key": llm.key or "none"}
+        if setup.config["max_tokens"]:
+            asked["max_tokens"] = setup.config["max_tokens"]
         embedded = {"model": embedder.model, "openai_base_url": embedder.base_url, "api_key": embedder.key or "none"}
         stored = {"path": str(setup.folder / "qdrant"), "on_disk": True, "collection_name": "memories"}
         self.memory = Memory.from_config(
