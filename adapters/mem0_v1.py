@@ -18,6 +18,7 @@ What is known to differ from the hosted service, and to matter:
 - An UPDATE replaces a memory's metadata, and with it the session id. Source sets are therefore kept outside, united over updates.
 - `add` takes no time: memories are dated today. So the session's time goes into the first message, and into the metadata.
 - A reply that is no JSON is logged and dropped, and nothing is stored. Such lines become events of op `none` with mem0's reason.
+- Over JSON of another shape than it asks for mem0 raises an exception: the session is lost, and the history goes on.
 - The extraction prompt says today's date, so that a rerun on another day asks other questions of the model.
 - Neighbours found before the decision are `looked_at`; there is no threshold, so that `gated` is absent.
 - With OPENROUTER_API_KEY in the environment mem0 would ask OpenRouter: it is removed. Telemetry is off; mem0's home is in the run's folder.
@@ -26,7 +27,7 @@ What is known to differ from the hosted service, and to matter:
 
 import os
 
-from palimpsest_memory import Failure, dimensions_of, serve, version_of
+from palimpsest_memory import BadInput, Failure, dimensions_of, serve, version_of
 
 # Memories that a dump may have; mem0 wants a limit.
 ALL = 1_000_000
@@ -102,7 +103,11 @@ class Mem0:
                 messages[0]["content"] = f"[{session.time}] {messages[0]['content']}"
             source = {"session": session.id, **({"turns": [turn.id for turn in turns]} if self.batch else {})}
             self.neighbours.clear()
-            told = self.memory.add(messages, user_id=USER, metadata={"session": session.id, "time": session.time})
+            try:
+                told = self.memory.add(messages, user_id=USER, metadata={"session": session.id, "time": session.time})
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                # JSON of another shape than mem0 asks for. It costs this session, not the history.
+                raise BadInput(f"mem0 cannot read its model's reply: {type(error).__name__}: {error}") from error
             looked = [{"memory": memory} for memory in self.neighbours]
             for event in told["results"]:
                 written = {"op": event["event"].lower(), "memory": event["id"], "looked_at": looked}
