@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from itertools import accumulate
 
 import numpy as np
@@ -51,6 +52,19 @@ def test_every_way_and_answer_gives_a_line_a_span(tiny, prompt):
     windows = tiny.causes(prompt, answer=answer.tokens, windows=1)
     assert len(windows) == 2 * tiny.layers and windows.to_numpy("layer_start").tolist()[0] == 0
     assert len(tiny.causes(prompt)) == 2
+
+
+@pytest.mark.parametrize(("how", "readings"), [("block", 2), ("remove", 2), ("replace", 2), ("contextcite", 32)])
+def test_progress_counts_the_readings_with_something_left_out(tiny, prompt, monkeypatch, how, readings):
+    told = []
+
+    @contextmanager
+    def counted(total, what, unit):
+        yield told.append
+
+    monkeypatch.setattr("palimpsest._model.progress", counted)
+    tiny.causes(prompt, answer="the mat", how=how, controls=None)
+    assert told[-1] == readings and told == sorted(told)
 
 
 @pytest.mark.parametrize(
