@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -40,6 +41,93 @@ def interrupted(work, after: float) -> float:
     finally:
         timer.cancel()
         timer.join()
+
+
+def interrupted_at(monkeypatch, work, readings: int) -> float:
+    """Sends Ctrl-C when causes have told of so many readings; CPU seconds of this process from the signal to the exception."""
+    reached, over = threading.Event(), threading.Event()
+    sent: list[float] = []
+
+    @contextmanager
+    def watched(total, what, unit):
+        yield lambda done: done >= readings and reached.set()
+
+    def send() -> None:
+        reached.wait()
+        if not over.is_set():
+            sent.append(time.process_time())
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("palimpsest._model.progress", watched)
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        return time.process_time() - sent[0]
+    finally:
+        monkeypatch.undo()
+        over.set()
+        reached.set()
+        thread.join()
+
+
+def seconds(work) -> float:
+    """CPU seconds of this process."""
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun
+
+
+# CPU seconds between a signal and its being seen.
+SEEN = 0.3
+
+
+@pytest.mark.parametrize("how", ["block", "remove", "replace", pytest.param("contextcite", marks=pytest.mark.slow)])
+def test_ctrl_c_stops_causes_of_a_long_question_between_two_readings_and_the_model_goes_on(how, monkeypatch):
+    model = palimpsest.Model.load(FIXTURES / "llama-tiny")
+    first = TEXT * 20
+    text = first + "so where is the cat? " * 200
+    prompt = model.prompt(text, spans={**{f"part {n}": (n * 180, n * 180 + 170) for n in range(8)}, "query": (len(first), len(text))})
+    assert len(prompt) > 4_000 and prompt.spans["query"][1] - prompt.spans["query"][0] > 2_000
+    short = model.prompt(TEXT, spans=SPANS)
+    before = model.trace(short).to_numpy()
+
+    def work() -> None:
+        model.causes(prompt, answer="the mat", how=how, controls="anywhere" if how == "block" else None)
+
+    whole = seconds(work)
+    for readings in (0, 1):
+        waited = interrupted_at(monkeypatch, work, readings)
+        assert waited < SEEN + whole / 4, (readings, waited, whole)
+        assert model.trace(short).to_numpy().tobytes() == before.tobytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["block", "remove"])
+def test_ctrl_c_stops_causes_within_a_chunk_and_the_model_goes_on(how, smol, monkeypatch):
+    sentence = "The market is on Thursday. "
+    parts = 40
+    text = sentence * 900
+    length = len(text) // 2 // parts
+    spans = {f"part {n}": (n * length, (n + 1) * length) for n in range(parts)}
+    prompt = smol.prompt(text, spans={**spans, "query": (parts * length, len(text))})
+    assert len(prompt) > 5_000
+    # A reading is of as many tokens as a chunk at most, behind no more than all the others.
+    start = prompt.spans["query"][1] - 1024
+    begun = smol.prompt(text[: prompt.characters[start][0]], spans={"first": (0, 27)})
+    smol.trace(begun)
+    chunk = seconds(lambda: smol.trace(smol.prompt(text, spans={"first": (0, 27)})))
+    short = smol.prompt("The market is on Sunday.", spans={"query": "on Sunday"})
+    before = smol.trace(short).to_numpy()
+
+    def work() -> None:
+        smol.causes(prompt, answer="On Thursday.", how=how, controls=None)
+
+    for readings in (0, 1):
+        waited = interrupted_at(monkeypatch, work, readings)
+        assert waited < SEEN + 2 * chunk, (readings, waited, chunk)
+        assert smol.trace(short).to_numpy().tobytes() == before.tobytes()
 
 
 @pytest.mark.slow

@@ -159,8 +159,8 @@ impl Case<'_> {
 }
 
 /// Measures what the answer in `said` owes to the key spans of a prompt that end before its question. The question is the span of this
-/// label, else it begins where the last span ends. `go_on` hears of tokens that are read, and of 0 tokens after each reading; it says
-/// whether to go on.
+/// label, else it begins where the last span ends. `go_on` hears of tokens that are read, and of 0 tokens after each reading of the answer
+/// with something left out, and at no other time; it says whether to go on.
 ///
 /// # Errors
 /// There are no such spans, layers cannot be blocked, the model failed, or it was interrupted.
@@ -192,7 +192,8 @@ pub fn measure(
     let cut = from.max(session.border(tokens.len().saturating_sub(DEFAULT_CHUNK)));
     let case = Case { tokens, spans, from, cut };
     let whole = case.history(&tokens[..cut]);
-    let answer = Answer::read(session, &whole, said, go_on).context("the answer as it was")?;
+    let answer = Answer::read(session, &whole, said, &mut |tokens| tokens == 0 || go_on(tokens))
+        .context("the answer as it was")?;
     let measured = SpanCauses {
         effects: Vec::new(),
         log_p: answer.log_p(),
@@ -260,7 +261,7 @@ fn block(
         session,
         &whole,
         &holes,
-        &mut |tokens| (heard.borrow_mut())(tokens),
+        &mut |tokens| tokens == 0 || (heard.borrow_mut())(tokens),
         &mut |nth, effect| {
             if let Some(found) = found.get_mut(nth) {
                 *found = Some(effect);
@@ -299,7 +300,8 @@ fn again(
 ) -> anyhow::Result<Effect> {
     let mut found = None;
     let history = case.history(tokens);
-    answer.effects(session, &history, &[LayerHoles::default()], go_on, &mut |_, effect| {
+    let mut of_history = |tokens| tokens == 0 || go_on(tokens);
+    answer.effects(session, &history, &[LayerHoles::default()], &mut of_history, &mut |_, effect| {
         found = Some(effect);
         true
     })?;
