@@ -10,12 +10,12 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::causes::{Answer, CauseError, Effect, History, answered, asked, said, shared};
+use super::causes::{Answer, CauseError, Effect, History, answered, asked, said, shared, unless_stopped};
 use super::replacement;
 use super::store::RunFolder;
 use crate::benchmarks::QUERY;
 use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
-use palimpsest_core::engine::{EngineError, RequestError, Session};
+use palimpsest_core::engine::Session;
 use palimpsest_core::span::Span;
 
 /// A case's answers, whose prompts begin alike.
@@ -100,6 +100,32 @@ impl CaseAnswers {
         CaseAnswers { neutral, ..self }
     }
 
+    /// The case's id.
+    pub(super) fn id(&self) -> &str {
+        self.answers.first().map_or("", |store| &store.case)
+    }
+
+    /// The chosen sessions of every answer, each left out by itself, but those whose rows are there; and the number of these.
+    pub(super) fn missing(
+        &self,
+        chosen: SessionChoice,
+        is_there: impl Fn(&AttentionStore, &Span) -> bool,
+    ) -> (Vec<Ablated>, usize) {
+        let (mut missing, mut found) = (Vec::new(), 0);
+        for (answer, store) in self.answers.iter().enumerate() {
+            let sessions = self.sessions(answer);
+            for (nth, span) in sessions.iter().enumerate().filter(|(_, span)| chosen.holds(span)) {
+                if is_there(store, span) {
+                    found += 1;
+                    continue;
+                }
+                let included = (0..sessions.len()).map(|other| other != nth).collect();
+                missing.push(Ablated { answer, included, nth });
+            }
+        }
+        (missing, found)
+    }
+
     /// The first token of an answer's question.
     pub fn question(&self, answer: usize) -> usize {
         let store = &self.answers[answer];
@@ -182,18 +208,13 @@ impl CaseAnswers {
         go_on: &mut dyn FnMut(usize) -> bool,
         sink: &mut dyn FnMut(&Ablated, &Answer<'_>, Effect) -> Result<bool, CauseError>,
     ) -> Result<bool, CauseError> {
-        let failed = |error: RequestError| CauseError::Model {
-            case: self.answers.first().map(|store| store.case.clone()).unwrap_or_default(),
-            source: error.into(),
-        };
         session.forget();
         let mut plain: Vec<Option<Answer<'_>>> = self.answers.iter().map(|_| None).collect();
         for whole in self.wholes(ablated) {
             let store = &self.answers[whole.answer];
-            match Answer::read(session, &self.history_of(&whole), said(store), go_on) {
-                Err(RequestError::Engine(EngineError::Interrupted)) => return Ok(false),
-                read => plain[whole.answer] = Some(read.map_err(failed)?),
-            }
+            let read = Answer::read(session, &self.history_of(&whole), said(store), go_on);
+            let Some(read) = unless_stopped(self.id(), read)? else { return Ok(false) };
+            plain[whole.answer] = Some(read);
         }
         let nothing_blocked = [LayerHoles::default()];
         for one in self.sorted(ablated) {
@@ -203,9 +224,9 @@ impl CaseAnswers {
                 effect = Some(found);
                 true
             };
-            match answer.effects(session, &self.history_of(one), &nothing_blocked, go_on, &mut take) {
-                Err(RequestError::Engine(EngineError::Interrupted)) => return Ok(false),
-                done => done.map_err(failed)?,
+            let read = answer.effects(session, &self.history_of(one), &nothing_blocked, go_on, &mut take);
+            if unless_stopped(self.id(), read)?.is_none() {
+                return Ok(false);
             }
             if let Some(effect) = effect
                 && !sink(one, answer, effect)?

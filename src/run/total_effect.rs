@@ -52,22 +52,10 @@ fn there<'a>(lines: impl IntoIterator<Item = &'a CauseLine>, replace: bool) -> B
     lines.into_iter().filter_map(key).collect()
 }
 
-/// The sessions that are still to be left out, each by itself, and how many rows are there.
 fn missing(case: &CaseAnswers, there: &BTreeSet<Key>, chosen: SessionChoice) -> (Vec<Ablated>, usize) {
-    let (mut missing, mut found) = (Vec::new(), 0);
-    for (answer, store) in case.answers.iter().enumerate() {
-        let sessions = case.sessions(answer);
-        for (nth, span) in sessions.iter().enumerate().filter(|(_, span)| chosen.holds(span)) {
-            let key = (AnswerKey::of_store(store).owned(), span.label.clone());
-            if there.contains(&key) {
-                found += 1;
-                continue;
-            }
-            let included = (0..sessions.len()).map(|other| other != nth).collect();
-            missing.push(Ablated { answer, included, nth });
-        }
-    }
-    (missing, found)
+    case.missing(chosen, |store, span| {
+        there.contains(&(AnswerKey::of_store(store).owned(), span.label.clone()))
+    })
 }
 
 /// Readings that the total effects of a run still take of a model of such layers.
@@ -117,7 +105,6 @@ pub fn measure(
         if missing.is_empty() {
             continue;
         }
-        let name = case.answers.first().map(|store| store.case.clone()).unwrap_or_default();
         let status = steps.status();
         let cost = case.cost(&missing, goes_back(&model.engine().decoder().spec().layer_kinds()));
         let mut read = 0;
@@ -134,9 +121,9 @@ pub fn measure(
             steps.step(&step, None);
             Ok(!stop.load(Ordering::Relaxed))
         };
-        status.begin(&name, "prefill");
+        status.begin(case.id(), "prefill");
         if !case.read(model.session(), &missing, &mut go_on, &mut sink)? {
-            return Ok(Measured { stopped: true, ..measured });
+            return Ok(measured.stopped());
         }
     }
     Ok(measured)
