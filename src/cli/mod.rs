@@ -47,9 +47,7 @@ pub mod process;
 mod quickstart;
 #[cfg(feature = "figures")]
 mod report;
-mod residue;
 mod run;
-mod run_model;
 mod selftest;
 #[cfg(feature = "serve")]
 mod serve;

@@ -17,7 +17,7 @@ use palimpsest_core::attention::{Hole, LayerHoles, LayerKind};
 use palimpsest_core::engine::{LocalModel, RequestError, Session};
 use palimpsest_core::span::Span;
 
-use super::cause_rows::{CarrierRow, CauseLine, Effect, open_log, read_lines};
+use super::cause_rows::{CarrierRow, CauseLine, Effect, open_log};
 use super::causes::{Answer, CauseError, CauseOptions, Measured, layers_open, said, unless_stopped, windows};
 use super::forced::effects_together;
 use super::removal::{CaseAnswers, ReadingCost, SessionChoice, cases, goes_back};
@@ -129,7 +129,7 @@ fn singles(case: &CaseAnswers, answer: usize, span: &Span) -> Vec<CarrierPath> {
 
 /// Paths that are still to be read of a case, as far as is known before they are: of an answer and session, all later rows at once and
 /// single carriers.
-pub(super) fn missing(case: &CaseAnswers, there: &Carried, least: f64) -> (Vec<CarrierPath>, usize) {
+fn missing(case: &CaseAnswers, there: &Carried, least: f64) -> (Vec<CarrierPath>, usize) {
     let (mut missing, mut found) = (Vec::new(), 0);
     for answer in 0..case.answers.len() {
         for span in evidence(case, answer) {
@@ -147,11 +147,7 @@ pub(super) fn missing(case: &CaseAnswers, there: &Carried, least: f64) -> (Vec<C
 }
 
 /// Readings that the carriers of a case still take, at most.
-pub(super) fn cost_of_case(
-    case: &CaseAnswers,
-    (there, least): (&Carried, f64),
-    goes_back: bool,
-) -> ReadingCost {
+fn cost_of_case(case: &CaseAnswers, (there, least): (&Carried, f64), goes_back: bool) -> ReadingCost {
     let (missing, _) = missing(case, there, least);
     let mut cost = ReadingCost { readings: missing.len(), ..ReadingCost::default() };
     let mut histories: Vec<(&[u32], &Range<usize>, usize)> = Vec::new();
@@ -302,33 +298,6 @@ fn there<'a>(lines: impl IntoIterator<Item = &'a CauseLine>) -> Carried {
     lines.into_iter().filter_map(of).collect()
 }
 
-/// Readings that the carriers of a run still take of a model of such layers, at most.
-///
-/// # Errors
-/// [`CauseError`] of the folder's files.
-pub fn cost(
-    folder: &RunFolder,
-    kinds: &[LayerKind],
-    options: CarrierOptions,
-) -> Result<ReadingCost, CauseError> {
-    let there = there(&read_lines(&folder.dir)?);
-    let mut cost = ReadingCost::default();
-    for case in cases(folder) {
-        cost += cost_of_case(&case?, (&there, options.least), goes_back(kinds));
-    }
-    Ok(cost)
-}
-
-/// The layers of a model some of whose paths are to be blocked.
-///
-/// # Errors
-/// [`CauseError::Linear`] where linear-attention layers are among them.
-pub(super) fn blockable(model: &LocalModel, softmax_only: bool) -> Result<Vec<LayerKind>, CauseError> {
-    let kinds = model.engine().decoder().spec().layer_kinds();
-    windows(&kinds, CauseOptions { softmax_only, ..CauseOptions::default() })?;
-    Ok(kinds)
-}
-
 /// A measurement of carriers, case by case, whatever is read.
 pub(super) struct CarrierMeasurement<'a> {
     kinds: Vec<LayerKind>,
@@ -341,18 +310,26 @@ pub(super) struct CarrierMeasurement<'a> {
 
 impl<'a> CarrierMeasurement<'a> {
     /// Of the cases, as far as rows are not `there`.
+    ///
+    /// # Errors
+    /// A case cannot be read; [`CauseError::Linear`] where linear-attention layers are to be blocked.
     pub(super) fn new(
         cases: impl Iterator<Item = Result<CaseAnswers, CauseError>>,
-        kinds: Vec<LayerKind>,
-        (there, least): (Carried, f64),
+        model: &LocalModel,
+        (there, CarrierOptions { softmax_only, least }): (Carried, CarrierOptions),
         stop: &'a AtomicBool,
         show_progress: bool,
     ) -> Result<Self, CauseError> {
-        let mut todo = 0;
+        let kinds = model.engine().decoder().spec().layer_kinds();
+        let mut all = ReadingCost::default();
         for case in cases {
-            todo += missing(&case?, &there, least).0.len();
+            all += cost_of_case(&case?, (&there, least), goes_back(&kinds));
         }
-        let steps = Steps::new("carriers", todo, show_progress);
+        all.announce(
+            "readings of carriers at most, fewer where hiding a session from all of them changes nothing",
+        );
+        windows(&kinds, CauseOptions { softmax_only, ..CauseOptions::default() })?;
+        let steps = Steps::new("carriers", all.readings, show_progress);
         Ok(CarrierMeasurement { kinds, there, least, stop, steps, measured: Measured::default() })
     }
 
@@ -410,15 +387,14 @@ impl<'a> CarrierMeasurement<'a> {
 pub fn measure(
     folder: &RunFolder,
     model: &mut LocalModel,
-    CarrierOptions { softmax_only, least }: CarrierOptions,
+    options: CarrierOptions,
     stop: &AtomicBool,
     show_progress: bool,
 ) -> Result<Measured, CauseError> {
-    let kinds = blockable(model, softmax_only)?;
-    let open = layers_open(&kinds, None);
     let mut log = open_log(&folder.dir)?;
-    let there = (there(&log.rows), least);
-    let mut all = CarrierMeasurement::new(cases(folder), kinds, there, stop, show_progress)?;
+    let there = (there(&log.rows), options);
+    let mut all = CarrierMeasurement::new(cases(folder), model, there, stop, show_progress)?;
+    let open = layers_open(&all.kinds, None);
     for case in cases(folder) {
         let case = case?;
         let plain = |session: &mut Session, go_on: &mut dyn FnMut(usize) -> bool| {

@@ -73,29 +73,6 @@ fn missing(case: &CaseAnswers, there: &There, options: SurrogateOptions) -> Vec<
     missing
 }
 
-/// Readings that the surrogates of a run still take of a model of such layers.
-///
-/// # Errors
-/// [`CauseError`] of the folder's files.
-pub fn cost(
-    folder: &RunFolder,
-    kinds: &[LayerKind],
-    options: SurrogateOptions,
-) -> Result<ReadingCost, CauseError> {
-    let there = there(&super::cause_rows::read_lines(&folder.dir)?, options);
-    let mut all = ReadingCost::default();
-    for case in cases(folder) {
-        let case = case?;
-        let missing = missing(&case, &there, options);
-        let mut cost = case.cost(&missing, goes_back(kinds));
-        if options.ablation == Ablation::Blocked {
-            cost.prefill = cost.histories;
-        }
-        all += cost;
-    }
-    Ok(all)
-}
-
 /// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each chunk and reading.
 ///
 /// # Errors
@@ -107,19 +84,25 @@ pub fn measure(
     stop: &AtomicBool,
     show_progress: bool,
 ) -> Result<Measured, CauseError> {
+    let mut log = open_log(&folder.dir)?;
+    let mut there = there(&log.rows, options);
     let kinds = model.engine().decoder().spec().layer_kinds();
+    let mut all = ReadingCost::default();
+    for case in cases(folder) {
+        let case = case?;
+        let mut cost = case.cost(&missing(&case, &there, options), goes_back(&kinds));
+        if options.ablation == Ablation::Blocked {
+            cost.prefill = cost.histories;
+        }
+        all += cost;
+    }
+    all.announce("subsets");
     if options.ablation == Ablation::Blocked {
         windows(&kinds, CauseOptions { softmax_only: options.softmax_only, ..CauseOptions::default() })?;
     }
     let open = layers_open(&kinds, None).filter(|_| options.ablation == Ablation::Blocked);
-    let mut log = open_log(&folder.dir)?;
-    let mut there = there(&log.rows, options);
     let mut measured = Measured::default();
-    let mut todo = 0;
-    for case in cases(folder) {
-        todo += missing(&case?, &there, options).len();
-    }
-    let mut steps = Steps::new("subsets", todo, show_progress);
+    let mut steps = Steps::new("subsets", all.readings, show_progress);
     for case in cases(folder) {
         let case = case?;
         let missing = missing(&case, &there, options);

@@ -5,18 +5,15 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use palimpsest_core::attention::{LayerHoles, LayerKind};
-use palimpsest_core::engine::{LocalModel, ModelText, RequestError, Session};
+use palimpsest_core::attention::LayerHoles;
+use palimpsest_core::engine::{LocalModel, RequestError, Session};
 
-use super::carriers::{
-    Carried, CarrierMeasurement, CarrierOptions, CarrierPath, PathReader, blockable, cost_of_case,
-};
+use super::carriers::{Carried, CarrierMeasurement, CarrierOptions, CarrierPath, PathReader};
 use super::causes::{CauseError, Measured};
 use super::contrast::{PairLogP, ValuePair};
 use super::contrast_causes::{cases, open_log, together};
-use super::contrast_rows::{ContrastAblation, ContrastCauseRow, read_contrast_causes};
+use super::contrast_rows::{ContrastAblation, ContrastCauseRow};
 use super::forced::{pairs_together, read_pair};
-use super::removal::{ReadingCost, goes_back};
 use super::rows::AnswerKey;
 use super::store::RunFolder;
 
@@ -55,24 +52,6 @@ fn there(rows: &[ContrastCauseRow]) -> Carried {
     rows.iter().filter(|row| row.ablation == ContrastAblation::Carried).filter_map(of).collect()
 }
 
-/// Readings that the carriers of a run's contrasts still take of a model of such layers, at most.
-///
-/// # Errors
-/// [`CauseError`] of the folder's files.
-pub fn cost(
-    folder: &RunFolder,
-    text: &ModelText,
-    kinds: &[LayerKind],
-    options: CarrierOptions,
-) -> Result<ReadingCost, CauseError> {
-    let there = there(&read_contrast_causes(&folder.dir)?);
-    let mut cost = ReadingCost::default();
-    for case in cases(folder, text) {
-        cost += cost_of_case(&together(case?).0, (&there, options.least), goes_back(kinds));
-    }
-    Ok(cost)
-}
-
 /// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each chunk and reading.
 ///
 /// # Errors
@@ -80,16 +59,15 @@ pub fn cost(
 pub fn measure(
     folder: &RunFolder,
     model: &mut LocalModel,
-    CarrierOptions { softmax_only, least }: CarrierOptions,
+    options: CarrierOptions,
     stop: &AtomicBool,
     show_progress: bool,
 ) -> Result<Measured, CauseError> {
-    let kinds = blockable(model, softmax_only)?;
     let (mut log, _) = open_log(folder)?;
-    let there = (there(&log.rows), least);
+    let there = (there(&log.rows), options);
     let text = model.text().clone();
     let answers = cases(folder, &text).map(|case| Ok(together(case?).0));
-    let mut all = CarrierMeasurement::new(answers, kinds, there, stop, show_progress)?;
+    let mut all = CarrierMeasurement::new(answers, model, there, stop, show_progress)?;
     for case in cases(folder, &text) {
         let (case, pairs) = together(case?);
         let plain = |session: &mut Session, go_on: &mut dyn FnMut(usize) -> bool| {

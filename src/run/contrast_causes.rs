@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
+use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles};
 use palimpsest_core::engine::{LocalModel, ModelText};
 use palimpsest_core::span::{PREFIX, Span};
 
@@ -271,25 +271,6 @@ fn left_out(span: &Span, replace: bool) -> Ablation {
     }
 }
 
-/// Readings that the removals of a run still take of a model of such layers.
-///
-/// # Errors
-/// [`CauseError`] of the folder's files.
-pub fn cost(
-    folder: &RunFolder,
-    text: &ModelText,
-    kinds: &[LayerKind],
-    options: TotalOptions,
-) -> Result<ReadingCost, CauseError> {
-    let (_, there) = open_log(folder)?;
-    let mut all = ReadingCost::default();
-    for case in cases(folder, text) {
-        let case = options.of_case(together(case?).0, text)?;
-        all += case.cost(&missing(&case, &there, options).0, goes_back(kinds));
-    }
-    Ok(all)
-}
-
 /// Measures what removing or replacing sessions changes of the contrasts of `folder`, as far as rows lack, and appends it. `model` must be the
 /// run's. `stop` is looked at after each chunk and reading.
 ///
@@ -303,9 +284,16 @@ pub fn measure_removals(
     show_progress: bool,
 ) -> Result<Measured, CauseError> {
     let (mut log, there) = open_log(folder)?;
+    let text = model.text().clone();
+    let kinds = model.engine().decoder().spec().layer_kinds();
+    let mut all = ReadingCost::default();
+    for case in cases(folder, &text) {
+        let case = options.of_case(together(case?).0, &text)?;
+        all += case.cost(&missing(&case, &there, options).0, goes_back(&kinds));
+    }
+    all.announce(if options.replace { "replacements" } else { "removals" });
     let mut measured = Measured::default();
     let mut steps = Steps::new("contrasts", asked(folder).len(), show_progress);
-    let text = model.text().clone();
     for case in cases(folder, &text) {
         let (case, values) = together(case?);
         let case = options.of_case(case, &text)?;

@@ -14,6 +14,7 @@ use super::causes::{Answer, CauseError, Effect, History, answered, asked, said, 
 use super::replacement;
 use super::store::RunFolder;
 use crate::benchmarks::QUERY;
+use crate::progress::{grouped, note};
 use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
 use palimpsest_core::engine::Session;
 use palimpsest_core::span::Span;
@@ -66,6 +67,23 @@ pub struct ReadingCost {
     pub answers: usize,
     /// Tokens of the cases' whole histories, each once.
     pub histories: usize,
+}
+
+impl ReadingCost {
+    /// Says what is to be computed, where anything is.
+    pub(super) fn announce(&self, what: &str) {
+        let &ReadingCost { readings, prefill, answers, histories } = self;
+        if readings > 0 {
+            let number = |n: usize| grouped(n as u64);
+            note(format_args!(
+                "{} {what}: {} tokens of histories to read, {:.1} times the cases' whole histories, and {} of questions and answers",
+                number(readings),
+                number(prefill),
+                prefill as f64 / histories.max(1) as f64,
+                number(answers)
+            ));
+        }
+    }
 }
 
 impl std::ops::AddAssign for ReadingCost {

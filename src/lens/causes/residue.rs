@@ -146,7 +146,7 @@ impl Residues {
                 }
                 CauseLine::Replaced(row) => {
                     let own = found.entry(key(&row.case, &row.probe, &row.condition, &row.span)).or_default();
-                    (own.role, own.replaced) = (row.role, Some(row.replaced.log_p_drop));
+                    (own.role, own.replaced) = (row.role, Some(row.total.log_p_drop));
                 }
                 CauseLine::Carrier(row) => {
                     let key = key(&row.case, &row.probe, &row.condition, &row.span);
