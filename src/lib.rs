@@ -17,6 +17,7 @@
 //! - [`memory`]: which of a history's segments a probe is shown.
 //! - [`construct`]: made data: histories in which one thing at a time is set.
 //! - [`run`]: what is asked of whom, and the folder that keeps what came of it.
+//! - [`estimate`]: what a run will take, before it starts.
 //! - [`judge`]: verdicts on answers. [`results`] counts them.
 //! - [`agreement`]: a sheet of answers for people to rate, and their agreement with the judge.
 //! - [`export`]: answers and verdicts in the formats of other tools.
@@ -55,6 +56,7 @@ pub mod construct;
 pub mod data;
 pub mod dose;
 pub mod embedder;
+pub mod estimate;
 pub mod export;
 #[cfg(feature = "figures")]
 pub mod figures;

@@ -8,6 +8,7 @@ use super::AgreementError;
 use super::key::{FORMAT, Groups, Key, KeyItem, KeyRun};
 use crate::benchmarks::{Benchmark, JudgeUnit, VerdictKind};
 use crate::data::draw::Draws;
+use crate::ground::order::{sorted_unique, unique};
 use crate::judge::{Exchange, Instructions};
 use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
 use crate::run::rows::AnswerRow;
@@ -223,21 +224,12 @@ fn split_of<'a>(benchmark: &Benchmark, case: &'a PlannedCase) -> &'a str {
 }
 
 fn splits<'a>(benchmark: &Benchmark, run: &'a RunFolder) -> Vec<&'a str> {
-    let mut values: Vec<&str> = run.plan.iter().map(|case| split_of(benchmark, case)).collect();
-    values.sort_unstable();
-    values.dedup();
-    values
+    sorted_unique(run.plan.iter().map(|case| split_of(benchmark, case)))
 }
 
 fn dimensions(benchmark: &Benchmark, runs: &[RunFolder]) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    for probe in runs.iter().flat_map(|run| &run.plan).flat_map(|case| &case.probes) {
-        let dimension = dimension_of(benchmark, probe);
-        if !found.contains(&dimension) {
-            found.push(dimension);
-        }
-    }
-    found
+    let probes = runs.iter().flat_map(|run| &run.plan).flat_map(|case| &case.probes);
+    unique(probes.map(|probe| dimension_of(benchmark, probe)))
 }
 
 /// A case's answers where all of its probes have one.

@@ -6,6 +6,7 @@ use super::AgreementError;
 use super::key::{FORMAT_1, Key, KeyItem};
 use super::ratings::Ratings;
 use crate::benchmarks::named;
+use crate::ground::order::sorted_unique;
 use crate::run::condition::label;
 use crate::run::judge_name::{JudgeChoice, JudgeName};
 use crate::run::judged::Judged;
@@ -271,9 +272,7 @@ fn subsets(key: &Key, rated: &[(&KeyItem, (usize, usize))]) -> Vec<Subset> {
     for dimension in &key.groups.dimensions {
         rows.push(row(&key.groups.dimension, dimension, &|item| item.dimension == *dimension));
     }
-    let mut splits: Vec<&String> = key.items.iter().map(|item| &item.split).collect();
-    splits.sort_unstable();
-    splits.dedup();
+    let splits = sorted_unique(key.items.iter().map(|item| &item.split));
     for split in splits {
         rows.push(row(&key.groups.split, split, &|item| item.split == *split));
     }

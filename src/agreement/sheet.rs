@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::draw::Drawn;
 use super::{AgreementError, key};
+use crate::ground::order::unique;
 use crate::run::condition::label;
 use palimpsest_core::files::write_atomically;
 
@@ -46,12 +47,7 @@ pub fn write(folder: &Path, title: &str, drawn: &Drawn) -> Result<Vec<PathBuf>, 
 }
 
 fn csv(Drawn { items, key }: &Drawn) -> Vec<u8> {
-    let mut names: Vec<&str> = Vec::new();
-    for (name, _) in items.iter().flat_map(|item| &item.notes) {
-        if !names.contains(&name.as_str()) {
-            names.push(name);
-        }
-    }
+    let names = unique(items.iter().flat_map(|item| &item.notes).map(|(name, _)| name.as_str()));
     let mut writer = csv::Writer::from_writer(BYTE_ORDER_MARK.as_bytes().to_vec());
     let heads = names.iter().map(|name| format!("{NOTE}{name}"));
     let fixed = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();

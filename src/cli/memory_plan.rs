@@ -1,18 +1,15 @@
 //! `palimpsest model plan`: what a model needs in memory, before any of it is loaded or fetched, and the hours of a run on a card
 //! that is not here.
 
-use std::path::Path;
-
 use candle_core::DType;
 use serde_json::json;
 
 use super::WrongValue;
-use super::card_hours::{Hours, fewest_cards};
 use crate::benchmarks;
-use crate::cards::{CaseShape, NamedCard, Recording};
+use crate::cards::{CaseShape, Hours, NamedCard, Recording, fewest_cards};
 use crate::ground::table::columns;
 use crate::models::manifest::DEFAULT_MODEL;
-use crate::models::{ModelArgs, ModelStore};
+use crate::models::{ModelArgs, description};
 use crate::progress::{grouped, note};
 use palimpsest_core::engine::memory_plan::{
     Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes, gigabytes, in_words,
@@ -146,29 +143,6 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         grouped(context as u64),
     );
     Ok(format!("{}\n{}", shown.table(), hours.text(&asked, cards)))
-}
-
-/// The description of what was named, a name for it, and where the description is from.
-pub(super) fn description(model: &str) -> anyhow::Result<(String, ModelDescription, &'static str)> {
-    let path = Path::new(model);
-    if path.extension().is_some_and(|extension| extension == "json") {
-        return Ok((model.to_owned(), ModelDescription::from_config_file(path)?, "the config alone"));
-    }
-    let store = ModelStore::open()?;
-    if let Some(files) = store.locate(model)? {
-        let source = if files.path().is_dir() { "its config.json" } else { "its file" };
-        return Ok((files.name.clone(), ModelDescription::from_files(&files)?, source));
-    }
-    match ModelDescription::released(model) {
-        Some(description) => Ok((
-            model.to_owned(),
-            description?,
-            "the released config (dense weights; the file is not here yet)",
-        )),
-        None => anyhow::bail!(
-            "{model} is known but not here, and its config is not built in; fetch it with `palimpsest model pull {model}`, or give the path of its config.json"
-        ),
-    }
 }
 
 /// Free memory of a device of this machine; `None` where there is none or it does not tell.

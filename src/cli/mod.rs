@@ -13,7 +13,6 @@ use tracing_subscriber::util::SubscriberInitExt;
 mod agree;
 mod arguments;
 mod build;
-mod card_hours;
 mod causes;
 mod data;
 mod data_check;
@@ -24,10 +23,6 @@ mod dose;
 #[cfg(feature = "figures")]
 mod dose_figures;
 mod driver;
-mod estimate;
-mod estimate_card;
-mod estimate_memory;
-mod estimate_sample;
 mod export;
 #[cfg(feature = "figures")]
 mod figure_style;
@@ -52,9 +47,7 @@ pub mod process;
 mod quickstart;
 #[cfg(feature = "figures")]
 mod report;
-mod residue;
 mod run;
-mod run_model;
 mod selftest;
 #[cfg(feature = "serve")]
 mod serve;
@@ -149,11 +142,7 @@ fn main(args: impl Iterator<Item = OsString>) -> u8 {
     show_warnings(stats.as_ref());
     let done = driver::guarded(|| match command {
         Command::Quickstart(args) => quickstart::run(args),
-        Command::Run(args) => match (args.estimate.card, args.estimate.estimate) {
-            (Some(card), _) => estimate_card::run(*args, card),
-            (None, true) => estimate::run(*args),
-            (None, false) => run::run(*args, stats.as_ref()),
-        },
+        Command::Run(args) => run::run(*args, stats.as_ref()),
         Command::Judge(args) => judge::run(args),
         Command::Lens(args) => lens::run(args),
         Command::Figures(args) => figures::run(args),

@@ -99,7 +99,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             };
             extend(folder, &out, rope_scaling)?;
             let (_, extended, _) =
-                super::memory_plan::description(out.to_str().context("the folder's name is no text")?)?;
+                crate::models::description(out.to_str().context("the folder's name is no text")?)?;
             format!(
                 "{} takes {} tokens; give it as --model to run, trace and serve\n",
                 out.display(),

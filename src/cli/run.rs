@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::WrongUsage;
 use super::interrupt;
-use crate::cards::NamedCard;
+use crate::estimate::{self, EstimateArgs};
 use crate::models::manifest::DEFAULT_MODEL;
 use crate::progress::note;
 use crate::run::cost::MeanCost;
@@ -41,56 +41,15 @@ pub struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(super) stats: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) estimate: EstimateArgs,
-}
-
-/// Flags of the estimate.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Estimate")]
-pub(super) struct EstimateArgs {
-    /// Say what the run will take (tokens, hours, bytes) from about a minute's measurement, and run nothing; with --card, measure
-    /// nothing either
-    #[arg(long)]
-    pub(super) estimate: bool,
-    /// --estimate: a card that need not be here, reckoned with by its published rates; the model's config is enough: a100-40, a100-80,
-    /// h100, h200, l40s, rtx-4090
-    #[arg(long, value_name = "NAME", requires = "estimate", conflicts_with = "device")]
-    pub(super) card: Option<NamedCard>,
-    /// --estimate: seconds of prefill to measure
-    #[arg(long, default_value_t = 45.0, value_name = "SECONDS", requires = "estimate")]
-    pub(super) estimate_seconds: f64,
-    /// --estimate of an endpoint: the encoding to count in, o200k_base or cl100k_base
-    #[arg(long, default_value = crate::benchmarks::PAPER_ENCODING, value_name = "ENCODING", requires = "estimate")]
-    pub(super) estimate_tokenizer: String,
-    /// --estimate of an endpoint: price of a million prompt tokens, in any currency
-    #[arg(long, value_name = "PRICE", requires = "estimate")]
-    pub(super) price_in: Option<f64>,
-    /// --estimate of an endpoint: price of a million generated tokens
-    #[arg(long, value_name = "PRICE", requires = "estimate")]
-    pub(super) price_out: Option<f64>,
-}
-
-impl EstimateArgs {
-    /// Refuses values that mean nothing.
-    pub(super) fn check(&self) -> Result<(), WrongUsage> {
-        let prices = [("--price-in", self.price_in), ("--price-out", self.price_out)];
-        let seconds = ("--estimate-seconds", Some(self.estimate_seconds));
-        for (flag, value) in prices.into_iter().chain([seconds]) {
-            if let Some(value) = value.filter(|value| !value.is_finite() || *value < 0.0) {
-                return Err(WrongUsage(format!("{flag} {value} is not 0 or more")));
-            }
-        }
-        if self.price_in.is_some() != self.price_out.is_some() {
-            return Err(WrongUsage("give both --price-in and --price-out, or neither".to_owned()));
-        }
-        Ok(())
-    }
+    estimate: EstimateArgs,
 }
 
 /// `recorder` is there where `--stats` is.
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let Args { out, spec, stats, estimate } = args;
-    estimate.check()?;
+    if estimate.estimate {
+        return estimate::estimate(spec, &estimate, &|text| super::say(text));
+    }
     // Given, but for an estimate, which does not come here.
     let out = out.unwrap_or_default();
     if let Some(path) = &stats {

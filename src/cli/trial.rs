@@ -62,7 +62,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     let devices = args.on.open()?;
     let dtype = args.in_dtype.dtype()?.unwrap_or_else(|| engine::default_dtype(&devices));
     let cache = args.in_dtype.cache()?;
-    let (name, description, _) = super::memory_plan::description(&args.model)?;
+    let (name, description, _) = crate::models::description(&args.model)?;
     anyhow::ensure!(
         args.generate < args.context,
         "--generate {} leaves no token of --context {} for the prompt; give a longer context",

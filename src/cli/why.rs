@@ -14,12 +14,13 @@ use crate::heads::HeadScores;
 use crate::judge::{
     Exchange, Instructions, JudgeError, Judged, REPLY_TOKENS, Reasons, Said, judge_by_reply, judge_by_scoring,
 };
-use crate::models::{self, DeviceArgs, ModelStore, Weights};
+use crate::models::{self, DeviceArgs, ModelStore};
 use crate::progress::note;
 use crate::run::judge_name::{JudgeChoice, JudgeName};
 use crate::run::plan::PlannedProbe;
+use crate::run::reread::{Reread, RereadArgs};
 use crate::run::rows::{AnswerKey, AnswerRow};
-use crate::run::store::{RunFolder, RunStore};
+use crate::run::store::RunFolder;
 use crate::run::why_rows::{WHY, WhySettings};
 use crate::why::{self, Measured, controls, labels, sheet, signals};
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
@@ -68,14 +69,8 @@ pub struct Args {
     /// Also tell how well masses, value norms and attributions foretell each label, cross-validated over cases
     #[arg(long)]
     signals: bool,
-    /// The run's model, where it is no longer found by its name
-    #[arg(long, help_heading = "Model")]
-    model: Option<String>,
     #[command(flatten)]
-    on: DeviceArgs,
-    /// What to keep of quantised weights on the CPU
-    #[arg(long, value_enum, default_value_t, help_heading = "Model")]
-    weights: Weights,
+    by: RereadArgs,
 }
 
 /// Before the name of a judge on this machine.
@@ -84,55 +79,43 @@ const LOCAL: &str = "local:";
 /// Context of the judge of answers generated anew.
 const JUDGE_CONTEXT: usize = 16_384;
 
-/// Tokens of a question and its instructions that a chunk holds beside an answer, at least.
-const QUESTION: usize = 512;
-
 pub fn run(args: Args) -> anyhow::Result<()> {
     // 1. What can be refused before the model is opened. The folder is held, so that nobody else writes to it.
     let place = args.dir.display();
-    let _held = RunStore::open(&args.dir)?;
-    let folder = RunFolder::read(&args.dir)?;
+    let run = Reread::open(&args.dir)?;
+    let folder = &run.folder;
     let identity = &folder.header.identity;
     why::check_sides(folder.benchmark()?)?;
-    ensure!(
-        identity.attention,
-        "{place} recorded no attention, and with it not which tokens its sessions are; run it again without --no-attention"
-    );
+    run.check_attention()?;
     let choice = JudgeChoice { judge: args.judge.as_deref(), rubric: args.rubric.as_deref() };
-    let judged = why::verdicts(&folder, choice)?;
+    let judged = why::verdicts(folder, choice)?;
     super::judging::say_which(&args.dir, Some(&judged.name.label), args.judge.as_deref());
     if let Some(why) = judged.no_result() {
         note(format_args!("note: labels explain verdicts that are no result: {why}"));
     }
-    let asked = why::asked(&folder);
+    let asked = why::asked(folder);
     ensure!(!asked.is_empty(), "{place} has no answers that could be labelled; finish the run first");
-    let lengths: Vec<(usize, usize)> =
-        asked.iter().filter_map(|row| Some((row.prompt_tokens?, row.completion_tokens?))).collect();
     // An answer generated anew may be as long as the run allows.
     let most = identity.sampling.filter(|_| args.anew).map_or(0, |sampling| sampling.max_new_tokens);
-    let longest = lengths.iter().map(|(prompt, answer)| prompt + answer.max(&most)).max().unwrap_or(0);
-    let answer = lengths.iter().map(|(_, answer)| answer + QUESTION).max().unwrap_or(0);
-    let instructions = args.anew.then(|| instructions(&folder, judged.name)).transpose()?;
+    let instructions = args.anew.then(|| instructions(folder, judged.name)).transpose()?;
 
     // 2. The model.
-    let from = (args.model.as_deref(), &args.on, args.weights);
-    let mut model = super::run_model::open(&place, identity, from, (longest, answer))?;
+    let mut model = run.model(&asked, most, &args.by)?;
 
     // 3. Label, and show.
     let Args { seed, controls, readings, anew, .. } = args;
     let settings = WhySettings { seed, controls, readings, anew };
     let mut judge = match &instructions {
-        Some(_) => Some(AnewJudge::open(&args.on, &judged.name.judge)?),
+        Some(_) => Some(AnewJudge::open(&args.by.on, &judged.name.judge)?),
         None => None,
     };
     let mut judge = judge.as_mut().zip(instructions.as_ref()).map(|(judge, instructions)| {
-        let folder = &folder;
         move |row: &AnswerRow, text: &str| verdict(judge, instructions, folder, row, text)
     });
     let stop = super::interrupt::flag("reading")?;
     let show = std::io::stderr().is_terminal();
     let Measured { skipped, done, readings, unjudged, stopped } = why::measure(
-        &folder,
+        folder,
         &mut model,
         choice,
         (settings, judge.as_mut().map(|judge| judge as _)),
@@ -154,7 +137,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             "{unjudged} answers have no label, since the judge of an answer generated anew gave no verdict; the same command asks again"
         ));
     }
-    let Some(labels) = labels::Labels::open(&folder)? else { return Ok(()) };
+    let Some(labels) = labels::Labels::open(folder)? else { return Ok(()) };
     let mut tables = vec![sheet::table(&labels, &args.dir.display().to_string())];
     if args.signals {
         let kept = HeadScores::kept_at(ModelStore::open()?.home(), &identity.model.digest);
@@ -165,7 +148,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             );
         }
         let retrieving = heads.and_then(|heads| heads.retrieving());
-        let found = signals::table(&folder, &labels, retrieving.as_deref())?;
+        let found = signals::table(folder, &labels, retrieving.as_deref())?;
         if found.is_none() {
             note("no label has enough answers to be foretold");
         }

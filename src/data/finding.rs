@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::ground::order::sorted_unique;
 use serde::{Serialize, Serializer};
 
 /// Severity of a finding.
@@ -155,11 +156,8 @@ pub fn by_check(findings: &[Finding]) -> Vec<(&'static Check, Vec<&Finding>, usi
         }
     }
     let count = |of: &[&Finding]| {
-        let mut probes: Vec<(&str, &str)> =
-            of.iter().flat_map(|f| f.probes.iter().map(|probe| (f.case.as_str(), probe.as_str()))).collect();
-        probes.sort_unstable();
-        probes.dedup();
-        probes.len()
+        let probes = of.iter().flat_map(|f| f.probes.iter().map(|probe| (&f.case, probe)));
+        sorted_unique(probes).len()
     };
     found
         .into_iter()

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Case;
+use crate::ground::order::sorted_unique;
 
 /// The values of a label and how often each occurs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -37,11 +38,7 @@ pub struct ValueCount {
 impl LabelCounts {
     /// The values of the split, sorted.
     pub fn splits(&self) -> Vec<&str> {
-        let mut splits: Vec<&str> =
-            self.values.iter().flat_map(|value| value.by_split.keys().map(String::as_str)).collect();
-        splits.sort_unstable();
-        splits.dedup();
-        splits
+        sorted_unique(self.values.iter().flat_map(|value| value.by_split.keys().map(String::as_str)))
     }
 }
 

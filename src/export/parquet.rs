@@ -7,6 +7,7 @@
 //! text. The file's metadata holds `run.json` under `palimpsest.run`, under `palimpsest.no_result` why the verdicts are no result,
 //! where they are none, and under `palimpsest.warning` what a reader must know of them.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -156,19 +157,12 @@ fn why(row: &WhyRow) -> Result<[(String, Value); 3], ExportError> {
 fn columns(rows: &[Map<String, Value>]) -> Vec<(String, Kind)> {
     let named = |(name, kind): (&str, Kind)| (name.to_owned(), kind);
     let mut columns: Vec<(String, Kind)> = ANSWER.into_iter().chain(VERDICT).chain(WHY).map(named).collect();
-    let mut labels: Vec<String> = Vec::new();
-    for row in rows {
-        for name in row.get("labels").and_then(Value::as_object).into_iter().flat_map(Map::keys) {
-            if !labels.contains(name) {
-                labels.push(name.clone());
-            }
-        }
-    }
-    labels.sort_unstable();
+    let of_rows = rows.iter().filter_map(|row| row.get("labels").and_then(Value::as_object));
+    let labels: BTreeSet<String> = of_rows.flat_map(Map::keys).cloned().collect();
     // A struct without fields is none.
     if !labels.is_empty() {
         let at = columns.iter().position(|(name, _)| name == "query").unwrap_or_default();
-        columns.insert(at, ("labels".to_owned(), Kind::Texts(labels)));
+        columns.insert(at, ("labels".to_owned(), Kind::Texts(labels.into_iter().collect())));
     }
     for name in rows.iter().flat_map(Map::keys) {
         if name != "labels" && !columns.iter().any(|(known, _)| known == name) {

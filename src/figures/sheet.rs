@@ -22,6 +22,7 @@ use super::canvas::{
 use super::legend::Legend;
 use super::plot::{Axes, BAND, Drawn, NOISE_BAND, Nth, Plane, SAMPLE, Sample, sample};
 use super::style::{GREY, GRID, LINEAR, Marker, Stroke, UNIT};
+use crate::ground::order::sorted_unique;
 use crate::lens::{Layer, LayerKind, Point, Series};
 
 /// A grid of panels.
@@ -454,10 +455,7 @@ fn range_of(ranges: &[(Range, Option<f64>)], column: usize) -> (&Range, Option<f
 
 /// The layers of some series, ascending.
 fn layers<'a>(series: impl Iterator<Item = &'a Series>) -> Vec<Layer> {
-    let mut layers: Vec<Layer> = series.flat_map(|one| one.points.iter().map(|point| point.layer)).collect();
-    layers.sort_unstable();
-    layers.dedup();
-    layers
+    sorted_unique(series.flat_map(|one| one.points.iter().map(|point| point.layer)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,6 @@
-//! Lists in order of first appearance.
+//! Lists of what differs, sorted or in order of first appearance.
+
+use std::collections::BTreeSet;
 
 /// Each of some items once.
 pub fn unique<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
@@ -9,6 +11,11 @@ pub fn unique<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
         }
     }
     found
+}
+
+/// Each of some items once, sorted.
+pub fn sorted_unique<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    items.into_iter().collect::<BTreeSet<T>>().into_iter().collect()
 }
 
 /// The first entry that `is_it` takes, or a new one at the end.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::LensError;
 use crate::benchmarks::{ALL, Benchmark};
-use crate::ground::order::unique;
+use crate::ground::order::{sorted_unique, unique};
 use crate::run::cost::CostRow;
 use crate::run::header::Identity;
 use crate::run::judge_name::JudgeChoice;
@@ -154,11 +154,7 @@ impl AnalysedRun {
     /// The values of the label that the benchmark is split by, sorted. Empty for data without any.
     pub fn kinds(&self) -> Vec<String> {
         let split = self.benchmark.split;
-        let mut kinds: Vec<String> =
-            self.cases().iter().filter_map(|case| case.labels.get(split)).cloned().collect();
-        kinds.sort_unstable();
-        kinds.dedup();
-        kinds
+        sorted_unique(self.cases().iter().filter_map(|case| case.labels.get(split)).cloned())
     }
 
     /// A text or number of the header at a JSON pointer, for example `/identity/model/name`.

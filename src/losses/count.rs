@@ -9,6 +9,7 @@ use super::retrieval::KS;
 use super::trace::{FactTrace, Stage, Trace};
 use super::writing::Overwriting;
 use crate::benchmarks::Side;
+use crate::ground::order::sorted_unique;
 use crate::statistics::{Interval, LEVEL, wilson};
 
 /// Yes of those that are known.
@@ -166,10 +167,8 @@ pub fn writing(traces: &[&Trace]) -> Vec<Number> {
         push("written", Count::of(facts.iter().map(|fact| fact.writing.written)));
         push("kept", Count::of(facts.iter().map(|fact| fact.writing.kept)));
         let written = || facts.iter().filter(|fact| fact.writing.written.is_yes());
-        let mut words: Vec<&str> =
-            written().filter_map(|fact| fact.writing.lost.as_ref()).map(|lost| lost.word()).collect();
-        words.sort_unstable();
-        words.dedup();
+        let lost = written().filter_map(|fact| fact.writing.lost.as_ref());
+        let words = sorted_unique(lost.map(|lost| lost.word()));
         for word in words {
             let lost = |fact: &&&FactTrace| {
                 let is = fact.writing.lost.as_ref().is_some_and(|lost| lost.word() == word);

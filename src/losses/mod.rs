@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::benchmarks::Benchmark;
 use crate::ground::jsonl::JsonlError;
+use crate::ground::order::unique;
 use crate::lens::memories::memory_densities;
 use crate::memory::system::MemoryContext;
 use crate::memory::system::case_rows::MemoryRows;
@@ -136,12 +137,7 @@ impl Losses {
         let effects = Effects::of(read_lines(&run.dir)?);
         let reader =
             Reader { run, benchmark, judged: judged.filter(|_| no_result.is_none()), answers, effects };
-        let mut names: Vec<&str> = Vec::new();
-        for (_, shown) in &of_memory {
-            if !names.contains(&shown.system.as_str()) {
-                names.push(&shown.system);
-            }
-        }
+        let names = unique(of_memory.iter().map(|(_, shown)| shown.system.as_str()));
         let of_system = |name: &&str| {
             let own: Vec<_> = of_memory.iter().filter(|(_, shown)| shown.system == **name).copied().collect();
             reader.system(name, &own)

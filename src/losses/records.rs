@@ -10,6 +10,7 @@ use super::fact::{Known, Level};
 use super::trace::Trace;
 use super::writing::Extraction;
 use super::{ConditionLosses, Losses, SystemLosses};
+use crate::ground::order::{sorted_unique, unique};
 use crate::ground::sheet::{Column, Sheet, cell};
 use crate::memory::system::Show;
 use crate::run::condition::label;
@@ -82,15 +83,8 @@ pub fn blocks(runs: &[Losses]) -> Vec<Block<'_>> {
 
 /// Types and groups of probes: all types and all probes where there are several.
 fn groups(traces: &[Trace]) -> Vec<(Option<String>, Option<String>)> {
-    let mut kinds: Vec<String> = traces.iter().filter_map(|trace| trace.kind.clone()).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    let mut probes: Vec<String> = Vec::new();
-    for trace in traces {
-        if !probes.contains(&trace.dimension) {
-            probes.push(trace.dimension.clone());
-        }
-    }
+    let kinds = sorted_unique(traces.iter().filter_map(|trace| trace.kind.clone()));
+    let probes = unique(traces.iter().map(|trace| trace.dimension.clone()));
     let with_all = |names: Vec<String>| -> Vec<Option<String>> {
         match names.len() {
             0 | 1 => vec![None],

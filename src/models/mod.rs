@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 
 use manifest::{Manifest, PathSource, Source};
 use palimpsest_core::engine::{LocalModel, LocalOptions};
-use palimpsest_core::model::{ModelFiles, ModelKind, PathError, arch, is_gguf};
+use palimpsest_core::model::{ModelDescription, ModelFiles, ModelKind, PathError, arch, is_gguf};
 
 mod args;
 mod counter;
@@ -76,6 +76,32 @@ pub fn open(name_or_path: &str, options: &LocalOptions) -> Result<Opened, OpenEr
 pub struct ModelStore {
     home: PathBuf,
     digests: Digests,
+}
+
+/// The description of what was named, a name for it, and where the description is from. Fetches nothing.
+///
+/// # Errors
+/// Its files cannot be read, or it is known but neither here nor built in.
+pub fn description(model: &str) -> anyhow::Result<(String, ModelDescription, &'static str)> {
+    let path = Path::new(model);
+    if path.extension().is_some_and(|extension| extension == "json") {
+        return Ok((model.to_owned(), ModelDescription::from_config_file(path)?, "the config alone"));
+    }
+    let store = ModelStore::open()?;
+    if let Some(files) = store.locate(model)? {
+        let source = if files.path().is_dir() { "its config.json" } else { "its file" };
+        return Ok((files.name.clone(), ModelDescription::from_files(&files)?, source));
+    }
+    match ModelDescription::released(model) {
+        Some(description) => Ok((
+            model.to_owned(),
+            description?,
+            "the released config (dense weights; the file is not here yet)",
+        )),
+        None => anyhow::bail!(
+            "{model} is known but not here, and its config is not built in; fetch it with `palimpsest model pull {model}`, or give the path of its config.json"
+        ),
+    }
 }
 
 impl ModelStore {

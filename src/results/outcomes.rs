@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use crate::benchmarks::{Benchmark, Overall as Weighing, Unit, VerdictKind};
+use crate::ground::order::unique;
 use crate::run::plan::{PlannedCase, dimension_of};
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::statistics::spread::mean;
@@ -131,13 +132,8 @@ impl<'a> Outcomes<'a> {
         let has_cell =
             |case: &&PlannedCase| case.broken.is_none() || case.labels.contains_key(benchmark.split);
         let plan: Vec<&'a PlannedCase> = plan.iter().filter(|case| !of_cells || has_cell(case)).collect();
-        let mut dimensions: Vec<String> = Vec::new();
-        for probe in plan.iter().flat_map(|case| &case.probes) {
-            let dimension = dimension_of(benchmark, probe);
-            if !dimensions.contains(&dimension) {
-                dimensions.push(dimension);
-            }
-        }
+        let probes = plan.iter().flat_map(|case| &case.probes);
+        let dimensions = unique(probes.map(|probe| dimension_of(benchmark, probe)));
         let (split, unit) = (benchmark.split, benchmark.unit);
         let kind = |case: &PlannedCase| {
             let unknown = if case.broken.is_some() { "unreadable" } else { "all" };

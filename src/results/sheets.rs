@@ -10,6 +10,7 @@ use super::compare::{Comparison, Difference};
 use super::metrics::AccuracyTable;
 use super::repeats::{Repeated, RepeatedCell};
 use crate::ground::numbers::{p_value, percent};
+use crate::ground::order::unique;
 use crate::ground::sheet::{Column, Sheet, cell};
 use crate::run::condition::label;
 use crate::run::header::NameAndDigest;
@@ -135,9 +136,9 @@ impl ResultRow {
 pub fn accuracies(rows: &[ResultRow]) -> Sheet {
     let mut cells: Vec<(&str, &str)> = Vec::new();
     let tables = || rows.iter().filter_map(|row| row.table.as_ref());
-    for kind in distinct(tables().flat_map(|table| &table.kinds)) {
-        for dimension in distinct(tables().flat_map(|table| &table.dimensions)) {
-            let is = |cell: &super::metrics::Cell| cell.kind == kind && cell.dimension == dimension;
+    for kind in unique(tables().flat_map(|table| &table.kinds)) {
+        for dimension in unique(tables().flat_map(|table| &table.dimensions)) {
+            let is = |cell: &super::metrics::Cell| &cell.kind == kind && &cell.dimension == dimension;
             if tables().flat_map(|table| &table.cells).any(is) {
                 cells.push((kind, dimension));
             }
@@ -191,7 +192,7 @@ pub fn accuracies(rows: &[ResultRow]) -> Sheet {
 pub fn spreads(rows: &[ResultRow], split: &str) -> Sheet {
     let all = || rows.iter().filter_map(|row| row.repeats.as_ref());
     let cells = all().flatten().flat_map(|kind| &kind.cells);
-    let dimensions = distinct(cells.map(|cell| &cell.dimension));
+    let dimensions = unique(cells.map(|cell| &cell.dimension));
     let mut columns = heads(rows);
     columns.push(Column::text(split));
     columns.extend(dimensions.iter().map(|name| Column::number(*name)));
@@ -216,7 +217,7 @@ pub fn spreads(rows: &[ResultRow], split: &str) -> Sheet {
             let mut line = starts(row, rows);
             line.push(cell(kind.kind.as_deref().unwrap_or("all")));
             line.extend(dimensions.iter().map(|dimension| {
-                let own = kind.cells.iter().find(|cell| cell.dimension == *dimension);
+                let own = kind.cells.iter().find(|cell| &cell.dimension == *dimension);
                 cell(own.map_or_else(|| "-".to_owned(), |own| spread(&own.accuracy)))
             }));
             let overall = format!("{}{}", spread(&kind.overall), row.mark());
@@ -448,8 +449,7 @@ fn has_judges(rows: &[ResultRow]) -> bool {
 
 fn judges(rows: &[ResultRow]) -> Vec<String> {
     let names = short_names(rows);
-    let all: Vec<String> = rows.iter().filter_map(|row| row.judged_by_among(&names)).collect();
-    distinct(all.iter()).into_iter().map(str::to_owned).collect()
+    unique(rows.iter().filter_map(|row| row.judged_by_among(&names)))
 }
 
 fn short_names(rows: &[ResultRow]) -> BTreeMap<&str, &str> {
@@ -487,7 +487,7 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
         );
     }
     let named = |row: &ResultRow| format!("{} of {} ({})", row.data.name, row.name, short(&row.data.digest));
-    if distinct(rows.iter().map(|row| &row.data.digest)).len() > 1 {
+    if unique(rows.iter().map(|row| &row.data.digest)).len() > 1 {
         notes.push(format!(
             "rows are of different data: {}",
             rows.iter().map(named).collect::<Vec<_>>().join("; ")
@@ -495,9 +495,9 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
     }
     let truncated = |row: &&ResultRow| row.truncated > 0;
     let part = |row: &ResultRow| format!("{} in {} of {} answers", row.name, row.truncated, row.answered());
-    let parts: Vec<String> = rows.iter().filter(truncated).map(part).collect();
+    let parts = unique(rows.iter().filter(truncated).map(part));
     if !parts.is_empty() {
-        notes.push(format!("* histories were truncated: {}", distinct(parts.iter()).join("; ")));
+        notes.push(format!("* histories were truncated: {}", parts.join("; ")));
     }
     let names = short_names(rows);
     for row in rows {
@@ -579,14 +579,4 @@ fn of_verdicts(row: &ResultRow) -> [String; 3] {
 
 fn short(digest: &str) -> &str {
     digest.get(..12).unwrap_or(digest)
-}
-
-fn distinct<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
-    let mut found: Vec<&str> = Vec::new();
-    for text in texts {
-        if !found.contains(&text.as_str()) {
-            found.push(text);
-        }
-    }
-    found
 }

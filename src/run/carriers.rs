@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use palimpsest_core::attention::{Hole, LayerHoles, LayerKind};
-use palimpsest_core::engine::{EngineError, LocalModel, RequestError, Session};
+use palimpsest_core::engine::{LocalModel, RequestError, Session};
 use palimpsest_core::span::Span;
 
-use super::cause_rows::{CarrierRow, CauseLine, Effect, open_log, read_lines};
-use super::causes::{Answer, CauseError, CauseOptions, Measured, layers_open, said, windows};
+use super::cause_rows::{CarrierRow, CauseLine, Effect, open_log};
+use super::causes::{Answer, CauseError, CauseOptions, Measured, layers_open, said, unless_stopped, windows};
 use super::forced::effects_together;
 use super::removal::{CaseAnswers, ReadingCost, SessionChoice, cases, goes_back};
 use super::rows::AnswerKey;
@@ -129,7 +129,7 @@ fn singles(case: &CaseAnswers, answer: usize, span: &Span) -> Vec<CarrierPath> {
 
 /// Paths that are still to be read of a case, as far as is known before they are: of an answer and session, all later rows at once and
 /// single carriers.
-pub(super) fn missing(case: &CaseAnswers, there: &Carried, least: f64) -> (Vec<CarrierPath>, usize) {
+fn missing(case: &CaseAnswers, there: &Carried, least: f64) -> (Vec<CarrierPath>, usize) {
     let (mut missing, mut found) = (Vec::new(), 0);
     for answer in 0..case.answers.len() {
         for span in evidence(case, answer) {
@@ -147,11 +147,7 @@ pub(super) fn missing(case: &CaseAnswers, there: &Carried, least: f64) -> (Vec<C
 }
 
 /// Readings that the carriers of a case still take, at most.
-pub(super) fn cost_of_case(
-    case: &CaseAnswers,
-    (there, least): (&Carried, f64),
-    goes_back: bool,
-) -> ReadingCost {
+fn cost_of_case(case: &CaseAnswers, (there, least): (&Carried, f64), goes_back: bool) -> ReadingCost {
     let (missing, _) = missing(case, there, least);
     let mut cost = ReadingCost { readings: missing.len(), ..ReadingCost::default() };
     let mut histories: Vec<(&[u32], &Range<usize>, usize)> = Vec::new();
@@ -232,10 +228,6 @@ fn read_paths<R: PathReader>(
     go_on: &mut dyn FnMut(usize) -> bool,
     take: TakeRead<'_, R::Read>,
 ) -> Result<bool, CauseError> {
-    let failed = |error: RequestError| CauseError::Model {
-        case: case.answers.first().map(|store| store.case.clone()).unwrap_or_default(),
-        source: error.into(),
-    };
     let history = |path: &CarrierPath| &case.answers[path.answer].tokens[..case.cut(path.answer)];
     // Only rows of the history make it another one.
     let inside = |path: &CarrierPath| match path.rows.is_empty() {
@@ -264,11 +256,7 @@ fn read_paths<R: PathReader>(
         };
         let read = reader.read(session, &history(first).into(), &readings, go_on, &mut hear);
         let go_on = stored?;
-        match read {
-            Err(RequestError::Engine(EngineError::Interrupted)) => return Ok(false),
-            done => done.map_err(failed)?,
-        }
-        if !go_on {
+        if unless_stopped(case.id(), read)?.is_none() || !go_on {
             return Ok(false);
         }
     }
@@ -310,21 +298,86 @@ fn there<'a>(lines: impl IntoIterator<Item = &'a CauseLine>) -> Carried {
     lines.into_iter().filter_map(of).collect()
 }
 
-/// Readings that the carriers of a run still take of a model of such layers, at most.
-///
-/// # Errors
-/// [`CauseError`] of the folder's files.
-pub fn cost(
-    folder: &RunFolder,
-    kinds: &[LayerKind],
-    options: CarrierOptions,
-) -> Result<ReadingCost, CauseError> {
-    let there = there(&read_lines(&folder.dir)?);
-    let mut cost = ReadingCost::default();
-    for case in cases(folder) {
-        cost += cost_of_case(&case?, (&there, options.least), goes_back(kinds));
+/// A measurement of carriers, case by case, whatever is read.
+pub(super) struct CarrierMeasurement<'a> {
+    kinds: Vec<LayerKind>,
+    there: Carried,
+    least: f64,
+    stop: &'a AtomicBool,
+    steps: Steps,
+    pub measured: Measured,
+}
+
+impl<'a> CarrierMeasurement<'a> {
+    /// Of the cases, as far as rows are not `there`.
+    ///
+    /// # Errors
+    /// A case cannot be read; [`CauseError::Linear`] where linear-attention layers are to be blocked.
+    pub(super) fn new(
+        cases: impl Iterator<Item = Result<CaseAnswers, CauseError>>,
+        model: &LocalModel,
+        (there, CarrierOptions { softmax_only, least }): (Carried, CarrierOptions),
+        stop: &'a AtomicBool,
+        show_progress: bool,
+    ) -> Result<Self, CauseError> {
+        let kinds = model.engine().decoder().spec().layer_kinds();
+        let mut all = ReadingCost::default();
+        for case in cases {
+            all += cost_of_case(&case?, (&there, least), goes_back(&kinds));
+        }
+        all.announce(
+            "readings of carriers at most, fewer where hiding a session from all of them changes nothing",
+        );
+        windows(&kinds, CauseOptions { softmax_only, ..CauseOptions::default() })?;
+        let steps = Steps::new("carriers", all.readings, show_progress);
+        Ok(CarrierMeasurement { kinds, there, least, stop, steps, measured: Measured::default() })
     }
-    Ok(cost)
+
+    /// Measures what a case still lacks: `plain` reads all of its answers with nothing blocked, `append` stores the row of a path. Returns
+    /// whether it came to the end.
+    ///
+    /// # Errors
+    /// The model failed, or the row could not be stored.
+    pub(super) fn measure<R: PathReader>(
+        &mut self,
+        case: &CaseAnswers,
+        session: &mut Session,
+        plain: impl FnOnce(&mut Session, &mut dyn FnMut(usize) -> bool) -> Result<R, RequestError>,
+        mut append: impl FnMut(&R, &CarrierPath, f64, R::Read) -> Result<(), CauseError>,
+    ) -> Result<bool, CauseError> {
+        let CarrierMeasurement { kinds, there, least, stop, steps, measured } = self;
+        let (missing, found) = missing(case, there, *least);
+        measured.skipped += found;
+        if missing.is_empty() {
+            return Ok(true);
+        }
+        let status = steps.status();
+        status.begin(case.id(), "prefill");
+        let cost = cost_of_case(case, (there, *least), goes_back(kinds));
+        let mut read = 0;
+        let mut go_on = |tokens: usize| {
+            read += tokens;
+            status.prefill(read.min(cost.prefill), cost.prefill);
+            !stop.load(Ordering::Relaxed)
+        };
+        session.take_usage();
+        let begun = Instant::now();
+        let Some(reader) = unless_stopped(case.id(), plain(session, &mut go_on))? else { return Ok(false) };
+        measured.histories.0 += begun.elapsed().as_secs_f64();
+        measured.histories.1 += session.take_usage().0;
+        let begun = Instant::now();
+        let mut sink = |path: &CarrierPath, direct: f64, read: R::Read| {
+            append(&reader, path, direct, read)?;
+            let AnswerKey { case, probe, .. } = AnswerKey::of_store(&case.answers[path.answer]);
+            measured.done += 1;
+            steps.step(&format!("{case} {probe} {} by {}", path.span.label, path.carrier), None);
+            Ok(!stop.load(Ordering::Relaxed))
+        };
+        let whole = read_case(case, (&reader, kinds), (there, *least), session, &mut go_on, &mut sink)?;
+        measured.readings.0 += begun.elapsed().as_secs_f64();
+        measured.readings.1 += session.take_usage().0;
+        Ok(whole)
+    }
 }
 
 /// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each chunk and reading.
@@ -334,57 +387,21 @@ pub fn cost(
 pub fn measure(
     folder: &RunFolder,
     model: &mut LocalModel,
-    CarrierOptions { softmax_only, least }: CarrierOptions,
+    options: CarrierOptions,
     stop: &AtomicBool,
     show_progress: bool,
 ) -> Result<Measured, CauseError> {
-    let kinds = model.engine().decoder().spec().layer_kinds();
-    windows(&kinds, CauseOptions { softmax_only, ..CauseOptions::default() })?;
-    let open = layers_open(&kinds, None);
     let mut log = open_log(&folder.dir)?;
-    let there = there(&log.rows);
-    let mut measured = Measured::default();
-    let mut todo = 0;
-    for case in cases(folder) {
-        todo += missing(&case?, &there, least).0.len();
-    }
-    let mut steps = Steps::new("carriers", todo, show_progress);
+    let there = (there(&log.rows), options);
+    let mut all = CarrierMeasurement::new(cases(folder), model, there, stop, show_progress)?;
+    let open = layers_open(&all.kinds, None);
     for case in cases(folder) {
         let case = case?;
-        let (missing, found) = missing(&case, &there, least);
-        measured.skipped += found;
-        let Some(name) = case.answers.first().map(|store| store.case.clone()).filter(|_| !missing.is_empty())
-        else {
-            continue;
+        let plain = |session: &mut Session, go_on: &mut dyn FnMut(usize) -> bool| {
+            let read = |(at, store)| Answer::read(session, &case.whole(at), said(store), go_on);
+            case.answers.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>().map(Answers)
         };
-        let status = steps.status();
-        status.begin(&name, "prefill");
-        let cost = cost_of_case(&case, (&there, least), goes_back(&kinds));
-        let mut read = 0;
-        let mut go_on = |tokens: usize| {
-            read += tokens;
-            status.prefill(read.min(cost.prefill), cost.prefill);
-            !stop.load(Ordering::Relaxed)
-        };
-        let session = model.session();
-        session.take_usage();
-        let begun = Instant::now();
-        let mut plain = Vec::new();
-        for (answer, store) in case.answers.iter().enumerate() {
-            match Answer::read(session, &case.whole(answer), said(store), &mut go_on) {
-                Err(RequestError::Engine(EngineError::Interrupted)) => {
-                    return Ok(Measured { stopped: true, ..measured });
-                }
-                read => plain.push(
-                    read.map_err(|error| CauseError::Model { case: name.clone(), source: error.into() })?,
-                ),
-            }
-        }
-        measured.histories.0 += begun.elapsed().as_secs_f64();
-        measured.histories.1 += session.take_usage().0;
-        let begun = Instant::now();
-        let answers = Answers(plain);
-        let mut sink = |path: &CarrierPath, direct: f64, effect: Effect| {
+        let append = |answers: &Answers<'_>, path: &CarrierPath, direct: f64, effect: Effect| {
             let (store, answer) = (&case.answers[path.answer], &answers.0[path.answer]);
             let row = CarrierRow {
                 case: store.case.clone(),
@@ -403,18 +420,11 @@ pub fn measure(
                 direct,
                 effect,
             };
-            let step = format!("{} {} {} by {}", row.case, row.probe, row.span, row.carrier);
-            log.append(CauseLine::Carrier(row))?;
-            measured.done += 1;
-            steps.step(&step, None);
-            Ok(!stop.load(Ordering::Relaxed))
+            Ok(log.append(CauseLine::Carrier(row))?)
         };
-        let whole = read_case(&case, (&answers, &kinds), (&there, least), session, &mut go_on, &mut sink)?;
-        measured.readings.0 += begun.elapsed().as_secs_f64();
-        measured.readings.1 += session.take_usage().0;
-        if !whole {
-            return Ok(Measured { stopped: true, ..measured });
+        if !all.measure(&case, model.session(), plain, append)? {
+            return Ok(all.measured.stopped());
         }
     }
-    Ok(measured)
+    Ok(all.measured)
 }

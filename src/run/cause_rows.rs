@@ -1,8 +1,8 @@
 //! The rows of `causes.jsonl`: what answers owe to sessions, by each way of finding out.
 //!
 //! Lines of seven kinds stand in one file, appended as they are measured: sessions that were blocked ([`CauseRow`], which name no kind),
-//! stretches that were blocked as controls ([`ControlRow`]), sessions that were removed ([`TotalRow`]) or replaced by neutral text
-//! ([`ReplacedRow`]), sessions that were hidden from a later one too ([`CarrierRow`]), random subsets of sessions
+//! stretches that were blocked as controls ([`ControlRow`]), sessions that were removed or replaced by neutral text
+//! ([`TotalRow`]), sessions that were hidden from a later one too ([`CarrierRow`]), random subsets of sessions
 //! ([`SubsetRow`]) and the linear surrogate fitted to them ([`SurrogateRow`]).
 //!
 //! An *answer* here is what stands behind the thought, in every number that does not say otherwise. One sign holds for all effects:
@@ -119,7 +119,8 @@ fn is_zero(n: &usize) -> bool {
     *n == 0
 }
 
-/// The total effect of a session on one answer: it was removed, and all after it read again.
+/// The total effect of a session on one answer: it was removed, or neutral text of equal length stood in its place so that nothing moved,
+/// and all after it was read again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TotalRow {
     /// The case's id.
@@ -129,13 +130,16 @@ pub struct TotalRow {
     /// The condition's name; absent for the plain one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
-    /// The span that was removed.
+    /// The span that was left out.
     pub span: String,
     /// Its part in the analysis, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// Its first token in the whole prompt, and one past its last.
     pub tokens: [usize; 2],
+    /// The name of the text in its place ([`super::replacement::NEUTRAL`]); absent where it was removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neutral: Option<String>,
     /// Tokens of the answer behind the thought.
     pub answer_tokens: usize,
     /// Tokens of the thought with its markers; absent where there is none.
@@ -143,39 +147,29 @@ pub struct TotalRow {
     pub thought_tokens: usize,
     /// The answer's natural-log probability after the whole prompt, mean per token.
     pub log_p: f64,
-    /// Effect of removing the span.
-    pub total: Effect,
+    /// Effect of leaving the span out.
+    #[serde(flatten)]
+    pub total: TotalEffect,
 }
 
-/// The total effect of a session on one answer at unchanged positions: neutral text of equal length stood in its place, and all after it
-/// was read again.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ReplacedRow {
-    /// The case's id.
-    pub case: String,
-    /// The probe's id.
-    pub probe: String,
-    /// The condition's name; absent for the plain one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub condition: String,
-    /// The span that was replaced.
-    pub span: String,
-    /// Its part in the analysis, if any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub role: Option<String>,
-    /// Its first token, and one past its last.
-    pub tokens: [usize; 2],
-    /// The name of the text in its place ([`super::replacement::NEUTRAL`]).
-    pub neutral: String,
-    /// Tokens of the answer behind the thought.
-    pub answer_tokens: usize,
-    /// Tokens of the thought with its markers; absent where there is none.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub thought_tokens: usize,
-    /// The answer's natural-log probability after the prompt as it was, mean per token.
-    pub log_p: f64,
-    /// Effect of replacing the span.
-    pub replaced: Effect,
+/// An effect under the name of what was done.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TotalEffect {
+    /// Of removing a session.
+    Total(Effect),
+    /// Of replacing it.
+    Replaced(Effect),
+}
+
+impl std::ops::Deref for TotalEffect {
+    type Target = Effect;
+
+    fn deref(&self) -> &Effect {
+        match self {
+            TotalEffect::Total(effect) | TotalEffect::Replaced(effect) => effect,
+        }
+    }
 }
 
 /// Effect of hiding a session from the question on and from later positions as well, so that what these took over from it is missing.
@@ -331,7 +325,7 @@ pub enum CauseLine {
     /// A session that was removed.
     Total(TotalRow),
     /// A session that was replaced.
-    Replaced(ReplacedRow),
+    Replaced(TotalRow),
     /// A session that was hidden from a later one.
     Carrier(CarrierRow),
     /// A subset of sessions.
@@ -351,7 +345,7 @@ impl CauseLine {
             CauseLine::Blocked(CauseRow { case, .. })
             | CauseLine::Control(ControlRow { case, .. })
             | CauseLine::Total(TotalRow { case, .. })
-            | CauseLine::Replaced(ReplacedRow { case, .. })
+            | CauseLine::Replaced(TotalRow { case, .. })
             | CauseLine::Carrier(CarrierRow { case, .. })
             | CauseLine::Subset(SubsetRow { case, .. })
             | CauseLine::Surrogate(SurrogateRow { case, .. }) => case,
@@ -365,7 +359,7 @@ impl CauseLine {
             CauseLine::Blocked(row) => format!("blocked, {}", blocked(&row.layers, row.seed)),
             CauseLine::Control(row) => format!("controls, {}", blocked(&row.layers, row.seed)),
             CauseLine::Total(_) => "total".to_owned(),
-            CauseLine::Replaced(row) => format!("replaced by {}", row.neutral),
+            CauseLine::Replaced(row) => format!("replaced by {}", row.neutral.as_deref().unwrap_or_default()),
             CauseLine::Carrier(_) => "carriers".to_owned(),
             CauseLine::Subset(SubsetRow { seed, ablation, .. }) => {
                 format!("subsets {}, seed {seed}", ablation.key())
@@ -469,7 +463,7 @@ pub fn read_totals(dir: &Path) -> Result<Vec<TotalRow>, RunError> {
 ///
 /// # Errors
 /// As [`read_lines`].
-pub fn read_replaced(dir: &Path) -> Result<Vec<ReplacedRow>, RunError> {
+pub fn read_replaced(dir: &Path) -> Result<Vec<TotalRow>, RunError> {
     of_kind(dir, |line| if let CauseLine::Replaced(row) = line { Some(row) } else { None })
 }
 

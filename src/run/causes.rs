@@ -83,6 +83,22 @@ pub struct Measured {
     pub readings: (f64, usize),
 }
 
+impl Measured {
+    pub(super) fn stopped(self) -> Self {
+        Measured { stopped: true, ..self }
+    }
+}
+
+/// The outcome of a reading for a case; `None` where it was interrupted.
+pub(super) fn unless_stopped<T>(case: &str, read: Result<T, RequestError>) -> Result<Option<T>, CauseError> {
+    match read {
+        Err(RequestError::Engine(EngineError::Interrupted)) => Ok(None),
+        read => {
+            read.map(Some).map_err(|error| CauseError::Model { case: case.to_owned(), source: error.into() })
+        }
+    }
+}
+
 /// The layers to block, window by window; a window without softmax layers is left out.
 ///
 /// # Errors
@@ -224,7 +240,6 @@ pub fn measure(
         let shared = shared(&stores);
         for store in &stores {
             let name = super::condition::named(&store.probe, &store.condition);
-            let failed = |source: anyhow::Error| CauseError::Model { case: store.case.clone(), source };
             let query =
                 store.keys.iter().find(|span| span.is(QUERY)).ok_or_else(|| unusable(store, NO_QUERY))?;
             let ranges: Vec<Range<usize>> = sessions(store).map(Span::range).collect();
@@ -249,8 +264,6 @@ pub fn measure(
             let status = steps.status();
             status.begin(&format!("{} {name}", store.case), "prefill");
             let session = model.session();
-            let interrupted =
-                |error: &RequestError| matches!(error, RequestError::Engine(EngineError::Interrupted));
             let (begun, mut read) = (Instant::now(), 0);
             let histories = &mut measured.histories;
             let mut go_on = |tokens: usize| {
@@ -267,18 +280,15 @@ pub fn measure(
 
             // 1. What the answer as it was reads of each session, and the history before it, once a case.
             if !has_measures {
-                match SessionMeasures::read(session, store, shared, &mut go_on) {
-                    Err(error) if interrupted(&error) => return Ok(Measured { stopped: true, ..measured }),
-                    read => read.map_err(|e| failed(e.into()))?.save(&measures, store)?,
-                }
+                let read = SessionMeasures::read(session, store, shared, &mut go_on);
+                let Some(read) = unless_stopped(&store.case, read)? else { return Ok(measured.stopped()) };
+                read.save(&measures, store)?;
             }
 
             // 2. Its probability, then with each path blocked.
             let history = History { tokens: store.tokens[..shared].into(), rest: &store.tokens[shared..] };
-            let answer = match Answer::read(session, &history, said(store), &mut go_on) {
-                Err(error) if interrupted(&error) => return Ok(Measured { stopped: true, ..measured }),
-                read => read.map_err(|e| failed(e.into()))?,
-            };
+            let answer = Answer::read(session, &history, said(store), &mut go_on);
+            let Some(answer) = unless_stopped(&store.case, answer)? else { return Ok(measured.stopped()) };
             held = true;
             status.begin(&format!("{} {name}", store.case), "blocking");
             let hide = |path: &Path<'_>| {
@@ -304,12 +314,8 @@ pub fn measure(
             measured.readings.1 += blocked * answer.tokens();
             measured.done += blocked;
             stored?;
-            match read {
-                Err(error) if interrupted(&error) => return Ok(Measured { stopped: true, ..measured }),
-                done => done.map_err(|e| failed(e.into()))?,
-            }
-            if stop.load(Ordering::Relaxed) {
-                return Ok(Measured { stopped: true, ..measured });
+            if unless_stopped(&store.case, read)?.is_none() || stop.load(Ordering::Relaxed) {
+                return Ok(measured.stopped());
             }
             steps.step(&format!("{} {name}", store.case), None);
         }

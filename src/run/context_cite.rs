@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cause_rows::{Ablation, CauseLine, Effect, SessionWeight, SubsetRow, SurrogateRow, open_log};
-use super::causes::{Answer, CauseError, CauseOptions, History, Measured, layers_open, said, windows};
+use super::causes::{Answer, CauseError, CauseOptions, Measured, layers_open, said, unless_stopped, windows};
 use super::removal::{Ablated, CaseAnswers, ReadingCost, cases, goes_back};
 use super::rows::AnswerKey;
 use super::store::RunFolder;
@@ -18,7 +18,7 @@ use crate::data::draw::Draws;
 use crate::progress::Steps;
 use crate::statistics::lasso::{lasso, r2};
 use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
-use palimpsest_core::engine::{EngineError, LocalModel, RequestError, Session};
+use palimpsest_core::engine::{LocalModel, Session};
 
 /// The price of a weight's size, of logits per token of the answer and standardised columns: that of the paper's code.
 pub const ALPHA: f64 = 0.01;
@@ -73,29 +73,6 @@ fn missing(case: &CaseAnswers, there: &There, options: SurrogateOptions) -> Vec<
     missing
 }
 
-/// Readings that the surrogates of a run still take of a model of such layers.
-///
-/// # Errors
-/// [`CauseError`] of the folder's files.
-pub fn cost(
-    folder: &RunFolder,
-    kinds: &[LayerKind],
-    options: SurrogateOptions,
-) -> Result<ReadingCost, CauseError> {
-    let there = there(&super::cause_rows::read_lines(&folder.dir)?, options);
-    let mut all = ReadingCost::default();
-    for case in cases(folder) {
-        let case = case?;
-        let missing = missing(&case, &there, options);
-        let mut cost = case.cost(&missing, goes_back(kinds));
-        if options.ablation == Ablation::Blocked {
-            cost.prefill = cost.histories;
-        }
-        all += cost;
-    }
-    Ok(all)
-}
-
 /// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each chunk and reading.
 ///
 /// # Errors
@@ -107,23 +84,28 @@ pub fn measure(
     stop: &AtomicBool,
     show_progress: bool,
 ) -> Result<Measured, CauseError> {
+    let mut log = open_log(&folder.dir)?;
+    let mut there = there(&log.rows, options);
     let kinds = model.engine().decoder().spec().layer_kinds();
+    let mut all = ReadingCost::default();
+    for case in cases(folder) {
+        let case = case?;
+        let mut cost = case.cost(&missing(&case, &there, options), goes_back(&kinds));
+        if options.ablation == Ablation::Blocked {
+            cost.prefill = cost.histories;
+        }
+        all += cost;
+    }
+    all.announce("subsets");
     if options.ablation == Ablation::Blocked {
         windows(&kinds, CauseOptions { softmax_only: options.softmax_only, ..CauseOptions::default() })?;
     }
     let open = layers_open(&kinds, None).filter(|_| options.ablation == Ablation::Blocked);
-    let mut log = open_log(&folder.dir)?;
-    let mut there = there(&log.rows, options);
     let mut measured = Measured::default();
-    let mut todo = 0;
-    for case in cases(folder) {
-        todo += missing(&case?, &there, options).len();
-    }
-    let mut steps = Steps::new("subsets", todo, show_progress);
+    let mut steps = Steps::new("subsets", all.readings, show_progress);
     for case in cases(folder) {
         let case = case?;
         let missing = missing(&case, &there, options);
-        let name = case.answers.first().map(|store| store.case.clone()).unwrap_or_default();
         measured.skipped += case.answers.len() * options.subsets - missing.len();
         let status = steps.status();
         let cost = case.cost(&missing, goes_back(&kinds));
@@ -145,14 +127,14 @@ pub fn measure(
             steps.step(&step, None);
             Ok(!stop.load(Ordering::Relaxed))
         };
-        status.begin(&name, "prefill");
+        status.begin(case.id(), "prefill");
         let session = model.session();
         let whole = match options.ablation {
             Ablation::Removed => case.read(session, &missing, &mut go_on, &mut sink)?,
             Ablation::Blocked => blocked(&case, session, (&missing, &kinds), &mut go_on, &mut sink)?,
         };
         if !whole {
-            return Ok(Measured { stopped: true, ..measured });
+            return Ok(measured.stopped());
         }
         for answer in 0..case.answers.len() {
             let store = &case.answers[answer];
@@ -185,17 +167,13 @@ fn blocked(
     sink: Sink<'_>,
 ) -> Result<bool, CauseError> {
     for (at, store) in case.answers.iter().enumerate() {
-        let failed = |e: RequestError| CauseError::Model { case: store.case.clone(), source: e.into() };
         let own: Vec<&Ablated> = missing.iter().filter(|one| one.answer == at).collect();
         if own.is_empty() {
             continue;
         }
-        let (cut, question, sessions) = (case.cut(at), case.question(at), case.sessions(at));
-        let history = History { tokens: store.tokens[..cut].into(), rest: &store.tokens[cut..] };
-        let answer = match Answer::read(session, &history, said(store), go_on) {
-            Err(RequestError::Engine(EngineError::Interrupted)) => return Ok(false),
-            read => read.map_err(failed)?,
-        };
+        let (history, question, sessions) = (case.whole(at), case.question(at), case.sessions(at));
+        let answer = Answer::read(session, &history, said(store), go_on);
+        let Some(answer) = unless_stopped(&store.case, answer)? else { return Ok(false) };
         let holes = own.iter().map(|one| {
             let out = sessions.iter().zip(&one.included).filter(|(_, included)| !**included);
             let hole = out.map(|(span, _)| Hole { rows: question..usize::MAX, keys: span.range() });
@@ -210,12 +188,8 @@ fn blocked(
             matches!(stored, Ok(true))
         };
         let read = answer.effects(session, &history, &holes, go_on, &mut take);
-        if !stored? {
+        if !stored? || unless_stopped(&store.case, read)?.is_none() {
             return Ok(false);
-        }
-        match read {
-            Err(RequestError::Engine(EngineError::Interrupted)) => return Ok(false),
-            done => done.map_err(failed)?,
         }
     }
     Ok(true)

@@ -11,6 +11,7 @@ use palimpsest_core::text::TextError;
 
 use super::rows::{Contrast, ValueLogP};
 use crate::data::Contrasted;
+use crate::ground::order::sorted_unique;
 
 /// Why values cannot be held against each other.
 #[derive(Debug, thiserror::Error)]
@@ -114,10 +115,7 @@ impl ContrastTokens {
             let whole = [before.as_slice(), &[value.token]].concat();
             [before, whole]
         };
-        let mut all: Vec<Vec<u32>> = self.values().flat_map(of).filter(|tokens| !tokens.is_empty()).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
+        sorted_unique(self.values().flat_map(of).filter(|tokens| !tokens.is_empty()))
     }
 
     /// The contrast, of the log-probabilities of [`Self::sequences`]; `None` where a token has none.

@@ -3,22 +3,19 @@
 //! Called by `palimpsest causes --contrast --carriers`. Rows go to `contrast-causes.jsonl`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::sync::atomic::AtomicBool;
 
-use palimpsest_core::attention::{LayerHoles, LayerKind};
-use palimpsest_core::engine::{EngineError, LocalModel, ModelText, RequestError, Session};
+use palimpsest_core::attention::LayerHoles;
+use palimpsest_core::engine::{LocalModel, RequestError, Session};
 
-use super::carriers::{Carried, CarrierOptions, CarrierPath, PathReader, cost_of_case, missing, read_case};
-use super::causes::{CauseError, CauseOptions, Measured, windows};
+use super::carriers::{Carried, CarrierMeasurement, CarrierOptions, CarrierPath, PathReader};
+use super::causes::{CauseError, Measured};
 use super::contrast::{PairLogP, ValuePair};
-use super::contrast_causes::{Asked, cases, open_log};
-use super::contrast_rows::{ContrastAblation, ContrastCauseRow, read_contrast_causes};
-use super::forced::{pairs, pairs_together};
-use super::removal::{CaseAnswers, ReadingCost, goes_back};
+use super::contrast_causes::{cases, open_log, together};
+use super::contrast_rows::{ContrastAblation, ContrastCauseRow};
+use super::forced::{pairs_together, read_pair};
 use super::rows::AnswerKey;
 use super::store::RunFolder;
-use crate::progress::Steps;
 
 /// Values of a case's answers, with nothing blocked.
 struct Values<'a> {
@@ -55,30 +52,6 @@ fn there(rows: &[ContrastCauseRow]) -> Carried {
     rows.iter().filter(|row| row.ablation == ContrastAblation::Carried).filter_map(of).collect()
 }
 
-fn of_case(case: Vec<Asked>) -> (CaseAnswers, Vec<ValuePair>) {
-    let (stores, pairs): (Vec<_>, Vec<_>) =
-        case.into_iter().map(|Asked { store, pair }| (store, pair)).unzip();
-    (CaseAnswers::of(stores), pairs)
-}
-
-/// Readings that the carriers of a run's contrasts still take of a model of such layers, at most.
-///
-/// # Errors
-/// [`CauseError`] of the folder's files.
-pub fn cost(
-    folder: &RunFolder,
-    text: &ModelText,
-    kinds: &[LayerKind],
-    options: CarrierOptions,
-) -> Result<ReadingCost, CauseError> {
-    let there = there(&read_contrast_causes(&folder.dir)?);
-    let mut cost = ReadingCost::default();
-    for case in cases(folder, text) {
-        cost += cost_of_case(&of_case(case?).0, (&there, options.least), goes_back(kinds));
-    }
-    Ok(cost)
-}
-
 /// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each chunk and reading.
 ///
 /// # Errors
@@ -90,57 +63,20 @@ pub fn measure(
     stop: &AtomicBool,
     show_progress: bool,
 ) -> Result<Measured, CauseError> {
-    let kinds = model.engine().decoder().spec().layer_kinds();
-    windows(&kinds, CauseOptions { softmax_only: options.softmax_only, ..CauseOptions::default() })?;
     let (mut log, _) = open_log(folder)?;
-    let there = there(&log.rows);
+    let there = (there(&log.rows), options);
     let text = model.text().clone();
-    let mut measured = Measured::default();
-    let mut todo = 0;
+    let answers = cases(folder, &text).map(|case| Ok(together(case?).0));
+    let mut all = CarrierMeasurement::new(answers, model, there, stop, show_progress)?;
     for case in cases(folder, &text) {
-        todo += missing(&of_case(case?).0, &there, options.least).0.len();
-    }
-    let mut steps = Steps::new("carriers", todo, show_progress);
-    for case in cases(folder, &text) {
-        let (case, values) = of_case(case?);
-        let (missing, found) = missing(&case, &there, options.least);
-        measured.skipped += found;
-        let Some(name) = case.answers.first().map(|store| store.case.clone()).filter(|_| !missing.is_empty())
-        else {
-            continue;
+        let (case, pairs) = together(case?);
+        let plain = |session: &mut Session, go_on: &mut dyn FnMut(usize) -> bool| {
+            let nothing_blocked = LayerHoles::default();
+            let read = |(at, values)| read_pair(session, (&case.whole(at), values), &nothing_blocked, go_on);
+            let plain = pairs.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+            Ok(Values { pairs: &pairs, plain })
         };
-        let cost = cost_of_case(&case, (&there, options.least), goes_back(&kinds));
-        let failed = |error: RequestError| CauseError::Model { case: name.clone(), source: error.into() };
-        let status = steps.status();
-        status.begin(&name, "prefill");
-        let mut read = 0;
-        let mut go_on = |tokens: usize| {
-            read += tokens;
-            status.prefill(read.min(cost.prefill), cost.prefill);
-            !stop.load(Ordering::Relaxed)
-        };
-        let session = model.session();
-        session.take_usage();
-        let begun = Instant::now();
-        let mut plain = Vec::new();
-        for (answer, pair) in values.iter().enumerate() {
-            let nothing_blocked = [LayerHoles::default()];
-            let mut take = |_: usize, found: PairLogP| {
-                plain.push(found);
-                true
-            };
-            match pairs(session, (&case.whole(answer), pair), &nothing_blocked, &mut go_on, &mut take) {
-                Err(RequestError::Engine(EngineError::Interrupted)) => {
-                    return Ok(Measured { stopped: true, ..measured });
-                }
-                done => done.map_err(failed)?,
-            }
-        }
-        measured.histories.0 += begun.elapsed().as_secs_f64();
-        measured.histories.1 += session.take_usage().0;
-        let begun = Instant::now();
-        let values = Values { pairs: &values, plain };
-        let mut sink = |path: &CarrierPath, direct: f64, changed: PairLogP| {
+        let append = |values: &Values<'_>, path: &CarrierPath, direct: f64, changed: PairLogP| {
             let store = &case.answers[path.answer];
             let plain = values.plain[path.answer];
             let row = ContrastCauseRow {
@@ -162,19 +98,11 @@ pub fn measure(
                 current: changed.current,
                 stale: changed.against,
             };
-            let step = format!("{} {} {} by {}", row.case, row.probe, row.span, path.carrier);
-            log.append(row)?;
-            measured.done += 1;
-            steps.step(&step, None);
-            Ok(!stop.load(Ordering::Relaxed))
+            Ok(log.append(row)?)
         };
-        let whole =
-            read_case(&case, (&values, &kinds), (&there, options.least), session, &mut go_on, &mut sink)?;
-        measured.readings.0 += begun.elapsed().as_secs_f64();
-        measured.readings.1 += session.take_usage().0;
-        if !whole {
-            return Ok(Measured { stopped: true, ..measured });
+        if !all.measure(&case, model.session(), plain, append)? {
+            return Ok(all.measured.stopped());
         }
     }
-    Ok(measured)
+    Ok(all.measured)
 }

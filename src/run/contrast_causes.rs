@@ -9,17 +9,18 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
-use palimpsest_core::engine::{EngineError, LocalModel, ModelText, RequestError};
+use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles};
+use palimpsest_core::engine::{LocalModel, ModelText};
 use palimpsest_core::span::{PREFIX, Span};
 
 use super::causes::{
-    CauseError, CauseOptions, History, Measured, NO_QUERY, open, shared, taken, unusable, windows,
+    CauseError, CauseOptions, History, Measured, NO_QUERY, open, shared, taken, unless_stopped, unusable,
+    windows,
 };
 use super::contrast::{ContrastTokens, PairLogP, ValuePair};
 use super::contrast_rows::{CONTRAST_CAUSES, ContrastAblation, ContrastCauseRow, ContrastKey};
 use super::control_pool::pool;
-use super::forced::pairs;
+use super::forced::{pairs, read_pair};
 use super::removal::{Ablated, CaseAnswers, ReadingCost, goes_back};
 use super::replacement::NEUTRAL;
 use super::rows::{AnswerKey, AnswerRow, Contrast};
@@ -63,6 +64,12 @@ pub(super) fn cases<'a>(
         }
         Ok(found)
     })
+}
+
+/// The answers of a case, and the values of each.
+pub(super) fn together(case: Vec<Asked>) -> (CaseAnswers, Vec<ValuePair>) {
+    let (stores, pairs) = case.into_iter().map(|Asked { store, pair }| (store, pair)).unzip();
+    (CaseAnswers::of(stores), pairs)
 }
 
 /// The tokens of a contrast. Answers hold those that differ; those before them follow from the prefix and the values' texts.
@@ -132,10 +139,6 @@ impl Ablation {
     }
 }
 
-fn interrupted(error: &RequestError) -> bool {
-    matches!(error, RequestError::Engine(EngineError::Interrupted))
-}
-
 pub(super) fn open_log(
     folder: &RunFolder,
 ) -> Result<(RowLog<ContrastCauseRow>, BTreeSet<ContrastKey>), CauseError> {
@@ -194,7 +197,6 @@ pub fn measure(
         let shared = shared(&stores);
         for Asked { store, pair } in &case {
             let name = format!("{} {}", store.case, super::condition::named(&store.probe, &store.condition));
-            let failed = |source: anyhow::Error| CauseError::Model { case: store.case.clone(), source };
             let query =
                 store.keys.iter().find(|span| span.is(QUERY)).ok_or_else(|| unusable(store, NO_QUERY))?;
             let (done, missing): (Vec<_>, Vec<_>) = blocks(store, &windows, options)
@@ -214,10 +216,9 @@ pub fn measure(
 
             // 1. What the position that predicts the values reads of each session, and the history before it, once a case.
             if !has_measures {
-                match SessionMeasures::read_contrast(session, store, shared, pair, &mut go_on) {
-                    Err(error) if interrupted(&error) => return Ok(Measured { stopped: true, ..measured }),
-                    read => read.map_err(|e| failed(e.into()))?.save_contrast(&measures, store)?,
-                }
+                let read = SessionMeasures::read_contrast(session, store, shared, pair, &mut go_on);
+                let Some(read) = unless_stopped(&store.case, read)? else { return Ok(measured.stopped()) };
+                read.save_contrast(&measures, store)?;
             }
 
             // 2. Both values with nothing blocked, then with each path blocked.
@@ -227,15 +228,8 @@ pub fn measure(
                 let hole = Hole { rows: query.start..usize::MAX, keys: block.tokens.clone() };
                 LayerHoles::at_softmax(&layers, &kinds, vec![hole])
             };
-            let mut plain = PairLogP { current: 0.0, against: 0.0 };
-            let mut take = |_: usize, read: PairLogP| {
-                plain = read;
-                true
-            };
-            match pairs(session, (&history, pair), &[LayerHoles::default()], &mut go_on, &mut take) {
-                Err(error) if interrupted(&error) => return Ok(Measured { stopped: true, ..measured }),
-                done => done.map_err(|e| failed(e.into()))?,
-            }
+            let plain = read_pair(session, (&history, pair), &LayerHoles::default(), &mut go_on);
+            let Some(plain) = unless_stopped(&store.case, plain)? else { return Ok(measured.stopped()) };
             let holes: Vec<LayerHoles> = missing.iter().map(hide).collect();
             status.begin(&name, "blocking");
             let (mut stored, mut blocked) = (Ok(()), 0);
@@ -249,12 +243,8 @@ pub fn measure(
             let read = pairs(session, (&history, pair), &holes, &mut go_on, &mut take);
             measured.done += blocked;
             stored?;
-            match read {
-                Err(error) if interrupted(&error) => return Ok(Measured { stopped: true, ..measured }),
-                done => done.map_err(|e| failed(e.into()))?,
-            }
-            if stop.load(Ordering::Relaxed) {
-                return Ok(Measured { stopped: true, ..measured });
+            if unless_stopped(&store.case, read)?.is_none() || stop.load(Ordering::Relaxed) {
+                return Ok(measured.stopped());
             }
             steps.step(&name, None);
         }
@@ -262,25 +252,12 @@ pub fn measure(
     Ok(measured)
 }
 
-/// The sessions that are still to be left out, each by itself, and how many rows are there.
 fn missing(
     case: &CaseAnswers,
     there: &BTreeSet<ContrastKey>,
-    TotalOptions { sessions: chosen, replace }: TotalOptions,
+    TotalOptions { sessions, replace }: TotalOptions,
 ) -> (Vec<Ablated>, usize) {
-    let (mut missing, mut found) = (Vec::new(), 0);
-    for (answer, store) in case.answers.iter().enumerate() {
-        let sessions = case.sessions(answer);
-        for (nth, span) in sessions.iter().enumerate().filter(|(_, span)| chosen.holds(span)) {
-            if there.contains(&left_out(span, replace).key(store)) {
-                found += 1;
-                continue;
-            }
-            let included = (0..sessions.len()).map(|other| other != nth).collect();
-            missing.push(Ablated { answer, included, nth });
-        }
-    }
-    (missing, found)
+    case.missing(sessions, |store, span| there.contains(&left_out(span, replace).key(store)))
 }
 
 fn left_out(span: &Span, replace: bool) -> Ablation {
@@ -292,26 +269,6 @@ fn left_out(span: &Span, replace: bool) -> Ablation {
         layers: None,
         seed: 0,
     }
-}
-
-/// Readings that the removals of a run still take of a model of such layers.
-///
-/// # Errors
-/// [`CauseError`] of the folder's files.
-pub fn cost(
-    folder: &RunFolder,
-    text: &ModelText,
-    kinds: &[LayerKind],
-    options: TotalOptions,
-) -> Result<ReadingCost, CauseError> {
-    let (_, there) = open_log(folder)?;
-    let mut all = ReadingCost::default();
-    for case in cases(folder, text) {
-        let case = CaseAnswers::of(case?.into_iter().map(|asked| asked.store).collect());
-        let case = options.of_case(case, text)?;
-        all += case.cost(&missing(&case, &there, options).0, goes_back(kinds));
-    }
-    Ok(all)
 }
 
 /// Measures what removing or replacing sessions changes of the contrasts of `folder`, as far as rows lack, and appends it. `model` must be the
@@ -327,19 +284,21 @@ pub fn measure_removals(
     show_progress: bool,
 ) -> Result<Measured, CauseError> {
     let (mut log, there) = open_log(folder)?;
+    let text = model.text().clone();
+    let kinds = model.engine().decoder().spec().layer_kinds();
+    let mut all = ReadingCost::default();
+    for case in cases(folder, &text) {
+        let case = options.of_case(together(case?).0, &text)?;
+        all += case.cost(&missing(&case, &there, options).0, goes_back(&kinds));
+    }
+    all.announce(if options.replace { "replacements" } else { "removals" });
     let mut measured = Measured::default();
     let mut steps = Steps::new("contrasts", asked(folder).len(), show_progress);
-    let text = model.text().clone();
     for case in cases(folder, &text) {
-        let (stores, values): (Vec<_>, Vec<_>) =
-            case?.into_iter().map(|Asked { store, pair }| (store, pair)).unzip();
-        let case = options.of_case(CaseAnswers::of(stores), &text)?;
+        let (case, values) = together(case?);
+        let case = options.of_case(case, &text)?;
         let (missing, found) = missing(&case, &there, options);
         measured.skipped += found;
-        let failed = |error: RequestError| CauseError::Model {
-            case: case.answers.first().map(|store| store.case.clone()).unwrap_or_default(),
-            source: error.into(),
-        };
         let session = model.session();
         session.forget();
         let mut plain: Vec<Option<PairLogP>> = vec![None; case.answers.len()];
@@ -349,26 +308,18 @@ pub fn measure_removals(
         for (one, is_whole) in
             wholes.iter().map(|one| (one, true)).chain(changed.into_iter().map(|one| (one, false)))
         {
-            let mut read = None;
-            let mut take = |_: usize, found: PairLogP| {
-                read = Some(found);
-                true
-            };
-            let history = case.history_of(one);
-            let nothing_blocked = [LayerHoles::default()];
-            match pairs(session, (&history, &values[one.answer]), &nothing_blocked, &mut go_on, &mut take) {
-                Err(error) if interrupted(&error) => return Ok(Measured { stopped: true, ..measured }),
-                done => done.map_err(failed)?,
-            }
+            let (history, values) = (case.history_of(one), &values[one.answer]);
+            let read = read_pair(session, (&history, values), &LayerHoles::default(), &mut go_on);
+            let Some(read) = unless_stopped(case.id(), read)? else { return Ok(measured.stopped()) };
             if is_whole {
-                plain[one.answer] = read;
-            } else if let (Some(plain), Some(read)) = (plain[one.answer], read) {
+                plain[one.answer] = Some(read);
+            } else if let Some(plain) = plain[one.answer] {
                 let span = case.sessions(one.answer)[one.nth];
                 log.append(left_out(span, options.replace).row(&case.answers[one.answer], plain, read))?;
                 measured.done += 1;
             }
             if stop.load(Ordering::Relaxed) {
-                return Ok(Measured { stopped: true, ..measured });
+                return Ok(measured.stopped());
             }
         }
         for store in &case.answers {

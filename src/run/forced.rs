@@ -208,6 +208,24 @@ pub fn pairs(
     pairs_together(session, &history.tokens, &holes.iter().map(reading).collect::<Vec<_>>(), go_on, sink)
 }
 
+/// Reads a pair of values after a history once.
+///
+/// # Errors
+/// The model failed, or it was interrupted.
+pub fn read_pair(
+    session: &mut Session,
+    read: (&History<'_>, &ValuePair),
+    holes: &LayerHoles,
+    go_on: &mut dyn FnMut(usize) -> bool,
+) -> Result<PairLogP, RequestError> {
+    let mut found = None;
+    pairs(session, read, std::slice::from_ref(holes), go_on, &mut |_, pair| {
+        found = Some(pair);
+        true
+    })?;
+    found.ok_or_else(|| EngineError::Interrupted.into())
+}
+
 /// Reads pairs of values after a history that their prompts share, as [`effects_together`] does answers.
 ///
 /// # Errors

@@ -19,13 +19,14 @@ use super::header::RunHeader;
 use super::labels::{LABELS, LabelRow, label_rows};
 use super::memory_systems::OWN_FOLDER;
 use super::plan::PlannedCase;
-use super::rows::{AnswerRow, ReplyRow, RubricRow, VerdictRow};
+use super::rows::{AnswerRow, ReplyRow, VerdictRow};
 use super::session_measures::{CONTRAST_MEASURES, MEASURES};
 use super::store::{
     ANSWERS, COSTS, FOLDERS, MEMORY, PLAN, REPLIES, RUBRICS, RunFolder, RunStore, VERDICTS, write_header,
 };
 use super::why_rows::{WHY, read_why};
 use crate::ground::jsonl::{JsonlError, read_rows, write_rows};
+use crate::ground::order::unique;
 
 /// Why shards could not be merged.
 #[derive(Debug, thiserror::Error)]
@@ -105,17 +106,12 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     let mut answers: Vec<AnswerRow> = Vec::new();
     let mut verdicts: Vec<VerdictRow> = Vec::new();
     let mut replies: Vec<ReplyRow> = Vec::new();
-    let mut rubrics: Vec<RubricRow> = Vec::new();
     for shard in &shards {
         answers.extend(shard.answers.iter().cloned());
         verdicts.extend(shard.verdicts.iter().cloned());
         replies.extend(read_rows::<ReplyRow>(&shard.dir.join(REPLIES))?);
-        for rubric in &shard.rubrics {
-            if !rubrics.contains(rubric) {
-                rubrics.push(rubric.clone());
-            }
-        }
     }
+    let rubrics = unique(shards.iter().flat_map(|shard| shard.rubrics.iter().cloned()));
 
     let (causes, mut lack) = causes(&shards, &plan)?;
     let of_contrasts: Vec<Vec<ContrastCauseRow>> =

@@ -10,12 +10,13 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::causes::{Answer, CauseError, Effect, History, answered, asked, said, shared};
+use super::causes::{Answer, CauseError, Effect, History, answered, asked, said, shared, unless_stopped};
 use super::replacement;
 use super::store::RunFolder;
 use crate::benchmarks::QUERY;
+use crate::progress::{grouped, note};
 use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
-use palimpsest_core::engine::{EngineError, RequestError, Session};
+use palimpsest_core::engine::Session;
 use palimpsest_core::span::Span;
 
 /// A case's answers, whose prompts begin alike.
@@ -68,6 +69,23 @@ pub struct ReadingCost {
     pub histories: usize,
 }
 
+impl ReadingCost {
+    /// Says what is to be computed, where anything is.
+    pub(super) fn announce(&self, what: &str) {
+        let &ReadingCost { readings, prefill, answers, histories } = self;
+        if readings > 0 {
+            let number = |n: usize| grouped(n as u64);
+            note(format_args!(
+                "{} {what}: {} tokens of histories to read, {:.1} times the cases' whole histories, and {} of questions and answers",
+                number(readings),
+                number(prefill),
+                prefill as f64 / histories.max(1) as f64,
+                number(answers)
+            ));
+        }
+    }
+}
+
 impl std::ops::AddAssign for ReadingCost {
     fn add_assign(&mut self, other: Self) {
         self.readings += other.readings;
@@ -98,6 +116,32 @@ impl CaseAnswers {
     /// The same with these tokens in the place of sessions that are left out; where there are none, nothing stands there.
     pub(super) fn replacing(self, neutral: Option<Arc<[u32]>>) -> Self {
         CaseAnswers { neutral, ..self }
+    }
+
+    /// The case's id.
+    pub(super) fn id(&self) -> &str {
+        self.answers.first().map_or("", |store| &store.case)
+    }
+
+    /// The chosen sessions of every answer, each left out by itself, but those whose rows are there; and the number of these.
+    pub(super) fn missing(
+        &self,
+        chosen: SessionChoice,
+        is_there: impl Fn(&AttentionStore, &Span) -> bool,
+    ) -> (Vec<Ablated>, usize) {
+        let (mut missing, mut found) = (Vec::new(), 0);
+        for (answer, store) in self.answers.iter().enumerate() {
+            let sessions = self.sessions(answer);
+            for (nth, span) in sessions.iter().enumerate().filter(|(_, span)| chosen.holds(span)) {
+                if is_there(store, span) {
+                    found += 1;
+                    continue;
+                }
+                let included = (0..sessions.len()).map(|other| other != nth).collect();
+                missing.push(Ablated { answer, included, nth });
+            }
+        }
+        (missing, found)
     }
 
     /// The first token of an answer's question.
@@ -182,18 +226,13 @@ impl CaseAnswers {
         go_on: &mut dyn FnMut(usize) -> bool,
         sink: &mut dyn FnMut(&Ablated, &Answer<'_>, Effect) -> Result<bool, CauseError>,
     ) -> Result<bool, CauseError> {
-        let failed = |error: RequestError| CauseError::Model {
-            case: self.answers.first().map(|store| store.case.clone()).unwrap_or_default(),
-            source: error.into(),
-        };
         session.forget();
         let mut plain: Vec<Option<Answer<'_>>> = self.answers.iter().map(|_| None).collect();
         for whole in self.wholes(ablated) {
             let store = &self.answers[whole.answer];
-            match Answer::read(session, &self.history_of(&whole), said(store), go_on) {
-                Err(RequestError::Engine(EngineError::Interrupted)) => return Ok(false),
-                read => plain[whole.answer] = Some(read.map_err(failed)?),
-            }
+            let read = Answer::read(session, &self.history_of(&whole), said(store), go_on);
+            let Some(read) = unless_stopped(self.id(), read)? else { return Ok(false) };
+            plain[whole.answer] = Some(read);
         }
         let nothing_blocked = [LayerHoles::default()];
         for one in self.sorted(ablated) {
@@ -203,9 +242,9 @@ impl CaseAnswers {
                 effect = Some(found);
                 true
             };
-            match answer.effects(session, &self.history_of(one), &nothing_blocked, go_on, &mut take) {
-                Err(RequestError::Engine(EngineError::Interrupted)) => return Ok(false),
-                done => done.map_err(failed)?,
+            let read = answer.effects(session, &self.history_of(one), &nothing_blocked, go_on, &mut take);
+            if unless_stopped(self.id(), read)?.is_none() {
+                return Ok(false);
             }
             if let Some(effect) = effect
                 && !sink(one, answer, effect)?

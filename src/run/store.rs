@@ -33,6 +33,7 @@ use super::rows::{AnswerKey, AnswerRow, ReplyRow, RubricRow, VerdictRow};
 use crate::benchmarks::{self, Benchmark};
 use crate::data::Turn;
 use crate::ground::jsonl::{RowLog, read_rows, write_rows};
+use crate::ground::order::unique;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::files::write_atomically;
 use palimpsest_core::timing;
@@ -519,24 +520,11 @@ fn verdicts_in_order(keys: &[Key<'_>], rows: &[VerdictRow]) -> Vec<VerdictRow> {
 }
 
 fn judges<'a>(rows: impl Iterator<Item = &'a VerdictRow>) -> Vec<(&'a str, Option<&'a str>)> {
-    let mut judges = Vec::new();
-    for row in rows {
-        let judge = (row.judge.as_str(), row.rubric.as_deref());
-        if !judges.contains(&judge) {
-            judges.push(judge);
-        }
-    }
-    judges
+    unique(rows.map(|row| (row.judge.as_str(), row.rubric.as_deref())))
 }
 
 /// The last reply to each call, in the order of verdicts.
 fn replies_in_order(keys: &[Key<'_>], rows: &[ReplyRow]) -> Vec<ReplyRow> {
-    let mut judges: Vec<(&str, &str)> = Vec::new();
-    for row in rows {
-        if !judges.contains(&(&row.judge, &row.rubric)) {
-            judges.push((&row.judge, &row.rubric));
-        }
-    }
     // Calls begin with a probe each.
     fn key(row: &ReplyRow) -> Key<'_> {
         AnswerKey::of(&row.case, row.probes.first().map_or("", String::as_str), &row.condition)
@@ -545,7 +533,7 @@ fn replies_in_order(keys: &[Key<'_>], rows: &[ReplyRow]) -> Vec<ReplyRow> {
         let own = rows.iter().filter(|row| row.judge == judge && row.rubric == rubric);
         in_order(keys, &own.cloned().collect::<Vec<_>>(), key)
     };
-    judges.into_iter().flat_map(of).collect()
+    unique(rows.iter().map(|row| (&*row.judge, &*row.rubric))).into_iter().flat_map(of).collect()
 }
 
 /// With it the folder is a run.

@@ -8,14 +8,13 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::cause_rows::{CauseLine, Effect, ReplacedRow, TotalRow, open_log};
+use super::cause_rows::{CauseLine, Effect, TotalEffect, TotalRow, open_log};
 use super::causes::{Answer, CauseError, Measured};
 use super::removal::{Ablated, CaseAnswers, ReadingCost, SessionChoice, cases, goes_back};
 use super::replacement::{NEUTRAL, neutral};
 use super::rows::AnswerKey;
 use super::store::RunFolder;
 use crate::progress::Steps;
-use palimpsest_core::attention::LayerKind;
 use palimpsest_core::engine::{LocalModel, ModelText};
 
 /// The sessions that are left out, and the way.
@@ -38,55 +37,19 @@ impl TotalOptions {
 type Key = (AnswerKey, String);
 
 fn there<'a>(lines: impl IntoIterator<Item = &'a CauseLine>, replace: bool) -> BTreeSet<Key> {
-    let key = |line: &CauseLine| match line {
-        CauseLine::Total(row) if !replace => {
-            let answer = AnswerKey::of(&row.case, &row.probe, &row.condition);
-            Some((answer.owned(), row.span.clone()))
-        }
-        CauseLine::Replaced(row) if replace && row.neutral == NEUTRAL => {
-            let answer = AnswerKey::of(&row.case, &row.probe, &row.condition);
-            Some((answer.owned(), row.span.clone()))
-        }
+    let made_so = |line: &'a CauseLine| match line {
+        CauseLine::Total(row) if !replace => Some(row),
+        CauseLine::Replaced(row) if replace && row.neutral.as_deref() == Some(NEUTRAL) => Some(row),
         _ => None,
     };
-    lines.into_iter().filter_map(key).collect()
+    let answer = |row: &TotalRow| AnswerKey::of(&row.case, &row.probe, &row.condition).owned();
+    lines.into_iter().filter_map(made_so).map(|row| (answer(row), row.span.clone())).collect()
 }
 
-/// The sessions that are still to be left out, each by itself, and how many rows are there.
 fn missing(case: &CaseAnswers, there: &BTreeSet<Key>, chosen: SessionChoice) -> (Vec<Ablated>, usize) {
-    let (mut missing, mut found) = (Vec::new(), 0);
-    for (answer, store) in case.answers.iter().enumerate() {
-        let sessions = case.sessions(answer);
-        for (nth, span) in sessions.iter().enumerate().filter(|(_, span)| chosen.holds(span)) {
-            let key = (AnswerKey::of_store(store).owned(), span.label.clone());
-            if there.contains(&key) {
-                found += 1;
-                continue;
-            }
-            let included = (0..sessions.len()).map(|other| other != nth).collect();
-            missing.push(Ablated { answer, included, nth });
-        }
-    }
-    (missing, found)
-}
-
-/// Readings that the total effects of a run still take of a model of such layers.
-///
-/// # Errors
-/// [`CauseError`] of the folder's files.
-pub fn cost(
-    folder: &RunFolder,
-    text: &ModelText,
-    kinds: &[LayerKind],
-    options: TotalOptions,
-) -> Result<ReadingCost, CauseError> {
-    let there = there(&super::cause_rows::read_lines(&folder.dir)?, options.replace);
-    let mut all = ReadingCost::default();
-    for case in cases(folder) {
-        let case = options.of_case(case?, text)?;
-        all += case.cost(&missing(&case, &there, options.sessions).0, goes_back(kinds));
-    }
-    Ok(all)
+    case.missing(chosen, |store, span| {
+        there.contains(&(AnswerKey::of_store(store).owned(), span.label.clone()))
+    })
 }
 
 /// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each chunk and reading.
@@ -102,14 +65,17 @@ pub fn measure(
 ) -> Result<Measured, CauseError> {
     let mut log = open_log(&folder.dir)?;
     let there = there(&log.rows, options.replace);
-    let mut measured = Measured::default();
-    let mut todo = 0;
+    let kinds = model.engine().decoder().spec().layer_kinds();
+    let mut all = ReadingCost::default();
     for case in cases(folder) {
-        todo += missing(&case?, &there, options.sessions).0.len();
+        let case = options.of_case(case?, model.text())?;
+        all += case.cost(&missing(&case, &there, options.sessions).0, goes_back(&kinds));
     }
+    let mut measured = Measured::default();
     let (what, how) =
         if options.replace { ("replacements", "with neutral text for") } else { ("removals", "without") };
-    let mut steps = Steps::new(what, todo, show_progress);
+    all.announce(what);
+    let mut steps = Steps::new(what, all.readings, show_progress);
     for case in cases(folder) {
         let case = options.of_case(case?, model.text())?;
         let (missing, found) = missing(&case, &there, options.sessions);
@@ -117,9 +83,8 @@ pub fn measure(
         if missing.is_empty() {
             continue;
         }
-        let name = case.answers.first().map(|store| store.case.clone()).unwrap_or_default();
         let status = steps.status();
-        let cost = case.cost(&missing, goes_back(&model.engine().decoder().spec().layer_kinds()));
+        let cost = case.cost(&missing, goes_back(&kinds));
         let mut read = 0;
         let mut go_on = |tokens: usize| {
             read += tokens;
@@ -127,22 +92,24 @@ pub fn measure(
             !stop.load(Ordering::Relaxed)
         };
         let mut sink = |ablated: &Ablated, answer: &Answer<'_>, effect: Effect| {
-            let row = row(&case, ablated, answer, effect);
+            let total =
+                if options.replace { TotalEffect::Replaced(effect) } else { TotalEffect::Total(effect) };
+            let row = row(&case, ablated, answer, total);
             let step = format!("{} {} {how} {}", row.case, row.probe, row.span);
-            log.append(if options.replace { replaced(row) } else { CauseLine::Total(row) })?;
+            log.append(if options.replace { CauseLine::Replaced(row) } else { CauseLine::Total(row) })?;
             measured.done += 1;
             steps.step(&step, None);
             Ok(!stop.load(Ordering::Relaxed))
         };
-        status.begin(&name, "prefill");
+        status.begin(case.id(), "prefill");
         if !case.read(model.session(), &missing, &mut go_on, &mut sink)? {
-            return Ok(Measured { stopped: true, ..measured });
+            return Ok(measured.stopped());
         }
     }
     Ok(measured)
 }
 
-fn row(case: &CaseAnswers, ablated: &Ablated, answer: &Answer<'_>, total: Effect) -> TotalRow {
+fn row(case: &CaseAnswers, ablated: &Ablated, answer: &Answer<'_>, total: TotalEffect) -> TotalRow {
     let store = &case.answers[ablated.answer];
     let span = case.sessions(ablated.answer)[ablated.nth];
     TotalRow {
@@ -152,27 +119,10 @@ fn row(case: &CaseAnswers, ablated: &Ablated, answer: &Answer<'_>, total: Effect
         span: span.label.clone(),
         role: span.role.clone(),
         tokens: [span.start, span.end],
+        neutral: matches!(total, TotalEffect::Replaced(_)).then(|| NEUTRAL.to_owned()),
         answer_tokens: answer.answer_tokens(),
         thought_tokens: answer.thought_tokens(),
         log_p: answer.log_p(),
         total,
     }
-}
-
-fn replaced(row: TotalRow) -> CauseLine {
-    let TotalRow { case, probe, condition, span, role, tokens, answer_tokens, thought_tokens, log_p, total } =
-        row;
-    CauseLine::Replaced(ReplacedRow {
-        case,
-        probe,
-        condition,
-        span,
-        role,
-        tokens,
-        neutral: NEUTRAL.to_owned(),
-        answer_tokens,
-        thought_tokens,
-        log_p,
-        replaced: total,
-    })
 }

@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use crate::benchmarks::QUERY;
 use crate::chat::endpoint::ServerModel;
 use crate::run::causes::{Answer, CauseError, Effect, History, said};
-use crate::run::contrast::{PairLogP, ValuePair};
+use crate::run::contrast::PairLogP;
 use crate::run::contrast_causes::pair;
-use crate::run::forced::pairs;
+use crate::run::forced::read_pair;
 use crate::run::replacement::{neutral, put};
 use crate::run::rows::{AnswerRow, Contrast, ValueLogP};
 
@@ -480,20 +480,6 @@ fn answered(
         other => on_event(&other),
     });
     output
-}
-
-fn read_pair(
-    session: &mut Session,
-    read: (&History<'_>, &ValuePair),
-    holes: &LayerHoles,
-    go_on: &mut dyn FnMut(usize) -> bool,
-) -> Result<PairLogP, TrialError> {
-    let mut found = None;
-    pairs(session, read, std::slice::from_ref(holes), go_on, &mut |_, pair| {
-        found = Some(pair);
-        true
-    })?;
-    found.ok_or_else(|| RequestError::from(EngineError::Interrupted).into())
 }
 
 /// The two values that were read, with the names of their parts in the file.

@@ -225,7 +225,7 @@ impl<'a> Strips<'a> {
         for line in lines {
             match line {
                 CauseLine::Total(row) => _ = total.insert(&row.span, row.total.log_p_drop + 0.0),
-                CauseLine::Replaced(row) => _ = replaced.insert(&row.span, row.replaced.log_p_drop + 0.0),
+                CauseLine::Replaced(row) => _ = replaced.insert(&row.span, row.total.log_p_drop + 0.0),
                 CauseLine::Surrogate(row) => {
                     let name = format!("{}_{}", row.ablation.key(), row.subsets);
                     let own = row.weights.iter().map(|one| (one.span.as_str(), one.weight));

@@ -134,11 +134,11 @@ fn replaced_sessions_give_what_whole_passes_with_neutral_text_in_their_place_giv
             let store = stores.iter().find(|store| store.probe == row.probe).unwrap();
             let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
             assert_eq!((row.tokens, &row.role), ([span.start, span.end], &span.role));
-            assert_eq!(row.neutral, NEUTRAL);
+            assert_eq!(row.neutral.as_deref(), Some(NEUTRAL));
             let (plain, ..) = read_again(name, store);
             let (mean, ..) = read_again(name, &replaced(name, store, span));
             assert!((row.log_p - plain).abs() < 1e-4, "{name}: {plain}, not {}", row.log_p);
-            let lost = row.replaced.log_p_drop;
+            let lost = row.total.log_p_drop;
             assert!((lost - (plain - mean)).abs() < 1e-4, "{name} {row:?}: {}", plain - mean);
         }
         let again = ended(causes(name, &dir, &["--replace", "--sessions", "all"]));
@@ -240,7 +240,7 @@ fn what_is_left_is_the_total_less_the_direct_effect_in_the_summary_the_figure_an
     let total =
         of(read_totals(&dir).unwrap().into_iter().map(|row| (row.role, row.total.log_p_drop)).collect());
     let replaced =
-        of(read_replaced(&dir).unwrap().into_iter().map(|row| (row.role, row.replaced.log_p_drop)).collect());
+        of(read_replaced(&dir).unwrap().into_iter().map(|row| (row.role, row.total.log_p_drop)).collect());
     for (whole, total) in [(Whole::Removed, total), (Whole::Replaced, replaced)] {
         let mean = residues.mean("old", |one| one.residue(whole)).unwrap();
         assert!((mean.value.unwrap() - (total - direct)).abs() < 1e-9);

@@ -10,6 +10,7 @@ use super::terms::{BLIND, ECHO, LURE, MID, NEW, NO_OLD, NO_UPDATE, OLD, OTHER, P
 use crate::benchmarks::Checks;
 use crate::data::finding::{Check, Finding};
 use crate::data::{Case, Contrasted, Segment};
+use crate::ground::order::unique;
 
 /// The gold is not what the sessions give.
 static REPLAYED_GOLD: Check =
@@ -123,12 +124,7 @@ impl<'a> Replay<'a> {
         if is_none && self.held.contains(&current) {
             found.push(format!("the row expects no value, and {current:?} is current and held before"));
         }
-        let mut stale: Vec<&str> = Vec::new();
-        for value in self.held.iter().filter(|value| **value != current) {
-            if !stale.contains(value) {
-                stale.push(value);
-            }
-        }
+        let stale: Vec<&str> = unique(self.held.iter().copied().filter(|value| *value != current));
         let stated: Vec<&str> = contrast.stale.iter().map(|value| value.trim()).collect();
         if stale != stated {
             found.push(format!("the sessions gave before {stale:?}, the row says that {stated:?} are stale"));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::orders::{LETTERS, Order, Variant, parse};
 use super::terms::{CTX_LENGTH, Length, SOURCE, SUBTASK, Setting, Source, TASK, Task};
 use crate::benchmarks::Graded;
-use crate::ground::order::entry;
+use crate::ground::order::{entry, sorted_unique};
 
 /// Right ones among all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -110,10 +110,7 @@ pub fn counted<'a>(graded: &[Graded<'a>]) -> Vec<Counted<'a>> {
 impl Counted<'_> {
     /// The orders and variants that were asked for.
     pub fn asked(&self) -> Vec<(Order, Variant)> {
-        let mut asked: Vec<_> = self.pairs.values().flat_map(|pair| pair.verdicts.keys().copied()).collect();
-        asked.sort_unstable();
-        asked.dedup();
-        asked
+        sorted_unique(self.pairs.values().flat_map(|pair| pair.verdicts.keys().copied()))
     }
 
     /// Right verdicts among the pairs that `wanted` takes.

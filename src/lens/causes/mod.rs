@@ -14,6 +14,7 @@
 //! - [`halves`]: choices made on one half of the units and measured on the other.
 //! - [`windowed`]: effects by windows of layers.
 //! - `reading`: [`Causes::open`].
+//! - [`texts`]: tables of effects as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +34,7 @@ mod reading;
 pub mod residue;
 pub mod residue_words;
 mod ridge;
+pub mod texts;
 pub mod windowed;
 
 pub use answer::{CausedAnswer, CausedSession, Control, overall_of};

@@ -11,6 +11,7 @@ use std::path::Path;
 use ndarray::Array2;
 
 use super::mean;
+use crate::ground::order::sorted_unique;
 use crate::lens::band::{Estimate, LEAST, Numbers, of_means};
 use crate::run::carriers::{ALL, BETWEEN};
 use crate::run::cause_rows::{CauseLine, read_lines};
@@ -145,7 +146,7 @@ impl Residues {
                 }
                 CauseLine::Replaced(row) => {
                     let own = found.entry(key(&row.case, &row.probe, &row.condition, &row.span)).or_default();
-                    (own.role, own.replaced) = (row.role, Some(row.replaced.log_p_drop));
+                    (own.role, own.replaced) = (row.role, Some(row.total.log_p_drop));
                 }
                 CauseLine::Carrier(row) => {
                     let key = key(&row.case, &row.probe, &row.condition, &row.span);
@@ -223,10 +224,7 @@ impl Residues {
 
     /// The roles of the evidence, in the order of their names.
     pub fn roles(&self) -> Vec<&str> {
-        let mut roles: Vec<&str> = self.sessions.iter().filter_map(|one| one.role.as_deref()).collect();
-        roles.sort_unstable();
-        roles.dedup();
-        roles
+        sorted_unique(self.sessions.iter().filter_map(|one| one.role.as_deref()))
     }
 
     /// One number of the sessions in a role, averaged over each case's.
@@ -279,11 +277,7 @@ impl Residues {
 
     /// The windows of layers, ascending.
     pub fn windows(&self) -> Vec<[usize; 2]> {
-        let mut windows: Vec<[usize; 2]> =
-            self.sessions.iter().flat_map(|one| one.windows.keys().copied()).collect();
-        windows.sort_unstable();
-        windows.dedup();
-        windows
+        sorted_unique(self.sessions.iter().flat_map(|one| one.windows.keys().copied()))
     }
 
     /// The part that later sessions at such distances hold of the effect of the sessions in a role, in nats.

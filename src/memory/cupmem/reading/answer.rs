@@ -14,6 +14,7 @@ use super::super::store::Store;
 use super::ground::{Constraints, Grounding, course};
 use super::parse::Query;
 use super::verify::{Premise, Verdict};
+use crate::ground::order::unique;
 use crate::memory::system::protocol::ContextPiece;
 
 #[derive(Debug, Deserialize)]
@@ -76,13 +77,7 @@ pub fn context(
 
 /// Items that an answer must not take as current: outdated, blocked, historical.
 pub fn former(verdict: &Verdict) -> Vec<String> {
-    let mut former: Vec<String> = Vec::new();
-    for id in verdict.outdated.iter().chain(&verdict.blocked).chain(&verdict.historical) {
-        if !former.contains(id) {
-            former.push(id.clone());
-        }
-    }
-    former
+    unique(verdict.outdated.iter().chain(&verdict.blocked).chain(&verdict.historical).cloned())
 }
 
 /// R8.

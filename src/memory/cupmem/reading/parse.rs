@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::super::asking::{Asker, Fault, Unreachable};
 use super::super::model::Step;
 use super::super::shapes::{array, object, one_of, text};
+use crate::ground::order::unique;
 
 /// A probe.
 #[derive(Debug, Clone, Copy)]
@@ -55,13 +56,7 @@ impl Parsed {
     pub fn search_text(&self, query: &str) -> String {
         let parts = [&self.old_premise, &self.hidden_setup, &self.proposition];
         let parts = parts.into_iter().chain(&self.presuppositions).map(String::as_str).chain([query]);
-        let mut said: Vec<&str> = Vec::new();
-        for part in parts.map(str::trim).filter(|part| !part.is_empty()) {
-            if !said.contains(&part) {
-                said.push(part);
-            }
-        }
-        said.join("\n")
+        unique(parts.map(str::trim).filter(|part| !part.is_empty())).join("\n")
     }
 }
 

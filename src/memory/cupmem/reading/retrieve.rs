@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::super::asking::{Asker, Unreachable};
 use super::super::schema::Slot;
 use super::super::store::{Item, Link, Marker, Store, Strength};
+use crate::ground::order::unique;
 
 /// Links of a stale item that are shown, the last ones.
 const LINKS: usize = 2;
@@ -100,13 +101,7 @@ pub fn complete(store: &Store, hits: &mut Vec<Hit>) {
 
 /// Slots of entries, each once, in order.
 fn slots<'s>(entries: &[Entry<'s>]) -> Vec<&'s Slot> {
-    let mut slots: Vec<&Slot> = Vec::new();
-    for entry in entries {
-        if !slots.contains(&entry.slot()) {
-            slots.push(entry.slot());
-        }
-    }
-    slots
+    unique(entries.iter().map(Entry::slot))
 }
 
 /// Has a slot a marker, or a stale entry among those found beside an active item?

@@ -1,40 +1,32 @@
-//! `palimpsest run --estimate`: tokens, hours and bytes of a run before it starts, from about a minute's measurement.
+//! Hours, tokens, bytes and memory of a run on this machine, from about a minute's measurement.
 //!
-//! Opens data and model as the run would, cuts and tokenises a sample of the cases, reads the beginning of the longest prompt
-//! chunk by chunk with attention recorded as in the run, decodes a few tokens at two lengths, and extends both to the whole
-//! ([`crate::run::forecast`]). Writes nothing.
+//! Reads the beginning of the longest prompt of a sample chunk by chunk with attention recorded as in the run, decodes a few tokens at two
+//! lengths, and extends both to the whole.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use anyhow::Context;
 
-use super::WrongUsage;
-use super::estimate_memory::taken_out;
-use super::estimate_sample::{count_of_cases, sample};
-use super::run::{self, EstimateArgs};
-use crate::benchmarks::dataset::Dataset;
+use super::args::EstimateArgs;
+use super::sample::{
+    answers, asked_of, at_least_plain, count_of_cases, each_sampled, has_own_prompts, store_bytes,
+};
 use crate::benchmarks::row_roles;
 use crate::cards::duration;
-use crate::data::Case;
-use crate::memory::View;
-use crate::models::ModelStore;
+use crate::models::{ModelStore, description};
 use crate::progress::{grouped, note};
-use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
-use crate::run::condition::Condition;
-use crate::run::context_budget::{BudgetedCase, Cut, cut_messages, cut_to_budget, part_of};
+use crate::prompt::PromptBuilder;
+use crate::run::context_budget::{Cut, cut_to_budget};
 use crate::run::forecast::{PrefillFit, rising};
 use crate::run::model_subject::{row_spans, shared_tokens};
-use crate::run::plan::PlannedCase;
-use crate::run::setup::{OpenedData, OpenedModel, RunSpec, retrievers, sound_cases};
+use crate::run::setup::{OpenedModel, RunSpec};
 use palimpsest_core::engine::memory_plan::{MemoryPlan, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{
     self, Branch, DeviceName, EngineError, Event, Generate, LocalModel, Observe, Request, RequestError,
     Reuse, Rows, Sampling, Task,
 };
-use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
-use palimpsest_core::text::{ChatTemplate, CountTokens, TokenizedPrompt};
+use palimpsest_core::text::TokenizedPrompt;
 
 /// Tokens that are decoded at each of two lengths.
 const STEPS: usize = 9;
@@ -42,133 +34,6 @@ const STEPS: usize = 9;
 const CHUNK: usize = engine::DEFAULT_CHUNK;
 /// The least relative error that is stated: the speed of a machine varies by this much from day to day.
 const LEAST_ERROR: f64 = 0.1;
-
-/// Prints what a run will take.
-pub fn run(args: run::Args) -> anyhow::Result<()> {
-    let run::Args { spec: mut job, estimate: args, .. } = args;
-    args.check()?;
-    job.checked()?;
-    if let Some(systems) = taken_out(&mut job)? {
-        super::say(systems)?;
-        if job.conditions.is_empty() {
-            return Ok(());
-        }
-    }
-    let text = if job.is_endpoint() { endpoint(&args, &job)? } else { local(&args, &job)? };
-    super::say(text)
-}
-
-/// Calls `of` with each sampled case of the plan as each of these conditions shows it, and with the ids of its planned probes.
-pub(super) fn each_sampled(
-    job: &RunSpec,
-    dataset: &Dataset,
-    plan: &[PlannedCase],
-    conditions: (&[Condition], impl Fn(&&Condition) -> bool),
-    mut of: impl FnMut(&Case, &[&str]) -> anyhow::Result<()>,
-) -> anyhow::Result<usize> {
-    let (conditions, is_read) = conditions;
-    let mut memory = retrievers(dataset.benchmark(), job.seed, conditions, true)?;
-    note(format_args!("cutting and tokenising {} of {} cases", sample(plan).len(), plan.len()));
-    let wanted = sample(plan);
-    let mut left: BTreeSet<&str> = wanted.iter().map(|case| case.case.as_str()).collect();
-    for case in sound_cases(dataset)? {
-        if left.is_empty() {
-            break;
-        }
-        let case = case?;
-        let Some(planned) = wanted.iter().find(|planned| planned.case == case.id) else { continue };
-        left.remove(planned.case.as_str());
-        let asked: Vec<&str> = planned.probes.iter().map(|probe| probe.id.as_str()).collect();
-        for condition in conditions.iter().filter(&is_read) {
-            for View { case, .. } in condition.views(&mut memory, &case) {
-                of(&case, &asked)?;
-            }
-        }
-    }
-    anyhow::ensure!(left.is_empty(), "{}: the file changed while it was read", job.data.display());
-    Ok(wanted.len())
-}
-
-/// The prompts of the asked probes of a part of a case.
-pub(super) fn asked_of<'a, P>(case: &Case, part: &'a BudgetedCase<P>, asked: &[&str]) -> Vec<&'a P> {
-    let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
-    probes.filter(|(probe, _)| asked.contains(&probe.id.as_str())).map(|(_, prompt)| prompt).collect()
-}
-
-/// True of conditions whose prompts are not those of another one.
-pub(super) fn has_own_prompts(condition: &&Condition) -> bool {
-    condition.repetition == 0 && condition.knockout.is_none()
-}
-
-/// Answers of a plan under some conditions, broken rows apart.
-pub(super) fn answers(conditions: &[Condition], plan: &[PlannedCase]) -> usize {
-    let sound = plan.iter().filter(|case| case.broken.is_none());
-    sound.map(|case| case.probes.len()).sum::<usize>() * conditions.len()
-}
-
-/// The conditions of a run, of which there is always one.
-pub(super) fn at_least_plain(conditions: Vec<Condition>) -> Vec<Condition> {
-    if conditions.is_empty() { vec![Condition::PLAIN] } else { conditions }
-}
-
-fn endpoint(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
-    let encoding =
-        BytePairEncoding::named(&args.estimate_tokenizer).map_err(|e| WrongUsage(e.to_string()))?;
-    let OpenedData { dataset, all, limits: asked, .. } = &job.open()?;
-    let plan = job.plan(dataset, all.clone())?;
-    let templates = Templates::load(dataset.benchmark(), job.prompts.as_deref())?;
-    let s = job;
-    let builder = PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers);
-    let (counter, cut) = (job.counter()?, job.cut_of_endpoint(*asked));
-    let (mut tokens, mut bytes, mut prompts) = (0, 0, 0);
-    let conditions =
-        at_least_plain(job.endpoint_conditions(dataset, &builder, (counter.as_ref(), *asked))?);
-    let read = (&conditions[..], |condition: &&Condition| condition.repetition == 0);
-    let cases = each_sampled(job, dataset, &plan, read, |case, asked| {
-        // Histories are cut as the run cuts them, and counted in one encoding whoever counts for the cut.
-        let parts = match &counter {
-            Some(counter) => Some(cut_messages(&builder, &*counter.tokens, case, cut)?),
-            None => None,
-        };
-        for (at, probe) in case.probes.iter().enumerate().filter(|(_, probe)| asked.contains(&&*probe.id)) {
-            let messages = match parts.as_deref().and_then(|parts| part_of(parts, at)) {
-                Some((_, messages)) => messages.clone(),
-                None => builder.build(&case.history, &case.evidence, probe)?.messages,
-            };
-            for message in &messages {
-                tokens += encoding.count(&message.content)?;
-                bytes += message.content.len();
-            }
-            prompts += 1;
-        }
-        Ok(())
-    })?;
-    let n = answers(&conditions, &plan);
-    let whole = |sum: usize| sum as f64 / prompts.max(1) as f64 * n as f64;
-    let most_new = job.generated_by_endpoint(*asked);
-    let (tokens_in, tokens_out) = (whole(tokens), (n * most_new) as f64);
-    let mut text = format!(
-        "{n} answers on {} by {}: an estimate, nothing was sent\n\
-         tokens in   {} of {} (what the endpoint's own tokeniser makes of them may differ), from {prompts} prompts of {cases} cases\n\
-         tokens out  {} at most ({} an answer)\n\
-         bytes       {} sent",
-        count_of_cases(&plan),
-        job.model,
-        grouped(tokens_in.round() as u64),
-        encoding.name(),
-        grouped(tokens_out as u64),
-        most_new,
-        gigabytes(whole(bytes) as u64),
-    );
-    if let (Some(input), Some(output)) = (args.price_in, args.price_out) {
-        let (input, output) = (tokens_in / 1e6 * input, tokens_out / 1e6 * output);
-        text += &format!(
-            "\nprice       {:.2} at most ({input:.2} in, {output:.2} out), without what the endpoint caches",
-            input + output
-        );
-    }
-    Ok(text)
-}
 
 struct SampledCase {
     /// Tokens that all of its prompts begin with.
@@ -189,7 +54,8 @@ struct Measured {
     seconds: f64,
 }
 
-fn local(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
+/// What a run on this machine will take, with its parts on standard error as they are measured.
+pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
     if ModelStore::open()?.locate(&job.model)?.is_none() {
         anyhow::bail!(
             "{0} is not here, and an estimate fetches nothing; fetch it with `palimpsest model pull {0}`, or name a card: --card a100-80 \
@@ -314,7 +180,7 @@ fn local(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
 
 /// The plan's peak of memory; `None` where the model's description cannot be had without its files.
 fn peak(job: &RunSpec, options: &engine::LocalOptions, model: &LocalModel) -> anyhow::Result<Option<u64>> {
-    let Ok((_, description, _)) = super::memory_plan::description(&job.model) else { return Ok(None) };
+    let Ok((_, description, _)) = description(&job.model) else { return Ok(None) };
     let request = MemoryRequest {
         context: model.context(),
         chunk: options.chunk,
@@ -331,16 +197,6 @@ fn peak(job: &RunSpec, options: &engine::LocalOptions, model: &LocalModel) -> an
     };
     let free: Vec<Option<u64>> = options.devices.iter().map(|_| None).collect();
     Ok(Some(MemoryPlan::new(&description, &request, &free).peak_resident()))
-}
-
-/// Bytes of a prompt's attention file, but for its header: masses and shares of every layer, and the tokens.
-pub(super) fn store_bytes(spec: &DecoderSpec, (rows, keys): (usize, usize), tokens: usize) -> usize {
-    let of_layer = |layer: &palimpsest_core::model::LayerSpec| match (layer.attention(), layer.delta_net()) {
-        (Some(attention), _) => rows * keys * (attention.heads + 1),
-        (_, Some(delta)) => 2 * rows * keys * delta.value_heads,
-        _ => 0,
-    };
-    4 * (spec.layers.iter().map(of_layer).sum::<usize>() + tokens)
 }
 
 /// A short run: reads the beginning of a prompt for `seconds`, and answers a batch after its first chunk and at its end.
@@ -442,24 +298,4 @@ fn step(model: &mut LocalModel, tokens: &[u32], context: usize, batch: usize) ->
     answered.into_iter().flatten().collect::<Result<Vec<_>, _>>()?;
     let seconds = first.map_or(0.0, |first| (last - first).as_secs_f64());
     Ok(seconds / (STEPS - 1) as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_sample_is_spread_evenly_and_whole_where_the_plan_is_short() {
-        let plan = |n: usize| {
-            let case = |i: usize| PlannedCase::of(&Case { id: i.to_string(), ..Case::default() });
-            (0..n).map(case).collect::<Vec<_>>()
-        };
-        let ids = |n| sample(&plan(n)).iter().map(|case| case.case.parse().unwrap()).collect::<Vec<usize>>();
-        assert_eq!(ids(3), [0, 1, 2]);
-        assert_eq!(ids(400), [25, 75, 125, 175, 225, 275, 325, 375]);
-        let mut plan = plan(3);
-        assert_eq!(count_of_cases(&plan), "3 cases");
-        plan[1].broken = Some("torn".to_owned());
-        assert_eq!(count_of_cases(&plan), "2 cases (1 broken rows apart)");
-    }
 }

@@ -1,10 +1,10 @@
 //! The part of an estimate that is about memory systems: only CUPMem's calls can be told before they are made.
 
-use super::estimate_sample::{count_of_cases, sample};
+use super::sample::{count_of_cases, sample};
 use crate::memory::cupmem::cost::{CHARS_A_TOKEN, Rates, estimate};
 use crate::memory::cupmem::{self, Settings};
 use crate::progress::grouped;
-use crate::run::setup::{RunSpec, sound_cases};
+use crate::run::setup::{RunSpec, WrongUsage, sound_cases};
 
 /// Takes the memory systems out of a job, and tells of them what can be told.
 ///
@@ -47,7 +47,7 @@ pub(super) fn taken_out(job: &mut RunSpec) -> anyhow::Result<Option<String>> {
             ));
             continue;
         };
-        let settings = Settings::parse(words).map_err(super::WrongUsage)?;
+        let settings = Settings::parse(words).map_err(WrongUsage)?;
         let a_case = (sessions as f64 / f64::from(cases.max(1))).round() as usize;
         let a_session = chars as f64 / CHARS_A_TOKEN / sessions.max(1) as f64;
         let a_plan = (probes as f64 / plan.len().max(1) as f64).round() as usize;

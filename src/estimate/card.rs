@@ -1,29 +1,27 @@
-//! `palimpsest run --estimate --card`: the hours of a run on a card that is not here, of a model that is not here.
+//! The hours of a run on a card that is not here, of a model that is not here.
 //!
 //! The data's own lengths, the model's config, the card's published rates ([`crate::cards`]). Nothing is fetched,
 //! loaded or measured. Where the model's tokenizer is not here, tokens are those of o200k_base.
 
-use super::WrongUsage;
-use super::card_hours::{Hours, fewest_cards};
-use super::estimate::{answers, asked_of, at_least_plain, each_sampled, has_own_prompts, store_bytes};
-use super::estimate_memory::taken_out;
-use super::estimate_sample::count_of_cases;
+use super::sample::{
+    answers, asked_of, at_least_plain, count_of_cases, each_sampled, has_own_prompts, store_bytes,
+};
 use crate::benchmarks::{Context, PAPER_ENCODING, QUERY, Retriever, row_roles};
-use crate::cards::{CaseShape, NamedCard, Recording};
+use crate::cards::{CaseShape, Hours, NamedCard, Recording, fewest_cards};
 use crate::data::Case;
-use crate::models::ModelStore;
+use crate::models::{ModelStore, description};
 use crate::progress::{grouped, note};
 use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{Cut, cut_prompts, cut_to_budget};
 use crate::run::model_subject::{row_spans, shared_tokens};
-use crate::run::setup::{OpenedData, RunSpec, choose, fits, observed};
+use crate::run::setup::{OpenedData, RunSpec, WrongUsage, choose, fits, observed};
+use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::memory_plan::{Branches, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{self, DeviceName, TextSide};
 use palimpsest_core::model::{ModelFiles, ModelKind};
 use palimpsest_core::span::Span;
-use palimpsest_core::text::TextError;
-use palimpsest_core::text::{CharSpan, ChatTemplate, CountTokens, Prompt, ThinkingMode};
+use palimpsest_core::text::{CharSpan, ChatTemplate, CountTokens, Prompt, TextError, ThinkingMode};
 
 enum Reader {
     /// The model's own tokenizer and chat template.
@@ -70,26 +68,13 @@ struct Lengths {
     row_spans: usize,
 }
 
-/// Prints what a run will take on a card.
-pub fn run(args: super::run::Args, card: NamedCard) -> anyhow::Result<()> {
-    let super::run::Args { spec: mut job, estimate, .. } = args;
-    estimate.check()?;
-    job.checked()?;
-    if let Some(systems) = taken_out(&mut job)? {
-        super::say(systems)?;
-        if job.conditions.is_empty() {
-            return Ok(());
-        }
-    }
-    super::say(text(&job, card)?.trim_end())
-}
-
-fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
+/// What a run will take on a card.
+pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     if job.is_endpoint() {
         let why = format!("--card is for local models, and {} is an endpoint; drop it", job.model);
         return Err(WrongUsage(why).into());
     }
-    let (name, description, _) = super::memory_plan::description(&job.model)?;
+    let (name, description, _) = description(&job.model)?;
     let (s, spec) = (job, &description.spec);
     let OpenedData { dataset, all, limits: asked, .. } = job.open()?;
     let benchmark = dataset.benchmark();
@@ -150,7 +135,7 @@ fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     let dtype = s.loaded.in_dtype.dtype()?.unwrap_or_else(|| DeviceName::Cuda(0).default_dtype());
     let kernel = match s.knockouts.is_empty() {
         true => s.loaded.on.attention_kernel,
-        false => palimpsest_core::attention::AttentionKernel::Products,
+        false => AttentionKernel::Products,
     };
     let mut request = MemoryRequest {
         context,
@@ -221,7 +206,9 @@ fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
         gigabytes(memory_plan.total()),
         gigabytes(card.usable())
     );
-    Ok(text + "\n" + &hours.text(&format!("{n} answers on {}", count_of_cases(&plan)), cards))
+    text += "\n";
+    text += hours.text(&format!("{n} answers on {}", count_of_cases(&plan)), cards).trim_end();
+    Ok(text)
 }
 
 fn read(

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use crate::cards::{CaseShape, Expected, Forecast, Kernel, LAUNCH, NamedCard, REACHED, duration};
+use super::{CaseShape, Expected, Forecast, Kernel, LAUNCH, NamedCard, REACHED, duration};
 use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::DeviceName;
 use palimpsest_core::engine::memory_plan::{MemoryPlan, MemoryRequest};
@@ -17,7 +17,7 @@ const PARTS: [usize; 3] = [2, 4, 8];
 
 /// The fewest cards with so many usable bytes that hold what is asked for, or the most that are tried, and the plan on them, which
 /// says whether it fits. The request is left with these devices.
-pub(super) fn fewest_cards(
+pub fn fewest_cards(
     description: &ModelDescription,
     request: &mut MemoryRequest,
     usable: u64,
@@ -40,7 +40,7 @@ pub(super) fn fewest_cards(
 
 /// Expected seconds of a run on one card, or on the few that hold the model: these take turns.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Hours {
+pub struct Hours {
     card: NamedCard,
     half: bool,
     all: Expected,
@@ -50,7 +50,7 @@ pub(super) struct Hours {
 
 impl Hours {
     /// Of cases, each with how many of the run it stands for.
-    pub(super) fn new(
+    pub fn new(
         spec: &DecoderSpec,
         request: &MemoryRequest,
         card: NamedCard,
@@ -72,7 +72,7 @@ impl Hours {
     }
 
     /// A line for all of `asked` on one card or as many as hold the model, one for its parts, and what was assumed.
-    pub(super) fn text(&self, asked: &str, cards: usize) -> String {
+    pub fn text(&self, asked: &str, cards: usize) -> String {
         let Hours { card, all, .. } = self;
         let on = match cards {
             1 => format!("one {}", card.title),
@@ -119,7 +119,7 @@ impl Hours {
     }
 
     /// The same in seconds.
-    pub(super) fn json(&self, cards: usize) -> serde_json::Value {
+    pub fn json(&self, cards: usize) -> serde_json::Value {
         let Hours { card, all, .. } = self;
         json!({
             "card": card.name,

@@ -1,0 +1,115 @@
+//! The cases that an estimate looks at, and what all estimates count of them.
+
+use std::collections::BTreeSet;
+
+use crate::benchmarks::dataset::Dataset;
+use crate::data::Case;
+use crate::memory::View;
+use crate::progress::note;
+use crate::run::condition::Condition;
+use crate::run::context_budget::BudgetedCase;
+use crate::run::plan::PlannedCase;
+use crate::run::setup::{RunSpec, retrievers, sound_cases};
+use palimpsest_core::model::{DecoderSpec, LayerSpec};
+
+/// Cases that are cut and tokenised; a data set of no more is tokenised whole.
+const SAMPLE: usize = 8;
+
+/// The cases of the plan that are looked at: at even distances. Broken rows are not asked.
+pub(super) fn sample(plan: &[PlannedCase]) -> Vec<&PlannedCase> {
+    let sound: Vec<&PlannedCase> = plan.iter().filter(|case| case.broken.is_none()).collect();
+    let n = sound.len().min(SAMPLE);
+    (0..n).filter_map(|i| sound.get((2 * i + 1) * sound.len() / (2 * n)).copied()).collect()
+}
+
+/// `400 cases`, broken rows apart.
+pub(super) fn count_of_cases(plan: &[PlannedCase]) -> String {
+    let sound = plan.iter().filter(|case| case.broken.is_none()).count();
+    match plan.len() - sound {
+        0 => format!("{sound} cases"),
+        broken => format!("{sound} cases ({broken} broken rows apart)"),
+    }
+}
+
+/// Calls `of` with each sampled case of the plan as each of these conditions shows it, and with the ids of its planned probes.
+pub(super) fn each_sampled(
+    job: &RunSpec,
+    dataset: &Dataset,
+    plan: &[PlannedCase],
+    conditions: (&[Condition], impl Fn(&&Condition) -> bool),
+    mut of: impl FnMut(&Case, &[&str]) -> anyhow::Result<()>,
+) -> anyhow::Result<usize> {
+    let (conditions, is_read) = conditions;
+    let mut memory = retrievers(dataset.benchmark(), job.seed, conditions, true)?;
+    note(format_args!("cutting and tokenising {} of {} cases", sample(plan).len(), plan.len()));
+    let wanted = sample(plan);
+    let mut left: BTreeSet<&str> = wanted.iter().map(|case| case.case.as_str()).collect();
+    for case in sound_cases(dataset)? {
+        if left.is_empty() {
+            break;
+        }
+        let case = case?;
+        let Some(planned) = wanted.iter().find(|planned| planned.case == case.id) else { continue };
+        left.remove(planned.case.as_str());
+        let asked: Vec<&str> = planned.probes.iter().map(|probe| probe.id.as_str()).collect();
+        for condition in conditions.iter().filter(&is_read) {
+            for View { case, .. } in condition.views(&mut memory, &case) {
+                of(&case, &asked)?;
+            }
+        }
+    }
+    anyhow::ensure!(left.is_empty(), "{}: the file changed while it was read", job.data.display());
+    Ok(wanted.len())
+}
+
+/// The prompts of the asked probes of a part of a case.
+pub(super) fn asked_of<'a, P>(case: &Case, part: &'a BudgetedCase<P>, asked: &[&str]) -> Vec<&'a P> {
+    let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
+    probes.filter(|(probe, _)| asked.contains(&probe.id.as_str())).map(|(_, prompt)| prompt).collect()
+}
+
+/// True of conditions whose prompts are not those of another one.
+pub(super) fn has_own_prompts(condition: &&Condition) -> bool {
+    condition.repetition == 0 && condition.knockout.is_none()
+}
+
+/// Answers of a plan under some conditions, broken rows apart.
+pub(super) fn answers(conditions: &[Condition], plan: &[PlannedCase]) -> usize {
+    let sound = plan.iter().filter(|case| case.broken.is_none());
+    sound.map(|case| case.probes.len()).sum::<usize>() * conditions.len()
+}
+
+/// The conditions of a run, of which there is always one.
+pub(super) fn at_least_plain(conditions: Vec<Condition>) -> Vec<Condition> {
+    if conditions.is_empty() { vec![Condition::PLAIN] } else { conditions }
+}
+
+/// Bytes of a prompt's attention file, but for its header: masses and shares of every layer, and the tokens.
+pub(super) fn store_bytes(spec: &DecoderSpec, (rows, keys): (usize, usize), tokens: usize) -> usize {
+    let of_layer = |layer: &LayerSpec| match (layer.attention(), layer.delta_net()) {
+        (Some(attention), _) => rows * keys * (attention.heads + 1),
+        (_, Some(delta)) => 2 * rows * keys * delta.value_heads,
+        _ => 0,
+    };
+    4 * (spec.layers.iter().map(of_layer).sum::<usize>() + tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sample_is_spread_evenly_and_whole_where_the_plan_is_short() {
+        let plan = |n: usize| {
+            let case = |i: usize| PlannedCase::of(&Case { id: i.to_string(), ..Case::default() });
+            (0..n).map(case).collect::<Vec<_>>()
+        };
+        let ids = |n| sample(&plan(n)).iter().map(|case| case.case.parse().unwrap()).collect::<Vec<usize>>();
+        assert_eq!(ids(3), [0, 1, 2]);
+        assert_eq!(ids(400), [25, 75, 125, 175, 225, 275, 325, 375]);
+        let mut plan = plan(3);
+        assert_eq!(count_of_cases(&plan), "3 cases");
+        plan[1].broken = Some("torn".to_owned());
+        assert_eq!(count_of_cases(&plan), "2 cases (1 broken rows apart)");
+    }
+}

@@ -1,0 +1,102 @@
+//! A finished run whose own prompts are read again by its own model: `palimpsest causes` and `palimpsest why`.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+
+use super::rows::AnswerRow;
+use super::store::{RunFolder, RunStore};
+use crate::models::{self, DeviceArgs, Opened, Weights};
+use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
+use palimpsest_core::engine::{self, ContextLength, LocalModel, LocalOptions};
+
+/// Tokens of a question and its instructions that a chunk holds beside an answer, at least.
+const QUESTION: usize = 512;
+
+/// How the run's model is opened again.
+#[derive(Debug, clap::Args)]
+pub struct RereadArgs {
+    /// The run's model, where it is no longer found by its name
+    #[arg(long, help_heading = "Model")]
+    model: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)] // the struct's own doc says it
+    pub on: DeviceArgs,
+    /// What to keep of quantised weights on the CPU
+    #[arg(long, value_enum, default_value_t, help_heading = "Model")]
+    weights: Weights,
+}
+
+/// A run to read again, held so that nobody else writes to its folder.
+pub struct Reread {
+    /// The folder.
+    pub folder: RunFolder,
+    _held: RunStore,
+}
+
+impl Reread {
+    /// The run of a folder.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or somebody else writes to it.
+    pub fn open(dir: &Path) -> anyhow::Result<Self> {
+        let held = RunStore::open(dir)?;
+        Ok(Reread { folder: RunFolder::read(dir)?, _held: held })
+    }
+
+    /// Refuses a run that recorded no attention.
+    ///
+    /// # Errors
+    /// It says how to get one that did.
+    pub fn check_attention(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.folder.header.identity.attention,
+            "{} recorded no attention, and with it not which tokens its sessions are; run it again without --no-attention",
+            self.folder.dir.display()
+        );
+        Ok(())
+    }
+
+    /// Opens the run's model for prompts and answers as long as those `asked` for, and for others of `most_new` tokens after the same
+    /// prompts.
+    ///
+    /// # Errors
+    /// A model that cannot be opened, and one that is not the run's.
+    pub fn model(
+        &self,
+        asked: &[&AnswerRow],
+        most_new: usize,
+        RereadArgs { model, on, weights }: &RereadArgs,
+    ) -> anyhow::Result<LocalModel> {
+        let (place, identity) = (self.folder.dir.display(), &self.folder.header.identity);
+        let lengths = || asked.iter().filter_map(|row| Some((row.prompt_tokens?, row.completion_tokens?)));
+        let longest = lengths().map(|(prompt, answer)| prompt + answer.max(most_new)).max().unwrap_or(0);
+        // A question and its answer are read at once.
+        let chunk = lengths().map(|(_, answer)| answer + QUESTION).max().unwrap_or(0);
+        let name = model.as_ref().unwrap_or(&identity.model.name);
+        let options = LocalOptions {
+            kernel: on.attention_kernel,
+            devices: on.open()?,
+            dtype: identity.dtype.as_deref().map(engine::parse_dtype).transpose()?,
+            cache_dtype: identity.cache_dtype.as_deref().map(engine::parse_dtype).transpose()?,
+            context: ContextLength::Exactly(longest),
+            allow_longer: true,
+            chunk: engine::DEFAULT_CHUNK.max(chunk),
+            logits: engine::LOGITS_AT_ONCE,
+            branches: Branches::default(),
+            observed: ObservedSpans { rows: 0, keys: 0, generated: 0 },
+            kept: (*weights).into(),
+            hides_keys: true,
+            ..LocalOptions::default()
+        };
+        let Opened { model, digest } = models::open(name, &options)
+            .with_context(|| format!("the model of {place}; name its folder or file with --model"))?;
+        ensure!(
+            digest == identity.model.digest,
+            "{name} is not the model of {place}: its digest is {}, the run's {}; give that one with --model",
+            digest,
+            identity.model.digest
+        );
+        Ok(model)
+    }
+}
