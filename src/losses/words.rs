@@ -58,8 +58,11 @@ fn of_condition(condition: &ConditionLosses) -> Option<String> {
         if let Some(most) = facts.max_by_key(|step| (lost(step), std::cmp::Reverse(step.stage)))
             && lost(most) > 0
         {
-            sentence +=
-                &format!("; most, {}, are lost before \u{201c}{}\u{201d}", lost(most), most.stage.key());
+            sentence += &format!(
+                "; the largest loss, {}, is before \u{201c}{}\u{201d}",
+                lost(most),
+                most.stage.key()
+            );
         }
         let missing: Vec<&str> = (steps.iter())
             .filter(|step| step.arrow.of == 0 && step.arrow.unknown > 0)
