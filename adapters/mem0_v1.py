@@ -105,7 +105,7 @@ class Mem0:
             self.neighbours.clear()
             try:
                 told = self.memory.add(messages, user_id=USER, metadata={"session": session.id, "time": session.time})
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
+            except (AttributeError, KeyError, TypeError) as error:
                 # JSON of another shape than mem0 asks for. It costs this session, not the history.
                 raise BadInput(f"mem0 cannot read its model's reply: {type(error).__name__}: {error}") from error
             looked = [{"memory": memory} for memory in self.neighbours]

@@ -1,8 +1,8 @@
 //! Cards that need not be here (`--card`): their memory, and an estimate of the seconds that a run takes there.
 //!
 //! `work` counts operations and bytes of a decoder's layers, `forecast` divides them by the published rates of this
-//! table, and `hours` says it in words. An estimate, never a measurement. Called by `model plan --card` and `run --estimate --card`; `model try` shows what
-//! is counted beside what it measures.
+//! table, and `hours` says it in words. An estimate, never a measurement. Called by `model plan --card` and
+//! `run --estimate --card`; `model try` shows what is counted beside what it measures.
 
 use std::str::FromStr;
 

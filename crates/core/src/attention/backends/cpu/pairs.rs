@@ -331,11 +331,12 @@ mod x86 {
     /// A row's scores of 16 keys at most.
     ///
     /// # Safety
-    /// `query`: d / 2 pairs, d a multiple of 32; `keys`: at least (scores, d), at least one.
+    /// `query`: d / 2 pairs, d a multiple of 32; `scores`: 1 to 16; `keys`: at least (scores, d).
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
     pub unsafe fn few_scores(query: &[u32], keys: &[u16], d: usize, scale: f32, scores: &mut [f32]) {
         let n = scores.len();
-        debug_assert!(query.len() == d / 2 && d.is_multiple_of(2 * LANES) && keys.len() >= n * d && n > 0);
+        debug_assert!(query.len() == d / 2 && d.is_multiple_of(DIMENSIONS) && keys.len() >= n * d);
+        debug_assert!((1..=LANES).contains(&n));
         let factor = _mm512_set1_ps(scale);
         let mut sums = [_mm512_setzero_ps(); LANES];
         // SAFETY: by the caller; keys after the last are the last once more, and their scores are not written.
@@ -343,7 +344,7 @@ mod x86 {
             for at in 0..query.len() / LANES {
                 let query = bf16s!(_mm512_loadu_si512(query.as_ptr().add(at * LANES).cast()));
                 for k in 0..LANES {
-                    let key = keys.as_ptr().add(k.min(n - 1) * d + at * 2 * LANES);
+                    let key = keys.as_ptr().add(k.min(n - 1) * d + at * DIMENSIONS);
                     let key = bf16s!(_mm512_loadu_si512(key.cast()));
                     sums[k] = _mm512_dpbf16_ps(sums[k], query, key);
                 }
