@@ -11,6 +11,7 @@ use candle_core::Tensor;
 use ndarray::Array4;
 use palimpsest::data::Contrasted;
 use palimpsest::data::draw::Draws;
+use palimpsest::run::causes::metric::Target;
 use palimpsest::run::contrast::{ContrastTokens, ValuePair};
 use palimpsest::run::why_rows::{Label, WhySettings};
 use palimpsest::why::controls::{CONTROLS, LEVEL};
@@ -107,7 +108,7 @@ fn label(session: &mut Session, layers: usize, story: &Story, seed: u64) -> Foun
     let kinds = vec![LayerKind::Softmax { window: None, sinks: false }; layers];
     let question = store.keys.last().unwrap().start;
     let prompt = Prompt::of(&store, question, &kinds).unwrap();
-    let mut reader = Reader::contrast(session, prompt, &pair, &stop).unwrap();
+    let mut reader = Reader::new(session, prompt, (Target::Values(&pair), None), &stop).unwrap();
     let of = |role: &str| -> Vec<&Span> {
         store.keys.iter().filter(|span| span.role.as_deref() == Some(role)).collect()
     };

@@ -9,17 +9,18 @@ use super::WrongValue;
 use super::interrupt::INTERRUPTED;
 use crate::lens::causes::texts::text;
 use crate::progress::note;
-use crate::run::carriers::{self, CarrierOptions};
-use crate::run::cause_rows::{Ablation, CAUSES, read_lines};
-use crate::run::causes::{self, CauseOptions, Measured};
-use crate::run::context_cite::SurrogateOptions;
-use crate::run::contrast_causes;
-use crate::run::contrast_rows::CONTRAST_CAUSES;
-use crate::run::control_pool::STRETCHES;
-use crate::run::removal::SessionChoice;
+use crate::run::causes::blocked::CauseOptions;
+use crate::run::causes::carriers::{self, CarrierOptions};
+use crate::run::causes::case::SessionChoice;
+use crate::run::causes::context_cite::SurrogateOptions;
+use crate::run::causes::contrast_rows::CONTRAST_CAUSES;
+use crate::run::causes::control_pool::STRETCHES;
+use crate::run::causes::metric::Measure;
+use crate::run::causes::removed::RemovalOptions;
+use crate::run::causes::rows::{Ablation, CAUSES, read_lines};
+use crate::run::causes::ways::{self, Way};
+use crate::run::causes::{self, Measured};
 use crate::run::reread::{Reread, RereadArgs};
-use crate::run::total_effect::TotalOptions;
-use crate::run::ways::{self, Way};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -115,7 +116,7 @@ impl Args {
             }
             None if self.carriers => Way::Carriers(CarrierOptions { softmax_only, least: self.least }),
             None if total || replace => {
-                Way::Total(TotalOptions { sessions: self.sessions.unwrap_or(usual), replace })
+                Way::Removed(RemovalOptions { sessions: self.sessions.unwrap_or(usual), replace })
             }
             None => Way::Blocked(CauseOptions { seed, windows, softmax_only, controls }),
         }
@@ -128,7 +129,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let run = Reread::open(&args.dir)?;
     run.check_attention()?;
     read_lines(&args.dir)?;
-    let asked = if args.contrast { contrast_causes::asked(&run.folder) } else { causes::asked(&run.folder) };
+    let metric = if args.contrast { Measure::Contrast } else { Measure::LogP };
+    let asked = causes::asked(&run.folder, metric);
     ensure!(
         !(args.contrast && asked.is_empty()),
         "{place} has no contrasts: they are of runs of a benchmark whose questions name values (dose), answered by a model on this \
@@ -141,7 +143,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
     // 3. Measure, and show.
     let stop = super::interrupt::flag("measure")?;
-    let way = (args.way(), args.contrast);
+    let way = (args.way(), metric);
     let Measured { skipped, done, stopped, histories, readings } =
         ways::measure(&run.folder, &mut model, way, &stop, std::io::stderr().is_terminal())?;
     let file = args.dir.join(if args.contrast { CONTRAST_CAUSES } else { CAUSES });

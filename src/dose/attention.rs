@@ -10,9 +10,10 @@ use crate::benchmarks::dose::terms::{NEW, ROLES};
 use crate::lens::layers::mean_over;
 use crate::lens::roles::role_attention;
 use crate::lens::{Layer, LayerKind};
+use crate::run::causes::metric::Measure;
+use crate::run::causes::session_measures::{SessionMeasures, measures_path};
 use crate::run::plan::PlannedEvidence;
 use crate::run::rows::AnswerRow;
-use crate::run::session_measures::{SessionMeasures, contrast_measures_path, measures_path};
 use palimpsest_core::attention::AttentionStore;
 
 use super::error::DoseError;
@@ -71,8 +72,8 @@ fn value_norms(
     evidence: &[PlannedEvidence],
 ) -> Result<BTreeMap<String, f64>, DoseError> {
     // Those of a contrast, whose row `answer` predicts the values, before those of a free answer.
-    let of = [contrast_measures_path, measures_path];
-    let mut paths = of.into_iter().map(|path| path(dir, &row.case, &row.probe, &row.condition));
+    let mut paths =
+        [Measure::Contrast, Measure::LogP].into_iter().map(|of| measures_path(dir, of, row.key()));
     let mut found = BTreeMap::new();
     let Some(path) = paths.find(|path| SessionMeasures::is_there(path)) else { return Ok(found) };
     let measures = SessionMeasures::open(&path)?;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::error::DoseError;
 use crate::ground::numbers::quantile;
-use crate::run::contrast_rows::{ContrastAblation, ContrastCauseRow, read_contrast_causes};
+use crate::run::causes::contrast_rows::{AblationKind, ContrastCauseRow, read_contrast_causes};
 use crate::run::rows::AnswerKey;
 
 /// The effects of a run, by answer and name: `blocked_new`, and with layers `blocked_new@4-8`.
@@ -31,16 +31,16 @@ impl Effects {
         let mut controls: BTreeMap<AnswerKey, ByLayers> = BTreeMap::new();
         let mut drops: BTreeMap<Named, Vec<f64>> = BTreeMap::new();
         for row in rows {
-            let key = AnswerKey::of(&row.case, &row.probe, &row.condition).owned();
+            let key = row.answer.clone();
             let ablation = match row.ablation {
-                ContrastAblation::Control => {
+                AblationKind::Control => {
                     controls.entry(key).or_default().entry(row.layers).or_default().push(row.drop);
                     continue;
                 }
-                ContrastAblation::Blocked => "blocked",
-                ContrastAblation::Removed => "removed",
+                AblationKind::Blocked => "blocked",
+                AblationKind::Removed => "removed",
                 // What is left behind, and where, is told by the summary of causes.
-                ContrastAblation::Replaced | ContrastAblation::Carried => continue,
+                AblationKind::Replaced | AblationKind::Carried => continue,
             };
             if let Some(role) = &row.role {
                 drops.entry((key, format!("{ablation}_{role}"), row.layers)).or_default().push(row.drop);

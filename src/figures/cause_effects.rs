@@ -14,7 +14,7 @@ use crate::lens::band::Estimate;
 use crate::lens::causes::{CausedAnswer, CausedSession, Causes, Control, OTHERS};
 use crate::lens::table::lines_csv;
 use crate::lens::{Correctness, Series, Study};
-use crate::run::cause_rows::Effect;
+use crate::run::causes::rows::Effect;
 use crate::run::condition::label;
 
 /// Effects that are drawn by name.

@@ -7,7 +7,7 @@ use crate::lens::causes::{
     CausedAnswer, CausedSession, Causes, HeldOut, Intervention, LEAST_UNITS, Predictor, TOP,
 };
 use crate::lens::{Correctness, Study};
-use crate::run::cause_rows::Effect;
+use crate::run::causes::rows::Effect;
 
 /// Effects that are told by name.
 const NAMED: usize = 5;

@@ -19,7 +19,7 @@ use crate::lens::memories::memory_densities;
 use crate::memory::system::MemoryContext;
 use crate::memory::system::case_rows::MemoryRows;
 use crate::memory::system::rows::Provenance;
-use crate::run::cause_rows::read_lines;
+use crate::run::causes::rows::read_lines;
 use crate::run::condition::Condition;
 use crate::run::error::RunError;
 use crate::run::judge_name::JudgeChoice;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::fact::Known;
 use crate::ground::numbers::quantile;
-use crate::run::cause_rows::{CauseLine, CauseRow, ControlRow};
+use crate::run::causes::rows::{CauseLine, CauseRow, ControlRow};
 use crate::run::rows::AnswerKey;
 
 /// Memories among whose densities an attended one is.
@@ -46,12 +46,10 @@ impl Effects {
         for line in lines {
             match line {
                 CauseLine::Blocked(row) if row.layers.is_none() => {
-                    let key = AnswerKey::of(&row.case, &row.probe, &row.condition).owned();
-                    effects.blocked.entry(key).or_default().push(row);
+                    effects.blocked.entry(row.answer.clone()).or_default().push(row);
                 }
                 CauseLine::Control(row) if row.layers.is_none() => {
-                    let key = AnswerKey::of(&row.case, &row.probe, &row.condition).owned();
-                    effects.controls.entry(key).or_default().push(row);
+                    effects.controls.entry(row.answer.clone()).or_default().push(row);
                 }
                 _ => {}
             }

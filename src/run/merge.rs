@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::cause_rows::{CAUSES, CauseLine, read_lines};
+use super::causes::contrast_rows::{CONTRAST_CAUSES, ContrastCauseRow, read_contrast_causes};
+use super::causes::rows::{CAUSES, CauseLine, read_lines};
+use super::causes::session_measures::{CONTRAST_MEASURES, MEASURES};
 use super::condition::Condition;
-use super::contrast_rows::{CONTRAST_CAUSES, ContrastCauseRow, read_contrast_causes};
 use super::cost::CostRow;
 use super::error::RunError;
 use super::exchange::shorten;
@@ -20,7 +21,6 @@ use super::labels::{LABELS, LabelRow, label_rows};
 use super::memory_systems::OWN_FOLDER;
 use super::plan::PlannedCase;
 use super::rows::{AnswerRow, ReplyRow, VerdictRow};
-use super::session_measures::{CONTRAST_MEASURES, MEASURES};
 use super::store::{
     ANSWERS, COSTS, FOLDERS, MEMORY, PLAN, REPLIES, RUBRICS, RunFolder, RunStore, VERDICTS, write_header,
 };
@@ -120,7 +120,7 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     let uneven = dirs.iter().filter(|dir| lack.contains(dir)).cloned().collect();
     let mut contrast_causes = of_contrasts.concat();
     let place = |case: &str| plan.iter().position(|planned| planned.case == case);
-    contrast_causes.sort_by_cached_key(|row| place(&row.case));
+    contrast_causes.sort_by_cached_key(|row| place(&row.answer.case));
     let why = shards.iter().map(|shard| read_why(&shard.dir));
     let mut why = why.collect::<Result<Vec<_>, _>>()?.concat();
     why.sort_by_cached_key(|row| place(&row.case));
@@ -234,7 +234,7 @@ fn causes(shards: &[RunFolder], plan: &[PlannedCase]) -> Result<(Vec<CauseLine>,
     let uneven = lacking(shards, &read, CauseLine::way);
     let places: BTreeMap<&str, usize> = plan.iter().map(|case| (case.case.as_str(), case.position)).collect();
     let mut lines = read.concat();
-    lines.sort_by_key(|line| places.get(line.case()).copied());
+    lines.sort_by_key(|line| places.get(line.answer().case.as_str()).copied());
     Ok((lines, uneven))
 }
 

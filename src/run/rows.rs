@@ -12,14 +12,27 @@ use crate::prompt::PromptError;
 use palimpsest_core::attention::AttentionStore;
 
 /// The names of an answer in its run: case, probe and condition, which is empty for the plain one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(bound(serialize = "S: Serialize + AsRef<str>", deserialize = "S: Deserialize<'de> + Default"))]
 pub struct AnswerKey<S = String> {
     /// The case's id.
     pub case: S,
     /// The probe's id.
     pub probe: S,
-    /// The condition's name.
+    /// The condition's name; in rows absent for the plain one.
+    #[serde(default, skip_serializing_if = "is_empty")]
     pub condition: S,
+}
+
+fn is_empty(name: &impl AsRef<str>) -> bool {
+    name.as_ref().is_empty()
+}
+
+impl AnswerKey {
+    /// The same, borrowed.
+    pub fn by_ref(&self) -> AnswerKey<&str> {
+        AnswerKey::of(&self.case, &self.probe, &self.condition)
+    }
 }
 
 impl<'a> AnswerKey<&'a str> {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::causes::metric::Measure;
 use super::rows::AnswerKey;
 use crate::ground::jsonl::{JsonlError, read_rows};
 
@@ -63,16 +64,6 @@ impl Label {
             Label::Undecided => "undecided",
         }
     }
-}
-
-/// The number that readings of an answer compare.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Measure {
-    /// log p of the current value less log p of the one that it is held against, in nats.
-    Contrast,
-    /// The model's own answer's natural-log probability, mean per token.
-    LogP,
 }
 
 /// The label of one answer.

@@ -11,10 +11,12 @@ use palimpsest_core::engine::{Backend, DEFAULT_CHUNK, EngineError, LocalModel, R
 use palimpsest_core::span::Span;
 
 use crate::data::draw::Draws;
-use crate::run::causes::{Answer, CauseOptions, Effect, History, Said, windows};
-use crate::run::context_cite::{ALPHA, logit};
-use crate::run::control_pool::{STRETCHES, stretches};
-use crate::run::replacement::{neutral, put};
+use crate::run::causes::context_cite::{ALPHA, logit};
+use crate::run::causes::control_pool::{STRETCHES, stretches};
+use crate::run::causes::metric::{Answer, History, Said};
+use crate::run::causes::replacement::{neutral, put};
+use crate::run::causes::rows::Effect;
+use crate::run::causes::windows;
 use crate::statistics::control::control_for;
 use crate::statistics::lasso::{lasso, r2};
 
@@ -225,14 +227,13 @@ pub fn measure(
 
 fn block(
     session: &mut Session,
-    (case, answer): (&Case<'_>, &Answer<'_>),
+    (case, answer): (&Case<'_>, &Answer),
     options: SpanCauseOptions,
     go_on: &mut dyn FnMut(usize) -> bool,
 ) -> anyhow::Result<Vec<SpanEffect>> {
     let kinds = session.layer_kinds();
     let softmax_only = kinds.contains(&LayerKind::Linear);
-    let blocked = CauseOptions { windows: options.windows, softmax_only, ..CauseOptions::default() };
-    let windows = windows(&kinds, blocked)?;
+    let windows = windows(&kinds, (options.windows, softmax_only))?;
     let ranges: Vec<Range<usize>> = case.spans.iter().map(Span::range).collect();
     let before = 0..case.from;
     let pool = match options.controls {
@@ -294,7 +295,7 @@ fn block(
 /// The effect on the answer of another history.
 fn again(
     session: &mut Session,
-    (case, answer): (&Case<'_>, &Answer<'_>),
+    (case, answer): (&Case<'_>, &Answer),
     tokens: Vec<u32>,
     go_on: &mut dyn FnMut(usize) -> bool,
 ) -> anyhow::Result<Effect> {
@@ -311,7 +312,7 @@ fn again(
 
 fn surrogate(
     session: &mut Session,
-    (case, answer): (&Case<'_>, &Answer<'_>),
+    (case, answer): (&Case<'_>, &Answer),
     seed: u64,
     measured: SpanCauses,
     go_on: &mut dyn FnMut(usize) -> bool,

@@ -22,12 +22,13 @@ use crate::memory::system::MemoryContext;
 use crate::memory::system::case_rows::MemoryRows;
 use crate::memory::system::protocol::{Memory, Source};
 use crate::memory::system::rows::HistoryRow;
-use crate::run::cause_rows::{CAUSES, CauseLine};
+use crate::run::causes::contrast_rows::{CONTRAST_CAUSES, ContrastCauseRow};
+use crate::run::causes::metric::Measure;
+use crate::run::causes::rows::{CAUSES, CauseLine};
+use crate::run::causes::session_measures::{SessionMeasures, measures_path};
 use crate::run::condition::Condition;
-use crate::run::contrast_rows::{CONTRAST_CAUSES, ContrastCauseRow};
 use crate::run::plan::{PlannedCase, dimension_of};
-use crate::run::rows::{AnswerRow, Contrast, ReplyRow, VerdictRow};
-use crate::run::session_measures::{SessionMeasures, measures_path};
+use crate::run::rows::{AnswerKey, AnswerRow, Contrast, ReplyRow, VerdictRow};
 use crate::run::store::{REPLIES, ShownCase, TRIALS, VERDICTS};
 use crate::run::why_rows::WHY;
 use palimpsest_core::attention::AttentionStore;
@@ -95,8 +96,8 @@ impl<'a> Case<'a> {
             (context, rows)
         });
         let attention = Attention::of(folder, row).map_err(&mut told).ok().flatten();
-        let path =
-            measures_path(folder.dir(), &planned.case, &planned.probes.get(name.probe)?.id, &condition.name);
+        let named = AnswerKey::of(&planned.case, &planned.probes.get(name.probe)?.id, &condition.name);
+        let path = measures_path(folder.dir(), Measure::LogP, named);
         let measures = path
             .is_file()
             .then(|| SessionMeasures::open(&path).map_err(|error| told(error.to_string())).ok());

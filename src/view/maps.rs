@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::case::Attention;
 use super::runs::Shape;
-use crate::run::session_measures::SessionMeasures;
+use crate::run::causes::session_measures::SessionMeasures;
 use palimpsest_core::span::Span;
 
 fn labels(spans: &[Span]) -> Vec<&str> {

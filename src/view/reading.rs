@@ -1,7 +1,7 @@
 //! One answer of a run asked again with something changed, beside what was.
 //!
 //! It is asked as the causes of a run ask: keys hidden from rows, sessions removed, neutral text in their place; the old answer is read
-//! under teacher forcing before and after ([`crate::run::forced`]), and a new one is generated. Nothing here is another way of doing it.
+//! under teacher forcing before and after ([`crate::run::causes::metric`]), and a new one is generated. Nothing here is another way of doing it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,11 +17,12 @@ use serde_json::{Value, json};
 
 use crate::benchmarks::QUERY;
 use crate::chat::endpoint::ServerModel;
-use crate::run::causes::{Answer, CauseError, Effect, History, said};
+use crate::run::causes::CauseError;
+use crate::run::causes::case::pair;
+use crate::run::causes::metric::{Answer, History, Said, read_pair};
+use crate::run::causes::replacement::{neutral, put};
+use crate::run::causes::rows::Effect;
 use crate::run::contrast::PairLogP;
-use crate::run::contrast_causes::pair;
-use crate::run::forced::read_pair;
-use crate::run::replacement::{neutral, put};
 use crate::run::rows::{AnswerRow, Contrast, ValueLogP};
 
 /// Why there is no trial.
@@ -298,7 +299,7 @@ impl Reading<'_> {
             !self.cancel.load(Ordering::Relaxed)
         };
         let answer = match has_answer {
-            true => Some(Answer::read(session, before, said(self.store), &mut go_on)?),
+            true => Some(Answer::read(session, before, Said::of(self.store), &mut go_on)?),
             false => None,
         };
         let contrast = self.row.contrast.as_ref();

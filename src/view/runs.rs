@@ -6,8 +6,8 @@ use super::folder::{Folder, Way};
 use super::state::{Entry, Runs};
 use super::table::side_key;
 use crate::lens::{Layer, LayerKind};
+use crate::run::causes::session_measures::MEASURES;
 use crate::run::judged;
-use crate::run::session_measures::MEASURES;
 use palimpsest_core::attention::AttentionStore;
 
 /// Layers and heads of a run's attention.

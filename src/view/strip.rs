@@ -14,10 +14,10 @@ use super::sessions::Session;
 use crate::ground::numbers::quantile;
 use crate::lens::causes::{Predictor, overall_of};
 use crate::lens::{ByLayer, Layer};
-use crate::run::cause_rows::{CauseLine, CauseRow, ControlRow};
-use crate::run::contrast_rows::{ContrastAblation, ContrastCauseRow};
-use crate::run::control_pool::Pools;
-use crate::run::session_measures::SessionMeasures;
+use crate::run::causes::contrast_rows::{AblationKind, ContrastCauseRow};
+use crate::run::causes::control_pool::Pools;
+use crate::run::causes::rows::{CauseLine, CauseRow, ControlRow};
+use crate::run::causes::session_measures::SessionMeasures;
 use palimpsest_core::attention::AttentionStore;
 
 /// Quantiles of the controls that are drawn as a band.
@@ -261,7 +261,7 @@ impl<'a> Strips<'a> {
 
     /// Effects on the contrast of the question's values.
     pub fn contrasts(&mut self, rows: &[ContrastCauseRow]) {
-        let of = |ablation: ContrastAblation| -> BTreeMap<&str, f64> {
+        let of = |ablation: AblationKind| -> BTreeMap<&str, f64> {
             let own = rows
                 .iter()
                 .filter(|row| row.ablation == ablation && row.layers.is_none() && row.carrier.is_none());
@@ -269,24 +269,24 @@ impl<'a> Strips<'a> {
         };
         let controls: Vec<f64> = rows
             .iter()
-            .filter(|row| row.ablation == ContrastAblation::Control && row.layers.is_none())
+            .filter(|row| row.ablation == AblationKind::Control && row.layers.is_none())
             .map(|row| row.drop)
             .collect();
         let kinds = [
             (
-                ContrastAblation::Blocked,
+                AblationKind::Blocked,
                 "direct",
                 "direct effect on the contrast",
                 "is hidden from everything from the question on",
             ),
             (
-                ContrastAblation::Removed,
+                AblationKind::Removed,
                 "total",
                 "total effect on the contrast",
                 "is removed and the rest read again",
             ),
             (
-                ContrastAblation::Replaced,
+                AblationKind::Replaced,
                 "replaced",
                 "effect on the contrast of neutral text",
                 "has neutral text in its place",
@@ -299,7 +299,7 @@ impl<'a> Strips<'a> {
                 sorted.sort_by(f64::total_cmp);
                 quantile(&sorted, 0.5)
             };
-            let with_controls = ablation == ContrastAblation::Blocked && !controls.is_empty();
+            let with_controls = ablation == AblationKind::Blocked && !controls.is_empty();
             self.push(Strip {
                 key: format!("contrast.{key}"),
                 label: label.to_owned(),

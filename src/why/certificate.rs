@@ -14,8 +14,8 @@ use super::controls::equal_sets;
 use super::readings::{ReadError, Reader, Turned};
 use super::search::{smallest, window};
 use crate::benchmarks::QUERY;
-use crate::run::causes::taken;
-use crate::run::session_measures::sessions;
+use crate::run::causes::case::taken;
+use crate::run::causes::session_measures::sessions;
 use crate::run::why_rows::{Certificate, ControlFlips, SearchRow, WhySettings};
 
 /// Most control sets of a certificate whose answers have to be generated and judged.

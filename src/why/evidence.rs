@@ -10,9 +10,9 @@ use super::decide::Presence;
 use crate::benchmarks::{Benchmark, Side};
 use crate::losses::fact::Known;
 use crate::losses::trace::{FactTrace, Stage, Trace};
+use crate::run::causes::session_measures::sessions;
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::rows::AnswerRow;
-use crate::run::session_measures::sessions;
 
 /// The roles of a side.
 pub fn roles(benchmark: &Benchmark, side: Side) -> Vec<&'static str> {

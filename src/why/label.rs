@@ -9,10 +9,10 @@ use super::certificate;
 use super::controls::{equal_sets, threshold};
 use super::decide::{Decision, Facts, Lacking, decide};
 use super::readings::{ReadError, Reader};
-use crate::run::causes::taken;
+use crate::run::causes::case::taken;
+use crate::run::causes::metric::Measure;
 use crate::run::why_rows::{
-    Certificate, Compared, ControlFlips, Label, Measure, Plain, SearchRow, SideReadings, WhySettings,
-    by_chance,
+    Certificate, Compared, ControlFlips, Label, Plain, SearchRow, SideReadings, WhySettings, by_chance,
 };
 
 /// Context of an answer: its attention file and the spans of both sides' evidence.

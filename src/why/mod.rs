@@ -21,10 +21,11 @@ use crate::losses::fact::Level;
 use crate::losses::trace::Trace;
 use crate::losses::{LossError, Losses};
 use crate::progress::Steps;
-use crate::run::causes::{CauseError, said, shared};
+use crate::run::causes::CauseError;
+use crate::run::causes::case::{self, shared};
+use crate::run::causes::metric::{Said, Target};
 use crate::run::condition::named;
 use crate::run::contrast::ValuePair;
-use crate::run::contrast_causes;
 use crate::run::error::RunError;
 use crate::run::judge_name::JudgeChoice;
 use crate::run::judged::{Judged, UnknownJudge};
@@ -319,7 +320,7 @@ impl<'a> Run<'a> {
             removed_older: None,
         };
         let pair = match (store, &row.contrast) {
-            (Some(store), Some(contrast)) => Some(contrast_causes::pair(store, contrast, text)?),
+            (Some(store), Some(contrast)) => Some(case::pair(store, contrast, text)?),
             _ => None,
         };
         let prompt = store.and_then(|store| Prompt::of(store, shared, kinds));
@@ -365,10 +366,10 @@ fn open<'a>(
     (pair, anew): (Option<&'a ValuePair>, Option<Anew<'a>>),
     stop: &'a AtomicBool,
 ) -> Result<Option<Reader<'a>>, ReadError> {
-    let session = model.session();
-    match pair {
-        Some(pair) => Reader::contrast(session, prompt, pair, stop).map(Some),
-        None if store.thought() >= store.generated.len() => Ok(None),
-        None => Reader::own_answer(session, prompt, said(store), anew, stop).map(Some),
-    }
+    let (target, anew) = match pair {
+        Some(pair) => (Target::Values(pair), None),
+        None if store.thought() >= store.generated.len() => return Ok(None),
+        None => (Target::Answer(Said::of(store)), anew),
+    };
+    Reader::new(model.session(), prompt, (target, anew), stop).map(Some)
 }

@@ -15,9 +15,9 @@ use palimpsest_core::engine::{
     Branch, EngineError, Generate, ModelText, Request, RequestError, Reuse, Sampling, Session, Task,
 };
 
-use crate::run::contrast::{PairLogP, ValuePair};
-use crate::run::forced::{Answer, History, Said, pairs};
-use crate::run::why_rows::{Measure, Plain};
+use crate::run::causes::metric::Measure;
+use crate::run::causes::metric::{Change, History, Metric, Target};
+use crate::run::why_rows::Plain;
 
 /// Why there is no reading.
 #[derive(Debug, thiserror::Error)]
@@ -51,12 +51,6 @@ pub struct Turned {
     pub turned: bool,
     /// The answer generated anew, where that was judged.
     pub answer: Option<String>,
-}
-
-/// The number of readings of an answer.
-enum Number<'a> {
-    Contrast(&'a ValuePair),
-    LogP(Answer<'a>),
 }
 
 /// A prompt that is read again and again.
@@ -100,62 +94,35 @@ impl<'a> Prompt<'a> {
 pub struct Reader<'a> {
     session: &'a mut Session,
     prompt: Prompt<'a>,
-    number: Number<'a>,
+    metric: Metric,
     anew: Option<Anew<'a>>,
     stop: &'a AtomicBool,
-    plain: f64,
     readings: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// Of the contrast of two values.
-    ///
-    /// # Errors
-    /// The model failed, or it was interrupted.
-    pub fn contrast(
-        session: &'a mut Session,
-        prompt: Prompt<'a>,
-        pair: &'a ValuePair,
-        stop: &'a AtomicBool,
-    ) -> Result<Self, ReadError> {
-        let mut reader = Reader {
-            session,
-            prompt,
-            number: Number::Contrast(pair),
-            anew: None,
-            stop,
-            plain: f64::NAN,
-            readings: 0,
-        };
-        let history = reader.prompt.history();
-        reader.plain = reader.read(&history, &[LayerHoles::default()])?.first().copied().unwrap_or(f64::NAN);
-        Ok(reader)
-    }
-
-    /// Of the model's own answer, which turns by the verdicts of `anew`.
+    /// Of the contrast of two values, or of the model's own answer, which turns by the verdicts of `anew`.
     ///
     /// # Errors
     /// The model failed, it was interrupted, or there is no answer behind the thought.
-    pub fn own_answer(
+    pub fn new(
         session: &'a mut Session,
         prompt: Prompt<'a>,
-        said: Said<'a>,
-        anew: Option<Anew<'a>>,
+        (target, anew): (Target<'a>, Option<Anew<'a>>),
         stop: &'a AtomicBool,
     ) -> Result<Self, ReadError> {
         let mut go_on = |_: usize| !stop.load(Ordering::Relaxed);
-        let answer = Answer::read(session, &prompt.history(), said, &mut go_on)?;
-        let plain = answer.log_p();
-        Ok(Reader { session, prompt, number: Number::LogP(answer), anew, stop, plain, readings: 1 })
+        let metric = Metric::read(session, &prompt.history(), target, &mut go_on)?;
+        Ok(Reader { session, prompt, metric, anew, stop, readings: 1 })
     }
 
     /// The number with nothing changed.
     pub fn plain(&self) -> Plain {
-        let measure = match &self.number {
-            Number::Contrast(_) => Measure::Contrast,
-            Number::LogP(_) => Measure::LogP,
-        };
-        Plain { measure, value: self.plain }
+        Plain { measure: self.metric.measure(), value: self.metric.value() }
+    }
+
+    fn is_contrast(&self) -> bool {
+        self.metric.measure() == Measure::Contrast
     }
 
     /// Readings made so far.
@@ -170,20 +137,20 @@ impl<'a> Reader<'a> {
 
     /// True if it can be told whether the answer turns.
     pub fn can_turn(&self) -> bool {
-        matches!(self.number, Number::Contrast(_)) || self.anew.is_some()
+        self.is_contrast() || self.anew.is_some()
     }
 
     /// True if the answer as it is holds the current state: its contrast is above 0, or its verdict is right.
     pub fn holds_current(&self) -> bool {
         match &self.anew {
             Some(anew) => anew.right,
-            None => self.plain > 0.0,
+            None => self.metric.value() > 0.0,
         }
     }
 
     /// True if a contrast has the other sign than with nothing changed. Of the model's own answer never.
     pub fn flipped(&self, changed: f64) -> bool {
-        matches!(self.number, Number::Contrast(_)) && (self.plain > 0.0) != (changed > 0.0)
+        self.is_contrast() && (self.metric.value() > 0.0) != (changed > 0.0)
     }
 
     /// The number with each of these sets of token ranges blocked from the question on, at some layers or all.
@@ -261,23 +228,12 @@ impl<'a> Reader<'a> {
         let stop = self.stop;
         let mut go_on = |_: usize| !stop.load(Ordering::Relaxed);
         let mut found = Vec::with_capacity(holes.len());
-        match &self.number {
-            Number::Contrast(pair) => {
-                let mut take = |_: usize, read: PairLogP| {
-                    found.push(read.contrast());
-                    !stop.load(Ordering::Relaxed)
-                };
-                pairs(self.session, (history, pair), holes, &mut go_on, &mut take)?;
-            }
-            Number::LogP(answer) => {
-                let plain = self.plain;
-                let mut take = |_: usize, effect: crate::run::causes::Effect| {
-                    found.push(plain - effect.log_p_drop);
-                    !stop.load(Ordering::Relaxed)
-                };
-                answer.effects(self.session, history, holes, &mut go_on, &mut take)?;
-            }
-        }
+        let metric = &self.metric;
+        let mut take = |_: usize, change: Change| {
+            found.push(metric.value() - metric.lost(&change));
+            !stop.load(Ordering::Relaxed)
+        };
+        metric.changes(self.session, history, holes, &mut go_on, &mut take)?;
         self.readings += found.len();
         // A stop between two readings ends a request without an error.
         match found.len() == holes.len() {

@@ -11,11 +11,10 @@ use super::evidence::{roles, spans};
 use super::labels::Labels;
 use crate::benchmarks::{Benchmark, QUERY, Side, Table};
 use crate::ground::sheet::{Column, Sheet, cell};
+use crate::run::causes::session_measures::{SessionMeasures, measures_path};
 use crate::run::error::RunError;
-use crate::run::rows::AnswerKey;
-use crate::run::session_measures::{SessionMeasures, contrast_measures_path, measures_path};
 use crate::run::store::RunFolder;
-use crate::run::why_rows::{Label, Measure};
+use crate::run::why_rows::Label;
 use crate::statistics::logistic::{auc, base_rates, brier, held_out, reliability};
 
 /// Answers with a label, and without, below which it is not foretold.
@@ -48,12 +47,7 @@ pub fn table(
             continue;
         };
         let Some(store) = folder.attention(answered)? else { continue };
-        let path = match plain.measure {
-            Measure::Contrast => contrast_measures_path,
-            Measure::LogP => measures_path,
-        };
-        let AnswerKey { case, probe, condition } = row.key();
-        let path = path(&folder.dir, case, probe, condition);
+        let path = measures_path(&folder.dir, plain.measure, row.key());
         let measures = SessionMeasures::is_there(&path).then(|| SessionMeasures::open(&path)).transpose()?;
         known.push((
             row.case.clone(),

@@ -1,9 +1,11 @@
 //! Whether the mass tells the cause: what is drawn and said of a run's causes, against plain definitions.
 use std::collections::BTreeMap;
 
-use palimpsest::run::cause_rows::{CauseRow, ControlRow, Effect, read_causes, read_controls, read_totals};
-use palimpsest::run::control_pool::Pools;
-use palimpsest::run::session_measures::{SessionMeasures, measures_path};
+use palimpsest::run::causes::control_pool::Pools;
+use palimpsest::run::causes::metric::Measure;
+use palimpsest::run::causes::rows::{CauseRow, ControlRow, Effect, read_causes, read_controls, read_totals};
+use palimpsest::run::causes::session_measures::{SessionMeasures, measures_path};
+use palimpsest::run::rows::AnswerKey;
 use palimpsest_core::attention::AttentionStore;
 use serde_json::json;
 
@@ -46,7 +48,7 @@ fn stores(dir: &Path) -> Vec<AttentionStore> {
 }
 
 fn measures(dir: &Path, store: &AttentionStore) -> SessionMeasures {
-    SessionMeasures::open(&measures_path(dir, &store.case, &store.probe, &store.condition)).unwrap()
+    SessionMeasures::open(&measures_path(dir, Measure::LogP, AnswerKey::of_store(store))).unwrap()
 }
 
 pub(super) fn rows(dir: &Path, figure: &str) -> Vec<BTreeMap<String, String>> {
@@ -139,7 +141,7 @@ fn measures_of_the_older_format_are_refused_and_made_anew() {
     let dir = root.path().join("run");
     caused("llama-tiny", 1, &dir, &["--controls", "0"]);
     let store = stores(&dir).remove(0);
-    let path = measures_path(&dir, &store.case, &store.probe, &store.condition);
+    let path = measures_path(&dir, Measure::LogP, AnswerKey::of_store(&store));
     let whole = std::fs::read(&path).unwrap();
     let (now, before) = (&b"session measures 2"[..], &b"session measures 1"[..]);
     let at = whole.windows(now.len()).position(|window| window == now).unwrap();
@@ -192,7 +194,8 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
         let (mut overall, mut old) = (Vec::new(), Vec::new());
         for point in points.iter().filter(own) {
             let cause = causes.iter().find(|row| {
-                (&row.case, &row.probe, &row.span) == (&store.case, &store.probe, &point["session"])
+                (&row.answer.case, &row.answer.probe, &row.span)
+                    == (&store.case, &store.probe, &point["session"])
             });
             let cause = cause.unwrap();
             let number = |column: &str| point[column].parse::<f64>().unwrap();
@@ -274,9 +277,9 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
     let by_role = |role: &str, of: &dyn Fn(&CauseRow) -> Option<f64>| {
         let mut cases: BTreeMap<&str, BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
         for row in causes.iter().filter(|row| row.role.as_deref().unwrap_or("others") == role) {
-            let probes = cases.entry(&row.case).or_default();
+            let probes = cases.entry(&row.answer.case).or_default();
             if let Some(value) = of(row) {
-                probes.entry(&row.probe).or_default().push(value);
+                probes.entry(&row.answer.probe).or_default().push(value);
             }
         }
         cases.retain(|_, probes| !probes.is_empty());
@@ -320,11 +323,11 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
     for (row, expected) in drawn.iter().zip(&largest) {
         assert_eq!(
             (&row["case"], &row["probe"], &row["session"]),
-            (&expected.case, &expected.probe, &expected.span)
+            (&expected.answer.case, &expected.answer.probe, &expected.span)
         );
         assert!((row["effect"].parse::<f64>().unwrap() - expected.effect.log_p_drop).abs() < 1e-12);
     }
-    let named = format!("{} of {}, {}", largest[0].span, largest[0].case, largest[0].probe);
+    let named = format!("{} of {}, {}", largest[0].span, largest[0].answer.case, largest[0].answer.probe);
     let svg = std::fs::read_to_string(dir.join("figures/causes-largest.svg")).unwrap();
     assert!(svg.contains(&named), "{named}");
 
@@ -358,7 +361,7 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
     assert!(page.contains(&format!("{chosen} without the old session at layer ")), "{page}");
 
     // A damaged file is named with its remedy.
-    let file = measures_path(&dir, &stores[0].case, &stores[0].probe, "");
+    let file = measures_path(&dir, Measure::LogP, AnswerKey::of_store(&stores[0]));
     std::fs::write(&file, b"nothing").unwrap();
     let refused = report(&dir);
     assert_eq!(refused.code, Some(1));
@@ -387,7 +390,7 @@ fn windows_of_layers_have_a_figure_of_their_own() {
         for cause in
             causes.iter().filter(|row| row.role.as_deref() == Some("new") && row.layers.is_some_and(holds))
         {
-            by_case.entry(&cause.case).or_default().push(cause.effect.log_p_drop);
+            by_case.entry(&cause.answer.case).or_default().push(cause.effect.log_p_drop);
         }
         let mean = |all: &Vec<f64>| all.iter().sum::<f64>() / all.len() as f64;
         let expected = by_case.values().map(mean).sum::<f64>() / by_case.len() as f64;
@@ -403,7 +406,7 @@ fn windows_of_layers_have_a_figure_of_their_own() {
         let holds = |layers: [usize; 2]| (layers[0]..layers[1]).contains(&layer);
         for row in causes.iter().filter(|row| row.layers.is_some_and(holds)) {
             let session = (row.tokens[0], row.span.as_str(), row.role.as_deref(), row.effect.log_p_drop);
-            answers.entry((&row.case, &row.probe)).or_default().push(session);
+            answers.entry((&row.answer.case, &row.answer.probe)).or_default().push(session);
         }
         answers.values_mut().for_each(|sessions| sessions.sort_by_key(|session| session.0));
         answers
@@ -421,7 +424,7 @@ fn windows_of_layers_have_a_figure_of_their_own() {
         assert!((row["value"].parse::<f64>().unwrap() - own.3).abs() < 1e-12, "{row:?}");
         compared += 1;
     }
-    let all: usize = causes.iter().filter(|row| row.case == case).map(|row| width(row.layers)).sum();
+    let all: usize = causes.iter().filter(|row| row.answer.case == case).map(|row| width(row.layers)).sum();
     assert_eq!(compared, all);
     let mean = rows(&dir, "causes-map-mean");
     let mut places = std::collections::BTreeSet::new();
@@ -480,7 +483,7 @@ fn windows_of_layers_have_a_figure_of_their_own() {
     assert_eq!(ended(figures).code, Some(0));
     let wide = read_causes(&dir).unwrap().into_iter().filter(|row| row.layers == Some([0, 3]));
     let wide: BTreeMap<_, _> =
-        wide.map(|row| ((row.case, row.probe, row.span), row.effect.log_p_drop)).collect();
+        wide.map(|row| ((row.answer.case, row.answer.probe, row.span), row.effect.log_p_drop)).collect();
     for row in rows(&dir, "causes-map-case") {
         let own = wide[&(row["case"].clone(), row["probe"].clone(), row["session"].clone())];
         assert!((row["value"].parse::<f64>().unwrap() - own).abs() < 1e-12, "{row:?}");
@@ -498,7 +501,9 @@ fn control_of(row: &CauseRow, controls: &[ControlRow]) -> Option<f64> {
     let log = |[start, end]: [usize; 2]| ((end - start) as f64).ln();
     let far = |control: &ControlRow| (log(control.tokens) - log(row.tokens)).abs();
     let mut own: Vec<&ControlRow> = (controls.iter())
-        .filter(|c| (&c.case, &c.probe, c.layers) == (&row.case, &row.probe, row.layers))
+        .filter(|c| {
+            (&c.answer.case, &c.answer.probe, c.layers) == (&row.answer.case, &row.answer.probe, row.layers)
+        })
         .filter(|c| c.tokens[1] <= row.tokens[0] || row.tokens[1] <= c.tokens[0])
         .collect();
     own.sort_by(|a, b| far(a).total_cmp(&far(b)));
@@ -521,7 +526,7 @@ fn sessions_are_compared_with_a_pool_of_stretches_at_equal_length() {
     let [(rows, controls, dir), (same, none, _)] = ["12", "0"].map(measured);
     assert_eq!((controls.len(), none.len()), (3 * 12, 0));
     for (a, b) in rows.iter().zip(&same) {
-        assert_eq!((&a.span, &a.case, &a.probe), (&b.span, &b.case, &b.probe));
+        assert_eq!((&a.span, &a.answer.case, &a.answer.probe), (&b.span, &b.answer.case, &b.answer.probe));
         assert!((a.effect.log_p_drop - b.effect.log_p_drop).abs() < 1e-6);
     }
     // Every session has a control, evidence too.
@@ -563,7 +568,7 @@ fn sessions_are_compared_with_a_pool_of_stretches_at_equal_length() {
     assert!(out.contains("36 readings of 12 random stretches without evidence in 1 case;"), "{out}");
     let largest = rows.iter().max_by(|a, b| a.effect.log_p_drop.abs().total_cmp(&b.effect.log_p_drop.abs()));
     let largest = largest.unwrap();
-    let first = line([&largest.case, &largest.probe]);
+    let first = line([&largest.answer.case, &largest.answer.probe]);
     let Effect { log_p_drop, kl, kl_answer, .. } = largest.effect;
     let numbers = [format!("{log_p_drop:+.4}"), format!("{kl:.4}"), format!("{kl_answer:.4}")];
     assert_eq!((&first[2], &first[4..7]), (&largest.span, &numbers[..]));
@@ -656,7 +661,8 @@ fn total_effects_stand_beside_the_direct_ones() {
     assert!(!points.is_empty() && totals.len() == points.len(), "{} and {}", totals.len(), points.len());
     for point in &points {
         let own = totals.iter().find(|row| {
-            (&row.case, &row.probe, &row.span) == (&point["case"], &point["probe"], &point["session"])
+            (&row.answer.case, &row.answer.probe, &row.span)
+                == (&point["case"], &point["probe"], &point["session"])
         });
         let found: f64 = point["total_effect"].parse().unwrap();
         assert!((found - own.unwrap().total.log_p_drop).abs() < 1e-12, "{point:?}");

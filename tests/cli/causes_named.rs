@@ -1,7 +1,7 @@
 //! Figures and page name what they show of a run's causes: kinds of interventions, layers that were left open, thoughts.
 use std::collections::BTreeMap;
 
-use palimpsest::run::cause_rows::read_causes;
+use palimpsest::run::causes::rows::read_causes;
 use serde_json::json;
 
 use super::causes_figures::{caused, rows};
@@ -56,7 +56,7 @@ fn each_kind_of_intervention_is_a_series_of_its_own_and_no_measure() {
         assert!(found.iter().any(|line| line == label), "{label}: {found:?}");
     }
     // Each column has the weights of its own rows: of two seeds of one kind those of the last.
-    let surrogates = palimpsest::run::cause_rows::read_surrogates(&dir).unwrap();
+    let surrogates = palimpsest::run::causes::rows::read_surrogates(&dir).unwrap();
     let points = rows(&dir, "causes-points");
     for (column, ablation, subsets, seed) in [
         ("contextcite_blocked_6", "blocked", 6, 1),
@@ -66,7 +66,7 @@ fn each_kind_of_intervention_is_a_series_of_its_own_and_no_measure() {
         for point in &points {
             let own = surrogates.iter().find(|row| {
                 (row.ablation.key(), row.subsets, row.seed) == (ablation, subsets, seed)
-                    && (&row.case, &row.probe) == (&point["case"], &point["probe"])
+                    && (&row.answer.case, &row.answer.probe) == (&point["case"], &point["probe"])
             });
             let weight = own.unwrap().weights.iter().find(|one| one.span == point["session"]).unwrap().weight;
             let found: f64 = point[column].parse().unwrap();
@@ -164,7 +164,7 @@ fn effects_on_thoughts_have_names_of_their_own() {
         assert_eq!((&before["effect"], &before["kl_answer"]), (&after["effect"], &after["kl_answer"]));
     }
     let of_rows: BTreeMap<_, _> = (read_causes(&dir).unwrap().into_iter())
-        .map(|row| ((row.case, row.probe, row.span), row.effect.thought.unwrap().log_p_drop))
+        .map(|row| ((row.answer.case, row.answer.probe, row.span), row.effect.thought.unwrap().log_p_drop))
         .collect();
     let mut old = Vec::new();
     for point in &after {

@@ -1,12 +1,14 @@
 //! Contrasts of a run and their causes, held against whole passes of the raw instrument: as typed.
 use palimpsest::data::Contrasted;
-use palimpsest::run::contrast::ContrastTokens;
-use palimpsest::run::contrast_rows::{
-    CONTRAST_CAUSES, ContrastAblation, ContrastCauseRow, read_contrast_causes,
+use palimpsest::run::causes::contrast_rows::{
+    AblationKind, CONTRAST_CAUSES, ContrastCauseRow, read_contrast_causes,
 };
-use palimpsest::run::replacement::NEUTRAL;
-use palimpsest::run::rows::{AnswerRow, Contrast};
-use palimpsest::run::session_measures::{SessionMeasures, contrast_measures_path};
+use palimpsest::run::causes::metric::Measure;
+use palimpsest::run::causes::metric::Target;
+use palimpsest::run::causes::replacement::NEUTRAL;
+use palimpsest::run::causes::session_measures::{SessionMeasures, measures_path};
+use palimpsest::run::contrast::ContrastTokens;
+use palimpsest::run::rows::{AnswerKey, AnswerRow, Contrast};
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::engine::log_sum_exp;
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
@@ -115,23 +117,22 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
         }
         let rows = read_contrast_causes(&dir).unwrap();
         let count = |kind| rows.iter().filter(|row| row.ablation == kind).count();
-        assert_eq!((count(ContrastAblation::Blocked), count(ContrastAblation::Removed)), (40, 40));
-        assert!(count(ContrastAblation::Control) > 0);
-        let of_roles =
-            rows.iter().filter(|row| row.ablation == ContrastAblation::Blocked && row.role.is_some());
-        assert_eq!(count(ContrastAblation::Replaced), of_roles.count());
-        assert!(count(ContrastAblation::Carried) > count(ContrastAblation::Replaced));
+        assert_eq!((count(AblationKind::Blocked), count(AblationKind::Removed)), (40, 40));
+        assert!(count(AblationKind::Control) > 0);
+        let of_roles = rows.iter().filter(|row| row.ablation == AblationKind::Blocked && row.role.is_some());
+        assert_eq!(count(AblationKind::Replaced), of_roles.count());
+        assert!(count(AblationKind::Carried) > count(AblationKind::Replaced));
         let row = updated(&folder)[0];
         let (contrast, store) = (row.contrast.as_ref().unwrap(), folder.attention(row).unwrap().unwrap());
         let stale = contrast.stale.as_ref().unwrap();
         let tokens = tokens_of(name, contrast, PREFIXES[0].1);
         let before = split(&tokens, &stale.text).0;
-        let of_case = |row: &&ContrastCauseRow| row.case == store.case;
+        let of_case = |row: &&ContrastCauseRow| row.answer.case == store.case;
         for row in rows.iter().filter(of_case) {
             close(row.contrast, contrast.value, "plain contrast");
             close(row.drop, row.contrast - (row.current - row.stale), "drop");
             let (store, knockouts) = match row.ablation {
-                ContrastAblation::Removed => {
+                AblationKind::Removed => {
                     let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
                     if span.is("new") {
                         // The tracing of these tests wants one.
@@ -139,12 +140,12 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
                     }
                     (without(&store, &[span]), json!([]))
                 }
-                ContrastAblation::Replaced => {
+                AblationKind::Replaced => {
                     let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
                     assert_eq!(row.neutral.as_deref(), Some(NEUTRAL));
                     (replaced(name, &store, span), json!([]))
                 }
-                ContrastAblation::Carried => {
+                AblationKind::Carried => {
                     let carrier = row.carrier.as_deref().unwrap();
                     let mut knockouts = vec![json!({"rows": "blocked", "range": row.tokens})];
                     match store.keys.iter().find(|span| span.label == carrier) {
@@ -171,7 +172,7 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
         assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), rows.len());
 
         // 3. What the position that predicts the values reads: of values of one differing token the prompt's last.
-        let path = contrast_measures_path(&dir, &store.case, &store.probe, "");
+        let path = measures_path(&dir, Measure::Contrast, AnswerKey::of_store(&store));
         let measures = SessionMeasures::open(&path).unwrap();
         assert_eq!(
             (measures.spans.len(), &measures.rows[..]),
@@ -193,7 +194,8 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
         let swapped = ContrastTokens::of(&values, &[of(&stale.text), of(&contrast.current.text)]).unwrap();
         let pair = swapped.unwrap().pair().unwrap();
         let mut model = opened(name, 4096);
-        let other = SessionMeasures::read_contrast(model.session(), &store, 0, &pair, &mut |_| true).unwrap();
+        let other =
+            SessionMeasures::read(model.session(), &store, 0, Target::Values(&pair), &mut |_| true).unwrap();
         let both = || measures.attribution.iter().zip(&other.attribution);
         assert!(both().all(|(a, b)| (a + b).abs() < 1e-5) && both().any(|(a, _)| a.abs() > 1e-4), "{name}");
     }

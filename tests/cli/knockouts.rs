@@ -1,8 +1,7 @@
 //! Runs with paths blocked, and what blocking tells of the answers of a run: as typed.
 use std::collections::{BTreeMap, BTreeSet};
 
-use palimpsest::run::cause_rows::read_lines;
-use palimpsest::run::causes::{CAUSES, CauseLine, read_causes, read_controls};
+use palimpsest::run::causes::rows::{CAUSES, CauseLine, read_causes, read_controls, read_lines};
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 use serde_json::{Value as Json, json};
@@ -332,7 +331,7 @@ fn causes_are_what_whole_passes_with_the_same_knockouts_give() {
         let controls = read_controls(&dir).unwrap();
         assert_eq!(controls.len(), stores.len() * 12 * windows.len(), "{name}");
         for row in &rows {
-            let store = stores.iter().find(|store| store.probe == row.probe).unwrap();
+            let store = stores.iter().find(|store| store.probe == row.answer.probe).unwrap();
             let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
             assert_eq!((row.tokens, &row.role), ([span.start, span.end], &span.role));
             assert_eq!((row.answer_tokens, row.thought_tokens), (store.generated.len(), 0));
@@ -356,9 +355,10 @@ fn causes_are_what_whole_passes_with_the_same_knockouts_give() {
                 *start >= rows[0].tokens[0] && *end <= rows.iter().map(|row| row.tokens[1]).max().unwrap()
             );
         }
-        let blocked = rows.iter().map(|row| (&row.probe, row.tokens, row.layers, row.log_p, row.effect));
+        let blocked =
+            rows.iter().map(|row| (&row.answer.probe, row.tokens, row.layers, row.log_p, row.effect));
         let stretches =
-            controls.iter().map(|row| (&row.probe, row.tokens, row.layers, row.log_p, row.effect));
+            controls.iter().map(|row| (&row.answer.probe, row.tokens, row.layers, row.log_p, row.effect));
         let mut plains = BTreeMap::new();
         for (i, row) in blocked.chain(stretches).enumerate() {
             let (probe, tokens, at, log_p, effect) = row;
@@ -415,8 +415,10 @@ fn causes_killed_and_started_again_end_with_the_same_rows() {
     let resumed = ended(causes("llama-tiny", &dir, &[]));
     assert_eq!(resumed.code, Some(0), "{}", resumed.err);
     let key = |line: &CauseLine| match line {
-        CauseLine::Blocked(row) => (row.probe.clone(), row.span.clone(), row.tokens, row.effect),
-        CauseLine::Control(row) => (row.probe.clone(), row.stretch.to_string(), row.tokens, row.effect),
+        CauseLine::Blocked(row) => (row.answer.probe.clone(), row.span.clone(), row.tokens, row.effect),
+        CauseLine::Control(row) => {
+            (row.answer.probe.clone(), row.stretch.to_string(), row.tokens, row.effect)
+        }
         other => panic!("{other:?}"),
     };
     let keys = |dir: &Path| read_lines(dir).unwrap().iter().map(key).collect::<Vec<_>>();

@@ -2,13 +2,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use palimpsest::lens::causes::residue::{Residues, Whole};
-use palimpsest::run::carriers::ALL;
-use palimpsest::run::cause_rows::{
+use palimpsest::run::causes::carriers::ALL;
+use palimpsest::run::causes::context_cite::logit;
+use palimpsest::run::causes::replacement::{NEUTRAL, neutral};
+use palimpsest::run::causes::rows::{
     Ablation, CAUSES, CauseLine, SubsetRow, read_carriers, read_causes, read_lines, read_replaced,
     read_surrogates, read_totals,
 };
-use palimpsest::run::context_cite::logit;
-use palimpsest::run::replacement::{NEUTRAL, neutral};
 use palimpsest::statistics::lasso::lasso;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
@@ -66,11 +66,11 @@ fn total_effects_are_what_whole_passes_without_the_session_give() {
             done.out.lines().map(words).skip_while(|words| words.first().is_none_or(|w| w != "case"));
         let first = named.nth(1).unwrap();
         let numbers = [largest.total.log_p_drop, largest.total.kl, largest.total.kl_answer];
-        assert_eq!((&first[1], &first[2]), (&largest.probe, &largest.span));
+        assert_eq!((&first[1], &first[2]), (&largest.answer.probe, &largest.span));
         assert_eq!(first[4], format!("{:+.4}", numbers[0]));
         assert_eq!(first[5..7], numbers[1..].iter().map(|kl| format!("{kl:.4}")).collect::<Vec<_>>());
         for row in rows.iter().step_by(3) {
-            let store = stores.iter().find(|store| store.probe == row.probe).unwrap();
+            let store = stores.iter().find(|store| store.probe == row.answer.probe).unwrap();
             let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
             assert_eq!((row.tokens, &row.role), ([span.start, span.end], &span.role));
             let (plain, first, likeliest) = read_again(name, store);
@@ -131,7 +131,7 @@ fn replaced_sessions_give_what_whole_passes_with_neutral_text_in_their_place_giv
         }
         let rows = read_replaced(&dir).unwrap();
         for row in rows.iter().step_by(3) {
-            let store = stores.iter().find(|store| store.probe == row.probe).unwrap();
+            let store = stores.iter().find(|store| store.probe == row.answer.probe).unwrap();
             let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
             assert_eq!((row.tokens, &row.role), ([span.start, span.end], &span.role));
             assert_eq!(row.neutral.as_deref(), Some(NEUTRAL));
@@ -176,7 +176,7 @@ fn carriers_are_what_whole_passes_with_both_paths_knocked_out_give() {
         assert_eq!(rows.len(), expected, "{name}");
         let mut plains = BTreeMap::new();
         for row in rows.iter().filter(|row| row.carrier == ALL || row.tokens[0] % 2 == 0) {
-            let store = stores.iter().find(|store| store.probe == row.probe).unwrap();
+            let store = stores.iter().find(|store| store.probe == row.answer.probe).unwrap();
             let hybrid = name == "qwen35-text-tiny";
             assert_eq!((row.softmax_only, row.layers_open), (hybrid, hybrid.then_some(0.75)));
             let knocked_out = |rows: Vec<String>| {
@@ -190,7 +190,7 @@ fn carriers_are_what_whole_passes_with_both_paths_knocked_out_give() {
                 let knockouts: Vec<_> = rows.iter().map(knockout).collect();
                 told(&traced(name, store, serde_json::json!(knockouts)).0, &store.generated).0
             };
-            let plain = *plains.entry(&row.probe).or_insert_with(|| read_again(name, store).0);
+            let plain = *plains.entry(&row.answer.probe).or_insert_with(|| read_again(name, store).0);
             let inside = |span: &&Span| {
                 !span.is_empty() && row.carrier_tokens[0] <= span.start && span.end <= row.carrier_tokens[1]
             };
@@ -296,7 +296,7 @@ fn surrogates_are_fitted_to_answers_after_random_subsets_removed_or_blocked() {
         let rows: Vec<SubsetRow> = subsets(&dir).into_iter().filter(|row| row.ablation == ablation).collect();
         assert_eq!(rows.len(), stores.len() * 6);
         for row in rows.iter().step_by(4) {
-            let store = stores.iter().find(|store| store.probe == row.probe).unwrap();
+            let store = stores.iter().find(|store| store.probe == row.answer.probe).unwrap();
             let all = sessions(store);
             let out: Vec<&Span> = all.iter().filter(|span| !row.sessions.contains(&span.label)).collect();
             let (mean, ..) = match ablation {
@@ -318,7 +318,8 @@ fn surrogates_are_fitted_to_answers_after_random_subsets_removed_or_blocked() {
             read_surrogates(&dir).unwrap().into_iter().filter(|row| row.ablation == ablation).collect();
         assert_eq!(fits.len(), stores.len());
         for fit in &fits {
-            let own: Vec<&SubsetRow> = rows.iter().filter(|row| row.probe == fit.probe).collect();
+            let own: Vec<&SubsetRow> =
+                rows.iter().filter(|row| row.answer.probe == fit.answer.probe).collect();
             assert_eq!((own.len(), fit.subsets, fit.weights.len()), (6, 6, 4));
             let bit = |row: &SubsetRow, label: &String| if row.sessions.contains(label) { 1.0 } else { 0.0 };
             let x: Vec<Vec<f64>> =
@@ -370,11 +371,11 @@ fn removals_killed_and_started_again_end_with_the_same_rows() {
         before = lines();
     }
     let key = |line: &CauseLine| match line {
-        CauseLine::Total(row) => (row.probe.clone(), row.span.clone()),
-        CauseLine::Replaced(row) => (row.probe.clone(), format!("{} replaced", row.span)),
-        CauseLine::Carrier(row) => (row.probe.clone(), format!("{} by {}", row.span, row.carrier)),
-        CauseLine::Subset(row) => (row.probe.clone(), row.subset.to_string()),
-        CauseLine::Surrogate(row) => (row.probe.clone(), String::new()),
+        CauseLine::Total(row) => (row.answer.probe.clone(), row.span.clone()),
+        CauseLine::Replaced(row) => (row.answer.probe.clone(), format!("{} replaced", row.span)),
+        CauseLine::Carrier(row) => (row.answer.probe.clone(), format!("{} by {}", row.span, row.carrier)),
+        CauseLine::Subset(row) => (row.answer.probe.clone(), row.subset.to_string()),
+        CauseLine::Surrogate(row) => (row.answer.probe.clone(), String::new()),
         CauseLine::Blocked(_) | CauseLine::Control(_) => unreachable!(),
     };
     let keys = |dir: &Path| read_lines(dir).unwrap().iter().map(key).collect::<BTreeSet<_>>();
@@ -418,7 +419,7 @@ fn merged_shards_have_the_causes_of_the_whole_run() {
     let mut lines: Vec<(String, &str)> = read_lines(&at("whole"))
         .unwrap()
         .iter()
-        .map(|row| row.case().to_owned())
+        .map(|row| row.answer().case.clone())
         .zip(whole.lines())
         .collect();
     let cases: Vec<String> =

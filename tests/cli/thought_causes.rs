@@ -1,9 +1,10 @@
 //! Causes of answers behind a thought, and of what is nothing but a thought: as typed.
-use palimpsest::run::cause_rows::{
+use palimpsest::run::causes::metric::Measure;
+use palimpsest::run::causes::rows::{
     CauseLine, Effect, SubsetRow, read_causes, read_controls, read_lines, read_surrogates, read_totals,
 };
-use palimpsest::run::rows::AnswerRow;
-use palimpsest::run::session_measures::measures_path;
+use palimpsest::run::causes::session_measures::measures_path;
+use palimpsest::run::rows::{AnswerKey, AnswerRow};
 use palimpsest_core::attention::AttentionStore;
 use serde_json::json;
 
@@ -72,7 +73,7 @@ fn behind_a_thought_the_answer_alone_is_measured_and_the_thought_has_its_own_num
     let pass = |store: &AttentionStore, knockouts| log_probabilities(&traced(NAME, store, knockouts).0);
     let plain = pass(store, json!([]));
     let rows: Vec<_> =
-        read_causes(&dir).unwrap().into_iter().filter(|row| row.probe == store.probe).collect();
+        read_causes(&dir).unwrap().into_iter().filter(|row| row.answer.probe == store.probe).collect();
     assert_eq!(rows.len(), 4);
     for row in &rows {
         assert_eq!((row.answer_tokens, row.thought_tokens), (n - THOUGHT, THOUGHT));
@@ -80,18 +81,18 @@ fn behind_a_thought_the_answer_alone_is_measured_and_the_thought_has_its_own_num
         let changed = pass(store, json!([{"rows": "blocked", "range": row.tokens}]));
         check(&row.effect, store, &plain, &changed);
     }
-    let row = read_controls(&dir).unwrap().into_iter().find(|row| row.probe == store.probe).unwrap();
+    let row = read_controls(&dir).unwrap().into_iter().find(|row| row.answer.probe == store.probe).unwrap();
     assert_eq!(row.answer_tokens, n - THOUGHT);
     check(&row.effect, store, &plain, &pass(store, json!([{"rows": "blocked", "range": row.tokens}])));
 
     // Removed sessions, and ContextCite: the same answer, the same sign.
-    let row = read_totals(&dir).unwrap().into_iter().find(|row| row.probe == store.probe).unwrap();
+    let row = read_totals(&dir).unwrap().into_iter().find(|row| row.answer.probe == store.probe).unwrap();
     assert_eq!((row.answer_tokens, row.thought_tokens), (n - THOUGHT, THOUGHT));
     let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
     check(&row.total, store, &plain, &pass(&without(store, &[span]), json!([])));
     let of = |line| if let CauseLine::Subset(row) = line { Some(row) } else { None };
     let subsets = read_lines(&dir).unwrap().into_iter().filter_map(of);
-    let subset: SubsetRow = subsets.into_iter().find(|row| row.probe == store.probe).unwrap();
+    let subset: SubsetRow = subsets.into_iter().find(|row| row.answer.probe == store.probe).unwrap();
     let out =
         store.keys.iter().filter(|span| span.segment().is_some() && !subset.sessions.contains(&span.label));
     let left = pass(&without(store, &out.collect::<Vec<_>>()), json!([]));
@@ -133,15 +134,15 @@ fn what_is_nothing_but_a_thought_is_no_answer_and_is_left_out() {
         assert_eq!(done.code, Some(0), "{}", done.err);
     }
     let of = |line: &CauseLine| match line {
-        CauseLine::Blocked(row) => row.probe.clone(),
-        CauseLine::Control(row) => row.probe.clone(),
-        CauseLine::Total(row) => row.probe.clone(),
-        CauseLine::Replaced(row) => row.probe.clone(),
-        CauseLine::Carrier(row) => row.probe.clone(),
-        CauseLine::Subset(row) => row.probe.clone(),
-        CauseLine::Surrogate(row) => row.probe.clone(),
+        CauseLine::Blocked(row) => row.answer.probe.clone(),
+        CauseLine::Control(row) => row.answer.probe.clone(),
+        CauseLine::Total(row) => row.answer.probe.clone(),
+        CauseLine::Replaced(row) => row.answer.probe.clone(),
+        CauseLine::Carrier(row) => row.answer.probe.clone(),
+        CauseLine::Subset(row) => row.answer.probe.clone(),
+        CauseLine::Surrogate(row) => row.answer.probe.clone(),
     };
     let probes: std::collections::BTreeSet<String> = read_lines(&dir).unwrap().iter().map(of).collect();
     assert_eq!(probes, rows[1..].iter().map(|row| row.probe.clone()).collect());
-    assert!(!measures_path(&dir, &store.case, &store.probe, &store.condition).exists());
+    assert!(!measures_path(&dir, Measure::LogP, AnswerKey::of_store(&store)).exists());
 }

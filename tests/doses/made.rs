@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ndarray::{Array3, Array4};
-use palimpsest::run::contrast_rows::{ContrastAblation, ContrastCauseRow};
+use palimpsest::run::causes::contrast_rows::{AblationKind, ContrastCauseRow};
+use palimpsest::run::causes::metric::Measure;
+use palimpsest::run::causes::session_measures::{SessionMeasures, measures_path};
 use palimpsest::run::header::{Machine, RunHeader};
-use palimpsest::run::rows::{AnswerRow, Contrast, ValueLogP, VerdictRow};
-use palimpsest::run::session_measures::{SessionMeasures, contrast_measures_path};
+use palimpsest::run::rows::{AnswerKey, AnswerRow, Contrast, ValueLogP, VerdictRow};
 use palimpsest_core::attention::{AttentionStore, Uniform};
 use palimpsest_core::span::Span;
 use serde_json::{Value, json};
@@ -208,9 +209,7 @@ fn measures(item: usize) -> SessionMeasures {
 /// Effects of blocking: old against, new for the current value, and three controls whose median is 0.02.
 fn causes(case: &str, item: usize) -> Vec<Value> {
     let row = |ablation, role: Option<&str>, drop: f64, stretch: Option<usize>, tokens| ContrastCauseRow {
-        case: case.to_owned(),
-        probe: "value".to_owned(),
-        condition: String::new(),
+        answer: AnswerKey::of(case, "value", "").owned(),
         span: role.map(|role| format!("session[{}]", if role == "old" { 0 } else { 2 })).unwrap_or_default(),
         role: role.map(str::to_owned),
         stretch,
@@ -227,14 +226,14 @@ fn causes(case: &str, item: usize) -> Vec<Value> {
         stale: 0.0,
     };
     let mut rows = vec![
-        row(ContrastAblation::Blocked, Some("new"), 1.0 + item as f64, None, [21, 31]),
-        row(ContrastAblation::Blocked, Some("old"), -0.5, None, [1, 11]),
-        row(ContrastAblation::Removed, Some("new"), 2.0 + item as f64, None, [21, 31]),
+        row(AblationKind::Blocked, Some("new"), 1.0 + item as f64, None, [21, 31]),
+        row(AblationKind::Blocked, Some("old"), -0.5, None, [1, 11]),
+        row(AblationKind::Removed, Some("new"), 2.0 + item as f64, None, [21, 31]),
     ];
     for (stretch, drop) in [0.02, -0.1, 5.0].into_iter().enumerate() {
-        rows.push(row(ContrastAblation::Control, None, drop, Some(stretch), [11 + stretch, 13 + stretch]));
+        rows.push(row(AblationKind::Control, None, drop, Some(stretch), [11 + stretch, 13 + stretch]));
     }
-    let mut windowed = row(ContrastAblation::Blocked, Some("new"), 0.7, None, [21, 31]);
+    let mut windowed = row(AblationKind::Blocked, Some("new"), 0.7, None, [21, 31]);
     windowed.layers = Some([0, 2]);
     rows.push(windowed);
     rows.iter().map(|row| serde_json::to_value(row).unwrap()).collect()
@@ -280,8 +279,8 @@ pub(super) fn write(dir: &Path, made: Made) {
                 if is_update {
                     let store = store(&case, item, factors);
                     store.save(&dir.join(&file)).unwrap();
-                    let path = contrast_measures_path(dir, &case, "value", "");
-                    measures(item).save_contrast(&path, &store).unwrap();
+                    let path = measures_path(dir, Measure::Contrast, AnswerKey::of(&case, "value", ""));
+                    measures(item).save(&path, &store, Measure::Contrast).unwrap();
                     effects.extend(causes(&case, item));
                     verdicts.push(serde_json::to_value(VerdictRow {
                         case: case.clone(),

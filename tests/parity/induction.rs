@@ -7,7 +7,8 @@ use std::collections::HashMap;
 
 use candle_core::{Device, Tensor};
 use palimpsest::heads::score::{Answering, Planted, read};
-use palimpsest::run::causes::{Answer, Effect, History, Said};
+use palimpsest::run::causes::metric::{Answer, History, Said};
+use palimpsest::run::causes::rows::Effect;
 use palimpsest_core::attention::{Hole, LayerHoles};
 use palimpsest_core::engine::Engine;
 use serde_json::json;
@@ -125,7 +126,8 @@ fn effects_behind(engine: &Engine, layers: std::ops::Range<usize>, thought: usiz
     let history = History { tokens: PROMPT[..QUESTION].into(), rest: &PROMPT[QUESTION..] };
     let said = Said { tokens: &ANSWER, thought };
     let answer = Answer::read(&mut session, &history, said, &mut |_| true).unwrap();
-    assert_eq!(session.take_usage(), (QUESTION + answer.tokens(), 0));
+    let read = PROMPT.len() - QUESTION + ANSWER.len() - 1;
+    assert_eq!(session.take_usage(), (QUESTION + read, 0));
     let holes = |keys: &std::ops::Range<usize>| {
         LayerHoles::at(&layers, 2, vec![Hole { rows: QUESTION..usize::MAX, keys: keys.clone() }])
     };
@@ -137,7 +139,7 @@ fn effects_behind(engine: &Engine, layers: std::ops::Range<usize>, thought: usiz
         true
     };
     answer.effects(&mut session, &history, &holes, &mut |_| true, &mut take).unwrap();
-    assert_eq!(session.take_usage(), (holes.len() * answer.tokens(), 0), "the history stays in the cache");
+    assert_eq!(session.take_usage(), (holes.len() * read, 0), "the history stays in the cache");
     (answer.log_p(), effects)
 }
 

@@ -1,6 +1,6 @@
 //! Sentences of an answer, each with the spans that it was attended to from and owes to.
 
-use palimpsest::run::forced::{Answer, History, Said};
+use palimpsest::run::causes::metric::{Answer, History, Said};
 use palimpsest_core::attention::{Hole, LayerHoles};
 use palimpsest_core::engine::ThinkingOptions;
 use palimpsest_core::span::Span;

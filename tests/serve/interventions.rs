@@ -1,7 +1,7 @@
 //! Documents of a request as spans, and paths that are blocked for its answer.
 
 use palimpsest::chat::Sampling;
-use palimpsest::run::forced::{Answer, History, Said};
+use palimpsest::run::causes::metric::{Answer, History, Said};
 use palimpsest_core::attention::{Hole, Knockout, LayerHoles};
 use palimpsest_core::engine::{Branch, Generate, Observe, Request, Reuse, Rows, Task, ThinkingOptions};
 use palimpsest_core::span::Span;

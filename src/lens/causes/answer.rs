@@ -12,10 +12,10 @@ use ndarray::{Array2, ArrayView4, Axis, Zip};
 use super::Predictor;
 use crate::heads::file::HeadWeights;
 use crate::lens::{Layer, LayerKind};
-use crate::run::cause_rows::{CauseRow, Effect};
-use crate::run::control_pool::Pools;
+use crate::run::causes::control_pool::Pools;
+use crate::run::causes::rows::{CauseRow, Effect};
+use crate::run::causes::session_measures::{ROWS, SessionMeasures};
 use crate::run::rows::AnswerKey;
-use crate::run::session_measures::{ROWS, SessionMeasures};
 
 /// A session and its effect on an answer.
 #[derive(Debug, Clone, PartialEq)]

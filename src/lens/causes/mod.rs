@@ -24,7 +24,7 @@ use super::band::{Estimate, Numbers, of_means};
 use super::group::mean_by_layer;
 use super::{Correctness, Group, Layer, Series, Statistic};
 use crate::benchmarks::{Scale, Unit};
-use crate::run::cause_rows::Effect;
+use crate::run::causes::rows::Effect;
 
 mod answer;
 pub mod halves;

@@ -1,6 +1,6 @@
 //! The numbers of a session that are held against its effect: measures of attention, and other interventions.
 
-use crate::run::cause_rows::Ablation;
+use crate::run::causes::rows::Ablation;
 
 /// A number that each session has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

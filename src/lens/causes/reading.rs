@@ -9,12 +9,13 @@ use super::{CausedAnswer, CausedSession, Causes, Intervention, Predictor, Residu
 use crate::ground::order::unique;
 use crate::heads::file::{HeadWeights, HeadsFileError, Score};
 use crate::lens::{ByHeads, Layer, LensError, Study};
-use crate::run::cause_rows::{
+use crate::run::causes::control_pool::Pools;
+use crate::run::causes::metric::Measure;
+use crate::run::causes::rows::{
     CauseRow, ControlRow, read_causes, read_controls, read_surrogates, read_totals,
 };
-use crate::run::control_pool::Pools;
+use crate::run::causes::session_measures::{SessionMeasures, measures_path};
 use crate::run::rows::AnswerKey;
-use crate::run::session_measures::{SessionMeasures, measures_path};
 
 /// A weight below this, in logits, is a 0 that rounding moved: sessions without a weight are tied.
 const ROUNDED: f64 = 1e-9;
@@ -26,8 +27,7 @@ impl Interventions {
     fn read(dir: &Path) -> Result<Self, LensError> {
         let mut found: BTreeMap<Intervention, BTreeMap<AnswerKey, BTreeMap<String, f64>>> = BTreeMap::new();
         for row in read_totals(dir)? {
-            let answer = AnswerKey::of(&row.case, &row.probe, &row.condition).owned();
-            let totals = found.entry(Intervention::Total).or_default().entry(answer).or_default();
+            let totals = found.entry(Intervention::Total).or_default().entry(row.answer).or_default();
             totals.insert(row.span, row.total.log_p_drop + 0.0);
         }
         let surrogates = read_surrogates(dir)?;
@@ -42,8 +42,7 @@ impl Interventions {
             if seeds.get(&kind) == Some(&row.seed) {
                 let tidy = |weight: f64| if weight.abs() < ROUNDED { 0.0 } else { weight };
                 let weights = row.weights.into_iter().map(|weight| (weight.span, tidy(weight.weight)));
-                let answer = AnswerKey::of(&row.case, &row.probe, &row.condition).owned();
-                found.entry(kind).or_default().insert(answer, weights.collect());
+                found.entry(kind).or_default().insert(row.answer, weights.collect());
             }
         }
         Ok(Interventions(found))
@@ -74,15 +73,16 @@ impl Causes {
         let mut rows = read_causes(dir)?;
         // Of several seeds of the controls the last one counts.
         let seed = rows.last().map(|row| row.seed);
-        rows.retain(|row| Some(row.seed) == seed && study.conditions.iter().any(|c| c.name == row.condition));
+        rows.retain(|row| {
+            Some(row.seed) == seed && study.conditions.iter().any(|c| c.name == row.answer.condition)
+        });
         let controls = read_controls(dir)?;
         let pools = Pools::new(&controls);
         let (windowed, whole): (Vec<CauseRow>, Vec<CauseRow>) =
             rows.into_iter().partition(|row| row.layers.is_some());
         let mut by_answer: BTreeMap<AnswerKey, Vec<CauseRow>> = BTreeMap::new();
         for row in whole {
-            let answer = AnswerKey::of(&row.case, &row.probe, &row.condition).owned();
-            by_answer.entry(answer).or_default().push(row);
+            by_answer.entry(row.answer.clone()).or_default().push(row);
         }
         let (windows, windowed) = windowed::answers(windowed, &pools);
         let weighted = weighted(study)?;
@@ -93,7 +93,7 @@ impl Causes {
         let mut indices: BTreeSet<usize> = BTreeSet::new();
         for (answer, rows) in by_answer {
             let AnswerKey { case, probe, condition } = &answer;
-            let path = measures_path(dir, case, probe, condition);
+            let path = measures_path(dir, Measure::LogP, answer.by_ref());
             if !path.is_file() {
                 continue;
             }
@@ -107,7 +107,7 @@ impl Causes {
             }
             let measured = Measured { measures: &measures, weighted: &weighted, layers: study.layers() };
             let of_pool = controls.iter().filter(|row| row.layers.is_none() && Some(row.seed) == seed);
-            let own = |row: &&ControlRow| (&row.case, &row.probe, &row.condition) == (case, probe, condition);
+            let own = |row: &&ControlRow| row.answer == answer;
             let stretches = of_pool.filter(own).count();
             let answer = CausedAnswer::new(answer, correct, (&rows, &pools), measured);
             let answer = answer.map(|answer| CausedAnswer { stretches, ..answer });

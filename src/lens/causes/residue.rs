@@ -13,9 +13,9 @@ use ndarray::Array2;
 use super::mean;
 use crate::ground::order::sorted_unique;
 use crate::lens::band::{Estimate, LEAST, Numbers, of_means};
-use crate::run::carriers::{ALL, BETWEEN};
-use crate::run::cause_rows::{CauseLine, read_lines};
-use crate::run::contrast_rows::{ContrastAblation, ContrastCauseRow, read_contrast_causes};
+use crate::run::causes::carriers::{ALL, BETWEEN};
+use crate::run::causes::contrast_rows::{AblationKind, ContrastCauseRow, read_contrast_causes};
+use crate::run::causes::rows::{CauseLine, read_lines};
 use crate::run::error::RunError;
 use crate::run::rows::AnswerKey;
 use crate::statistics::means;
@@ -127,13 +127,10 @@ impl Residues {
     pub fn of_answers(dir: &Path) -> Result<Self, RunError> {
         let mut found: BTreeMap<Key, SessionEffects> = BTreeMap::new();
         let mut carried = Vec::new();
-        let key = |case: &str, probe: &str, condition: &str, span: &str| {
-            (AnswerKey::of(case, probe, condition).owned(), span.to_owned())
-        };
         for line in read_lines(dir)? {
             match line {
                 CauseLine::Blocked(row) => {
-                    let own = found.entry(key(&row.case, &row.probe, &row.condition, &row.span)).or_default();
+                    let own = found.entry((row.answer, row.span)).or_default();
                     own.role = row.role;
                     match row.layers {
                         None => own.direct = Some(row.effect.log_p_drop),
@@ -141,16 +138,21 @@ impl Residues {
                     }
                 }
                 CauseLine::Total(row) => {
-                    let own = found.entry(key(&row.case, &row.probe, &row.condition, &row.span)).or_default();
+                    let own = found.entry((row.answer, row.span)).or_default();
                     (own.role, own.removed) = (row.role, Some(row.total.log_p_drop));
                 }
                 CauseLine::Replaced(row) => {
-                    let own = found.entry(key(&row.case, &row.probe, &row.condition, &row.span)).or_default();
+                    let own = found.entry((row.answer, row.span)).or_default();
                     (own.role, own.replaced) = (row.role, Some(row.total.log_p_drop));
                 }
                 CauseLine::Carrier(row) => {
-                    let key = key(&row.case, &row.probe, &row.condition, &row.span);
-                    carried.push((key, row.role, row.carrier, row.effect.log_p_drop, row.direct));
+                    carried.push((
+                        (row.answer, row.span),
+                        row.role,
+                        row.carrier,
+                        row.effect.log_p_drop,
+                        row.direct,
+                    ));
                 }
                 CauseLine::Control(_) | CauseLine::Subset(_) | CauseLine::Surrogate(_) => {}
             }
@@ -170,21 +172,21 @@ impl Residues {
         let mut found: BTreeMap<Key, SessionEffects> = BTreeMap::new();
         let mut carried = Vec::new();
         for row in rows {
-            let key = (AnswerKey::of(&row.case, &row.probe, &row.condition).owned(), row.span);
+            let key = (row.answer, row.span);
             match row.ablation {
-                ContrastAblation::Control => continue,
-                ContrastAblation::Carried => {
+                AblationKind::Control => continue,
+                AblationKind::Carried => {
                     let (Some(carrier), Some(direct)) = (row.carrier, row.direct) else { continue };
                     carried.push((key, row.role, carrier, row.drop, direct));
                     continue;
                 }
-                ContrastAblation::Blocked | ContrastAblation::Removed | ContrastAblation::Replaced => {}
+                AblationKind::Blocked | AblationKind::Removed | AblationKind::Replaced => {}
             }
             let own = found.entry(key).or_default();
             own.role = row.role;
             match (row.ablation, row.layers) {
-                (ContrastAblation::Removed, _) => own.removed = Some(row.drop),
-                (ContrastAblation::Replaced, _) => own.replaced = Some(row.drop),
+                (AblationKind::Removed, _) => own.removed = Some(row.drop),
+                (AblationKind::Replaced, _) => own.replaced = Some(row.drop),
                 (_, None) => own.direct = Some(row.drop),
                 (_, Some(layers)) => drop(own.windows.insert(layers, row.drop)),
             }
@@ -310,11 +312,9 @@ fn number(span: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn row(case: usize, ablation: ContrastAblation, carrier: Option<&str>, drop: f64) -> ContrastCauseRow {
+    fn row(case: usize, ablation: AblationKind, carrier: Option<&str>, drop: f64) -> ContrastCauseRow {
         ContrastCauseRow {
-            case: case.to_string(),
-            probe: "P".to_owned(),
-            condition: String::new(),
+            answer: AnswerKey::of(&case.to_string(), "P", "").owned(),
             span: "session[2]".to_owned(),
             role: Some("old".to_owned()),
             stretch: None,
@@ -337,12 +337,12 @@ mod tests {
         let mut rows = Vec::new();
         for case in 0..6 {
             let total = 2.0 + case as f64 / 10.0;
-            rows.push(row(case, ContrastAblation::Blocked, None, 0.5));
-            rows.push(row(case, ContrastAblation::Removed, None, total));
-            rows.push(row(case, ContrastAblation::Carried, Some(ALL), 1.5));
-            rows.push(row(case, ContrastAblation::Carried, Some("session[3]"), 0.75));
-            rows.push(row(case, ContrastAblation::Carried, Some("session[6]"), 1.25));
-            rows.push(row(case, ContrastAblation::Carried, Some(BETWEEN), 0.5));
+            rows.push(row(case, AblationKind::Blocked, None, 0.5));
+            rows.push(row(case, AblationKind::Removed, None, total));
+            rows.push(row(case, AblationKind::Carried, Some(ALL), 1.5));
+            rows.push(row(case, AblationKind::Carried, Some("session[3]"), 0.75));
+            rows.push(row(case, AblationKind::Carried, Some("session[6]"), 1.25));
+            rows.push(row(case, AblationKind::Carried, Some(BETWEEN), 0.5));
         }
         let found = Residues::of_contrast_rows(rows);
         assert!(found.is_measured() && found.roles() == ["old"]);

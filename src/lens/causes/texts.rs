@@ -6,16 +6,17 @@ use std::path::Path;
 use super::{Residues, residue_words};
 use crate::ground::table::aligned;
 use crate::lens::band::Estimate;
-use crate::run::cause_rows::{
+use crate::run::causes;
+use crate::run::causes::contrast_rows::{AblationKind, ContrastCauseRow, read_contrast_causes};
+use crate::run::causes::control_pool::Pools;
+use crate::run::causes::metric::Measure;
+use crate::run::causes::removed::RemovalOptions;
+use crate::run::causes::rows::{
     CauseRow, ControlRow, Effect, SessionWeight, SurrogateRow, read_causes, read_controls, read_replaced,
     read_surrogates, read_totals,
 };
-use crate::run::causes;
+use crate::run::causes::ways::Way;
 use crate::run::condition::named;
-use crate::run::contrast_rows::{ContrastAblation, ContrastCauseRow, read_contrast_causes};
-use crate::run::control_pool::Pools;
-use crate::run::total_effect::TotalOptions;
-use crate::run::ways::Way;
 use crate::statistics::spread::mean;
 use palimpsest_core::attention::LayerKind;
 
@@ -24,12 +25,12 @@ use palimpsest_core::attention::LayerKind;
 ///
 /// # Errors
 /// The rows cannot be read.
-pub fn text(dir: &Path, (way, contrast): (Way, bool), kinds: &[LayerKind]) -> anyhow::Result<String> {
-    let (text, residues) = match contrast {
-        true => (contrasts(&read_contrast_causes(dir)?, way), Residues::of_contrasts(dir)?),
-        false => (answers(dir, way, kinds)?, Residues::of_answers(dir)?),
+pub fn text(dir: &Path, (way, of): (Way, Measure), kinds: &[LayerKind]) -> anyhow::Result<String> {
+    let (text, residues) = match of {
+        Measure::Contrast => (contrasts(&read_contrast_causes(dir)?, way), Residues::of_contrasts(dir)?),
+        Measure::LogP => (answers(dir, way, kinds)?, Residues::of_answers(dir)?),
     };
-    let is_of_residues = matches!(way, Way::Total(_) | Way::Carriers(_));
+    let is_of_residues = matches!(way, Way::Removed(_) | Way::Carriers(_));
     let left = if is_of_residues { left_behind(&residues) } else { String::new() };
     Ok([text.trim_end(), left.trim_end()].join("\n").trim().to_owned())
 }
@@ -37,7 +38,7 @@ pub fn text(dir: &Path, (way, contrast): (Way, bool), kinds: &[LayerKind]) -> an
 fn answers(dir: &Path, way: Way, kinds: &[LayerKind]) -> anyhow::Result<String> {
     Ok(match way {
         Way::Blocked(options) => {
-            let windows = causes::windows(kinds, options)?;
+            let windows = causes::windows(kinds, (options.windows, options.softmax_only))?;
             let windows: Vec<Option<[usize; 2]>> =
                 windows.into_iter().map(|w| w.map(|w| [w.start, w.end])).collect();
             let of = |seed: u64, layers| seed == options.seed && windows.contains(&layers);
@@ -48,11 +49,11 @@ fn answers(dir: &Path, way: Way, kinds: &[LayerKind]) -> anyhow::Result<String> 
             blocked(&rows, &stretches)
         }
         Way::Carriers(_) => String::new(),
-        Way::Total(TotalOptions { replace, .. }) => {
+        Way::Removed(RemovalOptions { replace, .. }) => {
             let (how, rows) =
                 if replace { ("replaced", read_replaced(dir)?) } else { ("removed", read_totals(dir)?) };
             let rows = rows.into_iter().map(|row| NamedEffect {
-                answer: [row.case, named(&row.probe, &row.condition)],
+                answer: [row.answer.case, named(&row.answer.probe, &row.answer.condition)],
                 session: [row.span, part(row.role.as_deref())],
                 layers: None,
                 effect: *row.total,
@@ -72,16 +73,16 @@ fn answers(dir: &Path, way: Way, kinds: &[LayerKind]) -> anyhow::Result<String> 
 
 /// A row for each role and layers, the means over contrasts and sessions, of what was left out or of what was blocked.
 fn contrasts(rows: &[ContrastCauseRow], way: Way) -> String {
-    let shown: &[ContrastAblation] = match way {
-        Way::Total(TotalOptions { replace: true, .. }) => &[ContrastAblation::Replaced],
-        Way::Total(_) => &[ContrastAblation::Removed],
+    let shown: &[AblationKind] = match way {
+        Way::Removed(RemovalOptions { replace: true, .. }) => &[AblationKind::Replaced],
+        Way::Removed(_) => &[AblationKind::Removed],
         Way::Carriers(_) => return String::new(),
-        Way::Blocked(_) | Way::Surrogate(_) => &[ContrastAblation::Blocked, ContrastAblation::Control],
+        Way::Blocked(_) | Way::Surrogate(_) => &[AblationKind::Blocked, AblationKind::Control],
     };
     let mut groups: BTreeMap<_, Vec<f64>> = BTreeMap::new();
     for row in rows.iter().filter(|row| shown.contains(&row.ablation)) {
         let name = match row.ablation {
-            ContrastAblation::Control => "random stretches".to_owned(),
+            AblationKind::Control => "random stretches".to_owned(),
             _ => part(row.role.as_deref()),
         };
         groups.entry((row.layers, row.ablation, name)).or_default().push(row.drop);
@@ -140,8 +141,14 @@ fn surrogates(rows: &[SurrogateRow]) -> String {
     weights.sort_by(|a, b| b.1.weight.abs().total_cmp(&a.1.weight.abs()));
     let mut largest = vec![["case", "probe", "session", "part", "weight"].map(str::to_owned)];
     for (row, SessionWeight { span, role, weight, .. }) in weights.iter().take(LARGEST) {
-        let probe = named(&row.probe, &row.condition);
-        largest.push([row.case.clone(), probe, span.clone(), part(role.as_deref()), format!("{weight:+.4}")]);
+        let probe = named(&row.answer.probe, &row.answer.condition);
+        largest.push([
+            row.answer.case.clone(),
+            probe,
+            span.clone(),
+            part(role.as_deref()),
+            format!("{weight:+.4}"),
+        ]);
     }
     format!(
         "{head}\n{}\nthe {} largest of {} weights:\n{}",
@@ -267,7 +274,7 @@ fn blocked(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
         ));
     }
     let largest = rows.iter().map(|row| NamedEffect {
-        answer: [row.case.clone(), named(&row.probe, &row.condition)],
+        answer: [row.answer.case.clone(), named(&row.answer.probe, &row.answer.condition)],
         session: [row.span.clone(), part(row.role.as_deref())],
         layers: row.layers,
         effect: row.effect,
@@ -282,14 +289,10 @@ fn about_controls(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
     if stretches.is_empty() {
         return "no controls were measured\n".to_owned();
     }
-    let answer =
-        |case: &String, probe: &String, condition: &String| [case, probe, condition].map(String::clone);
-    let with: BTreeSet<_> =
-        stretches.iter().map(|row| (answer(&row.case, &row.probe, &row.condition), row.layers)).collect();
-    let all: BTreeSet<_> =
-        rows.iter().map(|row| (answer(&row.case, &row.probe, &row.condition), row.layers)).collect();
-    let different: BTreeSet<_> = stretches.iter().map(|row| (&row.case, row.tokens)).collect();
-    let cases: BTreeSet<_> = stretches.iter().map(|row| &row.case).collect();
+    let with: BTreeSet<_> = stretches.iter().map(|row| (&row.answer, row.layers)).collect();
+    let all: BTreeSet<_> = rows.iter().map(|row| (&row.answer, row.layers)).collect();
+    let different: BTreeSet<_> = stretches.iter().map(|row| (&row.answer.case, row.tokens)).collect();
+    let cases: BTreeSet<_> = stretches.iter().map(|row| &row.answer.case).collect();
     let lacking = match all.difference(&with).count() {
         0 => String::new(),
         n => format!("; there was no room for any in {n} of {} readings of answers", all.len()),

@@ -8,8 +8,9 @@ use crate::lens::Series;
 use crate::lens::band::Numbers;
 use crate::lens::group::mean_by_layer;
 use crate::lens::strip::AlignedPlace;
-use crate::run::cause_rows::CauseRow;
-use crate::run::control_pool::Pools;
+use crate::run::causes::control_pool::Pools;
+use crate::run::causes::rows::CauseRow;
+use crate::run::rows::AnswerKey;
 
 /// Layers that were blocked together, half-open.
 pub type Window = [usize; 2];
@@ -206,13 +207,14 @@ pub(super) fn answers(rows: Vec<CauseRow>, pools: &Pools) -> (Vec<Window>, Vec<W
     let is_kept = |[start, end]: &Window| start % width == 0 && *end == (start + width).min(most);
     let windows: BTreeSet<Window> = rows.iter().filter_map(|row| row.layers.filter(is_kept)).collect();
     let mut answers: Vec<WindowedAnswer> = Vec::new();
-    let mut places: BTreeMap<[String; 3], usize> = BTreeMap::new();
+    let mut places: BTreeMap<AnswerKey, usize> = BTreeMap::new();
     for row in rows {
         let Some(window) = row.layers.filter(is_kept) else { continue };
         let control = pools.control(&row, |effect| effect.log_p_drop).map(|control| control + 0.0);
-        let CauseRow { case, probe, condition, span, role, .. } = row;
-        let at = *places.entry([case.clone(), probe.clone(), condition.clone()]).or_insert(answers.len());
+        let CauseRow { answer, span, role, .. } = row;
+        let at = *places.entry(answer.clone()).or_insert(answers.len());
         if at == answers.len() {
+            let AnswerKey { case, probe, condition } = answer;
             answers.push(WindowedAnswer { case, probe, condition, sessions: Vec::new() });
         }
         let sessions = &mut answers[at].sessions;
@@ -249,15 +251,13 @@ mod tests {
     use crate::data::draw::Draws;
     use crate::lens::causes::Residues;
     use crate::lens::{Layer, LayerKind};
-    use crate::run::cause_rows::Effect;
+    use crate::run::causes::rows::Effect;
 
     fn row(probe: &str, span: usize, layers: Window) -> CauseRow {
         let log_p_drop = layers[0] as f64;
         let effect = Effect { log_p_drop, kl: 0.0, kl_answer: 0.0, changed: false, thought: None };
         CauseRow {
-            case: "c".to_owned(),
-            probe: probe.to_owned(),
-            condition: String::new(),
+            answer: AnswerKey::of("c", probe, "").owned(),
             span: format!("session[{span}]"),
             role: None,
             tokens: [10 * span, 10 * span + 9],
@@ -314,7 +314,7 @@ mod tests {
                 let plain = row("P", 0, layers);
                 let effect = Effect { log_p_drop, ..plain.effect };
                 rows.push(CauseRow {
-                    case: format!("{case:02}"),
+                    answer: AnswerKey::of(&format!("{case:02}"), "P", "").owned(),
                     role: Some("old".to_owned()),
                     effect,
                     ..plain

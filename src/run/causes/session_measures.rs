@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use ndarray::{Array3, Array4};
 use safetensors::tensor::{Dtype, SafeTensors};
 
-use super::contrast::ValuePair;
-use super::error::RunError;
-use super::plan::attention_file;
+use super::metric::{self, Said};
 use crate::benchmarks::QUERY;
+use crate::run::causes::metric::Measure;
+use crate::run::error::RunError;
+use crate::run::plan::attention_file;
+use crate::run::rows::AnswerKey;
 use palimpsest_core::attention::{AttentionStore, Target, Values, write_tensors};
 use palimpsest_core::engine::{
     Branch, EngineError, Event, Measured, Observe, Request, RequestError, Reuse, Rows, Session, Task,
@@ -73,19 +75,19 @@ pub fn sessions(store: &AttentionStore) -> impl Iterator<Item = &Span> {
     store.keys.iter().filter(move |span| span.segment().is_some() && !span.is_empty() && span.end <= query)
 }
 
-/// The file of an answer.
-pub fn measures_path(dir: &Path, case: &str, probe: &str, condition: &str) -> PathBuf {
-    dir.join(attention_file(case, probe, condition).replacen("attention/", &format!("{MEASURES}/"), 1))
-}
-
-/// The file of a contrast.
-pub fn contrast_measures_path(dir: &Path, case: &str, probe: &str, condition: &str) -> PathBuf {
-    let folder = format!("{CONTRAST_MEASURES}/");
-    dir.join(attention_file(case, probe, condition).replacen("attention/", &folder, 1))
+/// The file of an answer, or of its contrast.
+pub fn measures_path(dir: &Path, of: Measure, answer: AnswerKey<&str>) -> PathBuf {
+    let folder = match of {
+        Measure::LogP => MEASURES,
+        Measure::Contrast => CONTRAST_MEASURES,
+    };
+    let AnswerKey { case, probe, condition } = answer;
+    dir.join(attention_file(case, probe, condition).replacen("attention/", &format!("{folder}/"), 1))
 }
 
 impl SessionMeasures {
-    /// Reads the rest of a prompt and its answer behind the first `shared` tokens, which end before the question. `go_on` hears of tokens
+    /// Reads the rest of a prompt and its target behind the first `shared` tokens, which end before the question. Of a contrast the row
+    /// `answer` is the position that predicts the values, the prompt's last where they differ in their first token. `go_on` hears of tokens
     /// that are computed.
     ///
     /// # Errors
@@ -94,42 +96,31 @@ impl SessionMeasures {
         session: &mut Session,
         store: &AttentionStore,
         shared: usize,
-        go_on: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Self, RequestError> {
-        let n = store.tokens.len();
-        let (_, before) = store.generated.split_last().ok_or(EngineError::EmptyPrompt)?;
-        let whole = n + before.len();
-        let query = store.keys.iter().find(|span| span.is(QUERY)).ok_or(EngineError::EmptyPrompt)?;
-        let thought = store.thought();
-        let answered = store.generated.get(thought..).filter(|answer| !answer.is_empty());
-        let answered = answered.ok_or(EngineError::EmptyPrompt)?;
-        // Position n - 1 predicts the first generated token.
-        let first = n - 1 + thought;
-        let mut rows = vec![Span::new(ROWS[0], query.range()), Span::new(ROWS[1], first..whole)];
-        rows.extend((thought > 0).then(|| Span::new(THOUGHT, n - 1..first)));
-        let said = answered.iter().take(ATTRIBUTED).enumerate();
-        let targets: Vec<Target> =
-            said.map(|(i, &token)| Target { position: first + i, token, against: None }).collect();
-        Self::measured(session, store, shared, Reading { before, rows, targets }, go_on)
-    }
-
-    /// The same of a contrast: the row `answer` is the position that predicts the values, the prompt's last where they differ in their
-    /// first token.
-    ///
-    /// # Errors
-    /// The model failed, or it was interrupted.
-    pub fn read_contrast(
-        session: &mut Session,
-        store: &AttentionStore,
-        shared: usize,
-        pair: &ValuePair,
+        target: metric::Target<'_>,
         go_on: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Self, RequestError> {
         let query = store.keys.iter().find(|span| span.is(QUERY)).ok_or(EngineError::EmptyPrompt)?;
-        let before = pair.before();
-        let position = (store.tokens.len() + before.len()).checked_sub(1).ok_or(EngineError::EmptyPrompt)?;
-        let rows = vec![Span::new(ROWS[0], query.range()), Span::new(ROWS[1], position..position + 1)];
-        let targets = vec![Target { position, token: pair.current(), against: Some(pair.against) }];
+        // Position n - 1 predicts the first token behind a prompt of n tokens.
+        let last = store.tokens.len().checked_sub(1).ok_or(EngineError::EmptyPrompt)?;
+        let mut rows = vec![Span::new(ROWS[0], query.range())];
+        let (before, targets) = match target {
+            metric::Target::Answer(Said { tokens, thought }) => {
+                let answered = tokens.get(thought..).filter(|answer| !answer.is_empty());
+                let answered = answered.ok_or(EngineError::EmptyPrompt)?;
+                let (first, before) = (last + thought, &tokens[..tokens.len() - 1]);
+                rows.push(Span::new(ROWS[1], first..store.tokens.len() + before.len()));
+                rows.extend((thought > 0).then(|| Span::new(THOUGHT, last..first)));
+                let said = answered.iter().take(ATTRIBUTED).enumerate();
+                let target = |(i, &token)| Target { position: first + i, token, against: None };
+                (before, said.map(target).collect())
+            }
+            metric::Target::Values(pair) => {
+                let position = last + pair.before().len();
+                rows.push(Span::new(ROWS[1], position..position + 1));
+                let target = Target { position, token: pair.current(), against: Some(pair.against) };
+                (pair.before(), vec![target])
+            }
+        };
         Self::measured(session, store, shared, Reading { before, rows, targets }, go_on)
     }
 
@@ -179,23 +170,15 @@ impl SessionMeasures {
         })
     }
 
-    /// Writes them, whole or not at all.
+    /// Writes those of an answer, or of its contrast, whole or not at all.
     ///
     /// # Errors
     /// Errors of the disk.
-    pub fn save(&self, path: &Path, store: &AttentionStore) -> Result<(), RunError> {
-        self.save_of(path, store, (store.generated.len() - store.thought()).min(ATTRIBUTED))
-    }
-
-    /// Writes those of a contrast.
-    ///
-    /// # Errors
-    /// Errors of the disk.
-    pub fn save_contrast(&self, path: &Path, store: &AttentionStore) -> Result<(), RunError> {
-        self.save_of(path, store, 1)
-    }
-
-    fn save_of(&self, path: &Path, store: &AttentionStore, attributed: usize) -> Result<(), RunError> {
+    pub fn save(&self, path: &Path, store: &AttentionStore, of: Measure) -> Result<(), RunError> {
+        let attributed = match of {
+            Measure::LogP => (store.generated.len() - store.thought()).min(ATTRIBUTED),
+            Measure::Contrast => 1,
+        };
         if let Some(folder) = path.parent() {
             let refused = |source| RunError::Io { action: "make", path: folder.to_owned(), source };
             std::fs::create_dir_all(folder).map_err(refused)?;

@@ -1,28 +1,40 @@
-//! Histories read without some of their sessions, and a case's answers read after them.
+//! A case's answers, whose prompts begin alike, read again after their history or after one without some of its sessions.
 //!
-//! Called for the total effect ([`super::total_effect`]) and for ContextCite's subsets ([`super::context_cite`]). A session is
-//! removed by its tokens: sessions begin with a letter and end with a blank line, so that what is left are the tokens of the prompt
-//! without it, but that later sessions keep the numbers that they were shown under. What comes after a removed session moves up, in
+//! A session is removed by its tokens: sessions begin with a letter and end with a blank line, so that what is left are the tokens of the
+//! prompt without it, but that later sessions keep the numbers that they were shown under. What comes after a removed session moves up, in
 //! its positions too, and is computed again; what comes before it is kept. Or neutral text of equal length stands in its place
-//! ([`super::replacement`]), and nothing moves. Histories are read in an order in which neighbours begin alike as far as may be.
+//! ([`replacement`]), and nothing moves. Histories are read in an order in which neighbours begin alike as far as may be.
 
+use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::causes::{Answer, CauseError, Effect, History, answered, asked, said, shared, unless_stopped};
-use super::replacement;
-use super::store::RunFolder;
-use crate::benchmarks::QUERY;
-use crate::progress::{grouped, note};
 use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
-use palimpsest_core::engine::Session;
-use palimpsest_core::span::Span;
+use palimpsest_core::engine::{ModelText, Session};
+use palimpsest_core::span::{PREFIX, Span};
+
+use super::metric::{Change, History, Metric, Said, Target};
+use super::replacement;
+use super::{CauseError, asked, unless_stopped, unusable};
+use crate::benchmarks::QUERY;
+use crate::data::Contrasted;
+use crate::progress::{grouped, note};
+use crate::run::causes::metric::Measure;
+use crate::run::contrast::{ContrastTokens, ValuePair};
+use crate::run::rows::{AnswerRow, Contrast, ValueLogP};
+use crate::run::store::RunFolder;
+
+const NO_ANSWER: &str = "its attention file has no tokens of the answer; it is of a version that did not record them, so run it again";
+const NO_QUERY: &str = "its attention file has no span `query`, from which on sessions could be blocked";
+const NO_TOKENS: &str = "the values of its contrast are other tokens for this tokenizer than those in answers.jsonl; run it again";
 
 /// A case's answers, whose prompts begin alike.
 pub struct CaseAnswers {
     /// Attention files of the answers.
     pub answers: Vec<AttentionStore>,
+    /// The values of each, where contrasts are read.
+    values: Option<Vec<ValuePair>>,
     /// Common prefix of the prompts, in tokens, before the first question.
     shared: usize,
     /// Tokens that stand in the place of a session that is left out, repeated and cut to its length; `None` where nothing does.
@@ -55,6 +67,9 @@ pub struct Ablated {
     /// The caller's.
     pub nth: usize,
 }
+
+/// Takes one of a case's answers after a changed history, its metric with nothing changed, and the change; returns whether to go on.
+pub(super) type AblatedSink<'a> = &'a mut dyn FnMut(&Ablated, &Metric, Change) -> Result<bool, CauseError>;
 
 /// Tokens of reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -100,17 +115,90 @@ pub fn goes_back(kinds: &[LayerKind]) -> bool {
     kinds.iter().all(|kind| matches!(kind, LayerKind::Softmax { window: None, .. }))
 }
 
-/// The cases of a run with answers that can be read again, in the order of the answers, each loaded when it is its turn.
-pub fn cases(folder: &RunFolder) -> impl Iterator<Item = Result<CaseAnswers, CauseError>> {
-    let rows = asked(folder);
+/// The cases of a run with answers whose metrics can be read again, in the order of the answers, each loaded when it is its turn.
+pub fn cases<'a>(
+    folder: &'a RunFolder,
+    measure: Measure,
+    text: &'a ModelText,
+) -> impl Iterator<Item = Result<CaseAnswers, CauseError>> + 'a {
+    let rows = asked(folder, measure);
     let groups: Vec<Vec<_>> = rows.chunk_by(|a, b| a.case == b.case).map(<[_]>::to_vec).collect();
-    groups.into_iter().map(|rows| Ok(CaseAnswers::of(answered(folder, &rows)?)))
+    groups.into_iter().map(move |rows| CaseAnswers::read(folder, &rows, measure, text))
+}
+
+/// The tokens of a contrast. Answers hold those that differ; those before them follow from the prefix and the values' texts.
+///
+/// # Errors
+/// [`CauseError::Unusable`] where the tokenizer gives other tokens than the answer holds.
+pub fn pair(store: &AttentionStore, contrast: &Contrast, text: &ModelText) -> Result<ValuePair, CauseError> {
+    let failed = |source: anyhow::Error| CauseError::Model { case: store.case.clone(), source };
+    let texts = |values: &[ValueLogP]| values.iter().map(|value| value.text.clone()).collect::<Vec<_>>();
+    let mut values = Contrasted {
+        current: contrast.current.text.clone(),
+        stale: texts(&contrast.earlier),
+        absent: contrast.absent.iter().map(|value| value.text.clone()).collect(),
+    };
+    values.stale.extend(contrast.stale.iter().map(|value| value.text.clone()));
+    values.absent.extend(texts(&contrast.others));
+    let prefix = store.keys.iter().find(|span| span.label == PREFIX);
+    let prefix = prefix.and_then(|span| store.tokens.get(span.range())).unwrap_or_default();
+    let prefix = text.tokenizer.decode(prefix, true).map_err(|error| failed(error.into()))?;
+    let tokens = ContrastTokens::new(&values, &prefix, text).map_err(|error| failed(error.into()))?;
+    let pair = tokens.as_ref().and_then(ContrastTokens::pair);
+    let against = contrast.against().map(|value| value.token);
+    pair.filter(|pair| pair.current() == contrast.current.token && Some(pair.against) == against)
+        .ok_or_else(|| unusable(store, NO_TOKENS))
+}
+
+/// Common prefix of a case's prompts, in tokens, before the first question.
+pub fn shared(stores: &[impl Borrow<AttentionStore>]) -> usize {
+    let stores: Vec<&AttentionStore> = stores.iter().map(Borrow::borrow).collect();
+    let Some((first, others)) = stores.split_first() else { return 0 };
+    let alike =
+        |other: &&AttentionStore| first.tokens.iter().zip(&other.tokens).take_while(|(a, b)| a == b).count();
+    let before = |store: &AttentionStore| store.keys.iter().filter(|s| s.is(QUERY)).map(|s| s.start).min();
+    let least = others.iter().map(alike).min().unwrap_or(first.tokens.len());
+    stores.iter().copied().filter_map(before).min().unwrap_or(0).min(least)
+}
+
+/// Ranges that controls must not touch: all spans with a role, but the question.
+pub fn taken(spans: &[Span]) -> Vec<Range<usize>> {
+    spans.iter().filter(|span| span.role.is_some() && !span.is(QUERY)).map(Span::range).collect()
 }
 
 impl CaseAnswers {
-    /// Of the attention files of a case's answers.
-    pub(super) fn of(answers: Vec<AttentionStore>) -> Self {
-        CaseAnswers { shared: shared(&answers), answers, neutral: None }
+    /// Of the attention files of a case's answers; those that are nothing behind their thought are left out where answers are read.
+    fn read(
+        folder: &RunFolder,
+        rows: &[&AnswerRow],
+        measure: Measure,
+        text: &ModelText,
+    ) -> Result<Self, CauseError> {
+        let (mut answers, mut values) = (Vec::new(), Vec::new());
+        for row in rows {
+            let Some(store) = folder.attention(row)? else { continue };
+            if !store.keys.iter().any(|span| span.is(QUERY)) {
+                return Err(unusable(&store, NO_QUERY));
+            }
+            match (measure, &row.contrast) {
+                (Measure::LogP, _) if store.generated.is_empty() => return Err(unusable(&store, NO_ANSWER)),
+                (Measure::LogP, _) if store.thought() >= store.generated.len() => continue,
+                (Measure::LogP, _) => {}
+                (Measure::Contrast, Some(contrast)) => values.push(pair(&store, contrast, text)?),
+                (Measure::Contrast, None) => continue,
+            }
+            answers.push(store);
+        }
+        let values = (measure == Measure::Contrast).then_some(values);
+        Ok(CaseAnswers { shared: shared(&answers), answers, values, neutral: None })
+    }
+
+    /// What is read behind an answer's prompt.
+    pub(super) fn target(&self, answer: usize) -> Target<'_> {
+        match &self.values {
+            Some(values) => Target::Values(&values[answer]),
+            None => Target::Answer(Said::of(&self.answers[answer])),
+        }
     }
 
     /// The same with these tokens in the place of sessions that are left out; where there are none, nothing stands there.
@@ -181,7 +269,7 @@ impl CaseAnswers {
         (0..tokens.len()).filter(kept).map(|at| tokens[at]).collect()
     }
 
-    /// Cost of [`CaseAnswers::read`] for these; `goes_back`: a cache can be cut anywhere.
+    /// Cost of reading these; `goes_back`: a cache can be cut anywhere.
     pub fn cost(&self, ablated: &[Ablated], goes_back: bool) -> ReadingCost {
         let mut cost = ReadingCost { readings: ablated.len(), ..ReadingCost::default() };
         let mut held: Vec<u32> = Vec::new();
@@ -219,35 +307,34 @@ impl CaseAnswers {
     ///
     /// # Errors
     /// The model failed, or `sink` did.
-    pub fn read(
+    pub(super) fn read_ablated(
         &self,
         session: &mut Session,
         ablated: &[Ablated],
         go_on: &mut dyn FnMut(usize) -> bool,
-        sink: &mut dyn FnMut(&Ablated, &Answer<'_>, Effect) -> Result<bool, CauseError>,
+        sink: AblatedSink<'_>,
     ) -> Result<bool, CauseError> {
         session.forget();
-        let mut plain: Vec<Option<Answer<'_>>> = self.answers.iter().map(|_| None).collect();
+        let mut plain: Vec<Option<Metric>> = self.answers.iter().map(|_| None).collect();
         for whole in self.wholes(ablated) {
-            let store = &self.answers[whole.answer];
-            let read = Answer::read(session, &self.history_of(&whole), said(store), go_on);
+            let read = Metric::read(session, &self.history_of(&whole), self.target(whole.answer), go_on);
             let Some(read) = unless_stopped(self.id(), read)? else { return Ok(false) };
             plain[whole.answer] = Some(read);
         }
         let nothing_blocked = [LayerHoles::default()];
         for one in self.sorted(ablated) {
-            let Some(answer) = &plain[one.answer] else { continue };
-            let mut effect = None;
-            let mut take = |_: usize, found: Effect| {
-                effect = Some(found);
+            let Some(metric) = &plain[one.answer] else { continue };
+            let mut change = None;
+            let mut take = |_: usize, found: Change| {
+                change = Some(found);
                 true
             };
-            let read = answer.effects(session, &self.history_of(one), &nothing_blocked, go_on, &mut take);
+            let read = metric.changes(session, &self.history_of(one), &nothing_blocked, go_on, &mut take);
             if unless_stopped(self.id(), read)?.is_none() {
                 return Ok(false);
             }
-            if let Some(effect) = effect
-                && !sink(one, answer, effect)?
+            if let Some(change) = change
+                && !sink(one, metric, change)?
             {
                 return Ok(false);
             }

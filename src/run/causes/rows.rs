@@ -12,8 +12,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::error::RunError;
 use crate::ground::jsonl::{RowLog, read_rows};
+use crate::run::error::RunError;
+use crate::run::rows::AnswerKey;
 
 /// The file of a run's folder.
 pub const CAUSES: &str = "causes.jsonl";
@@ -21,13 +22,9 @@ pub const CAUSES: &str = "causes.jsonl";
 /// Effect of blocking one session on one answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CauseRow {
-    /// The case's id.
-    pub case: String,
-    /// The probe's id.
-    pub probe: String,
-    /// The condition's name; absent for the plain one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub condition: String,
+    /// The answer.
+    #[serde(flatten)]
+    pub answer: AnswerKey,
     /// The span that was hidden from the question on: `session[3]`, ...
     pub span: String,
     /// Its part in the analysis, if any.
@@ -88,13 +85,9 @@ pub struct ThoughtEffect {
 /// equal length are compared ([`crate::statistics::control`]).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ControlRow {
-    /// The case's id.
-    pub case: String,
-    /// The probe's id.
-    pub probe: String,
-    /// The condition's name; absent for the plain one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub condition: String,
+    /// The answer.
+    #[serde(flatten)]
+    pub answer: AnswerKey,
     /// Its number in the pool, from 0.
     pub stretch: usize,
     /// Its first token, and one past its last.
@@ -123,13 +116,9 @@ fn is_zero(n: &usize) -> bool {
 /// and all after it was read again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TotalRow {
-    /// The case's id.
-    pub case: String,
-    /// The probe's id.
-    pub probe: String,
-    /// The condition's name; absent for the plain one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub condition: String,
+    /// The answer.
+    #[serde(flatten)]
+    pub answer: AnswerKey,
     /// The span that was left out.
     pub span: String,
     /// Its part in the analysis, if any.
@@ -175,13 +164,9 @@ impl std::ops::Deref for TotalEffect {
 /// Effect of hiding a session from the question on and from later positions as well, so that what these took over from it is missing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CarrierRow {
-    /// The case's id.
-    pub case: String,
-    /// The probe's id.
-    pub probe: String,
-    /// The condition's name; absent for the plain one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub condition: String,
+    /// The answer.
+    #[serde(flatten)]
+    pub answer: AnswerKey,
     /// The span that was hidden.
     pub span: String,
     /// Its part in the analysis, if any.
@@ -241,13 +226,9 @@ impl Ablation {
 /// Log-probability of one answer with a subset of the sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SubsetRow {
-    /// The case's id.
-    pub case: String,
-    /// The probe's id.
-    pub probe: String,
-    /// The condition's name; absent for the plain one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub condition: String,
+    /// The answer.
+    #[serde(flatten)]
+    pub answer: AnswerKey,
     /// Seed of the subsets.
     pub seed: u64,
     /// Which subset, from 0: it depends on seed, case, and this number alone.
@@ -270,13 +251,9 @@ pub struct SubsetRow {
 /// ContextCite's surrogate of one answer: the logit of its probability as a sparse linear function of which sessions are there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SurrogateRow {
-    /// The case's id.
-    pub case: String,
-    /// The probe's id.
-    pub probe: String,
-    /// The condition's name; absent for the plain one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub condition: String,
+    /// The answer.
+    #[serde(flatten)]
+    pub answer: AnswerKey,
     /// Seed of the subsets.
     pub seed: u64,
     /// Number of subsets that it was fitted to.
@@ -339,16 +316,16 @@ pub enum CauseLine {
 }
 
 impl CauseLine {
-    /// The case's id.
-    pub fn case(&self) -> &str {
+    /// The answer.
+    pub fn answer(&self) -> &AnswerKey {
         match self {
-            CauseLine::Blocked(CauseRow { case, .. })
-            | CauseLine::Control(ControlRow { case, .. })
-            | CauseLine::Total(TotalRow { case, .. })
-            | CauseLine::Replaced(TotalRow { case, .. })
-            | CauseLine::Carrier(CarrierRow { case, .. })
-            | CauseLine::Subset(SubsetRow { case, .. })
-            | CauseLine::Surrogate(SurrogateRow { case, .. }) => case,
+            CauseLine::Blocked(CauseRow { answer, .. })
+            | CauseLine::Control(ControlRow { answer, .. })
+            | CauseLine::Total(TotalRow { answer, .. })
+            | CauseLine::Replaced(TotalRow { answer, .. })
+            | CauseLine::Carrier(CarrierRow { answer, .. })
+            | CauseLine::Subset(SubsetRow { answer, .. })
+            | CauseLine::Surrogate(SurrogateRow { answer, .. }) => answer,
         }
     }
 

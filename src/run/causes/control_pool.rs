@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::cause_rows::{CauseRow, ControlRow, Effect};
-use super::rows::AnswerKey;
+use super::rows::{CauseRow, ControlRow, Effect};
 use crate::data::draw::Draws;
 use crate::ground::numbers::quantile;
+use crate::run::rows::AnswerKey;
 use crate::statistics::control::control_for;
 
 /// Stretches of a pool, unless told otherwise.
@@ -84,9 +84,8 @@ impl Pools {
     /// Pools of a run's rows.
     pub fn new(rows: &[ControlRow]) -> Self {
         let mut pools: BTreeMap<Key, Vec<([usize; 2], Effect)>> = BTreeMap::new();
-        for ControlRow { case, probe, condition, layers, seed, tokens, effect, .. } in rows {
-            let key = (AnswerKey::of(case, probe, condition).owned(), *layers, *seed);
-            pools.entry(key).or_default().push((*tokens, *effect));
+        for ControlRow { answer, layers, seed, tokens, effect, .. } in rows {
+            pools.entry((answer.clone(), *layers, *seed)).or_default().push((*tokens, *effect));
         }
         Pools(pools)
     }
@@ -94,11 +93,11 @@ impl Pools {
     /// One number of the effect that random text of a session's length has on the same answer at the same layers ([`control_for`]).
     /// Stretches that touch the session itself are left out; `None` where no others were measured.
     pub fn control(&self, row: &CauseRow, number: impl Fn(&Effect) -> f64) -> Option<f64> {
-        let CauseRow { case, probe, condition, layers, seed, tokens: [start, end], .. } = row;
-        let key = (AnswerKey::of(case, probe, condition).owned(), *layers, *seed);
+        let CauseRow { answer, layers, seed, tokens: [start, end], .. } = row;
         let apart = |([from, to], _): &&([usize; 2], Effect)| to <= start || end <= from;
         let of_stretch = |([from, to], effect): &([usize; 2], Effect)| (to - from, number(effect));
-        let pool: Vec<(usize, f64)> = self.0.get(&key)?.iter().filter(apart).map(of_stretch).collect();
+        let pool: Vec<(usize, f64)> =
+            self.0.get(&(answer.clone(), *layers, *seed))?.iter().filter(apart).map(of_stretch).collect();
         control_for(end - start, &pool)
     }
 }

@@ -1,19 +1,21 @@
-//! A model's own answer under teacher forcing: its log-probability, and its change when keys are hidden or sessions removed.
+//! The metric of an answer that ablations change, read under teacher forcing: the log-probability of the model's own answer, or the contrast
+//! of two values in its place.
 //!
-//! Called by the measures of causes ([`super::causes`], [`super::total_effect`], [`super::context_cite`]). A thought before the answer is
-//! read with it and counted apart.
+//! Called by the measures of this folder, by `why`, `trace` and the view's trials. A thought before an answer is read with it and counted
+//! apart.
 
 use std::sync::Arc;
 
-use palimpsest_core::attention::LayerHoles;
+use palimpsest_core::attention::{AttentionStore, LayerHoles};
 use palimpsest_core::engine::{
     Backend, Branch, EngineError, Event, Request, RequestError, Reuse, Session, Task, is_likeliest,
     log_sum_exp,
 };
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
-use super::cause_rows::{Effect, ThoughtEffect};
-use super::contrast::{PairLogP, ValuePair};
+use super::rows::{Effect, ThoughtEffect};
+use crate::run::contrast::{PairLogP, ValuePair};
 
 /// The part of a distribution that is kept as one number: that of its least likely tokens.
 const REST: f64 = 1e-6;
@@ -39,11 +41,51 @@ pub struct History<'a> {
     pub rest: &'a [u32],
 }
 
-/// An answer under teacher forcing, with nothing blocked.
-pub struct Answer<'a> {
-    said: Said<'a>,
+/// The tokens whose metric is read behind a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// The model's own answer.
+    Answer(Said<'a>),
+    /// Two values that are held against each other.
+    Values(&'a ValuePair),
+}
+
+/// The kind of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// log p of the current value less log p of the one that it is held against, in nats.
+    Contrast,
+    /// The model's own answer's natural-log probability, mean per token.
+    LogP,
+}
+
+/// The metric of an answer with nothing changed.
+#[derive(Debug)]
+pub enum Metric {
+    /// The natural-log probability of the model's own answer, mean per token.
+    Answer(Answer),
+    /// log p of the current value less log p of the one that it is held against, in nats.
+    Contrast(ValuePair, PairLogP),
+}
+
+/// The outcome of a reading with something changed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Change {
+    /// The effect on the model's own answer.
+    Answer(Effect),
+    /// The log-probabilities of both values.
+    Contrast(PairLogP),
+}
+
+/// Answers' metrics to read again after a history that their prompts share: a metric, the rest of its prompt, and the holes.
+pub type Readings<'a> = &'a [(&'a Metric, &'a [u32], &'a LayerHoles)];
+
+/// An answer under teacher forcing, with nothing changed.
+#[derive(Debug)]
+pub struct Answer {
     forced: Arc<[u32]>,
-    rest: usize,
+    thought: usize,
     plain: Vec<Position>,
     /// By position: those of the answer, and of the thought the first.
     distributions: Vec<Option<Distribution>>,
@@ -65,7 +107,134 @@ impl Position {
     }
 }
 
-impl<'a> Answer<'a> {
+impl<'a> Said<'a> {
+    /// The tokens generated for a probe.
+    pub fn of(store: &'a AttentionStore) -> Self {
+        Said { tokens: &store.generated, thought: store.thought() }
+    }
+}
+
+impl Metric {
+    /// Reads a target behind a prompt. `go_on` hears of tokens of the history that are computed.
+    ///
+    /// # Errors
+    /// The model failed, it was interrupted, or there is no answer behind the thought.
+    pub fn read(
+        session: &mut Session,
+        history: &History<'_>,
+        target: Target<'_>,
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Self, RequestError> {
+        Ok(match target {
+            Target::Answer(said) => Metric::Answer(Answer::read(session, history, said, go_on)?),
+            Target::Values(pair) => {
+                let read = read_pair(session, (history, pair), &LayerHoles::default(), go_on)?;
+                Metric::Contrast(pair.clone(), read)
+            }
+        })
+    }
+
+    /// The kind.
+    pub fn measure(&self) -> Measure {
+        match self {
+            Metric::Answer(_) => Measure::LogP,
+            Metric::Contrast(..) => Measure::Contrast,
+        }
+    }
+
+    /// Its value, in nats.
+    pub fn value(&self) -> f64 {
+        match self {
+            Metric::Answer(answer) => answer.log_p(),
+            Metric::Contrast(_, read) => read.contrast(),
+        }
+    }
+
+    /// The drop of its value by a change of it: above 0 the answer needs what was left out.
+    pub fn lost(&self, change: &Change) -> f64 {
+        match change {
+            Change::Answer(effect) => effect.log_p_drop,
+            Change::Contrast(read) => self.value() - read.contrast(),
+        }
+    }
+
+    fn forced(&self) -> &Arc<[u32]> {
+        match self {
+            Metric::Answer(answer) => &answer.forced,
+            Metric::Contrast(pair, _) => pair.forced(),
+        }
+    }
+
+    /// Reads it again after `history` under each of `holes`. `go_on` hears of tokens of the history that are computed, `sink` of each
+    /// change by its number; both say whether to go on.
+    ///
+    /// # Errors
+    /// The model failed, or it was interrupted.
+    pub fn changes(
+        &self,
+        session: &mut Session,
+        history: &History<'_>,
+        holes: &[LayerHoles],
+        go_on: &mut dyn FnMut(usize) -> bool,
+        sink: &mut dyn FnMut(usize, Change) -> bool,
+    ) -> Result<(), RequestError> {
+        let readings: Vec<_> = holes.iter().map(|holes| (self, history.rest, holes)).collect();
+        Self::changes_together(session, &history.tokens, &readings, go_on, sink)
+    }
+
+    /// The same of several. Holes that begin in the history have it read again from there on, once for readings next to each other that hide
+    /// the same there.
+    ///
+    /// # Errors
+    /// The model failed, or it was interrupted.
+    pub fn changes_together(
+        session: &mut Session,
+        history: &Arc<[u32]>,
+        readings: Readings<'_>,
+        go_on: &mut dyn FnMut(usize) -> bool,
+        sink: &mut dyn FnMut(usize, Change) -> bool,
+    ) -> Result<(), RequestError> {
+        let forced =
+            readings.iter().map(|(metric, rest, holes)| Forced { rest, forced: metric.forced(), holes });
+        let passed: Vec<Forced<'_>> = forced.collect();
+        let of = |nth: usize, at: usize, logits: &[f32]| readings[nth].0.at(at, logits);
+        let mut take =
+            |nth: usize, read: Vec<Read>| readings[nth].0.change(read).is_none_or(|change| sink(nth, change));
+        passes(session, history, &passed, &of, go_on, &mut take)
+    }
+
+    /// A changed pass at one of its tokens.
+    fn at(&self, at: usize, logits: &[f32]) -> Read {
+        match self {
+            Metric::Answer(answer) => {
+                let (position, kl) = answer.changed(at, logits);
+                Read::Token(position, kl)
+            }
+            Metric::Contrast(pair, _) => Read::Values(pair.log_p(at, logits)),
+        }
+    }
+
+    /// The change by a whole pass.
+    fn change(&self, read: Vec<Read>) -> Option<Change> {
+        let Metric::Answer(answer) = self else {
+            let values = |read| if let Read::Values(values) = read { values } else { None };
+            return read.into_iter().find_map(values).map(Change::Contrast);
+        };
+        let token = |read| if let Read::Token(position, kl) = read { Some((position, kl)) } else { None };
+        let tokens: Vec<_> = read.into_iter().filter_map(token).collect();
+        Some(Change::Answer(answer.effect(&tokens)))
+    }
+}
+
+/// A changed pass at one position.
+enum Read {
+    /// The prediction of an answer's token, and its divergence from the one as it was.
+    Token(Position, f64),
+    /// Both values, where they differ.
+    Values(Option<PairLogP>),
+}
+
+impl Answer {
     /// The answer in `said` to the prompt of `history`. `go_on` hears of tokens of the history that are computed.
     ///
     /// # Errors
@@ -73,7 +242,7 @@ impl<'a> Answer<'a> {
     pub fn read(
         session: &mut Session,
         history: &History<'_>,
-        said: Said<'a>,
+        said: Said<'_>,
         go_on: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Self, RequestError> {
         if said.thought >= said.tokens.len() {
@@ -99,27 +268,22 @@ impl<'a> Answer<'a> {
             },
         )?;
         let (plain, distributions) = read.into_iter().unzip();
-        Ok(Answer { said, forced, rest: history.rest.len(), plain, distributions })
+        Ok(Answer { forced, thought: said.thought, plain, distributions })
     }
 
     /// The natural-log probability of the answer behind the thought, mean per token.
     pub fn log_p(&self) -> f64 {
-        mean(self.plain[self.said.thought..].iter().map(|position| position.log_p))
+        mean(self.plain[self.thought..].iter().map(|position| position.log_p))
     }
 
     /// Tokens of the answer behind the thought.
     pub fn answer_tokens(&self) -> usize {
-        self.said.tokens.len() - self.said.thought
+        self.forced.len() - self.thought
     }
 
     /// Tokens of the thought.
     pub fn thought_tokens(&self) -> usize {
-        self.said.thought
-    }
-
-    /// Tokens that a reading computes.
-    pub fn tokens(&self) -> usize {
-        self.rest + self.forced.len() - 1
+        self.thought
     }
 
     /// The effects of hiding each of `holes` after `history`, or of another history than the answer's. `go_on` hears of tokens of the
@@ -135,21 +299,18 @@ impl<'a> Answer<'a> {
         go_on: &mut dyn FnMut(usize) -> bool,
         sink: &mut dyn FnMut(usize, Effect) -> bool,
     ) -> Result<(), RequestError> {
-        let reading = |holes| (self, history.rest, holes);
-        effects_together(
-            session,
-            &history.tokens,
-            &holes.iter().map(reading).collect::<Vec<_>>(),
-            go_on,
-            sink,
-        )
+        let reading = |holes| Forced { rest: history.rest, forced: &self.forced, holes };
+        let readings: Vec<_> = holes.iter().map(reading).collect();
+        let of = |_: usize, at: usize, logits: &[f32]| self.changed(at, logits);
+        let mut take = |nth: usize, changed: Vec<(Position, f64)>| sink(nth, self.effect(&changed));
+        passes(session, &history.tokens, &readings, &of, go_on, &mut take)
     }
 
     /// The prediction of a changed pass for the token at `at`, and its divergence from the one as it was.
     fn changed(&self, at: usize, logits: &[f32]) -> (Position, f64) {
         let log_sum = log_sum_exp(logits);
         let kl = self.distributions[at].as_ref().map_or(0.0, |plain| plain.divergence(logits, log_sum));
-        (Position::of(self.said.tokens[at], logits, log_sum), kl)
+        (Position::of(self.forced[at], logits, log_sum), kl)
     }
 
     fn effect(&self, changed: &[(Position, f64)]) -> Effect {
@@ -158,8 +319,8 @@ impl<'a> Answer<'a> {
             let drop = mean(both().map(|(plain, (now, _))| plain.log_p - now.log_p));
             (drop, both().any(|(plain, (now, _))| plain.likeliest != now.likeliest))
         };
-        let Said { tokens, thought } = self.said;
-        let (log_p_drop, differs) = part(thought..tokens.len());
+        let thought = self.thought;
+        let (log_p_drop, differs) = part(thought..self.forced.len());
         Effect {
             log_p_drop,
             kl: changed[thought].1,
@@ -173,41 +334,6 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// The effects on answers of hiding keys after a history that they share: of an answer, the rest of its prompt and the holes each. Holes that
-/// begin in the history have it read again from there on, once for readings next to each other that hide the same there.
-///
-/// # Errors
-/// The model failed, or it was interrupted.
-pub(super) fn effects_together(
-    session: &mut Session,
-    history: &Arc<[u32]>,
-    readings: &[(&Answer<'_>, &[u32], &LayerHoles)],
-    go_on: &mut dyn FnMut(usize) -> bool,
-    sink: &mut dyn FnMut(usize, Effect) -> bool,
-) -> Result<(), RequestError> {
-    let forced = readings.iter().map(|(answer, rest, holes)| Forced { rest, forced: &answer.forced, holes });
-    let passed: Vec<Forced<'_>> = forced.collect();
-    let of = |nth: usize, at: usize, logits: &[f32]| readings[nth].0.changed(at, logits);
-    let mut take = |nth: usize, changed: Vec<(Position, f64)>| sink(nth, readings[nth].0.effect(&changed));
-    passes(session, history, &passed, &of, go_on, &mut take)
-}
-
-/// Reads a pair of values after `history` under each of `holes`. `go_on` hears of tokens of the history that are computed, `sink` of each
-/// reading by its number; both say whether to go on.
-///
-/// # Errors
-/// The model failed, or it was interrupted.
-pub fn pairs(
-    session: &mut Session,
-    (history, pair): (&History<'_>, &ValuePair),
-    holes: &[LayerHoles],
-    go_on: &mut dyn FnMut(usize) -> bool,
-    sink: &mut dyn FnMut(usize, PairLogP) -> bool,
-) -> Result<(), RequestError> {
-    let reading = |holes| (pair, history.rest, holes);
-    pairs_together(session, &history.tokens, &holes.iter().map(reading).collect::<Vec<_>>(), go_on, sink)
-}
-
 /// Reads a pair of values after a history once.
 ///
 /// # Errors
@@ -218,34 +344,15 @@ pub fn read_pair(
     holes: &LayerHoles,
     go_on: &mut dyn FnMut(usize) -> bool,
 ) -> Result<PairLogP, RequestError> {
+    let (history, pair) = read;
+    let reading = Forced { rest: history.rest, forced: pair.forced(), holes };
+    let of = |_: usize, at: usize, logits: &[f32]| pair.log_p(at, logits);
     let mut found = None;
-    pairs(session, read, std::slice::from_ref(holes), go_on, &mut |_, pair| {
-        found = Some(pair);
+    passes(session, &history.tokens, &[reading], &of, go_on, &mut |_, read| {
+        found = read.into_iter().flatten().next();
         true
     })?;
     found.ok_or_else(|| EngineError::Interrupted.into())
-}
-
-/// Reads pairs of values after a history that their prompts share, as [`effects_together`] does answers.
-///
-/// # Errors
-/// The model failed, or it was interrupted.
-pub(super) fn pairs_together(
-    session: &mut Session,
-    history: &Arc<[u32]>,
-    readings: &[(&ValuePair, &[u32], &LayerHoles)],
-    go_on: &mut dyn FnMut(usize) -> bool,
-    sink: &mut dyn FnMut(usize, PairLogP) -> bool,
-) -> Result<(), RequestError> {
-    let forced = readings.iter().map(|(pair, rest, holes)| Forced { rest, forced: pair.forced(), holes });
-    let passed: Vec<Forced<'_>> = forced.collect();
-    let of = |nth: usize, at: usize, logits: &[f32]| readings[nth].0.log_p(at, logits);
-    let mut take = |nth: usize, positions: Vec<Option<PairLogP>>| match positions.into_iter().flatten().next()
-    {
-        Some(read) => sink(nth, read),
-        None => true,
-    };
-    passes(session, history, &passed, &of, go_on, &mut take)
 }
 
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
@@ -310,6 +417,7 @@ fn passes<T: Send>(
 
 /// The distribution of one position: its likeliest tokens, and the rest, at most [`REST`], as one. A long answer's whole distributions would
 /// take gigabytes.
+#[derive(Debug)]
 struct Distribution {
     /// Tokens and logits.
     tokens: Vec<(u32, f32)>,

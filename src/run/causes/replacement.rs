@@ -1,6 +1,6 @@
 //! Neutral text in the place of a session: as many tokens as the session has, so that everything after it keeps its positions.
 //!
-//! Called for [`super::removal`]. The text is ours: turns of a conversation about how paper is made, with no
+//! Called for [`super::case`]. The text is ours: turns of a conversation about how paper is made, with no
 //! fact about a user. It is read by the run's tokenizer, and repeated and cut to the session's length. The session's last token stays: it is
 //! the blank line before the next session, whose tokens thus follow what they followed.
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use palimpsest_core::engine::ModelText;
 
-use super::causes::CauseError;
+use super::CauseError;
 
 /// The text's name, which rows keep.
 pub const NEUTRAL: &str = "paper-1";

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::rows::AnswerKey;
 use crate::ground::jsonl::{JsonlError, read_rows};
+use crate::run::rows::AnswerKey;
 
 /// The file of a run's folder.
 pub const CONTRAST_CAUSES: &str = "contrast-causes.jsonl";
@@ -13,13 +13,9 @@ pub const CONTRAST_CAUSES: &str = "contrast-causes.jsonl";
 /// An ablation of one session, or of a random stretch, and the contrast after it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContrastCauseRow {
-    /// The case's id.
-    pub case: String,
-    /// The probe's id.
-    pub probe: String,
-    /// The condition's name; absent for the plain one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub condition: String,
+    /// The answer.
+    #[serde(flatten)]
+    pub answer: AnswerKey,
     /// The span that was blocked or removed: `session[3]`, ...; empty for a control's stretch.
     pub span: String,
     /// Its part in the analysis, if any.
@@ -42,7 +38,7 @@ pub struct ContrastCauseRow {
     /// Seed of the pool of controls; 0 where it was removed, replaced or carried.
     pub seed: u64,
     /// The ablation.
-    pub ablation: ContrastAblation,
+    pub ablation: AblationKind,
     /// The contrast with nothing changed ([`super::rows::Contrast::value`]), read in the same way.
     pub contrast: f64,
     /// Drop of the contrast, in nats: plain minus changed. Above 0 the contrast needs it.
@@ -59,7 +55,7 @@ pub struct ContrastCauseRow {
 /// Ablation of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ContrastAblation {
+pub enum AblationKind {
     /// A session that all from the question on was kept from seeing.
     Blocked,
     /// A session that was removed, and all after it read again.
@@ -73,20 +69,18 @@ pub enum ContrastAblation {
 }
 
 /// Equal in rows of one measurement: the answer, the ablation, the tokens, the layers, the seed, and the carrier or the neutral text.
-pub(super) type ContrastKey =
-    (AnswerKey, ContrastAblation, [usize; 2], Option<[usize; 2]>, u64, Option<String>);
+pub(super) type AblationKey = (AnswerKey, AblationKind, [usize; 2], Option<[usize; 2]>, u64, Option<String>);
 
 impl ContrastCauseRow {
     /// Equal in rows that were measured in one way: the ablation, the layers, the seed, and the neutral text.
-    pub(super) fn way(&self) -> (ContrastAblation, Option<[usize; 2]>, u64, Option<String>) {
+    pub(crate) fn way(&self) -> (AblationKind, Option<[usize; 2]>, u64, Option<String>) {
         (self.ablation, self.layers, self.seed, self.neutral.clone())
     }
 
     /// The kind of measurement.
-    pub(super) fn key(&self) -> ContrastKey {
-        let answer = AnswerKey::of(&self.case, &self.probe, &self.condition).owned();
+    pub(super) fn key(&self) -> AblationKey {
         let other = self.carrier.clone().or_else(|| self.neutral.clone());
-        (answer, self.ablation, self.tokens, self.layers, self.seed, other)
+        (self.answer.clone(), self.ablation, self.tokens, self.layers, self.seed, other)
     }
 }
 

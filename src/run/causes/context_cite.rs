@@ -9,13 +9,15 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::cause_rows::{Ablation, CauseLine, Effect, SessionWeight, SubsetRow, SurrogateRow, open_log};
-use super::causes::{Answer, CauseError, CauseOptions, Measured, layers_open, said, unless_stopped, windows};
-use super::removal::{Ablated, CaseAnswers, ReadingCost, cases, goes_back};
-use super::rows::AnswerKey;
-use super::store::RunFolder;
+use super::case::{Ablated, AblatedSink, CaseAnswers, ReadingCost, cases, goes_back};
+use super::metric::{Change, Metric};
+use super::rows::{Ablation, CauseLine, SessionWeight, SubsetRow, SurrogateRow, open_log};
+use super::{CauseError, Measured, layers_open, unless_stopped, windows};
 use crate::data::draw::Draws;
 use crate::progress::Steps;
+use crate::run::causes::metric::Measure;
+use crate::run::rows::AnswerKey;
+use crate::run::store::RunFolder;
 use crate::statistics::lasso::{lasso, r2};
 use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
 use palimpsest_core::engine::{LocalModel, Session};
@@ -47,8 +49,7 @@ fn there<'a>(lines: impl IntoIterator<Item = &'a CauseLine>, options: SurrogateO
     for line in lines {
         let CauseLine::Subset(row) = line else { continue };
         if (row.seed, row.ablation) == (options.seed, options.ablation) && row.subset < options.subsets {
-            let key = AnswerKey::of(&row.case, &row.probe, &row.condition);
-            there.entry(key.owned()).or_default().insert(row.subset, row.answer_log_p);
+            there.entry(row.answer.clone()).or_default().insert(row.subset, row.answer_log_p);
         }
     }
     there
@@ -87,8 +88,9 @@ pub fn measure(
     let mut log = open_log(&folder.dir)?;
     let mut there = there(&log.rows, options);
     let kinds = model.engine().decoder().spec().layer_kinds();
+    let text = model.text().clone();
     let mut all = ReadingCost::default();
-    for case in cases(folder) {
+    for case in cases(folder, Measure::LogP, &text) {
         let case = case?;
         let mut cost = case.cost(&missing(&case, &there, options), goes_back(&kinds));
         if options.ablation == Ablation::Blocked {
@@ -98,12 +100,12 @@ pub fn measure(
     }
     all.announce("subsets");
     if options.ablation == Ablation::Blocked {
-        windows(&kinds, CauseOptions { softmax_only: options.softmax_only, ..CauseOptions::default() })?;
+        windows(&kinds, (None, options.softmax_only))?;
     }
     let open = layers_open(&kinds, None).filter(|_| options.ablation == Ablation::Blocked);
     let mut measured = Measured::default();
     let mut steps = Steps::new("subsets", all.readings, show_progress);
-    for case in cases(folder) {
+    for case in cases(folder, Measure::LogP, &text) {
         let case = case?;
         let missing = missing(&case, &there, options);
         measured.skipped += case.answers.len() * options.subsets - missing.len();
@@ -115,9 +117,9 @@ pub fn measure(
             status.prefill(read, cost.prefill);
             !stop.load(Ordering::Relaxed)
         };
-        let mut sink = |one: &Ablated, answer: &Answer<'_>, effect: Effect| {
-            let row = subset(&case, one, (options, open), answer.log_p() - effect.log_p_drop);
-            let step = format!("{} {} subset {}", row.case, row.probe, row.subset);
+        let mut sink = |one: &Ablated, metric: &Metric, change: Change| {
+            let row = subset(&case, one, (options, open), metric.value() - metric.lost(&change));
+            let step = format!("{} {} subset {}", row.answer.case, row.answer.probe, row.subset);
             there
                 .entry(AnswerKey::of_store(&case.answers[one.answer]).owned())
                 .or_default()
@@ -130,7 +132,7 @@ pub fn measure(
         status.begin(case.id(), "prefill");
         let session = model.session();
         let whole = match options.ablation {
-            Ablation::Removed => case.read(session, &missing, &mut go_on, &mut sink)?,
+            Ablation::Removed => case.read_ablated(session, &missing, &mut go_on, &mut sink)?,
             Ablation::Blocked => blocked(&case, session, (&missing, &kinds), &mut go_on, &mut sink)?,
         };
         if !whole {
@@ -152,11 +154,9 @@ pub fn measure(
 /// True if a line is the surrogate of an answer, made so.
 fn is_surrogate(line: &CauseLine, store: &AttentionStore, options: SurrogateOptions) -> bool {
     let CauseLine::Surrogate(row) = line else { return false };
-    AnswerKey::of(&row.case, &row.probe, &row.condition) == AnswerKey::of_store(store)
+    row.answer == AnswerKey::of_store(store).owned()
         && (row.seed, row.subsets, row.ablation) == (options.seed, options.subsets, options.ablation)
 }
-
-type Sink<'a> = &'a mut dyn FnMut(&Ablated, &Answer<'_>, Effect) -> Result<bool, CauseError>;
 
 /// Reads subsets over the whole history, the other sessions blocked from the question on; whether it came to the end.
 fn blocked(
@@ -164,7 +164,7 @@ fn blocked(
     session: &mut Session,
     (missing, kinds): (&[Ablated], &[LayerKind]),
     go_on: &mut dyn FnMut(usize) -> bool,
-    sink: Sink<'_>,
+    sink: AblatedSink<'_>,
 ) -> Result<bool, CauseError> {
     for (at, store) in case.answers.iter().enumerate() {
         let own: Vec<&Ablated> = missing.iter().filter(|one| one.answer == at).collect();
@@ -172,8 +172,8 @@ fn blocked(
             continue;
         }
         let (history, question, sessions) = (case.whole(at), case.question(at), case.sessions(at));
-        let answer = Answer::read(session, &history, said(store), go_on);
-        let Some(answer) = unless_stopped(&store.case, answer)? else { return Ok(false) };
+        let metric = Metric::read(session, &history, case.target(at), go_on);
+        let Some(metric) = unless_stopped(&store.case, metric)? else { return Ok(false) };
         let holes = own.iter().map(|one| {
             let out = sessions.iter().zip(&one.included).filter(|(_, included)| !**included);
             let hole = out.map(|(span, _)| Hole { rows: question..usize::MAX, keys: span.range() });
@@ -181,13 +181,13 @@ fn blocked(
         });
         let holes: Vec<LayerHoles> = holes.collect();
         let mut stored = Ok(true);
-        let mut take = |nth: usize, effect: Effect| {
+        let mut take = |nth: usize, change: Change| {
             if matches!(stored, Ok(true)) {
-                stored = sink(own[nth], &answer, effect);
+                stored = sink(own[nth], &metric, change);
             }
             matches!(stored, Ok(true))
         };
-        let read = answer.effects(session, &history, &holes, go_on, &mut take);
+        let read = metric.changes(session, &history, &holes, go_on, &mut take);
         if !stored? || unless_stopped(&store.case, read)?.is_none() {
             return Ok(false);
         }
@@ -208,9 +208,7 @@ fn subset(
     let sessions = case.sessions(one.answer);
     let there = sessions.iter().zip(&one.included).filter(|(_, included)| **included);
     SubsetRow {
-        case: store.case.clone(),
-        probe: store.probe.clone(),
-        condition: store.condition.clone(),
+        answer: AnswerKey::of_store(store).owned(),
         seed: options.seed,
         subset: one.nth,
         ablation: options.ablation,
@@ -241,9 +239,7 @@ fn surrogate(
     let fit = lasso(&x, &y, ALPHA);
     let weights = case.sessions(answer).into_iter().zip(&fit.weights);
     SurrogateRow {
-        case: store.case.clone(),
-        probe: store.probe.clone(),
-        condition: store.condition.clone(),
+        answer: AnswerKey::of_store(store).owned(),
         seed: options.seed,
         subsets: known.len(),
         ablation: options.ablation,
