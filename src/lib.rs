@@ -34,13 +34,15 @@
 //! - [`selftest`]: parity of a device with the CPU, layers at released widths, memory against the plan, kernels' times.
 //! - [`cli`]: one file a command.
 //!
-//! Three ways through the house:
+//! Four ways through the house:
 //!
 //! - **A token becomes a mass**: [`run::model_subject`] makes a request of a case's prompts; in the core, [`palimpsest_core::engine`] reads it
 //!   chunk by chunk, every layer calls [`palimpsest_core::attention`]'s one door, whose observer sums the weights by span; the masses
 //!   come back and [`run::store`] writes them.
 //! - **A verdict becomes a cell**: [`judge`] asks for verdicts and [`run::store`] keeps them as rows; [`results`] counts rows against the
 //!   plan by what the benchmark counts, and makes tables of the counts.
+//! - **A session becomes a cause**: [`run::causes`] reads a stored answer again with the session blocked, removed or replaced, and writes the
+//!   drop of its metric as a row; [`lens`] holds it against attention, and [`why`] makes a label of such readings.
 //! - **A request becomes a reply**: [`serve`]'s `http` reads it, `ask` hands it to the engine's thread and hears its events, `answers`
 //!   makes the reply or the stream.
 //!
