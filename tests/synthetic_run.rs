@@ -12,8 +12,8 @@ use palimpsest::run::header::{Machine, RunHeader};
 use palimpsest::run::rows::{AnswerRow, VerdictRow};
 use palimpsest_core::attention::{AttentionStore, DeltaMasses};
 use palimpsest_core::span::Span;
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
 pub const PROBES: [&str; 3] = ["SR", "PR", "IPA"];

@@ -13,8 +13,8 @@ use palimpsest::run::header::{Machine, RunHeader};
 use palimpsest::run::rows::{AnswerRow, VerdictRow};
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
 const ORDERS: [&str; 2] = ["good-first", "bad-first"];

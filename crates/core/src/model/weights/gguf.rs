@@ -110,7 +110,6 @@ struct TensorLocation {
 #[derive(Debug)]
 pub struct GgufFile {
     parts: Vec<SplitFile>,
-    version: u32,
     metadata: HashMap<String, Value>,
     tensors: Vec<TensorLocation>,
     by_name: HashMap<String, usize>,
@@ -141,13 +140,11 @@ impl GgufFile {
         check_split(&parts, &headers)?;
 
         let mut metadata = HashMap::new();
-        let mut version = 0;
         let mut tensors = Vec::with_capacity(headers.iter().map(|header| header.tensors.len()).sum());
         let mut by_name = HashMap::new();
         for (part, header) in headers.into_iter().enumerate() {
             if part == 0 {
                 metadata = header.metadata;
-                version = header.version;
             }
             for info in header.tensors {
                 if by_name.insert(info.name.clone(), tensors.len()).is_some() {
@@ -157,7 +154,7 @@ impl GgufFile {
                 tensors.push(TensorLocation { part, info });
             }
         }
-        Ok(Self { parts, version, metadata, tensors, by_name })
+        Ok(Self { parts, metadata, tensors, by_name })
     }
 
     /// The (first) file, for messages.
@@ -173,11 +170,6 @@ impl GgufFile {
     /// The size of all files together, in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.bytes.len() as u64).sum()
-    }
-
-    /// The GGUF version of the (first) file: 2 or 3.
-    pub fn version(&self) -> u32 {
-        self.version
     }
 
     /// All metadata keys, in no order.
