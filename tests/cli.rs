@@ -64,6 +64,16 @@ pub fn palimpsest<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ended {
     ended(command(args))
 }
 
+/// A command that came to a good end.
+pub fn done(ended: Ended) -> Ended {
+    assert_eq!(ended.code, Some(0), "{}\n{}", ended.out, ended.err);
+    ended
+}
+
+pub fn shown(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
 /// A short run of the sample into `out`, with further flags.
 fn run_command(out: &Path, more: &[&str]) -> Command {
     let mut command = command(["run", "--data", "sample", "--sessions", "3", "--max-new-tokens", "8"]);

@@ -137,6 +137,23 @@ fn attention(case: &str, probe: &str) -> AttentionStore {
     }
 }
 
+/// An answer and nothing else.
+pub fn outcome(answer: String) -> ProbeOutcome {
+    ProbeOutcome {
+        answer,
+        stop: StopReason::EndOfTurn,
+        thought: None,
+        max_thinking: None,
+        prompt_tokens: None,
+        completion_tokens: None,
+        dropped: Dropped::default(),
+        scores: BTreeMap::new(),
+        contrast: None,
+        attention: None,
+        cost: None,
+    }
+}
+
 impl Subject for Fake<'_> {
     fn answer_case(
         &mut self,
@@ -156,21 +173,16 @@ impl Subject for Fake<'_> {
                 Err("the model fell over".to_owned().into())
             } else {
                 Ok(ProbeOutcome {
-                    answer: format!("answer to {key}: \"é\"\nsecond line"),
-                    stop: StopReason::EndOfTurn,
-                    thought: None,
-                    max_thinking: None,
                     prompt_tokens: Some(100),
                     completion_tokens: Some(7),
                     dropped: Dropped { segments: vec![2], neighbours: vec![2], tokens: 30, of: 120 },
-                    scores: BTreeMap::new(),
-                    contrast: None,
                     attention: Some(attention(&case.id, &question.probe.id)),
                     cost: Some(Cost {
                         tokens_computed: Some(100),
                         tokens_generated: Some(7),
                         ..Cost::default()
                     }),
+                    ..outcome(format!("answer to {key}: \"é\"\nsecond line"))
                 })
             };
             sink(question, outcome)?;
@@ -398,19 +410,7 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
             sink: &mut Sink<'_>,
         ) -> Result<(), RunError> {
             for text in ["first", "second"] {
-                let outcome = ProbeOutcome {
-                    answer: text.to_owned(),
-                    stop: StopReason::MaxNewTokens,
-                    thought: None,
-                    max_thinking: None,
-                    prompt_tokens: None,
-                    completion_tokens: None,
-                    dropped: Dropped::default(),
-                    scores: BTreeMap::new(),
-                    contrast: None,
-                    attention: None,
-                    cost: None,
-                };
+                let outcome = ProbeOutcome { stop: StopReason::MaxNewTokens, ..outcome(text.to_owned()) };
                 sink(questions[0], Ok(outcome))?;
             }
             Ok(())

@@ -1,12 +1,12 @@
 //! The nine families' templates from the command line: off, on, and cut off; the rows exactly.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::{Value, json};
 
 use super::model::{HOP, write};
 use super::templates::{GEMMA3, GLM4_MOE, GPT_OSS, LLAMA, MINIMAX_M2, QWEN2, QWEN3, QWEN3_5};
+use crate::cli::{Ended, palimpsest};
 
 const THOUGHT: [&str; 3] = ["Let me see:", " it was", " Rome, or"];
 const ANSWER: [&str; 2] = ["You moved", " to Oslo."];
@@ -78,22 +78,6 @@ fn families() -> [Family; 9] {
             ..Family::new("gpt_oss", GPT_OSS, "<|return|>")
         },
     ]
-}
-
-pub struct Ended {
-    pub code: Option<i32>,
-    pub out: String,
-    pub err: String,
-}
-
-pub fn palimpsest(args: &[&str]) -> Ended {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_palimpsest"));
-    let output = command.args(args).env_remove("RUST_LOG").output().unwrap();
-    Ended {
-        code: output.status.code(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
 }
 
 fn run(model: &Path, out: &Path, more: &[&str]) -> Ended {

@@ -7,9 +7,9 @@ use palimpsest::run::cost::CostRow;
 use palimpsest::run::rows::{ReplyRow, VerdictRow};
 use serde::de::DeserializeOwned;
 
-use super::families::{Ended, palimpsest};
 use super::model::{VERDICTS, write};
 use super::templates::{LLAMA, QWEN3_5};
+use crate::cli::{Ended, palimpsest};
 
 struct Desk {
     root: tempfile::TempDir,
