@@ -15,6 +15,7 @@ use palimpsest_core::span::Span;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::fields::Fields;
 use crate::benchmarks::QUERY;
 use crate::chat::endpoint::ServerModel;
 use crate::run::causes::{Answer, CauseError, Effect, History, said};
@@ -274,10 +275,7 @@ impl Reading<'_> {
             Model::Server(server) => self.answer(server, &after, &changed.holes, told, heard)?,
         };
         (now["answer"], now["stop"]) = (json!(new.0), new.1);
-        if let Some(thought) = new.2 {
-            now["thought"] = json!(thought);
-        }
-        Ok(Came { before: then, after: now })
+        Ok(Came { before: then, after: now.with("thought", new.2) })
     }
 
     /// Reads the old answer and the question's values before and after the change.
