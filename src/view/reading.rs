@@ -295,16 +295,14 @@ impl Reading<'_> {
             told("reading the prompt as it was", done, of);
             !self.cancel.load(Ordering::Relaxed)
         };
-        let answer = match has_answer {
-            true => Some(Answer::read(session, before, said(self.store), &mut go_on)?),
-            false => None,
-        };
+        let answer = has_answer.then(|| Answer::read(session, before, said(self.store), &mut go_on));
+        let answer = answer.transpose()?;
         let contrast = self.row.contrast.as_ref();
         let values = contrast.map(|contrast| pair(self.store, contrast, self.text)).transpose()?;
-        let plain = match &values {
-            Some(values) => Some(read_pair(session, (before, values), &LayerHoles::default(), &mut go_on)?),
-            None => None,
-        };
+        let plain = values
+            .as_ref()
+            .map(|values| read_pair(session, (before, values), &LayerHoles::default(), &mut go_on));
+        let plain = plain.transpose()?;
 
         // 2. After the change.
         let (mut done, of) = (0, after.tokens.len() + after.rest.len());
@@ -321,10 +319,8 @@ impl Reading<'_> {
             };
             answer.effects(session, after, std::slice::from_ref(holes), &mut go_on, &mut take)?;
         }
-        let changed = match &values {
-            Some(values) => Some(read_pair(session, (after, values), holes, &mut go_on)?),
-            None => None,
-        };
+        let changed = values.as_ref().map(|values| read_pair(session, (after, values), holes, &mut go_on));
+        let changed = changed.transpose()?;
         if let (Some(answer), Some(effect)) = (&answer, effect) {
             let log_p = answer.log_p();
             then["log_p"] = json!(log_p);

@@ -8,7 +8,6 @@
 //! trusts no number in the file; what the bytes of a block mean is in [`block`].
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use candle_core::quantized::{GgmlDType, ggml_file::qtensor_from_ggml};
@@ -16,6 +15,7 @@ use candle_core::{DType, Device, Tensor};
 use memmap2::Mmap;
 
 use super::blocks::BlocksError;
+use super::map;
 
 pub mod block;
 pub mod header;
@@ -133,7 +133,7 @@ impl GgufFile {
         let mut parts = Vec::with_capacity(paths.len());
         let mut headers = Vec::with_capacity(paths.len());
         for path in paths {
-            let bytes = map(&path)?;
+            let bytes = map(&path).map_err(|source| GgufError::Io { file: path.clone(), source })?;
             headers.push(Header::parse(&bytes, &path)?);
             parts.push(SplitFile { path, bytes });
         }
@@ -380,14 +380,6 @@ fn values_made_on(
         values.slice_set(&part(start, step.min(rows - start))?, 0, start)?;
     }
     Ok(values)
-}
-
-fn map(path: &Path) -> Result<Mmap, GgufError> {
-    let at = |source| GgufError::Io { file: path.to_path_buf(), source };
-    let file = File::open(path).map_err(at)?;
-    // SAFETY: the map is read-only. A file that another program truncates while it is mapped can still raise SIGBUS, as
-    // in every program that maps its weights; files of our cache are replaced by rename, never rewritten in place.
-    unsafe { Mmap::map(&file) }.map_err(at)
 }
 
 /// All parts of a split GGUF, found from any one of them; for a file whose name does not follow the
