@@ -30,6 +30,8 @@ use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{BorderRule, SpecialTokens};
 
+use crate::attention::store::of_masses;
+
 const PROBES: [(&str, &str); 3] = [("SR", "question"), ("PR", "question"), ("IPA", "request")];
 
 /// Cases with six sessions each; even ones are T1, odd ones T2.
@@ -119,22 +121,10 @@ impl<'a> Fake<'a> {
 }
 
 fn attention(case: &str, probe: &str) -> AttentionStore {
-    AttentionStore {
-        mass: Array4::from_elem((2, 1, 1, 2), 0.5),
-        sink: None,
-        uniform: None,
-        delta: None,
-        layers: vec![0, 1],
-        rows: vec![Span::new("query", 3..4)],
-        keys: vec![Span::new("session[0]", 0..3), Span::new("query", 3..4)],
-        tokens: vec![1, 2, 3, 4],
-        generated: Vec::new(),
-        case: case.to_owned(),
-        probe: probe.to_owned(),
-        condition: String::new(),
-        model: "tiny".to_owned(),
-        dtype: "f32".to_owned(),
-    }
+    let query = Span::new("query", 3..4);
+    let keys = vec![Span::new("session[0]", 0..3), query.clone()];
+    let store = of_masses(Array4::from_elem((2, 1, 1, 2), 0.5), vec![query], keys);
+    AttentionStore { case: case.to_owned(), probe: probe.to_owned(), ..store }
 }
 
 /// An answer and nothing else.

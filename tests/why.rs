@@ -22,6 +22,7 @@ use palimpsest_core::engine::Session;
 use palimpsest_core::span::Span;
 use serde_json::json;
 
+use crate::attention::store::of_masses;
 use crate::parity::checkpoint::Llama;
 use crate::parity::induction::{D, HIDDEN, SAID, VOCAB, induction, matrix, slow};
 use crate::parity::{engine, session};
@@ -77,22 +78,8 @@ impl Story {
         let query = Span { role: Some("query".to_owned()), ..Span::new("query", range) };
         keys.push(query.clone());
         tokens.extend(&self.question);
-        AttentionStore {
-            mass: Array4::zeros((1, 1, 1, keys.len())),
-            sink: None,
-            uniform: None,
-            delta: None,
-            layers: vec![0],
-            rows: vec![query],
-            keys,
-            tokens,
-            generated: vec![OLD],
-            case: "case".to_owned(),
-            probe: "probe".to_owned(),
-            condition: String::new(),
-            model: "made".to_owned(),
-            dtype: "f32".to_owned(),
-        }
+        let store = of_masses(Array4::zeros((1, 1, 1, keys.len())), vec![query], keys);
+        AttentionStore { tokens, generated: vec![OLD], ..store }
     }
 }
 

@@ -17,6 +17,8 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
 
+use crate::attention::store::of_masses;
+
 const ORDERS: [&str; 2] = ["good-first", "bad-first"];
 const BOTH: [&str; 2] = ["good", "bad"];
 const LAYERS: usize = 4;
@@ -129,20 +131,10 @@ fn store(case: usize, order: usize) -> AttentionStore {
         }
     }
     AttentionStore {
-        mass,
-        sink: None,
-        uniform: None,
-        delta: None,
-        layers: (0..LAYERS).collect(),
-        rows,
-        tokens: (0..at as u32 + 9).collect(),
-        keys,
-        generated: Vec::new(),
         case: format!("pair-{case}"),
         probe: "verdict".to_owned(),
         condition: ORDERS[order].to_owned(),
-        model: "tiny".to_owned(),
-        dtype: "f32".to_owned(),
+        ..of_masses(mass, rows, keys)
     }
 }
 

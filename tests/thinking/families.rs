@@ -95,7 +95,7 @@ fn run(model: &Path, out: &Path, more: &[&str]) -> Ended {
         "8",
     ];
     let (model, out) = (model.to_str().unwrap(), out.to_str().unwrap());
-    palimpsest(&[&start[..], &["--model", model, "--out", out], more].concat())
+    palimpsest([&start[..], &["--model", model, "--out", out], more].concat())
 }
 
 /// The rows, without what the sample puts into them.
@@ -212,7 +212,7 @@ fn a_cut_row_is_left_alone_until_it_is_asked_for() {
     let run = |more: &[&str]| {
         let start = ["run", "--data", "sample", "--sessions", "2", "--limit", "1", "--max-new-tokens", "8"];
         let paths = ["--model", model.to_str().unwrap(), "--out", out.to_str().unwrap()];
-        palimpsest(&[&start[..], &paths, &all, more].concat())
+        palimpsest([&start[..], &paths, &all, more].concat())
     };
     let first = run(&[]);
     assert_eq!(first.code, Some(1), "{}", first.err);
@@ -274,7 +274,7 @@ fn thoughts_that_are_decoded_together_are_those_that_each_thinks_alone() {
         ];
         let (model, out) = (at("model"), at(name));
         let done = palimpsest(
-            &[&start[..], &["--model", model.to_str().unwrap(), "--out", out.to_str().unwrap()]].concat(),
+            [&start[..], &["--model", model.to_str().unwrap(), "--out", out.to_str().unwrap()]].concat(),
         );
         assert_eq!(done.code, Some(0), "{}", done.err);
     }
