@@ -295,8 +295,10 @@ impl Reading<'_> {
             told("reading the prompt as it was", done, of);
             !self.cancel.load(Ordering::Relaxed)
         };
-        let answer = has_answer.then(|| Answer::read(session, before, said(self.store), &mut go_on));
-        let answer = answer.transpose()?;
+        let answer = match has_answer {
+            true => Some(Answer::read(session, before, said(self.store), &mut go_on)?),
+            false => None,
+        };
         let contrast = self.row.contrast.as_ref();
         let values = contrast.map(|contrast| pair(self.store, contrast, self.text)).transpose()?;
         let plain = values
