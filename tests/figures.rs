@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use assert_cmd::Command;
 use palimpsest::figures::{self, Figure, Origin};
 use palimpsest::lens::{AnalysedRun, Correctness, Lens, Options, Study};
 use roxmltree::Document;
 
+use super::cli::{self, Ended, done, shown};
 use super::synthetic_run::{self as synthetic, HOSTILE, Plan};
 
 mod commands;
@@ -531,15 +531,12 @@ fn two_models_are_drawn_side_by_side_on_one_value_axis() {
     synthetic::write(&a, &Plan { model: "nine-b", ..Plan::small() });
     synthetic::write(&b, &Plan { model: "twenty-seven-b", ..Plan::hybrid() });
     let out = dir.path().join("both");
-    let figures = |arguments: &[&str]| {
-        let mut command = Command::cargo_bin("palimpsest").unwrap();
-        command.arg("figures").args([&a, &b]).args(arguments);
-        command.assert()
-    };
-    let refused = figures(&[]).code(1);
-    let text = String::from_utf8(refused.get_output().stderr.clone()).unwrap();
-    assert!(text.contains("2 runs") && text.contains("--out"), "{text}");
-    figures(&["--out", out.to_str().unwrap()]).success();
+    let figures =
+        |arguments: &[&str]| cli::palimpsest([&["figures", shown(&a), shown(&b)], arguments].concat());
+    let refused = figures(&[]);
+    assert!(refused.err.contains("2 runs") && refused.err.contains("--out"), "{}", refused.err);
+    assert_eq!(refused.code, Some(1));
+    done(figures(&["--out", shown(&out)]));
     for name in ["curves-by-split", "curves-by-type", "ratio-of-means", "mean-of-ratios"] {
         let svg = std::fs::read_to_string(out.join(format!("{name}-mass.svg"))).unwrap();
         assert!(svg.contains("nine-b · ") && svg.contains("twenty-seven-b · "), "{name}");
@@ -716,8 +713,6 @@ fn a_run_without_attention_still_has_a_page() {
     assert!(!html.contains("<svg"));
 }
 
-fn palimpsest(arguments: &[&str], dir: &Path) -> Command {
-    let mut command = Command::cargo_bin("palimpsest").unwrap();
-    command.args(arguments).arg(dir);
-    command
+fn palimpsest(arguments: &[&str], dir: &Path) -> Ended {
+    cli::palimpsest([arguments, &[shown(dir)]].concat())
 }
