@@ -10,7 +10,7 @@ mod fused;
 mod holes;
 mod kernel;
 mod masses;
-mod store;
+pub mod store;
 
 use candle_core::{Device, Tensor};
 use palimpsest_core::attention::{AttentionKernel, Hole, Holes, Observer, Sinks, Site, Tail, run_after};

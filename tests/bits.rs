@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use assert_cmd::Command;
 use palimpsest_core::digest::sha256;
 use serde_json::Value;
 
+use crate::cli;
 use crate::parity::fixture;
 
 /// The same of runs over the sample, of each kind of layer, plain and with paths blocked.
@@ -52,8 +52,9 @@ fn has_avx512() -> bool {
 }
 
 fn palimpsest(folder: &Path, args: &[&str]) {
-    let output = Command::cargo_bin("palimpsest").unwrap().current_dir(folder).args(args).output().unwrap();
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let mut command = cli::command(args);
+    command.current_dir(folder);
+    cli::done(cli::ended(command));
 }
 
 /// The digest of what answers say, whatever they cost.

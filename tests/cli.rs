@@ -37,7 +37,7 @@ fn model() -> PathBuf {
 }
 
 /// The command, as a user has it who asks for backtraces.
-fn command<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+pub fn command<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_palimpsest"));
     command.args(args).env("RUST_BACKTRACE", "1").env_remove("RUST_LOG").env_remove("RUST_LIB_BACKTRACE");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -51,7 +51,7 @@ pub struct Ended {
     pub err: String,
 }
 
-fn ended(mut command: Command) -> Ended {
+pub fn ended(mut command: Command) -> Ended {
     let output = command.output().unwrap();
     Ended {
         code: output.status.code(),
@@ -62,6 +62,16 @@ fn ended(mut command: Command) -> Ended {
 
 pub fn palimpsest<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ended {
     ended(command(args))
+}
+
+/// A command that came to a good end.
+pub fn done(ended: Ended) -> Ended {
+    assert_eq!(ended.code, Some(0), "{}\n{}", ended.out, ended.err);
+    ended
+}
+
+pub fn shown(path: &Path) -> &str {
+    path.to_str().unwrap()
 }
 
 /// A short run of the sample into `out`, with further flags.

@@ -1,9 +1,7 @@
 //! Building of updates by dose: lengths, twins, replays, specs that are refused.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use assert_cmd::Command;
 use jiff::civil::DateTime;
 use palimpsest::benchmarks::dose::row::DoseRow;
 use palimpsest::benchmarks::dose::state::checks;
@@ -12,6 +10,9 @@ use palimpsest::data::draw::Draws;
 use palimpsest::data::{Case, Contrasted, Evidence, History, Probe, Segment};
 use palimpsest::models::TokenCounter;
 use serde_json::{Value, json};
+
+use crate::cli::shown;
+use crate::data::command::palimpsest;
 
 /// Its table is a part of the program.
 fn tokenizer() -> TokenCounter {
@@ -420,16 +421,6 @@ fn the_users_fillers_are_used_with_their_licence_and_refused_by_line_and_field()
         let error = GivenFillers::read(&path).unwrap_err().to_string();
         assert!(error.contains(&format!("line 2, {field}: ")), "{error}");
     }
-}
-
-fn palimpsest(args: &[&str]) -> (i32, String, String) {
-    let output = Command::cargo_bin("palimpsest").unwrap().args(args).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-}
-
-fn shown(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 #[test]

@@ -6,8 +6,8 @@
 
 use palimpsest::statistics::bounded::{Stratum, adjusted_mean, of_shares};
 use palimpsest::statistics::{Interval, means, wilson};
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 
 const SIZES: [usize; 3] = [5, 20, 100];
 const NOMINAL: f64 = 0.93;

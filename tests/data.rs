@@ -1,7 +1,7 @@
 //! What must hold for: data.
 
 mod checks;
-mod command;
+pub mod command;
 mod dataset;
 mod forms;
 mod haystack;

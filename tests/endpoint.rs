@@ -17,6 +17,7 @@ use palimpsest::run::store::RunStore;
 use palimpsest::run::subject::{ChatPrompt, ChatSubject};
 
 use crate::eval::{cases, header};
+use crate::judge::said;
 
 mod schemas;
 mod thoughts;
@@ -411,13 +412,7 @@ impl ChatModel for Line {
     fn reply(&mut self, messages: &[Message], _: &Sampling) -> Result<Reply, ChatError> {
         self.0.wait();
         let text = format!("to {}", messages[0].content);
-        Ok(Reply {
-            text,
-            thought: None,
-            stop: StopReason::EndOfTurn,
-            prompt_tokens: None,
-            completion_tokens: None,
-        })
+        Ok(said(text))
     }
 }
 

@@ -30,6 +30,8 @@ use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{BorderRule, SpecialTokens};
 
+use crate::attention::store::of_masses;
+
 const PROBES: [(&str, &str); 3] = [("SR", "question"), ("PR", "question"), ("IPA", "request")];
 
 /// Cases with six sessions each; even ones are T1, odd ones T2.
@@ -119,21 +121,26 @@ impl<'a> Fake<'a> {
 }
 
 fn attention(case: &str, probe: &str) -> AttentionStore {
-    AttentionStore {
-        mass: Array4::from_elem((2, 1, 1, 2), 0.5),
-        sink: None,
-        uniform: None,
-        delta: None,
-        layers: vec![0, 1],
-        rows: vec![Span::new("query", 3..4)],
-        keys: vec![Span::new("session[0]", 0..3), Span::new("query", 3..4)],
-        tokens: vec![1, 2, 3, 4],
-        generated: Vec::new(),
-        case: case.to_owned(),
-        probe: probe.to_owned(),
-        condition: String::new(),
-        model: "tiny".to_owned(),
-        dtype: "f32".to_owned(),
+    let query = Span::new("query", 3..4);
+    let keys = vec![Span::new("session[0]", 0..3), query.clone()];
+    let store = of_masses(Array4::from_elem((2, 1, 1, 2), 0.5), vec![query], keys);
+    AttentionStore { case: case.to_owned(), probe: probe.to_owned(), ..store }
+}
+
+/// An answer and nothing else.
+pub fn outcome(answer: String) -> ProbeOutcome {
+    ProbeOutcome {
+        answer,
+        stop: StopReason::EndOfTurn,
+        thought: None,
+        max_thinking: None,
+        prompt_tokens: None,
+        completion_tokens: None,
+        dropped: Dropped::default(),
+        scores: BTreeMap::new(),
+        contrast: None,
+        attention: None,
+        cost: None,
     }
 }
 
@@ -156,21 +163,16 @@ impl Subject for Fake<'_> {
                 Err("the model fell over".to_owned().into())
             } else {
                 Ok(ProbeOutcome {
-                    answer: format!("answer to {key}: \"é\"\nsecond line"),
-                    stop: StopReason::EndOfTurn,
-                    thought: None,
-                    max_thinking: None,
                     prompt_tokens: Some(100),
                     completion_tokens: Some(7),
                     dropped: Dropped { segments: vec![2], neighbours: vec![2], tokens: 30, of: 120 },
-                    scores: BTreeMap::new(),
-                    contrast: None,
                     attention: Some(attention(&case.id, &question.probe.id)),
                     cost: Some(Cost {
                         tokens_computed: Some(100),
                         tokens_generated: Some(7),
                         ..Cost::default()
                     }),
+                    ..outcome(format!("answer to {key}: \"é\"\nsecond line"))
                 })
             };
             sink(question, outcome)?;
@@ -398,19 +400,7 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
             sink: &mut Sink<'_>,
         ) -> Result<(), RunError> {
             for text in ["first", "second"] {
-                let outcome = ProbeOutcome {
-                    answer: text.to_owned(),
-                    stop: StopReason::MaxNewTokens,
-                    thought: None,
-                    max_thinking: None,
-                    prompt_tokens: None,
-                    completion_tokens: None,
-                    dropped: Dropped::default(),
-                    scores: BTreeMap::new(),
-                    contrast: None,
-                    attention: None,
-                    cost: None,
-                };
+                let outcome = ProbeOutcome { stop: StopReason::MaxNewTokens, ..outcome(text.to_owned()) };
                 sink(questions[0], Ok(outcome))?;
             }
             Ok(())

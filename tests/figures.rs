@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use assert_cmd::Command;
 use palimpsest::figures::{self, Figure, Origin};
 use palimpsest::lens::{AnalysedRun, Correctness, Lens, Options, Study};
 use roxmltree::Document;
 
+use super::cli::{self, Ended, done, shown};
 use super::synthetic_run::{self as synthetic, HOSTILE, Plan};
 
 mod commands;
@@ -457,8 +457,8 @@ fn the_last_layer_has_a_tick_in_every_figure() {
     }
 }
 
-#[test]
-fn layers_without_mass_are_named() {
+/// The figures of a run in whose masses of the query on the old session something is changed.
+fn figures_of_changed(change: impl Fn(ndarray::ArrayViewMut2<f32>)) -> Vec<figures::Figure> {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), &Plan { cases: 2, verdicts: false, ..Plan::small() });
     for case in 0..2 {
@@ -466,17 +466,20 @@ fn layers_without_mass_are_named() {
             let path = dir.path().join(format!("attention/case-{case:03}-{probe}.safetensors"));
             let mut store = palimpsest_core::attention::AttentionStore::load(&path).unwrap();
             let old = store.keys.iter().position(|span| span.is("old")).unwrap();
-            for layer in [0, 1, 3] {
-                for head in 0..3 {
-                    store.mass[[layer, head, 1, old]] = 0.0;
-                }
-            }
+            change(store.mass.slice_mut(ndarray::s![.., .., 1, old]));
             store.save(&path).unwrap();
         }
     }
     let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
-    let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
+    figures::draw_all(&lens, &Origin::of(&run, None)).unwrap()
+}
+
+#[test]
+fn layers_without_mass_are_named() {
+    let figures = figures_of_changed(|mut mass| {
+        [0, 1, 3].into_iter().for_each(|layer| mass.row_mut(layer).fill(0.0));
+    });
     let caption = |name: &str| &figures.iter().find(|figure| figure.name == name).unwrap().caption;
     let said = "a ring at its foot and a gap in the line: query to old at layers 0–1, 3.";
     assert!(caption("curves-by-type-mass").contains(said), "{}", caption("curves-by-type-mass"));
@@ -486,21 +489,8 @@ fn layers_without_mass_are_named() {
 
 #[test]
 fn exact_zeros_are_marked_as_such_and_not_as_beyond_the_axis() {
-    let dir = tempfile::tempdir().unwrap();
-    synthetic::write(dir.path(), &Plan { cases: 2, verdicts: false, ..Plan::small() });
     // a knock-out: nothing of the query falls on the old session, at any layer
-    for case in 0..2 {
-        for probe in ["SR", "PR", "IPA"].into_iter().filter(|probe| (case, *probe) != (1, "PR")) {
-            let path = dir.path().join(format!("attention/case-{case:03}-{probe}.safetensors"));
-            let mut store = palimpsest_core::attention::AttentionStore::load(&path).unwrap();
-            let old = store.keys.iter().position(|span| span.is("old")).unwrap();
-            store.mass.slice_mut(ndarray::s![.., .., 1, old]).fill(0.0);
-            store.save(&path).unwrap();
-        }
-    }
-    let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
-    let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
-    let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
+    let figures = figures_of_changed(|mut mass| mass.fill(0.0));
     let find = |name: &str| figures.iter().find(|figure| figure.name == name).unwrap();
     let curves = texts(find("curves-by-type-mass"));
     assert!(curves.iter().any(|text| text == "exactly 0") && curves.iter().any(|text| text == "0"));
@@ -541,15 +531,12 @@ fn two_models_are_drawn_side_by_side_on_one_value_axis() {
     synthetic::write(&a, &Plan { model: "nine-b", ..Plan::small() });
     synthetic::write(&b, &Plan { model: "twenty-seven-b", ..Plan::hybrid() });
     let out = dir.path().join("both");
-    let figures = |arguments: &[&str]| {
-        let mut command = Command::cargo_bin("palimpsest").unwrap();
-        command.arg("figures").args([&a, &b]).args(arguments);
-        command.assert()
-    };
-    let refused = figures(&[]).code(1);
-    let text = String::from_utf8(refused.get_output().stderr.clone()).unwrap();
-    assert!(text.contains("2 runs") && text.contains("--out"), "{text}");
-    figures(&["--out", out.to_str().unwrap()]).success();
+    let figures =
+        |arguments: &[&str]| cli::palimpsest([&["figures", shown(&a), shown(&b)], arguments].concat());
+    let refused = figures(&[]);
+    assert!(refused.err.contains("2 runs") && refused.err.contains("--out"), "{}", refused.err);
+    assert_eq!(refused.code, Some(1));
+    done(figures(&["--out", shown(&out)]));
     for name in ["curves-by-split", "curves-by-type", "ratio-of-means", "mean-of-ratios"] {
         let svg = std::fs::read_to_string(out.join(format!("{name}-mass.svg"))).unwrap();
         assert!(svg.contains("nine-b · ") && svg.contains("twenty-seven-b · "), "{name}");
@@ -726,8 +713,6 @@ fn a_run_without_attention_still_has_a_page() {
     assert!(!html.contains("<svg"));
 }
 
-fn palimpsest(arguments: &[&str], dir: &Path) -> Command {
-    let mut command = Command::cargo_bin("palimpsest").unwrap();
-    command.args(arguments).arg(dir);
-    command
+fn palimpsest(arguments: &[&str], dir: &Path) -> Ended {
+    cli::palimpsest([arguments, &[shown(dir)]].concat())
 }

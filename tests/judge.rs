@@ -35,6 +35,12 @@ fn exchanges() -> Vec<Exchange> {
         .to_vec()
 }
 
+/// The reply of a model that ended its turn by itself.
+pub fn said(text: String) -> Reply {
+    let stop = StopReason::EndOfTurn;
+    Reply { text, thought: None, stop, prompt_tokens: None, completion_tokens: None }
+}
+
 /// Says what it was told to, in order, and keeps what it was asked.
 #[derive(Default)]
 struct Scripted {
@@ -56,7 +62,7 @@ impl ChatModel for Scripted {
         self.asked.push(messages.to_vec());
         let text = self.replies.pop_front().expect("no more calls were expected").map_err(ChatError::from)?;
         let stop = self.stops.pop_front().unwrap_or(StopReason::EndOfTurn);
-        Ok(Reply { text, thought: None, stop, prompt_tokens: None, completion_tokens: None })
+        Ok(Reply { stop, ..said(text) })
     }
 }
 

@@ -17,6 +17,8 @@ mod measures;
 
 use super::synthetic_run::{self as synthetic, PROBES, Plan};
 
+use crate::attention::store::of_masses;
+
 const NEW_TO_OLD: Curve = Curve::new("new", "old");
 const QUERY_TO_OLD: Curve = Curve::new("query", "old");
 const QUERY_TO_NEW: Curve = Curve::new("query", "new");
@@ -654,22 +656,8 @@ fn density_respects_windows_and_means_over_layers_keep_windowed_layers_apart() {
         0.0 => 0.0,
         share => (share * density[layer][key]) as f32,
     };
-    let store = AttentionStore {
-        mass: Array4::from_shape_fn((2, 1, 1, 4), |(l, _, _, k)| mass(l, k)),
-        sink: None,
-        uniform: Some(uniform.clone()),
-        delta: None,
-        layers: vec![0, 1],
-        rows,
-        keys: keys.to_vec(),
-        tokens: vec![0; 10],
-        generated: Vec::new(),
-        case: "case".to_owned(),
-        condition: String::new(),
-        probe: "SR".to_owned(),
-        model: "tiny".to_owned(),
-        dtype: "f32".to_owned(),
-    };
+    let mass = Array4::from_shape_fn((2, 1, 1, 4), |(l, _, _, k)| mass(l, k));
+    let store = AttentionStore { uniform: Some(uniform.clone()), ..of_masses(mass, rows, keys.to_vec()) };
     let example = Example::measure(Path::new("a.safetensors"), &store, &STALE, Baseline::Both, None).unwrap();
     let kinds: Vec<LayerKind> = example.layers.iter().map(|layer| layer.kind).collect();
     assert_eq!(kinds, [LayerKind::Softmax, LayerKind::Windowed]);

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use palimpsest::benchmarks::{Benchmark, Context, Dimension, Retriever, Setting};
-use palimpsest::chat::StopReason;
 use palimpsest::data::truncate::{TruncateError, truncate_ranked};
 use palimpsest::data::{Case, Evidence, History, Keep, Probe, Segment, Turn};
 use palimpsest::memory::bm25::Bm25Ranker;
@@ -17,11 +16,11 @@ use palimpsest::run::context_budget::{Cut, Dropped, cut_messages, part_of};
 use palimpsest::run::error::RunError;
 use palimpsest::run::header::RunHeader;
 use palimpsest::run::plan::{PlannedCase, Selection};
-use palimpsest::run::runner::{ProbeOutcome, Sink, Subject, Summary, run};
+use palimpsest::run::runner::{Sink, Subject, Summary, run};
 use palimpsest::run::store::{RunFolder, RunStore};
 use palimpsest_core::text::{CharsPerToken, ChatTemplate};
 
-use crate::eval::header;
+use crate::eval::{header, outcome};
 use crate::toy::LOGBOOK;
 
 /// The logbook, put in four ways.
@@ -233,20 +232,7 @@ impl Subject for Echo {
                 return Err(RunError::Stopped);
             }
             let shown: Vec<String> = case.history.segments.iter().map(|s| s.index.to_string()).collect();
-            let outcome = ProbeOutcome {
-                answer: shown.join(" "),
-                stop: StopReason::EndOfTurn,
-                thought: None,
-                max_thinking: None,
-                prompt_tokens: None,
-                completion_tokens: None,
-                dropped: Dropped::default(),
-                scores: BTreeMap::new(),
-                contrast: None,
-                attention: None,
-                cost: None,
-            };
-            sink(question, Ok(outcome))?;
+            sink(question, Ok(outcome(shown.join(" "))))?;
         }
         Ok(())
     }

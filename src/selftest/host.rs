@@ -3,7 +3,7 @@
 use candle_core::Device;
 use serde::Serialize;
 
-use palimpsest_core::engine::memory_plan::{available_bytes, gigabytes};
+use palimpsest_core::engine::memory_plan::{available_bytes, gigabytes, total_bytes};
 
 /// The program and the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -33,10 +33,10 @@ impl Host {
             version: env!("CARGO_PKG_VERSION"),
             features: FEATURES.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect(),
             system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
-            processor: field("/proc/cpuinfo", "model name"),
+            processor: processor(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             simd: simd(),
-            memory: field("/proc/meminfo", "MemTotal").and_then(|text| kibibytes(&text)),
+            memory: total_bytes(),
             memory_free: available_bytes(&Device::Cpu),
         }
     }
@@ -68,15 +68,11 @@ const FEATURES: [(&str, bool); 5] = [
     ("mkl", cfg!(feature = "mkl")),
 ];
 
-/// The first value of a field in a file of lines `field: value`.
-fn field(path: &str, name: &str) -> Option<String> {
-    let text = std::fs::read_to_string(path).ok()?;
-    let line = text.lines().find(|line| line.split(':').next().is_some_and(|field| field.trim() == name))?;
+/// The processor's name, where the system tells it as Linux does.
+fn processor() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
-}
-
-fn kibibytes(text: &str) -> Option<u64> {
-    text.strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 /// The instruction set that the kernels are dispatched to.

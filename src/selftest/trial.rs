@@ -16,9 +16,7 @@ use crate::cards::{self, Kernel, LayerWork, Recording, Work};
 use palimpsest_core::attention::{
     AttentionKernel, Event, MassObserver, Masses, NoObserver, Observer, Point, Wanted,
 };
-use palimpsest_core::engine::memory_plan::{
-    self, Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes,
-};
+use palimpsest_core::engine::memory_plan::{self, MemoryPlan, MemoryRequest, available_bytes};
 use palimpsest_core::engine::{DeviceName, Engine, Sampling};
 use palimpsest_core::model::{DecoderSpec, Fill, ModelDescription, OpenModel};
 use palimpsest_core::span::Span;
@@ -48,19 +46,9 @@ pub struct Setting {
 
 impl Setting {
     fn request(&self, context: usize) -> MemoryRequest {
-        MemoryRequest {
-            context,
-            chunk: self.chunk,
-            logits: 1,
-            dtype: self.dtype,
-            cache: self.cache,
-            kernel: self.kernel,
-            devices: self.devices.iter().map(DeviceName::of).collect(),
-            branches: Branches::default(),
-            observed: ObservedSpans::default(),
-            kept: None,
-            beside: 0,
-        }
+        let Setting { chunk, cache, kernel, .. } = *self;
+        let devices = self.devices.iter().map(DeviceName::of).collect();
+        MemoryRequest { chunk, cache, kernel, ..MemoryRequest::new(context, self.dtype, devices) }
     }
 }
 

@@ -434,19 +434,13 @@ impl Asked {
         for &l in &told {
             for (r, row) in masses.rows.iter().enumerate() {
                 let paid = share.slice(ndarray::s![l, r, ..]).to_vec();
-                let (tiles, overlays) = paid.split_at(self.prompt.tiles.len().min(paid.len()));
-                values.extend(tiles);
-                if self.answers() {
-                    let to_generated = match is_answer.get(r) {
-                        Some(true) => {
-                            let window = masses.uniform.windows.get(l).copied().flatten();
-                            uniform_share(row.range(), after.clone(), window) as f32
-                        }
-                        _ => 0.0,
-                    };
-                    values.push(to_generated);
-                }
-                values.extend(overlays.iter().take(self.prompt.overlays.len()));
+                values.extend(self.row(&paid, |_| match is_answer.get(r) {
+                    Some(true) => {
+                        let window = masses.uniform.windows.get(l).copied().flatten();
+                        uniform_share(row.range(), after.clone(), window) as f32
+                    }
+                    _ => 0.0,
+                }));
             }
         }
         NamedTensor("share", vec![told.len(), masses.rows.len(), self.columns()], values)
@@ -506,14 +500,21 @@ impl Asked {
         }
     }
 
-    /// A row's masses with that to generated tokens between tiles and ranges, where rows of generated tokens are told.
+    /// A row's masses with that to generated tokens.
     fn with_generated(&self, paid: &[f32], sink: f32, is_answer: bool) -> Vec<f32> {
+        self.row(paid, |tiles| {
+            let of_prompt: f64 = tiles.iter().map(|&x| f64::from(x)).sum();
+            let rest = (1.0 - of_prompt - f64::from(sink)).max(0.0) as f32;
+            if is_answer { rest } else { 0.0 }
+        })
+    }
+
+    /// A row's numbers with that of generated tokens between tiles and ranges, where rows of generated tokens are told.
+    fn row(&self, paid: &[f32], generated: impl FnOnce(&[f32]) -> f32) -> Vec<f32> {
         let (tiles, overlays) = paid.split_at(self.prompt.tiles.len().min(paid.len()));
         let mut row = tiles.to_vec();
         if self.answers() {
-            let of_prompt: f64 = tiles.iter().map(|&x| f64::from(x)).sum();
-            let rest = (1.0 - of_prompt - f64::from(sink)).max(0.0) as f32;
-            row.push(if is_answer { rest } else { 0.0 });
+            row.push(generated(tiles));
         }
         // Behind them are the controls of citations.
         row.extend(overlays.iter().take(self.prompt.overlays.len()));

@@ -20,6 +20,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::case::{Attention, Case};
+use super::fields::Fields;
 use super::folder::Folder;
 use super::reading::{Asked, Block, LookFrom, Model, PathBlock, Reading, TrialError};
 use super::state::Runs;
@@ -107,39 +108,38 @@ fn held(statuses: &Statuses) -> MutexGuard<'_, BTreeMap<String, Status>> {
 pub struct Asker {
     jobs: Sender<Job>,
     statuses: Statuses,
-    name: String,
-    digest: String,
-    address: Option<String>,
-    text: ModelText,
-    vocabulary: usize,
+    model: Arc<AtHand>,
     count: AtomicU64,
+}
+
+/// The model at hand, apart from its engine.
+struct AtHand {
+    text: ModelText,
+    kinds: Vec<LayerKind>,
+    /// Tokens that it knows.
+    vocabulary: usize,
+    digest: String,
+    /// Of a server.
+    address: Option<String>,
 }
 
 impl Asker {
     /// Of an opened model and the digest of its weights. The work is the caller's: the thread that runs it must be of the pool that computes,
     /// as the first of a process is, or else be none that the pool waits for.
     pub fn new(model: LocalModel, digest: String) -> (Self, Worker) {
-        let name = model.model_name().to_owned();
         let max_thinking = model.max_thinking();
         let kinds = model.engine().decoder().spec().layer_kinds();
         let vocabulary = model.engine().decoder().spec().vocab;
         let (session, text) = model.into_parts(max_thinking);
+        let model = Arc::new(AtHand { text, kinds, vocabulary, digest, address: None });
+        Self::of(model, Engine::Local(Box::new(session)))
+    }
+
+    fn of(model: Arc<AtHand>, engine: Engine) -> (Self, Worker) {
         let (jobs, waiting) = channel();
         let statuses = Statuses::default();
-        let (own, own_statuses) = (text.clone(), Arc::clone(&statuses));
-        let worker = Worker {
-            engine: Engine::Local(Box::new(session)),
-            text: own,
-            kinds,
-            name: name.clone(),
-            digest: digest.clone(),
-            address: None,
-            statuses: own_statuses,
-            waiting,
-        };
-        let asker =
-            Asker { jobs, statuses, name, digest, address: None, text, vocabulary, count: AtomicU64::new(0) };
-        (asker, worker)
+        let worker = Worker { engine, model: Arc::clone(&model), statuses: Arc::clone(&statuses), waiting };
+        (Asker { jobs, statuses, model, count: AtomicU64::new(0) }, worker)
     }
 
     /// Of a palimpsest server's model, `http://host/v1#MODEL`. It answers anew; the log-probability of an answer that is given and masses
@@ -161,8 +161,9 @@ impl Asker {
         )?;
         let (template, thoughts) = template.with_thinking(ThinkingMode::Off, None)?;
         let name = endpoint.model().to_owned();
+        let digest = sha256(format!("{address}\n{name}"));
         let text = ModelText {
-            name: name.clone(),
+            name,
             tokenizer: Arc::new(endpoint.tokenizer()?),
             template,
             thoughts,
@@ -171,34 +172,21 @@ impl Asker {
             stop: Vec::new(),
             context: card.context,
         };
-        let digest = sha256(format!("{address}\n{name}"));
         let server = ServerModel::new(endpoint, card, 1);
         let kinds = server.layer_kinds();
-        let (jobs, waiting) = channel();
-        let statuses = Statuses::default();
-        let worker = Worker {
-            engine: Engine::Server(Box::new(server)),
-            text: text.clone(),
-            kinds,
-            name: name.clone(),
-            digest: digest.clone(),
-            address: Some(address.to_owned()),
-            statuses: Arc::clone(&statuses),
-            waiting,
-        };
-        let count = AtomicU64::new(0);
         let address = Some(address.to_owned());
-        Ok((Asker { jobs, statuses, name, digest, address, text, vocabulary: usize::MAX, count }, worker))
+        let model = Arc::new(AtHand { text, kinds, vocabulary: usize::MAX, digest, address });
+        Ok(Self::of(model, Engine::Server(Box::new(server))))
     }
 
     /// As replies have it.
     pub fn card(&self) -> Value {
-        match &self.address {
+        match &self.model.address {
             None => {
-                json!({"kind": "local", "name": self.name, "digest": self.digest, "tokens": true, "ready": true})
+                json!({"kind": "local", "name": self.model.text.name, "digest": self.model.digest, "tokens": true, "ready": true})
             }
             Some(address) => {
-                json!({"kind": "server", "name": self.name, "address": address, "tokens": false, "ready": true})
+                json!({"kind": "server", "name": self.model.text.name, "address": address, "tokens": false, "ready": true})
             }
         }
     }
@@ -276,18 +264,18 @@ impl Asker {
             "no attention was recorded for this answer, and with it not which tokens its sessions are",
         )?;
         let identity = &folder.thin.header.identity;
-        let same = identity.model.digest == self.digest;
+        let same = identity.model.digest == self.model.digest;
         if !same {
             self.check_tokens(&store, &answer)?;
         }
         let greedy = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: NEW_TOKENS };
         let mut sampling = identity.sampling.unwrap_or(greedy);
-        let room = self.text.context.saturating_sub(store.tokens.len());
+        let room = self.model.text.context.saturating_sub(store.tokens.len());
         if room == 0 {
             return Err(format!(
                 "its prompt of {} tokens does not fit the model's context of {}; start the page with a longer --context",
                 store.tokens.len(),
-                self.text.context
+                self.model.text.context
             ));
         }
         sampling.max_new_tokens = sampling.max_new_tokens.min(room);
@@ -312,13 +300,13 @@ impl Asker {
 
     /// Tokens of another model mean what they mean only where both cut texts alike.
     fn check_tokens(&self, store: &AttentionStore, answer: &AnswerRow) -> Result<(), String> {
-        let known = store.tokens.iter().all(|token| (*token as usize) < self.vocabulary);
-        let text = self.text.tokenizer.decode(&store.tokens, true).unwrap_or_default();
+        let known = store.tokens.iter().all(|token| (*token as usize) < self.model.vocabulary);
+        let text = self.model.text.tokenizer.decode(&store.tokens, true).unwrap_or_default();
         match known && text.contains(answer.query.trim()) {
             true => Ok(()),
             false => Err(format!(
                 "{} cuts texts into other tokens than the run's model {}; give the run's own model with --model",
-                self.name, store.model
+                self.model.text.name, store.model
             )),
         }
     }
@@ -330,16 +318,10 @@ impl Asker {
     pub fn status(&self, id: &str) -> Result<Value, ApiError> {
         let statuses = held(&self.statuses);
         let status = statuses.get(id).ok_or_else(|| unknown(id))?;
-        let mut json = json!({
+        let json = json!({
             "id": id, "state": status.state, "what": status.what, "done": status.done, "of": status.of, "text": status.text,
         });
-        if let Some(error) = &status.error {
-            json["error"] = json!(error);
-        }
-        if let Some(trial) = &status.trial {
-            json["trial"] = trial.clone();
-        }
-        Ok(json)
+        Ok(json.with("error", status.error.as_ref()).with("trial", status.trial.as_ref()))
     }
 
     /// Ends a trial that waits or is under way.
@@ -370,31 +352,31 @@ impl Asker {
 
     /// The texts of an answer's tokens, where single tokens can be looked at: of the prompt with the session that each lies in, and of those generated.
     pub fn tokens(&self, case: &Case<'_>) -> Option<Value> {
-        self.address.is_none().then_some(())?;
+        self.model.address.is_none().then_some(())?;
         let store = &case.attention.as_ref()?.store;
         let texts = |tokens: &[u32]| self.texts(tokens);
         let session = |at: usize| {
             let inside = |[start, end]: [usize; 2]| (start..end).contains(&at);
             case.sessions.iter().position(|session| session.tokens.is_some_and(inside))
         };
-        let prompt = texts(&store.tokens).into_iter().enumerate().map(|(at, text)| {
-            let mut token = json!({"at": at, "text": text});
-            if let Some(session) = session(at) {
-                token["session"] = json!(session);
-            }
-            token
-        });
+        let prompt = texts(&store.tokens)
+            .into_iter()
+            .enumerate()
+            .map(|(at, text)| json!({"at": at, "text": text}).with("session", session(at)));
         let generated = texts(&store.generated).into_iter().map(|text| json!({"text": text}));
         Some(json!({
             "level": "token",
-            "about": format!("cut by {}; what single tokens attend to is read anew", self.name),
+            "about": format!("cut by {}; what single tokens attend to is read anew", self.model.text.name),
             "prompt": prompt.collect::<Vec<_>>(),
             "generated": {"tokens": generated.collect::<Vec<_>>(), "thought": store.thought()},
         }))
     }
 
     fn texts(&self, tokens: &[u32]) -> Vec<String> {
-        tokens.iter().map(|token| self.text.tokenizer.decode(&[*token], false).unwrap_or_default()).collect()
+        tokens
+            .iter()
+            .map(|token| self.model.text.tokenizer.decode(&[*token], false).unwrap_or_default())
+            .collect()
     }
 }
 
@@ -412,11 +394,7 @@ enum Engine {
 /// The work of the model.
 pub struct Worker {
     engine: Engine,
-    text: ModelText,
-    kinds: Vec<LayerKind>,
-    name: String,
-    digest: String,
-    address: Option<String>,
+    model: Arc<AtHand>,
     statuses: Statuses,
     waiting: Receiver<Job>,
 }
@@ -458,8 +436,8 @@ impl Worker {
             row: &job.answer,
             sampling: job.sampling,
             stops: &job.stops,
-            text: &self.text,
-            kinds: &self.kinds,
+            text: &self.model.text,
+            kinds: &self.model.kinds,
             cancel: &job.cancel,
         };
         let statuses = Arc::clone(&self.statuses);
@@ -488,19 +466,17 @@ impl Worker {
                     Engine::Server(server) => Model::Server(server),
                 };
                 let came = reading.trial(model, asked, &mut told, &mut heard)?;
-                let mut trial = json!({
+                let model =
+                    json!({"name": self.model.text.name, "digest": self.model.digest, "same": job.same});
+                let trial = json!({
                     "id": job.id, "case": job.answer.case, "probe": job.answer.probe, "condition": job.answer.condition,
                     "time": jiff::Timestamp::now().to_string(), "version": env!("CARGO_PKG_VERSION"),
-                    "model": {"name": self.name, "digest": self.digest, "same": job.same},
+                    "model": model.with("address", self.model.address.as_ref()),
                     "asked": asked, "before": came.before, "after": came.after,
                     "seconds": (begun.elapsed().as_secs_f64() * 1e3).round() / 1e3,
                 });
-                if let Some(address) = &self.address {
-                    trial["model"]["address"] = json!(address);
-                }
-                if let Some(note) = note.as_ref().filter(|note| !note.trim().is_empty()) {
-                    trial["note"] = json!(note.trim());
-                }
+                let note = note.as_ref().map(|note| note.trim()).filter(|note| !note.is_empty());
+                let mut trial = trial.with("note", note);
                 let kept =
                     RowLog::<Value>::open(job.dir.join(TRIALS)).and_then(|mut log| log.append(trial.clone()));
                 kept.map_err(|error| TrialError::Asked(format!("the trial cannot be kept: {error}")))?;
@@ -513,18 +489,14 @@ impl Worker {
     fn look_json(&self, job: &Job, from: &LookFrom, masses: &[f64]) -> Value {
         let session =
             |at: usize| job.sessions.iter().find(|(_, range)| range.contains(&at)).map(|(nth, _)| *nth);
-        let text = |token: u32| self.text.tokenizer.decode(&[token], false).unwrap_or_default();
+        let text = |token: u32| self.model.text.tokenizer.decode(&[token], false).unwrap_or_default();
         let tokens = masses.iter().zip(&job.store.tokens).enumerate().map(|(at, (mass, token))| {
-            let mut json = json!({"at": at, "text": text(*token), "mass": *mass as f32});
-            if let Some(session) = session(at) {
-                json["session"] = json!(session);
-            }
-            json
+            json!({"at": at, "text": text(*token), "mass": *mass as f32}).with("session", session(at))
         });
         json!({
             "row": job.row,
             "look": {
-                "from": from, "tokens": tokens.collect::<Vec<_>>(), "model": self.name, "same": job.same,
+                "from": from, "tokens": tokens.collect::<Vec<_>>(), "model": self.model.text.name, "same": job.same,
                 "about": "attention mass of each token, mean over heads and softmax layers that see the whole prompt",
             },
         })

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
+use super::fields::Fields;
 use super::folder::{Folder, Way};
 use super::ranks::{RankJob, kind_of};
 use super::roles::viewer;
@@ -158,97 +159,53 @@ impl<'a> Case<'a> {
     /// The reply; `at` is the row's number on the page, `run` that of its run.
     pub fn json(&self, at: usize, run: usize) -> Value {
         let Some(probe) = self.planned.probes.get(self.probe) else { return Value::Null };
-        let mut case = Map::new();
-        let mut put = |key: &str, value: Value| _ = case.insert(key.to_owned(), value);
-        put("row", json!(at));
-        put("run", json!(run));
-        put("case", json!(self.planned.case));
-        put("probe", json!(probe.id));
-        put("dimension", json!(dimension_of(self.folder.benchmark, probe)));
-        put(
-            "condition",
-            json!({
+        let query_time = self.history.as_ref().and_then(|history| history.query_time);
+        let mut case = json!({
+            "row": at, "run": run, "case": self.planned.case, "probe": probe.id,
+            "dimension": dimension_of(self.folder.benchmark, probe),
+            "condition": {
                 "name": self.condition.name, "label": self.condition.label(),
                 "about": self.condition.in_words(self.folder.benchmark),
                 "segment": self.condition.segment(self.folder.benchmark),
-            }),
-        );
-        put("labels", json!(self.planned.labels));
-        put("facets", json!(probe.facets));
-        put("query", json!(probe.query));
-        if let Some(time) = self.history.as_ref().and_then(|history| history.query_time) {
-            put("query_time", json!(time.to_string()));
-        }
-        put("state", json!(state(self.answer.as_ref())));
+            },
+            "labels": self.planned.labels, "facets": probe.facets, "query": probe.query,
+        });
+        case = case.with("query_time", query_time.map(|time| time.to_string()));
+        case["state"] = json!(state(self.answer.as_ref()));
         if let Some(answer) = &self.answer {
-            self.answered(answer, &mut put);
+            case = answered(answer, case);
         }
-        put("gold", gold(&self.planned, self.probe));
-        put("verdicts", self.verdicts());
-        put("replies", self.replies());
-        put("sessions", self.sessions.iter().map(Session::json).collect());
+        case["gold"] = gold(&self.planned, self.probe);
+        case["verdicts"] = self.verdicts();
+        case["replies"] = self.replies();
+        case["sessions"] = self.sessions.iter().map(Session::json).collect();
         if let Some(Attention { store, by_layer, viewer, .. }) = &self.attention {
-            put("layers", Shape::layers_json(&by_layer.layers));
-            put("heads", json!(store.mass.dim().1));
-            put("rows", store.rows.iter().map(span_json).collect());
-            put("spans", self.spans(store));
-            put("generated", json!(store.generated.len()));
-            if let Some(viewer) = viewer {
-                put("viewer", json!(viewer));
-            }
+            case["layers"] = Shape::layers_json(&by_layer.layers);
+            case["heads"] = json!(store.mass.dim().1);
+            case["rows"] = store.rows.iter().map(span_json).collect();
+            case["spans"] = self.spans(store);
+            case["generated"] = json!(store.generated.len());
+            case = case.with("viewer", *viewer);
         }
-        put("strip", self.strips().iter().map(Strip::json).collect());
-        if let Some(curves) = self.curves() {
-            put("curves", curves);
-        }
-        if let Some(causes) = self.causes() {
-            put("causes", causes);
-        }
+        case["strip"] = self.strips().iter().map(Strip::json).collect();
         let facts = &self.folder.facts[self.row];
-        if let Some(why) = facts.why.and_then(|(.., place)| self.folder.read::<Value>(WHY, place)) {
-            put("why", why);
-        }
-        if let Some(memory) = self.memory() {
-            put("memory", memory);
-        }
+        case = case
+            .with("curves", self.curves())
+            .with("causes", self.causes())
+            .with("why", facts.why.and_then(|(.., place)| self.folder.read::<Value>(WHY, place)))
+            .with("memory", self.memory());
         let trials: Vec<Value> = self.folder.read_all(TRIALS, facts.trials.iter().copied());
-        put("trials", json!(trials));
-        put("missing", self.missing());
-        put("warnings", json!(self.warnings));
+        case["trials"] = json!(trials);
+        case["missing"] = self.missing();
+        case["warnings"] = json!(self.warnings);
         let named = Named {
             dir: self.folder.dir(),
             case: &self.planned.case,
             probe: &probe.id,
             condition: &self.condition.name,
         };
-        put("take", snippets(&named, self.answer.as_ref().is_some_and(|row| row.attention.is_some())));
-        Value::Object(case)
-    }
-
-    fn answered(&self, row: &AnswerRow, put: &mut impl FnMut(&str, Value)) {
-        let texts = [("answer", &row.answer), ("thought", &row.thought), ("error", &row.error)];
-        for (key, text) in texts {
-            if let Some(text) = text {
-                put(key, json!(text));
-            }
-        }
-        if let Some(stop) = &row.stop {
-            put("stop", json!(stop));
-        }
-        put("reached_limit", json!(row.reached_limit()));
-        if !row.scores.is_empty() {
-            put("scores", json!(row.scores));
-        }
-        if let Some(contrast) = &row.contrast {
-            put("contrast", contrast_json(contrast));
-        }
-        put(
-            "tokens",
-            json!({
-                "prompt": row.prompt_tokens, "answer": row.completion_tokens, "dropped": row.dropped_tokens,
-                "history": Some(row.history_tokens).filter(|tokens| *tokens > 0),
-            }),
-        );
+        case["take"] = snippets(&named, self.answer.as_ref().is_some_and(|row| row.attention.is_some()));
+        case
     }
 
     fn verdicts(&self) -> Value {
@@ -259,22 +216,17 @@ impl<'a> Case<'a> {
         let last =
             judges.iter().filter_map(|judge| Some((judge, rows.iter().rev().find(|row| judge.gave(row))?)));
         let of = |(judge, row): (&crate::run::judge_name::JudgeName, &VerdictRow)| {
-            let mut verdict = json!({
+            let verdict = json!({
                 "judge": judge.label, "counts": self.folder.judge.as_ref() == Some(judge), "verdict": verdict_in_words(row),
             });
-            let mut put = |key: &str, value: Option<Value>| {
-                if let Some(value) = value {
-                    verdict[key] = value;
-                }
-            };
-            put("correct", self.folder.is_right(row).map(|right| json!(right)));
-            put("score", row.score.map(|score| json!(score)));
-            put("most", row.score.map(|_| json!(self.folder.best_score())));
-            put("choice", row.choice.as_ref().map(|choice| json!(choice)));
-            put("probability", row.probability.map(|probability| json!(probability)));
-            put("reason", row.reason.as_ref().map(|reason| json!(reason)));
-            put("error", row.error.as_ref().map(|error| json!(error)));
             verdict
+                .with("correct", self.folder.is_right(row))
+                .with("score", row.score)
+                .with("most", row.score.map(|_| self.folder.best_score()))
+                .with("choice", row.choice.as_ref())
+                .with("probability", row.probability)
+                .with("reason", row.reason.as_ref())
+                .with("error", row.error.as_ref())
         };
         last.map(of).collect()
     }
@@ -289,10 +241,7 @@ impl<'a> Case<'a> {
         let of = |(key, span): (usize, &palimpsest_core::span::Span)| {
             let mut json = span_json(span);
             json["overlay"] = json!(span.overlay);
-            if let Some(session) = self.sessions.iter().position(|session| session.span == Some(key)) {
-                json["session"] = json!(session);
-            }
-            json
+            json.with("session", self.sessions.iter().position(|session| session.span == Some(key)))
         };
         store.keys.iter().enumerate().map(of).collect()
     }
@@ -360,11 +309,8 @@ impl<'a> Case<'a> {
             let stages = Stage::ALL.into_iter().zip(fact.stages);
             let stages: Map<String, Value> =
                 stages.map(|(stage, known)| (stage.key().to_owned(), json!(known_key(known)))).collect();
-            let mut json = json!({"role": fact.role, "sessions": fact.sessions, "stages": stages});
-            if let Some(side) = fact.side {
-                json["side"] = json!(side_key(side));
-            }
-            json
+            json!({"role": fact.role, "sessions": fact.sessions, "stages": stages})
+                .with("side", fact.side.map(side_key))
         });
         let mut memory = json!({
             "system": context.system, "show": context.show, "k": context.k, "facts": facts.collect::<Vec<_>>(),
@@ -381,14 +327,11 @@ impl<'a> Case<'a> {
             }
         });
         memory["written"] = events.collect();
-        if let Some(dump) = &rows.dump {
-            memory["kept"] = dump.iter().map(memory_json).collect();
-        }
+        let kept = rows.dump.as_ref().map(|dump| dump.iter().map(memory_json).collect::<Value>());
+        memory = memory.with("kept", kept);
         if let Some(search) = rows.search(&probe.id) {
             memory["searched"] = json!(search.query);
-            if let Some(failed) = &search.failed {
-                memory["failed"] = json!(failed.message);
-            }
+            memory = memory.with("failed", search.failed.as_ref().map(|failed| &failed.message));
             let shown = self.answer.as_ref().and_then(|row| row.memories.as_deref()).unwrap_or_default();
             let returned = search.memories.iter().enumerate().map(|(rank, one)| {
                 let mut json = memory_json(one);
@@ -441,6 +384,23 @@ impl<'a> Case<'a> {
     }
 }
 
+/// The object of a case with what its answer's row says.
+fn answered(row: &AnswerRow, case: Value) -> Value {
+    let case = case
+        .with("answer", row.answer.as_ref())
+        .with("thought", row.thought.as_ref())
+        .with("error", row.error.as_ref())
+        .with("stop", row.stop.as_ref())
+        .with("reached_limit", Some(row.reached_limit()))
+        .with("scores", Some(&row.scores).filter(|scores| !scores.is_empty()))
+        .with("contrast", row.contrast.as_ref().map(contrast_json));
+    let tokens = json!({
+        "prompt": row.prompt_tokens, "answer": row.completion_tokens, "dropped": row.dropped_tokens,
+        "history": Some(row.history_tokens).filter(|tokens| *tokens > 0),
+    });
+    case.with("tokens", Some(tokens))
+}
+
 /// A contrast, as replies have it: its values with the names of their parts in the file.
 pub fn contrast_json(contrast: &Contrast) -> Value {
     let parts = serde_json::to_value(contrast).unwrap_or_default();
@@ -457,11 +417,7 @@ pub fn contrast_json(contrast: &Contrast) -> Value {
 }
 
 fn span_json(span: &palimpsest_core::span::Span) -> Value {
-    let mut json = json!({"label": span.label, "tokens": [span.start, span.end]});
-    if let Some(role) = &span.role {
-        json["role"] = json!(role);
-    }
-    json
+    json!({"label": span.label, "tokens": [span.start, span.end]}).with("role", span.role.as_ref())
 }
 
 fn sources(sources: &[Source]) -> Vec<&str> {
@@ -469,17 +425,10 @@ fn sources(sources: &[Source]) -> Vec<&str> {
 }
 
 fn memory_json(memory: &Memory) -> Value {
-    let mut json = json!({"id": memory.id, "text": memory.text, "status": memory.status});
-    if let Some(known) = &memory.sources {
-        json["sources"] = json!(sources(known));
-    }
-    if let Some(score) = memory.score {
-        json["score"] = json!(score);
-    }
-    if let Some(time) = &memory.time {
-        json["time"] = json!(time);
-    }
-    json
+    json!({"id": memory.id, "text": memory.text, "status": memory.status})
+        .with("sources", memory.sources.as_deref().map(sources))
+        .with("score", memory.score)
+        .with("time", memory.time.as_ref())
 }
 
 /// Notes that only judges are shown: of the case, then of the probe.

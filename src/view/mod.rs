@@ -6,12 +6,14 @@
 //!
 //! - [`state`]: the runs, looked at again. [`folder`]: one run. [`follow`]: a file that grows. [`ranks`]: what a file an answer tells.
 //! - [`runs`], [`table`], [`search`], [`case`], [`maps`], [`compare`]: what the page asks for. [`sessions`], [`strip`], [`roles`]: parts of a case.
+//!   [`fields`]: their objects.
 //! - [`take`], [`snippets`], `picture`, [`mod@file`]: what one takes away. [`trials`]: answers asked again, by [`ask`] and [`reading`].
 //! - [`replies`]: addresses and what they answer. `http`: the server. [`page`]: the page.
 
 pub mod ask;
 pub mod case;
 pub mod compare;
+pub mod fields;
 pub mod file;
 pub mod folder;
 pub mod follow;

@@ -15,6 +15,7 @@ use palimpsest_core::span::Span;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::fields::Fields;
 use crate::benchmarks::QUERY;
 use crate::chat::endpoint::ServerModel;
 use crate::run::causes::CauseError;
@@ -275,10 +276,7 @@ impl Reading<'_> {
             Model::Server(server) => self.answer(server, &after, &changed.holes, told, heard)?,
         };
         (now["answer"], now["stop"]) = (json!(new.0), new.1);
-        if let Some(thought) = new.2 {
-            now["thought"] = json!(thought);
-        }
-        Ok(Came { before: then, after: now })
+        Ok(Came { before: then, after: now.with("thought", new.2) })
     }
 
     /// Reads the old answer and the question's values before and after the change.
@@ -304,10 +302,10 @@ impl Reading<'_> {
         };
         let contrast = self.row.contrast.as_ref();
         let values = contrast.map(|contrast| pair(self.store, contrast, self.text)).transpose()?;
-        let plain = match &values {
-            Some(values) => Some(read_pair(session, (before, values), &LayerHoles::default(), &mut go_on)?),
-            None => None,
-        };
+        let plain = values
+            .as_ref()
+            .map(|values| read_pair(session, (before, values), &LayerHoles::default(), &mut go_on));
+        let plain = plain.transpose()?;
 
         // 2. After the change.
         let (mut done, of) = (0, after.tokens.len() + after.rest.len());
@@ -324,10 +322,8 @@ impl Reading<'_> {
             };
             answer.effects(session, after, std::slice::from_ref(holes), &mut go_on, &mut take)?;
         }
-        let changed = match &values {
-            Some(values) => Some(read_pair(session, (after, values), holes, &mut go_on)?),
-            None => None,
-        };
+        let changed = values.as_ref().map(|values| read_pair(session, (after, values), holes, &mut go_on));
+        let changed = changed.transpose()?;
         if let (Some(answer), Some(effect)) = (&answer, effect) {
             let log_p = answer.log_p();
             then["log_p"] = json!(log_p);

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::case::{Attention, Case};
 use super::compare::compare;
+use super::fields::Fields;
 use super::folder::Folder;
 use super::search::{Field, search};
 use super::state::Runs;
@@ -92,12 +93,8 @@ fn attention(runs: &Runs, query: &Query) -> Result<Attention, ApiError> {
 
 /// All runs, and the model at hand.
 pub fn runs_json(runs: &Runs, model: Option<Value>) -> Value {
-    let mut json =
-        json!({"stamp": runs.stamp(), "version": env!("CARGO_PKG_VERSION"), "runs": runs::of_all(runs)});
-    if let Some(model) = model {
-        json["model"] = model;
-    }
-    json
+    json!({"stamp": runs.stamp(), "version": env!("CARGO_PKG_VERSION"), "runs": runs::of_all(runs)})
+        .with("model", model)
 }
 
 /// The reply at a path that is got; `None` where there is nothing.

@@ -1,7 +1,8 @@
 //! A summary of each run: its header, judges, progress and files.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::fields::Fields;
 use super::folder::{Folder, Way};
 use super::state::{Entry, Runs};
 use super::table::side_key;
@@ -54,55 +55,38 @@ pub fn of_all(runs: &Runs) -> Vec<Value> {
 fn of_run(at: usize, folder: &Folder) -> Value {
     let identity = &folder.thin.header.identity;
     let benchmark = folder.benchmark;
-    let mut run = Map::new();
-    let mut put = |key: &str, value: Value| _ = run.insert(key.to_owned(), value);
-    put("run", json!(at));
-    put("id", json!(folder.id));
-    put("dir", json!(folder.dir().display().to_string()));
-    put("benchmark", json!(benchmark.name));
-    put("title", json!(benchmark.title));
-    put("segment", json!(benchmark.segment));
-    put("split", json!(benchmark.split));
-    put("model", json!({"name": identity.model.name, "digest": identity.model.digest}));
-    if let Some(dtype) = &identity.dtype {
-        put("dtype", json!(dtype));
-    }
-    if let Some(dtype) = &identity.cache_dtype {
-        put("cache_dtype", json!(dtype));
-    }
-    put("device", json!(folder.thin.header.machine.device));
-    put("dataset", json!({"name": identity.dataset.name, "digest": identity.dataset.digest}));
-    put("made_by", json!(identity.version));
-    if let Some(mode) = identity.thinking.as_ref().and_then(|thinking| thinking.mode) {
-        put("thinking", json!(mode));
-    }
-    if let Some(sampling) = &identity.sampling {
-        put("sampling", json!(sampling));
-    }
+    let run = json!({
+        "run": at, "id": folder.id, "dir": folder.dir().display().to_string(), "benchmark": benchmark.name,
+        "title": benchmark.title, "segment": benchmark.segment, "split": benchmark.split,
+        "model": {"name": identity.model.name, "digest": identity.model.digest},
+    });
+    let run = run
+        .with("dtype", identity.dtype.as_ref())
+        .with("cache_dtype", identity.cache_dtype.as_ref())
+        .with("device", Some(&folder.thin.header.machine.device))
+        .with("dataset", Some(json!({"name": identity.dataset.name, "digest": identity.dataset.digest})))
+        .with("made_by", Some(&identity.version))
+        .with("thinking", identity.thinking.as_ref().and_then(|thinking| thinking.mode))
+        .with("sampling", identity.sampling.as_ref());
     let conditions = identity.conditions_or_plain().iter().map(|condition| {
         json!({
             "name": condition.name, "label": condition.label(), "about": condition.in_words(benchmark),
             "segment": condition.segment(benchmark),
         })
     });
-    put("conditions", conditions.collect());
-    put("judges", judges(folder));
-    put("counts", counts(folder));
-    put("has", has(folder));
-    if let Some(Shape { layers, heads }) = shape(folder) {
-        put("layers", Shape::layers_json(&layers));
-        put("heads", json!(heads));
-    }
+    let shape = shape(folder);
     let roles = folder.roles.iter().map(|role| {
         let side = benchmark.lens.sides.iter().find(|(known, _)| known == role);
-        match side {
-            Some((_, side)) => json!({"name": role, "side": side_key(*side)}),
-            None => json!({"name": role}),
-        }
+        json!({"name": role}).with("side", side.map(|(_, side)| side_key(*side)))
     });
-    put("roles", roles.collect());
-    put("warnings", json!(folder.warnings()));
-    Value::Object(run)
+    run.with("conditions", Some(conditions.collect::<Value>()))
+        .with("judges", Some(judges(folder)))
+        .with("counts", Some(counts(folder)))
+        .with("has", Some(has(folder)))
+        .with("layers", shape.as_ref().map(|shape| Shape::layers_json(&shape.layers)))
+        .with("heads", shape.as_ref().map(|shape| shape.heads))
+        .with("roles", Some(roles.collect::<Value>()))
+        .with("warnings", Some(folder.warnings()))
 }
 
 /// That of the first attention store that can be read.
@@ -113,16 +97,10 @@ fn shape(folder: &Folder) -> Option<Shape> {
 
 fn judges(folder: &Folder) -> Value {
     let of = |judged: judged::Judged<'_>| {
-        let mut judge = json!({
-            "label": judged.name.label, "counts": folder.judge.as_ref() == Some(judged.name),
-        });
-        if let Some(why) = judged.no_result() {
-            judge["no_result"] = json!(why);
-        }
-        if let Some(warning) = judged.warning() {
-            judge["warning"] = json!(warning);
-        }
-        judge
+        let counts = folder.judge.as_ref() == Some(judged.name);
+        json!({"label": judged.name.label, "counts": counts})
+            .with("no_result", judged.no_result())
+            .with("warning", judged.warning())
     };
     folder.thin.judged().into_iter().map(of).collect()
 }

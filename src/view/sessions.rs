@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::fields::Fields;
 use super::folder::Folder;
 use super::roles::session_spans;
 use crate::data::Turn;
@@ -44,36 +45,18 @@ pub struct Session {
 impl Session {
     /// As replies have it.
     pub fn json(&self) -> Value {
-        let mut session = Map::new();
-        let mut put = |key: &str, value: Value| _ = session.insert(key.to_owned(), value);
-        put("label", json!(self.label));
-        put("index", json!(self.index));
-        put("kind", json!(self.kind));
-        if let Some(number) = self.number {
-            put("number", json!(number));
-        }
-        if let Some(time) = &self.time {
-            put("time", json!(time));
-        }
-        if let Some(role) = &self.role {
-            put("role", json!(role));
-        }
-        if let Some(holds) = &self.holds {
-            put("holds", json!(holds));
-        }
-        if let Some(tokens) = self.tokens {
-            put("tokens", json!(tokens));
-        }
-        if let Some(span) = self.span {
-            put("span", json!(span));
-        }
-        put("shown", json!(self.shown));
-        put("dropped", json!(self.dropped));
-        put("evidence", self.evidence.iter().map(|one| self.evidence_json(one)).collect());
-        if let Some(turns) = &self.turns {
-            put("turns", json!(turns));
-        }
-        Value::Object(session)
+        let evidence: Value = self.evidence.iter().map(|one| self.evidence_json(one)).collect();
+        json!({"label": self.label, "index": self.index, "kind": self.kind})
+            .with("number", self.number)
+            .with("time", self.time.as_ref())
+            .with("role", self.role.as_ref())
+            .with("holds", self.holds.as_ref())
+            .with("tokens", self.tokens)
+            .with("span", self.span)
+            .with("shown", Some(self.shown))
+            .with("dropped", Some(self.dropped))
+            .with("evidence", Some(evidence))
+            .with("turns", self.turns.as_ref())
     }
 
     fn evidence_json(&self, evidence: &PlannedEvidence) -> Value {

@@ -49,6 +49,14 @@ pub enum Entry {
 }
 
 impl Entry {
+    /// Its name on the page.
+    fn id(&self) -> &str {
+        match self {
+            Entry::Run(folder) => &folder.id,
+            Entry::Broken { id, .. } => id,
+        }
+    }
+
     /// The folder.
     pub fn dir(&self) -> &Path {
         match self {
@@ -124,11 +132,7 @@ impl Runs {
                         Entry::Broken { .. } => Err(String::new()),
                     };
                     if refreshed.is_err() {
-                        let id = match &self.entries[at] {
-                            Entry::Run(folder) => folder.id.clone(),
-                            Entry::Broken { id, .. } => id.clone(),
-                        };
-                        self.entries[at] = opened(id, &dir, choice);
+                        self.entries[at] = opened(self.entries[at].id().to_owned(), &dir, choice);
                         self.headers[at] = header;
                     }
                 }
@@ -145,12 +149,7 @@ impl Runs {
             .iter()
             .map(|part| part.to_string_lossy().into_owned())
             .collect();
-        let is_taken = |name: &String| {
-            self.entries.iter().any(|entry| match entry {
-                Entry::Run(folder) => folder.id == *name,
-                Entry::Broken { id, .. } => id == name,
-            })
-        };
+        let is_taken = |name: &String| self.entries.iter().any(|entry| entry.id() == name);
         let names = (1..=parts.len()).map(|count| parts[parts.len() - count..].join("/"));
         names.into_iter().find(|name| !is_taken(name)).unwrap_or_else(|| dir.display().to_string())
     }

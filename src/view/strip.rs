@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 
 use ndarray::Axis;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::fields::Fields;
 use super::folder::Way;
 use super::ranks::kind_of;
 use super::sessions::Session;
@@ -56,27 +57,19 @@ impl Strip {
 
     /// As replies have it.
     pub fn json(&self) -> Value {
-        let mut strip = Map::new();
-        let mut put = |key: &str, value: Value| _ = strip.insert(key.to_owned(), value);
-        put("key", json!(self.key));
-        put("label", json!(self.label));
-        put("about", json!(self.about));
-        put("unit", json!(self.unit));
-        put("group", json!(self.group));
-        put("signed", json!(self.is_signed()));
-        if let Some(from) = &self.from {
-            put("from", json!(from));
-        }
-        put("values", json!(self.values));
-        if let Some((baseline, about)) = &self.baseline {
-            put("baseline", baseline.clone());
-            put("baseline_about", json!(about));
-        }
-        if let Some([low, high]) = self.band {
-            put("baseline_low", json!(low));
-            put("baseline_high", json!(high));
-        }
-        Value::Object(strip)
+        let strip = json!({
+            "key": self.key, "label": self.label, "about": self.about, "unit": self.unit, "group": self.group,
+            "signed": self.is_signed(),
+        });
+        let (baseline, about) = self.baseline.as_ref().map(|(baseline, about)| (baseline, about)).unzip();
+        let (low, high) = self.band.map(|[low, high]| (low, high)).unzip();
+        strip
+            .with("from", self.from.as_ref())
+            .with("values", Some(&self.values))
+            .with("baseline", baseline)
+            .with("baseline_about", about)
+            .with("baseline_low", low)
+            .with("baseline_high", high)
     }
 }
 

@@ -6,6 +6,27 @@ use ndarray::{Array3, Array4};
 use palimpsest_core::attention::{AttentionStore, DeltaMasses, StoreError, Uniform, Values, write_tensors};
 use palimpsest_core::span::Span;
 
+/// A store of these masses, [layers, heads, rows, keys], and of nothing else: layers from 0 on, a token a position.
+pub fn of_masses(mass: Array4<f32>, rows: Vec<Span>, keys: Vec<Span>) -> AttentionStore {
+    let tokens = rows.iter().chain(&keys).map(|span| span.end as u32).max().unwrap_or(0);
+    AttentionStore {
+        layers: (0..mass.dim().0).collect(),
+        mass,
+        sink: None,
+        uniform: None,
+        delta: None,
+        rows,
+        keys,
+        tokens: (0..tokens).collect(),
+        generated: Vec::new(),
+        case: "case".to_owned(),
+        probe: "SR".to_owned(),
+        condition: String::new(),
+        model: "made".to_owned(),
+        dtype: "f32".to_owned(),
+    }
+}
+
 fn store() -> AttentionStore {
     let number = |n: usize| n as f32 / 97.0;
     let new = Span::new("session[3]", 2..4).with_role("new");

@@ -192,7 +192,7 @@ fn a_run_of_two_conditions_killed_at_30_points_and_started_again_ends_with_the_s
     let text = |at: usize| folder.answers[at].answer.clone().unwrap();
     assert!((0..6).step_by(2).any(|at| text(at) != text(at + 1)), "each condition is sampled anew");
 
-    let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(7);
+    let mut rng = rand::rngs::ChaCha8Rng::seed_from_u64(7);
     for point in 0..30 {
         let dir = root.path().join(format!("run-{point}"));
         let after = took.mul_f64(rng.random_range(0.0..1.0));

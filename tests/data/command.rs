@@ -1,20 +1,13 @@
 //! `palimpsest data`, as typed.
 
-use std::path::Path;
-
-use assert_cmd::Command;
 use serde_json::json;
 
 use super::{check, row};
+use crate::cli::{self, Ended, shown};
 
-fn palimpsest(args: &[&str]) -> (i32, String, String) {
-    let output = Command::cargo_bin("palimpsest").unwrap().args(args).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-}
-
-fn shown(path: &Path) -> &str {
-    path.to_str().unwrap()
+pub fn palimpsest(args: &[&str]) -> (i32, String, String) {
+    let Ended { code, out, err } = cli::palimpsest(args);
+    (code.unwrap(), out, err)
 }
 
 #[test]

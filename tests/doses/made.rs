@@ -13,6 +13,8 @@ use palimpsest_core::attention::{AttentionStore, Uniform};
 use palimpsest_core::span::Span;
 use serde_json::{Value, json};
 
+use crate::attention::store::of_masses;
+
 pub(super) const DISTANCES: [usize; 4] = [256, 512, 1024, 2048];
 pub(super) const CHAINS: [usize; 3] = [1, 2, 4];
 pub(super) const LAYERS: usize = 3;
@@ -164,26 +166,19 @@ fn store(case: &str, item: usize, factors: &Factors) -> AttentionStore {
         (whole * if head == 0 { 0.5 } else { 1.5 }) as f32
     };
     let seen = |row: usize, key: usize| keys[key].end <= rows[row].start.max(keys[key].start + 1);
-    AttentionStore {
-        mass: Array4::from_shape_fn((LAYERS, 2, rows.len(), keys.len()), |(l, h, r, k)| of(l, h, r, k)),
-        sink: None,
-        uniform: Some(Uniform {
-            windows: vec![None; LAYERS],
-            share: Array3::from_shape_fn((LAYERS, rows.len(), keys.len()), |(_, r, k)| {
+    let mass = Array4::from_shape_fn((LAYERS, 2, rows.len(), keys.len()), |(l, h, r, k)| of(l, h, r, k));
+    let share =
+        Array3::from_shape_fn(
+            (LAYERS, rows.len(), keys.len()),
+            |(_, r, k)| {
                 if seen(r, k) { SHARE as f32 } else { 0.0 }
-            }),
-        }),
-        delta: None,
-        layers: (0..LAYERS).collect(),
-        rows: rows.clone(),
-        keys: keys.clone(),
-        tokens: (0..37).collect(),
-        generated: Vec::new(),
+            },
+        );
+    AttentionStore {
+        uniform: Some(Uniform { windows: vec![None; LAYERS], share }),
         case: case.to_owned(),
         probe: "value".to_owned(),
-        condition: String::new(),
-        model: "made".to_owned(),
-        dtype: "f32".to_owned(),
+        ..of_masses(mass, rows.clone(), keys.clone())
     }
 }
 

@@ -6,10 +6,7 @@ use super::*;
 fn the_commands_write_into_the_run_and_say_where() {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), &Plan::small());
-    let said = |command: &str| {
-        let output = palimpsest(&[command], dir.path()).assert().success();
-        String::from_utf8(output.get_output().stdout.clone()).unwrap()
-    };
+    let said = |command: &str| done(palimpsest(&[command], dir.path())).out;
     let lens = said("lens");
     assert!(
         lens.contains("curves.csv") && lens.contains("T1 SR") && lens.contains("not measured: case-001 PR")
@@ -30,8 +27,7 @@ fn the_commands_write_into_the_run_and_say_where() {
 fn the_summary_of_a_hybrid_model_has_a_table_for_each_kind_of_layer() {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), &Plan::hybrid());
-    let output = palimpsest(&["lens"], dir.path()).assert().success();
-    let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    let text = done(palimpsest(&["lens"], dir.path())).out;
     assert!(text.contains("8 layers (2 softmax, 6 linear), 17 examples measured"), "{text}");
     let (_, tables) = text.split_once("\nattention in %, mean over the 2 softmax layers (").unwrap();
     let (softmax, linear) =
@@ -45,8 +41,7 @@ fn the_printed_tables_are_aligned_and_no_wider_than_a_page() {
     for plan in [Plan::small(), Plan::hybrid()] {
         let dir = tempfile::tempdir().unwrap();
         synthetic::write(dir.path(), &plan);
-        let output = palimpsest(&["lens"], dir.path()).assert().success();
-        let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+        let text = done(palimpsest(&["lens"], dir.path())).out;
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("wrote ")).collect();
         assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
         let heads = (0..lines.len()).filter(|&at| lines[at].starts_with("group "));
@@ -74,8 +69,8 @@ fn the_printed_tables_are_aligned_and_no_wider_than_a_page() {
 fn the_commands_refuse_a_folder_that_is_no_run_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
     for command in ["lens", "figures", "report"] {
-        let output = palimpsest(&[command], dir.path()).assert().code(1);
-        let text = String::from_utf8(output.get_output().stderr.clone()).unwrap();
+        let Ended { code, err: text, .. } = palimpsest(&[command], dir.path());
+        assert_eq!(code, Some(1), "{text}");
         assert!(text.contains("is no run folder") && text.lines().count() == 1, "{text}");
     }
 }

@@ -13,6 +13,7 @@ use palimpsest_core::attention::AttentionStore;
 use serde_json::{Value, json};
 
 use super::palimpsest;
+use crate::cli::done;
 use crate::synthetic_run::{self as synthetic, Plan};
 
 const BLOCKED: &str = "knockout-query-old-1-3";
@@ -270,15 +271,15 @@ fn the_page_shows_all_conditions_and_says_what_they_do() {
 fn plain_is_typed_like_any_other_name_and_unknown_ones_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path());
-    let run = |arguments: &[&str]| palimpsest(arguments, dir.path()).assert();
-    run(&["lens", "--condition", "plain"]).success();
-    run(&["lens", "--condition", BLOCKED]).success();
+    let run = |arguments: &[&str]| done(palimpsest(arguments, dir.path()));
+    run(&["lens", "--condition", "plain"]);
+    run(&["lens", "--condition", BLOCKED]);
     let both = format!("plain,{BLOCKED}");
-    run(&["figures", "--difference", "--condition", &both]).success();
-    run(&["figures", "--condition", "plain"]).success();
-    run(&["report"]).success();
+    run(&["figures", "--difference", "--condition", &both]);
+    run(&["figures", "--condition", "plain"]);
+    run(&["report"]);
     let whole = std::fs::read(dir.path().join("report.html")).unwrap();
-    run(&["report", "--condition", "plain"]).success();
+    run(&["report", "--condition", "plain"]);
     assert!(
         whole == std::fs::read(dir.path().join("report.html")).unwrap(),
         "the page of all conditions stays"
@@ -295,8 +296,11 @@ fn plain_is_typed_like_any_other_name_and_unknown_ones_are_refused() {
         assert!(dir.path().join(file).is_file(), "{file}");
     }
     assert!(!dir.path().join("lens/curves.csv").exists());
-    let refused =
-        |arguments: &[&str]| String::from_utf8(run(arguments).failure().get_output().stderr.clone()).unwrap();
+    let refused = |arguments: &[&str]| {
+        let ended = palimpsest(arguments, dir.path());
+        assert_ne!(ended.code, Some(0), "{}", ended.out);
+        ended.err
+    };
     let alone = refused(&["figures", "--difference", "--condition", "plain"]);
     assert!(alone.contains("--difference needs two conditions") && alone.contains("--knockout"), "{alone}");
     let unknown = refused(&["figures", "--condition", "oracle"]);

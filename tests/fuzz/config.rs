@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use candle_core::DType;
-use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::DeviceName;
-use palimpsest_core::engine::memory_plan::{Branches, MemoryPlan, MemoryRequest, ObservedSpans};
+use palimpsest_core::engine::memory_plan::{Branches, MemoryPlan, MemoryRequest};
 use palimpsest_core::model::{ModelDescription, arch};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -36,21 +35,8 @@ fn check(config: &Value) -> Result<(), TestCaseError> {
         // What is accepted can be planned for, whatever its sizes.
         Ok((_, spec)) => {
             let description = ModelDescription::of(spec);
-            let devices = vec![DeviceName::Cpu; 2];
-            let (branches, kept) = (Branches::USUAL, None);
-            let request = MemoryRequest {
-                context: 1 << 20,
-                chunk: 1024,
-                logits: 1,
-                dtype: DType::F32,
-                cache: None,
-                kernel: AttentionKernel::Auto,
-                devices,
-                branches,
-                observed: ObservedSpans::default(),
-                kept,
-                beside: 0,
-            };
+            let request = MemoryRequest::new(1 << 20, DType::F32, vec![DeviceName::Cpu; 2]);
+            let request = MemoryRequest { branches: Branches::USUAL, ..request };
             prop_assert!(MemoryPlan::new(&description, &request, &[None, None]).total() > 0);
         }
     }

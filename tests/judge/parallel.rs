@@ -33,8 +33,7 @@ impl ChatModel for Line<'_> {
             true => "I had rather talk about tea.".to_owned(),
             false => format!(r#"{{"SR": {right}, "PR": false, "IPA": true}}"#),
         };
-        let stop = StopReason::EndOfTurn;
-        Ok(Reply { text, thought: None, stop, prompt_tokens: None, completion_tokens: None })
+        Ok(said(text))
     }
 }
 

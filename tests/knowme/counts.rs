@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use palimpsest::benchmarks::{Context, Graded, Retriever, ShownSegments, Table};
+use palimpsest::benchmarks::{Context, Graded, Retriever, Table};
 
 use super::*;
+
+use crate::tables::answered;
 
 /// One system's questions of one task of one data set: so many, of so many points, the last ones without a score.
 struct Answers {
@@ -44,24 +46,13 @@ fn tables(all: &[Answers]) -> Vec<Table> {
                 run: a.run,
                 model: a.model,
                 dataset: "folder",
-                judge: Some("judge"),
                 condition: a.condition,
                 context: context(a.condition),
-                memory: None,
-                repetition: 0,
                 case: a.dataset,
                 probe: id,
-                labels,
-                facets,
-                answered: true,
                 answer: Some("an answer"),
-                fits: true,
-                shown: ShownSegments::default(),
-                cut: false,
-                correct: None,
                 score,
-                choice: None,
-                history_cut: None,
+                ..answered(labels, facets)
             });
         }
     }

@@ -13,9 +13,11 @@ use palimpsest::run::header::{Machine, RunHeader};
 use palimpsest::run::rows::{AnswerRow, VerdictRow};
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use serde_json::json;
+
+use crate::attention::store::of_masses;
 
 const ORDERS: [&str; 2] = ["good-first", "bad-first"];
 const BOTH: [&str; 2] = ["good", "bad"];
@@ -129,20 +131,10 @@ fn store(case: usize, order: usize) -> AttentionStore {
         }
     }
     AttentionStore {
-        mass,
-        sink: None,
-        uniform: None,
-        delta: None,
-        layers: (0..LAYERS).collect(),
-        rows,
-        tokens: (0..at as u32 + 9).collect(),
-        keys,
-        generated: Vec::new(),
         case: format!("pair-{case}"),
         probe: "verdict".to_owned(),
         condition: ORDERS[order].to_owned(),
-        model: "tiny".to_owned(),
-        dtype: "f32".to_owned(),
+        ..of_masses(mass, rows, keys)
     }
 }
 

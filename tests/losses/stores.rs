@@ -19,6 +19,8 @@ use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 use serde_json::{Value, json};
 
+use crate::attention::store::of_masses;
+
 const PROBES: [&str; 3] = ["SR", "PR", "IPA"];
 const CASES: usize = 4;
 const SESSIONS: usize = 6;
@@ -146,21 +148,11 @@ fn store(case: usize, condition: &str) -> AttentionStore {
         Span::new("query", 31..36).with_role("query"),
     ];
     let masses = if case + 1 < CASES { [0.1, 0.5, 0.2, 0.1, 0.1] } else { [0.3, 0.1, 0.2, 0.3, 0.1] };
+    let mass = Array4::from_shape_fn((1, 1, 1, spans.len()), |(_, _, _, key)| masses[key]);
     AttentionStore {
-        mass: Array4::from_shape_fn((1, 1, 1, spans.len()), |(_, _, _, key)| masses[key]),
-        sink: None,
-        uniform: None,
-        delta: None,
-        layers: vec![0],
-        rows: vec![spans[4].clone()],
-        keys: spans.to_vec(),
-        tokens: (0..36).collect(),
-        generated: Vec::new(),
         case: format!("case-{case}"),
-        probe: "SR".to_owned(),
         condition: condition.to_owned(),
-        model: "scripted".to_owned(),
-        dtype: "f32".to_owned(),
+        ..of_masses(mass, vec![spans[4].clone()], spans.to_vec())
     }
 }
 

@@ -6,17 +6,8 @@ use palimpsest::run::store::RunFolder;
 
 use super::parquet_file::Row;
 use super::{lines, row};
-use crate::cli::{Ended, palimpsest};
+use crate::cli::{done, palimpsest, shown};
 use crate::parity::fixture;
-
-fn done(ended: Ended) -> Ended {
-    assert_eq!(ended.code, Some(0), "{}\n{}", ended.out, ended.err);
-    ended
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 #[test]
 fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
@@ -25,7 +16,7 @@ fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
     let broken = r#"{"index": 9, "task": "LR", "subtask": "S-Drop", "ctx_length": "16k", "question": "q", "chosen": "c"}"#;
     std::fs::write(&data, lines(&[row(1), row(2)]) + broken + "\n").unwrap();
 
-    let checked = palimpsest(["data", "check", text(&data)]);
+    let checked = palimpsest(["data", "check", shown(&data)]);
     assert_eq!(checked.code, Some(1), "{}", checked.err);
     assert!(checked.out.contains("row 2 (uid \"9\"), rejected: found nothing"), "{}", checked.out);
 
@@ -34,11 +25,11 @@ fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
         let fixed = [
             "run",
             "--data",
-            text(&data),
+            shown(&data),
             "--model",
-            text(&model),
+            shown(&model),
             "--out",
-            text(&out),
+            shown(&out),
             "--max-new-tokens",
             "6",
         ];
@@ -52,9 +43,9 @@ fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
     assert_eq!((folder.answers.len(), scored.len()), (6, 4));
 
     // A judging model is refused, and none is needed.
-    let refused = palimpsest(["judge", text(&out), "--judge", "local:smollm2-135m"]);
+    let refused = palimpsest(["judge", shown(&out), "--judge", "local:smollm2-135m"]);
     assert!(refused.code == Some(2) && refused.err.contains("without a judging model"), "{}", refused.err);
-    let judged = done(palimpsest(["judge", text(&out)]));
+    let judged = done(palimpsest(["judge", shown(&out)]));
     assert!(
         judged.out.contains("lenient: 0 of 6 verdicts, 4 unparsed, 2 without an answer"),
         "{}",
@@ -67,9 +58,9 @@ fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
     );
 
     // What read nothing is a result: all of it is wrong.
-    let shown = done(palimpsest(["table", text(&out), "--format", "json"]));
-    let shown: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
-    let rows = shown["rows"].as_array().unwrap();
+    let table = done(palimpsest(["table", shown(&out), "--format", "json"]));
+    let table: serde_json::Value = serde_json::from_str(&table.out).unwrap();
+    let rows = table["rows"].as_array().unwrap();
     for judge in ["lenient", "strict"] {
         let own: Vec<_> = rows.iter().filter(|row| row["judge"] == judge).collect();
         assert_eq!(own.len(), 2, "{judge}: {rows:?}");
@@ -77,7 +68,7 @@ fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
             let overall = &row["table"]["overall"];
             assert_eq!((&overall["accuracy"], &overall["expected"]), (&0.0.into(), &3.into()), "{row}");
         }
-        let own = shown["tables"]["accuracy"]["rows"].as_array().unwrap();
+        let own = table["tables"]["accuracy"]["rows"].as_array().unwrap();
         let own: Vec<_> = own.iter().filter(|row| row["judge"] == judge).collect();
         assert_eq!(own.len(), 2, "{judge}");
         assert!(own.iter().all(|row| row["Avg"] == "0.00 0/3" && row["does not fit"] == "0"), "{own:?}");
@@ -92,13 +83,13 @@ fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
         .for_each(|(row, said)| row.answer = Some(said.to_owned()));
     let written: String = rows.iter().map(|row| serde_json::to_string(row).unwrap() + "\n").collect();
     std::fs::write(out.join("answers.jsonl"), written).unwrap();
-    let judged = done(palimpsest(["judge", text(&out)]));
+    let judged = done(palimpsest(["judge", shown(&out)]));
     assert!(judged.out.contains("lenient: 4 of 6 verdicts, 0 unparsed"), "{}", judged.out);
     assert!(judged.out.contains("strict: 3 of 6 verdicts, 1 unparsed"), "{}", judged.out);
     let count = |out: &Path| std::fs::read_to_string(out.join("verdicts.jsonl")).unwrap().lines().count();
     let before = count(&out);
     // What is read already is not written again.
-    done(palimpsest(["judge", text(&out)]));
+    done(palimpsest(["judge", shown(&out)]));
     assert_eq!(count(&out), before);
 
     let verdicts = RunFolder::read(&out).unwrap().verdicts;
@@ -107,7 +98,7 @@ fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
         let expected = if verdict.condition == "chosen-first" { "A" } else { "B" };
         assert_eq!(verdict.correct, Some(verdict.choice.as_deref() == Some(expected)), "{verdict:?}");
     }
-    let table = done(palimpsest(["table", text(&out), "--judge", "lenient"]));
+    let table = done(palimpsest(["table", shown(&out), "--judge", "lenient"]));
     for part in ["Accuracy by setting", "Stable and right", "Both orders of each pair", "S-Drop"] {
         assert!(table.out.contains(part), "{part}\n{}", table.out);
     }
@@ -117,16 +108,16 @@ fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
 fn the_sample_is_written_and_known_again_and_a_cut_off_file_is_one_line() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("pairs.jsonl");
-    let wrote = done(palimpsest(["data", "sample", "--benchmark", "memrewardbench", "--out", text(&file)]));
+    let wrote = done(palimpsest(["data", "sample", "--benchmark", "memrewardbench", "--out", shown(&file)]));
     assert!(wrote.out.contains("20 cases") && wrote.out.contains("20 questions"), "{}", wrote.out);
-    let checked = done(palimpsest(["data", "check", text(&file)]));
+    let checked = done(palimpsest(["data", "check", shown(&file)]));
     assert!(checked.out.contains("Long-form_Generation"), "{}", checked.out);
     let refused = palimpsest(["data", "sample", "--benchmark", "memrewardbench", "--sessions", "4"]);
     assert!(refused.code != Some(0) && refused.err.contains("drop --sessions"), "{}", refused.err);
 
     let cut = root.path().join("pairs.parquet");
     std::fs::write(&cut, b"PAR1 and then the download ended").unwrap();
-    let checked = palimpsest(["data", "check", text(&cut)]);
+    let checked = palimpsest(["data", "check", shown(&cut)]);
     assert_eq!(checked.code, Some(1), "{}\n{}", checked.out, checked.err);
     let said = format!("{}{}", checked.out, checked.err);
     assert!(said.contains("cut off or damaged") && !said.contains("panicked"), "{said}");
@@ -135,11 +126,11 @@ fn the_sample_is_written_and_known_again_and_a_cut_off_file_is_one_line() {
     let unknown = palimpsest([
         "run",
         "--data",
-        text(&file),
+        shown(&file),
         "--model",
-        text(&model),
+        shown(&model),
         "--out",
-        text(&out),
+        shown(&out),
         "--conditions",
         "chosen-last",
         "--max-new-tokens",
@@ -164,11 +155,11 @@ fn a_pair_that_does_not_fit_is_counted_as_wrong_and_as_that() {
     let ran = palimpsest([
         "run",
         "--data",
-        text(&data),
+        shown(&data),
         "--model",
-        text(&model),
+        shown(&model),
         "--out",
-        text(&out),
+        shown(&out),
         "--max-new-tokens",
         "4",
         "--context",
@@ -181,18 +172,18 @@ fn a_pair_that_does_not_fit_is_counted_as_wrong_and_as_that() {
     let overlong: Vec<&str> =
         folder.answers.iter().filter(|row| !row.fits()).map(|row| row.case.as_str()).collect();
     assert_eq!(overlong, ["2", "2"]);
-    done(palimpsest(["judge", text(&out)]));
-    let shown = done(palimpsest(["table", text(&out), "--judge", "scored", "--format", "json"]));
-    let shown: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
-    let rows = shown["tables"]["accuracy"]["rows"].as_array().unwrap();
+    done(palimpsest(["judge", shown(&out)]));
+    let table = done(palimpsest(["table", shown(&out), "--judge", "scored", "--format", "json"]));
+    let table: serde_json::Value = serde_json::from_str(&table.out).unwrap();
+    let rows = table["tables"]["accuracy"]["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
     assert!(rows.iter().all(|row| row["does not fit"] == "1"), "{rows:?}");
-    let all = shown["tables"]["orders"]["rows"].as_array().unwrap();
+    let all = table["tables"]["orders"]["rows"].as_array().unwrap();
     assert!(all.iter().all(|row| row["unparsed"] == "0.0 0/4" && row["does not fit"] == "1"), "{all:?}");
 
     // A run without attention has no figures of it, and has those of its verdicts.
     let pictures = root.path().join("figures");
-    let drawn = done(palimpsest(["figures", text(&out), "--out", text(&pictures), "--judge", "scored"]));
+    let drawn = done(palimpsest(["figures", shown(&out), "--out", shown(&pictures), "--judge", "scored"]));
     assert!(drawn.out.contains("length: Accuracy and consistency by length"), "{}", drawn.out);
     let csv = std::fs::read_to_string(pictures.join("length.csv")).unwrap();
     assert!(csv.contains("all: accuracy,\"scored, chosen-first\",8k,"), "{csv}");

@@ -16,22 +16,15 @@ use palimpsest::run::model_subject::{ModelSubject, SubjectOptions};
 use palimpsest::run::runner::{ProbeOutcome, Subject};
 use palimpsest_core::attention::{AttentionStore, MassObserver, NoObserver, Step};
 use palimpsest_core::engine::memory_plan::Branches;
-use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions, Measurement, Observe, Rows};
-use palimpsest_core::model::ModelFiles;
+use palimpsest_core::engine::{LocalModel, Measurement, Observe, Rows};
 use palimpsest_core::span::Span;
 use serde::Deserialize;
 
 use super::{BENCHMARK, case, row};
-use crate::parity::fixture;
 use crate::parity::subject::plain;
+use crate::toy::model;
 
 const OPTIONS: [&str; 2] = ["[[A]]", "[[B]]"];
-
-fn model(name: &str, branches: Branches) -> LocalModel {
-    let (context, path) = (ContextLength::Exactly(8192), fixture(name));
-    let options = LocalOptions { context, allow_longer: true, branches, ..LocalOptions::default() };
-    LocalModel::open(&ModelFiles::at(&path).unwrap(), &options).unwrap()
-}
 
 fn options(share_prefix: bool) -> SubjectOptions {
     let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 8 };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use palimpsest::benchmarks::memrewardbench::Setting;
 use palimpsest::benchmarks::memrewardbench::counts::{Consistency, Share, counted};
-use palimpsest::benchmarks::{Chart, Context, Graded, ShownSegments, Table, TrendChart};
+use palimpsest::benchmarks::{Chart, Graded, Table, TrendChart};
 use palimpsest::data::draw::Draws;
 
 use super::{BENCHMARK, published};
@@ -64,27 +64,15 @@ fn tables(rows: &[Owned]) -> Vec<Table> {
 
 fn graded<'a>(row: &'a Owned, facets: &'a BTreeMap<String, String>) -> Graded<'a> {
     Graded {
-        run: "run",
-        model: "model",
-        dataset: "data",
         judge: Some(row.judge),
         condition: &row.condition,
-        context: Context::Whole,
-        memory: None,
         repetition: row.repetition,
         case: &row.case,
         probe: "verdict",
-        labels: &row.labels,
-        facets,
-        answered: true,
-        answer: None,
         fits: row.fits,
-        shown: ShownSegments::default(),
-        cut: false,
         correct: row.correct,
-        score: None,
         choice: row.choice,
-        history_cut: None,
+        ..answered(&row.labels, facets)
     }
 }
 
@@ -117,6 +105,8 @@ use Setting::{
     AMemMem, AMemOut, Mem0Mem, Mem0Out, MixedDrop, MixedNoise, Parallel, Sequential, SequentialDrop,
     SequentialNoise,
 };
+
+use crate::tables::answered;
 
 #[test]
 fn table_3_is_counted_again_to_the_printed_digit() {

@@ -1,8 +1,8 @@
 //! Plans: the released configs are what they say, the table of docs/models.md is what the code says, and a split changes no bit.
 
 use std::path::Path;
+use std::process::Command;
 
-use assert_cmd::Command;
 use palimpsest::models::manifest::built_in;
 use palimpsest_core::model::ModelDescription;
 use serde_json::{Value as Json, json};
@@ -14,8 +14,7 @@ use crate::parity::fixture;
 const SPLIT: [&str; 4] = ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny", "gpt-oss-tiny"];
 
 pub fn palimpsest(home: &Path, args: &[&str]) -> (i32, String, String) {
-    let output = Command::cargo_bin("palimpsest")
-        .unwrap()
+    let output = Command::new(env!("CARGO_BIN_EXE_palimpsest"))
         .env("PALIMPSEST_HOME", home)
         .env_remove("RUST_BACKTRACE")
         .args(args)
@@ -240,7 +239,7 @@ fn peak_is_planned(model: &str, length: usize, weights: &str) {
     });
     std::fs::write(&tokens, file.to_string()).unwrap();
     let run = |args: &[&str]| {
-        let output = Command::cargo_bin("palimpsest").unwrap().args(args).output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_palimpsest")).args(args).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         output.stdout
     };

@@ -2,9 +2,8 @@
 
 use candle_core::DType;
 
-use palimpsest_core::attention::AttentionKernel;
-use palimpsest_core::engine::memory_plan::{Branches, MemoryPlan, MemoryRequest, ObservedSpans};
-use palimpsest_core::engine::{DEFAULT_CHUNK, DeviceName};
+use palimpsest_core::engine::DeviceName;
+use palimpsest_core::engine::memory_plan::{Branches, MemoryPlan, MemoryRequest};
 use palimpsest_core::model::{ModelDescription, ModelError};
 
 /// Bytes of an A100-80GB that are reckoned with: the 80 GB of its name (its driver shows about 85) less 2 GB for the CUDA
@@ -19,20 +18,8 @@ pub const CONTEXTS: [(&str, usize); 4] =
 /// The plan of a model on so many cards of [`A100_80GB`] in bf16, and whether it fits.
 pub fn on_cards(description: &ModelDescription, context: usize, cards: usize) -> (MemoryPlan, bool) {
     let devices = (0..cards).map(DeviceName::Cuda).collect();
-    let (dtype, branches, kept) = (DType::BF16, Branches::USUAL, None);
-    let request = MemoryRequest {
-        context,
-        chunk: DEFAULT_CHUNK,
-        logits: 1,
-        dtype,
-        cache: None,
-        kernel: AttentionKernel::Auto,
-        devices,
-        branches,
-        observed: ObservedSpans::default(),
-        kept,
-        beside: 0,
-    };
+    let request = MemoryRequest::new(context, DType::BF16, devices);
+    let request = MemoryRequest { branches: Branches::USUAL, ..request };
     let free = vec![Some(A100_80GB); cards];
     let plan = MemoryPlan::new(description, &request, &free);
     let fits = plan.fits(&free) == Some(true);

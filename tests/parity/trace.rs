@@ -1,8 +1,8 @@
 //! `palimpsest trace`, as typed.
 
 use std::path::Path;
+use std::process::Command;
 
-use assert_cmd::Command;
 use safetensors::SafeTensors;
 use serde_json::{Value as Json, json};
 
@@ -10,8 +10,7 @@ use super::{TINY, apart, engine, fixture, numbers};
 
 pub fn trace(args: &[&str]) -> (i32, String, String) {
     let home = tempfile::tempdir().unwrap();
-    let output = Command::cargo_bin("palimpsest")
-        .unwrap()
+    let output = Command::new(env!("CARGO_BIN_EXE_palimpsest"))
         .env("PALIMPSEST_HOME", home.path())
         // Candle's errors carry a backtrace where one is asked for.
         .env_remove("RUST_BACKTRACE")

@@ -1,8 +1,8 @@
 //! Measures of `palimpsest trace` are told over the wire under the same names, with the same numbers.
 
 use std::collections::HashMap;
+use std::process::Command;
 
-use assert_cmd::Command;
 use candle_core::{Device, Tensor};
 use serde_json::{Map, Value, json};
 
@@ -42,8 +42,7 @@ fn traced(name: &str, attention: &Value, more: Value) -> HashMap<String, Tensor>
         file[key] = value.clone();
     }
     std::fs::write(&tokens, file.to_string()).unwrap();
-    let ran = Command::cargo_bin("palimpsest")
-        .unwrap()
+    let ran = Command::new(env!("CARGO_BIN_EXE_palimpsest"))
         .env("PALIMPSEST_HOME", dir.path())
         .args(["trace", "--model", fixture(name).to_str().unwrap(), "--tokens", tokens.to_str().unwrap()])
         .args(["--out", out.to_str().unwrap()])

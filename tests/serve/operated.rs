@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use assert_cmd::cargo::CommandCargoExt;
 use serde_json::{Value, json};
 
 use super::{Served, Setting, fixture, joined, serve, serve_path, user};
@@ -22,7 +21,7 @@ impl Program {
     }
 
     fn of(model: &Path, flags: &[&str]) -> Self {
-        let mut command = Command::cargo_bin("palimpsest").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_palimpsest"));
         command.args(["serve", model.to_str().unwrap(), "--port", "0"]).args(flags);
         command.env("PALIMPSEST_API_KEY", "").stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -140,7 +139,7 @@ fn flags_that_cannot_be_are_refused_by_name() {
             ["--slow", value] => vec![format!("--slow={value}")],
             flags => flags.iter().map(|&flag| flag.to_owned()).collect(),
         };
-        let mut command = Command::cargo_bin("palimpsest").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_palimpsest"));
         let output = command.args(["serve", "llama-tiny"]).args(&flags).output().unwrap();
         let told = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && told.contains(said), "{flags:?}: {told}");

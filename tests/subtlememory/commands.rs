@@ -1,28 +1,19 @@
 //! The commands, as typed, on the sample under all four settings: data, run, table, figures, report. A scripted judge stands in for one
 //! that can judge, since the waterfall needs right and wrong.
 
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
-use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, StopReason};
+use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling};
 use palimpsest::judge::{self, Judge, Reasons, check_labels, label_instructions};
 use palimpsest::run::labels::LabelLog;
 use palimpsest::run::store::{RunFolder, RunStore};
 
-use crate::cli::{Ended, palimpsest};
+use crate::cli::{done, palimpsest, shown};
+use crate::judge::said;
 use crate::parity::fixture;
 
 const SAMPLING: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 64 };
-
-fn done(ended: Ended) -> Ended {
-    assert_eq!(ended.code, Some(0), "{}\n{}", ended.out, ended.err);
-    ended
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 /// Judges by the place of the call: 5 questions under each setting in turn, of which the first so many are right.
 struct Planned {
@@ -46,13 +37,7 @@ impl ChatModel for Planned {
             let label = if place < self.right[setting] { "CORRECT" } else { "WRONG" };
             format!("{{\"label\": \"{label}\", \"reason\": \"planned\"}}")
         };
-        Ok(Reply {
-            text,
-            thought: None,
-            stop: StopReason::EndOfTurn,
-            prompt_tokens: None,
-            completion_tokens: None,
-        })
+        Ok(said(text))
     }
 }
 
@@ -60,13 +45,13 @@ impl ChatModel for Planned {
 fn the_sample_goes_through_all_settings_to_the_waterfall_and_the_report() {
     let root = tempfile::tempdir().unwrap();
     let (data, out) = (root.path().join("sample"), root.path().join("run"));
-    let wrote = done(palimpsest(["data", "sample", "--benchmark", "subtlememory", "--out", text(&data)]));
+    let wrote = done(palimpsest(["data", "sample", "--benchmark", "subtlememory", "--out", shown(&data)]));
     assert!(wrote.out.contains("1 cases") && wrote.out.contains("15 questions"), "{}", wrote.out);
-    let checked = done(palimpsest(["data", "check", text(&data)]));
+    let checked = done(palimpsest(["data", "check", shown(&data)]));
     assert!(checked.out.contains("contradictory 3"), "{}", checked.out);
 
     let model = fixture("llama-tiny");
-    let fixed = ["run", "--data", text(&data), "--model", text(&model), "--out", text(&out)];
+    let fixed = ["run", "--data", shown(&data), "--model", shown(&model), "--out", shown(&out)];
     let more = ["--max-new-tokens", "3", "--context", "16384", "--allow-longer", "--limit-probes", "5"];
     let conditions = ["--conditions", "oracle,perfect,default,full"];
     palimpsest([&fixed[..], &more[..], &conditions[..]].concat());
@@ -97,7 +82,7 @@ fn the_sample_goes_through_all_settings_to_the_waterfall_and_the_report() {
     assert_eq!((labels.done, labels.errors), (4, 0));
     drop((store, log));
 
-    let table = done(palimpsest(["table", text(&out)]));
+    let table = done(palimpsest(["table", shown(&out)]));
     for part in [
         "accuracy by relation and subtype (table 1)",
         "95% intervals of the accuracies (table 11)",
@@ -118,13 +103,13 @@ fn the_sample_goes_through_all_settings_to_the_waterfall_and_the_report() {
     assert_eq!(numbers[6..], ["0", "2", "66.67", "75.00", "2", "3", "4", "5"], "{row}");
 
     let pictures = root.path().join("figures");
-    done(palimpsest(["figures", text(&out), "--out", text(&pictures)]));
+    done(palimpsest(["figures", shown(&out), "--out", shown(&pictures)]));
     let csv = std::fs::read_to_string(pictures.join("waterfall.csv")).unwrap();
     assert!(csv.contains("all,lost in retrieval,1") && csv.contains("all,kept,2"), "{csv}");
     let drawn = std::fs::read_dir(&pictures).unwrap().map(|entry| entry.unwrap().file_name());
     let drawn: Vec<String> = drawn.map(|name| name.to_string_lossy().into_owned()).collect();
     assert!(drawn.iter().any(|name| name.contains("measures-relation")), "{drawn:?}");
-    done(palimpsest(["report", text(&out)]));
+    done(palimpsest(["report", shown(&out)]));
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("Labels checked") && page.contains("kappa 0.000, 1 of 4 agree"));
     assert!(page.contains("The waterfall of diagnosis"));

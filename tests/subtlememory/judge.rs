@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::benchmarks::{Said, VerdictKind};
-use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel, StopReason};
+use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
 use palimpsest::judge::reply::{Found, ReplyText, read_verdicts};
 use palimpsest::judge::{Exchange, Instructions, Reasons, judge_by_reply, judge_by_scoring};
 use palimpsest::run::plan::PlannedCase;
 
 use super::sample_case;
+use crate::judge::said;
 
 const SAMPLING: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 64 };
 
@@ -118,13 +119,7 @@ impl ChatModel for Scripted {
     fn reply(&mut self, messages: &[Message], _: &Sampling) -> Result<Reply, ChatError> {
         self.asked.push(messages.to_vec());
         let text = self.replies.pop_front().unwrap().to_owned();
-        Ok(Reply {
-            text,
-            thought: None,
-            stop: StopReason::EndOfTurn,
-            prompt_tokens: None,
-            completion_tokens: None,
-        })
+        Ok(said(text))
     }
 }
 

@@ -3,13 +3,14 @@
 use std::sync::atomic::AtomicBool;
 
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
-use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, StopReason};
+use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling};
 use palimpsest::judge::{Judge, Reasons, check_labels, label_instructions};
 use palimpsest::results::labels::{label_agreement, label_table};
 use palimpsest::run::labels::{LabelLog, LabelRow, label_rows, units};
 use palimpsest::run::plan::PlannedCase;
 
 use super::sample_case;
+use crate::judge::said;
 
 const SAMPLING: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 64 };
 
@@ -32,13 +33,7 @@ impl ChatModel for Judging {
             false => format!("{{\"{id}\": {{\"choice\": \"complementary\"}}}}"),
         };
         self.0.push(prompt);
-        Ok(Reply {
-            text,
-            thought: None,
-            stop: StopReason::EndOfTurn,
-            prompt_tokens: None,
-            completion_tokens: None,
-        })
+        Ok(said(text))
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::benchmarks::subtlememory::counts::{Stages, percent, stages};
-use palimpsest::benchmarks::{Context, Graded, GradedMemory, ShownSegments, Table};
+use palimpsest::benchmarks::{Graded, GradedMemory, Table};
+
+use crate::tables::answered;
 
 /// Questions: all, complementary, nuanced, contradictory.
 const QUESTIONS: [usize; 4] = [1522, 361, 784, 377];
@@ -112,27 +114,13 @@ fn the_tables_take_memory_systems_of_one_run_as_they_are_printed() {
             for (at, (facets, probes)) in facets.iter().zip(&probes).enumerate() {
                 let right = right(at + 1);
                 graded.extend(probes.iter().enumerate().map(|(nth, probe)| Graded {
-                    run: "run",
                     model: "gpt-5.4",
-                    dataset: "data",
-                    judge: Some("judge"),
                     condition,
-                    context: Context::Whole,
                     memory,
-                    repetition: 0,
                     case: "persona_0",
                     probe,
-                    labels: &labels,
-                    facets,
-                    answered: true,
-                    answer: None,
-                    fits: true,
-                    shown: ShownSegments::default(),
-                    cut: false,
                     correct: Some(right.contains(&nth)),
-                    score: None,
-                    choice: None,
-                    history_cut: None,
+                    ..answered(&labels, facets)
                 }));
             }
         };

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::benchmarks::subtlememory::counts::{percent, points};
-use palimpsest::benchmarks::{BarChart, Chart, Context, Graded, ShownSegments, Table};
+use palimpsest::benchmarks::{BarChart, Chart, Graded, ShownSegments, Table};
 use palimpsest::figures::draw_chart;
 use palimpsest::statistics::holm::holm;
 use palimpsest::statistics::mcnemar::mcnemar;
 use serde_json::Value;
+
+use crate::tables::answered;
 
 /// One graded question.
 #[derive(Clone)]
@@ -36,25 +38,14 @@ fn with_graded<T>(rows: &[Row], make: impl FnOnce(&[Graded<'_>]) -> T) -> T {
     let graded = rows.iter().map(|row| Graded {
         run: &row.run,
         model: &row.model,
-        dataset: "data",
         judge: Some(row.judge),
         condition: &row.condition,
-        context: Context::Whole,
-        memory: None,
-        repetition: 0,
         case: "persona_0",
         probe: &row.probe,
-        labels: &labels,
-        facets: &row.facets,
-        answered: true,
         answer: row.answer.as_deref(),
-        fits: true,
         shown: ShownSegments { context: row.shown.as_deref(), dropped: &[], memories: None },
-        cut: false,
         correct: row.correct,
-        score: None,
-        choice: None,
-        history_cut: None,
+        ..answered(&labels, &row.facets)
     });
     make(&graded.collect::<Vec<Graded<'_>>>())
 }

@@ -1,12 +1,12 @@
 //! The nine families' templates from the command line: off, on, and cut off; the rows exactly.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::{Value, json};
 
 use super::model::{HOP, write};
 use super::templates::{GEMMA3, GLM4_MOE, GPT_OSS, LLAMA, MINIMAX_M2, QWEN2, QWEN3, QWEN3_5};
+use crate::cli::{Ended, palimpsest};
 
 const THOUGHT: [&str; 3] = ["Let me see:", " it was", " Rome, or"];
 const ANSWER: [&str; 2] = ["You moved", " to Oslo."];
@@ -80,22 +80,6 @@ fn families() -> [Family; 9] {
     ]
 }
 
-pub struct Ended {
-    pub code: Option<i32>,
-    pub out: String,
-    pub err: String,
-}
-
-pub fn palimpsest(args: &[&str]) -> Ended {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_palimpsest"));
-    let output = command.args(args).env_remove("RUST_LOG").output().unwrap();
-    Ended {
-        code: output.status.code(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
-}
-
 fn run(model: &Path, out: &Path, more: &[&str]) -> Ended {
     let start = [
         "run",
@@ -111,7 +95,7 @@ fn run(model: &Path, out: &Path, more: &[&str]) -> Ended {
         "8",
     ];
     let (model, out) = (model.to_str().unwrap(), out.to_str().unwrap());
-    palimpsest(&[&start[..], &["--model", model, "--out", out], more].concat())
+    palimpsest([&start[..], &["--model", model, "--out", out], more].concat())
 }
 
 /// The rows, without what the sample puts into them.
@@ -228,7 +212,7 @@ fn a_cut_row_is_left_alone_until_it_is_asked_for() {
     let run = |more: &[&str]| {
         let start = ["run", "--data", "sample", "--sessions", "2", "--limit", "1", "--max-new-tokens", "8"];
         let paths = ["--model", model.to_str().unwrap(), "--out", out.to_str().unwrap()];
-        palimpsest(&[&start[..], &paths, &all, more].concat())
+        palimpsest([&start[..], &paths, &all, more].concat())
     };
     let first = run(&[]);
     assert_eq!(first.code, Some(1), "{}", first.err);
@@ -290,7 +274,7 @@ fn thoughts_that_are_decoded_together_are_those_that_each_thinks_alone() {
         ];
         let (model, out) = (at("model"), at(name));
         let done = palimpsest(
-            &[&start[..], &["--model", model.to_str().unwrap(), "--out", out.to_str().unwrap()]].concat(),
+            [&start[..], &["--model", model.to_str().unwrap(), "--out", out.to_str().unwrap()]].concat(),
         );
         assert_eq!(done.code, Some(0), "{}", done.err);
     }

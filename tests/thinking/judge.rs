@@ -7,9 +7,9 @@ use palimpsest::run::cost::CostRow;
 use palimpsest::run::rows::{ReplyRow, VerdictRow};
 use serde::de::DeserializeOwned;
 
-use super::families::{Ended, palimpsest};
 use super::model::{VERDICTS, write};
 use super::templates::{LLAMA, QWEN3_5};
+use crate::cli::{Ended, palimpsest};
 
 struct Desk {
     root: tempfile::TempDir,
@@ -35,7 +35,7 @@ impl Desk {
             "--no-attention",
         ];
         let paths = ["--model", model.to_str().unwrap(), "--out", run.to_str().unwrap()];
-        let answered = palimpsest(&[&start[..], &paths].concat());
+        let answered = palimpsest([&start[..], &paths].concat());
         assert_eq!(answered.code, Some(0), "{}", answered.err);
         desk
     }
@@ -46,7 +46,7 @@ impl Desk {
 
     fn judge(&self, model: &Path, more: &[&str]) -> Ended {
         let name = format!("local:{}", model.display());
-        palimpsest(&[&["judge", self.at("run").to_str().unwrap(), "--judge", &name], more].concat())
+        palimpsest([&["judge", self.at("run").to_str().unwrap(), "--judge", &name], more].concat())
     }
 
     fn rows<T: DeserializeOwned>(&self, name: &str) -> Vec<T> {
@@ -85,7 +85,7 @@ fn a_local_judge_that_thinks_is_asked_for_json_and_its_thought_is_no_verdict() {
 #[test]
 fn the_report_folds_thoughts_away_and_says_how_the_model_was_told_to_think() {
     let desk = Desk::new();
-    let reported = palimpsest(&["report", desk.at("run").to_str().unwrap()]);
+    let reported = palimpsest(["report", desk.at("run").to_str().unwrap()]);
     assert_eq!(reported.code, Some(0), "{}", reported.err);
     let page = std::fs::read_to_string(desk.at("run").join("report.html")).unwrap();
     let fact = "<tr><th scope=\"row\">Thoughts</th><td>on, at most 4096 tokens beside the answer</td></tr>";

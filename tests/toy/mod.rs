@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use palimpsest::benchmarks::dataset::{Dataset, cases_in_memory};
 use palimpsest::benchmarks::{Benchmark, Dimension, LensSpec, SampleSpec, row_roles};
-use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, StopReason};
+use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling};
 use palimpsest::data::truncate::Truncation;
 use palimpsest::data::{Case, Location};
 use palimpsest::figures::{self, Origin};
@@ -29,11 +29,12 @@ use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::engine::memory_plan::Branches;
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest_core::model::ModelFiles;
-use palimpsest_core::text::{BorderRule, SpecialTokens};
 use palimpsest_core::timing::Recorder;
 use serde_json::{Value, json};
 use tracing_subscriber::layer::SubscriberExt;
 
+use crate::eval::header;
+use crate::judge::said;
 use crate::parity::fixture;
 use crate::parity::subject::plain;
 use crate::synthetic_run;
@@ -62,7 +63,7 @@ fn two_logbooks() -> String {
     books.map(|book| book.to_string() + "\n").concat()
 }
 
-fn model(name: &str, branches: Branches) -> LocalModel {
+pub fn model(name: &str, branches: Branches) -> LocalModel {
     let (context, path) = (ContextLength::Exactly(8192), fixture(name));
     let options = LocalOptions { context, allow_longer: true, branches, ..LocalOptions::default() };
     LocalModel::open(&ModelFiles::at(&path).unwrap(), &options).unwrap()
@@ -92,13 +93,7 @@ impl ChatModel for Scorer {
     fn reply(&mut self, messages: &[Message], _: &Sampling) -> Result<Reply, ChatError> {
         self.0.push(messages[0].content.clone());
         let text = format!("Well: {{\"score\": {}, \"reason\": \"so it is\"}}", self.0.len() % 3);
-        Ok(Reply {
-            text,
-            thought: None,
-            stop: StopReason::EndOfTurn,
-            prompt_tokens: None,
-            completion_tokens: None,
-        })
+        Ok(said(text))
     }
 }
 
@@ -120,23 +115,12 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         dataset: named(dataset.name()),
         model: named("tiny"),
         dtype: None,
-        cache_dtype: None,
         prompts: None,
         sampling: Some(SAMPLING),
         context: ContextPolicy { tokens: Some(8192), policy: "full".to_owned(), ..ContextPolicy::default() },
         seed: 0,
-        only: None,
-        limit: None,
-        limit_probes: None,
-        attention: true,
         version: "0.2.0".to_owned(),
-        sample: None,
-        memory: Vec::new(),
-        conditions: Vec::new(),
-        thinking: None,
-        stop: Vec::new(),
-        special_tokens: SpecialTokens::default(),
-        borders: BorderRule::FirstCharacter,
+        ..header(None).identity
     };
     let header = RunHeader::new(identity, None, Machine::here("cpu", 1));
     let plan = Selection::of_all(&LOGBOOK).plan(&cases).unwrap();

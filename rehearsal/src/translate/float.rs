@@ -81,7 +81,7 @@ impl Emitter<'_> {
             }
         };
         let value = flushed(op, of, flush, &value)?;
-        self.assign(d_of(operands), of, &if saturate { format!("saturate({value})") } else { value })
+        self.assign(&operands[0], of, &if saturate { format!("saturate({value})") } else { value })
     }
 
     /// Roots, reciprocals and transcendental functions. The approximate ones are computed by the host's
@@ -146,10 +146,6 @@ impl Emitter<'_> {
         };
         self.assign(d, Type { kind: Kind::Predicate, bits: 1 }, &value)
     }
-}
-
-fn d_of(operands: &[crate::ptx::Operand]) -> &crate::ptx::Operand {
-    &operands[0]
 }
 
 /// A value with its subnormals flushed if that is asked for.

@@ -69,10 +69,8 @@ impl LengthObserver {
         layers: usize,
         head_outputs: impl Fn(usize) -> Result<Option<Tensor>>,
     ) -> Result<Self> {
-        let grams = (0..layers).map(|layer| match head_outputs(layer)? {
-            Some(outputs) => Ok(Some(outputs.matmul(&outputs.transpose(1, 2)?)?)),
-            None => Ok(None),
-        });
+        let gram = |outputs: Tensor| outputs.matmul(&outputs.transpose(1, 2)?);
+        let grams = (0..layers).map(|layer| head_outputs(layer)?.map(gram).transpose());
         let (grams, bounds) = (grams.collect::<Result<_>>()?, borders(&keys));
         Ok(LengthObserver { rows, keys, bounds, grams, gate: None, layers: BTreeMap::new() })
     }
@@ -137,10 +135,7 @@ impl LengthObserver {
             candle_core::bail!("This is a bug: the output projection of layer {} is not known", site.layer)
         };
         let lengths = &key_lengths(v, gram)?;
-        let gate = match gate {
-            Some(gate) => Some(gate.to_dtype(DType::F32)?.reshape((l, heads, d))?),
-            None => None,
-        };
+        let gate = gate.map(|gate| gate.to_dtype(DType::F32)?.reshape((l, heads, d))).transpose()?;
         let (at, bounds) = (site.relative(), site.borders(&self.bounds));
         let (spans, keys) = (self.rows.len(), self.keys.len());
         let size = heads * spans * keys;
@@ -464,10 +459,9 @@ impl Attribution {
             let row = run[0] - site.offset;
             let of = RowSums { site: &at, rows: row..row + run.len(), bounds: &bounds };
             let read = value_sums([q, k, v], &of)?;
-            let gate: Option<Vec<f32>> = match &gate {
-                Some(gate) => Some(transfer::fetch(&gate.narrow(0, row, run.len())?.to_dtype(DType::F32)?)?),
-                None => None,
-            };
+            let of_run =
+                |gate: &Tensor| transfer::fetch(&gate.narrow(0, row, run.len())?.to_dtype(DType::F32)?);
+            let gate: Option<Vec<f32>> = gate.as_ref().map(of_run).transpose()?;
             let read: Vec<f32> = transfer::fetch(&read)?;
             for (nth, &position) in run.iter().enumerate() {
                 let mut values = vec![0.0; heads * spans * head_dim];

@@ -71,7 +71,6 @@ pub struct Measurement {
     norms: Option<Box<LengthObserver>>,
     attribution: Option<Box<Attribution>>,
     softmax_only: bool,
-    tokens: usize,
 }
 
 /// Single keys of each row.
@@ -115,7 +114,7 @@ impl Measurement {
                 false => top_keys,
             }
         });
-        Ok(Measurement { observer, top_keys, norms, attribution, softmax_only: *softmax_only, tokens })
+        Ok(Measurement { observer, top_keys, norms, attribution, softmax_only: *softmax_only })
     }
 
     /// Of a prompt none of whose rows are wanted: the answer alone.
@@ -126,7 +125,6 @@ impl Measurement {
             norms: None,
             attribution: None,
             softmax_only: false,
-            tokens,
         }
     }
 
@@ -207,11 +205,6 @@ impl Measurement {
     /// The key spans.
     pub fn keys(&self) -> &[Span] {
         self.observer.keys()
-    }
-
-    /// Tokens of the prompt.
-    pub fn tokens(&self) -> usize {
-        self.tokens
     }
 
     fn observers(&self) -> impl Iterator<Item = &dyn Observer> {

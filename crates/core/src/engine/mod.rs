@@ -48,6 +48,7 @@ pub use likelihood::{Likelihood, is_likeliest, log_sum_exp};
 pub use local::{ContextLength, DEFAULT_MAX_THINKING, LocalModel, LocalOptions, ModelText, ThinkingOptions};
 pub use local_error::LocalError;
 pub use measure::{Measurement, RESERVED, Rows, TopRequest, last};
+pub use memory_plan::peak_resident_bytes;
 pub use phases::Thinker;
 pub use request::{
     Branch, Chosen, Event, Generate, Measured, Next, Observe, Request, RequestError, Reuse, Sink, Task,
@@ -95,13 +96,6 @@ pub enum EngineError {
     /// A tensor operation failed.
     #[error(transparent)]
     Tensor(#[from] candle_core::Error),
-}
-
-/// The most memory that this process has held at once, in bytes, where the system tells (Linux).
-pub fn peak_resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 /// A decoder with its settings. A clone shares the weights.

@@ -138,11 +138,11 @@ impl Applied {
         }
         let kept = self.guide.as_ref().is_some_and(Guide::is_kept);
         if !kept || (!self.begun && !phases.may_begin()) {
-            return self.sample(sampler, logits, false);
+            return self.sample(sampler, logits, false, &[]);
         }
         if !self.begun {
             // The first token of a reply is a thought's or the answer's, which it decides itself; the answer's is masked.
-            let token = self.sample(sampler, logits, false)?;
+            let token = self.sample(sampler, logits, false, &[])?;
             if token.is_some_and(|token| !stop.contains(&token) && phases.goes_on_before_answer(token)) {
                 return Ok(token);
             }
@@ -158,7 +158,7 @@ impl Applied {
             }
             self.begun = true;
         }
-        let Some(mut token) = self.sample(sampler, logits, true)? else { return Ok(None) };
+        let Some(mut token) = self.sample(sampler, logits, true, &[])? else { return Ok(None) };
         let mut doubling = Vec::new();
         while let (Some(closing), Some(guide)) = (&self.closing, &self.guide) {
             if doubling.len() == MOST_DOUBLING || !closing.doubles(&guide.bytes(&[token])) {
@@ -167,7 +167,7 @@ impl Applied {
                 return Ok(Some(in_time));
             }
             doubling.push(token);
-            match self.sample_without(sampler, logits, true, &doubling)? {
+            match self.sample(sampler, logits, true, &doubling)? {
                 Some(other) => token = other,
                 None => break,
             }
@@ -175,16 +175,8 @@ impl Applied {
         Ok(Some(token))
     }
 
+    /// A token by the rules, by the constraint too where `masked`, and none of `without`.
     fn sample(
-        &mut self,
-        sampler: &mut Sampler,
-        logits: &Tensor,
-        masked: bool,
-    ) -> Result<Option<u32>, EngineError> {
-        self.sample_without(sampler, logits, masked, &[])
-    }
-
-    fn sample_without(
         &mut self,
         sampler: &mut Sampler,
         logits: &Tensor,

@@ -5,7 +5,7 @@ use candle_nn::ops::softmax_last_dim;
 use rand::SeedableRng;
 use rand::distr::Distribution;
 use rand::distr::weighted::WeightedIndex;
-use rand_chacha::ChaCha12Rng;
+use rand::rngs::ChaCha12Rng;
 
 use super::sampling::Sampling;
 use crate::timing;

@@ -95,20 +95,11 @@ fn attention(
         QkNorm::PerHead => Some((a.head_dim, a.head_dim)),
         QkNorm::Whole => Some((q, kv)),
     };
-    let qk_norm = match widths {
-        None => None,
-        Some((q, k)) => Some((
-            norm(loader, &format!("{name}.q_norm"), q, norms)?,
-            norm(loader, &format!("{name}.k_norm"), k, norms)?,
-        )),
-    };
-    let sinks = match a.sinks {
-        false => None,
-        true => {
-            let logits = loader.tensor_f32(&format!("{name}.sinks"), &[a.heads])?;
-            Some(Sinks::new(logits.to_vec1()?, logits.device())?)
-        }
-    };
+    let mut norm_of = |part: &str, width| norm(loader, &format!("{name}.{part}"), width, norms);
+    let norms_of = |(q, k)| -> Result<_, ModelError> { Ok((norm_of("q_norm", q)?, norm_of("k_norm", k)?)) };
+    let qk_norm = widths.map(norms_of).transpose()?;
+    let logits = a.sinks.then(|| loader.tensor_f32(&format!("{name}.sinks"), &[a.heads])).transpose()?;
+    let sinks = logits.map(|logits| Sinks::new(logits.to_vec1()?, logits.device())).transpose()?;
     let queries = if a.gated { 2 * q } else { q };
     let qkv = [
         loader.linear(&format!("{name}.q_proj"), queries, hidden, qkv_bias)?,
@@ -154,10 +145,8 @@ fn delta_net(loader: &mut Loader, name: &str, d: &DeltaNetSpec) -> Result<DeltaN
 
 fn experts(loader: &mut Loader, name: &str, e: &ExpertsSpec) -> Result<Experts, ModelError> {
     let hidden = loader.spec().hidden;
-    let router_bias = match e.router_bias {
-        false => None,
-        true => Some(loader.tensor_f32(&format!("{name}.gate.bias"), &[e.experts])?),
-    };
+    let router_bias = e.router_bias.then(|| loader.tensor_f32(&format!("{name}.gate.bias"), &[e.experts]));
+    let router_bias = router_bias.transpose()?;
     let correction = match e.routing {
         Routing::Sigmoid { .. } => {
             let name = format!("{name}.gate.e_score_correction_bias");
@@ -165,10 +154,8 @@ fn experts(loader: &mut Loader, name: &str, e: &ExpertsSpec) -> Result<Experts, 
         }
         _ => None,
     };
-    let shared = match &e.shared {
-        None => None,
-        Some(mlp) => Some(loader.mlp(&format!("{name}.shared_experts"), hidden, mlp)?),
-    };
+    let shared = e.shared.as_ref().map(|mlp| loader.mlp(&format!("{name}.shared_experts"), hidden, mlp));
+    let shared = shared.transpose()?;
     Ok(Experts {
         router: loader.tensor_f32(&format!("{name}.gate.weight"), &[e.experts, hidden])?,
         router_bias,

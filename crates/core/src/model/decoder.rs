@@ -58,10 +58,7 @@ impl Decoder {
         loader.put_on(last);
         let norm = build::norm(&mut loader, "norm", spec.hidden, spec.norm)?;
         let head_name = if spec.tied { "embed_tokens" } else { "lm_head" };
-        let shared = match spec.tied {
-            true => Some(embedding.moved(last)?),
-            false => None,
-        };
+        let shared = spec.tied.then(|| embedding.moved(last)).transpose()?;
         let head = loader.linear_with(head_name, spec.vocab, spec.hidden, false, shared)?;
         if spec.tied {
             // Some fine-tuned checkpoints carry a copy of the head beside the embedding that it is tied to.

@@ -238,10 +238,7 @@ impl Loader {
         bias: bool,
         shared: Option<Embedding>,
     ) -> Result<Projection, ModelError> {
-        let bias = match bias {
-            false => None,
-            true => Some(self.tensor(&format!("{name}.bias"), &[outputs])?),
-        };
+        let bias = bias.then(|| self.tensor(&format!("{name}.bias"), &[outputs])).transpose()?;
         let weight = format!("{name}.weight");
         let stored = self.stored_name(&weight);
         self.expect_shape(&stored, &[outputs, inputs])?;
@@ -259,14 +256,7 @@ impl Loader {
                     Dtype::F8_E4M3 => {
                         let scales = format!("{stored}_scale_inv");
                         self.used.insert(scales.clone());
-                        folder.fp8_tensor(
-                            &stored,
-                            &scales,
-                            None,
-                            *fp8_block,
-                            &self.device,
-                            self.formats.dtype,
-                        )?
+                        folder.fp8_tensor(&stored, &scales, *fp8_block, &self.device, self.formats.dtype)?
                     }
                     _ => folder.tensor(&stored, &self.device, self.formats.dtype)?,
                 };
@@ -339,10 +329,8 @@ impl Loader {
             }
             let Checkpoint::Gguf(file) = &self.checkpoint else { return Err(ModelError::NoFile) };
             let (bytes, dtype) = (file.part_bytes(&weight, expert)?, self.block_type(file, &weight)?);
-            let bias = match spec.bias {
-                false => None,
-                true => Some(file.tensor_part(&bias_name, expert, &self.device, self.formats.activations)?),
-            };
+            let bias = || file.tensor_part(&bias_name, expert, &self.device, self.formats.activations);
+            let bias = spec.bias.then(bias).transpose()?;
             let linear = self.blocks(bytes, dtype, [outputs, inputs], (None, None), None, bias)?;
             self.used.extend([weight, bias_name]);
             Ok(linear)
@@ -387,7 +375,7 @@ impl Loader {
                 }
                 self.expect_shape(&blocks[0], &[count, outputs, inputs / 32, 16])?;
                 self.expect_shape(&blocks[1], &[count, outputs, inputs / 32])?;
-                let tensor = folder.mxfp4_tensor(stored, Some(expert), &self.device, self.formats.dtype)?;
+                let tensor = folder.mxfp4_tensor(stored, expert, &self.device, self.formats.dtype)?;
                 self.used.extend(blocks);
                 return Ok(tensor);
             }

@@ -85,14 +85,6 @@ impl OpenModel {
         }
     }
 
-    /// The GGUF file, if it is one: its metadata holds the tokeniser.
-    pub fn gguf(&self) -> Option<&GgufFile> {
-        match &self.checkpoint {
-            Checkpoint::Gguf(file) => Some(file),
-            Checkpoint::Safetensors { .. } | Checkpoint::Weightless(_) => None,
-        }
-    }
-
     /// The same with another choice of what is kept of quantised weights on the CPU ([`Kept::Dense`] unless told).
     pub fn keeping(self, kept: Kept) -> Self {
         OpenModel { kept, ..self }

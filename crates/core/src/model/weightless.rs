@@ -8,8 +8,8 @@
 use std::cell::RefCell;
 
 use candle_core::{DType, Device, Result, Tensor};
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 
 use super::DecoderSpec;
 

@@ -90,11 +90,6 @@ impl CharsPerToken {
     pub fn new(chars: f64) -> Option<Self> {
         (chars.is_finite() && chars > 0.0).then_some(CharsPerToken(chars))
     }
-
-    /// Characters a token.
-    pub fn chars(self) -> f64 {
-        self.0
-    }
 }
 
 impl CountTokens for CharsPerToken {

@@ -1,7 +1,7 @@
 //! W4 to W9: affected domains, proposals, adjudication, application, links.
 
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use super::super::Settings;

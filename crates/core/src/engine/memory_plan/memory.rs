@@ -10,9 +10,7 @@ pub fn available_bytes(device: &Device) -> Option<u64> {
 }
 
 fn available_to_the_cpu() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let free = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024;
+    let free = proc_bytes("/proc/meminfo", "MemAvailable:")?;
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     // A container's limit, where there is one (cgroup 2).
     let limit = number("/sys/fs/cgroup/memory.max")
@@ -20,9 +18,24 @@ fn available_to_the_cpu() -> Option<u64> {
     Some(limit.map_or(free, |limit| limit.min(free)))
 }
 
+/// Bytes of the machine's memory, where the system tells it as Linux does.
+pub fn total_bytes() -> Option<u64> {
+    proc_bytes("/proc/meminfo", "MemTotal:")
+}
+
 /// Bytes that this process holds in memory, where the system tells it as Linux does.
 pub fn resident_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    proc_bytes("/proc/self/status", "VmRSS:")
+}
+
+/// The most memory that this process has held at once, in bytes, where the system tells it as Linux does.
+pub fn peak_resident_bytes() -> Option<u64> {
+    proc_bytes("/proc/self/status", "VmHWM:")
+}
+
+/// A field of Linux's tables, which are in kibibytes.
+fn proc_bytes(file: &str, field: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }

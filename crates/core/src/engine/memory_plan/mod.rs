@@ -19,7 +19,7 @@ mod serving;
 mod split;
 
 use arithmetic::n;
-pub use memory::{available_bytes, resident_bytes};
+pub use memory::{available_bytes, peak_resident_bytes, resident_bytes, total_bytes};
 pub use request::{Branches, MemoryRequest, ObservedSpans, USUAL_ANSWER};
 pub use serving::{ServerMemory, Serving, TOKENISING};
 pub use split::{Parts, split};

@@ -3,6 +3,7 @@
 use candle_core::DType;
 
 use crate::attention::{AttentionKernel, SPLIT_K};
+use crate::engine::DEFAULT_CHUNK;
 use crate::engine::device::DeviceName;
 use crate::model::{CacheFormat, Formats, Kept};
 
@@ -34,6 +35,23 @@ pub struct MemoryRequest {
 }
 
 impl MemoryRequest {
+    /// Of one sequence of up to `context` tokens, all else as it usually is.
+    pub fn new(context: usize, dtype: DType, devices: Vec<DeviceName>) -> Self {
+        MemoryRequest {
+            context,
+            chunk: DEFAULT_CHUNK,
+            logits: 1,
+            dtype,
+            cache: None,
+            kernel: AttentionKernel::Auto,
+            devices,
+            branches: Branches::default(),
+            observed: ObservedSpans::default(),
+            kept: None,
+            beside: 0,
+        }
+    }
+
     /// Refuses a cache that the devices do not keep.
     ///
     /// # Errors

@@ -146,9 +146,7 @@ mod tests {
     use candle_core::DType;
 
     use super::*;
-    use crate::attention::AttentionKernel;
     use crate::engine::device::DeviceName;
-    use crate::engine::memory_plan::ObservedSpans;
 
     /// SmolLM2-135M: layers, keys and values, key/value heads, head width, bytes of an f32.
     const BYTES_A_TOKEN: u64 = 30 * 2 * 3 * 64 * 4;
@@ -157,19 +155,8 @@ mod tests {
         let Some(Ok(description)) = ModelDescription::released("smollm2-135m") else {
             panic!("no such model")
         };
-        let request = MemoryRequest {
-            context: 8192,
-            chunk: 256,
-            logits: 256,
-            dtype: DType::F32,
-            cache: None,
-            kernel: AttentionKernel::Auto,
-            devices: vec![DeviceName::Cpu],
-            branches: Branches::default(),
-            observed: ObservedSpans::default(),
-            kept: None,
-            beside: 0,
-        };
+        let request = MemoryRequest::new(8192, DType::F32, vec![DeviceName::Cpu]);
+        let request = MemoryRequest { chunk: 256, logits: 256, ..request };
         let (limits, branches, memory) = serving.fitted(&description, &request, Some(16), &[Some(free)]);
         let beside = memory.beside();
         let request = MemoryRequest { branches, beside, ..request };

@@ -11,21 +11,7 @@ fn description(name: &str) -> ModelDescription {
 }
 
 fn request(context: usize) -> MemoryRequest {
-    let devices = vec![DeviceName::Cpu];
-    let branches = Branches::default();
-    MemoryRequest {
-        context,
-        chunk: 1024,
-        logits: 1,
-        dtype: DType::F32,
-        cache: None,
-        kernel: AttentionKernel::Auto,
-        devices,
-        branches,
-        observed: ObservedSpans::default(),
-        kept: None,
-        beside: 0,
-    }
+    MemoryRequest::new(context, DType::F32, vec![DeviceName::Cpu])
 }
 
 fn bf16(context: usize, cards: usize) -> MemoryRequest {

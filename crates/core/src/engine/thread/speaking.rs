@@ -215,10 +215,8 @@ impl Live {
         let Some(token) = self.decoding.choose(&generate.stop, &mut self.measurement)? else {
             return Ok(false);
         };
-        let likelihood = match likeliest {
-            Some(most) => Some(likelihood(self.decoding.logits(), token, most)?),
-            None => None,
-        };
+        let of_token = |most| likelihood(self.decoding.logits(), token, most);
+        let likelihood = likeliest.map(of_token).transpose()?;
         let mut rows = Vec::new();
         if tell_rows && self.decoding.in_answer() {
             while self.told < self.measurement.generated_rows() {

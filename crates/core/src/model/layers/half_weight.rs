@@ -169,11 +169,6 @@ impl HalfWeight {
         self.rows
     }
 
-    /// Inputs.
-    pub fn cols(&self) -> usize {
-        self.cols
-    }
-
     /// Pairs of a row of activations.
     fn length(&self) -> usize {
         self.cols.div_ceil(2)

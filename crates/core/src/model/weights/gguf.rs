@@ -8,7 +8,6 @@
 //! trusts no number in the file; what the bytes of a block mean is in [`block`].
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use candle_core::quantized::{GgmlDType, ggml_file::qtensor_from_ggml};
@@ -16,6 +15,7 @@ use candle_core::{DType, Device, Tensor};
 use memmap2::Mmap;
 
 use super::blocks::BlocksError;
+use super::map;
 
 pub mod block;
 pub mod header;
@@ -110,7 +110,6 @@ struct TensorLocation {
 #[derive(Debug)]
 pub struct GgufFile {
     parts: Vec<SplitFile>,
-    version: u32,
     metadata: HashMap<String, Value>,
     tensors: Vec<TensorLocation>,
     by_name: HashMap<String, usize>,
@@ -134,20 +133,18 @@ impl GgufFile {
         let mut parts = Vec::with_capacity(paths.len());
         let mut headers = Vec::with_capacity(paths.len());
         for path in paths {
-            let bytes = map(&path)?;
+            let bytes = map(&path).map_err(|source| GgufError::Io { file: path.clone(), source })?;
             headers.push(Header::parse(&bytes, &path)?);
             parts.push(SplitFile { path, bytes });
         }
         check_split(&parts, &headers)?;
 
         let mut metadata = HashMap::new();
-        let mut version = 0;
         let mut tensors = Vec::with_capacity(headers.iter().map(|header| header.tensors.len()).sum());
         let mut by_name = HashMap::new();
         for (part, header) in headers.into_iter().enumerate() {
             if part == 0 {
                 metadata = header.metadata;
-                version = header.version;
             }
             for info in header.tensors {
                 if by_name.insert(info.name.clone(), tensors.len()).is_some() {
@@ -157,7 +154,7 @@ impl GgufFile {
                 tensors.push(TensorLocation { part, info });
             }
         }
-        Ok(Self { parts, version, metadata, tensors, by_name })
+        Ok(Self { parts, metadata, tensors, by_name })
     }
 
     /// The (first) file, for messages.
@@ -173,11 +170,6 @@ impl GgufFile {
     /// The size of all files together, in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.bytes.len() as u64).sum()
-    }
-
-    /// The GGUF version of the (first) file: 2 or 3.
-    pub fn version(&self) -> u32 {
-        self.version
     }
 
     /// All metadata keys, in no order.
@@ -388,14 +380,6 @@ fn values_made_on(
         values.slice_set(&part(start, step.min(rows - start))?, 0, start)?;
     }
     Ok(values)
-}
-
-fn map(path: &Path) -> Result<Mmap, GgufError> {
-    let at = |source| GgufError::Io { file: path.to_path_buf(), source };
-    let file = File::open(path).map_err(at)?;
-    // SAFETY: the map is read-only. A file that another program truncates while it is mapped can still raise SIGBUS, as
-    // in every program that maps its weights; files of our cache are replaced by rename, never rewritten in place.
-    unsafe { Mmap::map(&file) }.map_err(at)
 }
 
 /// All parts of a split GGUF, found from any one of them; for a file whose name does not follow the

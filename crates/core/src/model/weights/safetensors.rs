@@ -6,7 +6,6 @@
 //! the two tensors; the arithmetic is in [`blocks`](super::blocks).
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 
 use candle_core::safetensors::Load;
@@ -16,6 +15,7 @@ use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorInfo, Tenso
 use serde::Deserialize;
 
 use super::blocks::{BlocksError, MXFP4_GROUP, e8m0, fp8_block_scaled, mxfp4};
+use super::map;
 
 /// The index that lists which shard holds which tensor.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
@@ -132,7 +132,7 @@ impl SafetensorsFolder {
         let mut shards = Vec::with_capacity(files.len());
         let mut tensors: BTreeMap<String, TensorLocation> = BTreeMap::new();
         for path in files {
-            let bytes = map(&path)?;
+            let bytes = map(&path).map_err(|source| SafetensorsError::Io { file: path.clone(), source })?;
             let (header_len, metadata) = read_header(&bytes, &path)?;
             for name in metadata.offset_keys() {
                 let Some(info) = metadata.info(&name) else { continue };
@@ -253,50 +253,41 @@ impl SafetensorsFolder {
         self.load(name, self.view_part(name, index)?, device, dtype)
     }
 
-    /// The FP8 weight `name`, (.., out, in) of E4M3 codes, times the tensor `scales`: (.., ceil(out / block.0),
-    /// ceil(in / block.1)) in a float type or as E8M0 codes, one scale for each block of `block` (rows, columns). Of `part`, where given, only
-    /// that entry of both along the outermost dimension. The product is taken in f32 and then converted to `dtype`.
+    /// The FP8 weight `name`, (out, in) of E4M3 codes, times the tensor `scales`: (ceil(out / block.0), ceil(in / block.1)) in a float
+    /// type or as E8M0 codes, one scale for each block of `block` (rows, columns). The product is taken in f32 and then converted to
+    /// `dtype`.
     ///
     /// # Errors
-    /// As [`SafetensorsFolder::view_part`], [`SafetensorsError::Layout`] where types or shapes are others, and
+    /// As [`SafetensorsFolder::view`], [`SafetensorsError::Layout`] where types or shapes are others, and
     /// [`SafetensorsError::Candle`] where the device refuses it.
     pub fn fp8_tensor(
         &self,
         name: &str,
         scales: &str,
-        part: Option<usize>,
         block: (usize, usize),
         device: &Device,
         dtype: DType,
     ) -> Result<Tensor, SafetensorsError> {
-        let codes = self.view_or_part(name, part)?;
-        let (Dtype::F8_E4M3, [stack @ .., rows, cols]) = (codes.dtype, codes.shape) else {
-            return Err(self.layout(name, codes, "F8_E4M3 of shape [.., out, in]".to_string()));
+        let codes = self.view(name)?;
+        let (Dtype::F8_E4M3, &[rows, cols]) = (codes.dtype, codes.shape) else {
+            return Err(self.layout(name, codes, "F8_E4M3 of shape [out, in]".to_string()));
         };
-        let (rows, cols) = (*rows, *cols);
         if block.0 == 0 || block.1 == 0 {
             let source = BlocksError::Size { size: format!("of a block, ({}, {})", block.0, block.1) };
             return Err(self.blocks(name, source));
         }
-        let (scale_rows, scale_cols) = (rows.div_ceil(block.0), cols.div_ceil(block.1));
-        let stored = self.view_or_part(scales, part)?;
-        let wanted = [stack, &[scale_rows, scale_cols]].concat();
+        let stored = self.view(scales)?;
+        let wanted = [rows.div_ceil(block.0), cols.div_ceil(block.1)];
         let factors = floats(stored).filter(|_| stored.shape == wanted).ok_or_else(|| {
             self.layout(scales, stored, format!("a float type of shape {wanted:?} (of {name:?})"))
         })?;
-        let mut values = Vec::with_capacity(codes.bytes.len());
-        // Both may be empty, and chunks may not; an empty stack may claim entries of any size.
-        let weights = codes.bytes.chunks_exact(rows.saturating_mul(cols).max(1));
-        let factors = factors.chunks_exact(scale_rows.saturating_mul(scale_cols).max(1));
-        for (codes, factors) in weights.zip(factors) {
-            let entry = fp8_block_scaled(codes, factors, rows, cols, block);
-            values.extend(entry.map_err(|source| self.blocks(name, source))?);
-        }
+        let values = fp8_block_scaled(codes.bytes, &factors, rows, cols, block);
+        let values = values.map_err(|source| self.blocks(name, source))?;
         self.place(name, codes.dtype, values, codes.shape.to_vec(), device, dtype)
     }
 
-    /// The MXFP4 weight `stem`: `{stem}_blocks` is (.., rows, groups, 16) and `{stem}_scales` (.., rows, groups), both of bytes; the
-    /// tensor is (.., rows, 32 groups). Of `part`, where given, only that entry of both along the outermost dimension.
+    /// Entry `index` of the MXFP4 weights `stem`: `{stem}_blocks` is (entries, .., groups, 16) and `{stem}_scales` (entries, .., groups),
+    /// both of bytes; the tensor is (.., 32 groups).
     ///
     /// # Errors
     /// As [`SafetensorsFolder::view_part`], [`SafetensorsError::Layout`] where types or shapes are others, and
@@ -304,32 +295,25 @@ impl SafetensorsFolder {
     pub fn mxfp4_tensor(
         &self,
         stem: &str,
-        part: Option<usize>,
+        index: usize,
         device: &Device,
         dtype: DType,
     ) -> Result<Tensor, SafetensorsError> {
         let (name, scales) = (format!("{stem}_blocks"), format!("{stem}_scales"));
-        let stored = self.view_or_part(&name, part)?;
+        let stored = self.view_part(&name, index)?;
         let (Dtype::U8, [of_scales @ .., 16]) = (stored.dtype, stored.shape) else {
-            return Err(self.layout(&name, stored, "U8 of shape [.., rows, groups, 16]".to_string()));
+            return Err(self.layout(&name, stored, "U8 of shape [.., groups, 16]".to_string()));
         };
-        let exponents = self.view_or_part(&scales, part)?;
-        let [stack @ .., groups] = exponents.shape else {
+        let exponents = self.view_part(&scales, index)?;
+        let (Dtype::U8, [stack @ .., groups]) = (exponents.dtype, of_scales) else {
             return Err(self.layout(&scales, exponents, format!("U8 of shape {of_scales:?}")));
         };
-        if exponents.dtype != Dtype::U8 || exponents.shape != of_scales {
+        if exponents.shape != of_scales {
             return Err(self.layout(&scales, exponents, format!("U8 of shape {of_scales:?}")));
         }
         let values = mxfp4(stored.bytes, exponents.bytes).map_err(|source| self.blocks(&name, source))?;
         let shape = [stack, &[groups.saturating_mul(MXFP4_GROUP)]].concat();
         self.place(&name, stored.dtype, values, shape, device, dtype)
-    }
-
-    fn view_or_part(&self, name: &str, part: Option<usize>) -> Result<View<'_>, SafetensorsError> {
-        match part {
-            Some(index) => self.view_part(name, index),
-            None => self.view(name),
-        }
     }
 
     fn load(
@@ -405,14 +389,6 @@ fn floats(view: View<'_>) -> Option<Vec<f32>> {
         Dtype::F8_E8M0 | Dtype::U8 => view.bytes.iter().map(|&code| e8m0(code)).collect(),
         _ => return None,
     })
-}
-
-fn map(path: &Path) -> Result<Mmap, SafetensorsError> {
-    let at = |source| SafetensorsError::Io { file: path.to_path_buf(), source };
-    let file = File::open(path).map_err(at)?;
-    // SAFETY: the map is read-only; as for GGUF, a file that is truncated by another program while it is mapped can raise
-    // SIGBUS, and files of our cache are only ever replaced by rename.
-    unsafe { Mmap::map(&file) }.map_err(at)
 }
 
 fn read_header(

@@ -42,14 +42,10 @@ impl TensorInfo {
 /// The parsed header of one file.
 #[derive(Debug)]
 pub struct Header {
-    /// 2 or 3.
-    pub version: u32,
     /// Metadata by key.
     pub metadata: HashMap<String, Value>,
     /// Tensors in file order; every range lies in the file.
     pub tensors: Vec<TensorInfo>,
-    /// Alignment of the tensors in bytes.
-    pub alignment: usize,
 }
 
 impl Header {
@@ -94,7 +90,7 @@ impl Header {
         for tensor in described {
             tensors.push(tensor.place(bytes.len(), data_start, alignment, file)?);
         }
-        Ok(Self { version, metadata, tensors, alignment })
+        Ok(Self { metadata, tensors })
     }
 }
 
