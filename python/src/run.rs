@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::Parser;
 use palimpsest::heads::Score;
 use palimpsest::lens::{ByHeads, masses_in_role};
-use palimpsest::run::cause_rows::read_lines;
+use palimpsest::run::causes::rows::read_lines;
 use palimpsest::run::setup::{Begin, RunSpec};
 use palimpsest::run::store::RunFolder;
 use palimpsest::run::why_rows::read_why;
