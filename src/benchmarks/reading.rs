@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
+use std::{io, iter};
 
+use super::Cases;
 use crate::data::Case;
 use crate::data::finding::Finding;
 
@@ -123,6 +124,18 @@ pub enum ReadError {
         /// The system's message.
         source: io::Error,
     },
+}
+
+/// The cases that `read` gives one by one, `None` at the end. After a broken row reading goes on; after any other error it ends.
+pub(super) fn until_broken<'a>(
+    mut read: impl FnMut() -> Result<Option<Case>, ReadError> + 'a,
+) -> Cases<'a> {
+    let mut ended = false;
+    Box::new(iter::from_fn(move || {
+        let item = if ended { None } else { read().transpose() };
+        ended = !matches!(item, Some(Ok(_) | Err(ReadError::Row(_))));
+        item
+    }))
 }
 
 /// The result of [`check`].
