@@ -12,7 +12,7 @@ use super::canvas::{
     text_width, units, write, write_middle,
 };
 use super::legend::Legend;
-use super::plot::{SAMPLE, Sample, marker, sample};
+use super::plot::{SAMPLE, Sample, marked_line, runs, sample};
 use super::style::{GREY, GRID, INK, Stroke, UNIT};
 use crate::dose::estimate::Estimate;
 
@@ -257,22 +257,6 @@ impl DoseLine {
                 Some(((plane.across)(level) + beside, (plane.up)(estimate.as_ref()?.mean)))
             })
             .collect();
-        let wide = self.stroke.colour.stroke_width(self.stroke.width());
-        for run in runs(places.iter().copied()) {
-            match self.stroke.dashes() {
-                Some((dash, space)) => {
-                    area.draw(&DashedPathElement::new(run, dash * UNIT, space * UNIT, wide))?;
-                }
-                None => area.draw(&PathElement::new(run, wide))?,
-            }
-        }
-        places.into_iter().flatten().try_for_each(|at| marker(area, self.stroke, at))
+        marked_line(area, self.stroke, &places)
     }
-}
-
-/// Neighbours that have a place.
-fn runs(places: impl Iterator<Item = Option<(i32, i32)>>) -> Vec<Vec<(i32, i32)>> {
-    let places: Vec<Option<(i32, i32)>> = places.collect();
-    let runs = places.split(Option::is_none).map(|run| run.iter().flatten().copied().collect::<Vec<_>>());
-    runs.filter(|run| !run.is_empty()).collect()
 }

@@ -4,7 +4,6 @@
 //! same in all panels, and stand a little beside each other so that whiskers do not hide each other. The counts lie beside the picture as
 //! CSV.
 
-use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
 use super::canvas::{
@@ -13,7 +12,7 @@ use super::canvas::{
 };
 use super::legend::Legend;
 use super::meaning::{self, Meaning};
-use super::plot::{SAMPLE, Sample, marker, sample};
+use super::plot::{SAMPLE, Sample, marked_line, sample};
 use super::sheet::arrange;
 use super::style::{GREY, GRID, Stroke, UNIT};
 use super::{Figure, FigureError};
@@ -137,18 +136,8 @@ fn draw_line(
     }
     let points: Vec<Option<(i32, i32)>> =
         line.points.iter().enumerate().map(|(at, point)| Some(corner(at, point.share()?))).collect();
-    let wide = stroke.colour.stroke_width(stroke.width());
     // A place without pairs interrupts the line.
-    for run in points.split(Option::is_none) {
-        let run: Vec<(i32, i32)> = run.iter().flatten().copied().collect();
-        match stroke.dashes() {
-            Some((dash, space)) => {
-                area.draw(&DashedPathElement::new(run, dash * UNIT, space * UNIT, wide))?;
-            }
-            None => area.draw(&PathElement::new(run, wide))?,
-        }
-    }
-    points.into_iter().flatten().try_for_each(|at| marker(area, stroke, at))
+    marked_line(area, stroke, &points)
 }
 
 /// A row a point, with the ends of its 95% interval as shares.

