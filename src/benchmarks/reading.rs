@@ -127,9 +127,7 @@ pub enum ReadError {
 }
 
 /// The cases that `read` gives one by one, `None` at the end. After a broken row reading goes on; after any other error it ends.
-pub(super) fn until_broken<'a>(
-    mut read: impl FnMut() -> Result<Option<Case>, ReadError> + 'a,
-) -> Cases<'a> {
+pub(super) fn until_broken<'a>(mut read: impl FnMut() -> Result<Option<Case>, ReadError> + 'a) -> Cases<'a> {
     let mut ended = false;
     Box::new(iter::from_fn(move || {
         let item = if ended { None } else { read().transpose() };

@@ -262,12 +262,6 @@ impl Folder {
         Some((case, case.probes.get(name.probe)?, condition))
     }
 
-    /// The key of a row.
-    pub fn key(&self, row: usize) -> Option<AnswerKey<&str>> {
-        let (case, probe, condition) = self.named(row)?;
-        Some(AnswerKey::of(&case.case, &probe.id, &condition.name))
-    }
-
     /// A planned case with its texts: queries, and notes that only judges see.
     pub fn whole_case(&self, case: usize) -> Option<PlannedCase> {
         self.read(PLAN, *self.plan_places.get(case)?)

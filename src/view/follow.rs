@@ -82,11 +82,6 @@ impl Followed {
         Followed { path, ..Followed::default() }
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Reads what is new. A last line without its newline is left for the next time.
     ///
     /// # Errors

@@ -7,10 +7,10 @@ use std::io::{self, BufRead};
 
 use super::case::case_of;
 use super::terms::TITLE;
-use crate::benchmarks::{Cases, Files};
 use crate::benchmarks::fields::{Checker, WHOLE_ROW};
 use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::{ReadError, RowProblems, until_broken};
+use crate::benchmarks::{Cases, Files};
 use crate::data::Case;
 
 /// The file's name.

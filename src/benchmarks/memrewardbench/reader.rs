@@ -9,9 +9,9 @@ use std::io::{self, BufRead};
 use super::columns::{ColumnsError, MAGIC, ParquetRows};
 use super::row::{RawRow, case_of};
 use super::terms::TITLE;
-use crate::benchmarks::{Cases, Files};
 use crate::benchmarks::fields::{Checker, WHOLE_ROW};
 use crate::benchmarks::reading::{ReadError, RowProblems, until_broken};
+use crate::benchmarks::{Cases, Files};
 use crate::data::Case;
 
 /// Keys of which a row's JSON has some.

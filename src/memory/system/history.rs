@@ -16,8 +16,8 @@ pub use super::operation::{InFlight, Operation, Progress, Retries, Wanted};
 use super::protocol::{
     Capability, FailureKind, Hello, Memory, MemorySystem, SessionInput, Source, SystemError, WriteEvent,
 };
-use super::record::{CaseRecord, FINISH, case_folder, system_folder};
-use super::rows::{EventRow, Failure, Provenance, SearchRow, SessionRow};
+use super::record::{CaseRecord, FINISH, case_folder};
+use super::rows::{EventRow, Failure, Provenance, SearchRow};
 use super::sent::{digest, evidence_sessions, sessions_of};
 use super::sources::Sources;
 use crate::data::{Case, Probe};
@@ -205,11 +205,6 @@ impl SystemRun {
         &self.hello
     }
 
-    /// Its folder within the run.
-    pub fn folder(&self) -> PathBuf {
-        system_folder(&self.run, &self.name)
-    }
-
     /// A probe's memories: from the run's files where they are there, else by a search, before which the history is written where it is
     /// not. A system that fails is a row, [`SearchRow::failed`], which the next call tries again.
     ///
@@ -246,15 +241,6 @@ impl SystemRun {
             Err(Halt::Run(error)) => Err(error),
             Ok(()) | Err(Halt::System(_)) => Ok(()),
         }
-    }
-
-    /// The sessions of a case that could not be written.
-    ///
-    /// # Errors
-    /// [`HistoryError`].
-    pub fn failed_sessions(&mut self, case: &Case) -> Result<Vec<SessionRow>, HistoryError> {
-        let sessions = self.open(case)?.record.sessions();
-        Ok(sessions.filter(|row| row.failed.is_some()).cloned().collect())
     }
 
     /// Ends the system.

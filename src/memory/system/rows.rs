@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::protocol::{ContextPiece, FailureKind, LookedAt, Memory, Op, Source, WriteEvent};
+use super::protocol::{ContextPiece, FailureKind, LookedAt, Memory, WriteEvent};
 
 /// The way in which the sources of memories were found, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -162,11 +162,5 @@ impl EventRow {
     /// The older memories considered, where the system says so.
     pub fn looked_at(&self) -> Option<&[LookedAt]> {
         self.event.looked_at.as_deref()
-    }
-
-    /// Does it write from a session, so that a memory holding it exists afterwards?
-    pub fn writes(&self, session: &str) -> bool {
-        let from = |sources: &Vec<Source>| sources.iter().any(|source| source.session == session);
-        matches!(self.event.op, Op::Add | Op::Update) && self.event.sources.as_ref().is_some_and(from)
     }
 }
