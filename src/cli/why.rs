@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 
 use super::interrupt::INTERRUPTED;
-use crate::benchmarks::Table;
 use crate::ground::sheet::Format;
 use crate::heads::HeadScores;
 use crate::judge::{AnewJudge, anew_instructions};
@@ -15,6 +14,7 @@ use crate::progress::note;
 use crate::run::judge_name::JudgeChoice;
 use crate::run::reread::{Reread, RereadArgs};
 use crate::run::rows::AnswerRow;
+use crate::run::shown_judge::say_which;
 use crate::run::why_rows::{WHY, WhySettings};
 use crate::why::{self, Measured, controls, labels, sheet, signals};
 
@@ -76,7 +76,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     run.check_attention()?;
     let choice = JudgeChoice { judge: args.judge.as_deref(), rubric: args.rubric.as_deref() };
     let judged = why::verdicts(folder, choice)?;
-    super::judging::say_which(&args.dir, Some(&judged.name.label), args.judge.as_deref());
+    say_which(&args.dir, Some(&judged.name.label), args.judge.as_deref());
     if let Some(why) = judged.no_result() {
         note(format_args!("note: labels explain verdicts that are no result: {why}"));
     }
@@ -138,9 +138,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         tables.extend(found);
     }
-    let text = |table: &Table| {
-        Ok(format!("{}\n{}", Format::Text.title(&table.title), Format::Text.of(&table.sheet)?))
-    };
-    let texts = tables.iter().map(text).collect::<anyhow::Result<Vec<_>>>()?;
+    let texts = tables.iter().map(|table| table.written(Format::Text)).collect::<Result<Vec<_>, _>>()?;
     super::write_out(texts.join("\n").as_bytes())
 }

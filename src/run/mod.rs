@@ -41,6 +41,7 @@ pub mod rows;
 pub mod runner;
 pub mod session_measures;
 pub mod setup;
+pub mod shown_judge;
 pub mod store;
 pub mod subject;
 pub mod total_effect;
