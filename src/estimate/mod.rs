@@ -8,12 +8,14 @@
 mod args;
 mod card;
 mod endpoint;
+mod lengths;
 mod local;
 mod memory;
 mod plan;
 mod sample;
 
 pub use args::EstimateArgs;
+pub use lengths::{LengthCounter, group_by};
 pub use plan::{PlanArgs, plan_text};
 
 use crate::run::setup::RunSpec;

@@ -151,7 +151,10 @@ impl Instructions {
     }
 
     /// True if the template says where reasons stand. One that does not asks for the same reply whatever `reasons` is.
-    fn says_where_reasons_stand(&self) -> Result<bool, JudgeError> {
+    ///
+    /// # Errors
+    /// If it does not compile.
+    pub fn says_where_reasons_stand(&self) -> Result<bool, JudgeError> {
         let environment = self.compiled()?;
         let template = environment.get_template(JUDGE_FILE);
         Ok(template.is_ok_and(|template| template.undeclared_variables(false).contains("reasons")))
