@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use crate::benchmarks::stale::exchange;
 use crate::export::{ExportText, OneAnswer, inspect, not_asked, other_conditions, parquet, under};
 use crate::progress::note;
 use crate::run::condition::label;
@@ -97,7 +98,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let out = out.as_deref();
     let one_answer = match asked {
-        Format::Stale => Some(OneAnswer::Stale),
+        Format::Stale => Some(OneAnswer::Authors(|answers| {
+            Ok(serde_json::to_string_pretty(&exchange::format(answers))? + "\n")
+        })),
         Format::Longmemeval => Some(OneAnswer::Longmemeval),
         Format::Inspect | Format::Parquet => None,
     };

@@ -1,18 +1,18 @@
 //! Formats that hold one answer a question, a text a condition; and which questions and conditions of a run an export is without.
 
 use super::{ExportError, hypotheses};
-use crate::benchmarks::stale::exchange::format;
+use crate::benchmarks::Exchanged;
 use crate::run::condition::label;
 use crate::run::exchange::{export, shorten, unanswered};
 use crate::run::store::RunFolder;
 
 /// A format that holds one answer a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum OneAnswer {
     /// LongMemEval's hypotheses.
     Longmemeval,
-    /// The exchange format of STALE's authors.
-    Stale,
+    /// The format of a benchmark's authors, which writes the answers.
+    Authors(fn(Vec<Exchanged>) -> Result<String, serde_json::Error>),
 }
 
 /// The answers under a condition in a format.
@@ -38,10 +38,10 @@ impl OneAnswer {
                 let what = format!("{} hypotheses", text.lines().count());
                 (text, what)
             }
-            OneAnswer::Stale => {
-                let answers = format(export(one, partial)?);
+            OneAnswer::Authors(write) => {
+                let answers = export(one, partial)?;
                 let what = format!("answers to {} cases", answers.len());
-                (serde_json::to_string_pretty(&answers)? + "\n", what)
+                (write(answers)?, what)
             }
         };
         let planned: usize = one.plan.iter().map(|case| case.probes.len()).sum();
