@@ -36,7 +36,6 @@ mod lens;
 mod memory;
 mod memory_check;
 mod memory_show;
-mod memory_table;
 mod merge;
 mod model;
 mod output;

@@ -30,7 +30,6 @@ pub mod curves;
 mod difference;
 mod dose;
 mod dose_lines;
-mod dose_maps;
 mod drawing;
 mod figure;
 mod grid;
@@ -59,6 +58,7 @@ pub mod style;
 mod style_file;
 mod trends;
 mod typeface;
+mod value_maps;
 mod waterfall;
 
 pub use bars::distribution;

@@ -1,5 +1,9 @@
 //! The tables of `palimpsest table --memory`: writing, retrieval, answers, the waterfall, and systems against each other.
 
+use std::path::PathBuf;
+
+use anyhow::Context;
+
 use super::Losses;
 use super::count::{Count, Number, Part, level_in_words, roles};
 use super::fact::Level;
@@ -11,13 +15,25 @@ use crate::benchmarks::{Side, Table};
 use crate::ground::numbers::{p_value, percent};
 use crate::ground::sheet::{Column, Format, Sheet, cell};
 use crate::run::condition::label;
+use crate::run::judge_name::JudgeChoice;
+use crate::run::store::RunFolder;
 use crate::statistics::Interval;
 
 /// Everything on the memory systems of some runs of one benchmark, in a format.
 ///
 /// # Errors
-/// Runs of several benchmarks, named, and a table that cannot be written.
-pub fn written(runs: &[Losses], format: Format) -> anyhow::Result<String> {
+/// Runs that cannot be read, have no memory system, or are of several benchmarks.
+pub fn text(dirs: &[PathBuf], choice: JudgeChoice<'_>, format: Format) -> anyhow::Result<String> {
+    let open = |dir: &PathBuf| {
+        let folder = RunFolder::read(dir)?;
+        Losses::open(&folder, folder.benchmark()?, choice)?.with_context(|| {
+            format!(
+                "{} has no memory system; make a run with --memory NAME=COMMAND, or leave --memory out",
+                dir.display()
+            )
+        })
+    };
+    let runs = &dirs.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?[..];
     if let [first, others @ ..] = runs
         && let Some(other) = others.iter().find(|other| other.benchmark.name != first.benchmark.name)
     {
