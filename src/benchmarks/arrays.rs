@@ -26,10 +26,11 @@ pub(super) fn rows<'de, T: DeserializeOwned>(
             return ReadError::Read { file, row, source: error.into() };
         }
         let (line, column) = (error.line(), error.column());
-        let what = format!(
-            "not a JSON array of objects: {}; put it right or fetch the file again",
-            without_place(&error)
-        );
+        let remedy = match error.is_eof() {
+            true => "the file ends before its array does; fetch the file again",
+            false => "put it right or fetch the file again",
+        };
+        let what = format!("not a JSON array of objects: {}; {remedy}", without_place(&error));
         ReadError::Syntax { file, row, line, column, what }
     })
 }
