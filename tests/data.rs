@@ -13,7 +13,7 @@ mod truncate;
 use std::io::BufRead;
 
 use palimpsest::benchmarks::reading::{self, Report};
-use palimpsest::benchmarks::stale::{STALE, StaleReader};
+use palimpsest::benchmarks::stale::{STALE, read_stale};
 use palimpsest::data::{Case, Evidence};
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ fn row(uid: &str) -> Value {
 
 /// What is wrong with a file.
 fn check(text: impl BufRead) -> Report {
-    reading::check(StaleReader::new(text, None), STALE.split, None, &mut |_| {}, &mut |_| {})
+    reading::check(read_stale(text, None), STALE.split, None, &mut |_| {}, &mut |_| {})
 }
 
 /// The session that plays a part in a case.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::setting::Context;
 use crate::ground::numbers::percent;
-use crate::ground::sheet::{Column, Sheet};
+use crate::ground::sheet::{Column, Format, Sheet};
 
 /// One planned probe under one condition of one run, by one judge. Denominators are the plan's: what has no clean verdict is here too,
 /// and counts as wrong.
@@ -178,6 +178,16 @@ pub struct Table {
     pub title: String,
     /// The content.
     pub sheet: Sheet,
+}
+
+impl Table {
+    /// Title and table.
+    ///
+    /// # Errors
+    /// A table that the format cannot hold.
+    pub fn written(&self, format: Format) -> Result<String, csv::Error> {
+        Ok(format!("{}\n{}", format.title(&self.title), format.of(&self.sheet)?))
+    }
 }
 
 impl Table {

@@ -33,6 +33,22 @@ impl Node {
             Node::Object(fields) => format!("an object of {} fields", fields.len()),
         }
     }
+
+    /// A field of an object, which need not be sound; of a key that stands twice the first.
+    pub(super) fn get(&self, name: &str) -> Option<&Node> {
+        match self {
+            Node::Object(fields) => fields.iter().find(|(field, _)| field == name).map(|(_, value)| value),
+            _ => None,
+        }
+    }
+
+    /// The same where it is a string that is not blank.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        match self.get(name) {
+            Some(Node::String(text)) if !text.trim().is_empty() => Some(text),
+            _ => None,
+        }
+    }
 }
 
 /// A string in quotes, cut after [`QUOTED_CHARS`] characters.

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
+use std::{io, iter};
 
+use super::{Benchmark, Cases, Dimension};
 use crate::data::Case;
 use crate::data::finding::Finding;
+use serde::Serialize;
 
 /// Number of problems that a [`Report`] keeps; the rest are counted, and told as they are found.
 pub const PROBLEMS_SHOWN: usize = 20;
 
 /// One thing wrong with one row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// Which file of a folder; absent where the data set is one file.
     pub file: Option<String>,
@@ -125,6 +127,16 @@ pub enum ReadError {
     },
 }
 
+/// The cases that `read` gives one by one, `None` at the end. After a broken row reading goes on; after any other error it ends.
+pub(super) fn until_broken<'a>(mut read: impl FnMut() -> Result<Option<Case>, ReadError> + 'a) -> Cases<'a> {
+    let mut ended = false;
+    Box::new(iter::from_fn(move || {
+        let item = if ended { None } else { read().transpose() };
+        ended = !matches!(item, Some(Ok(_) | Err(ReadError::Row(_))));
+        item
+    }))
+}
+
 /// The result of [`check`].
 #[derive(Debug, Default)]
 pub struct Report {
@@ -148,6 +160,23 @@ impl Report {
     /// True if every row is sound and the file was read to its end.
     pub fn is_sound(&self) -> bool {
         self.problem_count == 0 && self.broken.is_none()
+    }
+
+    /// `400 rows (T1 200, T2 200)`, with the questions where cases have different ones.
+    pub fn counts(&self, benchmark: &Benchmark) -> String {
+        let by = |counts: &BTreeMap<String, usize>| {
+            counts.iter().map(|(of, n)| format!("{of} {n}")).collect::<Vec<_>>().join(", ")
+        };
+        let rows = match self.splits.keys().any(|split| !split.is_empty()) {
+            true => format!("{} rows ({})", self.rows, by(&self.splits)),
+            // No label parts its cases.
+            false => format!("{} rows", self.rows),
+        };
+        if !benchmark.probes.is_empty() || benchmark.dimension == Dimension::Probe {
+            return rows;
+        }
+        let questions: usize = self.probes.values().sum();
+        format!("{rows}, {questions} questions ({})", by(&self.probes))
     }
 }
 

@@ -1,22 +1,18 @@
 //! `palimpsest data check`: what is wrong with a data set, and what is odd about it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use anyhow::bail;
 use indicatif::ProgressBar;
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::data_stats::reading_bar;
+use crate::benchmarks::SampleSpec;
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::{Problem, Report};
-use crate::benchmarks::{Benchmark, Dimension, SampleSpec};
-use crate::data::finding::{Finding, by_check};
-use crate::models::ModelStore;
-use crate::prompt::contents;
-use crate::run::setup::sound_cases;
-use palimpsest_core::engine::TextSide;
-use palimpsest_core::text::known_special_tokens;
+use crate::data::finding::{by_check, listed_by_check};
+use crate::run::setup::special_tokens;
 
 /// Check a benchmark's data: problems, which refuse rows, and findings, which do not.
 ///
@@ -96,17 +92,19 @@ impl Listing<'_> {
             return;
         }
         self.listed += 1;
-        self.said = self
-            .bar
-            .suspend(|| if self.args.json { super::say(problem_line(problem)) } else { super::say(problem) });
+        self.said = self.bar.suspend(|| match self.args.json {
+            true => super::say(extended(json!({ "kind": "problem" }), problem)?),
+            false => super::say(problem),
+        });
     }
 }
 
-fn problem_line(problem: &Problem) -> serde_json::Value {
-    let Problem { file, row, uid, field, found, remedy } = problem;
-    json!({
-        "kind": "problem", "file": file, "row": row, "uid": uid, "field": field, "found": found, "remedy": remedy,
-    })
+/// A JSON object with the fields of `of` at its end.
+fn extended(mut object: Value, of: &impl Serialize) -> anyhow::Result<Value> {
+    if let (Some(object), Value::Object(fields)) = (object.as_object_mut(), serde_json::to_value(of)?) {
+        object.extend(fields);
+    }
+    Ok(object)
 }
 
 /// A line a finding, one a case with special tokens, and the summary.
@@ -117,13 +115,8 @@ fn say_json(dataset: &Dataset, report: &Report, model: Option<&str>) -> anyhow::
         }
     }
     for finding in &report.findings {
-        let mut line = json!({ "kind": "finding", "severity": finding.check.severity });
-        if let (Some(line), serde_json::Value::Object(fields)) =
-            (line.as_object_mut(), serde_json::to_value(finding)?)
-        {
-            line.extend(fields);
-        }
-        super::say(line)?;
+        let kind = json!({ "kind": "finding", "severity": finding.check.severity });
+        super::say(extended(kind, finding)?)?;
     }
     let checks: Vec<_> = by_check(&report.findings)
         .into_iter()
@@ -157,62 +150,22 @@ fn say_text(dataset: &Dataset, report: &Report, args: &Args, listed: usize) -> a
         super::say(format_args!(
             "{}: {}, no problems, SHA-256 {}{published}",
             args.file.display(),
-            counts(benchmark, report),
+            report.counts(benchmark),
             dataset.digest()
         ))?;
     } else if report.problem_count > listed {
         super::say(format_args!("and {} more", report.problem_count - listed))?;
     }
-    say_findings(&report.findings, args.examples)?;
+    for line in listed_by_check(&report.findings, args.examples) {
+        super::say(line)?;
+    }
     if report.broken.is_none() {
         note_special_tokens(dataset, args.model.as_deref())?;
     }
     Ok(())
 }
 
-fn say_findings(findings: &[Finding], examples: usize) -> anyhow::Result<()> {
-    for (check, of, probes) in by_check(findings) {
-        let questions = if probes > of.len() { format!(" ({probes} questions)") } else { String::new() };
-        super::say(format_args!(
-            "{}: {}: {} {}{questions}",
-            check.severity.name(),
-            check.name,
-            of.len(),
-            check.about
-        ))?;
-        for finding in of.iter().take(examples) {
-            super::say(format_args!("  {finding}"))?;
-        }
-        if examples > 0 && of.len() > examples {
-            super::say(format_args!("  and {} more", of.len() - examples))?;
-        }
-    }
-    Ok(())
-}
-
 const NAMED: usize = 20;
-
-/// The cases that hold text that spells a special token, each with those tokens. They are sound: it is read as that token unless a run
-/// is told otherwise.
-fn special_tokens(dataset: &Dataset, model: Option<&str>) -> anyhow::Result<Vec<(String, BTreeSet<String>)>> {
-    let tokenizer = match model {
-        Some(model) => Some(TextSide::open(&ModelStore::open()?.resolve(model)?)?.tokenizer),
-        None => None,
-    };
-    let mut cases = Vec::new();
-    for case in sound_cases(dataset)? {
-        let case = case?;
-        let mut found: BTreeSet<String> = BTreeSet::new();
-        for text in contents(&case) {
-            found.extend(known_special_tokens(text).into_iter().map(str::to_owned));
-            found.extend(tokenizer.iter().flat_map(|tokenizer| tokenizer.special_tokens_in(text)));
-        }
-        if !found.is_empty() {
-            cases.push((case.id, found));
-        }
-    }
-    Ok(cases)
-}
 
 fn note_special_tokens(dataset: &Dataset, model: Option<&str>) -> anyhow::Result<()> {
     let cases = special_tokens(dataset, model)?;
@@ -235,21 +188,4 @@ fn note_special_tokens(dataset: &Dataset, model: Option<&str>) -> anyhow::Result
         if count == 1 { "s" } else { "" },
         named.join("\n")
     ))
-}
-
-/// `400 rows (T1 200, T2 200)`, with the questions where cases have different ones.
-fn counts(benchmark: &Benchmark, report: &Report) -> String {
-    let by = |counts: &BTreeMap<String, usize>| {
-        counts.iter().map(|(of, n)| format!("{of} {n}")).collect::<Vec<_>>().join(", ")
-    };
-    let rows = match report.splits.keys().any(|split| !split.is_empty()) {
-        true => format!("{} rows ({})", report.rows, by(&report.splits)),
-        // No label parts its cases.
-        false => format!("{} rows", report.rows),
-    };
-    if !benchmark.probes.is_empty() || benchmark.dimension == Dimension::Probe {
-        return rows;
-    }
-    let questions: usize = report.probes.values().sum();
-    format!("{rows}, {questions} questions ({})", by(&report.probes))
 }

@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::benchmarks::stale::exchange::format;
-use crate::export::{hypotheses, inspect, parquet};
+use crate::benchmarks::stale::exchange;
+use crate::export::{ExportText, OneAnswer, inspect, not_asked, other_conditions, parquet, under};
 use crate::progress::note;
 use crate::run::condition::label;
-use crate::run::exchange::{export, shorten, unanswered};
 use crate::run::judge_name::JudgeChoice;
 use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
@@ -98,10 +97,18 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         );
     }
     let out = out.as_deref();
-    if matches!(asked, Format::Stale | Format::Longmemeval) {
-        return by_condition(&folder, &conditions, asked, out, partial);
+    let one_answer = match asked {
+        Format::Stale => Some(OneAnswer::Authors(|answers| {
+            Ok(serde_json::to_string_pretty(&exchange::format(answers))? + "\n")
+        })),
+        Format::Longmemeval => Some(OneAnswer::Longmemeval),
+        Format::Inspect | Format::Parquet => None,
+    };
+    if let Some(format) = one_answer {
+        return by_condition(&folder, &conditions, format, out, partial);
     }
-    say_what_is_left_out(&folder, &conditions);
+    not_asked(&folder, &conditions).into_iter().for_each(note);
+    other_conditions(&folder, &conditions).into_iter().for_each(note);
     if let [only] = &conditions[..] {
         folder = folder.condition(only)?;
     }
@@ -134,7 +141,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 fn by_condition(
     folder: &RunFolder,
     conditions: &[String],
-    asked: Format,
+    asked: OneAnswer,
     out: Option<&Path>,
     partial: bool,
 ) -> anyhow::Result<()> {
@@ -149,78 +156,24 @@ fn by_condition(
         return Err(super::WrongUsage(why).into());
     }
     // All of them before the first file: a refusal leaves none behind.
-    let mut texts = Vec::new();
-    for name in conditions {
-        let one = folder.clone().condition(name)?;
-        let (text, what) = match asked {
-            Format::Longmemeval => {
-                let text = hypotheses::lines(&one, partial)?;
-                let what = format!("{} hypotheses", text.lines().count());
-                (text, what)
-            }
-            _ => {
-                let answers = format(export(&one, partial)?);
-                let what = format!("answers to {} cases", answers.len());
-                (serde_json::to_string_pretty(&answers)? + "\n", what)
-            }
-        };
-        let planned: usize = one.plan.iter().map(|case| case.probes.len()).sum();
-        let missing = one.missing(std::slice::from_ref(name)).len();
-        let answered = one.answers.iter().filter(|row| row.error.is_none() && row.answer.is_some()).count();
-        let failed = planned - missing - answered;
-        let empty = (missing + failed > 0).then(|| unanswered(missing, failed));
-        texts.push((name, text, what, empty));
-    }
-    for (name, text, what, empty) in texts {
+    let texts = conditions.iter().map(|name| asked.text(&folder.clone().condition(name)?, name, partial));
+    for (name, exported) in conditions.iter().zip(texts.collect::<Result<Vec<_>, _>>()?) {
+        let ExportText { text, what, unanswered } = exported;
         let own = out.map(|out| if conditions.len() > 1 { beside(out, label(name)) } else { out.to_owned() });
         let under = under(folder, std::slice::from_ref(name));
-        if let Some(empty) = empty {
-            note(format_args!("note: {empty}{under}; they are empty strings in the file"));
+        if let Some(unanswered) = unanswered {
+            note(format_args!("note: {unanswered}{under}; they are empty strings in the file"));
         }
         put(own.as_deref(), |to| Ok(to.write_all(text.as_bytes())?))?;
         said(own.as_deref(), format_args!("{what}{under}"))?;
     }
-    say_other_conditions(folder, conditions);
+    other_conditions(folder, conditions).into_iter().for_each(note);
     Ok(())
-}
-
-/// ` under plain, repeat-2` of a run with conditions.
-fn under(folder: &RunFolder, conditions: &[String]) -> String {
-    let names: Vec<&str> = conditions.iter().map(|name| label(name)).collect();
-    if folder.has_conditions() { format!(" under {}", names.join(", ")) } else { String::new() }
 }
 
 fn beside(out: &Path, label: &str) -> PathBuf {
     let name = out.file_name().unwrap_or_default().to_string_lossy();
     out.with_file_name(format!("{label}-{name}"))
-}
-
-/// Says which questions and conditions of the run a file has no row of.
-fn say_what_is_left_out(folder: &RunFolder, conditions: &[String]) {
-    let missing = folder.missing(conditions);
-    if !missing.is_empty() {
-        let probes: usize = folder.plan.iter().map(|case| case.probes.len()).sum();
-        note(format_args!(
-            "note: {} of {} questions were not asked yet and are not in the file: {}; the same `palimpsest run` command goes on with the \
-             run",
-            missing.len(),
-            probes * conditions.len(),
-            shorten(&missing)
-        ));
-    }
-    say_other_conditions(folder, conditions);
-}
-
-fn say_other_conditions(folder: &RunFolder, conditions: &[String]) {
-    let all = folder.header.identity.condition_names();
-    let others: Vec<&str> =
-        all.into_iter().filter(|name| !conditions.iter().any(|own| own == name)).map(label).collect();
-    if !others.is_empty() {
-        note(format_args!(
-            "note: answers under {} are not exported: name them with --condition",
-            others.join(", ")
-        ));
-    }
 }
 
 /// Says what a reader of the export would not see in its verdicts.

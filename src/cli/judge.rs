@@ -7,26 +7,18 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::benchmarks::{Benchmark, LabelCheck, Rubric, rubric_named};
-use crate::chat::ChatModel;
-use crate::chat::Sampling;
-use crate::chat::endpoint::{Endpoint, Patience};
+use crate::chat::endpoint::Patience;
 use crate::judge::{
-    Conduct, Instructions, Judge, REPLY_TOKENS, ReadSummary, Reasons, check_labels, judge_memories,
-    label_instructions, memory_instructions, read_answers, run as judge_run,
+    Conduct, Instructions, Judge, JudgeOptions, JudgeSource, OpenJudge, REPLY_TOKENS, ReadSummary, Reasons,
+    check_labels, judge_memories, label_instructions, memory_instructions, read_answers, run as judge_run,
 };
-use crate::models::{self, DeviceArgs, DtypeArgs, Opened};
+use crate::models::{DeviceArgs, DtypeArgs};
 use crate::prompt::JUDGE_FILE;
 use crate::run::error::RunError;
 use crate::run::labels::LabelLog;
 use crate::run::runner::Summary;
 use crate::run::setup::Thinking;
 use crate::run::store::{RunFolder, RunStore};
-use palimpsest_core::engine::{ContextLength, LocalOptions};
-use palimpsest_core::text::ThinkingMode;
-
-/// Context of a local judge: a case's notes, three queries and long answers fit many times over, and the cache of a model
-/// made for 128K tokens need not.
-const JUDGE_CONTEXT: usize = 16_384;
 
 /// Calls of an endpoint at once, unless told otherwise: enough to keep a server busy, few enough for one that limits its rate.
 const PARALLEL: usize = 4;
@@ -130,32 +122,53 @@ impl Settings {
         let give_up_after = Some(self.give_up_after).filter(|&calls| calls > 0);
         Conduct { show_progress: true, verbose: self.verbose, give_up_after }
     }
-}
 
-enum JudgeSource<'a> {
-    Local(&'a str),
-    Endpoint(&'a str),
-}
-
-impl<'a> JudgeSource<'a> {
-    fn parse(text: &'a str) -> anyhow::Result<Self> {
-        match text.strip_prefix("local:") {
-            Some("") => anyhow::bail!(
-                "judge `local:` names no model; give local:NAME, for example local:smollm2-135m"
-            ),
-            Some(name) => Ok(JudgeSource::Local(name)),
-            None if text.starts_with("http://") || text.starts_with("https://") => {
-                Ok(JudgeSource::Endpoint(text))
-            }
-            None => anyhow::bail!("judge `{text}` is neither local:NAME nor http://host[:port]/v1#model"),
+    /// How `judge` is opened, and whether it writes replies; an error where flags contradict each other.
+    fn options(&self, judge: &str) -> anyhow::Result<(JudgeOptions, bool)> {
+        let wrong = |why: String| super::WrongUsage(why);
+        let source = JudgeSource::parse(judge).map_err(|e| wrong(e.to_string()))?;
+        let is_endpoint = matches!(source, JudgeSource::Endpoint(_));
+        self.thinking.check(is_endpoint).map_err(|e| wrong(e.to_string()))?;
+        if is_endpoint && (!self.on.is_cpu() || self.in_dtype != DtypeArgs::default()) {
+            let why = format!(
+                "--device, --dtype and --cache-dtype are for local judges, and {judge} is an endpoint; drop them"
+            );
+            return Err(wrong(why).into());
         }
+        if let Some(calls) = self.parallel.filter(|_| !is_endpoint) {
+            let why = format!(
+                "--parallel {calls} is for endpoints, and {judge} is one model on this machine; drop it"
+            );
+            return Err(wrong(why).into());
+        }
+        let replies = source.replies(&self.thinking);
+        let of_replies = [
+            ("--max-new-tokens", self.max_new_tokens != REPLY_TOKENS),
+            ("--max-thinking", self.thinking.max_thinking.is_some()),
+        ];
+        if let Some((flag, _)) = of_replies.iter().find(|(_, given)| *given && !replies) {
+            let why = format!(
+                "{flag} is for judges that write a reply, and {judge} is read by scoring; drop it, or add --thinking on"
+            );
+            return Err(wrong(why).into());
+        }
+        let timeout = Duration::from_secs(self.timeout.max(1));
+        let options = JudgeOptions {
+            on: self.on.clone(),
+            in_dtype: self.in_dtype.clone(),
+            thinking: self.thinking.clone(),
+            max_new_tokens: self.max_new_tokens,
+            parallel: self.parallel.unwrap_or(PARALLEL),
+            patience: Patience { timeout, retries: self.retries, ..Patience::default() },
+        };
+        Ok((options, replies))
     }
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { dir, judge, labels, memories, settings } = args;
     if let Some(judge) = &judge {
-        checked(judge, &settings)?;
+        settings.options(judge)?;
     }
     // The folder first: a wrong one should not cost the loading of a model.
     let benchmark = RunFolder::read(&dir)?.benchmark()?;
@@ -300,112 +313,24 @@ fn memories_of(
     )
 }
 
-/// The judge and whether it writes replies; an error where flags contradict each other.
-fn checked<'a>(judge: &'a str, settings: &Settings) -> anyhow::Result<(JudgeSource<'a>, bool)> {
-    let wrong = |why: String| super::WrongUsage(why);
-    let named = JudgeSource::parse(judge).map_err(|e| wrong(e.to_string()))?;
-    let is_endpoint = matches!(named, JudgeSource::Endpoint(_));
-    let thinking = &settings.thinking;
-    thinking.check(is_endpoint).map_err(|e| wrong(e.to_string()))?;
-    if is_endpoint && (!settings.on.is_cpu() || settings.in_dtype != DtypeArgs::default()) {
-        let why = format!(
-            "--device, --dtype and --cache-dtype are for local judges, and {judge} is an endpoint; drop them"
-        );
-        return Err(wrong(why).into());
-    }
-    if let Some(calls) = settings.parallel.filter(|_| !is_endpoint) {
-        let why =
-            format!("--parallel {calls} is for endpoints, and {judge} is one model on this machine; drop it");
-        return Err(wrong(why).into());
-    }
-    // Scoring leaves no place for a thought, so a judge that is to think is asked for JSON, wherever it runs.
-    let by_reply = is_endpoint || thinking.thinking == ThinkingMode::On;
-    let of_replies = [
-        ("--max-new-tokens", settings.max_new_tokens != REPLY_TOKENS),
-        ("--max-thinking", thinking.max_thinking.is_some()),
-    ];
-    if let Some((flag, _)) = of_replies.iter().find(|(_, given)| *given && !by_reply) {
-        let why = format!(
-            "{flag} is for judges that write a reply, and {judge} is read by scoring; drop it, or add --thinking on"
-        );
-        return Err(wrong(why).into());
-    }
-    Ok((named, by_reply))
-}
-
 /// Opens a run and a judge as typed, and lets it work by `instructions` with what the command line changes of them.
 fn with_judge(
     (dir, judge, settings): (&Path, &str, &Settings),
     instructions: impl FnOnce(&RunStore) -> anyhow::Result<Instructions>,
     work: impl FnOnce(&mut RunStore, &mut Judge<'_>, Instructions, &AtomicBool) -> Result<Summary, RunError>,
 ) -> anyhow::Result<Summary> {
-    let (named, by_reply) = checked(judge, settings)?;
-    let thinking = &settings.thinking;
+    let (options, replies) = settings.options(judge)?;
     // The folder first: a wrong one should not cost the loading of a model.
     let mut store = RunStore::open(dir)?;
-    let instructions = changed(instructions(&store)?, settings, by_reply)?;
-    let sampling =
-        Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: settings.max_new_tokens };
-    let stop = super::interrupt::flag("calls")?;
-    Ok(match named {
-        JudgeSource::Local(name) => {
-            let options = LocalOptions {
-                kernel: settings.on.attention_kernel,
-                devices: settings.on.open()?,
-                dtype: settings.in_dtype.dtype()?,
-                cache_dtype: settings.in_dtype.cache()?,
-                context: ContextLength::AtMost(match by_reply {
-                    true => JUDGE_CONTEXT.saturating_add(thinking.local().max),
-                    false => JUDGE_CONTEXT,
-                }),
-                thinking: thinking.local(),
-                ..LocalOptions::default()
-            };
-            let Opened { mut model, .. } =
-                models::open(name, &options).with_context(|| format!("judge `{judge}`"))?;
-            let mut judge = match by_reply {
-                true => Judge::Reply { model: &mut model, sampling },
-                false => Judge::Scoring(&mut model),
-            };
-            work(&mut store, &mut judge, instructions, &stop)?
-        }
-        JudgeSource::Endpoint(address) => {
-            let timeout = Duration::from_secs(settings.timeout.max(1));
-            let patience = Patience { timeout, retries: settings.retries, ..Patience::default() };
-            let model = Endpoint::from_address(address, patience)?.thinking(thinking.endpoint());
-            model.check_reachable()?;
-            let mut models = vec![model; settings.parallel.unwrap_or(PARALLEL)];
-            let models = models.iter_mut().map(|model| model as &mut (dyn ChatModel + Send)).collect();
-            work(&mut store, &mut Judge::Several { models, sampling }, instructions, &stop)?
-        }
-    })
-}
-
-/// The benchmark's instructions, with what the command line changes of them.
-fn changed(
-    mut instructions: Instructions,
-    settings: &Settings,
-    by_reply: bool,
-) -> anyhow::Result<Instructions> {
+    let mut instructions = instructions(&store)?;
     if let Some(folder) = &settings.prompts {
         instructions = instructions.with_template(own_template(folder)?);
     }
-    if by_reply {
+    if replies {
         instructions.thinking = settings.thinking.of_judge();
     }
-    // The reply of a judge that is read by scoring is written for it; in any other the order of keys is what the template asks for.
-    let by_template = by_reply && !instructions.says_where_reasons_stand()?;
-    instructions.reasons = match settings.reasons {
-        Some(_) if by_template => {
-            let why = format!(
-                "--reasons has no effect: the judge's template does not use the variable `reasons`; use it in {JUDGE_FILE} \
-                 (see docs/prompts.md), or drop the flag"
-            );
-            return Err(super::WrongUsage(why).into());
-        }
-        Some(reasons) => reasons,
-        None if by_reply && !by_template => Reasons::First,
-        None => Reasons::Last,
-    };
-    Ok(instructions)
+    let instructions = instructions.with_reasons(settings.reasons, replies)?;
+    let stop = super::interrupt::flag("calls")?;
+    let mut judge = OpenJudge::open(judge, &options)?;
+    Ok(work(&mut store, &mut judge.judge(), instructions, &stop)?)
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::Subcommand;
 
+use crate::estimate::{PlanArgs, plan_text};
 use crate::ground::table::columns;
 use crate::models::ModelStore;
 use crate::models::extend::{YarnScaling, extend};
@@ -62,7 +63,7 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
-    Plan(super::memory_plan::Args),
+    Plan(PlanArgs),
     #[command(name = "try")]
     Trial(super::trial::Args),
 }
@@ -106,7 +107,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 grouped(extended.spec.max_positions as u64)
             )
         }
-        Command::Plan(args) => super::memory_plan::text(&args)?,
+        Command::Plan(args) => plan_text(&args)?,
         Command::Trial(args) => super::trial::text(&args)?,
     };
     super::write_out(text.as_bytes())

@@ -7,6 +7,7 @@ use crate::benchmarks::ALL;
 use crate::figures::{self, Section, report};
 use crate::lens::Study;
 use crate::lens::causes::Causes;
+use crate::run::shown_judge::say_which;
 
 /// The one-page report of a run, under all of its conditions or those that --condition names.
 #[derive(Debug, clap::Args)]
@@ -23,7 +24,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         [] => Study::whole(&ALL, &args.dir, &options)?,
         _ => Study::read(&ALL, &args.dir, asked, &options)?,
     };
-    super::judging::say_which(&args.dir, study.judge.as_deref(), args.analysis.judge.as_deref());
+    say_which(&args.dir, study.judge.as_deref(), args.analysis.judge.as_deref());
     // a run without attention still has answers and verdicts to report
     if study.measured().next().is_none() {
         let mut reasons = study.conditions.iter().filter_map(|condition| condition.without.as_deref());
@@ -34,7 +35,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let against = figures::draw_differences(&study)?;
     let heading = Some("Conditions against each other, question by question".to_owned());
     sections.insert(0, Section { heading, about: None, figures: against });
-    let counts = super::figures::charts(std::slice::from_ref(&args.dir), study.judge.as_deref(), asked)?;
+    let counts = figures::charts(std::slice::from_ref(&args.dir), study.judge.as_deref(), asked)?;
     let heading = study.selection.several.then(|| "Counts of answers".to_owned());
     sections.push(Section { heading, about: None, figures: counts });
     let causes = Causes::open(&study)?;

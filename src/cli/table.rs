@@ -1,5 +1,6 @@
 //! `palimpsest table`: the results of any number of runs side by side, and the difference of two.
 
+use crate::losses;
 use crate::results::table::{TableArgs, text};
 
 const EXAMPLES: &str = "\
@@ -30,8 +31,9 @@ pub struct Args {
 }
 
 pub fn run(Args { table, memory }: Args) -> anyhow::Result<()> {
-    if memory {
-        return super::memory_table::run(&table.dirs, table.choice(), table.format);
-    }
-    super::write_out(text(&table)?.as_bytes())
+    let text = match memory {
+        true => losses::tables::text(&table.dirs, table.choice(), table.format)?,
+        false => text(&table)?,
+    };
+    super::write_out(text.as_bytes())
 }

@@ -3,27 +3,20 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
 use super::interrupt::INTERRUPTED;
-use crate::benchmarks::{JudgeUnit, Table, rubric_named};
-use crate::chat::endpoint::{Endpoint, Patience};
-use crate::chat::{Message, MessageRole, Sampling};
 use crate::ground::sheet::Format;
 use crate::heads::HeadScores;
-use crate::judge::{
-    Exchange, Instructions, JudgeError, Judged, REPLY_TOKENS, Reasons, Said, judge_by_reply, judge_by_scoring,
-};
-use crate::models::{self, DeviceArgs, ModelStore};
+use crate::judge::{AnewJudge, anew_instructions};
+use crate::models::ModelStore;
 use crate::progress::note;
-use crate::run::judge_name::{JudgeChoice, JudgeName};
-use crate::run::plan::PlannedProbe;
+use crate::run::judge_name::JudgeChoice;
 use crate::run::reread::{Reread, RereadArgs};
-use crate::run::rows::{AnswerKey, AnswerRow};
-use crate::run::store::RunFolder;
+use crate::run::rows::AnswerRow;
+use crate::run::shown_judge::say_which;
 use crate::run::why_rows::{WHY, WhySettings};
 use crate::why::{self, Measured, controls, labels, sheet, signals};
-use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -73,12 +66,6 @@ pub struct Args {
     by: RereadArgs,
 }
 
-/// Before the name of a judge on this machine.
-const LOCAL: &str = "local:";
-
-/// Context of the judge of answers generated anew.
-const JUDGE_CONTEXT: usize = 16_384;
-
 pub fn run(args: Args) -> anyhow::Result<()> {
     // 1. What can be refused before the model is opened. The folder is held, so that nobody else writes to it.
     let place = args.dir.display();
@@ -89,7 +76,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     run.check_attention()?;
     let choice = JudgeChoice { judge: args.judge.as_deref(), rubric: args.rubric.as_deref() };
     let judged = why::verdicts(folder, choice)?;
-    super::judging::say_which(&args.dir, Some(&judged.name.label), args.judge.as_deref());
+    say_which(&args.dir, Some(&judged.name.label), args.judge.as_deref());
     if let Some(why) = judged.no_result() {
         note(format_args!("note: labels explain verdicts that are no result: {why}"));
     }
@@ -97,7 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     ensure!(!asked.is_empty(), "{place} has no answers that could be labelled; finish the run first");
     // An answer generated anew may be as long as the run allows.
     let most = identity.sampling.filter(|_| args.anew).map_or(0, |sampling| sampling.max_new_tokens);
-    let instructions = args.anew.then(|| instructions(folder, judged.name)).transpose()?;
+    let instructions = args.anew.then(|| anew_instructions(folder, judged.name)).transpose()?;
 
     // 2. The model.
     let mut model = run.model(&asked, most, &args.by)?;
@@ -105,13 +92,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     // 3. Label, and show.
     let Args { seed, controls, readings, anew, .. } = args;
     let settings = WhySettings { seed, controls, readings, anew };
-    let mut judge = match &instructions {
-        Some(_) => Some(AnewJudge::open(&args.by.on, &judged.name.judge)?),
-        None => None,
-    };
-    let mut judge = judge.as_mut().zip(instructions.as_ref()).map(|(judge, instructions)| {
-        move |row: &AnswerRow, text: &str| verdict(judge, instructions, folder, row, text)
-    });
+    let open = |instructions| AnewJudge::open(&args.by.on, &judged.name.judge, instructions);
+    let mut judge = instructions.map(open).transpose()?;
+    let mut judge =
+        judge.as_mut().map(|judge| |row: &AnswerRow, text: &str| judge.verdict(folder, row, text));
     let stop = super::interrupt::flag("reading")?;
     let show = std::io::stderr().is_terminal();
     let Measured { skipped, done, readings, unjudged, stopped } = why::measure(
@@ -154,111 +138,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         tables.extend(found);
     }
-    let text = |table: &Table| {
-        Ok(format!("{}\n{}", Format::Text.title(&table.title), Format::Text.of(&table.sheet)?))
-    };
-    let texts = tables.iter().map(text).collect::<anyhow::Result<Vec<_>>>()?;
+    let texts = tables.iter().map(|table| table.written(Format::Text)).collect::<Result<Vec<_>, _>>()?;
     super::write_out(texts.join("\n").as_bytes())
-}
-
-/// The wording by which the judge of a run's verdicts was read, to judge other answers by it.
-fn instructions(folder: &RunFolder, name: &JudgeName) -> anyhow::Result<Instructions> {
-    let benchmark = folder.benchmark()?;
-    let greedy = folder.header.identity.sampling.is_some_and(|sampling| sampling.temperature == 0.0);
-    ensure!(
-        greedy,
-        "--anew needs a run of greedy answers, so that only what is changed changes them; run it with --temperature 0"
-    );
-    let rubric = name.rubric.as_deref().map(|rubric| rubric_named(benchmark, rubric)).transpose()?;
-    let mut instructions = Instructions::from(&rubric.unwrap_or_else(|| benchmark.rubric()));
-    // As `judge` has it unless told otherwise: who writes a reply gives its reasons first.
-    if !name.judge.starts_with(LOCAL) {
-        instructions.reasons = Reasons::First;
-    }
-    ensure!(
-        name.digest.as_ref().is_none_or(|digest| *digest == instructions.digest()),
-        "the verdicts of {} were given by another wording or order than the benchmark's own rubric; judge again without --prompts, --reasons \
-         and --thinking",
-        name.label
-    );
-    Ok(instructions)
-}
-
-/// The judge of answers generated anew.
-enum AnewJudge {
-    /// Read by scoring, as `judge` reads a local one.
-    Local(Box<LocalModel>),
-    /// Asked for JSON.
-    Endpoint(Box<Endpoint>),
-}
-
-impl AnewJudge {
-    fn open(on: &DeviceArgs, judge: &str) -> anyhow::Result<Self> {
-        let Some(name) = judge.strip_prefix(LOCAL) else {
-            let model = Endpoint::from_address(judge, Patience::default())?;
-            model.check_reachable()?;
-            return Ok(AnewJudge::Endpoint(Box::new(model)));
-        };
-        let options = LocalOptions {
-            kernel: on.attention_kernel,
-            devices: on.open()?,
-            context: ContextLength::AtMost(JUDGE_CONTEXT),
-            ..LocalOptions::default()
-        };
-        let opened = models::open(name, &options).with_context(|| format!("judge `{judge}`"))?;
-        Ok(AnewJudge::Local(Box::new(opened.model)))
-    }
-
-    fn judge(
-        &mut self,
-        messages: &[Message],
-        exchanges: &[Exchange],
-        instructions: &Instructions,
-    ) -> Result<Judged, JudgeError> {
-        match self {
-            AnewJudge::Local(model) => judge_by_scoring(model.as_mut(), messages, exchanges, instructions),
-            AnewJudge::Endpoint(model) => {
-                let sampling =
-                    Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: REPLY_TOKENS };
-                judge_by_reply(model.as_mut(), &sampling, messages, exchanges, instructions)
-            }
-        }
-    }
-}
-
-/// The judge's verdict on a text in the place of an answer of the run. It is shown the case's other answers as it was then.
-fn verdict(
-    judge: &mut AnewJudge,
-    instructions: &Instructions,
-    folder: &RunFolder,
-    row: &AnswerRow,
-    text: &str,
-) -> anyhow::Result<bool> {
-    let case = folder.plan.iter().find(|case| case.case == row.case).context("the plan lacks the case")?;
-    let answer = |probe: &str| match probe == row.probe {
-        true => Some(text.to_owned()),
-        false => {
-            let key = AnswerKey::of(&row.case, probe, &row.condition);
-            folder.answers.iter().find(|other| other.key() == key)?.answer.clone()
-        }
-    };
-    let asked = case.probes.iter().filter(|probe| match instructions.unit {
-        JudgeUnit::Case => probe.is_asked_under(&row.condition),
-        JudgeUnit::Probe => probe.id == row.probe,
-    });
-    let exchange =
-        |probe: &PlannedProbe| Exchange { probe: probe.clone(), answer: answer(&probe.id), cut: false };
-    let all: Vec<Exchange> = asked.map(exchange).collect();
-    let messages = [Message { role: MessageRole::User, content: instructions.prompt(case, &all)? }];
-    // A reply holds all of a case's verdicts; scoring reads the one that is asked for.
-    let asked: Vec<Exchange> = match judge {
-        AnewJudge::Local(_) => all.into_iter().filter(|one| one.probe.id == row.probe).collect(),
-        AnewJudge::Endpoint(_) => all,
-    };
-    let own = asked.iter().position(|one| one.probe.id == row.probe);
-    let judged = judge.judge(&messages, &asked, instructions)?;
-    match own.and_then(|at| judged.verdicts.into_iter().nth(at)).context("no verdict")??.said {
-        Said::Correct(correct) => Ok(correct),
-        other => bail!("--anew is for verdicts of right and wrong, and the judge said {other}; leave it out"),
-    }
 }

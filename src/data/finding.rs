@@ -166,6 +166,21 @@ pub fn by_check(findings: &[Finding]) -> Vec<(&'static Check, Vec<&Finding>, usi
         .collect()
 }
 
+/// A line a check with the number of its findings, and below it the first `examples` of them.
+pub fn listed_by_check(findings: &[Finding], examples: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (check, of, probes) in by_check(findings) {
+        let questions = if probes > of.len() { format!(" ({probes} questions)") } else { String::new() };
+        let (severity, count) = (check.severity.name(), of.len());
+        lines.push(format!("{severity}: {}: {count} {}{questions}", check.name, check.about));
+        lines.extend(of.iter().take(examples).map(|finding| format!("  {finding}")));
+        if examples > 0 && count > examples {
+            lines.push(format!("  and {} more", count - examples));
+        }
+    }
+    lines
+}
+
 /// Most characters of a text that a message repeats.
 const QUOTED: usize = 60;
 

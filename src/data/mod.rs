@@ -13,6 +13,7 @@ pub mod check;
 pub mod draw;
 pub mod finding;
 pub mod labels;
+pub mod length_table;
 pub mod lengths;
 pub mod truncate;
 

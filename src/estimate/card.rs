@@ -4,7 +4,7 @@
 //! loaded or measured. Where the model's tokenizer is not here, tokens are those of o200k_base.
 
 use super::sample::{
-    answers, asked_of, at_least_plain, count_of_cases, each_sampled, has_own_prompts, store_bytes,
+    Sampled, SampledContext, asked_of, at_least_plain, each_sampled, has_own_prompts, store_bytes,
 };
 use crate::benchmarks::{Context, PAPER_ENCODING, QUERY, Retriever, row_roles};
 use crate::cards::{CaseShape, Hours, NamedCard, Recording, fewest_cards};
@@ -123,15 +123,14 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
         return Err(WrongUsage(why).into());
     }
     let mut lengths: Vec<Lengths> = Vec::new();
-    let sampled = each_sampled(job, &dataset, &plan, (&conditions, has_own_prompts), |case, asked| {
+    let cases = each_sampled(job, &dataset, &plan, (&conditions, has_own_prompts), |case, asked| {
         lengths.extend(read(&reader, &builder, case, cut, (asked, &roles))?);
         Ok(())
     })?;
 
     // As a run opens the model, on as many of the cards as hold it.
-    let repeat = s.repeat as usize * (1 + s.knockouts.len());
-    let most = plan.iter().map(|case| case.probes.len()).max().unwrap_or(1) * repeat;
-    let batch = job.batch_size.min(most).max(1);
+    let sampled = Sampled::of(job, &plan, &conditions, cases);
+    let Sampled { repeat, batch, .. } = sampled;
     let dtype = s.loaded.in_dtype.dtype()?.unwrap_or_else(|| DeviceName::Cuda(0).default_dtype());
     let kernel = match s.knockouts.is_empty() {
         true => s.loaded.on.attention_kernel,
@@ -153,26 +152,16 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     let (cards, memory_plan) = fewest_cards(&description, &mut request, card.usable());
     request.check_formats()?;
 
-    let sound = plan.iter().filter(|case| case.broken.is_none()).count();
-    let scale = sound as f64 / sampled.max(1) as f64;
-    let (mut cases, mut computed, mut reused, mut bytes) = (Vec::new(), 0, 0, 0);
-    for one in &lengths {
-        let own: Vec<usize> = one.own.iter().copied().cycle().take(one.own.len() * repeat).collect();
-        computed += one.shared + own.iter().sum::<usize>();
-        reused += one.shared * own.len().saturating_sub(1);
-        let keys = one.recording.spans;
-        let files =
-            own.iter().map(|own| store_bytes(spec, (one.row_spans + 2, keys), one.shared + own + most_new));
-        bytes += files.sum::<usize>();
-        let recording = if s.no_attention { Recording { rows: 0, spans: 0 } } else { one.recording };
-        cases.push((CaseShape { shared: one.shared, own, answer: most_new, recording }, scale));
+    let (mut contexts, mut shapes) = (Vec::new(), Vec::new());
+    for Lengths { shared, own, recording, row_spans } in lengths {
+        let of = |own: &usize| store_bytes(spec, (row_spans + 2, recording.spans), shared + own + most_new);
+        let bytes = own.iter().map(of).sum();
+        let asked = own.iter().copied().cycle().take(own.len() * repeat).collect();
+        let recording = if s.no_attention { Recording { rows: 0, spans: 0 } } else { recording };
+        shapes.push((CaseShape { shared, own: asked, answer: most_new, recording }, sampled.scale));
+        contexts.push(SampledContext { shared, own, bytes });
     }
-    let hours = Hours::new(spec, &request, card, &cases);
-    let longest = |one: &Lengths| one.shared + one.own.iter().max().unwrap_or(&0);
-    let (shortest, longest) =
-        (lengths.iter().map(longest).min().unwrap_or(0), lengths.iter().map(longest).max().unwrap_or(0));
-    let n = answers(&conditions, &plan);
-    let whole = |n: usize| (n as f64 * scale).round() as u64;
+    let hours = Hours::new(spec, &request, card, &shapes);
     let counted = match reader {
         Reader::Model(_) => String::new(),
         Reader::Encoding(encoding) => {
@@ -180,21 +169,12 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
         }
     };
     let mut text = format!(
-        "{n} answers on {} by {name} ({}, {}): nothing was run or fetched\n\
-         tokens in   {} computed, {} reused (from {sampled} cases, whose longest prompts have {} to {} tokens{counted})\n\
-         tokens out  {} at most ({most_new} an answer)\n",
-        count_of_cases(&plan),
+        "{} by {name} ({}, {}): nothing was run or fetched\n{}",
+        sampled.asked(),
         card.title,
         format!("{dtype:?}").to_lowercase(),
-        grouped(whole(computed)),
-        grouped(whole(reused)),
-        grouped(shortest as u64),
-        grouped(longest as u64),
-        grouped((n * most_new) as u64),
+        sampled.text(&contexts, most_new, &counted, ""),
     );
-    if !s.no_attention {
-        text += &format!("bytes       {} of attention files\n", gigabytes(whole(bytes)));
-    }
     let free = vec![Some(card.usable()); cards];
     let held = match memory_plan.fits(&free) {
         Some(true) if cards == 1 => "one card holds it".to_owned(),
@@ -207,7 +187,7 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
         gigabytes(card.usable())
     );
     text += "\n";
-    text += hours.text(&format!("{n} answers on {}", count_of_cases(&plan)), cards).trim_end();
+    text += hours.text(&sampled.asked(), cards).trim_end();
     Ok(text)
 }
 

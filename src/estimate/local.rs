@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use super::args::EstimateArgs;
 use super::sample::{
-    answers, asked_of, at_least_plain, count_of_cases, each_sampled, has_own_prompts, store_bytes,
+    Sampled, SampledContext, asked_of, at_least_plain, each_sampled, has_own_prompts, store_bytes,
 };
 use crate::benchmarks::row_roles;
 use crate::cards::duration;
@@ -34,15 +34,6 @@ const STEPS: usize = 9;
 const CHUNK: usize = engine::DEFAULT_CHUNK;
 /// The least relative error that is stated: the speed of a machine varies by this much from day to day.
 const LEAST_ERROR: f64 = 0.1;
-
-struct SampledCase {
-    /// Tokens that all of its prompts begin with.
-    shared: usize,
-    /// Tokens of each asked prompt beyond them.
-    own: Vec<usize>,
-    /// Bytes of each asked prompt's attention file.
-    bytes: usize,
-}
 
 struct Measured {
     fit: PrefillFit,
@@ -76,8 +67,8 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
     let by = asked.truncation;
     let cut = Cut { budget: by.budget(model.context(), most_new), by, seed: s.seed };
     let conditions = at_least_plain(job.local_conditions(dataset, &builder, (&model, asked))?);
-    let (mut cases, mut longest): (Vec<SampledCase>, Option<TokenizedPrompt>) = (Vec::new(), None);
-    let sampled = each_sampled(job, dataset, &plan, (&conditions, has_own_prompts), |case, asked| {
+    let (mut contexts, mut longest): (Vec<SampledContext>, Option<TokenizedPrompt>) = (Vec::new(), None);
+    let cases = each_sampled(job, dataset, &plan, (&conditions, has_own_prompts), |case, asked| {
         for part in cut_to_budget(&builder, model.tokenizer(), case, cut)? {
             let shared = shared_tokens(&part.prompts, &roles);
             let prompts = asked_of(case, &part, asked);
@@ -89,7 +80,7 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
                 let keys = prompt.spans.len() + prompt.overlays.len();
                 store_bytes(spec, (rows, keys), prompt.tokens.len() + most_new)
             };
-            cases.push(SampledCase { shared, own, bytes: prompts.iter().map(of).sum() });
+            contexts.push(SampledContext { shared, own, bytes: prompts.iter().map(of).sum() });
             for prompt in prompts {
                 if longest.as_ref().is_none_or(|other| other.tokens.len() < prompt.tokens.len()) {
                     longest = Some(prompt.clone());
@@ -99,70 +90,47 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
         Ok(())
     })?;
     let prompt = longest.context("no probe is planned; loosen --only")?;
-    // A question whose path is blocked takes what it takes again.
-    let repeat = s.repeat as usize * (1 + s.knockouts.len());
-    let most = plan.iter().map(|case| case.probes.len()).max().unwrap_or(1) * repeat;
-    let batch = job.batch_size.min(most).max(1);
+    let sampled = Sampled::of(job, &plan, &conditions, cases);
+    let Sampled { repeat, batch, .. } = sampled;
     note(format_args!("measuring on this machine, about {:.0} s", args.estimate_seconds));
     let rows = if s.no_attention { Vec::new() } else { row_spans(&prompt, &roles) };
     let measured = measure(&mut model, &prompt, &rows, batch, args.estimate_seconds)?;
 
-    // A case of the sample, by what it takes; each stands for as many as there are to one of the sample.
-    // Broken rows are not asked.
-    let sound = plan.iter().filter(|case| case.broken.is_none()).count();
-    let scale = sound as f64 / sampled.max(1) as f64;
-    let (mut computed, mut reused, mut prefill, mut error, mut decode, mut bytes) = (0, 0, 0.0, 0.0, 0.0, 0);
-    for case in &cases {
+    let (mut prefill, mut error, mut decode) = (0.0, 0.0, 0.0);
+    for case in &contexts {
         let n = case.own.len() * repeat;
-        let own: usize = case.own.iter().sum::<usize>() * repeat;
-        computed += case.shared + own;
-        reused += case.shared * n.saturating_sub(1);
         prefill += measured.fit.seconds(0, case.shared);
         error += measured.fit.error(0, case.shared);
         for &own in case.own.iter().cycle().take(n) {
             prefill += measured.fit.seconds(case.shared, own);
         }
-        let context = case.shared + case.own.iter().max().unwrap_or(&0) + most_new / 2;
         let [short, long] = measured.steps;
-        let step = rising(short, long, context);
+        let step = rising(short, long, case.longest() + most_new / 2);
         decode += n.div_ceil(batch) as f64 * most_new as f64 * step;
-        bytes += case.bytes * repeat;
     }
-    let whole = |n: f64| n * scale;
-    let hours = |seconds: f64| duration(whole(seconds));
+    let hours = |seconds: f64| duration(seconds * sampled.scale);
     // Two standard errors of the fit, or what a machine varies by.
     let off = (2.0 * error / prefill.max(f64::MIN_POSITIVE)).max(LEAST_ERROR);
-    let lengths: Vec<usize> =
-        cases.iter().map(|case| case.shared + case.own.iter().max().unwrap_or(&0)).collect();
-    let (shortest, longest) = (lengths.iter().min().unwrap_or(&0), lengths.iter().max().unwrap_or(&0));
-    let n = answers(&conditions, &plan);
-    let dtype = model.engine().decoder().formats();
-    let mut text = format!(
-        "{n} answers on {} by {} ({}, {dtype}): an estimate, nothing was run\n\
-         tokens in   {} computed, {} reused (from {sampled} cases, whose longest prompts have {} to {} tokens)\n\
-         tokens out  {} at most ({} an answer)\n\
-         time        {} ({} with answers of one token, {} if all goes slowly): prefill {}, decoding {} at most\n",
-        count_of_cases(&plan),
-        model.model_name(),
-        s.loaded.on.device,
-        grouped(whole(computed as f64).round() as u64),
-        grouped(whole(reused as f64).round() as u64),
-        grouped(*shortest as u64),
-        grouped(*longest as u64),
-        grouped((n * most_new) as u64),
-        most_new,
+    let time = format!(
+        "time        {} ({} with answers of one token, {} if all goes slowly): prefill {}, decoding {} at most\n",
         hours(prefill + decode),
         hours(prefill * (1.0 - off).max(0.0) + decode / most_new as f64 * (1.0 - LEAST_ERROR)),
         hours(prefill * (1.0 + off) + decode * (1.0 + LEAST_ERROR)),
         hours(prefill),
         hours(decode),
     );
-    if !s.no_attention {
-        text += &format!("bytes       {} of attention files\n", gigabytes(whole(bytes as f64) as u64));
-    }
+    let mut text = format!(
+        "{} by {} ({}, {}): an estimate, nothing was run\n{}",
+        sampled.asked(),
+        model.model_name(),
+        s.loaded.on.device,
+        model.engine().decoder().formats(),
+        sampled.text(&contexts, most_new, "", &time),
+    );
     if let Some(peak) = peak(job, &options, &model)? {
         text += &format!("memory      {} at the peak\n", gigabytes(peak));
     }
+    let longest = contexts.iter().map(SampledContext::longest).max().unwrap_or(0);
     let (tokens, seconds) = measured.prefill;
     text += &format!(
         "measured    {:.0} s: prefill of {} tokens at {:.0} tokens/s, a decode step of {batch} after {} tokens {:.1} ms; {} tokens \
@@ -172,8 +140,8 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
         tokens as f64 / seconds.max(f64::MIN_POSITIVE),
         grouped(measured.steps[1].0 as u64),
         measured.steps[1].1 * 1e3,
-        grouped(*longest as u64),
-        duration(measured.fit.seconds(0, *longest)),
+        grouped(longest as u64),
+        duration(measured.fit.seconds(0, longest)),
     );
     Ok(text)
 }

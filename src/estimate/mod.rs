@@ -1,4 +1,4 @@
-//! What a run will take, before it starts: `palimpsest run --estimate`.
+//! What a run will take, before it starts: `palimpsest run --estimate`, and of a model alone `palimpsest model plan` (`plan`).
 //!
 //! Opens the data as the run would, and cuts and tokenises a sample of its cases. Of a model that is here, `local` measures a short run
 //! and extends it to the whole ([`crate::run::forecast`]); of one on a card that is not here, `card` reckons with published rates
@@ -8,11 +8,15 @@
 mod args;
 mod card;
 mod endpoint;
+mod lengths;
 mod local;
 mod memory;
+mod plan;
 mod sample;
 
 pub use args::EstimateArgs;
+pub use lengths::{LengthCounter, group_by};
+pub use plan::{PlanArgs, plan_text};
 
 use crate::run::setup::RunSpec;
 

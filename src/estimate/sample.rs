@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use crate::benchmarks::dataset::Dataset;
 use crate::data::Case;
 use crate::memory::View;
-use crate::progress::note;
+use crate::progress::{grouped, note};
 use crate::run::condition::Condition;
 use crate::run::context_budget::BudgetedCase;
 use crate::run::plan::PlannedCase;
 use crate::run::setup::{RunSpec, retrievers, sound_cases};
+use palimpsest_core::engine::memory_plan::gigabytes;
 use palimpsest_core::model::{DecoderSpec, LayerSpec};
 
 /// Cases that are cut and tokenised; a data set of no more is tokenised whole.
@@ -71,6 +72,86 @@ pub(super) fn asked_of<'a, P>(case: &Case, part: &'a BudgetedCase<P>, asked: &[&
 /// True of conditions whose prompts are not those of another one.
 pub(super) fn has_own_prompts(condition: &&Condition) -> bool {
     condition.repetition == 0 && condition.knockout.is_none()
+}
+
+/// A context of the sample with its questions, by what it takes.
+pub(super) struct SampledContext {
+    /// Tokens that all of its prompts begin with.
+    pub shared: usize,
+    /// Tokens of each asked prompt beyond them.
+    pub own: Vec<usize>,
+    /// Bytes of all its attention files.
+    pub bytes: usize,
+}
+
+impl SampledContext {
+    /// Tokens of its longest prompt.
+    pub fn longest(&self) -> usize {
+        self.shared + self.own.iter().max().unwrap_or(&0)
+    }
+}
+
+/// A local model's run and its sample.
+pub(super) struct Sampled<'a> {
+    job: &'a RunSpec,
+    plan: &'a [PlannedCase],
+    answers: usize,
+    /// Cases that were looked at.
+    cases: usize,
+    /// Cases of the run to one of the sample; broken rows are not asked.
+    pub scale: f64,
+    /// Answers to a question of one context: a path that is blocked takes what it takes again.
+    pub repeat: usize,
+    /// Answers that are generated together.
+    pub batch: usize,
+}
+
+impl<'a> Sampled<'a> {
+    pub fn of(job: &'a RunSpec, plan: &'a [PlannedCase], conditions: &[Condition], cases: usize) -> Self {
+        let repeat = job.repeat as usize * (1 + job.knockouts.len());
+        let most = plan.iter().map(|case| case.probes.len()).max().unwrap_or(1) * repeat;
+        let sound = plan.iter().filter(|case| case.broken.is_none()).count();
+        Sampled {
+            job,
+            plan,
+            answers: answers(conditions, plan),
+            cases,
+            scale: sound as f64 / cases.max(1) as f64,
+            repeat,
+            batch: job.batch_size.min(most).max(1),
+        }
+    }
+
+    /// `1,200 answers on 400 cases`.
+    pub fn asked(&self) -> String {
+        format!("{} answers on {}", self.answers, count_of_cases(self.plan))
+    }
+
+    /// Lines of tokens, of `time` where it is known, and of bytes: of answers of `most_new` tokens each. `tokens` says whose they are.
+    pub fn text(&self, contexts: &[SampledContext], most_new: usize, tokens: &str, time: &str) -> String {
+        let whole = |count: usize| (count as f64 * self.scale).round() as u64;
+        let (mut computed, mut reused, mut bytes) = (0, 0, 0);
+        for context in contexts {
+            computed += context.shared + context.own.iter().sum::<usize>() * self.repeat;
+            reused += context.shared * (context.own.len() * self.repeat).saturating_sub(1);
+            bytes += context.bytes * self.repeat;
+        }
+        let lengths = || contexts.iter().map(SampledContext::longest);
+        let mut text = format!(
+            "tokens in   {} computed, {} reused (from {} cases, whose longest prompts have {} to {} tokens{tokens})\n\
+             tokens out  {} at most ({most_new} an answer)\n{time}",
+            grouped(whole(computed)),
+            grouped(whole(reused)),
+            self.cases,
+            grouped(lengths().min().unwrap_or(0) as u64),
+            grouped(lengths().max().unwrap_or(0) as u64),
+            grouped((self.answers * most_new) as u64),
+        );
+        if !self.job.no_attention {
+            text += &format!("bytes       {} of attention files\n", gigabytes(whole(bytes)));
+        }
+        text
+    }
 }
 
 /// Answers of a plan under some conditions, broken rows apart.

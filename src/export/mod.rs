@@ -4,12 +4,15 @@
 //! lines). The format of a benchmark's authors is the benchmark's business. Called by `palimpsest export`; reads run folders
 //! only, and leaves attention files where they are.
 
+mod by_condition;
 pub mod hypotheses;
 pub mod inspect;
 #[cfg_attr(not(feature = "parquet"), path = "no_parquet.rs")]
 pub mod parquet;
 
 use std::collections::{HashMap, HashSet};
+
+pub use by_condition::{ExportText, OneAnswer, not_asked, other_conditions, under};
 
 #[cfg(feature = "parquet")]
 use ::parquet::errors::ParquetError;

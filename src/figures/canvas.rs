@@ -170,6 +170,38 @@ pub(super) fn write_middle(
     place(area, &worded(text), at, style, VPos::Center, FontTransform::None)
 }
 
+/// Names of ticks below a plot, from the left, each at a place across in pixels; those without room beside the one before are left out.
+pub(super) fn write_ticks(
+    area: &Area<'_>,
+    top: i32,
+    ticks: impl Iterator<Item = (i32, String)>,
+) -> Result<(), Refusal> {
+    let mut free = i32::MIN;
+    for (x, name) in ticks {
+        let half = text_width(&name, TICK.size) / 2 + 2;
+        if x - half >= free {
+            write(area, &name, (x, top), TICK.centred())?;
+            free = x + half;
+        }
+    }
+    Ok(())
+}
+
+/// Thin lines across a plot at every quarter of a whole, named at its left; `level` is the height of a share in pixels.
+pub(super) fn percent_lines(
+    area: &Area<'_>,
+    (x0, x1): (i32, i32),
+    level: impl Fn(f64) -> i32,
+) -> Result<(), Refusal> {
+    for percent in [0, 25, 50, 75, 100] {
+        let y = level(f64::from(percent) / 100.0);
+        let thin = style::GRID.stroke_width(UNIT as u32 * 3 / 4);
+        area.draw(&PathElement::new([(x0, y), (x1, y)].map(units), thin))?;
+        write_middle(area, &format!("{percent}%"), units((x0 - 5, y)), TICK.right())?;
+    }
+    Ok(())
+}
+
 /// The number of a column, read from below and ending at a place in pixels.
 pub(super) fn write_upright(area: &Area<'_>, text: &str, at: (i32, i32)) -> Result<(), Refusal> {
     place(area, &worded(text), units(at), TICK.right(), VPos::Center, FontTransform::Rotate270)

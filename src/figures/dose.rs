@@ -5,9 +5,9 @@
 use plotters::style::RGBColor;
 
 use super::dose_lines::{DoseLine, DoseLines, DosePanel};
-use super::dose_maps::{DoseMap, DoseMaps};
 use super::meaning::Meaning;
 use super::style::{GREY, Stroke, shortened};
+use super::value_maps::{OF_LEVEL, ValueMap, ValueMaps, WRITTEN};
 use super::{Figure, FigureError, residue};
 use crate::dose::Doses;
 use crate::dose::answer::Chosen;
@@ -86,15 +86,13 @@ fn panel(doses: &Doses, sweep: &Sweep, lines: &[(&str, Stroke, &str)]) -> DosePa
     };
     let lines: Vec<DoseLine> =
         lines.iter().map(line).filter(|line| line.points.iter().any(Option::is_some)).collect();
-    let counts = lines.iter().flat_map(|line| line.points.iter().flatten().map(|estimate| estimate.n));
     DosePanel {
         title: spoken(&sweep.factor),
-        note: format!("n = {}", counts.max().unwrap_or(0)),
+        note: note(&lines),
         x_label: unit_of(sweep),
         levels: ticks(sweep),
         lines,
-        items: Vec::new(),
-        baselines: Vec::new(),
+        ..DosePanel::default()
     }
 }
 
@@ -130,6 +128,7 @@ fn csv(figure: &str, panels: &[DosePanel]) -> Vec<u8> {
 }
 
 /// Words and axis of a figure of lines.
+#[derive(Default)]
 struct About<'a> {
     name: &'a str,
     title: &'a str,
@@ -182,9 +181,8 @@ fn effect(doses: &Doses) -> Result<Option<Figure>, FigureError> {
              that a model which only prefers one value has 0. Above 0 the update counts. Thin lines: one item each.{INTERVALS}"
         ),
         y_label: "update effect u (nats)",
-        baseline: None,
-        ends: (0.0, 0.0),
         of_items: true,
+        ..About::default()
     };
     lines(doses, about, factors(doses).map(of).collect())
 }
@@ -215,9 +213,7 @@ fn over_updating(doses: &Doses) -> Result<Option<Figure>, FigureError> {
              Without: the value that held over one that was never given; below 0 the model gives up a value that nothing replaced.{INTERVALS}"
         ),
         y_label: "contrast (nats)",
-        baseline: None,
-        ends: (0.0, 0.0),
-        of_items: false,
+        ..About::default()
     };
     lines(doses, about, shown)
 }
@@ -241,7 +237,7 @@ fn order(doses: &Doses) -> Result<Option<Figure>, FigureError> {
             levels: vec!["of time".to_owned(), "of place".to_owned()],
             lines: vec![line],
             items: time.iter().zip(&place).map(|(a, b)| vec![Some(a.1), Some(b.1)]).collect(),
-            baselines: Vec::new(),
+            ..DosePanel::default()
         })
     };
     let about = About {
@@ -254,9 +250,8 @@ fn order(doses: &Doses) -> Result<Option<Figure>, FigureError> {
             INTERVALS.split_inclusive('.').take(2).collect::<String>()
         ),
         y_label: "part of u (nats)",
-        baseline: None,
-        ends: (0.0, 0.0),
         of_items: true,
+        ..About::default()
     };
     lines(doses, about, factors(doses).filter_map(of).collect())
 }
@@ -286,8 +281,7 @@ fn chains(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
             x_label: "updates ago".to_owned(),
             levels: (0..longest).map(back).collect(),
             lines: by_position,
-            items: Vec::new(),
-            baselines: Vec::new(),
+            ..DosePanel::default()
         }],
     };
     let about = About {
@@ -298,9 +292,7 @@ fn chains(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
                   orders. Bars: 95% intervals over items."
             .to_owned(),
         y_label: "log p over values never given (nats)",
-        baseline: None,
-        ends: (0.0, 0.0),
-        of_items: false,
+        ..About::default()
     };
     figures.extend(lines(doses, about, panels)?);
     let looks = [Meaning::New, Meaning::Old, Meaning::Group(3), Meaning::Others].map(Meaning::stroke);
@@ -328,8 +320,7 @@ fn chains(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
         x_label: "updates".to_owned(),
         levels: chains.levels.iter().map(|level| level.updates.to_string()).collect(),
         lines: all,
-        items: Vec::new(),
-        baselines: Vec::new(),
+        ..DosePanel::default()
     };
     let about = About {
         name: "dose-errors",
@@ -338,9 +329,8 @@ fn chains(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
                   history never gives, over items. Bars: 95% intervals over items. Dotted: the share of any one value by chance."
             .to_owned(),
         y_label: "share of histories",
-        baseline: None,
         ends: (0.0, 1.0),
-        of_items: false,
+        ..About::default()
     };
     figures.extend(lines(doses, about, vec![panel])?);
     Ok(figures)
@@ -375,7 +365,7 @@ fn attention(doses: &Doses) -> Result<Option<Figure>, FigureError> {
         y_label: "density",
         baseline: Some("uniform attention"),
         ends: (0.0, 1.0),
-        of_items: false,
+        ..About::default()
     };
     lines(doses, about, factors(doses).map(of).collect())
 }
@@ -424,7 +414,7 @@ fn beside_cause(doses: &Doses) -> Result<Option<Figure>, FigureError> {
         y_label: "share of the largest mean",
         baseline: Some("uniform attention"),
         ends: (-0.2, 1.0),
-        of_items: false,
+        ..About::default()
     };
     lines(doses, about, factors(doses).map(of).collect())
 }
@@ -436,7 +426,7 @@ fn grids(doses: &Doses) -> Result<Option<Figure>, FigureError> {
         let names = |axis: usize| -> Vec<String> {
             sweep.axes[axis].all.iter().map(|level| level.name.clone()).collect()
         };
-        DoseMap {
+        ValueMap {
             title: format!("{} by {}", spoken(&sweep.axes[0].factor), spoken(&sweep.axes[1].factor)),
             x_label: spoken(&sweep.axes[1].factor),
             columns: names(1),
@@ -449,14 +439,14 @@ fn grids(doses: &Doses) -> Result<Option<Figure>, FigureError> {
     };
     let grids: Vec<&Sweep> = doses.sweeps.iter().filter(|sweep| sweep.is_grid()).collect();
     let Some(first) = grids.first() else { return Ok(None) };
-    let drawing = DoseMaps {
+    let drawing = ValueMaps {
         title: "Update effect over two factors".to_owned(),
         origin: origin(doses),
         y_label: spoken(&first.axes[0].factor),
         maps: grids.iter().map(|sweep| of(sweep)).collect(),
         unit: "u (nats)".to_owned(),
         middle: 0.0,
-        written: true,
+        cell: WRITTEN,
     };
     let caption = "The update effect u in nats, the mean over items, by the levels of two factors: rows are the levels of the first, columns \
                    those of the second. Blue above 0: the update counts; orange below. Grey: no item was asked there."
@@ -481,7 +471,7 @@ fn layers(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
                 });
                 sweep.means(&items).iter().map(|mean| mean.map(|mean| mean.mean)).collect::<Vec<_>>()
             };
-            DoseMap {
+            ValueMap {
                 title: spoken(&sweep.factor),
                 x_label: unit_of(sweep),
                 columns: ticks(sweep),
@@ -489,19 +479,19 @@ fn layers(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
                 values: (0..indices.len()).map(at).collect(),
             }
         };
-        let maps: Vec<DoseMap> = factors(doses).map(of).collect();
-        let maps: Vec<DoseMap> = maps.into_iter().filter(has_values).collect();
+        let maps: Vec<ValueMap> = factors(doses).map(of).collect();
+        let maps: Vec<ValueMap> = maps.into_iter().filter(has_values).collect();
         if maps.is_empty() {
             continue;
         }
-        let drawing = DoseMaps {
+        let drawing = ValueMaps {
             title: format!("Density by layer and dose: {words}"),
             origin: origin(doses),
             y_label: "layer".to_owned(),
             maps,
             unit: "log2 density".to_owned(),
             middle: 0.0,
-            written: false,
+            cell: OF_LEVEL,
         };
         let caption = format!(
             "The binary logarithm of the density of attention of {words}, the mean over items, by layer and level: white is uniform attention, \
@@ -530,7 +520,7 @@ fn windows(doses: &Doses) -> Result<Option<Figure>, FigureError> {
             means.iter().map(|mean| mean.map(|mean| mean.mean)).collect::<Vec<_>>()
         };
         let range = |name: &&str| name.split_once('@').map_or("", |(_, range)| range).to_owned();
-        DoseMap {
+        ValueMap {
             title: spoken(&sweep.factor),
             x_label: unit_of(sweep),
             columns: ticks(sweep),
@@ -538,14 +528,14 @@ fn windows(doses: &Doses) -> Result<Option<Figure>, FigureError> {
             values: names.iter().map(at).collect(),
         }
     };
-    let drawing = DoseMaps {
+    let drawing = ValueMaps {
         title: "Effect of blocking new at windows of layers".to_owned(),
         origin: origin(doses),
         y_label: "layers".to_owned(),
         maps: factors(doses).map(of).filter(has_values).collect(),
         unit: "drop (nats)".to_owned(),
         middle: 0.0,
-        written: false,
+        cell: OF_LEVEL,
     };
     let caption = "By how many nats the contrast drops when the new session is blocked from the question on at some layers alone, less the \
                    median of stretches without evidence: the mean over items. Blue above 0: these layers read the update."
@@ -553,13 +543,13 @@ fn windows(doses: &Doses) -> Result<Option<Figure>, FigureError> {
     map("dose-windows", drawing, caption).map(Some)
 }
 
-fn has_values(map: &DoseMap) -> bool {
+fn has_values(map: &ValueMap) -> bool {
     map.values.iter().flatten().any(Option::is_some)
 }
 
 /// A figure of maps, with a row a cell.
-fn map(name: &str, drawing: DoseMaps, caption: String) -> Result<Figure, FigureError> {
-    let mut rows: Vec<(&DoseMap, usize, usize, f64)> = Vec::new();
+fn map(name: &str, drawing: ValueMaps, caption: String) -> Result<Figure, FigureError> {
+    let mut rows: Vec<(&ValueMap, usize, usize, f64)> = Vec::new();
     for map in &drawing.maps {
         for (row, values) in map.values.iter().enumerate() {
             let known = values.iter().enumerate().filter_map(|(column, value)| Some((column, (*value)?)));

@@ -9,10 +9,10 @@ use super::FigureError;
 use super::axis::{round_ticks, write_value};
 use super::canvas::{
     Area, Head, LABEL, NOTE, Refusal, TICK, Tiling, ValueAxis, fitted, is_sized, line, margin, svg,
-    text_width, units, write, write_middle,
+    text_width, units, write, write_middle, write_ticks,
 };
 use super::legend::Legend;
-use super::plot::{SAMPLE, Sample, marker, sample};
+use super::plot::{SAMPLE, Sample, marked_line, runs, sample};
 use super::style::{GREY, GRID, INK, Stroke, UNIT};
 use crate::dose::estimate::Estimate;
 
@@ -27,7 +27,7 @@ pub(super) struct DoseLine {
 }
 
 /// A panel: levels along the axis.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct DosePanel {
     pub title: String,
     /// At its right upper corner: the number of items.
@@ -200,16 +200,9 @@ impl DosePanel {
             0 => (left + width / 2) * UNIT,
             steps => (left + PAD) * UNIT + level as i32 * (width - 2 * PAD) * UNIT / steps,
         };
-        let mut free = i32::MIN;
-        for (at, name) in self.levels.iter().enumerate() {
-            let room = if steps == 0 { width } else { (width - 2 * PAD) / steps.min(2) };
-            let name = fitted(name, 10, room);
-            let (middle, half) = (across(at) / UNIT, text_width(&name, 10) / 2 + 3);
-            if middle - half >= free {
-                write(area, &name, (middle, bottom + 5), TICK.centred())?;
-                free = middle + half;
-            }
-        }
+        let room = if steps == 0 { width } else { (width - 2 * PAD) / steps.min(2) };
+        let tick = |(at, name): (usize, &String)| (across(at) / UNIT, fitted(name, 10, room));
+        write_ticks(area, bottom + 5, self.levels.iter().enumerate().map(tick))?;
         write(
             area,
             &fitted(&self.x_label, 12, width + Y_AXIS),
@@ -257,22 +250,6 @@ impl DoseLine {
                 Some(((plane.across)(level) + beside, (plane.up)(estimate.as_ref()?.mean)))
             })
             .collect();
-        let wide = self.stroke.colour.stroke_width(self.stroke.width());
-        for run in runs(places.iter().copied()) {
-            match self.stroke.dashes() {
-                Some((dash, space)) => {
-                    area.draw(&DashedPathElement::new(run, dash * UNIT, space * UNIT, wide))?;
-                }
-                None => area.draw(&PathElement::new(run, wide))?,
-            }
-        }
-        places.into_iter().flatten().try_for_each(|at| marker(area, self.stroke, at))
+        marked_line(area, self.stroke, &places)
     }
-}
-
-/// Neighbours that have a place.
-fn runs(places: impl Iterator<Item = Option<(i32, i32)>>) -> Vec<Vec<(i32, i32)>> {
-    let places: Vec<Option<(i32, i32)>> = places.collect();
-    let runs = places.split(Option::is_none).map(|run| run.iter().flatten().copied().collect::<Vec<_>>());
-    runs.filter(|run| !run.is_empty()).collect()
 }

@@ -11,8 +11,8 @@ use super::canvas::{Area, Refusal};
 use super::style::{GREY, LINEAR, Marker, Stroke, UNIT};
 use crate::lens::{LayerKind, Point, Series, Statistic, Target};
 
-/// Runs of neighbouring points that have a place on the axis.
-fn runs<T>(points: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
+/// Runs of neighbouring points that have a place.
+pub(super) fn runs<T>(points: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
     let mut runs = vec![Vec::new()];
     for point in points {
         match (point, runs.last_mut()) {
@@ -184,12 +184,7 @@ impl Plane<'_, '_> {
         let (every, first) = nth.markers(of_kind.len());
         for run in runs(points) {
             let path: Vec<(i32, i32)> = run.iter().map(|(_, point)| *point).collect();
-            if let Some((dash, space)) = stroke.dashes() {
-                let dashed = DashedPathElement::new(path.iter().copied(), dash * UNIT, space * UNIT, line);
-                self.area.draw(&dashed)?;
-            } else {
-                self.area.draw(&PathElement::new(path.clone(), line))?;
-            }
+            stretch(self.area, stroke, path.clone())?;
             // a lone point has no line: its marker shows it, and a baseline without markers gets a short dash
             if let ([(x, level)], true) = (path.as_slice(), stroke.is_noise()) {
                 self.area.draw(&PathElement::new([(x - BAR, *level), (x + BAR, *level)], line))?;
@@ -205,6 +200,27 @@ impl Plane<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// A stretch of a line without interruption, through places of the picture, in units.
+fn stretch(area: &Area<'_>, stroke: Stroke, places: Vec<(i32, i32)>) -> Result<(), Refusal> {
+    let line = stroke.colour.stroke_width(stroke.width());
+    match stroke.dashes() {
+        Some((dash, space)) => area.draw(&DashedPathElement::new(places, dash * UNIT, space * UNIT, line)),
+        None => area.draw(&PathElement::new(places, line)),
+    }
+}
+
+/// A line with a marker at each of its places, in units; a missing one interrupts it.
+pub(super) fn marked_line(
+    area: &Area<'_>,
+    stroke: Stroke,
+    places: &[Option<(i32, i32)>],
+) -> Result<(), Refusal> {
+    for run in runs(places.iter().copied()) {
+        stretch(area, stroke, run)?;
+    }
+    places.iter().flatten().try_for_each(|at| marker(area, stroke, *at))
 }
 
 /// A value that is exactly 0: a hollow ring.
@@ -330,12 +346,7 @@ fn line_sample(
         let corners = [((x - 2) * UNIT, (y - 8) * UNIT), ((x + SAMPLE + 2) * UNIT, (y + 8) * UNIT)];
         area.draw(&Rectangle::new(corners, LINEAR.filled()))?;
     }
-    let line = stroke.colour.stroke_width(stroke.width());
-    if let Some((dash, space)) = stroke.dashes() {
-        area.draw(&DashedPathElement::new(ends, dash * UNIT, space * UNIT, line))?;
-    } else {
-        area.draw(&PathElement::new(ends, line))?;
-    }
+    stretch(area, stroke, ends.to_vec())?;
     marker(area, stroke, middle)
 }
 

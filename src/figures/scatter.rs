@@ -5,8 +5,8 @@ use plotters::prelude::*;
 use super::FigureError;
 use super::axis::{round_ticks, value_ticks, write_value};
 use super::canvas::{
-    Area, Head, LABEL, Refusal, TICK, Tiling, ValueAxis, is_sized, line, margin, svg, text_width, units,
-    write, write_middle,
+    Area, Head, LABEL, Refusal, TICK, Tiling, ValueAxis, is_sized, line, margin, svg, units, write,
+    write_middle, write_ticks,
 };
 use super::legend::Legend;
 use super::style::{GREY, GRID, INK, UNIT};
@@ -131,17 +131,13 @@ impl Scatter {
             ))?;
             write_middle(area, &write_value(tick, false), ((left - 5) * UNIT, level), TICK.right())?;
         }
-        let mut free = i32::MIN;
-        for tick in value_ticks(low, high) {
-            let x = across(tick);
+        let ticks = value_ticks(low, high);
+        for tick in &ticks {
+            let x = across(*tick);
             area.draw(&PathElement::new([(x, top * UNIT), (x, bottom)], GRID.stroke_width(UNIT as u32 / 2)))?;
-            let written = write_value(tick, false);
-            let half = (text_width(&written, 10) / 2 + 2) * UNIT;
-            if x - half >= free {
-                write(area, &written, (x / UNIT, bottom / UNIT + 5), TICK.centred())?;
-                free = x + half;
-            }
         }
+        let named = ticks.into_iter().map(|tick| (across(tick) / UNIT, write_value(tick, false)));
+        write_ticks(area, top + height + 5, named)?;
         let frame = [(left * UNIT, top * UNIT), (left * UNIT, bottom), (right, bottom)];
         area.draw(&PathElement::new(frame, GREY.stroke_width(UNIT as u32)))?;
         if let Some((level, _)) = self.level {

@@ -4,18 +4,17 @@
 //! same in all panels, and stand a little beside each other so that whiskers do not hide each other. The counts lie beside the picture as
 //! CSV.
 
-use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
 use super::canvas::{
-    Area, Head, LABEL, Refusal, TICK, fitted, is_sized, line, margin, room, svg, text_width, units,
-    width_for, write, write_middle,
+    Area, Head, LABEL, Refusal, fitted, is_sized, line, margin, percent_lines, room, svg, width_for, write,
+    write_ticks,
 };
 use super::legend::Legend;
 use super::meaning::{self, Meaning};
-use super::plot::{SAMPLE, Sample, marker, sample};
+use super::plot::{SAMPLE, Sample, marked_line, sample};
 use super::sheet::arrange;
-use super::style::{GREY, GRID, Stroke, UNIT};
+use super::style::{GREY, Stroke, UNIT};
 use super::{Figure, FigureError};
 use crate::benchmarks::{TrendChart, TrendLine, TrendPanel};
 use crate::ground::csv::CsvTable;
@@ -95,22 +94,10 @@ fn draw_panel(
     let (x0, y0) = (left + Y_AXIS, top + PANEL_HEAD);
     let (x1, y1) = (x0 + width, y0 + height);
     let level = |share: f64| y1 - (share * f64::from(height)).round() as i32;
-    for percent in [0, 25, 50, 75, 100] {
-        let y = level(f64::from(percent) / 100.0);
-        let thin = GRID.stroke_width(UNIT as u32 * 3 / 4);
-        area.draw(&PathElement::new([(x0, y), (x1, y)].map(units), thin))?;
-        write_middle(area, &format!("{percent}%"), units((x0 - 5, y)), TICK.right())?;
-    }
+    percent_lines(area, (x0, x1), level)?;
     let step = (width - 2 * PAD) / (places.len() as i32 - 1).max(1);
     let place = |at: usize| x0 + PAD + at as i32 * step;
-    let mut free = i32::MIN;
-    for (at, name) in places.iter().enumerate() {
-        let half = text_width(name, 10) / 2 + 2;
-        if place(at) - half >= free {
-            write(area, name, (place(at), y1 + 5), TICK.centred())?;
-            free = place(at) + half;
-        }
-    }
+    write_ticks(area, y1 + 5, places.iter().enumerate().map(|(at, name)| (place(at), name.clone())))?;
     line(area, [(x0, y0), (x0, y1), (x1, y1)], GREY)?;
     let middle = panel.lines.len().saturating_sub(1) as i32 * BESIDE / 2;
     for (nth, trend) in panel.lines.iter().enumerate() {
@@ -137,18 +124,8 @@ fn draw_line(
     }
     let points: Vec<Option<(i32, i32)>> =
         line.points.iter().enumerate().map(|(at, point)| Some(corner(at, point.share()?))).collect();
-    let wide = stroke.colour.stroke_width(stroke.width());
     // A place without pairs interrupts the line.
-    for run in points.split(Option::is_none) {
-        let run: Vec<(i32, i32)> = run.iter().flatten().copied().collect();
-        match stroke.dashes() {
-            Some((dash, space)) => {
-                area.draw(&DashedPathElement::new(run, dash * UNIT, space * UNIT, wide))?;
-            }
-            None => area.draw(&PathElement::new(run, wide))?,
-        }
-    }
-    points.into_iter().flatten().try_for_each(|at| marker(area, stroke, at))
+    marked_line(area, stroke, &points)
 }
 
 /// A row a point, with the ends of its 95% interval as shares.

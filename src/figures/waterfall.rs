@@ -6,12 +6,12 @@
 use plotters::prelude::*;
 
 use super::canvas::{
-    Area, Head, LABEL, Refusal, TICK, fitted, is_sized, line, margin, room, svg, text_width, units,
-    width_for, write, write_middle,
+    Area, Head, LABEL, Refusal, TICK, Tiling, fitted, is_sized, line, margin, percent_lines, svg, text_width,
+    units, write, write_middle,
 };
 use super::legend::Legend;
 use super::meaning::Meaning;
-use super::style::{GREY, GRID, INK, UNIT};
+use super::style::{GREY, INK, UNIT};
 use super::{Figure, FigureError};
 use crate::ground::csv::CsvTable;
 use crate::ground::order::unique;
@@ -56,15 +56,13 @@ pub fn memory_waterfall(losses: &Losses, origin: &str) -> Result<Figure, FigureE
     let colours = colours(&names);
     let across = |columns: i32, stage: i32| 2 * margin() + columns * (stage * STAGES + Y_AXIS + GAP);
     let least = if is_sized() { LEAST } else { STAGE };
-    let most = (1..=24).take_while(|columns| across(*columns, least) <= room()).count();
-    let columns = panels.len().clamp(1, most.max(1)) as i32;
-    let width = width_for(across(columns, STAGE));
-    let fitting = (width - across(columns, 0)) / columns / STAGES;
+    let tiling = Tiling::of(panels.len(), [least, STAGE], across);
+    let (width, fitting) = (tiling.width, tiling.panel / STAGES);
     let stage = if is_sized() { fitting.max(20) } else { STAGE.min(fitting) };
     let cell = (stage * STAGES + Y_AXIS + GAP, PANEL_HEAD + HEIGHT + X_AXIS + GAP);
     let head = Head::of(TITLE, origin, width);
     let top = head.height();
-    let bottom = top + (panels.len() as i32 + columns - 1) / columns * cell.1;
+    let bottom = top + tiling.rows * cell.1;
     let words = |name: &str| fitted(&name.replace('_', " "), 12, width - 2 * margin() - SWATCH);
     let entries = names.iter().zip(&colours).map(|(name, colour)| (*colour, SWATCH, words(name)));
     let legend = Legend::of(entries, LABEL, [22, FOOT], width - 2 * margin());
@@ -72,7 +70,7 @@ pub fn memory_waterfall(losses: &Losses, origin: &str) -> Result<Figure, FigureE
     let svg = svg(NAME, TITLE, (width, height), |area| {
         head.draw(area)?;
         for (at, panel) in panels.iter().enumerate() {
-            let (row, column) = (at as i32 / columns, at as i32 % columns);
+            let (column, row) = tiling.place(at);
             let corner = (margin() + column * cell.0, top + row * cell.1);
             draw_panel(area, panel, (corner, stage), (&names, &colours))?;
         }
@@ -131,12 +129,7 @@ fn draw_panel(
     let (x0, y0) = (left + Y_AXIS, top + PANEL_HEAD + 10);
     let (x1, y1) = (x0 + width, top + PANEL_HEAD + HEIGHT);
     let level = |share: f64| y1 - (share * f64::from(y1 - y0)).round() as i32;
-    for percent in [0, 25, 50, 75, 100] {
-        let y = level(f64::from(percent) / 100.0);
-        let thin = GRID.stroke_width(UNIT as u32 * 3 / 4);
-        area.draw(&PathElement::new([(x0, y), (x1, y)].map(units), thin))?;
-        write_middle(area, &format!("{percent}%"), units((x0 - 5, y)), TICK.right())?;
-    }
+    percent_lines(area, (x0, x1), level)?;
     let bars = panel.bars.len().max(1) as f64;
     let wide = f64::from(stage) * FILLED / bars;
     for (nth, one) in Stage::ALL.into_iter().enumerate() {

@@ -19,7 +19,7 @@ const FEWEST: usize = 8;
 const ONE_IN: usize = 10;
 
 /// The mark of the file among other JSON.
-const FORMAT: &str = "palimpsest heads 1";
+pub(super) const FORMAT: &str = "palimpsest heads 1";
 
 /// Which of the two scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -45,11 +45,11 @@ impl Score {
 }
 
 /// Scores of a model's heads, means over needles.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeadScores {
     /// The mark of the file.
-    format: String,
+    pub(super) format: String,
     /// The model's name.
     pub model: String,
     /// SHA-256 of its weights.
@@ -96,27 +96,6 @@ pub struct NeedleRow {
     pub answer: String,
     /// The share of the needle's tokens that the answer has.
     pub recall: f64,
-}
-
-/// The setting of the scores.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Probed {
-    /// The model's name.
-    pub model: String,
-    /// SHA-256 of its weights.
-    pub digest: String,
-    /// The dtype that it ran in.
-    pub dtype: String,
-    /// Most tokens of a prompt and its answer.
-    pub context: usize,
-    /// Seed of sample, depths and truncation.
-    pub seed: u64,
-    /// Most tokens of an answer.
-    pub max_new_tokens: usize,
-    /// The decoder layers with softmax attention.
-    pub layers: Vec<usize>,
-    /// Linear-attention layers.
-    pub linear_layers: Vec<usize>,
 }
 
 /// Weights of heads: none is negative.
@@ -170,37 +149,7 @@ pub enum HeadsFileError {
     },
 }
 
-fn rows_of(scores: &Array2<f64>) -> Vec<Vec<f64>> {
-    scores.rows().into_iter().map(|row| row.to_vec()).collect()
-}
-
 impl HeadScores {
-    /// Scores (layers, heads) of what was probed.
-    pub fn new(
-        of: Probed,
-        (retrieval, answered): (Option<&Array2<f64>>, usize),
-        qr: &Array2<f64>,
-        needles: Vec<NeedleRow>,
-    ) -> Self {
-        let Probed { model, digest, dtype, context, seed, max_new_tokens, layers, linear_layers } = of;
-        HeadScores {
-            format: FORMAT.to_owned(),
-            model,
-            digest,
-            dtype,
-            context,
-            seed,
-            max_new_tokens,
-            layers,
-            linear_layers,
-            heads: qr.ncols(),
-            answered,
-            retrieval: retrieval.map(rows_of),
-            qr: rows_of(qr),
-            needles,
-        }
-    }
-
     /// A score by layer and head; `None` where the file lacks it.
     pub fn of(&self, score: Score) -> Option<&Vec<Vec<f64>>> {
         match score {
@@ -305,14 +254,8 @@ mod tests {
     use super::*;
 
     fn scores(retrieval: Option<Vec<f64>>) -> HeadScores {
-        let row = |values: Vec<f64>| Array2::from_shape_vec((1, values.len()), values);
-        let Ok(qr) = row(vec![0.5; 100]) else { panic!("a row") };
-        let retrieval = retrieval.map(|values| match row(values) {
-            Ok(row) => row,
-            Err(error) => panic!("{error}"),
-        });
-        let of = Probed { layers: vec![4], ..Probed::default() };
-        HeadScores::new(of, (retrieval.as_ref(), 1), &qr, Vec::new())
+        let retrieval = retrieval.map(|values| vec![values]);
+        HeadScores { layers: vec![4], retrieval, ..HeadScores::default() }
     }
 
     #[test]

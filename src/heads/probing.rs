@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ndarray::Array2;
 
-use super::file::{HeadScores, NeedleRow, Probed};
+use super::file::{FORMAT, HeadScores, NeedleRow};
 use super::plant::{self, Needle, PlantError, Planter};
 use super::score::{Answering, NeedleScores, read};
 use crate::benchmarks::dataset::DatasetError;
@@ -159,19 +159,27 @@ pub fn probe(
         sums.add(scores);
         steps.step(&name, None);
     }
-    let dtype = model.engine().decoder().formats().to_string();
-    let of = Probed {
+    let answered = sums.answered;
+    let retrieval = sums.copied.map(|sum| rows_of(&(sum / answered as f64)));
+    let qr = sums.qr.map(|sum| sum / needles.len().max(1) as f64).unwrap_or_default();
+    Ok(Some(HeadScores {
+        format: FORMAT.to_owned(),
         model: model.model_name().to_owned(),
         digest: digest.to_owned(),
-        dtype,
+        dtype: model.engine().decoder().formats().to_string(),
         context,
         seed,
         max_new_tokens,
         layers: sums.layers,
         linear_layers,
-    };
-    let answered = sums.answered;
-    let retrieval = sums.copied.map(|sum| sum / answered as f64);
-    let qr = sums.qr.map(|sum| sum / needles.len().max(1) as f64).unwrap_or_default();
-    Ok(Some(HeadScores::new(of, (retrieval.as_ref(), answered), &qr, rows)))
+        heads: qr.ncols(),
+        answered,
+        retrieval,
+        qr: rows_of(&qr),
+        needles: rows,
+    }))
+}
+
+fn rows_of(scores: &Array2<f64>) -> Vec<Vec<f64>> {
+    scores.rows().into_iter().map(|row| row.to_vec()).collect()
 }

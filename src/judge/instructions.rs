@@ -14,6 +14,7 @@ use crate::ground::words::same_words;
 use crate::prompt::JUDGE_FILE;
 use crate::run::plan::PlannedCase;
 use crate::run::rows::RubricRow;
+use crate::run::setup::WrongUsage;
 use palimpsest_core::digest::sha256;
 use palimpsest_core::text::sandbox;
 
@@ -125,6 +126,28 @@ impl Instructions {
         let answer = exchange.answer.as_deref().unwrap_or_default();
         let accepted = notes.into_iter().flatten().filter_map(serde_json::Value::as_str);
         accepted.into_iter().any(|accepted| same_words(accepted, answer))
+    }
+
+    /// The same with reasons where they are asked for, or else where a judge gives them: first in a reply, last where it is read by scoring.
+    ///
+    /// # Errors
+    /// A template that does not compile, and a place that is asked for of one that does not use it.
+    pub fn with_reasons(self, asked: Option<Reasons>, replies: bool) -> anyhow::Result<Self> {
+        // The reply of a judge that is read by scoring is written for it; in any other the order of keys is what the template asks for.
+        let by_template = replies && !self.says_where_reasons_stand()?;
+        let reasons = match asked {
+            Some(_) if by_template => {
+                let why = format!(
+                    "--reasons has no effect: the judge's template does not use the variable `reasons`; use it in {JUDGE_FILE} \
+                     (see docs/prompts.md), or drop the flag"
+                );
+                return Err(WrongUsage(why).into());
+            }
+            Some(reasons) => reasons,
+            None if replies && !by_template => Reasons::First,
+            None => Reasons::Last,
+        };
+        Ok(Instructions { reasons, ..self })
     }
 
     /// True if the template says where reasons stand. One that does not asks for the same reply whatever `reasons` is.

@@ -7,6 +7,7 @@
 //! decides, is asked for JSON (`by_reply`). Called by `palimpsest judge`; it sees no history. A verdict counts for the [`Instructions`] that it was given by,
 //! and for no others.
 
+mod anew;
 mod by_reading;
 mod by_reply;
 mod by_scoring;
@@ -16,6 +17,7 @@ mod instructions;
 mod labels;
 mod loose_json;
 mod memories;
+mod open;
 mod questions;
 pub mod reply;
 mod verdict;
@@ -37,6 +39,7 @@ use crate::run::store::RunStore;
 use crate::run::subject::PATIENCE;
 
 pub use crate::benchmarks::Said;
+pub use anew::{AnewJudge, anew_instructions};
 pub use by_reading::{ReadSummary, read_answers, reading_digest};
 pub use by_reply::{REPLY_TOKENS, judge_by_reply};
 pub use by_scoring::judge_by_scoring;
@@ -44,6 +47,7 @@ pub use conduct::{Conduct, Judge};
 pub use instructions::{Instructions, Reasons};
 pub use labels::{check_labels, label_instructions};
 pub use memories::{judge_memories, memory_instructions};
+pub use open::{JudgeOptions, JudgeSource, OpenJudge};
 pub use verdict::{NoVerdict, Verdict};
 
 use calls::{Unreadable, make_calls};
@@ -370,7 +374,16 @@ fn judge_call(
     case: &PlannedCase,
     exchanges: &[Exchange],
 ) -> Result<Judged, JudgeError> {
-    let content = instructions.prompt(case, exchanges)?;
+    ask_judge(judge, instructions.prompt(case, exchanges)?, exchanges, instructions)
+}
+
+/// Puts a prompt to the judge, and reads its verdicts on some of the exchanges that the prompt shows: of a reply on all.
+fn ask_judge(
+    judge: &mut Judge<'_>,
+    content: String,
+    exchanges: &[Exchange],
+    instructions: &Instructions,
+) -> Result<Judged, JudgeError> {
     let messages = [Message { role: MessageRole::User, content }];
     match judge {
         Judge::Scoring(model) => judge_by_scoring(*model, &messages, exchanges, instructions),

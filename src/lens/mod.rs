@@ -34,6 +34,7 @@ pub mod selection;
 pub mod strip;
 pub mod study;
 pub mod table;
+mod words;
 
 pub use crate::benchmarks::{Curve, Scale};
 pub use band::{Numbers, Point};
@@ -48,6 +49,7 @@ pub use layers::{ByLayer, Layer, LayerKind};
 pub use run::AnalysedRun;
 pub use selection::Selection;
 pub use study::{Condition, HeadMap, MeasureLine, MeasureRow, Study};
+pub use words::in_words;
 
 /// Why a run could not be analysed.
 #[derive(Debug, thiserror::Error)]

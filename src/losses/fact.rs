@@ -105,9 +105,6 @@ pub enum Level {
 }
 
 impl Level {
-    /// Both.
-    pub const ALL: [Level; 2] = [Level::Source, Level::Stated];
-
     /// 1 or 2, as tables write it.
     pub fn number(self) -> u8 {
         match self {

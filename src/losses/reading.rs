@@ -57,11 +57,6 @@ impl Effects {
         effects
     }
 
-    /// Was anything measured?
-    pub fn is_empty(&self) -> bool {
-        self.blocked.is_empty()
-    }
-
     /// Is the span used by an answer? Unknown where its effect was not measured, and where it changed nothing and there is no control to
     /// compare its cost with. Of several measurements the last counts.
     pub fn used(&self, answer: &AnswerKey, span: &str) -> Known {

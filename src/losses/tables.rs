@@ -1,16 +1,63 @@
 //! The tables of `palimpsest table --memory`: writing, retrieval, answers, the waterfall, and systems against each other.
 
+use std::path::PathBuf;
+
+use anyhow::Context;
+
 use super::Losses;
 use super::count::{Count, Number, Part, level_in_words, roles};
 use super::fact::Level;
-use super::records::{ALL, Block, Pair, blocks};
+use super::records::{ALL, Block, Pair, blocks, json, pairs, sheet};
 use super::retrieval::KS;
 use super::trace::{Stage, Trace};
+use super::words::in_words;
 use crate::benchmarks::{Side, Table};
 use crate::ground::numbers::{p_value, percent};
-use crate::ground::sheet::{Column, Sheet, cell};
+use crate::ground::sheet::{Column, Format, Sheet, cell};
 use crate::run::condition::label;
+use crate::run::judge_name::JudgeChoice;
+use crate::run::store::RunFolder;
 use crate::statistics::Interval;
+
+/// Everything on the memory systems of some runs of one benchmark, in a format.
+///
+/// # Errors
+/// Runs that cannot be read, have no memory system, or are of several benchmarks.
+pub fn text(dirs: &[PathBuf], choice: JudgeChoice<'_>, format: Format) -> anyhow::Result<String> {
+    let open = |dir: &PathBuf| {
+        let folder = RunFolder::read(dir)?;
+        Losses::open(&folder, folder.benchmark()?, choice)?.with_context(|| {
+            format!(
+                "{} has no memory system; make a run with --memory NAME=COMMAND, or leave --memory out",
+                dir.display()
+            )
+        })
+    };
+    let runs = &dirs.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?[..];
+    if let [first, others @ ..] = runs
+        && let Some(other) = others.iter().find(|other| other.benchmark.name != first.benchmark.name)
+    {
+        anyhow::bail!(
+            "{} is a run of {} and {} of {}; give runs of one benchmark",
+            first.run,
+            first.benchmark.title,
+            other.run,
+            other.benchmark.title
+        );
+    }
+    let (pairs, words) = (pairs(runs), in_words(runs));
+    Ok(match format {
+        Format::Json => format!("{:#}\n", json(runs, &blocks(runs), &pairs, &words)),
+        Format::Csv => sheet(&blocks(runs)).csv()?,
+        format => {
+            let mut texts: Vec<String> = words.iter().map(|words| format.remark(words)).collect();
+            for table in tables(runs, &pairs) {
+                texts.push(table.written(format)?);
+            }
+            texts.join("\n")
+        }
+    })
+}
 
 /// The tables of some runs.
 pub fn tables(runs: &[Losses], pairs: &[Pair]) -> Vec<Table> {

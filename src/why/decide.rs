@@ -51,6 +51,24 @@ pub struct Facts {
     pub removed_older: Option<(Compared, bool)>,
 }
 
+impl Facts {
+    /// The facts before any reading.
+    pub fn new(correct: Option<bool>, names_current: bool, [newer, older]: [Presence; 2]) -> Self {
+        Facts {
+            correct,
+            names_current,
+            newer,
+            older,
+            unread: None,
+            blocked_newer: None,
+            cannot_turn: None,
+            certified: false,
+            blocked_older: None,
+            removed_older: None,
+        }
+    }
+}
+
 /// A decision.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
@@ -168,18 +186,7 @@ mod tests {
     }
 
     fn wrong() -> Facts {
-        Facts {
-            correct: Some(false),
-            names_current: false,
-            newer: Presence::Shown,
-            older: Presence::Shown,
-            unread: None,
-            blocked_newer: None,
-            cannot_turn: None,
-            certified: false,
-            blocked_older: None,
-            removed_older: None,
-        }
+        Facts::new(Some(false), false, [Presence::Shown, Presence::Shown])
     }
 
     fn label(facts: &Facts) -> Label {

@@ -307,18 +307,8 @@ impl<'a> Run<'a> {
         };
         let evidence = Evidence { planned, row, store, trace: self.traces.get(&row.key()).copied() };
         let presence = |side| evidence.presence(self.benchmark, side);
-        let mut facts = Facts {
-            correct: self.correct(row.key()),
-            names_current: names_current(row),
-            newer: presence(Side::Newer),
-            older: presence(Side::Older),
-            unread: None,
-            blocked_newer: None,
-            cannot_turn: None,
-            certified: false,
-            blocked_older: None,
-            removed_older: None,
-        };
+        let sides = [presence(Side::Newer), presence(Side::Older)];
+        let mut facts = Facts::new(self.correct(row.key()), names_current(row), sides);
         let pair = match (store, &row.contrast) {
             (Some(store), Some(contrast)) => Some(case::pair(store, contrast, text)?),
             _ => None,

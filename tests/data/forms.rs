@@ -5,7 +5,7 @@ use std::io::BufReader;
 use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::dataset::{Dataset, DatasetError};
 use palimpsest::benchmarks::reading::ReadError;
-use palimpsest::benchmarks::stale::{StaleReader, write_stale};
+use palimpsest::benchmarks::stale::{read_stale, write_stale};
 use palimpsest::data::Case;
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use super::row;
 
 fn read(text: &str) -> Vec<Result<Case, ReadError>> {
     // A buffer of a few bytes, so that every piece crosses its border somewhere.
-    StaleReader::new(BufReader::with_capacity(7, text.as_bytes()), None).collect()
+    read_stale(BufReader::with_capacity(7, text.as_bytes()), None).collect()
 }
 
 fn cases(text: &str) -> Vec<Case> {

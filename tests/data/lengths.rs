@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use palimpsest::benchmarks::stale::StaleReader;
+use palimpsest::benchmarks::stale::read_stale;
 use palimpsest::data::Case;
 use palimpsest::data::lengths::{GroupBy, TokenCounts, content, measure, raw};
 use palimpsest::ground::numbers::quantile;
@@ -20,7 +20,7 @@ fn cases(types: &[&str]) -> Vec<Case> {
             row
         })
         .collect();
-    StaleReader::new(json!(rows).to_string().as_bytes(), None).map(Result::unwrap).collect()
+    read_stale(json!(rows).to_string().as_bytes(), None).map(Result::unwrap).collect()
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::io::{BufReader, Cursor, Read};
 use std::rc::Rc;
 
 use palimpsest::benchmarks::reading::{Problem, ReadError, Report, RowProblems};
-use palimpsest::benchmarks::stale::{StaleReader, write_stale};
+use palimpsest::benchmarks::stale::{read_stale, write_stale};
 use palimpsest::data::Case;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{check, row, session_of};
 
 fn read(text: &[u8]) -> Vec<Result<Case, ReadError>> {
-    StaleReader::new(Cursor::new(text), None).collect()
+    read_stale(Cursor::new(text), None).collect()
 }
 
 fn problems_of(row: &Value) -> Vec<Problem> {
@@ -344,7 +344,7 @@ fn a_failing_disk_is_an_error_and_ends_the_reading() {
         }
     }
     let text = format!("[{},", row("a")).into_bytes();
-    let items: Vec<_> = StaleReader::new(BufReader::new(Failing(Cursor::new(text))), None).collect();
+    let items: Vec<_> = read_stale(BufReader::new(Failing(Cursor::new(text))), None).collect();
     assert!(items[0].is_ok());
     assert!(matches!(&items[1], Err(ReadError::Read { row: 1, .. })), "{items:?}");
     assert_eq!(items.len(), 2);
@@ -404,7 +404,7 @@ fn a_file_of_20000_rows_is_read_no_further_than_the_row_asked_for() {
     const BUFFER: usize = 4096;
     let given = Rc::new(Cell::new(0));
     let file = Generated { row: 0, rows: ROWS, pending: Cursor::default(), given: Rc::clone(&given) };
-    let mut reader = StaleReader::new(BufReader::with_capacity(BUFFER, file), None);
+    let mut reader = read_stale(BufReader::with_capacity(BUFFER, file), None);
     // The longest uid makes the longest row; the comma is the one byte more.
     let longest = row("case-19999").to_string().len() + 1;
     let mut rows = 0;
@@ -546,7 +546,7 @@ proptest! {
             text[at] = byte;
         }
         text.truncate(cut.index(text.len() + 1));
-        let small: Vec<_> = StaleReader::new(BufReader::with_capacity(capacity, Cursor::new(&text)), None).collect();
+        let small: Vec<_> = read_stale(BufReader::with_capacity(capacity, Cursor::new(&text)), None).collect();
         let whole = read(&text);
         prop_assert!(whole.len() <= text.len() + 1);
         prop_assert_eq!(format!("{small:?}"), format!("{whole:?}"), "the buffer's size changes nothing");

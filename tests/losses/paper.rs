@@ -107,14 +107,8 @@ fn rows(at: usize, column: &Column) -> MemoryRows {
         query: "?".to_owned(),
         k: 20,
         memories: search(at, column),
-        parts: None,
-        readback: None,
-        readback_failed: None,
-        answer: None,
-        answer_failed: None,
         provenance: Provenance::Times,
-        failed: None,
-        changed: None,
+        ..SearchRow::default()
     };
     MemoryRows { history, searches: vec![search], ..MemoryRows::default() }
 }

@@ -7,10 +7,10 @@ use std::io::{self, BufRead};
 
 use super::case::case_of;
 use super::terms::TITLE;
-use crate::benchmarks::Files;
 use crate::benchmarks::fields::{Checker, WHOLE_ROW};
 use crate::benchmarks::node::Node;
-use crate::benchmarks::reading::{ReadError, RowProblems};
+use crate::benchmarks::reading::{ReadError, RowProblems, until_broken};
+use crate::benchmarks::{Cases, Files};
 use crate::data::Case;
 
 /// The file's name.
@@ -32,22 +32,22 @@ pub(super) fn recognises(files: &Files<'_>) -> bool {
     }
 }
 
-/// The rows of a file. After a broken row reading goes on; after any other error it ends.
-pub(super) struct Rows<'a> {
+struct Rows<'a> {
     files: Files<'a>,
     reader: Option<Box<dyn BufRead + 'a>>,
     row: usize,
     line: usize,
     /// id -> the row where it was first.
     ids: HashMap<String, usize>,
-    ended: bool,
 }
 
-impl<'a> Rows<'a> {
-    pub fn new(files: Files<'a>) -> Self {
-        Rows { files, reader: None, row: 0, line: 0, ids: HashMap::new(), ended: false }
-    }
+/// The rows of a file.
+pub(super) fn rows(files: Files<'_>) -> Cases<'_> {
+    let mut rows = Rows { files, reader: None, row: 0, line: 0, ids: HashMap::new() };
+    until_broken(move || rows.read())
+}
 
+impl Rows<'_> {
     /// The next line that is not blank; `None` at the end.
     fn next_line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let reader = match &mut self.reader {
@@ -91,18 +91,5 @@ impl<'a> Rows<'a> {
             return Err(RowProblems { problems, labels: case.labels, ..RowProblems::default() }.into());
         }
         Ok(Some(case))
-    }
-}
-
-impl Iterator for Rows<'_> {
-    type Item = Result<Case, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        let item = self.read().transpose();
-        self.ended = !matches!(item, Some(Ok(_) | Err(ReadError::Row(_))));
-        item
     }
 }

@@ -1,13 +1,9 @@
 //! A JSON array of objects, one a row, with the place of what is wrong in it.
 
 use std::fmt;
-use std::io::BufRead;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
-
-use crate::benchmarks::arrays::elements;
-use crate::benchmarks::reading::ReadError;
 
 /// A row's fields in file order. A key that stands twice is there twice.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,29 +51,6 @@ pub(super) fn is_blank(value: &Value) -> bool {
         Value::Object(fields) => fields.is_empty(),
         Value::Bool(_) | Value::Number(_) => false,
     }
-}
-
-/// All rows of a file.
-///
-/// # Errors
-/// [`ReadError::Syntax`] with the row that was being read, or [`ReadError::Read`].
-pub(super) fn rows(reader: impl BufRead, file: &str) -> Result<Vec<Row>, ReadError> {
-    let json = serde_json::Deserializer::from_reader(reader);
-    elements(json, "an array of objects").map_err(|(error, row)| {
-        let file = Some(file.to_owned());
-        if error.is_io() {
-            return ReadError::Read { file, row, source: error.into() };
-        }
-        let why = error.to_string();
-        let why = why.split(" at line ").next().unwrap_or_default();
-        let remedy = if error.is_eof() {
-            "the file ends before its array does; fetch it again"
-        } else {
-            "a file here is one JSON array of objects; put it right or fetch it again"
-        };
-        let what = format!("{why}; {remedy}");
-        ReadError::Syntax { file, row, line: error.line(), column: error.column(), what }
-    })
 }
 
 impl<'de> Deserialize<'de> for Row {

@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::array::{Row, rows};
+use super::array::Row;
 use super::events;
 use super::findings::Findings;
 use super::folder::{DatasetFiles, TaskFiles, Unknown, datasets};
 use super::questions::{self, Broken, TaskRows};
 use super::task::{TASKS, Task};
 use super::terms::{DATASET, TITLE};
+use crate::benchmarks::arrays::rows;
 use crate::benchmarks::reading::{BrokenProbe, ReadError, RowProblems};
 use crate::benchmarks::{Cases, Files};
 use crate::data::finding::Check;
@@ -181,5 +182,5 @@ fn paired<'a>(
 fn read_rows(files: &Files<'_>, name: &str) -> Result<Vec<Row>, ReadError> {
     let opened = files.open(name);
     let reader = opened.map_err(|source| ReadError::Read { file: Some(name.to_owned()), row: 0, source })?;
-    rows(reader, name)
+    rows(serde_json::Deserializer::from_reader(reader), name)
 }

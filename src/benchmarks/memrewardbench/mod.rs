@@ -94,7 +94,7 @@ pub static MEMREWARDBENCH: Benchmark = Benchmark {
         ..LensSpec::DEFAULT
     },
     recognises: reader::recognises,
-    read: |files, _| Box::new(reader::Pairs::new(files)),
+    read: |files, _| reader::pairs(files),
     reads: reader::reads,
     // The query is our own instruction, and the trajectories of a pair differ by little.
     scope: Scope { queries: false, copies: false, ..Scope::ALL },

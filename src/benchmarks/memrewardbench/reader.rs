@@ -8,9 +8,10 @@ use std::io::{self, BufRead};
 
 use super::columns::{ColumnsError, MAGIC, ParquetRows};
 use super::row::{RawRow, case_of};
-use crate::benchmarks::Files;
+use super::terms::TITLE;
 use crate::benchmarks::fields::{Checker, WHOLE_ROW};
-use crate::benchmarks::reading::{ReadError, RowProblems};
+use crate::benchmarks::reading::{ReadError, RowProblems, until_broken};
+use crate::benchmarks::{Cases, Files};
 use crate::data::Case;
 
 /// Keys of which a row's JSON has some.
@@ -34,8 +35,7 @@ pub(super) fn reads(name: &str) -> bool {
     !about && ![".md", ".txt", ".py", ".png"].iter().any(|end| name.ends_with(end))
 }
 
-/// The rows of all files, in the order of their names. After a broken row reading goes on; after any other error it ends.
-pub(super) struct Pairs<'a> {
+struct Pairs<'a> {
     files: Files<'a>,
     /// True if rows are told by their file too.
     folder: bool,
@@ -45,7 +45,6 @@ pub(super) struct Pairs<'a> {
     ids: HashMap<String, String>,
     /// True if there was a row, sound or not.
     any: bool,
-    ended: bool,
 }
 
 /// A file that is being read.
@@ -69,20 +68,23 @@ enum Next {
     End,
 }
 
-impl<'a> Pairs<'a> {
-    pub fn new(files: Files<'a>) -> Self {
-        let folder = files.is_folder();
-        let names = files.names().into_iter().filter(|name| !folder || reads(name)).collect();
-        Pairs { files, folder, names, open: None, ids: HashMap::new(), any: false, ended: false }
-    }
+/// The rows of all files, in the order of their names.
+pub(super) fn pairs(files: Files<'_>) -> Cases<'_> {
+    let folder = files.is_folder();
+    let names = files.names().into_iter().filter(|name| !folder || reads(name)).collect();
+    let mut pairs = Pairs { files, folder, names, open: None, ids: HashMap::new(), any: false };
+    until_broken(move || pairs.read())
+}
 
+impl Pairs<'_> {
     fn read(&mut self) -> Result<Option<Case>, ReadError> {
         loop {
             let open = match &mut self.open {
                 Some(open) => open,
                 none => match self.names.pop_front() {
                     Some(name) => none.insert(open(&self.files, self.folder, name)?),
-                    None => return Ok(None),
+                    None if self.any => return Ok(None),
+                    None => return Err(ReadError::NoCases { benchmark: TITLE }),
                 },
             };
             let (name, row) = (open.name, open.row);
@@ -96,10 +98,14 @@ impl<'a> Pairs<'a> {
                     continue;
                 }
                 Next::Broken(found) => {
+                    self.any = true;
                     checker.problem(WHOLE_ROW, found, "write one JSON object a line");
                     return Err(ReadError::Row(checker.problems.into()));
                 }
-                Next::Row(raw) => case_of(*raw, checker)?,
+                Next::Row(raw) => {
+                    self.any = true;
+                    case_of(*raw, checker)?
+                }
             };
             let place = if self.folder { format!("{name}, row {row}") } else { format!("row {row}") };
             if let Some(first) = self.ids.insert(found.id.clone(), place) {
@@ -171,22 +177,5 @@ impl Format<'_> {
                 }
             }
         }
-    }
-}
-
-impl Iterator for Pairs<'_> {
-    type Item = Result<Case, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        let item = self.read().transpose();
-        self.ended = !matches!(item, Some(Ok(_) | Err(ReadError::Row(_))));
-        if item.is_none() && !self.any {
-            return Some(Err(ReadError::NoCases { benchmark: super::terms::TITLE }));
-        }
-        self.any = true;
-        item
     }
 }

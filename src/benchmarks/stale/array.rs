@@ -6,6 +6,7 @@
 
 use std::io::{self, BufRead};
 
+use crate::benchmarks::arrays::without_place;
 use crate::benchmarks::reading::ReadError;
 
 /// The longest row read. The published rows have 0.8 MB; a text that is no row stops here instead of filling the memory.
@@ -38,10 +39,9 @@ impl RowStart {
             0 | 1 => (self.line, self.column + error.column().saturating_sub(1)),
             line => (self.line + line - 1, error.column()),
         };
-        // serde_json repeats its own, row-relative, place at the end of the message.
-        let text = error.to_string();
-        let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
-        ReadError::Syntax { file: None, row: self.row, line, column, what: format!("not valid JSON: {what}") }
+        // The parser's own place is relative to the row.
+        let what = format!("not valid JSON: {}", without_place(error));
+        ReadError::Syntax { file: None, row: self.row, line, column, what }
     }
 }
 

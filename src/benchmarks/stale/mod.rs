@@ -18,7 +18,7 @@ mod terms;
 mod write;
 
 pub use findings::CHANGE_WORDS;
-pub use reader::StaleReader;
+pub use reader::read_stale;
 use terms::{NEW, OLD, SESSION, SPLIT, TYPES};
 pub use write::{WriteError, write_stale};
 
@@ -92,7 +92,7 @@ fn recognises(files: &Files<'_>) -> bool {
 
 fn read<'a>(files: Files<'a>, split: Option<&'static str>) -> Cases<'a> {
     match files.open_first() {
-        Ok(text) => Box::new(StaleReader::new(text, split)),
+        Ok(text) => read_stale(text, split),
         Err(source) => Box::new(std::iter::once(Err(ReadError::Read { file: None, row: 0, source }))),
     }
 }

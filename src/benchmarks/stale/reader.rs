@@ -19,39 +19,32 @@ use std::io::BufRead;
 
 use super::array::RowSplitter;
 use super::row;
+use crate::benchmarks::Cases;
 use crate::benchmarks::fields::Checker;
 use crate::benchmarks::node::Node;
-use crate::benchmarks::reading::{ReadError, RowProblems};
+use crate::benchmarks::reading::{ReadError, RowProblems, until_broken};
 use crate::data::Case;
 
-/// The rows of a STALE file as [`Case`]s, in file order, one in memory at a time.
+/// The rows of a whole STALE file as [`Case`]s, in file order, one in memory at a time; `split` is the type of rows that do not
+/// say it.
 ///
-/// After [`ReadError::Row`] the next call goes on with the next row; after any other error the iterator ends. Beyond
-/// the current row it keeps the uids seen, to find doubles.
-#[derive(Debug)]
-pub struct StaleReader<R> {
+/// After [`ReadError::Row`] the next call goes on with the next row; after any other error the iterator ends.
+pub fn read_stale<'a>(text: impl BufRead + 'a, split: Option<&'static str>) -> Cases<'a> {
+    let mut reader =
+        StaleReader { rows: RowSplitter::new(text), text: Vec::new(), uids: HashMap::new(), split };
+    until_broken(move || reader.read())
+}
+
+struct StaleReader<R> {
     rows: RowSplitter<R>,
     /// The raw text of the current row; reused.
     text: Vec<u8>,
     /// uid -> the row that had it first.
     uids: HashMap<String, usize>,
-    /// The type of rows that do not say it.
     split: Option<&'static str>,
-    ended: bool,
 }
 
 impl<R: BufRead> StaleReader<R> {
-    /// A reader over the text of a whole file; `split` is the type of rows that do not say it.
-    pub fn new(reader: R, split: Option<&'static str>) -> Self {
-        StaleReader {
-            rows: RowSplitter::new(reader),
-            text: Vec::new(),
-            uids: HashMap::new(),
-            split,
-            ended: false,
-        }
-    }
-
     fn read(&mut self) -> Result<Option<Case>, ReadError> {
         let Some(start) = self.rows.next_row(&mut self.text)? else {
             return Ok(None);
@@ -79,18 +72,5 @@ impl<R: BufRead> StaleReader<R> {
             Some(case) if problems.is_empty() => Ok(Some(case)),
             _ => Err(ReadError::Row(RowProblems { problems, labels, ..RowProblems::default() })),
         }
-    }
-}
-
-impl<R: BufRead> Iterator for StaleReader<R> {
-    type Item = Result<Case, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        let item = self.read().transpose();
-        self.ended = !matches!(item, Some(Ok(_) | Err(ReadError::Row(_))));
-        item
     }
 }

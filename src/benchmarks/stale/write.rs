@@ -1,4 +1,4 @@
-//! Cases written as STALE rows: what [`super::StaleReader`] reads back as the same cases.
+//! Cases written as STALE rows: what [`super::read_stale`] reads back as the same cases.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::fields::{peek, peek_text};
 use super::selected;
 use super::sessions::Sessions;
 use super::terms::{self, one_of};
@@ -36,15 +35,15 @@ fn question_id(instance: &str, place: usize) -> String {
 
 /// The questions of a row that need not be sound.
 pub(super) fn questions_of(node: &Node, row: usize) -> Vec<BrokenProbe> {
-    let instance = peek_text(node, "instance_id").map_or_else(|| format!("row-{row}"), str::to_owned);
+    let instance = node.text("instance_id").map_or_else(|| format!("row-{row}"), str::to_owned);
     let mut facets = BTreeMap::from([(INSTANCE.to_owned(), instance.clone())]);
-    let subtype = peek_text(node, "relation_subtype").and_then(terms::subtype);
-    let relation = peek_text(node, "relation_type").and_then(terms::relation);
+    let subtype = node.text("relation_subtype").and_then(terms::subtype);
+    let relation = node.text("relation_type").and_then(terms::relation);
     let relation = relation.or(subtype.map(|subtype| subtype.relation));
     facets.extend(relation.map(|relation| (RELATION.to_owned(), relation.to_owned())));
     let subtype = subtype.filter(|subtype| relation == Some(subtype.relation));
     facets.extend(subtype.map(|subtype| (SUBTYPE.to_owned(), subtype.name.to_owned())));
-    let count = match peek(node, "qas") {
+    let count = match node.get("qas") {
         Some(Node::Array(items)) => items.len().clamp(1, MOST_QUESTIONS),
         _ => 1,
     };
@@ -61,7 +60,7 @@ pub(super) fn instance(
 ) -> Result<Vec<Question>, RowProblems> {
     let probes = questions_of(&node, row);
     let mut checker = Checker::new(Some(file), row);
-    checker.uid = peek_text(&node, "instance_id").map(str::to_owned);
+    checker.uid = node.text("instance_id").map(str::to_owned);
     let questions = questions(&mut checker, node, history);
     match questions {
         Some(questions) if checker.problems.is_empty() => Ok(questions),

@@ -7,7 +7,6 @@
 //! is the diagnosis (section 4): [`counts`] has its numbers.
 
 pub mod counts;
-mod fields;
 mod findings;
 mod instances;
 mod measures;

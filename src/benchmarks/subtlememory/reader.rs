@@ -13,10 +13,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
-use super::fields::{peek_text, rows};
 use super::findings::ORDER_FIELD;
 use super::instances::{instance, questions_of};
 use super::sessions::{Sessions, sessions};
+use crate::benchmarks::arrays::rows;
 use crate::benchmarks::fields::{Checker, WHOLE_ROW};
 use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::{ReadError, RowProblems};
@@ -100,7 +100,7 @@ impl Folder {
             };
             let bytes =
                 bytes.map_err(|source| ReadError::Read { file: Some(file.clone()), row: 0, source })?;
-            Ok::<_, ReadError>((rows(&file, &bytes)?, file))
+            Ok::<_, ReadError>((rows(serde_json::Deserializer::from_slice(&bytes), &file)?, file))
         };
         let (sessions, history_file) = read(HISTORY_FILE)?;
         let (instances, instances_file) = read(INSTANCES_FILE)?;
@@ -128,7 +128,7 @@ impl Folder {
         let (mut probes, mut judge, mut broken) = (Vec::new(), JudgeOnly::default(), Vec::new());
         let mut ids: HashMap<String, usize> = HashMap::new();
         for (row, node) in instances.into_iter().enumerate() {
-            let id = peek_text(&node, "instance_id").map(str::to_owned);
+            let id = node.text("instance_id").map(str::to_owned);
             let of_row = questions_of(&node, row);
             let mut found = instance(&instances_file, row, node, &history);
             if let Some(id) = id {
@@ -173,7 +173,7 @@ impl Folder {
 /// The name of a history whose folder's is not known.
 fn own_name(sessions: &[Node]) -> String {
     let in_id = |node: &Node| {
-        let id = peek_text(node, "session_id")?;
+        let id = node.text("session_id")?;
         let at = id.find("persona_")?;
         let number: String =
             id.get(at + "persona_".len()..)?.chars().take_while(char::is_ascii_digit).collect();
@@ -183,7 +183,7 @@ fn own_name(sessions: &[Node]) -> String {
     let first = names.next().flatten();
     let name = first.filter(|name| names.all(|other| other.as_deref() == Some(name)));
     let by_field = || {
-        let id = sessions.iter().find_map(|node| peek_text(node, "persona_id"))?;
+        let id = sessions.iter().find_map(|node| node.text("persona_id"))?;
         let word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         let id = id.strip_prefix("persona_").unwrap_or(id);
         (id.len() <= 60 && id.chars().all(word)).then(|| format!("persona_{id}"))

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::fmt::temporal::Pieces;
 
-use super::fields::peek_text;
 use crate::benchmarks::fields::{Checker, WHOLE_ROW};
 use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::Problem;
@@ -50,7 +49,7 @@ pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessio
     }
     for (row, node) in rows.into_iter().enumerate() {
         let mut checker = checker(file, row, case);
-        if let Some(id) = peek_text(&node, "session_id") {
+        if let Some(id) = node.text("session_id") {
             checker.within = format!("session {id:?}, ");
             if let Some(first) = rows_of_ids.insert(id.to_owned(), row) {
                 let found = format!("the session_id of row {first} again");

@@ -10,9 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 
 use super::history::{HistoryError, SystemRun, Wanted};
-use super::protocol::{
-    Capability, FailureKind, Hello, Memory, MemorySystem, SessionInput, SystemError, TurnInput,
-};
+use super::protocol::{Capability, Hello, Memory, MemorySystem, SessionInput, SystemError, TurnInput};
 use super::rows::SearchRow;
 use crate::data::{Case, Evidence, History, Probe, Segment, Turn};
 use palimpsest_core::digest::sha256;
@@ -151,9 +149,7 @@ impl Subject {
         }
         let done = operation(self.system.as_mut());
         if let Err(error) = &done {
-            let lost =
-                matches!(error.kind, FailureKind::Dead | FailureKind::TimedOut | FailureKind::Nonsense);
-            self.running = !lost;
+            self.running = !error.kind.is_lost();
         }
         done
     }

@@ -16,8 +16,8 @@ pub use super::operation::{InFlight, Operation, Progress, Retries, Wanted};
 use super::protocol::{
     Capability, FailureKind, Hello, Memory, MemorySystem, SessionInput, Source, SystemError, WriteEvent,
 };
-use super::record::{CaseRecord, FINISH, case_folder, system_folder};
-use super::rows::{EventRow, Failure, Provenance, SearchRow, SessionRow};
+use super::record::{CaseRecord, FINISH, case_folder};
+use super::rows::{EventRow, Failure, Provenance, SearchRow};
 use super::sent::{digest, evidence_sessions, sessions_of};
 use super::sources::Sources;
 use crate::data::{Case, Probe};
@@ -205,11 +205,6 @@ impl SystemRun {
         &self.hello
     }
 
-    /// Its folder within the run.
-    pub fn folder(&self) -> PathBuf {
-        system_folder(&self.run, &self.name)
-    }
-
     /// A probe's memories: from the run's files where they are there, else by a search, before which the history is written where it is
     /// not. A system that fails is a row, [`SearchRow::failed`], which the next call tries again.
     ///
@@ -246,15 +241,6 @@ impl SystemRun {
             Err(Halt::Run(error)) => Err(error),
             Ok(()) | Err(Halt::System(_)) => Ok(()),
         }
-    }
-
-    /// The sessions of a case that could not be written.
-    ///
-    /// # Errors
-    /// [`HistoryError`].
-    pub fn failed_sessions(&mut self, case: &Case) -> Result<Vec<SessionRow>, HistoryError> {
-        let sessions = self.open(case)?.record.sessions();
-        Ok(sessions.filter(|row| row.failed.is_some()).cloned().collect())
     }
 
     /// Ends the system.
@@ -311,7 +297,7 @@ impl SystemRun {
                     delay *= 2;
                 }
                 Err(error) => {
-                    if is_lost(error.kind) {
+                    if error.kind.is_lost() {
                         self.running = false;
                         self.live.clear();
                     }
@@ -390,7 +376,7 @@ impl SystemRun {
             let oldest = self.live.remove(0);
             if let Err(error) = self.system.reset(&oldest) {
                 tracing::warn!("{error}");
-                self.running = !is_lost(error.kind);
+                self.running = !error.kind.is_lost();
             }
         }
     }
@@ -542,14 +528,14 @@ impl SystemRun {
             tracing::warn!("{}: {error}; started again", writing.name(at));
             return Ok(None);
         }
-        let failure = Failure { kind: error.kind, message: error.to_string() };
+        let failure = Failure::from(&error);
         let before = (0..at)
             .rev()
-            .take_while(|at| writing.failed.get(at).is_some_and(|failure| is_lost(failure.kind)));
+            .take_while(|at| writing.failed.get(at).is_some_and(|failure| failure.kind.is_lost()));
         let in_a_row = before.count() + 1;
         let given_up = match error.kind {
             FailureKind::Fatal => Some(error),
-            kind if is_lost(kind) && in_a_row >= LOST_IN_A_ROW => Some(SystemError {
+            kind if kind.is_lost() && in_a_row >= LOST_IN_A_ROW => Some(SystemError {
                 kind: FailureKind::Fatal,
                 message: format!(
                     "{LOST_IN_A_ROW} sessions in a row could not be written, so that the history is given up; the last: {}",
@@ -561,10 +547,9 @@ impl SystemRun {
         };
         if let Some(error) = given_up {
             // The file says why; a later process goes on from the sessions before.
-            let failure = Failure { kind: FailureKind::Fatal, message: error.to_string() };
             let name = writing.name(at).to_owned();
             let open = self.open(case)?;
-            open.record.end_session(&name, Vec::new(), Some(failure))?;
+            open.record.end_session(&name, Vec::new(), Some((&error).into()))?;
             return Err(error.into());
         }
         writing.failed.insert(at, failure.clone());
@@ -737,11 +722,6 @@ fn check_same(record: &CaseRecord, sessions: &[SessionInput]) -> Result<(), Hist
     }
 }
 
-/// Is the process or the connection of no more use?
-fn is_lost(kind: FailureKind) -> bool {
-    matches!(kind, FailureKind::Dead | FailureKind::TimedOut | FailureKind::Nonsense)
-}
-
 /// Does a kept row hold what is wanted? A part that the system does not have at all is not asked for again.
 fn holds(row: &SearchRow, wanted: Wanted) -> bool {
     let lasting = |failure: &Option<Failure>| {
@@ -757,15 +737,8 @@ fn failed_row(probe: &Probe, wanted: Wanted, error: &SystemError) -> SearchRow {
         probe: probe.id.clone(),
         query: probe.query.clone(),
         k: wanted.k,
-        memories: Vec::new(),
-        parts: None,
-        readback: None,
-        readback_failed: None,
-        answer: None,
-        answer_failed: None,
-        provenance: Provenance::Unknown,
-        failed: Some(Failure { kind: error.kind, message: error.to_string() }),
-        changed: None,
+        failed: Some(error.into()),
+        ..SearchRow::default()
     }
 }
 
@@ -774,9 +747,7 @@ fn parted<T>(part: Option<Result<T, Halt>>) -> Result<(Option<T>, Option<Failure
     match part {
         None => Ok((None, None)),
         Some(Ok(part)) => Ok((Some(part), None)),
-        Some(Err(Halt::System(error))) => {
-            Ok((None, Some(Failure { kind: error.kind, message: error.to_string() })))
-        }
+        Some(Err(Halt::System(error))) => Ok((None, Some((&error).into()))),
         Some(Err(Halt::Run(error))) => Err(error),
     }
 }

@@ -299,6 +299,13 @@ pub enum FailureKind {
     Nonsense,
 }
 
+impl FailureKind {
+    /// Is the process or the connection of no more use?
+    pub fn is_lost(self) -> bool {
+        matches!(self, FailureKind::Dead | FailureKind::TimedOut | FailureKind::Nonsense)
+    }
+}
+
 /// An operation that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("memory system {system}: {op}: {message}")]

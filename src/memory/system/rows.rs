@@ -5,10 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::protocol::{ContextPiece, FailureKind, LookedAt, Memory, Op, Source, WriteEvent};
+use super::protocol::{ContextPiece, FailureKind, LookedAt, Memory, SystemError, WriteEvent};
 
 /// The way in which the sources of memories were found, best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provenance {
     /// The system's own.
@@ -22,6 +22,7 @@ pub enum Provenance {
     /// The times of memories.
     Times,
     /// None: unknown.
+    #[default]
     Unknown,
 }
 
@@ -68,8 +69,14 @@ pub struct Failure {
     pub message: String,
 }
 
+impl From<&SystemError> for Failure {
+    fn from(error: &SystemError) -> Self {
+        Failure { kind: error.kind, message: error.to_string() }
+    }
+}
+
 /// A line of `searches.jsonl`: one probe's search, from which every smaller k is cut.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SearchRow {
     /// The probe's id.
     pub probe: String,
@@ -162,11 +169,5 @@ impl EventRow {
     /// The older memories considered, where the system says so.
     pub fn looked_at(&self) -> Option<&[LookedAt]> {
         self.event.looked_at.as_deref()
-    }
-
-    /// Does it write from a session, so that a memory holding it exists afterwards?
-    pub fn writes(&self, session: &str) -> bool {
-        let from = |sources: &Vec<Source>| sources.iter().any(|source| source.session == session);
-        matches!(self.event.op, Op::Add | Op::Update) && self.event.sources.as_ref().is_some_and(from)
     }
 }

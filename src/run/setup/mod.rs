@@ -8,6 +8,7 @@ mod left_out;
 mod local;
 mod memory_args;
 mod spec;
+mod special;
 mod thinking;
 
 use std::path::Path;
@@ -38,6 +39,7 @@ pub use endpoint::Counter;
 pub use local::{OpenedModel, observed};
 pub use memory_args::{MemoryArgs, NamedSystem};
 pub use spec::{AnswerLimits, DEFAULT_BATCH_SIZE, RunSpec};
+pub use special::special_tokens;
 pub use thinking::Thinking;
 
 /// Flags that make no sense, alone or together.

@@ -1,18 +1,18 @@
 //! Maps of two axes of names: a number in each cell, in two colours around the value that says nothing.
 //!
-//! Called by [`super::dose`]: the update effect over a grid of two factors, and attention by layer and level.
+//! Called by [`super::dose`]: the update effect over a grid of two factors, and attention by layer and level; and by [`super::head_map`].
 
 use super::FigureError;
+use super::axis::write_value;
 use super::canvas::{
     Area, Head, LABEL, NOTE, Refusal, TICK, Tiling, filled, fitted, is_sized, margin, outlined, svg,
     text_width, units, write, write_axis, write_middle,
 };
-use super::head_map::bar;
 use super::style::{GREY, GRID, diverging};
 
 /// A map: rows from below, columns from the left.
 #[derive(Debug, Clone)]
-pub(super) struct DoseMap {
+pub(super) struct ValueMap {
     pub title: String,
     pub x_label: String,
     pub columns: Vec<String>,
@@ -23,17 +23,17 @@ pub(super) struct DoseMap {
 
 /// Maps of one scale of colours.
 #[derive(Debug, Clone)]
-pub(super) struct DoseMaps {
+pub(super) struct ValueMaps {
     pub title: String,
     pub origin: String,
     pub y_label: String,
-    pub maps: Vec<DoseMap>,
+    pub maps: Vec<ValueMap>,
     /// The unit of the numbers.
     pub unit: String,
     /// The value that is white.
     pub middle: f64,
-    /// Numbers are written into cells.
-    pub written: bool,
+    /// Least size of a cell; one that is [`WRITTEN`] has its number in it.
+    pub cell: (i32, i32),
 }
 
 const LEFT: i32 = 62;
@@ -41,26 +41,28 @@ const TITLE: i32 = 22;
 const FOOT: i32 = 48;
 const BETWEEN: i32 = 26;
 const BAR: i32 = 84;
-/// Least size of a cell with a number, and size of one without.
-const WRITTEN: (i32, i32) = (48, 30);
-const PLAIN: (i32, i32) = (38, 10);
+/// A cell with a number.
+pub(super) const WRITTEN: (i32, i32) = (48, 30);
+/// A cell without one: a layer by a level, and a layer by a head.
+pub(super) const OF_LEVEL: (i32, i32) = (38, 10);
+pub(super) const OF_HEAD: (i32, i32) = (14, 14);
 /// Height of a map without numbers, between these.
-const HEIGHT: (i32, i32) = (120, 330);
+const HEIGHT: (i32, i32) = (120, 420);
 
-impl DoseMaps {
+impl ValueMaps {
     /// The picture.
     ///
     /// # Errors
     /// [`FigureError::Draw`] with the figure's name.
     pub fn draw(&self, name: &str) -> Result<String, FigureError> {
-        let most = |of: &dyn Fn(&DoseMap) -> usize| self.maps.iter().map(of).max().unwrap_or(1).max(1) as i32;
+        let most =
+            |of: &dyn Fn(&ValueMap) -> usize| self.maps.iter().map(of).max().unwrap_or(1).max(1) as i32;
         let (columns, lines) = (most(&|map| map.columns.len()), most(&|map| map.rows.len()));
-        let cell = if self.written { WRITTEN } else { PLAIN };
-        let map_height = match self.written {
-            true => lines * cell.1,
-            false => (lines * cell.1).clamp(HEIGHT.0, HEIGHT.1),
+        let map_height = match self.cell {
+            WRITTEN => lines * WRITTEN.1,
+            (_, height) => (lines * height).clamp(HEIGHT.0, HEIGHT.1),
         };
-        let natural = (columns * cell.0).clamp(150, 420);
+        let natural = (columns * self.cell.0).clamp(150, 420);
         let across = |columns: i32, map: i32| 2 * margin() + LEFT + columns * (map + BETWEEN) + BAR;
         let least = if is_sized() { natural.min(120) } else { natural };
         let tiling = Tiling::of(self.maps.len(), [least, natural], across);
@@ -94,7 +96,7 @@ impl DoseMaps {
     fn cells(
         &self,
         area: &Area<'_>,
-        map: &DoseMap,
+        map: &ValueMap,
         (left, top): (i32, i32),
         (width, height): (i32, i32),
         reach: f64,
@@ -107,7 +109,7 @@ impl DoseMaps {
                 let y = (top + height - edge(row + 1, rows, height), top + height - edge(row, rows, height));
                 let at = value.map(|value| (value - self.middle) / reach);
                 filled(area, [(x.0, y.0), (x.1, y.1)], at.map_or(GRID, diverging))?;
-                if let (true, Some(value)) = (self.written, value) {
+                if let (true, Some(value)) = (self.cell == WRITTEN, value) {
                     let middle = units(((x.0 + x.1) / 2, (y.0 + y.1) / 2));
                     write_middle(area, &format!("{value:.2}"), middle, LABEL.sized(11).centred())?;
                 }
@@ -117,7 +119,7 @@ impl DoseMaps {
     }
 }
 
-impl DoseMap {
+impl ValueMap {
     fn ticks(
         &self,
         area: &Area<'_>,
@@ -127,14 +129,11 @@ impl DoseMap {
     ) -> Result<(), Refusal> {
         let middle =
             |at: usize, count: usize, length: i32| (at as i32 * 2 + 1) * length / (count.max(1) as i32 * 2);
-        let mut free = i32::MIN;
-        for (at, name) in self.columns.iter().enumerate() {
+        let widest = self.columns.iter().map(|name| text_width(name, 10) + 4).max().unwrap_or(0);
+        let every = (self.columns.len() as i32 * widest / width.max(1) + 1).max(1) as usize;
+        for (at, name) in self.columns.iter().enumerate().step_by(every) {
             let x = left + middle(at, self.columns.len(), width);
-            let half = text_width(name, 10) / 2 + 2;
-            if x - half >= free {
-                write(area, name, (x, top + height + 6), TICK.centred())?;
-                free = x + half;
-            }
+            write(area, name, (x, top + height + 6), TICK.centred())?;
         }
         write(
             area,
@@ -149,4 +148,24 @@ impl DoseMap {
         }
         Ok(())
     }
+}
+
+/// The scale of colours with its ends and its middle.
+fn bar(
+    area: &Area<'_>,
+    (left, top): (i32, i32),
+    height: i32,
+    (middle, reach): (f64, f64),
+) -> Result<(), Refusal> {
+    const STEPS: i32 = 40;
+    for step in 0..STEPS {
+        let y = (top + height - (step + 1) * height / STEPS, top + height - step * height / STEPS);
+        let at = (f64::from(step) + 0.5) / f64::from(STEPS) * 2.0 - 1.0;
+        filled(area, [(left, y.0), (left + 12, y.1)], diverging(at))?;
+    }
+    outlined(area, [(left, top), (left + 12, top + height)], GREY)?;
+    for (value, y) in [(middle - reach, top + height), (middle, top + height / 2), (middle + reach, top)] {
+        write(area, &write_value(value, false), (left + 17, y - 7), TICK)?;
+    }
+    Ok(())
 }

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use super::judge_name::{JudgeChoice, JudgeName};
+use super::store::RunFolder;
 use crate::progress::note;
-use crate::run::judge_name::{JudgeChoice, JudgeName};
-use crate::run::store::RunFolder;
 
 /// Says whose verdicts on a run are shown and whose are not, where there are several and `named` means more than one of them. Silent
 /// about a folder that cannot be read: the command itself says why.
-pub(super) fn say_which(dir: &Path, shown: Option<&str>, named: Option<&str>) {
+pub fn say_which(dir: &Path, shown: Option<&str>, named: Option<&str>) {
     let (Ok(folder), Some(shown)) = (RunFolder::read(dir), shown) else { return };
     if let Some(text) = which(folder.judges(), shown, named) {
         note(format_args!("note: {}: {text}", dir.display()));

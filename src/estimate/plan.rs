@@ -4,13 +4,13 @@
 use candle_core::DType;
 use serde_json::json;
 
-use super::WrongValue;
 use crate::benchmarks;
 use crate::cards::{CaseShape, Hours, NamedCard, Recording, fewest_cards};
 use crate::ground::table::columns;
 use crate::models::manifest::DEFAULT_MODEL;
 use crate::models::{ModelArgs, description};
 use crate::progress::{grouped, note};
+use crate::run::setup::{WrongValue, positive};
 use palimpsest_core::engine::memory_plan::{
     Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes, gigabytes, in_words,
 };
@@ -38,12 +38,12 @@ Examples:
 /// `run --estimate --card` does the same for a data set's own lengths.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct PlanArgs {
     /// A model's name (fetched or not), a config.json, a folder that has one (weights or not), or a .gguf file
     #[arg(default_value = DEFAULT_MODEL)]
     model: String,
     /// Tokens of prompt and answer together [default: the model's context length]
-    #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
+    #[arg(long, value_name = "TOKENS", value_parser = positive)]
     context: Option<usize>,
     #[command(flatten)]
     loaded: ModelArgs,
@@ -51,13 +51,13 @@ pub struct Args {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["memory", "device"])]
     card: Option<NamedCard>,
     /// --card: histories of the context's length to reckon hours for, each asked --batch-size questions
-    #[arg(long, value_name = "N", default_value_t = 400, requires = "card", value_parser = super::positive)]
+    #[arg(long, value_name = "N", default_value_t = 400, requires = "card", value_parser = positive)]
     cases: usize,
     /// Tokens that the prefill reads at a time
-    #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
+    #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = positive)]
     chunk: usize,
     /// Probes of a case that are decoded as one batch, as of `run`
-    #[arg(long, default_value_t = Branches::USUAL.count, value_name = "N", value_parser = super::positive)]
+    #[arg(long, default_value_t = Branches::USUAL.count, value_name = "N", value_parser = positive)]
     batch_size: usize,
     /// Usable memory of each device in GB [default: what is free here now]
     #[arg(long, value_name = "GB", value_parser = memory)]
@@ -73,7 +73,10 @@ const QUESTION: usize = 64;
 const RECORDED: Recording = Recording { rows: 500, spans: 512 };
 
 /// The plan as text.
-pub fn text(args: &Args) -> anyhow::Result<String> {
+///
+/// # Errors
+/// A model that is not known, a device or dtype that is none, and a context beyond all reckoning.
+pub fn plan_text(args: &PlanArgs) -> anyhow::Result<String> {
     let names = match args.card {
         Some(_) => vec![DeviceName::Cuda(0)],
         None => engine::parse_device_names(&args.loaded.on.device)?,

@@ -1,0 +1,91 @@
+//! Verdicts on answers that are generated anew, by the judge and the wording of a run's verdicts: for `palimpsest why --anew`.
+
+use anyhow::{Context, bail, ensure};
+
+use super::open::{JudgeOptions, JudgeSource, OpenJudge};
+use super::{Exchange, Instructions, Judge, Said, ask_judge};
+use crate::benchmarks::{JudgeUnit, rubric_named};
+use crate::models::DeviceArgs;
+use crate::run::judge_name::JudgeName;
+use crate::run::plan::PlannedProbe;
+use crate::run::rows::{AnswerKey, AnswerRow};
+use crate::run::setup::Thinking;
+use crate::run::store::RunFolder;
+
+/// The judge of a run's verdicts, by whom other answers are judged.
+pub struct AnewJudge {
+    judge: OpenJudge,
+    instructions: Instructions,
+}
+
+/// The wording by which the judge of a run's verdicts was read.
+///
+/// # Errors
+/// A run of answers that are drawn, and verdicts by another wording than the benchmark's own.
+pub fn anew_instructions(folder: &RunFolder, name: &JudgeName) -> anyhow::Result<Instructions> {
+    let benchmark = folder.benchmark()?;
+    let greedy = folder.header.identity.sampling.is_some_and(|sampling| sampling.temperature == 0.0);
+    ensure!(
+        greedy,
+        "--anew needs a run of greedy answers, so that only what is changed changes them; run it with --temperature 0"
+    );
+    let rubric = name.rubric.as_deref().map(|rubric| rubric_named(benchmark, rubric)).transpose()?;
+    let replies = JudgeSource::parse(&name.judge).is_ok_and(|source| source.replies(&Thinking::default()));
+    let instructions = Instructions::from(&rubric.unwrap_or_else(|| benchmark.rubric()));
+    let instructions = instructions.with_reasons(None, replies)?;
+    ensure!(
+        name.digest.as_ref().is_none_or(|digest| *digest == instructions.digest()),
+        "the verdicts of {} were given by another wording or order than the benchmark's own rubric; judge again without --prompts, --reasons \
+         and --thinking",
+        name.label
+    );
+    Ok(instructions)
+}
+
+impl AnewJudge {
+    /// Opens the judge of a run's verdicts, who goes by `instructions`.
+    ///
+    /// # Errors
+    /// Those of [`OpenJudge::open`].
+    pub fn open(on: &DeviceArgs, judge: &str, instructions: Instructions) -> anyhow::Result<Self> {
+        Ok(AnewJudge { judge: OpenJudge::open(judge, &JudgeOptions::on(on.clone()))?, instructions })
+    }
+
+    /// The verdict on a text in the place of an answer of the run. The judge is shown the case's other answers as it was then.
+    ///
+    /// # Errors
+    /// Those of the judge, and a verdict that is not of right and wrong.
+    pub fn verdict(&mut self, folder: &RunFolder, row: &AnswerRow, text: &str) -> anyhow::Result<bool> {
+        let AnewJudge { judge, instructions } = self;
+        let case =
+            folder.plan.iter().find(|case| case.case == row.case).context("the plan lacks the case")?;
+        let answer = |probe: &str| match probe == row.probe {
+            true => Some(text.to_owned()),
+            false => {
+                let key = AnswerKey::of(&row.case, probe, &row.condition);
+                folder.answers.iter().find(|other| other.key() == key)?.answer.clone()
+            }
+        };
+        let shown = case.probes.iter().filter(|probe| match instructions.unit {
+            JudgeUnit::Case => probe.is_asked_under(&row.condition),
+            JudgeUnit::Probe => probe.id == row.probe,
+        });
+        let exchange =
+            |probe: &PlannedProbe| Exchange { probe: probe.clone(), answer: answer(&probe.id), cut: false };
+        let mut exchanges: Vec<Exchange> = shown.map(exchange).collect();
+        let content = instructions.prompt(case, &exchanges)?;
+        let mut judge = judge.judge();
+        // A reply holds all of a case's verdicts; scoring reads the one that is asked for.
+        if matches!(judge, Judge::Scoring(_)) {
+            exchanges.retain(|one| one.probe.id == row.probe);
+        }
+        let own = exchanges.iter().position(|one| one.probe.id == row.probe);
+        let judged = ask_judge(&mut judge, content, &exchanges, instructions)?;
+        match own.and_then(|at| judged.verdicts.into_iter().nth(at)).context("no verdict")??.said {
+            Said::Correct(correct) => Ok(correct),
+            other => {
+                bail!("--anew is for verdicts of right and wrong, and the judge said {other}; leave it out")
+            }
+        }
+    }
+}
