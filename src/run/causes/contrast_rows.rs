@@ -39,7 +39,7 @@ pub struct ContrastCauseRow {
     pub seed: u64,
     /// The ablation.
     pub ablation: AblationKind,
-    /// The contrast with nothing changed ([`super::rows::Contrast::value`]), read in the same way.
+    /// The contrast with nothing changed ([`crate::run::rows::Contrast::value`]), read in the same way.
     pub contrast: f64,
     /// Drop of the contrast, in nats: plain minus changed. Above 0 the contrast needs it.
     pub drop: f64,
