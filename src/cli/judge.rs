@@ -123,7 +123,7 @@ impl Settings {
         Conduct { show_progress: true, verbose: self.verbose, give_up_after }
     }
 
-    /// How `judge` is opened, and whether it writes replies; an error where flags contradict each other.
+    /// Options to open the judge with, and true if it writes replies; an error where flags contradict each other.
     fn options(&self, judge: &str) -> anyhow::Result<(JudgeOptions, bool)> {
         let wrong = |why: String| super::WrongUsage(why);
         let source = JudgeSource::parse(judge).map_err(|e| wrong(e.to_string()))?;

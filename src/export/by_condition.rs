@@ -20,7 +20,7 @@ pub enum OneAnswer {
 pub struct ExportText {
     /// The file's text.
     pub text: String,
-    /// What it holds, with the number.
+    /// Its contents, with the number.
     pub what: String,
     /// A note on questions without an answer, where there are some.
     pub unanswered: Option<String>,

@@ -18,7 +18,7 @@ use crate::run::judge_name::JudgeChoice;
 use crate::run::shown_judge::say_which;
 use crate::run::store::RunFolder;
 
-/// What is drawn of run folders.
+/// Choice of the figures of run folders.
 #[derive(Debug, Clone, Copy)]
 pub struct RunFigures<'a> {
     /// Of the analysis.

@@ -53,7 +53,7 @@ impl<'a> JudgeSource<'a> {
     }
 }
 
-/// How a judge is opened and asked.
+/// Options to open and ask a judge with.
 #[derive(Debug, Clone)]
 pub struct JudgeOptions {
     /// Devices and kernel of a local judge.

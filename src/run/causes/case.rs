@@ -193,7 +193,7 @@ impl CaseAnswers {
         Ok(CaseAnswers { shared: shared(&answers), answers, values, neutral: None })
     }
 
-    /// What is read behind an answer's prompt.
+    /// The tokens that are read behind an answer's prompt.
     pub(super) fn target(&self, answer: usize) -> Target<'_> {
         match &self.values {
             Some(values) => Target::Values(&values[answer]),

@@ -1,4 +1,4 @@
-//! What answers, or contrasts in their place, owe to sessions: paths are blocked, sessions removed or replaced, and the answer read again.
+//! Effects of sessions on answers, or on contrasts in their place: paths are blocked, sessions removed or replaced, and the answer read again.
 //!
 //! Called by `palimpsest causes` on a finished run. The attention files hold the prompts' tokens, their spans and what was generated, so that
 //! no data set is needed. What is compared is a [`metric`]: the log-probability of the model's own answer, or the contrast of two values. A
