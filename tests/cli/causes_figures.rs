@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 
 use palimpsest::run::causes::control_pool::Pools;
 use palimpsest::run::causes::metric::Measure;
-use palimpsest::run::causes::rows::{CauseRow, ControlRow, Effect, read_causes, read_controls, read_totals};
+use palimpsest::run::causes::rows::{CauseRow, CauseRows, ControlRow, Effect};
 use palimpsest::run::causes::session_measures::{SessionMeasures, measures_path};
 use palimpsest::run::rows::AnswerKey;
 use palimpsest_core::attention::AttentionStore;
@@ -176,10 +176,10 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
     assert_eq!(drawn.code, Some(0), "{}", drawn.err);
 
     // A point a session: its effect is what was measured, its mass the mean over layers and heads.
-    let causes = read_causes(&dir).unwrap();
+    let causes = CauseRows::read(&dir).unwrap().blocked;
     let points = rows(&dir, "causes-points");
     assert_eq!(points.len(), causes.len());
-    let controls = read_controls(&dir).unwrap();
+    let controls = CauseRows::read(&dir).unwrap().controls;
     let stores = stores(&dir);
     type Answer = (Vec<f64>, Vec<Vec<f64>>, Vec<f64>, Vec<bool>);
     let mut by_case: BTreeMap<String, Vec<Answer>> = BTreeMap::new();
@@ -381,7 +381,7 @@ fn windows_of_layers_have_a_figure_of_their_own() {
     let mut figures = command(["figures"]);
     figures.arg(&dir);
     assert_eq!(ended(figures).code, Some(0));
-    let causes = read_causes(&dir).unwrap();
+    let causes = CauseRows::read(&dir).unwrap().blocked;
     let drawn = rows(&dir, "causes-by-window");
     for row in drawn.iter().filter(|row| row["line"] == "new") {
         let layer: usize = row["layer"].parse().unwrap();
@@ -481,7 +481,7 @@ fn windows_of_layers_have_a_figure_of_their_own() {
     let mut figures = command(["figures"]);
     figures.arg(&dir);
     assert_eq!(ended(figures).code, Some(0));
-    let wide = read_causes(&dir).unwrap().into_iter().filter(|row| row.layers == Some([0, 3]));
+    let wide = CauseRows::read(&dir).unwrap().blocked.into_iter().filter(|row| row.layers == Some([0, 3]));
     let wide: BTreeMap<_, _> =
         wide.map(|row| ((row.answer.case, row.answer.probe, row.span), row.effect.log_p_drop)).collect();
     for row in rows(&dir, "causes-map-case") {
@@ -521,7 +521,7 @@ fn sessions_are_compared_with_a_pool_of_stretches_at_equal_length() {
         let dir = root.path().join(controls);
         // Room for stretches as long as the evidence.
         caused_within("16384", "llama-tiny", 1, &dir, &["--controls", controls]);
-        (read_causes(&dir).unwrap(), read_controls(&dir).unwrap(), dir)
+        (CauseRows::read(&dir).unwrap().blocked, CauseRows::read(&dir).unwrap().controls, dir)
     };
     let [(rows, controls, dir), (same, none, _)] = ["12", "0"].map(measured);
     assert_eq!((controls.len(), none.len()), (3 * 12, 0));
@@ -577,8 +577,8 @@ fn sessions_are_compared_with_a_pool_of_stretches_at_equal_length() {
     let mut more = command(["causes", "--controls", "5"]);
     more.arg(&dir).arg("--model").arg(fixture("llama-tiny"));
     assert_eq!(ended(more).code, Some(0));
-    assert_eq!(read_causes(&dir).unwrap(), rows);
-    assert!(read_controls(&dir).unwrap().len() > controls.len());
+    assert_eq!(CauseRows::read(&dir).unwrap().blocked, rows);
+    assert!(CauseRows::read(&dir).unwrap().controls.len() > controls.len());
     // The words of before are refused with what is to be given.
     for word in ["all", "evidence", "none"] {
         let mut refused = command(["causes", "--controls", word]);
@@ -656,7 +656,7 @@ fn total_effects_stand_beside_the_direct_ones() {
         drawn.arg(&dir);
         assert_eq!(ended(drawn).code, Some(0));
     }
-    let totals = read_totals(&dir).unwrap();
+    let totals = CauseRows::read(&dir).unwrap().removed;
     let points = rows(&dir, "causes-points");
     assert!(!points.is_empty() && totals.len() == points.len(), "{} and {}", totals.len(), points.len());
     for point in &points {

@@ -1,7 +1,7 @@
 //! Figures and page name what they show of a run's causes: kinds of interventions, layers that were left open, thoughts.
 use std::collections::BTreeMap;
 
-use palimpsest::run::causes::rows::read_causes;
+use palimpsest::run::causes::rows::CauseRows;
 use serde_json::json;
 
 use super::causes_figures::{caused, rows};
@@ -56,7 +56,7 @@ fn each_kind_of_intervention_is_a_series_of_its_own_and_no_measure() {
         assert!(found.iter().any(|line| line == label), "{label}: {found:?}");
     }
     // Each column has the weights of its own rows: of two seeds of one kind those of the last.
-    let surrogates = palimpsest::run::causes::rows::read_surrogates(&dir).unwrap();
+    let surrogates = CauseRows::read(&dir).unwrap().surrogates;
     let points = rows(&dir, "causes-points");
     for (column, ablation, subsets, seed) in [
         ("contextcite_blocked_6", "blocked", 6, 1),
@@ -100,7 +100,7 @@ fn captions_and_page_of_hybrid_models_say_which_share_of_layers_still_saw_the_se
             drawn.arg(&dir);
             assert_eq!(ended(drawn).code, Some(0));
         }
-        let causes = read_causes(&dir).unwrap();
+        let causes = CauseRows::read(&dir).unwrap().blocked;
         // Weighted by the windows' widths.
         let config = std::fs::read_to_string(fixture(name).join("config.json")).unwrap();
         let (linear, all) =
@@ -163,7 +163,7 @@ fn effects_on_thoughts_have_names_of_their_own() {
         // The answer's numbers are those of the answer alone.
         assert_eq!((&before["effect"], &before["kl_answer"]), (&after["effect"], &after["kl_answer"]));
     }
-    let of_rows: BTreeMap<_, _> = (read_causes(&dir).unwrap().into_iter())
+    let of_rows: BTreeMap<_, _> = (CauseRows::read(&dir).unwrap().blocked.into_iter())
         .map(|row| ((row.answer.case, row.answer.probe, row.span), row.effect.thought.unwrap().log_p_drop))
         .collect();
     let mut old = Vec::new();

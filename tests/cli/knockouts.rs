@@ -1,7 +1,7 @@
 //! Runs with paths blocked, and what blocking tells of the answers of a run: as typed.
 use std::collections::{BTreeMap, BTreeSet};
 
-use palimpsest::run::causes::rows::{CAUSES, CauseLine, read_causes, read_controls, read_lines};
+use palimpsest::run::causes::rows::{CAUSES, CauseLine, CauseRows, read_lines};
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 use serde_json::{Value as Json, json};
@@ -317,7 +317,7 @@ fn causes_are_what_whole_passes_with_the_same_knockouts_give() {
         assert_eq!(ended(run_for_causes(name, &dir, &[])).code, Some(0));
         let done = ended(causes(name, &dir, more));
         assert_eq!(done.code, Some(0), "{name}: {}", done.err);
-        let rows = read_causes(&dir).unwrap();
+        let rows = CauseRows::read(&dir).unwrap().blocked;
         let stores: Vec<AttentionStore> =
             stores(&dir, "").into_iter().filter(|s| !s.generated.is_empty()).collect();
         assert_eq!(rows.len(), stores.len() * 7 * windows.len(), "{name}");
@@ -328,7 +328,7 @@ fn causes_are_what_whole_passes_with_the_same_knockouts_give() {
         );
         let open = done.out.contains("75% of the layers named are linear-attention layers");
         assert_eq!(open, name == "qwen35-text-tiny", "{}", done.out);
-        let controls = read_controls(&dir).unwrap();
+        let controls = CauseRows::read(&dir).unwrap().controls;
         assert_eq!(controls.len(), stores.len() * 12 * windows.len(), "{name}");
         for row in &rows {
             let store = stores.iter().find(|store| store.probe == row.answer.probe).unwrap();
@@ -393,7 +393,7 @@ fn causes_are_what_whole_passes_with_the_same_knockouts_give() {
         // Nothing is left to do, and the same is shown.
         let again = ended(causes(name, &dir, more));
         assert_eq!((again.code, again.out), (Some(0), done.out));
-        assert_eq!(read_causes(&dir).unwrap().len(), rows.len());
+        assert_eq!(CauseRows::read(&dir).unwrap().blocked.len(), rows.len());
     }
 }
 

@@ -5,10 +5,7 @@ use palimpsest::lens::causes::residue::{Residues, Whole};
 use palimpsest::run::causes::carriers::ALL;
 use palimpsest::run::causes::context_cite::logit;
 use palimpsest::run::causes::replacement::{NEUTRAL, neutral};
-use palimpsest::run::causes::rows::{
-    Ablation, CAUSES, CauseLine, SubsetRow, read_carriers, read_causes, read_lines, read_replaced,
-    read_surrogates, read_totals,
-};
+use palimpsest::run::causes::rows::{Ablation, CAUSES, CauseLine, CauseRows, SubsetRow, read_lines};
 use palimpsest::statistics::lasso::lasso;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
@@ -54,7 +51,7 @@ fn total_effects_are_what_whole_passes_without_the_session_give() {
         let done = ended(causes(name, &dir, &["--total"]));
         assert_eq!(done.code, Some(0), "{name}: {}", done.err);
         let stores = answered(&dir);
-        let rows = read_totals(&dir).unwrap();
+        let rows = CauseRows::read(&dir).unwrap().removed;
         assert_eq!(rows.len(), stores.len() * 4, "{name}");
         assert!(done.err.contains(&format!("{} removals", rows.len())), "{}", done.err);
         assert!(done.out.contains("removed") && done.out.contains("old"), "{}", done.out);
@@ -86,9 +83,9 @@ fn total_effects_are_what_whole_passes_without_the_session_give() {
         assert!(effects.len() > rows.len() / 2, "{effects:?}");
         // Blocked paths stand beside them in the same file, and neither counts as the other.
         if name == "llama-tiny" {
-            assert_eq!(read_causes(&dir).unwrap(), []);
+            assert_eq!(CauseRows::read(&dir).unwrap().blocked, []);
             assert_eq!(ended(causes(name, &dir, &[])).code, Some(0));
-            assert_eq!(read_causes(&dir).unwrap().len(), rows.len());
+            assert_eq!(CauseRows::read(&dir).unwrap().blocked.len(), rows.len());
         }
         let again = ended(causes(name, &dir, &["--total"]));
         assert_eq!(again.code, Some(0), "{}", again.err);
@@ -96,7 +93,7 @@ fn total_effects_are_what_whole_passes_without_the_session_give() {
         let told = again.out.strip_prefix(&done.out).unwrap();
         assert_eq!(told.contains("leaves"), name == "llama-tiny", "{told}");
         assert!(!again.err.contains("removals"), "{}", again.err);
-        assert_eq!(read_totals(&dir).unwrap(), rows);
+        assert_eq!(CauseRows::read(&dir).unwrap().removed, rows);
     }
 }
 
@@ -126,10 +123,10 @@ fn replaced_sessions_give_what_whole_passes_with_neutral_text_in_their_place_giv
         for (more, each) in [(&["--replace"][..], with_roles), (&["--replace", "--sessions", "all"], 4)] {
             let done = ended(causes(name, &dir, more));
             assert_eq!(done.code, Some(0), "{name}: {}", done.err);
-            assert_eq!(read_replaced(&dir).unwrap().len(), stores.len() * each, "{name}");
+            assert_eq!(CauseRows::read(&dir).unwrap().replaced.len(), stores.len() * each, "{name}");
             assert!(done.err.contains("replacements") && done.out.contains("replaced"), "{}", done.err);
         }
-        let rows = read_replaced(&dir).unwrap();
+        let rows = CauseRows::read(&dir).unwrap().replaced;
         for row in rows.iter().step_by(3) {
             let store = stores.iter().find(|store| store.probe == row.answer.probe).unwrap();
             let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
@@ -143,7 +140,7 @@ fn replaced_sessions_give_what_whole_passes_with_neutral_text_in_their_place_giv
         }
         let again = ended(causes(name, &dir, &["--replace", "--sessions", "all"]));
         assert!(again.code == Some(0) && !again.err.contains("replacements"), "{}", again.err);
-        assert_eq!(read_replaced(&dir).unwrap(), rows);
+        assert_eq!(CauseRows::read(&dir).unwrap().replaced, rows);
     }
 }
 
@@ -161,7 +158,7 @@ fn carriers_are_what_whole_passes_with_both_paths_knocked_out_give() {
         let done = ended(causes(name, &dir, more));
         assert_eq!(done.code, Some(0), "{name}: {}", done.err);
         assert!(done.err.contains("readings of carriers at most"), "{}", done.err);
-        let rows = read_carriers(&dir).unwrap();
+        let rows = CauseRows::read(&dir).unwrap().carriers;
         // All rows at once, every later session, and what stands before the question.
         let of_span = |span: &Span, store: &AttentionStore| {
             2 + sessions(store).iter().filter(|later| later.start >= span.end).count()
@@ -206,13 +203,13 @@ fn carriers_are_what_whole_passes_with_both_paths_knocked_out_give() {
         }
         let again = ended(causes(name, &dir, more));
         assert_eq!((again.code, again.out), (Some(0), done.out));
-        assert_eq!(read_carriers(&dir).unwrap(), rows);
+        assert_eq!(CauseRows::read(&dir).unwrap().carriers, rows);
         // Single carriers are looked for only where all of them together hold something.
         let few = root.path().join(format!("{name}-few"));
         assert_eq!(ended(run_of(name, &few, &["--sessions", "5"])).code, Some(0));
         let more: Vec<&str> = more.iter().map(|flag| if *flag == "0" { "1000" } else { flag }).collect();
         assert_eq!(ended(causes(name, &few, &more)).code, Some(0));
-        assert!(read_carriers(&few).unwrap().iter().all(|row| row.carrier == ALL));
+        assert!(CauseRows::read(&few).unwrap().carriers.iter().all(|row| row.carrier == ALL));
     }
     let dir = root.path().join("qwen35-text-tiny");
     let refused = ended(causes("qwen35-text-tiny", &dir, &["--carriers"]));
@@ -235,12 +232,20 @@ fn what_is_left_is_the_total_less_the_direct_effect_in_the_summary_the_figure_an
             rows.into_iter().filter(|(role, _)| role.as_deref() == Some("old")).map(|(_, x)| x).collect();
         old.iter().sum::<f64>() / old.len() as f64
     };
-    let blocked = read_causes(&dir).unwrap().into_iter().filter(|row| row.layers.is_none());
+    let blocked = CauseRows::read(&dir).unwrap().blocked.into_iter().filter(|row| row.layers.is_none());
     let direct = of(blocked.map(|row| (row.role, row.effect.log_p_drop)).collect());
-    let total =
-        of(read_totals(&dir).unwrap().into_iter().map(|row| (row.role, row.total.log_p_drop)).collect());
-    let replaced =
-        of(read_replaced(&dir).unwrap().into_iter().map(|row| (row.role, row.total.log_p_drop)).collect());
+    let total = of(CauseRows::read(&dir)
+        .unwrap()
+        .removed
+        .into_iter()
+        .map(|row| (row.role, row.total.log_p_drop))
+        .collect());
+    let replaced = of(CauseRows::read(&dir)
+        .unwrap()
+        .replaced
+        .into_iter()
+        .map(|row| (row.role, row.total.log_p_drop))
+        .collect());
     for (whole, total) in [(Whole::Removed, total), (Whole::Replaced, replaced)] {
         let mean = residues.mean("old", |one| one.residue(whole)).unwrap();
         assert!((mean.value.unwrap() - (total - direct)).abs() < 1e-9);
@@ -285,7 +290,7 @@ fn surrogates_are_fitted_to_answers_after_random_subsets_removed_or_blocked() {
         assert_eq!(done.code, Some(0), "{}", done.err);
         assert!(done.out.contains(&format!("sessions {}", ablation.key())), "{}", done.out);
         let weights: Vec<_> =
-            read_surrogates(&dir).unwrap().into_iter().flat_map(|row| row.weights).collect();
+            CauseRows::read(&dir).unwrap().surrogates.into_iter().flat_map(|row| row.weights).collect();
         let of_last = &weights[weights.len() - stores.len() * 4..];
         let largest = of_last.iter().max_by(|a, b| a.weight.abs().total_cmp(&b.weight.abs())).unwrap();
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -314,8 +319,12 @@ fn surrogates_are_fitted_to_answers_after_random_subsets_removed_or_blocked() {
         let distinct: BTreeSet<&Vec<String>> = rows.iter().map(|row| &row.sessions).collect();
         assert!(distinct.len() > 3 && distinct.len() <= 6, "{distinct:?}");
 
-        let fits: Vec<_> =
-            read_surrogates(&dir).unwrap().into_iter().filter(|row| row.ablation == ablation).collect();
+        let fits: Vec<_> = CauseRows::read(&dir)
+            .unwrap()
+            .surrogates
+            .into_iter()
+            .filter(|row| row.ablation == ablation)
+            .collect();
         assert_eq!(fits.len(), stores.len());
         for fit in &fits {
             let own: Vec<&SubsetRow> =
@@ -342,7 +351,7 @@ fn surrogates_are_fitted_to_answers_after_random_subsets_removed_or_blocked() {
         "{}",
         more.err
     );
-    assert_eq!(read_surrogates(&dir).unwrap().len(), stores.len() * 3);
+    assert_eq!(CauseRows::read(&dir).unwrap().surrogates.len(), stores.len() * 3);
     let wrong = ended(causes(name, &dir, &["--total", "--windows", "2"]));
     assert_eq!(wrong.code, Some(2), "{}", wrong.err);
 }
@@ -381,7 +390,9 @@ fn removals_killed_and_started_again_end_with_the_same_rows() {
     let keys = |dir: &Path| read_lines(dir).unwrap().iter().map(key).collect::<BTreeSet<_>>();
     assert_eq!(keys(&whole), keys(&dir));
     assert_eq!(read_lines(&whole).unwrap().len(), read_lines(&dir).unwrap().len());
-    for (a, b) in read_surrogates(&whole).unwrap().iter().zip(&read_surrogates(&dir).unwrap()) {
+    for (a, b) in
+        CauseRows::read(&whole).unwrap().surrogates.iter().zip(&CauseRows::read(&dir).unwrap().surrogates)
+    {
         assert!(a.weights.iter().zip(&b.weights).all(|(a, b)| (a.weight - b.weight).abs() < 1e-3));
     }
 }

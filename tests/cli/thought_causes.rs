@@ -1,8 +1,6 @@
 //! Causes of answers behind a thought, and of what is nothing but a thought: as typed.
 use palimpsest::run::causes::metric::Measure;
-use palimpsest::run::causes::rows::{
-    CauseLine, Effect, SubsetRow, read_causes, read_controls, read_lines, read_surrogates, read_totals,
-};
+use palimpsest::run::causes::rows::{CauseLine, CauseRows, Effect, SubsetRow, read_lines};
 use palimpsest::run::causes::session_measures::measures_path;
 use palimpsest::run::rows::{AnswerKey, AnswerRow};
 use palimpsest_core::attention::AttentionStore;
@@ -72,8 +70,12 @@ fn behind_a_thought_the_answer_alone_is_measured_and_the_thought_has_its_own_num
     let n = store.generated.len();
     let pass = |store: &AttentionStore, knockouts| log_probabilities(&traced(NAME, store, knockouts).0);
     let plain = pass(store, json!([]));
-    let rows: Vec<_> =
-        read_causes(&dir).unwrap().into_iter().filter(|row| row.answer.probe == store.probe).collect();
+    let rows: Vec<_> = CauseRows::read(&dir)
+        .unwrap()
+        .blocked
+        .into_iter()
+        .filter(|row| row.answer.probe == store.probe)
+        .collect();
     assert_eq!(rows.len(), 4);
     for row in &rows {
         assert_eq!((row.answer_tokens, row.thought_tokens), (n - THOUGHT, THOUGHT));
@@ -81,12 +83,22 @@ fn behind_a_thought_the_answer_alone_is_measured_and_the_thought_has_its_own_num
         let changed = pass(store, json!([{"rows": "blocked", "range": row.tokens}]));
         check(&row.effect, store, &plain, &changed);
     }
-    let row = read_controls(&dir).unwrap().into_iter().find(|row| row.answer.probe == store.probe).unwrap();
+    let row = CauseRows::read(&dir)
+        .unwrap()
+        .controls
+        .into_iter()
+        .find(|row| row.answer.probe == store.probe)
+        .unwrap();
     assert_eq!(row.answer_tokens, n - THOUGHT);
     check(&row.effect, store, &plain, &pass(store, json!([{"rows": "blocked", "range": row.tokens}])));
 
     // Removed sessions, and ContextCite: the same answer, the same sign.
-    let row = read_totals(&dir).unwrap().into_iter().find(|row| row.answer.probe == store.probe).unwrap();
+    let row = CauseRows::read(&dir)
+        .unwrap()
+        .removed
+        .into_iter()
+        .find(|row| row.answer.probe == store.probe)
+        .unwrap();
     assert_eq!((row.answer_tokens, row.thought_tokens), (n - THOUGHT, THOUGHT));
     let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
     check(&row.total, store, &plain, &pass(&without(store, &[span]), json!([])));
@@ -99,7 +111,7 @@ fn behind_a_thought_the_answer_alone_is_measured_and_the_thought_has_its_own_num
     let sum = mean_of(&left, store, THOUGHT..n) * (n - THOUGHT) as f64;
     assert!((subset.answer_log_p - sum).abs() < 1e-3, "{subset:?}: {sum}");
     assert_eq!((subset.answer_tokens, subset.thought_tokens), (n - THOUGHT, THOUGHT));
-    let fits = read_surrogates(&dir).unwrap();
+    let fits = CauseRows::read(&dir).unwrap().surrogates;
     assert!(fits.iter().any(|fit| (fit.answer_tokens, fit.thought_tokens) == (n - THOUGHT, THOUGHT)));
 }
 

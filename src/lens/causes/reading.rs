@@ -1,7 +1,6 @@
 //! Rows and files of a run become [`Causes`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use super::answer::{Measured, layer_of};
 use super::windowed::{self, WindowedAnswer};
@@ -11,9 +10,7 @@ use crate::heads::file::{HeadWeights, HeadsFileError, Score};
 use crate::lens::{ByHeads, Layer, LensError, Study};
 use crate::run::causes::control_pool::Pools;
 use crate::run::causes::metric::Measure;
-use crate::run::causes::rows::{
-    CauseRow, ControlRow, read_causes, read_controls, read_surrogates, read_totals,
-};
+use crate::run::causes::rows::{CauseRow, CauseRows, ControlRow, SurrogateRow, TotalRow};
 use crate::run::causes::session_measures::{SessionMeasures, measures_path};
 use crate::run::rows::AnswerKey;
 
@@ -24,13 +21,12 @@ const ROUNDED: f64 = 1e-9;
 struct Interventions(BTreeMap<Intervention, BTreeMap<AnswerKey, BTreeMap<String, f64>>>);
 
 impl Interventions {
-    fn read(dir: &Path) -> Result<Self, LensError> {
+    fn of(removed: Vec<TotalRow>, surrogates: Vec<SurrogateRow>) -> Self {
         let mut found: BTreeMap<Intervention, BTreeMap<AnswerKey, BTreeMap<String, f64>>> = BTreeMap::new();
-        for row in read_totals(dir)? {
+        for row in removed {
             let totals = found.entry(Intervention::Total).or_default().entry(row.answer).or_default();
             totals.insert(row.span, row.total.log_p_drop + 0.0);
         }
-        let surrogates = read_surrogates(dir)?;
         let kind = |ablation, subsets| Intervention::ContextCite { ablation, subsets };
         // Of several seeds of one kind those fitted last count.
         let mut seeds = BTreeMap::new();
@@ -45,7 +41,7 @@ impl Interventions {
                 found.entry(kind).or_default().insert(row.answer, weights.collect());
             }
         }
-        Ok(Interventions(found))
+        Interventions(found)
     }
 
     /// An answer with the results that there are of all of its sessions. Of a part of them, as after a stop, nothing could be ranked.
@@ -70,13 +66,12 @@ impl Causes {
     pub fn open(study: &Study) -> Result<Option<Self>, LensError> {
         let Some(first) = study.conditions.first() else { return Ok(None) };
         let dir = first.run.path();
-        let mut rows = read_causes(dir)?;
+        let CauseRows { blocked: mut rows, controls, removed, surrogates, .. } = CauseRows::read(dir)?;
         // Of several seeds of the controls the last one counts.
         let seed = rows.last().map(|row| row.seed);
         rows.retain(|row| {
             Some(row.seed) == seed && study.conditions.iter().any(|c| c.name == row.answer.condition)
         });
-        let controls = read_controls(dir)?;
         let pools = Pools::new(&controls);
         let (windowed, whole): (Vec<CauseRow>, Vec<CauseRow>) =
             rows.into_iter().partition(|row| row.layers.is_some());
@@ -86,7 +81,7 @@ impl Causes {
         }
         let (windows, windowed) = windowed::answers(windowed, &pools);
         let weighted = weighted(study)?;
-        let interventions = Interventions::read(dir)?;
+        let interventions = Interventions::of(removed, surrogates);
         let judged: BTreeMap<&String, _> =
             study.conditions.iter().filter_map(|known| Some((&known.name, known.verdicts()?))).collect();
         let mut answers = Vec::new();

@@ -11,10 +11,7 @@ use crate::run::causes::contrast_rows::{AblationKind, ContrastCauseRow, read_con
 use crate::run::causes::control_pool::Pools;
 use crate::run::causes::metric::Measure;
 use crate::run::causes::removed::RemovalOptions;
-use crate::run::causes::rows::{
-    CauseRow, ControlRow, Effect, SessionWeight, SurrogateRow, read_causes, read_controls, read_replaced,
-    read_surrogates, read_totals,
-};
+use crate::run::causes::rows::{CauseRow, CauseRows, ControlRow, Effect, SessionWeight, SurrogateRow};
 use crate::run::causes::ways::Way;
 use crate::run::condition::named;
 use crate::statistics::spread::mean;
@@ -28,30 +25,28 @@ use palimpsest_core::attention::LayerKind;
 pub fn text(dir: &Path, (way, of): (Way, Measure), kinds: &[LayerKind]) -> anyhow::Result<String> {
     let (text, residues) = match of {
         Measure::Contrast => (contrasts(&read_contrast_causes(dir)?, way), Residues::of_contrasts(dir)?),
-        Measure::LogP => (answers(dir, way, kinds)?, Residues::of_answers(dir)?),
+        Measure::LogP => (answers(CauseRows::read(dir)?, way, kinds)?, Residues::of_answers(dir)?),
     };
     let is_of_residues = matches!(way, Way::Removed(_) | Way::Carriers(_));
     let left = if is_of_residues { left_behind(&residues) } else { String::new() };
     Ok([text.trim_end(), left.trim_end()].join("\n").trim().to_owned())
 }
 
-fn answers(dir: &Path, way: Way, kinds: &[LayerKind]) -> anyhow::Result<String> {
+fn answers(rows: CauseRows, way: Way, kinds: &[LayerKind]) -> anyhow::Result<String> {
     Ok(match way {
         Way::Blocked(options) => {
             let windows = causes::windows(kinds, (options.windows, options.softmax_only))?;
             let windows: Vec<Option<[usize; 2]>> =
                 windows.into_iter().map(|w| w.map(|w| [w.start, w.end])).collect();
             let of = |seed: u64, layers| seed == options.seed && windows.contains(&layers);
-            let mut rows = read_causes(dir)?;
-            rows.retain(|row| of(row.seed, row.layers));
-            let mut stretches = read_controls(dir)?;
+            let CauseRows { blocked: mut sessions, controls: mut stretches, .. } = rows;
+            sessions.retain(|row| of(row.seed, row.layers));
             stretches.retain(|row| of(row.seed, row.layers));
-            blocked(&rows, &stretches)
+            blocked(&sessions, &stretches)
         }
         Way::Carriers(_) => String::new(),
         Way::Removed(RemovalOptions { replace, .. }) => {
-            let (how, rows) =
-                if replace { ("replaced", read_replaced(dir)?) } else { ("removed", read_totals(dir)?) };
+            let (how, rows) = if replace { ("replaced", rows.replaced) } else { ("removed", rows.removed) };
             let rows = rows.into_iter().map(|row| NamedEffect {
                 answer: [row.answer.case, named(&row.answer.probe, &row.answer.condition)],
                 session: [row.span, part(row.role.as_deref())],
@@ -62,11 +57,11 @@ fn answers(dir: &Path, way: Way, kinds: &[LayerKind]) -> anyhow::Result<String> 
             totals(how, rows.collect())
         }
         Way::Surrogate(options) => {
-            let mut rows = read_surrogates(dir)?;
-            rows.retain(|row| {
+            let mut fits = rows.surrogates;
+            fits.retain(|row| {
                 (row.seed, row.subsets, row.ablation) == (options.seed, options.subsets, options.ablation)
             });
-            surrogates(&rows)
+            surrogates(&fits)
         }
     })
 }

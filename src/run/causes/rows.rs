@@ -408,54 +408,43 @@ pub fn read_lines(dir: &Path) -> Result<Vec<CauseLine>, RunError> {
     Ok(read_rows(&path)?)
 }
 
-fn of_kind<T>(dir: &Path, take: impl Fn(CauseLine) -> Option<T>) -> Result<Vec<T>, RunError> {
-    Ok(read_lines(dir)?.into_iter().filter_map(take).collect())
+/// The rows of a run's folder by kind, each in the order in which they were measured.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CauseRows {
+    /// Blocked sessions.
+    pub blocked: Vec<CauseRow>,
+    /// The controls' stretches.
+    pub controls: Vec<ControlRow>,
+    /// Removed sessions.
+    pub removed: Vec<TotalRow>,
+    /// Replaced sessions.
+    pub replaced: Vec<TotalRow>,
+    /// Carriers.
+    pub carriers: Vec<CarrierRow>,
+    /// ContextCite's subsets.
+    pub subsets: Vec<SubsetRow>,
+    /// ContextCite's surrogates.
+    pub surrogates: Vec<SurrogateRow>,
 }
 
-/// The rows of blocked sessions, in the order in which they were measured.
-///
-/// # Errors
-/// As [`read_lines`].
-pub fn read_causes(dir: &Path) -> Result<Vec<CauseRow>, RunError> {
-    of_kind(dir, |line| if let CauseLine::Blocked(row) = line { Some(row) } else { None })
-}
-
-/// The rows of the controls' stretches.
-///
-/// # Errors
-/// As [`read_lines`].
-pub fn read_controls(dir: &Path) -> Result<Vec<ControlRow>, RunError> {
-    of_kind(dir, |line| if let CauseLine::Control(row) = line { Some(row) } else { None })
-}
-
-/// The rows of removed sessions.
-///
-/// # Errors
-/// As [`read_lines`].
-pub fn read_totals(dir: &Path) -> Result<Vec<TotalRow>, RunError> {
-    of_kind(dir, |line| if let CauseLine::Total(row) = line { Some(row) } else { None })
-}
-
-/// The rows of replaced sessions.
-///
-/// # Errors
-/// As [`read_lines`].
-pub fn read_replaced(dir: &Path) -> Result<Vec<TotalRow>, RunError> {
-    of_kind(dir, |line| if let CauseLine::Replaced(row) = line { Some(row) } else { None })
-}
-
-/// The rows of carriers.
-///
-/// # Errors
-/// As [`read_lines`].
-pub fn read_carriers(dir: &Path) -> Result<Vec<CarrierRow>, RunError> {
-    of_kind(dir, |line| if let CauseLine::Carrier(row) = line { Some(row) } else { None })
-}
-
-/// The surrogates.
-///
-/// # Errors
-/// As [`read_lines`].
-pub fn read_surrogates(dir: &Path) -> Result<Vec<SurrogateRow>, RunError> {
-    of_kind(dir, |line| if let CauseLine::Surrogate(row) = line { Some(row) } else { None })
+impl CauseRows {
+    /// Those of a folder; none where there is no file.
+    ///
+    /// # Errors
+    /// As [`read_lines`].
+    pub fn read(dir: &Path) -> Result<Self, RunError> {
+        let mut rows = CauseRows::default();
+        for line in read_lines(dir)? {
+            match line {
+                CauseLine::Blocked(row) => rows.blocked.push(row),
+                CauseLine::Control(row) => rows.controls.push(row),
+                CauseLine::Total(row) => rows.removed.push(row),
+                CauseLine::Replaced(row) => rows.replaced.push(row),
+                CauseLine::Carrier(row) => rows.carriers.push(row),
+                CauseLine::Subset(row) => rows.subsets.push(row),
+                CauseLine::Surrogate(row) => rows.surrogates.push(row),
+            }
+        }
+        Ok(rows)
+    }
 }
