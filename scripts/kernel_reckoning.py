@@ -1,24 +1,11 @@
 #!/usr/bin/env python3
 """What can be said about our attention kernels without a card, from what NVIDIA's assembler makes of their PTX.
 
-    python3 scripts/kernel_reckoning.py PTX             # prints the tables; PTX: a folder with attention.ptx and rows.ptx
+    python3 scripts/kernel_reckoning.py PTX             # prints the tables; PTX: a folder with attention.ptx, masses.ptx and rows.ptx
     python3 scripts/kernel_reckoning.py PTX --write     # and into docs/gpu.md
-    python3 scripts/kernel_reckoning.py PTX --flash flash.cubin     # with FlashAttention-2's kernel beside ours
 
 A build with the feature `cuda` makes the PTX; `scripts/rehearsal.sh --build` says where it is.
 
-
-flash.cubin is the kernel that candle-flash-attn launches on an A100 for width 128, bf16 and causal attention, by itself: the whole file
-that has it is much more. FOLDER is that crate's folder `kernels`, CUTLASS a checkout at the commit that its build.rs names:
-
-    cat >one.cu <<'END'
-    #include "flash_fwd_launch_template.h"
-    template __global__ void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, cutlass::bfloat16_t>,
-        false, true, false, false, false, true, false, false>(__grid_constant__ const Flash_fwd_params);
-    END
-    nvcc -cubin -arch=sm_80 -std=c++17 -O3 -U__CUDA_NO_HALF_OPERATORS__ -U__CUDA_NO_HALF_CONVERSIONS__ -U__CUDA_NO_HALF2_OPERATORS__ \\
-        -U__CUDA_NO_BFLOAT16_CONVERSIONS__ --expt-relaxed-constexpr --expt-extended-lambda --use_fast_math -I FOLDER -I CUTLASS/include \\
-        -o flash.cubin one.cu
 
 Registers, spills and occupancy for cards from Ampere to Hopper; of the loop over the keys, the instructions that a warp issues for
 a block of keys, and which part of an A100 they would keep busy for how long. No figure is a measurement: a share is what the
@@ -39,7 +26,9 @@ import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "crates" / "core" / "src" / "attention" / "backends" / "cuda"
-SOURCES = ("attention.cu", "rows.cu")
+SOURCES = ("attention.cu", "masses.cu", "rows.cu")
+# Included by the first two.
+HEADER = "tensor_cores.cuh"
 MARKS = ("<!-- begin: reckoned -->\n", "<!-- end: reckoned -->")
 
 # "Technical Specifications per Compute Capability" of the CUDA C++ Programming Guide: warps, blocks, registers and bytes of shared
@@ -78,28 +67,37 @@ def program(name, given, remedy):
 
 # --- what the source says -----------------------------------------------------------------------------------------------------
 
-# `queries` of a warp.
-Shape = collections.namedtuple("Shape", "kind width keys threads queries", defaults=(16,))
+# `queries` of a warp, or keys where these stay in registers; `kept` of a block's queries in shared memory.
+Shape = collections.namedtuple("Shape", "kind width keys threads queries kept name", defaults=(16, 0, ""))
 
 
 def shapes():
-    """The head widths, keys a block and threads that attention.cu makes its kernels for, by kernel without its type."""
+    """The head widths, keys a block and threads that the sources make their kernels for, by kernel without its type."""
     path = FOLDER / "attention.cu"
     text = path.read_text()
     found = {}
-    for width, keys, threads in re.findall(r"^ +PREFILL\(T, NAME, (\d+), (\d+), (\d+), \d+\)", text, re.M):
-        found[f"prefill_{width}"] = Shape("prefill", int(width), int(keys), int(threads))
+    for kind, *numbers in re.findall(r"^ +PREFILL\(T, NAME, (\w*), (\d+), (\d+), (\d+), (\d+), \d+\)", text, re.M):
+        width, keys, threads, tiles = map(int, numbers)
+        kept = threads // 2 * tiles if width > 128 or tiles > 1 else 0
+        name = f"prefill_{width}{kind}"
+        found[name] = Shape("prefill", width, keys, threads, 16 * tiles, kept, f"attention_prefill_f16_{width}{kind}")
     for width, keys in re.findall(r"^ +SPLIT\(T, NAME, (\d+), (\d+), \d+\)", text, re.M):
-        found[f"split_{width}"] = Shape("split", int(width), int(keys), 128)
+        kept = 64 if int(width) > 128 else 0
+        found[f"split_{width}"] = Shape("split", int(width), int(keys), 128, 16, kept, f"attention_split_f16_{width}")
+    text = (FOLDER / "masses.cu").read_text()
+    passing = int(re.search(r"^constexpr int BN = (\d+);", text, re.M)[1])
+    for width, tiles in re.findall(r"MASSES\(T, NAME, (\d+), (\d+)\)", text):
+        for step in ("ends", "columns"):
+            found[f"masses_{step}_{width}"] = Shape("masses", int(width), passing, 128, 16 * int(tiles), 0, f"masses_{step}_f16_{width}")
     if not found:
         raise Problem(f"{path} has no PREFILL and SPLIT lines; adapt shapes() to how it makes its kernels")
     return found
 
 
 def dynamic_shared(shape):
-    """As `shared_bytes` in operands.rs: two blocks of keys and values, and the queries of heads that are too wide for registers."""
-    queries = shape.threads // 2 if shape.width > 128 else 0
-    return (queries + 4 * shape.keys) * 2 * (shape.width + 8)
+    """As `shared_bytes` in operands.rs and masses.rs: two blocks of keys and, for attention, of values, and the queries that are kept."""
+    blocks = 2 if shape.kind == "masses" else 4
+    return (shape.kept + blocks * shape.keys) * 2 * (shape.width + 8)
 
 
 # --- what the assembler says ----------------------------------------------------------------------------------------------------
@@ -239,7 +237,8 @@ def loop_of(code, shape):
     all of them and begins the next block's copies; and the loops of these copies, as often as the threads need them."""
     loops = code.loops()
     products = lambda blocks: sum(code.blocks[b][i].startswith("HMMA") for b in blocks for i in range(len(code.blocks[b])))
-    needed = shape.keys * shape.width // 64 * shape.queries // 16   # of 16 x 8 x 16 each, for scores and for values
+    # Of 16 x 8 x 16 each, for scores and, in attention, for values.
+    needed = shape.keys * shape.width // (128 if shape.kind == "masses" else 64) * shape.queries // 16
     holding = [header for header, body in loops.items() if products(body) >= needed]
     if not holding:
         raise Problem(f"no loop of {shape.kind} {shape.width} has {needed} products")
@@ -265,7 +264,7 @@ def loop_of(code, shape):
     wide = [sum(is_wide(op) for b in blocks for op in code.blocks[b]) for blocks in inner.values()]
     each = [(body, n) for body, n in zip(bodies, wide) if n]
     unrolled = sum(is_wide(op) for b in way for op in code.blocks[b])
-    copies = shape.keys * shape.width // 8 * 2 / shape.threads - unrolled
+    copies = shape.keys * shape.width // 8 * (1 if shape.kind == "masses" else 2) / shape.threads - unrolled
     if copies > 0 and not each:
         raise Problem(f"the copies of {shape.kind} {shape.width} were not found")
     if copies > 0:
@@ -328,12 +327,10 @@ def busy(counted):
     }
 
 
-def mix(codes, known, flash):
+def mix(codes, known):
     rows = []
-    ours = {plain: (codes[f"attention_{shape.kind}_f16_{shape.width}"], shape) for plain, shape in known.items()}
-    theirs = {"FlashAttention-2": (flash, FLASH)} if flash else {}
-    for plain, (code, shape) in (ours | theirs).items():
-        counted = loop_of(code, shape)
+    for plain, shape in known.items():
+        counted = loop_of(codes[shape.name], shape)
         cycles = busy(counted)
         tensor, most = cycles["tensor cores"], max(cycles, key=cycles.get)
         rows.append([
@@ -341,43 +338,9 @@ def mix(codes, known, flash):
             *(f"{cycles[part]:.0f}" for part in cycles), f"{min(1, tensor / cycles['issue']):.0%}",
             f"{tensor / cycles[most]:.0%} ({most})",
         ])
-    header = ["kernel", "queries x keys", *KINDS, "all", *(f"cycles: {part}" for part in busy(collections.Counter())),
+    header = ["kernel", "a warp's block", *KINDS, "all", *(f"cycles: {part}" for part in busy(collections.Counter())),
               "tensor rate by issue slots", "by the busiest part"]
     return table(header, rows)
-
-
-# Candle's flash build launches this one on an A100 (`run_mha_fwd_hdim128` of its flash_fwd_launch_template.h): 128 queries on 4 warps.
-FLASH = Shape("flash", 128, 64, 128, 32)
-# Of the kernel's template: no dropout, causal, no window, no alibi, keys and queries of any number, all of the width, no soft cap, no
-# weights returned.
-FLASH_NAME = re.compile(r"flash_fwd_kernelI23Flash_fwd_kernel_traitsILi128ELi128ELi64ELi4ELb0ELb0E.*ELb0ELb1ELb0ELb0ELb0ELb1ELb0ELb0EEv")
-
-
-def flash_kernel(nvdisasm, cubin):
-    """The instructions of that kernel, and its registers and spills."""
-    found = [lines for name, lines in disassembled(nvdisasm, cubin).items() if FLASH_NAME.search(name)]
-    if len(found) != 1:
-        raise Problem(f"{cubin} has {len(found)} kernels that match {FLASH_NAME.pattern}; make it as this program's --help says")
-    text = subprocess.run([nvdisasm, "-c", cubin], check=True, text=True, capture_output=True).stdout
-    section = next(part for part in text.split(".section\t.text.")[1:] if FLASH_NAME.search(part.split(",")[0]))
-    registers = int(re.search(r"SHI_REGISTERS=(\d+)", section)[1])
-    spilled = sum(bool(re.search(r"\b(STL|LDL)\b", line)) for line in found[0])
-    return Code(found[0]), registers, spilled
-
-
-def beside_flash(flash, known):
-    """What Candle's flash build's kernel is, in words, and its cycles beside ours."""
-    if not flash:
-        return "Candle's flash-attn\nbuild has FlashAttention-2's kernels; one of them stands beside ours where `--flash` names it.\n"
-    code, registers, spilled = flash
-    shared = 2 * FLASH.width * (128 + 2 * FLASH.keys)
-    count = blocks(80, FLASH.threads, registers, shared)
-    return textwrap.fill(
-        f"FlashAttention-2 in the table is the kernel that Candle's flash build launches on an A100 for width 128, bf16 and causal attention, by the "
-        f"same compiler: {registers} registers, {'nothing spilled' if not spilled else f'{spilled} instructions that spill or fetch what was spilled'}, {shared / 1024:.0f} KiB of "
-        f"shared memory, {count} thread blocks of {FLASH.threads} threads a multiprocessor ({count * FLASH.threads // 32 / CARDS[80].warps:.0%} of its "
-        f"warps). A warp has 32 queries where ours has 16, so that a key or value that is read from shared memory serves twice as many products. "
-        f"It asks for the same bytes of keys and values for a chunk: its thread blocks are 128 queries, as ours are.", 150) + "\n"
 
 
 def short_chunk(known, cycles):
@@ -396,7 +359,7 @@ def bytes_moved(known):
     """What a chunk of prefill moves, for a shape like Qwen3 8B's: 32 heads, 8 of keys, width 128, in half precision."""
     heads, kv_heads, chunk, context = 32, 8, 1024, 131072
     shape = known["prefill_128"]
-    tile = shape.threads // 2
+    tile = shape.threads // 32 * shape.queries
     row = 2 * shape.width
     once = 2 * kv_heads * context * row
     again = chunk // tile * heads * 2 * context * row
@@ -411,7 +374,7 @@ def bytes_moved(known):
         f"40 GB). Scores in memory would be {2 * scores / 1e9:.1f} GB in half precision, each time they are written or read.", 190) + "\n"
 
 
-NOTES = """`python3 scripts/kernel_reckoning.py PTX --write --flash flash.cubin` prints this from `ptxas` {version} and `nvdisasm`. None of it was measured. It is of
+NOTES = """`python3 scripts/kernel_reckoning.py PTX --write` prints this from `ptxas` {version} and `nvdisasm`. None of it was measured. It is of
 {made}.
 
 Registers of a thread, then thread blocks that a multiprocessor holds at once and the share of its warps that they are:
@@ -425,10 +388,10 @@ share is the tensor cores' part of the cycles of what is busiest, if everything 
 {mix}
 {bytes}
 {short}
-FlashAttention-2's authors measured 50 to 73% of an A100's rate ([Dao 2023](https://arxiv.org/abs/2307.08691), abstract). {flash}"""
+"""
 
 
-def reckon(ptx_folder, ptxas, nvdisasm, flash):
+def reckon(ptx_folder, ptxas, nvdisasm):
     known, used, threads, made = shapes(), {card: {} for card in CARDS}, {}, []
     version = re.search(r"V([\d.]+)", subprocess.run([ptxas, "--version"], check=True, text=True, capture_output=True).stdout)[1]
     codes = {}
@@ -442,13 +405,13 @@ def reckon(ptx_folder, ptxas, nvdisasm, flash):
             made.append(f"{source.name} with sha256 {hashlib.sha256(source.read_bytes()).hexdigest()}")
             for card in CARDS:
                 used[card] |= assembled(ptxas, ptx, card, cubin)
-                if card == 80 and ptx.stem == "attention":
+                if card == 80 and ptx.stem != "rows":
                     codes |= {name: Code(lines) for name, lines in disassembled(nvdisasm, cubin).items()}
-    flash = flash and flash_kernel(nvdisasm, flash)
+    made.append(f"{HEADER} with sha256 {hashlib.sha256((FOLDER / HEADER).read_bytes()).hexdigest()}")
     cycles = busy(loop_of(codes["attention_prefill_f16_128"], known["prefill_128"]))
     return NOTES.format(
-        version=version, made=" and ".join(made), resources=resources(used, threads, known), mix=mix(codes, known, flash and flash[0]),
-        bytes=bytes_moved(known), short=short_chunk(known, cycles), flash=beside_flash(flash, known))
+        version=version, made=",\n".join(made), resources=resources(used, threads, known), mix=mix(codes, known),
+        bytes=bytes_moved(known), short=short_chunk(known, cycles))
 
 
 def write(text):
@@ -465,13 +428,12 @@ def main():
     parser.add_argument("ptx", type=pathlib.Path, metavar="PTX", help="the folder of our kernels' PTX")
     parser.add_argument("--ptxas", help="NVIDIA's assembler (from the PATH)")
     parser.add_argument("--nvdisasm", help="NVIDIA's disassembler (from the PATH)")
-    parser.add_argument("--flash", metavar="CUBIN", help="a kernel of FlashAttention-2 as candle-flash-attn has it, see above (none)")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/gpu.md too")
     given = parser.parse_args()
     try:
         ptxas = program("ptxas", given.ptxas, 'eval "$(scripts/cuda_env.sh DIR)" brings it')
         nvdisasm = program("nvdisasm", given.nvdisasm, "pip install nvidia-cuda-nvdisasm brings it, in nvidia/cu13/bin")
-        text = reckon(given.ptx, ptxas, nvdisasm, given.flash)
+        text = reckon(given.ptx, ptxas, nvdisasm)
         print(text, end="")
         if given.write:
             write(text)

@@ -6,10 +6,11 @@ use std::{env, io};
 
 /// Each source, and the oldest compute capability that it is for: 7.5 is Turing; 8.0 is Ampere, with bf16 products and copies in the
 /// background. The driver compiles PTX for its card, which may be any newer one.
-const KERNELS: [(&str, &str); 3] = [
+const KERNELS: [(&str, &str); 4] = [
     ("src/fused/cuda/fused.cu", "compute_75"),
     ("src/attention/backends/cuda/rows.cu", "compute_75"),
     ("src/attention/backends/cuda/attention.cu", "compute_80"),
+    ("src/attention/backends/cuda/masses.cu", "compute_80"),
 ];
 
 fn main() -> ExitCode {
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     for variable in ["NVCC", "CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN"] {
         println!("cargo::rerun-if-env-changed={variable}");
     }
+    println!("cargo::rerun-if-changed=src/attention/backends/cuda/tensor_cores.cuh");
     for (source, oldest) in KERNELS {
         println!("cargo::rerun-if-changed={source}");
         if let Err(why) = compile(Path::new(source), oldest) {

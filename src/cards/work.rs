@@ -149,6 +149,10 @@ impl<'a> LayerWork<'a> {
                 let scores = (rows * seen) as f64 * a.heads as f64;
                 let (columns, bytes) = match kernel {
                     Kernel::Blocks => (a.head_dim + spans, SCORE_BYTES_F32),
+                    // On tensor cores, and twice: for each row's whole, and for what is paid to each key.
+                    Kernel::Fused if self.size < 4.0 => {
+                        return Work { products: 4.0 * a.head_dim as f64 * scores, ..Work::default() };
+                    }
                     Kernel::Fused => (a.head_dim, 0.0),
                 };
                 let products_f32 = 2.0 * columns as f64 * scores;

@@ -293,6 +293,7 @@ impl Card {
 }
 
 /// A parameter of a kernel: its bytes, and how much dynamic shared memory its presence asks for.
+#[derive(Clone)]
 pub struct Param(Vec<u8>, u32);
 
 impl Param {

@@ -8,26 +8,47 @@ use crate::element::Element;
 
 pub fn check(candle: &mut Candle) {
     candle.load("rows", &["rows_shares"]);
-    rows::<f32>(candle);
-    rows::<f16>(candle);
-    rows::<bf16>(candle);
+    rows(candle);
+    candle.load("masses", &["masses_join", "masses_sums"]);
+    masses::<f16>(candle);
+    masses::<bf16>(candle);
     of_half::<f16>(candle);
     of_half::<bf16>(candle);
 }
 
 fn of_half<T: Element>(candle: &mut Candle) {
-    let widths = [64, 80, 96, 128, 256].map(|width| format!("attention_prefill_{}_{width}", T::NAME));
+    let widths = PREFILLS.map(|(width, kind, ..)| format!("attention_prefill_{}_{width}{kind}", T::NAME));
     let split = [64, 128, 256].map(|width| format!("attention_split_{}_{width}", T::NAME));
     let join = [format!("attention_join_{}", T::NAME)];
     let names: Vec<&str> = widths.iter().chain(&split).chain(&join).map(String::as_str).collect();
     candle.load("attention", &names);
     alone::<T>(candle);
     for case in cases() {
-        prefill::<T>(candle, &case);
+        for kernel in prefills(case.d) {
+            prefill::<T>(candle, &case, kernel);
+        }
     }
     for case in decodes() {
         decode::<T>(candle, &case);
     }
+}
+
+/// Kernels of prefill: the widest head, the kind, threads, queries of a block, and those that stay in shared memory.
+type Prefill = (usize, &'static str, usize, usize, usize);
+const PREFILLS: [Prefill; 7] = [
+    (64, "", 256, 128, 0),
+    (80, "", 256, 128, 0),
+    (96, "", 128, 128, 128),
+    (128, "", 256, 256, 256),
+    (128, "_small", 256, 128, 0),
+    (256, "", 256, 128, 128),
+    (256, "_small", 128, 64, 64),
+];
+
+/// Those of the narrowest width for heads of `d`.
+fn prefills(d: usize) -> impl Iterator<Item = Prefill> {
+    let width = PREFILLS.iter().map(|kernel| kernel.0).find(|width| d <= *width);
+    PREFILLS.into_iter().filter(move |kernel| Some(kernel.0) == width)
 }
 
 /// Queries at `offset` and on, of heads of width `d`, over keys from `first_key` to the last query.
@@ -89,6 +110,7 @@ fn cases() -> Vec<Case> {
         Case::new(2, 2, 96, 130, 7).windowed(50, 0),
         Case::new(2, 1, 128, 140, 65).with_sinks().windowed(64, 1),
         Case::new(2, 1, 128, 17, 300),
+        Case::new(1, 1, 128, 300, 20),
         Case::new(2, 1, 256, 70, 40).capped(5.0).with_sinks(),
         Case::new(1, 1, 100, 5, 200).windowed(1, 190),
     ]
@@ -159,11 +181,9 @@ fn defined(case: &Case, q: &[f64], k: &[f64], v: &[f64], sinks: &[f64]) -> Vec<f
     out
 }
 
-/// Bytes of shared memory of blocks of `threads`.
-fn shared(width: usize, threads: usize) -> u32 {
-    let (pitch, keys) = (2 * (width + 8), if width > 128 { 32 } else { 64 });
-    let queries = if width > 128 { threads / 2 * pitch } else { 0 };
-    (queries + 4 * keys * pitch) as u32
+/// Bytes of shared memory of thread blocks that walk over blocks of so many keys and keep so many queries there.
+fn shared(width: usize, keys: usize, kept: usize) -> u32 {
+    ((kept + 4 * keys) * 2 * (width + 8)) as u32
 }
 
 fn width_of(d: usize, widths: &[usize]) -> usize {
@@ -198,7 +218,7 @@ fn launch(
     candle.launch_as(name, grid.map(|n| n as u32), [threads as u32, 1, 1], &params);
 }
 
-fn prefill<T: Element>(candle: &Candle, case: &Case) {
+fn prefill<T: Element>(candle: &Candle, case: &Case, kernel: Prefill) {
     let Case { heads, kv_heads, d, l, .. } = *case;
     let q = rows_of::<T>(candle, l, heads, 1, d, 1);
     let (k, v) = (
@@ -208,19 +228,24 @@ fn prefill<T: Element>(candle: &Candle, case: &Case) {
     let sinks: Vec<f32> = (0..heads).map(|h| h as f32 - 0.5).collect();
     let sinks_at = candle.upload(&sinks, 0);
     let sinks_param = if case.sinks { sinks_at } else { 0 };
-    let found = prefilled::<T>(candle, case, [q.at, k.at, v.at], sinks_param);
+    let found = prefilled::<T>(candle, case, kernel, [q.at, k.at, v.at], sinks_param);
     let found: Vec<f64> = found.iter().map(|x| x.value()).collect();
     let sinks: Vec<f64> = sinks.iter().map(|x| f64::from(*x)).collect();
     let expected = defined(case, &q.values, &k.values, &v.values, &sinks);
-    agrees::<T>(&format!("{case:?}"), &found, &expected, allowed::<T>());
+    agrees::<T>(&format!("{kernel:?}, {case:?}"), &found, &expected, allowed::<T>());
 }
 
 /// What the kernel makes of queries with room for another head behind those of each, and keys and values with room for 3 and 5 more.
-fn prefilled<T: Element>(candle: &Candle, case: &Case, [q, k, v]: [u64; 3], sinks: u64) -> Vec<T> {
+fn prefilled<T: Element>(
+    candle: &Candle,
+    case: &Case,
+    kernel: Prefill,
+    [q, k, v]: [u64; 3],
+    sinks: u64,
+) -> Vec<T> {
     let Case { heads, kv_heads, d, l, offset, first_key, .. } = *case;
     let out = candle.empty::<T>(l * heads * d);
-    let width = width_of(d, &[64, 80, 96, 128, 256]);
-    let threads = if width > 128 { 128 } else { 256 };
+    let (width, kind, threads, queries, kept) = kernel;
     let (q_row, q_head) = ((heads + 1) * d, d);
     let (k_head, v_head) = ((case.keys() + 3) * d, (case.keys() + 5) * d);
     let mut params = vec![Param::from(q), (q_row as i64).into(), (q_head as i64).into()];
@@ -229,9 +254,9 @@ fn prefilled<T: Element>(candle: &Candle, case: &Case, [q, k, v]: [u64; 3], sink
     params.extend(case.rule());
     params.push(Param::from(i32::from(d % 8 == 0)));
     params.extend([Param::from(sinks), Param::from(out)]);
-    let name = format!("attention_prefill_{}_{width}", T::NAME);
-    let grid = [l.div_ceil(threads / 2), heads, 1];
-    launch(candle, &name, grid, threads, shared(width, threads), params);
+    let name = format!("attention_prefill_{}_{width}{kind}", T::NAME);
+    let grid = [l.div_ceil(queries), heads, 1];
+    launch(candle, &name, grid, threads, shared(width, if width > 128 { 32 } else { 64 }, kept), params);
     candle.download::<T>(out, l * heads * d)
 }
 
@@ -242,9 +267,9 @@ fn alone<T: Element>(candle: &Candle) {
     let q = rows_of::<T>(candle, case.l, case.heads, 1, case.d, 1).at;
     let k = rows_of::<T>(candle, case.kv_heads, case.keys(), 3, case.d, 20_000).at;
     let v = rows_of::<T>(candle, case.kv_heads, case.keys(), 5, case.d, 70_000).at;
-    let all = prefilled::<T>(candle, &case, [q, k, v], 0);
+    let all = prefilled::<T>(candle, &case, PREFILLS[0], [q, k, v], 0);
     let later = Case { l: case.l - skipped, offset: case.offset + skipped, ..case };
-    let some = prefilled::<T>(candle, &later, [q + (skipped * row) as u64, k, v], 0);
+    let some = prefilled::<T>(candle, &later, PREFILLS[0], [q + (skipped * row) as u64, k, v], 0);
     assert!(all[skipped * case.heads * case.d..] == some, "{} rows of a later chunk", T::NAME);
 
     let case = Case::new(4, 2, 64, 1, 600);
@@ -277,14 +302,7 @@ fn branches<T: Element>(candle: &Candle, case: &Case, rows: usize, [q, k, v]: [u
     params.extend([0_i32, 0].map(Param::from));
     params.push(Param::from(0_u64));
     let grid = [parts, (rows * group).div_ceil(16 * warps), kv_heads];
-    launch(
-        candle,
-        &format!("attention_split_{}_64", T::NAME),
-        grid,
-        32 * warps,
-        shared(64, 32 * warps),
-        params,
-    );
+    launch(candle, &format!("attention_split_{}_64", T::NAME), grid, 32 * warps, shared(64, 64, 0), params);
     let out = candle.empty::<T>(rows * heads * d);
     let mut params = vec![Param::from(sums), Param::from(ends)];
     params.extend([parts, 0, d, heads].map(|n| Param::from(n as i32)));
@@ -319,7 +337,7 @@ fn decode<T: Element>(candle: &Candle, case: &Case) {
     let (q_row, q_head) = (heads * d, d);
     let (k_head, v_head) = ((case.keys() + 3) * d, (case.keys() + 5) * d);
     let width = width_of(d, &[64, 128, 256]);
-    let block = if width > 128 { 32 } else { 64 };
+    let block = if width > 64 { 32 } else { 64 };
     let warps = group.div_ceil(16).next_power_of_two().min(4);
     let first_seen = if case.window > 0 { (offset + 1).saturating_sub(case.window) } else { 0 };
     let first_part = first_seen / PART;
@@ -349,7 +367,14 @@ fn decode<T: Element>(candle: &Candle, case: &Case) {
     params.push(Param::from(of_pieces));
     let name = format!("attention_split_{}_{width}", T::NAME);
     let grid = [parts, group.div_ceil(16 * warps), kv_heads];
-    launch(candle, &name, grid, 32 * warps, shared(width, 32 * warps), params);
+    launch(
+        candle,
+        &name,
+        grid,
+        32 * warps,
+        shared(width, block, if width > 128 { 16 * warps } else { 0 }),
+        params,
+    );
 
     let out = candle.empty::<T>(heads * d);
     let sinks_param = if case.sinks { sinks_at } else { 0 };
@@ -407,33 +432,106 @@ fn of_segments(case: &Case, q: &[f64], k: &[f64], sinks: &[f64], edges: &[usize]
     expected
 }
 
-fn rows<T: Element>(candle: &mut Candle) {
-    let names = ["many", "few"].map(|kind| format!("rows_{kind}_{}", T::NAME));
-    candle.load("rows", &[&names[0], &names[1]]);
-    for case in [
+fn sums() -> Vec<Case> {
+    vec![
         Case::new(1, 1, 64, 1, 0),
         Case::new(6, 2, 20, 1, 1500).with_sinks(),
         Case::new(3, 1, 64, 30, 100).capped(2.0),
         Case::new(2, 2, 80, 70, 61).windowed(50, 0).with_sinks(),
         Case::new(4, 2, 100, 40, 300).windowed(1, 0),
-    ] {
+    ]
+}
+
+fn rows(candle: &mut Candle) {
+    let names = ["rows_many", "rows_few"];
+    candle.load("rows", &names);
+    for case in sums() {
         for name in &names {
-            rows_by::<T>(candle, &case, name);
+            rows_by(candle, &case, name);
         }
     }
 }
 
-/// Several thread blocks of queries, of which the last adds up what all have found of several pieces.
-pub fn rows_in_one_launch(candle: &mut Candle) {
-    candle.load("rows", &["rows_few_f32"]);
-    rows_by::<f32>(candle, &Case::new(6, 2, 20, 7, 300).with_sinks(), "rows_few_f32");
+fn masses<T: Element>(candle: &mut Candle) {
+    let names =
+        ["ends", "columns"].map(|kind| [64, 128, 256].map(|d| format!("masses_{kind}_{}_{d}", T::NAME)));
+    candle.load("masses", &names.iter().flatten().map(String::as_str).collect::<Vec<_>>());
+    // More queries than a thread block has, more keys than a piece, and windows that begin within a block of either.
+    let more = [
+        Case::new(2, 1, 128, 140, 1000).with_sinks(),
+        Case::new(4, 2, 128, 150, 900).windowed(333, 0),
+        Case::new(2, 2, 256, 70, 40).capped(5.0).with_sinks(),
+        Case::new(1, 1, 256, 130, 7).windowed(70, 0),
+    ];
+    for case in sums().into_iter().chain(more) {
+        masses_of::<T>(candle, &case);
+    }
 }
 
-fn rows_by<T: Element>(candle: &Candle, case: &Case, name: &str) {
+/// The four kernels, as `masses.rs` launches them.
+fn masses_of<T: Element>(candle: &Candle, case: &Case) {
+    let Case { heads, kv_heads, d, l, offset, .. } = *case;
+    let width = width_of(d, &[64, 128, 256]);
+    let of_block = if width > 128 { 64 } else { 128 };
+    let (q, k) =
+        (rows_of::<T>(candle, l, heads, 1, d, 1), rows_of::<T>(candle, kv_heads, case.keys(), 3, d, 20_000));
+    let sinks: Vec<f32> = (0..heads).map(|h| h as f32 - 0.5).collect();
+    let sinks_at = if case.sinks { candle.upload(&sinks, 0) } else { 0 };
+    let mut edges: Vec<usize> = [0, 1, offset / 2, offset / 2 + 3, offset.max(1), offset + l].into();
+    edges.retain(|x| *x <= offset + l);
+    edges.sort_unstable();
+    edges.dedup();
+    let first = if case.window > 0 { (offset + 1).saturating_sub(case.window) } else { 0 };
+    let end = offset + l;
+    let (pieces, blocks) = (first / 1024..end.div_ceil(1024), first / of_block..end.div_ceil(of_block));
+    let (padded, columns) = (l.next_multiple_of(64), blocks.len() * of_block);
+    let ends = candle.empty::<f32>(pieces.len() * heads * padded * 2);
+    let (wholes, by_key) = (candle.empty::<f32>(heads * padded * 2), candle.empty::<f32>(heads * columns));
+    let out = candle.empty::<f32>(heads * edges.len());
+    let mut operands = vec![Param::from(q.at), (((heads + 1) * d) as i64).into(), (d as i64).into()];
+    operands.extend([Param::from(k.at), (((case.keys() + 3) * d) as i64).into()]);
+    operands.extend([d, heads / kv_heads, l, offset].map(|n| Param::from(n as i32)));
+    operands.extend(case.rule());
+    operands.push(Param::from(i32::from(d % 8 == 0)));
+    let shared = (2 * 64 * 2 * (width + 8)) as u32;
+    let int = |n: usize| Param::from(n as i32);
+    let with = |more: Vec<Param>| operands.iter().cloned().chain(more).collect::<Vec<_>>();
+
+    let name = format!("masses_ends_{}_{width}", T::NAME);
+    let params = with(vec![int(pieces.start), int(padded), Param::from(ends)]);
+    launch(candle, &name, [pieces.len(), l.div_ceil(of_block), heads], 128, shared, params);
+    let params =
+        vec![Param::from(ends), int(pieces.len()), int(l), int(padded), sinks_at.into(), wholes.into()];
+    launch(candle, "masses_join", [padded.div_ceil(128), heads, 1], 128, 0, params);
+    let name = format!("masses_columns_{}_{width}", T::NAME);
+    let more = vec![int(blocks.start), int(end), int(padded), wholes.into(), by_key.into()];
+    let more = more.into_iter().chain([Param::from(columns as i64)]).collect();
+    launch(candle, &name, [blocks.len(), kv_heads, 1], 128, shared, with(more));
+    let borders = candle.upload(&edges.iter().map(|x| *x as u32).collect::<Vec<_>>(), 0);
+    let mut params =
+        vec![Param::from(by_key), Param::from(columns as i64), int(blocks.start * of_block), int(end)];
+    params.extend([borders, sinks_at, wholes].map(Param::from));
+    params.extend([int(l), int(padded), out.into()]);
+    launch(candle, "masses_sums", [edges.len(), heads, 1], 128, 0, params);
+
+    let found: Vec<f64> =
+        candle.download::<f32>(out, heads * edges.len()).iter().map(|x| f64::from(*x)).collect();
+    let sinks: Vec<f64> = sinks.iter().map(|x| f64::from(*x)).collect();
+    let expected = of_segments(case, &q.values, &k.values, &sinks, &edges);
+    agrees::<T>(&format!("masses of {case:?}"), &found, &expected, 1e-5 * l as f64);
+}
+
+/// Several thread blocks of queries, of which the last adds up what all have found of several pieces.
+pub fn rows_in_one_launch(candle: &mut Candle) {
+    candle.load("rows", &["rows_few"]);
+    rows_by(candle, &Case::new(6, 2, 20, 7, 300).with_sinks(), "rows_few");
+}
+
+fn rows_by(candle: &Candle, case: &Case, name: &str) {
     let Case { heads, kv_heads, d, l, offset, .. } = *case;
     let group = heads / kv_heads;
-    let q = rows_of::<T>(candle, l, heads, 1, d, 1);
-    let k = rows_of::<T>(candle, kv_heads, case.keys(), 3, d, 20_000);
+    let q = rows_of::<f32>(candle, l, heads, 1, d, 1);
+    let k = rows_of::<f32>(candle, kv_heads, case.keys(), 3, d, 20_000);
     let sinks: Vec<f32> = (0..heads).map(|h| h as f32 - 0.5).collect();
     let sinks_at = if case.sinks { candle.upload(&sinks, 0) } else { 0 };
     let mut cuts: Vec<usize> = [0, 1, offset / 2, offset / 2 + 3, offset.max(1), offset + l].into();
@@ -467,5 +565,5 @@ fn rows_by<T: Element>(candle: &Candle, case: &Case, name: &str) {
         candle.download::<f32>(out, heads * cuts.len()).iter().map(|x| f64::from(*x)).collect();
     let sinks: Vec<f64> = sinks.iter().map(|x| f64::from(*x)).collect();
     let expected = of_segments(case, &q.values, &k.values, &sinks, &cuts);
-    agrees::<T>(&format!("{name}, {case:?}"), &found, &expected, 1e-5 * l as f64);
+    agrees::<f32>(&format!("{name}, {case:?}"), &found, &expected, 1e-5 * l as f64);
 }

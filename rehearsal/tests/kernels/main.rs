@@ -123,10 +123,10 @@ fn a_missing_fence_in_our_kernels_is_found() {
     let body = || attention::rows_in_one_launch(&mut Candle::of(folders.clone()));
     for settings in [("REHEARSAL_RACES", "1"), ("REHEARSAL_ASYNC", "1")] {
         card::rehearse(name, &[settings], body).is_clean();
-        let alter = ("REHEARSAL_ALTER", "rows_few_f32: membar.gl; =>");
+        let alter = ("REHEARSAL_ALTER", "rows_few: membar.gl; =>");
         card::rehearse(name, &[settings, alter], body).is_fault(&[
             "a race: warp",
-            "rows_few_f32",
+            "rows_few",
             "device memory",
         ]);
     }

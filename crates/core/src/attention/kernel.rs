@@ -113,17 +113,20 @@ impl AttentionShape {
     /// True if our own kernels compute it on CUDA: half precision, heads whose rows begin at multiples of 8 bytes and are no wider
     /// than the widest kernel.
     pub fn fused_serves(&self) -> bool {
-        self.sums_served()
-            && matches!(self.dtype, DType::F16 | DType::BF16)
-            && self.head_dim <= 256
-            && self.head_dim.is_multiple_of(4)
-            // The greatest product is the greatest score.
-            && self.scale > 0.0
+        self.dtype != DType::F32 && self.sums_served()
     }
 
-    /// True if our own kernels sum its weights into segments on CUDA.
+    /// True if our own kernels sum its weights into segments on CUDA: in f32 of any head, in half precision of those whose
+    /// attention they compute.
     pub fn sums_served(&self) -> bool {
-        matches!(self.dtype, DType::F32 | DType::F16 | DType::BF16)
+        match self.dtype {
+            DType::F32 => true,
+            // The kernels on tensor cores take the greatest product for the greatest score.
+            DType::F16 | DType::BF16 => {
+                self.head_dim <= 256 && self.head_dim.is_multiple_of(4) && self.scale > 0.0
+            }
+            _ => false,
+        }
     }
 
     /// True if FlashAttention 2 computes it on CUDA: half precision, heads that its kernels are built for, causal with or without

@@ -365,12 +365,13 @@ impl MassObserver {
     ) -> Result<(Array4<f32>, Option<Array3<f32>>)> {
         let shape = (by_layer.len(), heads, rows.len() + each, self.keys.len());
         let (mut mass, mut sink) = (Array4::zeros(shape), Array3::zeros((shape.0, shape.1, shape.2)));
+        let segments = self.segments_of_keys();
         for ((l, r), sums) in fetched(by_layer)? {
             let count = rows.get(r).map_or(1, Span::len);
             for (head, sums) in sums.chunks_exact(1 + self.segments()).enumerate() {
                 sink[[l, head, r]] = (sums[0] / count as f64) as f32;
-                for s in 0..self.keys.len() {
-                    mass[[l, head, r, s]] = self.mean(&sums[1..], count, s);
+                for (mass, segments) in mass.slice_mut(s![l, head, r, ..]).iter_mut().zip(&segments) {
+                    *mass = mean(&sums[1..][segments.clone()], count);
                 }
             }
         }
@@ -425,13 +426,14 @@ impl MassObserver {
             }
             Ok(by_row)
         });
+        let segments = self.segments_of_keys();
         for ((l, r), sums) in fetched(&by_layer.collect::<Result<Vec<_>>>()?)? {
             let count = rows.get(r).map_or(1, Span::len);
             let (signed_sums, share_sums) = sums.split_at(sums.len() / 2);
             for (masses, sums) in [(&mut signed, signed_sums), (&mut share, share_sums)] {
                 for (head, sums) in sums.chunks_exact(self.segments()).enumerate() {
-                    for s in 0..self.keys.len() {
-                        masses[[l, head, r, s]] = self.mean(sums, count, s);
+                    for (mass, segments) in masses.slice_mut(s![l, head, r, ..]).iter_mut().zip(&segments) {
+                        *mass = mean(&sums[segments.clone()], count);
                     }
                 }
             }
@@ -469,13 +471,10 @@ impl MassObserver {
         rows.iter().map(|(&r, sums)| (place(r), sums.clone())).collect()
     }
 
-    /// The mean over `rows` rows of what they pay to a key span, from their sums by segment.
-    fn mean(&self, sums: &[f64], rows: usize, key: usize) -> f32 {
-        let at = |border: usize| self.bounds.partition_point(|&b| b < border).min(sums.len());
-        let key = &self.keys[key];
-        let sum: f64 = sums[at(key.start)..at(key.end)].iter().sum();
-        // The sum of nothing is -0.
-        ((sum + 0.0) / rows as f64) as f32
+    /// The segments of each key span.
+    fn segments_of_keys(&self) -> Vec<std::ops::Range<usize>> {
+        let at = |border: usize| self.bounds.partition_point(|&b| b < border).min(self.segments());
+        self.keys.iter().map(|key| at(key.start)..at(key.end)).collect()
     }
 
     /// Bytes of what is kept of linear-attention layers.
@@ -533,6 +532,12 @@ impl MassObserver {
         }
         self.rows.iter().map(|s| s.end).max().unwrap_or(0).max(self.keep)
     }
+}
+
+/// The mean over `rows` rows of what they pay to a key span, from their sums by its segments.
+fn mean(sums: &[f64], rows: usize) -> f32 {
+    // The sum of nothing is -0.
+    ((sums.iter().sum::<f64>() + 0.0) / rows as f64) as f32
 }
 
 /// Sums by segment of rows before a border, (..., segments), for an observer with `columns` of them: rows see no key after

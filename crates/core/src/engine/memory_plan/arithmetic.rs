@@ -25,6 +25,9 @@ const BLOCK_KEYS: u64 = 1 << 14;
 /// Keys of a piece of our own kernels: the fewest that a generated row's weights are summed by, and those of chosen rows.
 const PIECE_DECODED: u64 = 32;
 const PIECE: u64 = 1024;
+/// Rows that the kernels of half precision pad to, and keys of their thread blocks.
+const PASSING: u64 = 64;
+const KEYS_OF_BLOCK: u64 = 128;
 /// Tokens of a block of the gated delta rule.
 const RULE_BLOCK: u64 = 64;
 
@@ -208,8 +211,13 @@ pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: Devic
             let rows = BLOCK_ROWS.min(n(request.context)).min(n(request.chunk));
             let fused =
                 fuses(device) && request.kernel.of_sums(&a.shape(request.dtype)) == AttentionKernel::Fused;
-            let sums = if fused {
-                // Of every piece of keys each row's maximum and weight.
+            let sums = if fused && request.dtype != DType::F32 {
+                // Of every piece of keys each row's maximum and weight, the same of the whole, and what all rows pay to each key.
+                let rows = n(request.context).min(n(request.chunk)).next_multiple_of(PASSING);
+                let keys = seen(a, request, rows);
+                n(a.heads) * (rows * (keys / PIECE + 3) * 2 + keys + 2 * KEYS_OF_BLOCK + spans + 1) * 4
+            } else if fused {
+                // Of every piece of keys, which spans cut as well, each row's maximum and weight.
                 let pieces = seen(a, request, rows) / PIECE + 2 + spans;
                 n(a.heads) * (rows * (pieces + 1) * 2 + spans + 1) * 4
             } else {

@@ -6,32 +6,12 @@
 // neither on the other queries of a launch nor on where the cache begins. Scores, weights and sums are f32; weights are rounded
 // to the values' type for their product. Scores are counted in powers of two: `unit` is the scale times log2(e).
 
-#include <cstdint>
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "tensor_cores.cuh"
 
 namespace {
 
-constexpr float LOG2E = 1.4426950408889634f;
 // Keys of a part of split-K: `SPLIT_K` in src/attention/mod.rs.
 constexpr int PART = 256;
-
-// What has been seen of a row: the greatest score, in powers of two, and the sum of 2^(score - max).
-struct Ends {
-    float max, sum;
-};
-
-// How scores come from products, and which keys a query sees.
-struct Rule {
-    float unit;         // what a score is multiplied by to be a power of two
-    float inner, cap;   // with a soft cap: a product x counts as cap * tanh(y) with 2^(x * inner) = e^2y before that; no cap is 0
-    int window;         // 0 is none
-
-    __device__ int first_seen(int position) const {
-        return window && position >= window ? position + 1 - window : 0;
-    }
-};
 
 // Keys and values of one head. The first of them is at position `first` of the sequence.
 template <typename T> struct Keys {
@@ -40,130 +20,24 @@ template <typename T> struct Keys {
     bool wide;          // rows begin at multiples of 16 bytes, else of 8
 };
 
-__device__ uint32_t shared_address(const void *p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
-
-// Copies `bytes` of a row's 16 or 8 to shared memory in the background; the rest becomes zero.
-__device__ void copy16(uint32_t to, const void *from, int bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-__device__ void copy8(uint32_t to, const void *from, int bytes) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-__device__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-__device__ void copies_wait() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
-
-// Four 8 x 8 matrices, a row of them at each lane's address.
-__device__ void load_matrices(uint32_t (&to)[4], uint32_t row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(row)
-                 : "memory");
-}
-__device__ void load_transposed(uint32_t (&to)[4], uint32_t row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(row)
-                 : "memory");
-}
-
-// `c` (16, 8) += `a` (16, 16) times two registers of `b` (16, 8).
-template <typename T> __device__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
-template <> __device__ void multiply<__half>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-template <> __device__ void multiply<__nv_bfloat16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// Two numbers rounded into one register, the first in the low half.
-template <typename T> __device__ uint32_t pair(float low, float high);
-template <> __device__ uint32_t pair<__half>(float low, float high) {
-    __half2 both = __floats2half2_rn(low, high);
-    return *reinterpret_cast<uint32_t *>(&both);
-}
-template <> __device__ uint32_t pair<__nv_bfloat16>(float low, float high) {
-    __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<uint32_t *>(&both);
-}
-
-__device__ float power(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// tanh(y) is 1 - 2 / (1 + e^2y): off by some roundings of 1, which for products of half precision is little.
-__device__ float capped(float x, const Rule &rule) {
-    return rule.cap - __fdividef(2 * rule.cap, 1.0f + power(x * rule.inner));
-}
-
-// Sum and maximum over the four lanes that share rows of a fragment.
-__device__ float sum_of_four(float x) {
-    x += __shfl_xor_sync(~0u, x, 1);
-    return x + __shfl_xor_sync(~0u, x, 2);
-}
-__device__ float max_of_four(float x) {
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-
-// Heads of up to D numbers, keys in blocks of BN; a warp has 16 queries. Rows in shared memory are 16 bytes longer than they need
-// be, so that the eight rows of a matrix lie in different banks. THREADS of a block, or 0 where launches differ in that.
-template <typename T, int D, int BN, int THREADS> struct Attention {
-    static constexpr int PITCH = D + 8;
+// Heads of up to D numbers, keys in blocks of BN; a warp has TILES times 16 queries, for all of which a fragment of keys or values
+// is read once from shared memory.
+template <typename T, int D, int BN, int THREADS, int TILES> struct Attention : Rows<T, D, THREADS> {
+    using Rows<T, D, THREADS>::PITCH;
+    using Rows<T, D, THREADS>::threads;
+    using Rows<T, D, THREADS>::fetch;
     static constexpr int BLOCK = BN * PITCH;
-    // Heads too wide for the registers keep their queries in shared memory, in front of the keys.
-    static constexpr bool QUERIES_STAY = D > 128;
+    // Where the registers do not hold the queries, they stay in shared memory, in front of the keys.
+    static constexpr bool QUERIES_STAY = D > 128 || TILES > 1;
+    // Queries of a warp.
+    static constexpr int QUERIES = 16 * TILES;
 
-    float out[D / 8][4];
-    // Of the queries `lane / 4` and that plus 8; the sums are of this lane's keys.
-    float max[2], sum[2];
-    int first_seen[2], end_seen[2];
+    float out[TILES][D / 8][4];
+    // Of the queries `lane / 4` and that plus 8 of each tile; the sums are of this lane's keys.
+    float max[TILES][2], sum[TILES][2];
+    int first_seen[TILES][2], end_seen[TILES][2];
     uint32_t query[QUERIES_STAY ? 1 : D / 16][4];
     uint32_t queries;   // this lane's row of the warp's queries in shared memory
-
-    static __device__ int threads() { return THREADS ? THREADS : blockDim.x; }
-
-    // Rows `from(row)`, of which a null one is zeros, to shared memory; `d` numbers each, and zeros up to D. WIDTH at a time.
-    template <int WIDTH, typename From>
-    static __device__ void fetch_by(uint32_t to, int rows, int d, const T *any, From from) {
-        // Heads whose rows are no multiples of 16 bytes are rare, and registers short.
-        constexpr int CHUNKS = D / WIDTH, UNROLL = WIDTH == 8 ? 4 : 1;
-        auto copy = [&](int row, int column) {
-            const T *at = column < d ? from(row) : nullptr;
-            uint32_t place = to + (row * PITCH + column) * 2;
-            if (WIDTH == 8)
-                copy16(place, at ? at + column : any, at ? 16 : 0);
-            else
-                copy8(place, at ? at + column : any, at ? 8 : 0);
-        };
-        if (32 % CHUNKS == 0) {
-            // A thread copies a column of its own.
-            int column = threadIdx.x % CHUNKS * WIDTH, begin = threadIdx.x / CHUNKS, step = threads() / CHUNKS;
-            if (THREADS && rows % step == 0) {
-                // As many rows for every thread, so that none need be counted.
-#pragma unroll 4
-                for (int first = 0; first < rows; first += step) copy(first + begin, column);
-            } else {
-#pragma unroll UNROLL
-                for (int row = begin; row < rows; row += step) copy(row, column);
-            }
-        } else {
-#pragma unroll UNROLL
-            for (int i = threadIdx.x; i < rows * CHUNKS; i += threads()) copy(i / CHUNKS, i % CHUNKS * WIDTH);
-        }
-    }
-
-    template <typename From> static __device__ void fetch(uint32_t to, int rows, int d, bool wide, const T *any, From from) {
-        if (wide)
-            fetch_by<8>(to, rows, d, any, from);
-        else
-            fetch_by<4>(to, rows, d, any, from);
-    }
 
     // A block of keys and, behind it, of values.
     static __device__ void fetch_keys(uint32_t to, const Keys<T> &keys, int block) {
@@ -182,23 +56,26 @@ template <typename T, int D, int BN, int THREADS> struct Attention {
     // Takes the block's queries, `from(row)` each, and stands at the beginning. `shared` is free afterwards, but for queries
     // that stay. Returns where keys may go.
     template <typename From> __device__ uint32_t begin(uint32_t shared, int d, bool wide, const T *any, From from) {
-        int rows = threads() / 2, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        int rows = threads() / 32 * QUERIES, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         fetch(shared, rows, d, wide, any, from);
         copies_commit();
         copies_wait();
         __syncthreads();
-        queries = shared + ((warp * 16 + lane % 16) * PITCH + lane / 16 * 8) * 2;
+        queries = shared + ((warp * QUERIES + lane % 16) * PITCH + lane / 16 * 8) * 2;
         if (!QUERIES_STAY) {
 #pragma unroll
             for (int step = 0; step < D / 16; step++) load_matrices(query[step], queries + step * 32);
             __syncthreads();
         }
 #pragma unroll
-        for (int i = 0; i < D / 8; i++)
+        for (int tile = 0; tile < TILES; tile++) {
 #pragma unroll
-            for (int j = 0; j < 4; j++) out[i][j] = 0;
-        max[0] = max[1] = -INFINITY;
-        sum[0] = sum[1] = 0;
+            for (int i = 0; i < D / 8; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++) out[tile][i][j] = 0;
+            max[tile][0] = max[tile][1] = -INFINITY;
+            sum[tile][0] = sum[tile][1] = 0;
+        }
         return QUERIES_STAY ? shared + rows * PITCH * 2 : shared;
     }
 
@@ -214,37 +91,51 @@ template <typename T, int D, int BN, int THREADS> struct Attention {
             __syncthreads();
             if (block + 1 < to) fetch_keys(shared + (block + 1 - from) % 2 * BLOCK * 4, keys, block + 1);
             if (block * BN >= warp_end || (block + 1) * BN <= warp_first) continue;
-            float weights[BN / 8][4];
+            float weights[TILES][BN / 8][4];
             score(weights, here);
-            weigh(weights, rule, block * BN);
+#pragma unroll
+            for (int tile = 0; tile < TILES; tile++) weigh(tile, weights[tile], rule, block * BN);
             seen(block, weights);
             gather(weights, here + BLOCK * 2);
         }
     }
 
-    __device__ void score(float (&scores)[BN / 8][4], uint32_t keys) {
+    __device__ void score(float (&scores)[TILES][BN / 8][4], uint32_t keys) {
         int lane = threadIdx.x % 32;
         uint32_t row = keys + ((lane % 8 + lane / 16 * 8) * PITCH + lane / 8 % 2 * 8) * 2;
 #pragma unroll
-        for (int i = 0; i < BN / 8; i++)
+        for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
-            for (int j = 0; j < 4; j++) scores[i][j] = 0;
+            for (int i = 0; i < BN / 8; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++) scores[tile][i][j] = 0;
 #pragma unroll
         for (int step = 0; step < D / 16; step++) {
-            uint32_t (&a)[4] = query[QUERIES_STAY ? 0 : step];
-            if (QUERIES_STAY) load_matrices(a, queries + step * 32);
+            uint32_t a[TILES][4];
+#pragma unroll
+            for (int tile = 0; tile < TILES; tile++) {
+                if (QUERIES_STAY) {
+                    load_matrices(a[tile], queries + (tile * 16 * PITCH + step * 16) * 2);
+                } else {
+#pragma unroll
+                    for (int j = 0; j < 4; j++) a[tile][j] = query[step][j];
+                }
+            }
 #pragma unroll
             for (int i = 0; i < BN / 16; i++) {
                 uint32_t b[4];
                 load_matrices(b, row + (i * 16 * PITCH + step * 16) * 2);
-                multiply<T>(scores[2 * i], a, b[0], b[1]);
-                multiply<T>(scores[2 * i + 1], a, b[2], b[3]);
+#pragma unroll
+                for (int tile = 0; tile < TILES; tile++) {
+                    multiply<T>(scores[tile][2 * i], a[tile], b[0], b[1]);
+                    multiply<T>(scores[tile][2 * i + 1], a[tile], b[2], b[3]);
+                }
             }
         }
     }
 
     // Scores of the keys from position `first` on become weights relative to the greatest score up to here.
-    __device__ void weigh(float (&scores)[BN / 8][4], const Rule &rule, int first) {
+    __device__ void weigh(int tile, float (&scores)[BN / 8][4], const Rule &rule, int first) {
         if (rule.cap > 0) {
 #pragma unroll
             for (int i = 0; i < BN / 8; i++)
@@ -252,25 +143,27 @@ template <typename T, int D, int BN, int THREADS> struct Attention {
                 for (int j = 0; j < 4; j++) scores[i][j] = capped(scores[i][j], rule);
         }
         int column = first + threadIdx.x % 4 * 2;
+        float factor[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            if (first < first_seen[half] || first + BN > end_seen[half]) {
+            int begins = first_seen[tile][half], ends = end_seen[tile][half];
+            if (first < begins || first + BN > ends) {
 #pragma unroll
                 for (int i = 0; i < BN / 8; i++)
 #pragma unroll
                     for (int j = 0; j < 2; j++) {
                         int position = column + i * 8 + j;
-                        if (position < first_seen[half] || position >= end_seen[half]) scores[i][2 * half + j] = -INFINITY;
+                        if (position < begins || position >= ends) scores[i][2 * half + j] = -INFINITY;
                     }
             }
             float most = -INFINITY;
 #pragma unroll
             for (int i = 0; i < BN / 8; i++) most = fmaxf(most, fmaxf(scores[i][2 * half], scores[i][2 * half + 1]));
-            float now = fmaxf(max[half], max_of_four(most) * rule.unit);
+            float now = fmaxf(max[tile][half], max_of_four(most) * rule.unit);
             // Before anything has been seen there is nothing to scale, and minus infinity less itself is no number.
-            float base = now == -INFINITY ? 0.0f : now;
-            float factor = power(max[half] - base), added = 0;
-            max[half] = now;
+            float base = now == -INFINITY ? 0.0f : now, added = 0;
+            factor[half] = power(max[tile][half] - base);
+            max[tile][half] = now;
 #pragma unroll
             for (int i = 0; i < BN / 8; i++)
 #pragma unroll
@@ -279,29 +172,40 @@ template <typename T, int D, int BN, int THREADS> struct Attention {
                     scores[i][2 * half + j] = weight;
                     added += weight;
                 }
-            sum[half] = fmaf(sum[half], factor, added);
+            sum[tile][half] = fmaf(sum[tile][half], factor[half], added);
+        }
+        // Far into a prompt the greatest scores seldom change, and a factor of 1 changes no bit.
+        if (__any_sync(~0u, factor[0] != 1 || factor[1] != 1)) {
 #pragma unroll
-            for (int i = 0; i < D / 8; i++) {
-                out[i][2 * half] *= factor;
-                out[i][2 * half + 1] *= factor;
-            }
+            for (int i = 0; i < D / 8; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++) out[tile][i][j] *= factor[j / 2];
         }
     }
 
-    __device__ void gather(const float (&weights)[BN / 8][4], uint32_t values) {
+    __device__ void gather(const float (&weights)[TILES][BN / 8][4], uint32_t values) {
         int lane = threadIdx.x % 32;
         uint32_t row = values + (lane % 16 * PITCH + lane / 16 * 8) * 2;
 #pragma unroll
         for (int step = 0; step < BN / 16; step++) {
-            const float (&left)[4] = weights[2 * step], (&right)[4] = weights[2 * step + 1];
-            uint32_t a[4] = {pair<T>(left[0], left[1]), pair<T>(left[2], left[3]), pair<T>(right[0], right[1]),
-                             pair<T>(right[2], right[3])};
+            uint32_t a[TILES][4];
+#pragma unroll
+            for (int tile = 0; tile < TILES; tile++) {
+                const float (&left)[4] = weights[tile][2 * step], (&right)[4] = weights[tile][2 * step + 1];
+                a[tile][0] = pair<T>(left[0], left[1]);
+                a[tile][1] = pair<T>(left[2], left[3]);
+                a[tile][2] = pair<T>(right[0], right[1]);
+                a[tile][3] = pair<T>(right[2], right[3]);
+            }
 #pragma unroll
             for (int i = 0; i < D / 16; i++) {
                 uint32_t b[4];
                 load_transposed(b, row + (step * 16 * PITCH + i * 16) * 2);
-                multiply<T>(out[2 * i], a, b[0], b[1]);
-                multiply<T>(out[2 * i + 1], a, b[2], b[3]);
+#pragma unroll
+                for (int tile = 0; tile < TILES; tile++) {
+                    multiply<T>(out[tile][2 * i], a[tile], b[0], b[1]);
+                    multiply<T>(out[tile][2 * i + 1], a[tile], b[2], b[3]);
+                }
             }
         }
     }
@@ -309,46 +213,51 @@ template <typename T, int D, int BN, int THREADS> struct Attention {
 
 extern __shared__ uint4 SHARED[];
 
-// A thread block a head and 16 queries a warp; those that see most come first.
-template <typename T, int D, int BN, int THREADS>
+// A thread block a head and TILES times 16 queries a warp; those that see most come first.
+template <typename T, int D, int BN, int THREADS, int TILES>
 __device__ void prefill(const T *q, int64_t q_row, int64_t q_head, const T *k, int64_t k_head, const T *v, int64_t v_head, int d,
                         int group, int rows, int offset, int first_key, int count, Rule rule, int wide, const float *sinks,
                         T *out) {
-    Attention<T, D, BN, THREADS> attention;
+    using Of = Attention<T, D, BN, THREADS, TILES>;
+    Of attention;
     int head = blockIdx.y, heads = gridDim.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int tile = THREADS / 2, first = (gridDim.x - 1 - blockIdx.x) * tile;
+    int of_block = THREADS / 32 * Of::QUERIES, first = (gridDim.x - 1 - blockIdx.x) * of_block;
     q += head * q_head;
     Keys<T> keys = {k + head / group * k_head, v + head / group * v_head, first_key, count, d, wide != 0};
     uint32_t shared = attention.begin(shared_address(SHARED), d, wide, q, [&](int row) {
         return first + row < rows ? q + (first + row) * q_row : nullptr;
     });
-    int mine = first + warp * 16 + lane / 4;
+    int mine = first + warp * Of::QUERIES + lane / 4;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        int position = offset + mine + half * 8;
-        attention.first_seen[half] = rule.first_seen(position);
-        attention.end_seen[half] = position + 1;
-    }
-    int from = rule.first_seen(offset + first) / BN, last = offset + min(first + tile, rows);
-    int of_warp = offset + first + warp * 16;
-    attention.walk(shared, keys, rule, from, (last + BN - 1) / BN, rule.first_seen(of_warp), of_warp + 16,
-                   [](int, const float (&)[BN / 8][4]) {});
+    for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        int row = mine + half * 8;
-        float total = sum_of_four(attention.sum[half]);
-        if (row >= rows) continue;
-        if (sinks) total += power(sinks[head] * LOG2E - attention.max[half]);
-        float by = 1.0f / total;
-        T *to = out + ((int64_t)row * heads + head) * d;
-#pragma unroll
-        for (int i = 0; i < D / 8; i++) {
-            int column = i * 8 + lane % 4 * 2;
-            if (column < d)
-                *reinterpret_cast<uint32_t *>(to + column) =
-                    pair<T>(attention.out[i][2 * half] * by, attention.out[i][2 * half + 1] * by);
+        for (int half = 0; half < 2; half++) {
+            int position = offset + mine + tile * 16 + half * 8;
+            attention.first_seen[tile][half] = rule.first_seen(position);
+            attention.end_seen[tile][half] = position + 1;
         }
-    }
+    int from = rule.first_seen(offset + first) / BN, last = offset + min(first + of_block, rows);
+    int of_warp = offset + first + warp * Of::QUERIES;
+    attention.walk(shared, keys, rule, from, (last + BN - 1) / BN, rule.first_seen(of_warp), of_warp + Of::QUERIES,
+                   [](int, const float (&)[TILES][BN / 8][4]) {});
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int row = mine + tile * 16 + half * 8;
+            float total = sum_of_four(attention.sum[tile][half]);
+            if (row >= rows) continue;
+            if (sinks) total += power(sinks[head] * LOG2E - attention.max[tile][half]);
+            float by = 1.0f / total;
+            T *to = out + ((int64_t)row * heads + head) * d;
+#pragma unroll
+            for (int i = 0; i < D / 8; i++) {
+                int column = i * 8 + lane % 4 * 2;
+                if (column < d)
+                    *reinterpret_cast<uint32_t *>(to + column) =
+                        pair<T>(attention.out[tile][i][2 * half] * by, attention.out[tile][i][2 * half + 1] * by);
+            }
+        }
 }
 
 // Where the sums of weights by segment go: pieces are what borders and the starts of key blocks cut the keys into, in order.
@@ -379,7 +288,7 @@ template <typename T, int D, int BN>
 __device__ void split(const T *q, int64_t q_row, int64_t q_head, const T *k, int64_t k_head, const T *v, int64_t v_head, int d,
                       int group, int rows, const unsigned *positions, int position, int first_key, int count, int first_part,
                       Rule rule, int wide, int slot, int row_slot, int all_rows, float *sums, Ends *ends, Pieces pieces) {
-    Attention<T, D, BN, 0> attention;
+    Attention<T, D, BN, 0, 1> attention;
     int kv_head = blockIdx.z, heads = gridDim.z * group, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int tile = blockDim.x / 2, first = blockIdx.y * tile;
     q += kv_head * group * q_head;
@@ -395,14 +304,14 @@ __device__ void split(const T *q, int64_t q_row, int64_t q_head, const T *k, int
         int packed = first + warp * 16 + lane / 4 + half * 8, row = packed / group;
         bool is_one = row < rows;
         int at = is_one && positions ? (int)positions[row] : position;
-        attention.first_seen[half] = rule.first_seen(at);
-        attention.end_seen[half] = min(at + 1, first_key + count);
+        attention.first_seen[0][half] = rule.first_seen(at);
+        attention.end_seen[0][half] = min(at + 1, first_key + count);
         to[half] = is_one ? (int64_t)(row_slot + row) * heads + kv_head * group + packed % group : -1;
     }
     int start = (first_part + blockIdx.x) * PART, end = min(start + PART, first_key + count);
     int64_t step = (int64_t)all_rows * heads;
     attention.walk(shared, keys, rule, max(start, first_key) / BN, (end + BN - 1) / BN, 0, INT32_MAX,
-                   [&](int block, const float (&weights)[BN / 8][4]) {
+                   [&](int block, const float (&weights)[1][BN / 8][4]) {
         if (!pieces.borders) return;
         int at = max(block * BN, first_key), stop = min((block + 1) * BN, end);
         int next = borders_up_to(pieces, at), number = block - pieces.first_block + next;
@@ -418,11 +327,11 @@ __device__ void split(const T *q, int64_t q_row, int64_t q_head, const T *k, int
 #pragma unroll
                     for (int j = 0; j < 2; j++) {
                         int key = block * BN + i * 8 + lane % 4 * 2 + j;
-                        if (key >= at && key < until) sum += weights[i][2 * half + j];
+                        if (key >= at && key < until) sum += weights[0][i][2 * half + j];
                     }
                 sum = sum_of_four(sum);
                 if (to[half] >= 0 && lane % 4 == 0) {
-                    pieces.ends[number * step + to[half]] = {attention.max[half], sum};
+                    pieces.ends[number * step + to[half]] = {attention.max[0][half], sum};
                     if (empty) pieces.ends[(number - 1) * step + to[half]] = {-INFINITY, 0};
                 }
             }
@@ -433,16 +342,16 @@ __device__ void split(const T *q, int64_t q_row, int64_t q_head, const T *k, int
     int64_t part = slot + blockIdx.x;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float total = sum_of_four(attention.sum[half]);
+        float total = sum_of_four(attention.sum[0][half]);
         if (to[half] < 0) continue;
         int64_t row = part * step + to[half];
-        if (lane % 4 == 0) ends[row] = {attention.max[half], total};
+        if (lane % 4 == 0) ends[row] = {attention.max[0][half], total};
 #pragma unroll
         for (int i = 0; i < D / 8; i++) {
             int column = i * 8 + lane % 4 * 2;
             if (column < d)
                 *reinterpret_cast<float2 *>(sums + row * d + column) =
-                    make_float2(attention.out[i][2 * half], attention.out[i][2 * half + 1]);
+                    make_float2(attention.out[0][i][2 * half], attention.out[0][i][2 * half + 1]);
         }
     }
 }
@@ -488,14 +397,15 @@ __device__ void join(const float *sums, const Ends *ends, int parts, int first_p
 
 }  // namespace
 
-// BLOCKS: how many thread blocks a multiprocessor is to hold at least, for which the compiler spares registers.
-#define PREFILL(T, NAME, D, BN, THREADS, BLOCKS)                                                                                 \
-    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_prefill_##NAME##_##D(                                \
+// BLOCKS: how many thread blocks a multiprocessor is to hold at least, for which the compiler spares registers. Kernels of a KIND need
+// less shared memory than the others of their width: prefill.rs knows how much.
+#define PREFILL(T, NAME, KIND, D, BN, THREADS, TILES, BLOCKS)                                                                    \
+    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_prefill_##NAME##_##D##KIND(                          \
         const T *q, int64_t q_row, int64_t q_head, const T *k, int64_t k_head, const T *v, int64_t v_head, int d, int group,     \
         int rows, int offset, int first_key, int count, float unit, float inner, float cap, int window, int wide,                \
         const float *sinks, T *out) {                                                                                            \
-        prefill<T, D, BN, THREADS>(q, q_row, q_head, k, k_head, v, v_head, d, group, rows, offset, first_key, count,             \
-                                   Rule{unit, inner, cap, window}, wide, sinks, out);                                            \
+        prefill<T, D, BN, THREADS, TILES>(q, q_row, q_head, k, k_head, v, v_head, d, group, rows, offset, first_key, count,      \
+                                          Rule{unit, inner, cap, window}, wide, sinks, out);                                     \
     }
 
 #define SPLIT(T, NAME, D, BN, BLOCKS)                                                                                            \
@@ -510,13 +420,15 @@ __device__ void join(const float *sums, const Ends *ends, int parts, int first_p
     }
 
 #define KERNELS(T, NAME)                                                                                                         \
-    PREFILL(T, NAME, 64, 64, 256, 2)                                                                                             \
-    PREFILL(T, NAME, 80, 64, 256, 2)                                                                                             \
-    PREFILL(T, NAME, 96, 64, 256, 1)                                                                                             \
-    PREFILL(T, NAME, 128, 64, 256, 1)                                                                                            \
-    PREFILL(T, NAME, 256, 32, 128, 1)                                                                                            \
+    PREFILL(T, NAME, , 64, 64, 256, 1, 2)                                                                                        \
+    PREFILL(T, NAME, , 80, 64, 256, 1, 2)                                                                                        \
+    PREFILL(T, NAME, , 96, 64, 128, 2, 2)                                                                                        \
+    PREFILL(T, NAME, , 128, 64, 256, 2, 1)                                                                                       \
+    PREFILL(T, NAME, _small, 128, 64, 256, 1, 1)                                                                                 \
+    PREFILL(T, NAME, , 256, 32, 256, 1, 1)                                                                                       \
+    PREFILL(T, NAME, _small, 256, 32, 128, 1, 1)                                                                                 \
     SPLIT(T, NAME, 64, 64, 3)                                                                                                    \
-    SPLIT(T, NAME, 128, 64, 1)                                                                                                   \
+    SPLIT(T, NAME, 128, 32, 1)                                                                                                   \
     SPLIT(T, NAME, 256, 32, 1)                                                                                                   \
     extern "C" __global__ void __launch_bounds__(32 * JOINING)                                                                   \
         attention_join_##NAME(const float *sums, const Ends *ends, int parts, int first_part, int d, int heads,                  \

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use candle_core::{CudaDevice, Result, Tensor};
 
-use super::operands::{self, MODULE, Operand, block_keys, int, pointer, rule, shared_bytes};
+use super::operands::{self, MODULE, Operand, int, pointer, rule, shared_bytes};
 use super::rows::Pieces;
 use crate::attention::call::{Attended, Call};
 use crate::attention::{SPLIT_K, Site};
@@ -13,6 +13,12 @@ use crate::transfer;
 
 /// Heads that the kernel is made for; narrower ones take the next wider.
 const WIDTHS: [usize; 3] = [64, 128, 256];
+
+/// Keys of a block of the kernels of a width. Small blocks let more thread blocks read memory beside each other.
+fn block_keys(width: usize) -> usize {
+    if width > 64 { 32 } else { 64 }
+}
+
 /// Threads of the kernel that joins parts.
 const JOINING: u32 = 256;
 
@@ -219,7 +225,9 @@ impl DecodeRows<'_> {
         let blocks = [parts, (own * group).div_ceil(16 * warps), kv_heads];
         let threads = 32 * warps as u32;
         let name = format!("attention_split_{}_{}", suffix(self.q.dtype())?, self.width);
-        let grid = Grid { blocks, threads, shared: shared_bytes(self.width, threads) };
+        let queries = if self.width > 128 { 16 * warps } else { 0 };
+        let grid =
+            Grid { blocks, threads, shared: shared_bytes(self.width, block_keys(self.width), queries) };
         // SAFETY: the rows and parts are within what is written to, pieces as many as the cuts make, and strides the tensors'.
         unsafe { launch::launch(device, &MODULE, &name, &grid, &arguments) }
     }

@@ -1,10 +1,11 @@
 //! Attention by kernels of our own on CUDA. Built with the feature `cuda` only.
 //!
-//! The kernels are in `attention.cu` and `rows.cu`. `build.rs` compiles them to PTX, which the driver compiles for its card. A
-//! prompt's rows are FlashAttention-2's scheme on tensor cores; single rows split the keys into parts that are
-//! joined; and what chosen rows pay to segments is summed in f32 without a weight being written.
+//! The kernels are in `attention.cu`, `masses.cu` and `rows.cu`. `build.rs` compiles them to PTX, which the driver compiles for its
+//! card. A prompt's rows are FlashAttention-2's scheme on tensor cores; single rows split the keys into parts that are joined. What
+//! chosen rows pay to segments is summed in f32 without a weight being written: of half precision on tensor cores (`masses.cu`), of
+//! f32 on the others (`rows.cu`).
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 
 use super::kernel::{Kernel, RowSums};
 use crate::attention::call::{Attended, Call};
@@ -12,6 +13,7 @@ use crate::attention::{AttentionShape, Site};
 
 mod check;
 mod decode;
+mod masses;
 mod operands;
 mod prefill;
 mod rows;
@@ -45,6 +47,13 @@ impl Kernel for Fused {
     }
 
     fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
-        rows::segment_sums(q, k, of)
+        sums(q, k, of)
+    }
+}
+
+fn sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
+    match q.dtype() {
+        DType::F32 => rows::segment_sums(q, k, of),
+        _ => masses::segment_sums(q, k, of),
     }
 }

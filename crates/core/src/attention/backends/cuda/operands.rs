@@ -90,15 +90,8 @@ pub fn width(d: usize, widths: &[usize]) -> Result<usize> {
     }
 }
 
-/// Keys of a block of the kernels of a width.
-pub fn block_keys(width: usize) -> usize {
-    if width > 128 { 32 } else { 64 }
-}
-
-/// Bytes of shared memory that blocks of so many threads take: two blocks of keys and values, and the queries where they are too
-/// wide for registers. A row is 16 bytes longer than its numbers.
-pub fn shared_bytes(width: usize, threads: u32) -> u32 {
-    let row = 2 * (width + 8);
-    let queries = if width > 128 { threads as usize / 2 } else { 0 };
-    ((queries + 4 * block_keys(width)) * row) as u32
+/// Bytes of shared memory of a block of the kernels of a width: two blocks of `keys` keys and values, and `kept` queries. A row is 16
+/// bytes longer than its numbers.
+pub fn shared_bytes(width: usize, keys: usize, kept: usize) -> u32 {
+    ((kept + 4 * keys) * 2 * (width + 8)) as u32
 }

@@ -1,20 +1,58 @@
 //! Attention of the rows of a prompt.
 
-use candle_core::{Result, Tensor};
+use candle_core::cuda_backend::WrapErr;
+use candle_core::cuda_backend::cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+use candle_core::{CudaDevice, Result, Tensor};
 
 use super::super::super::Site;
 use super::operands::{self, MODULE, Operand, int, pointer, rule, shared_bytes};
 use crate::fused::launch::{self, Grid, suffix, typed};
 
-/// Heads that the kernel is made for; narrower ones take the next wider.
-const WIDTHS: [usize; 5] = [64, 80, 96, 128, 256];
+/// A kernel of `attention.cu`.
+struct Prefill {
+    /// The widest heads that it serves.
+    width: usize,
+    kind: &'static str,
+    threads: u32,
+    /// Of a thread block.
+    queries: usize,
+    /// Those of them that are kept in shared memory: all, or none.
+    kept: usize,
+}
+
+/// Narrowest first, and of a width that which asks for most shared memory: the first one that serves is the fastest.
+const KERNELS: [Prefill; 7] = [
+    Prefill { width: 64, kind: "", threads: 256, queries: 128, kept: 0 },
+    Prefill { width: 80, kind: "", threads: 256, queries: 128, kept: 0 },
+    Prefill { width: 96, kind: "", threads: 128, queries: 128, kept: 128 },
+    Prefill { width: 128, kind: "", threads: 256, queries: 256, kept: 256 },
+    Prefill { width: 128, kind: "_small", threads: 256, queries: 128, kept: 0 },
+    Prefill { width: 256, kind: "", threads: 256, queries: 128, kept: 128 },
+    Prefill { width: 256, kind: "_small", threads: 128, queries: 64, kept: 64 },
+];
+
+impl Prefill {
+    /// The kernel for heads of `d` on a card.
+    fn of(d: usize, device: &CudaDevice) -> Result<&'static Prefill> {
+        let context = device.cuda_stream().context().clone();
+        let most = context.attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN).w()?;
+        let fits = |kernel: &&Prefill| d <= kernel.width && kernel.shared() <= most.unsigned_abs();
+        match KERNELS.iter().find(fits) {
+            Some(kernel) => Ok(kernel),
+            None => candle_core::bail!("This is a bug: there is no attention kernel for heads of {d}"),
+        }
+    }
+
+    fn shared(&self) -> u32 {
+        shared_bytes(self.width, if self.width > 128 { 32 } else { 64 }, self.kept)
+    }
+}
 
 /// See [`super::super::super::run`].
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Tensor> {
     let device = q.device().as_cuda_device()?;
     let ((l, heads, d), (kv_heads, keys, _)) = (q.dims3()?, k.dims3()?);
-    let width = operands::width(d, &WIDTHS)?;
-    let threads = if width > 128 { 128 } else { 256 };
+    let kernel = Prefill::of(d, device)?;
     let dtype = q.dtype();
     let q = Operand::new(q, false, device)?;
     let (k, v) = (Operand::new(k, true, device)?, Operand::new(v, true, device)?);
@@ -29,9 +67,9 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Tens
     arguments.push(int(wide.into()));
     arguments.push(operands::sinks(site.sinks.as_ref(), device)?.into());
     arguments.push(pointer(&out, device)?.into());
-    let name = format!("attention_prefill_{}_{width}", suffix(dtype)?);
-    let blocks = [l.div_ceil(threads as usize / 2), heads, 1];
-    let grid = Grid { blocks, threads, shared: shared_bytes(width, threads) };
+    let name = format!("attention_prefill_{}_{}{}", suffix(dtype)?, kernel.width, kernel.kind);
+    let blocks = [l.div_ceil(kernel.queries), heads, 1];
+    let grid = Grid { blocks, threads: kernel.threads, shared: kernel.shared() };
     // SAFETY: `out` has the queries' rows, the keys are as many as the last query sees, and strides are those of the tensors.
     unsafe { launch::launch(device, &MODULE, &name, &grid, &arguments)? };
     Ok(out)

@@ -1,5 +1,4 @@
-// What chosen queries pay to segments of keys: f32 throughout, whatever the queries and keys are in, which are read where they
-// lie.
+// What chosen queries of f32 pay to segments of keys. Queries and keys are read where they lie.
 //
 // Keys are cut into pieces, at the segments' borders among other places. A thread block finds how some queries stand with a piece;
 // the last of those of the same queries adds up what that makes of the whole, and the last of these adds up the queries. Each sum
@@ -7,16 +6,9 @@
 
 #include <cstdint>
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 namespace {
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
-
-__device__ float number(float x) { return x; }
-__device__ float number(__half x) { return __half2float(x); }
-__device__ float number(__nv_bfloat16 x) { return __bfloat162float(x); }
 
 // What has been seen of a row: the greatest score and the sum of e^(score - max).
 struct Ends {
@@ -38,12 +30,12 @@ template <int R, int ACROSS, int DEPTH> struct Block {
     Ends ends[ROWS][ACROSS];
 
     // DEPTH numbers from `from` on of each of N rows, transposed, those of row `at(i)`; zeros where there is none.
-    template <typename T, int N, typename At>
+    template <int N, typename At>
     static __device__ void take(float (&to)[DEPTH][N + 4], int from, int d, At at) {
         for (int i = threadIdx.x; i < N * DEPTH; i += THREADS) {
             int row = i / DEPTH, column = i % DEPTH;
-            const T *of_row = at(row);
-            to[column][row] = of_row && from + column < d ? number(of_row[from + column]) : 0.0f;
+            const float *of_row = at(row);
+            to[column][row] = of_row && from + column < d ? of_row[from + column] : 0.0f;
         }
     }
 };
@@ -123,8 +115,8 @@ struct Sums {
 
 // Thread blocks are (piece, block of rows, kv head); a query counts for each head of a group. `cuts` are the pieces' borders. Query
 // i is at position `offset` + i, and key j at j.
-template <typename T, int R, int ACROSS, int DEPTH>
-__device__ void pieces(const T *q, int64_t q_row, int64_t q_head, const T *k, int64_t k_head, int d, int group, int queries,
+template <int R, int ACROSS, int DEPTH>
+__device__ void pieces(const float *q, int64_t q_row, int64_t q_head, const float *k, int64_t k_head, int d, int group, int queries,
                        int offset, int window, float scale, float cap, const unsigned *cuts, Ends *out, Sums sums) {
     using Of = Block<R, ACROSS, DEPTH>;
     __shared__ Of shared;
@@ -143,11 +135,11 @@ __device__ void pieces(const T *q, int64_t q_row, int64_t q_head, const T *k, in
         float scores[R][4] = {};
         for (int deep = 0; deep < d; deep += DEPTH) {
             __syncthreads();
-            Of::template take<T, Of::ROWS>(shared.rows, deep, d, [&](int row) {
+            Of::template take<Of::ROWS>(shared.rows, deep, d, [&](int row) {
                 int packed = first + row;
                 return packed < rows ? q + packed / group * q_row + packed % group * q_head : nullptr;
             });
-            Of::template take<T, Of::KEYS>(shared.keys, deep, d, [&](int key) {
+            Of::template take<Of::KEYS>(shared.keys, deep, d, [&](int key) {
                 return block + key < to ? k + (int64_t)(block + key) * d : nullptr;
             });
             __syncthreads();
@@ -219,19 +211,16 @@ __device__ void pieces(const T *q, int64_t q_row, int64_t q_head, const T *k, in
 
 }  // namespace
 
-#define PIECES(T, NAME, KIND, R, ACROSS)                                                                                         \
-    extern "C" __global__ void __launch_bounds__(THREADS) rows_##KIND##_##NAME(                                                  \
-        const T *q, int64_t q_row, int64_t q_head, const T *k, int64_t k_head, int d, int group, int queries, int offset,        \
-        int window, float scale, float cap, const unsigned *cuts, Ends *ends, const float *sinks, const unsigned *firsts,        \
-        int segments, float *parts, unsigned *counters, float *out) {                                                            \
-        pieces<T, R, ACROSS, 16>(q, q_row, q_head, k, k_head, d, group, queries, offset, window, scale, cap, cuts, ends,         \
-                                 Sums{sinks, firsts, segments, parts, counters, out});                                           \
+#define PIECES(KIND, R, ACROSS)                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(THREADS) rows_##KIND(                                                           \
+        const float *q, int64_t q_row, int64_t q_head, const float *k, int64_t k_head, int d, int group, int queries,            \
+        int offset, int window, float scale, float cap, const unsigned *cuts, Ends *ends, const float *sinks,                    \
+        const unsigned *firsts, int segments, float *parts, unsigned *counters, float *out) {                                    \
+        pieces<R, ACROSS, 16>(q, q_row, q_head, k, k_head, d, group, queries, offset, window, scale, cap, cuts, ends,            \
+                              Sums{sinks, firsts, segments, parts, counters, out});                                              \
     }
-#define MANY_AND_FEW(T, NAME) PIECES(T, NAME, many, 4, 16) PIECES(T, NAME, few, 2, 64)
-
-MANY_AND_FEW(float, f32)
-MANY_AND_FEW(__half, f16)
-MANY_AND_FEW(__nv_bfloat16, bf16)
+PIECES(many, 4, 16)
+PIECES(few, 2, 64)
 
 // What one row of each head pays to each segment, of pieces that another kernel has found: thread blocks are heads, and each warp
 // finds for itself how the row stands with the whole.

@@ -1,4 +1,4 @@
-//! Sums of chosen rows' weights over segments of keys.
+//! Sums of chosen rows' weights over segments of keys, in f32.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::super::super::{Sinks, Site};
 use super::super::kernel::RowSums;
 use super::operands::{self, Operand, int};
 use crate::fused::launch::Argument::{Float, Long};
-use crate::fused::launch::{self, Argument, Grid, Module, Pointer, suffix};
+use crate::fused::launch::{self, Argument, Grid, Module, Pointer};
 use crate::transfer;
 
 const MODULE: Module =
@@ -46,7 +46,7 @@ pub fn segment_sums(q: &Tensor, k: &Tensor, RowSums { site, rows, bounds }: &Row
 /// Of queries (r, heads, d) at `site`.
 fn of_rows(q: &Tensor, k: &Operand, site: &Site, bounds: &[usize]) -> Result<Tensor> {
     let device = q.device().as_cuda_device()?;
-    let ((r, heads, d), dtype) = (q.dims3()?, suffix(q.dtype())?);
+    let (r, heads, d) = q.dims3()?;
     let kv_heads = k.heads();
     let group = heads / kv_heads;
     let seen = site.visible(site.offset).start..site.offset + r;
@@ -78,7 +78,7 @@ fn of_rows(q: &Tensor, k: &Operand, site: &Site, bounds: &[usize]) -> Result<Ten
     arguments.push(Pointer::to::<f32>(&parts, device)?.into());
     arguments.push(Pointer::to::<u32>(&counters, device)?.into());
     arguments.push(Pointer::to::<f32>(&out, device)?.into());
-    let name = format!("rows_{kind}_{dtype}");
+    let name = format!("rows_{kind}");
     let grid = Grid { blocks: [pieces, row_blocks, kv_heads], threads: THREADS, shared: 0 };
     // SAFETY: all that the rows see is among the keys, there are as many cuts as pieces and one, strides are the tensors', and
     // the counters are 0: whatever used them before is over, since a card has one stream, and left them so.
