@@ -1,5 +1,5 @@
 //! The bits of answers, attention files and causes stay what they were, on processors with AVX-512, whose sums these digests are of:
-//! they were made by the version before the engine had one kind of request. Elsewhere the last bits differ, and the tests of parity hold.
+//! they were made by the version before the engine had one kind of request, whose prompts told when the question is put. Elsewhere the last bits differ, and the tests of parity hold.
 
 use std::path::Path;
 
@@ -92,7 +92,8 @@ fn answers_attention_files_and_causes_have_the_bits_that_they_had() {
         let (path, out) = (fixture(model), format!("run-{nth}"));
         let args =
             ["run", "--data", "sample", "--model", path.to_str().unwrap(), "--out", &out, "--limit", "2"];
-        let sizes = ["--context", "4096", "--allow-longer", "--max-new-tokens", "12", "--seed", "3"];
+        let sizes =
+            ["--context", "4096", "--allow-longer", "--max-new-tokens", "12", "--seed", "3", "--query-time"];
         palimpsest(home.path(), &[&args[..], &sizes, more].concat());
         let run = home.path().join(&out);
         found.extend([(model, answers(&run)), (model, attention(&run))]);

@@ -8,7 +8,7 @@ use palimpsest::benchmarks::Curve;
 use palimpsest::benchmarks::stale::STALE;
 use palimpsest::lens::{
     AnalysedRun, Baseline, Correctness, Example, Group, LayerKind, Lens, LensError, Options, Scale,
-    Statistic, Target, table,
+    Statistic, Study, Target, table,
 };
 use palimpsest_core::attention::{AttentionStore, Uniform};
 use palimpsest_core::span::Span;
@@ -179,6 +179,83 @@ fn a_case_counts_once_in_a_group_over_probes() {
     let single = lens.series(&single, Statistic::Mean(NEW_TO_OLD, Target::Signal), Scale::Mass);
     let values = |s: &palimpsest::lens::Series| s.points.iter().map(|p| p.value.unwrap()).collect::<Vec<_>>();
     assert_close(&values(&pooled), &values(&single), "new to old");
+}
+
+#[test]
+fn a_curve_and_its_baseline_are_means_over_the_same_cases_and_who_is_left_out_is_named() {
+    for plan in [Plan::small(), Plan::hybrid()] {
+        curves_and_baselines_are_over_the_same_cases(&Plan { cases: 8, ..plan });
+    }
+}
+
+fn curves_and_baselines_are_over_the_same_cases(plan: &Plan) {
+    let dir = tempfile::tempdir().unwrap();
+    synthetic::write(dir.path(), plan);
+    // Of the last case only the evidence is left, so that nothing can stand in for it.
+    let (old, new) = synthetic::evidence(7, plan.sessions);
+    for probe in PROBES {
+        let path = dir.path().join(format!("attention/case-007-{probe}.safetensors"));
+        synthetic::store(plan, 7, probe, &[old, new]).save(&path).unwrap();
+    }
+    let mut study = Study::open(dir.path(), &[], &Options::default()).unwrap();
+    let said = palimpsest::lens::in_words(&study, 1000);
+    let lens = study.conditions.remove(0).lens.unwrap();
+    let named = "new to old, query to old, query to new: case-007 SR, case-007 PR, case-007 IPA";
+    assert!(said.contains("left out of a curve") && said.contains(named), "{said}");
+
+    let group = Group { probe: Some("SR".to_owned()), ..Group::all() };
+    let example = |case: &usize| {
+        lens.examples.iter().find(|e| e.case == format!("case-{case:03}") && e.probe == "SR").unwrap()
+    };
+    for curve in [NEW_TO_OLD, QUERY_TO_OLD, QUERY_TO_NEW] {
+        for scale in Scale::ALL {
+            let of = |target| {
+                let rows: Vec<Vec<f64>> =
+                    (0..7).map(|case| example(&case).curve(curve, target, scale).unwrap().to_vec()).collect();
+                (lens.series(&group, Statistic::Mean(curve, target), scale), mean(&rows))
+            };
+            let both = [of(Target::Signal), of(Target::Noise)];
+            for (series, of_seven) in &both {
+                let ours: Vec<f64> = series.points.iter().map(|p| p.value.unwrap()).collect();
+                assert_eq!((series.n, lens.units(&group)), (7, 8), "{}", curve.key());
+                assert_close(&ours, of_seven, &curve.key());
+            }
+            let ns = |of: usize| both[of].0.points.iter().map(|point| point.n).collect::<Vec<_>>();
+            assert_eq!(ns(0), ns(1));
+        }
+        let signed = |target| -> Vec<Option<f64>> {
+            let means = |layer: usize| {
+                let of = |case: usize| example(&case).signed(curve, target)?[layer];
+                Some((0..7).map(of).sum::<Option<f64>>()? / 7.0)
+            };
+            (0..plan.layers).map(means).collect()
+        };
+        for target in [Target::Signal, Target::Noise].iter().filter(|_| lens.has_linear_layers()) {
+            let series = lens.series(&group, Statistic::Mean(curve, *target), Scale::Mass);
+            for (point, plain) in series.points.iter().zip(signed(*target)) {
+                assert!(
+                    (point.signed.unwrap_or(9.0) - plain.unwrap_or(9.0)).abs() < 1e-12,
+                    "{point:?} {plain:?}"
+                );
+            }
+        }
+    }
+    // The ratio divides no baseline: all eight have both of its curves.
+    assert_eq!(lens.series(&group, Statistic::RatioOfMeans, Scale::Mass).n, 8);
+    // PR of case 1 is an error row.
+    let premise = Group { probe: Some("PR".to_owned()), ..Group::all() };
+    assert_eq!(lens.series(&premise, Statistic::Mean(QUERY_TO_OLD, Target::Signal), Scale::Mass).n, 6);
+    // A run without any baseline has its curves all the same.
+    for case in 0..plan.cases {
+        let (old, new) = synthetic::evidence(case, plan.sessions);
+        for probe in PROBES.iter().filter(|probe| (case, **probe) != (1, "PR")) {
+            let path = dir.path().join(format!("attention/case-{case:03}-{probe}.safetensors"));
+            synthetic::store(plan, case, probe, &[old, new]).save(&path).unwrap();
+        }
+    }
+    let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
+    let of = |target| lens.series(&group, Statistic::Mean(QUERY_TO_OLD, target), Scale::Mass).n;
+    assert_eq!((of(Target::Signal), of(Target::Noise), lens.without_baseline().len()), (8, 0, 0));
 }
 
 #[test]

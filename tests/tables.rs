@@ -324,6 +324,71 @@ fn table_2_is_that_of_the_paper_to_the_printed_digit_in_every_format() {
 }
 
 #[test]
+fn a_broken_row_without_a_type_has_a_row_of_its_own_and_is_wrong_in_every_total_over_probes() {
+    let root = tempfile::tempdir().unwrap();
+    let whole = Run { rubric: None, ..Run::of("m", 3, vec![[1, 2, 0, 0, 1, 1], [1, 2, 3, 0, 1, 1]]) };
+    whole.write(&root.path().join("run"));
+    // A seventh row, of which no type can be read.
+    let mut plan = whole.plan();
+    plan.push(PlannedCase {
+        position: 6,
+        case: "row-6".to_owned(),
+        labels: BTreeMap::new(),
+        broken: Some("torn".to_owned()),
+        ..plan[5].clone()
+    });
+    let lines = plan.iter().map(|case| format!("{}\n", json!(case))).collect::<String>();
+    std::fs::write(root.path().join("run/plan.jsonl"), lines).unwrap();
+
+    let text = done(root.path(), &["run", "--condition", "plain"]);
+    // 1 + 2 + 0 + 0 + 1 + 1 right of 3 x 7; the mean of the six cells is 5/18.
+    for part in
+        ["5/21", "27.8", "0/1", "unreadable", "m (plain): 1 broken row has no readable `type` (unreadable)"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.contains("but are in none of the cells whose mean is the overall"), "{text}");
+    let csv = done(root.path(), &["run", "--condition", "plain", "--format", "csv"]);
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let records: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
+    let of = |kind: &str| records.iter().filter(|row| row["kind"] == kind).collect::<Vec<_>>();
+    assert_eq!((of("T1").len(), of("T2").len(), of("unreadable").len()), (3, 3, 3));
+    for row in of("unreadable") {
+        assert_eq!(["correct", "expected", "accuracy"].map(|name| &*row[name]), ["0", "1", "0"]);
+    }
+    assert_eq!(["correct", "expected", "missing"].map(|name| &*of("overall")[0][name]), ["5", "21", "3"]);
+    assert!((of("overall")[0]["accuracy"].parse::<f64>().unwrap() - 5.0 / 18.0).abs() < 1e-12);
+
+    // The mean of cells, its interval and Holm's family are those of the readable rows alone.
+    let outcomes = |plan: &'static [PlannedCase], condition: usize| {
+        let (answers, verdicts) = whole.rows(condition);
+        Outcomes::of(&STALE, plan, &answers, &verdicts, JUDGE)
+    };
+    let (all, readable): (&[PlannedCase], &[PlannedCase]) =
+        (Vec::leak(plan.clone()), Vec::leak(plan[..6].to_vec()));
+    let (with, without) =
+        (AccuracyTable::of(&outcomes(all, 0), "j"), AccuracyTable::of(&outcomes(readable, 0), "j"));
+    assert_eq!(
+        (with.overall.accuracy, with.overall.interval),
+        (without.overall.accuracy, without.overall.interval)
+    );
+    assert_eq!((with.overall.cells, with.overall.complete), (6, true));
+    assert_eq!((with.overall.expected, without.overall.expected), (21, 18));
+    let compared = |plan| compare(&outcomes(plan, 0), &outcomes(plan, 1), ("a", "b"), false).unwrap();
+    let (with, without) = (compared(all), compared(readable));
+    assert_eq!(with.cells, without.cells);
+    assert_eq!((with.overall.pairs, without.overall.pairs), (21, 18));
+    assert_eq!(
+        (with.overall.difference, with.overall.interval),
+        (without.overall.difference, without.overall.interval)
+    );
+    let spread = repeats(&[outcomes(all, 0), outcomes(all, 1)]);
+    let kinds: Vec<Option<&str>> = spread.iter().map(|row| row.kind.as_deref()).collect();
+    assert_eq!(kinds, [Some("T1"), Some("T2"), Some("unreadable"), None]);
+    assert_eq!((spread[2].overall.mean, spread[3].overall.mean), (0.0, (5.0 / 18.0 + 8.0 / 18.0) / 2.0));
+}
+
+#[test]
 fn table_6_is_that_of_the_paper_from_counts_of_five_calls() {
     let root = tempfile::tempdir().unwrap();
     for (dir, rows) in [("a", &TABLE_6[..2]), ("b", &TABLE_6[2..])] {

@@ -147,7 +147,7 @@ class Causes(Table):
       logit of the whole answer's probability;
     - `kl`, `kl_answer`: divergence of the first token's distribution, and the mean over all tokens, nats;
     - `changed`: some token is no longer, or now is, the likeliest;
-    - `control`: the median drop of random stretches of about the span's length.
+    - `control`: the median drop of random stretches of about the span's length that do not touch it.
 
     >>> causes = model.causes(prompt, answer="On Sunday.", controls=None)
     >>> causes.log_p < 0, causes.answer_tokens

@@ -78,6 +78,8 @@ pub struct Benchmark {
     /// May a template put the query before the history? The query's rows then see nothing of it, and prompts share no prefill: such
     /// a benchmark looks at the rows `last` and `answer`.
     pub question_first: bool,
+    /// True if a prompt says when its question is put only where a run is told to (`--query-time`): the authors' prompt never does.
+    pub query_time_if_asked: bool,
     /// Most tokens of an answer, where a run is told nothing else: what the authors allow, or enough for what is asked.
     pub max_new_tokens: usize,
     /// The ways in which a history that does not fit the context can be cut; the first where a run is told nothing else.
@@ -146,6 +148,7 @@ impl Benchmark {
         default_settings_of_long: None,
         arrange: |case, _, _| case.clone(),
         question_first: false,
+        query_time_if_asked: false,
         max_new_tokens: 1024,
         truncations: &[Truncation::Evidence, Truncation::Plain],
         readings: &[],

@@ -37,6 +37,8 @@ pub struct Reading {
     pub about: &'static str,
     /// True if it reads the scores of a probe's options, which not every model gives.
     pub of_scores: bool,
+    /// False of a probe, by its notes, to which no answer is right by this rule: it gets no verdict and counts nowhere.
+    pub asks: fn(&Notes) -> bool,
     /// Reads an answer.
     pub read: fn(&Given<'_>) -> Result<Told, NotRead>,
 }

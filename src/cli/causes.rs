@@ -14,13 +14,13 @@ use crate::run::causes::carriers::{self, CarrierOptions};
 use crate::run::causes::case::SessionChoice;
 use crate::run::causes::context_cite::SurrogateOptions;
 use crate::run::causes::contrast_rows::CONTRAST_CAUSES;
-use crate::run::causes::control_pool::STRETCHES;
 use crate::run::causes::metric::Measure;
 use crate::run::causes::removed::RemovalOptions;
 use crate::run::causes::rows::{Ablation, CAUSES, read_lines};
 use crate::run::causes::ways::{self, Way};
 use crate::run::causes::{self, Measured};
 use crate::run::reread::{Reread, RereadArgs};
+use crate::statistics::control::STRETCHES;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,7 +40,7 @@ Examples:
 /// probability (mean per token; above 0 it needs the session), how far the distributions of its first token and of all of its tokens move,
 /// and whether some token of it is no longer the likeliest. A thought before the answer is counted apart. Beside the sessions a pool of
 /// random stretches is blocked, drawn once a case: no evidence, of lengths that cover those of the sessions. A session's control is the
-/// median effect of the stretches of about its own length. The history is computed once a case; each reading takes
+/// median effect of the stretches of about its own length that do not touch it. The history is computed once a case; each reading takes
 /// the tokens from the question on alone. Rows go to DIR/causes.jsonl, which is gone on with after a stop. Only direct paths
 /// are blocked: what other sessions took over from one still arrives (docs/measures.md).
 ///

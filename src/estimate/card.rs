@@ -11,7 +11,7 @@ use crate::cards::{CaseShape, Hours, NamedCard, Recording, fewest_cards};
 use crate::data::Case;
 use crate::models::{ModelStore, description};
 use crate::progress::{grouped, note};
-use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
+use crate::prompt::{BytePairEncoding, PromptBuilder};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{Cut, cut_prompts, cut_to_budget};
 use crate::run::model_subject::{row_spans, shared_tokens};
@@ -106,7 +106,7 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     asked.check_room(context, thought, 0)?;
     let by = asked.truncation;
     let cut = Cut { budget: by.budget(context, most_new), by, seed: s.seed };
-    let builder = PromptBuilder::new(Templates::load(benchmark, s.prompts.as_deref())?, template)
+    let builder = PromptBuilder::new(s.templates(benchmark)?, template)
         .numbering(s.session_numbers)
         .reading(s.special_tokens);
     let conditions =

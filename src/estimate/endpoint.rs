@@ -3,7 +3,7 @@
 use super::args::EstimateArgs;
 use super::sample::{answers, at_least_plain, count_of_cases, each_sampled};
 use crate::progress::grouped;
-use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
+use crate::prompt::{BytePairEncoding, PromptBuilder};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{cut_messages, part_of};
 use crate::run::setup::{OpenedData, RunSpec, WrongUsage};
@@ -16,7 +16,7 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
         BytePairEncoding::named(&args.estimate_tokenizer).map_err(|e| WrongUsage(e.to_string()))?;
     let OpenedData { dataset, all, limits: asked, .. } = &job.open()?;
     let plan = job.plan(dataset, all.clone())?;
-    let templates = Templates::load(dataset.benchmark(), job.prompts.as_deref())?;
+    let templates = job.templates(dataset.benchmark())?;
     let s = job;
     let builder = PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers);
     let (counter, cut) = (job.counter()?, job.cut_of_endpoint(*asked));

@@ -95,9 +95,16 @@ pub(super) fn noise(lens: &Lens) -> String {
     let segment = lens.segment;
     let by = neighbours(lens);
     format!(
-        " Dotted: the noise baseline, the same with the evidence {segment} replaced by {by}.{}",
-        far(lens)
+        " Dotted: the noise baseline, the same with the evidence {segment} replaced by {by}.{}{}",
+        far(lens),
+        without_baseline(lens)
     )
+}
+
+/// The examples that a curve and its baseline leave out.
+pub(super) fn without_baseline(lens: &Lens) -> String {
+    let left_out = lens.left_out_in_words();
+    if left_out.is_empty() { left_out } else { format!(" {}.", capital(&left_out)) }
 }
 
 /// The same where it is divided by.

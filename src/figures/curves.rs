@@ -77,8 +77,7 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
             for kind in super::panels::panel_kinds(lens) {
                 for &correctness in lens.splits() {
                     let group = Group { probe: probe.clone(), kind: kind.clone(), correctness };
-                    let n = lens.units(&group);
-                    if n == 0 {
+                    if lens.units(&group) == 0 {
                         without.push(group);
                         row.push(None);
                         continue;
@@ -86,7 +85,10 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
                     let mut lines = lines(lens, &all_curves, &group, scale);
                     of_run.extend(lines.iter().map(|(_, series)| series.clone()));
                     lines.retain(|(stroke, _)| with_baselines(&strokes) || !stroke.is_noise());
-                    let legend = vec![(None, format!("n = {n}"))];
+                    let counts: BTreeSet<usize> =
+                        lines.iter().map(|(_, one)| one.n).filter(|n| *n > 0).collect();
+                    let counts = Vec::from_iter(counts.iter().map(usize::to_string));
+                    let legend = vec![(None, format!("n = {}", counts.join(" or ")))];
                     row.push(Some(Panel { title: lens.label(&group), legend, lines }));
                 }
             }
@@ -238,7 +240,10 @@ fn with_baselines(strokes: &[Stroke]) -> bool {
 fn said_of_baselines(sources: &[Source<'_>], drawn: bool) -> String {
     match drawn {
         true => captions::of_each(sources, captions::noise),
-        false => " Noise baselines are left to the table: there are more lines than colours.".to_owned(),
+        false => {
+            let left_out = captions::of_each(sources, captions::without_baseline);
+            format!(" Noise baselines are left to the table: there are more lines than colours.{left_out}")
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Judging without a model: a benchmark's rules read what was answered, each as a judge of its own.
 //!
 //! Reading is deterministic, so a verdict that is there already is not written again. What cannot be read is an error row with the
-//! reason, which counts as wrong.
+//! reason, which counts as wrong. Probes to which no answer is right by a reading get no row of it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -56,7 +56,10 @@ pub fn read_answers(store: &mut RunStore, benchmark: &Benchmark) -> Result<Vec<R
         let mut rows = Vec::new();
         for case in &plan {
             for condition in conditions {
-                for probe in case.probes.iter().filter(|probe| probe.is_asked_under(&condition.name)) {
+                let asked = |probe: &&PlannedProbe| {
+                    probe.is_asked_under(&condition.name) && (reading.asks)(&probe.judge)
+                };
+                for probe in case.probes.iter().filter(asked) {
                     let row = VerdictRow {
                         case: case.case.clone(),
                         probe: probe.id.clone(),

@@ -217,6 +217,18 @@ impl Example {
         self.curves.get(&(curve, target, scale)).map(Vec::as_slice)
     }
 
+    /// A curve, or its baseline, at the layers where both have a value, NaN elsewhere; `None` where it lacks one of the two.
+    pub(super) fn beside_noise(&self, curve: Curve, target: Target, scale: Scale) -> Option<Vec<f64>> {
+        let signal = self.curve(curve, Target::Signal, scale)?;
+        let noise = self.curve(curve, Target::Noise, scale)?;
+        let of = |(signal, noise): (&f64, &f64)| match target {
+            _ if signal.is_nan() || noise.is_nan() => f64::NAN,
+            Target::Signal => *signal,
+            Target::Noise => *noise,
+        };
+        Some(signal.iter().zip(noise).map(of).collect())
+    }
+
     /// The segments that make the noise baseline of a curve: none where it has no baseline.
     pub fn stand_ins(&self, curve: Curve) -> &[StandIn] {
         self.stand_ins.get(&curve).map(Vec::as_slice).unwrap_or_default()

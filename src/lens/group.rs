@@ -11,7 +11,9 @@
 //! A group over all probes holds those that the benchmark pools ([`LensSpec::pooled`](crate::benchmarks::LensSpec::pooled)); the others
 //! have groups of their own.
 //!
-//! - **Mean**: the mean over cases of a curve (STALE, figures 6 and 7).
+//! - **Mean**: the mean over cases of a curve (STALE, figures 6 and 7). A curve and its noise baseline are means over the same
+//!   cases, at each layer those that have both (appendix E.4); an example without a baseline is left out of both, and named
+//!   ([`Lens::without_baseline`]). A curve that has a baseline in no example of the run stands without one.
 //! - **Ratio of means**: the mean of one curve over that of another, of the cases that have both (STALE, figure 8)
 //!   ([`LensSpec::ratio`](crate::benchmarks::LensSpec::ratio)).
 //! - **Mean of ratios**: the mean over cases of the example's own ratio (STALE, figure 3). An example whose denominator is 0 at a
@@ -450,6 +452,53 @@ impl Lens {
             .filter(|example| example.baseline_distance().is_some_and(|distance| distance > 1))
     }
 
+    /// True if some example has a baseline of this curve, so that only examples with one count.
+    fn has_noise(&self, curve: Curve, scale: Scale) -> bool {
+        self.examples.iter().any(|example| example.curve(curve, Target::Noise, scale).is_some())
+    }
+
+    /// The examples that are left out of the means of curves, since nothing in their prompts can stand in for the evidence while
+    /// something can in other examples: by curve.
+    pub fn without_baseline(&self) -> Vec<(Curve, Vec<&Example>)> {
+        let of_curve = |curve: &Curve| {
+            let has = |example: &&Example, target| example.curve(*curve, target, Scale::Mass).is_some();
+            let lacks = |e: &&Example| has(e, Target::Signal) && !has(e, Target::Noise);
+            let lacking: Vec<&Example> = self.examples.iter().filter(lacks).collect();
+            (self.has_noise(*curve, Scale::Mass) && !lacking.is_empty()).then_some((*curve, lacking))
+        };
+        self.curves.iter().filter_map(of_curve).collect()
+    }
+
+    /// [`Lens::without_baseline`] in a sentence; empty where none is left out.
+    pub fn left_out_in_words(&self) -> String {
+        const NAMED: usize = 5;
+        // Curves that leave out the same are named together.
+        let mut lists: Vec<(String, Vec<String>)> = Vec::new();
+        for (curve, examples) in self.without_baseline() {
+            let names: Vec<String> = examples.iter().map(|e| format!("{} {}", e.case, e.probe)).collect();
+            match lists.iter_mut().find(|(_, others)| *others == names) {
+                Some((curves, _)) => *curves += &format!(", {}", curve.label()),
+                None => lists.push((curve.label(), names)),
+            }
+        }
+        if lists.is_empty() {
+            return String::new();
+        }
+        let named = |(curves, names): &(String, Vec<String>)| {
+            let shown = names.get(..NAMED).unwrap_or(names).join(", ");
+            let more = names.len().saturating_sub(NAMED);
+            let more = if more > 0 { format!(", {more} more") } else { String::new() };
+            format!("{curves}: {shown}{more}")
+        };
+        let all: Vec<String> = lists.iter().map(named).collect();
+        format!(
+            "left out of a curve and its noise baseline, since no {} of the prompt can stand in for the evidence: {} (examples.csv \
+             names all)",
+            self.segment,
+            all.join("; ")
+        )
+    }
+
     /// The unit of means and bands.
     pub fn unit(&self) -> Unit {
         self.benchmark.unit
@@ -467,13 +516,15 @@ impl Lens {
         let ratio = self.ratio.unwrap_or((Curve::new(QUERY, QUERY), Curve::new(QUERY, QUERY)));
         let estimates = match statistic {
             Statistic::Mean(curve, target) => {
-                let rows = units.values().map(|examples| {
-                    mean_by_layer(
-                        examples.iter().filter_map(|e| e.curve(curve, target, scale)),
-                        self.layers.len(),
-                    )
-                });
-                of_means(&self.matrix(rows.flatten()), Numbers::of_curve(scale))
+                let paired = self.has_noise(curve, scale);
+                let of = |examples: &Vec<&Example>| {
+                    let values = examples.iter().filter_map(|e| match paired {
+                        true => e.beside_noise(curve, target, scale),
+                        false => e.curve(curve, target, scale).map(<[f64]>::to_vec),
+                    });
+                    mean_by_layer(values, self.layers.len())
+                };
+                of_means(&self.matrix(units.values().filter_map(of)), Numbers::of_curve(scale))
             }
             Statistic::Measure(key) => {
                 let of = |examples: &Vec<&Example>| {
@@ -531,7 +582,8 @@ impl Lens {
         Series::of_points(whose, (statistic, scale), points.collect())
     }
 
-    /// By layer, the mean over units of a curve's signed sums, NaN at softmax layers; `None` where no unit has any.
+    /// By layer, the mean over units of a curve's signed sums, of the examples that its mean is over; NaN at softmax layers, `None`
+    /// where no unit has any.
     fn signed(
         &self,
         units: &BTreeMap<UnitKey<'_>, Vec<&Example>>,
@@ -539,14 +591,14 @@ impl Lens {
         target: Target,
     ) -> Option<Vec<f64>> {
         let layers = self.layers.len();
+        let paired = self.has_noise(curve, Scale::Mass);
+        let counts = |e: &&&Example| !paired || e.signed(curve, Target::Noise).is_some();
         let of_unit = |examples: &Vec<&Example>| {
-            let sums = examples.iter().filter_map(|e| e.signed(curve, target));
-            let sums: Vec<Vec<f64>> =
-                sums.map(|sums| sums.iter().map(|sum| sum.unwrap_or(f64::NAN)).collect()).collect();
-            mean_by_layer(sums.iter().map(Vec::as_slice), layers)
+            let sums = examples.iter().filter(counts).filter_map(|e| e.signed(curve, target));
+            let sums = sums.map(|sums| sums.iter().map(|sum| sum.unwrap_or(f64::NAN)).collect::<Vec<f64>>());
+            mean_by_layer(sums, layers)
         };
-        let means: Vec<Vec<f64>> = units.values().filter_map(of_unit).collect();
-        mean_by_layer(means.iter().map(Vec::as_slice), layers)
+        mean_by_layer(units.values().filter_map(of_unit), layers)
     }
 
     pub(super) fn by_unit(&self, group: &Group) -> BTreeMap<UnitKey<'_>, Vec<&Example>> {
@@ -595,11 +647,12 @@ fn pooled(benchmark: &Benchmark, probes: &[String]) -> Vec<String> {
 }
 
 /// The mean of some curves at each layer, of those that have a value there, NaN where none has; `None` without curves.
-pub(super) fn mean_by_layer<'a>(curves: impl Iterator<Item = &'a [f64]>, layers: usize) -> Option<Vec<f64>> {
+pub(super) fn mean_by_layer(curves: impl Iterator<Item: AsRef<[f64]>>, layers: usize) -> Option<Vec<f64>> {
     let mut sums = vec![(0.0, 0); layers];
     let mut any = false;
     for curve in curves {
-        for ((sum, count), value) in sums.iter_mut().zip(curve).filter(|(_, value)| !value.is_nan()) {
+        let values = curve.as_ref();
+        for ((sum, count), value) in sums.iter_mut().zip(values).filter(|(_, value)| !value.is_nan()) {
             *sum += value;
             *count += 1;
         }

@@ -1,5 +1,8 @@
 //! Series and strips as CSV, in long format: one row a group, statistic and layer; and the examples, one row a curve.
 //!
+//! The rows of a curve and of its noise baseline (`_noise`) are over the same cases, and have the same `n`. Examples that are left
+//! out of both are those with an empty `baseline` in the table of examples, where the curve has a baseline in others.
+//!
 //! A band (`lo`, `hi`) is of at least [`LEAST`](super::band::LEAST) cases; of fewer, `cases` holds each case's own value, with
 //! semicolons between them. A table of several runs has the column `model` near its end. Every table names the condition of each row in
 //! its column `condition`, `plain` where it is the plain one, several with `+` between them where a row is over them; where it is not

@@ -56,6 +56,10 @@ fn summary(lens: &Lens, width: usize) -> String {
              (examples.csv)"
         ));
     }
+    let left_out = lens.left_out_in_words();
+    if !left_out.is_empty() {
+        say(left_out);
+    }
     for skipped in &lens.skipped {
         say(format!("not measured: {} {}: {}", skipped.case, skipped.probe, skipped.reason));
     }

@@ -11,6 +11,7 @@ use super::fact::Known;
 use crate::ground::numbers::quantile;
 use crate::run::causes::rows::{CauseLine, CauseRow, ControlRow};
 use crate::run::rows::AnswerKey;
+use crate::statistics::control::are_apart;
 
 /// Memories among whose densities an attended one is.
 pub const HIGHEST: usize = 3;
@@ -65,9 +66,9 @@ impl Effects {
         if row.effect.changed {
             return Known::Yes;
         }
-        let [start, end] = row.tokens;
+        let range = |tokens: [usize; 2]| tokens[0]..tokens[1];
         let apart = |control: &&ControlRow| {
-            control.seed == row.seed && (control.tokens[1] <= start || end <= control.tokens[0])
+            control.seed == row.seed && are_apart(&range(control.tokens), &range(row.tokens))
         };
         let controls = self.controls.get(answer).map(Vec::as_slice).unwrap_or_default().iter().filter(apart);
         let mut drops: Vec<f64> =

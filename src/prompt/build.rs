@@ -189,7 +189,7 @@ impl PromptBuilder {
         }
         slots.push((USER_MARK, "user content", user));
 
-        let now = asked_at(history);
+        let now = self.asked_at(history);
         let markers: Vec<Message> = (messages.iter())
             .filter(|message| message.role == MessageRole::User || !self.chat.folds_system())
             .map(|message| Message {
@@ -228,7 +228,8 @@ impl PromptBuilder {
         if query.is_empty() {
             return Err(PromptError::EmptyQuery { probe: probe.id.clone() });
         }
-        let date = history.query_time.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string());
+        let told = history.query_time.filter(|_| self.templates.query_time());
+        let date = told.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string());
         let whole: String = texts.iter().map(|segment| segment.text.as_str()).collect();
         let skeleton = self.templates.framing(&probe.form, HISTORY_MARK, QUERY_MARK, date.as_deref())?;
         let slots = vec![
@@ -269,16 +270,17 @@ impl PromptBuilder {
         Ok(pieces)
     }
 
+    /// Today's date to the chat template: the file's query time, where it is told, else the last segment's that has one.
+    fn asked_at(&self, history: &History) -> DateTime {
+        let last = || history.segments.iter().rev().find_map(|segment| segment.time);
+        let told = history.query_time.filter(|_| self.templates.query_time());
+        told.or_else(last).unwrap_or(DEFAULT_DATE)
+    }
+
     fn segment_texts(&self, history: &History) -> Result<Vec<SegmentText>, PromptError> {
         let segments = history.segments.iter().enumerate();
         segments.map(|(place, segment)| self.templates.segment(segment, place, self.numbers)).collect()
     }
-}
-
-/// When the case's question is asked: the file's query time, else the last segment's that has one.
-fn asked_at(history: &History) -> DateTime {
-    let last = || history.segments.iter().rev().find_map(|segment| segment.time);
-    history.query_time.or_else(last).unwrap_or(DEFAULT_DATE)
 }
 
 fn check(history: &History, texts: &[SegmentText], labels: Labels<'_>) -> Result<(), PromptError> {

@@ -35,6 +35,7 @@ pub struct Templates {
     digest: String,
     files: Vec<&'static str>,
     question_first: bool,
+    query_time: bool,
 }
 
 impl Templates {
@@ -57,7 +58,20 @@ impl Templates {
             sandbox::add_template(&mut env, name, source)?;
         }
         let digest = hex(&hasher.finalize());
-        Ok(Templates { env, digest, files, question_first: benchmark.question_first })
+        let (question_first, query_time) = (benchmark.question_first, !benchmark.query_time_if_asked);
+        Ok(Templates { env, digest, files, question_first, query_time })
+    }
+
+    /// The same, which tell when the question is put where the data says so. Without it those of some benchmarks do not
+    /// ([`Benchmark::query_time_if_asked`]).
+    #[must_use]
+    pub fn with_query_time(self, told: bool) -> Self {
+        Templates { query_time: self.query_time || told, ..self }
+    }
+
+    /// True if prompts tell when the question is put.
+    pub(super) fn query_time(&self) -> bool {
+        self.query_time
     }
 
     /// The same with the templates of memories, those of `dir` in the place of the built-in ones. They are part of the digest.

@@ -119,7 +119,10 @@ pub fn compare(
     }
     let mut cells: Vec<Difference> = Vec::new();
     for (at, (kind, dimension)) in first.cells.iter().enumerate() {
-        let has = |case: &&Pair<'_>| case.0.probes.iter().any(|outcome| outcome.cell == at);
+        // Broken rows without a kind are no cell to test: both runs failed on them.
+        let has = |case: &&Pair<'_>| {
+            case.0.probes.iter().any(|outcome| outcome.cell == at && first.weighs(outcome))
+        };
         let cases: Vec<Pair<'_>> = strata.iter().flatten().filter(has).cloned().collect();
         if cases.is_empty() {
             continue;
@@ -128,7 +131,7 @@ pub fn compare(
         let of_cases = |cases: &[Vec<&CaseOutcomes<'_>>]| {
             mean_worth(cases.iter().flatten().flat_map(|case| &case.probes).filter(here))
         };
-        let found = difference(&[cases], first.most.is_none(), of_cases, here, false);
+        let found = difference(&[cases], first.most.is_none(), of_cases, (here, here), false);
         cells.push(Difference { kind: Some(kind.clone()), dimension: Some(dimension.clone()), ..found });
     }
     let p_values: Vec<f64> = cells.iter().filter_map(|cell| Some(cell.test?.p)).collect();
@@ -136,7 +139,8 @@ pub fn compare(
         cell.test = cell.test.map(|test| Discordance { p_holm: Some(adjusted), ..test });
     }
     let of_cases = |cases: &[Vec<&CaseOutcomes<'_>>]| first.overall(cases.iter().flatten().copied());
-    let overall = difference(&strata, first.most.is_none(), of_cases, |_| true, first.of_cells);
+    let counts = (|_: &&Outcome<'_>| true, |outcome: &&Outcome<'_>| first.weighs(outcome));
+    let overall = difference(&strata, first.most.is_none(), of_cases, counts, first.of_cells);
     let (only_first, only_second) = (of_first.len(), of_second.len());
     let units = first.unit.many();
     Ok(Comparison { first: names.0, second: names.1, cells, overall, units, only_first, only_second })
@@ -193,13 +197,13 @@ impl<'a> Paired<'a> {
     }
 }
 
-/// The difference of `statistic` over the cases of `strata`. The questions that `counts` takes are tested where `tests`; `of_cells`: the
-/// statistic is a mean of cells.
+/// The difference of `statistic` over the cases of `strata`. The questions that `counts` takes are tested where `tests`, and those that
+/// `weighs` takes make the interval; `of_cells`: the statistic is a mean of cells.
 fn difference<'a>(
     strata: &[Vec<Pair<'a>>],
     tests: bool,
     statistic: impl Fn(&[Vec<&CaseOutcomes<'a>>]) -> Option<f64>,
-    counts: impl Fn(&&Outcome<'a>) -> bool,
+    (counts, weighs): (impl Fn(&&Outcome<'a>) -> bool, impl Fn(&&Outcome<'a>) -> bool),
     of_cells: bool,
 ) -> Difference {
     let side = |of: for<'s> fn(&'s Pair<'a>) -> &'s CaseOutcomes<'a>| {
@@ -217,10 +221,13 @@ fn difference<'a>(
         }
     }
     let of_pair = |(ours, theirs): &Pair<'a>| -> Worths {
-        let both = ours.probes.iter().zip(&theirs.probes).filter(|(one, _)| counts(one));
+        let both = ours.probes.iter().zip(&theirs.probes).filter(|(one, _)| weighs(one));
         both.map(|(one, other)| (one.cell, one.worth - other.worth)).collect()
     };
-    let of_pairs: Vec<Vec<Worths>> = strata.iter().map(|pairs| pairs.iter().map(of_pair).collect()).collect();
+    let of_stratum = |pairs: &Vec<Pair<'a>>| -> Vec<Worths> {
+        pairs.iter().map(of_pair).filter(|probes| !probes.is_empty()).collect()
+    };
+    let of_pairs: Vec<Vec<Worths>> = strata.iter().map(of_stratum).collect();
     Difference {
         kind: None,
         dimension: None,

@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use super::intervals::{Worths, of_worths};
-use super::outcomes::{CaseOutcomes, Counts, Outcome, Outcomes};
+use super::outcomes::{CaseOutcomes, Counts, Outcome, Outcomes, UNREADABLE};
 use crate::statistics::Interval;
 
 /// The table.
@@ -54,17 +54,17 @@ pub struct Overall {
     /// Its 95% interval over the benchmark's units within each row, which are fixed by design. Where cases are units, each counts
     /// as one: their probes are not independent. Absent where no row has two.
     pub interval: Option<Interval>,
-    /// Number of cells.
+    /// Number of cells; those of broken rows whose split cannot be read are not among them where it is their mean.
     pub cells: usize,
     /// True if it is the mean of the cells, or else of all probes.
     pub of_cells: bool,
     /// True if every row has every column; false for filtered runs, whose mean is of what there is.
     pub complete: bool,
-    /// Judged correct, over all cells.
+    /// Judged correct, over all probes.
     pub correct: usize,
     /// With a clean verdict.
     pub judged: usize,
-    /// In the plan.
+    /// In the plan, broken rows among them.
     pub expected: usize,
 }
 
@@ -81,15 +81,18 @@ impl AccuracyTable {
         };
         let cells: Vec<Cell> = outcomes.cells.iter().zip(counts).enumerate().map(cell).collect();
         let strata: Vec<Vec<Worths>> =
-            outcomes.strata.iter().map(|cases| worths(cases.iter(), |_| true)).collect();
+            outcomes.strata.iter().map(|cases| worths(cases.iter(), |o| outcomes.weighs(o))).collect();
         let total = outcomes.total();
+        // Of the mean of cells alone.
+        let apart =
+            if outcomes.of_cells { cells.iter().filter(|cell| cell.kind == UNREADABLE).count() } else { 0 };
+        let kinds = outcomes.kinds.len() - usize::from(apart > 0);
         let overall = Overall {
             accuracy: outcomes.overall(outcomes.strata.iter().flatten()),
             interval: of_worths(&strata, outcomes.of_cells),
-            cells: cells.len(),
+            cells: cells.len() - apart,
             of_cells: outcomes.of_cells,
-            complete: cells.len() == outcomes.kinds.len() * outcomes.dimensions.len()
-                && outcomes.kinds.len() > 1,
+            complete: cells.len() - apart == kinds * outcomes.dimensions.len() && kinds > 1,
             correct: total.correct,
             judged: total.judged,
             expected: total.expected,

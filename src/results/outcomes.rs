@@ -2,7 +2,8 @@
 //!
 //! An answer is worth 1 or 0 where it is right or wrong, its share of the best score where it has one. Denominators are the
 //! plan's: an error or a missing verdict counts as not correct instead of vanishing, and a verdict on an answer that is an
-//! error by now counts for nothing.
+//! error by now counts for nothing. A broken row whose split cannot be read has a row of its own and is wrong in every total over
+//! probes; in a mean of cells it can be in none. Probes to which a rule that reads answers knows no right one are no part of any.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,9 +11,12 @@ use serde::Serialize;
 
 use crate::benchmarks::{Benchmark, Overall as Weighing, Unit, VerdictKind};
 use crate::ground::order::unique;
-use crate::run::plan::{PlannedCase, dimension_of};
+use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::statistics::spread::mean;
+
+/// The kind of broken cases whose split cannot be read.
+pub const UNREADABLE: &str = "unreadable";
 
 /// The outcomes of one run under one condition, by one judge.
 #[derive(Debug, Clone)]
@@ -29,6 +33,12 @@ pub struct Outcomes<'a> {
     pub most: Option<u32>,
     /// True if the overall accuracy is the mean of the cells, or else of all probes.
     pub of_cells: bool,
+    /// Broken cases whose split cannot be read. They are a kind of their own ([`UNREADABLE`]), count as wrong in totals over probes,
+    /// and are in no mean of cells.
+    pub unreadable: usize,
+    /// Probes to which the rule that reads the answers knows no right one ([`Reading::asks`](crate::benchmarks::Reading::asks)): they are
+    /// in no cell and in no total.
+    pub unscored: usize,
     /// Unit of `strata`.
     pub unit: Unit,
     /// The cases of each kind, or their probes where those are units.
@@ -127,16 +137,20 @@ impl<'a> Outcomes<'a> {
             .map(|row| ((row.case.as_str(), row.probe.as_str()), row.worth(most.unwrap_or(1))))
             .collect();
 
-        // A broken row whose split cannot be read belongs to no cell, and to no mean of cells.
-        let of_cells = benchmark.overall == Weighing::Cells;
-        let has_cell =
-            |case: &&PlannedCase| case.broken.is_none() || case.labels.contains_key(benchmark.split);
-        let plan: Vec<&'a PlannedCase> = plan.iter().filter(|case| !of_cells || has_cell(case)).collect();
-        let probes = plan.iter().flat_map(|case| &case.probes);
+        let reading = benchmark.readings.iter().find(|reading| reading.name == judge);
+        let is_scored = |probe: &&PlannedProbe| reading.is_none_or(|reading| (reading.asks)(&probe.judge));
+        let all_probes = || plan.iter().flat_map(|case| &case.probes);
+        let unscored = all_probes().filter(|probe| !is_scored(probe)).count();
+        let plan: Vec<&'a PlannedCase> =
+            plan.iter().filter(|case| case.probes.iter().any(|probe| is_scored(&probe))).collect();
+        let scored = |case: &'a PlannedCase| case.probes.iter().filter(is_scored);
+        let probes = plan.iter().flat_map(|case| scored(case));
         let dimensions = unique(probes.map(|probe| dimension_of(benchmark, probe)));
         let (split, unit) = (benchmark.split, benchmark.unit);
+        let is_unreadable = |case: &PlannedCase| case.broken.is_some() && !case.labels.contains_key(split);
+        let unreadable = plan.iter().filter(|case| is_unreadable(case)).count();
         let kind = |case: &PlannedCase| {
-            let unknown = if case.broken.is_some() { "unreadable" } else { "all" };
+            let unknown = if is_unreadable(case) { UNREADABLE } else { "all" };
             case.labels.get(split).cloned().unwrap_or_else(|| unknown.to_owned())
         };
         let mut by_kind: BTreeMap<String, Vec<&'a PlannedCase>> = BTreeMap::new();
@@ -150,14 +164,14 @@ impl<'a> Outcomes<'a> {
             // The kind's cells, by dimension.
             let mut own: HashMap<&str, usize> = HashMap::new();
             for dimension in &dimensions {
-                if cases.iter().flat_map(|c| &c.probes).any(|p| dimension_of(benchmark, p) == *dimension) {
+                if cases.iter().flat_map(|c| scored(c)).any(|p| dimension_of(benchmark, p) == *dimension) {
                     own.insert(dimension, cells.len());
                     cells.push((kind.clone(), dimension.clone()));
                 }
             }
             let of_case = |case: &&'a PlannedCase| CaseOutcomes {
                 case: &case.case,
-                probes: (case.probes.iter())
+                probes: scored(case)
                     .filter_map(|probe| {
                         let key = (case.case.as_str(), probe.id.as_str());
                         let (missing, answered) =
@@ -183,7 +197,38 @@ impl<'a> Outcomes<'a> {
             });
         }
         let kinds = by_kind.into_keys().collect();
-        Outcomes { split, kinds, dimensions, cells, most, of_cells, unit, strata }
+        let of_cells = benchmark.overall == Weighing::Cells;
+        Outcomes { split, kinds, dimensions, cells, most, of_cells, unreadable, unscored, unit, strata }
+    }
+
+    /// True if the overall accuracy counts an outcome: a mean of cells leaves out those that no cell can be known of.
+    pub fn weighs(&self, outcome: &Outcome<'_>) -> bool {
+        let is_unreadable = || self.cells.get(outcome.cell).is_some_and(|(kind, _)| kind == UNREADABLE);
+        !(self.of_cells && self.unreadable > 0 && is_unreadable())
+    }
+
+    /// Sentences on the broken rows of no known kind, and on the probes that count nowhere.
+    pub fn apart_in_words(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        if self.unreadable > 0 {
+            let (n, split) = (self.unreadable, self.split);
+            let (rows, whose) = match n {
+                1 => ("1 broken row has".to_owned(), "its"),
+                n => (format!("{n} broken rows have"), "their"),
+            };
+            let mean =
+                if self.of_cells { ", but are in none of the cells whose mean is the overall" } else { "" };
+            said.push(format!(
+                "{rows} no readable `{split}` ({UNREADABLE}): {whose} probes count as wrong in every total over probes{mean}"
+            ));
+        }
+        if self.unscored > 0 {
+            said.push(format!(
+                "{} probes have no right answer by this reading: they are in no cell and in no total",
+                self.unscored
+            ));
+        }
+        said
     }
 
     /// All probes' outcomes.
@@ -218,7 +263,7 @@ impl<'a> Outcomes<'a> {
             return mean_worth(cases.flat_map(|case| &case.probes));
         }
         let mut totals = vec![(0.0, 0_usize); self.cells.len()];
-        for outcome in cases.flat_map(|case| &case.probes) {
+        for outcome in cases.flat_map(|case| &case.probes).filter(|outcome| self.weighs(outcome)) {
             if let Some((worth, expected)) = totals.get_mut(outcome.cell) {
                 *worth += outcome.worth;
                 *expected += 1;

@@ -106,6 +106,7 @@ pub fn overview(entries: &[Entry<'_>]) -> Sheet {
                 row.missing, row.expected
             ));
         }
+        notes.extend(row.apart.iter().map(|note| format!("{whose}: {note}")));
         notes.extend(row.about_cut().map(|about| format!("{whose}: {about}")));
         notes.extend(row.warning.as_ref().map(|warning| format!("{WARNED} {whose}: {warning}")));
     }
@@ -202,6 +203,9 @@ mod tests {
             no_answer: 0,
             no_verdict: 0,
             expected: 8,
+            unreadable: 0,
+            unscored: 0,
+            apart: Vec::new(),
             no_result: None,
             warning: None,
             table,

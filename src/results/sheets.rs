@@ -59,6 +59,13 @@ pub struct ResultRow {
     pub no_verdict: usize,
     /// Probes of the plan, under all conditions of the row.
     pub expected: usize,
+    /// Broken rows of the data of no known kind ([`Outcomes::unreadable`](super::outcomes::Outcomes::unreadable)).
+    pub unreadable: usize,
+    /// Probes without a right answer ([`Outcomes::unscored`](super::outcomes::Outcomes::unscored)).
+    pub unscored: usize,
+    /// Notes on both.
+    #[serde(skip)]
+    pub apart: Vec<String>,
     /// Why the verdicts are no result, where they are none.
     pub no_result: Option<String>,
     /// Caveat of the verdicts.
@@ -508,6 +515,7 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
         if let Some(warning) = &row.warning {
             say(format!("{WARNED} {name}: {warning}"));
         }
+        row.apart.iter().for_each(|note| say(format!("{name}: {note}")));
         if let Some(why) = &row.no_result {
             say(format!("{name}: no result: {why}"));
         } else if row.judge.is_none() {

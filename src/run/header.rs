@@ -226,6 +226,10 @@ pub struct ContextPolicy {
     /// original numbers of histories that they cut.
     #[serde(default, rename = "session_numbers", skip_serializing_if = "SegmentNumbers::is_default")]
     pub numbers: SegmentNumbers,
+    /// True if prompts told when the question is put, although the benchmark's own do not
+    /// ([`Benchmark::query_time_if_asked`](crate::benchmarks::Benchmark::query_time_if_asked)).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub query_time: bool,
 }
 
 /// Where a run happened: kept for the reader, outside the identity.

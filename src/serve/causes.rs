@@ -1,8 +1,8 @@
 //! Effects of spans of a prompt on its answer: each is hidden in turn, and the answer is read again.
 //!
 //! An effect is that of `palimpsest causes`: a span's keys are hidden from a position on, in all softmax layers, and the effect is the
-//! drop of the answer's log-probability, mean per token. Beside the spans stretches of the same part of the prompt are hidden, evenly
-//! spaced and as long as the median span: a span's control is the median effect of those that do not touch it.
+//! drop of the answer's log-probability, mean per token. Beside the spans random stretches of the prompt are hidden, and a span's control
+//! is chosen among them, as there ([`crate::statistics::control`]).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use super::ask;
 use super::error::ApiError;
 use super::json::{count, list};
 use super::prompt::TokenPrompt;
+use crate::statistics::control::{are_apart, control_of, stretches_of_prompt};
 use palimpsest_core::attention::{Hole, LayerHoles, LayerKind};
 use palimpsest_core::engine::thread::{Caller, EngineThread};
 use palimpsest_core::engine::{
@@ -27,8 +28,8 @@ use palimpsest_core::span::Span;
 /// Stretches that are hidden as controls, unless told otherwise.
 const CONTROLS: usize = 4;
 
-/// The fewest effects that make a control.
-const LEAST: usize = 2;
+/// Seed of their draws.
+const SEED: u64 = 0;
 
 /// The field `palimpsest.causes`.
 #[derive(Debug, Deserialize)]
@@ -173,7 +174,9 @@ impl Causes {
             let reason = "leaves no token of the prompt behind the spans; give `from`, a span behind them";
             return Err(ApiError::at(field, reason));
         }
-        let controls = controls(&spans, options.controls.unwrap_or(CONTROLS));
+        let ranges: Vec<Range<usize>> = spans.iter().map(Span::range).collect();
+        let counted = (options.controls.unwrap_or(CONTROLS), SEED);
+        let controls = stretches_of_prompt(counted, &ranges, from, &[]);
         Ok(Causes { spans, from, controls, blocked, softmax_only: false, readings: Vec::new() })
     }
 
@@ -245,9 +248,13 @@ impl Causes {
 
     /// Of numbers of the controls, those of the stretches that do not touch a span.
     pub fn apart(&self, span: &Span, of_controls: &[f64]) -> Vec<f64> {
-        let apart = |stretch: &Range<usize>| stretch.end <= span.start || span.end <= stretch.start;
         let pairs = self.controls.iter().zip(of_controls);
-        pairs.filter(|(stretch, _)| apart(stretch)).map(|(_, number)| *number).collect()
+        pairs.filter(|(stretch, _)| are_apart(stretch, &span.range())).map(|(_, number)| *number).collect()
+    }
+
+    /// The control of a span by numbers of the stretches.
+    pub fn control(&self, span: &Span, of_controls: &[f64]) -> Option<f64> {
+        control_of(&span.range(), self.controls.iter().zip(of_controls.iter().copied()))
     }
 
     /// The effects on the whole answer; null where there is none behind a thought.
@@ -255,7 +262,7 @@ impl Causes {
         let Some(effects) = self.effects(0..self.tokens()) else { return Value::Null };
         let span = |(span, effect): (&Span, &Effect)| {
             let Effect { log_p_drop, changed } = effect;
-            let control = median(self.apart(span, &effects.controls));
+            let control = self.control(span, &effects.controls);
             json!({"label": span.label, "log_p_drop": log_p_drop, "changed": changed, "control": control})
         };
         let control = |(stretch, drop): (&Range<usize>, &f64)| json!({"start": stretch.start, "end": stretch.end, "log_p_drop": drop});
@@ -273,43 +280,9 @@ impl Causes {
     }
 }
 
-/// Up to `count` stretches between the first span and the last, evenly spaced, as long as the median span.
-fn controls(spans: &[Span], count: usize) -> Vec<Range<usize>> {
-    let (Some(start), Some(end)) =
-        (spans.iter().map(|span| span.start).min(), spans.iter().map(|span| span.end).max())
-    else {
-        return Vec::new();
-    };
-    let mut lengths: Vec<usize> = spans.iter().map(|span| span.len()).collect();
-    lengths.sort_unstable();
-    let length = lengths[lengths.len() / 2];
-    let room = (end - start).saturating_sub(length);
-    let mut found: Vec<Range<usize>> = Vec::new();
-    for nth in 0..count {
-        // The middles of equal parts.
-        let at = start + (2 * nth + 1) * room / (2 * count.max(1));
-        let stretch = at..at + length;
-        if !found.contains(&stretch) && !spans.iter().any(|span| span.range() == stretch) {
-            found.push(stretch);
-        }
-    }
-    found
-}
-
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
     sum / f64::from(count.max(1))
-}
-
-/// The median of the numbers of controls; `None` of fewer than two.
-pub fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        n if n < LEAST => None,
-        n if n % 2 == 1 => Some(values[middle]),
-        _ => Some(values[middle - 1].midpoint(values[middle])),
-    }
 }
 
 fn of(token: u32, logits: &[f32]) -> (f64, bool) {
@@ -360,20 +333,4 @@ async fn read(
         readings[nth] = reading?;
     }
     Ok(readings)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn controls_are_as_long_as_the_median_span_and_lie_between_the_first_and_the_last() {
-        let spans = [Span::new("a", 10..20), Span::new("b", 20..26), Span::new("c", 26..40)];
-        let found = controls(&spans, 4);
-        assert_eq!(found, [12..22, 17..27, 22..32, 27..37]);
-        assert!(controls(&spans[..1], 4).is_empty(), "one span is all that there is");
-        assert_eq!(median(vec![3.0]), None);
-        assert_eq!(median(vec![3.0, 1.0]), Some(2.0));
-        assert_eq!(median(vec![3.0, 1.0, 1.5]), Some(1.5));
-    }
 }

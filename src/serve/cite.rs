@@ -10,14 +10,18 @@ use std::ops::Range;
 use ndarray::s;
 use serde_json::{Value, json};
 
-use super::causes::{Causes, Effects, median};
+use super::causes::{Causes, Effects};
 use super::sentences::sentences;
 use super::writer::Piece;
+use crate::statistics::control::median;
 use palimpsest_core::attention::{EachMasses, Uniform, uniform_share};
 use palimpsest_core::span::Span;
 
 /// The least effect that is cited, in nats per token.
 const LEAST: f64 = 0.01;
+
+/// The fewest controls whose numbers are noise enough by themselves.
+const FEWEST: usize = 2;
 
 /// The citations of an answer, under way or settled.
 #[derive(Debug, Clone, Default)]
@@ -48,30 +52,30 @@ pub struct Answered<'a> {
     pub keys: &'a [Span],
 }
 
-/// A number of a span for a sentence, those of the controls that do not touch the span, and those of the other spans.
+/// A number of a span for a sentence, its control, those of the controls that do not touch the span, and those of the other spans.
 struct Measure {
     number: f64,
+    control: Option<f64>,
     apart: Vec<f64>,
     others: Vec<f64>,
 }
 
 impl Measure {
-    /// Of the `nth` span.
-    fn of(nth: usize, spans: &[f64], apart: Vec<f64>) -> Option<Self> {
+    /// Of the `nth` span, by the numbers of all spans and of all controls.
+    fn of(nth: usize, spans: &[f64], causes: &Causes, controls: &[f64]) -> Option<Self> {
         let number = *spans.get(nth).filter(|number| !number.is_nan())?;
         let others = spans.iter().enumerate().filter(|(other, number)| *other != nth && !number.is_nan());
         let others = others.map(|(_, number)| *number).collect();
-        Some(Measure { number, apart: apart.into_iter().filter(|number| !number.is_nan()).collect(), others })
-    }
-
-    /// The median of the controls; `None` of fewer than two.
-    fn control(&self) -> Option<f64> {
-        median(self.apart.clone())
+        let span = &causes.spans[nth];
+        let mut apart = causes.apart(span, controls);
+        apart.retain(|number| !number.is_nan());
+        Some(Measure { number, control: causes.control(span, controls), apart, others })
     }
 
     /// True if it is above every control, and where there are fewer than two above the median of the other spans.
     fn stands_out(&self) -> bool {
-        let few = self.control().is_none().then(|| median(self.others.clone())).flatten();
+        let few = self.apart.len() < FEWEST && self.others.len() >= FEWEST;
+        let few = few.then(|| median(self.others.clone())).flatten();
         self.apart.iter().chain(&few).all(|noise| self.number > *noise)
     }
 }
@@ -182,8 +186,8 @@ impl Cite {
         let mut cited: Vec<Citation<'_>> = Vec::new();
         let mut spans = Vec::new();
         for (nth, (span, effect)) in causes.spans.iter().zip(&effects.spans).enumerate() {
-            let caused = Measure::of(nth, &drops, causes.apart(span, &effects.controls));
-            let attention = Measure::of(nth, &of_spans, causes.apart(span, &noise));
+            let caused = Measure::of(nth, &drops, causes, &effects.controls);
+            let attention = Measure::of(nth, &of_spans, causes, &noise);
             let mut kinds = Vec::new();
             for (kind, measure, least) in
                 [("cause", &caused, LEAST), ("attention", &attention, f64::MIN_POSITIVE)]
@@ -197,9 +201,9 @@ impl Cite {
                 "label": span.label,
                 "mass": paid[nth].map(|(mass, _)| mass),
                 "density": attention.as_ref().map(|one| one.number),
-                "density_control": attention.as_ref().and_then(Measure::control),
+                "density_control": attention.as_ref().and_then(|one| one.control),
                 "log_p_drop": effect.log_p_drop, "changed": effect.changed,
-                "control": caused.as_ref().and_then(Measure::control),
+                "control": caused.as_ref().and_then(|one| one.control),
                 "cited": kinds
             }));
         }

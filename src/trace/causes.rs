@@ -12,18 +12,17 @@ use palimpsest_core::span::Span;
 
 use crate::data::draw::Draws;
 use crate::run::causes::context_cite::{ALPHA, logit};
-use crate::run::causes::control_pool::{STRETCHES, stretches};
 use crate::run::causes::metric::{Answer, History, Said};
 use crate::run::causes::replacement::{neutral, put};
 use crate::run::causes::rows::Effect;
 use crate::run::causes::windows;
-use crate::statistics::control::control_for;
+use crate::statistics::control::{STRETCHES, control_of, stretches_of_prompt};
 use crate::statistics::lasso::{lasso, r2};
 
 /// Subsets of spans that a surrogate is fitted to.
 pub const SUBSETS: usize = 32;
 
-/// Names the draws of controls and subsets.
+/// Names the draws of subsets.
 const DRAWN_FOR: &str = "prompt";
 
 /// The way in which spans are left out.
@@ -235,12 +234,12 @@ fn block(
     let softmax_only = kinds.contains(&LayerKind::Linear);
     let windows = windows(&kinds, (options.windows, softmax_only))?;
     let ranges: Vec<Range<usize>> = case.spans.iter().map(Span::range).collect();
-    let before = 0..case.from;
-    let pool = match options.controls {
-        Controls::None => Vec::new(),
-        Controls::Evidence(count) => stretches((count, options.seed), DRAWN_FOR, &before, &ranges, &ranges),
-        Controls::Anywhere(count) => stretches((count, options.seed), DRAWN_FOR, &before, &ranges, &[]),
+    let (count, taken) = match options.controls {
+        Controls::None => (0, &ranges[..]),
+        Controls::Evidence(count) => (count, &ranges[..]),
+        Controls::Anywhere(count) => (count, &[][..]),
     };
+    let pool = stretches_of_prompt((count, options.seed), &ranges, case.from, taken);
     let keys: Vec<&Range<usize>> = ranges.iter().chain(&pool).collect();
     let paths = windows.iter().flat_map(|layers| keys.iter().map(move |keys| (layers, *keys)));
     let holes: Vec<LayerHoles> = paths
@@ -276,16 +275,13 @@ fn block(
     for (layers, found) in windows.iter().zip(found.chunks(keys.len())) {
         let (of_spans, of_pool) = found.split_at(ranges.len());
         for (span, effect) in case.spans.iter().zip(of_spans) {
-            let apart = |stretch: &Range<usize>| stretch.end <= span.start || span.end <= stretch.start;
-            let around = pool.iter().zip(of_pool).filter(|(stretch, _)| apart(stretch));
-            let around: Vec<(usize, f64)> =
-                around.map(|(stretch, effect)| (stretch.len(), effect.log_p_drop)).collect();
+            let drops = of_pool.iter().map(|effect| effect.log_p_drop);
             effects.push(SpanEffect {
                 span: span.clone(),
                 layers: layers.clone(),
                 drop: effect.log_p_drop,
                 effect: Some(*effect),
-                control: control_for(span.len(), &around),
+                control: control_of(&span.range(), pool.iter().zip(drops)),
             });
         }
     }

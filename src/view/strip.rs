@@ -4,6 +4,7 @@
 //! computes in another way.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use ndarray::Axis;
 use serde_json::{Value, json};
@@ -19,6 +20,7 @@ use crate::run::causes::contrast_rows::{AblationKind, ContrastCauseRow};
 use crate::run::causes::control_pool::Pools;
 use crate::run::causes::rows::{CauseLine, CauseRow, ControlRow};
 use crate::run::causes::session_measures::SessionMeasures;
+use crate::statistics::control::control_of;
 use palimpsest_core::attention::AttentionStore;
 
 /// Quantiles of the controls that are drawn as a band.
@@ -254,17 +256,21 @@ impl<'a> Strips<'a> {
 
     /// Effects on the contrast of the question's values.
     pub fn contrasts(&mut self, rows: &[ContrastCauseRow]) {
-        let of = |ablation: AblationKind| -> BTreeMap<&str, f64> {
-            let own = rows
-                .iter()
-                .filter(|row| row.ablation == ablation && row.layers.is_none() && row.carrier.is_none());
-            own.map(|row| (row.span.as_str(), row.drop + 0.0)).collect()
+        let tokens = |row: &ContrastCauseRow| row.tokens[0]..row.tokens[1];
+        let of_whole = |ablation| {
+            rows.iter()
+                .filter(move |row| row.ablation == ablation && row.layers.is_none() && row.carrier.is_none())
         };
-        let controls: Vec<f64> = rows
-            .iter()
-            .filter(|row| row.ablation == AblationKind::Control && row.layers.is_none())
-            .map(|row| row.drop)
-            .collect();
+        let pool: Vec<(Range<usize>, f64)> =
+            of_whole(AblationKind::Control).map(|row| (tokens(row), row.drop)).collect();
+        let controls: Vec<f64> = pool.iter().map(|(_, drop)| *drop).collect();
+        let control = self.by_label(|label| {
+            let session = of_whole(AblationKind::Blocked).find(|row| row.span == label)?;
+            control_of(&tokens(session), pool.iter().map(|(stretch, drop)| (stretch, *drop)))
+        });
+        let of = |ablation: AblationKind| -> BTreeMap<&str, f64> {
+            of_whole(ablation).map(|row| (row.span.as_str(), row.drop + 0.0)).collect()
+        };
         let kinds = [
             (
                 AblationKind::Blocked,
@@ -287,11 +293,6 @@ impl<'a> Strips<'a> {
         ];
         for (ablation, key, label, about) in kinds {
             let values = of(ablation);
-            let median = || {
-                let mut sorted = controls.clone();
-                sorted.sort_by(f64::total_cmp);
-                quantile(&sorted, 0.5)
-            };
             let with_controls = ablation == AblationKind::Blocked && !controls.is_empty();
             self.push(Strip {
                 key: format!("contrast.{key}"),
@@ -303,8 +304,9 @@ impl<'a> Strips<'a> {
                 group: "effect",
                 from: None,
                 values: self.by_label(|label| values.get(label).copied()),
-                baseline: with_controls
-                    .then(|| (json!(median()), "median effect of random stretches".to_owned())),
+                baseline: with_controls.then(|| {
+                    (json!(control), "median effect of random text of the session's length".to_owned())
+                }),
                 band: if with_controls { band(&controls) } else { None },
             });
         }

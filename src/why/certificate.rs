@@ -10,13 +10,13 @@ use std::ops::Range;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 
-use super::controls::equal_sets;
 use super::readings::{ReadError, Reader, Turned};
 use super::search::{smallest, window};
 use crate::benchmarks::QUERY;
 use crate::run::causes::case::taken;
 use crate::run::causes::session_measures::sessions;
 use crate::run::why_rows::{Certificate, ControlFlips, SearchRow, WhySettings};
+use crate::statistics::control::{equal_sets, extent};
 
 /// Most control sets of a certificate whose answers have to be generated and judged.
 const VERDICTS: usize = 5;
@@ -110,7 +110,5 @@ pub fn search(
 
 /// The tokens from the first session to the last.
 pub fn history(store: &AttentionStore) -> Range<usize> {
-    let start = sessions(store).map(|span| span.start).min().unwrap_or(0);
-    let end = sessions(store).map(|span| span.end).max().unwrap_or(0);
-    start..end
+    extent(&sessions(store).map(Span::range).collect::<Vec<_>>())
 }

@@ -6,7 +6,7 @@ use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 
 use super::certificate;
-use super::controls::{equal_sets, threshold};
+use super::controls::threshold;
 use super::decide::{Decision, Facts, Lacking, decide};
 use super::readings::{ReadError, Reader};
 use crate::run::causes::case::taken;
@@ -14,6 +14,7 @@ use crate::run::causes::metric::Measure;
 use crate::run::why_rows::{
     Certificate, Compared, ControlFlips, Label, Plain, SearchRow, SideReadings, WhySettings, by_chance,
 };
+use crate::statistics::control::equal_sets;
 
 /// Context of an answer: its attention file and the spans of both sides' evidence.
 pub struct Context<'a> {

@@ -4,7 +4,7 @@
 //! readings and appends rows to `why.jsonl` ([`crate::run::why_rows`]), one an answer.
 //!
 //! - [`evidence`]: the newer and the older evidence of a question, and where it was lost.
-//! - [`readings`]: one answer read again with sessions blocked or removed. [`controls`]: random sets of equal size.
+//! - [`readings`]: one answer read again with sessions blocked or removed. [`controls`]: how far random sets of equal size move it.
 //! - [`label`]: the readings of one answer. [`decide`]: the order of decisions. [`certificate`] and [`search`]: the smallest set that turns an answer.
 //! - [`labels`]: the rows of a run. [`sheet`]: counts of labels. [`words`]: the same in sentences. [`signals`]: how well attention foretells them.
 

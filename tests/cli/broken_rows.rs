@@ -142,6 +142,13 @@ fn runs_with_broken_rows_are_merged_judged_exported_drawn_and_reported() {
     }
     assert!(page.contains("mean of the 6 cells"), "a row of no type makes no cell");
 
+    assert!(page.contains("1 broken row has no readable `type`"), "but it is told");
+    // SR and IPA of two sound rows are right, of six rows with three questions each.
+    let table = palimpsest(["table", name]);
+    for words in ["4/18", "unreadable", "1 broken row has no readable `type`"] {
+        assert!(table.out.contains(words), "{words}: {}", table.out);
+    }
+
     let exported = palimpsest(["export", "--stale", name]);
     assert_eq!(exported.code, Some(0), "{}", exported.err);
     let answers: Vec<Value> = serde_json::from_str(&exported.out).unwrap();

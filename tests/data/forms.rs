@@ -87,6 +87,36 @@ fn old_info_is_the_old_state() {
 }
 
 #[test]
+fn sessions_without_a_turn_are_skipped_and_the_others_keep_their_places() {
+    let mut row = main_row("a");
+    row["type"] = json!("T1");
+    let whole = cases(&json!([row]).to_string()).remove(0);
+    for empty in [0, 2, 4] {
+        let mut without = row.clone();
+        without["haystack_session"][empty] = json!([]);
+        let case = cases(&json!([without]).to_string()).remove(0);
+        let left: Vec<usize> = (0..5).filter(|at| *at != empty).collect();
+        assert_eq!(case.history.segments.iter().map(|s| s.index).collect::<Vec<_>>(), left);
+        for segment in &case.history.segments {
+            assert_eq!(*segment, whole.history.segments[segment.index]);
+        }
+        assert_eq!((&case.evidence, &case.probes), (&whole.evidence, &whole.probes));
+        // What is written of it is a row that is read.
+        let mut text = Vec::new();
+        write_stale(&mut text, [&case]).unwrap();
+        assert_eq!(cases(std::str::from_utf8(&text).unwrap())[0].history.segments.len(), 4);
+    }
+    for (evidence, role) in [(1, "old"), (3, "new")] {
+        let mut without = row.clone();
+        without["haystack_session"][evidence] = json!([]);
+        let said = read(&json!([without]).to_string()).remove(0).unwrap_err().to_string();
+        let expected =
+            format!("haystack_session[{evidence}]: found an empty array, and it is the {role} session");
+        assert!(said.contains(&expected), "{said}");
+    }
+}
+
+#[test]
 fn rows_without_a_type_have_the_one_given_and_keep_gap_and_query_time() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), json!({"data": [main_row("a"), row("b")]}).to_string()).unwrap();

@@ -62,6 +62,37 @@ fn the_table_has_a_row_an_item_and_level() {
 }
 
 #[test]
+fn rows_without_a_right_value_count_in_no_table_of_choices() {
+    let (dir, run) = run(Made::USUAL);
+    let plan = std::fs::read_to_string(dir.path().join("plan.jsonl")).unwrap();
+    let rows = plan.lines().count();
+    let blind = plan.lines().filter(|line| line.contains("\"expects\":\"none\"")).count();
+    assert!(blind == 6 && rows > 100, "{blind} of {rows}");
+    let judged = palimpsest(["judge", &run]);
+    assert_eq!(judged.code, Some(0), "{}", judged.err);
+    let asked = rows - blind;
+    assert!(
+        judged.out.contains(&format!("choice: {asked} of {asked} verdicts, 0 unparsed")),
+        "{}",
+        judged.out
+    );
+    assert!(judged.out.contains(&format!("of {rows} verdicts")), "{}", judged.out);
+
+    let of = |judge: &str| palimpsest(["table", &run, "--judge", judge]).out;
+    let (choice, exact) = (of("choice"), of("exact"));
+    assert!(exact.contains("blind") && exact.contains(&format!("/{rows}")), "{exact}");
+    assert!(!choice.contains("0/6") && !choice.contains(&format!("/{rows}")), "{choice}");
+    assert!(choice.contains(&format!("/{asked}")), "{choice}");
+    assert!(choice.contains(&format!("{blind} probes have no right answer by this reading")), "{choice}");
+    assert!(!choice.contains("have an answer and no verdict"), "{choice}");
+    // Beside each other, the choice has no number where a row is blind.
+    let both = palimpsest(["table", &run, "--format", "csv"]).out;
+    let cells: Vec<Vec<&str>> = both.lines().map(|line| line.split(',').collect()).collect();
+    let judges: Vec<&str> = cells.iter().filter(|row| row.contains(&"blind")).map(|row| row[4]).collect();
+    assert!(!judges.is_empty() && judges.iter().all(|judge| *judge == "exact"), "{both}");
+}
+
+#[test]
 fn figures_and_report_have_the_doses() {
     let (dir, run) = run(Made::USUAL);
     let out = dir.path().join("out");

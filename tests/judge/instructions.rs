@@ -60,12 +60,14 @@ fn each_probe_has_one_rule_and_the_rules_agree_for_one_exchange_or_three() {
         let rule = &rules[&(rubric, id)];
         assert!(rule.contains(words), "{rubric} {id}: {rule}");
     };
-    // As the authors' judge: doubt is enough for SR, one of two things for PR, and IPA fails where nobody could act on it.
+    // As the authors' judge: doubt is enough for SR, one of two things for PR, and IPA fails where it is too general or too
+    // vague, which is less than to be of no use at all.
     says("released", "SR", "It need not be sure of it");
     says("released", "SR", "or says that it does not know the state");
     says("released", "PR", "one of the two is enough");
     says("released", "IPA", "safe under the updated state");
-    says("released", "IPA", "so general or vague");
+    says("released", "IPA", "or it is too general or too vague, even where nothing in it is unsafe");
+    assert!(!rules[&("released", "IPA")].contains("nobody"), "{rules:?}");
     // Section 3.5 of the paper: doubt alone is not enough for PR; IPA is judged by what it acts on and by nothing else.
     says("strict", "PR", "Both are needed");
     says("strict", "PR", "doubts the premise");

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 
 use jiff::civil::date;
-use palimpsest::data::{Case, Evidence, JudgeOnly};
-use palimpsest::prompt::{PromptError, SegmentNumbers};
+use palimpsest::benchmarks::stale::STALE;
+use palimpsest::data::{Case, Evidence, History, JudgeOnly};
+use palimpsest::prompt::{PromptBuilder, PromptError, SegmentNumbers, Templates};
 use palimpsest_core::text::TextError;
-use palimpsest_core::text::{Prompt, TokenizedPrompt, Tokenizer};
+use palimpsest_core::text::{ChatTemplate, Prompt, TokenizedPrompt, Tokenizer};
 use proptest::prelude::*;
 
 use super::{CHATML, TRIMS_AND_RAISES, builder, cycling, evidence, history, probe, tokenizer};
@@ -233,16 +234,24 @@ fn segment_costs_and_fixed_cost_bound_the_prompt_closely() {
 }
 
 #[test]
-fn query_time_is_shown_where_known_and_dates_the_chat_template() {
+fn query_time_is_told_where_it_is_asked_for_and_never_else() {
     let dated = "{{ strftime_now('%d %b %Y') }}\n{% for m in messages %}{{ m.content }}\n{% endfor %}";
     let mut asked = cycling();
     asked.query_time = Some(date(2024, 6, 7).at(8, 5, 0, 0));
     let question = probe("question", "Who?");
-    let prompt = builder(dated, None).build(&asked, &[], &question).unwrap();
-    assert!(prompt.text.starts_with("07 Jun 2024\n"));
-    assert!(text_of(&prompt, "instructions[0]").contains("2024-06-07 08:05"));
-    let prompt = builder(dated, None).build(&cycling(), &[], &question).unwrap();
-    assert!(prompt.text.starts_with("03 May 2024\n"), "the last session's date stands in");
+    // As the authors' prompt: nothing of it, in the chat template neither. The last session's date stands in.
+    let plain = builder(dated, None).build(&asked, &[], &question).unwrap();
+    assert!(plain.text.starts_with("03 May 2024\n") && !plain.text.contains("Jun"), "{}", plain.text);
+    assert!(!plain.text.contains("2024-06-07") && !plain.text.contains("now"), "{}", plain.text);
+    assert_eq!(plain.text, builder(dated, None).build(&cycling(), &[], &question).unwrap().text);
+    let told = |history: &History| {
+        let templates = Templates::load(&STALE, None).unwrap().with_query_time(true);
+        let chat = ChatTemplate::new("test", dated, None, None).unwrap();
+        PromptBuilder::new(templates, chat).build(history, &[], &question).unwrap()
+    };
+    assert!(told(&asked).text.starts_with("07 Jun 2024\n"));
+    assert!(text_of(&told(&asked), "instructions[0]").contains("2024-06-07 08:05"));
+    assert_eq!(told(&cycling()).text, plain.text, "what the data does not say");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use palimpsest::chat::Sampling;
 use palimpsest::run::causes::metric::{Answer, History, Said};
+use palimpsest::trace::causes::{Controls, SpanCauseOptions, Way, measure};
 use palimpsest_core::attention::{Hole, Knockout, LayerHoles};
 use palimpsest_core::engine::{Branch, Generate, Observe, Request, Reuse, Rows, Task, ThinkingOptions};
 use palimpsest_core::span::Span;
@@ -235,15 +236,66 @@ fn effects_on_an_answer_are_those_of_causes_on_the_same_tokens() {
         }
         assert!(found.iter().any(|drop| drop.abs() > 1e-4), "{name}: {found:?}");
         assert_eq!(causes["softmax_only"] == true, name == "qwen35-text-tiny");
-        // The control of a span: the median of the stretches that do not touch it.
-        let first = of("one").range();
-        let mut apart: Vec<f64> = (hidden[3..].iter())
-            .filter(|(range, _)| range.end <= first.start || first.end <= range.start)
-            .map(|(_, drop)| *drop)
-            .collect();
-        apart.sort_by(f64::total_cmp);
-        let middle = (apart[(apart.len() - 1) / 2] + apart[apart.len() / 2]) / 2.0;
-        assert!((number(&causes["spans"][0], "control") - middle).abs() < 1e-9, "{name}");
+    }
+}
+
+#[test]
+fn controls_are_those_of_causes_and_of_the_python_package() {
+    let served = serve("llama-tiny");
+    let texts = [
+        "The fig tree stands by the well.",
+        "No ship came.",
+        "The olive tree was felled in March, and the hut beside it too.",
+        "Rain.",
+        "A lemon tree grows behind the school.",
+        "The well is dry in summer.",
+    ];
+    let documents: Vec<Value> = (texts.iter().enumerate())
+        .map(|(nth, text)| json!({"title": format!("doc {nth}"), "text": text}))
+        .collect();
+    let asked = json!({"rows": ["last", "answer"], "token_ids": true, "causes": {"controls": 24}});
+    let asked = chat(&served, json!({"documents": documents, "palimpsest": asked}));
+    let (attention, causes) = (&asked["palimpsest"], &asked["palimpsest"]["causes"]);
+    let tokens: Vec<u32> = serde_json::from_value(attention["prompt_token_ids"].clone()).unwrap();
+    let answer: Vec<u32> = serde_json::from_value(attention["token_ids"].clone()).unwrap();
+    let keys: Vec<Span> =
+        spans(attention).into_iter().filter(|span| span.label.starts_with("doc ")).collect();
+    assert_eq!(keys.len(), texts.len());
+    let mut model = open(&fixture("llama-tiny"), 4096, ThinkingOptions::default());
+    let said = Said { tokens: &answer, thought: 0 };
+    let options =
+        SpanCauseOptions { way: Way::Block, windows: None, controls: Controls::Anywhere(24), seed: 0 };
+    let measured = measure(&mut model, (&tokens, &keys, "nowhere"), said, options, &mut |_| true).unwrap();
+    assert_eq!(json!(measured.from), causes["from"]);
+
+    // The definition: of the stretches those that do not touch the span, of these the five nearest in length, of these the median.
+    let drawn: Vec<(std::ops::Range<usize>, f64)> = (causes["controls"].as_array().unwrap().iter())
+        .map(|one| {
+            let at = |key: &str| one[key].as_u64().unwrap() as usize;
+            (at("start")..at("end"), one["log_p_drop"].as_f64().unwrap())
+        })
+        .collect();
+    assert_eq!(drawn.len(), 24);
+    let lengths: Vec<usize> = keys.iter().map(Span::len).collect();
+    for (stretch, _) in &drawn {
+        assert!(lengths.iter().min() <= Some(&stretch.len()) && Some(&stretch.len()) <= lengths.iter().max());
+    }
+    for (told, one) in causes["spans"].as_array().unwrap().iter().zip(&measured.effects) {
+        assert_eq!(told["label"], one.span.label);
+        assert!((told["log_p_drop"].as_f64().unwrap() - one.drop).abs() < 1e-5, "{told}");
+        let span = one.span.range();
+        let far = |range: &std::ops::Range<usize>| (range.len() as f64 / span.len() as f64).ln().abs();
+        let mut apart: Vec<_> =
+            drawn.iter().filter(|(range, _)| range.end <= span.start || span.end <= range.start).collect();
+        apart.sort_by(|a, b| far(&a.0).total_cmp(&far(&b.0)));
+        let reach = far(&apart[4].0);
+        let mut near: Vec<f64> =
+            apart.iter().filter(|(range, _)| far(range) <= reach).map(|(_, drop)| *drop).collect();
+        near.sort_by(f64::total_cmp);
+        let middle = (near[(near.len() - 1) / 2] + near[near.len() / 2]) / 2.0;
+        let control = told["control"].as_f64().unwrap();
+        assert!((control - middle).abs() < 1e-9, "{told} is not {middle}");
+        assert!((control - one.control.unwrap()).abs() < 1e-5, "{told} is not {:?}", one.control);
     }
 }
 

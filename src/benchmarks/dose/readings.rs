@@ -13,6 +13,8 @@ pub(super) const READINGS: &[Reading] = &[
         name: "choice",
         about: "the likeliest of the values right after the prompt, without sampling",
         of_scores: true,
+        // Where no value is right (blind rows) the likeliest of them says nothing.
+        asks: |notes| expected(notes) == CURRENT,
         read: choice,
     },
     // The last one is shown unless another is named: it reads questions too to which no value is the answer.
@@ -20,6 +22,7 @@ pub(super) const READINGS: &[Reading] = &[
         name: "exact",
         about: "the value with which the answer goes on behind its given beginning",
         of_scores: false,
+        asks: |_| true,
         read: exact,
     },
 ];
@@ -40,8 +43,9 @@ fn words(text: &str) -> Vec<String> {
     words.map(str::to_lowercase).collect()
 }
 
-fn expects<'a>(given: &Given<'a>) -> &'a str {
-    given.notes.get(EXPECTS).and_then(serde_json::Value::as_str).unwrap_or(CURRENT)
+/// The kind of value that a right answer names.
+fn expected(notes: &Notes) -> &str {
+    notes.get(EXPECTS).and_then(serde_json::Value::as_str).unwrap_or(CURRENT)
 }
 
 fn exact(given: &Given<'_>) -> Result<Told, NotRead> {
@@ -60,14 +64,14 @@ fn exact(given: &Given<'_>) -> Result<Told, NotRead> {
         None if values.iter().any(|(_, value)| named(value)) => OTHER_ANSWER,
         None => NO_VALUE,
     };
-    Ok(Told { said: Said::Choice(kind.to_owned()), correct: Some(kind == expects(given)), probability: None })
+    Ok(Told {
+        said: Said::Choice(kind.to_owned()),
+        correct: Some(kind == expected(given.notes)),
+        probability: None,
+    })
 }
 
 fn choice(given: &Given<'_>) -> Result<Told, NotRead> {
-    if expects(given) != CURRENT {
-        let why = "no value is right here, so that the likeliest of them says nothing";
-        return Err(NotRead(why.to_owned()));
-    }
     let scores = given.scores.ok_or_else(|| {
         NotRead("there are no log-probabilities of the values; only models on this machine and palimpsest servers give them".to_owned())
     })?;

@@ -26,18 +26,21 @@ pub(super) const READINGS: &[Reading] = &[
         name: "lenient",
         about: "the first verdict behind a thought, whatever markup is around it",
         of_scores: false,
+        asks: |_| true,
         read: lenient,
     },
     Reading {
         name: "strict",
         about: "the first five characters of the reply, as the authors' script reads them",
         of_scores: false,
+        asks: |_| true,
         read: strict,
     },
     Reading {
         name: "scored",
         about: "the likelier of both verdicts after the prompt, without sampling",
         of_scores: true,
+        asks: |_| true,
         read: scored,
     },
 ];

@@ -56,6 +56,7 @@ pub static STALE: Benchmark = Benchmark {
         ("question.j2", include_str!("templates/question.j2")),
         ("request.j2", include_str!("templates/request.j2")),
     ],
+    query_time_if_asked: true,
     rubrics: &rubrics::RUBRICS,
     lens: LensSpec {
         curves: &CURVES,

@@ -11,6 +11,8 @@
 //! - `query_time`, where present, is not before the last session. Equal is legal: the benchmark's construction lets the
 //!   last session's time match the time of the query.
 //! - A text of nothing but white space is empty.
+//! - A session without a turn is skipped, as the authors' code does that shows sessions; the others keep their indices. The old and the
+//!   new one must have turns.
 //! - The rows may stand in an object under `data`; its other keys are passed over. `old_info` is another name of `M_old`.
 //! - Rows without a `type`, as the construction writes them, are of the type that the user gives. Their `time_gap` is a label.
 

@@ -104,8 +104,13 @@ impl Checker {
             self.row.problem("timestamps", found, "give one timestamp a session");
         }
         if let (Some(sessions), Some((old, new))) = (&sessions, relevant) {
-            self.in_range("relevant_session_index[0]", old, sessions.len());
-            self.in_range("relevant_session_index[1]", new, sessions.len());
+            for (place, role, index) in [(0, OLD, old), (1, NEW, new)] {
+                self.in_range(&format!("relevant_session_index[{place}]"), index, sessions.len());
+                if let Some(None) = sessions.get(index) {
+                    let found = format!("an empty array, and it is the {role} session");
+                    self.row.problem(format!("haystack_session[{index}]"), found, "give it its turns");
+                }
+            }
         }
         if let Some(times) = &times {
             self.order_of_times(times, relevant, query_time.flatten());
@@ -126,11 +131,8 @@ impl Checker {
                     .into_iter()
                     .zip(times)
                     .enumerate()
-                    .map(|(index, (turns, time))| Segment {
-                        kind: SESSION.to_owned(),
-                        index,
-                        time: Some(time),
-                        turns,
+                    .filter_map(|(index, (turns, time))| {
+                        Some(Segment { kind: SESSION.to_owned(), index, time: Some(time), turns: turns? })
                     })
                     .collect(),
                 query_time,
@@ -218,10 +220,13 @@ impl Checker {
         Some(split)
     }
 
-    fn sessions(&mut self, node: Node) -> Option<Vec<Vec<Turn>>> {
+    /// One entry a session; `None` for an empty one, which is skipped, as the authors' formatter does.
+    fn sessions(&mut self, node: Node) -> Option<Vec<Option<Vec<Turn>>>> {
+        let is_empty = |item: &Node| matches!(item, Node::Array(turns) if turns.is_empty());
         let items = self.row.items("haystack_session", node, "session")?;
-        // Sessions with problems stay in as empty ones, so that the count, and with it the indices, remain right.
-        Some(items.into_iter().enumerate().map(|(i, item)| self.turns(i, item)).collect())
+        // Those with problems stay in, so that the count, and with it the indices, remain right.
+        let turns = |(i, item): (usize, Node)| if is_empty(&item) { None } else { Some(self.turns(i, item)) };
+        Some(items.into_iter().enumerate().map(turns).collect())
     }
 
     fn turns(&mut self, session: usize, node: Node) -> Vec<Turn> {

@@ -131,6 +131,8 @@ struct Accuracy {
     /// The condition's name; empty where there is one.
     condition: String,
     table: AccuracyTable,
+    /// Notes on what stands apart from its cells.
+    apart: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -183,7 +185,8 @@ fn page(
         let (cases, answers, name) = (view.run.cases(), view.run.answers(), verdicts.name);
         let outcomes = Outcomes::of(run.benchmark(), cases, answers, verdicts.rows(), &name.judge);
         let table = AccuracyTable::of(&outcomes, &name.label);
-        Some(Accuracy { condition: view.condition.to_owned(), table })
+        let apart = outcomes.apart_in_words();
+        Some(Accuracy { condition: view.condition.to_owned(), table, apart })
     };
     let warning = |view: &View<'_>| {
         let warning = view.verdicts?.warning().filter(|_| no_result.is_none())?;
@@ -247,7 +250,9 @@ fn found(accuracies: &[Accuracy], told: &[Told]) -> Vec<String> {
         Some(format!("{under}{share}%{}", interval.unwrap_or_default()))
     };
     let shares: Vec<String> = accuracies.iter().filter_map(right).collect();
-    let overall = (!shares.is_empty()).then(|| format!("Accuracy over all probes: {}.", shares.join("; ")));
+    let of_cells = accuracies.iter().any(|one| one.table.overall.of_cells);
+    let over = if of_cells { "mean of the cells" } else { "over all probes" };
+    let overall = (!shares.is_empty()).then(|| format!("Accuracy, {over}: {}.", shares.join("; ")));
     // The causes begin with their definition and single sessions; what holds of all follows.
     let first = |part: &Told| {
         let words = &part.words;

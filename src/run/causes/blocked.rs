@@ -1,7 +1,7 @@
 //! Effect of each session on an answer: its path to the question and the answer is blocked, and the answer read again.
 //!
 //! Called by `palimpsest causes`. A case's history is computed once; of each reading only the tokens from the question on are, those of many
-//! readings together. Beside the sessions a pool of random stretches is blocked as controls ([`super::control_pool`]). What the answer as it
+//! readings together. Beside the sessions a pool of random stretches is blocked as controls ([`crate::statistics::control`]). What the answer as it
 //! was reads of each session is measured besides ([`super::session_measures`]).
 //!
 //! Direct paths alone are blocked: what other sessions took over from a blocked one still arrives.
@@ -15,7 +15,6 @@ use palimpsest_core::engine::LocalModel;
 use palimpsest_core::span::Span;
 
 use super::case::{cases, taken};
-use super::control_pool::pool;
 use super::log::{Ablation, CauseLog, Keys, Leaving};
 use super::metric::{Change, Metric};
 use super::session_measures::{SessionMeasures, measures_path, sessions};
@@ -25,6 +24,7 @@ use crate::run::causes::metric::Measure;
 use crate::run::condition::named;
 use crate::run::rows::AnswerKey;
 use crate::run::store::RunFolder;
+use crate::statistics::control::{extent, stretches};
 
 /// Which paths to block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,8 +42,9 @@ pub struct CauseOptions {
 /// The sessions of an answer's prompt and its controls, at each window of layers.
 fn blocks(store: &AttentionStore, windows: &[Option<Range<usize>>], options: CauseOptions) -> Vec<Ablation> {
     let ranges: Vec<Range<usize>> = sessions(store).map(Span::range).collect();
-    let stretches = pool((options.controls, options.seed), &store.case, &ranges, &taken(&store.keys));
-    let stretches = stretches.into_iter().enumerate().map(|(nth, range)| Keys::Stretch(nth, range));
+    let (count, history) = ((options.controls, options.seed), extent(&ranges));
+    let drawn = stretches(count, &store.case, &history, &ranges, &taken(&store.keys));
+    let stretches = drawn.into_iter().enumerate().map(|(nth, range)| Keys::Stretch(nth, range));
     let keys: Vec<Keys> = sessions(store).cloned().map(Keys::Session).chain(stretches).collect();
     let at = |layers: &Option<Range<usize>>| Leaving::Blocked { layers: layers.clone(), seed: options.seed };
     let ablations = windows

@@ -2,7 +2,7 @@
 //!
 //! Called by `palimpsest causes` on a finished run. The attention files hold the prompts' tokens, their spans and what was generated, so that
 //! no data set is needed. What is compared is a [`metric`]: the log-probability of the model's own answer, or the contrast of two values. A
-//! [`case`]'s history is computed once for all of its answers. Sessions and, as controls, random stretches ([`control_pool`]) are
+//! [`case`]'s history is computed once for all of its answers. Sessions and, as controls, random stretches ([`crate::statistics::control`]) are
 //! [`blocked`] from the question on, sessions are [`removed`] or replaced by neutral text ([`replacement`]), hidden from later ones as well
 //! ([`carriers`]), or left out in random subsets ([`context_cite`]). Rows go to `causes.jsonl` ([`rows`]), those of contrasts to
 //! `contrast-causes.jsonl` ([`contrast_rows`]); both are gone on with after a stop.

@@ -88,6 +88,7 @@ impl RunSpec {
             chars_per_token: self.chars_per_token,
             reserved: counter.map(|_| TEMPLATE_RESERVE.max(by.reserved())),
             numbers: self.session_numbers,
+            query_time: self.query_time,
         }
     }
 

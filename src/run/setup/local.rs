@@ -149,6 +149,7 @@ impl RunSpec {
                 policy: limits.truncation.policy().to_owned(),
                 reserved: Some(limits.truncation.reserved()).filter(|&tokens| tokens > 0),
                 numbers: self.session_numbers,
+                query_time: self.query_time,
                 ..ContextPolicy::default()
             },
             memory: systems.identities.clone(),

@@ -207,10 +207,17 @@ impl RunSpec {
     /// The templates of its prompts.
     ///
     /// # Errors
-    /// A template cannot be read.
+    /// A template cannot be read; `--query-time` for a benchmark that tells it in any case.
     pub fn templates(&self, benchmark: &Benchmark) -> anyhow::Result<Templates> {
         let folder = self.prompts.as_deref();
-        let templates = Templates::load(benchmark, folder)?;
+        if self.query_time && !benchmark.query_time_if_asked {
+            let why = format!(
+                "--query-time has no effect: prompts of {} tell the time of the question wherever the data does; drop it",
+                benchmark.title
+            );
+            return Err(WrongUsage(why).into());
+        }
+        let templates = Templates::load(benchmark, folder)?.with_query_time(self.query_time);
         Ok(if self.memory.memory.is_empty() { templates } else { templates.with_memories(folder)? })
     }
 

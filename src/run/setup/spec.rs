@@ -90,6 +90,9 @@ pub struct RunSpec {
     /// Under which numbers the sessions of histories that were cut are shown
     #[arg(long, value_enum, default_value_t, help_heading = CONTEXT)]
     pub session_numbers: SegmentNumbers,
+    /// Tell the model when the question is put, where rows of STALE's construction (*_MAIN.json) say so; the authors' prompt does not
+    #[arg(long, help_heading = CONTEXT)]
+    pub query_time: bool,
     /// How text of sessions and queries that spells a special token (`<|im_end|>`) is read: as that token, as transformers does, or
     /// as plain text
     #[arg(long, value_enum, default_value_t, help_heading = CONTEXT)]
