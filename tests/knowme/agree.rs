@@ -48,7 +48,7 @@ fn judged(dir: &Path, case: &Case, score: impl Fn(&str) -> Option<u32>) {
         judge: JUDGE.to_owned(),
         rubric: Some(Instructions::from(&KNOWME.rubric()).digest()),
         rubric_name: Some("released".to_owned()),
-        score: score(&probe.id),
+        score: score(&probe.id).map(f64::from),
         error: score(&probe.id).is_none().then(|| "unreadable".to_owned()),
         ..VerdictRow::default()
     };

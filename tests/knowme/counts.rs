@@ -41,7 +41,7 @@ fn tables(all: &[Answers]) -> Vec<Table> {
         assert!(a.points <= 5 * scored && a.questions <= ids.len());
         for (at, id) in ids.iter().enumerate().take(a.questions) {
             // As even as whole scores can be.
-            let score = (at < scored).then(|| (a.points * (at + 1) / scored - a.points * at / scored) as u32);
+            let score = (at < scored).then(|| (a.points * (at + 1) / scored - a.points * at / scored) as f64);
             rows.push(Graded {
                 run: a.run,
                 model: a.model,

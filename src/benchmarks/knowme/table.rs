@@ -29,7 +29,7 @@ enum Mean {
 /// The scores of one system on one task.
 #[derive(Debug, Default)]
 struct Scores<'a> {
-    sum: u64,
+    sum: f64,
     scored: usize,
     /// Which questions: data set, case, probe, repetition.
     questions: BTreeSet<Question<'a>>,
@@ -46,7 +46,7 @@ impl Scores<'_> {
             Mean::OfAll => self.questions.len(),
             Mean::OfScored => self.scored,
         };
-        (n > 0).then(|| 100.0 * self.sum as f64 / (f64::from(BEST) * n as f64))
+        (n > 0).then(|| 100.0 * self.sum / (f64::from(BEST) * n as f64))
     }
 
     fn errors(&self) -> usize {
@@ -137,7 +137,7 @@ fn systems<'a>(graded: &[Graded<'a>], dataset: Option<&str>) -> Vec<System<'a>> 
             scores.cuts.add(row.history_cut);
         }
         if let Some(score) = row.score {
-            scores.sum += u64::from(score);
+            scores.sum += score;
             scores.scored += 1;
         }
     }
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn percentages_have_the_planned_or_the_scored_questions_below_the_line() {
         let questions = (0..4).map(|nth| ("", "", "", nth)).collect();
-        let scores = Scores { sum: 9, scored: 3, questions, ..Scores::default() };
+        let scores = Scores { sum: 9.0, scored: 3, questions, ..Scores::default() };
         assert_eq!((scores.percent(Mean::OfAll), scores.percent(Mean::OfScored)), (Some(45.0), Some(60.0)));
         assert_eq!(Scores::default().percent(Mean::OfAll), None);
         assert_eq!(key("Dataset 1/β"), "dataset-1-β");
