@@ -13,7 +13,8 @@
 //! - a label: an id alone, or at most four words with an id among them that begin with `#` or end with `:`, `-` or `=` (`Verdict on PR:`).
 //!
 //! Anything else is prose, and separates groups. The last group that holds a verdict counts, and no other: what stands before is a
-//! draft, as is all that stands before the end of a thought (`</think>`). Within it verdicts are merged by id. In a reply that was cut, an
+//! draft, as is all that stands before the end of a thought (`</think>`). A last group that says something else and stands inside a
+//! sentence may be an example (`{"score": 5} would need more`), and then nothing is read. Within a group verdicts are merged by id. In a reply that was cut, an
 //! unfinished object at its end is the last group even if it holds no verdict, because what it was about to say is not known.
 //!
 //! **Verdicts.** The verdict of an object stands under the key that was asked for, and where there is none, under the first of other
@@ -83,8 +84,22 @@ pub fn read_verdicts(reply: ReplyText<'_>, ids: &[&str], kind: VerdictKind) -> V
     if let Some(last) = groups.last().filter(|_| reply.cut && ends_open) {
         return of(last);
     }
+    let none = || vec![Found::Missing; ids.len()];
     let says = |found: &Vec<Found>| found.iter().any(|found| *found != Found::Missing);
-    groups.iter().rev().map(of).find(says).unwrap_or_else(|| vec![Found::Missing; ids.len()])
+    let mut said = groups.iter().rev().map(|group| (group, of(group))).filter(|(_, found)| says(found));
+    let Some((group, last)) = said.next() else { return none() };
+    let after = group.last().and_then(|object| reply.text.get(object.end..)?.lines().next());
+    let goes_on = after.is_some_and(|line| !words(line).is_empty());
+    if goes_on && said.any(|(_, earlier)| !agree(&earlier, &last)) { none() } else { last }
+}
+
+/// True if two groups say the same of every id that both say something of.
+fn agree(one: &[Found], other: &[Found]) -> bool {
+    one.iter().zip(other).all(|pair| match pair {
+        (Found::Missing, _) | (_, Found::Missing) => true,
+        (Found::Verdict(one), Found::Verdict(other)) => one.said == other.said,
+        (one, other) => one == other,
+    })
 }
 
 /// A JSON object of a reply, or a list of them.
@@ -311,7 +326,7 @@ fn names(entries: &[(String, Node)]) -> impl Iterator<Item = &str> {
 }
 
 /// Keys that models use in the place of the one that was asked for, the likeliest first; scores have others.
-const WORDS: [&str; 14] = [
+const WORDS: [&str; 12] = [
     "correct",
     "iscorrect",
     "choice",
@@ -323,8 +338,6 @@ const WORDS: [&str; 14] = [
     "passed",
     "judgement",
     "judgment",
-    "score",
-    "rating",
     "grade",
 ];
 const SCORES: [&str; 10] = [
@@ -342,7 +355,7 @@ const SCORES: [&str; 10] = [
 /// Keys of a score of the whole, as good as the one that was asked for.
 const TOTALS: [&str; 3] = ["finalscore", "totalscore", "overallscore"];
 /// Keys of the best score of a scale.
-const BEST: [&str; 5] = ["outof", "max", "maxscore", "maximum", "maximumscore"];
+const BEST: [&str; 7] = ["outof", "max", "maxscore", "maximum", "maximumscore", "scoremax", "scale"];
 const REASONS: [&str; 5] = ["reason", "reasoning", "explanation", "rationale", "why"];
 
 /// The verdicts under the keys that `is` takes for those of verdicts: several where a key occurs again.
@@ -351,20 +364,25 @@ fn decided(
     kind: VerdictKind,
     is: impl Fn(&str, &str) -> bool,
 ) -> Vec<Stated<Said>> {
-    let under = |word: &str| -> Vec<Stated<Said>> {
-        let of_word = entries.iter().filter(|(key, _)| is(key, word));
-        of_word.filter_map(|(_, value)| scalar(value, kind)).collect()
+    let values = |word: &str| -> Vec<&Node> {
+        entries.iter().filter(|(key, _)| is(key, word)).map(|(_, value)| value).collect()
     };
+    let under = |word: &str| values(word).into_iter().filter_map(|value| scalar(value, kind));
+    // Under a key that was not asked for, 1 is as likely a grade as a yes.
+    let is_said = |value: &&Node| kind.most().is_some() || number(value).is_none();
     let first = |words: &[&str]| {
-        let said = |word: &&str| under(word).into_iter().filter(Result::is_ok).collect::<Vec<_>>();
+        let said = |word: &&str| -> Vec<Stated<Said>> {
+            let said = values(word).into_iter().filter(is_said).filter_map(|value| scalar(value, kind));
+            said.filter(Result::is_ok).collect()
+        };
         words.iter().map(said).find(|said| !said.is_empty()).unwrap_or_default()
     };
-    let mut asked = under(kind.key());
+    let mut asked: Vec<Stated<Said>> = under(kind.key()).collect();
     let Some(most) = kind.most() else { return if asked.is_empty() { first(&WORDS) } else { asked } };
     asked.extend(TOTALS.iter().flat_map(|word| under(word)));
     let scores = if asked.is_empty() { first(&SCORES) } else { asked };
     let bests = entries.iter().filter(|(key, _)| BEST.iter().any(|word| is(key, word)));
-    let best = bests.filter_map(|(_, value)| number(value)).find(|best| *best != f64::from(most));
+    let best = bests.filter_map(|(_, value)| last_number(value)).find(|best| *best != f64::from(most));
     let on_scale = |score: Stated<Said>| match (score, best) {
         (Ok(score), Some(best)) => Err(format!("{score} of {best}")),
         (score, _) => score,
@@ -451,6 +469,15 @@ fn number(value: &Node) -> Option<f64> {
         Node::Text(text) => unmarked(text).parse().ok(),
         _ => None,
     }
+}
+
+/// The best score of a scale: 10 of `10` and of `0-10`.
+fn last_number(value: &Node) -> Option<f64> {
+    let in_words = |text: &str| {
+        let mut words = text.rsplit(|c: char| !(c.is_ascii_digit() || c == '.'));
+        words.find_map(|word| word.parse().ok())
+    };
+    number(value).or_else(|| in_words(text(value)?))
 }
 
 fn truth(value: &Node) -> Option<bool> {
