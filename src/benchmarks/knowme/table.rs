@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::task::TASKS;
-use super::terms::{BEST, DATASET, FULL, TASK, TITLE};
+use super::terms::{BEST, DATASET, FULL, TASK, TITLE, WITHOUT_GOLD};
 use crate::benchmarks::{Context, CutCount, Graded, Retriever, Table};
 use crate::ground::order::{entry, unique};
 use crate::ground::sheet::{Column, Sheet, cell};
@@ -91,13 +91,34 @@ pub(super) fn tables(graded: &[Graded<'_>]) -> Vec<Table> {
 /// A table with errors as 0, and where there are errors, the same without them.
 fn both(key: &str, title: &str, graded: &[Graded<'_>], dataset: Option<&str>) -> Vec<Table> {
     let systems = systems(graded, dataset);
-    let of = |key: String, title: String, mean: Mean| Table { key, title, sheet: sheet(&systems, mean) };
+    let unscored = without_gold(graded, dataset);
+    let of = |key: String, title: String, mean: Mean| {
+        let mut sheet = sheet(&systems, mean);
+        sheet.notes.extend(unscored.iter().cloned());
+        Table { key, title, sheet }
+    };
     let mut tables = vec![of(key.to_owned(), title.to_owned(), Mean::OfAll)];
     if systems.iter().flat_map(|system| system.scores.values()).any(|scores| scores.errors() > 0) {
         let title = format!("{title}; answers without a score left out");
         tables.push(of(format!("{key}-scored"), title, Mean::OfScored));
     }
     tables
+}
+
+/// The questions that have no gold, a line a data set.
+fn without_gold(graded: &[Graded<'_>], dataset: Option<&str>) -> Vec<String> {
+    let rows = graded.iter().filter(|row| dataset.is_none_or(|name| dataset_of(row) == name));
+    let of: BTreeMap<&str, &String> =
+        rows.filter_map(|row| Some((dataset_of(row), row.labels.get(WITHOUT_GOLD)?))).collect();
+    let line = |(name, ids): (&str, &String)| {
+        let ids: Vec<&str> = ids.split_whitespace().collect();
+        format!(
+            "{name}: questions without a gold, which are neither asked nor scored: {} ({})",
+            ids.len(),
+            ids.join(", ")
+        )
+    };
+    of.into_iter().map(line).collect()
 }
 
 /// A data set's name as one word.
