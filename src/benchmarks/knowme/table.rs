@@ -1,8 +1,8 @@
 //! Table 1: scores in percent by task, and what a setting adds to the base (KnowMe-Bench, section 5.2).
 //!
 //! A task's score is `100 * mean / 5` over its questions. The paper's table 1(a) pools the questions of all data sets, which weighs each data
-//! set by its number of them; 1(b) to 1(d) are the same by data set. The heads of the paper's tables misname some tasks (T2 "Ent.", T4
-//! "Rel.", T7 "Sum."); here columns are called by the tasks' ids.
+//! set by its number of them; 1(b) to 1(d) are the same by data set. Here columns are called by the tasks' ids; the paper's columns are
+//! other tasks than their heads say, and a note tells which ([`super::task::Task::printed`]).
 //!
 //! There are two means. An answer without a score (no answer, a judge's error, a reply without a verdict) counts as 0 in the one that
 //! leads. The other leaves it out, as the authors' script does, and is printed where the two differ.
@@ -235,6 +235,12 @@ fn notes(systems: &[System<'_>], mean: Mean, starred: bool) -> Vec<String> {
     let mut notes = vec![format!(
         "100 * mean score / {BEST}; `{FULL}` as it is, other settings as what they add to it, with the score itself below"
     )];
+    let printed = TASKS.iter().filter(|task| !task.printed.starts_with(task.id));
+    let printed: Vec<String> = printed.map(|task| format!("{} under {}", task.id, task.printed)).collect();
+    notes.push(format!(
+        "columns are tasks; by the released counts the paper's table 1 prints {}",
+        printed.join(", ")
+    ));
     if starred {
         notes.push(format!(
             "{OTHER_QUESTIONS} other questions than those of `{FULL}`: the score, not a difference"
