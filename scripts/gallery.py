@@ -82,14 +82,15 @@ def verdict(prompt):
     def draw(key, n):
         return int(hashlib.sha256(f"{key}\n{prompt}".encode()).hexdigest(), 16) % n
 
-    scale = re.search(r'"score" \(a whole number from 0 to (\d+)\)', prompt)
+    scale = re.search(r'"score" \((\d[\d, or]*)\)', prompt)
     if '"label" ("CORRECT" or "WRONG")' in prompt:
         return {"label": ["CORRECT", "WRONG"][draw("label", 2)], "reason": "made up"}
     keys = re.search(r"Its keys? (?:is|are) (.*?); ", prompt)
     reply = {}
     for key in re.findall(r'"([^"]+)"', keys.group(1)) if keys else []:
         if scale:
-            reply[key] = {"score": draw(key, int(scale.group(1)) + 1), "reason": "made up"}
+            scores = re.findall(r"\d+", scale.group(1))
+            reply[key] = {"score": int(scores[draw(key, len(scores))]), "reason": "made up"}
         else:
             reply[key] = {"correct": draw(key, 2) == 0, "reason": "made up"}
     return reply

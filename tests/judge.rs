@@ -21,6 +21,7 @@ use crate::eval::{cases, finished, header};
 mod instructions;
 mod parallel;
 mod reply;
+mod scales;
 mod served;
 
 const GREEDY: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 64 };
@@ -242,9 +243,9 @@ fn a_judge_by_scoring_weighs_every_word_that_it_may_say() {
         let judged = judge_by_scoring(&mut Weigher, &[], &exchanges()[..1], &instructions).unwrap();
         (judged.verdicts[0].clone().unwrap(), judged.replies)
     };
-    let (verdict, replies) = first(VerdictKind::Score { most: 3 });
+    let (verdict, replies) = first(VerdictKind::Score { most: 3, grades: &[] });
     // Of equal ones the first; its probability is the softmax of all.
-    assert_eq!(verdict.said, Said::Score(1));
+    assert_eq!(verdict.said, Said::Score(1.0));
     let total: f64 = [-3.0_f64, -1.0, -1.0, -2.0].iter().map(|x| x.exp()).sum();
     assert!((verdict.probability.unwrap() - (-1.0_f64).exp() / total).abs() < 1e-12);
     assert_eq!(replies, [r#"{"SR": {"score": 1, "reason": ""}}"#]);
@@ -272,7 +273,7 @@ fn verdicts_by_another_rubric_are_not_taken_for_this_one_and_stay() {
     // A word of the template, what a call covers and what it returns make another rubric.
     let other = Rubric { template: "Judge.", ..STALE.rubric() };
     let by_probe = Rubric { unit: JudgeUnit::Probe, ..STALE.rubric() };
-    let scored = Rubric { verdict: VerdictKind::Score { most: 5 }, ..STALE.rubric() };
+    let scored = Rubric { verdict: VerdictKind::Score { most: 5, grades: &[] }, ..STALE.rubric() };
     for rubric in [other, by_probe, scored] {
         assert_ne!(Instructions::from(&rubric).digest(), digest);
     }

@@ -681,7 +681,7 @@ fn tables_of_any_benchmark_are_made_by_its_trait() {
                 case,
                 probe,
                 judge: "j".to_owned(),
-                score: Some(score),
+                score: Some(f64::from(score)),
                 ..VerdictRow::default()
             };
             (serde_json::from_value::<AnswerRow>(answer).unwrap(), verdict)

@@ -339,7 +339,7 @@ fn tables(benchmark: &Benchmark, answers: &[Answer]) -> Vec<Table> {
             answered: a.answered,
             answer: a.answered.then_some("an answer"),
             correct: a.answered.then_some(a.right),
-            score: a.answered.then_some(u32::from(a.right) * 5),
+            score: a.answered.then_some(f64::from(u8::from(a.right)) * 5.0),
             choice: a.answered.then_some(if a.right { "A" } else { "B" }),
             history_cut: a.dropped.filter(|_| a.answered).map(|dropped| HistoryCut { dropped, of: 100 }),
             ..answered(&labels[at], &facets[at])

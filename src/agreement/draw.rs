@@ -1,12 +1,12 @@
 //! The stratified sample: of every run and every value of the split so many cases, with all their probes; where a judge sees each
 //! probe by itself, of every run and every group of probes so many probes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use super::AgreementError;
 use super::key::{FORMAT, Groups, Key, KeyItem, KeyRun};
-use crate::benchmarks::{Benchmark, JudgeUnit, VerdictKind};
+use crate::benchmarks::{Benchmark, JudgeUnit};
 use crate::data::draw::Draws;
 use crate::ground::order::{sorted_unique, unique};
 use crate::judge::{Exchange, Instructions};
@@ -143,10 +143,7 @@ pub fn draw(
         per_cell: how.per_cell,
         rubric: rubric.criteria(),
         rubric_name: Some(rubric.name.clone().into_owned()),
-        most: match rubric.verdict {
-            VerdictKind::Score { most } => Some(most),
-            _ => None,
-        },
+        most: rubric.verdict.most(),
         groups: Groups {
             dimension: benchmark.dimension.name().to_owned(),
             dimensions: dimensions(benchmark, runs),
@@ -161,8 +158,11 @@ pub fn draw(
 /// Refuses runs that do not go together, and answers that are neither right or wrong nor scored.
 fn check(benchmark: &Benchmark, runs: &[RunFolder], rubric: &Instructions) -> Result<(), AgreementError> {
     let verdict = rubric.verdict;
-    if !(verdict.is_right_or_wrong() || matches!(verdict, VerdictKind::Score { .. })) {
-        return Err(AgreementError::NotRated { benchmark: benchmark.title, values: verdict.values() });
+    if !(verdict.is_right_or_wrong() || verdict.most().is_some()) {
+        return Err(AgreementError::NotRated {
+            benchmark: benchmark.title,
+            values: verdict.values(&BTreeMap::new()),
+        });
     }
     let benchmark_of = |run: &RunFolder| run.header.identity.benchmark.clone();
     for (at, run) in runs.iter().enumerate() {

@@ -33,6 +33,8 @@ pub struct Scored {
     pub items: usize,
     /// Items on which the judge gave no verdict: left out of every count.
     pub without_verdict: usize,
+    /// Items whose verdict is a score between two whole ones, which raters cannot give: left out of every count, too.
+    pub between: usize,
     /// True if a run is of version 0.1.0, whose verdicts do not say by which rubric they were given.
     pub rubric_unknown: bool,
     /// True if a run was judged by a wording of the rubric before the one that the raters read.
@@ -114,15 +116,15 @@ pub fn score(
     raters: &[Ratings],
 ) -> Result<Scored, AgreementError> {
     let judged = judges(key, runs, judge)?;
-    let mut verdicts: Vec<Option<usize>> = Vec::with_capacity(key.items.len());
+    let mut verdicts: Vec<Option<f64>> = Vec::with_capacity(key.items.len());
     for item in &key.items {
         let verdict = match (runs.get(item.run), judged.get(item.run)) {
             (Some(run), Some((judged, _))) => {
                 check_answer(run, item)?;
                 judged.get(AnswerKey::of(&item.case, &item.probe, &key.condition)).and_then(|row| {
                     match row.error {
-                        None if key.most.is_some() => row.score.map(|score| score as usize),
-                        None => row.correct.map(usize::from),
+                        None if key.most.is_some() => row.score,
+                        None => row.correct.map(|correct| f64::from(u8::from(correct))),
                         Some(_) => None,
                     }
                 })
@@ -131,6 +133,10 @@ pub fn score(
         };
         verdicts.push(verdict);
     }
+    let without_verdict = verdicts.iter().filter(|verdict| verdict.is_none()).count();
+    let whole = |verdict: Option<f64>| Some(verdict.filter(|score| score.fract() == 0.0)? as usize);
+    let verdicts: Vec<Option<usize>> = verdicts.into_iter().map(whole).collect();
+    let between = verdicts.iter().filter(|verdict| verdict.is_none()).count() - without_verdict;
     let rater = |ratings: &Ratings| {
         let given: Vec<_> = key.items.iter().map(|item| ratings.get(&item.item)).collect();
         let rated: Vec<(&KeyItem, (usize, usize))> = key
@@ -166,7 +172,8 @@ pub fn score(
         condition: label(&key.condition).to_owned(),
         most: key.most,
         items: key.items.len(),
-        without_verdict: verdicts.iter().filter(|verdict| verdict.is_none()).count(),
+        without_verdict,
+        between,
         rubric_unknown: judged.iter().any(|(_, shared)| *shared == Shared::Unknown),
         earlier_wording: judged.iter().any(|(_, shared)| *shared == Shared::Earlier),
         asked_alike: judged

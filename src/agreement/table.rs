@@ -125,6 +125,7 @@ impl Scored {
             "condition": self.condition,
             "items": self.items,
             "without_verdict": self.without_verdict,
+            "between_scores": self.between,
             "raters": self.raters.iter().map(rater).collect::<Vec<_>>(),
             "between_raters": self.pairs.iter().map(pair).collect::<Vec<_>>(),
         })
@@ -139,6 +140,12 @@ impl Scored {
         if self.without_verdict > 0 {
             let (without, items) = (self.without_verdict, self.items);
             notes.push(format!("{without} of {items} items have no verdict of this judge and are left out"));
+        }
+        if self.between > 0 {
+            let (between, items) = (self.between, self.items);
+            notes.push(format!(
+                "the judge scored {between} of {items} items between two whole scores, which raters cannot give; they are left out"
+            ));
         }
         if self.rubric_unknown {
             let why = "verdicts of version 0.1.0 do not say by which rubric they were given";

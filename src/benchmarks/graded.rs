@@ -47,7 +47,7 @@ pub struct Graded<'a> {
     /// Right or wrong, where a clean verdict says so.
     pub correct: Option<bool>,
     /// The score of a clean verdict.
-    pub score: Option<u32>,
+    pub score: Option<f64>,
     /// The word that a clean verdict chose.
     pub choice: Option<&'a str>,
     /// The tokens that were cut from the condition's history to fit a context; absent where none were, and without an answer.

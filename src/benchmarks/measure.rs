@@ -298,14 +298,14 @@ pub struct Seen<'a> {
 }
 
 /// An answer and its verdict.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Judged {
     /// The answer; `None` where that failed.
     pub answer: Option<String>,
     /// Right or wrong, where that is known.
     pub correct: Option<bool>,
     /// The score.
-    pub score: Option<u32>,
+    pub score: Option<f64>,
     /// The word that was chosen.
     pub choice: Option<String>,
 }

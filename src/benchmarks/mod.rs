@@ -36,7 +36,7 @@ pub use graded::{CUT_MARK, CutCount, Graded, GradedMemory, HistoryCut, ShownSegm
 pub use label_check::LabelCheck;
 pub use measure::{Amount, Axis, Grouping, Judged, KeySpan, LayerSpans, Measure, RowAt, Scale, Seen};
 pub use readings::{Given, NotRead, Reading, Said, Told};
-pub use rubric::{JudgeUnit, Rubric, UnknownRubric, VerdictKind, rubric_named};
+pub use rubric::{Grades, JudgeUnit, Rubric, UnknownRubric, VerdictKind, rubric_named};
 pub use setting::{Context, Retriever, Setting};
 
 use crate::ground::order::unique;

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use crate::data::Notes;
 
 /// A statement on a response, by the kind of verdict that a rubric asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Said {
     /// True if it is right.
     Correct(bool),
     /// A grade.
-    Score(u32),
+    Score(f64),
     /// One of the rubric's words.
     Choice(String),
 }

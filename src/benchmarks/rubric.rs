@@ -2,6 +2,8 @@
 //!
 //! Two rubrics are two judges: verdicts carry the name, and tables have a row each.
 
+use std::collections::BTreeMap;
+
 use super::Benchmark;
 
 /// Instructions of a judge.
@@ -12,7 +14,7 @@ pub struct Rubric {
     /// Its difference from the benchmark's others: a few words.
     pub about: &'static str,
     /// The judge's input: a template (minijinja) over the case's notes by their names, `probes` (each with `id`, `query`,
-    /// `answer`, `cut`, `facets` and its own notes), `labels`, and `reasons`: `first` where the reply's reason is to stand before its
+    /// `answer`, `cut`, `facets`, the `values` that its verdict can have, and its own notes), `labels`, and `reasons`: `first` where the reply's reason is to stand before its
     /// verdict, `last` after it, `none` where there is to be none.
     pub template: &'static str,
     /// The probes of one call.
@@ -72,10 +74,12 @@ pub enum VerdictKind {
         /// The word for a wrong one.
         wrong: &'static str,
     },
-    /// `score`, a whole number from 0 to `most`.
+    /// `score`, a number from 0 to `most`.
     Score {
         /// The best.
         most: u32,
+        /// Probes that get some of the whole numbers only. The first that fits a probe counts; one that none fits gets them all.
+        grades: &'static [Grades],
     },
     /// `choice`, one of these words; right where it is the probe's note `expected`.
     Choice {
@@ -84,7 +88,40 @@ pub enum VerdictKind {
     },
 }
 
+/// The scores that a rubric gives to some of its probes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Grades {
+    /// Which probes: a facet, and its value.
+    pub facet: (&'static str, &'static str),
+    /// The scores, ascending.
+    pub scores: &'static [u32],
+}
+
 impl VerdictKind {
+    /// The whole scores that a probe of these facets can get, ascending; none where verdicts are no scores.
+    pub fn scores(self, facets: &BTreeMap<String, String>) -> Vec<u32> {
+        let VerdictKind::Score { most, grades } = self else { return Vec::new() };
+        let fits = |own: &&Grades| facets.get(own.facet.0).is_some_and(|value| value == own.facet.1);
+        grades.iter().find(fits).map_or_else(|| (0..=most).collect(), |own| own.scores.to_vec())
+    }
+
+    /// True if a probe of these facets can get this score: a whole one that the rubric gives, or one between two neighbouring whole
+    /// ones that it gives.
+    pub fn gives(self, score: f64, facets: &BTreeMap<String, String>) -> bool {
+        let scores = self.scores(facets);
+        [score.floor(), score.ceil()]
+            .iter()
+            .all(|whole| scores.iter().any(|given| f64::from(*given) == *whole))
+    }
+
+    /// The best score; `None` where verdicts are no scores.
+    pub fn most(self) -> Option<u32> {
+        match self {
+            VerdictKind::Score { most, .. } => Some(most),
+            VerdictKind::Correct | VerdictKind::Label { .. } | VerdictKind::Choice { .. } => None,
+        }
+    }
+
     /// The key that a judge's JSON and a verdict's row have for it.
     pub fn key(self) -> &'static str {
         match self {
@@ -100,15 +137,17 @@ impl VerdictKind {
         matches!(self, VerdictKind::Correct | VerdictKind::Label { .. })
     }
 
-    /// Its values, for a judge.
-    pub fn values(self) -> String {
+    /// The values that a probe of these facets can get, for a judge.
+    pub fn values(self, facets: &BTreeMap<String, String>) -> String {
+        let either = |words: Vec<String>| match words.split_last() {
+            Some((last, before)) if !before.is_empty() => format!("{} or {last}", before.join(", ")),
+            _ => words.concat(),
+        };
         match self {
             VerdictKind::Correct => "true or false".to_owned(),
             VerdictKind::Label { right, wrong } => format!("\"{right}\" or \"{wrong}\""),
-            VerdictKind::Score { most } => format!("a whole number from 0 to {most}"),
-            VerdictKind::Choice { of } => {
-                of.iter().map(|w| format!("\"{w}\"")).collect::<Vec<_>>().join(" or ")
-            }
+            VerdictKind::Score { .. } => either(self.scores(facets).iter().map(u32::to_string).collect()),
+            VerdictKind::Choice { of } => either(of.iter().map(|word| format!("\"{word}\"")).collect()),
         }
     }
 }

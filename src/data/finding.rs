@@ -138,8 +138,6 @@ pub struct Gold {
     pub texts: Vec<String>,
     /// True if the answer is a quotation or nearly one, so that the evidence holds its words.
     pub quoted: bool,
-    /// True if the data means to give an answer and gives a blank one.
-    pub empty: bool,
 }
 
 /// Findings counted by check: the check, its findings, and how many probes they concern, each counted once.

@@ -18,8 +18,9 @@ use std::time::SystemTime;
 use serde_json::{Map, Value, json};
 
 use super::{Answered, ExportError, check_distinct, id, rows};
-use crate::benchmarks::{Benchmark, VerdictKind};
+use crate::benchmarks::Benchmark;
 use crate::chat::StopReason;
+use crate::ground::numbers::in_json;
 use crate::run::condition::label;
 use crate::run::error::RunError;
 use crate::run::judged::Judged;
@@ -197,10 +198,7 @@ fn score(
     log: Log<'_>,
     expected: usize,
 ) -> Value {
-    let most = match log.benchmark.rubric().verdict {
-        VerdictKind::Score { most } => most,
-        VerdictKind::Correct | VerdictKind::Label { .. } | VerdictKind::Choice { .. } => 1,
-    };
+    let most = log.benchmark.rubric().verdict.most().unwrap_or(1);
     let verdict = |a: &Answered<'_>| judged.get(a.row.key());
     let worth: Vec<f64> = answered.iter().filter_map(|a| verdict(a)?.worth(most)).collect();
     // The sum of nothing is -0.0.
@@ -318,7 +316,7 @@ fn verdict_score(verdict: &VerdictRow, row: &AnswerRow) -> Option<Value> {
         return None;
     }
     let value = match (verdict.score, verdict.correct) {
-        (Some(score), _) => json!(score),
+        (Some(score), _) => in_json(score),
         (None, correct) => json!(if correct? { "C" } else { "I" }),
     };
     let mut metadata = Map::new();

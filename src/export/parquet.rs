@@ -59,7 +59,7 @@ const VERDICT: [(&str, Kind); 9] = [
     ("rubric", Kind::Text),
     ("rubric_name", Kind::Text),
     ("correct", Kind::Bool),
-    ("score", Kind::Whole),
+    ("score", Kind::Real),
     ("choice", Kind::Text),
     ("probability", Kind::Real),
     ("reason", Kind::Text),

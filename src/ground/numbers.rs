@@ -1,4 +1,4 @@
-//! Quantiles.
+//! Quantiles, and numbers as they are written.
 
 /// The quantile `q` in [0, 1] of ascending numbers, interpolated linearly between ranks as NumPy does by default (Hyndman and
 /// Fan's type 7); NaN of no numbers.
@@ -19,6 +19,14 @@ pub fn percent(share: f64) -> String {
     format!("{sign}{:.1}", tenths / 10.0)
 }
 
+/// A number for JSON, a whole one without a decimal point: `4` and `4.5`; null of one that is not finite.
+pub fn in_json(number: f64) -> serde_json::Value {
+    match number as i64 {
+        whole if whole as f64 == number => whole.into(),
+        _ => number.into(),
+    }
+}
+
 /// A p-value as tables write it: `0.0312`, `1.9e-6`.
 pub fn p_value(p: f64) -> String {
     if p < 0.0001 { format!("{p:.1e}") } else { format!("{p:.4}") }
@@ -27,6 +35,12 @@ pub fn p_value(p: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whole_numbers_have_no_decimal_point_in_json() {
+        let written = [4.0, 4.5, 0.0, -0.0, 1e300, f64::NAN].map(|number| in_json(number).to_string());
+        assert_eq!(written, ["4", "4.5", "0", "0", "1e+300", "null"]);
+    }
 
     #[test]
     fn percentages_round_ties_up_and_nothing_else() {

@@ -4,9 +4,10 @@
 
 use super::instructions::{Instructions, Reasons};
 use super::reply::{Found, ReplyText, read_verdicts};
-use super::{Exchange, JudgeError, Judged, NoVerdict};
-use crate::benchmarks::VerdictKind;
+use super::{Exchange, JudgeError, Judged, NoVerdict, Verdict};
+use crate::benchmarks::{Said, VerdictKind};
 use crate::chat::{ChatModel, Message, MessageRole, Reply, Sampling, StopReason};
+use crate::ground::order::unique;
 
 const QUOTED: usize = 200;
 
@@ -26,16 +27,19 @@ pub fn judge_by_reply(
 ) -> Result<Judged, JudgeError> {
     let ids: Vec<&str> = exchanges.iter().map(|exchange| exchange.probe.id.as_str()).collect();
     let first = model.reply(messages, sampling)?;
-    let mut found = read(&first, &ids, (ids.len() == 1).then_some(0), instructions);
+    let mut found = read(&first, exchanges, (ids.len() == 1).then_some(0), instructions);
+    let is_open = |found: &Found| matches!(found, Found::Missing | Found::Unread(_));
     let missing: Vec<usize> =
-        (0..ids.len()).filter(|&at| found[at] == Found::Missing && exchanges[at].answer.is_some()).collect();
+        (0..ids.len()).filter(|&at| is_open(&found[at]) && exchanges[at].answer.is_some()).collect();
     let mut replies = vec![first];
     if !missing.is_empty() && replies[0].stop != StopReason::Refused && replies[0].stop.has_answer() {
-        let wanted: Vec<&str> = missing.iter().map(|&at| ids[at]).collect();
-        let again = request_again(messages, &replies[0], &wanted, &found, instructions);
+        let wanted: Vec<(&Exchange, &Found)> =
+            missing.iter().map(|&at| (&exchanges[at], &found[at])).collect();
+        let all = found.iter().all(is_open);
+        let again = request_again(messages, &replies[0], &wanted, all, instructions);
         let second = model.reply(&again, sampling)?;
         let sole = missing.first().copied().filter(|_| missing.len() == 1);
-        let mut of_second = read(&second, &ids, sole, instructions);
+        let mut of_second = read(&second, exchanges, sole, instructions);
         for at in missing {
             std::mem::swap(&mut found[at], &mut of_second[at]);
         }
@@ -44,7 +48,12 @@ pub fn judge_by_reply(
     let verdicts = found.into_iter().zip(exchanges).map(|(found, exchange)| match found {
         Found::Verdict(verdict) => Ok(verdict),
         Found::Differing(one, other) => Err(NoVerdict::Differing(one, other)),
-        Found::Missing if exchange.answer.is_none() => Err(NoVerdict::NoAnswer),
+        Found::Missing | Found::Unread(_) if exchange.answer.is_none() => Err(NoVerdict::NoAnswer),
+        Found::Unread(said) => Err(NoVerdict::OffScale {
+            key: instructions.verdict.key(),
+            values: instructions.verdict.values(&exchange.probe.facets),
+            said,
+        }),
         Found::Missing => Err(why_missing(&replies, sampling)),
     });
     let verdicts = verdicts.collect();
@@ -55,28 +64,59 @@ fn is_cut(reply: &Reply) -> bool {
     reply.stop == StopReason::MaxNewTokens
 }
 
-fn read(reply: &Reply, ids: &[&str], sole: Option<usize>, instructions: &Instructions) -> Vec<Found> {
+fn read(
+    reply: &Reply,
+    exchanges: &[Exchange],
+    sole: Option<usize>,
+    Instructions { verdict: kind, .. }: &Instructions,
+) -> Vec<Found> {
     if reply.stop == StopReason::Refused {
-        return vec![Found::Missing; ids.len()];
+        return vec![Found::Missing; exchanges.len()];
     }
-    read_verdicts(ReplyText { text: &reply.text, cut: is_cut(reply), sole }, ids, instructions.verdict)
+    let ids: Vec<&str> = exchanges.iter().map(|exchange| exchange.probe.id.as_str()).collect();
+    let found = read_verdicts(ReplyText { text: &reply.text, cut: is_cut(reply), sole }, &ids, *kind);
+    let given = |(found, exchange): (Found, &Exchange)| match found {
+        Found::Verdict(Verdict { said: Said::Score(score), .. })
+            if !kind.gives(score, &exchange.probe.facets) =>
+        {
+            Found::Unread(score.to_string())
+        }
+        found => found,
+    };
+    found.into_iter().zip(exchanges).map(given).collect()
 }
 
 /// The conversation so far, and the request for what it lacks. A greedy judge would say the same again to the same messages.
 fn request_again(
     messages: &[Message],
     first: &Reply,
-    wanted: &[&str],
-    found: &[Found],
+    wanted: &[(&Exchange, &Found)],
+    all: bool,
     Instructions { verdict, reasons, .. }: &Instructions,
 ) -> Vec<Message> {
-    let ids = wanted.join(", ");
-    let lack = match found.iter().any(|found| *found != Found::Missing) {
+    let ids: Vec<&str> = wanted.iter().map(|(exchange, _)| exchange.probe.id.as_str()).collect();
+    let unread = wanted.iter().find_map(|(_, found)| match found {
+        Found::Unread(said) => Some(said),
+        _ => None,
+    });
+    let lack = match unread {
         _ if is_cut(first) => "That was cut off. Be brief.".to_owned(),
-        true => format!("That holds no verdict on {ids}."),
-        false => "That could not be read.".to_owned(),
+        Some(said) => format!("{said} is no verdict here."),
+        None if all => "That could not be read.".to_owned(),
+        None => format!("That holds no verdict on {}.", ids.join(", ")),
     };
-    let decision = format!("\"{}\" ({})", verdict.key(), verdict.values());
+    let values = wanted.iter().map(|(exchange, _)| verdict.values(&exchange.probe.facets));
+    let values = match unique(values.clone()).as_slice() {
+        [one] => one.clone(),
+        _ => ids
+            .iter()
+            .zip(values)
+            .map(|(id, values)| format!("{id}: {values}"))
+            .collect::<Vec<_>>()
+            .join("; "),
+    };
+    let ids = ids.join(", ");
+    let decision = format!("\"{}\" ({values})", verdict.key());
     let fields = match reasons {
         Reasons::First => format!("\"reason\" and then {decision}"),
         Reasons::Last => format!("{decision} and \"reason\""),

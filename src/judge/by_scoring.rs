@@ -4,6 +4,8 @@
 //! Every probe is decided after the same prompt, in a reply of its own: no verdict is conditioned on another one. The model keeps
 //! the prompt in its cache from one probe to the next.
 
+use std::collections::BTreeMap;
+
 use super::instructions::{Instructions, Reasons};
 use super::verdict::Verdict;
 use super::{Exchange, JudgeError, Judged, NoVerdict};
@@ -33,7 +35,7 @@ pub fn judge_by_scoring(
             judged.verdicts.push(Err(NoVerdict::NoAnswer));
             continue;
         }
-        let (verdict, reply) = decide(model, messages, &exchange.probe.id, instructions)?;
+        let (verdict, reply) = decide(model, messages, exchange, instructions)?;
         judged.verdicts.push(Ok(verdict));
         judged.replies.push(reply);
     }
@@ -43,13 +45,13 @@ pub fn judge_by_scoring(
 fn decide(
     model: &mut dyn ScoringModel,
     messages: &[Message],
-    id: &str,
+    Exchange { probe, .. }: &Exchange,
     Instructions { verdict: kind, reasons, .. }: &Instructions,
 ) -> Result<(Verdict, String), JudgeError> {
     // A label stands in an object of its own, all other verdicts under their probe's id.
     let (opening, closing) = match kind {
         VerdictKind::Label { .. } => ("{".to_owned(), "}"),
-        _ => (format!("{{{}: {{", json_string(id)), "}}"),
+        _ => (format!("{{{}: {{", json_string(&probe.id)), "}}"),
     };
     let mut text = opening;
     let mut reason = String::new();
@@ -58,7 +60,7 @@ fn decide(
         text.push_str(", ");
     }
     text.push_str(&format!("\"{}\":", kind.key()));
-    let (words, says) = words(*kind);
+    let (words, says) = words(*kind, &probe.facets);
     let asked: Vec<&str> = words.iter().map(String::as_str).collect();
     let scores = model.score(messages, &text, &asked)?;
     if scores.len() != words.len() {
@@ -112,8 +114,8 @@ fn written_reason(
     Ok(reason)
 }
 
-/// The words of a kind of verdict as JSON, each with the space before it, and what each says.
-fn words(kind: VerdictKind) -> (Vec<String>, Vec<Said>) {
+/// The words of a kind of verdict on a probe of these facets as JSON, each with the space before it, and what each says.
+fn words(kind: VerdictKind, facets: &BTreeMap<String, String>) -> (Vec<String>, Vec<Said>) {
     let of = |said: Said| {
         let word = match &said {
             Said::Correct(correct) => format!(" {correct}"),
@@ -128,7 +130,9 @@ fn words(kind: VerdictKind) -> (Vec<String>, Vec<Said>) {
             .map(|(word, correct)| (format!(" {}", json_string(word)), Said::Correct(correct)))
             .into_iter()
             .unzip(),
-        VerdictKind::Score { most } => (0..=most).map(|score| of(Said::Score(score))).unzip(),
+        VerdictKind::Score { .. } => {
+            kind.scores(facets).into_iter().map(|score| of(Said::Score(f64::from(score)))).unzip()
+        }
         VerdictKind::Choice { of: words } => words.iter().map(|w| of(Said::Choice((*w).to_owned()))).unzip(),
     }
 }

@@ -86,7 +86,12 @@ impl Instructions {
     pub fn with_template(self, template: String) -> Self {
         let digest = sha256(&template);
         let name = format!("own-{}", digest.get(..8).unwrap_or(&digest)).into();
-        Instructions { name, template: template.into(), ..self }
+        // Which scores another text gives to which probes is not known.
+        let verdict = match self.verdict {
+            VerdictKind::Score { most, .. } => VerdictKind::Score { most, grades: &[] },
+            verdict => verdict,
+        };
+        Instructions { name, template: template.into(), verdict, ..self }
     }
 
     /// SHA-256 (lower-case hexadecimal) of what people who rate the same answers must share with the judge: the text and what it
@@ -179,6 +184,7 @@ impl Instructions {
                 query => probe.query.as_str(),
                 answer => answer.as_deref().unwrap_or(""),
                 cut => cut,
+                values => self.verdict.values(&probe.facets),
                 facets => &probe.facets,
                 ..minijinja::Value::from(Serde(&probe.judge))
             }

@@ -36,6 +36,11 @@ pub enum NoVerdict {
     /// Generation ended in the judge's thought.
     #[error("the judge gave no verdict: {}", .0.without_answer(None).unwrap_or_default())]
     Thought(StopReason),
+    /// The reply says something else than a verdict of the rubric's kind.
+    #[error(
+        "the judge's reply has no \"{key}\" that the rubric gives ({values}), twice; the last one said {said}"
+    )]
+    OffScale { key: &'static str, values: String, said: String },
     /// A whole reply without a verdict.
     #[error("no verdict in the judge's reply, twice (does it decline?); the last one began: {began}")]
     Unreadable { began: String },

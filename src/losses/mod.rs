@@ -249,7 +249,7 @@ impl Reader<'_> {
         let Some(judged) = &self.judged else { return Known::Unknown };
         let verdict = judged.get(key).filter(|row| row.is_clean());
         let best = match self.benchmark.rubric().verdict {
-            crate::benchmarks::VerdictKind::Score { most } => most,
+            crate::benchmarks::VerdictKind::Score { most, .. } => most,
             _ => 1,
         };
         let worth = verdict.and_then(|row| row.worth(best));

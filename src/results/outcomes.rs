@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use crate::benchmarks::{Benchmark, Overall as Weighing, Unit, VerdictKind};
+use crate::benchmarks::{Benchmark, Overall as Weighing, Unit};
 use crate::ground::order::unique;
 use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
 use crate::run::rows::{AnswerRow, VerdictRow};
@@ -123,10 +123,7 @@ impl<'a> Outcomes<'a> {
         verdicts: impl IntoIterator<Item = &'v VerdictRow>,
         judge: &str,
     ) -> Self {
-        let most = match benchmark.rubric().verdict {
-            VerdictKind::Score { most } => Some(most),
-            VerdictKind::Correct | VerdictKind::Label { .. } | VerdictKind::Choice { .. } => None,
-        };
+        let most = benchmark.rubric().verdict.most();
         let answered: HashMap<(&str, &str), bool> = answers
             .iter()
             .map(|row| ((row.case.as_str(), row.probe.as_str()), row.error.is_none() && row.answer.is_some()))

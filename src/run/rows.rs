@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::context_budget::BudgetError;
 use crate::chat::{ChatError, StopReason};
+use crate::ground::numbers::in_json;
 use crate::prompt::PromptError;
 use palimpsest_core::attention::AttentionStore;
 
@@ -284,8 +285,8 @@ pub struct VerdictRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correct: Option<bool>,
     /// The score, where the judge was asked for one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub score: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "in_short")]
+    pub score: Option<f64>,
     /// The word that the judge chose, where it was to choose one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<String>,
@@ -298,6 +299,11 @@ pub struct VerdictRow {
     /// Why there is no verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// Whole scores as they were written before there were others.
+fn in_short<S: Serializer>(score: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    score.map(in_json).serialize(serializer)
 }
 
 impl VerdictRow {
@@ -317,7 +323,7 @@ impl VerdictRow {
             return None;
         }
         let right = self.correct.map(|correct| f64::from(u8::from(correct)));
-        right.or_else(|| Some(f64::from(self.score?) / f64::from(most.max(1))))
+        right.or_else(|| Some(self.score? / f64::from(most.max(1))))
     }
 }
 

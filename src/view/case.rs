@@ -16,6 +16,7 @@ use super::sessions::{Session, Sources};
 use super::snippets::{Named, snippets};
 use super::strip::{Strip, Strips, WAYS};
 use super::table::{known_key, side_key, state, verdict_in_words};
+use crate::ground::numbers::in_json;
 use crate::lens::layers::mean_over;
 use crate::lens::{Baseline, ByLayer, Example, Scale, Target};
 use crate::losses::trace::Stage;
@@ -221,7 +222,7 @@ impl<'a> Case<'a> {
             });
             verdict
                 .with("correct", self.folder.is_right(row))
-                .with("score", row.score)
+                .with("score", row.score.map(in_json))
                 .with("most", row.score.map(|_| self.folder.best_score()))
                 .with("choice", row.choice.as_ref())
                 .with("probability", row.probability)

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::follow::{Followed, Place, Step};
 use super::ranks::{RankJob, Ranked};
-use crate::benchmarks::{Benchmark, VerdictKind};
+use crate::benchmarks::Benchmark;
 use crate::ground::order::unique;
 use crate::run::causes::contrast_rows::CONTRAST_CAUSES;
 use crate::run::causes::rows::CAUSES;
@@ -307,10 +307,7 @@ impl Folder {
 
     /// The best score of the benchmark's judges; 1 where they give none.
     pub fn best_score(&self) -> u32 {
-        match self.benchmark.rubric().verdict {
-            VerdictKind::Score { most } => most,
-            _ => 1,
-        }
+        self.benchmark.rubric().verdict.most().unwrap_or(1)
     }
 
     /// The effects of a way on a row, of the seed that counts.

@@ -274,7 +274,7 @@ impl<'a> Run<'a> {
     fn correct(&self, key: AnswerKey<&str>) -> Option<bool> {
         let verdict = self.judged.get(key).filter(|row| row.is_clean())?;
         let best = match self.benchmark.rubric().verdict {
-            VerdictKind::Score { most } => most,
+            VerdictKind::Score { most, .. } => most,
             _ => 1,
         };
         Some(verdict.worth(best).is_some_and(|worth| worth >= 1.0))

@@ -13,7 +13,7 @@ fn whole(text: &str, ids: &[&str], kind: VerdictKind) -> Vec<Option<Verdict>> {
     let found = read_verdicts(ReplyText { text, cut: false, sole }, ids, kind);
     let verdict = |found| match found {
         Found::Verdict(verdict) => Some(verdict),
-        Found::Missing => None,
+        Found::Missing | Found::Unread(_) => None,
         Found::Differing(one, other) => panic!("{one} and {other} in {text}"),
     };
     found.into_iter().map(verdict).collect()
@@ -25,7 +25,7 @@ fn letters(text: &str, cut: bool) -> String {
     let letter = |found: &Found| match found {
         Found::Verdict(Verdict { said: Said::Correct(true), .. }) => 't',
         Found::Verdict(_) => 'f',
-        Found::Missing => '?',
+        Found::Missing | Found::Unread(_) => '?',
         Found::Differing(..) => '!',
     };
     found.iter().map(letter).collect()
@@ -119,7 +119,7 @@ fn an_unfinished_object_at_the_end_of_a_cut_reply_is_the_last_group() {
     assert_eq!((letters(text, true), letters(text, false)), ("f??".to_owned(), "f??".to_owned()));
     // A cut word is no word.
     assert_eq!(letters(r#"{"SR": {"correct": false}, "PR": {"correct": true"#, true), "f??");
-    let score = VerdictKind::Score { most: 20 };
+    let score = VerdictKind::Score { most: 20, grades: &[] };
     let found = read_verdicts(ReplyText { text: r#"{"q": 1"#, cut: true, sole: Some(0) }, &["q"], score);
     assert_eq!(found, [Found::Missing]);
 }
@@ -160,7 +160,7 @@ proptest! {
 
     #[test]
     fn no_reply_makes_the_reader_panic_or_invents_ids(text in "[{}\\[\\]\"',:`#\\n SPRI1true-]{0,80}", cut in any::<bool>()) {
-        for kind in [VerdictKind::Correct, VerdictKind::Score { most: 5 }, VerdictKind::Choice { of: &["S"] }] {
+        for kind in [VerdictKind::Correct, VerdictKind::Score { most: 5, grades: &[] }, VerdictKind::Choice { of: &["S"] }] {
             let found = read_verdicts(ReplyText { text: &text, cut, sole: None }, &IDS, kind);
             prop_assert_eq!(found.len(), 3);
             if !text.contains("PR") {
@@ -227,16 +227,16 @@ fn what_is_not_said_is_missing_and_never_guessed() {
 #[test]
 fn scores_and_choices_are_read_and_what_is_off_the_scale_is_missing() {
     let read = |text: &str, kind| whole(text, &["q"], kind)[0].as_ref().map(|v| v.said.clone());
-    let score = VerdictKind::Score { most: 5 };
+    let score = VerdictKind::Score { most: 5, grades: &[] };
     for text in [
         r#"{"q": {"score": 4, "reason": "nearly"}}"#,
         r#"I think: {"score": "4/5", "reason": "nearly"}"#,
         r#"{"q": 4.0}"#,
         r#"{"verdicts": [{"id": "q", "rating": 4}]}"#,
     ] {
-        assert_eq!(read(text, score), Some(Said::Score(4)), "{text}");
+        assert_eq!(read(text, score), Some(Said::Score(4.0)), "{text}");
     }
-    for text in [r#"{"q": 6}"#, r#"{"q": -1}"#, r#"{"q": 3.5}"#, r#"{"q": "good"}"#, r#"{"q": true}"#] {
+    for text in [r#"{"q": 6}"#, r#"{"q": -1}"#, r#"{"q": "good"}"#, r#"{"q": true}"#] {
         assert_eq!(read(text, score), None, "{text}");
     }
     let choice = VerdictKind::Choice { of: &["first", "second"] };

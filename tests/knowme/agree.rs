@@ -40,7 +40,7 @@ fn answered(dir: &Path, case: &Case) {
 }
 
 /// Gives every question a verdict.
-fn judged(dir: &Path, case: &Case, score: impl Fn(&str) -> Option<u32>) {
+fn judged(dir: &Path, case: &Case, score: impl Fn(&str) -> Option<f64>) {
     let row = |probe: &Probe| VerdictRow {
         case: case.id.clone(),
         probe: probe.id.clone(),
@@ -79,7 +79,7 @@ fn kappa_of_scores_is_that_of_statsmodels_plain_and_quadratic() {
     let at = |name: &str| root.path().join(name).display().to_string();
     answered(&root.path().join("run"), &case);
     let pair = |probe: &str| pairs[probe.strip_prefix("T6-").unwrap().parse::<usize>().unwrap()];
-    judged(&root.path().join("run"), &case, |probe| Some(pair(probe).1));
+    judged(&root.path().join("run"), &case, |probe| Some(f64::from(pair(probe).1)));
     let all = pairs.len().to_string();
     let drawn = palimpsest(["agree", "draw", &at("run"), "--out", &at("sheet"), "--per-cell", &all]);
     assert_eq!(drawn.code, Some(0), "{}", drawn.err);
@@ -123,7 +123,14 @@ fn questions_are_drawn_by_task_and_ratings_are_scores() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name).display().to_string();
     answered(&root.path().join("run"), &case);
-    judged(&root.path().join("run"), &case, |probe| (probe != "T1-1").then_some(4));
+    let score = |probe: &str| if probe == "T7-2" { 4.5 } else { 4.0 };
+    judged(&root.path().join("run"), &case, |probe| (probe != "T1-1").then(|| score(probe)));
+    let rows = std::fs::read_to_string(root.path().join("run/verdicts.jsonl")).unwrap();
+    assert_eq!(
+        (rows.matches("\"score\":4}").count(), rows.matches("\"score\":4.5}").count()),
+        (12, 1),
+        "{rows}"
+    );
     let draw = |per_cell: &str, out: &str| {
         palimpsest([
             "agree",
@@ -166,10 +173,13 @@ fn questions_are_drawn_by_task_and_ratings_are_scores() {
     assert_eq!(scored.code, Some(0), "{}", scored.err);
     assert!(scored.out.contains("1 of 14 items have no verdict of this judge"), "{}", scored.out);
     assert!(scored.out.contains("(1 unsure and 1 not rated are left out); shares in %"), "{}", scored.out);
-    // 14 less one without a verdict, one unsure, one not rated: eleven, nine of which are the same and one of which is one apart.
+    let between = "the judge scored 1 of 14 items between two whole scores, which raters cannot give";
+    assert!(scored.out.contains(between), "{}", scored.out);
+    // 14 less one without a verdict, one between two scores, one unsure, one not rated: ten, eight of which are the same and one of which
+    // is one apart.
     let overall: Vec<&str> =
         scored.out.lines().find(|line| line.starts_with("Overall")).unwrap().split_whitespace().collect();
-    assert_eq!(overall, ["Overall", "11", "81.82", "90.91", "0.0000", "0.0000", "3.91", "4.00"]);
+    assert_eq!(overall, ["Overall", "10", "80.00", "90.00", "0.0000", "0.0000", "3.90", "4.00"]);
     for (wrong, said) in
         [("6", "rating `6`: give a whole number from 0 to 5"), ("correct", "rating `correct`")]
     {

@@ -69,10 +69,10 @@ fn golds_are_held_against_their_task_and_their_evidence() {
     assert_eq!(
         found(folder, &["gold-form", "empty-gold", "gold-not-in-evidence"]),
         [
+            "empty-gold: d/answer/Adversarial Abstention_answers.json: case `d` T2-2: the gold of \"Question 2 of the morning?\" is empty",
             "gold-form: case `d` T1-3: an abstention under T1: \"not mentioned in the text\"",
             "gold-form: case `d` T2-1: a trap whose gold is \"A -> B -> C\"",
             "gold-form: case `d` T2-3: a trap whose gold is \"In the boathouse.\"",
-            "empty-gold: case `d` T2-2: the gold of \"Question 2 of the morning?\" is empty",
             "gold-not-in-evidence: case `d` T1-2: the evidence of \"A red umbrella\" does not have: red, umbrella",
         ]
     );

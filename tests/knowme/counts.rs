@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use palimpsest::benchmarks::knowme::task::TASKS;
 use palimpsest::benchmarks::{Context, Graded, Retriever, Table};
 
 use super::*;
@@ -18,6 +19,8 @@ struct Answers {
     questions: usize,
     points: usize,
     errors: usize,
+    /// The score of every answer, in percent, in the place of points.
+    percent: Option<f64>,
 }
 
 fn answers(
@@ -27,7 +30,7 @@ fn answers(
     questions: usize,
     points: usize,
 ) -> Answers {
-    Answers { model: "m", run: "r", dataset, task, condition, questions, points, errors: 0 }
+    Answers { model: "m", run: "r", dataset, task, condition, questions, points, errors: 0, percent: None }
 }
 
 fn tables(all: &[Answers]) -> Vec<Table> {
@@ -41,7 +44,8 @@ fn tables(all: &[Answers]) -> Vec<Table> {
         assert!(a.points <= 5 * scored && a.questions <= ids.len());
         for (at, id) in ids.iter().enumerate().take(a.questions) {
             // As even as whole scores can be.
-            let score = (at < scored).then(|| (a.points * (at + 1) / scored - a.points * at / scored) as u32);
+            let even = || (a.points * (at + 1) / scored - a.points * at / scored) as f64;
+            let score = (at < scored).then(|| a.percent.map_or_else(even, |percent| percent / 20.0));
             rows.push(Graded {
                 run: a.run,
                 model: a.model,
@@ -120,19 +124,147 @@ fn retrieval_is_named_by_what_finds_the_events() {
     assert!(!dense[0].sheet.notes.join("\n").contains("BM25"));
 }
 
+/// Questions of data sets 1 to 3, as released, by task.
+const RELEASED: [[usize; 7]; 3] =
+    [[130, 100, 131, 52, 240, 295, 62], [100, 100, 230, 47, 141, 100, 80], [100, 100, 200, 26, 200, 100, 46]];
+
+/// Table 1 of the paper, (a) to (d): Qwen3-32B as it is, with RAG, Mem0 and MemOS, then GPT-5-mini.
+const PRINTED: [[[f64; 7]; 8]; 4] = [
+    [
+        [59.9, 66.0, 44.4, 40.5, 36.1, 14.3, 16.3],
+        [8.8, 4.8, 3.9, 1.8, 2.7, 2.8, 1.7],
+        [10.5, 9.2, -3.1, 1.9, -0.2, 2.6, 1.2],
+        [4.5, 6.4, 8.3, 6.6, 5.0, 3.9, 3.0],
+        [65.4, 71.5, 54.1, 47.3, 42.3, 18.6, 19.6],
+        [6.8, 4.0, 3.2, 1.5, 2.0, 2.7, 1.3],
+        [7.8, 7.2, -2.5, 1.4, 0.3, 2.1, 1.2],
+        [4.2, 5.1, 6.7, 5.6, 5.2, 2.9, 3.0],
+    ],
+    [
+        [58.1, 64.2, 38.5, 35.6, 34.3, 13.8, 15.1],
+        [9.2, 4.7, 5.3, 2.5, 3.1, 6.2, 1.8],
+        [10.5, 8.6, -3.5, 1.2, -0.2, 0.9, 1.6],
+        [10.7, 9.7, 10.4, 10.8, 4.2, 3.4, 4.1],
+        [62.3, 70.8, 48.2, 41.4, 40.4, 17.7, 17.6],
+        [7.5, 3.8, 4.5, 2.3, 2.3, 5.5, 1.4],
+        [8.0, 7.9, -2.6, 1.0, 0.4, 0.5, 1.3],
+        [10.7, 8.1, 8.2, 9.0, 5.6, 3.1, 3.9],
+    ],
+    [
+        [66.8, 71.2, 52.2, 45.0, 42.3, 15.6, 18.7],
+        [7.9, 4.5, 2.4, 1.1, 1.3, 2.0, 1.3],
+        [12.9, 11.8, -2.3, 3.5, 0.8, 1.2, 1.1],
+        [2.3, 4.6, 7.6, 5.1, 6.2, 3.1, 2.3],
+        [72.3, 75.4, 62.5, 52.6, 48.1, 20.4, 22.3],
+        [5.8, 3.5, 1.9, 1.1, 1.2, 2.1, 1.0],
+        [9.2, 8.4, -1.8, 2.5, 0.5, 1.0, 1.2],
+        [-0.6, 3.9, 5.5, 4.8, 4.5, 2.0, 2.2],
+    ],
+    [
+        [55.4, 62.7, 45.9, 38.5, 35.2, 12.7, 14.6],
+        [9.2, 5.1, 3.4, 2.2, 2.8, -0.5, 2.2],
+        [8.0, 7.3, -3.2, 0.5, -1.1, 7.4, 0.8],
+        [-1.2, 4.8, 6.3, 5.5, 6.2, 5.8, 2.0],
+        [62.5, 68.3, 55.3, 45.2, 42.1, 16.5, 18.5],
+        [7.0, 4.8, 2.6, 1.4, 2.1, -0.2, 1.8],
+        [6.2, 5.2, -2.9, 0.3, -0.4, 6.2, 1.0],
+        [0.5, 3.4, 5.7, 4.2, 4.8, 4.1, 2.7],
+    ],
+];
+const COLUMNS: [&str; 7] =
+    ["T1 (Det.)", "T2 (Ent.)", "T3 (Time)", "T4 (Rel.)", "T5 (Con.)", "T6 (Abs.)", "T7 (Sum.)"];
+
+/// Table 1(a) is 1(b) to 1(d) by the released numbers of questions, if its columns are other tasks than their heads say.
 #[test]
-fn the_pooled_table_pools_questions_and_not_data_sets() {
-    // T5 of the base: 34.3, 42.3 and 35.2 in table 1(b)-(d), of .60, .205 and .195 of the questions.
-    let found = tables(&[
-        answers("d1", "T5", "full", 600, 1029),
-        answers("d2", "T5", "full", 205, 434),
-        answers("d3", "T5", "full", 195, 343),
-    ]);
-    let of = |key: &str| cell(named(&found, key), "full", "T5")[0].clone();
-    assert_eq!((of("d1"), of("d2"), of("d3")), ("34.3".into(), "42.3".into(), "35.2".into()));
-    assert_eq!(of("pooled"), "36.1");
-    assert_eq!(format!("{:.1}", (34.3 + 42.3 + 35.2) / 3.0), "37.3");
-    assert_eq!(found.len(), 4);
+fn each_printed_column_pools_to_that_of_table_1a_for_one_task_alone() {
+    let [all, sets @ ..] = &PRINTED;
+    let apart = |task: usize, column: usize| {
+        let questions: Vec<f64> = RELEASED.iter().map(|of| of[task] as f64).collect();
+        let of_row = |row: usize| {
+            let sum: f64 = sets.iter().zip(&questions).map(|(set, n)| set[row][column] * n).sum();
+            (sum / questions.iter().sum::<f64>() - all[row][column]).abs()
+        };
+        (0..8).map(of_row).fold(0.0, f64::max)
+    };
+    for (column, head) in COLUMNS.into_iter().enumerate() {
+        let fitting = (0..7).filter(|&task| apart(task, column) < 0.0501).map(|task| TASKS[task].printed);
+        assert_eq!(fitting.collect::<Vec<_>>(), [head]);
+    }
+    // By our table: what each data set is printed with, pooled.
+    let conditions = ["full", "rag-dense", "mem0", "memos"];
+    for (backbone, model) in [(0, "Qwen3-32B"), (4, "GPT-5-mini")] {
+        let mut asked = Vec::new();
+        for (at, task) in TASKS.iter().enumerate() {
+            let column = COLUMNS.iter().position(|head| *head == task.printed).unwrap();
+            for (set, dataset) in ["d1", "d2", "d3"].into_iter().enumerate() {
+                for (row, condition) in conditions.into_iter().enumerate() {
+                    let printed = |row: usize| sets[set][backbone + row][column];
+                    let percent = if row == 0 { printed(0) } else { printed(0) + printed(row) };
+                    let of = answers(dataset, task.id, condition, RELEASED[set][at], 0);
+                    asked.push(Answers { model, percent: Some(percent), ..of });
+                }
+            }
+        }
+        let found = tables(&asked);
+        let pooled = named(&found, "pooled");
+        for task in &TASKS {
+            let column = COLUMNS.iter().position(|head| *head == task.printed).unwrap();
+            for (row, setting) in ["full", "rag-dense, all-MiniLM-L6-v2", "mem0", "memos"].iter().enumerate()
+            {
+                let ours: f64 = cell(pooled, setting, task.id)[0].parse().unwrap();
+                let theirs = all[backbone + row][column];
+                assert!((ours - theirs).abs() < 0.1001, "{model} {setting} {}: {ours} {theirs}", task.id);
+            }
+        }
+        let notes = pooled.sheet.notes.join("\n");
+        assert!(notes.contains("T3 under T4 (Rel.), T4 under T7 (Sum.), T5 under T3 (Time)"), "{notes}");
+    }
+}
+
+/// Data set 3 has 25 abstentions, 51 orders and 24 questions without a gold under T2. An answerer that always abstains had 49.0 when the
+/// last were taken for abstentions, and one without a fault 80.8.
+#[test]
+fn traps_without_a_gold_are_listed_and_not_scored() {
+    let gold = |at: usize| match at {
+        0..25 => "The text does not mention it.",
+        25..76 => "B -> A -> C",
+        _ => "",
+    };
+    let rows: Vec<Value> =
+        (0..100).map(|at| json!({"id": at, "question": format!("{at}?"), "answer": gold(at)})).collect();
+    let case = case(small("dataset3", &[("Adversarial Abstention", json!(rows))]));
+    assert_eq!(case.probes.len(), 76);
+    let percent = |score: &dyn Fn(&Probe) -> f64| {
+        let rows = case.probes.iter().map(|probe| Graded {
+            case: &case.id,
+            probe: &probe.id,
+            score: Some(score(probe)),
+            ..answered(&case.labels, &probe.facets)
+        });
+        let rows: Vec<Graded<'_>> = rows.collect();
+        let found = (KNOWME.counts)(&rows).tables;
+        (found[0].sheet.rows[0][4][0].clone(), found[0].sheet.notes.join("\n"))
+    };
+    let abstains = |probe: &Probe| if probe.facets.contains_key("expects") { 0.0 } else { 5.0 };
+    let (of_abstainer, notes) = percent(&abstains);
+    assert_eq!((of_abstainer.as_str(), percent(&|_| 5.0).0.as_str()), ("32.9", "100.0"));
+    assert!(
+        notes.contains(
+            "dataset3: questions without a gold, which are neither asked nor scored: 24 (T2-76, T2-77,"
+        ),
+        "{notes}"
+    );
+    assert!(notes.contains("questions: T2 76"), "{notes}");
+}
+
+/// `run_eval.py` takes the mean of whatever numbers the judge gives: of 4.5 and 3, 3.75 of 5.
+#[test]
+fn scores_between_whole_ones_count_as_they_are() {
+    let labels = BTreeMap::from([("dataset".to_owned(), "d".to_owned())]);
+    let facets = BTreeMap::from([("task".to_owned(), "T1".to_owned())]);
+    let of = |(probe, score)| Graded { probe, score: Some(score), ..answered(&labels, &facets) };
+    let rows = [("a", 4.5), ("b", 3.0)].map(of);
+    assert_eq!((KNOWME.counts)(&rows).tables[0].sheet.rows[0][3], ["75.0"]);
 }
 
 #[test]

@@ -55,7 +55,10 @@ fn questions_are_grouped_by_task_by_score_and_by_type() {
     let of = |group: &str, task: &str, kind: Option<&str>, score: Option<u32>| {
         let mut facets = BTreeMap::from([("task".to_owned(), task.to_owned())]);
         facets.extend(kind.map(|kind| ("type".to_owned(), kind.to_owned())));
-        let judged = BTreeMap::from([("full".to_owned(), Judged { score, ..Judged::default() })]);
+        let judged = BTreeMap::from([(
+            "full".to_owned(),
+            Judged { score: score.map(f64::from), ..Judged::default() },
+        )]);
         let seen = Seen { labels: &labels, facets: &facets, condition: Some("full"), judged: &judged };
         let grouping = KNOWME.lens.groupings.iter().find(|one| one.key == group).unwrap();
         (grouping.of)(&seen)

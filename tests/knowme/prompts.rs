@@ -4,7 +4,7 @@ use palimpsest::benchmarks::rubric_named;
 use palimpsest::judge::{Exchange, Instructions};
 use palimpsest::models::ModelStore;
 use palimpsest::prompt::{PromptBuilder, Templates};
-use palimpsest::run::plan::Selection;
+use palimpsest::run::plan::{PlannedProbe, Selection};
 
 use super::*;
 
@@ -117,6 +117,71 @@ fn the_released_rubric_has_the_scale_of_the_authors() {
     assert!(prompt("graded", "T2-1").contains("0: it answers as if the record told it"));
 }
 
+/// The authors' judge sees a question, its reference and the answer. How a gold came about and how a question was made a trap are no part
+/// of these, but the reasons within an order are.
+#[test]
+fn the_released_rubric_shows_no_reasoning_and_no_strategy() {
+    let case = case(sample());
+    let plan = Selection::of_all(&KNOWME).plan(std::slice::from_ref(&case)).unwrap();
+    let prompt = |rubric: &str, probe: &PlannedProbe| {
+        let exchange = Exchange { probe: probe.clone(), answer: Some("an answer".to_owned()), cut: false };
+        Instructions::from(&rubric_named(&KNOWME, rubric).unwrap()).prompt(&plan[0], &[exchange]).unwrap()
+    };
+    let mut hidden = Vec::new();
+    for probe in &plan[0].probes {
+        let [released, graded] = ["released", "graded"].map(|rubric| prompt(rubric, probe));
+        assert!(released.contains(&probe.query), "{released}");
+        for note in ["reasoning", "strategy"] {
+            let Some(text) = probe.judge.get(note).and_then(Value::as_str) else { continue };
+            assert!(!released.contains(text) && graded.contains(text), "{}: {text}", probe.id);
+            hidden.push(&probe.facets["task"]);
+        }
+        match &probe.judge["reference"] {
+            Value::Array(items) => {
+                for item in items {
+                    assert!(released.contains(item["event"].as_str().unwrap()));
+                    assert!(item["reasoning"].as_str().is_none_or(|why| released.contains(why)));
+                }
+            }
+            reference => assert!(released.contains(reference.as_str().unwrap()), "{released}"),
+        }
+    }
+    hidden.sort();
+    hidden.dedup();
+    assert_eq!(hidden, ["T2", "T3", "T5", "T6"]);
+}
+
+/// The last line of a prompt asks for the scores that its scale describes, and for no others.
+#[test]
+fn every_prompt_asks_for_the_scores_of_its_own_scale() {
+    let rows = |gold: &str| json!([{"id": 1, "question": "which?", "answer": gold}]);
+    let traps = ["A -> B", "The boathouse.", "The text does not tell."];
+    let cases = traps.map(|gold| case(small("traps", &[("Adversarial Abstention", rows(gold))])));
+    let cases: Vec<Case> = [case(sample())].into_iter().chain(cases).collect();
+    let mut seen = Vec::new();
+    for (case, rubric) in
+        cases.iter().flat_map(|case| KNOWME.rubrics.iter().map(move |rubric| (case, rubric)))
+    {
+        let plan = Selection::of_all(&KNOWME).plan(std::slice::from_ref(case)).unwrap();
+        for probe in &plan[0].probes {
+            let exchange =
+                Exchange { probe: probe.clone(), answer: Some("an answer".to_owned()), cut: false };
+            let text = Instructions::from(rubric).prompt(&plan[0], &[exchange]).unwrap();
+            let scale = text.lines().find(|line| line.starts_with("5: ")).unwrap();
+            let described: Vec<u32> =
+                (0..=5).filter(|score| format!(" {scale}").contains(&format!(" {score}: "))).collect();
+            assert_eq!(rubric.verdict.scores(&probe.facets), described, "{} {}", rubric.name, probe.id);
+            let values = rubric.verdict.values(&probe.facets);
+            assert!(text.lines().last().unwrap().contains(&format!("\"score\" ({values})")), "{text}");
+            assert!(text.contains(&format!("Give one of the scores {values}.")), "{text}");
+            seen.push(values);
+        }
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen, ["0, 1, 2, 3, 4 or 5", "0, 1, 3 or 5", "0, 1, 3, 4 or 5", "0, 3 or 5"]);
+}
+
 /// Data set 3 asks for orders under the traps' name.
 #[test]
 fn a_trap_whose_reference_is_an_order_is_judged_as_one_and_flagged() {
@@ -148,6 +213,6 @@ fn a_trap_whose_reference_is_an_order_is_judged_as_one_and_flagged() {
             "{order}"
         );
         assert!(!order.contains("trap") && !order.contains("as if the record told it"), "{order}");
-        assert!(trap.contains("as if the record told it") && trap.contains("made a trap"), "{trap}");
+        assert!(trap.contains("as if the record told it"), "{trap}");
     }
 }

@@ -242,16 +242,22 @@ fn names_of_fields_have_any_case_and_those_of_data_sets_2_and_3_are_known() {
 }
 
 #[test]
-fn an_empty_reference_is_asked_and_told() {
+fn a_question_without_a_gold_is_not_asked_and_is_told() {
     let rows = json!([
         {"id": 1, "question": "a?", "answer": ""},
         {"id": 2, "question": "b?", "answer": null},
         {"id": 3, "question": "c?", "answer": []},
         {"id": 4, "question": "d?", "answer": "d"},
     ]);
-    let case = case(small("empty", &[(FACTS, rows)]));
-    assert_eq!(case.probes.len(), 4);
-    assert_eq!(case.judge.of_probes["T1-2"]["reference"], "");
-    let empty: Vec<bool> = (KNOWME.checks)(&case).golds.iter().map(|gold| gold.empty).collect();
-    assert_eq!(empty, [true, true, true, false]);
+    let folder = |rows: &[Value]| small("empty", &[(FACTS, rows.iter().cloned().collect())]);
+    let rows = rows.as_array().unwrap();
+    let case = case(folder(rows));
+    assert_eq!(case.probes.iter().map(|probe| probe.id.as_str()).collect::<Vec<_>>(), ["T1-4"]);
+    assert_eq!(case.judge.of_probes.keys().collect::<Vec<_>>(), ["T1-4"]);
+    assert_eq!(case.labels["without_gold"], "T1-1 T1-2 T1-3");
+    let told = case.flags.iter().filter(|flag| flag.check.name == "empty-gold");
+    assert_eq!(told.map(|flag| flag.probes.join(" ")).collect::<Vec<_>>(), ["T1-1", "T1-2", "T1-3"]);
+    // Of a data set without any gold nothing can be asked.
+    let [Err(ReadError::Row(refused))] = &read(folder(&rows[..3]))[..] else { panic!("it is read") };
+    assert_eq!(refused.problems[0].found, "no question that has a gold");
 }

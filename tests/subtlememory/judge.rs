@@ -1,6 +1,6 @@
 //! The judge's word on an answer: what it is shown, and what is read of its reply.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::benchmarks::{Said, VerdictKind};
@@ -77,7 +77,7 @@ fn a_cut_answer_is_told_to_be_one_and_an_accepted_one_needs_no_judge_where_that_
 #[test]
 fn a_label_is_read_from_a_bare_object_and_nothing_else_is_guessed() {
     let kind = SUBTLEMEMORY.rubric().verdict;
-    assert_eq!((kind.key(), kind.values()), ("label", "\"CORRECT\" or \"WRONG\"".to_owned()));
+    assert_eq!((kind.key(), kind.values(&BTreeMap::new())), ("label", "\"CORRECT\" or \"WRONG\"".to_owned()));
     let read = |text: &str| {
         let found = read_verdicts(ReplyText { text, cut: false, sole: Some(0) }, &["x-q1"], kind);
         match found.into_iter().next().unwrap() {

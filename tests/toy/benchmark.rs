@@ -62,7 +62,7 @@ pub static LOGBOOK: Benchmark = Benchmark {
         template: "On the ship {{ labels.ship }}:\n{% for probe in probes %}{{ probe.id }}: {{ probe.query }}\nRight: {{ probe.right }}\n\
                    Given: {{ probe.answer }}\n{% endfor %}Reply with JSON: {\"ID\": {\"score\": 0 to 2, \"reason\": \"...\"}}.",
         unit: JudgeUnit::Probe,
-        verdict: VerdictKind::Score { most: 2 },
+        verdict: VerdictKind::Score { most: 2, grades: &[] },
         earlier: &[],
     }],
     lens: LensSpec {

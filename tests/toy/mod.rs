@@ -157,7 +157,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
     let study = Study::open_among(&among, &dir, &[], &Options::default()).unwrap();
     let [condition @ Condition { run, lens: Some(lens), .. }] = &study.conditions[..] else { panic!("one") };
     let verdicts = condition.verdicts().unwrap();
-    assert_eq!(verdicts.get(AnswerKey::of("a", "q1", "")).unwrap().score, Some(1));
+    assert_eq!(verdicts.get(AnswerKey::of("a", "q1", "")).unwrap().score, Some(1.0));
     assert_eq!(
         (lens.kinds.join(" "), lens.probes.join(" ")),
         ("Pequod Rachel".to_owned(), "place oil".to_owned())

@@ -43,10 +43,9 @@ pub(super) fn golds(case: &Case) -> Vec<Gold> {
 fn gold(case: &Case, probe: &Probe) -> Gold {
     let is = |task: &str| probe.facets.get(TASK).is_some_and(|of| of == task);
     match note(case, probe, REFERENCE) {
-        Some(Value::String(text)) if text.trim().is_empty() => Gold { empty: true, ..Gold::default() },
         Some(Value::String(text)) => {
             let quoted = is(QUOTED) && Expected::of(text) == Expected::Fact;
-            Gold { texts: vec![text.clone()], quoted, empty: false }
+            Gold { texts: vec![text.clone()], quoted }
         }
         Some(Value::Array(items)) => {
             let events = items.iter().filter_map(|item| item.get("event").and_then(Value::as_str));
@@ -75,9 +74,6 @@ pub(super) fn findings(case: &Case) -> Vec<Finding> {
             find(&NO_EVIDENCE, format!("{} names no event", quote(&probe.query)));
         }
         let Some(Value::String(reference)) = note(case, probe, REFERENCE) else { continue };
-        if reference.trim().is_empty() {
-            continue;
-        }
         let abstains = Expected::of(reference) == Expected::Abstention;
         match (task.id == TRAP, abstains) {
             (true, false) => find(&GOLD_FORM, format!("a trap whose gold is {}", quote(reference))),

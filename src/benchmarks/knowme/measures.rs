@@ -52,7 +52,7 @@ const BY_SCORE: Grouping = Grouping {
     label: "task and score (full marks; of T2, whose answer is that there is none: abstained)",
     of: |seen| {
         let task = seen.facets.get(TASK)?;
-        let full = seen.here().and_then(|judged| judged.score).map(|score| score == BEST);
+        let full = seen.here().and_then(|judged| judged.score).map(|score| score == f64::from(BEST));
         let word = match full {
             Some(true) => "full marks",
             Some(false) => "below full marks",

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::array::Row;
 use super::events::Events;
 use super::expected::Expected;
-use super::findings::{FileFindings, Findings, describe, id};
+use super::findings::{FileFindings, Findings, describe, id, quote};
 use super::task::{TRAP, Task};
 use super::terms::{
     ANCHOR_END, ANCHOR_START, ENTITY_TYPE, EVIDENCE, EXPECTS, INNER, OUTER, OUTER_FIELDS, REASONING,
@@ -22,6 +22,10 @@ static DANGLING_EVIDENCE: Check = Check::warning(
     "dangling-evidence",
     "questions that name evidence that is not among the events; it is left out",
 );
+
+/// A question that cannot be scored.
+static EMPTY_GOLD: Check =
+    Check::error("empty-gold", "questions whose gold is empty; they are neither asked nor scored");
 
 /// Known fields of rows. `question_id`, which some have, repeats nothing that is needed.
 const OF_QUESTION: [&str; 2] = ["id", "question"];
@@ -45,6 +49,8 @@ pub(super) struct Read {
     pub sound: Vec<Question>,
     /// Those that cannot, each with all that is wrong with it.
     pub broken: Vec<Broken>,
+    /// The ids of those that have no gold: whatever is answered, nobody knows whether it is right.
+    pub without_gold: Vec<String>,
 }
 
 /// A question that cannot be asked.
@@ -70,7 +76,8 @@ pub(super) fn read(files: &TaskRows<'_>, events: &Events, findings: &mut Finding
     let TaskRows { task, questions: (question_file, questions), answers: (answer_file, answers) } = files;
     let (mut answers, mut strays) = read_answers(answers, findings.of_file(answer_file, task.prefix));
     let mut to = findings.of_file(question_file, task.prefix);
-    let (mut read, mut seen, mut dangling) = (Read::default(), HashSet::new(), Vec::new());
+    let (mut read, mut seen) = (Read::default(), HashSet::new());
+    let (mut dangling, mut without_gold) = (Vec::new(), Vec::new());
     for (at, row) in questions.iter().enumerate() {
         let id = to.id(at, row, &OF_QUESTION);
         let query = to.needed(at, id.as_deref(), row, "question");
@@ -98,6 +105,10 @@ pub(super) fn read(files: &TaskRows<'_>, events: &Events, findings: &mut Finding
         let mut problems = to.take();
         match (query, answer) {
             (Some(query), Some(answer)) if problems.is_empty() && answer.problems.is_empty() => {
+                if answer.reference.as_str().is_some_and(|text| text.trim().is_empty()) {
+                    without_gold.push((name, query));
+                    continue;
+                }
                 let missing = answer.evidence.iter().filter(|id| !events.by_id.contains_key(*id));
                 let missing: Vec<&str> = missing.map(String::as_str).collect();
                 if !missing.is_empty() {
@@ -120,6 +131,12 @@ pub(super) fn read(files: &TaskRows<'_>, events: &Events, findings: &mut Finding
         let remedy = format!("add its question to {question_file}, or remove it");
         to.problem(answer.row, Some(&id), "id", "an answer without a question", remedy);
         strays.push((Some(id), to.take()));
+    }
+    for (name, query) in without_gold {
+        let what = format!("the gold of {} is empty", quote(&query));
+        let finding = to.finding(&EMPTY_GOLD, what).of([name.as_str()]);
+        to.flag(finding);
+        read.without_gold.push(name);
     }
     for (name, missing) in dangling {
         let finding = to.finding(&DANGLING_EVIDENCE, format!("no event {missing}")).of([name]);
@@ -248,7 +265,7 @@ fn question(task: &Task, name: String, query: String, answer: Answer, events: &E
     let Answer { reference, reasoning, mut facets, evidence, .. } = answer;
     let mut notes = Notes::new();
     // Of traps that are none alone: plans of data without such rows stay as they are.
-    let trap = reference.as_str().filter(|text| task.id == TRAP && !text.trim().is_empty());
+    let trap = reference.as_str().filter(|_| task.id == TRAP);
     let expects = trap.and_then(|reference| Expected::of(reference).facet());
     facets.extend(expects.map(|expects| (EXPECTS.to_owned(), expects.to_owned())));
     notes.insert(REFERENCE.to_owned(), reference);

@@ -12,7 +12,7 @@ use super::findings::Findings;
 use super::folder::{DatasetFiles, TaskFiles, Unknown, datasets};
 use super::questions::{self, Broken, TaskRows};
 use super::task::{TASKS, Task};
-use super::terms::{DATASET, TITLE};
+use super::terms::{DATASET, TITLE, WITHOUT_GOLD};
 use crate::benchmarks::arrays::rows;
 use crate::benchmarks::reading::{BrokenProbe, ReadError, RowProblems};
 use crate::benchmarks::{Cases, Files};
@@ -93,7 +93,7 @@ fn one(
         }
     };
     let has_events = !events.segments.is_empty();
-    let (mut questions, mut broken) = (Vec::new(), Vec::new());
+    let (mut questions, mut broken, mut without_gold) = (Vec::new(), Vec::new(), Vec::new());
     for task in &TASKS {
         let files_of = of.tasks.get(task.id);
         let Some(names) = paired(task, files_of, root, of, &mut findings) else { continue };
@@ -105,11 +105,16 @@ fn one(
         let read = questions::read(&both, &events, &mut findings);
         questions.extend(read.sound);
         broken.extend(read.broken);
+        without_gold.extend(read.without_gold);
     }
     if findings.problems.is_empty() && questions.is_empty() && broken.is_empty() {
-        findings.whole(&format!("{root}question/"), "no questions", LAYOUT);
+        let found = if without_gold.is_empty() { "no questions" } else { "no question that has a gold" };
+        findings.whole(&format!("{root}question/"), found, LAYOUT);
     }
-    let labels = BTreeMap::from([(DATASET.to_owned(), id.clone())]);
+    let mut labels = BTreeMap::from([(DATASET.to_owned(), id.clone())]);
+    if !without_gold.is_empty() {
+        labels.insert(WITHOUT_GOLD.to_owned(), without_gold.join(" "));
+    }
     if !findings.problems.is_empty() || !has_events {
         // All of its questions stay in the denominators.
         let sound = questions.into_iter().map(|(Probe { id, facets, .. }, _)| BrokenProbe { id, facets });

@@ -2,13 +2,17 @@
 //!
 //! Section 4.4: one call a question, a score with a reason.
 
-use super::terms::BEST;
-use crate::benchmarks::{JudgeUnit, Rubric, VerdictKind};
+use super::terms::{BEST, EXPECTS, TASK};
+use crate::benchmarks::{Grades, JudgeUnit, Rubric, VerdictKind};
 
-/// A rubric whose scales by task stand in a file of their own; what is asked and how to reply are the same for all.
+/// A rubric whose scales by task stand in a file of their own; what is asked and how to reply are the same for all. `$notes` says
+/// whether the judge is shown how the reference comes about and how a question was made a trap.
 macro_rules! judge {
-    ($scales:literal) => {
+    ($scales:literal, notes: $notes:literal) => {
         concat!(
+            "{% set notes = ",
+            $notes,
+            " %}",
             include_str!("templates/judge-head.j2"),
             include_str!($scales),
             include_str!("templates/judge-tail.j2")
@@ -16,22 +20,33 @@ macro_rules! judge {
     };
 }
 
+/// `released`: the authors' judge gives durations and triggers three scores.
+const RELEASED: [Grades; 2] =
+    [Grades { facet: (TASK, "T3"), scores: &[0, 3, 5] }, Grades { facet: (TASK, "T5"), scores: &[0, 3, 5] }];
+/// `graded`: a trap that expects an order or a fact is scored as one.
+const GRADED: [Grades; 4] = [
+    Grades { facet: (EXPECTS, "order"), scores: &[0, 1, 3, 4, 5] },
+    Grades { facet: (EXPECTS, "fact"), scores: &[0, 1, 2, 3, 4, 5] },
+    Grades { facet: (TASK, "T2"), scores: &[0, 1, 3, 5] },
+    Grades { facet: (TASK, "T3"), scores: &[0, 1, 3, 4, 5] },
+];
+
 /// The default first.
 pub(super) const RUBRICS: [Rubric; 2] = [
     Rubric {
         name: "released",
-        about: "the scale of the authors' judge: T3 and T5 get 0, 3 or 5, what is made up gets 1",
-        template: judge!("templates/released.j2"),
+        about: "the scale of the authors' judge, who sees question, reference and answer: T3 and T5 get 0, 3 or 5, what is made up gets 1",
+        template: judge!("templates/released.j2", notes: "false"),
         unit: JudgeUnit::Probe,
-        verdict: VerdictKind::Score { most: BEST },
+        verdict: VerdictKind::Score { most: BEST, grades: &RELEASED },
         earlier: &[],
     },
     Rubric {
         name: "graded",
-        about: "every number from 0 to 5 has a grade of its own in each task, what is made up gets 0",
-        template: judge!("templates/graded.j2"),
+        about: "a scale for each task, what is made up gets 0; the judge sees how the reference comes about, too",
+        template: judge!("templates/graded.j2", notes: "true"),
         unit: JudgeUnit::Probe,
-        verdict: VerdictKind::Score { most: BEST },
+        verdict: VerdictKind::Score { most: BEST, grades: &GRADED },
         earlier: &[
             "a666bb48212189d3f06c1c9f4ff0567da9769e7e9468f99230fa5e15fdb0a33d",
             "a189c0f7e92c168a7c1bf8ada34235d6f362f190494fee47883a32d39c727a7d",

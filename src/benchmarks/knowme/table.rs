@@ -1,8 +1,8 @@
 //! Table 1: scores in percent by task, and what a setting adds to the base (KnowMe-Bench, section 5.2).
 //!
 //! A task's score is `100 * mean / 5` over its questions. The paper's table 1(a) pools the questions of all data sets, which weighs each data
-//! set by its number of them; 1(b) to 1(d) are the same by data set. The heads of the paper's tables misname some tasks (T2 "Ent.", T4
-//! "Rel.", T7 "Sum."); here columns are called by the tasks' ids.
+//! set by its number of them; 1(b) to 1(d) are the same by data set. Here columns are called by the tasks' ids; the paper's columns are
+//! other tasks than their heads say, and a note tells which ([`super::task::Task::printed`]).
 //!
 //! There are two means. An answer without a score (no answer, a judge's error, a reply without a verdict) counts as 0 in the one that
 //! leads. The other leaves it out, as the authors' script does, and is printed where the two differ.
@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::task::TASKS;
-use super::terms::{BEST, DATASET, FULL, TASK, TITLE};
+use super::terms::{BEST, DATASET, FULL, TASK, TITLE, WITHOUT_GOLD};
 use crate::benchmarks::{Context, CutCount, Graded, Retriever, Table};
 use crate::ground::order::{entry, unique};
 use crate::ground::sheet::{Column, Sheet, cell};
@@ -29,7 +29,7 @@ enum Mean {
 /// The scores of one system on one task.
 #[derive(Debug, Default)]
 struct Scores<'a> {
-    sum: u64,
+    sum: f64,
     scored: usize,
     /// Which questions: data set, case, probe, repetition.
     questions: BTreeSet<Question<'a>>,
@@ -46,7 +46,7 @@ impl Scores<'_> {
             Mean::OfAll => self.questions.len(),
             Mean::OfScored => self.scored,
         };
-        (n > 0).then(|| 100.0 * self.sum as f64 / (f64::from(BEST) * n as f64))
+        (n > 0).then(|| 100.0 * self.sum / (f64::from(BEST) * n as f64))
     }
 
     fn errors(&self) -> usize {
@@ -91,13 +91,34 @@ pub(super) fn tables(graded: &[Graded<'_>]) -> Vec<Table> {
 /// A table with errors as 0, and where there are errors, the same without them.
 fn both(key: &str, title: &str, graded: &[Graded<'_>], dataset: Option<&str>) -> Vec<Table> {
     let systems = systems(graded, dataset);
-    let of = |key: String, title: String, mean: Mean| Table { key, title, sheet: sheet(&systems, mean) };
+    let unscored = without_gold(graded, dataset);
+    let of = |key: String, title: String, mean: Mean| {
+        let mut sheet = sheet(&systems, mean);
+        sheet.notes.extend(unscored.iter().cloned());
+        Table { key, title, sheet }
+    };
     let mut tables = vec![of(key.to_owned(), title.to_owned(), Mean::OfAll)];
     if systems.iter().flat_map(|system| system.scores.values()).any(|scores| scores.errors() > 0) {
         let title = format!("{title}; answers without a score left out");
         tables.push(of(format!("{key}-scored"), title, Mean::OfScored));
     }
     tables
+}
+
+/// The questions that have no gold, a line a data set.
+fn without_gold(graded: &[Graded<'_>], dataset: Option<&str>) -> Vec<String> {
+    let rows = graded.iter().filter(|row| dataset.is_none_or(|name| dataset_of(row) == name));
+    let of: BTreeMap<&str, &String> =
+        rows.filter_map(|row| Some((dataset_of(row), row.labels.get(WITHOUT_GOLD)?))).collect();
+    let line = |(name, ids): (&str, &String)| {
+        let ids: Vec<&str> = ids.split_whitespace().collect();
+        format!(
+            "{name}: questions without a gold, which are neither asked nor scored: {} ({})",
+            ids.len(),
+            ids.join(", ")
+        )
+    };
+    of.into_iter().map(line).collect()
 }
 
 /// A data set's name as one word.
@@ -137,7 +158,7 @@ fn systems<'a>(graded: &[Graded<'a>], dataset: Option<&str>) -> Vec<System<'a>> 
             scores.cuts.add(row.history_cut);
         }
         if let Some(score) = row.score {
-            scores.sum += u64::from(score);
+            scores.sum += score;
             scores.scored += 1;
         }
     }
@@ -214,6 +235,12 @@ fn notes(systems: &[System<'_>], mean: Mean, starred: bool) -> Vec<String> {
     let mut notes = vec![format!(
         "100 * mean score / {BEST}; `{FULL}` as it is, other settings as what they add to it, with the score itself below"
     )];
+    let printed = TASKS.iter().filter(|task| !task.printed.starts_with(task.id));
+    let printed: Vec<String> = printed.map(|task| format!("{} under {}", task.id, task.printed)).collect();
+    notes.push(format!(
+        "columns are tasks; by the released counts the paper's table 1 prints {}",
+        printed.join(", ")
+    ));
     if starred {
         notes.push(format!(
             "{OTHER_QUESTIONS} other questions than those of `{FULL}`: the score, not a difference"
@@ -254,7 +281,7 @@ mod tests {
     #[test]
     fn percentages_have_the_planned_or_the_scored_questions_below_the_line() {
         let questions = (0..4).map(|nth| ("", "", "", nth)).collect();
-        let scores = Scores { sum: 9, scored: 3, questions, ..Scores::default() };
+        let scores = Scores { sum: 9.0, scored: 3, questions, ..Scores::default() };
         assert_eq!((scores.percent(Mean::OfAll), scores.percent(Mean::OfScored)), (Some(45.0), Some(60.0)));
         assert_eq!(Scores::default().percent(Mean::OfAll), None);
         assert_eq!(key("Dataset 1/β"), "dataset-1-β");

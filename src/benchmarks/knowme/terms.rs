@@ -4,6 +4,8 @@
 pub(super) const TITLE: &str = "KnowMe-Bench";
 /// The label that cases are split by, and the facets of probes.
 pub const DATASET: &str = "dataset";
+/// The label that lists the questions that have no gold, and so are neither asked nor scored.
+pub const WITHOUT_GOLD: &str = "without_gold";
 pub const TASK: &str = "task";
 pub const TYPE: &str = "type";
 pub const STRATEGY: &str = "strategy";

@@ -6,7 +6,6 @@ use super::words::{content_words, listed_words, part_said};
 use crate::data::finding::{Check, Finding, Gold, quote};
 use crate::data::{Case, Probe, Segment};
 
-pub(super) static EMPTY_GOLD: Check = Check::error("empty-gold", "questions whose gold is empty");
 pub(super) static GOLD_NOT_IN_EVIDENCE: Check = Check::warning(
     "gold-not-in-evidence",
     "questions whose evidence has fewer than half of the words of the gold",
@@ -17,12 +16,8 @@ const LEAST: f64 = 0.5;
 
 /// Findings on the golds of a case.
 pub(super) fn all(case: &Case, golds: &[Gold]) -> Vec<Finding> {
-    let with_gold = || case.probes.iter().zip(golds);
-    let empty = with_gold().filter(|(_, gold)| gold.empty).map(|(probe, _)| {
-        let what = format!("the gold of {} is empty", quote(&probe.query));
-        Finding::new(&EMPTY_GOLD, &case.id, what).of([probe.id.as_str()])
-    });
-    empty.chain(with_gold().filter_map(|(probe, gold)| not_in_evidence(case, probe, gold))).collect()
+    let with_gold = case.probes.iter().zip(golds);
+    with_gold.filter_map(|(probe, gold)| not_in_evidence(case, probe, gold)).collect()
 }
 
 /// Words that the question has itself prove nothing and are left out.

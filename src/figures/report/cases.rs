@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::text::{TurnPart, turns};
 use super::view::View;
-use crate::benchmarks::{Benchmark, VerdictKind};
+use crate::benchmarks::Benchmark;
 use crate::figures::captions::{plural, ranges};
 use crate::ground::order::entry;
 use crate::lens::{Example, LayerKind, Lens, LensError, Study};
@@ -367,10 +367,7 @@ fn shown_of(benchmark: &Benchmark, row: &AnswerRow) -> Option<String> {
 /// A verdict in a word or two.
 fn said(benchmark: &Benchmark, verdict: Option<&VerdictRow>) -> String {
     let Some(row) = verdict else { return "not judged".to_owned() };
-    let most = match benchmark.rubric().verdict {
-        VerdictKind::Score { most } => most,
-        VerdictKind::Correct | VerdictKind::Label { .. } | VerdictKind::Choice { .. } => 1,
-    };
+    let most = benchmark.rubric().verdict.most().unwrap_or(1);
     let right = row.correct.map(|correct| if correct { "correct" } else { "wrong" });
     match (right, row.score, &row.choice) {
         (Some(right), _, Some(choice)) => format!("{choice}, {right}"),
