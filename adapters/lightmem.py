@@ -178,8 +178,7 @@ class LightMem:
         for key, payload in self.entries().items():
             queue = payload.get("update_queue") or []
             looked = [{"memory": str(each["id"]), "gated": each["score"] >= self.config["threshold"]} for each in queue]
-            if looked:
-                events.append({"op": "none", "memory": key, "looked_at": looked, "reason": "candidates of the update"})
+            events.append({"op": "none", "memory": key, "looked_at": looked, "reason": "candidates of the update"})
         self.system.offline_update_all_entries(score_threshold=self.config["threshold"])
         return events + self.changes(reason="offline update")
 

@@ -229,6 +229,8 @@ class Mcp:
         if "finish" in self.mapping:
             self.server.call(self.mapping["finish"], self.values)
         time.sleep(self.mapping.get("settle", 0))
+        # Waiting changes nothing; a tool may, and a dump shows what changed.
+        return None if "finish" in self.mapping or "dump" in self.mapping else []
 
     def memories(self, name, asked):
         """The memories of a tool's result."""

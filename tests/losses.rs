@@ -3,3 +3,5 @@
 mod commands;
 mod paper;
 pub mod stores;
+mod texts;
+mod untold;

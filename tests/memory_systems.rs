@@ -156,6 +156,9 @@ fn sources_come_by_the_best_way_that_the_system_offers() {
         let run = tempfile::tempdir().unwrap();
         let rows = rows(run.path(), behaviour);
         assert_eq!(rows[0].provenance, way, "{behaviour}");
+        // Without events and without a dump nothing tells what a session changed.
+        let told = Some(behaviour != "no-sources");
+        assert!(sessions(run.path()).iter().all(|row| row.told == told), "{behaviour}");
         let found = sources(&rows[0])[0].clone().map(|names| names[0].clone());
         assert_eq!(found.as_deref(), first, "{behaviour}");
         let failed = rows[0].readback_failed.as_ref().map(|failure| failure.kind);

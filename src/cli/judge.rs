@@ -55,7 +55,7 @@ pub struct Args {
     /// Judge what memories say instead of answers, in a run of memory systems (stale): does each memory that comes from the old or the
     /// new session state what that session says?
     ///
-    /// The judge is shown the memory and the one fact. Its words go to memory/NAME/CASE/stated.jsonl; `palimpsest table --memory` then
+    /// The judge is shown one text of the memory and the one fact; of a memory that was rewritten, each text that it has had. Its words go to memory/NAME/CASE/stated.jsonl; `palimpsest table --memory` then
     /// counts by them too (level 2).
     #[arg(long, requires = "judge", conflicts_with_all = ["rubric", "labels", "prompts", "exact_match"], help_heading = "Judge")]
     memories: bool,

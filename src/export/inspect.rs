@@ -156,9 +156,12 @@ fn head(
         judged.map(|judged| score(judged, condition, &own, log, probes)).collect()
     };
     let scores: Vec<Value> = log.conditions.iter().flat_map(under).collect();
+    // The sum of those that say is not the sum of all. A question that ended as an error may have asked nothing.
+    let spent = || answered.iter().filter(|a| a.row.error.is_none() || a.row.prompt_tokens.is_some());
+    let sum = |of: fn(&AnswerRow) -> Option<usize>| spent().map(|a| of(a.row)).sum::<Option<usize>>();
     let usage = usage(
-        answered.iter().filter_map(|a| a.row.prompt_tokens).reduce(|a, b| a + b),
-        answered.iter().filter_map(|a| a.row.completion_tokens).reduce(|a, b| a + b),
+        sum(|row| row.prompt_tokens).filter(|_| spent().next().is_some()),
+        sum(|row| row.completion_tokens),
     );
     let usage: Map<String, Value> =
         usage.map(|usage| (identity.model.name.clone(), usage)).into_iter().collect();
@@ -225,9 +228,9 @@ fn score(
     })
 }
 
-/// Inspect's `ModelUsage`; absent where a run does not say, as one whose answers were imported.
+/// Inspect's `ModelUsage`; absent where a run does not say both, as one whose answers were imported: it has no word for unknown.
 fn usage(input: Option<usize>, output: Option<usize>) -> Option<Value> {
-    let (input, output) = (input.or(output.map(|_| 0))?, output.unwrap_or(0));
+    let (input, output) = (input?, output?);
     Some(json!({ "input_tokens": input, "output_tokens": output, "total_tokens": input + output }))
 }
 

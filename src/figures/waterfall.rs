@@ -141,16 +141,24 @@ fn draw_panel(
             let from = middle + (at as f64 - bars / 2.0) * wide;
             let x = |part: f64| ((from + part * wide) * f64::from(UNIT)).round() as i32;
             let Some(step) = steps.get(nth) else { continue };
-            let Some(share) = step.left.share() else { continue };
-            let corners = [(x(0.04), level(share) * UNIT), (x(0.96), y1 * UNIT)];
+            let (_, left) = step.shown();
+            let Some([certain, possible]) = left.shares() else { continue };
+            let corners = [(x(0.04), level(certain) * UNIT), (x(0.96), y1 * UNIT)];
             area.draw(&Rectangle::new(corners, colours[place].filled()))?;
-            let mut high = share;
-            if let Some(interval) = step.left.interval() {
+            if possible > certain {
+                let corners = [(x(0.04), level(possible) * UNIT), (x(0.96), level(certain) * UNIT)];
+                area.draw(&Rectangle::new(corners, colours[place].mix(0.35).filled()))?;
+            }
+            let mut high = possible;
+            if let Some(interval) = left.interval() {
                 high = interval.high;
                 let whisker = [(x(0.5), level(interval.low) * UNIT), (x(0.5), level(interval.high) * UNIT)];
                 area.draw(&PathElement::new(whisker, INK.mix(0.6).stroke_width(UNIT as u32)))?;
             }
-            let count = step.left.count.to_string();
+            let count = match (left.count, left.most()) {
+                (certain, possible) if certain == possible => certain.to_string(),
+                (certain, possible) => format!("{certain}-{possible}"),
+            };
             if text_width(&count, 9) <= wide as i32 + 4 {
                 write(area, &count, (x(0.5) / UNIT, level(high) - 12), LABEL.sized(9).centred())?;
             }
@@ -173,7 +181,8 @@ fn caption(losses: &Losses) -> String {
          memory of the final store carries it; retrieved: one is in the list that the condition takes; shown: and fitted the context; attended: \
          the query's density on it is above that of the memories next in rank that carry no evidence, and among the 3 highest; used: hiding it \
          costs the answer more log-probability a token than 95% of the control stretches, or changes its likeliest tokens; {right}. A stage that \
-         was not measured stops no fact. Numbers: facts; whiskers: 95% intervals (Wilson). The older of two conflicting facts should be lost \
+         was not measured stops no fact. Pale: those of which it is not known, up to all that are possible. Numbers: facts; whiskers: 95% \
+         intervals (Wilson), around what is certain and what is possible. The older of two conflicting facts should be lost \
          before it is used."
     )
 }
@@ -195,7 +204,7 @@ fn csv(losses: &Losses) -> Vec<u8> {
         }
     }
     let named = |name: &Option<String>| name.clone().unwrap_or_else(|| ALL.to_owned());
-    let ends = |row: &Row<'_>| row.step.left.interval();
+    let ends = |row: &Row<'_>| row.step.shown().1.interval();
     CsvTable::of(&rows)
         .column("condition", |row| label(&row.block.condition.name))
         .column("level", |row| row.block.level.number())

@@ -1,7 +1,7 @@
 //! Judging what memories say: does a memory whose sources hold a piece of evidence state it (level 2 of table 3)?
 //!
-//! A memory and a fact are asked about once; rows go to the `stated.jsonl` of the system and case. The judge sees the memory's text and the
-//! case's note on the evidence, and nothing else.
+//! Each distinct text that a memory has had is asked about once for each fact: the events say when it had it. Rows go to the `stated.jsonl` of
+//! the system and case. The judge sees the text and the case's note on the evidence, and nothing else.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,9 +14,9 @@ use crate::benchmarks::{Benchmark, JudgeUnit, Said, VerdictKind};
 use crate::data::Notes;
 use crate::ground::jsonl::{JsonlError, RowLog};
 use crate::memory::system::case_rows::{MemoryRows, STATED};
-use crate::memory::system::protocol::Source;
+use crate::memory::system::protocol::{Op, Source};
 use crate::memory::system::record::case_folder;
-use crate::memory::system::rows::{HistoryRow, StatedRow};
+use crate::memory::system::rows::StatedRow;
 use crate::run::error::RunError;
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::runner::Summary;
@@ -99,7 +99,8 @@ fn systems(dir: &Path) -> Result<Vec<String>, JsonlError> {
     Ok(names)
 }
 
-/// The memories of a case that carry evidence by their sources, each with each piece; a memory's text is the last that is known of it.
+/// The texts of a case's memories that carry evidence by the sources which the memory had with them, each with each piece. A memory that is
+/// rewritten in place has several texts, and is asked about each: the last alone does not say what was there before.
 fn questions(
     (system, folder): (&str, &Path),
     case: &PlannedCase,
@@ -107,32 +108,19 @@ fn questions(
     rows: &MemoryRows,
     judge: &str,
 ) -> Vec<Question<Asked>> {
-    let mut known: BTreeMap<&str, (&str, &[Source])> = BTreeMap::new();
-    for row in &rows.history {
-        let HistoryRow::Event(row) = row else { continue };
-        let (Some(id), Some(text)) = (&row.event.memory, &row.event.text) else { continue };
-        let before = known.get(id.as_str()).map(|(_, sources)| *sources).unwrap_or_default();
-        known.insert(id, (text, row.event.sources.as_deref().unwrap_or(before)));
-    }
-    let found = rows.searches.iter().flat_map(|row| row.memories.iter().chain(row.readback.iter().flatten()));
-    for memory in found.chain(rows.dump.iter().flatten()) {
-        let before = known.get(memory.id.as_str()).map(|(_, sources)| *sources).unwrap_or_default();
-        known.insert(&memory.id, (&memory.text, memory.sources.as_deref().unwrap_or(before)));
-    }
     let evidence = case.evidence.iter().chain(case.probes.iter().flat_map(|probe| &probe.evidence));
     let pieces: BTreeSet<(&str, String)> =
         evidence.map(|one| (one.role.as_str(), format!("{}[{}]", benchmark.segment, one.segment))).collect();
     let mut questions = Vec::new();
-    for (id, (text, sources)) in known {
+    for ((id, text), sessions) in texts(rows) {
         for (role, session) in &pieces {
             let fact = benchmark.stated.contains(role).then(|| case.judge.get(*role)?.as_str()).flatten();
-            let Some(fact) = fact.filter(|_| sources.iter().any(|source| source.session == *session)) else {
-                continue;
-            };
+            let Some(fact) = fact.filter(|_| sessions.contains(session.as_str())) else { continue };
             let notes = [("memory", text), ("fact", fact)].into_iter();
             let notes: Notes = notes.map(|(note, text)| (note.to_owned(), text.into())).collect();
             let row = StatedRow {
                 memory: id.to_owned(),
+                text: text.to_owned(),
                 role: (*role).to_owned(),
                 session: session.clone(),
                 states: false,
@@ -148,4 +136,25 @@ fn questions(
         }
     }
     questions
+}
+
+/// Each distinct text that each memory has had, with the sessions that were among its sources at some time when it had it.
+fn texts(rows: &MemoryRows) -> BTreeMap<(&str, &str), BTreeSet<&str>> {
+    let told = rows.events().into_iter().filter_map(|(row, text)| {
+        let changes = !matches!(row.event.op, Op::None | Op::Delete);
+        let id = row.event.memory.as_deref().filter(|_| changes)?;
+        Some((id, text, row.event.sources.as_deref()))
+    });
+    let shown = rows.memories().map(|one| (one.id.as_str(), Some(one.text.as_str()), one.sources.as_deref()));
+    let mut sources: BTreeMap<&str, &[Source]> = BTreeMap::new();
+    let mut texts: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
+    for (id, text, own) in told.chain(shown) {
+        if let Some(own) = own {
+            sources.insert(id, own);
+        }
+        let Some(text) = text else { continue };
+        let now = sources.get(id).copied().unwrap_or_default();
+        texts.entry((id, text)).or_default().extend(now.iter().map(|source| source.session.as_str()));
+    }
+    texts
 }

@@ -259,9 +259,8 @@ fn why_none(exchanges: &[Exchange], verdicts: &[Result<Verdict, JudgeError>]) ->
     first.filter(|_| asked.all(|(_, verdict)| verdict.is_err()))
 }
 
-/// Cost of a call. Prefill and decoding are not told apart: all seconds count as decoding.
+/// Cost of a call. Prefill and decoding are not told apart, nor what is reused.
 fn cost_row(call: &Call<'_>, task: Task<'_>, spent: Spent, usage: CallTokens) -> CostRow {
-    let prefill = spent.share(0.0);
     CostRow {
         case: call.case.case.clone(),
         probes: call.probes.iter().map(|probe| probe.id.clone()).collect(),
@@ -270,7 +269,7 @@ fn cost_row(call: &Call<'_>, task: Task<'_>, spent: Spent, usage: CallTokens) ->
         cost: Cost {
             tokens_computed: usage.computed,
             tokens_generated: usage.generated,
-            ..Cost::of(prefill, spent)
+            ..Cost::of_call(spent)
         },
     }
 }

@@ -1,8 +1,11 @@
 //! Counts over traces: STALE's table 3 for any system, answers given the evidence, and the waterfall.
 //!
-//! A probe of which something is not known is no part of the denominator of that number, and is counted beside it.
+//! A share is of all members, those included of which it is not known: it is a range, from what is certain to what is possible. Where a
+//! hit is known and a miss is not, the share of the known ones alone would always be one. Only what is measured of a sample of the answers
+//! (attention, effects) has the share of the measured ones.
 
 use std::collections::BTreeSet;
+use std::ops::AddAssign;
 
 use super::fact::{Known, Level};
 use super::retrieval::KS;
@@ -12,7 +15,7 @@ use crate::benchmarks::Side;
 use crate::ground::order::sorted_unique;
 use crate::statistics::{Interval, LEVEL, wilson};
 
-/// Yes of those that are known.
+/// Members of which something is so, and those of which it is not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// Members of which it is so.
@@ -38,14 +41,42 @@ impl Count {
         count
     }
 
-    /// From 0 to 1; absent of none.
-    pub fn share(self) -> Option<f64> {
-        (self.of > 0).then(|| self.count as f64 / self.of as f64)
+    /// All members.
+    pub fn all(self) -> usize {
+        self.of + self.unknown
     }
 
-    /// Its 95% interval (Wilson).
+    /// The most of which it may be so.
+    pub fn most(self) -> usize {
+        self.count + self.unknown
+    }
+
+    /// Those of which it is known, for what is measured of a sample.
+    #[must_use]
+    pub fn known(self) -> Self {
+        Count { unknown: 0, ..self }
+    }
+
+    /// The share of all that is certain and the one that is possible, from 0 to 1; absent where nothing is known of any.
+    pub fn shares(self) -> Option<[f64; 2]> {
+        (self.of > 0).then(|| [self.count, self.most()].map(|count| count as f64 / self.all() as f64))
+    }
+
+    /// From the lower end of the certain share's 95% interval to the upper end of the possible one's (Wilson).
     pub fn interval(self) -> Option<Interval> {
-        wilson(self.count, self.of, LEVEL)
+        if self.of == 0 {
+            return None;
+        }
+        let of = |count: usize| wilson(count, self.all(), LEVEL);
+        Some(Interval { low: of(self.count)?.low, high: of(self.most())?.high })
+    }
+}
+
+impl AddAssign for Count {
+    fn add_assign(&mut self, Count { count, of, unknown }: Count) {
+        self.count += count;
+        self.of += of;
+        self.unknown += unknown;
     }
 }
 
@@ -90,13 +121,24 @@ pub struct Number {
     pub k: Option<usize>,
     /// The count.
     pub count: Count,
+    /// Is it measured of a sample of the answers, so that its share is that of the known ones?
+    pub of_sample: bool,
     /// A mean in the place of the share.
     pub mean: Option<f64>,
 }
 
 impl Number {
     fn new(part: Part, name: impl Into<String>, role: &str, k: Option<usize>, count: Count) -> Self {
-        Number { part, name: name.into(), role: role.to_owned(), k, count, mean: None }
+        Number { part, name: name.into(), role: role.to_owned(), k, count, of_sample: false, mean: None }
+    }
+
+    fn of_stage(part: Part, stage: Stage, role: &str, count: Count) -> Self {
+        Number { of_sample: stage.is_of_sample(), ..Number::new(part, stage.key(), role, None, count) }
+    }
+
+    /// The count whose shares are printed.
+    pub fn shown(&self) -> Count {
+        if self.of_sample { self.count.known() } else { self.count }
     }
 }
 
@@ -133,12 +175,7 @@ const SHARES: [&str; 3] = ["all", "some", "none"];
 /// All, some (not all) or none of a probe's facts. Unknown where that is not known of some fact, unless others decide it.
 fn shares(facts: &[Known]) -> [Known; 3] {
     let (any, all) = (Known::any(facts.iter().copied()), Known::all(facts.iter().copied()));
-    let not = |known: Known| match known {
-        Known::Yes => Known::No,
-        Known::No => Known::Yes,
-        Known::Unknown => Known::Unknown,
-    };
-    [all, Known::all([any, not(all)]), not(any)]
+    [all, Known::all([any, all.not()]), any.not()]
 }
 
 fn of_shares(
@@ -208,18 +245,20 @@ fn sided<'a>(traces: &'a [&'a Trace]) -> Vec<(&'a Trace, usize, usize)> {
     traces.iter().filter_map(both).collect()
 }
 
-/// Ranked lists, by k.
+/// Ranked lists, by each k for which some search asked.
 pub fn retrieval(traces: &[&Trace]) -> Vec<Number> {
     let mut numbers = Vec::new();
     let (roles, sided) = (roles(traces), sided(traces));
     for role in &roles {
-        let ranks: Vec<usize> =
-            in_role(traces, role).filter_map(|(trace, at, _)| trace.search.rank(at)).collect();
-        let count = Count { count: ranks.len(), of: ranks.len(), unknown: 0 };
+        let found = in_role(traces, role).filter(|(trace, at, _)| trace.search.hit(*at, usize::MAX).is_yes());
+        let found: Vec<Option<usize>> = found.map(|(trace, at, _)| trace.search.rank(at)).collect();
+        let ranks: Vec<usize> = found.iter().flatten().copied().collect();
+        let count = Count { count: ranks.len(), of: ranks.len(), unknown: found.len() - ranks.len() };
         let mean = (!ranks.is_empty()).then(|| ranks.iter().sum::<usize>() as f64 / ranks.len() as f64);
         numbers.push(Number { mean, ..Number::new(Part::Retrieval, "mean rank", role, None, count) });
     }
-    for k in KS {
+    let was_asked = |k: &usize| traces.iter().any(|trace| trace.search.was_asked(*k));
+    for k in KS.into_iter().filter(was_asked) {
         let mut push = |name: &str, role: &str, count| {
             numbers.push(Number::new(Part::Retrieval, name, role, Some(k), count));
         };
@@ -247,6 +286,9 @@ pub fn retrieval(traces: &[&Trace]) -> Vec<Number> {
     numbers
 }
 
+/// The number of questions of which it is known what their list holds.
+pub const LIST_KNOWN: &str = "list known";
+
 /// Answers, given what the condition's list holds.
 pub fn answers(traces: &[&Trace]) -> Vec<Number> {
     let mut numbers = Vec::new();
@@ -266,11 +308,7 @@ pub fn answers(traces: &[&Trace]) -> Vec<Number> {
             right(&mut sided.iter().filter(holds).map(|(trace, ..)| *trace))
         };
         let despite = sided.iter().filter(|(trace, _, newer)| in_list(trace, *newer).is_yes());
-        let wrong = despite.map(|(trace, ..)| match trace.right {
-            Known::Yes => Known::No,
-            Known::No => Known::Yes,
-            Known::Unknown => Known::Unknown,
-        });
+        let wrong = despite.map(|(trace, ..)| trace.right.not());
         push("failure despite", &newer_role, Count::of(wrong));
         push("right given neither", "", given((Known::No, Known::No)));
         push("right given only", &older_role, given((Known::Yes, Known::No)));
@@ -293,6 +331,9 @@ pub fn answers(traces: &[&Trace]) -> Vec<Number> {
         };
         push(&format!("right given {share}"), "", right(&mut traces.iter().filter(holds).copied()));
     }
+    // Questions of which it is not known what their list holds are in no number that is given it.
+    let is_known = |trace: &&Trace| (0..trace.facts.len()).all(|fact| in_list(trace, fact) != Known::Unknown);
+    push(LIST_KNOWN, "", Count::of(traces.iter().map(|trace| Known::of(is_known(trace)))));
     numbers
 }
 
@@ -303,8 +344,19 @@ pub struct Step {
     pub stage: Stage,
     /// Of the facts that reached it: those that passed no known `no` before.
     pub arrow: Count,
-    /// Of all facts: those that are left, of all but those whose fate at this stage is unknown.
+    /// Of all facts: those that are left, and those whose fate at this stage is unknown.
     pub left: Count,
+}
+
+impl Step {
+    /// The counts whose shares are shown: of those that reached it, and of all facts.
+    pub fn shown(&self) -> (Count, Count) {
+        if self.stage.is_of_sample() {
+            (self.arrow.known(), self.left.known())
+        } else {
+            (self.arrow, self.left)
+        }
+    }
 }
 
 /// The waterfall of the facts in a role. A stage that was not measured of a fact neither stops it nor counts it.
@@ -331,8 +383,8 @@ pub fn numbers(traces: &[&Trace], of_system: bool) -> Vec<Number> {
     all.extend(answers(traces));
     for role in roles(traces) {
         for Step { stage, arrow, left } in waterfall(traces, &role) {
-            all.push(Number::new(Part::Waterfall, stage.key(), &role, None, arrow));
-            all.push(Number::new(Part::Left, stage.key(), &role, None, left));
+            all.push(Number::of_stage(Part::Waterfall, stage, &role, arrow));
+            all.push(Number::of_stage(Part::Left, stage, &role, left));
         }
     }
     all

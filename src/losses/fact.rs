@@ -1,7 +1,7 @@
 //! The facts that a probe needs, and the memories that carry them.
 //!
 //! A memory carries a fact where a session of the fact's evidence is among its sources ([`Level::Source`]), and more strictly where a judge
-//! also says that it states the fact ([`Level::Stated`]). Sources that a system does not know are not the same as none: what rests on them
+//! also says that its text states the fact ([`Level::Stated`]): a memory whose text changes may carry a fact for a time. Sources that a system does not know are not the same as none: what rests on them
 //! is [`Known::Unknown`], which no count takes for no.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +33,16 @@ impl Known {
     /// Of what may not have been measured.
     pub fn maybe(yes: Option<bool>) -> Self {
         yes.map_or(Known::Unknown, Known::of)
+    }
+
+    /// The opposite, where it is known.
+    #[must_use]
+    pub fn not(self) -> Self {
+        match self {
+            Known::Yes => Known::No,
+            Known::No => Known::Yes,
+            Known::Unknown => Known::Unknown,
+        }
     }
 
     /// Is it known to be so?
@@ -114,39 +124,56 @@ impl Level {
     }
 }
 
-/// Judgements of the memories of one case: by memory, role and session.
-pub type Stated = BTreeMap<(String, String, usize), bool>;
+/// Judgements of the memories of one case, by memory.
+#[derive(Debug, Clone, Default)]
+pub struct Stated<'a>(BTreeMap<&'a str, Vec<&'a StatedRow>>);
 
-/// Judgements of rows; of one memory and fact the last counts.
-pub fn stated(rows: &[StatedRow]) -> Stated {
-    let one = |row: &StatedRow| {
-        Some(((row.memory.clone(), row.role.clone(), session_index(&row.session)?), row.states))
-    };
-    rows.iter().filter_map(one).collect()
+impl<'a> Stated<'a> {
+    /// Those of some rows.
+    pub fn of(rows: &'a [StatedRow]) -> Self {
+        let mut by_memory = Stated::default();
+        for row in rows {
+            by_memory.0.entry(&row.memory).or_default().push(row);
+        }
+        by_memory
+    }
+
+    /// Does a text of a memory state the evidence of a role in a session? Of several judgements the last counts.
+    fn says(&self, id: &str, text: &str, role: &str, session: usize) -> Known {
+        let is = |row: &&&StatedRow| {
+            row.text == text && row.role == role && session_index(&row.session) == Some(session)
+        };
+        Known::maybe(self.0.get(id).and_then(|rows| rows.iter().rev().find(is)).map(|row| row.states))
+    }
 }
 
 /// Decides whether a memory carries a fact.
 #[derive(Debug, Clone, Copy)]
 pub struct Carrier<'a> {
     /// The judgements; `None` at [`Level::Source`].
-    pub stated: Option<&'a Stated>,
+    pub stated: Option<&'a Stated<'a>>,
 }
 
 impl Carrier<'_> {
-    /// Does the memory of this id and these sources carry a fact?
-    pub fn carries(&self, id: &str, sources: Option<&[Source]>, fact: &Fact) -> Known {
+    /// The strictness.
+    pub fn level(&self) -> Level {
+        if self.stated.is_some() { Level::Stated } else { Level::Source }
+    }
+
+    /// Does the memory of this id, with this text and these sources, carry a fact?
+    pub fn carries(&self, id: &str, text: Option<&str>, sources: Option<&[Source]>, fact: &Fact) -> Known {
         let Some(sources) = sources else { return Known::Unknown };
         let sessions: BTreeSet<usize> =
             sources.iter().filter_map(|source| session_index(&source.session)).collect();
         let found = fact.sessions.intersection(&sessions);
         Known::any(found.map(|session| match self.stated {
             None => Known::Yes,
-            Some(stated) => Known::maybe(stated.get(&(id.to_owned(), fact.role.clone(), *session)).copied()),
+            Some(stated) => text.map_or(Known::Unknown, |text| stated.says(id, text, &fact.role, *session)),
         }))
     }
 
     /// The same of a memory.
     pub fn has(&self, memory: &Memory, fact: &Fact) -> Known {
-        self.carries(&memory.id, memory.sources.as_deref(), fact)
+        self.carries(&memory.id, Some(&memory.text), memory.sources.as_deref(), fact)
     }
 }

@@ -40,7 +40,8 @@ pub mod trace;
 pub mod words;
 pub mod writing;
 
-use fact::{Carrier, Known, Level, Stated, facts, stated};
+use count::Count;
+use fact::{Carrier, Known, Level, Stated, facts};
 use reading::Effects;
 use trace::{Evidence, Named, Trace};
 use writing::Extraction;
@@ -88,8 +89,8 @@ pub struct SystemLosses {
     pub provenance: BTreeSet<Provenance>,
     /// Searches that failed.
     pub failed_searches: usize,
-    /// Searches after which the store was another one.
-    pub changed_searches: usize,
+    /// Searches after which the store was another one; unknown of systems without a fingerprint.
+    pub changed_searches: Count,
     /// Cases of which the run has no rows yet.
     pub missing: usize,
     /// Its conditions, repetitions left out.
@@ -168,7 +169,7 @@ impl Reader<'_> {
             extraction: Extraction::default(),
             provenance: BTreeSet::new(),
             failed_searches: 0,
-            changed_searches: 0,
+            changed_searches: Count::default(),
             missing: 0,
             conditions: Vec::new(),
         };
@@ -186,11 +187,11 @@ impl Reader<'_> {
                     system.provenance.extend(rows.searches.iter().map(|row| row.provenance));
                     let failed = rows.searches.iter().filter(|row| row.failed.is_some());
                     system.failed_searches += failed.count();
-                    let changed = rows.searches.iter().filter(|row| row.changed == Some(true));
-                    system.changed_searches += changed.count();
+                    let changed = rows.searches.iter().map(|row| Known::maybe(row.changed));
+                    system.changed_searches += Count::of(changed);
                 }
             }
-            let judgements = rows.as_ref().and_then(|rows| rows.stated.as_deref()).map(stated);
+            let judgements = rows.as_ref().and_then(|rows| rows.stated.as_deref()).map(Stated::of);
             for ((condition, _), of_condition) in conditions.iter().zip(&mut system.conditions) {
                 for probe in case.probes.iter().filter(|probe| probe.is_asked_under(&condition.name)) {
                     self.probe((case, probe), rows.as_ref(), judgements.as_ref(), of_condition)?;
@@ -205,7 +206,7 @@ impl Reader<'_> {
         &self,
         (case, probe): (&PlannedCase, &PlannedProbe),
         rows: Option<&MemoryRows>,
-        judgements: Option<&Stated>,
+        judgements: Option<&Stated<'_>>,
         condition: &mut ConditionLosses,
     ) -> Result<(), LossError> {
         let key = AnswerKey::of(&case.case, &probe.id, &condition.name);

@@ -184,7 +184,7 @@ pub fn pairs(runs: &[Losses]) -> Vec<Pair> {
     pairs
 }
 
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 18] = [
     "run",
     "system",
     "condition",
@@ -199,6 +199,7 @@ const COLUMNS: [&str; 17] = [
     "of",
     "unknown",
     "share",
+    "possible",
     "low",
     "high",
     "mean",
@@ -210,7 +211,8 @@ pub fn sheet(blocks: &[Block<'_>]) -> Sheet {
     let mut rows = Vec::new();
     for block in blocks {
         for number in &block.numbers {
-            let (count, interval) = (number.count, number.count.interval());
+            let (count, shown) = (number.count, number.shown());
+            let (shares, interval) = (shown.shares(), shown.interval());
             rows.push(vec![
                 cell(&block.run.run),
                 cell(&block.system.name),
@@ -225,7 +227,8 @@ pub fn sheet(blocks: &[Block<'_>]) -> Sheet {
                 cell(count.count.to_string()),
                 cell(count.of.to_string()),
                 cell(count.unknown.to_string()),
-                text(count.share()),
+                text(shares.map(|[certain, _]| certain)),
+                text(shares.map(|[_, possible]| possible)),
                 text(interval.map(|interval| interval.low)),
                 text(interval.map(|interval| interval.high)),
                 text(number.mean),
@@ -238,10 +241,12 @@ pub fn sheet(blocks: &[Block<'_>]) -> Sheet {
 /// Everything, unrounded: a row a run, system, condition, level, type and probe, with its numbers.
 pub fn json(runs: &[Losses], blocks: &[Block<'_>], pairs: &[Pair], words: &[String]) -> Value {
     let number = |number: &Number| {
-        let (count, interval) = (number.count, number.count.interval());
+        let (count, shown) = (number.count, number.shown());
+        let (shares, interval) = (shown.shares(), shown.interval());
         json!({
             "table": number.part.key(), "number": number.name, "role": number.role, "k": number.k,
-            "count": count.count, "of": count.of, "unknown": count.unknown, "share": count.share(),
+            "count": count.count, "of": count.of, "unknown": count.unknown,
+            "share": shares.map(|[certain, _]| certain), "possible": shares.map(|[_, possible]| possible),
             "low": interval.map(|interval| interval.low), "high": interval.map(|interval| interval.high),
             "mean": number.mean,
         })
@@ -255,13 +260,16 @@ pub fn json(runs: &[Losses], blocks: &[Block<'_>], pairs: &[Pair], words: &[Stri
         })
     };
     let system = |system: &SystemLosses| {
-        let Extraction { cases, sessions, fruitful, failed, memories, told: _, json, unparsed } =
+        let Extraction { cases, sessions, fruitful, untold, unplaced: _, failed, memories, json, unparsed } =
             system.extraction;
+        let told = |count: usize| (!system.extraction.is_untold()).then_some(count);
+        let changed = system.changed_searches;
         json!({
             "name": system.name, "provenance": system.provenance, "cases": cases, "missing_cases": system.missing,
-            "sessions": sessions, "sessions_with_memories": fruitful, "failed_sessions": failed, "memories": memories,
+            "sessions": sessions, "untold_sessions": untold, "sessions_with_memories": told(fruitful),
+            "failed_sessions": failed, "memories": told(memories),
             "json_calls": json, "json_unparsed": unparsed, "failed_searches": system.failed_searches,
-            "changed_searches": system.changed_searches,
+            "changed_searches": (changed.of > 0).then_some(changed.count),
             "levels": system.levels().iter().map(|level| level.number()).collect::<Vec<_>>(),
         })
     };

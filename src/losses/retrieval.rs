@@ -32,6 +32,11 @@ impl Ranking {
         Ranking { carried: vec![Vec::new(); facts.len()], ..Ranking::default() }
     }
 
+    /// Were as many as `k` memories asked for? The list of a larger k was not made, short as this one may be.
+    pub fn was_asked(&self, k: usize) -> bool {
+        self.searched && k <= self.asked
+    }
+
     /// Can the first `k` be told?
     fn reaches(&self, k: usize) -> bool {
         self.searched && (k <= self.asked || self.len < self.asked)
@@ -48,19 +53,27 @@ impl Ranking {
         if hit.is_yes() || self.reaches(k) { hit } else { Known::Unknown }
     }
 
-    /// The rank of the first memory that carries a fact, from 1.
+    /// The rank of the first memory that carries a fact, from 1; absent where there is none, and where one before it may carry it, too.
     pub fn rank(&self, fact: usize) -> Option<usize> {
-        let first = self.first(fact, usize::MAX).iter().position(|carried| carried.is_yes());
-        first.map(|at| at + 1)
+        self.ranks(fact).filter(|(earliest, first)| earliest == first).map(|(_, first)| first)
+    }
+
+    /// The ranks of the first memory that may carry a fact and of the first that does.
+    fn ranks(&self, fact: usize) -> Option<(usize, usize)> {
+        let carried = self.first(fact, usize::MAX);
+        let earliest = carried.iter().position(|carried| *carried != Known::No)? + 1;
+        Some((earliest, carried.iter().position(|carried| carried.is_yes())? + 1))
     }
 
     /// Does the first memory that carries `one` come before the first that carries `other`, both among the first `k`? Unknown where not
-    /// both are there: a memory that carries both is before neither.
+    /// both are there, and where what an earlier memory carries would decide it. A memory that carries both is before neither.
     pub fn is_above(&self, one: usize, other: usize, k: usize) -> Known {
-        if !(self.hit(one, k).is_yes() && self.hit(other, k).is_yes()) {
-            return Known::Unknown;
+        let both = self.hit(one, k).is_yes() && self.hit(other, k).is_yes();
+        match (self.ranks(one), self.ranks(other)) {
+            (Some((_, latest)), Some((earliest, _))) if both && latest < earliest => Known::Yes,
+            (Some((earliest, _)), Some((_, latest))) if both && earliest >= latest => Known::No,
+            _ => Known::Unknown,
         }
-        Known::of(self.rank(one) < self.rank(other))
     }
 
     /// Does the first memory carry none of the facts?
@@ -71,11 +84,7 @@ impl Ranking {
         if self.len == 0 {
             return Known::No;
         }
-        match Known::any((0..self.carried.len()).map(|fact| self.hit(fact, 1))) {
-            Known::Yes => Known::No,
-            Known::No => Known::Yes,
-            Known::Unknown => Known::Unknown,
-        }
+        Known::any((0..self.carried.len()).map(|fact| self.hit(fact, 1))).not()
     }
 
     /// Is the list empty?

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 use super::Losses;
-use super::count::{Count, Number, Part, level_in_words, roles};
+use super::count::{Count, LIST_KNOWN, Number, Part, level_in_words, roles};
 use super::fact::Level;
 use super::records::{ALL, Block, Pair, blocks, json, pairs, sheet};
 use super::retrieval::KS;
@@ -75,8 +75,8 @@ pub fn tables(runs: &[Losses], pairs: &[Pair]) -> Vec<Table> {
     for table in &mut tables {
         table.sheet.notes.extend(levels.clone());
         table.sheet.notes.push(
-            "each share stands above its count and its 95% interval (Wilson); unknown: of so many it cannot be told, and they are in no \
-             denominator; -: there is none"
+            "each share stands above its count and its 95% interval (Wilson); of what cannot be told of some, the share that is certain and \
+             the one that is possible, with the interval around both; -: there is none"
                 .to_owned(),
         );
     }
@@ -237,8 +237,12 @@ impl Several {
                 cells.push(if first { get("distractor", "") } else { Vec::new() });
                 let rank = |role: &String| {
                     let number = block.number(Part::Retrieval, "mean rank", role, None);
-                    match number.and_then(|number| Some((number.mean?, number.count.count))) {
-                        Some((mean, n)) if first => vec![format!("{mean:.1}"), format!("n = {n}")],
+                    match number.and_then(|number| Some((number.mean?, number.count))) {
+                        Some((mean, Count { count: n, unknown, .. })) if first => {
+                            let more =
+                                if unknown > 0 { format!(", {unknown} unknown") } else { String::new() };
+                            vec![format!("{mean:.1}"), format!("n = {n}{more}")]
+                        }
                         None if first => cell("-"),
                         _ => Vec::new(),
                     }
@@ -248,9 +252,9 @@ impl Several {
             }
         }
         let notes = vec![
-            "all k are cut from one search; hit: a memory that carries the evidence is among the first k; newer above older: of the \
+            "all k are cut from one search, - where none asked for so many; hit: a memory that carries the evidence is among the first k; newer above older: of the \
              questions with both, its first memory comes first; distractor first: the first memory carries none of the evidence; mean \
-             rank: of the first memory that carries it, where one was found"
+             rank: of the first memory that carries it, where one was found and it is known of all before it"
                 .to_owned(),
         ];
         let sheet = Sheet { columns, rows, notes };
@@ -282,6 +286,11 @@ impl Several {
             };
             wanted.extend(["all", "some", "none"].map(of));
         }
+        let known = |block: &&Block<'_>| block.number(Part::Answers, LIST_KNOWN, "", None).cloned();
+        let unknown = blocks.iter().filter_map(known).any(|number| number.count.count < number.count.of);
+        if unknown {
+            wanted.push((LIST_KNOWN.to_owned(), String::new(), LIST_KNOWN.to_owned()));
+        }
         let mut columns = self.columns("condition");
         columns.extend(wanted.iter().map(|(_, _, head)| Column::number(head.as_str())));
         let row = |block: &&Block<'_>| {
@@ -297,6 +306,12 @@ impl Several {
              evidence among them; first: of both, by whose memory comes first"
                 .to_owned(),
         ];
+        if unknown {
+            notes.push(format!(
+                "{LIST_KNOWN}: questions of which it is known whether each piece of evidence is among these memories; the others are in no \
+                 column that is given it"
+            ));
+        }
         notes.extend(blocks.first().into_iter().flat_map(|block| verdict_notes(block.run)));
         let sheet = Sheet { columns, rows: blocks.iter().map(row).collect(), notes };
         Table { key: "answers".to_owned(), title: "Answers given the evidence".to_owned(), sheet }
@@ -317,7 +332,9 @@ impl Several {
             }
         }
         let notes = vec![
-            "each stage of the facts that reached it, from left to right; a stage that was not measured stops none".to_owned(),
+            "each stage of the facts that reached it, from left to right; what is not known of a fact stops it not; attended and used: of \
+             the answers whose attention or causes were recorded"
+                .to_owned(),
             "attended: the query's density on a memory that carries it is above that of the memories next in rank that carry no evidence, \
              and among the 3 highest; used: hiding that memory costs the answer more log-probability a token than 95% of the control \
              stretches, or changes its likeliest tokens (palimpsest causes)"
@@ -360,17 +377,21 @@ fn has_shares(traces: &[&Trace]) -> bool {
     traces.iter().flat_map(|trace| &trace.facts).any(|fact| fact.side.is_none())
 }
 
-/// A share, its count and its interval.
+/// A share, its count and its interval; where it is not known of all, what is certain and what is possible.
 fn counted(number: Option<&Number>) -> Vec<String> {
-    let Some(Number { count, .. }) = number else { return cell("-") };
-    let Count { count: yes, of, unknown } = *count;
-    let Some(share) = count.share() else {
+    let Some(number) = number else { return cell("-") };
+    let (shown, unknown) = (number.shown(), number.count.unknown);
+    let Some([certain, possible]) = shown.shares() else {
         return cell(if unknown > 0 { "not measured" } else { "-" });
     };
-    let more = if unknown > 0 { format!(", {unknown} unknown") } else { String::new() };
-    let mut lines = vec![percent(share), format!("{yes}/{of}{more}")];
-    let ends = |Interval { low, high }| format!("{} to {}", percent(low), percent(high));
-    lines.extend(count.interval().map(ends));
+    let to = |[low, high]: [f64; 2]| format!("{} to {}", percent(low), percent(high));
+    let (least, most, all) = (shown.count, shown.most(), shown.all());
+    let mut lines = match unknown {
+        0 => vec![percent(certain), format!("{least}/{all}")],
+        _ if number.of_sample => vec![percent(certain), format!("{least}/{all}, {unknown} not measured")],
+        _ => vec![to([certain, possible]), format!("{least}/{all} to {most}/{all}")],
+    };
+    lines.extend(shown.interval().map(|Interval { low, high }| to([low, high])));
     lines
 }
 

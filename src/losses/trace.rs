@@ -45,6 +45,11 @@ impl Stage {
         Stage::Right,
     ];
 
+    /// Is it measured of those answers alone whose attention, or whose causes, were recorded?
+    pub fn is_of_sample(self) -> bool {
+        matches!(self, Stage::Attended | Stage::Used)
+    }
+
     /// As tables and figures write it.
     pub fn key(self) -> &'static str {
         match self {

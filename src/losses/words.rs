@@ -1,4 +1,4 @@
-//! Sentences for people: where facts are lost, and how much of that says anything.
+//! Sentences for people: where facts are lost, how much of that is known, and how much it says.
 
 use super::count::{Count, Step, roles, waterfall};
 use super::fact::Level;
@@ -46,7 +46,7 @@ fn of_condition(condition: &ConditionLosses) -> Option<String> {
         let total = traces.iter().flat_map(|trace| &trace.facts).filter(|fact| fact.role == role).count();
         let measured = |step: &&Step| step.arrow.of > 0;
         let chain: Vec<String> = (steps.iter().filter(measured))
-            .map(|step| format!("{} {}", step.stage.key(), counted(step.arrow)))
+            .map(|step| format!("{} {}", step.stage.key(), counted(step)))
             .collect();
         if chain.is_empty() {
             continue;
@@ -58,11 +58,10 @@ fn of_condition(condition: &ConditionLosses) -> Option<String> {
         if let Some(most) = facts.max_by_key(|step| (lost(step), std::cmp::Reverse(step.stage)))
             && lost(most) > 0
         {
-            sentence += &format!(
-                "; the largest loss, {}, is before \u{201c}{}\u{201d}",
-                lost(most),
-                most.stage.key()
-            );
+            // An unknown fate may be a loss.
+            let known = if steps.iter().any(|step| step.shown().0.unknown > 0) { "known " } else { "" };
+            let (lost, stage) = (lost(most), most.stage.key());
+            sentence += &format!("; the largest {known}loss, {lost}, is before \u{201c}{stage}\u{201d}");
         }
         let missing: Vec<&str> = (steps.iter())
             .filter(|step| step.arrow.of == 0 && step.arrow.unknown > 0)
@@ -76,19 +75,35 @@ fn of_condition(condition: &ConditionLosses) -> Option<String> {
     (!sentences.is_empty()).then(|| format!("{}: {}.", label(&condition.name), sentences.join(". ")))
 }
 
-fn counted(Count { count, of, .. }: Count) -> String {
-    format!("{count} of {of}")
+fn counted(step: &Step) -> String {
+    let Count { count, unknown, .. } = step.arrow;
+    let (shown, _) = step.shown();
+    let (most, all) = (shown.most(), shown.all());
+    match unknown {
+        0 => format!("{count} of {all}"),
+        _ if step.stage.is_of_sample() => format!("{count} of {all} ({unknown} not measured)"),
+        _ => format!("{count} to {most} of {all} ({unknown} unknown)"),
+    }
 }
 
 /// The amount that a system wrote, and a warning where later losses say nothing.
 fn extraction(system: &SystemLosses) -> String {
-    let Extraction { cases, sessions, fruitful, failed, memories, told, json, unparsed } = system.extraction;
+    let Extraction { cases, sessions, fruitful, untold, unplaced, failed, memories, json, unparsed } =
+        system.extraction;
     let name = &system.name;
     let mut said = format!("{name} was given {sessions} sessions of {cases} histories");
-    said += &match told {
-        0 => " and tells neither events nor its store, so that what it wrote is not known".to_owned(),
-        _ => format!(", wrote from {fruitful} of them, and holds {memories} memories"),
+    let least = |unknown: bool| if unknown { "at least " } else { "" };
+    said += &match system.extraction.is_untold() {
+        true => " and tells neither events nor its store, so that what it wrote is not known".to_owned(),
+        false => format!(
+            ", wrote from {}{fruitful} of them, and holds {}{memories} memories",
+            least(untold + unplaced > 0),
+            least(untold > 0)
+        ),
     };
+    if untold > 0 && !system.extraction.is_untold() {
+        said += &format!("; of {untold} sessions it does not tell what it wrote");
+    }
     if failed > 0 {
         said += &format!("; {failed} sessions failed");
     }
@@ -99,8 +114,8 @@ fn extraction(system: &SystemLosses) -> String {
     if system.failed_searches > 0 {
         said += &format!("; {} searches failed", system.failed_searches);
     }
-    if system.changed_searches > 0 {
-        said += &format!("; the store changed during {} searches", system.changed_searches);
+    if system.changed_searches.count > 0 {
+        said += &format!("; the store changed during {} searches", system.changed_searches.count);
     }
     if system.missing > 0 {
         said += &format!("; {} cases are not written yet", system.missing);

@@ -1,16 +1,17 @@
 //! The life of a fact in a store: events and the final dump become written, kept and lost, and of the older of two conflicting facts
 //! whether it was looked at, let through a gate, marked and removed when the newer one came (STALE, table 3).
 //!
-//! Events are replayed in order. Sources of an update are all of the memory's; an update that names none leaves them as they were, since
-//! what the memory was made of does not change.
+//! Events are replayed in order, each with the text that the memory had after it. Sources of an update are all of the memory's; an update
+//! that names none leaves them as they were, since what the memory was made of does not change. Where not all that was written is told
+//! ([`MemoryRows::tells_all`]), what no event shows may have happened all the same: it is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::fact::{Carrier, Fact, Known, session_index};
+use super::fact::{Carrier, Fact, Known, Level, session_index};
 use crate::memory::system::case_rows::MemoryRows;
 use crate::memory::system::protocol::{Memory, Op, Source, Status};
 use crate::memory::system::record::FINISH;
-use crate::memory::system::rows::{EventRow, HistoryRow};
+use crate::memory::system::rows::{EventRow, HistoryRow, SessionRow};
 
 /// One fact in a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,6 +69,7 @@ pub struct Overwriting {
 /// A memory while events are replayed.
 #[derive(Debug, Clone, Default)]
 struct Entry {
+    text: Option<String>,
     sources: Option<Vec<Source>>,
     active: bool,
 }
@@ -77,7 +79,7 @@ struct Entry {
 struct Replay(BTreeMap<String, Entry>);
 
 impl Replay {
-    fn apply(&mut self, row: &EventRow) {
+    fn apply(&mut self, (row, text): (&EventRow, Option<&str>)) {
         let Some(id) = &row.event.memory else { return };
         let entry = match row.event.op {
             Op::Add | Op::Update => {
@@ -92,13 +94,16 @@ impl Replay {
             }
             Op::Weak | Op::None => return,
         };
+        entry.text = text.map(str::to_owned);
         if let Some(sources) = &row.event.sources {
             entry.sources = Some(sources.clone());
         }
     }
 
     fn carries(&self, carrier: Carrier<'_>, id: &str, fact: &Fact) -> Known {
-        self.0.get(id).map_or(Known::No, |entry| carrier.carries(id, entry.sources.as_deref(), fact))
+        self.0.get(id).map_or(Known::No, |entry| {
+            carrier.carries(id, entry.text.as_deref(), entry.sources.as_deref(), fact)
+        })
     }
 }
 
@@ -130,10 +135,10 @@ impl<'a> Holding<'a> {
         }
     }
 
-    fn apply(&mut self, row: &EventRow) {
-        let Some(id) = &row.event.memory else { return };
+    fn apply(&mut self, event: (&EventRow, Option<&str>)) {
+        let Some(id) = &event.0.event.memory else { return };
         self.count_of(id).into_iter().for_each(|count| *count -= 1);
-        self.replay.apply(row);
+        self.replay.apply(event);
         self.count_of(id).into_iter().for_each(|count| *count += 1);
     }
 
@@ -147,23 +152,18 @@ impl<'a> Holding<'a> {
     }
 }
 
-fn events(rows: &MemoryRows) -> impl Iterator<Item = &EventRow> {
-    rows.history.iter().filter_map(|row| match row {
-        HistoryRow::Event(event) => Some(event),
-        HistoryRow::Session(_) => None,
-    })
-}
-
 /// The life of a fact in the store of a case.
 pub fn writing(rows: &MemoryRows, carrier: Carrier<'_>, fact: &Fact) -> Writing {
     let mut store = Holding::new(carrier, fact);
-    let (mut written, mut lost) = (Known::No, None);
-    for row in events(rows) {
+    // What no row shows is not written, where the rows show all.
+    let untold = if rows.tells_all() { Known::No } else { Known::Unknown };
+    let (mut written, mut lost) = (untold, None);
+    for (row, text) in rows.events() {
         let before = store.holds();
-        store.apply(row);
+        store.apply((row, text));
         if matches!(row.event.op, Op::Add | Op::Update) {
             let id = row.event.memory.as_deref().unwrap_or_default();
-            let own = carrier.carries(id, row.event.sources.as_deref(), fact);
+            let own = carrier.carries(id, text, row.event.sources.as_deref(), fact);
             written = written.max(own).max(store.carries(id));
         }
         if before.is_yes() && !store.holds().is_yes() {
@@ -176,10 +176,9 @@ pub fn writing(rows: &MemoryRows, carrier: Carrier<'_>, fact: &Fact) -> Writing 
             written = written.max(Known::any(dump.iter().map(|memory| carrier.has(memory, fact))));
             Known::any(dump.iter().filter(has).map(|memory| carrier.has(memory, fact)))
         }
-        None if rows.history.is_empty() => {
-            return Writing::default();
-        }
-        None => store.holds(),
+        None if untold == Known::No => store.holds(),
+        // A change that nobody told may have ended it, or brought it back.
+        None => Known::Unknown,
     };
     let gone = written.is_yes() && kept == Known::No;
     // An event after which it came back is none that lost it.
@@ -190,46 +189,52 @@ pub fn writing(rows: &MemoryRows, carrier: Carrier<'_>, fact: &Fact) -> Writing 
 
 /// Treatment of the older fact when the newer one came.
 pub fn overwriting(rows: &MemoryRows, carrier: Carrier<'_>, older: &Fact, newer: &Fact) -> Overwriting {
-    if rows.history.is_empty() {
-        return Overwriting::default();
-    }
     let mut replay = Replay::default();
+    let untold = if rows.tells_all() { Known::No } else { Known::Unknown };
+    let (mut marked, mut removed) = (untold, untold);
+    // Candidates are known where the newer fact's events name some, and where there are none of it and others name some.
+    let (mut looked_at, mut gated) = (untold, untold);
     let (mut reports, mut reports_gate) = (false, false);
-    let mut found =
-        Overwriting { looked_at: Known::No, gated: Known::No, marked: Known::No, removed: Known::No };
-    for row in events(rows) {
+    let (mut newer_written, mut newer_reports) = (false, false);
+    for event in rows.events() {
+        let (row, text) = event;
         let id = row.event.memory.as_deref().unwrap_or_default();
-        let carried = replay.carries(carrier, id, older);
-        // The gate and the candidates are those of the newer fact's memory, whenever it is compared.
         let in_session = session_index(&row.session).is_some_and(|session| newer.sessions.contains(&session));
-        let is_newer = in_session
-            || replay.carries(carrier, id, newer).is_yes()
-            || carrier.carries(id, row.event.sources.as_deref(), newer).is_yes();
-        for looked in row.looked_at().unwrap_or_default() {
-            reports = true;
-            reports_gate |= looked.gated.is_some();
-            if is_newer {
-                let old = replay.carries(carrier, &looked.memory, older);
-                found.looked_at = found.looked_at.max(old);
-                if looked.gated == Some(true) {
-                    found.gated = found.gated.max(old);
-                }
-            }
+        let writes = matches!(row.event.op, Op::Add | Op::Update);
+        let looked = row.looked_at().unwrap_or_default();
+        let candidates: Vec<Known> =
+            looked.iter().map(|one| replay.carries(carrier, &one.memory, older)).collect();
+        let (carried, before) = (replay.carries(carrier, id, older), replay.carries(carrier, id, newer));
+        replay.apply(event);
+        // The gate and the candidates are those of the newer fact's memory, whenever it is compared. What its session decides of older
+        // memories is about it; a memory that its session wrote is the newer fact's by its source, and more strictly by its text.
+        let of_session = in_session && (!writes || carrier.level() == Level::Source);
+        let own = carrier.carries(id, text, row.event.sources.as_deref(), newer);
+        let is_newer = before.max(replay.carries(carrier, id, newer)).max(own).max(Known::of(of_session));
+        for (one, older) in looked.iter().zip(candidates) {
+            reports_gate |= one.gated.is_some();
+            looked_at = looked_at.max(is_newer.min(older));
+            let passed = Known::maybe(one.gated);
+            gated = gated.max(is_newer.min(older).min(passed));
         }
         reports |= row.looked_at().is_some();
+        newer_written |= is_newer.is_yes() && writes;
+        newer_reports |= is_newer.is_yes() && row.looked_at().is_some();
         let changes = matches!(row.event.op, Op::Update | Op::Delete | Op::Stale | Op::Unknown | Op::Weak);
         if changes && (in_session || row.session == FINISH) {
-            found.marked = found.marked.max(carried);
+            marked = marked.max(carried);
             if row.event.op == Op::Delete {
-                found.removed = found.removed.max(carried);
+                removed = removed.max(carried);
             }
         }
-        replay.apply(row);
     }
     // A memory that was changed was looked at and let through, also where no list of candidates says so.
-    found.looked_at = if reports { found.looked_at.max(found.marked) } else { Known::Unknown };
-    found.gated = if reports_gate { found.gated.max(found.marked) } else { Known::Unknown };
-    found
+    let known = |reported: bool, found: Known| match found.max(marked) {
+        _ if !reported => Known::Unknown,
+        Known::No if newer_written && !newer_reports => Known::Unknown,
+        found => found,
+    };
+    Overwriting { looked_at: known(reports, looked_at), gated: known(reports_gate, gated), marked, removed }
 }
 
 /// Amounts that a system wrote of its histories.
@@ -239,14 +244,16 @@ pub struct Extraction {
     pub cases: usize,
     /// Sessions that were given to it, of which failed ones wrote nothing.
     pub sessions: usize,
-    /// Sessions from which it wrote a memory.
+    /// Sessions from which it is known to have written a memory.
     pub fruitful: usize,
+    /// Sessions of which nothing tells what was written.
+    pub untold: usize,
+    /// Memories that were written at the end with unknown sources: they may be from any session.
+    pub unplaced: usize,
     /// Sessions that failed.
     pub failed: usize,
-    /// Memories in the final stores, or where there is no dump those that were added.
+    /// Memories in the final stores, or where there is no dump those that events leave.
     pub memories: usize,
-    /// Cases of which events or a dump tell what was written.
-    pub told: usize,
     /// Calls of its language model whose reply should have been JSON.
     pub json: usize,
     /// Calls whose reply did not parse.
@@ -259,36 +266,45 @@ impl Extraction {
         self.cases += 1;
         // Systems that write at the end only tell the session by the sources.
         let mut wrote: BTreeSet<&str> = BTreeSet::new();
-        let mut ended: BTreeMap<&str, bool> = BTreeMap::new();
-        let mut added: BTreeSet<&str> = BTreeSet::new();
+        let mut ended: BTreeMap<&str, &SessionRow> = BTreeMap::new();
+        let mut held: BTreeSet<&str> = BTreeSet::new();
         for row in &rows.history {
             match row {
                 HistoryRow::Event(row) if matches!(row.event.op, Op::Add | Op::Update) => {
                     wrote.insert(&row.session);
-                    added.extend(row.event.memory.as_deref());
+                    held.extend(row.event.memory.as_deref());
+                    self.unplaced += usize::from(row.session == FINISH && row.event.sources.is_none());
                     let sources = row.event.sources.iter().flatten();
                     wrote.extend(sources.map(|source| source.session.as_str()));
                 }
+                HistoryRow::Event(row) if row.event.op == Op::Delete => {
+                    held.retain(|id| Some(*id) != row.event.memory.as_deref());
+                }
                 HistoryRow::Session(row) if row.session != FINISH => {
-                    ended.insert(&row.session, row.failed.is_some());
+                    ended.insert(&row.session, row);
                 }
                 _ => {}
             }
         }
         self.sessions += ended.len();
-        self.failed += ended.values().filter(|failed| **failed).count();
+        self.failed += ended.values().filter(|row| row.failed.is_some()).count();
         // A system that tells no events may tell sources in its dump.
         let dumped = rows.dump.iter().flatten().flat_map(|memory| memory.sources.iter().flatten());
         wrote.extend(dumped.map(|source| source.session.as_str()));
-        self.memories += rows.dump.as_ref().map_or(added.len(), Vec::len);
+        self.memories += rows.dump.as_ref().map_or(held.len(), Vec::len);
         self.fruitful += ended.keys().filter(|session| wrote.contains(*session)).count();
-        self.told += usize::from(rows.dump.is_some() || events(rows).next().is_some());
+        self.untold += ended.values().filter(|row| !rows.tells(row)).count();
         self.json += rows.calls.iter().filter(|call| call.json.is_some()).count();
         self.unparsed += rows.calls.iter().filter(|call| call.json == Some(false)).count();
     }
 
-    /// Are there fewer memories than a quarter of the sessions, and from fewer? Then later losses say nothing of the system.
+    /// Does nothing tell what it wrote of any session?
+    pub fn is_untold(&self) -> bool {
+        self.untold == self.sessions
+    }
+
+    /// Are there fewer memories than a quarter of the sessions that tell, and from fewer? Then later losses say nothing of the system.
     pub fn is_poor(&self) -> bool {
-        self.told > 0 && 4 * self.fruitful.max(self.memories) < self.sessions
+        !self.is_untold() && 4 * self.fruitful.max(self.memories) < self.sessions - self.untold
     }
 }

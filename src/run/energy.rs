@@ -164,15 +164,18 @@ fn since(first: &[u64], now: &[u64]) -> Option<f64> {
 /// Zones of packages alone: cores and memory controllers are parts of them, and counters of the whole platform contain them.
 fn zones(powercap: &Path) -> Vec<Zone> {
     let number = |path: PathBuf| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let is_package = |folder: &PathBuf| {
+        std::fs::read_to_string(folder.join("name")).is_ok_and(|name| name.starts_with("package"))
+    };
     let zone = |folder: PathBuf| {
-        let name = std::fs::read_to_string(folder.join("name")).ok()?;
         let path = folder.join("energy_uj");
         let range = number(folder.join("max_energy_range_uj"))?;
-        let last = number(path.clone())?;
-        name.starts_with("package").then_some(Zone { path, range, last, total: 0 })
+        Some(Zone { range, last: number(path.clone())?, path, total: 0 })
     };
     let entries = std::fs::read_dir(powercap).into_iter().flatten().flatten();
-    entries.filter_map(|entry| zone(entry.path())).collect()
+    let packages = entries.map(|entry| entry.path()).filter(is_package);
+    // A package that cannot be read leaves none: the others would pass for all.
+    packages.map(zone).collect::<Option<_>>().unwrap_or_default()
 }
 
 /// The beginning of a stretch of work.
@@ -221,6 +224,11 @@ mod tests {
         assert_eq!(meter.joules(), rapl(121.0));
         std::fs::remove_file(root.path().join("intel-rapl:1/energy_uj")).unwrap();
         assert_eq!(meter.joules(), None, "half of the energy is no energy");
+        assert_eq!(
+            of_processors(root.path()).joules(),
+            None,
+            "nor is it where the half is missing from the beginning"
+        );
         assert_eq!(of_processors(&root.path().join("none")).joules(), None);
     }
 

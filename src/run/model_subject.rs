@@ -486,7 +486,7 @@ impl Outcomes<'_> {
         let cost = match *call_seconds {
             None => Cost::of(one.prefill, decode),
             // The time of a prefill elsewhere is unknown here.
-            Some(decode_seconds) => Cost { decode_seconds, ..Cost::default() },
+            Some(seconds) => Cost::of_call(Spent { seconds, joules: None }),
         };
         Ok(ProbeOutcome {
             answer: answer.unwrap_or_default(),
@@ -501,7 +501,7 @@ impl Outcomes<'_> {
             attention,
             cost: Some(Cost {
                 tokens_computed: Some(prompt - reused),
-                tokens_reused: *reused,
+                tokens_reused: Some(*reused),
                 tokens_generated: Some(generated),
                 ..cost
             }),

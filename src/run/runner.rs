@@ -382,7 +382,10 @@ impl RunState<'_> {
                 cost,
             })?;
         }
-        let took = cost.map(|cost| StepSeconds { before: cost.prefill_seconds, own: cost.decode_seconds });
+        let took = cost.map(|cost| StepSeconds {
+            before: cost.prefill_seconds.unwrap_or(0.0),
+            own: cost.decode_seconds,
+        });
         self.progress.measured_step(&format!("{} {question}", planned.case), error.as_deref(), took);
         if error.is_some() {
             self.summary.errors += 1;

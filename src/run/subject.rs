@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::condition::Question;
 use super::context_budget::Dropped;
 use super::cost::Cost;
+use super::energy::Spent;
 use super::error::RunError;
 use super::rows::NoAnswer;
 use super::runner::{ProbeOutcome, Sink, Subject};
@@ -125,12 +126,11 @@ fn asked(
 ) -> Result<ProbeOutcome, Unanswered> {
     let begun = Instant::now();
     let reply = model.reply(&shown.messages, sampling).map_err(|e| Unanswered::Failed(e.into()))?;
-    // The time of a prefill elsewhere is unknown here.
+    // What a prefill elsewhere takes, and what it reuses, is unknown here.
     let cost = Cost {
         tokens_computed: reply.prompt_tokens,
         tokens_generated: reply.completion_tokens,
-        decode_seconds: begun.elapsed().as_secs_f64(),
-        ..Cost::default()
+        ..Cost::of_call(Spent { seconds: begun.elapsed().as_secs_f64(), joules: None })
     };
     Ok(ProbeOutcome {
         answer: reply.text,

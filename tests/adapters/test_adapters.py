@@ -120,6 +120,12 @@ class TheHelper(Case):
         self.assertIsNone(self.ask(adapter, "ingest", session=SESSIONS[0])["events"])
         self.assertEqual(self.ask(self.adapter(self.scripted(None, [])), "search", query="?", k=2)["memories"], [])
 
+    def test_an_end_at_which_nothing_is_called_changed_nothing(self):
+        self.assertEqual(self.ask(self.adapter(self.scripted()), "finish")["events"], [])
+        told = lambda **more: self.ask(self.adapter(self.scripted(**more)), "finish")["events"]
+        self.assertIsNone(told(dump=lambda self: []), "the dump is compared")
+        self.assertIsNone(told(finish=lambda self: None), "it does not say")
+
     def test_a_rendering_of_the_systems_own_is_passed_on(self):
         found = {"memories": ["goats"], "parts": [{"text": "# Facts\n"}, {"text": "- goats", "memory": helper.text_id("goats")}]}
         reply = self.ask(self.adapter(self.scripted(None, found)), "search", query="?", k=3)

@@ -355,3 +355,24 @@ fn of_no_samples_there_is_no_accuracy() {
     }
     assert_eq!(log["stats"]["model_usage"], json!({}));
 }
+
+/// Inspect has no word for unknown: a usage that holds a zero in its place, or a sum without it, would be taken for all that was spent.
+#[test]
+fn tokens_that_an_answer_does_not_tell_leave_no_usage() {
+    let made = Exported::new();
+    let path = made.at("run/answers.jsonl");
+    let rows = std::fs::read_to_string(&path).unwrap();
+    let rows = rows.lines().enumerate().map(|(at, line)| {
+        let mut row: Value = serde_json::from_str(line).unwrap();
+        if at == 0 {
+            row.as_object_mut().unwrap().remove("completion_tokens");
+        }
+        format!("{row}\n")
+    });
+    std::fs::write(&path, rows.collect::<String>()).unwrap();
+    let log: Value = serde_json::from_slice(&made.exported("inspect", &[])).unwrap();
+    let tokens: Vec<&Value> =
+        log["samples"].as_array().unwrap().iter().map(|sample| &sample["model_usage"]["tiny"]).collect();
+    assert_eq!((tokens[0], &tokens[1]["total_tokens"]), (&Value::Null, &json!(109)));
+    assert_eq!(log["stats"]["model_usage"], json!({}));
+}

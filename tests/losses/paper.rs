@@ -2,13 +2,14 @@
 
 use palimpsest::benchmarks::Side;
 use palimpsest::losses::count::{Count, Number, Part, numbers};
-use palimpsest::losses::fact::{Carrier, Fact, Known};
+use palimpsest::losses::fact::{Carrier, Fact, Known, Stated};
 use palimpsest::losses::reading::{Effects, attended};
 use palimpsest::losses::trace::{Evidence, Named, Trace};
 use palimpsest::memory::system::Show;
 use palimpsest::memory::system::case_rows::MemoryRows;
 use palimpsest::memory::system::protocol::{LookedAt, Memory, Op, Source, Status, WriteEvent};
-use palimpsest::memory::system::rows::{EventRow, HistoryRow, Provenance, SearchRow};
+use palimpsest::memory::system::record::FINISH;
+use palimpsest::memory::system::rows::{EventRow, HistoryRow, Provenance, SearchRow, SessionRow, StatedRow};
 
 const OLD: usize = 1;
 const NEW: usize = 4;
@@ -82,7 +83,7 @@ fn event(session: usize, op: Op, memory: &str, of: usize, looked_at: Option<Vec<
         event: WriteEvent {
             op,
             memory: Some(memory.to_owned()),
-            text: None,
+            text: Some(if op == Op::Update { "rewritten" } else { memory }.to_owned()),
             previous: None,
             sources: sources(of),
             looked_at,
@@ -90,6 +91,10 @@ fn event(session: usize, op: Op, memory: &str, of: usize, looked_at: Option<Vec<
         },
         provenance: Provenance::Times,
     })
+}
+
+fn end(session: &str) -> HistoryRow {
+    HistoryRow::Session(SessionRow { session: session.to_owned(), events: 1, told: Some(true), failed: None })
 }
 
 fn rows(at: usize, column: &Column) -> MemoryRows {
@@ -102,6 +107,7 @@ fn rows(at: usize, column: &Column) -> MemoryRows {
     if at < MARKED {
         history.push(event(NEW, Op::Update, "old", OLD, None));
     }
+    history.extend([end(&format!("session[{NEW}]")), end(FINISH)]);
     let search = SearchRow {
         probe: column.probe.to_owned(),
         query: "?".to_owned(),
@@ -122,7 +128,7 @@ fn facts() -> Vec<Fact> {
     vec![fact("old", Side::Older, OLD), fact("new", Side::Newer, NEW)]
 }
 
-fn traces(column: &Column) -> Vec<Trace> {
+fn traces(column: &Column, stated: Option<&Stated<'_>>) -> Vec<Trace> {
     let trace = |at: usize| {
         let named = Named {
             case: at.to_string(),
@@ -141,7 +147,7 @@ fn traces(column: &Column) -> Vec<Trace> {
             // Those with the new fact come first.
             right: Known::of(at >= column.failures),
         };
-        Trace::of(named, &facts(), &evidence, Carrier { stated: None })
+        Trace::of(named, &facts(), &evidence, Carrier { stated })
     };
     (0..INSTANCES).map(trace).collect()
 }
@@ -157,7 +163,7 @@ fn count(numbers: &[Number], part: Part, name: &str, role: &str, k: Option<usize
 #[test]
 fn table_3_of_stale_is_as_printed() {
     for column in &TABLE_3 {
-        let traces = traces(column);
+        let traces = traces(column, None);
         let numbers = numbers(&traces.iter().collect::<Vec<_>>(), true);
         let of = |name: &str, role: &str, k: usize| count(&numbers, Part::Retrieval, name, role, Some(k));
         let probe = column.probe;
@@ -181,6 +187,33 @@ fn table_3_of_stale_is_as_printed() {
         (percent((LOOKED_AT, INSTANCES)), percent((MARKED, LOOKED_AT))),
         ("60.5".to_owned(), "3.3".to_owned())
     );
+}
+
+/// The marks are updates in place: the text that they leave no longer states the old fact, and what was there before did.
+#[test]
+fn the_second_level_counts_the_updates_of_table_3_that_overwrite_what_they_mark() {
+    let row = |memory: &str, text: &str, role: &str, session: usize, states: bool| StatedRow {
+        memory: memory.to_owned(),
+        text: text.to_owned(),
+        role: role.to_owned(),
+        session: format!("session[{session}]"),
+        states,
+        judge: "j".to_owned(),
+    };
+    let rows = [
+        row("old", "old", "old", OLD, true),
+        row("old", "rewritten", "old", OLD, false),
+        row("new", "new", "new", NEW, true),
+    ];
+    let traces = traces(&TABLE_3[0], Some(&Stated::of(&rows)));
+    let numbers = numbers(&traces.iter().collect::<Vec<_>>(), true);
+    let of = |name: &str, role: &str| count(&numbers, Part::Writing, name, role, None);
+    assert_eq!(of("looked at", "old"), (LOOKED_AT, INSTANCES));
+    assert_eq!(of("marked of looked at", "old"), (MARKED, LOOKED_AT));
+    assert_eq!(of("written", "old"), (INSTANCES, INSTANCES));
+    assert_eq!(of("kept", "old"), (INSTANCES - MARKED, INSTANCES));
+    assert_eq!(of("lost at update", "old"), (MARKED, INSTANCES));
+    assert_eq!(of("kept", "new"), (INSTANCES, INSTANCES));
 }
 
 /// The trace of an instance with the new fact alone, at rank 6, whose search asked for `k` and got three.

@@ -21,16 +21,16 @@ use serde_json::{Value, json};
 
 use crate::attention::store::of_masses;
 
-const PROBES: [&str; 3] = ["SR", "PR", "IPA"];
-const CASES: usize = 4;
-const SESSIONS: usize = 6;
-const OLD: usize = 1;
-const NEW: usize = 4;
+pub const PROBES: [&str; 3] = ["SR", "PR", "IPA"];
+pub const CASES: usize = 4;
+pub const SESSIONS: usize = 6;
+pub const OLD: usize = 1;
+pub const NEW: usize = 4;
 const K: usize = 3;
 const JUDGE: &str = "http://host/v1#able-70b";
 
 /// Keeps every session, and the old one as stale once the new one came.
-const IDEAL: &str = "ideal";
+pub const IDEAL: &str = "ideal";
 /// Writes nothing of the old session.
 const NO_OLD: &str = "no-old";
 /// Writes nothing of the new session.
@@ -41,15 +41,15 @@ const MIXED: &str = "mixed";
 const BLIND: &str = "blind";
 const SYSTEMS: [&str; 5] = [IDEAL, NO_OLD, NO_NEW, MIXED, BLIND];
 
-fn label(session: usize) -> String {
+pub fn label(session: usize) -> String {
     format!("session[{session}]")
 }
 
-fn sources(sessions: &[usize]) -> Value {
+pub fn sources(sessions: &[usize]) -> Value {
     sessions.iter().map(|&session| json!({ "session": label(session) })).collect()
 }
 
-fn id(session: usize) -> String {
+pub fn id(session: usize) -> String {
     format!("m{session}")
 }
 
@@ -63,7 +63,7 @@ fn held(system: &str, session: usize) -> Option<Value> {
     }
 }
 
-fn memory(system: &str, session: usize) -> Option<Value> {
+pub fn memory(system: &str, session: usize) -> Option<Value> {
     let status = if (system, session) == (IDEAL, OLD) { "stale" } else { "active" };
     let sources = held(system, session)?;
     Some(
@@ -82,7 +82,7 @@ fn order(system: &str) -> Vec<usize> {
     }
 }
 
-fn lines(rows: impl IntoIterator<Item = Value>) -> String {
+pub fn lines(rows: impl IntoIterator<Item = Value>) -> String {
     rows.into_iter().map(|row| format!("{row}\n")).collect()
 }
 
@@ -279,7 +279,7 @@ pub(super) fn open(dir: &Path) -> Losses {
 }
 
 /// The block of a condition over all types and probes.
-fn whole<'a>(blocks: &'a [Block<'a>], condition: &str) -> &'a Block<'a> {
+pub(super) fn whole<'a>(blocks: &'a [Block<'a>], condition: &str) -> &'a Block<'a> {
     let is = |block: &&Block<'_>| {
         block.condition.name == condition
             && block.level == Level::Source
@@ -289,7 +289,13 @@ fn whole<'a>(blocks: &'a [Block<'a>], condition: &str) -> &'a Block<'a> {
     blocks.iter().find(is).unwrap()
 }
 
-fn count(block: &Block<'_>, part: Part, name: &str, role: &str, k: Option<usize>) -> (usize, usize, usize) {
+pub(super) fn count(
+    block: &Block<'_>,
+    part: Part,
+    name: &str,
+    role: &str,
+    k: Option<usize>,
+) -> (usize, usize, usize) {
     let number = block.number(part, name, role, k);
     let Count { count, of, unknown } =
         number.unwrap_or_else(|| panic!("no {name} {role} {k:?} of {}", block.condition.name)).count;
@@ -478,6 +484,7 @@ fn types_and_probes_have_rows_of_their_own() {
 fn the_second_level_counts_memories_that_a_judge_finds_to_state_the_fact() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path());
+    // The rows name no text, as those of older files: they are of the last one.
     let rows = [(id(NEW), "new", NEW, true), (id(OLD), "old", OLD, false)].map(|(memory, role, session, states)| {
         json!({ "memory": memory, "role": role, "session": label(session), "states": states, "judge": JUDGE })
     });

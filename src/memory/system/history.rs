@@ -397,12 +397,12 @@ impl SystemRun {
                 return Err(HistoryError::Stopped.into());
             }
             let (rows, failed) = match writing.failed.get(&at) {
-                Some(failure) => (Vec::new(), Some(failure.clone())),
+                Some(failure) => (None, Some(failure.clone())),
                 None => match self.write(case, writing, at) {
                     Ok(rows) => (rows, None),
                     Err(Halt::Run(error)) => return Err(Halt::Run(error)),
                     Err(Halt::System(error)) => match self.note_failure(case, writing, at, error)? {
-                        Some(failure) => (Vec::new(), Some(failure)),
+                        Some(failure) => (None, Some(failure)),
                         None => return Ok(Attempt::Again),
                     },
                 },
@@ -461,8 +461,13 @@ impl SystemRun {
         }
     }
 
-    /// Writes session `at`, or ends the writing, and completes the events.
-    fn write(&mut self, case: &Case, writing: &Writing<'_>, at: usize) -> Result<Vec<EventRow>, Halt> {
+    /// Writes session `at`, or ends the writing, and completes the events; `None` where neither the system nor a dump tells any.
+    fn write(
+        &mut self,
+        case: &Case,
+        writing: &Writing<'_>,
+        at: usize,
+    ) -> Result<Option<Vec<EventRow>>, Halt> {
         let name = writing.name(at).to_owned();
         let told = match writing.sessions.get(at) {
             Some(session) => {
@@ -483,7 +488,7 @@ impl SystemRun {
         let (events, way) = match (told, &dump) {
             (Some(events), _) => (events, Provenance::Events),
             (None, Some(dump)) => (open.sources.difference(dump), Provenance::Dump),
-            (None, None) => (Vec::new(), Provenance::Unknown),
+            (None, None) => return Ok(None),
         };
         let complete = |event: WriteEvent| open.sources.event(&name, event, way);
         let rows = events.into_iter().map(complete).collect();
@@ -493,7 +498,7 @@ impl SystemRun {
             open.sources.complete(&mut memories);
             open.record.write_dump(&memories)?;
         }
-        Ok(rows)
+        Ok(Some(rows))
     }
 
     /// Refuses sources that name sessions which the system was never sent.
@@ -549,7 +554,7 @@ impl SystemRun {
             // The file says why; a later process goes on from the sessions before.
             let name = writing.name(at).to_owned();
             let open = self.open(case)?;
-            open.record.end_session(&name, Vec::new(), Some((&error).into()))?;
+            open.record.end_session(&name, None, Some((&error).into()))?;
             return Err(error.into());
         }
         writing.failed.insert(at, failure.clone());

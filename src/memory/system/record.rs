@@ -102,14 +102,16 @@ impl CaseRecord {
         Ok(())
     }
 
-    /// Ends a session: its events and the row, in one write.
+    /// Ends a session: its events and the row, in one write. `events` is `None` where nothing tells what changed.
     pub fn end_session(
         &mut self,
         session: &str,
-        events: Vec<EventRow>,
+        events: Option<Vec<EventRow>>,
         failed: Option<Failure>,
     ) -> Result<(), JsonlError> {
-        let end = SessionRow { session: session.to_owned(), events: events.len(), failed };
+        let told = Some(events.is_some());
+        let events = events.unwrap_or_default();
+        let end = SessionRow { session: session.to_owned(), events: events.len(), told, failed };
         let mut rows: Vec<HistoryRow> = events.into_iter().map(HistoryRow::Event).collect();
         rows.push(HistoryRow::Session(end));
         self.events.append_all(rows)

@@ -45,6 +45,10 @@ pub struct SessionRow {
     pub session: String,
     /// Changes told or found.
     pub events: usize,
+    /// Did the system tell its changes, or a dump show them? If not, `events` is 0 and means nothing. Absent in older files, which do not
+    /// say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<bool>,
     /// Why it could not be written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<Failure>,
@@ -149,16 +153,19 @@ pub struct CallRow {
     pub replayed: bool,
 }
 
-/// A line of `stated.jsonl`: a judge's word on one memory and one piece of evidence that is among its sources.
+/// A line of `stated.jsonl`: a judge's word on one text of a memory and one piece of evidence that was among its sources then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatedRow {
     /// The memory's id.
     pub memory: String,
+    /// The text that was judged. Empty in older files, which judged the last one alone.
+    #[serde(default)]
+    pub text: String,
     /// The evidence's role.
     pub role: String,
     /// The evidence's session, `session[3]`.
     pub session: String,
-    /// Does the memory state the fact?
+    /// Does the text state the fact?
     pub states: bool,
     /// Which judge.
     pub judge: String,
