@@ -100,14 +100,15 @@ impl<'a> Asker<'a> {
     pub fn nearest<T>(
         &mut self,
         entries: Vec<T>,
-        text: impl Fn(&T) -> &str,
+        text: impl Fn(&T) -> String,
         query: &str,
         most: usize,
     ) -> Result<Vec<(T, f64)>, Unreachable> {
         if entries.is_empty() || most == 0 {
             return Ok(Vec::new());
         }
-        let texts: Vec<&str> = entries.iter().map(&text).collect();
+        let texts: Vec<String> = entries.iter().map(&text).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let scores = self.similarity.scores(&texts, query).map_err(Unreachable)?;
         let mut ranked: Vec<(T, f64)> = entries.into_iter().zip(scores).collect();
         // Entries come in the order of writing. Stable, so that of equal ones the later come first.

@@ -1,8 +1,8 @@
 //! The cost of CUPMem, before it begins: calls by step, and tokens of their prompts.
 //!
 //! A session's course depends on what is said in it, so [`Rates`] says how much of each thing a session and a probe bring. The defaults are assumptions,
-//! not measurements: they follow from the bounds of the steps (two spans, two proposals, four links), with sessions that mostly say little. Instructions are counted
-//! from the templates themselves, at [`CHARS_A_TOKEN`].
+//! not measurements: they follow from the bounds of the steps (two spans, two proposals, four links), with sessions that mostly say little, and
+//! probes most of whose premises are outdated, as STALE's are. Instructions are counted from the templates themselves, at [`CHARS_A_TOKEN`].
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::model::Step;
 use super::prompts;
 use super::reading::{answer, ground, parse, recover, verify};
 use super::settings::{Settings, Switch};
-use super::writing::{adjudicate, affected, candidates, links, local_update, proposals, spans};
+use super::writing::{adjudicate, affected, candidates, code, links, local_update, proposals, spans};
 
 /// Characters of English prose to a token.
 pub const CHARS_A_TOKEN: f64 = 4.0;
@@ -32,7 +32,7 @@ pub struct Rates {
     pub updating: f64,
     /// Candidates of an updating session.
     pub candidates: f64,
-    /// Lanes with older items of an updating session, the global one apart.
+    /// Lanes of domains touched directly of an updating session; in the paper's variant those with older items.
     pub direct_lanes: f64,
     /// The same of affected domains.
     pub affected_lanes: f64,
@@ -44,7 +44,7 @@ pub struct Rates {
     pub proposals: f64,
     /// Stale items that the updates of an updating session are held against, all together.
     pub links: f64,
-    /// Of probes, those that find no basis.
+    /// Times that a probe's basis is looked for: once or, after a second verification, twice.
     pub lacking: f64,
     /// Of probes, those that are verified again.
     pub unsure: f64,
@@ -64,8 +64,8 @@ impl Default for Rates {
             lane_items: 6.0,
             proposals: 2.0,
             links: 4.0,
-            lacking: 0.3,
-            unsure: 0.3,
+            lacking: 1.4,
+            unsure: 0.7,
             planning: 1.0 / 3.0,
         }
     }
@@ -125,8 +125,9 @@ fn calls_of(step: Step, settings: &Settings, sessions: f64, probes: f64, rates: 
         Step::LocalUpdate => decides * updating * rates.candidates,
         Step::Affected => decides * updating * unless(Switch::NoAffected),
         Step::Proposals => {
-            let affected = rates.affected_lanes * unless(Switch::NoAffected);
-            decides * with_older * (rates.direct_lanes + affected + unless(Switch::NoGlobal))
+            let domains = rates.direct_lanes + rates.affected_lanes * unless(Switch::NoAffected);
+            let of_domains = if settings.is_code() { updating } else { with_older };
+            decides * (of_domains * domains + with_older * unless(Switch::NoGlobal))
         }
         Step::Adjudicate => decides * with_older * rates.proposals,
         Step::Links if settings.links() => with_older * rates.links,
@@ -135,8 +136,7 @@ fn calls_of(step: Step, settings: &Settings, sessions: f64, probes: f64, rates: 
         // An append-only store has nothing that is not current to search first.
         Step::Recover => code * probes * (1.0 + decides) * rates.lacking * unless(Switch::NoRecovery),
         Step::VerifyAgain => code * probes * rates.unsure * unless(Switch::NoVerifier),
-        Step::Ground => code * probes * rates.planning,
-        Step::Constraints => code * probes,
+        Step::Ground | Step::Constraints => code * probes * rates.planning,
         Step::Links | Step::Arbitrate | Step::Apply => 0.0,
     }
 }
@@ -166,11 +166,13 @@ fn data_of(step: Step, settings: &Settings, session_tokens: f64, rates: &Rates) 
 fn shape_of(step: Step, settings: &Settings) -> Value {
     let is_code = settings.is_code();
     match step {
-        Step::Spans => spans::reply_shape(is_code),
+        Step::Spans => spans::reply_shape(),
         Step::Candidates => candidates::reply_shape(),
         Step::LocalUpdate => local_update::reply_shape(is_code),
         Step::Affected => affected::reply_shape(),
+        Step::Proposals if is_code => code::proposals::reply_shape(),
         Step::Proposals => proposals::reply_shape(),
+        Step::Adjudicate if is_code => code::adjudicate::reply_shape(settings),
         Step::Adjudicate => adjudicate::reply_shape(settings),
         Step::Links => links::reply_shape(),
         Step::Parse => parse::reply_shape(is_code),

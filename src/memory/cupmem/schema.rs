@@ -111,11 +111,22 @@ impl Slot {
     /// The slot that a reply names. Names in each other's place, and a slot under another slot's domain, are put right: slot names are
     /// unique. `None` where there is no such slot.
     pub fn named(domain: &str, slot: &str) -> Option<Slot> {
-        let last = |text: &str| text.rsplit('.').next().unwrap_or_default().trim().to_lowercase();
         let (domain, slot) = (last(domain), last(slot));
         Slot::all()
             .find(|known| known.name == slot)
             .or_else(|| Slot::all().find(|known| known.name == domain))
+    }
+
+    /// The slot of that name in that domain, as the public code reads a pair: as it stands, swapped, or as two slots of one domain, of which
+    /// the first counts. Unlike [`Self::named`] it puts no slot under another domain right.
+    pub fn of_pair(domain: &str, slot: &str) -> Option<Slot> {
+        let (first, second) = (last(domain), last(slot));
+        let pair = |known: &Slot, domain: &str, name: &str| known.domain == domain && known.name == name;
+        Slot::all().find(|s| pair(s, &first, &second) || pair(s, &second, &first)).or_else(|| {
+            let by_name = |name: &str| Slot::all().find(|known| known.name == name);
+            let (first, second) = (by_name(&first)?, by_name(&second)?);
+            (first.domain == second.domain).then_some(first)
+        })
     }
 
     /// A slot from `domain.slot` or the slot's name alone.
@@ -147,6 +158,11 @@ impl Slot {
         let known = slots.unwrap_or_default().iter().find(|(name, _)| *name == self.name);
         known.map_or(Multi, |(_, cardinality)| *cardinality)
     }
+}
+
+/// The last part of a dotted name: prompts show slots as `domain.slot`.
+fn last(text: &str) -> String {
+    text.rsplit('.').next().unwrap_or_default().trim().to_lowercase()
 }
 
 impl fmt::Display for Slot {
@@ -215,6 +231,17 @@ mod tests {
         assert_eq!(Slot::named("health_and_mobility", "Current_Base_Location"), Some(home.clone()));
         assert_eq!(Slot::parse("location_and_living.current_base_location"), Some(home.clone()));
         assert_eq!(Slot::named("location_and_living", "favourite_colour"), None);
+        // As the public code reads a pair.
+        for (domain, slot) in [
+            ("location_and_living", "current_base_location"),
+            ("current_base_location", "location_and_living"),
+            ("current_base_location", "location_linked_condition"),
+        ] {
+            assert_eq!(Slot::of_pair(domain, slot), Some(home.clone()), "{domain} {slot}");
+        }
+        assert_eq!(Slot::of_pair("health_and_mobility", "current_base_location"), None);
+        assert_eq!(Slot::of_pair("current_workload", "current_base_location"), None);
+        assert_eq!(Slot::of_pair("", "current_base_location"), None);
         let written = serde_json::to_string(&home).unwrap();
         assert_eq!(written, r#""location_and_living.current_base_location""#);
         assert_eq!(serde_json::from_str::<Slot>(&written).unwrap(), home);

@@ -1,7 +1,7 @@
 //! The store: items, updates, markers, links and records of sessions. Nothing in it is ever deleted.
 //!
-//! An item changes through [`Store::refine`], [`Store::archive`] and [`Store::weaken`] alone; each writes to the item's history, and
-//! [`Store::archive`] refuses evidence that is not later than the item. Markers that a later state clears stay, with when they were cleared.
+//! An item changes through [`Store::refine`], [`Store::archive`], [`Store::end`] and [`Store::weaken`] alone; each writes to the item's
+//! history, and [`Store::archive`] refuses evidence that is not later than the item. Markers that a later state clears stay, with when they were cleared.
 
 use std::path::Path;
 
@@ -99,7 +99,7 @@ pub struct Item {
     pub confidence: f64,
     /// When it was first seen.
     pub created: Moment,
-    /// When it was written or refined last.
+    /// When it was written, refined or weakened last.
     pub last_updated: Moment,
     /// All spans that support it.
     pub evidence: Vec<Evidence>,
@@ -115,6 +115,12 @@ impl Item {
         self.status == Status::Active
     }
 
+    /// The text that it is searched by: the proposition, in the code's variant with its slot and status.
+    pub fn searched(&self, is_code: bool) -> String {
+        let status = if self.is_active() { "active" } else { "stale" };
+        if is_code { searched(&self.slot, &self.value, status) } else { self.value.clone() }
+    }
+
     /// The sessions and turns that support it.
     pub fn sources(&self) -> Vec<Source> {
         sources(&self.evidence)
@@ -126,6 +132,11 @@ impl Item {
             |kind| matches!(kind, ChangeKind::Replaced | ChangeKind::Invalidated | ChangeKind::Unknown);
         self.history.iter().rev().find(|change| archives(change.kind))
     }
+}
+
+/// A text as the code's variant compares it: with the names of domain and slot.
+fn searched(slot: &Slot, text: &str, status: &str) -> String {
+    format!("{} {}\n{text}\n{status}", slot.domain(), slot.name())
 }
 
 /// Sessions and turns of evidence, each session once.
@@ -178,6 +189,13 @@ pub struct Update {
     pub item: Option<String>,
 }
 
+impl Update {
+    /// The text that the store is searched by for it.
+    pub fn searched(&self, is_code: bool) -> String {
+        if is_code { searched(&self.slot, &self.value, "") } else { self.value.clone() }
+    }
+}
+
 /// A slot whose former default is unsafe and has no replacement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Marker {
@@ -189,12 +207,17 @@ pub struct Marker {
     pub by: Vec<String>,
     /// When it was set.
     pub at: Moment,
-    /// When a new state cleared it.
+    /// When a new state cleared it, or a new marker took its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleared: Option<Moment>,
 }
 
 impl Marker {
+    /// The text that it is searched by: the reason, in the code's variant with its slot.
+    pub fn searched(&self, is_code: bool) -> String {
+        if is_code { searched(&self.slot, &self.reason, "unknown") } else { self.reason.clone() }
+    }
+
     /// Its id among retrieved entries.
     pub fn id(&self) -> String {
         format!("marker:{}", self.slot)
@@ -364,26 +387,36 @@ impl Store {
         true
     }
 
-    /// Archives an active item.
+    /// Archives an active item that is older than the session of its grounds.
     ///
     /// # Errors
-    /// The reason: it is no longer active, or not older than the session of its grounds.
+    /// The reason: it is no longer active, or not older.
     pub fn archive(&mut self, id: &str, kind: ChangeKind, grounds: Grounds) -> Result<(), String> {
+        match self.item(id) {
+            Some(item) if item.is_active() && item.created.index >= grounds.at.index => {
+                Err(format!("{id} is not older than {}", grounds.at.session))
+            }
+            _ => self.end(id, kind, grounds),
+        }
+    }
+
+    /// Archives an active item, older or not. Only the code's variant ends what the same session wrote.
+    ///
+    /// # Errors
+    /// Where it is not active.
+    pub fn end(&mut self, id: &str, kind: ChangeKind, grounds: Grounds) -> Result<(), String> {
         let Some(item) = self.items.iter_mut().find(|item| item.id == id) else {
             return Err(format!("there is no {id}"));
         };
         if item.status == Status::Stale {
             return Err(format!("{id} is stale already"));
         }
-        if item.created.index >= grounds.at.index {
-            return Err(format!("{id} is not older than {}", grounds.at.session));
-        }
         item.status = Status::Stale;
         item.history.push(grounds.change(kind, None));
         Ok(())
     }
 
-    /// Weakens an active item that is older than the session of its grounds.
+    /// Weakens an active item that is older than the session of its grounds; one that is weak stays as it is.
     ///
     /// # Errors
     /// As [`Self::archive`].
@@ -391,9 +424,19 @@ impl Store {
         let older = |item: &&mut Item| item.is_active() && item.created.index < grounds.at.index;
         let item = self.items.iter_mut().find(|item| item.id == id).filter(older);
         let item = item.ok_or_else(|| format!("{id} is not active, or not older than the session"))?;
+        if item.strength == Strength::Weak {
+            return Ok(());
+        }
         item.strength = Strength::Weak;
+        item.last_updated = grounds.at.clone();
         item.history.push(grounds.change(ChangeKind::Weakened, None));
         Ok(())
+    }
+
+    /// Marks a slot unknown on new grounds, in the place of a marker that stands.
+    pub fn mark_anew(&mut self, slot: &Slot, grounds: &Grounds) {
+        self.clear_marker(slot, &grounds.at);
+        self.mark(slot, grounds);
     }
 
     /// Marks a slot unknown; a marker that stands already stays.

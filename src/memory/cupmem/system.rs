@@ -22,8 +22,10 @@ use crate::memory::system::protocol::{
 
 /// The system's name.
 pub const NAME: &str = "cupmem";
-/// Raised when decisions change that neither settings nor wording say.
-const VERSION: u32 = 1;
+/// Raised when decisions change that neither settings nor wording say: since 2 the code's variant follows the order and the rules of the public code.
+fn version(settings: &Settings) -> u32 {
+    if settings.is_code() { 2 } else { 1 }
+}
 
 /// CUPMem, with a store a scope.
 pub struct CupMem {
@@ -66,7 +68,7 @@ impl CupMem {
     /// Everything that its behaviour depends on, in words: settings, wording, similarity.
     fn digest(&self) -> String {
         let parts = json!({
-            "version": VERSION,
+            "version": version(&self.settings),
             "settings": self.settings,
             "prompts": prompts::digest(),
             "similarity": self.similarity.name(),
@@ -139,7 +141,7 @@ impl MemorySystem for CupMem {
         can.extend((!self.settings.lacks(Switch::StoreOnly)).then_some(Capability::Answer));
         Ok(Hello {
             name: NAME.to_owned(),
-            version: format!("{VERSION} {} by {}", self.settings, self.similarity.name()),
+            version: format!("{} {} by {}", version(&self.settings), self.settings, self.similarity.name()),
             digest: Some(self.digest()),
             packages: BTreeMap::new(),
             unit: Unit::Session,

@@ -1,4 +1,7 @@
 //! R6 and R7: whether to go ahead with a plan, and what its answer must and must not do.
+//!
+//! R6 may name the items that the verdict finds usable or R4 recovered, but none that is blocked or history. Going ahead on no ground at all is a BLOCK
+//! where the premise is unsafe, else a question; with nothing to ground a plan on, no model is asked.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -7,8 +10,11 @@ use super::super::asking::{Asker, Fault, Unreachable};
 use super::super::model::Step;
 use super::super::shapes::{array, object, one_of, text};
 use super::super::store::Store;
+use super::code::{Stop, readable};
 use super::parse::{Parsed, Query};
-use super::verify::Verdict;
+use super::retrieve::Hit;
+use super::verify::{Premise, Verdict};
+use crate::ground::order::unique;
 
 /// Decisive items, blocking ones, supporting ones, and facts.
 const DECISIVE: usize = 2;
@@ -73,32 +79,67 @@ pub fn constraints_shape() -> Value {
     object([("must", lines()), ("must_not", lines()), ("open", lines())])
 }
 
-/// R6. Ids that the verdict does not hold are dropped: a decisive or supporting item is usable, a blocking one is any that it names.
+/// R6.
 ///
 /// # Errors
-/// [`Unreachable`]; a [`Fault`] inside.
+/// [`Stop`].
 pub fn ground(
     asker: &mut Asker<'_>,
     store: &Store,
     query: Query<'_>,
     parsed: &Parsed,
     verdict: &Verdict,
-) -> Result<Result<Grounding, Fault>, Unreachable> {
+    recovered: &[Hit],
+) -> Result<Grounding, Stop> {
+    let nothing = verdict.usable.is_empty() && recovered.is_empty() && verdict.unknown_slots.is_empty();
+    let mut grounding = Grounding {
+        decision: Course::Ask,
+        decisive: Vec::new(),
+        blocking: Vec::new(),
+        supporting: Vec::new(),
+        facts: Vec::new(),
+    };
+    if nothing {
+        return Ok(grounding);
+    }
+    let explains = |id: &&String| !verdict.usable.contains(id) && store.item(id).is_some();
+    let explaining: Vec<&String> = recovered.iter().map(|hit| &hit.id).filter(explains).collect();
     let mut data = basis(store, query, verdict);
+    if let Some(former) = data["not_current"].as_array_mut() {
+        let items = explaining.iter().filter_map(|id| store.item(id));
+        former.extend(items.map(|item| json!({ "id": item.id, "value": item.value })));
+    }
     data["goal"] = json!(parsed.goal);
     data["options"] = json!(parsed.options);
-    let reply = asker.ask::<Grounding>(Step::Ground, &data, &grounding_shape())?;
-    Ok(reply.map(|mut grounding| {
-        let named = [&verdict.usable, &verdict.blocked, &verdict.outdated, &verdict.historical];
-        for (list, most) in [(&mut grounding.decisive, DECISIVE), (&mut grounding.supporting, SUPPORTING)] {
-            list.retain(|id| verdict.usable.contains(id));
-            list.truncate(most);
-        }
-        grounding.blocking.retain(|id| named.iter().any(|list| list.contains(id)));
-        grounding.blocking.truncate(BLOCKING);
-        grounding.facts.truncate(FACTS);
-        grounding
-    }))
+    grounding = readable(asker.ask::<Grounding>(Step::Ground, &data, &grounding_shape()))?;
+    let refused = |id: &String| verdict.blocked.contains(id) || verdict.historical.contains(id);
+    let Grounding { decision, decisive, blocking, supporting, facts } = &mut grounding;
+    for (list, most) in
+        [(&mut *decisive, DECISIVE), (&mut *blocking, BLOCKING), (&mut *supporting, SUPPORTING)]
+    {
+        *list = unique(list.drain(..));
+        list.retain(|id| (verdict.usable.contains(id) || explaining.contains(&id)) && !refused(id));
+        list.truncate(most);
+    }
+    let refused = verdict.blocked.iter().chain(&verdict.historical).filter_map(|id| store.item(id));
+    let refused: Vec<String> = refused.map(|item| plain(&item.value)).collect();
+    let repeats = |fact: &String| {
+        let fact = plain(fact);
+        refused.iter().any(|old| fact.contains(old) || old.contains(&fact))
+    };
+    facts.retain(|fact| !fact.trim().is_empty() && !repeats(fact));
+    facts.truncate(FACTS);
+    let groundless = [&*decisive, blocking, supporting, facts].iter().all(|list| list.is_empty());
+    if groundless && matches!(decision, Course::Proceed | Course::Adjust) {
+        let unsafe_premise = verdict.status == Premise::Outdated || !verdict.premise_safe;
+        *decision = if unsafe_premise { Course::Block } else { Course::Ask };
+    }
+    Ok(grounding)
+}
+
+/// A text but for case and spaces.
+fn plain(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
 /// R7.

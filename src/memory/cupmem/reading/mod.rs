@@ -4,28 +4,26 @@
 //! grounds plans (R6) and bounds the answer (R7). A step whose replies cannot be read fails the probe: an answer from half a readout would pass
 //! for one of the method's.
 //!
-//! Choices where the sources are silent: R5 also runs where R4 brought evidence, and is left out where there is nothing to show that the first
-//! verdict has not seen; R7 asks a model for every intent; memories are told by rank of retrieval, usable ones first.
+//! Choices where the sources are silent: memories are told by rank of retrieval, usable ones first.
 
 pub mod answer;
+mod code;
 pub mod ground;
 pub mod parse;
 pub mod recover;
 pub mod retrieve;
+mod settle;
 pub mod verify;
 
+use code::Stop;
 use parse::Query;
 use retrieve::Hit;
 use verify::Verdict;
 
 use super::asking::{Asker, Fault, Unreachable};
-use super::model::Step;
 use super::settings::Switch;
 use super::store::{Item, Store};
 use crate::memory::system::protocol::{ContextPiece, Memory, Status};
-
-/// Entries that are not current and are shown to R5 besides.
-const AGAIN: usize = 6;
 
 /// A probe's readout.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,54 +50,27 @@ pub fn read(
         Ok(parsed) => parsed,
         Err(fault) => return Ok(Err(fault)),
     };
-    let sought = parsed.search_text(query.text);
-    let most = settings.variant.retrieved();
-    let mut hits = retrieve::nearest(asker, retrieve::entries(store), &sought, most)?;
+    if settings.is_code() {
+        return match code::read(asker, store, query, parsed) {
+            Ok(readout) => Ok(Ok(readout)),
+            Err(Stop::Fault(fault)) => Ok(Err(fault)),
+            Err(Stop::Unreachable(error)) => Err(error),
+        };
+    }
+    let sought = parsed.search_text(query.text, false);
+    let mut hits =
+        retrieve::nearest(asker, retrieve::entries(store), &sought, settings.variant.retrieved(), false)?;
     retrieve::complete(store, &mut hits);
-    let verifies = !settings.lacks(Switch::NoVerifier);
-    let mut verdict = match verifies {
-        false => verify::unverified(store, &hits),
-        true => match verify::verify(asker, Step::Verify, store, query, &parsed, &hits)? {
+    let verdict = match settings.lacks(Switch::NoVerifier) {
+        true => verify::unverified(store, &hits),
+        false => match verify::verify(asker, store, query, &parsed, &hits)? {
             Ok(verdict) => verdict,
             Err(fault) => return Ok(Err(fault)),
         },
     };
-    let (mut grounding, mut constraints) = (None, None);
-    if settings.is_code() {
-        let before = hits.len();
-        if verdict.lacks_basis() && !settings.lacks(Switch::NoRecovery) {
-            verdict = match recover::recover(asker, store, query, &parsed, &mut hits, verdict)? {
-                Ok(verdict) => verdict,
-                Err(fault) => return Ok(Err(fault)),
-            };
-        }
-        let recovered = hits.len() > before;
-        let unsure = verdict.is_in_conflict() || verdict.confidence < verify::SURE;
-        if verifies && (unsure || recovered) {
-            let mut pool = retrieve::not_current(store);
-            pool.retain(|entry| !hits.iter().any(|hit| hit.id == entry.id()));
-            hits.extend(retrieve::nearest(asker, pool, &sought, if unsure { AGAIN } else { 0 })?);
-            if hits.len() > before {
-                verdict = match verify::verify(asker, Step::VerifyAgain, store, query, &parsed, &hits)? {
-                    Ok(verdict) => verdict,
-                    Err(fault) => return Ok(Err(fault)),
-                };
-            }
-        }
-        if parsed.is_planning() {
-            grounding = match ground::ground(asker, store, query, &parsed, &verdict)? {
-                Ok(grounding) => Some(grounding),
-                Err(fault) => return Ok(Err(fault)),
-            };
-        }
-        constraints = match ground::constrain(asker, store, query, &verdict, grounding.as_ref())? {
-            Ok(constraints) => Some(constraints),
-            Err(fault) => return Ok(Err(fault)),
-        };
-    }
     Ok(Ok(Readout {
         memories: memories(store, &hits, &verdict),
-        pieces: answer::context(store, &verdict, grounding.as_ref(), constraints.as_ref()),
+        pieces: answer::context(store, &verdict, None, None),
         premise_safe: verdict.premise_safe,
     }))
 }
@@ -139,6 +110,7 @@ pub fn plain(
     most: usize,
 ) -> Result<Vec<Memory>, Unreachable> {
     let active: Vec<&Item> = store.active().collect();
-    let nearest = asker.nearest(active, |item| &item.value, query.text, most)?;
+    let is_code = asker.settings.is_code();
+    let nearest = asker.nearest(active, |item| item.searched(is_code), query.text, most)?;
     Ok(nearest.into_iter().map(|(item, score)| Memory { score: Some(score), ..memory(item) }).collect())
 }

@@ -52,12 +52,42 @@ impl Parsed {
         self.intent == PLANNING
     }
 
-    /// The text that memory is searched by: what the probe takes to hold, then what it says.
-    pub fn search_text(&self, query: &str) -> String {
-        let parts = [&self.old_premise, &self.hidden_setup, &self.proposition];
-        let parts = parts.into_iter().chain(&self.presuppositions).map(String::as_str).chain([query]);
-        unique(parts.map(str::trim).filter(|part| !part.is_empty())).join("\n")
+    /// Does it name choices?
+    pub fn has_choices(&self) -> bool {
+        !self.options.is_empty()
     }
+
+    /// The text that memory is searched by: what the probe takes to hold, then what it says. The code puts the slots and presuppositions last.
+    pub fn search_text(&self, query: &str, is_code: bool) -> String {
+        let premise = [&self.old_premise, &self.hidden_setup, &self.proposition].map(String::as_str);
+        let presupposed = self.presuppositions.iter().map(String::as_str);
+        match is_code {
+            true => {
+                let slots = self.slots.iter().map(String::as_str);
+                lines(premise.into_iter().chain([query]).chain(slots).chain(presupposed))
+            }
+            false => lines(premise.into_iter().chain(presupposed).chain([query])),
+        }
+    }
+
+    /// The same with what is left empty filled in as the public code does.
+    #[must_use]
+    pub fn completed(mut self, query: &str) -> Self {
+        let first =
+            |parts: [&str; 3]| parts.into_iter().find(|part| !part.is_empty()).unwrap_or_default().to_owned();
+        if self.is_planning() {
+            self.action = first([&self.action, &self.proposition, query]);
+            self.goal = first([&self.goal, &self.action, ""]);
+        }
+        self.hidden_setup = first([&self.hidden_setup, &self.old_premise, ""]);
+        self.basis = first([&self.basis, &self.action, &first([&self.proposition, query, ""])]);
+        self
+    }
+}
+
+/// Texts one below the other, each once, empty ones left out.
+pub fn lines<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+    unique(parts.into_iter().map(str::trim).filter(|part| !part.is_empty())).join("\n")
 }
 
 /// The shape of replies.
@@ -105,6 +135,20 @@ mod tests {
             presuppositions: vec!["Has a car".to_owned()],
             ..Parsed::default()
         };
-        assert_eq!(parsed.search_text("Where to?"), "Lives in Oslo\nHas a car\nWhere to?");
+        assert_eq!(parsed.search_text("Where to?", false), "Lives in Oslo\nHas a car\nWhere to?");
+        let parsed = Parsed { slots: vec!["current_base_location".to_owned()], ..parsed };
+        let code = "Lives in Oslo\nWhere to?\ncurrent_base_location\nHas a car";
+        assert_eq!(parsed.search_text("Where to?", true), code);
+    }
+
+    #[test]
+    fn what_a_plan_leaves_open_is_filled_in() {
+        let plan =
+            Parsed { intent: PLANNING.to_owned(), old_premise: "Has a car".to_owned(), ..Parsed::default() };
+        let plan = plan.completed("Plan it");
+        let filled = [&plan.action, &plan.goal, &plan.basis, &plan.hidden_setup].map(String::as_str);
+        assert_eq!(filled, ["Plan it", "Plan it", "Plan it", "Has a car"]);
+        let other = Parsed { proposition: "Drives".to_owned(), ..Parsed::default() }.completed("Still?");
+        assert_eq!((other.action.as_str(), other.basis.as_str()), ("", "Drives"));
     }
 }

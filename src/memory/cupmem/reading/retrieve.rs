@@ -1,7 +1,8 @@
 //! R2: the entries of the store that a probe is held against, in bundles by slot that say what is current.
 //!
 //! Entries are items, active and stale, and markers that stand. A slot in conflict, with a stale item beside an active one or with a marker, is shown as
-//! one bundle: the entries found, all its active items, and its marker. Choice where the sources are silent: other slots show what was found alone.
+//! one bundle. In the paper's variant it shows the entries found, all its active items, and its marker; other slots show what was found alone
+//! (a choice where the paper is silent). What the code shows besides is said in [`super::code`].
 
 use serde::Serialize;
 
@@ -10,7 +11,7 @@ use super::super::schema::Slot;
 use super::super::store::{Item, Link, Marker, Store, Strength};
 use crate::ground::order::unique;
 
-/// Links of a stale item that are shown, the last ones.
+/// Links of a stale item that are shown, of the last sessions.
 const LINKS: usize = 2;
 
 /// An entry of the store.
@@ -31,18 +32,39 @@ impl<'s> Entry<'s> {
         }
     }
 
-    fn slot(&self) -> &'s Slot {
+    /// Its slot.
+    pub fn slot(&self) -> &'s Slot {
         match self {
             Entry::Item(item) => &item.slot,
             Entry::Marker(marker) => &marker.slot,
         }
     }
 
-    fn text(&self) -> &'s str {
+    /// Proposition or reason; where `named` with the slot.
+    fn text(&self, named: bool) -> String {
         match self {
-            Entry::Item(item) => &item.value,
-            Entry::Marker(marker) => &marker.reason,
+            Entry::Item(item) => item.searched(named),
+            Entry::Marker(marker) => marker.searched(named),
         }
+    }
+
+    /// Its place among what an answer may rest on: a strong item, a weak one, a stale one, a marker.
+    pub fn standing(&self) -> u8 {
+        match self {
+            Entry::Item(item) if item.is_active() && item.strength == Strength::Strong => 4,
+            Entry::Item(item) if item.is_active() => 3,
+            Entry::Item(_) => 2,
+            Entry::Marker(_) => 1,
+        }
+    }
+
+    /// What it says, and why it was archived.
+    pub fn ended(&self) -> Vec<String> {
+        let reason = match self {
+            Entry::Item(item) => item.archived().map(|change| change.reason.clone()),
+            Entry::Marker(_) => None,
+        };
+        [self.text(true)].into_iter().chain(reason).collect()
     }
 
     /// Is it a current state?
@@ -70,7 +92,7 @@ pub struct Hit {
     pub score: Option<f64>,
 }
 
-/// The nearest of some entries.
+/// The nearest of some entries by proposition or reason; where `named` also by slot and status.
 ///
 /// # Errors
 /// [`Unreachable`].
@@ -79,8 +101,9 @@ pub fn nearest(
     entries: Vec<Entry<'_>>,
     query: &str,
     most: usize,
+    named: bool,
 ) -> Result<Vec<Hit>, Unreachable> {
-    let found = asker.nearest(entries, |entry| entry.text(), query, most)?;
+    let found = asker.nearest(entries, |entry| entry.text(named), query, most)?;
     Ok(found.into_iter().map(|(entry, score)| Hit { id: entry.id(), score: Some(score) }).collect())
 }
 
@@ -154,7 +177,7 @@ pub struct Stale {
     pub replacement: Option<String>,
 }
 
-/// The entries of hits by slot, in the order of the hits. `dated` tells since when states hold.
+/// The entries of hits by slot, in the order of the hits. `dated`, as in the paper's variant, tells since when states hold.
 pub fn bundles(store: &Store, hits: &[Hit], dated: bool) -> Vec<Bundle> {
     let all = entries(store);
     let by_id = |hit: &Hit| all.iter().find(|entry| entry.id() == hit.id).copied();
@@ -169,7 +192,7 @@ pub fn bundles(store: &Store, hits: &[Hit], dated: bool) -> Vec<Bundle> {
             slot: slot.clone(),
             conflict: in_conflict(store, slot, &found),
             active: active.into_iter().map(|item| shown(item, dated)).collect(),
-            stale: stale.into_iter().map(|item| former(store, item)).collect(),
+            stale: stale.into_iter().map(|item| former(store, item, dated)).collect(),
             unknown: store.marker(slot).map(|marker| marker.reason.clone()),
         }
     };
@@ -182,24 +205,37 @@ fn shown(item: &Item, dated: bool) -> Active {
     Active { id: item.id.clone(), value: item.value.clone(), weak, since }
 }
 
-fn former(store: &Store, item: &Item) -> Stale {
-    let links: Vec<&Link> = store.links.iter().filter(|link| link.item == item.id).collect();
-    let shown = links.iter().rev().take(LINKS).rev();
+fn former(store: &Store, item: &Item, dated: bool) -> Stale {
+    // The last session's first.
+    let mut links: Vec<&Link> = store.links.iter().filter(|link| link.item == item.id).collect();
+    links.sort_by_key(|link| std::cmp::Reverse(link.at.index));
     let told = |link: &&Link| {
         let value = store.update(&link.update).map(|update| update.value.as_str()).unwrap_or_default();
         format!("{value} ({})", link.reason)
     };
     let change = item.archived();
-    // The item that the archiving update wrote in the same slot; an adjudicated successor elsewhere is among the links.
-    let wrote = |id: &String| store.update(id).and_then(|update| update.item.as_deref());
-    let written = change.into_iter().flat_map(|change| &change.updates).filter_map(wrote);
-    let replacement =
-        written.filter_map(|id| store.item(id)).find(|new| new.slot == item.slot && new.is_active());
+    let replacement = if dated { written(store, item) } else { best(store, item) };
     Stale {
         id: item.id.clone(),
         value: item.value.clone(),
         archived: change.map(|change| change.reason.clone()).unwrap_or_default(),
-        links: shown.map(told).collect(),
+        links: links.iter().take(LINKS).map(told).collect(),
         replacement: replacement.map(|new| new.value.clone()),
     }
+}
+
+/// The active item that the archiving update wrote in the same slot.
+fn written<'s>(store: &'s Store, item: &Item) -> Option<&'s Item> {
+    let updates = item.archived().into_iter().flat_map(|change| &change.updates);
+    let written = updates.filter_map(|id| store.update(id)?.item.as_deref()).filter_map(|id| store.item(id));
+    written.into_iter().find(|new| new.slot == item.slot && new.is_active())
+}
+
+/// The slot's best active item: a strong one, the surest, the latest.
+fn best<'s>(store: &'s Store, item: &Item) -> Option<&'s Item> {
+    store.active_in(&item.slot).into_iter().max_by(|a, b| {
+        let rank = |item: &Item| (item.strength == Strength::Strong, item.last_updated.index);
+        let ((a_strong, a_last), (b_strong, b_last)) = (rank(a), rank(b));
+        a_strong.cmp(&b_strong).then(a.confidence.total_cmp(&b.confidence)).then(a_last.cmp(&b_last))
+    })
 }

@@ -1,7 +1,8 @@
 //! R3 and R5: does the probe's premise hold against what the store says is current?
 //!
-//! The reply is held to the store: ids that were not shown are dropped; a stale item supports nothing current and is not usable; OUTDATED without
-//! grounds is UNRESOLVED, UNRESOLVED with outdated items and without support is OUTDATED. A fact must rest on a shown item that is usable.
+//! The reply is held to the store. Here as the paper's variant does it: ids that were not shown are dropped; a stale item supports nothing current and
+//! is not usable; OUTDATED without grounds is UNRESOLVED, UNRESOLVED with outdated items and without support is OUTDATED. A fact must rest on a shown
+//! item that is usable. The code's variant has rules of its own ([`super::settle`]).
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,9 +14,6 @@ use super::super::shapes::{array, boolean, clamped, object, one_of, share, text}
 use super::super::store::{Item, Store};
 use super::parse::{Parsed, Query};
 use super::retrieve::{Hit, bundles};
-
-/// Below this a verdict is verified again.
-pub const SURE: f64 = 0.45;
 
 /// The state of a premise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -81,17 +79,32 @@ pub fn reply_shape() -> Value {
     ])
 }
 
-/// Asks for a verdict.
+/// Asks for a verdict, and holds it to the store as the paper's variant does.
 ///
 /// # Errors
 /// [`Unreachable`]; a [`Fault`] inside.
 pub fn verify(
     asker: &mut Asker<'_>,
-    step: Step,
     store: &Store,
     query: Query<'_>,
     parsed: &Parsed,
     hits: &[Hit],
+) -> Result<Result<Verdict, Fault>, Unreachable> {
+    let verdict = ask(asker, Step::Verify, store, query, parsed, (hits, &[]))?;
+    Ok(verdict.map(|verdict| settle(verdict, store, hits)))
+}
+
+/// Asks for a verdict on what is shown; of `evidence` its former states and markers are shown apart.
+///
+/// # Errors
+/// [`Unreachable`]; a [`Fault`] inside.
+pub fn ask(
+    asker: &mut Asker<'_>,
+    step: Step,
+    store: &Store,
+    query: Query<'_>,
+    parsed: &Parsed,
+    (hits, evidence): (&[Hit], &[Hit]),
 ) -> Result<Result<Verdict, Fault>, Unreachable> {
     let is_code = asker.settings.is_code();
     let data = json!({
@@ -101,9 +114,9 @@ pub fn verify(
         "old_premise": parsed.old_premise,
         "basis": parsed.basis,
         "bundles": bundles(store, hits, !is_code),
+        "evidence": bundles(store, evidence, false),
     });
-    let verdict = asker.ask::<Verdict>(step, &data, &reply_shape())?;
-    Ok(verdict.map(|verdict| settle(verdict, store, hits)))
+    asker.ask(step, &data, &reply_shape())
 }
 
 /// The verdict without a verifier: retrieved active items are usable, retrieved stale ones history, and markers stand.
@@ -190,16 +203,4 @@ pub fn with_facts(mut verdict: Verdict, store: &Store) -> Verdict {
         verdict.facts = items.map(fact).collect();
     }
     verdict
-}
-
-impl Verdict {
-    /// Does it hold both for and against its premise?
-    pub fn is_in_conflict(&self) -> bool {
-        !self.supporting.is_empty() && !self.outdated.is_empty()
-    }
-
-    /// Is there nothing that an answer could rest on?
-    pub fn lacks_basis(&self) -> bool {
-        self.usable.is_empty()
-    }
 }

@@ -39,25 +39,25 @@ fn counted(settings: &Settings, sessions: usize, probes: usize) -> BTreeMap<Step
                     world.script.proposes(&[]);
                 }
             }
-            let (weaken, end) = match settings.is_code() {
-                true => ("WEAK_CHALLENGE", "INDIRECT_INVALIDATE"),
+            // Of equal proposals the paper's variant takes the first, work's, and the code's the last.
+            let (first, second) = match settings.is_code() {
+                true => ("INDIRECT_INVALIDATE", "WEAK_CHALLENGE"),
                 false => ("KEEP", "STALE"),
             };
-            // Of equal proposals the one whose kinds of lanes are more, else the first: work's.
-            world.script.judges(weaken, None).judges(end, None);
+            world.script.judges(first, None).judges(second, None);
         }
         world.write();
     }
     for n in 0..probes {
         world.script.on(Step::Parse, parsed(json!({ "intent": "task_planning" })));
+        // The first probe's premise is unsafe, so that its basis is looked for, it is verified again, and looked for again.
+        let last = &world.store().active().last().unwrap().id;
         if n == 0 {
-            world.system.answer(SCOPE, "What now?", None).unwrap();
+            world.script.verifies(json!({ "usable": [last], "premise_safe": false }));
         } else {
-            let last = &world.store().active().last().unwrap().id;
-            let usable = verdict(json!({ "usable": [last] }));
-            world.script.on(Step::Verify, usable);
-            world.system.answer(SCOPE, &format!("What now, {n}?"), None).unwrap();
+            world.script.on(Step::Verify, verdict(json!({ "status": "SUPPORTED", "usable": [last] })));
         }
+        world.system.answer(SCOPE, &format!("What now{}", "?".repeat(n + 1)), None).unwrap();
     }
     world.script.counts().into_iter().map(|(step, count)| (step, count as f64)).collect()
 }
@@ -81,14 +81,19 @@ fn the_estimate_of_a_fixed_script_is_what_it_takes() {
             spanning: 1.0,
             updating: 1.0,
             candidates: 13.0 / 6.0,
-            direct_lanes: 2.0,
-            affected_lanes: 1.0,
+            // The code's variant asks about the first session's too: three domains, one of them its goal's.
+            direct_lanes: if settings.is_code() { 13.0 / 6.0 } else { 2.0 },
+            affected_lanes: if settings.is_code() { 5.0 / 6.0 } else { 1.0 },
             first: 1.0,
             proposals: 2.0,
             // Of travel the fresh one and all of its slot, four at most; of work the fresh one and two near ones.
             links: ((1.0 + 2.0 + 3.0 + 4.0 + 4.0) + (1.0 + 2.0 + 3.0 + 3.0 + 3.0)) / 5.0,
-            lacking: if words == "no-verifier" { 0.0 } else { 1.0 / 3.0 },
-            unsure: 0.0,
+            lacking: match words {
+                "no-verifier" => 0.0,
+                "readout-only" => 1.0 / 3.0,
+                _ => 2.0 / 3.0,
+            },
+            unsure: if words == "readout-only" { 0.0 } else { 1.0 / 3.0 },
             planning: 1.0,
             ..Rates::default()
         };

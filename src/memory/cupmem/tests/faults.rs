@@ -82,6 +82,10 @@ fn a_step_of_reading_without_a_readable_reply_fails_the_probe() {
     for step in [Step::Parse, Step::Verify, Step::Recover, Step::Constraints, Step::Answer] {
         let mut world = World::code();
         world.knows(WORK, "Works nights");
+        if step == Step::Constraints {
+            let plan = super::script::parsed(serde_json::json!({ "intent": "task_planning" }));
+            world.script.on(Step::Parse, plan);
+        }
         for _ in 0..=RETRIES {
             world.script.raw(step, "no idea");
         }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::model::Step;
+use super::super::schema::Slot;
 use super::super::{Settings, Switch};
 use super::script::{SCOPE, World, parsed, verdict};
 use crate::memory::system::protocol::{Found, MemorySystem, Status};
@@ -41,11 +42,11 @@ fn memories(found: &Found) -> Vec<(&str, Status)> {
 
 #[test]
 fn a_probe_of_the_code_takes_these_calls_and_one_of_the_paper_these() {
-    let mut world = after_a_move(World::code());
-    world.script.on(Step::Verify, verdict(json!({ "usable": ["item-1"] })));
-    world.system.answer(SCOPE, QUERY, None).unwrap();
     let steps = |world: &World| world.script.calls().iter().map(|call| call.step).collect::<Vec<_>>();
-    assert_eq!(steps(&world), [Step::Parse, Step::Verify, Step::Constraints, Step::Answer]);
+    let mut world = after_a_move(World::code());
+    world.script.verifies(json!({ "usable": ["item-1"] }));
+    world.system.answer(SCOPE, QUERY, None).unwrap();
+    assert_eq!(steps(&world), [Step::Parse, Step::Verify, Step::VerifyAgain, Step::Answer]);
     let mut world = after_a_move(World::paper());
     world.system.answer(SCOPE, QUERY, None).unwrap();
     assert_eq!(steps(&world), [Step::Parse, Step::Verify, Step::Answer], "no basis, and no recovery");
@@ -112,8 +113,9 @@ fn slots_in_conflict_are_shown_whole_with_how_a_state_ended() {
 #[test]
 fn retrieval_is_by_premise_and_takes_eight_in_the_code_and_ten_in_the_paper() {
     for (mut world, most) in [(World::code(), 8), (World::paper(), 10)] {
-        for n in 0..12 {
-            world.knows(GOAL, &format!("Goal number {n}"));
+        let slots = Slot::all().filter(|slot| slot.domain() != "work_and_schedule").take(20);
+        for slot in slots {
+            world.knows(slot.name(), "Says nothing of it");
         }
         world.knows(WORK, "Works nights");
         let premise = if most == 8 { "old_premise" } else { "presuppositions" };
@@ -121,7 +123,9 @@ fn retrieval_is_by_premise_and_takes_eight_in_the_code_and_ten_in_the_paper() {
         world.script.on(Step::Parse, parsed(json!({ premise: said })));
         search(&mut world);
         let shown = world.script.of(Step::Verify).remove(0);
-        assert_eq!(shown.data().matches("  now item-").count(), most);
+        let count = shown.data().matches("  now item-").count();
+        // The code sees the three nearest slots whole, found or not.
+        assert!((most..=most + if most == 8 { 2 } else { 0 }).contains(&count), "{count}");
         let first = shown.data().split("Memory:\n").nth(1).unwrap();
         assert!(first.starts_with("work_and_schedule.current_workload"), "{first}");
     }
@@ -144,8 +148,8 @@ fn an_unretrieved_active_item_comes_with_its_conflicting_slot() {
 }
 
 #[test]
-fn a_verdict_is_held_to_what_was_shown() {
-    let mut world = after_a_move(World::code());
+fn in_the_paper_a_verdict_is_held_to_what_was_shown() {
+    let mut world = after_a_move(World::paper());
     world.script.on(
         Step::Verify,
         verdict(json!({
@@ -203,7 +207,7 @@ fn premise(status: &str, with: Value) -> String {
 }
 
 #[test]
-fn outdated_needs_grounds_and_unresolved_with_outdated_items_alone_is_outdated() {
+fn in_the_paper_outdated_needs_grounds_and_unresolved_with_outdated_items_alone_is_outdated() {
     assert_eq!(premise("OUTDATED", json!({})), "safe", "without grounds it is unresolved");
     for grounds in ["outdated", "blocked", "historical"] {
         assert_eq!(premise("OUTDATED", json!({ grounds: ["item-0"] })), "outdated", "{grounds}");
@@ -219,132 +223,16 @@ fn outdated_needs_grounds_and_unresolved_with_outdated_items_alone_is_outdated()
 
 #[test]
 fn values_of_usable_items_stand_for_facts_that_are_missing() {
-    let mut world = after_a_move(World::code());
-    world.script.on(Step::Verify, verdict(json!({ "usable": ["item-1"] })));
-    assert!(context(&search(&mut world)).contains("True of the user now:\n- Lives in Bergen\n"));
-}
-
-#[test]
-fn a_missing_basis_is_looked_for_twice_and_verified_with_what_is_found() {
-    let mut world = after_a_move(World::code());
-    for n in 0..9 {
-        world.knows(GOAL, &format!("Which way, number {n}"));
-    }
-    world.script.on(Step::Parse, parsed(json!({ "basis": "Lives in Bergen" })));
-    world.script.on(Step::Recover, json!({ "keep": [], "reason": "" }));
-    world.script.on(Step::Recover, json!({ "keep": ["item-1", "item-99"], "reason": "" }));
-    world.script.on(Step::VerifyAgain, verdict(json!({ "usable": ["item-1"] })));
-    let found = search(&mut world);
-    assert_eq!(memories(&found), [("item-1", Status::Active)]);
-    let searches = world.script.of(Step::Recover);
-    let ids = |at: usize| {
-        let ids = searches[at].data().lines().last().unwrap().to_owned();
-        ids.trim_start_matches("Ids: ").split(", ").map(str::to_owned).collect::<Vec<_>>()
-    };
-    assert_eq!(ids(0).len(), 2, "what is not current: a stale item and a marker");
-    assert_eq!((ids(1).len(), ids(1)[0].as_str()), (8, "item-1"));
-    assert!(world.script.of(Step::VerifyAgain)[0].data().contains("now item-1: Lives in Bergen"));
-}
-
-#[test]
-fn what_recovery_keeps_joins_the_verdict_by_what_it_is() {
-    let mut world = after_a_move(World::code());
-    let keep = json!({ "keep": ["item-0", "item-1", "marker:routine_and_transport.current_commute_mode"], "reason": "" });
-    world.script.on(Step::Recover, keep.clone()).on(Step::Recover, keep);
-    let found = search(&mut world);
-    assert_eq!(memories(&found), [("item-1", Status::Active), ("item-0", Status::Stale)]);
-    assert!(context(&found).contains("Not known any more:\n- current commute mode: lost\n"));
-    assert_eq!(world.script.of(Step::VerifyAgain).len(), 0, "all of it was shown before");
-    // What the verdict blocks stays blocked.
-    let mut world = after_a_move(World::code());
-    world.script.on(Step::Verify, verdict(json!({ "blocked": ["item-1"] })));
-    let keep = json!({ "keep": ["item-1"], "reason": "" });
-    world.script.on(Step::Recover, keep.clone()).on(Step::Recover, keep);
-    assert_eq!(memories(&search(&mut world)), [("item-1", Status::Stale)]);
-}
-
-#[test]
-fn conflict_and_doubt_are_verified_again_with_more_that_is_not_current() {
-    let conflict = json!({ "supporting": ["item-9"], "outdated": ["item-8"], "usable": ["item-9"] });
-    for (first, again) in [
-        (conflict, true),
-        (json!({ "usable": ["item-9"], "confidence": 0.44 }), true),
-        (json!({ "usable": ["item-9"], "confidence": 0.45 }), false),
-    ] {
-        let mut world = World::code();
-        for n in 0..9 {
-            world.knows(WORK, &format!("Shift {n}"));
-        }
-        world.knows(WORK, "Which way should I cycle");
-        for n in 0..9 {
-            world.script.says(WORK, "Has quit", 0.8).decides("NO_OP", None);
-            world.script.proposes(&[(&format!("item-{n}"), 0.8)]).judges("INDIRECT_INVALIDATE", None);
-            world.write();
-        }
-        assert_eq!(world.store().active().count(), 1);
-        world.script.forget_calls();
-        world.script.on(Step::Verify, verdict(first));
-        search(&mut world);
-        let calls = world.script.of(Step::VerifyAgain);
-        assert_eq!(calls.len(), usize::from(again));
-        if again {
-            let count = |data: &str| data.matches("  former item-").count();
-            let before = count(world.script.of(Step::Verify)[0].data());
-            assert_eq!((before, count(calls[0].data())), (6, 9), "beside the active item and the marker");
-        }
-    }
-    let mut world = after_a_move(World::code());
-    world.script.on(Step::Verify, verdict(json!({ "usable": ["item-1"], "confidence": 0.1 })));
-    search(&mut world);
-    assert_eq!(world.script.of(Step::VerifyAgain).len(), 0, "there is nothing more to show");
-}
-
-#[test]
-fn plans_are_grounded_and_every_answer_of_the_code_has_bounds() {
-    for (decision, words) in [
-        ("PROCEED", "go ahead as asked"),
-        ("ADJUST", "go ahead with changes"),
-        ("BLOCK", "do not go ahead"),
-        ("ASK", "ask the user first"),
-    ] {
-        let mut world = after_a_move(World::code());
-        let plan = json!({ "intent": "task_planning", "goal": "get there", "options": ["tram", "bus"] });
-        world.script.on(Step::Parse, parsed(plan));
-        world.script.on(Step::Verify, verdict(json!({ "usable": ["item-1"], "historical": ["item-0"] })));
-        world.script.on(
-            Step::Ground,
-            json!({
-                "decision": decision, "decisive": ["item-1", "item-0"], "blocking": ["item-0", "item-9"],
-                "supporting": ["item-1"], "facts": ["It rains.", "b", "c", "d", "e"],
-            }),
-        );
-        let constraints = json!({ "must": ["Name the tram."], "must_not": ["Suggest the bicycle."], "open": ["The hour."] });
-        world.script.on(Step::Constraints, constraints);
-        let text = context(&search(&mut world));
-        for line in [
-            &format!("How to go on:\n- {words}\n"),
-            "To mention:\n- It rains.\n- b\n- c\n- d\nThe answer must:\n- Name the tram.\n",
-            "The answer must not:\n- Suggest the bicycle.\nOpen:\n- The hour.\n",
-        ] {
-            assert!(text.contains(line), "{line}\n{text}");
-        }
-        let ground = world.script.of(Step::Ground).remove(0);
-        assert!(ground.data().contains("Goal: get there\nChoices: tram; bus\n"), "{}", ground.data());
-        assert!(world.script.of(Step::Constraints)[0].data().contains(&format!("How to go on: {words}")));
-    }
-    for intent in ["validity_check", "premise_laden"] {
-        let mut world = after_a_move(World::code());
-        world.script.on(Step::Parse, parsed(json!({ "intent": intent })));
-        search(&mut world);
-        assert_eq!(world.script.of(Step::Ground).len(), 0, "{intent}");
-        assert_eq!(world.script.of(Step::Constraints).len(), 1, "{intent}");
+    for mut world in [after_a_move(World::code()), after_a_move(World::paper())] {
+        world.script.verifies(json!({ "usable": ["item-1"] }));
+        assert!(context(&search(&mut world)).contains("True of the user now:\n- Lives in Bergen\n"));
     }
 }
 
 #[test]
 fn an_answer_is_made_from_the_context_alone() {
     let mut world = after_a_move(World::code());
-    world.script.on(Step::Verify, verdict(json!({ "usable": ["item-1"], "historical": ["item-0"] })));
+    world.script.verifies(json!({ "usable": ["item-1"], "historical": ["item-0"] }));
     let found = search(&mut world);
     world.script.on(Step::Answer, json!({ "answer": " By tram. " }));
     let answer = world.system.answer(SCOPE, QUERY, Some("2024-06-01")).unwrap();
@@ -358,7 +246,7 @@ fn an_answer_is_made_from_the_context_alone() {
 #[test]
 fn k_bounds_the_memories_told() {
     let mut world = after_a_move(World::code());
-    world.script.on(Step::Verify, verdict(json!({ "usable": ["item-1", "item-2"] })));
+    world.script.verifies(json!({ "usable": ["item-1", "item-2"] }));
     let found = world.system.search(SCOPE, QUERY, 1, None).unwrap();
     assert_eq!(found.memories.len(), 1);
     assert!(world.system.search(SCOPE, QUERY, 0, None).unwrap().memories.is_empty());

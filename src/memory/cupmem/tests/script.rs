@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use super::super::model::{Step, StepModel};
+use super::super::schema::Slot;
 use super::super::{CupMem, Settings, Store};
 use crate::chat::{ChatError, Message, Sampling};
 use crate::memory::system::protocol::{MemorySystem, Op, SessionInput, Status, TurnInput, WriteEvent};
@@ -84,14 +85,20 @@ impl Script {
 
     /// A proposal in the next lane that is asked.
     pub fn proposes(&self, items: &[(&str, f64)]) -> &Self {
+        // The code's variant wants slot, updates and spans besides: `fill` finds them in what the model is shown.
         let proposal = |(item, confidence): &(&str, f64)| {
             json!({
                 "item": item, "value": "", "updates": [], "spans": [], "reason": "rests on it",
-                "confidence": confidence,
+                "confidence": confidence, "slot": null,
             })
         };
         let proposals: Vec<Value> = items.iter().map(proposal).collect();
         self.on(Step::Proposals, json!({ "proposals": proposals }))
+    }
+
+    /// The same verdict by R3 and by R5, if that is asked.
+    pub fn verifies(&self, over: Value) -> &Self {
+        self.on(Step::Verify, verdict(over.clone())).on(Step::VerifyAgain, verdict(over))
     }
 
     pub fn judges(&self, decision: &str, target: Option<&str>) -> &Self {
@@ -116,10 +123,40 @@ pub fn span(text: &str, with: Value) -> Value {
 
 /// An explicit candidate of the first span.
 pub fn candidate(slot: &str, value: &str, confidence: f64) -> Value {
+    let domain = Slot::parse(slot).map_or("", |slot| slot.domain());
     json!({
-        "domain": "", "slot": slot, "value": value, "source": "explicit", "kind": "observed",
+        "domain": domain, "slot": slot, "value": value, "source": "explicit", "kind": "observed",
         "confidence": confidence, "spans": ["s0"],
     })
+}
+
+/// Is a reply meant for this call? Proposals without a slot of their own wait for the lane that lists one of their items.
+fn is_for(step: Step, reply: &str, data: &str) -> bool {
+    let reply: Value = serde_json::from_str(reply).unwrap_or_default();
+    let proposals = reply["proposals"].as_array().filter(|all| step == Step::Proposals && !all.is_empty());
+    let listed = |proposal: &Value| {
+        let item = format!("{}, ", proposal["item"].as_str().unwrap_or_default());
+        !proposal["slot"].is_null() || data.lines().any(|line| line.starts_with(&item))
+    };
+    proposals.is_none_or(|all| all.iter().any(listed))
+}
+
+/// Gives proposals without a slot the slot of their item, and all updates and spans that the model is shown.
+fn fill(reply: &str, data: &str) -> String {
+    let Ok(mut reply) = serde_json::from_str::<Value>(reply) else { return reply.to_owned() };
+    let ids = |of: &str| {
+        let lines = data.lines().filter(|line| line.starts_with(of));
+        lines.map(|line| line.split([',', ':']).next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let proposals = reply["proposals"].as_array_mut().into_iter().flatten();
+    for proposal in proposals.filter(|proposal| proposal["slot"].is_null()) {
+        let item = format!("{}, ", proposal["item"].as_str().unwrap_or_default());
+        let line = data.lines().find_map(|line| line.strip_prefix(&item)).unwrap_or_default();
+        proposal["slot"] = json!(line.split(':').next());
+        proposal["updates"] = json!(ids("update-"));
+        proposal["spans"] = json!(ids("s0").into_iter().chain(ids("s1")).collect::<Vec<_>>());
+    }
+    reply.to_string()
 }
 
 /// The default reply where a script says nothing: the least.
@@ -189,8 +226,14 @@ impl StepModel for Scripted {
     ) -> Result<String, ChatError> {
         let call = Call { step, messages: messages.to_vec(), schema: schema.cloned(), sampling: *sampling };
         self.0.calls.lock().unwrap().push(call);
-        let laid = self.0.replies.lock().unwrap().get_mut(&step).and_then(VecDeque::pop_front);
+        let laid = match self.0.replies.lock().unwrap().get_mut(&step) {
+            Some(laid) if laid.front().is_some_and(|next| is_for(step, next, &messages[1].content)) => {
+                laid.pop_front()
+            }
+            _ => None,
+        };
         let reply = laid.unwrap_or_else(|| default(step, &messages[0].content).to_string());
+        let reply = if step == Step::Proposals { fill(&reply, &messages[1].content) } else { reply };
         if reply == "unreachable" { Err(ChatError::from("nobody is there".to_owned())) } else { Ok(reply) }
     }
 }
@@ -238,7 +281,7 @@ impl World {
         self.sessions += 1;
         let before = self.store().clone();
         let events = self.system.ingest(SCOPE, &session).unwrap().unwrap();
-        hold(&before, self.store());
+        hold(&before, self.store(), self.is_code);
         events
     }
 
@@ -290,8 +333,9 @@ pub fn ops(events: &[WriteEvent]) -> Vec<(Op, Option<&str>)> {
     events.iter().map(|event| (event.op, event.memory.as_deref())).collect()
 }
 
-/// Invariants after every session: nothing is deleted, and an item ends only by something later.
-pub fn hold(before: &Store, after: &Store) {
+/// Invariants after every session: nothing is deleted, and an item ends only by something later, or in the code's variant by its own session.
+pub fn hold(before: &Store, after: &Store, is_code: bool) {
+    let later = |end: usize, created: usize| end > created || (is_code && end == created);
     assert_eq!(after.sessions.len(), before.sessions.len() + 1);
     assert!(after.sessions.starts_with(&before.sessions));
     assert!(after.links.starts_with(&before.links));
@@ -308,10 +352,9 @@ pub fn hold(before: &Store, after: &Store) {
     assert!(after.markers.len() >= before.markers.len());
     for item in after.stale() {
         let end = item.archived().expect("a stale item says why");
-        assert!(end.at.index > item.created.index, "{} ended by nothing later", item.id);
-        assert!(
-            end.updates.iter().all(|id| after.update(id).is_some_and(|u| u.at.index > item.created.index))
-        );
+        assert!(later(end.at.index, item.created.index), "{} ended by nothing later", item.id);
+        let by_later = |id: &String| after.update(id).is_some_and(|u| later(u.at.index, item.created.index));
+        assert!(end.updates.iter().all(by_later));
     }
     for marker in after.standing() {
         assert!(after.standing().filter(|other| other.slot == marker.slot).count() == 1);

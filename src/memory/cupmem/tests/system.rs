@@ -107,7 +107,7 @@ fn scopes_are_apart_and_a_reset_empties_one() {
 fn identity_tells_variants_switches_and_similarity_apart() {
     let hello = |words: &str| World::new(Settings::parse(words).unwrap()).system.hello().unwrap();
     let code = hello("code");
-    assert_eq!((code.name.as_str(), code.version.as_str()), ("cupmem", "1 code by bm25"));
+    assert_eq!((code.name.as_str(), code.version.as_str()), ("cupmem", "2 code by bm25"));
     assert_eq!(code.provenance, ProvenanceClaim::Exact);
     for capability in [Capability::Answer, Capability::Save, Capability::LookedAt, Capability::Readback] {
         assert!(code.can(capability));

@@ -42,14 +42,18 @@ fn spans_of_a_current_state_are_kept_and_others_dropped() {
 }
 
 #[test]
-fn the_code_keeps_two_spans_of_a_session_states_first_then_the_salient() {
+fn the_code_asks_for_two_spans_and_keeps_what_it_is_given() {
     let spans = json!([
         span("c", json!({ "salience": 0.99, "type": "support" })),
         span("a", json!({ "salience": 0.5 })),
         span("d", json!({ "salience": 0.4 })),
         span("b", json!({ "salience": 0.9 })),
     ]);
-    assert_eq!(kept(&mut World::code(), spans.clone()), ["a", "b"]);
+    let mut world = World::code();
+    world.write();
+    assert!(world.script.of(Step::Spans)[0].messages[0].content.contains("Give two spans at most"));
+    world.script.forget_calls();
+    assert_eq!(kept(&mut world, spans.clone()), ["c", "a", "d", "b"]);
     assert_eq!(kept(&mut World::paper(), spans), ["c", "a", "d", "b"]);
 }
 
@@ -71,8 +75,13 @@ fn the_code_sees_user_turns_without_dates_and_the_paper_all() {
 }
 
 #[test]
-fn turns_of_a_span_are_of_the_session_and_found_by_its_words_where_they_are_wrong() {
-    let mut world = World::code();
+fn turns_of_a_span_are_of_the_session_and_in_the_paper_found_by_its_words_where_they_are_wrong() {
+    for (mut world, turns) in [(World::code(), vec![0]), (World::paper(), vec![0, 1, 2])] {
+        check_turns(&mut world, turns);
+    }
+}
+
+fn check_turns(world: &mut World, turns: Vec<usize>) {
     let spans = json!([
         span("I have", json!({ "turns": [0, 1, 7], "slots": [WORK] })),
         span("it is", json!({ "turns": [9] })),
@@ -83,7 +92,7 @@ fn turns_of_a_span_are_of_the_session_and_found_by_its_words_where_they_are_wron
     world.script.on(Step::Candidates, json!({ "candidates": [of_both] }));
     world.write();
     let sources = world.store().items[0].sources();
-    assert_eq!((sources[0].session.as_str(), sources[0].turns.clone()), ("session[0]", vec![0, 2]));
+    assert_eq!((sources[0].session.as_str(), sources[0].turns.clone()), ("session[0]", turns));
 }
 
 /// Values that W2's candidates are written with.
@@ -121,7 +130,8 @@ fn candidates_have_a_slot_a_span_and_confidence_enough() {
         candidate(WORK, " ", 0.9),
     ]);
     let code = written(&mut World::code(), spans.clone(), candidates.clone());
-    assert_eq!(code, ["current_workload: explicit", "current_base_location: swapped"]);
+    let twice = "current_workload: explicit";
+    assert_eq!(code, [twice, twice, "current_base_location: swapped"], "the code drops no repetition");
     let paper = written(&mut World::paper(), spans, candidates);
     assert_eq!(paper.len(), 4, "the paper cuts no confidence: {paper:?}");
     let strong = json!([span("strong", json!({ "type": "support" }))]);
@@ -148,6 +158,18 @@ fn w2_is_shown_the_items_of_hinted_domains() {
     world.write();
     let call = world.script.of(Step::Candidates).remove(0);
     assert!(call.data().contains("Works nights") && !call.data().contains("Oslo"), "{}", call.data());
+    for (mut world, former) in [(World::code(), true), (World::paper(), false)] {
+        world.knows(WORK, "Works nights");
+        world.script.says(WORK, "Works days", 0.8).decides("REPLACE", Some("item-0"));
+        world.write();
+        world.script.forget_calls();
+        world.script.says(WORK, "Works at the mill", 0.8);
+        world.write();
+        for step in [Step::Candidates, Step::LocalUpdate] {
+            let call = world.script.of(step).remove(0);
+            assert_eq!(call.data().contains("Works nights"), former, "{step}: {}", call.data());
+        }
+    }
 }
 
 #[test]
@@ -208,8 +230,8 @@ fn a_refined_item_keeps_what_it_said_and_gains_evidence() {
 }
 
 #[test]
-fn a_target_that_is_none_falls_on_the_slots_only_item_or_is_an_add() {
-    let mut world = World::code();
+fn in_the_paper_a_target_that_is_none_falls_on_the_slots_only_item_or_is_an_add() {
+    let mut world = World::paper();
     world.script.says(WORK, "Works nights", 0.8).decides("REPLACE", Some("item-9"));
     assert_eq!(ops(&world.write()), [(Op::Add, Some("item-0"))], "nothing to replace");
     world.script.says(WORK, "Works days", 0.8).decides("REPLACE", Some("item-9"));
@@ -217,23 +239,6 @@ fn a_target_that_is_none_falls_on_the_slots_only_item_or_is_an_add() {
     world.knows(WORK, "Tutors on Sundays");
     world.script.says(WORK, "Writes", 0.8).decides("REFINE", None);
     assert_eq!(ops(&world.write()), [(Op::Add, Some("item-3"))], "which of the two is not said");
-}
-
-#[test]
-fn an_invalidation_without_target_makes_the_slot_unknown() {
-    let mut world = World::code();
-    world.knows(WORK, "Works nights");
-    world.knows(WORK, "Tutors on Sundays");
-    world.script.says(WORK, "Has lost all work", 0.8).decides("INVALIDATE", None);
-    let events = world.write();
-    assert_eq!(ops(&events)[0], (Op::Unknown, None));
-    assert!(world.is_active("item-0") && world.is_active("item-1"), "several states: none is archived");
-    assert_eq!(world.marked(), [WORK]);
-    let mut world = World::code();
-    world.knows(WORK, "Works nights");
-    world.script.says(WORK, "Has lost all work", 0.8).decides("INVALIDATE", None);
-    world.write();
-    assert!(!world.is_active("item-0"), "it is alone in its slot");
 }
 
 #[test]

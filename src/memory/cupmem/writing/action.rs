@@ -17,7 +17,7 @@ pub enum Act {
     Add,
     /// Weaken the target.
     Weaken,
-    /// Mark the slot unknown, and archive its default.
+    /// Mark the slot unknown, and archive its default or the target.
     Unknown,
 }
 
@@ -34,11 +34,10 @@ pub struct Action {
     pub updates: Vec<String>,
     /// The value of a replacement that is not the update's own.
     pub value: Option<String>,
-    /// An ADD to a single slot that is occupied: it counts only where its occupant goes.
-    pub blocked: bool,
     /// From 0 to 1.
     pub confidence: f64,
-    /// 2 where the decision names its target, 1 where the target is a hint's, 0 without target.
+    /// How particular it is; greater is more. In the paper's variant 2 where the decision names its target, 1 where the target is a hint's, 0
+    /// without target; in the code's 3 with a target, 2 with a value, 1 with a reason alone.
     pub specificity: u8,
     /// The step that proposes it.
     pub step: Step,
@@ -56,7 +55,6 @@ impl Action {
             target,
             updates: vec![update.id.clone()],
             value: None,
-            blocked: false,
             confidence: update.confidence,
             step: Step::LocalUpdate,
             reason,
@@ -65,6 +63,6 @@ impl Action {
 
     /// Does it write a state that evidence states?
     pub fn is_grounded_update(&self) -> bool {
-        matches!(self.act, Act::Replace | Act::Refine | Act::Add) && !self.blocked
+        matches!(self.act, Act::Replace | Act::Refine | Act::Add)
     }
 }

@@ -1,7 +1,6 @@
-//! W6: one older item, and whether the session's updates end it.
+//! W6 of the paper's variant: one older item, which the session's updates leave, archive, replace, or make unknown.
 //!
-//! The code may invalidate, weaken, or mark the slot unknown; the paper keeps, archives, replaces, or marks unknown. A REPLACE without a value is a
-//! STALE, since nothing would have the item's place.
+//! A REPLACE without a value is a STALE, since nothing would have the item's place.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -22,10 +21,6 @@ const STALE_SHOWN: usize = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 enum Decision {
-    IndirectInvalidate,
-    WeakChallenge,
-    SetUnknownCurrent,
-    NoOp,
     Keep,
     Stale,
     Replace,
@@ -36,26 +31,16 @@ enum Decision {
 struct Reply {
     decision: Decision,
     target: Option<String>,
-    #[serde(default)]
     value: Option<String>,
     reason: String,
 }
 
 /// The shape of replies.
 pub fn reply_shape(settings: &Settings) -> Value {
-    let unknown = !settings.lacks(Switch::NoUnknown);
-    let (mut decisions, last) = match settings.is_code() {
-        true => (vec!["INDIRECT_INVALIDATE", "WEAK_CHALLENGE", "NO_OP"], "SET_UNKNOWN_CURRENT"),
-        false => (vec!["KEEP", "STALE", "REPLACE"], "UNKNOWN"),
-    };
-    decisions.extend(unknown.then_some(last));
+    let mut decisions = vec!["KEEP", "STALE", "REPLACE"];
+    decisions.extend((!settings.lacks(Switch::NoUnknown)).then_some("UNKNOWN"));
     let decision = ("decision", one_of(&decisions));
-    match settings.is_code() {
-        true => object([decision, ("target", text_or_null()), ("reason", text())]),
-        false => {
-            object([decision, ("target", text_or_null()), ("value", text_or_null()), ("reason", text())])
-        }
-    }
+    object([decision, ("target", text_or_null()), ("value", text_or_null()), ("reason", text())])
 }
 
 /// The outcome for a proposal.
@@ -63,8 +48,10 @@ pub fn reply_shape(settings: &Settings) -> Value {
 pub struct Verdict {
     /// The action, where something is to be done.
     pub action: Option<Action>,
-    /// Items that could be the target.
+    /// Items that the decision was asked about.
     pub asked: Vec<String>,
+    /// Active items that were shown.
+    pub context: Vec<String>,
 }
 
 /// Decides on a proposal.
@@ -79,7 +66,7 @@ pub fn decide(
     notes: &mut Vec<Note>,
 ) -> Result<Result<Verdict, Fault>, Unreachable> {
     let Some(hint) = store.item(&proposal.item) else {
-        return Ok(Ok(Verdict { action: None, asked: Vec::new() }));
+        return Ok(Ok(Verdict { action: None, asked: Vec::new(), context: Vec::new() }));
     };
     let (of_slot, of_domain) = around(asker, store, &hint.slot, &hint.value)?;
     // The item itself first, near or not.
@@ -89,10 +76,14 @@ pub fn decide(
     let stale = stale.iter().rev().take(STALE_SHOWN).map(|item| item.value.as_str());
     let of: Vec<Update> = updates.iter().filter(|u| proposal.updates.contains(&u.id)).cloned().collect();
     let data = json!({
+        "slot": hint.slot,
         "item": in_slot(hint),
+        "value": hint.value,
         "ground": proposal.reason,
         "updates": updates_listed(&of),
         "candidates": candidates.iter().map(|item| in_slot(item)).collect::<Vec<_>>(),
+        "in_domain": [],
+        "holds": Value::Null,
         "stale": stale.collect::<Vec<_>>(),
         "marker": store.marker(&hint.slot).map(|marker| &marker.reason),
     });
@@ -105,10 +96,9 @@ pub fn decide(
     let may_be_unknown = !asker.settings.lacks(Switch::NoUnknown);
     let value = reply.value.filter(|value| !value.trim().is_empty());
     let act = match reply.decision {
-        Decision::NoOp | Decision::Keep => None,
-        Decision::IndirectInvalidate | Decision::Stale => Some(Act::Invalidate),
-        Decision::WeakChallenge => Some(Act::Weaken),
-        Decision::SetUnknownCurrent | Decision::Unknown => may_be_unknown.then_some(Act::Unknown),
+        Decision::Keep => None,
+        Decision::Stale => Some(Act::Invalidate),
+        Decision::Unknown => may_be_unknown.then_some(Act::Unknown),
         Decision::Replace if value.is_some() => Some(Act::Replace),
         Decision::Replace => Some(Act::Invalidate),
     };
@@ -129,12 +119,11 @@ pub fn decide(
         target: target.map(|item| item.id.clone()),
         updates: proposal.updates.clone(),
         value: value.filter(|_| act == Act::Replace),
-        blocked: false,
         confidence: proposal.confidence,
         specificity: if named.is_some() { 2 } else { u8::from(target.is_some()) },
         step: Step::Adjudicate,
         reason: reply.reason,
     });
-    let asked = candidates.iter().map(|item| item.id.clone()).collect();
-    Ok(Ok(Verdict { action, asked }))
+    let context = candidates.iter().map(|item| item.id.clone()).collect();
+    Ok(Ok(Verdict { action, asked: vec![hint.id.clone()], context }))
 }

@@ -32,7 +32,7 @@ pub fn reply_shape() -> Value {
     object([("affected", array(affected, MOST))])
 }
 
-/// The affected domains, the surest first, and a note for each that was found.
+/// The affected domains, in the paper's variant the surest first, and a note for each that was found.
 ///
 /// # Errors
 /// [`Unreachable`]; a [`Fault`] inside.
@@ -48,11 +48,14 @@ pub fn find(
         Ok(reply) => reply,
         Err(fault) => return Ok(Err(fault)),
     };
-    reply.affected.sort_by(|a, b| clamped(b.confidence).total_cmp(&clamped(a.confidence)));
+    if !asker.settings.is_code() {
+        reply.affected.sort_by(|a, b| clamped(b.confidence).total_cmp(&clamped(a.confidence)));
+    }
     let mut kept: Vec<&'static str> = Vec::new();
     for found in reply.affected {
         let outcome = match domain(&found.domain) {
             None => Err("the schema has no such domain"),
+            Some(_) if asker.settings.is_code() && found.reason.trim().is_empty() => Err("it has no reason"),
             Some(domain) if direct.contains(&domain) => Err("it is touched directly"),
             Some(domain) if kept.contains(&domain) => Err("it stands there twice"),
             Some(_) if kept.len() == MOST => Err("a session affects three at most"),

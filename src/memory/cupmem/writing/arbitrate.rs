@@ -1,15 +1,12 @@
-//! W7: of several actions on an item or a single slot, those that stay. Asks no model.
+//! W7 of the paper's variant: of several actions on an item or a single slot, those that stay. Asks no model. The paper says nothing of it; all of
+//! this is ours.
 //!
-//! On an item REPLACE beats INVALIDATE beats REFINE beats WEAKEN beats UNKNOWN, then the more specific, then the surer. In a single slot a grounded
-//! update beats an UNKNOWN without target, and an ADD to the occupied slot stays only where its occupant is invalidated and it is sure. Choices
-//! where the sources are silent: of two ADDs to one single slot the surer stays, the later of equal ones; a REPLACE or REFINE that loses to another
-//! writing of the same item is an ADD where the slot holds several states, so that its value is not lost.
+//! On an item REPLACE beats INVALIDATE beats REFINE beats UNKNOWN, then the more specific, then the surer. In a single slot a grounded update beats
+//! an UNKNOWN without target, and of two ADDs the surer stays, the later of equal ones. A REPLACE or REFINE that loses to another writing of the same
+//! item is an ADD where the slot holds several states, so that its value is not lost.
 
 use super::super::schema::Cardinality;
 use super::action::{Act, Action};
-
-/// An ADD of this confidence stays beside the invalidation of its slot's item.
-const SURE: f64 = 0.85;
 
 /// The outcome.
 #[derive(Debug, Default)]
@@ -23,7 +20,7 @@ pub struct Arbitrated {
 /// Arbitrates between the actions of a session.
 pub fn arbitrate(actions: Vec<Action>) -> Arbitrated {
     let mut out = Arbitrated::default();
-    let is_add = |action: &Action| action.act == Act::Add && !action.blocked;
+    let is_add = |action: &Action| action.act == Act::Add;
     for action in by_item(actions, &mut out.dropped) {
         let single = action.slot.cardinality() == Cardinality::Single && is_add(&action);
         let rival = |kept: &Action| single && kept.slot == action.slot && is_add(kept);
@@ -69,32 +66,19 @@ fn by_item(mut actions: Vec<Action>, dropped: &mut Vec<(Action, &'static str)>) 
     kept
 }
 
-/// The rules of single slots.
+/// In a single slot an UNKNOWN without target gives way to a grounded update.
 fn single_slots(out: &mut Arbitrated) {
     let all = std::mem::take(&mut out.kept);
     for action in &all {
-        let beside = || all.iter().filter(|other| other.slot == action.slot && *other != action);
         let single = action.slot.cardinality() == Cardinality::Single;
         let targetless = action.act == Act::Unknown && action.target.is_none();
-        let why = if single && targetless && beside().any(Action::is_grounded_update) {
-            Some("the slot has a grounded update")
-        } else if action.blocked && !beside().any(frees) {
-            Some("the slot is occupied")
-        } else if action.blocked && action.confidence < SURE {
-            Some("it is not sure enough to stand beside an invalidation")
+        let grounded = |other: &Action| other.slot == action.slot && other.is_grounded_update();
+        if single && targetless && all.iter().any(grounded) {
+            out.dropped.push((action.clone(), "the slot has a grounded update"));
         } else {
-            None
-        };
-        match why {
-            Some(why) => out.dropped.push((action.clone(), why)),
-            None => out.kept.push(Action { blocked: false, ..action.clone() }),
+            out.kept.push(action.clone());
         }
     }
-}
-
-/// Does it take a slot's item away?
-fn frees(action: &Action) -> bool {
-    matches!(action.act, Act::Invalidate | Act::Unknown) && action.target.is_some()
 }
 
 #[cfg(test)]
@@ -110,7 +94,6 @@ mod tests {
             target: target.map(str::to_owned),
             updates: vec![format!("update-{confidence}")],
             value: None,
-            blocked: false,
             confidence,
             specificity: if target.is_some() { 2 } else { 0 },
             step: Step::LocalUpdate,
@@ -124,7 +107,7 @@ mod tests {
 
     #[test]
     fn on_an_item_the_stronger_act_stays_then_the_more_specific_then_the_surer() {
-        let order = [Act::Replace, Act::Invalidate, Act::Refine, Act::Weaken, Act::Unknown];
+        let order = [Act::Replace, Act::Invalidate, Act::Refine, Act::Unknown];
         for (at, &strong) in order.iter().enumerate() {
             for &weak in order.get(at + 1..).unwrap() {
                 let both = vec![
@@ -150,17 +133,6 @@ mod tests {
             let add = action(Act::Add, slot, None, 0.6);
             assert_eq!(arbitrate(vec![unknown, add]).kept.len(), stay, "{slot}");
         }
-    }
-
-    #[test]
-    fn a_blocked_add_stays_only_where_it_is_sure_and_the_occupant_goes() {
-        let slot = "current_base_location";
-        let blocked = |confidence| Action { blocked: true, ..action(Act::Add, slot, None, confidence) };
-        let invalidate = action(Act::Invalidate, slot, Some("item-0"), 0.7);
-        let kept = |actions| acts(&arbitrate(actions).kept);
-        assert_eq!(kept(vec![blocked(0.85), invalidate.clone()]), [Act::Invalidate, Act::Add]);
-        assert_eq!(kept(vec![blocked(0.84), invalidate]), [Act::Invalidate]);
-        assert_eq!(kept(vec![blocked(0.99)]), []);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::super::shapes::{array, clamped, object, one_of, share, text};
 use super::super::store::{Item, Kind, Moment, Note, Store, Strength, Update};
 use super::spans::{Grade, Span, hinted, listed};
 
-/// Candidates of a session.
+/// Candidates of a session in the paper's variant: a bound of ours. The public code has none.
 const MOST: usize = 8;
 
 /// The way in which a candidate follows from its spans.
@@ -66,16 +66,25 @@ pub fn find(
 ) -> Result<Result<Vec<Update>, Fault>, Unreachable> {
     let domains = hinted(spans);
     let known = store.active().filter(|item| domains.contains(&item.slot.domain()));
-    let data = json!({ "spans": listed(spans), "known": known.map(in_slot).collect::<Vec<_>>() });
+    let is_code = asker.settings.is_code();
+    let (former, unknown) = not_current(store, |slot| is_code && domains.contains(&slot.domain()));
+    let data = json!({
+        "spans": listed(spans),
+        "known": known.map(in_slot).collect::<Vec<_>>(),
+        "former": former,
+        "unknown": unknown,
+    });
     let reply: Reply = match asker.ask(Step::Candidates, &data, &reply_shape())? {
         Ok(reply) => reply,
         Err(fault) => return Ok(Err(fault)),
     };
     let mut updates: Vec<Update> = Vec::new();
-    for found in reply.candidates.into_iter().take(MOST) {
+    let most = if is_code { usize::MAX } else { MOST };
+    for found in reply.candidates.into_iter().take(most) {
         let value = found.value.trim().to_owned();
-        let outcome = accept(&found, spans, asker.settings.is_code()).and_then(|(slot, evidence)| {
-            let twice = updates.iter().any(|update| update.slot == slot && same(&update.value, &value));
+        let outcome = accept(&found, spans, is_code).and_then(|(slot, evidence)| {
+            let said = |update: &Update| update.slot == slot && same(&update.value, &value);
+            let twice = !is_code && updates.iter().any(said);
             if twice { Err("it stands there twice") } else { Ok((slot, evidence)) }
         });
         let id = format!("update-{}", store.updates.len() + updates.len());
@@ -110,7 +119,11 @@ fn accept<'a>(
     if found.value.trim().is_empty() {
         return Err("it says nothing");
     }
-    let slot = Slot::named(&found.domain, &found.slot).ok_or("the schema has no such slot")?;
+    let slot = match is_code {
+        true => Slot::of_pair(&found.domain, &found.slot),
+        false => Slot::named(&found.domain, &found.slot),
+    };
+    let slot = slot.ok_or("the schema has no such slot")?;
     let of: Vec<&Span> = spans.iter().filter(|span| found.spans.contains(&span.id)).collect();
     if of.is_empty() {
         return Err("it names no span");
@@ -152,6 +165,14 @@ pub fn in_slot(item: &Item) -> Value {
         "value": item.value,
         "weak": item.strength == Strength::Weak,
     })
+}
+
+/// Archived items and standing markers of some slots, as the code's prompts show them.
+pub fn not_current(store: &Store, of: impl Fn(&Slot) -> bool) -> (Vec<Value>, Vec<Value>) {
+    let former = store.stale().filter(|item| of(&item.slot)).map(in_slot);
+    let unknown = store.standing().filter(|marker| of(&marker.slot));
+    let unknown = unknown.map(|marker| json!({ "slot": marker.slot, "value": marker.reason }));
+    (former.collect(), unknown.collect())
 }
 
 /// Updates as prompts show them.

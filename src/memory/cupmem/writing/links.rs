@@ -1,4 +1,8 @@
-//! W9: stale items that an update continues or succeeds.
+//! W9, of the code's variant alone: stale items that an update continues or succeeds.
+//!
+//! Every accepted update is held against stale items: one that did something, and one that wrote nothing itself but that an applied verdict rests on.
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -33,6 +37,18 @@ pub fn reply_shape() -> Value {
     object([("relation", one_of(&["SUPPORT", "SUCCESSOR", "NONE"])), ("reason", text())])
 }
 
+/// What a session's updates are held against.
+pub struct Ends<'a> {
+    /// The session.
+    pub at: &'a Moment,
+    /// Updates that are accepted.
+    pub accepted: &'a BTreeSet<String>,
+    /// Items that verdicts of the session ended.
+    pub fresh: &'a [String],
+    /// Domains affected.
+    pub affected: &'a [&'static str],
+}
+
 /// Links of a session's updates, judged one by one, and the faults on the way.
 ///
 /// # Errors
@@ -40,15 +56,12 @@ pub fn reply_shape() -> Value {
 pub fn find(
     asker: &mut Asker<'_>,
     store: &Store,
-    at: &Moment,
-    archived: &[String],
-    affected: &[&'static str],
+    ends: &Ends<'_>,
     notes: &mut Vec<Note>,
 ) -> Result<(Vec<Link>, Vec<Fault>), Unreachable> {
     let (mut links, mut faults) = (Vec::new(), Vec::new());
-    // Updates that wrote nothing have no part in what is current.
-    for update in store.updates.iter().filter(|u| u.at == *at && u.item.is_some()) {
-        for item in candidates(asker, store, update, archived, affected)? {
+    for update in store.updates.iter().filter(|update| ends.accepted.contains(&update.id)) {
+        for item in candidates(asker, store, update, ends)? {
             let data = json!({
                 "update": updates_listed(std::slice::from_ref(update)),
                 "item": in_slot(item),
@@ -73,38 +86,37 @@ pub fn find(
                 Found::None => continue,
             };
             let (item, update) = (item.id.clone(), update.id.clone());
-            links.push(Link { item, update, relation, reason: reply.reason, at: at.clone() });
+            links.push(Link { item, update, relation, reason: reply.reason, at: ends.at.clone() });
         }
     }
     Ok((links, faults))
 }
 
-/// Freshly archived items, then those of the slot, then of affected domains, then the nearest of all.
+/// The nearest of the items that verdicts ended, then of the slot, then of affected domains, then of all; all of them older than the session.
 fn candidates<'s>(
     asker: &mut Asker<'_>,
     store: &'s Store,
     update: &Update,
-    archived: &[String],
-    affected: &[&'static str],
+    ends: &Ends<'_>,
 ) -> Result<Vec<&'s Item>, Unreachable> {
-    let stale: Vec<&Item> = store.stale().collect();
+    let query = update.searched(true);
     let mut chosen: Vec<&Item> = Vec::new();
-    let mut take = |items: &mut dyn Iterator<Item = &'s Item>| {
-        for item in items {
-            if chosen.len() < MOST && !chosen.iter().any(|known| known.id == item.id) {
-                chosen.push(item);
-            }
-        }
-    };
-    // The latest first within each.
-    let latest = || stale.iter().rev().copied();
-    take(&mut latest().filter(|item| archived.contains(&item.id)));
-    take(&mut latest().filter(|item| item.slot == update.slot));
-    take(&mut latest().filter(|item| affected.contains(&item.slot.domain())));
-    let chosen_ids: Vec<String> = chosen.iter().map(|item| item.id.clone()).collect();
-    let rest: Vec<&Item> = stale.into_iter().filter(|item| !chosen_ids.contains(&item.id)).collect();
-    let room = GLOBAL.min(MOST - chosen.len());
-    let nearest = asker.nearest(rest, |item| &item.value, &update.value, room)?;
-    chosen.extend(nearest.into_iter().map(|(item, _)| item));
+    let groups: [(&dyn Fn(&Item) -> bool, usize); 4] = [
+        (&|item| ends.fresh.contains(&item.id), MOST),
+        (&|item| item.slot == update.slot, MOST),
+        (&|item| ends.affected.contains(&item.slot.domain()), MOST),
+        (&|_| true, GLOBAL),
+    ];
+    for (at, (of_group, most)) in groups.into_iter().enumerate() {
+        let known = |item: &Item| chosen.iter().any(|known| known.id == item.id);
+        // Of the slot's items those chosen already take up room, as in the public code.
+        let free = |item: &Item| at == 1 || !known(item);
+        let older = store.stale().filter(|item| item.created.index < ends.at.index);
+        let group: Vec<&Item> = older.filter(|item| of_group(item) && free(item)).collect();
+        let nearest =
+            asker.nearest(group, |item| item.searched(true), &query, most.min(MOST - chosen.len()))?;
+        let new: Vec<&Item> = nearest.into_iter().map(|(item, _)| item).filter(|item| !known(item)).collect();
+        chosen.extend(new);
+    }
     Ok(chosen)
 }

@@ -1,8 +1,9 @@
 //! W3: a candidate against the items of its own slot.
 //!
-//! Choices where the sources are silent: a REFINE or REPLACE whose target is no item of the slot falls on the slot's only item, and is an ADD where
-//! there are none or several; an INVALIDATE without target is an UNKNOWN of the slot; in the paper's variant an ADD to an occupied single slot
-//! replaces its occupant, since a single slot has one current default and the later one holds.
+//! In the code's variant a decision stands as it is given, with the target that it names of the items shown or none; what it does is W8's to say.
+//! Choices where the paper is silent: a REFINE or REPLACE whose target is no item of the slot falls on the slot's only item, and is an ADD where
+//! there are none or several; an ADD to an occupied single slot replaces its occupant, since a single slot has one current default and the later
+//! one holds.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -10,18 +11,13 @@ use serde_json::{Value, json};
 use super::super::asking::{Asker, Fault, Unreachable};
 use super::super::model::Step;
 use super::super::schema::{Cardinality, Slot};
-use super::super::settings::Switch;
 use super::super::shapes::{object, one_of, text, text_or_null, word};
-use super::super::store::{Item, Store, Strength, Update};
+use super::super::store::{Item, Store, Update};
 use super::action::{Act, Action};
-use super::candidates::{in_slot, updates_listed};
+use super::candidates::{in_slot, not_current, updates_listed};
 
 /// Items shown of the slot, and as many of the rest of its domain.
 pub const SHOWN: usize = 5;
-/// An ADD of this confidence may have an occupied slot,
-const SURE: f64 = 0.85;
-/// where its occupant's is lower by this, or its occupant is weak.
-const SURER: f64 = 0.15;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -73,25 +69,27 @@ pub fn decide(
     store: &Store,
     update: &Update,
 ) -> Result<Result<Local, Fault>, Unreachable> {
-    let (of_slot, of_domain) = around(asker, store, &update.slot, &update.value)?;
+    let is_code = asker.settings.is_code();
+    let (of_slot, of_domain) = around(asker, store, &update.slot, &update.searched(is_code))?;
+    let (former, unknown) = not_current(store, |slot| is_code && *slot == update.slot);
     let ids = |items: &[&Item]| items.iter().map(|item| item.id.clone()).collect::<Vec<_>>();
     let data = json!({
         "update": updates_listed(std::slice::from_ref(update)),
         "single": update.slot.cardinality() == Cardinality::Single,
         "in_slot": of_slot.iter().map(|item| in_slot(item)).collect::<Vec<_>>(),
         "in_domain": of_domain.iter().map(|item| in_slot(item)).collect::<Vec<_>>(),
+        "former": former,
+        "unknown": unknown,
     });
-    let shape = reply_shape(asker.settings.is_code());
+    let shape = reply_shape(is_code);
     let reply: Reply = match asker.ask(Step::LocalUpdate, &data, &shape)? {
         Ok(reply) => reply,
         Err(fault) => return Ok(Err(fault)),
     };
-    let action = action(asker, store, update, &of_slot, &reply);
+    let action =
+        if is_code { given(update, &of_slot, &reply) } else { action(store, update, &of_slot, &reply) };
     let said = word(reply.decision);
-    let became = action.as_ref().map_or("NO_OP".to_owned(), |action| {
-        let blocked = if action.blocked { ", blocked by the slot's item" } else { "" };
-        format!("{}{blocked}", act_name(action.act))
-    });
+    let became = action.as_ref().map_or("NO_OP", |action| act_name(action.act)).to_owned();
     let decision = if said == became { became } else { format!("{said}, taken as {became}") };
     Ok(Ok(Local {
         target: action
@@ -120,20 +118,30 @@ pub fn around<'s>(
         .active()
         .filter(|item| item.slot.domain() == slot.domain())
         .partition(|item| item.slot == *slot);
+    let is_code = asker.settings.is_code();
     let mut nearest = |items: Vec<&'s Item>| {
-        let ranked = asker.nearest(items, |item| &item.value, query, SHOWN)?;
+        let ranked = asker.nearest(items, |item| item.searched(is_code), query, SHOWN)?;
         Ok(ranked.into_iter().map(|(item, _)| item).collect())
     };
     Ok((nearest(of_slot)?, nearest(of_domain)?))
 }
 
-fn action(
-    asker: &Asker<'_>,
-    store: &Store,
-    update: &Update,
-    shown: &[&Item],
-    reply: &Reply,
-) -> Option<Action> {
+/// The action of the code's variant: the decision as it is given.
+fn given(update: &Update, shown: &[&Item], reply: &Reply) -> Option<Action> {
+    let act = match reply.decision {
+        Decision::NoOp => return None,
+        Decision::Add => Act::Add,
+        Decision::Refine => Act::Refine,
+        Decision::Replace => Act::Replace,
+        Decision::Invalidate => Act::Invalidate,
+    };
+    let target = reply.target.clone().filter(|target| shown.iter().any(|item| item.id == *target));
+    let specificity = if target.is_some() { 3 } else { 2 };
+    Some(Action { specificity, ..Action::of_update(act, update, target, reply.reason.clone()) })
+}
+
+/// The action of the paper's variant.
+fn action(store: &Store, update: &Update, shown: &[&Item], reply: &Reply) -> Option<Action> {
     let named = shown.iter().find(|item| reply.target.as_ref() == Some(&item.id)).copied();
     let occupants = store.active_in(&update.slot);
     let only = match occupants.as_slice() {
@@ -143,33 +151,17 @@ fn action(
     let on = |act, target: Option<&Item>| {
         Some(Action::of_update(act, update, target.map(|item| item.id.clone()), reply.reason.clone()))
     };
-    let add = || added(asker, update, &occupants, &reply.reason);
+    let add = || match (update.slot.cardinality(), occupants.last()) {
+        (Cardinality::Single, Some(occupant)) => on(Act::Replace, Some(occupant)),
+        _ => on(Act::Add, None),
+    };
     match (reply.decision, named.or(only)) {
-        (Decision::NoOp, _) => None,
-        (Decision::Add, _) => add(),
+        // Its schema does not offer INVALIDATE.
+        (Decision::NoOp | Decision::Invalidate, _) => None,
         (Decision::Refine, Some(item)) => on(Act::Refine, Some(item)),
         (Decision::Replace, Some(item)) => on(Act::Replace, Some(item)),
-        (Decision::Refine | Decision::Replace, None) => add(),
-        (Decision::Invalidate, _) if named.is_some() => on(Act::Invalidate, named),
-        (Decision::Invalidate, _) if asker.settings.lacks(Switch::NoUnknown) => None,
-        (Decision::Invalidate, _) => on(Act::Unknown, None),
+        (Decision::Add | Decision::Refine | Decision::Replace, _) => add(),
     }
-}
-
-/// An ADD, as the slot allows it.
-fn added(asker: &Asker<'_>, update: &Update, occupants: &[&Item], reason: &str) -> Option<Action> {
-    let add = Action::of_update(Act::Add, update, None, reason.to_owned());
-    let occupant = match (update.slot.cardinality(), occupants) {
-        (Cardinality::Single, [.., last]) => last,
-        _ => return Some(add),
-    };
-    let surer =
-        occupant.strength == Strength::Weak || update.confidence - occupant.confidence >= SURER - 1e-9;
-    if !asker.settings.is_code() || (update.confidence >= SURE && surer) {
-        let target = Some(occupant.id.clone());
-        return Some(Action::of_update(Act::Replace, update, target, reason.to_owned()));
-    }
-    Some(Action { blocked: true, ..add })
 }
 
 /// An action's name in records.

@@ -1,4 +1,4 @@
-//! W5: older items that the updates may have made untrue, lane by lane, merged by item.
+//! W5 of the paper's variant: older items that the updates may have made untrue, lane by lane, merged by item.
 //!
 //! A lane a domain touched directly, one a domain affected, and a global one: the active items outside both that are nearest to the updates, of all
 //! where there are none outside. Only items older than the session stand in lanes. A lane without items asks nothing.
@@ -20,8 +20,6 @@ use super::spans::{Span, listed};
 pub const GLOBAL: usize = 4;
 /// Proposals of a lane.
 pub const A_LANE: usize = 3;
-/// Proposals of a session that the code adjudicates; the paper bounds them nowhere.
-pub const KEPT: usize = 2;
 
 #[derive(Debug, Deserialize)]
 struct Reply {
@@ -85,14 +83,20 @@ pub struct Proposal {
 }
 
 /// The outcome of a session's lanes.
-#[derive(Debug, Default)]
-pub struct Proposed {
+#[derive(Debug)]
+pub struct Proposed<P> {
     /// To be adjudicated, best first.
-    pub kept: Vec<Proposal>,
-    /// All items that stood in a lane.
+    pub kept: Vec<P>,
+    /// All active items that stood in a lane.
     pub looked_at: Vec<String>,
     /// Lanes without a readable reply.
     pub faults: Vec<Fault>,
+}
+
+impl<P> Default for Proposed<P> {
+    fn default() -> Self {
+        Proposed { kept: Vec::new(), looked_at: Vec::new(), faults: Vec::new() }
+    }
 }
 
 /// The contents of lanes.
@@ -118,7 +122,7 @@ pub fn find(
     store: &Store,
     change: &Change<'_>,
     notes: &mut Vec<Note>,
-) -> Result<Proposed, Unreachable> {
+) -> Result<Proposed<Proposal>, Unreachable> {
     let mut proposed = Proposed::default();
     let mut merged: Vec<Proposal> = Vec::new();
     for lane in lanes(asker, store, change)? {
@@ -132,6 +136,8 @@ pub fn find(
             "spans": listed(change.spans),
             "lane": lane.name,
             "items": lane.items.iter().map(|item| in_slot(item)).collect::<Vec<_>>(),
+            "former": [],
+            "unknown": [],
         });
         match asker.ask::<Reply>(Step::Proposals, &data, &reply_shape())? {
             Ok(reply) => {
@@ -143,17 +149,6 @@ pub fn find(
         }
     }
     merged.sort_by(|a, b| rank(b).cmp(&rank(a)).then(b.confidence.total_cmp(&a.confidence)));
-    if asker.settings.is_code() && merged.len() > KEPT {
-        for over in merged.drain(KEPT..) {
-            let reason = format!("a session adjudicates {KEPT} proposals");
-            notes.push(Note {
-                step: Step::Proposals,
-                about: over.item,
-                decision: "dropped".to_owned(),
-                reason,
-            });
-        }
-    }
     proposed.kept = merged;
     Ok(proposed)
 }
@@ -180,7 +175,7 @@ fn lanes<'s>(
             pool = older;
         }
         let query: Vec<&str> = change.updates.iter().map(|update| update.value.as_str()).collect();
-        let nearest = asker.nearest(pool, |item| &item.value, &query.join("\n"), GLOBAL)?;
+        let nearest = asker.nearest(pool, |item| item.value.clone(), &query.join("\n"), GLOBAL)?;
         let items = nearest.into_iter().map(|(item, _)| item).collect();
         lanes.push(Lane { kind: LaneKind::Global, name: "all other domains", items });
     }

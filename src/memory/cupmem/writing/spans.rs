@@ -1,4 +1,6 @@
 //! W1: the spans of a session that bear on the user's current state.
+//!
+//! The code's prompt asks for two spans at most; like the public code, it keeps the others that a model gives all the same.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -10,8 +12,8 @@ use super::super::shapes::{array, clamped, integer, object, one_of, share, text}
 use super::super::store::{Evidence, Note};
 use crate::memory::system::protocol::{SessionInput, TurnInput};
 
-/// Spans of a session that the code keeps.
-const KEPT: usize = 2;
+/// Most spans of a session that a reply may hold where the server holds it to its schema.
+const MOST: usize = 24;
 /// The code drops spans of less salience.
 const SALIENT: f64 = 0.30;
 
@@ -74,7 +76,8 @@ struct FoundSpan {
     change: Grade,
 }
 
-fn shape(most: usize) -> Value {
+/// The shape of replies.
+pub fn reply_shape() -> Value {
     let span = object([
         ("turns", array(integer(), 8)),
         ("text", text()),
@@ -85,12 +88,7 @@ fn shape(most: usize) -> Value {
         ("strength", one_of(&["weak", "medium", "strong"])),
         ("change", one_of(&["none", "weak", "medium", "strong"])),
     ]);
-    object([("spans", array(span, most))])
-}
-
-/// The shape of replies, for the estimate of cost.
-pub fn reply_shape(is_code: bool) -> Value {
-    shape(if is_code { 2 * KEPT } else { 24 })
+    object([("spans", array(span, MOST))])
 }
 
 /// A span that is kept.
@@ -108,7 +106,6 @@ pub struct Span {
     pub strength: Grade,
     /// Signal of change.
     pub change: Grade,
-    salience: f64,
 }
 
 /// The kept spans of a session, and a note for each that was found.
@@ -127,13 +124,13 @@ pub fn find(
     }
     let time = session.time.as_ref().filter(|_| !is_code);
     let data = json!({ "turns": seen, "time": time });
-    let reply: Reply = match asker.ask(Step::Spans, &data, &reply_shape(is_code))? {
+    let reply: Reply = match asker.ask(Step::Spans, &data, &reply_shape())? {
         Ok(reply) => reply,
         Err(fault) => return Ok(Err(fault)),
     };
     let mut kept: Vec<Span> = Vec::new();
     for found in reply.spans {
-        let dropped = dropped(&found, is_code);
+        let dropped = dropped(&found, &seen, is_code);
         notes.push(Note {
             step: Step::Spans,
             about: found.text.clone(),
@@ -144,28 +141,14 @@ pub fn find(
             kept.push(span(found, session, &seen));
         }
     }
-    if is_code && kept.len() > KEPT {
-        // States before support, then by salience; what stays keeps its order.
-        let mut order: Vec<usize> = (0..kept.len()).collect();
-        let rank = |&at: &usize| kept.get(at).map(|span| (!span.is_state, -span.salience));
-        order.sort_by(|a, b| rank(a).partial_cmp(&rank(b)).unwrap_or(std::cmp::Ordering::Equal));
-        let over: Vec<usize> = order.split_off(KEPT);
-        for at in &over {
-            let about = kept.get(*at).map(|span| span.evidence.text.clone()).unwrap_or_default();
-            let reason = format!("a session keeps {KEPT} spans");
-            notes.push(Note { step: Step::Spans, about, decision: "dropped".to_owned(), reason });
-        }
-        let mut at = 0..;
-        kept.retain(|_| !at.next().is_some_and(|at| over.contains(&at)));
-    }
     for (at, span) in kept.iter_mut().enumerate() {
         span.id = format!("s{at}");
     }
     Ok(Ok(kept))
 }
 
-/// Why a span is not kept. The paper gives no cut by salience.
-fn dropped(found: &FoundSpan, is_code: bool) -> Option<&'static str> {
+/// Why a span is not kept. The paper gives no cut by salience, and asks for no turns.
+fn dropped(found: &FoundSpan, seen: &[&TurnInput], is_code: bool) -> Option<&'static str> {
     if found.text.trim().is_empty() {
         return Some("it is empty");
     }
@@ -175,6 +158,9 @@ fn dropped(found: &FoundSpan, is_code: bool) -> Option<&'static str> {
     let holds = matches!(found.scope, Scope::Current | Scope::Mixed) || found.change > Grade::Weak;
     if !holds {
         return Some("it is past or future, without a clear sign of change");
+    }
+    if is_code && !found.turns.iter().any(|id| seen.iter().any(|turn| turn.id == *id)) {
+        return Some("it names no turn of the user");
     }
     (is_code && clamped(found.salience) < SALIENT).then_some("its salience is below .30")
 }
@@ -198,7 +184,6 @@ fn span(found: FoundSpan, session: &SessionInput, seen: &[&TurnInput]) -> Span {
         slots,
         strength: found.strength,
         change: found.change,
-        salience: clamped(found.salience),
     }
 }
 
@@ -222,6 +207,6 @@ pub fn listed(spans: &[Span]) -> Value {
 impl Span {
     /// A span of given grades.
     pub fn for_test(evidence: Evidence, is_state: bool, strength: Grade, change: Grade) -> Self {
-        Span { id: String::new(), evidence, is_state, slots: Vec::new(), strength, change, salience: 1.0 }
+        Span { id: String::new(), evidence, is_state, slots: Vec::new(), strength, change }
     }
 }
