@@ -48,29 +48,27 @@ fn of_condition(condition: &ConditionLosses) -> Option<String> {
         let chain: Vec<String> = (steps.iter().filter(measured))
             .map(|step| format!("{} {}", step.stage.key(), counted(step)))
             .collect();
-        if chain.is_empty() {
-            continue;
-        }
         let role = role.replace('_', " ");
-        let mut sentence = format!("{role} ({total}): {}", chain.join(", "));
+        let mut parts = Vec::from_iter((!chain.is_empty()).then(|| chain.join(", ")));
         let lost = |step: &Step| step.arrow.of - step.arrow.count;
         let facts = steps.iter().filter(|step| step.stage != Stage::Right);
         if let Some(most) = facts.max_by_key(|step| (lost(step), std::cmp::Reverse(step.stage)))
             && lost(most) > 0
         {
             // An unknown fate may be a loss.
-            let known = if steps.iter().any(|step| step.shown().0.unknown > 0) { "known " } else { "" };
+            let unknown = steps.iter().any(|step| step.stage != Stage::Right && step.shown().0.unknown > 0);
+            let known = if unknown { "known " } else { "" };
             let (lost, stage) = (lost(most), most.stage.key());
-            sentence += &format!("; the largest {known}loss, {lost}, is before \u{201c}{stage}\u{201d}");
+            parts.push(format!("the largest {known}loss, {lost}, is before \u{201c}{stage}\u{201d}"));
         }
         let missing: Vec<&str> = (steps.iter())
             .filter(|step| step.arrow.of == 0 && step.arrow.unknown > 0)
             .map(|step| step.stage.key())
             .collect();
         if !missing.is_empty() {
-            sentence += &format!("; not measured: {}", missing.join(", "));
+            parts.push(format!("not measured: {}", missing.join(", ")));
         }
-        sentences.push(sentence);
+        sentences.push(format!("{role} ({total}): {}", parts.join("; ")));
     }
     (!sentences.is_empty()).then(|| format!("{}: {}.", label(&condition.name), sentences.join(". ")))
 }

@@ -203,13 +203,13 @@ pub fn known_key(known: Known) -> &'static str {
     }
 }
 
-/// The first stage at which a fact was lost.
+/// The first stage at which a fact is known to have been lost. One that is not known stops it not: a fact that was shown is not lost.
 fn lost(fact: &FactStages) -> &'static str {
-    let first = fact.stages.iter().zip(Stage::ALL).find(|(known, _)| !known.is_yes());
-    match first {
-        None => "not lost",
-        Some((Known::No, stage)) => stage.key(),
-        Some(_) => "unknown",
+    let first = fact.stages.iter().zip(Stage::ALL).find(|(known, _)| **known == Known::No);
+    match (first, fact.stages[STAGES - 1]) {
+        (Some((_, stage)), _) => stage.key(),
+        (None, Known::Yes) => "not lost",
+        (None, _) => "unknown",
     }
 }
 
@@ -468,5 +468,25 @@ impl Table {
         let lines: Vec<Vec<String>> =
             std::iter::once(head).chain(all.into_iter().filter(|row| *row < self.n).map(line)).collect();
         write(lines.into_iter().map(csv::ByteRecord::from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fact_that_was_shown_is_not_lost_whatever_is_known_of_its_writing() {
+        use Known::{No, Unknown, Yes};
+        for (stages, expected) in [
+            ([Yes, Yes, Yes, Yes], "not lost"),
+            ([Unknown, Unknown, Yes, Yes], "not lost"),
+            ([Unknown, Unknown, No, No], "retrieved"),
+            ([No, No, No, No], "written"),
+            ([Yes, Yes, Unknown, Unknown], "unknown"),
+        ] {
+            let fact = FactStages { role: "new".to_owned(), side: None, sessions: vec![4], stages };
+            assert_eq!(lost(&fact), expected, "{stages:?}");
+        }
     }
 }

@@ -130,6 +130,9 @@ fn writing_without_a_report_is_unknown() {
             assert_eq!(count(block, Part::Writing, name, role, None), (0, 0, CASES), "{name} {role}");
         }
         let words = in_words(&[losses]);
+        // A system of which nothing is known has its sentence, too.
+        let blind = "memory-blind: old (12): right 8 of 12; not measured: written, kept, retrieved, shown, attended, used";
+        assert!(words.iter().any(|words| words.starts_with(blind)), "{words:?}");
         assert!(!words[0].contains("written 0"), "{}", words[0]);
         assert!(words[0].contains("not measured: written, kept"), "{}", words[0]);
         let said = "ideal was given 24 sessions of 4 histories and tells neither events nor its store";
