@@ -4,6 +4,7 @@
     python3 scripts/rehearsal_table.py                      # all of it on the pretend device
     python3 scripts/rehearsal_table.py --only parity        # the checks whose name contains this
     python3 scripts/rehearsal_table.py --only parity --kernel fused   # attention by our own kernels, unchecked
+    python3 scripts/rehearsal_table.py --only parity --models llama-tiny,gguf-qwen2   # these models alone
     python3 scripts/rehearsal_table.py --write              # and into docs/gpu.md
     python3 scripts/rehearsal_table.py --card               # on real cards: parity and the sample, with target/release/palimpsest
 
@@ -41,9 +42,10 @@ MARKS = ("<!-- begin: rehearsed -->\n", "<!-- end: rehearsed -->")
 class Program:
     """The build under test, on the pretend device or, with `card`, on real ones."""
 
-    def __init__(self, card, kernel):
+    def __init__(self, card, kernel, models):
         self.card = card
         self.kernel = kernel
+        self.models = models
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="rehearsal-"))
         self.environment = dict(os.environ, NO_COLOR="1")
         self.environment.pop("RUST_BACKTRACE", None)
@@ -179,7 +181,7 @@ def parity_of(program, where, device, dtype, chunks, settings):
     worst, ratio, same, runs, count = {}, 0.0, 0, 0, 0
     flipped, seen, most = 0, 0, 0
     failed = []
-    for name, path, reference in models():
+    for name, path, reference in program.models:
         expected = tensors(FIXTURES / reference / "reference.safetensors")
         if dtype == "f16" and "logits_f16" not in expected:
             continue
@@ -543,12 +545,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="checks whose name contains this: " + ", ".join(check.__name__ for check in CHECKS))
     parser.add_argument("--quick", action="store_true", help="fewer models and chunk sizes")
+    parser.add_argument("--models", help="the models of `parity`, by folders of tests/fixtures with commas between (default: all)")
     parser.add_argument("--card", action="store_true", help="real cards instead of the pretend device")
     parser.add_argument("--kernel", default="auto", choices=["auto", "products", "fused", "flash"], help="what computes attention in `parity`, `real` and `memory`")
     parser.add_argument("--write", action="store_true", help="also write the table into docs/gpu.md")
     args = parser.parse_args()
+    chosen = {model[0]: model for model in models()}
+    if args.models:
+        unknown = sorted(set(args.models.split(",")) - chosen.keys())
+        if unknown:
+            parser.error(f"--models: tests/fixtures has no {', '.join(unknown)}; it has {', '.join(chosen)}")
+        chosen = {name: chosen[name] for name in args.models.split(",")}
     at = commit()
-    program = Program(args.card, args.kernel)
+    program = Program(args.card, args.kernel, list(chosen.values()))
     rows = []
     try:
         for check in CHECKS:

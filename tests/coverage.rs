@@ -9,6 +9,8 @@ use palimpsest::statistics::{Interval, means, wilson};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
+use crate::left_out::unless_all;
+
 const SIZES: [usize; 3] = [5, 20, 100];
 const NOMINAL: f64 = 0.93;
 
@@ -281,12 +283,18 @@ fn intervals_of_paired_differences_cover_whatever_the_shares_and_their_correlati
 
 #[test]
 fn intervals_over_cases_of_several_probes_and_of_scores_cover() {
+    if unless_all("a minute of simulated samples") {
+        return;
+    }
     holds(&clustered(1500), |_| 0.93, noise(1500));
     holds(&scores(1500), |_| 0.93, noise(1500));
 }
 
 #[test]
 fn bands_of_masses_losses_and_ratios_cover() {
+    if unless_all("a minute of simulated samples") {
+        return;
+    }
     holds(&of_numbers("mean mass", means::positive, &MASSES, 3000), |_| 0.93, noise(3000));
     holds(&ratios(3000), |_| 0.93, noise(3000));
     // An exponential tail at 5 units is the one that falls short.

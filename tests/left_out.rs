@@ -3,12 +3,22 @@
 
 use std::io::Write;
 
+fn all() -> bool {
+    std::env::var_os("PALIMPSEST_TESTS").is_some_and(|asked| asked == "all")
+}
+
+/// What a test goes through, models or cases or how many: a few, or all of them where `PALIMPSEST_TESTS=all` asks for it. Which few
+/// differs from test to test, so that every kind of model is in some.
+pub fn few_or_all<T>(few: T, every: T) -> T {
+    if all() { every } else { few }
+}
+
 /// Whether a test that needs this is left out, which it says past the capture of a test's output.
 pub fn unless_all(need: &str) -> bool {
-    let all = std::env::var_os("PALIMPSEST_TESTS").is_some_and(|asked| asked == "all");
-    if !all {
+    let left_out = !all();
+    if left_out {
         let test = std::thread::current().name().unwrap_or("a test").to_owned();
         let _ = writeln!(std::io::stderr(), "{test} left out: it needs {need}; PALIMPSEST_TESTS=all runs it");
     }
-    !all
+    left_out
 }

@@ -6,6 +6,8 @@ import pytest
 
 import folders
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(runs, tmp_path_factory):

@@ -104,6 +104,7 @@ def test_maps_of_effects_and_of_norms_equal_their_files(page, runs, serve, case)
             assert value == pytest.approx(sum(numbers) / len(numbers), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_contrasts_and_their_effects_equal_the_files(page, runs, serve):
     page.open(serve(runs("dose")))
     page.click(".row .c-case a")

@@ -15,7 +15,7 @@ def visit(page, origin):
     return page.text("#case-view")
 
 
-@pytest.mark.parametrize("name", ["stale", *folders.BENCHMARKS])
+@pytest.mark.parametrize("name", ["stale", "subtlememory", *(pytest.param(name, marks=pytest.mark.slow) for name in folders.BENCHMARKS if name != "subtlememory")])
 def test_a_folder_of_each_benchmark(page, runs, serve, name):
     text = visit(page, serve(runs(name)))
     assert "Asked and answered" in text
@@ -33,6 +33,7 @@ def test_a_folder_of_version_0_1_0(page, runs, serve):
     assert page.js("return current.held.answer") in given
 
 
+@pytest.mark.slow
 def test_what_a_memory_system_wrote_kept_and_returned(page, runs, serve):
     page.open(serve(runs("memory")), view="case", case="sample-t1-01-suitcase", condition="memory-plain")
     page.wait("return document.getElementById('part-memory') !== null")
@@ -64,6 +65,7 @@ def test_texts_are_never_markup(page, runs, serve):
     assert page.js("return window.pwned === undefined && document.querySelectorAll('.grid img, .grid script').length === 0")
 
 
+@pytest.mark.slow
 def test_a_folder_that_grows_keeps_the_place_and_what_is_chosen(page, runs, serve, tmp_path):
     folder, rest = folders.growing(runs("stale"), tmp_path / "grows")
     page.open(serve(folder))

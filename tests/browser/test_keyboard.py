@@ -1,10 +1,12 @@
 """All of it by the keyboard alone: no pointer, visible focus, no trap."""
 
+import pytest
 from selenium.webdriver.common.keys import Keys
 
 FOCUSED = "const node = document.activeElement; return node.id || node.className || node.tagName"
 
 
+@pytest.mark.slow
 def test_from_the_table_to_a_certificate_and_back_without_a_pointer(page, runs, serve):
     page.open(serve(runs("dose")))
     page.js("document.body.focus()")
@@ -69,6 +71,7 @@ def test_keys_are_told_and_dialogs_give_the_focus_back(page, runs, serve):
     assert page.js("return document.activeElement.textContent") == "Columns"
 
 
+@pytest.mark.slow
 def test_tab_goes_through_the_page_and_out_again_with_a_focus_that_is_seen(page, runs, serve, case):
     page.open(serve(runs("stale")), **case)
     page.wait("return document.getElementById('map') !== null")

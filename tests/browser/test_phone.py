@@ -5,7 +5,7 @@ import pytest
 import pages
 
 
-@pytest.fixture(params=[False, True], ids=["light", "dark"])
+@pytest.fixture(params=[pytest.param(False, id="light"), pytest.param(True, id="dark", marks=pytest.mark.slow)])
 def phone(page, request):
     page.resize(pages.PHONE)
     page.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if request.param else "light"}])

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from selenium.webdriver.common.keys import Keys
 
 
@@ -72,6 +73,7 @@ def test_a_column_sorts_both_ways_with_missing_values_last(page, runs, serve):
     assert page.js(f"return document.querySelector(`.heads [data-key='{key}']`).getAttribute('aria-sort')") == "descending"
 
 
+@pytest.mark.slow
 def test_ten_thousand_rows_scroll_and_filter_without_a_stutter(page, runs, serve):
     page.open(serve(runs("large")))
     assert page.rows() >= 10_000

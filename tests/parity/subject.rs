@@ -20,6 +20,7 @@ use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest_core::model::ModelFiles;
 
 use super::{TINY, apart, fixture};
+use crate::left_out::few_or_all;
 
 fn ask(
     model: &mut LocalModel,
@@ -80,7 +81,8 @@ fn neither_observer_nor_sharing_nor_selection_changes_an_answer_even_where_probe
     let case = &cases(SampleSpec { segments: Some(5), seed: 0 }).unwrap()[0];
     let all: Vec<&Probe> = case.probes.iter().collect();
     // Layers that see everything, states, windows, and windows with sinks.
-    for name in [TINY[0], "qwen35-text-tiny", "gemma3-tiny", "gpt-oss-tiny"] {
+    let models = ["qwen35-text-tiny", "gpt-oss-tiny", TINY[0], "gemma3-tiny"];
+    for name in few_or_all(&models[..2], &models) {
         let mut model = model(name, 8192);
         nothing_changes_an_answer(&mut model, case, &all, dir.path());
     }
@@ -135,7 +137,8 @@ fn probes_answered_together_get_the_answers_and_masses_that_they_get_alone_also_
     let case = &cases(SampleSpec { segments: Some(5), seed: 0 }).unwrap()[0];
     let all: Vec<&Probe> = case.probes.iter().collect();
     let templates = Templates::load(&STALE, None).unwrap();
-    for name in [TINY[0], "qwen35-text-tiny", "gemma3-tiny", "gpt-oss-tiny", "qwen3-moe-tiny"] {
+    let models = ["gemma3-tiny", "qwen3-moe-tiny", TINY[0], "qwen35-text-tiny", "gpt-oss-tiny"];
+    for name in few_or_all(&models[..2], &models) {
         let answers = |branches, probes: &[&Probe], how, ahead| -> Vec<ProbeOutcome> {
             let mut model = model_for(name, 8192, branches);
             let outcomes =

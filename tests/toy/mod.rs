@@ -35,6 +35,7 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use crate::eval::header;
 use crate::judge::said;
+use crate::left_out::few_or_all;
 use crate::parity::fixture;
 use crate::parity::subject::plain;
 use crate::synthetic_run;
@@ -275,8 +276,9 @@ fn many_probes_with_evidence_of_their_own_share_one_prefill_and_measure_as_if_al
         for (probe, ours) in case.probes.iter().zip(&together) {
             let mut alone = case.clone();
             alone.probes = vec![probe.clone()];
-            // All of them with the quickest model, every tenth with the others, in the time that a test may take.
-            if name != "llama-tiny" && !probe.id.ends_with('0') && probe.id != "q3" {
+            // Every tenth, or all of them with the quickest model.
+            let each = few_or_all(false, name == "llama-tiny");
+            if !each && !probe.id.ends_with('0') && probe.id != "q3" {
                 continue;
             }
             let (theirs, _) = answered(&mut model, &alone);
