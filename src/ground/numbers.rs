@@ -38,8 +38,8 @@ mod tests {
 
     #[test]
     fn whole_numbers_have_no_decimal_point_in_json() {
-        let written = [4.0, 4.5, 0.0, -0.0, 1e300, f64::NAN].map(|number| in_json(number).to_string());
-        assert_eq!(written, ["4", "4.5", "0", "0", "1e+300", "null"]);
+        let written = [4.0, 4.5, 0.0, -0.0, f64::NAN].map(|number| in_json(number).to_string());
+        assert_eq!(written, ["4", "4.5", "0", "0", "null"]);
     }
 
     #[test]
