@@ -89,9 +89,8 @@ pub struct Benchmark {
     /// The byte of an answer at which it decides, for example a verdict's letter: the token that holds it is the row [`VERDICT`] where
     /// a curve begins with that. `None` where there is no such place.
     pub decisive: fn(&str) -> Option<usize>,
-    /// Which of a probe's notes holds the answers that are right word for word, where the benchmark has some: what an answer can be
-    /// compared with before a judge is asked.
-    pub accepted: Option<&'static str>,
+    /// The reference answers that an answer is compared with before a judge is asked; absent where the authors compare with none.
+    pub references: Option<References>,
     /// The check of a label of the data by a judge that is not told it; absent where none is checked.
     pub label_check: Option<LabelCheck>,
 
@@ -150,7 +149,7 @@ impl Benchmark {
         truncations: &[Truncation::Evidence, Truncation::Plain],
         readings: &[],
         decisive: |_| None,
-        accepted: None,
+        references: None,
         label_check: None,
         stated: &[],
         unit: Unit::Case,
@@ -317,6 +316,16 @@ pub struct SampleSpec {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SampleError(pub String);
+
+/// The notes of a probe with reference answers. An answer that equals one of them, letter case and white space aside, is right or wrong
+/// without a call of the judge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct References {
+    /// The note of the right ones.
+    pub right: &'static str,
+    /// The note of the known wrong ones.
+    pub wrong: &'static str,
+}
 
 /// The unit of means over examples and of intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

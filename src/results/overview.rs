@@ -201,6 +201,7 @@ mod tests {
             missing: 0,
             no_answer: 0,
             no_verdict: 0,
+            settled: 0,
             expected: 8,
             no_result: None,
             warning: None,

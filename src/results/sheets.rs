@@ -57,6 +57,8 @@ pub struct ResultRow {
     pub no_answer: usize,
     /// Probes with an answer and without a verdict: they count as wrong.
     pub no_verdict: usize,
+    /// Verdicts on answers that equal a reference answer, of which the judge was not asked.
+    pub settled: usize,
     /// Probes of the plan, under all conditions of the row.
     pub expected: usize,
     /// Why the verdicts are no result, where they are none.
@@ -495,7 +497,7 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
                 notes.push(note);
             }
         };
-        let ResultRow { name, missing, no_answer, no_verdict, expected, .. } = row;
+        let ResultRow { name, missing, no_answer, no_verdict, settled, expected, .. } = row;
         if let Some(about) = row.about_cut() {
             say(format!("{name}: {about}"));
         }
@@ -503,6 +505,11 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
             say(format!(
                 "{name}: {missing} of {expected} probes are missing, which were not asked yet: the run is not finished, and they count as \
                  wrong; the same `palimpsest run` command goes on with it"
+            ));
+        }
+        if *settled > 0 {
+            say(format!(
+                "{name}: {settled} of {expected} verdicts come of an exact match with a reference answer, without the judge"
             ));
         }
         if let Some(warning) = &row.warning {

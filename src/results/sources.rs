@@ -206,6 +206,7 @@ impl Source {
             missing: sum(|total| total.missing),
             no_answer: sum(|total| total.expected - total.answered - total.missing),
             no_verdict: sum(|total| total.answered - total.judged),
+            settled: self.judged().iter().flatten().flat_map(Judged::rows).filter(|row| row.settled).count(),
             expected: sum(|total| total.expected),
             table,
             repeats: (counts && args.repeats).then(|| repeats(outcomes)),

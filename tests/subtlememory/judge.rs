@@ -94,16 +94,11 @@ fn a_cut_answer_is_told_to_be_one_and_settling_by_references_is_a_judging_of_its
     assert!(said(&cut).contains("cut this answer off") && !said(&whole).contains("cut this answer off"));
 
     let asking = Instructions::from(&rubric);
-    let accepting = Instructions { accepted: SUBTLEMEMORY.accepted, ..asking.clone() };
-    assert_ne!(asking.digest(), accepting.digest(), "verdicts with and without are not alike");
+    let settling = Instructions::of(&SUBTLEMEMORY, &rubric);
+    assert_ne!(asking.digest(), settling.digest(), "verdicts with and without are not alike");
     let right = whole.probe.judge["correct_answers"][0].as_str().unwrap();
-    let shouted = exchange(&case, "related-picnic-q1", &format!("  {}!! ", right.to_uppercase()));
-    assert!(accepting.settles(&shouted) && !asking.settles(&shouted));
-    let more = exchange(&case, "related-picnic-q1", &format!("{right} or so"));
-    let none = exchange(&case, "related-picnic-q1", "");
-    let wrong = whole.probe.judge["incorrect_answers"][0].as_str().unwrap();
-    let wrong = exchange(&case, "related-picnic-q1", wrong);
-    assert!([&whole, &more, &none, &wrong].iter().all(|other| !accepting.settles(other)));
+    let right = exchange(&case, "related-picnic-q1", right);
+    assert_eq!((settling.settled(&right), asking.settled(&right)), (Some(true), None));
 }
 
 #[test]
