@@ -99,6 +99,9 @@ pub struct Benchmark {
 
     /// The unit of every mean and every resampling of the attention analysis.
     pub unit: Unit,
+    /// The facet of probes that intervals hold fixed in the place of cases' kinds, where probes are units: each of its values is a stratum
+    /// of its own, and so are probes without it.
+    pub strata: Option<&'static str>,
     /// The ids of the probes that every case has, in order: what a broken row is counted for. Empty where cases differ; a broken row
     /// then counts as one probe.
     pub probes: &'static [&'static str],
@@ -108,6 +111,8 @@ pub struct Benchmark {
     pub overall: Overall,
     /// The tables and pictures of counts that only this benchmark has, of the graded probes of any number of runs.
     pub counts: fn(&[Graded<'_>]) -> Counts,
+    /// The same with the intervals of the benchmark's paper; absent where it gives none.
+    pub paper_counts: Option<fn(&[Graded<'_>]) -> Counts>,
     /// The kind of segments that stand side by side in a report: two trajectories.
     pub beside: Option<&'static str>,
 }
@@ -153,10 +158,12 @@ impl Benchmark {
         label_check: None,
         stated: &[],
         unit: Unit::Case,
+        strata: None,
         probes: &[],
         dimension: Dimension::Probe,
         overall: Overall::Probes,
         counts: |_| Counts::default(),
+        paper_counts: None,
         beside: None,
     };
 

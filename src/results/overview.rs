@@ -158,6 +158,7 @@ mod tests {
     use super::*;
     use crate::results::metrics::{AccuracyTable, Overall};
     use crate::run::header::NameAndDigest;
+    use crate::statistics::bounded::Intervals;
 
     fn row(
         condition: &str,
@@ -173,6 +174,8 @@ mod tests {
             cells: Vec::new(),
             most,
             units: "cases",
+            strata: None,
+            intervals: Intervals::Adjusted,
             overall: Overall {
                 accuracy: Some(accuracy),
                 interval: None,

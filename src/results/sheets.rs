@@ -16,6 +16,7 @@ use crate::ground::sheet::{Column, Sheet, cell};
 use crate::run::condition::label;
 use crate::run::header::NameAndDigest;
 use crate::run::judge_name::short_judges;
+use crate::statistics::bounded::Intervals;
 use crate::statistics::spread::Spread;
 use crate::statistics::{Interval, LEVEL};
 
@@ -180,11 +181,12 @@ pub fn accuracies(rows: &[ResultRow]) -> Sheet {
     if let Some(table) = tables().next() {
         let count = if table.most.is_none() { "correct/asked" } else { "answers" };
         let overall = if table.overall.of_cells { "mean of the cells" } else { "mean over all probes" };
+        let single =
+            if table.intervals == Intervals::Paper { "" } else { "Wilson's of single questions, else " };
         notes.push(format!(
-            "accuracy in %; below it {count} and the {:.0}% interval (Wilson's of single questions, else Student's t over {} with one added \
-             at either end). overall: {overall}",
+            "accuracy in %; below it {count} and the {:.0}% interval ({single}{}). overall: {overall}",
             100.0 * LEVEL,
-            table.units
+            method(table.intervals, table.units, table.strata)
         ));
     }
     notes.extend(remarks(rows));
@@ -268,8 +270,8 @@ pub fn differences(comparison: &Comparison) -> Sheet {
     let mut notes = vec![
         format!("first: {first}; second: {second}; the same {} questions", comparison.overall.pairs),
         format!(
-            "difference in percentage points, its interval Student's t over {} with one added at either end",
-            comparison.units
+            "difference in percentage points, its interval {}",
+            method(comparison.intervals, comparison.units, comparison.strata)
         ),
     ];
     notes.push(match comparison.overall.test {
@@ -283,6 +285,15 @@ pub fn differences(comparison: &Comparison) -> Sheet {
     }
     let rows = comparison.cells.iter().chain(std::iter::once(&comparison.overall)).map(row).collect();
     Sheet { columns, rows, notes }
+}
+
+/// How intervals are made, in words.
+fn method(intervals: Intervals, units: &str, strata: Option<&str>) -> String {
+    let within = strata.map_or_else(String::new, |facet| format!(" within each {facet}"));
+    match intervals {
+        Intervals::Adjusted => format!("Student's t over {units}{within} with one added at either end"),
+        Intervals::Paper => format!("the paper's percentile bootstrap over {units}{within}"),
+    }
 }
 
 /// Every number of [`accuracies`] on a line of its own, unrounded: for CSV.

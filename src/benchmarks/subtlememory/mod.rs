@@ -105,8 +105,11 @@ pub static SUBTLEMEMORY: Benchmark = Benchmark {
     }),
     // The paper's unit; histories are far fewer.
     unit: Unit::Probe,
+    // Appendix C.3.
+    strata: Some(RELATION),
     dimension: Dimension::Facet(RELATION),
-    counts: tables::counts,
+    counts: |graded| tables::counts(graded, Intervals::Adjusted),
+    paper_counts: Some(|graded| tables::counts(graded, Intervals::Paper)),
     ..Benchmark::DEFAULT
 };
 
