@@ -6,6 +6,7 @@ mod counts;
 mod judge;
 mod labels;
 mod reader;
+mod settled;
 mod systems;
 mod tables;
 mod texts;

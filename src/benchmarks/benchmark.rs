@@ -91,9 +91,8 @@ pub struct Benchmark {
     /// The byte of an answer at which it decides, for example a verdict's letter: the token that holds it is the row [`VERDICT`] where
     /// a curve begins with that. `None` where there is no such place.
     pub decisive: fn(&str) -> Option<usize>,
-    /// Which of a probe's notes holds the answers that are right word for word, where the benchmark has some: what an answer can be
-    /// compared with before a judge is asked.
-    pub accepted: Option<&'static str>,
+    /// The reference answers that an answer is compared with before a judge is asked; absent where the authors compare with none.
+    pub references: Option<References>,
     /// The check of a label of the data by a judge that is not told it; absent where none is checked.
     pub label_check: Option<LabelCheck>,
 
@@ -102,6 +101,9 @@ pub struct Benchmark {
 
     /// The unit of every mean and every resampling of the attention analysis.
     pub unit: Unit,
+    /// The facet of probes that intervals hold fixed in the place of cases' kinds, where probes are units: each of its values is a stratum
+    /// of its own, and so are probes without it.
+    pub strata: Option<&'static str>,
     /// The ids of the probes that every case has, in order: what a broken row is counted for. Empty where cases differ; a broken row
     /// then counts as one probe.
     pub probes: &'static [&'static str],
@@ -111,6 +113,8 @@ pub struct Benchmark {
     pub overall: Overall,
     /// The tables and pictures of counts that only this benchmark has, of the graded probes of any number of runs.
     pub counts: fn(&[Graded<'_>]) -> Counts,
+    /// The same with the intervals of the benchmark's paper; absent where it gives none.
+    pub paper_counts: Option<fn(&[Graded<'_>]) -> Counts>,
     /// The kind of segments that stand side by side in a report: two trajectories.
     pub beside: Option<&'static str>,
 }
@@ -153,14 +157,16 @@ impl Benchmark {
         truncations: &[Truncation::Evidence, Truncation::Plain],
         readings: &[],
         decisive: |_| None,
-        accepted: None,
+        references: None,
         label_check: None,
         stated: &[],
         unit: Unit::Case,
+        strata: None,
         probes: &[],
         dimension: Dimension::Probe,
         overall: Overall::Probes,
         counts: |_| Counts::default(),
+        paper_counts: None,
         beside: None,
     };
 
@@ -320,6 +326,16 @@ pub struct SampleSpec {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SampleError(pub String);
+
+/// The notes of a probe with reference answers. An answer that equals one of them, letter case and white space aside, is right or wrong
+/// without a call of the judge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct References {
+    /// The note of the right ones.
+    pub right: &'static str,
+    /// The note of the known wrong ones.
+    pub wrong: &'static str,
+}
 
 /// The unit of means over examples and of intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

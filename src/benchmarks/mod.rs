@@ -28,7 +28,7 @@ pub mod subtlememory;
 
 pub use benchmark::{
     Benchmark, Cases, Checks, Counts, Curve, Dimension, Exchanged, GENERATION, LensSpec, Overall,
-    PAPER_ENCODING, QUERY, SampleError, SampleFiles, SampleSpec, Side, Unit, VERDICT,
+    PAPER_ENCODING, QUERY, References, SampleError, SampleFiles, SampleSpec, Side, Unit, VERDICT,
 };
 pub use chart::{Bar, BarChart, Chart, TrendChart, TrendLine, TrendPanel, TrendPoint};
 pub use files::Files;

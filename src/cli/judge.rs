@@ -57,7 +57,7 @@ pub struct Args {
     ///
     /// The judge is shown one text of the memory and the one fact; of a memory that was rewritten, each text that it has had. Its words go to memory/NAME/CASE/stated.jsonl; `palimpsest table --memory` then
     /// counts by them too (level 2).
-    #[arg(long, requires = "judge", conflicts_with_all = ["rubric", "labels", "prompts", "exact_match"], help_heading = "Judge")]
+    #[arg(long, requires = "judge", conflicts_with_all = ["rubric", "labels", "prompts", "no_exact_match"], help_heading = "Judge")]
     memories: bool,
     #[command(flatten)]
     settings: Settings,
@@ -87,12 +87,12 @@ pub(super) struct Settings {
     /// Verdicts with reasons in another place stand beside the others, in rows of their own.
     #[arg(long, value_enum, help_heading = "Judge")]
     reasons: Option<Reasons>,
-    /// An answer that has the words of an accepted one, case and punctuation aside, is right without asking the judge, where the
-    /// benchmark has accepted answers (subtlememory).
+    /// Ask the judge about every answer, also where it equals a reference answer (subtlememory).
     ///
-    /// Verdicts with and without this stand beside each other, in rows of their own.
+    /// Otherwise an answer that equals a right or a known wrong one, letter case and white space aside, gets its verdict without a
+    /// call, as the authors' code does. Verdicts with and without this stand beside each other, in rows of their own.
     #[arg(long, help_heading = "Judge")]
-    exact_match: bool,
+    no_exact_match: bool,
     /// Endpoint: calls at once [default: 4]. Verdicts, and the order of their rows, are the same.
     #[arg(long, value_name = "N", value_parser = super::positive, help_heading = "Endpoint")]
     parallel: Option<usize>,
@@ -172,8 +172,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     // The folder first: a wrong one should not cost the loading of a model.
     let benchmark = RunFolder::read(&dir)?.benchmark()?;
-    if labels && settings.exact_match {
-        let why = "--exact-match is for answers, and --labels judges none; drop one of them";
+    if labels && settings.no_exact_match {
+        let why = "--no-exact-match is for answers, and --labels judges none; drop one of them";
         return Err(super::WrongUsage(why.to_owned()).into());
     }
     if let (true, Some(judge)) = (labels, &judge) {
@@ -257,15 +257,16 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
         (dir, judge, settings),
         |store| {
             let benchmark = store.benchmark()?;
-            let accepted = benchmark.accepted.filter(|_| settings.exact_match);
-            if settings.exact_match && accepted.is_none() {
+            if settings.no_exact_match && benchmark.references.is_none() {
                 let why = format!(
-                    "--exact-match: {} has no accepted answers to compare with; drop it",
+                    "--no-exact-match: {} has no reference answers that settle a verdict; drop it",
                     benchmark.title
                 );
                 return Err(super::WrongUsage(why).into());
             }
-            Ok(Instructions { accepted, ..Instructions::from(&rubric_of(benchmark, settings)?) })
+            let instructions = Instructions::of(benchmark, &rubric_of(benchmark, settings)?);
+            let references = instructions.references.filter(|_| !settings.no_exact_match);
+            Ok(Instructions { references, ..instructions })
         },
         |store, judge, instructions, stop| judge_run(store, judge, instructions, stop, settings.conduct()),
     )

@@ -56,11 +56,16 @@ pub(super) fn write_stats(path: &Path, stats: &Recorder) -> anyhow::Result<()> {
 /// Says what a job that can be resumed came to. Ends the process with the interrupt's exit code where it was stopped, and
 /// is an error where nothing came of it at all.
 pub(super) fn conclude(dir: &Path, what: &str, file: &str, summary: &Summary) -> anyhow::Result<()> {
-    let Summary { planned, skipped, done, errors, stopped, cut, broken, left_out } = *summary;
+    let Summary { planned, skipped, done, errors, stopped, cut, broken, settled, left_out } = *summary;
     let (dir, there) = (dir.display(), skipped + done);
     say(format_args!(
         "{dir}: {there} of {planned} {what} ({skipped} from before, {done} new, {errors} errors)"
     ))?;
+    if settled > 0 {
+        say(format_args!(
+            "{settled} of the new ones by exact match: the answer equals a reference answer, and the judge was not asked"
+        ))?;
+    }
     if left_out > 0 {
         say(format_args!(
             "{left_out} more are left out, as their prompts lack a span that a knock-out names (left_out in plan.jsonl)"

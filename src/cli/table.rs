@@ -26,7 +26,7 @@ pub struct Args {
     #[command(flatten)]
     table: TableArgs,
     /// The losses of memory systems instead: facts written, kept, retrieved, shown, attended and used, a row a system, type and probe
-    #[arg(long, conflicts_with_all = ["condition", "repeats", "compare"])]
+    #[arg(long, conflicts_with_all = ["condition", "repeats", "compare", "intervals"])]
     memory: bool,
 }
 

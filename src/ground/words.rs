@@ -1,4 +1,4 @@
-//! Texts compared by their words: letter case, punctuation and white space aside.
+//! Texts compared by their words, letter case, punctuation and white space aside, or by all but letter case and white space.
 
 /// The words in lower case, each between two spaces; of nothing two spaces.
 pub fn words(text: &str) -> String {
@@ -7,10 +7,9 @@ pub fn words(text: &str) -> String {
     format!(" {} ", words.join(" "))
 }
 
-/// True if both have the same words in the same order, and some.
-pub fn same_words(a: &str, b: &str) -> bool {
-    let (a, b) = (words(a), words(b));
-    a == b && !a.trim().is_empty()
+/// The text in lower case with single spaces for white space, and none around it.
+pub fn folded(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
 #[cfg(test)]
@@ -18,11 +17,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_compared_and_nothing_else() {
-        assert!(same_words("The Bridge, in 1931.", "the bridge in 1931"));
-        assert!(!same_words("the bridge in 1931", "the bridge of 1931"));
-        assert!(!same_words("bridge the", "the bridge"));
-        assert!(!same_words("...", "!"), "no words are no answer");
+    fn words_leave_punctuation_out_and_folding_keeps_it() {
+        assert_eq!(words("The Bridge, in 1931."), words("the bridge in 1931"));
         assert_eq!((words("Ärger — 3x"), words("")), (" ärger 3x ".to_owned(), "  ".to_owned()));
+        assert_eq!(
+            (folded(" The\tC#\n bridge. "), folded(" \n")),
+            ("the c# bridge.".to_owned(), String::new())
+        );
+        assert_ne!(folded("-5 °C"), folded("5 °C"));
     }
 }

@@ -31,12 +31,12 @@ pub fn anew_instructions(folder: &RunFolder, name: &JudgeName) -> anyhow::Result
     );
     let rubric = name.rubric.as_deref().map(|rubric| rubric_named(benchmark, rubric)).transpose()?;
     let replies = JudgeSource::parse(&name.judge).is_ok_and(|source| source.replies(&Thinking::default()));
-    let instructions = Instructions::from(&rubric.unwrap_or_else(|| benchmark.rubric()));
+    let instructions = Instructions::of(benchmark, &rubric.unwrap_or_else(|| benchmark.rubric()));
     let instructions = instructions.with_reasons(None, replies)?;
     ensure!(
         name.digest.as_ref().is_none_or(|digest| *digest == instructions.digest()),
-        "the verdicts of {} were given by another wording or order than the benchmark's own rubric; judge again without --prompts, --reasons \
-         and --thinking",
+        "the verdicts of {} were given by another wording or order than the benchmark's own rubric; judge again without --prompts, \
+         --reasons, --thinking and --no-exact-match",
         name.label
     );
     Ok(instructions)
@@ -73,6 +73,10 @@ impl AnewJudge {
         let exchange =
             |probe: &PlannedProbe| Exchange { probe: probe.clone(), answer: answer(&probe.id), cut: false };
         let mut exchanges: Vec<Exchange> = shown.map(exchange).collect();
+        let asked = exchanges.iter().find(|one| one.probe.id == row.probe);
+        if let Some(right) = asked.and_then(|one| instructions.settled(one)) {
+            return Ok(right);
+        }
         let content = instructions.prompt(case, &exchanges)?;
         let mut judge = judge.judge();
         // A reply holds all of a case's verdicts; scoring reads the one that is asked for.

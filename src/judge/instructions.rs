@@ -9,8 +9,8 @@ use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, context};
 
 use super::{Exchange, JudgeError};
-use crate::benchmarks::{JudgeUnit, Rubric, VerdictKind};
-use crate::ground::words::same_words;
+use crate::benchmarks::{Benchmark, JudgeUnit, References, Rubric, VerdictKind};
+use crate::ground::words::folded;
 use crate::prompt::JUDGE_FILE;
 use crate::run::plan::PlannedCase;
 use crate::run::rows::RubricRow;
@@ -58,13 +58,12 @@ pub struct Instructions {
     /// Thinking settings of the judge, in a canonical text; `None` where it is told nothing, and of judges that are read by
     /// scoring.
     pub thinking: Option<String>,
-    /// Which of a probe's notes holds answers that are right word for word: one that has the words of one of them, case and punctuation
-    /// aside, is right without a call. `None` where the judge decides all.
-    pub accepted: Option<&'static str>,
+    /// The reference answers that settle a verdict without a call; `None` where the judge decides all.
+    pub references: Option<References>,
 }
 
 impl From<&Rubric> for Instructions {
-    /// The benchmark's own, with reasons after the verdicts.
+    /// The rubric alone, with reasons after the verdicts: the judge decides all.
     fn from(rubric: &Rubric) -> Self {
         let Rubric { name, template, unit, verdict, .. } = *rubric;
         Instructions {
@@ -74,12 +73,17 @@ impl From<&Rubric> for Instructions {
             verdict,
             reasons: Reasons::default(),
             thinking: None,
-            accepted: None,
+            references: None,
         }
     }
 }
 
 impl Instructions {
+    /// A rubric of a benchmark, with the benchmark's reference answers.
+    pub fn of(benchmark: &Benchmark, rubric: &Rubric) -> Self {
+        Instructions { references: benchmark.references, ..Instructions::from(rubric) }
+    }
+
     /// The same with a template of the caller's own, under a name that tells it from other templates: `own-` and the beginning of
     /// its SHA-256.
     #[must_use]
@@ -109,7 +113,8 @@ impl Instructions {
             criteria: self.criteria(),
             reasons: self.reasons.name().to_owned(),
             thinking: self.thinking.clone(),
-            accepted: self.accepted.map(str::to_owned),
+            accepted: self.references.map(|references| references.right.to_owned()),
+            rejected: self.references.map(|references| references.wrong.to_owned()),
             template: self.template.clone().into_owned(),
         }
     }
@@ -117,20 +122,26 @@ impl Instructions {
     /// SHA-256 (lower-case hexadecimal) of everything in them that decides a verdict. The number at the front counts the ways in
     /// which this code has judged.
     pub fn digest(&self) -> String {
-        let Instructions { name: _, template, unit, verdict, reasons, thinking, accepted } = self;
-        let accepted = accepted.map(|note| format!("accepted {note}\n")).unwrap_or_default();
+        let Instructions { name: _, template, unit, verdict, reasons, thinking, references } = self;
+        let of_references = |References { right, wrong }| format!("folded equals {right} or {wrong}\n");
+        let references = references.map(of_references).unwrap_or_default();
         let thinking = thinking.as_ref().map(|thinking| format!("thinking {thinking}\n")).unwrap_or_default();
         sha256(format!(
-            "palimpsest rubric 2\n{unit:?}\n{verdict:?}\n{reasons:?}\n{thinking}{accepted}{template}"
+            "palimpsest rubric 2\n{unit:?}\n{verdict:?}\n{reasons:?}\n{thinking}{references}{template}"
         ))
     }
 
-    /// True if an answer has the words of one that is accepted as it stands.
-    pub fn settles(&self, exchange: &Exchange) -> bool {
-        let notes = self.accepted.and_then(|note| exchange.probe.judge.get(note)?.as_array());
-        let answer = exchange.answer.as_deref().unwrap_or_default();
-        let accepted = notes.into_iter().flatten().filter_map(serde_json::Value::as_str);
-        accepted.into_iter().any(|accepted| same_words(accepted, answer))
+    /// The verdict on an answer that equals a reference answer, letter case and white space aside: right where it equals a right one, else
+    /// wrong where it equals a known wrong one. `None` of others, which the judge decides.
+    pub fn settled(&self, exchange: &Exchange) -> Option<bool> {
+        let References { right, wrong } = self.references?;
+        let answer = folded(exchange.answer.as_deref()?);
+        let equals_one_of = |note: &str| {
+            let references = exchange.probe.judge.get(note).and_then(serde_json::Value::as_array);
+            let mut texts = references.into_iter().flatten().filter_map(serde_json::Value::as_str);
+            !answer.is_empty() && texts.any(|text| folded(text) == answer)
+        };
+        if equals_one_of(right) { Some(true) } else { equals_one_of(wrong).then_some(false) }
     }
 
     /// The same with reasons where they are asked for, or else where a judge gives them: first in a reply, last where it is read by scoring.

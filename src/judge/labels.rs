@@ -21,7 +21,7 @@ pub fn label_instructions(check: &LabelCheck, reasons: Reasons) -> Instructions 
         verdict: VerdictKind::Choice { of: check.values },
         reasons,
         thinking: None,
-        accepted: None,
+        references: None,
     }
 }
 

@@ -36,7 +36,7 @@ pub fn memory_instructions(reasons: Reasons) -> Instructions {
         verdict: VerdictKind::Choice { of: &WORDS },
         reasons,
         thinking: None,
-        accepted: None,
+        references: None,
     }
 }
 

@@ -99,8 +99,8 @@ struct Came {
 enum Settled {
     /// There is none to judge.
     Unanswered,
-    /// All are right word for word.
-    ByWords,
+    /// Every answer equals a reference answer: true of those that equal a right one.
+    ByReferences(Vec<bool>),
     /// The judge was asked.
     Asked { outcome: Result<Judged, JudgeError>, spent: Spent, usage: CallTokens },
 }
@@ -174,10 +174,12 @@ pub fn run(
         &|judge, meter, nth| {
             let call = &calls[nth];
             let exchanges = exchanges_of(call);
+            let settled: Option<Vec<bool>> =
+                exchanges.iter().map(|exchange| instructions.settled(exchange)).collect();
             let how = if exchanges.iter().all(|exchange| exchange.answer.is_none()) {
                 Settled::Unanswered
-            } else if exchanges.iter().all(|exchange| instructions.settles(exchange)) {
-                Settled::ByWords
+            } else if let Some(right) = settled {
+                Settled::ByReferences(right)
             } else {
                 let begun = meter.begin();
                 let outcome = judge_call(judge, &instructions, call.case, &exchanges);
@@ -197,13 +199,11 @@ pub fn run(
             let same_error = |error: JudgeError| exchanges.iter().map(|_| Err(error.clone())).collect();
             let (outcome, spent, usage) = match how {
                 Settled::Unanswered => return desk.file(rows(same_error(NoVerdict::NoAnswer.into())), None),
-                Settled::ByWords => {
-                    let settled = || Verdict {
-                        said: Said::Correct(true),
-                        probability: None,
-                        reason: Some(SETTLED.to_owned()),
-                    };
-                    return desk.file(rows(exchanges.iter().map(|_| Ok(settled())).collect()), None);
+                Settled::ByReferences(right) => {
+                    let mut rows = rows(right.into_iter().map(|right| Ok(by_reference(right))).collect());
+                    rows.iter_mut().for_each(|row| row.settled = true);
+                    desk.summary.settled += rows.len();
+                    return desk.file(rows, None);
                 }
                 Settled::Asked { outcome, spent, usage } => (outcome, spent, usage),
             };
@@ -320,8 +320,12 @@ impl Desk<'_> {
     }
 }
 
-/// The reason of a verdict without a call.
-const SETTLED: &str = "word for word an accepted answer; the judge was not asked";
+/// The verdict on an answer that equals a right reference answer or a wrong one.
+fn by_reference(right: bool) -> Verdict {
+    let which = if right { "right" } else { "known wrong" };
+    let reason = format!("equals a {which} reference answer; the judge was not asked");
+    Verdict { said: Said::Correct(right), probability: None, reason: Some(reason) }
+}
 
 fn verdict_row(
     call: &Call<'_>,

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::intervals::{Worths, of_differences};
 use super::outcomes::{CaseOutcomes, Outcome, Outcomes, mean_worth};
 use crate::statistics::Interval;
+use crate::statistics::bounded::Intervals;
 use crate::statistics::holm::holm;
 use crate::statistics::mcnemar::mcnemar;
 
@@ -57,6 +58,11 @@ pub struct Comparison {
     pub overall: Difference,
     /// Independent units: `cases` or `questions`.
     pub units: &'static str,
+    /// The property of units that intervals hold fixed beside their kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strata: Option<&'static str>,
+    /// How intervals are made.
+    pub intervals: Intervals,
     /// Questions of the first run alone, which are left out.
     pub only_first: usize,
     /// Questions of the second run alone, which are left out.
@@ -131,7 +137,7 @@ pub fn compare(
         let of_cases = |cases: &[Vec<&CaseOutcomes<'_>>]| {
             mean_worth(cases.iter().flatten().flat_map(|case| &case.probes).filter(here))
         };
-        let found = difference(&[cases], first.most.is_none(), of_cases, (here, here), false);
+        let found = difference(&[cases], first, of_cases, (here, here), false);
         cells.push(Difference { kind: Some(kind.clone()), dimension: Some(dimension.clone()), ..found });
     }
     let p_values: Vec<f64> = cells.iter().filter_map(|cell| Some(cell.test?.p)).collect();
@@ -140,10 +146,18 @@ pub fn compare(
     }
     let of_cases = |cases: &[Vec<&CaseOutcomes<'_>>]| first.overall(cases.iter().flatten().copied());
     let counts = (|_: &&Outcome<'_>| true, |outcome: &&Outcome<'_>| first.weighs(outcome));
-    let overall = difference(&strata, first.most.is_none(), of_cases, counts, first.of_cells);
-    let (only_first, only_second) = (of_first.len(), of_second.len());
-    let units = first.unit.many();
-    Ok(Comparison { first: names.0, second: names.1, cells, overall, units, only_first, only_second })
+    let overall = difference(&strata, first, of_cases, counts, first.of_cells);
+    Ok(Comparison {
+        first: names.0,
+        second: names.1,
+        cells,
+        overall,
+        units: first.unit.many(),
+        strata: first.strata_of,
+        intervals: first.intervals,
+        only_first: of_first.len(),
+        only_second: of_second.len(),
+    })
 }
 
 struct Paired<'a> {
@@ -197,11 +211,11 @@ impl<'a> Paired<'a> {
     }
 }
 
-/// The difference of `statistic` over the cases of `strata`. The questions that `counts` takes are tested where `tests`, and those that
-/// `weighs` takes make the interval; `of_cells`: the statistic is a mean of cells.
+/// The difference of `statistic` over the cases of `strata`. The questions that `counts` takes are tested unless `run` has scores, and
+/// those that `weighs` takes make the interval; `of_cells`: the statistic is a mean of cells.
 fn difference<'a>(
     strata: &[Vec<Pair<'a>>],
-    tests: bool,
+    run: &Outcomes<'_>,
     statistic: impl Fn(&[Vec<&CaseOutcomes<'a>>]) -> Option<f64>,
     (counts, weighs): (impl Fn(&&Outcome<'a>) -> bool, impl Fn(&&Outcome<'a>) -> bool),
     of_cells: bool,
@@ -235,7 +249,7 @@ fn difference<'a>(
         first,
         second,
         difference: first - second,
-        interval: of_differences(&of_pairs, of_cells),
-        test: tests.then(|| Discordance { b, c, p: mcnemar(b, c), p_holm: None }),
+        interval: of_differences(&of_pairs, of_cells, run.intervals),
+        test: run.most.is_none().then(|| Discordance { b, c, p: mcnemar(b, c), p_holm: None }),
     }
 }

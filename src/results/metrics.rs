@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::intervals::{Worths, of_worths};
 use super::outcomes::{CaseOutcomes, Counts, Outcome, Outcomes, UNREADABLE};
 use crate::statistics::Interval;
+use crate::statistics::bounded::Intervals;
 
 /// The table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -26,6 +27,11 @@ pub struct AccuracyTable {
     pub most: Option<u32>,
     /// Independent units: `cases` or `questions`.
     pub units: &'static str,
+    /// The property of units that intervals hold fixed beside their kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strata: Option<&'static str>,
+    /// How intervals are made.
+    pub intervals: Intervals,
     /// The number above all cells.
     pub overall: Overall,
 }
@@ -71,13 +77,13 @@ pub struct Overall {
 impl AccuracyTable {
     /// The table of `outcomes`.
     pub fn of(outcomes: &Outcomes<'_>, judge: &str) -> Self {
-        let counts = outcomes.counts();
+        let (counts, how) = (outcomes.counts(), outcomes.intervals);
         let cell = |(at, ((kind, dimension), counts)): (usize, (&(String, String), Counts))| Cell {
             kind: kind.clone(),
             dimension: dimension.clone(),
             counts,
             accuracy: counts.accuracy(),
-            interval: of_worths(&[worths(outcomes.strata.iter().flatten(), |o| o.cell == at)], false),
+            interval: of_worths(&[worths(outcomes.strata.iter().flatten(), |o| o.cell == at)], false, how),
         };
         let cells: Vec<Cell> = outcomes.cells.iter().zip(counts).enumerate().map(cell).collect();
         let strata: Vec<Vec<Worths>> =
@@ -89,7 +95,7 @@ impl AccuracyTable {
         let kinds = outcomes.kinds.len() - usize::from(apart > 0);
         let overall = Overall {
             accuracy: outcomes.overall(outcomes.strata.iter().flatten()),
-            interval: of_worths(&strata, outcomes.of_cells),
+            interval: of_worths(&strata, outcomes.of_cells, how),
             cells: cells.len() - apart,
             of_cells: outcomes.of_cells,
             complete: cells.len() - apart == kinds * outcomes.dimensions.len() && kinds > 1,
@@ -105,6 +111,8 @@ impl AccuracyTable {
             cells,
             most: outcomes.most,
             units: outcomes.unit.many(),
+            strata: outcomes.strata_of,
+            intervals: how,
             overall,
         }
     }

@@ -13,6 +13,7 @@ use crate::benchmarks::{Benchmark, Overall as Weighing, Unit};
 use crate::ground::order::unique;
 use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
 use crate::run::rows::{AnswerRow, VerdictRow};
+use crate::statistics::bounded::Intervals;
 use crate::statistics::spread::mean;
 
 /// The kind of broken cases whose split cannot be read.
@@ -41,8 +42,12 @@ pub struct Outcomes<'a> {
     pub unscored: usize,
     /// Unit of `strata`.
     pub unit: Unit,
-    /// The cases of each kind, or their probes where those are units.
+    /// The cases of each kind, or their probes where those are units; by `strata_of` instead where that is given.
     pub strata: Vec<Vec<CaseOutcomes<'a>>>,
+    /// The facet of probes that intervals hold fixed in the place of kinds ([`Benchmark::strata`]).
+    pub strata_of: Option<&'static str>,
+    /// How intervals are made of them.
+    pub intervals: Intervals,
 }
 
 /// Outcomes of the probes of a case, or of one of them: the unit of intervals ([`Benchmark::unit`]).
@@ -52,12 +57,6 @@ pub struct CaseOutcomes<'a> {
     pub case: &'a str,
     /// In dataset order.
     pub probes: Vec<Outcome<'a>>,
-}
-
-impl<'a> CaseOutcomes<'a> {
-    fn by_probe(self) -> impl Iterator<Item = CaseOutcomes<'a>> {
-        self.probes.into_iter().map(move |probe| CaseOutcomes { case: self.case, probes: vec![probe] })
-    }
 }
 
 /// Outcome of one probe of one case.
@@ -143,7 +142,7 @@ impl<'a> Outcomes<'a> {
         let scored = |case: &'a PlannedCase| case.probes.iter().filter(is_scored);
         let probes = plan.iter().flat_map(|case| scored(case));
         let dimensions = unique(probes.map(|probe| dimension_of(benchmark, probe)));
-        let (split, unit) = (benchmark.split, benchmark.unit);
+        let (split, unit, strata_of) = (benchmark.split, benchmark.unit, benchmark.strata);
         let is_unreadable = |case: &PlannedCase| case.broken.is_some() && !case.labels.contains_key(split);
         let unreadable = plan.iter().filter(|case| is_unreadable(case)).count();
         let kind = |case: &PlannedCase| {
@@ -156,7 +155,7 @@ impl<'a> Outcomes<'a> {
         }
 
         let mut cells: Vec<(String, String)> = Vec::new();
-        let mut strata = Vec::with_capacity(by_kind.len());
+        let mut strata: BTreeMap<Option<&String>, Vec<CaseOutcomes<'a>>> = BTreeMap::new();
         for (kind, cases) in &by_kind {
             // The kind's cells, by dimension.
             let mut own: HashMap<&str, usize> = HashMap::new();
@@ -166,36 +165,54 @@ impl<'a> Outcomes<'a> {
                     cells.push((kind.clone(), dimension.clone()));
                 }
             }
-            let of_case = |case: &&'a PlannedCase| CaseOutcomes {
-                case: &case.case,
-                probes: scored(case)
-                    .filter_map(|probe| {
-                        let key = (case.case.as_str(), probe.id.as_str());
-                        let (missing, answered) =
-                            (!answered.contains_key(&key), answered.get(&key).copied().unwrap_or(false));
-                        let worth = worth.get(&key).copied().flatten().filter(|_| answered);
-                        Some(Outcome {
-                            probe: &probe.id,
-                            query: &probe.query,
-                            cell: own.get(dimension_of(benchmark, probe).as_str()).copied()?,
-                            correct: worth == Some(1.0),
-                            worth: worth.unwrap_or(0.0),
-                            judged: worth.is_some(),
-                            answered,
-                            missing,
-                        })
-                    })
-                    .collect(),
+            let of_probe = |case: &'a PlannedCase, probe: &'a PlannedProbe| {
+                let key = (case.case.as_str(), probe.id.as_str());
+                let (missing, answered) =
+                    (!answered.contains_key(&key), answered.get(&key).copied().unwrap_or(false));
+                let worth = worth.get(&key).copied().flatten().filter(|_| answered);
+                Some(Outcome {
+                    probe: &probe.id,
+                    query: &probe.query,
+                    cell: own.get(dimension_of(benchmark, probe).as_str()).copied()?,
+                    correct: worth == Some(1.0),
+                    worth: worth.unwrap_or(0.0),
+                    judged: worth.is_some(),
+                    answered,
+                    missing,
+                })
             };
-            let of_cases = cases.iter().map(of_case);
-            strata.push(match unit {
-                Unit::Case => of_cases.collect(),
-                Unit::Probe => of_cases.flat_map(CaseOutcomes::by_probe).collect(),
-            });
+            for case in cases {
+                let probes = scored(case).filter_map(|probe| Some((probe, of_probe(case, probe)?)));
+                match unit {
+                    Unit::Case => {
+                        let probes = probes.map(|(_, outcome)| outcome).collect();
+                        strata.entry(Some(kind)).or_default().push(CaseOutcomes { case: &case.case, probes });
+                    }
+                    Unit::Probe => probes.for_each(|(probe, outcome)| {
+                        let stratum = strata_of.map_or(Some(kind), |facet| probe.facets.get(facet));
+                        let unit = CaseOutcomes { case: &case.case, probes: vec![outcome] };
+                        strata.entry(stratum).or_default().push(unit);
+                    }),
+                }
+            }
         }
+        let (strata, intervals) = (strata.into_values().collect(), Intervals::default());
         let kinds = by_kind.into_keys().collect();
         let of_cells = benchmark.overall == Weighing::Cells;
-        Outcomes { split, kinds, dimensions, cells, most, of_cells, unreadable, unscored, unit, strata }
+        Outcomes {
+            split,
+            kinds,
+            dimensions,
+            cells,
+            most,
+            of_cells,
+            unreadable,
+            unscored,
+            unit,
+            strata,
+            strata_of,
+            intervals,
+        }
     }
 
     /// True if the overall accuracy counts an outcome: a mean of cells leaves out those that no cell can be known of.

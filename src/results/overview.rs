@@ -159,6 +159,7 @@ mod tests {
     use super::*;
     use crate::results::metrics::{AccuracyTable, Overall};
     use crate::run::header::NameAndDigest;
+    use crate::statistics::bounded::Intervals;
 
     fn row(
         condition: &str,
@@ -174,6 +175,8 @@ mod tests {
             cells: Vec::new(),
             most,
             units: "cases",
+            strata: None,
+            intervals: Intervals::Adjusted,
             overall: Overall {
                 accuracy: Some(accuracy),
                 interval: None,
@@ -202,6 +205,7 @@ mod tests {
             missing: 0,
             no_answer: 0,
             no_verdict: 0,
+            settled: 0,
             expected: 8,
             unreadable: 0,
             unscored: 0,

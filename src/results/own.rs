@@ -15,6 +15,7 @@ use crate::run::condition::label;
 use crate::run::judge_name::{JudgeChoice, short_judges};
 use crate::run::labels::label_rows;
 use crate::run::store::RunFolder;
+use crate::statistics::bounded::Intervals;
 use crate::why;
 
 /// The tables that only the runs' benchmark has, of the conditions and judges that are meant.
@@ -49,7 +50,8 @@ pub(super) fn own_tables(benchmark: &Benchmark, args: &TableArgs) -> anyhow::Res
     for row in &mut rows {
         row.judge = row.judge.and_then(|judge| called.get(judge)).map(String::as_str).or(row.judge);
     }
-    let mut tables = (benchmark.counts)(&rows).tables;
+    let of_paper = benchmark.paper_counts.filter(|_| args.intervals == Intervals::Paper);
+    let mut tables = of_paper.unwrap_or(benchmark.counts)(&rows).tables;
     let runs: Vec<(&RunFolder, &str, &[String])> = (folders.iter().zip(&names).zip(&chosen))
         .map(|((folder, name), conditions)| (folder, name.as_str(), conditions.as_slice()))
         .collect();

@@ -16,6 +16,7 @@ use crate::ground::sheet::{Column, Sheet, cell};
 use crate::run::condition::label;
 use crate::run::header::NameAndDigest;
 use crate::run::judge_name::short_judges;
+use crate::statistics::bounded::Intervals;
 use crate::statistics::spread::Spread;
 use crate::statistics::{Interval, LEVEL};
 
@@ -57,6 +58,8 @@ pub struct ResultRow {
     pub no_answer: usize,
     /// Probes with an answer and without a verdict: they count as wrong.
     pub no_verdict: usize,
+    /// Verdicts on answers that equal a reference answer, of which the judge was not asked.
+    pub settled: usize,
     /// Probes of the plan, under all conditions of the row.
     pub expected: usize,
     /// Broken rows of the data of no known kind ([`Outcomes::unreadable`](super::outcomes::Outcomes::unreadable)).
@@ -185,11 +188,12 @@ pub fn accuracies(rows: &[ResultRow]) -> Sheet {
     if let Some(table) = tables().next() {
         let count = if table.most.is_none() { "correct/asked" } else { "answers" };
         let overall = if table.overall.of_cells { "mean of the cells" } else { "mean over all probes" };
+        let single =
+            if table.intervals == Intervals::Paper { "" } else { "Wilson's of single questions, else " };
         notes.push(format!(
-            "accuracy in %; below it {count} and the {:.0}% interval (Wilson's of single questions, else Student's t over {} with one added \
-             at either end). overall: {overall}",
+            "accuracy in %; below it {count} and the {:.0}% interval ({single}{}). overall: {overall}",
             100.0 * LEVEL,
-            table.units
+            method(table.intervals, table.units, table.strata)
         ));
     }
     notes.extend(remarks(rows));
@@ -273,8 +277,8 @@ pub fn differences(comparison: &Comparison) -> Sheet {
     let mut notes = vec![
         format!("first: {first}; second: {second}; the same {} questions", comparison.overall.pairs),
         format!(
-            "difference in percentage points, its interval Student's t over {} with one added at either end",
-            comparison.units
+            "difference in percentage points, its interval {}",
+            method(comparison.intervals, comparison.units, comparison.strata)
         ),
     ];
     notes.push(match comparison.overall.test {
@@ -288,6 +292,15 @@ pub fn differences(comparison: &Comparison) -> Sheet {
     }
     let rows = comparison.cells.iter().chain(std::iter::once(&comparison.overall)).map(row).collect();
     Sheet { columns, rows, notes }
+}
+
+/// How intervals are made, in words.
+fn method(intervals: Intervals, units: &str, strata: Option<&str>) -> String {
+    let within = strata.map_or_else(String::new, |facet| format!(" within each {facet}"));
+    match intervals {
+        Intervals::Adjusted => format!("Student's t over {units}{within} with one added at either end"),
+        Intervals::Paper => format!("the paper's percentile bootstrap over {units}{within}"),
+    }
 }
 
 /// Every number of [`accuracies`] on a line of its own, unrounded: for CSV.
@@ -502,7 +515,7 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
                 notes.push(note);
             }
         };
-        let ResultRow { name, missing, no_answer, no_verdict, expected, .. } = row;
+        let ResultRow { name, missing, no_answer, no_verdict, settled, expected, .. } = row;
         if let Some(about) = row.about_cut() {
             say(format!("{name}: {about}"));
         }
@@ -510,6 +523,11 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
             say(format!(
                 "{name}: {missing} of {expected} probes are missing, which were not asked yet: the run is not finished, and they count as \
                  wrong; the same `palimpsest run` command goes on with it"
+            ));
+        }
+        if *settled > 0 {
+            say(format!(
+                "{name}: {settled} of {expected} verdicts come of an exact match with a reference answer, without the judge"
             ));
         }
         if let Some(warning) = &row.warning {

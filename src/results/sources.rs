@@ -18,6 +18,7 @@ use crate::run::judge_name::{JudgeChoice, JudgeName};
 use crate::run::judged::{Judged, no_result};
 use crate::run::rows::AnswerRow;
 use crate::run::store::RunFolder;
+use crate::statistics::bounded::Intervals;
 
 /// The runs of a table, and the table.
 #[derive(Debug, clap::Args)]
@@ -40,6 +41,9 @@ pub struct TableArgs {
     /// Mean and standard deviation (n - 1) over the repetitions of `run --repeat` instead of a row each
     #[arg(long, conflicts_with_all = ["condition", "compare"])]
     pub repeats: bool,
+    /// How 95% intervals are made; paper: as the benchmark's paper makes them (SubtleMemory's table 11)
+    #[arg(long, value_enum, default_value_t, conflicts_with = "repeats")]
+    pub intervals: Intervals,
     /// Also the difference of the two rows: exact McNemar test, Holm's correction over the cells, interval
     #[arg(long)]
     pub compare: bool,
@@ -150,12 +154,14 @@ impl Source {
         self.judged().into_iter().flatten().map(|judged| judged.name).next()
     }
 
-    pub(super) fn outcomes(&self) -> Vec<Outcomes<'_>> {
+    /// By condition, with intervals made so.
+    pub(super) fn outcomes(&self, intervals: Intervals) -> Vec<Outcomes<'_>> {
         let judge = self.judge().map_or("", |name| name.judge.as_str());
         let runs = self.runs.iter().zip(self.judged());
         runs.map(|(run, judged)| {
             let verdicts = judged.iter().flat_map(Judged::rows);
-            Outcomes::of(run.benchmark(), run.cases(), run.answers(), verdicts, judge)
+            let outcomes = Outcomes::of(run.benchmark(), run.cases(), run.answers(), verdicts, judge);
+            Outcomes { intervals, ..outcomes }
         })
         .collect()
     }
@@ -206,6 +212,7 @@ impl Source {
             missing: sum(|total| total.missing),
             no_answer: sum(|total| total.expected - total.answered - total.missing),
             no_verdict: sum(|total| total.answered - total.judged),
+            settled: self.judged().iter().flatten().flat_map(Judged::rows).filter(|row| row.settled).count(),
             expected: sum(|total| total.expected),
             unreadable: outcomes.first().map_or(0, |one| one.unreadable),
             unscored: outcomes.first().map_or(0, |one| one.unscored),

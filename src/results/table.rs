@@ -14,6 +14,7 @@ use crate::benchmarks::Table;
 use crate::ground::order::unique;
 use crate::ground::sheet::Format;
 use crate::run::setup::WrongUsage;
+use crate::statistics::bounded::Intervals;
 
 /// The table that is asked for, as text.
 ///
@@ -27,6 +28,14 @@ pub fn text(args: &TableArgs) -> anyhow::Result<String> {
         }
         sources.extend(sources_of(dir, args)?);
     }
+    let has_paper = |source: &&Source| source.first().benchmark().paper_counts.is_some();
+    if let (Intervals::Paper, Some(source)) =
+        (args.intervals, sources.iter().find(|source| !has_paper(source)))
+    {
+        let benchmark = source.first().benchmark().title;
+        let why = format!("--intervals paper: the paper of {benchmark} gives no intervals; leave it out");
+        return Err(WrongUsage(why).into());
+    }
     let of_benchmarks = one_benchmark(sources.iter().map(|source: &Source| {
         let run = source.first();
         (run.path(), run.benchmark().title)
@@ -37,7 +46,7 @@ pub fn text(args: &TableArgs) -> anyhow::Result<String> {
         Err(_) => return over_benchmarks(&sources, args),
     }
     let names = names(&sources);
-    let outcomes: Vec<Vec<Outcomes<'_>>> = sources.iter().map(Source::outcomes).collect();
+    let outcomes: Vec<Vec<Outcomes<'_>>> = sources.iter().map(|s| s.outcomes(args.intervals)).collect();
     let rows: Vec<ResultRow> = sources
         .iter()
         .zip(&names)
@@ -85,7 +94,7 @@ pub fn text(args: &TableArgs) -> anyhow::Result<String> {
 }
 
 fn over_benchmarks(sources: &[Source], args: &TableArgs) -> anyhow::Result<String> {
-    let outcomes: Vec<Vec<Outcomes<'_>>> = sources.iter().map(Source::outcomes).collect();
+    let outcomes: Vec<Vec<Outcomes<'_>>> = sources.iter().map(|s| s.outcomes(args.intervals)).collect();
     let models: Vec<String> = sources.iter().map(Source::model).collect();
     let rows: Vec<ResultRow> = sources
         .iter()

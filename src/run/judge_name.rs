@@ -206,6 +206,7 @@ mod tests {
             reasons: reasons.to_owned(),
             thinking: None,
             accepted: None,
+            rejected: None,
             template: String::new(),
         }
     }

@@ -296,6 +296,9 @@ pub struct VerdictRow {
     /// The judge's short reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// True if the answer equals a reference answer, so that the judge was not asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settled: bool,
     /// Why there is no verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -341,9 +344,12 @@ pub struct RubricRow {
     /// Thinking settings of the judge; absent where it was told nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
-    /// The note of a probe with answers that are right word for word, where those were settled without the judge.
+    /// The note of a probe with right reference answers, where an answer that equals one was settled without the judge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<String>,
+    /// The same with known wrong ones. Absent of rows with `accepted` of versions that compared words alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<String>,
     /// The template of the judge's prompt.
     pub template: String,
 }

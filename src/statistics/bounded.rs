@@ -4,8 +4,20 @@
 //! bound is added before Student's t is taken: Laplace's adjustment, as Bonett and Price have it for paired proportions (2012). The
 //! interval then has a width at the bounds too, and holds for units that weigh unequally, such as cases of several questions.
 
+use super::bootstrap::percentile;
 use super::means::t_quantile;
 use super::{Interval, wilson};
+
+/// How the intervals of right and wrong answers, and of their paired differences, are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Intervals {
+    /// Wilson's of single answers, else Student's t with a unit added at either bound
+    #[default]
+    Adjusted,
+    /// The percentile bootstrap of the benchmark's paper
+    Paper,
+}
 
 /// Units of one kind, of which the sample has as many by design.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +52,18 @@ pub fn adjusted_mean(strata: &[Stratum], bounds: (f64, f64)) -> Option<Interval>
     }
     let reach = t_quantile(freedom)? * variance.sqrt();
     Some(Interval { low: (mean - reach).max(bounds.0), high: (mean + reach).min(bounds.1) })
+}
+
+/// The interval of the mean of units that all weigh the same, within their strata: of answers that are right (1) or wrong (0), or within
+/// `bounds` of -1 and 1 of their paired differences.
+pub fn of_units(strata: &[Stratum], bounds: (f64, f64), intervals: Intervals) -> Option<Interval> {
+    match (intervals, strata) {
+        (Intervals::Paper, _) => {
+            percentile(&strata.iter().map(|stratum| stratum.units.as_slice()).collect::<Vec<_>>())
+        }
+        (Intervals::Adjusted, [only]) if bounds.0 == 0.0 => of_shares(&only.units),
+        (Intervals::Adjusted, _) => adjusted_mean(strata, bounds),
+    }
 }
 
 /// The interval of a share of right answers that all weigh the same: Wilson's where each is a unit of its own.

@@ -1,11 +1,12 @@
 //! The uncertainty of counts: pure functions of numbers.
 //!
 //! Intervals of proportions are here ([`wilson`]), those of means of any numbers in [`means`] and of numbers between bounds, such as
-//! scores and paired differences, in [`bounded`]. Beside them tests ([`mcnemar`], [`holm`]), agreement of raters ([`mod@kappa`],
+//! scores and paired differences, in [`bounded`]; papers' percentile bootstraps in [`bootstrap`]. Beside them tests ([`mcnemar`], [`holm`]), agreement of raters ([`mod@kappa`],
 //! [`agreement`]), spread over repetitions ([`spread`]), rank correlation ([`rank`]), ridge regression ([`ridge`]), sparse linear fits
 //! ([`mod@lasso`]), logistic regression on one number ([`logistic`]) and controls of effects ([`control`]). It knows no benchmark and no run: [`crate::results`] counts those.
 
 pub mod agreement;
+pub mod bootstrap;
 pub mod bounded;
 pub mod control;
 pub mod holm;

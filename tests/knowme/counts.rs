@@ -306,3 +306,26 @@ fn runs_of_one_model_on_several_data_sets_are_one_row_and_two_runs_of_the_same_a
         found[0].sheet.rows.iter().map(|row| (row[1][0].as_str(), row[4][0].as_str())).collect();
     assert_eq!(rows, [("a", "20.0"), ("b", "60.0")]);
 }
+
+#[test]
+fn a_repeated_question_is_counted_once_and_its_scores_are_averaged() {
+    let of = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+    let (labels, facets) = (of("dataset", "d1"), of("task", "T1"));
+    let ids: Vec<String> = (0..8).map(|n| n.to_string()).collect();
+    let asked = (0..2).flat_map(|repetition| ids.iter().map(move |id| (repetition, id)));
+    let rows: Vec<Graded<'_>> = asked
+        .map(|(repetition, id)| Graded {
+            condition: "full",
+            case: "d1",
+            probe: id,
+            repetition,
+            score: Some(if repetition == 0 { 5_u8 } else { 2_u8 }.into()),
+            ..answered(&labels, &facets)
+        })
+        .collect();
+    let found = (KNOWME.counts)(&rows).tables;
+    assert_eq!(cell(&found[0], "full", "T1"), ["70.0"]);
+    let notes = &found[0].sheet.notes;
+    assert!(notes.contains(&"questions: T1 8".to_owned()), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("mean over 2 repetitions")), "{notes:?}");
+}

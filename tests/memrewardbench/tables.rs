@@ -273,8 +273,63 @@ fn densities_and_criteria_have_tables_of_the_settings_that_they_are_of() {
     let rows = [both(SequentialNoise, 1, 4), both(Mem0Mem, 2, 4), both(AMemOut, 3, 4), both(MixedDrop, 4, 4)]
         .concat();
     let row = cells(&tables(&rows), "criteria", &["plain"]);
-    let stable = ["process", "outcome", "not given"].map(|name| row[&format!("{name} stable")].clone());
-    assert_eq!(stable, ["37.5", "75.0", "100.0"]);
+    let stable = ["process", "outcome"].map(|name| row[&format!("{name} stable")].clone());
+    assert_eq!(stable, ["37.5", "87.5"]);
+}
+
+/// Appendix B.1: what Drop removes guarantees a wrong end, and chosen ones are filtered for the right one. With the sizes of table 2 that
+/// is 134 + 227 + 167 + 229 pairs of one right end, and 255 + 184 + 159 + 245 of two.
+#[test]
+fn drop_differs_in_outcome_so_that_figure_4_has_757_pairs_of_it_and_843_of_process() {
+    let rows: Vec<Owned> =
+        Setting::ALL.into_iter().flat_map(|setting| both(setting, 100, size(setting))).collect();
+    let found = tables(&rows);
+    let sheet = &found.iter().find(|table| table.key == "criteria").unwrap().sheet;
+    let cells = sheet.columns.iter().zip(&sheet.rows[0]);
+    let stable: Vec<(&str, &str)> = cells
+        .filter(|(column, _)| column.name == "stable")
+        .map(|(column, cell)| (column.group.as_str(), cell[1].as_str()))
+        .collect();
+    assert_eq!(stable, [("process", "400/843"), ("outcome", "400/757")]);
+}
+
+#[test]
+fn repetitions_have_rows_of_their_own_in_every_table_and_one_line_in_a_picture() {
+    let mut rows = Vec::new();
+    for repetition in 0..3 {
+        let right = 2 + repetition as usize;
+        let own = [
+            pairs("chosen-first", Mem0Out, 4, 4),
+            pairs("rejected-first", Mem0Out, right - 1, 4),
+            pairs("random", AMemOut, right, 5),
+            pairs("random-untagged", AMemOut, 1, 5),
+            pairs("random-density-50", Sequential, right, 5),
+        ];
+        rows.extend(own.concat().into_iter().map(|row| Owned { repetition, ..row }));
+    }
+    let found = tables(&rows);
+    for table in &found {
+        let repeated = |nth: u32| {
+            let end = format!("-repeat-{nth}");
+            table.sheet.rows.iter().filter(|row| row[2][0].ends_with(&end)).count()
+        };
+        assert_eq!(
+            (repeated(2), repeated(3)),
+            (table.sheet.rows.len() / 3, table.sheet.rows.len() / 3),
+            "{}",
+            table.key
+        );
+        let notes = &table.sheet.notes;
+        assert!(notes.iter().any(|note| note.contains("each repetition has rows of its own")), "{notes:?}");
+    }
+    let of = |lead: &str| cells(&found, "accuracy", &[lead])["MD AO"].clone();
+    assert_eq!(["random", "random-repeat-2", "random-repeat-3"].map(of), ["40.00", "60.00", "80.00"]);
+    let stable = |lead: &str| cells(&found, "consistency", &[lead])["MD MO"].clone();
+    assert_eq!(["plain", "plain-repeat-2", "plain-repeat-3"].map(stable), ["25.00", "50.00", "75.00"]);
+    let chart = trends(&rows, "length");
+    assert!(chart.caption.contains("Of repetitions the first is drawn."), "{}", chart.caption);
+    let names: Vec<&str> = chart.rows[0][0].lines.iter().map(|line| line.name.as_str()).collect();
+    assert_eq!(names, ["lenient, chosen-first", "lenient, rejected-first", "lenient, random"]);
 }
 
 #[test]
@@ -285,7 +340,7 @@ fn what_cannot_be_read_is_wrong_and_shown_apart_and_judges_stand_side_by_side() 
         row.judge = "strict";
         rows.push(row);
     }
-    // A repetition is not counted.
+    // A repetition has a row of its own.
     rows.extend(pairs("chosen-first", Mem0Out, 0, 4).into_iter().map(|row| Owned { repetition: 1, ..row }));
     // Nor is a broken row of an unknown setting left out of the mean of all.
     for condition in ["chosen-first", "rejected-first"] {
@@ -309,6 +364,7 @@ fn what_cannot_be_read_is_wrong_and_shown_apart_and_judges_stand_side_by_side() 
             ["lenient", "rejected-first", "100.00", "4/5"],
             ["strict", "chosen-first", "50.00", "2/4"],
             ["strict", "rejected-first", "50.00", "2/4"],
+            ["lenient", "chosen-first-repeat-2", "0.00", "0/4"],
         ]
     );
     let row = cells(&tables, "orders", &["plain", "all"]);

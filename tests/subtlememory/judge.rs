@@ -50,8 +50,40 @@ fn the_judge_sees_the_set_the_references_and_the_rule_of_its_relation() {
     }
 }
 
+/// The authors show the profile with sets about the user, and to the judge alone.
 #[test]
-fn a_cut_answer_is_told_to_be_one_and_an_accepted_one_needs_no_judge_where_that_is_asked_for() {
+fn the_judge_sees_the_users_profile_with_questions_about_the_user_and_with_no_other() {
+    let case = planned();
+    let profile = "a flat above the harbour workshop";
+    let mut about_user = 0;
+    for probe in &case.probes {
+        let prompt = Instructions::from(&SUBTLEMEMORY.rubric())
+            .prompt(&case, &[exchange(&case, &probe.id, "my answer")])
+            .unwrap();
+        let is_about_user = probe.facets["source"] == "user-related";
+        assert_eq!(prompt.contains(profile), is_about_user, "{}", probe.id);
+        about_user += usize::from(is_about_user);
+        // A run of an earlier version has no profile in its plan.
+        let mut bare = exchange(&case, &probe.id, "my answer");
+        bare.probe.judge.remove("persona");
+        let prompt = Instructions::from(&SUBTLEMEMORY.rubric()).prompt(&case, &[bare]).unwrap();
+        assert!(!prompt.contains("profile"), "{prompt}");
+    }
+    assert!((1..15).contains(&about_user));
+}
+
+#[test]
+fn of_a_set_of_single_evidence_one_fact_decides() {
+    let case = planned();
+    let mut single = exchange(&case, "related-picnic-q1", "my answer");
+    single.probe.facets.insert("subtype".to_owned(), "single_evidence".to_owned());
+    let prompt = Instructions::from(&SUBTLEMEMORY.rubric()).prompt(&case, &[single]).unwrap();
+    assert!(prompt.contains("One of the facts decides the question"), "{prompt}");
+    assert!(!prompt.contains("needs several of them"), "{prompt}");
+}
+
+#[test]
+fn a_cut_answer_is_told_to_be_one_and_settling_by_references_is_a_judging_of_its_own() {
     let case = planned();
     let rubric = SUBTLEMEMORY.rubric();
     let whole = exchange(&case, "related-picnic-q1", "my answer");
@@ -62,16 +94,11 @@ fn a_cut_answer_is_told_to_be_one_and_an_accepted_one_needs_no_judge_where_that_
     assert!(said(&cut).contains("cut this answer off") && !said(&whole).contains("cut this answer off"));
 
     let asking = Instructions::from(&rubric);
-    let accepting = Instructions { accepted: SUBTLEMEMORY.accepted, ..asking.clone() };
-    assert_ne!(asking.digest(), accepting.digest(), "verdicts with and without are not alike");
+    let settling = Instructions::of(&SUBTLEMEMORY, &rubric);
+    assert_ne!(asking.digest(), settling.digest(), "verdicts with and without are not alike");
     let right = whole.probe.judge["correct_answers"][0].as_str().unwrap();
-    let shouted = exchange(&case, "related-picnic-q1", &format!("  {}!! ", right.to_uppercase()));
-    assert!(accepting.settles(&shouted) && !asking.settles(&shouted));
-    let more = exchange(&case, "related-picnic-q1", &format!("{right} or so"));
-    let none = exchange(&case, "related-picnic-q1", "");
-    let wrong = whole.probe.judge["incorrect_answers"][0].as_str().unwrap();
-    let wrong = exchange(&case, "related-picnic-q1", wrong);
-    assert!([&whole, &more, &none, &wrong].iter().all(|other| !accepting.settles(other)));
+    let right = exchange(&case, "related-picnic-q1", right);
+    assert_eq!((settling.settled(&right), asking.settled(&right)), (Some(true), None));
 }
 
 #[test]

@@ -137,27 +137,34 @@ fn a_folder_alone_is_called_by_its_session_ids_or_its_persona() {
     assert_eq!(cases_in_memory(&SUBTLEMEMORY, folder.files("")).remove(0).unwrap().id, "persona_135");
 }
 
+/// As the authors sort them; their ids tell equal orders apart.
 #[test]
-fn sessions_follow_their_timestamps_and_a_different_order_is_counted() {
+fn sessions_follow_their_order_and_timestamps_that_say_otherwise_are_told() {
     let mut folder = sample();
     let sessions = folder.sessions.as_array_mut().unwrap();
     // By its time the last session is the second one.
     sessions[23]["timestamp"] = json!("2025-04-02T10:00:00+02:00");
-    // The same moment on another clock moves nothing.
-    assert_eq!(sessions[1]["timestamp"], "2025-04-05T14:32:00+02:00");
-    sessions[1]["timestamp"] = json!("2025-04-05T12:32:00Z");
+    // The place in the file says nothing.
+    sessions.swap(3, 17);
     let (case, broken) = folder.parts();
     let case = case.unwrap();
     assert!(broken.is_empty());
-    assert!(case.history.segments[1].turns[0].content.starts_with("Please shorten this"));
-    let flags: Vec<String> = case.flags.iter().map(ToString::to_string).collect();
-    assert_eq!(flags.len(), 23);
-    assert_eq!(
-        flags[0],
-        "order-field: persona_0/history_sessions.json: case `persona_0` [2]: the session of place 2 has the place 1 by its field `order`"
-    );
-    assert_eq!(roles(probe(&case, "unrelated-lighthouse-q1"))[0], (1, "target"));
-    assert_eq!(case.history.segments[2].time.unwrap().to_string(), "2025-04-05T12:32:00");
+    assert!(case.history.segments[23].turns[0].content.starts_with("Please shorten this"));
+    assert_eq!(roles(probe(&case, "unrelated-lighthouse-q1")).last(), Some(&(23, "target")));
+    let report = SUBTLEMEMORY.check(Box::new(std::iter::once(Ok(case))), &mut |_| {});
+    let told: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+    let out_of_order: Vec<&String> = told.iter().filter(|line| line.starts_with("time-order")).collect();
+    assert_eq!(out_of_order.len(), 1, "{told:?}");
+    assert!(out_of_order[0].contains("[23]"), "{told:?}");
+
+    let mut folder = sample();
+    let sessions = folder.sessions.as_array_mut().unwrap();
+    let (first, second) = (sessions[0]["session_id"].clone(), sessions[1]["session_id"].clone());
+    sessions[1]["order"] = sessions[0]["order"].clone();
+    let earlier = if first.as_str() < second.as_str() { 0 } else { 1 };
+    let opening = sessions[earlier]["history"][0]["content"].clone();
+    let case = folder.parts().0.unwrap();
+    assert_eq!(Value::from(case.history.segments[0].turns[0].content.clone()), opening);
 }
 
 /// Breaks one set of the sample and gives what is told, with the rest left sound.
@@ -186,8 +193,8 @@ fn a_broken_set_is_one_clear_line_and_leaves_the_others() {
     told(
         1,
         &|i| i["relation_subtype"] = json!("any_two"),
-        "(uid \"related-tea\"), relation_subtype: found \"any_two\"; write multi_evidence, any_one, temporal, contextual or \
-         contradictory",
+        "(uid \"related-tea\"), relation_subtype: found \"any_two\"; write multi_evidence, any_one, single_evidence, temporal, \
+         contextual or contradictory",
     );
     told(
         1,
@@ -258,18 +265,34 @@ fn several_problems_of_a_set_are_all_told() {
 }
 
 #[test]
-fn the_profile_is_in_no_case_and_no_message() {
+fn the_profile_is_the_judges_alone_and_in_no_message() {
     const SECRET: &str = "4938 6251 9472 1058";
     let mut folder = sample();
     for instance in folder.instances.as_array_mut().unwrap() {
-        instance["persona_str"] = json!({"card": SECRET});
+        instance["persona_str"] = json!(format!("{{card: {SECRET}}}"));
     }
     folder.instances[0]["qas"] = json!(SECRET.len());
     folder.instances[1]["relation_type"] = json!("none");
+    // A profile that is no text is told without what is in it; of a set about something else it is not looked at.
+    folder.instances[2]["persona_str"] = json!({"card": SECRET});
+    let instances = folder.instances.as_array_mut().unwrap();
+    let other = instances.iter_mut().find(|instance| instance["source"] != "user-related").unwrap();
+    other["persona_str"] = json!([SECRET]);
     let (case, broken) = folder.parts();
-    let told = format!("{case:?}{broken:?}{}", broken.iter().map(ToString::to_string).collect::<String>());
-    assert!(!told.contains(SECRET) && !told.contains("persona_str"));
-    assert_eq!(broken.len(), 2, "what the profile looks like breaks nothing");
+    let mut case = case.unwrap();
+    let told = format!("{broken:?}{}", broken.iter().map(ToString::to_string).collect::<String>());
+    assert!(!told.contains(SECRET), "{told}");
+    assert!(
+        told.contains("persona_str: found an object of 1 fields; write a string, or leave it out"),
+        "{told}"
+    );
+    assert_eq!(broken.len(), 3);
+    for probe in &case.probes {
+        let has_profile = case.judge.of_probes[&probe.id].contains_key("persona");
+        assert_eq!(has_profile, probe.facets["source"] == "user-related", "{}", probe.id);
+    }
+    case.judge.of_probes.clear();
+    assert!(!format!("{case:?}").contains(SECRET));
 }
 
 #[test]

@@ -256,12 +256,20 @@ fn notes(systems: &[System<'_>], mean: Mean, starred: bool) -> Vec<String> {
         system.scores.values().for_each(|scores| cuts.extend(&scores.cuts));
         cuts.note(&format!("{} {}", system.backbone.model, system.condition))
     }));
-    let mut counts: BTreeMap<&str, BTreeSet<Question<'_>>> = BTreeMap::new();
+    let (mut counts, mut repeats) = (BTreeMap::<&str, BTreeSet<_>>::new(), 0);
     for (task, scores) in systems.iter().flat_map(|system| &system.scores) {
-        counts.entry(task).or_default().extend(&scores.questions);
+        let questions = scores.questions.iter();
+        let asked = questions.inspect(|(.., repetition)| repeats = repeats.max(*repetition));
+        counts.entry(task).or_default().extend(asked.map(|(set, case, probe, _)| (set, case, probe)));
     }
     let counts: Vec<String> = counts.iter().map(|(task, of)| format!("{task} {}", of.len())).collect();
     notes.push(format!("questions: {}", counts.join(", ")));
+    if repeats > 0 {
+        notes.push(format!(
+            "each number is the mean over {} repetitions; `palimpsest table --repeats` gives their standard deviation",
+            repeats + 1
+        ));
+    }
     let all = || systems.iter().flat_map(|system| system.scores.values());
     let (errors, asked) =
         (all().map(Scores::errors).sum::<usize>(), all().map(|scores| scores.questions.len()).sum::<usize>());

@@ -1,7 +1,7 @@
 //! Counts of graded pairs: of right verdicts, and of the verdicts on both orders of a pair.
 //!
 //! Every planned pair is in a denominator; what could not be read counts as wrong (MemoryRewardBench, section 4.1), and so does what did
-//! not fit the context, which is counted apart. Of repetitions the first is counted.
+//! not fit the context, which is counted apart. Each repetition is counted by itself.
 
 use std::collections::BTreeMap;
 
@@ -71,26 +71,29 @@ pub struct Compared {
     pub verdicts: BTreeMap<(Order, Variant), Verdict>,
 }
 
-/// The pairs of one run by one judge.
+/// The pairs of one repetition of a run by one judge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counted<'a> {
     /// The run.
     pub run: &'a str,
     /// The judge; absent where nobody has judged.
     pub judge: Option<&'a str>,
+    /// Number of times that the same was asked before.
+    pub repetition: u32,
     /// By id.
     pub pairs: BTreeMap<&'a str, Compared>,
 }
 
-/// Groups graded probes by run and judge, in the order in which they come.
+/// Groups graded probes by run, judge and repetition, in the order in which they come.
 pub fn counted<'a>(graded: &[Graded<'a>]) -> Vec<Counted<'a>> {
     let mut all: Vec<Counted<'a>> = Vec::new();
-    for row in graded.iter().filter(|row| row.repetition == 0) {
+    for row in graded {
         let Some(asked) = parse(row.condition) else { continue };
         let setting = row.labels.get(SUBTASK).and_then(|name| Setting::parse(name));
         let task = setting.map(Setting::task).or(row.labels.get(TASK).and_then(|name| Task::parse(name)));
-        let same = |one: &Counted<'_>| (one.run, one.judge) == (row.run, row.judge);
-        let new = || Counted { run: row.run, judge: row.judge, pairs: BTreeMap::new() };
+        let Graded { run, judge, repetition, .. } = *row;
+        let same = |one: &Counted<'_>| (one.run, one.judge, one.repetition) == (run, judge, repetition);
+        let new = || Counted { run, judge, repetition, pairs: BTreeMap::new() };
         let counted = entry(&mut all, same, new);
         let length = row.labels.get(CTX_LENGTH).and_then(|name| Length::parse(name));
         let source = row.facets.get(SOURCE).and_then(|name| Source::parse(name));

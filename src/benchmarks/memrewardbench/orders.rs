@@ -111,19 +111,19 @@ pub(super) const SETTINGS: &[Asked] = settings![
     "rejected-first-untagged": "rejected-first; notes of A-Mem without their tags",
     "random-untagged": "random; notes of A-Mem without their tags",
     "chosen-first-density-0": "chosen-first; long-form questions without their constraints",
-    "chosen-first-density-25": "chosen-first; a quarter of the constraints of long-form questions",
-    "chosen-first-density-50": "chosen-first; half of the constraints of long-form questions",
-    "chosen-first-density-75": "chosen-first; three quarters of the constraints of long-form questions",
+    "chosen-first-density-25": "chosen-first; the first quarter of the constraints of long-form questions",
+    "chosen-first-density-50": "chosen-first; the first half of the constraints of long-form questions",
+    "chosen-first-density-75": "chosen-first; the first three quarters of the constraints of long-form questions",
     "chosen-first-density-100": "chosen-first; all constraints of long-form questions",
     "rejected-first-density-0": "rejected-first; long-form questions without their constraints",
-    "rejected-first-density-25": "rejected-first; a quarter of the constraints of long-form questions",
-    "rejected-first-density-50": "rejected-first; half of the constraints of long-form questions",
-    "rejected-first-density-75": "rejected-first; three quarters of the constraints of long-form questions",
+    "rejected-first-density-25": "rejected-first; the first quarter of the constraints of long-form questions",
+    "rejected-first-density-50": "rejected-first; the first half of the constraints of long-form questions",
+    "rejected-first-density-75": "rejected-first; the first three quarters of the constraints of long-form questions",
     "rejected-first-density-100": "rejected-first; all constraints of long-form questions",
     "random-density-0": "random; long-form questions without their constraints",
-    "random-density-25": "random; a quarter of the constraints of long-form questions",
-    "random-density-50": "random; half of the constraints of long-form questions",
-    "random-density-75": "random; three quarters of the constraints of long-form questions",
+    "random-density-25": "random; the first quarter of the constraints of long-form questions",
+    "random-density-50": "random; the first half of the constraints of long-form questions",
+    "random-density-75": "random; the first three quarters of the constraints of long-form questions",
     "random-density-100": "random; all constraints of long-form questions",
 ];
 
@@ -219,7 +219,7 @@ pub(super) fn arrange(case: &Case, setting: &str, seed: u64) -> Case {
             pair.rejected = tags::untagged(&pair.rejected);
         }
         Variant::Density(percent) if of.is_some_and(|of| of.task() == Task::Generation) => {
-            pair.question = constraints::thinned(&pair.question, percent, seed, &case.id);
+            pair.question = constraints::thinned(&pair.question, percent);
         }
         _ => {}
     }

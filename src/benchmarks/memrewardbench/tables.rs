@@ -36,17 +36,21 @@ pub(super) fn all(graded: &[Graded<'_>], counted: &[Counted<'_>], by_length: Vec
     ]);
     tables.retain(|table| !table.sheet.rows.is_empty());
     mark_cuts(&mut tables, graded);
+    if counted.iter().any(|counted| counted.repetition > 0) {
+        tables.iter_mut().for_each(|table| table.sheet.notes.push(REPEATS.to_owned()));
+    }
     tables
 }
 
 /// Marks the conditions in which prompts were cut, and says below each table how many and by how much.
 fn mark_cuts(tables: &mut [Table], graded: &[Graded<'_>]) {
-    let mut cuts: BTreeMap<(&str, &str), CutCount> = BTreeMap::new();
+    let mut cuts: BTreeMap<(&str, String), CutCount> = BTreeMap::new();
     let mut seen = BTreeSet::new();
-    for row in graded.iter().filter(|row| row.answered && row.repetition == 0) {
+    for row in graded.iter().filter(|row| row.answered) {
         // An answer stands there once a judge.
-        if seen.insert((row.run, row.condition, row.case)) {
-            cuts.entry((row.run, row.condition)).or_default().add(row.history_cut);
+        if seen.insert((row.run, row.condition, row.repetition, row.case)) {
+            let condition = repeated(row.condition, row.repetition);
+            cuts.entry((row.run, condition)).or_default().add(row.history_cut);
         }
     }
     cuts.retain(|_, cuts| !cuts.mark().is_empty());
@@ -58,7 +62,7 @@ fn mark_cuts(tables: &mut [Table], graded: &[Graded<'_>]) {
             let run = row.first().and_then(|run| run.first()).cloned().unwrap_or_default();
             let name = condition.and_then(|at| row.get_mut(at)?.first_mut());
             if let Some(name) = name
-                && let Some(cuts) = cuts.get(&(&*run, &**name))
+                && let Some(cuts) = cuts.get(&(&*run, name.clone()))
             {
                 name.push_str(cuts.mark());
             }
@@ -68,6 +72,8 @@ fn mark_cuts(tables: &mut [Table], graded: &[Graded<'_>]) {
         table.sheet.notes.extend(notes.collect::<Vec<_>>());
     }
 }
+
+const REPEATS: &str = "each repetition has rows of its own; `palimpsest table --repeats` gives their mean and standard deviation";
 
 /// Prompts that did not fit: the last column of every table.
 pub(super) const OVERLONG: &str = "does not fit";
@@ -84,19 +90,17 @@ pub(super) fn table(
 
 /// The columns that every table begins with.
 pub(super) fn heads(what: &str) -> Vec<Column> {
-    let mut heads = vec![Column::text("run"), Column::text("judge")];
-    if !what.is_empty() {
-        heads.push(Column::text(what));
-    }
-    heads
+    ["run", "judge", what].map(Column::text).into()
 }
 
 pub(super) fn starts(counted: &Counted<'_>, what: &str) -> Vec<Vec<String>> {
-    let mut starts = vec![cell(counted.run), cell(counted.judge.unwrap_or("none"))];
-    if !what.is_empty() {
-        starts.push(cell(what));
-    }
-    starts
+    let what = repeated(what, counted.repetition);
+    vec![cell(counted.run), cell(counted.judge.unwrap_or("none")), cell(what)]
+}
+
+/// The name of a condition, an order or a variant under one repetition: `random`, then `random-repeat-2`, as runs name conditions.
+fn repeated(name: &str, repetition: u32) -> String {
+    if repetition == 0 { name.to_owned() } else { format!("{name}-repeat-{}", repetition + 1) }
 }
 
 /// A share and its pairs.
@@ -308,10 +312,9 @@ fn criteria(counted: &[Counted<'_>]) -> Table {
     use Setting::{
         AMemMem, AMemOut, Mem0Mem, Mem0Out, MixedDrop, MixedNoise, SequentialDrop, SequentialNoise,
     };
-    const CRITERIA: [(&str, &[Setting]); 3] = [
+    const CRITERIA: [(&str, &[Setting]); 2] = [
         ("process", &[SequentialNoise, MixedNoise, Mem0Mem, AMemMem]),
-        ("outcome", &[Mem0Out, AMemOut]),
-        ("not given", &[SequentialDrop, MixedDrop]),
+        ("outcome", &[SequentialDrop, MixedDrop, Mem0Out, AMemOut]),
     ];
     const SHARES: [(&str, OfBoth); 3] = [
         ("chosen first", |found| found.chosen_first),
@@ -326,7 +329,7 @@ fn criteria(counted: &[Counted<'_>]) -> Table {
         }
     }
     let title = "Pairs that differ in process and in outcome (figure 4)";
-    let note = "process: both results are right (Noise, Mem); outcome: one is (Out); of Drop the paper does not say which";
+    let note = "process: both results are right (Noise, Mem); outcome: the chosen one alone is (Drop, Out; appendix B.1)";
     of_both_orders(("criteria", title), &columns, COARSE, counted, note)
 }
 

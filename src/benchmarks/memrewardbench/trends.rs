@@ -94,9 +94,16 @@ fn consistency(counted: &[Counted<'_>]) -> Table {
     table("consistency-lengths", title, columns("variant", "measure"), rows, &[note])
 }
 
-/// The pictures that the rows give.
+/// The pictures that the rows give. A line is of the first repetition: its whiskers are those of single answers.
 pub(super) fn charts(counted: &[Counted<'_>]) -> Vec<Chart> {
-    [by_length(counted, false), by_length(counted, true), density(counted)].into_iter().flatten().collect()
+    let first: Vec<Counted<'_>> = counted.iter().filter(|counted| counted.repetition == 0).cloned().collect();
+    let repeats = if first.len() < counted.len() { " Of repetitions the first is drawn." } else { "" };
+    let charts = [by_length(&first, false), by_length(&first, true), density(&first)];
+    let said = |chart| match chart {
+        Chart::Trends(chart) => Chart::Trends(TrendChart { caption: chart.caption + repeats, ..chart }),
+        other => other,
+    };
+    charts.into_iter().flatten().map(said).collect()
 }
 
 /// A line's name: the run where there are several, the judge, and what was asked.

@@ -9,11 +9,6 @@ use crate::data::check::words::{content_words, part_said};
 use crate::data::finding::{Check, Finding, Gold, quote};
 use crate::data::{Case, Notes, Probe};
 
-/// Sessions in another order than their field says.
-pub(super) static ORDER_FIELD: Check = Check::warning(
-    "order-field",
-    "sessions that stand elsewhere by their field `order` than by their timestamps, which are followed",
-);
 /// Sets with more facts than sessions, or fewer.
 static FACTS_AND_SESSIONS: Check =
     Check::warning("facts-and-sessions", "sets that have another number of facts than of target sessions");

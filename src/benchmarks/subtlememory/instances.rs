@@ -1,7 +1,7 @@
 //! `bench_instances.json`: sets of related memories, each with its questions, checked against the history.
 //!
-//! `persona_str`, the long made-up profile, is not even looked at: what a judge needs of it stands in the facts, and nothing of it
-//! can reach a prompt, a log or an error.
+//! `persona_str`, the long made-up profile, goes to the judge alone, with questions about the user: the model under test never sees it,
+//! and no error quotes it.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use super::sessions::Sessions;
 use super::terms::{self, one_of};
 use super::terms::{CASE, CONFLICT_EARLY, CONFLICT_LATE, CONTRADICTORY, CORRECT_ANSWERS, FACTS};
 use super::terms::{
-    INCORRECT_ANSWERS, INSTANCE, NUANCED, RELATION, SELECTED, SOURCE, SUBTYPE, TARGET, TOPIC,
+    INCORRECT_ANSWERS, INSTANCE, NUANCED, OF_USER, PERSONA, RELATION, SELECTED, SOURCE, SUBTYPE, TARGET,
+    TOPIC,
 };
 use crate::benchmarks::fields::{Checker, Fields, WHOLE_ROW};
 use crate::benchmarks::node::{Node, quote};
@@ -75,6 +76,7 @@ fn questions(checker: &mut Checker<'_>, node: Node, history: &Sessions) -> Optio
     let case = checker.text(fields, CASE, CASE);
     let facts = checker.texts(fields, FACTS, FACTS, "fact");
     let source = checker.text(fields, SOURCE, SOURCE);
+    let persona = source.as_ref().filter(|source| *source == OF_USER).and_then(|_| persona(checker, fields));
     let topic = checker.text(fields, TOPIC, TOPIC);
     let kind = kind(checker, fields);
     let targets = targets(checker, fields, history);
@@ -109,7 +111,9 @@ fn questions(checker: &mut Checker<'_>, node: Node, history: &Sessions) -> Optio
             (CORRECT_ANSWERS, Value::from(correct)),
             (INCORRECT_ANSWERS, Value::from(incorrect)),
         ];
-        let notes: Notes = notes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let persona = persona.clone().map(|persona| (PERSONA, Value::from(persona)));
+        let notes = notes.into_iter().chain(persona);
+        let notes: Notes = notes.map(|(name, value)| (name.to_owned(), value)).collect();
         let id = question_id(&instance, place);
         let facets = facets.clone();
         (Probe { id, form: STRONG.to_owned(), query, evidence, facets, ..Probe::default() }, notes)
@@ -117,7 +121,19 @@ fn questions(checker: &mut Checker<'_>, node: Node, history: &Sessions) -> Optio
     Some(qas.into_iter().enumerate().map(question).collect())
 }
 
-/// The parts that the target sessions play, in time order: of a contradictory set the earliest and the later ones; of a nuanced one the
+/// The user's profile, where the row has one.
+fn persona(checker: &mut Checker<'_>, fields: &mut Fields) -> Option<String> {
+    match fields.take("persona_str") {
+        Some(Node::String(text)) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
+        Some(Node::Null) | None => None,
+        Some(other) => {
+            checker.problem("persona_str", other.describe(), "write a string, or leave it out");
+            None
+        }
+    }
+}
+
+/// The parts that the target sessions play, in the order of the history: of a contradictory set the earliest and the later ones; of a nuanced one the
 /// selected session, where it can be told.
 fn evidence(relation: &str, targets: &[usize], correct: &[String], history: &Sessions) -> Vec<Evidence> {
     let selected = match relation {
@@ -163,7 +179,7 @@ fn kind(checker: &mut Checker<'_>, fields: &mut Fields) -> Option<(&'static str,
     Some((relation?, subtype?.name))
 }
 
-/// The places of the target sessions in time order.
+/// The places of the target sessions in the order of the history.
 fn targets(checker: &mut Checker<'_>, fields: &mut Fields, history: &Sessions) -> Option<Vec<usize>> {
     let ids = checker.texts(fields, "session_ids", "session_ids", "target session")?;
     let mut places = Vec::with_capacity(ids.len());

@@ -19,10 +19,11 @@ mod tables;
 mod terms;
 
 use super::{
-    Benchmark, Checks, Curve, Dimension, Files, JudgeUnit, LabelCheck, LensSpec, QUERY, Rubric, Side, Unit,
-    VerdictKind,
+    Benchmark, Checks, Curve, Dimension, Files, JudgeUnit, LabelCheck, LensSpec, QUERY, References, Rubric,
+    Side, Unit, VerdictKind,
 };
 use crate::data::truncate::Truncation;
+use crate::statistics::bounded::Intervals;
 use reader::{HISTORY_FILE, INSTANCES_FILE};
 use terms::{CONFLICT_EARLY, CONFLICT_LATE, RELATION, SELECTED, TARGET, TITLE};
 
@@ -94,7 +95,7 @@ pub static SUBTLEMEMORY: Benchmark = Benchmark {
     },
     // The paper has no full history to cut. Nearly every session is evidence of some question, so what is kept must not depend on it.
     truncations: &[Truncation::Plain, Truncation::Evidence],
-    accepted: Some(terms::CORRECT_ANSWERS),
+    references: Some(References { right: terms::CORRECT_ANSWERS, wrong: terms::INCORRECT_ANSWERS }),
     // From the facts alone: what the set is about often gives the relation away.
     label_check: Some(LabelCheck {
         facet: RELATION,
@@ -104,8 +105,11 @@ pub static SUBTLEMEMORY: Benchmark = Benchmark {
     }),
     // The paper's unit; histories are far fewer.
     unit: Unit::Probe,
+    // Appendix C.3.
+    strata: Some(RELATION),
     dimension: Dimension::Facet(RELATION),
-    counts: tables::counts,
+    counts: |graded| tables::counts(graded, Intervals::Adjusted),
+    paper_counts: Some(|graded| tables::counts(graded, Intervals::Paper)),
     ..Benchmark::DEFAULT
 };
 

@@ -13,15 +13,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
-use super::findings::ORDER_FIELD;
 use super::instances::{instance, questions_of};
-use super::sessions::{Sessions, sessions};
+use super::sessions::sessions;
 use crate::benchmarks::arrays::rows;
 use crate::benchmarks::fields::{Checker, WHOLE_ROW};
 use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::{ReadError, RowProblems};
 use crate::benchmarks::{Cases, Files};
-use crate::data::finding::Finding;
 use crate::data::{Case, History, JudgeOnly};
 
 /// The file of the sessions.
@@ -156,14 +154,8 @@ impl Folder {
         }
         let mut cases = Vec::new();
         if !probes.is_empty() {
-            let Sessions { segments, out_of_order, .. } = history;
-            let flag = |(at, place): (usize, usize)| {
-                let what = format!("the session of place {at} has the place {place} by its field `order`");
-                Finding::new(&ORDER_FIELD, &case, what).at([at]).in_file(&history_file)
-            };
-            let flags = out_of_order.into_iter().map(flag).collect();
-            let history = History { segments, query_time: None };
-            cases.push(Ok(Case { id: case, flags, history, probes, judge, ..Case::default() }));
+            let history = History { segments: history.segments, query_time: None };
+            cases.push(Ok(Case { id: case, history, probes, judge, ..Case::default() }));
         }
         cases.extend(broken);
         cases

@@ -1,8 +1,7 @@
-//! `history_sessions.json`: the sessions of one history, checked and put in time order.
+//! `history_sessions.json`: the sessions of one history, checked and put in their order.
 
 use std::collections::HashMap;
 
-use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::fmt::temporal::Pieces;
 
@@ -17,18 +16,15 @@ pub(super) const SESSION: &str = "session";
 /// A history as its file has it.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    /// In time order, each with its place in it.
+    /// In order, each with its place in it.
     pub(super) segments: Vec<Segment>,
     /// The place of each session, by its id.
     pub(super) places: HashMap<String, usize>,
-    /// The sessions that stand elsewhere by their field `order` than by their timestamps, by their places, and where they would.
-    pub(super) out_of_order: Vec<(usize, usize)>,
 }
 
 struct Session {
     id: String,
     order: i64,
-    at: Timestamp,
     local: DateTime,
     turns: Vec<Turn>,
 }
@@ -36,8 +32,8 @@ struct Session {
 /// The sessions of the rows of `file`, or all that is wrong with them: problems name the history by `case`, and the session beside the
 /// field.
 ///
-/// Sessions are put in the order of their timestamps; equal ones in that of their field `order`. The two agree in sound data, so
-/// those that they place differently are told.
+/// Sessions are put in the order of their field `order`, equal ones in that of their ids, as the authors' code does. In sound data that is
+/// the order of their timestamps; the checks of all benchmarks name those of which it is not.
 pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessions, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut found: Vec<Session> = Vec::new();
@@ -62,12 +58,7 @@ pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessio
     if !problems.is_empty() {
         return Err(problems);
     }
-    let by_time = |a: &Session, b: &Session| a.at.cmp(&b.at).then(a.order.cmp(&b.order));
-    found.sort_by(by_time);
-    let mut by_order: Vec<usize> = (0..found.len()).collect();
-    by_order.sort_by_key(|at| found.get(*at).map(|session| session.order));
-    let moved = by_order.iter().enumerate().filter(|(place, at)| place != *at);
-    let out_of_order = moved.map(|(place, at)| (*at, place)).collect();
+    found.sort_by(|a, b| (a.order, &a.id).cmp(&(b.order, &b.id)));
     let places = found.iter().enumerate().map(|(at, session)| (session.id.clone(), at)).collect();
     let segments = found.into_iter().enumerate().map(|(index, Session { local, turns, .. })| Segment {
         kind: SESSION.to_owned(),
@@ -75,7 +66,7 @@ pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessio
         time: Some(local),
         turns,
     });
-    Ok(Sessions { segments: segments.collect(), places, out_of_order })
+    Ok(Sessions { segments: segments.collect(), places })
 }
 
 fn checker<'a>(file: &'a str, row: usize, case: &str) -> Checker<'a> {
@@ -111,8 +102,7 @@ fn session(checker: &mut Checker<'_>, node: Node) -> Option<Session> {
         (turns, count)
     });
     let (turns, count) = turns?;
-    let (at, local) = time?;
-    (turns.len() == count).then_some(Session { id: id?, order: order?, at, local, turns })
+    (turns.len() == count).then_some(Session { id: id?, order: order?, local: time?, turns })
 }
 
 fn turn(checker: &mut Checker<'_>, path: &str, node: Node) -> Option<Turn> {
@@ -130,12 +120,11 @@ fn turn(checker: &mut Checker<'_>, path: &str, node: Node) -> Option<Turn> {
     Some(Turn { role: role?, content: content? })
 }
 
-/// The moment, and what the clock showed there: ISO 8601 with date, time and offset.
-fn parse_time(text: &str) -> Option<(Timestamp, DateTime)> {
+/// What the clock showed there and then: ISO 8601 with date, time and offset, which together must be a moment.
+fn parse_time(text: &str) -> Option<DateTime> {
     let pieces = Pieces::parse(text).ok()?;
     let local = pieces.date().to_datetime(pieces.time()?);
-    let offset = pieces.to_numeric_offset()?;
-    Some((offset.to_timestamp(local).ok()?, local))
+    pieces.to_numeric_offset()?.to_timestamp(local).is_ok().then_some(local)
 }
 
 #[cfg(test)]
@@ -144,10 +133,10 @@ mod tests {
 
     #[test]
     fn times_have_a_date_a_time_and_an_offset() {
-        let of = |text: &str| parse_time(text).map(|(at, local)| (at.to_string(), local.to_string()));
-        let both = |at: &str, local: &str| Some((at.to_owned(), local.to_owned()));
-        assert_eq!(of("2025-04-01T10:01:36+08:00"), both("2025-04-01T02:01:36Z", "2025-04-01T10:01:36"));
-        assert_eq!(of("2025-04-01T10:01:36Z"), both("2025-04-01T10:01:36Z", "2025-04-01T10:01:36"));
+        let of = |text: &str| parse_time(text).map(|local| local.to_string());
+        for text in ["2025-04-01T10:01:36+08:00", "2025-04-01T10:01:36Z"] {
+            assert_eq!(of(text).as_deref(), Some("2025-04-01T10:01:36"));
+        }
         for text in ["2025-04-01T10:01:36", "2025-04-01", "2025-02-30T10:00:00+00:00", "", "yesterday"] {
             assert_eq!(of(text), None, "{text}");
         }

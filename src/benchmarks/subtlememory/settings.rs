@@ -2,7 +2,7 @@
 
 use crate::benchmarks::{Context, Retriever, Setting};
 
-/// The target sessions in time order, and nothing else.
+/// The target sessions in the order of the history, and nothing else.
 pub(super) const ORACLE: &str = "oracle";
 /// The target sessions as the memory system stored them.
 pub(super) const PERFECT: &str = "perfect";

@@ -30,6 +30,11 @@ pub(super) const INCORRECT_ANSWERS: &str = "incorrect_answers";
 pub(super) const FACTS: &str = "facts";
 /// The judge's note of what the set is about.
 pub(super) const CASE: &str = "case";
+/// The judge's note of the user's profile, of questions about the user alone.
+pub(super) const PERSONA: &str = "persona";
+
+/// The source of sets about the user, as files write it.
+pub(super) const OF_USER: &str = "user-related";
 
 /// The relation of memories that add to each other.
 pub(super) const COMPLEMENTARY: &str = "complementary";
@@ -46,18 +51,19 @@ pub(super) struct Subtype {
     pub(super) name: &'static str,
     pub(super) relation: &'static str,
     /// Other names, in lower case with `_` for spaces and hyphens: the paper's, and those of the files and the schema that the authors
-    /// publish. `K=1` stands in their schema alone, beside `K>1`; that it is a kind of multi-evidence is our reading.
+    /// publish.
     also: &'static [&'static str],
 }
 
-/// In the order of the paper's tables.
-pub(super) const SUBTYPES: [Subtype; 5] = [
-    Subtype {
-        name: "multi_evidence",
-        relation: COMPLEMENTARY,
-        also: &["k=1", "k>1", "k_eq_1", "k_gt_1", "multievidence"],
-    },
+/// The subtype of complementary sets of which one memory decides and the others are background. It stands in the authors' schema and in
+/// their judge's rules, and in neither the paper nor the released files.
+pub(super) const SINGLE_EVIDENCE: &str = "single_evidence";
+
+/// In the order of the paper's tables, and [`SINGLE_EVIDENCE`].
+pub(super) const SUBTYPES: [Subtype; 6] = [
+    Subtype { name: "multi_evidence", relation: COMPLEMENTARY, also: &["k>1", "k_gt_1", "multievidence"] },
     Subtype { name: "any_one", relation: COMPLEMENTARY, also: &["any_one_of_n", "anyone"] },
+    Subtype { name: SINGLE_EVIDENCE, relation: COMPLEMENTARY, also: &["k=1", "k_eq_1", "singleevidence"] },
     Subtype { name: "temporal", relation: NUANCED, also: &[] },
     Subtype { name: "contextual", relation: NUANCED, also: &["context"] },
     Subtype {
@@ -102,7 +108,7 @@ mod tests {
         for (name, canonical) in [
             ("multi_evidence", "multi_evidence"),
             ("Multi-evidence", "multi_evidence"),
-            ("K=1", "multi_evidence"),
+            ("K=1", "single_evidence"),
             ("K>1", "multi_evidence"),
             ("any_one", "any_one"),
             ("Any-one", "any_one"),

@@ -1,34 +1,50 @@
 //! Accuracy by relation and subtype: tables 1 and 13, and their intervals, table 11.
 
-use super::super::counts::percent;
-use super::columns::{COLUMNS, Column};
+use super::super::counts::{percent, ratio};
+use super::columns::{Column, columns_of};
 use super::heads::Heads;
-use super::systems::System;
+use super::systems::{Group, System};
 use crate::benchmarks::Table;
+use crate::ground::order::unique;
 use crate::ground::sheet::{self, Sheet, cell};
 use crate::statistics::Interval;
-use crate::statistics::bounded::{adjusted_mean, of_shares};
+use crate::statistics::bounded::{Intervals, of_units};
 
 /// Table 1: the systems and the oracle.
 pub(super) fn table_1(systems: &[System<'_>]) -> Option<Table> {
     let rows: Vec<&System<'_>> =
         systems.iter().filter(|s| s.setting != super::super::settings::PERFECT).collect();
     let mut sheet = accuracies(&rows)?;
-    let of_systems: Vec<&System<'_>> = rows.iter().filter(|row| row.is_memory()).copied().collect();
-    if of_systems.len() > 1 {
-        let share = |row: &System<'_>, name: &'static str| {
-            let (right, of) = Column::Subtype(name).counts(row);
-            super::super::counts::ratio(right, of)
-        };
-        let above = |row: &&&System<'_>| share(row, "contextual") > share(row, "temporal");
-        let count = of_systems.iter().filter(above).count();
-        sheet.notes.push(format!("contextual is above temporal in {count} of {} systems", of_systems.len()));
-    }
+    sheet.notes.extend(contextual_above_temporal(&rows));
     if rows.iter().any(|row| row.setting == super::super::settings::FULL) {
         sheet.notes.push("the paper has no setting that shows the full history: it is ours".to_owned());
     }
     let title = "accuracy by relation and subtype (table 1)".to_owned();
     Some(Table { key: "accuracy".to_owned(), title, sheet })
+}
+
+/// The systems that are better on contextual questions than on temporal ones, of those by one answer model, judge and wording. One that was
+/// run several times is one.
+fn contextual_above_temporal(rows: &[&System<'_>]) -> Vec<String> {
+    let systems = || rows.iter().filter(|row| row.is_memory() && row.repetition == 0);
+    let share = |system: &System<'_>, name: &'static str| {
+        let repetitions = rows.iter().filter(|row| row.repeats(system));
+        let counts = repetitions.map(|row| Column::Subtype(name).counts(row));
+        let (right, of) = counts.fold((0, 0), |(right, of), own| (right + own.0, of + own.1));
+        ratio(right, of)
+    };
+    let groups = unique(systems().map(|system| system.group));
+    let note = |group: &Group<'_>| {
+        let own: Vec<&&System<'_>> = systems().filter(|system| system.group == *group).collect();
+        let count = own.iter().filter(|s| share(s, "contextual") > share(s, "temporal")).count();
+        let Group { model, judge, soft, .. } = *group;
+        let wording = if soft { ", soft" } else { "" };
+        let of = format!("{model}, {}{wording}: ", judge.unwrap_or("no judge"));
+        let of = if groups.len() > 1 { of } else { String::new() };
+        let said = format!("{of}contextual is above temporal in {count} of {} systems", own.len());
+        (own.len() > 1).then_some(said)
+    };
+    groups.iter().filter_map(note).collect()
 }
 
 /// Table 13: perfect retrieval.
@@ -49,15 +65,16 @@ pub(super) fn table_13(systems: &[System<'_>]) -> Option<Table> {
 
 fn accuracies(rows: &[&System<'_>]) -> Option<Sheet> {
     let heads = Heads::of(rows)?;
+    let own = columns_of(rows);
     let mut columns = heads.columns();
-    columns.extend(COLUMNS.map(|column| sheet::Column::number(column.name())));
+    columns.extend(own.iter().map(|column| sheet::Column::number(column.name())));
     let mut notes = vec!["all: over questions, not the mean of the relations".to_owned()];
     let mut sheet_rows = Vec::new();
     for row in rows {
         let mut cells = heads.cells(row);
-        cells.extend(COLUMNS.map(|column| {
+        cells.extend(own.iter().map(|column| {
             let (right, of) = column.counts(row);
-            vec![marked(row, column, right, of), format!("{right}/{of}")]
+            vec![marked(row, *column, right, of), format!("{right}/{of}")]
         }));
         sheet_rows.push(cells);
         notes.extend(remarks(row));
@@ -91,38 +108,43 @@ fn remarks(row: &System<'_>) -> Vec<String> {
 }
 
 /// Table 11: 95% intervals of table 1.
-pub(super) fn table_11(systems: &[System<'_>]) -> Option<Table> {
+pub(super) fn table_11(systems: &[System<'_>], intervals: Intervals) -> Option<Table> {
     let rows: Vec<&System<'_>> = systems.iter().collect();
     let heads = Heads::of(&rows)?;
+    let own = columns_of(&rows);
     let mut columns = heads.columns();
-    columns.extend(COLUMNS.map(|column| sheet::Column::number(column.name())));
+    columns.extend(own.iter().map(|column| sheet::Column::number(column.name())));
     let rows = rows.iter().map(|row| {
         let mut cells = heads.cells(row);
-        cells.extend(COLUMNS.map(|column| {
+        cells.extend(own.iter().map(|column| {
             let (right, of) = column.counts(row);
-            let ends = interval(row, column).map_or_else(
+            let ends = interval(row, *column, intervals).map_or_else(
                 || "-".to_owned(),
                 |Interval { low, high }| format!("[{:.2}, {:.2}]", 100.0 * low, 100.0 * high),
             );
-            vec![marked(row, column, right, of), ends]
+            vec![marked(row, *column, right, of), ends]
         }));
         cells
     });
     let rows = rows.collect();
-    let notes =
-        vec!["95% intervals: Wilson's, of `all` Student's t within the relations with one question added at either end; the paper has \
-              percentile bootstraps, which have no width where all are right"
-            .to_owned()];
-    Some(Table::new("intervals", "95% intervals of the accuracies (table 11)", columns, rows, notes))
+    let note = match intervals {
+        Intervals::Adjusted => {
+            "95% intervals: Wilson's, of `all` Student's t within the relations with one question added at either end; --intervals paper \
+             has the paper's percentile bootstraps, which have no width where all are right"
+        }
+        Intervals::Paper => {
+            "95% intervals: the paper's percentile bootstrap over questions, of `all` within the relations, as it comes out with ever more \
+             resamples (the paper draws 10,000)"
+        }
+    };
+    let title = "95% intervals of the accuracies (table 11)";
+    Some(Table::new("intervals", title, columns, rows, vec![note.to_owned()]))
 }
 
-fn interval(system: &System<'_>, column: Column) -> Option<Interval> {
+fn interval(system: &System<'_>, column: Column, intervals: Intervals) -> Option<Interval> {
     let own = system.outcomes.values().filter(|outcome| column.holds(outcome));
     let strata = column.strata(own.map(|outcome| (outcome, f64::from(u8::from(outcome.right)))));
-    match &strata[..] {
-        [only] => of_shares(&only.units),
-        several => adjusted_mean(several, (0.0, 1.0)),
-    }
+    of_units(&strata, (0.0, 1.0), intervals)
 }
 
 /// A cell with nothing in it.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::terms::{COMPLEMENTARY, CONTRADICTORY, NUANCED, RELATIONS};
+use super::super::terms::{COMPLEMENTARY, CONTRADICTORY, NUANCED, RELATIONS, SINGLE_EVIDENCE};
 use super::systems::{Outcome, System};
 use crate::statistics::bounded::Stratum;
 
@@ -15,17 +15,25 @@ pub(super) enum Column {
     Subtype(&'static str),
 }
 
-/// In the paper's order.
-pub(super) const COLUMNS: [Column; 8] = [
+/// In the paper's order. Sets of single evidence, which the paper has not, have their column where there are any.
+const COLUMNS: [Column; 9] = [
     Column::All,
     Column::Relation(COMPLEMENTARY),
     Column::Subtype("multi_evidence"),
     Column::Subtype("any_one"),
+    Column::Subtype(SINGLE_EVIDENCE),
     Column::Relation(NUANCED),
     Column::Subtype("temporal"),
     Column::Subtype("contextual"),
     Column::Relation(CONTRADICTORY),
 ];
+
+/// The columns of some systems.
+pub(super) fn columns_of(systems: &[&System<'_>]) -> Vec<Column> {
+    let is_asked = |column: &Column| systems.iter().any(|system| column.counts(system).1 > 0);
+    let single = Column::Subtype(SINGLE_EVIDENCE);
+    COLUMNS.into_iter().filter(|column| *column != single || is_asked(column)).collect()
+}
 
 impl Column {
     /// Its head.

@@ -8,15 +8,16 @@ mod systems;
 mod waterfall;
 
 use crate::benchmarks::{CUT_MARK, Counts, Graded, Table};
+use crate::statistics::bounded::Intervals;
 
 /// The tables that the rows give, and figure 3 where any run has what it needs.
-pub(super) fn counts(graded: &[Graded<'_>]) -> Counts {
+pub(super) fn counts(graded: &[Graded<'_>], intervals: Intervals) -> Counts {
     let systems = systems::systems(graded);
     let tables = [
         accuracy::table_1(&systems),
         paired::table_3(&systems),
-        accuracy::table_11(&systems),
-        paired::table_12(&systems),
+        accuracy::table_11(&systems, intervals),
+        paired::table_12(&systems, intervals),
         accuracy::table_13(&systems),
         waterfall::figure_3(&systems),
     ];

@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use super::super::counts::{discordant, percent, points, ratio};
 use super::super::settings::ORACLE;
 use super::accuracy::none;
-use super::columns::{COLUMNS, Column};
+use super::columns::{Column, columns_of};
 use super::heads::Heads;
 use super::systems::{Group, System};
 use crate::benchmarks::Table;
 use crate::ground::numbers::p_value;
 use crate::ground::sheet::{self, cell};
 use crate::statistics::Interval;
-use crate::statistics::bounded::adjusted_mean;
+use crate::statistics::bounded::{Intervals, of_units};
 use crate::statistics::holm::holm;
 use crate::statistics::mcnemar::mcnemar;
 
@@ -49,11 +49,12 @@ pub(super) fn table_3(systems: &[System<'_>]) -> Option<Table> {
     let heads = Heads::of(&rows)?;
     let mut columns = heads.columns();
     columns.push(sheet::Column::text("less"));
-    columns.extend(COLUMNS.map(|column| sheet::Column::number(column.name())));
+    let of_pairs = columns_of(&rows);
+    columns.extend(of_pairs.iter().map(|column| sheet::Column::number(column.name())));
     let rows = pairs.iter().map(|(system, other)| {
         let mut cells = heads.cells(system);
         cells.push(cell(other.named()));
-        cells.extend(COLUMNS.map(|column| {
+        cells.extend(of_pairs.iter().map(|column| {
             let share = |system: &System<'_>| {
                 let (right, of) = column.counts(system);
                 ratio(right, of)
@@ -69,7 +70,14 @@ pub(super) fn table_3(systems: &[System<'_>]) -> Option<Table> {
         "percentage points between runs; no run's name tells a plugin (`NAME-openclaw`, `NAME-plugin`) from its standalone system \
          (`NAME`, `NAME-standalone`)"
     };
-    Some(Table::new("integration", "integration delta (table 3)", columns, rows, vec![note.to_owned()]))
+    let notes = [note.to_owned()].into_iter().chain(first_alone(systems)).collect();
+    Some(Table::new("integration", "integration delta (table 3)", columns, rows, notes))
+}
+
+/// A note below tables that compare one repetition of each system.
+fn first_alone(systems: &[System<'_>]) -> Option<String> {
+    let repeated = systems.iter().any(|system| system.repetition > 0);
+    repeated.then(|| "the first repetition of each setting is compared; the others are left out".to_owned())
 }
 
 /// The words of a name, in lower case.
@@ -94,7 +102,7 @@ fn memory_alone(run: &str) -> Option<Vec<String>> {
 
 /// Table 12: the oracle against the best memory system of each answer model, on the same questions. Holm's families are the answer
 /// models of one wording, judge and data set.
-pub(super) fn table_12(systems: &[System<'_>]) -> Option<Table> {
+pub(super) fn table_12(systems: &[System<'_>], intervals: Intervals) -> Option<Table> {
     let mut pairs: Vec<(&System<'_>, &System<'_>)> = Vec::new();
     let mut notes = Vec::new();
     for oracle in systems.iter().filter(|s| s.setting == ORACLE && s.repetition == 0) {
@@ -128,7 +136,7 @@ pub(super) fn table_12(systems: &[System<'_>]) -> Option<Table> {
     if pairs.is_empty() && notes.is_empty() {
         return None;
     }
-    let tests: Vec<Test> = pairs.iter().map(|(oracle, best)| Test::of(oracle, best)).collect();
+    let tests: Vec<Test> = pairs.iter().map(|(oracle, best)| Test::of(oracle, best, intervals)).collect();
     let of_pairs: Vec<Group<'_>> = pairs.iter().map(|(oracle, _)| oracle.group).collect();
     let p_values: Vec<f64> = tests.iter().map(|test| test.p).collect();
     let adjusted = within_families(&of_pairs, &p_values);
@@ -163,13 +171,19 @@ pub(super) fn table_12(systems: &[System<'_>]) -> Option<Table> {
         cells
     });
     let rows: Vec<_> = rows.collect();
+    let method = match intervals {
+        Intervals::Adjusted => "",
+        Intervals::Paper => " (the paper's paired percentile bootstrap)",
+    };
     notes.insert(
         0,
-        "b: only the oracle is right, c: only the system; exact McNemar test, two-sided, with Holm's correction over the answer \
-             models of one wording and judge; difference (b - c) / questions in points with its 95% interval within the relations; \
+        format!(
+            "b: only the oracle is right, c: only the system; exact McNemar test, two-sided, with Holm's correction over the answer \
+             models of one wording and judge; difference (b - c) / questions in points with its 95% interval within the relations{method}; \
              the best system is a memory: neither oracle nor perfect nor a full history"
-                .to_owned(),
+        ),
     );
+    notes.extend(first_alone(systems));
     let title = "oracle against the best memory system of each answer model (table 12)";
     Some(Table::new("oracle-gap", title, columns, rows, notes))
 }
@@ -200,7 +214,7 @@ struct Test {
 
 impl Test {
     /// Both have the same questions.
-    fn of(oracle: &System<'_>, best: &System<'_>) -> Self {
+    fn of(oracle: &System<'_>, best: &System<'_>, intervals: Intervals) -> Self {
         let (b, c) = discordant(&oracle.right(), &best.right());
         let n = oracle.outcomes.len();
         let number = |right: bool| f64::from(u8::from(right));
@@ -209,7 +223,7 @@ impl Test {
             (outcome, number(outcome.right) - number(other))
         });
         let strata = Column::All.strata(differences);
-        let interval = adjusted_mean(&strata, (-1.0, 1.0));
+        let interval = of_units(&strata, (-1.0, 1.0), intervals);
         let difference = (b as f64 - c as f64) / n.max(1) as f64;
         Test { n, b, c, difference, interval, p: mcnemar(b, c) }
     }

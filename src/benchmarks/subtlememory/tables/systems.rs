@@ -154,6 +154,12 @@ impl<'a> System<'a> {
         self.is_system() && self.setting != settings::FULL
     }
 
+    /// True if it is a repetition of another one, or that itself.
+    pub(super) fn repeats(&self, other: &System<'_>) -> bool {
+        self.group == other.group
+            && (self.run, self.memory, self.setting) == (other.run, other.memory, other.setting)
+    }
+
     /// Questions that have an outcome in one of two systems only; empty where they can be paired.
     pub(super) fn unpaired(&self, other: &System<'a>) -> Vec<Question<'a>> {
         let lacks = |of: &System<'a>, question: &Question<'a>| !of.outcomes.contains_key(question);
