@@ -13,7 +13,8 @@ fn copied(to: &Path) {
 /// The command that made it.
 fn made_by(dir: &Path) -> Command {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/run-0.1.0");
-    let mut command = command(["run", "--max-new-tokens", "12", "--context", "4096", "--allow-longer"]);
+    let mut command =
+        command(["run", "--query-time", "--max-new-tokens", "12", "--context", "4096", "--allow-longer"]);
     command.args(["--dtype", "f32", "--device", "cpu"]).arg("--model").arg(model()).arg("--out").arg(dir);
     command.arg("--data").arg(fixture.join("short.json")).arg("--prompts").arg(fixture.join("prompts"));
     command

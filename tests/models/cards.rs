@@ -244,8 +244,11 @@ fn rows_cost_their_products_with_keys_and_a_step_reads_weights_and_shared_keys_o
     let layer = LayerWork::all(&llama, 2).next().unwrap();
     let recording = Recording { rows: 3, spans: 7 };
     let scores = 3.0 * 1000.0 * 32.0;
+    // In half precision on tensor cores, and twice.
     let fused = layer.recorded(1000, recording, Kernel::Fused);
-    assert_eq!((fused.products_f32, fused.products, fused.bytes), (2.0 * 128.0 * scores, 0.0, 0.0));
+    assert_eq!((fused.products_f32, fused.products, fused.bytes), (0.0, 4.0 * 128.0 * scores, 0.0));
+    let wide = LayerWork::all(&llama, 4).next().unwrap().recorded(1000, recording, Kernel::Fused);
+    assert_eq!((wide.products_f32, wide.products), (2.0 * 128.0 * scores, 0.0));
     let blocks = layer.recorded(1000, recording, Kernel::Blocks);
     assert_eq!((blocks.products_f32, blocks.bytes), (2.0 * 135.0 * scores, 20.0 * scores));
 

@@ -206,7 +206,7 @@ fn stopped(
     stops: &[String],
     at: Option<usize>,
 ) -> (Vec<Result<ProbeOutcome, palimpsest::run::rows::NoAnswer>>, bool, usize, String) {
-    let templates = Templates::load(&STALE, None).unwrap();
+    let templates = Templates::load(&STALE, None).unwrap().with_query_time(true);
     let builder = PromptBuilder::new(templates, model.template().clone());
     let options = SubjectOptions {
         sampling: Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 24 },

@@ -10,18 +10,20 @@
 //! Left out: a repeated R5 that would see nothing new (at temperature 0 it would say the same), and the public code's list of words by which other probes
 //! count as decisions. Of its ranking of usable items the order is kept: those recovered, of slots that the probe names, strong, near.
 
-use super::super::asking::{Asker, Fault, Unreachable};
+use super::super::asking::{Asker, Unreachable};
 use super::super::model::Step;
 use super::super::schema::Slot;
 use super::super::settings::Switch;
 use super::super::store::Store;
+use super::answer;
 use super::ground::{self, Grounding};
 use super::parse::{Parsed, Query, lines};
+use super::readout::{Readout, memories};
 use super::recover::recover;
-use super::retrieve::{Entry, Hit, entries, nearest, not_current};
+use super::retrieve::{Entry, Hit, entries, entry, nearest, not_current, primary};
 use super::settle::settle;
+use super::stop::{Stop, readable};
 use super::verify::{self, Fact, Premise, Verdict};
-use super::{Readout, answer, memories};
 use crate::ground::order::unique;
 
 /// Below this a verdict is verified again.
@@ -37,26 +39,6 @@ const VALUES: usize = 2;
 /// Facts of different slots, and others.
 const DECISIVE: usize = 5;
 const OTHERS: usize = 3;
-
-/// Why a readout stops.
-#[derive(Debug)]
-pub enum Stop {
-    /// A model could not be asked.
-    Unreachable(Unreachable),
-    /// A reply could not be read.
-    Fault(Fault),
-}
-
-impl From<Unreachable> for Stop {
-    fn from(error: Unreachable) -> Self {
-        Stop::Unreachable(error)
-    }
-}
-
-/// A step's reply.
-pub fn readable<T>(asked: Result<Result<T, Fault>, Unreachable>) -> Result<T, Stop> {
-    asked?.map_err(Stop::Fault)
-}
 
 /// R2 to R7.
 pub fn read(asker: &mut Asker<'_>, store: &Store, query: Query<'_>, parsed: Parsed) -> Result<Readout, Stop> {
@@ -157,40 +139,6 @@ fn facts(
     });
     let told = first.into_iter().chain(others.into_iter().take(OTHERS));
     told.map(|item| Fact { text: item.value.clone(), items: vec![item.id.clone()] }).collect()
-}
-
-/// An entry by its id.
-pub fn entry<'s>(store: &'s Store, id: &str) -> Option<Entry<'s>> {
-    entries(store).into_iter().find(|entry| entry.id() == id)
-}
-
-/// The hits that stand for their bundles. Hits of a slot with a marker among them, or with a stale and an active one, are one bundle; the nearest
-/// stands for it, of equally near ones the most current.
-pub fn primary(store: &Store, hits: &[Hit]) -> Vec<Hit> {
-    let found: Vec<(&Hit, Entry<'_>)> =
-        hits.iter().filter_map(|hit| Some((hit, entry(store, &hit.id)?))).collect();
-    let in_conflict = |slot: &Slot| {
-        let of_slot = || found.iter().map(|(_, entry)| entry).filter(|entry| entry.slot() == slot);
-        let has = |standing: &[u8]| of_slot().any(|entry| standing.contains(&entry.standing()));
-        has(&[1]) || (has(&[2]) && has(&[3, 4]))
-    };
-    let mut out: Vec<Hit> = Vec::new();
-    let mut done: Vec<&Slot> = Vec::new();
-    for (hit, entry) in &found {
-        let slot = entry.slot();
-        if !in_conflict(slot) {
-            out.push((*hit).clone());
-        } else if !done.contains(&slot) {
-            done.push(slot);
-            let mut of_slot: Vec<_> = found.iter().filter(|(_, entry)| entry.slot() == slot).collect();
-            of_slot.sort_by(|(a, of_a), (b, of_b)| {
-                let near = |hit: &Hit| hit.score.unwrap_or_default();
-                near(b).total_cmp(&near(a)).then(of_b.standing().cmp(&of_a.standing()))
-            });
-            out.extend(of_slot.first().map(|(hit, _)| (*hit).clone()));
-        }
-    }
-    out
 }
 
 /// What a probe is held against.

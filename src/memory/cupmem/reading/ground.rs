@@ -10,9 +10,9 @@ use super::super::asking::{Asker, Fault, Unreachable};
 use super::super::model::Step;
 use super::super::shapes::{array, object, one_of, text};
 use super::super::store::Store;
-use super::code::{Stop, readable};
 use super::parse::{Parsed, Query};
 use super::retrieve::Hit;
+use super::stop::{Stop, readable};
 use super::verify::{Premise, Verdict};
 use crate::ground::order::unique;
 

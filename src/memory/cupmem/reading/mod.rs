@@ -10,31 +10,23 @@ pub mod answer;
 mod code;
 pub mod ground;
 pub mod parse;
+mod readout;
 pub mod recover;
 pub mod retrieve;
 mod settle;
+mod stop;
 pub mod verify;
 
-use code::Stop;
+pub use readout::{Readout, memory};
+
 use parse::Query;
-use retrieve::Hit;
-use verify::Verdict;
+use readout::memories;
+use stop::Stop;
 
 use super::asking::{Asker, Fault, Unreachable};
 use super::settings::Switch;
 use super::store::{Item, Store};
-use crate::memory::system::protocol::{ContextPiece, Memory, Status};
-
-/// A probe's readout.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Readout {
-    /// The memories that the answer is made from: usable ones as active, all others as stale.
-    pub memories: Vec<Memory>,
-    /// The context as the answering model reads it.
-    pub pieces: Vec<ContextPiece>,
-    /// May an answer take the premise for granted?
-    pub premise_safe: bool,
-}
+use crate::memory::system::protocol::Memory;
 
 /// R1 to R7.
 ///
@@ -73,30 +65,6 @@ pub fn read(
         pieces: answer::context(store, &verdict, None, None),
         premise_safe: verdict.premise_safe,
     }))
-}
-
-fn memories(store: &Store, hits: &[Hit], verdict: &Verdict) -> Vec<Memory> {
-    let former = answer::former(verdict);
-    let of = |ids: &[String], status: Status| {
-        let shown = hits.iter().filter(|hit| ids.contains(&hit.id));
-        let memory = |hit: &Hit| Some(Memory { status, score: hit.score, ..memory(store.item(&hit.id)?) });
-        shown.filter_map(memory).collect::<Vec<_>>()
-    };
-    let mut memories = of(&verdict.usable, Status::Active);
-    memories.extend(of(&former, Status::Stale));
-    memories
-}
-
-/// An item as the protocol tells it.
-pub fn memory(item: &Item) -> Memory {
-    Memory {
-        id: item.id.clone(),
-        text: item.value.clone(),
-        score: None,
-        sources: Some(item.sources()),
-        time: item.created.time.clone(),
-        status: item.status,
-    }
 }
 
 /// The nearest active items as plain context, without a model: the store by itself.

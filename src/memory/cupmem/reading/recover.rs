@@ -11,9 +11,9 @@ use super::super::asking::Asker;
 use super::super::model::Step;
 use super::super::shapes::{array, object, text};
 use super::super::store::Store;
-use super::code::{Stop, entry, primary, readable};
 use super::parse::{Parsed, Query, lines};
-use super::retrieve::{Hit, bundles, entries, nearest, not_current};
+use super::retrieve::{Hit, bundles, entries, entry, nearest, not_current, primary};
+use super::stop::{Stop, readable};
 use super::verify::Verdict;
 use crate::ground::order::unique;
 

@@ -239,3 +239,37 @@ fn best<'s>(store: &'s Store, item: &Item) -> Option<&'s Item> {
         a_strong.cmp(&b_strong).then(a.confidence.total_cmp(&b.confidence)).then(a_last.cmp(&b_last))
     })
 }
+
+/// An entry by its id.
+pub fn entry<'s>(store: &'s Store, id: &str) -> Option<Entry<'s>> {
+    entries(store).into_iter().find(|entry| entry.id() == id)
+}
+
+/// The hits that stand for their bundles. Hits of a slot with a marker among them, or with a stale and an active one, are one bundle; the nearest
+/// stands for it, of equally near ones the most current.
+pub fn primary(store: &Store, hits: &[Hit]) -> Vec<Hit> {
+    let found: Vec<(&Hit, Entry<'_>)> =
+        hits.iter().filter_map(|hit| Some((hit, entry(store, &hit.id)?))).collect();
+    let in_conflict = |slot: &Slot| {
+        let of_slot = || found.iter().map(|(_, entry)| entry).filter(|entry| entry.slot() == slot);
+        let has = |standing: &[u8]| of_slot().any(|entry| standing.contains(&entry.standing()));
+        has(&[1]) || (has(&[2]) && has(&[3, 4]))
+    };
+    let mut out: Vec<Hit> = Vec::new();
+    let mut done: Vec<&Slot> = Vec::new();
+    for (hit, entry) in &found {
+        let slot = entry.slot();
+        if !in_conflict(slot) {
+            out.push((*hit).clone());
+        } else if !done.contains(&slot) {
+            done.push(slot);
+            let mut of_slot: Vec<_> = found.iter().filter(|(_, entry)| entry.slot() == slot).collect();
+            of_slot.sort_by(|(a, of_a), (b, of_b)| {
+                let near = |hit: &Hit| hit.score.unwrap_or_default();
+                near(b).total_cmp(&near(a)).then(of_b.standing().cmp(&of_a.standing()))
+            });
+            out.extend(of_slot.first().map(|(hit, _)| (*hit).clone()));
+        }
+    }
+    out
+}

@@ -9,7 +9,7 @@ use candle_core::{CudaDevice, DType, Device, Result, Tensor};
 
 use super::super::chunked::{BLOCKS, Chunked};
 use super::super::kernel::{Kernel, RowSums};
-use super::{decode, prefill, sums};
+use super::{decode, masses, prefill};
 use crate::attention::call::Call;
 use crate::attention::{AttentionKernel, AttentionShape, Holes, Sinks, Site};
 use crate::transfer;
@@ -110,7 +110,7 @@ fn try_on(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
     for rows in [0..ROWS, ROWS - 1..ROWS] {
         let count = rows.len() as f32;
         let of = RowSums { site: &site, rows, bounds: &bounds };
-        let (found, expected) = (sums(&q, &k, &of)?, products.segment_sums(&q, &k, &of)?);
+        let (found, expected) = (masses::segment_sums(&q, &k, &of)?, products.segment_sums(&q, &k, &of)?);
         most = most.max(apart(&found, &expected)? / count);
     }
     // Of layers that the other kernels do not serve, the sums are all that is asked for.

@@ -1,6 +1,6 @@
-//! Sums of chosen rows' weights over segments of keys, of half precision on tensor cores.
+//! Sums of chosen rows' weights over segments of keys: of half precision on tensor cores, of f32 by [`super::rows`].
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 
 use super::super::super::Site;
 use super::super::kernel::RowSums;
@@ -21,7 +21,11 @@ const PASSING: usize = 64;
 const WIDTHS: [usize; 3] = [64, 128, 256];
 
 /// See [`super::super::Kernel::segment_sums`]; nothing comes back from the device. Positions are counted from the first key.
-pub fn segment_sums(q: &Tensor, k: &Tensor, RowSums { site, rows, bounds }: &RowSums<'_>) -> Result<Tensor> {
+pub fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
+    if q.dtype() == DType::F32 {
+        return super::rows::segment_sums(q, k, of);
+    }
+    let RowSums { site, rows, bounds } = of;
     let device = q.device().as_cuda_device()?;
     let q = q.narrow(0, rows.start, rows.len())?;
     let site = Site { offset: site.offset + rows.start, ..(*site).clone() };

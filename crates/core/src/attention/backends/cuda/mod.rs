@@ -5,7 +5,7 @@
 //! chosen rows pay to segments is summed in f32 without a weight being written: of half precision on tensor cores (`masses.cu`), of
 //! f32 on the others (`rows.cu`).
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{Device, Result, Tensor};
 
 use super::kernel::{Kernel, RowSums};
 use crate::attention::call::{Attended, Call};
@@ -47,13 +47,6 @@ impl Kernel for Fused {
     }
 
     fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
-        sums(q, k, of)
-    }
-}
-
-fn sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
-    match q.dtype() {
-        DType::F32 => rows::segment_sums(q, k, of),
-        _ => masses::segment_sums(q, k, of),
+        masses::segment_sums(q, k, of)
     }
 }
