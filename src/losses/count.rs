@@ -175,7 +175,7 @@ const SHARES: [&str; 3] = ["all", "some", "none"];
 /// All, some (not all) or none of a probe's facts. Unknown where that is not known of some fact, unless others decide it.
 fn shares(facts: &[Known]) -> [Known; 3] {
     let (any, all) = (Known::any(facts.iter().copied()), Known::all(facts.iter().copied()));
-    [all, Known::all([any, all.not()]), any.not()]
+    [all, Known::all([any, all.opposite()]), any.opposite()]
 }
 
 fn of_shares(
@@ -308,7 +308,7 @@ pub fn answers(traces: &[&Trace]) -> Vec<Number> {
             right(&mut sided.iter().filter(holds).map(|(trace, ..)| *trace))
         };
         let despite = sided.iter().filter(|(trace, _, newer)| in_list(trace, *newer).is_yes());
-        let wrong = despite.map(|(trace, ..)| trace.right.not());
+        let wrong = despite.map(|(trace, ..)| trace.right.opposite());
         push("failure despite", &newer_role, Count::of(wrong));
         push("right given neither", "", given((Known::No, Known::No)));
         push("right given only", &older_role, given((Known::Yes, Known::No)));

@@ -37,7 +37,7 @@ impl Known {
 
     /// The opposite, where it is known.
     #[must_use]
-    pub fn not(self) -> Self {
+    pub fn opposite(self) -> Self {
         match self {
             Known::Yes => Known::No,
             Known::No => Known::Yes,

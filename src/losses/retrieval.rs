@@ -84,7 +84,7 @@ impl Ranking {
         if self.len == 0 {
             return Known::No;
         }
-        Known::any((0..self.carried.len()).map(|fact| self.hit(fact, 1))).not()
+        Known::any((0..self.carried.len()).map(|fact| self.hit(fact, 1))).opposite()
     }
 
     /// Is the list empty?

@@ -179,7 +179,7 @@ impl fmt::Display for MeanCost {
                 write!(f, "{computed} tokens prefilled{reused}, {generated} generated")?;
             }
             (Some(computed), None) => {
-                write!(f, "{computed} tokens prefilled{reused}, those generated not told")?
+                write!(f, "{computed} tokens prefilled{reused}, those generated not told")?;
             }
             (None, Some(generated)) => write!(f, "{generated} tokens generated, those prefilled not told")?,
         }

@@ -20,12 +20,12 @@ pub fn percentile(strata: &[&[f64]]) -> Option<Interval> {
         if !units.is_empty() && (down + same + up - 1.0).abs() > 1e-9 {
             return None;
         }
-        for _ in units.iter() {
+        for _ in *units {
             drawn += 1;
             let before = sums.clone();
-            for at in n - drawn..=n + drawn {
+            for (at, sum) in sums.iter_mut().enumerate().take(n + drawn + 1).skip(n - drawn) {
                 let of = |place: Option<usize>| place.and_then(|at| before.get(at)).copied().unwrap_or(0.0);
-                sums[at] = up * of(at.checked_sub(1)) + same * of(Some(at)) + down * of(Some(at + 1));
+                *sum = up * of(at.checked_sub(1)) + same * of(Some(at)) + down * of(Some(at + 1));
             }
         }
     }

@@ -101,7 +101,8 @@ fn candidates<'s>(
 ) -> Result<Vec<&'s Item>, Unreachable> {
     let query = update.searched(true);
     let mut chosen: Vec<&Item> = Vec::new();
-    let groups: [(&dyn Fn(&Item) -> bool, usize); 4] = [
+    type OfGroup<'a> = &'a dyn Fn(&Item) -> bool;
+    let groups: [(OfGroup<'_>, usize); 4] = [
         (&|item| ends.fresh.contains(&item.id), MOST),
         (&|item| item.slot == update.slot, MOST),
         (&|item| ends.affected.contains(&item.slot.domain()), MOST),
