@@ -131,7 +131,7 @@ fn one_set(
 }
 
 /// The control of a session by the effects of a pool of stretches: those that touch the session are left out first; of the others it is
-/// the median effect of those nearest in length ([`control_for`]). `None` where none is left.
+/// the median effect of those nearest in length (`control_for`). `None` where none is left.
 pub fn control_of<'a>(
     session: &Range<usize>,
     pool: impl IntoIterator<Item = (&'a Range<usize>, f64)>,

@@ -82,7 +82,7 @@ pub fn constraints_shape() -> Value {
 /// R6.
 ///
 /// # Errors
-/// [`Stop`].
+/// `Stop`.
 pub fn ground(
     asker: &mut Asker<'_>,
     store: &Store,

@@ -2,7 +2,7 @@
 //!
 //! Entries are items, active and stale, and markers that stand. A slot in conflict, with a stale item beside an active one or with a marker, is shown as
 //! one bundle. In the paper's variant it shows the entries found, all its active items, and its marker; other slots show what was found alone
-//! (a choice where the paper is silent). What the code shows besides is said in [`super::code`].
+//! (a choice where the paper is silent). What the code shows besides is said in `code.rs`.
 
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 //!
 //! The reply is held to the store. Here as the paper's variant does it: ids that were not shown are dropped; a stale item supports nothing current and
 //! is not usable; OUTDATED without grounds is UNRESOLVED, UNRESOLVED with outdated items and without support is OUTDATED. A fact must rest on a shown
-//! item that is usable. The code's variant has rules of its own ([`super::settle`]).
+//! item that is usable. The code's variant has rules of its own (`settle.rs`).
 
 use serde::Deserialize;
 use serde_json::{Value, json};
