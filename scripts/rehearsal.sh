@@ -12,8 +12,6 @@
 #   --async          work is done as late and in as bad an order as CUDA allows
 #   --report FILE    writes launches, copies and peak memory as JSON at the end
 #
-# REHEARSAL_CARGO has more arguments for cargo's build of palimpsest, such as another choice of packages or of profile.
-#
 # Output and exit code are palimpsest's; what is built says so on stderr. Everything lies in target/rehearsal; target/release
 # is left as it was, though cargo keeps what goes into both where it always does, so that it is compiled once.
 set -eu
@@ -57,8 +55,7 @@ build() {
     variables=$(environment)
     eval "$variables"
     cd "$root"
-    # shellcheck disable=SC2086 # several arguments
-    cargo build --quiet --release --locked --features cuda --bin palimpsest ${REHEARSAL_CARGO:-} --message-format json-render-diagnostics >"$place/build.json"
+    cargo build --quiet --release --locked --features cuda --bin palimpsest --message-format json-render-diagnostics >"$place/build.json"
 }
 
 if [ "$only" = --env ]; then
