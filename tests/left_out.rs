@@ -7,7 +7,7 @@ fn all() -> bool {
     std::env::var_os("PALIMPSEST_TESTS").is_some_and(|asked| asked == "all")
 }
 
-/// What a test goes through, models or cases or how many: a few, or all of them where `PALIMPSEST_TESTS=all` asks for it. Which few
+/// The models or cases of a test, or their number: a few, or all of them where `PALIMPSEST_TESTS=all` asks for it. Which few
 /// differs from test to test, so that every kind of model is in some.
 pub fn few_or_all<T>(few: T, every: T) -> T {
     if all() { every } else { few }

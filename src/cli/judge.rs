@@ -93,6 +93,9 @@ pub(super) struct Settings {
     /// call, as the authors' code does. Verdicts with and without this stand beside each other, in rows of their own.
     #[arg(long, help_heading = "Judge")]
     no_exact_match: bool,
+    /// The default since 0.2.0; old command lines name it.
+    #[arg(long, hide = true, conflicts_with = "no_exact_match", help_heading = "Judge")]
+    exact_match: bool,
     /// Endpoint: calls at once [default: 4]. Verdicts, and the order of their rows, are the same.
     #[arg(long, value_name = "N", value_parser = super::positive, help_heading = "Endpoint")]
     parallel: Option<usize>,
@@ -257,9 +260,11 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
         (dir, judge, settings),
         |store| {
             let benchmark = store.benchmark()?;
-            if settings.no_exact_match && benchmark.references.is_none() {
+            let named =
+                [("--no-exact-match", settings.no_exact_match), ("--exact-match", settings.exact_match)];
+            if let (Some((flag, _)), None) = (named.iter().find(|(_, given)| *given), &benchmark.references) {
                 let why = format!(
-                    "--no-exact-match: {} has no reference answers that settle a verdict; drop it",
+                    "{flag}: {} has no reference answers that settle a verdict; drop it",
                     benchmark.title
                 );
                 return Err(super::WrongUsage(why).into());

@@ -417,7 +417,7 @@ fn same(a: &str, b: &str) -> bool {
     letters(a) == letters(b)
 }
 
-/// What a value that is no object and no list says, by the kind that was asked for.
+/// Reads a scalar as a verdict of the kind that was asked for.
 fn scalar(value: &Node, kind: VerdictKind) -> Option<Stated<Said>> {
     let shown = match value {
         Node::Object(_) | Node::Array(_) => return None,

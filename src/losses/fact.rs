@@ -129,7 +129,7 @@ impl Level {
 pub struct Stated<'a>(BTreeMap<&'a str, Vec<&'a StatedRow>>);
 
 impl<'a> Stated<'a> {
-    /// Those of some rows.
+    /// Facts of some rows.
     pub fn of(rows: &'a [StatedRow]) -> Self {
         let mut by_memory = Stated::default();
         for row in rows {

@@ -89,7 +89,7 @@ impl AccuracyTable {
         let strata: Vec<Vec<Worths>> =
             outcomes.strata.iter().map(|cases| worths(cases.iter(), |o| outcomes.weighs(o))).collect();
         let total = outcomes.total();
-        // Of the mean of cells alone.
+        // Unreadable rows are a cell that the mean of cells leaves out.
         let apart =
             if outcomes.of_cells { cells.iter().filter(|cell| cell.kind == UNREADABLE).count() } else { 0 };
         let kinds = outcomes.kinds.len() - usize::from(apart > 0);

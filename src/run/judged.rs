@@ -67,7 +67,7 @@ pub fn no_result(judge: &str) -> Option<String> {
 /// Caveat of a judge's numbers: no verdict could be read, or all verdicts are the same and nobody knows how able it is. The latter
 /// may well be so: a model that notices nothing gets 0%.
 pub fn warning<'a>(judge: &str, verdicts: impl Iterator<Item = &'a VerdictRow>) -> Option<String> {
-    // Of an answer that equals a reference answer the judge said nothing.
+    // The judge was not asked about an answer that equals a reference answer.
     let rows: Vec<&VerdictRow> = verdicts.filter(|row| !row.settled).collect();
     let said: Vec<&VerdictRow> = rows.iter().copied().filter(|row| row.is_clean()).collect();
     // a rule says what the answers say

@@ -109,7 +109,7 @@ pub struct Summary {
     pub cut: usize,
     /// Of the errors, those of broken rows, which no model is asked.
     pub broken: usize,
-    /// Of the verdicts of this process, those on answers that equal a reference answer, of which no judge was asked.
+    /// Verdicts of this process that an exact match with a reference answer settled, without the judge.
     pub settled: usize,
     /// Questions left out without error, since prompts lack a span that a knock-out names ([`PlannedProbe::left_out`]).
     pub left_out: usize,

@@ -126,7 +126,7 @@ fn asked(
 ) -> Result<ProbeOutcome, Unanswered> {
     let begun = Instant::now();
     let reply = model.reply(&shown.messages, sampling).map_err(|e| Unanswered::Failed(e.into()))?;
-    // What a prefill elsewhere takes, and what it reuses, is unknown here.
+    // An endpoint does not say how long its prefill took or how much of it was cached.
     let cost = Cost {
         tokens_computed: reply.prompt_tokens,
         tokens_generated: reply.completion_tokens,

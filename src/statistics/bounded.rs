@@ -8,7 +8,7 @@ use super::bootstrap::percentile;
 use super::means::t_quantile;
 use super::{Interval, wilson};
 
-/// How the intervals of right and wrong answers, and of their paired differences, are made.
+/// Method for intervals of accuracies and of paired differences of accuracies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Intervals {

@@ -1,4 +1,4 @@
-//! What must hold for scores: which numbers of a reply are on the scale of the rubric, and which are not.
+//! Scores: which numbers of a reply are on the scale of the rubric, and which are not.
 
 use std::collections::BTreeMap;
 

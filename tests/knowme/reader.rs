@@ -257,7 +257,7 @@ fn a_question_without_a_gold_is_not_asked_and_is_told() {
     assert_eq!(case.labels["without_gold"], "T1-1 T1-2 T1-3");
     let told = case.flags.iter().filter(|flag| flag.check.name == "empty-gold");
     assert_eq!(told.map(|flag| flag.probes.join(" ")).collect::<Vec<_>>(), ["T1-1", "T1-2", "T1-3"]);
-    // Of a data set without any gold nothing can be asked.
+    // A data set without any gold has no question to ask.
     let [Err(ReadError::Row(refused))] = &read(folder(&rows[..3]))[..] else { panic!("it is read") };
     assert_eq!(refused.problems[0].found, "no question that has a gold");
 }

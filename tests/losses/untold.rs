@@ -1,4 +1,4 @@
-//! What a system does not tell is unknown: neither zero nor lost, and no part of what is found.
+//! Anything that a memory system does not report is unknown: neither zero nor lost, and no part of what is found.
 
 use std::path::Path;
 

@@ -137,7 +137,7 @@ fn a_folder_alone_is_called_by_its_session_ids_or_its_persona() {
     assert_eq!(cases_in_memory(&SUBTLEMEMORY, folder.files("")).remove(0).unwrap().id, "persona_135");
 }
 
-/// As the authors sort them; their ids tell equal orders apart.
+/// Sorted like the authors' converter; ids break ties.
 #[test]
 fn sessions_follow_their_order_and_timestamps_that_say_otherwise_are_told() {
     let mut folder = sample();

@@ -45,7 +45,7 @@ const PREFILLS: [Prefill; 7] = [
     (256, "_small", 128, 64, 64),
 ];
 
-/// Those of the narrowest width for heads of `d`.
+/// Kernels of the narrowest width that serves heads of `d`.
 fn prefills(d: usize) -> impl Iterator<Item = Prefill> {
     let width = PREFILLS.iter().map(|kernel| kernel.0).find(|width| d <= *width);
     PREFILLS.into_iter().filter(move |kernel| Some(kernel.0) == width)

@@ -120,7 +120,7 @@ fn turn(checker: &mut Checker<'_>, path: &str, node: Node) -> Option<Turn> {
     Some(Turn { role: role?, content: content? })
 }
 
-/// What the clock showed there and then: ISO 8601 with date, time and offset, which together must be a moment.
+/// Local time of the session: ISO 8601 with date, time and offset, which together must be a moment.
 fn parse_time(text: &str) -> Option<DateTime> {
     let pieces = Pieces::parse(text).ok()?;
     let local = pieces.date().to_datetime(pieces.time()?);

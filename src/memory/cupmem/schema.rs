@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(Slot::named("health_and_mobility", "Current_Base_Location"), Some(home.clone()));
         assert_eq!(Slot::parse("location_and_living.current_base_location"), Some(home.clone()));
         assert_eq!(Slot::named("location_and_living", "favourite_colour"), None);
-        // As the public code reads a pair.
+        // The public code reads pairs the same way.
         for (domain, slot) in [
             ("location_and_living", "current_base_location"),
             ("current_base_location", "location_and_living"),

@@ -34,7 +34,7 @@ const AGAIN: usize = 6;
 const WHOLE: usize = 6;
 const NEAR: usize = 3;
 const UNSETTLED: usize = 2;
-/// Of a slot, active values and stale ones that it is searched by.
+/// Active and stale values in the search text of a slot.
 const VALUES: usize = 2;
 /// Facts of different slots, and others.
 const DECISIVE: usize = 5;
@@ -141,11 +141,11 @@ fn facts(
     told.map(|item| Fact { text: item.value.clone(), items: vec![item.id.clone()] }).collect()
 }
 
-/// What a probe is held against.
+/// The entries that a probe is verified against.
 struct Evidence {
     /// The entries found, best first.
     hits: Vec<Hit>,
-    /// Those that stand for their bundles.
+    /// One hit for each bundle.
     primary: Vec<Hit>,
     /// The slots that are seen whole.
     slots: Vec<Slot>,

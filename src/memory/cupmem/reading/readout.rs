@@ -1,4 +1,4 @@
-//! What a probe reads of the store.
+//! The memories that a probe's answer is made from.
 
 use super::super::store::{Item, Store};
 use super::answer;

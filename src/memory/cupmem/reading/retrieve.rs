@@ -58,7 +58,7 @@ impl<'s> Entry<'s> {
         }
     }
 
-    /// What it says, and why it was archived.
+    /// Its value, and why it was archived.
     pub fn ended(&self) -> Vec<String> {
         let reason = match self {
             Entry::Item(item) => item.archived().map(|change| change.reason.clone()),

@@ -155,7 +155,7 @@ impl<'a> Applying<'a> {
     /// Archives an item that is older than the session.
     ///
     /// # Errors
-    /// As [`Store::archive`].
+    /// Returns an error where [`Store::archive`] does.
     pub fn archive(&mut self, item: &str, kind: ChangeKind, action: &Action) -> Result<(), String> {
         self.store.archive(item, kind, self.grounds(action))?;
         self.event(Op::Stale, item, action);
@@ -165,7 +165,7 @@ impl<'a> Applying<'a> {
     /// Archives an item, older than the session or not.
     ///
     /// # Errors
-    /// As [`Store::end`].
+    /// Returns an error where [`Store::end`] does.
     pub fn end(&mut self, item: &str, kind: ChangeKind, action: &Action) -> Result<(), String> {
         self.store.end(item, kind, self.grounds(action))?;
         self.event(Op::Stale, item, action);

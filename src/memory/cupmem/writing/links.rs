@@ -37,7 +37,7 @@ pub fn reply_shape() -> Value {
     object([("relation", one_of(&["SUPPORT", "SUCCESSOR", "NONE"])), ("reason", text())])
 }
 
-/// What a session's updates are held against.
+/// The stale items that a session's updates are compared with.
 pub struct Ends<'a> {
     /// The session.
     pub at: &'a Moment,
@@ -110,7 +110,7 @@ fn candidates<'s>(
     ];
     for (at, (of_group, most)) in groups.into_iter().enumerate() {
         let known = |item: &Item| chosen.iter().any(|known| known.id == item.id);
-        // Of the slot's items those chosen already take up room, as in the public code.
+        // Items of the slot that were already chosen still count towards the limit, as in the public code.
         let free = |item: &Item| at == 1 || !known(item);
         let older = store.stale().filter(|item| item.created.index < ends.at.index);
         let group: Vec<&Item> = older.filter(|item| of_group(item) && free(item)).collect();

@@ -212,12 +212,12 @@ pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: Devic
             let fused =
                 fuses(device) && request.kernel.of_sums(&a.shape(request.dtype)) == AttentionKernel::Fused;
             let sums = if fused && request.dtype != DType::F32 {
-                // Of every piece of keys each row's maximum and weight, the same of the whole, and what all rows pay to each key.
+                // Maximum and sum of each row over each piece of keys and over all of them, and each key's sum over the rows.
                 let rows = n(request.context).min(n(request.chunk)).next_multiple_of(PASSING);
                 let keys = seen(a, request, rows);
                 n(a.heads) * (rows * (keys / PIECE + 3) * 2 + keys + 2 * KEYS_OF_BLOCK + spans + 1) * 4
             } else if fused {
-                // Of every piece of keys, which spans cut as well, each row's maximum and weight.
+                // Maximum and sum of each row over each piece of keys; borders of spans cut pieces too.
                 let pieces = seen(a, request, rows) / PIECE + 2 + spans;
                 n(a.heads) * (rows * (pieces + 1) * 2 + spans + 1) * 4
             } else {

@@ -92,7 +92,7 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// What two proposals of the same default have in common.
+    /// Key by which proposals of the same default are merged.
     fn key(&self) -> (&Slot, Option<&str>, Option<String>) {
         let value = self.hint.is_none().then(|| plain(&self.value));
         (&self.slot, self.hint.as_deref(), value)

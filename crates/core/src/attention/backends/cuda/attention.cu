@@ -33,7 +33,7 @@ template <typename T, int D, int BN, int THREADS, int TILES> struct Attention : 
     static constexpr int QUERIES = 16 * TILES;
 
     float out[TILES][D / 8][4];
-    // Of the queries `lane / 4` and that plus 8 of each tile; the sums are of this lane's keys.
+    // Queries `lane / 4` and `lane / 4 + 8` of each tile; the sums cover this lane's keys.
     float max[TILES][2], sum[TILES][2];
     int first_seen[TILES][2], end_seen[TILES][2];
     uint32_t query[QUERIES_STAY ? 1 : D / 16][4];

@@ -1,8 +1,8 @@
-// What rows of f16 or bf16 queries pay to segments of keys, on tensor cores: products of half precision are exact in f32, and sums of
-// them are f32, so that no more is lost than on other cores.
+// Sums of attention weights by segment of keys, for rows of f16 or bf16 queries, on tensor cores. Products of half precision are exact
+// in f32 and are summed in f32, so nothing is lost against CUDA cores.
 //
-// Three steps over the scores, none of which is kept. `masses_ends` finds how each query stands with each piece of the keys, and
-// `masses_join` with all of them. Then `masses_columns` computes the scores again, with keys and queries in each other's place, and
+// The scores are computed twice and never stored. `masses_ends` finds each query's maximum and sum over each piece of the keys, and
+// `masses_join` over all of them. Then `masses_columns` computes the scores again, with keys and queries in each other's place, and
 // adds up what all queries pay to each key. `masses_sums` adds keys up to segments. Where segments begin matters to the last step
 // alone, which is why the cost depends on the keys and not on how many spans there are. Every sum is taken in one order.
 
@@ -108,7 +108,7 @@ __device__ void ends_of(Operands<T> of, Rule rule, int first_piece, int padded, 
     int head = blockIdx.z, heads = gridDim.z, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int first = blockIdx.y * Of::OF_BLOCK, piece = first_piece + blockIdx.x;
     const T *q = of.q + head * of.q_head, *k = of.k + head / of.group * of.k_head;
-    // What the block's first query sees first, and its last one last, of the piece.
+    // The keys of the piece that any query of the block sees.
     int from = max(piece * PIECE, rule.first_seen(of.offset + first));
     int to = min((piece + 1) * PIECE, of.offset + min(first + Of::OF_BLOCK, of.rows));
     float max[TILES][2], sum[TILES][2];
@@ -250,7 +250,8 @@ __device__ void columns_of(Operands<T> of, Rule rule, int first_block, int keys,
 MASSES_OF(__half, f16)
 MASSES_OF(__nv_bfloat16, bf16)
 
-// How each query stands with all pieces and the sink, if there is one, as `columns_of` wants it: a thread each, heads in the grid's y.
+// Joins the pieces and the sink, if any, into each query's maximum and 1 / sum, as `columns_of` reads them: one thread a query, heads in
+// the grid's y.
 extern "C" __global__ void __launch_bounds__(THREADS) masses_join(const Ends *ends, int pieces, int rows, int padded, const float *sinks,
                                                                  float2 *out) {
     int head = blockIdx.y, heads = gridDim.y, row = blockIdx.x * THREADS + threadIdx.x;
@@ -271,8 +272,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) masses_join(const Ends *en
     out[(int64_t)head * padded + row] = sum > 0 ? make_float2(max, 1.0f / sum) : make_float2(0, 0);
 }
 
-// What all queries of a head pay to the sink and to each segment, the keys `borders[s]..borders[s + 1]` of those from `first` to `end`:
-// thread blocks are (1 + segments, heads).
+// Sums over all queries of a head of the weights on the sink and on each segment. Segment s is the keys `borders[s]..borders[s + 1]` among
+// those from `first` to `end`. Thread blocks are (1 + segments, heads).
 extern "C" __global__ void __launch_bounds__(THREADS) masses_sums(const float *columns, int64_t by_head, int first, int end,
                                                                  const unsigned *borders, const float *sinks, const float2 *wholes,
                                                                  int rows, int padded, float *out) {

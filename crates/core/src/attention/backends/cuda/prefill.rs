@@ -14,9 +14,9 @@ struct Prefill {
     width: usize,
     kind: &'static str,
     threads: u32,
-    /// Of a thread block.
+    /// Queries of a thread block.
     queries: usize,
-    /// Those of them that are kept in shared memory: all, or none.
+    /// Queries kept in shared memory: all of the block, or none.
     kept: usize,
 }
 

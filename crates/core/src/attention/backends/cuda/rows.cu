@@ -1,4 +1,4 @@
-// What chosen queries of f32 pay to segments of keys. Queries and keys are read where they lie.
+// Sums of attention weights by segment of keys, for rows of f32 queries. Queries and keys are read in place.
 //
 // Keys are cut into pieces, at the segments' borders among other places. A thread block finds how some queries stand with a piece;
 // the last of those of the same queries adds up what that makes of the whole, and the last of these adds up the queries. Each sum

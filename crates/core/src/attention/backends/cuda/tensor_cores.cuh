@@ -1,4 +1,4 @@
-// What the kernels on tensor cores share: copies to shared memory, fragments of matrices, products, and scores as powers of two.
+// Shared by the tensor-core kernels: copies to shared memory, fragments of matrices, products, and scores as powers of two.
 
 #pragma once
 
@@ -11,12 +11,12 @@ namespace {
 
 constexpr float LOG2E = 1.4426950408889634f;
 
-// What has been seen of a row: the greatest score, in powers of two, and the sum of 2^(score - max).
+// Online softmax of a row: the greatest score so far, in powers of two, and the sum of 2^(score - max).
 struct Ends {
     float max, sum;
 };
 
-// How scores come from products, and which keys a query sees.
+// Turns products into scores, and says which keys a query sees.
 struct Rule {
     float unit;         // what a score is multiplied by to be a power of two
     float inner, cap;   // with a soft cap: a product x counts as cap * tanh(y) with 2^(x * inner) = e^2y before that; no cap is 0
@@ -122,7 +122,7 @@ template <typename T, int D, int THREADS> struct Rows {
             // A thread copies a column of its own.
             int column = threadIdx.x % CHUNKS * WIDTH, begin = threadIdx.x / CHUNKS, step = threads() / CHUNKS;
             if (THREADS && rows % step == 0) {
-                // As many rows for every thread, so that none need be counted.
+                // Every thread copies the same number of rows, so the loop needs no bound check.
 #pragma unroll 4
                 for (int first = 0; first < rows; first += step) copy(first + begin, column);
             } else {
