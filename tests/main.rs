@@ -18,6 +18,7 @@ mod eval;
 mod figures;
 mod fuzz;
 mod gemma;
+mod goldens;
 mod judge;
 mod kernels;
 mod knowme;
