@@ -370,3 +370,37 @@ fn an_endpoints_histories_are_cut_by_a_tokeniser_or_a_stated_bound_and_numbered_
         assert!(tokens <= (4000 - 64 - 256) as f64, "{tokens}");
     }
 }
+
+#[test]
+fn a_proxy_of_the_environment_is_named_where_it_is_used() {
+    let root = tempfile::tempdir().unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let asked = |variables: &[(&str, String)]| {
+        let mut running = command(["run", "--data", "sample", "--sessions", "3", "--limit", "1"]);
+        for name in ["ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"] {
+            running.env_remove(name).env_remove(name.to_lowercase());
+        }
+        running.args(["--model", "http://model.invalid/v1#m", "--out"]).arg(root.path().join("run"));
+        ended(running_with(running, variables))
+    };
+    let proxy = format!("http://me:hunter2@127.0.0.1:{closed}");
+    for name in ["HTTP_PROXY", "https_proxy", "ALL_PROXY"] {
+        let refused = asked(&[(name, proxy.clone())]);
+        let named = format!("through the proxy 127.0.0.1:{closed} of {name}");
+        assert!(refused.code == Some(1) && refused.err.contains(&named), "{}", refused.err);
+        assert!(
+            refused.err.contains("NO_PROXY=model.invalid") && !refused.err.contains("hunter2"),
+            "{}",
+            refused.err
+        );
+    }
+    for variables in [&[][..], &[("HTTP_PROXY", proxy.clone()), ("NO_PROXY", "model.invalid".to_owned())]] {
+        let refused = asked(variables);
+        assert!(refused.code == Some(1) && !refused.err.contains("proxy"), "{}", refused.err);
+    }
+}
+
+fn running_with(mut command: Command, variables: &[(&str, String)]) -> Command {
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    command
+}
