@@ -147,27 +147,25 @@ impl Endpoint {
     pub fn new(address: &str, key: Option<Key>, patience: Patience) -> Result<Self, ChatError> {
         let Address { base, host, model } = Address::parse(address)?;
         let url = format!("{base}/chat/completions");
-        let mut config = Agent::config_builder()
+        let (through, proxy) = if is_here(&host) { (None, None) } else { Between::of(&url) };
+        let config = Agent::config_builder()
             .timeout_global(Some(patience.timeout))
             .timeout_connect(Some(patience.timeout.min(Duration::from_secs(30))))
             // An error's body says what is wrong.
             .http_status_as_error(false)
             // A redirected POST would arrive as a GET, and perhaps with the key at a stranger's.
             .max_redirects(0)
-            .max_redirects_will_error(false);
-        if matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]") {
-            config = config.proxy(None);
-        }
-        let agent = config.build().new_agent();
+            .max_redirects_will_error(false)
+            .proxy(through);
         Ok(Endpoint {
-            proxy: Between::of(agent.config().proxy(), &url),
             base,
             host,
             url,
             model,
             key,
             patience,
-            agent,
+            agent: config.build().new_agent(),
+            proxy,
             left_out: LeftOut::default(),
             usage: None,
             thinking: EndpointThinking::default(),
@@ -374,6 +372,12 @@ impl Endpoint {
             None => text,
         }
     }
+}
+
+/// True of this machine, which no proxy stands before.
+fn is_here(host: &str) -> bool {
+    let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
 }
 
 impl ChatModel for Endpoint {

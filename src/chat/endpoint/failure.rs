@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::json::parsed;
+use super::parameters::Parameter;
 
 /// Words of servers that refuse a prompt longer than their context, in lower case: OpenAI and vLLM, SGLang, llama.cpp.
 const TOO_LONG: [&str; 5] = [
@@ -35,6 +36,9 @@ const PASSING: [&str; 15] = [
     "try again",
     "disconnected",
 ];
+
+/// Beginning of the standard library's error of a host name that does not resolve.
+const UNRESOLVED: &str = "failed to lookup address information";
 
 /// Keys of an HTTP status in an error.
 const CODES: [&str; 5] = ["code", "status", "status_code", "statusCode", "http_code"];
@@ -107,8 +111,11 @@ impl Failure {
                         "set PALIMPSEST_API_KEY (or OPENAI_API_KEY) to a key that the server accepts"
                     }
                     404 => "is the path right (usually it ends in /v1), and does the server have this model?",
+                    400 | 413 | 422 if Parameter::is_named(body) && !says_too_long(body) => {
+                        "the server refuses this request; change the parameter that it names"
+                    }
                     400 | 413 | 422 => {
-                        "the server refuses this request: change what it names, or is the context too long for the model?"
+                        "the server refuses this request: is the context too long for the model?"
                     }
                     429 => {
                         "the server limits the rate or the quota is used up; start the same command again later"
@@ -139,15 +146,16 @@ pub(super) fn error_in(bytes: &[u8], retry_after: Option<Duration>) -> Option<Fa
         Value::Object(fields) if fields.get("object").is_some_and(|kind| kind == "error") => &body,
         _ => [&body["error"], &body["choices"][0]["error"]].into_iter().find(|error| is_error(error))?,
     };
+    // The half of an answer beside it may be long.
+    let of_choice = is_error(&body["choices"][0]["error"]);
+    let text = if of_choice { error.to_string() } else { text };
     let fields = [error, &error["error"], &body];
     let under = |of: &&Value| CODES.iter().find_map(|key| status(of.get(*key)?));
     let code = status(error).or_else(|| fields.iter().find_map(under));
     Some(match code {
         Some(status) => Failure::Status { status, body: text, retry_after },
         // The answer had begun.
-        None if is_error(&body["choices"][0]["error"]) => {
-            Failure::Cut { how: "the server broke the reply off".to_owned(), body: text }
-        }
+        None if of_choice => Failure::Cut { how: "the server broke the reply off".to_owned(), body: text },
         None => Failure::Told { body: text, retry_after },
     })
 }
@@ -188,13 +196,17 @@ pub(super) fn is_connect(error: &ureq::Error) -> bool {
         | ureq::Error::ConnectionFailed
         | ureq::Error::ConnectProxyFailed(_)
         | ureq::Error::Tls(_) => true,
-        ureq::Error::Io(error) => matches!(
-            error.kind(),
-            ErrorKind::ConnectionRefused
-                | ErrorKind::AddrNotAvailable
-                | ErrorKind::HostUnreachable
-                | ErrorKind::NetworkUnreachable
-        ),
+        ureq::Error::Io(error) => {
+            let unreachable = matches!(
+                error.kind(),
+                ErrorKind::ConnectionRefused
+                    | ErrorKind::AddrNotAvailable
+                    | ErrorKind::HostUnreachable
+                    | ErrorKind::NetworkUnreachable
+            );
+            // The standard library has no stable kind for a name that does not resolve.
+            unreachable || error.to_string().starts_with(UNRESOLVED)
+        }
         _ => false,
     }
 }
@@ -230,6 +242,13 @@ mod tests {
         let wait = retry_after(&date).unwrap();
         assert!((900..=1000).contains(&wait.as_secs()), "{wait:?}");
         assert_eq!(retry_after("soon"), None);
+    }
+
+    #[test]
+    fn a_name_that_does_not_resolve_is_nobody_to_connect_to() {
+        let error = std::net::ToSocketAddrs::to_socket_addrs("no name at all:80").unwrap_err();
+        assert!(is_connect(&ureq::Error::Io(error)));
+        assert!(!is_connect(&ureq::Error::Io(std::io::ErrorKind::ConnectionReset.into())));
     }
 
     #[test]

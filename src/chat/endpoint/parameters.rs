@@ -66,6 +66,11 @@ impl Parameter {
         }
     }
 
+    /// True of a text that names any.
+    pub fn is_named(text: &str) -> bool {
+        Parameter::ALL.iter().any(|parameter| word(text, parameter.name()).is_some())
+    }
+
     /// True of a value that nobody chose, or that asks for what a server does by itself.
     fn is_plain(self, sampling: &Sampling) -> bool {
         match self {

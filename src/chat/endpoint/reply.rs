@@ -154,10 +154,10 @@ fn is_something(value: &Value) -> bool {
     value.as_array().map_or(value.is_object(), |list| !list.is_empty())
 }
 
-/// A number of tokens: `10`, `10.0`, `"10"`; anything else does not tell it.
+/// A number of tokens: `10`, `10.0`, `"10"`; anything else does not tell it, 0 included, as neither a prompt nor a reply has none.
 fn count(value: &Value) -> Option<usize> {
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
-    (number.fract() == 0.0 && (0.0..1e15).contains(&number)).then_some(number as usize)
+    (number.fract() == 0.0 && (1.0..1e15).contains(&number)).then_some(number as usize)
 }
 
 #[cfg(test)]
@@ -170,7 +170,7 @@ mod tests {
             ("10", Some(10)),
             ("10.0", Some(10)),
             ("\"10\"", Some(10)),
-            ("0", Some(0)),
+            ("0", None),
             ("-1", None),
             ("10.5", None),
             ("1e30", None),
