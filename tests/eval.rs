@@ -141,6 +141,7 @@ pub fn outcome(answer: String) -> ProbeOutcome {
         contrast: None,
         attention: None,
         cost: None,
+        refused_parameters: Vec::new(),
     }
 }
 

@@ -7,34 +7,35 @@
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use ureq::http::{HeaderValue, Uri};
 
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, StopReason};
-use palimpsest_core::text::{ReasoningEffort, Split};
+use palimpsest_core::engine::before_stop;
+use palimpsest_core::text::ReasoningEffort;
 
 mod api;
+mod failure;
+mod json;
+mod parameters;
+mod proxy;
+mod reply;
 mod server;
 
 pub use server::{ServerCard, ServerModel};
+
+use failure::{Failure, error_in, is_connect, retry_after, says_too_long};
+use parameters::{LeftOut, Parameter};
+use proxy::Between;
 
 /// Where the key is looked for, in this order.
 pub const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
 
 /// Most characters of a server's own words that an error repeats.
 const QUOTED: usize = 300;
-
-/// Words of servers that refuse a prompt longer than their context, in lower case: OpenAI and vLLM, SGLang, llama.cpp.
-const TOO_LONG: [&str; 5] = [
-    "context_length_exceeded",
-    "maximum context length",
-    "longer than the model's context length",
-    "exceed_context_size",
-    "exceeds the available context size",
-];
 
 /// Most bytes of a reply: far more than any answer has.
 const LONGEST_REPLY: u64 = 64 << 20;
@@ -68,13 +69,15 @@ impl Default for Patience {
 pub struct Endpoint {
     /// Without the model and a slash at the end.
     base: String,
+    host: String,
     url: String,
     model: String,
     key: Option<Key>,
     patience: Patience,
     agent: Agent,
-    /// Newer hosted models refuse `max_tokens` and name its successor; older servers know only `max_tokens`.
-    completion_limit: CompletionLimit,
+    proxy: Option<Between>,
+    /// The parameters that the server refuses, which all clones share.
+    left_out: LeftOut,
     /// Of all replies since it was asked for last.
     usage: Option<CallTokens>,
     thinking: EndpointThinking,
@@ -103,43 +106,15 @@ pub struct Key {
     header: HeaderValue,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum CompletionLimit {
-    MaxTokens,
-    MaxCompletionTokens,
-}
-
-/// The failure of one attempt.
-enum Failure {
-    /// Connecting, sending or receiving.
-    Transport(ureq::Error),
-    /// The server answered with an error.
-    Status { status: u16, body: String, retry_after: Option<Duration> },
-    /// The server answered 200 with something that is no chat completion.
-    Unreadable { reason: String, body: String },
-    /// The server answered 200, and its JSON ends in the middle.
-    Cut { body: String },
-}
-
-impl Failure {
-    /// True if the same request may well succeed later.
-    fn is_passing(&self) -> bool {
-        match self {
-            Failure::Transport(error) => !matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_)),
-            Failure::Status { status, .. } => matches!(status, 408 | 429 | 500..=599),
-            Failure::Unreadable { .. } => false,
-            Failure::Cut { .. } => true,
-        }
-    }
-}
-
-/// The body of a request. `max_tokens` is deprecated, and the only name that every server knows.
+/// The body of a request, less the parameters that the server refuses. `max_tokens` is deprecated, and the only name that every server knows.
 #[derive(Serialize)]
 struct Request<'a> {
     model: &'a str,
     messages: &'a [Message],
-    temperature: f32,
-    top_p: f32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_p: Option<f32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seed: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -148,93 +123,12 @@ struct Request<'a> {
     max_completion_tokens: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_effort: Option<ReasoningEffort>,
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    chat_template_kwargs: &'a Map<String, Value>,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    stop: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chat_template_kwargs: Option<&'a Map<String, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop: Option<&'a [String]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     response_format: Option<&'a Value>,
-}
-
-#[derive(Deserialize)]
-struct Completion {
-    choices: Vec<Choice>,
-    usage: Option<Usage>,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    message: ReplyMessage,
-    finish_reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct ReplyMessage {
-    content: Option<Content>,
-    /// In the place of the content, where a hosted model declines.
-    refusal: Option<String>,
-    /// The thought, as vLLM and SGLang call it.
-    reasoning_content: Option<Value>,
-    /// The same, as newer ones and OpenRouter do. Of any type: some servers have an object there.
-    reasoning: Option<Value>,
-}
-
-/// The content: a text, or parts of one, as some hosted models have it.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Content {
-    Text(String),
-    Parts(Vec<ContentPart>),
-}
-
-/// `{"type": "text", "text": "..."}`; of a thought `{"type": "thinking", "thinking": [...]}` with parts or a text in it.
-#[derive(Deserialize)]
-struct ContentPart {
-    text: Option<String>,
-    thinking: Option<Content>,
-}
-
-impl Content {
-    /// Its text without thoughts, and the thoughts.
-    fn split(self) -> (String, String) {
-        let parts = match self {
-            Content::Text(text) => return (text, String::new()),
-            Content::Parts(parts) => parts,
-        };
-        let (mut text, mut thought) = (String::new(), String::new());
-        for part in parts {
-            text.extend(part.text);
-            thought.extend(part.thinking.map(|inner| inner.split().0));
-        }
-        (text, thought)
-    }
-}
-
-impl ReplyMessage {
-    /// The thought that the server has split off itself.
-    fn thought(&self) -> Option<&str> {
-        let fields = [&self.reasoning_content, &self.reasoning].into_iter().flatten();
-        fields.filter_map(Value::as_str).map(str::trim).find(|text| !text.is_empty())
-    }
-}
-
-/// In the place of an answer that the server withheld.
-const FILTERED: &str = "(the server's content filter withheld the answer)";
-
-/// The wait that a server asks for: seconds, or a date, less the time of the clock here.
-fn retry_after(header: &str) -> Option<Duration> {
-    if let Ok(seconds) = header.trim().parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let then = jiff::fmt::rfc2822::parse(header.trim()).ok()?.timestamp();
-    let wait = then.duration_since(jiff::Timestamp::now());
-    Some(Duration::try_from(wait).unwrap_or_default())
-}
-
-#[derive(Deserialize)]
-struct Usage {
-    prompt_tokens: Option<usize>,
-    completion_tokens: Option<usize>,
 }
 
 impl Endpoint {
@@ -253,26 +147,26 @@ impl Endpoint {
     pub fn new(address: &str, key: Option<Key>, patience: Patience) -> Result<Self, ChatError> {
         let Address { base, host, model } = Address::parse(address)?;
         let url = format!("{base}/chat/completions");
-        let mut config = Agent::config_builder()
+        let (through, proxy) = if is_here(&host) { (None, None) } else { Between::of(&url) };
+        let config = Agent::config_builder()
             .timeout_global(Some(patience.timeout))
             .timeout_connect(Some(patience.timeout.min(Duration::from_secs(30))))
             // An error's body says what is wrong.
             .http_status_as_error(false)
             // A redirected POST would arrive as a GET, and perhaps with the key at a stranger's.
             .max_redirects(0)
-            .max_redirects_will_error(false);
-        if matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]") {
-            config = config.proxy(None);
-        }
-        let completion_limit = CompletionLimit::MaxTokens;
+            .max_redirects_will_error(false)
+            .proxy(through);
         Ok(Endpoint {
             base,
+            host,
             url,
             model,
             key,
             patience,
             agent: config.build().new_agent(),
-            completion_limit,
+            proxy,
+            left_out: LeftOut::default(),
             usage: None,
             thinking: EndpointThinking::default(),
             stops: Vec::new(),
@@ -305,28 +199,45 @@ impl Endpoint {
         }
     }
 
-    fn request<'a>(&'a self, messages: &'a [Message], sampling: &Sampling) -> Request<'a> {
+    fn request<'a>(
+        &'a self,
+        messages: &'a [Message],
+        sampling: &Sampling,
+        left_out: &[Parameter],
+    ) -> Request<'a> {
         let limit = sampling.max_new_tokens.saturating_add(self.thinking.max_tokens);
-        let (max_tokens, max_completion_tokens) = match self.completion_limit {
-            CompletionLimit::MaxTokens => (Some(limit), None),
-            CompletionLimit::MaxCompletionTokens => (None, Some(limit)),
-        };
+        let has = |parameter| !left_out.contains(&parameter);
+        let is_older = has(Parameter::MaxTokens);
+        let kwargs = Some(&self.thinking.chat_template_kwargs).filter(|kwargs| !kwargs.is_empty());
+        let stops = Some(&*self.stops).filter(|stops| !stops.is_empty());
         Request {
             model: &self.model,
             messages,
-            temperature: sampling.temperature as f32,
-            top_p: sampling.top_p as f32,
-            seed: i64::try_from(sampling.seed).ok(),
-            max_tokens,
-            max_completion_tokens,
-            reasoning_effort: self.thinking.reasoning_effort,
-            chat_template_kwargs: &self.thinking.chat_template_kwargs,
-            stop: &self.stops,
-            response_format: self.response_format.as_ref(),
+            temperature: has(Parameter::Temperature).then_some(sampling.temperature as f32),
+            top_p: has(Parameter::TopP).then_some(sampling.top_p as f32),
+            seed: i64::try_from(sampling.seed).ok().filter(|_| has(Parameter::Seed)),
+            max_tokens: is_older.then_some(limit),
+            max_completion_tokens: (!is_older).then_some(limit),
+            reasoning_effort: self.thinking.reasoning_effort.filter(|_| has(Parameter::ReasoningEffort)),
+            chat_template_kwargs: kwargs.filter(|_| has(Parameter::ChatTemplateKwargs)),
+            stop: stops.filter(|_| has(Parameter::Stop)),
+            response_format: self.response_format.as_ref().filter(|_| has(Parameter::ResponseFormat)),
         }
     }
 
-    /// One request, a POST of JSON where there is a body and a GET where there is none, and what came back with a status of success.
+    /// The parameters of a request, less those of `left_out`.
+    fn sent(&self, left_out: &[Parameter]) -> Vec<Parameter> {
+        let is_given = |parameter: &Parameter| match parameter {
+            Parameter::Stop => !self.stops.is_empty(),
+            Parameter::ReasoningEffort => self.thinking.reasoning_effort.is_some(),
+            Parameter::ChatTemplateKwargs => !self.thinking.chat_template_kwargs.is_empty(),
+            Parameter::ResponseFormat => self.response_format.is_some(),
+            _ => true,
+        };
+        Parameter::ALL.into_iter().filter(|one| is_given(one) && !left_out.contains(one)).collect()
+    }
+
+    /// One request, a POST of JSON where there is a body and a GET where there is none, and what came back without an error.
     fn exchange(&self, url: &str, body: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
         let key = self.key.as_ref().map(|key| (AUTHORIZATION, key.header.clone()));
         let sent = match body {
@@ -354,68 +265,56 @@ impl Endpoint {
             let body = location.map_or_else(|| text.into_owned(), |to| format!("redirected to {to}"));
             return Err(Failure::Status { status: status.as_u16(), body, retry_after });
         }
-        Ok(bytes)
-    }
-
-    fn attempt(&self, body: &[u8]) -> Result<Reply, Failure> {
-        let bytes = self.exchange(&self.url, Some(body))?;
-        let text = String::from_utf8_lossy(&bytes);
-        let unreadable = |reason: String| Failure::Unreadable { reason, body: text.to_string() };
-        let completion: Completion = serde_json::from_slice(&bytes).map_err(|e| match e.is_eof() {
-            // A body that ends with the connection has no length to fall short of.
-            true if bytes.starts_with(b"{") => Failure::Cut { body: text.to_string() },
-            _ => unreadable(format!("it is no chat completion: {e}")),
-        })?;
-        let choice = completion
-            .choices
-            .into_iter()
-            .next()
-            .ok_or_else(|| unreadable("it has no choices".to_owned()))?;
-        let own = choice.message.thought().map(str::to_owned);
-        let (content, of_parts) = choice.message.content.map(Content::split).unwrap_or_default();
-        let own = own.or(Some(of_parts.trim().to_owned()).filter(|text| !text.is_empty()));
-        let at_limit = matches!(choice.finish_reason.as_deref(), Some("length" | "max_tokens"));
-        // The server's template may have opened the thought: what was cut before its end holds no marker, and is no answer.
-        let inside = self.thinking.on && at_limit && own.is_none() && !Split::is_marked(&content);
-        let Split { thought, answer } = match inside && !content.trim().is_empty() {
-            true => Split { thought: Some(content.trim().to_owned()), answer: None },
-            false => Split::of_foreign(&content),
-        };
-        let answer = answer.filter(|answer| !answer.trim().is_empty());
-        let refusal = choice.message.refusal.filter(|text| !text.trim().is_empty() && answer.is_none());
-        // A filter is a refusal: the same request would come to the same.
-        let filtered = || choice.finish_reason.as_deref() == Some("content_filter") && answer.is_none();
-        let refusal = refusal.or_else(|| filtered().then(|| FILTERED.to_owned()));
-        let refused = refusal.is_some();
-        let answer = answer.or(refusal);
-        let thought = match (own, thought) {
-            (Some(own), Some(thought)) => Some(format!("{own}\n\n{thought}")),
-            (own, thought) => own.or(thought),
-        };
-        if answer.is_none() && thought.is_none() {
-            let why = choice.finish_reason.as_deref().unwrap_or("none");
-            return Err(unreadable(format!(
-                "its message has no content (finish_reason {why}); a reasoning model needs more new tokens"
-            )));
-        }
-        let stop = match choice.finish_reason.as_deref() {
-            _ if refused => StopReason::Refused,
-            _ if at_limit => StopReason::MaxNewTokens,
-            _ => StopReason::EndOfTurn,
-        };
-        let stop = stop.seen_in(answer.is_some());
-        let text = answer.unwrap_or_default();
-        let (prompt_tokens, completion_tokens) =
-            completion.usage.map_or((None, None), |u| (u.prompt_tokens, u.completion_tokens));
-        Ok(Reply { text, thought, stop, prompt_tokens, completion_tokens })
+        error_in(&bytes, retry_after).map_or(Ok(bytes), Err)
     }
 
     /// Sends until there is a reply, a lasting failure, or no patience left.
-    fn send(&self, messages: &[Message], sampling: &Sampling) -> Result<Reply, Failure> {
-        let body = serde_json::to_vec(&self.request(messages, sampling)).map_err(|e| {
+    fn send(
+        &self,
+        messages: &[Message],
+        sampling: &Sampling,
+        left_out: &[Parameter],
+    ) -> Result<Reply, Failure> {
+        let body = serde_json::to_vec(&self.request(messages, sampling, left_out)).map_err(|e| {
             Failure::Unreadable { reason: format!("the request cannot be written: {e}"), body: String::new() }
         })?;
-        self.retrying(|| self.attempt(&body))
+        let in_thought = self.thinking.on && !left_out.contains(&Parameter::ChatTemplateKwargs);
+        let reply = self.retrying(|| reply::read(&self.exchange(&self.url, Some(&body))?, in_thought))?;
+        if !left_out.contains(&Parameter::Stop) || reply.stop == StopReason::Refused {
+            return Ok(reply);
+        }
+        // The server was not told what ends an answer.
+        match before_stop(&reply.text, &self.stops) {
+            text if text.len() < reply.text.len() => {
+                Ok(Reply { text: text.to_owned(), stop: StopReason::EndOfTurn, ..reply })
+            }
+            _ => Ok(reply),
+        }
+    }
+
+    /// Sends without the parameters that the server refuses by name, and leaves them out from then on.
+    fn send_accepted(&self, messages: &[Message], sampling: &Sampling) -> Result<Reply, Failure> {
+        let mut left_out = self.left_out.now();
+        let mut outcome = self.send(messages, sampling, &left_out);
+        while let Err(failure) = &outcome
+            && let Some(body) = failure.refusal().filter(|body| !says_too_long(body))
+            && let Some(refused) = Parameter::refused(body, &self.sent(&left_out), sampling)
+        {
+            left_out.push(refused);
+            outcome = self.send(messages, sampling, &left_out);
+        }
+        if outcome.is_ok() {
+            for parameter in self.left_out.add(&left_out) {
+                if parameter != Parameter::MaxTokens {
+                    tracing::warn!(
+                        "{}: it refuses `{}`, which is left out from here on; the rows say so (refused_parameters)",
+                        self.name(),
+                        parameter.name()
+                    );
+                }
+            }
+        }
+        outcome
     }
 
     /// Tries until it succeeds, or fails for good, or no patience is left.
@@ -434,11 +333,7 @@ impl Endpoint {
             };
             // No header makes more attempts than there are.
             let Some(delay) = delays.next() else { return Err(failure) };
-            let asked = match &failure {
-                Failure::Status { retry_after, .. } => *retry_after,
-                _ => None,
-            };
-            let delay = asked.unwrap_or(delay).min(longest);
+            let delay = failure.retry_after().unwrap_or(delay).min(longest);
             tracing::warn!("{}; trying again in {:.1} s", self.explain(&failure), delay.as_secs_f64());
             std::thread::sleep(delay);
         }
@@ -451,45 +346,18 @@ impl Endpoint {
 
     /// One line: the address, what happened, what to do.
     fn explain(&self, failure: &Failure) -> String {
-        let (what, remedy) = match failure {
-            Failure::Transport(ureq::Error::Timeout(_)) => (
-                format!("no reply within {:.0} s", self.patience.timeout.as_secs_f64()),
-                "is the server overloaded, or the context too long for it?",
-            ),
-            Failure::Transport(error) if is_connect(error) => (
-                format!("no connection ({})", innermost(error)),
-                "is the server running, and the host and port right?",
-            ),
-            Failure::Transport(error) => {
-                (format!("the connection broke ({})", innermost(error)), "look at the server's log")
+        let (what, remedy) = failure.words(self.patience.timeout, |body| self.quote(body));
+        let Endpoint { url, model, proxy, .. } = self;
+        match proxy {
+            None => format!("endpoint {url} model {model}: {what}; {remedy}"),
+            Some(proxy) => {
+                let remedy = match failure {
+                    Failure::Transport(error) if is_connect(error) => proxy.remedy(&self.host),
+                    _ => remedy.to_owned(),
+                };
+                format!("endpoint {url} model {model}, {proxy}: {what}; {remedy}")
             }
-            Failure::Status { status, body, .. } => (
-                format!("status {status}: {}", self.quote(body)),
-                match status {
-                    401 | 403 => {
-                        "set PALIMPSEST_API_KEY (or OPENAI_API_KEY) to a key that the server accepts"
-                    }
-                    404 => "is the path right (usually it ends in /v1), and does the server have this model?",
-                    400 | 413 | 422 => {
-                        "the server refuses this request: is the context too long for the model?"
-                    }
-                    429 => {
-                        "the server limits the rate or the quota is used up; start the same command again later"
-                    }
-                    300..=399 => "give the address that it redirects to",
-                    _ => "look at the server's log",
-                },
-            ),
-            Failure::Cut { body } => (
-                format!("the connection broke in the middle of the reply: {}", self.quote(body)),
-                "look at the server's log",
-            ),
-            Failure::Unreadable { reason, body } => (
-                format!("the reply cannot be used: {reason}: {}", self.quote(body)),
-                "is this an OpenAI-compatible endpoint?",
-            ),
-        };
-        format!("endpoint {} model {}: {what}; {remedy}", self.url, self.model)
+        }
     }
 
     /// The beginning of what a server said, on one line and without the key, should the server repeat it.
@@ -506,20 +374,19 @@ impl Endpoint {
     }
 }
 
+/// True of this machine, which no proxy stands before.
+fn is_here(host: &str) -> bool {
+    let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
+}
+
 impl ChatModel for Endpoint {
     fn name(&self) -> String {
         format!("{}#{}", self.base, self.model)
     }
 
     fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError> {
-        let mut outcome = self.send(messages, sampling);
-        if let Err(Failure::Status { status: 400, body, .. }) = &outcome
-            && self.completion_limit == CompletionLimit::MaxTokens
-            && body.contains("max_completion_tokens")
-        {
-            self.completion_limit = CompletionLimit::MaxCompletionTokens;
-            outcome = self.send(messages, sampling);
-        }
+        let outcome = self.send_accepted(messages, sampling);
         if let Ok(reply) = &outcome {
             let before = self.usage.unwrap_or(CallTokens { computed: Some(0), generated: Some(0) });
             let sum = |a: Option<usize>, b: Option<usize>| a.zip(b).map(|(a, b)| a + b);
@@ -529,6 +396,11 @@ impl ChatModel for Endpoint {
             });
         }
         outcome.map_err(|failure| self.failed(&failure))
+    }
+
+    fn refused_parameters(&self) -> Vec<String> {
+        let left_out = self.left_out.now().into_iter().filter(|parameter| *parameter != Parameter::MaxTokens);
+        left_out.map(|parameter| parameter.name().to_owned()).collect()
     }
 
     fn take_tokens(&mut self) -> CallTokens {
@@ -595,73 +467,5 @@ impl Address {
         let port = port.map(|port| format!(":{port}")).unwrap_or_default();
         let path = uri.path().trim_end_matches('/');
         Ok(Address { base: format!("{scheme}://{host}{port}{path}"), host, model: model.to_owned() })
-    }
-}
-
-/// True if nobody could be reached at all.
-fn is_connect(error: &ureq::Error) -> bool {
-    use std::io::ErrorKind;
-    match error {
-        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed | ureq::Error::Tls(_) => true,
-        ureq::Error::Io(error) => matches!(
-            error.kind(),
-            ErrorKind::ConnectionRefused
-                | ErrorKind::AddrNotAvailable
-                | ErrorKind::HostUnreachable
-                | ErrorKind::NetworkUnreachable
-        ),
-        _ => false,
-    }
-}
-
-/// The last error of the chain: `Connection refused`, not `io: Connection refused`.
-fn innermost(error: &ureq::Error) -> String {
-    let mut inner: &dyn std::error::Error = match error {
-        ureq::Error::Io(error) => error,
-        error => error,
-    };
-    while let Some(source) = inner.source() {
-        inner = source;
-    }
-    inner.to_string()
-}
-
-fn says_too_long(message: &str) -> bool {
-    let said = message.to_lowercase();
-    TOO_LONG.iter().any(|words| said.contains(words))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_says_in_seconds_or_by_a_date_when_to_come_back() {
-        assert_eq!(retry_after(" 7 "), Some(Duration::from_secs(7)));
-        assert_eq!(retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO), "it is past");
-        let then = jiff::Timestamp::now() + Duration::from_secs(1000);
-        let date = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&then).unwrap();
-        let wait = retry_after(&date).unwrap();
-        assert!((900..=1000).contains(&wait.as_secs()), "{wait:?}");
-        assert_eq!(retry_after("soon"), None);
-    }
-
-    #[test]
-    fn a_servers_refusal_of_a_long_prompt_is_known() {
-        for long in [
-            "endpoint http://h model m: status 400: {\"message\":\"This model's maximum context length is 8192 tokens.\"}; remedy",
-            "endpoint http://h model m: status 400: {\"code\":\"context_length_exceeded\"}; remedy",
-            "status 400: the request exceeds the available context size. try increasing the context size",
-            "status 400: The input (9000 tokens) is longer than the model's context length (8192 tokens).",
-        ] {
-            assert!(says_too_long(long), "{long}");
-        }
-        for other in [
-            "endpoint http://h model m: status 500: out of memory",
-            "not asked: row 3",
-            "the model gave no answer",
-        ] {
-            assert!(!says_too_long(other), "{other}");
-        }
     }
 }

@@ -64,6 +64,12 @@ pub trait ChatModel {
         None
     }
 
+    /// Parameters of requests that the model refused by name, so that they are left out: its answers are drawn by its own defaults for
+    /// them.
+    fn refused_parameters(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Tokens of all calls since this was asked last, where the model counts.
     fn take_tokens(&mut self) -> CallTokens {
         CallTokens::default()

@@ -64,6 +64,15 @@ impl Judge<'_> {
         }
     }
 
+    /// The parameters that it refused in its calls.
+    pub(super) fn refused_parameters(&self) -> Vec<String> {
+        match self {
+            Judge::Scoring(model) => model.refused_parameters(),
+            Judge::Reply { model, .. } => model.refused_parameters(),
+            Judge::Several { .. } => Vec::new(),
+        }
+    }
+
     /// Hardware of this machine that it runs on; `None` where it runs elsewhere.
     pub(super) fn hardware(&self) -> Option<Hardware> {
         match self {

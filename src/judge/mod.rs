@@ -102,7 +102,7 @@ enum Settled {
     /// Every answer equals a reference answer: true of those that equal a right one.
     ByReferences(Vec<bool>),
     /// The judge was asked.
-    Asked { outcome: Result<Judged, JudgeError>, spent: Spent, usage: CallTokens },
+    Asked { outcome: Result<Judged, JudgeError>, spent: Spent, usage: CallTokens, refused: Vec<String> },
 }
 
 /// Judges what has no clean verdict of this judge by this rubric yet. Verdicts of other judges, and by other rubrics, stay beside
@@ -183,7 +183,8 @@ pub fn run(
             } else {
                 let begun = meter.begin();
                 let outcome = judge_call(judge, &instructions, call.case, &exchanges);
-                Settled::Asked { outcome, spent: meter.end(&begun), usage: judge.take_tokens() }
+                let refused = judge.refused_parameters();
+                Settled::Asked { outcome, spent: meter.end(&begun), usage: judge.take_tokens(), refused }
             };
             Came { exchanges, how }
         },
@@ -197,7 +198,7 @@ pub fn run(
                 rows.filter(new).collect::<Vec<_>>()
             };
             let same_error = |error: JudgeError| exchanges.iter().map(|_| Err(error.clone())).collect();
-            let (outcome, spent, usage) = match how {
+            let (outcome, spent, usage, refused) = match how {
                 Settled::Unanswered => return desk.file(rows(same_error(NoVerdict::NoAnswer.into())), None),
                 Settled::ByReferences(right) => {
                     let mut rows = rows(right.into_iter().map(|right| Ok(by_reference(right))).collect());
@@ -205,7 +206,7 @@ pub fn run(
                     desk.summary.settled += rows.len();
                     return desk.file(rows, None);
                 }
-                Settled::Asked { outcome, spent, usage } => (outcome, spent, usage),
+                Settled::Asked { outcome, spent, usage, refused } => (outcome, spent, usage, refused),
             };
             if let Err(error @ JudgeError::Call(_)) = outcome {
                 failed_in_a_row += 1;
@@ -237,7 +238,9 @@ pub fn run(
                 Err(error) => same_error(error),
             };
             let why = why_none(&exchanges, &verdicts);
-            desk.file(rows(verdicts), Some(spent.seconds))?;
+            let mut rows = rows(verdicts);
+            rows.iter_mut().for_each(|row| row.refused_parameters.clone_from(&refused));
+            desk.file(rows, Some(spent.seconds))?;
             let probes: Vec<&str> = call.probes.iter().map(|probe| probe.id.as_str()).collect();
             let what = format!("case `{}` ({})", call.case.case, named(&probes.join(", "), call.condition));
             unreadable.count(&name, &what, why.as_deref())

@@ -499,6 +499,7 @@ impl Outcomes<'_> {
             scores: scores.options,
             contrast: scores.contrast,
             attention,
+            refused_parameters: Vec::new(),
             cost: Some(Cost {
                 tokens_computed: Some(prompt - reused),
                 tokens_reused: Some(*reused),

@@ -94,6 +94,10 @@ pub struct AnswerRow {
     /// Tokens generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_tokens: Option<usize>,
+    /// Parameters of the request that the endpoint refused and that were left out of it, such as `temperature`: its own defaults held in
+    /// the place of the run's sampling. Absent where it took all. Since version 0.2.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused_parameters: Vec<String>,
     /// Original indices of the segments that the condition's context held before truncation, in order; absent where that is the
     /// whole history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -296,6 +300,10 @@ pub struct VerdictRow {
     /// The judge's short reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Parameters of the request that the judge's endpoint refused and that were left out of it, such as `temperature`. Absent where it
+    /// took all. Since version 0.2.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused_parameters: Vec<String>,
     /// True if the answer equals a reference answer, so that the judge was not asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub settled: bool,

@@ -47,6 +47,8 @@ pub struct ProbeOutcome {
     pub attention: Option<AttentionStore>,
     /// Cost, where it was measured.
     pub cost: Option<Cost>,
+    /// Parameters of the request that the model refused, so that they were left out.
+    pub refused_parameters: Vec<String>,
 }
 
 impl ProbeOutcome {
@@ -64,6 +66,7 @@ impl ProbeOutcome {
             contrast: None,
             attention: None,
             cost: None,
+            refused_parameters: Vec::new(),
         }
     }
 }
@@ -418,6 +421,7 @@ fn answer_row(
             row.contrast = outcome.contrast;
             row.prompt_tokens = outcome.prompt_tokens;
             row.completion_tokens = outcome.completion_tokens;
+            row.refused_parameters = outcome.refused_parameters;
             let Dropped { segments, neighbours, tokens, of } = outcome.dropped;
             (row.dropped_sessions, row.dropped_neighbours) = (segments, neighbours);
             (row.dropped_tokens, row.history_tokens) = (tokens, of);

@@ -144,5 +144,6 @@ fn asked(
         contrast: None,
         attention: None,
         cost: Some(cost),
+        refused_parameters: model.refused_parameters(),
     })
 }

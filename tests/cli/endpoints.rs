@@ -370,3 +370,37 @@ fn an_endpoints_histories_are_cut_by_a_tokeniser_or_a_stated_bound_and_numbered_
         assert!(tokens <= (4000 - 64 - 256) as f64, "{tokens}");
     }
 }
+
+#[test]
+fn a_proxy_of_the_environment_is_named_where_it_is_used() {
+    let root = tempfile::tempdir().unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let asked = |host: &str, variables: &[(&str, &str)]| {
+        let mut running = command(["run", "--data", "sample", "--sessions", "3", "--limit", "1"]);
+        for name in ["ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"] {
+            running.env_remove(name).env_remove(name.to_lowercase());
+        }
+        running.args(["--model", &format!("http://{host}:9/v1#m"), "--out"]).arg(root.path().join("run"));
+        running.envs(variables.iter().copied());
+        let refused = ended(running);
+        assert_eq!((refused.code, refused.err.lines().count()), (Some(1), 1), "{}", refused.err);
+        assert!(!refused.err.contains("hunter2"), "{}", refused.err);
+        refused.err
+    };
+    // An address that no network leads to.
+    let nowhere = "255.255.255.255";
+    let proxy = format!("http://me:hunter2@127.0.0.1:{closed}");
+    for name in ["HTTP_PROXY", "https_proxy", "ALL_PROXY"] {
+        let error = asked("model.invalid", &[(name, &proxy)]);
+        assert!(error.contains(&format!("through the proxy 127.0.0.1:{closed} of {name}")), "{error}");
+        assert!(error.contains("NO_PROXY=model.invalid"), "{error}");
+    }
+    assert!(!asked(nowhere, &[]).contains("proxy"));
+    assert!(!asked(nowhere, &[("HTTP_PROXY", &proxy), ("NO_PROXY", nowhere)]).contains("proxy"));
+    // What is here is not asked through one.
+    assert!(!asked("127.0.0.2", &[("HTTP_PROXY", &proxy)]).contains("proxy"));
+    for scheme in ["socks5", "socks5h"] {
+        let error = asked(nowhere, &[("ALL_PROXY", &format!("{scheme}://127.0.0.1:{closed}"))]);
+        assert!(error.contains("without the SOCKS proxy") && error.contains("of ALL_PROXY"), "{error}");
+    }
+}

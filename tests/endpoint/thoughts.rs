@@ -20,7 +20,7 @@ fn content(text: &str, finish: &str) -> Scripted {
 }
 
 /// The rows of a case's three probes, without what the case puts into them; and what the server was asked.
-fn rows(script: Vec<Scripted>, retries: usize) -> (Vec<Value>, usize) {
+pub(super) fn rows(script: Vec<Scripted>, retries: usize) -> (Vec<Value>, usize) {
     rows_told(EndpointThinking::default(), script, retries)
 }
 

@@ -267,3 +267,47 @@ fn a_score_is_given_where_it_or_both_of_its_neighbours_are() {
     assert_eq!(given("a"), [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0]);
     assert_eq!(kind.values(&facets("b")), "0, 1 or 3");
 }
+
+#[test]
+fn e09_a_score_of_another_scale_is_no_verdict() {
+    for (reply, expected) in [
+        (r#"{"reason": "weak", "score": "3/10"}"#, None),
+        (r#"{"score": "2/4"}"#, None),
+        (r#"{"reason": "ok", "correct": true, "score": 5}"#, Some(5.0)),
+        (r#"{"reason": "ok", "is_correct": true, "score": 4}"#, Some(4.0)),
+        (r#"{"criteria": {"outer": {"score": 1}, "inner": {"score": 2}}, "score": 3}"#, Some(3.0)),
+        // Others of the kind.
+        (r#"{"score": "3 / 10 points"}"#, None),
+        (r#"{"score": {"value": 3, "max": 10}}"#, None),
+        (r#"{"score": 3, "out of": 10}"#, None),
+        (r#"{"score": "60%"}"#, None),
+        (r#"{"rating": "3/10"}"#, None),
+        (r#"{"score": "3:10"}"#, None),
+        (r#"{"score": "4 of 5"}"#, Some(4.0)),
+    ] {
+        let (verdict, again) = judged("released", "T6", [reply, reply]);
+        assert_eq!(verdict.ok(), expected.map(Said::Score), "{reply}");
+        assert_eq!(again.is_none(), expected.is_some(), "{reply}");
+    }
+}
+
+/// What is asked for is what is taken: the prompt names the scores that the rubric gives to the question.
+#[test]
+fn e15_a_score_that_the_rubric_does_not_give_is_no_verdict_and_not_asked_for() {
+    for (rubric, task, score, given, values) in [
+        ("released", "T3", "4", false, "(0, 3 or 5)"),
+        ("released", "T5", "4", false, "(0, 3 or 5)"),
+        ("released", "T5", "\"4\"", false, "(0, 3 or 5)"),
+        ("released", "T3", "3.0", true, "(0, 3 or 5)"),
+        ("released", "T6", "4", true, "(0, 1, 2, 3, 4 or 5)"),
+        ("graded", "T2", "4", false, "(0, 1, 3 or 5)"),
+        ("graded", "T3", "2", false, "(0, 1, 3, 4 or 5)"),
+    ] {
+        let reply = format!("{{\"reason\": \"He wrote {{score: 1}} himself\", \"score\": {score}}}");
+        assert_eq!(judged(rubric, task, [&reply, &reply]).0.is_ok(), given, "{rubric} {task} {score}");
+        let instructions = Instructions::from(&rubric_named(&KNOWME, rubric).unwrap());
+        let kind = instructions.verdict;
+        let shown = format!("({})", kind.values(&of_task(task)[0].probe.facets));
+        assert_eq!(shown, values, "{rubric} {task}");
+    }
+}

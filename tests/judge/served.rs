@@ -180,3 +180,13 @@ fn a_judge_that_refuses_leaves_error_rows_and_does_not_end_the_job() {
     assert_eq!(came.rows, rows);
     assert_eq!((came.summary.done, came.summary.errors), (3, 12));
 }
+
+#[test]
+fn e08_a_judge_that_refuses_the_temperature_judges_without_and_its_rows_say_so() {
+    let refusal = r#"{"error": {"message": "Unsupported value: 'temperature' does not support 0 with this model.", "param": "temperature"}}"#;
+    let came = judged(2, 0, vec![status("400 Bad Request", refusal), ok(GOOD, "stop"), ok(GOOD, "stop")]);
+    assert_eq!((came.summary.done, came.summary.errors, came.server.seen().len()), (6, 0, 3));
+    assert!(came.rows.iter().all(|row| row.refused_parameters == ["temperature"]));
+    let body = |at: usize| came.server.seen()[at].split_once("\r\n\r\n").unwrap().1.to_owned();
+    assert!(body(0).contains("\"temperature\"") && !(body(1) + &body(2)).contains("\"temperature\""));
+}

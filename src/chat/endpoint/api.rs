@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::json::parsed;
 use super::{Endpoint, Failure};
 use crate::chat::ChatError;
 
@@ -35,10 +36,12 @@ impl Endpoint {
         let body = json!({ "model": self.model, "input": texts }).to_string();
         let reply = self.retrying(|| {
             let bytes = self.exchange(&url, Some(body.as_bytes()))?;
-            let found: Embeddings = serde_json::from_slice(&bytes).map_err(|error| Failure::Unreadable {
-                reason: error.to_string(),
-                body: String::from_utf8_lossy(&bytes).into_owned(),
-            })?;
+            let lenient = |_| parsed(&String::from_utf8_lossy(&bytes)).and_then(serde_json::from_value);
+            let found: Embeddings =
+                serde_json::from_slice(&bytes).or_else(lenient).map_err(|error| Failure::Unreadable {
+                    reason: error.to_string(),
+                    body: String::from_utf8_lossy(&bytes).into_owned(),
+                })?;
             let mut data = found.data;
             data.sort_by_key(|embedding| embedding.index);
             if !data.iter().map(|embedding| embedding.index).eq(0..texts.len()) {

@@ -14,6 +14,7 @@ use super::{Figure, FigureError, Section, captions};
 use crate::dose::words::paragraphs;
 use crate::dose::{DoseError, DoseOptions, Doses};
 use crate::ground::numbers::percent;
+use crate::ground::order::unique;
 use crate::lens::causes::Causes;
 use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study};
 use crate::losses::words::in_words;
@@ -507,6 +508,7 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &
         ("Dtype", text("/identity/dtype")),
         ("Dtype of the cache", text("/identity/cache_dtype")),
         ("Sampling", sampling),
+        ("Parameters refused", refused(views)),
         ("Seed", text("/identity/seed")),
         ("Prompts", short("/identity/prompts").map(|digest| format!("SHA-256 {digest}"))),
         ("Judge", Some(judge.unwrap_or_else(|| "none yet".to_owned()))),
@@ -549,6 +551,16 @@ fn thoughts(run: &AnalysedRun) -> Option<String> {
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Parameters that an endpoint refused, so that requests went without them.
+fn refused(views: &[View<'_>]) -> Option<String> {
+    let answers = views.iter().flat_map(|view| view.run.answers()).flat_map(|row| &row.refused_parameters);
+    let verdicts = views.iter().filter_map(|view| view.verdicts).flat_map(Judged::rows);
+    let verdicts = verdicts.flat_map(|row| &row.refused_parameters);
+    let all = unique(answers.map(|name| (name, "model")).chain(verdicts.map(|name| (name, "judge"))));
+    let all: Vec<String> = all.into_iter().map(|(name, whose)| format!("{name} ({whose})")).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// The mean cost of a case, where it was recorded.

@@ -1,0 +1,320 @@
+//! Failures of one attempt at an endpoint: which pass, and the words for each.
+//!
+//! An error is an error whatever the status: an error in the body of a reply with status 200 is told apart by the code that it carries.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::json::parsed;
+use super::parameters::Parameter;
+
+/// Words of servers that refuse a prompt longer than their context, in lower case: OpenAI and vLLM, SGLang, llama.cpp.
+const TOO_LONG: [&str; 5] = [
+    "context_length_exceeded",
+    "maximum context length",
+    "longer than the model's context length",
+    "exceed_context_size",
+    "exceeds the available context size",
+];
+
+/// Words of errors without a code that pass, in lower case.
+const PASSING: [&str; 15] = [
+    "rate limit",
+    "rate_limit",
+    "ratelimit",
+    "too many requests",
+    "throttl",
+    "overload",
+    "timeout",
+    "timed out",
+    "unavailable",
+    "server_error",
+    "internal",
+    "capacity",
+    "exhausted",
+    "try again",
+    "disconnected",
+];
+
+/// Beginning of the standard library's error of a host name that does not resolve.
+const UNRESOLVED: &str = "failed to lookup address information";
+
+/// Keys of an HTTP status in an error.
+const CODES: [&str; 5] = ["code", "status", "status_code", "statusCode", "http_code"];
+
+/// The failure of one attempt.
+pub(super) enum Failure {
+    /// Connecting, sending or receiving.
+    Transport(ureq::Error),
+    /// The server answered with an error that has a status, of its head or its body.
+    Status { status: u16, body: String, retry_after: Option<Duration> },
+    /// The body is an error that carries no status.
+    Told { body: String, retry_after: Option<Duration> },
+    /// The server answered 200 with something that is no chat completion.
+    Unreadable { reason: String, body: String },
+    /// The server answered 200, and its JSON or the answer in it ends in the middle.
+    Cut { how: String, body: String },
+}
+
+impl Failure {
+    /// True if the same request may well succeed later.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Failure::Transport(error) => !matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_)),
+            Failure::Status { status, .. } => matches!(status, 408 | 429 | 500..=599),
+            Failure::Told { body, .. } => {
+                let said = body.to_lowercase();
+                !says_too_long(&said) && PASSING.iter().any(|words| said.contains(words))
+            }
+            Failure::Unreadable { .. } => false,
+            Failure::Cut { .. } => true,
+        }
+    }
+
+    /// The wait that the server asks for.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Failure::Status { retry_after, .. } | Failure::Told { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// The body of a refusal of the request itself.
+    pub fn refusal(&self) -> Option<&str> {
+        match self {
+            // LiteLLM refuses with 500.
+            Failure::Status { status: 400 | 422 | 500, body, .. } => Some(body),
+            Failure::Told { body, .. } => Some(body).filter(|_| !self.is_passing()).map(String::as_str),
+            _ => None,
+        }
+    }
+
+    /// The event and the remedy. `quote` shortens the words of a server.
+    pub fn words(&self, timeout: Duration, quote: impl Fn(&str) -> String) -> (String, &'static str) {
+        match self {
+            Failure::Transport(ureq::Error::Timeout(_)) => (
+                format!("no reply within {:.0} s", timeout.as_secs_f64()),
+                "is the server overloaded, or the context too long for it?",
+            ),
+            Failure::Transport(error) if is_connect(error) => (
+                format!("no connection ({})", innermost(error)),
+                "is the server running, and the host and port right?",
+            ),
+            Failure::Transport(error) => {
+                (format!("the connection broke ({})", innermost(error)), "look at the server's log")
+            }
+            Failure::Status { status, body, .. } => (
+                format!("status {status}: {}", quote(body)),
+                match status {
+                    401 | 403 => {
+                        "set PALIMPSEST_API_KEY (or OPENAI_API_KEY) to a key that the server accepts"
+                    }
+                    404 => "is the path right (usually it ends in /v1), and does the server have this model?",
+                    400 | 413 | 422 if Parameter::is_named(body) && !says_too_long(body) => {
+                        "the server refuses this request; change the parameter that it names"
+                    }
+                    400 | 413 | 422 => {
+                        "the server refuses this request: is the context too long for the model?"
+                    }
+                    429 => {
+                        "the server limits the rate or the quota is used up; start the same command again later"
+                    }
+                    300..=399 => "give the address that it redirects to",
+                    _ => "look at the server's log",
+                },
+            ),
+            Failure::Told { body, .. } => {
+                (format!("the reply is an error: {}", quote(body)), "look at the server's log")
+            }
+            Failure::Cut { how, body } => (format!("{how}: {}", quote(body)), "look at the server's log"),
+            Failure::Unreadable { reason, body } => (
+                format!("the reply cannot be used: {reason}: {}", quote(body)),
+                "is this an OpenAI-compatible endpoint?",
+            ),
+        }
+    }
+}
+
+/// The error in the body of a reply whose status is one of success; `None` of a body without one.
+pub(super) fn error_in(bytes: &[u8], retry_after: Option<Duration>) -> Option<Failure> {
+    // Most replies hold no such word and are parsed once.
+    bytes.windows(7).any(|part| part == b"\"error\"").then_some(())?;
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let body = parsed(&text).ok()?;
+    let error = match &body {
+        Value::Object(fields) if fields.get("object").is_some_and(|kind| kind == "error") => &body,
+        _ => [&body["error"], &body["choices"][0]["error"]].into_iter().find(|error| is_error(error))?,
+    };
+    // The half of an answer beside it may be long.
+    let of_choice = is_error(&body["choices"][0]["error"]);
+    let text = if of_choice { error.to_string() } else { text };
+    let fields = [error, &error["error"], &body];
+    let under = |of: &&Value| CODES.iter().find_map(|key| status(of.get(*key)?));
+    let code = status(error).or_else(|| fields.iter().find_map(under));
+    Some(match code {
+        Some(status) => Failure::Status { status, body: text, retry_after },
+        // The answer had begun.
+        None if of_choice => Failure::Cut { how: "the server broke the reply off".to_owned(), body: text },
+        None => Failure::Told { body: text, retry_after },
+    })
+}
+
+/// Many servers write `"error": null` beside an answer.
+fn is_error(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::Bool(failed) => *failed,
+        Value::String(text) => !text.trim().is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+    }
+}
+
+/// A status of failure: `429`, `429.0`, `"429"`.
+fn status(code: &Value) -> Option<u16> {
+    let code = code.as_f64().or_else(|| code.as_str()?.trim().parse().ok())?;
+    (code.fract() == 0.0 && (300.0..600.0).contains(&code)).then_some(code as u16)
+}
+
+/// The wait that a server asks for: seconds, or a date, less the time of the clock here.
+pub(super) fn retry_after(header: &str) -> Option<Duration> {
+    if let Ok(seconds) = header.trim().parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let then = jiff::fmt::rfc2822::parse(header.trim()).ok()?.timestamp();
+    let wait = then.duration_since(jiff::Timestamp::now());
+    Some(Duration::try_from(wait).unwrap_or_default())
+}
+
+/// True if nobody could be reached at all.
+pub(super) fn is_connect(error: &ureq::Error) -> bool {
+    use std::io::ErrorKind;
+    match error {
+        ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed
+        | ureq::Error::ConnectProxyFailed(_)
+        | ureq::Error::Tls(_) => true,
+        ureq::Error::Io(error) => {
+            let unreachable = matches!(
+                error.kind(),
+                ErrorKind::ConnectionRefused
+                    | ErrorKind::AddrNotAvailable
+                    | ErrorKind::HostUnreachable
+                    | ErrorKind::NetworkUnreachable
+            );
+            // The standard library has no stable kind for a name that does not resolve.
+            unreachable || error.to_string().starts_with(UNRESOLVED)
+        }
+        _ => false,
+    }
+}
+
+/// The last error of the chain: `Connection refused`, not `io: Connection refused`.
+fn innermost(error: &ureq::Error) -> String {
+    let mut inner: &dyn std::error::Error = match error {
+        ureq::Error::Io(error) => error,
+        error => error,
+    };
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner.to_string()
+}
+
+/// True if a server's words are those of a prompt longer than its context.
+pub(super) fn says_too_long(message: &str) -> bool {
+    let said = message.to_lowercase();
+    TOO_LONG.iter().any(|words| said.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_says_in_seconds_or_by_a_date_when_to_come_back() {
+        assert_eq!(retry_after(" 7 "), Some(Duration::from_secs(7)));
+        assert_eq!(retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO), "it is past");
+        let then = jiff::Timestamp::now() + Duration::from_secs(1000);
+        let date = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&then).unwrap();
+        let wait = retry_after(&date).unwrap();
+        assert!((900..=1000).contains(&wait.as_secs()), "{wait:?}");
+        assert_eq!(retry_after("soon"), None);
+    }
+
+    #[test]
+    fn a_name_that_does_not_resolve_is_nobody_to_connect_to() {
+        let error = std::net::ToSocketAddrs::to_socket_addrs("no name at all:80").unwrap_err();
+        assert!(is_connect(&ureq::Error::Io(error)));
+        assert!(!is_connect(&ureq::Error::Io(std::io::ErrorKind::ConnectionReset.into())));
+    }
+
+    #[test]
+    fn a_servers_refusal_of_a_long_prompt_is_known() {
+        for long in [
+            "endpoint http://h model m: status 400: {\"message\":\"This model's maximum context length is 8192 tokens.\"}; remedy",
+            "endpoint http://h model m: status 400: {\"code\":\"context_length_exceeded\"}; remedy",
+            "status 400: the request exceeds the available context size. try increasing the context size",
+            "status 400: The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+        ] {
+            assert!(says_too_long(long), "{long}");
+        }
+        for other in [
+            "endpoint http://h model m: status 500: out of memory",
+            "not asked: row 3",
+            "the model gave no answer",
+        ] {
+            assert!(!says_too_long(other), "{other}");
+        }
+    }
+
+    /// By the body of a reply with status 200: its status, or `passing`, `lasting` or `cut` of one without; `-` where it is no error.
+    #[test]
+    fn an_error_is_an_error_whatever_the_status() {
+        for (body, expected) in [
+            (r#"{"error": {"message": "Rate limit exceeded", "code": 429}, "user_id": "u"}"#, "429"),
+            (r#"{"error": {"message": "x", "code": 429.0}}"#, "429"),
+            (r#"{"error": {"message": "x", "code": "503"}}"#, "503"),
+            (r#"{"error": {"message": "x", "status": 408}}"#, "408"),
+            (r#"{"error": "model is loading", "status": 503}"#, "503"),
+            (r#"{"error": true, "message": "x", "statusCode": 502}"#, "502"),
+            (r#"[{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}}]"#, "429"),
+            (r#"{"object": "error", "message": "\"error\"", "code": 400}"#, "400"),
+            ("\u{feff}{\"error\": {\"code\": 500}}", "500"),
+            (r#"{"error": {"code": 401}, "choices": [{"message": {"content": "x"}}]}"#, "401"),
+            (
+                r#"{"choices": [{"error": {"code": 502, "message": "x"}, "message": {"content": "x"}}]}"#,
+                "502",
+            ),
+            (r#"{"choices": [{"error": {"message": "x"}, "message": {"content": "x"}}]}"#, "cut"),
+            (
+                r#"{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}"#,
+                "passing",
+            ),
+            (r#"{"error": {"code": "rate_limit_exceeded"}}"#, "passing"),
+            (r#"{"error": "upstream timed out"}"#, "passing"),
+            (r#"{"error": {"code": "1302", "message": "slow down"}}"#, "lasting"),
+            (r#"{"error": "Unexpected endpoint or method."}"#, "lasting"),
+            (r#"{"error": {"message": "internal: maximum context length is 5"}}"#, "lasting"),
+            (r#"{"error": null, "choices": []}"#, "-"),
+            (r#"{"error": {}, "choices": []}"#, "-"),
+            (r#"{"error": "", "choices": []}"#, "-"),
+            (r#"{"error": false, "choices": []}"#, "-"),
+            (r#"{"choices": [{"message": {"content": "an \"error\" in it"}}]}"#, "-"),
+            (r#"{"choices": [{"message": {"content": "{\"error\": {\"code\": 500}}"}}]}"#, "-"),
+            ("no JSON with \"error\"", "-"),
+        ] {
+            let found = match error_in(body.as_bytes(), None) {
+                Some(Failure::Status { status, .. }) => status.to_string(),
+                Some(told @ Failure::Told { .. }) if told.is_passing() => "passing".to_owned(),
+                Some(Failure::Told { .. }) => "lasting".to_owned(),
+                Some(Failure::Cut { .. }) => "cut".to_owned(),
+                Some(_) => "?".to_owned(),
+                None => "-".to_owned(),
+            };
+            assert_eq!(found, expected, "{body}");
+        }
+    }
+}

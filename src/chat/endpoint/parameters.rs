@@ -1,0 +1,255 @@
+//! Parameters of requests that a server refuses by name: reasoning models refuse `temperature`, Mistral `seed`, some servers `top_p`.
+//!
+//! Such a parameter is left out from then on, by all clones of an endpoint, and told.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+
+use super::json::parsed;
+use crate::chat::Sampling;
+
+/// A parameter that a server may do without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Parameter {
+    Temperature,
+    TopP,
+    Seed,
+    /// Answers are cut at the strings here then.
+    Stop,
+    ReasoningEffort,
+    ChatTemplateKwargs,
+    ResponseFormat,
+    /// Newer hosted models refuse `max_tokens` and name its successor; older servers know `max_tokens` alone.
+    MaxTokens,
+}
+
+/// Words that refuse a parameter whatever its value, in lower case.
+const UNSUPPORTED: [&str; 12] = [
+    "not support",
+    "n't support",
+    "unsupported",
+    "unrecogni",
+    "unknown",
+    "unexpected",
+    "not permitted",
+    "forbidden",
+    "not allowed",
+    "deprecated",
+    "both",
+    "not available",
+];
+
+impl Parameter {
+    /// All of them.
+    pub const ALL: [Parameter; 8] = [
+        Parameter::Temperature,
+        Parameter::TopP,
+        Parameter::Seed,
+        Parameter::Stop,
+        Parameter::ReasoningEffort,
+        Parameter::ChatTemplateKwargs,
+        Parameter::ResponseFormat,
+        Parameter::MaxTokens,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Parameter::Temperature => "temperature",
+            Parameter::TopP => "top_p",
+            Parameter::Seed => "seed",
+            Parameter::Stop => "stop",
+            Parameter::ReasoningEffort => "reasoning_effort",
+            Parameter::ChatTemplateKwargs => "chat_template_kwargs",
+            Parameter::ResponseFormat => "response_format",
+            Parameter::MaxTokens => "max_tokens",
+        }
+    }
+
+    /// True of a text that names any.
+    pub fn is_named(text: &str) -> bool {
+        Parameter::ALL.iter().any(|parameter| word(text, parameter.name()).is_some())
+    }
+
+    /// True of a value that nobody chose, or that asks for what a server does by itself.
+    fn is_plain(self, sampling: &Sampling) -> bool {
+        match self {
+            Parameter::Temperature => sampling.temperature == 0.0,
+            Parameter::TopP => sampling.top_p == 1.0,
+            Parameter::Seed => true,
+            _ => false,
+        }
+    }
+
+    /// The parameter, of those `sent`, that the body of a refusal names: the one in its field `param`, or the first in its text. Of two
+    /// that go together with no model (`temperature` and `top_p`) it is the one that changes nothing. A value that somebody chose and that
+    /// is merely out of range is not left out.
+    pub fn refused(body: &str, sent: &[Parameter], sampling: &Sampling) -> Option<Self> {
+        let lower = body.to_lowercase();
+        let field = parsed(body).ok().and_then(|body| {
+            let named = [&body["error"]["param"], &body["param"]].into_iter().find_map(Value::as_str);
+            named.map(str::to_owned)
+        });
+        let at = |parameter: &Parameter| match &field {
+            Some(field) if field == parameter.name() => Some(0),
+            _ => word(&lower, parameter.name()),
+        };
+        let mut named: Vec<(usize, Parameter)> =
+            sent.iter().filter_map(|parameter| Some((at(parameter)?, *parameter))).collect();
+        named.sort();
+        let is_unsupported = UNSUPPORTED.iter().any(|words| lower.contains(words));
+        let may_go = |parameter: &Parameter| match parameter {
+            Parameter::MaxTokens => lower.contains("max_completion_tokens"),
+            parameter => is_unsupported || parameter.is_plain(sampling),
+        };
+        let named = || named.iter().map(|(_, parameter)| *parameter).filter(may_go);
+        let changes_nothing =
+            |parameter: &Parameter| *parameter == Parameter::TopP && parameter.is_plain(sampling);
+        match lower.contains("both") {
+            true => named().find(changes_nothing).or_else(|| named().next()),
+            false => named().next(),
+        }
+    }
+}
+
+/// The place of a word that stands in no longer one.
+fn word(text: &str, word: &str) -> Option<usize> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word).map(|(at, _)| at).find(|&at| {
+        let before = text.get(..at).and_then(|before| before.chars().next_back());
+        let after = text.get(at + word.len()..).and_then(|after| after.chars().next());
+        !before.is_some_and(is_part) && !after.is_some_and(is_part)
+    })
+}
+
+/// The parameters that an endpoint and its clones leave out.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LeftOut(Arc<Mutex<Vec<Parameter>>>);
+
+impl LeftOut {
+    pub fn now(&self) -> Vec<Parameter> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Adds those that are new, and returns them.
+    pub fn add(&self, parameters: &[Parameter]) -> Vec<Parameter> {
+        let mut left_out = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let new: Vec<Parameter> =
+            parameters.iter().copied().filter(|parameter| !left_out.contains(parameter)).collect();
+        left_out.extend(&new);
+        left_out.sort();
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Texts of OpenAI, Azure, vLLM, Mistral, Gemini, Anthropic, Bedrock, LiteLLM, TGI and Groq.
+    #[test]
+    fn a_parameter_that_is_refused_is_known_by_its_name() {
+        let greedy = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 9 };
+        let drawn = Sampling { temperature: 3.0, top_p: 0.9, ..greedy };
+        for (sampling, body, expected) in [
+            (
+                greedy,
+                r#"{"error": {"message": "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.", "param": "temperature", "code": "unsupported_value"}}"#,
+                Some("temperature"),
+            ),
+            (
+                drawn,
+                r#"{"error": {"message": "Unsupported value: 'temperature' does not support 3 with this model.", "param": "temperature"}}"#,
+                Some("temperature"),
+            ),
+            (
+                greedy,
+                r#"{"error": {"message": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.", "param": "max_tokens"}}"#,
+                Some("max_tokens"),
+            ),
+            (
+                greedy,
+                r#"{"error": {"message": "Unsupported parameter. Supported: temperature, seed.", "param": "top_p"}}"#,
+                Some("top_p"),
+            ),
+            (
+                greedy,
+                r#"{"error": {"message": "Unrecognized request argument supplied: seed", "param": null}}"#,
+                Some("seed"),
+            ),
+            (
+                greedy,
+                r#"{"object": "error", "message": {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted", "input": 0}]}}"#,
+                Some("seed"),
+            ),
+            (
+                greedy,
+                r#"[{"error": {"code": 400, "message": "Invalid JSON payload received. Unknown name \"seed\": Cannot find field."}}]"#,
+                Some("seed"),
+            ),
+            (
+                drawn,
+                r#"{"error": {"message": "`temperature` is deprecated for this model."}}"#,
+                Some("temperature"),
+            ),
+            (
+                greedy,
+                r#"{"message": "`temperature` and `top_p` cannot both be specified for this model. Please use only one."}"#,
+                Some("top_p"),
+            ),
+            (
+                drawn,
+                r#"{"message": "`temperature` and `top_p` cannot both be specified for this model. Please use only one."}"#,
+                Some("temperature"),
+            ),
+            (
+                greedy,
+                "litellm.UnsupportedParamsError: openai does not support parameters: ['top_p'], for model=o3",
+                Some("top_p"),
+            ),
+            (greedy, "Input validation error: `temperature` must be strictly positive", Some("temperature")),
+            (greedy, "Input validation error: `top_p` must be > 0.0 and < 1.0", Some("top_p")),
+            (
+                greedy,
+                r#"{"error": {"message": "Unsupported parameter: 'stop' is not supported with this model."}}"#,
+                Some("stop"),
+            ),
+            (
+                greedy,
+                r#"{"error": {"message": "reasoning_effort is not supported with this model"}}"#,
+                Some("reasoning_effort"),
+            ),
+            (
+                greedy,
+                "Unrecognized request argument supplied: chat_template_kwargs",
+                Some("chat_template_kwargs"),
+            ),
+            (
+                greedy,
+                r#"{"error": "'response_format.type' must be 'text': json_schema is not supported"}"#,
+                Some("response_format"),
+            ),
+            // A value of one's own that is out of range.
+            (
+                drawn,
+                r#"{"error": {"message": "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 3 instead.", "param": "temperature"}}"#,
+                None,
+            ),
+            (
+                greedy,
+                r#"{"error": {"message": "max_tokens is too large: 99999", "param": "max_tokens"}}"#,
+                None,
+            ),
+            (greedy, "unsupported: stop_token_ids, seeds, top_p_decay", None),
+            (greedy, "the model does not support images", None),
+        ] {
+            let found = Parameter::refused(body, &Parameter::ALL, &sampling);
+            assert_eq!(found.map(Parameter::name), expected, "{body}");
+        }
+        let rest = [Parameter::Seed, Parameter::TopP];
+        assert_eq!(
+            Parameter::refused("temperature, seed: not supported", &rest, &greedy),
+            Some(Parameter::Seed)
+        );
+    }
+}

@@ -1,0 +1,184 @@
+//! Reads chat completions. Everything in one but the text is optional: servers differ in the rest, and what cannot be read of it is
+//! not told.
+
+use serde_json::Value;
+
+use super::failure::Failure;
+use super::json::{is_blank, parsed};
+use crate::chat::{Reply, StopReason};
+use palimpsest_core::text::Split;
+
+/// In the place of an answer that the server withheld.
+const FILTERED: &str = "(the server's content filter withheld the answer)";
+
+/// The end of an answer, by the words of servers.
+#[derive(Clone, Copy, PartialEq)]
+enum Finish {
+    Turn,
+    Limit,
+    Filter,
+    /// The server gave up in the middle of the answer.
+    Broken,
+    Call,
+}
+
+impl Finish {
+    /// Reads `finish_reason`. The name of another one, and none, are the end of a turn.
+    fn of(reason: &str) -> Self {
+        match reason.to_ascii_lowercase().as_str() {
+            "length"
+            | "max_tokens"
+            | "model_length"
+            | "max_output_tokens"
+            | "model_context_window_exceeded" => Finish::Limit,
+            // Of OpenAI, Anthropic, Gemini, Zhipu, Bedrock.
+            "content_filter"
+            | "refusal"
+            | "safety"
+            | "sensitive"
+            | "guardrail_intervened"
+            | "content_filtered" => Finish::Filter,
+            // Of OpenRouter, vLLM and SGLang, mistral.rs, DeepSeek, Zhipu.
+            "error"
+            | "abort"
+            | "aborted"
+            | "cancelled"
+            | "canceled"
+            | "insufficient_system_resource"
+            | "network_error"
+            | "timeout"
+            | "failed" => Finish::Broken,
+            "tool_calls" | "function_call" | "tool_use" => Finish::Call,
+            _ => Finish::Turn,
+        }
+    }
+}
+
+/// The reply in a body. `in_thought` says that the model was told to think: where its limit cut such a reply it began inside a
+/// thought, which then has no marker.
+pub(super) fn read(bytes: &[u8], in_thought: bool) -> Result<Reply, Failure> {
+    let body = String::from_utf8_lossy(bytes);
+    let unreadable = |reason: String| Failure::Unreadable { reason, body: body.to_string() };
+    let completion = parsed(&body).map_err(|error| match error.is_eof() {
+        // A body that ends with the connection has no length to fall short of. Blank lines keep a connection open.
+        true if body.trim_start_matches(is_blank).starts_with('{')
+            || (!body.is_empty() && body.trim().is_empty()) =>
+        {
+            Failure::Cut {
+                how: "the connection broke in the middle of the reply".to_owned(),
+                body: body.to_string(),
+            }
+        }
+        _ => unreadable(format!("it is no chat completion: {error}")),
+    })?;
+    let Some(choice) = completion["choices"].get(0) else {
+        return Err(unreadable("it has no choices".to_owned()));
+    };
+    let message = &choice["message"];
+    let reason = choice["finish_reason"].as_str().or_else(|| choice["finish_reason"]["type"].as_str());
+    let finish = reason.map_or(Finish::Turn, Finish::of);
+    let called = ["tool_calls", "function_call"].iter().any(|field| is_something(&message[*field]));
+    match finish {
+        Finish::Broken => {
+            let how =
+                format!("the server broke the reply off (finish_reason {})", reason.unwrap_or_default());
+            return Err(Failure::Cut { how, body: body.to_string() });
+        }
+        Finish::Call if called => {
+            return Err(unreadable("it ends in the call of a tool, and none was offered".to_owned()));
+        }
+        _ => {}
+    }
+    let (content, of_parts) = split(&message["content"]);
+    // vLLM and SGLang; newer ones and OpenRouter.
+    let fields = [&message["reasoning_content"], &message["reasoning"]].map(Value::as_str);
+    let own = fields.into_iter().flatten().chain([&*of_parts]).map(str::trim).find(|text| !text.is_empty());
+    // The server's template may have opened the thought: what was cut before its end holds no marker, and is no answer.
+    let inside = in_thought && finish == Finish::Limit && own.is_none() && !Split::is_marked(&content);
+    let Split { thought, answer } = match inside && !content.trim().is_empty() {
+        true => Split { thought: Some(content.trim().to_owned()), answer: None },
+        false => Split::of_foreign(&content),
+    };
+    let answer = answer.filter(|answer| !answer.trim().is_empty());
+    // In the place of the content, where a hosted model declines. A filter is a refusal: the same request would come to the same.
+    let refusal = message["refusal"].as_str().filter(|text| !text.trim().is_empty());
+    let refusal = refusal.or_else(|| (finish == Finish::Filter).then_some(FILTERED));
+    let refusal = refusal.filter(|_| answer.is_none());
+    let thought = match (own, thought) {
+        (Some(own), Some(thought)) => Some(format!("{own}\n\n{thought}")),
+        (own, thought) => own.map(str::to_owned).or(thought),
+    };
+    if answer.is_none() && refusal.is_none() && thought.is_none() {
+        let why = reason.unwrap_or("none");
+        return Err(unreadable(format!(
+            "its message has no content (finish_reason {why}); a reasoning model needs more new tokens"
+        )));
+    }
+    let stop = match finish {
+        _ if refusal.is_some() => StopReason::Refused,
+        Finish::Limit => StopReason::MaxNewTokens,
+        _ => StopReason::EndOfTurn,
+    };
+    let answer = answer.or(refusal.map(str::to_owned));
+    Ok(Reply {
+        stop: stop.seen_in(answer.is_some()),
+        text: answer.unwrap_or_default(),
+        thought,
+        prompt_tokens: count(&completion["usage"]["prompt_tokens"]),
+        completion_tokens: count(&completion["usage"]["completion_tokens"]),
+    })
+}
+
+/// The text of a content without thoughts, and the thoughts. A content is a text, or parts: `{"type": "text", "text": "..."}`, and
+/// `{"type": "thinking", "thinking": [...]}` with parts or a text in it.
+fn split(content: &Value) -> (String, String) {
+    let (mut text, mut thought) = (String::new(), String::new());
+    match content {
+        Value::String(all) => text.push_str(all),
+        Value::Array(parts) => {
+            for (more, of_part) in parts.iter().map(split) {
+                text.push_str(&more);
+                thought.push_str(&of_part);
+            }
+        }
+        Value::Object(part) => {
+            text.extend(part.get("text").and_then(Value::as_str));
+            thought.extend(part.get("thinking").map(|inner| split(inner).0));
+        }
+        _ => {}
+    }
+    (text, thought)
+}
+
+fn is_something(value: &Value) -> bool {
+    value.as_array().map_or(value.is_object(), |list| !list.is_empty())
+}
+
+/// A number of tokens: `10`, `10.0`, `"10"`; anything else does not tell it, 0 included, as neither a prompt nor a reply has none.
+fn count(value: &Value) -> Option<usize> {
+    let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
+    (number.fract() == 0.0 && (1.0..1e15).contains(&number)).then_some(number as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_told_or_not() {
+        for (value, expected) in [
+            ("10", Some(10)),
+            ("10.0", Some(10)),
+            ("\"10\"", Some(10)),
+            ("0", None),
+            ("-1", None),
+            ("10.5", None),
+            ("1e30", None),
+            ("null", None),
+            ("true", None),
+            ("[10]", None),
+        ] {
+            assert_eq!(count(&serde_json::from_str(value).unwrap()), expected, "{value}");
+        }
+    }
+}
