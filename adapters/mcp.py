@@ -50,7 +50,7 @@ PROTOCOL_VERSION = "2025-06-18"
 TOOL_KEYS = {"tool", "arguments", "id", "memories", "text", "score", "time", "session", "split", "none", "failed"}
 KEYS = {"name", "version", "packages", "command", "environment", "unit", "options", "state_in_folder", "verbatim", "seconds", "settle"}
 TOOLS = {"add", "search", "finish", "dump", "clear"}
-# More pages of tools than any server has: one that always names a further page is not asked without end.
+# No server has so many pages of tools: one that always names a further page must not be asked without end.
 MOST_PAGES = 1000
 PLACEHOLDER = re.compile(r"\{([A-Za-z_.]+)\}")
 
@@ -84,7 +84,7 @@ def at_path(value, path):
 
 
 def words_at(value, path):
-    """The text that stands where a path is not at its end."""
+    """The text that stands in the way of a path, before its end."""
     for name in filter(None, re.split(r"\.|\[\]", path)):
         if isinstance(value, str):
             return value
@@ -99,7 +99,7 @@ def result_of(reply):
     if value is None:
         try:
             values = [json.loads(text) for text in texts]
-            # A note that is a number is a note.
+            # A note may read as a number.
             values = [text if isinstance(value, (int, float)) else value for value, text in zip(values, texts)]
         except ValueError:
             values = texts
@@ -291,9 +291,9 @@ class Mcp:
         if "none" in tool and any(re.match(tool["none"], each) for each in texts):
             return []
         if words and words.strip():
-            # Whether it is empty or broken, only the mapping can say.
+            # Only the mapping knows whether this means empty or broken.
             raise Failure(
-                f"{tool['tool']}: it says {words[:300]!r}, and has no {path!r}; where this says that nothing was found, let `none` of {name} in the mapping begin it"
+                f"{tool['tool']}: it says {words[:300]!r}, and has no {path!r}; if that means that nothing was found, describe it by `none` of {name} in the mapping"
             )
         memories = []
         for item in items:

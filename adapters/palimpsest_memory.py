@@ -583,7 +583,7 @@ class Adapter:
             given = [{"session": session.id}] if unit == "session" else [piece.source()]
             self.ids.begin(self.setup.seed, request["scope"], session.id, [turn.id for turn in piece.turns])
             told.append(self.written(store, ledger, lambda: store.add(piece), given, "add"))
-        # Where it does not say of one part, what it says of the others is not all that changed.
+        # One part that does not say leaves the session untold.
         return {"events": None if None in told else [event for events in told for event in events]}
 
     def op_finish(self, request):

@@ -16,7 +16,6 @@ use palimpsest::memory::system::protocol::{FailureKind, HelloRequest, Op, System
 use palimpsest::memory::system::proxy::{Decoding, Models, Proxy, Upstream};
 use palimpsest::memory::system::record::case_folder;
 use palimpsest::memory::system::rows::{CallRow, EventRow, HistoryRow, Provenance, SearchRow, SessionRow};
-use palimpsest::memory::system::scripted_model::ScriptedModel;
 use palimpsest::memory::system::wire::{Patience, WireSystem};
 use serde_json::{Value, json};
 

@@ -3,6 +3,7 @@
 //! Sentences with words that occur nowhere else are planted in short histories and looked for. Every finding is yes, no with a remedy, or
 //! not offered. Needs no benchmark; where the system wants a model, a scripted one will do ([`super::scripted_model`]).
 
+mod finding;
 mod plants;
 mod resume;
 
@@ -11,46 +12,12 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::protocol::{Capability, Hello, Memory, MemorySystem, SessionInput, SystemError};
+use super::protocol::{Capability, Hello, Memory, MemorySystem, SessionInput};
+pub use finding::{Finding, Outcome};
+use finding::{Seen, Step, finding, no, not_offered, quoted, yes};
 use palimpsest_core::digest::sha256;
 use plants::{BAKERY, BOAT, FILLER, LOCKER, Plant, UNICODE, holds, said, session, turn, with};
 use resume::resume;
-
-/// An outcome of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// It does.
-    Yes,
-    /// It does not.
-    No,
-    /// The system does not have what is checked.
-    NotOffered,
-}
-
-impl Outcome {
-    /// In words.
-    pub fn word(self) -> &'static str {
-        match self {
-            Outcome::Yes => "yes",
-            Outcome::No => "no",
-            Outcome::NotOffered => "not offered",
-        }
-    }
-}
-
-/// One check.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Finding {
-    /// A name of a few words.
-    pub check: &'static str,
-    /// The outcome.
-    pub outcome: Outcome,
-    /// Is a no a breach of the protocol? Otherwise it is worth knowing.
-    pub required: bool,
-    /// Seen values and, of a no, the remedy.
-    pub detail: String,
-}
 
 /// All checks of a system.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -80,9 +47,6 @@ pub enum Models {
 /// Makes the system anew, with a folder of its own; nothing is started yet.
 pub type Open<'a> = dyn Fn(Models, &Path) -> Result<Box<dyn MemorySystem>, String> + 'a;
 
-/// The name of the system in errors and folders.
-const NAME: &str = "check";
-
 /// A scope of most checks.
 const SCOPE: &str = "check-one";
 /// Another one.
@@ -97,11 +61,6 @@ struct Subject {
     hello: Hello,
     running: bool,
 }
-
-type Step<T> = Result<T, SystemError>;
-
-/// An outcome and its detail.
-type Seen = (Outcome, String);
 
 impl Subject {
     fn start(mut system: Box<dyn MemorySystem>) -> Step<Self> {
@@ -157,16 +116,6 @@ impl Subject {
             sha256(lines.join("\n"))
         }))
     }
-}
-
-/// The beginning of a text.
-fn quoted(text: &str) -> String {
-    const QUOTED: usize = 80;
-    let mut shown: String = text.chars().take(QUOTED).collect();
-    if shown.len() < text.len() {
-        shown.push_str(" ...");
-    }
-    format!("`{shown}`")
 }
 
 fn texts(memories: &[Memory]) -> String {
@@ -227,26 +176,6 @@ pub fn check(open: &Open<'_>, folder: &Path, asked: &dyn Fn() -> usize) -> Resul
     let resumed = resume(whole, &killed, &own("run-whole")?, &own("run-killed")?)?;
     findings.push(finding("killed and resumed, it is the same", true, resumed));
     Ok(Report { hello: Some(subject.hello), findings })
-}
-
-fn finding(check: &'static str, required: bool, seen: Step<Seen>) -> Finding {
-    let (outcome, detail) = match seen {
-        Ok(seen) => seen,
-        Err(error) => (Outcome::No, format!("{}: {}", error.op, error.message)),
-    };
-    Finding { check, outcome, required, detail }
-}
-
-fn yes(detail: impl Into<String>) -> Step<Seen> {
-    Ok((Outcome::Yes, detail.into()))
-}
-
-fn no(detail: impl Into<String>) -> Step<Seen> {
-    Ok((Outcome::No, detail.into()))
-}
-
-fn not_offered(detail: impl Into<String>) -> Step<Seen> {
-    Ok((Outcome::NotOffered, detail.into()))
 }
 
 fn starts(hello: &Hello) -> Seen {

@@ -4,12 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::finding::{Seen, Step, no, quoted, yes};
 use super::plants::{BAKERY, BOAT, FILLER, LOCKER, Plant};
-use super::{NAME, Seen, Step, no, quoted, yes};
 use crate::data::{Case, Evidence, History, Probe, Segment, Turn};
 use crate::memory::system::history::{HistoryError, SystemRun, Wanted};
 use crate::memory::system::protocol::{Capability, Memory, MemorySystem};
 use crate::memory::system::rows::SearchRow;
+
+/// The name of the system in errors and folders.
+const NAME: &str = "check";
 
 /// A case for the driver: six sessions, two questions.
 fn case() -> Case {
