@@ -71,7 +71,6 @@ fn e03_words_of_an_mcp_server_that_are_no_memories_are_found() {
         (None, None, Some("No memories found."), None, &[empty, stored][..]),
         (None, None, Some("No memories found."), Some("No memories"), &[stored]),
         (Some(locked), None, Some(""), None, &[stored]),
-        (Some(locked), Some("^Error"), Some("No memories found."), Some("No memories"), &[stored]),
         (Some(locked), Some("^Error"), None, None, &[stored]),
     ] {
         let folder = tempfile::tempdir().unwrap();
