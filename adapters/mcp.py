@@ -7,7 +7,7 @@ Package: none; Python 3.9 or later. adapters/mcp-basic-memory.json is a mapping 
 A scope has a process of its own, in a folder of its own: MCP has no scopes and no reset. The mapping file, JSON:
 
   name, version     of the system; "packages": [names] of installed Python packages whose versions are part of the identity
-  command           the server's words; environment: {name: value} beside this process's
+  command           the server's words, where a file beside the mapping may be named; environment: {name: value} beside this process's
   unit              "session" (default), "pair" or "turn": what one call of `add` is given
   options           {name: default}: settings of hello's `config`, usable as placeholders
   state_in_folder   true where all that the server keeps lies in {folder}: it can then be saved and loaded
@@ -19,6 +19,10 @@ A tool: {"tool": NAME, "arguments": {...}} and, for what comes back,
   id        add: path to the new memory's id, by which its sources are known later
   memories  search, dump: path to the list of memories; paths in one of them: text, id, score, time, session
   split     search, dump: where the result is one text, the characters between two memories
+  none      search, dump: a regular expression, with which the text begins where nothing was found ("No memories found")
+  failed    any tool: a regular expression, found in the text of a call that failed, for servers that say so in words alone
+
+`palimpsest memory check` shows where `none` or `failed` is missing: an empty store has memories, or a written one has none.
 
 Placeholders in arguments, command and environment: {text} (the unit's lines, `role: content`), {messages}, {content} (without roles),
 {session}, {time}, {turn}, {role}, {query}, {k}, {as_of}, {scope}, {folder}, {llm.base_url}, {llm.key}, {llm.model}, the same of {embedder},
@@ -43,9 +47,11 @@ from pathlib import Path
 from palimpsest_memory import BadInput, Failure, Transient, serve, text_id
 
 PROTOCOL_VERSION = "2025-06-18"
-TOOL_KEYS = {"tool", "arguments", "id", "memories", "text", "score", "time", "session", "split"}
+TOOL_KEYS = {"tool", "arguments", "id", "memories", "text", "score", "time", "session", "split", "none", "failed"}
 KEYS = {"name", "version", "packages", "command", "environment", "unit", "options", "state_in_folder", "verbatim", "seconds", "settle"}
 TOOLS = {"add", "search", "finish", "dump", "clear"}
+# No server has so many pages of tools: one that always names a further page must not be asked without end.
+MOST_PAGES = 1000
 PLACEHOLDER = re.compile(r"\{([A-Za-z_.]+)\}")
 
 
@@ -77,17 +83,29 @@ def at_path(value, path):
     return value
 
 
+def words_at(value, path):
+    """The text that stands in the way of a path, before its end."""
+    for name in filter(None, re.split(r"\.|\[\]", path)):
+        if isinstance(value, str):
+            return value
+        value = value.get(name) if isinstance(value, dict) else None
+    return None
+
+
 def result_of(reply):
-    """The value of a tool's result."""
-    if reply.get("structuredContent") is not None:
-        return reply["structuredContent"]
-    texts = [part["text"] for part in reply.get("content", []) if part.get("type") == "text"]
-    try:
-        values = [json.loads(text) for text in texts]
-    except ValueError:
-        values = texts
-    # Some servers give a list as a text for each element.
-    return values[0] if len(values) == 1 else values
+    """The value of a tool's result, and its text."""
+    texts = [part["text"] for part in reply.get("content") or [] if part.get("type") == "text"]
+    value = reply.get("structuredContent")
+    if value is None:
+        try:
+            values = [json.loads(text) for text in texts]
+            # A note may read as a number.
+            values = [text if isinstance(value, (int, float)) else value for value, text in zip(values, texts)]
+        except ValueError:
+            values = texts
+        # Some servers give a list as a text for each element.
+        value = values[0] if len(values) == 1 else values
+    return value, "\n".join(texts) if texts or not value else json.dumps(value, ensure_ascii=False)
 
 
 class Server:
@@ -105,11 +123,12 @@ class Server:
         about = {"name": "palimpsest", "version": "1"}
         self.ask("initialize", {"protocolVersion": PROTOCOL_VERSION, "capabilities": {}, "clientInfo": about})
         self.send({"method": "notifications/initialized"})
-        self.tools = {tool["name"] for tool in self.ask("tools/list", {})["tools"]}
+        self.tools = self.listed()
 
     def read(self):
-        for line in self.process.stdout:
-            self.lines.put(line)
+        with self.process.stdout as lines:
+            for line in lines:
+                self.lines.put(line)
         self.lines.put(None)
 
     def send(self, message):
@@ -128,31 +147,45 @@ class Server:
             try:
                 line = self.lines.get(timeout=max(0.0, until - time.monotonic()))
             except queue.Empty:
-                raise Transient(f"{method}: no answer within {self.seconds} s") from None
+                raise Transient(f"{method}: no answer within {self.seconds} s, the `seconds` of the mapping") from None
             if line is None:
                 raise Transient(f"{method}: the server ended, with {self.process.wait()}")
             try:
                 message = json.loads(line)
-            except ValueError:
-                print("no JSON from the server:", line[:200], file=sys.stderr)
-                continue
-            if "method" in message and "id" in message:
+            except (ValueError, RecursionError):
+                message = None
+            if not isinstance(message, dict):
+                print("no message from the server:", line[:200], file=sys.stderr)
+            elif "method" in message and "id" in message:
                 # The server asks its client: only a ping is answered.
                 refusal = {"error": {"code": -32601, "message": "not offered"}}
                 self.send({"id": message["id"], **({"result": {}} if message["method"] == "ping" else refusal)})
-            elif message.get("id") == self.number and "method" not in message:
-                if "error" in message:
-                    raise Failure(f"{method}: {message['error'].get('message')}")
-                return message["result"]
+            elif message.get("id") in (self.number, str(self.number)) and ("result" in message or "error" in message):
+                error, result = message.get("error"), message.get("result")
+                if error is not None or not isinstance(result, dict):
+                    raise Failure(f"{method}: {error.get('message') if isinstance(error, dict) else error or f'the result is {result!r}, no object'}")
+                return result
+
+    def listed(self):
+        """The names of all tools, page by page."""
+        names, seen, cursor = set(), set(), None
+        # A server that names a page again has no further ones.
+        while cursor not in seen and len(seen) < MOST_PAGES:
+            seen.add(cursor)
+            page = self.ask("tools/list", {} if cursor is None else {"cursor": cursor})
+            names.update(tool["name"] for tool in page["tools"])
+            cursor = page.get("nextCursor") or None
+        return names
 
     def call(self, tool, values):
-        """The value of a tool's result."""
+        """The value of a tool's result, and its text."""
         if tool["tool"] not in self.tools:
             raise BadInput(f"the server has no tool {tool['tool']!r}; it has {', '.join(sorted(self.tools))}")
         reply = self.ask("tools/call", {"name": tool["tool"], "arguments": filled(tool.get("arguments", {}), values)})
-        if reply.get("isError"):
-            raise Failure(f"{tool['tool']}: {result_of(reply)}")
-        return result_of(reply)
+        value, said = result_of(reply)
+        if reply.get("isError") or ("failed" in tool and re.search(tool["failed"], said)):
+            raise Failure(f"{tool['tool']}: {said}")
+        return value, said
 
     def close(self):
         """Its stdin closed, it should end; else it is made to."""
@@ -185,6 +218,17 @@ class Mcp:
         for name in ("name", "command", "add", "search"):
             if name not in mapping:
                 raise SystemExit(f"{path}: {name!r} is missing; `python3 {__file__} --help` has the keys")
+        for name, key in ((name, key) for name in sorted(TOOLS & set(mapping)) for key in ("none", "failed") if key in mapping[name]):
+            if key == "none" and name not in ("search", "dump"):
+                raise SystemExit(f"{path}: {name} has `none`, which is of search and dump; a call of {name} that failed is described by `failed`")
+            try:
+                re.compile(mapping[name][key])
+            except (re.error, TypeError) as error:
+                raise SystemExit(f"{path}: {name}.{key} {mapping[name][key]!r} is no regular expression: {error}") from error
+        # The server runs in its scope's folder, where a file beside the mapping has no relative name.
+        beside = lambda word: Path(path).resolve().parent / word
+        words = [mapping["command"]] if isinstance(mapping["command"], str) else mapping["command"]
+        mapping["command"] = [str(beside(word)) if re.search(r"[./]", word) and beside(word).is_file() else word for word in words]
         cls.mapping, cls.files = mapping, (path,)
         cls.name, cls.version = mapping["name"], mapping.get("version", "")
         cls.packages, cls.options = tuple(mapping.get("packages", ())), mapping.get("options", {})
@@ -213,7 +257,7 @@ class Mcp:
         content = "\n".join(turn.content for turn in session.turns)
         given = {"text": text, "content": content, "messages": session.messages(), "session": session.id, "time": session.time}
         given.update(turn=first and first.id, role=first and first.role)
-        made = self.server.call(tool, {**self.values, **given})
+        made, _ = self.server.call(tool, {**self.values, **given})
         key = at_path(made, tool["id"]) if "id" in tool else text_id(self.stored(given)) if verbatim else None
         if key is None:
             return None
@@ -235,15 +279,27 @@ class Mcp:
     def memories(self, name, asked):
         """The memories of a tool's result."""
         tool = self.mapping[name]
-        found = self.server.call(tool, {**self.values, **asked})
-        items = at_path(found, tool.get("memories", ""))
+        path, of_text = tool.get("memories", ""), tool.get("text", "")
+        found, said = self.server.call(tool, {**self.values, **asked})
+        items, words = at_path(found, path), words_at(found, path)
         if isinstance(items, str):
-            items = [part for part in items.split(tool["split"]) if part.strip()] if "split" in tool else [items]
+            parts = items.split(tool["split"]) if "split" in tool else [items]
+            items = [part for part in parts if part.strip()]
+        items = [items] if isinstance(items, dict) else items or []
+        alone = at_path(items[0], of_text) if len(items) == 1 else None
+        texts = [each.strip() for each in (said, found, at_path(found, path), words, alone) if isinstance(each, str)]
+        if "none" in tool and any(re.match(tool["none"], each) for each in texts):
+            return []
+        if words and words.strip():
+            # Only the mapping knows whether this means empty or broken.
+            raise Failure(
+                f"{tool['tool']}: it says {words[:300]!r}, and has no {path!r}; if that means that nothing was found, describe it by `none` of {name} in the mapping"
+            )
         memories = []
-        for item in items or []:
-            text = at_path(item, tool.get("text", ""))
+        for item in items:
+            text = at_path(item, of_text)
             if not isinstance(text, str):
-                raise Failure(f"{tool['tool']}: no text at {tool.get('text', '')!r} of {json.dumps(item)[:300]}")
+                raise Failure(f"{tool['tool']}: no text at {of_text!r} of {json.dumps(item)[:300]}")
             memory = {"text": text, "id": at_path(item, tool["id"]) if "id" in tool else None}
             memory.update({key: at_path(item, tool[key]) for key in ("score", "time") if key in tool})
             session = at_path(item, tool["session"]) if "session" in tool else None

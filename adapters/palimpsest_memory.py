@@ -88,8 +88,11 @@ OPS = ("add", "update", "delete", "stale", "unknown", "weak", "none")
 UNITS = ("session", "pair", "turn")
 EVENT_KEYS = ("op", "memory", "text", "previous", "sources", "looked_at", "reason")
 MEMORY_KEYS = ("id", "text", "score", "sources", "time", "status", "metadata")
-# Texts sent to an embedder in one request.
+# Texts sent to an embedder in one request; fewer to one that refused as many, by its address and model.
 EMBEDDING_BATCH = 64
+_at_once: Dict[Any, int] = {}
+# Words of refusals of a batch that has too many texts, or too many tokens.
+_OF_BATCH = re.compile(r"batch|instance|too many|too large|too long|at most|per request|number of (texts|inputs)", re.IGNORECASE)
 
 
 class Failure(Exception):
@@ -190,18 +193,23 @@ class Session:
 
 
 def embed(address: Address, texts: List[str]) -> List[List[float]]:
-    """Vectors of texts, by /v1/embeddings."""
-    vectors = []
-    for start in range(0, len(texts), EMBEDDING_BATCH):
-        body = json.dumps({"model": address.model, "input": texts[start : start + EMBEDDING_BATCH]}).encode()
+    """Vectors of texts, by /v1/embeddings. An endpoint that refuses a batch is sent half of it, here and from then on."""
+    vectors, url = [], address.base_url.rstrip("/") + "/embeddings"
+    while len(vectors) < len(texts):
+        batch = texts[len(vectors) :][: _at_once.get((url, address.model), EMBEDDING_BATCH)]
+        body = json.dumps({"model": address.model, "input": batch}).encode()
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {address.key}"}
-        request = urllib.request.Request(address.base_url.rstrip("/") + "/embeddings", body, headers)
         try:
-            with urllib.request.urlopen(request, timeout=300) as reply:
+            with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=300) as reply:
                 data = json.load(reply)["data"]
         except urllib.error.HTTPError as error:
-            said = error.read().decode("utf-8", "replace")[:500]
-            raise (Transient if _may_pass(error.code) else Failure)(f"embedder: HTTP {error.code}: {said}") from error
+            said = error.read().decode("utf-8", "replace")
+            if len(batch) > 1 and (error.code == 413 or error.code in (400, 422) and _OF_BATCH.search(said)):
+                _at_once[url, address.model] = len(batch) // 2
+                continue
+            raise (Transient if _may_pass(error.code) else Failure)(f"embedder: HTTP {error.code}: {said[:500]}") from error
+        if len(data) != len(batch):
+            raise Failure(f"embedder: {len(data)} vectors of {len(batch)} texts; EMBEDDING_BATCH in {__file__} is how many are sent at once")
         vectors += [row["embedding"] for row in sorted(data, key=lambda row: row["index"])]
     return vectors
 
@@ -568,27 +576,23 @@ class Adapter:
     def op_ingest(self, request):
         store, ledger = self.store(request)
         sent = request["session"]
-        turns = [Turn(turn["id"], turn["role"], turn["content"]) for turn in sent["turns"]]
-        session = Session(sent["id"], sent.get("time"), turns)
-        unit, events = self.attribute("unit", "session"), None
+        session = Session(sent["id"], sent.get("time"), [Turn(turn["id"], turn["role"], turn["content"]) for turn in sent["turns"]])
+        unit, told = self.attribute("unit", "session"), []
         for piece in session.split(unit):
             # Of a memory made from a whole session it is not known which turns it is from.
             given = [{"session": session.id}] if unit == "session" else [piece.source()]
             self.ids.begin(self.setup.seed, request["scope"], session.id, [turn.id for turn in piece.turns])
-            told = self.written(store, ledger, lambda: store.add(piece), given, "add")
-            if told is not None:
-                events = (events or []) + told
-        return {"events": events}
+            told.append(self.written(store, ledger, lambda: store.add(piece), given, "add"))
+        # One part that does not say leaves the session untold.
+        return {"events": None if None in told else [event for events in told for event in events]}
 
     def op_finish(self, request):
         store, ledger = self.store(request)
         self.ids.begin(self.setup.seed, request["scope"], "finish")
         if self.offers("finish"):
-            events = self.written(store, ledger, store.finish, None, "finish")
-        else:
-            # Nothing is called, so that nothing changes; a dump is compared all the same, for what a system does by itself.
-            events = None if self.offers("dump") else []
-        return {"events": events}
+            return {"events": self.written(store, ledger, store.finish, None, "finish")}
+        # Nothing is called, so that nothing changes; a dump is compared all the same, for what a system does by itself.
+        return {"events": None if self.offers("dump") else []}
 
     def op_search(self, request):
         store, ledger = self.store(request)
@@ -707,16 +711,12 @@ def serve(system) -> None:
     adapter = Adapter(system)
     adapter.ids.install()
     try:
-        for text in requests:
-            if not text.strip():
-                continue
+        for text in filter(str.strip, requests):
             try:
                 request = json.loads(text)
-            except ValueError as error:
-                request = None
-                reply = {"id": None, "ok": False, "error": {"kind": "input", "message": f"no JSON: {error}"}}
-            else:
                 reply = adapter.handle(request)
+            except (ValueError, RecursionError) as error:
+                request, reply = None, {"id": None, "ok": False, "error": {"kind": "input", "message": f"no JSON: {error}"}}
             replies.write(_line(reply))
             replies.flush()
             if isinstance(request, dict) and request.get("op") == "close" and request.get("scope") is None:

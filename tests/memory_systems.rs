@@ -8,19 +8,19 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use palimpsest::data::{Case, Evidence, History, Probe, Segment, Turn};
-use palimpsest::memory::system::check::{Models as CheckModels, Outcome, check};
 use palimpsest::memory::system::child::ChildProcess;
 use palimpsest::memory::system::history::{Retries, SystemRun, Wanted};
 use palimpsest::memory::system::http::Address;
 use palimpsest::memory::system::http_server::{Handler, HttpServer, Request, Response};
-use palimpsest::memory::system::open::open;
 use palimpsest::memory::system::protocol::{FailureKind, HelloRequest, Op, SystemError};
 use palimpsest::memory::system::proxy::{Decoding, Models, Proxy, Upstream};
 use palimpsest::memory::system::record::case_folder;
 use palimpsest::memory::system::rows::{CallRow, EventRow, HistoryRow, Provenance, SearchRow, SessionRow};
-use palimpsest::memory::system::scripted_model::ScriptedModel;
 use palimpsest::memory::system::wire::{Patience, WireSystem};
 use serde_json::{Value, json};
+
+mod check;
+mod limits;
 
 const FACTS: [&str; 6] = [
     "I live in a cottage by the sea.",
@@ -559,76 +559,4 @@ fn a_system_behind_an_address_answers_as_a_process_does() {
     let failure = row.failed.unwrap();
     assert_eq!(failure.kind, FailureKind::Dead);
     assert!(failure.message.contains("is the memory system running there?"), "{}", failure.message);
-}
-
-/// The outcomes of the conformance test that are no, by a behaviour.
-fn breaches(behaviour: &str) -> Vec<(&'static str, String)> {
-    let folder = tempfile::tempdir().unwrap();
-    let (usual, broken) = (ScriptedModel::start(false).unwrap(), ScriptedModel::start(true).unwrap());
-    let command = format!("{} {behaviour}", script());
-    let make = |models: CheckModels, own: &Path| {
-        let model = if models == CheckModels::Broken { &broken } else { &usual };
-        let hello = HelloRequest {
-            protocol: 1,
-            llm: Some(model.llm()),
-            embedder: Some(model.embedder()),
-            folder: own.display().to_string(),
-            ..HelloRequest::default()
-        };
-        open("check", &command, hello, &folder.path().join("log"), patience())
-    };
-    let report = check(&make, folder.path(), &|| broken.chats()).unwrap();
-    let no = report.findings.into_iter().filter(|finding| finding.outcome == Outcome::No);
-    no.map(|finding| (finding.check, finding.detail)).collect()
-}
-
-#[test]
-fn the_conformance_test_finds_what_is_broken_and_nothing_else() {
-    let names = |behaviour: &str| breaches(behaviour).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-    const ASSISTANT: &str = "assistant turns are seen";
-    const DATES: &str = "dates of sessions are kept";
-    assert_eq!(names("times"), [ASSISTANT], "{:?}", breaches("times"));
-    assert_eq!(names(""), [DATES, ASSISTANT]);
-    assert_eq!(names("no-sources no-save"), ["with the session that it came from", DATES, ASSISTANT]);
-    assert_eq!(names("ignores-k"), ["k is kept", DATES, ASSISTANT]);
-    assert!(names("restless").contains(&"probing leaves the store as it is"));
-    assert!(names("keep-first=1").contains(&"a planted sentence comes back as text"));
-    let asks = breaches("asks");
-    let swallowed = asks.iter().find(|(name, _)| name.contains("invalid JSON")).unwrap();
-    assert!(swallowed.1.contains("JSON that ends in the middle, no operation said so"), "{}", swallowed.1);
-    let strict = breaches("asks strict");
-    assert!(!strict.iter().any(|(name, _)| name.contains("invalid JSON")), "{strict:?}");
-    let dead = breaches("dies=hello");
-    assert_eq!(dead.len(), 1);
-    assert!(dead[0].1.contains("out of luck"), "{}", dead[0].1);
-    let hangs = breaches("hangs=dump");
-    assert!(
-        hangs.iter().any(|(name, detail)| name.contains("dump") && detail.contains("no reply within 2 s")),
-        "{hangs:?}"
-    );
-}
-
-#[test]
-fn the_command_says_yes_or_no_and_exits_so() {
-    let run = |behaviour: &str, format: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_palimpsest"));
-        command.args(["memory", "check", &format!("{} {behaviour}", script())]).args(format);
-        let output = command.output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (output.status.code(), text(output.stdout), text(output.stderr))
-    };
-    let (code, said, _) = run("", &[]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(
-        said.contains("It keeps the protocol.") && said.contains("not offered   answers by itself"),
-        "{said}"
-    );
-    assert!(said.contains("no (allowed)  assistant turns are seen"), "{said}");
-    let (code, said, error) = run("ignores-k", &["--format", "json"]);
-    assert_eq!(code, Some(1), "{error}");
-    let report: Value = serde_json::from_str(&said).unwrap();
-    assert_eq!((&report["passes"], &report["hello"]["name"]), (&json!(false), &json!("scripted")));
-    assert!(error.contains("its log and files are kept in"), "{error}");
-    let kept = error.split("kept in ").nth(1).unwrap().split(';').next().unwrap();
-    std::fs::remove_dir_all(kept).unwrap();
 }

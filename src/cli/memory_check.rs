@@ -43,6 +43,9 @@ pub struct Args {
     /// Settings that it gets as they are: a JSON file
     #[arg(long, value_name = "FILE")]
     memory_config: Option<PathBuf>,
+    /// Seconds to wait for a reply, as of `run`: a number, or start=N,session=N,search=N [default: start=120,session=600,search=60]
+    #[arg(long, value_name = "SECONDS", value_parser = Patience::parse)]
+    memory_timeout: Option<Patience>,
     /// A table, or JSON
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
@@ -85,7 +88,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             seed: 0,
             config: config.clone(),
         };
-        open("check", &args.command, hello, &log, Patience::default())
+        open("check", &args.command, hello, &log, args.memory_timeout.unwrap_or_default())
     };
     let report = check(&make, folder.path(), &|| broken.chats()).map_err(|why| anyhow!(why))?;
     match args.format {

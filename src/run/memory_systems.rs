@@ -45,6 +45,8 @@ pub struct Given {
     pub embedder: Option<String>,
     /// The sampling of their calls.
     pub decoding: Decoding,
+    /// The time allowed for their replies.
+    pub patience: Patience,
     /// The run's seed.
     pub seed: u64,
 }
@@ -94,7 +96,7 @@ impl MemorySystems {
                 config: config.clone(),
             };
             let system =
-                open(name, command, hello, &folder.join("log.txt"), Patience::default()).map_err(failed)?;
+                open(name, command, hello, &folder.join("log.txt"), given.patience).map_err(failed)?;
             let mut run = SystemRun::start(name, system, out).map_err(|error| failed(error.to_string()))?;
             if let Some(proxy) = &proxy {
                 run = run.watched(proxy.operation());

@@ -106,9 +106,11 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port=0, log=None, nonsense=False, failures=0):
+    def __init__(self, port=0, log=None, nonsense=False, failures=0, at_most=None, refusal=None):
+        """`at_most` texts are embedded at once; more are refused by `refusal`, a status and a message, or without one cut off."""
         super().__init__(("127.0.0.1", port), Handler)
         self.log, self.nonsense, self.failures = log, nonsense, failures
+        self.at_most, self.refusal = at_most, refusal
         self.lock, self.calls = threading.Lock(), []
 
     @property
@@ -147,8 +149,10 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path.endswith("/embeddings"):
             texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
             rows = [{"object": "embedding", "index": at, "embedding": vector(str(text))} for at, text in enumerate(texts)]
-            reply = {"object": "list", "model": body["model"], "data": rows, "usage": {"prompt_tokens": 1, "total_tokens": 1}}
+            reply = {"object": "list", "model": body["model"], "data": rows[: self.server.at_most], "usage": {"prompt_tokens": 1, "total_tokens": 1}}
             row["texts"], status = len(texts), 200
+            if self.server.refusal and len(rows) > self.server.at_most:
+                status, reply = self.server.refusal[0], {"error": {"message": self.server.refusal[1]}}
         else:
             content, calls = ("I am glad that you asked.", None) if self.server.nonsense else reply_to(body)
             message = {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}

@@ -86,8 +86,88 @@ fn wrong_memory_flags_are_refused_before_anything_is_begun() {
     refused(&["--memory", "no name"], "is not NAME=VALUE", 2);
     refused(&["--memory-config", "other=settings.json"], "which no --memory names; there is kept", 2);
     refused(&["--memory-config", "kept=nowhere.json"], "--memory-config kept=nowhere.json", 1);
+    for seconds in ["0", "soon", "search=", "ingest=5", "nan"] {
+        refused(&["--memory-timeout", seconds], "--memory-timeout", 2);
+    }
     refused(&["--memory-show", "answer"], "it gives no answers of its own", 1);
     refused(&["--memory", "gone=/nowhere/at-all"], "is it installed, and the path right?", 1);
+}
+
+#[test]
+fn e16_a_search_that_takes_longer_is_given_the_time_by_a_flag() {
+    let root = tempfile::tempdir().unwrap();
+    let out = root.path().join("run");
+    let with = |limit: &str| {
+        ended(run_command(
+            &out,
+            "slow=2",
+            &["--limit-probes", "1", "--no-attention", "--memory-timeout", limit],
+        ))
+    };
+    let cut = with("search=0.5");
+    assert_eq!(cut.code, Some(1), "all answers failed: {}", cut.err);
+    let rows = RunFolder::read(&out).unwrap().answers;
+    let error = rows[0].error.as_deref().unwrap();
+    assert!(
+        error.contains("no reply within 0.5 s") && error.contains("--memory-timeout search=1 "),
+        "{error}"
+    );
+    // The limit is no part of the run's identity: the same folder goes on.
+    let whole = with("30");
+    assert_eq!(whole.code, Some(0), "{}", whole.err);
+    let last = RunFolder::read(&out).unwrap().answers;
+    assert!(
+        last.iter().all(|row| row.error.is_none() && !row.memories.as_ref().unwrap().is_empty()),
+        "{last:?}"
+    );
+}
+
+#[test]
+fn e10_writes_that_are_not_told_are_not_measured() {
+    let root = tempfile::tempdir().unwrap();
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mapping = root.path().join("mapping.json");
+    // A server that tells neither ids nor its store; its end is known to change nothing.
+    let of_server = serde_json::json!({
+        "name": "odd", "command": ["{python}", manifest.join("tests/adapters/odd_mcp.py"), "script.json"], "unit": "turn",
+        "add": {"tool": "add", "arguments": {"text": "{content}"}},
+        "search": {"tool": "search", "arguments": {"query": "{query}"}, "split": "\n\n"},
+    });
+    std::fs::write(&mapping, of_server.to_string()).unwrap();
+    std::fs::write(root.path().join("script.json"), "{}").unwrap();
+    let server =
+        format!("kept=python3 '{}' '{}'", manifest.join("adapters/mcp.py").display(), mapping.display());
+    for (name, system) in [("server", server), ("adapter", scripted("no-sources no-save"))] {
+        let out = root.path().join(name);
+        let mut run = command([
+            "run",
+            "--max-new-tokens",
+            "4",
+            "--context",
+            "4096",
+            "--allow-longer",
+            "--no-attention",
+        ]);
+        run.args(["--data", "sample", "--sessions", "6", "--limit", "1"]).arg("--model").arg(model());
+        run.arg("--memory").arg(system).arg("--out").arg(&out);
+        assert_eq!(ended(run).code, Some(0));
+        let table = |format: &str| {
+            let mut table = command(["table", "--memory", "--format", format]);
+            table.arg(&out);
+            ended(table).out
+        };
+        let (text, csv) = (table("text"), table("csv"));
+        assert!(text.contains("not measured: written, kept, retrieved"), "{name}: {text}");
+        assert!(!text.contains("written 0") && !text.contains("loss"), "{name}: {text}");
+        let written: Vec<&str> = csv.lines().filter(|line| line.contains(",writing,written")).collect();
+        assert!(!written.is_empty(), "{csv}");
+        for line in written {
+            let counts: Vec<&str> = line.split(',').collect();
+            let unknown =
+                |three: &[&str]| three[..2] == ["0", "0"] && three[2].parse().is_ok_and(|n: usize| n > 0);
+            assert!(counts.windows(3).any(unknown), "{name}: {line}");
+        }
+    }
 }
 
 #[test]

@@ -27,14 +27,28 @@ impl Endpoint {
         });
     }
 
-    /// The vectors of texts, in order, from `/embeddings`.
+    /// The vectors of texts, in order, from `/embeddings`. A server that refuses so many texts at once is sent halves of them.
     ///
     /// # Errors
     /// Where the server refuses, cannot be reached, or sends other vectors than asked for.
     pub fn embeddings(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, ChatError> {
+        self.embedded(texts).map_err(|failure| self.failed(&failure))
+    }
+
+    fn embedded(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, Failure> {
+        match self.embedded_at_once(texts) {
+            Err(Failure::Status { status, body, .. }) if texts.len() > 1 && refuses_batch(status, &body) => {
+                let (first, second) = texts.split_at(texts.len() / 2);
+                Ok([self.embedded(first)?, self.embedded(second)?].concat())
+            }
+            done => done,
+        }
+    }
+
+    fn embedded_at_once(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, Failure> {
         let url = format!("{}/embeddings", self.base);
         let body = json!({ "model": self.model, "input": texts }).to_string();
-        let reply = self.retrying(|| {
+        self.retrying(|| {
             let bytes = self.exchange(&url, Some(body.as_bytes()))?;
             let lenient = |_| parsed(&String::from_utf8_lossy(&bytes)).and_then(serde_json::from_value);
             let found: Embeddings =
@@ -49,7 +63,24 @@ impl Endpoint {
                 return Err(Failure::Unreadable { reason, body: String::new() });
             }
             Ok(data.into_iter().map(|embedding| embedding.embedding).collect())
-        });
-        reply.map_err(|failure| self.failed(&failure))
+        })
     }
+}
+
+/// Words of refusals of a batch that has too many texts or tokens; adapters/palimpsest_memory.py has the same.
+const OF_BATCH: [&str; 9] = [
+    "batch",
+    "instance",
+    "too many",
+    "too large",
+    "too long",
+    "at most",
+    "per request",
+    "number of texts",
+    "number of inputs",
+];
+
+fn refuses_batch(status: u16, body: &str) -> bool {
+    let body = body.to_lowercase();
+    status == 413 || (matches!(status, 400 | 422) && OF_BATCH.iter().any(|words| body.contains(words)))
 }

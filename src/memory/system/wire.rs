@@ -23,11 +23,61 @@ const QUOTED: usize = 200;
 pub struct Patience {
     /// From starting it to the reply to `hello`.
     pub start: Duration,
-    /// Of operations on a whole history: `ingest`, `finish`, `reset`, `save`, `load`.
+    /// Of operations on a whole history: `ingest`, `finish`, `reset`, `save`, `load`, `answer`.
     pub session: Duration,
-    /// Of operations that read: `search`, `readback`, `dump`, `fingerprint`, `answer`.
+    /// Of operations that read: `search`, `readback`, `dump`, `fingerprint`.
     pub search: Duration,
 }
+
+impl Patience {
+    /// Reads seconds: `300` is the limit of searches, and of the others where it is more than theirs; `search=300,session=3600,start=600`
+    /// gives each its own.
+    ///
+    /// # Errors
+    /// Why it is none, in words for the user.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut patience = Patience::default();
+        let mut words: Vec<&str> = text.split(',').collect();
+        // One by name counts, wherever it stands.
+        words.sort_by_key(|word| word.contains('='));
+        for word in words {
+            let (name, seconds) = word.split_once('=').unwrap_or(("", word));
+            let limit = seconds.trim().parse().ok().filter(|seconds| (0.001..=LONGEST).contains(seconds));
+            let limit = limit.map(Duration::from_secs_f64).ok_or_else(|| {
+                format!("`{word}` has no number of seconds, more than 0 and at most {LONGEST}; for example 300, or search=300,session=3600")
+            })?;
+            match name.trim() {
+                "" => {
+                    patience.start = patience.start.max(limit);
+                    patience.session = patience.session.max(limit);
+                    patience.search = limit;
+                }
+                "start" => patience.start = limit,
+                "session" => patience.session = limit,
+                "search" => patience.search = limit,
+                other => {
+                    return Err(format!(
+                        "there is no limit `{other}`; the limits are start, session and search"
+                    ));
+                }
+            }
+        }
+        Ok(patience)
+    }
+
+    /// The limit of an operation, and its name in [`Patience::parse`].
+    fn of(&self, op: &str) -> (&'static str, Duration) {
+        match op {
+            "hello" => ("start", self.start),
+            "search" | "readback" | "dump" | "fingerprint" => ("search", self.search),
+            // An agent may think for as long as a session takes to write.
+            _ => ("session", self.session),
+        }
+    }
+}
+
+/// The longest limit, seconds: three years, which no clock overflows at.
+const LONGEST: f64 = 1e8;
 
 impl Default for Patience {
     fn default() -> Self {
@@ -117,13 +167,19 @@ impl<T: Transport> WireSystem<T> {
     fn give_up(&mut self, op: &'static str, fault: Fault) -> SystemError {
         self.transport.stop();
         self.running = false;
-        self.error(op, fault.kind, fault.message)
+        let message = match (fault.kind, self.patience.of(op)) {
+            (FailureKind::TimedOut, (name, limit)) => {
+                let twice = 2.0 * limit.as_secs_f64();
+                format!("{}; --memory-timeout {name}={twice} allows it twice the time", fault.message)
+            }
+            _ => fault.message,
+        };
+        self.error(op, fault.kind, message)
     }
 
     fn call<R: DeserializeOwned>(
         &mut self,
         op: &'static str,
-        limit: Duration,
         fields: impl Serialize,
     ) -> Result<R, SystemError> {
         if !self.running {
@@ -138,6 +194,7 @@ impl<T: Transport> WireSystem<T> {
                 return Err(self.error(op, FailureKind::Input, message));
             }
         };
+        let limit = if op == CLOSE { CLOSING } else { self.patience.of(op).1 };
         let bytes = match self.transport.exchange(&message, limit) {
             Ok(bytes) => bytes,
             Err(fault) => return Err(self.give_up(op, fault)),
@@ -207,8 +264,7 @@ impl<T: Transport> MemorySystem for WireSystem<T> {
             return Err(self.give_up(OP, fault));
         }
         self.running = true;
-        let (request, limit) = (self.hello.clone(), self.patience.start);
-        self.call(OP, limit, request).inspect_err(|_| {
+        self.call(OP, self.hello.clone()).inspect_err(|_| {
             // One that refuses to begin is of no use.
             self.transport.stop();
             self.running = false;
@@ -216,7 +272,7 @@ impl<T: Transport> MemorySystem for WireSystem<T> {
     }
 
     fn reset(&mut self, scope: &str) -> Result<(), SystemError> {
-        let Nothing {} = self.call("reset", self.patience.session, json!({ "scope": scope }))?;
+        let Nothing {} = self.call("reset", json!({ "scope": scope }))?;
         Ok(())
     }
 
@@ -226,12 +282,12 @@ impl<T: Transport> MemorySystem for WireSystem<T> {
         session: &SessionInput,
     ) -> Result<Option<Vec<WriteEvent>>, SystemError> {
         let fields = json!({ "scope": scope, "session": session });
-        let reply: Events = self.call("ingest", self.patience.session, fields)?;
+        let reply: Events = self.call("ingest", fields)?;
         Ok(reply.events)
     }
 
     fn finish(&mut self, scope: &str) -> Result<Option<Vec<WriteEvent>>, SystemError> {
-        let reply: Events = self.call("finish", self.patience.session, json!({ "scope": scope }))?;
+        let reply: Events = self.call("finish", json!({ "scope": scope }))?;
         Ok(reply.events)
     }
 
@@ -243,53 +299,53 @@ impl<T: Transport> MemorySystem for WireSystem<T> {
         as_of: Option<&str>,
     ) -> Result<Found, SystemError> {
         let fields = json!({ "scope": scope, "query": query, "k": k, "as_of": as_of });
-        self.call("search", self.patience.search, fields)
+        self.call("search", fields)
     }
 
     fn readback(&mut self, scope: &str, sessions: &[String]) -> Result<Vec<Memory>, SystemError> {
         let fields = json!({ "scope": scope, "sessions": sessions });
-        let reply: Memories = self.call("readback", self.patience.search, fields)?;
+        let reply: Memories = self.call("readback", fields)?;
         Ok(reply.memories)
     }
 
     fn dump(&mut self, scope: &str) -> Result<Vec<Memory>, SystemError> {
-        let reply: Memories = self.call("dump", self.patience.search, json!({ "scope": scope }))?;
+        let reply: Memories = self.call("dump", json!({ "scope": scope }))?;
         Ok(reply.memories)
     }
 
     fn fingerprint(&mut self, scope: &str) -> Result<String, SystemError> {
-        let reply: Fingerprint = self.call("fingerprint", self.patience.search, json!({ "scope": scope }))?;
+        let reply: Fingerprint = self.call("fingerprint", json!({ "scope": scope }))?;
         Ok(reply.fingerprint)
     }
 
     fn answer(&mut self, scope: &str, query: &str, as_of: Option<&str>) -> Result<SystemAnswer, SystemError> {
         let fields = json!({ "scope": scope, "query": query, "as_of": as_of });
-        // An agent may think for as long as a session takes to write.
-        self.call("answer", self.patience.session, fields)
+        self.call("answer", fields)
     }
 
     fn save(&mut self, scope: &str, folder: &Path) -> Result<(), SystemError> {
         let fields = json!({ "scope": scope, "folder": folder });
-        let Nothing {} = self.call("save", self.patience.session, fields)?;
+        let Nothing {} = self.call("save", fields)?;
         Ok(())
     }
 
     fn load(&mut self, scope: &str, folder: &Path) -> Result<(), SystemError> {
         let fields = json!({ "scope": scope, "folder": folder });
-        let Nothing {} = self.call("load", self.patience.session, fields)?;
+        let Nothing {} = self.call("load", fields)?;
         Ok(())
     }
 
     fn close(&mut self) {
         if self.running {
             // It is ended in any case.
-            let _: Result<Nothing, SystemError> = self.call("close", CLOSING, json!({}));
+            let _: Result<Nothing, SystemError> = self.call(CLOSE, json!({}));
         }
         self.transport.stop();
         self.running = false;
     }
 }
 
+const CLOSE: &str = "close";
 /// Time to end by itself.
 const CLOSING: Duration = Duration::from_secs(5);
 
@@ -311,6 +367,41 @@ mod tests {
         assert!(failed("Loading model ...").contains("no reply of the protocol"));
         let fields = read(b"{\"id\": 3, \"ok\": true, \"memories\": []}", 3).unwrap();
         assert_eq!(fields.ok().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn limits_are_read_by_name_and_a_number_alone_lowers_those_of_searches_only() {
+        let seconds = |text: &str| {
+            let read = Patience::parse(text)?;
+            Ok::<_, String>([read.start, read.session, read.search].map(|limit| limit.as_secs_f64()))
+        };
+        for (text, limits) in [
+            ("90", [120.0, 600.0, 90.0]),
+            ("1", [120.0, 600.0, 1.0]),
+            ("300", [300.0, 600.0, 300.0]),
+            ("3600", [3600.0, 3600.0, 3600.0]),
+            ("0.5", [120.0, 600.0, 0.5]),
+            ("search=62,session=5", [120.0, 5.0, 62.0]),
+            ("start=600", [600.0, 600.0, 60.0]),
+            ("session = 30, 900", [900.0, 30.0, 900.0]),
+        ] {
+            assert_eq!(seconds(text), Ok(limits), "{text}");
+        }
+        for (text, part) in [
+            ("", "``"),
+            ("0", "`0`"),
+            ("-3", "`-3`"),
+            ("NaN", "`NaN`"),
+            ("inf", "`inf`"),
+            ("1e300", "at most"),
+            ("a minute", "number of seconds"),
+            ("search", "`search`"),
+            ("search=", "`search=`"),
+            ("ingest=5", "start, session and search"),
+        ] {
+            let refused = seconds(text).unwrap_err();
+            assert!(refused.contains(part), "{text}: {refused}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::{RunSpec, WrongUsage, WrongValue, positive};
 use crate::benchmarks::Benchmark;
 use crate::memory::system::history::Progress;
 use crate::memory::system::proxy::Decoding;
+use crate::memory::system::wire::Patience;
 use crate::memory::system::{MemoryContext, Show};
 use crate::progress::note;
 use crate::run::condition::Condition;
@@ -52,6 +53,10 @@ pub struct MemoryArgs {
     /// The sampling of memory systems' calls
     #[arg(long, value_enum, default_value_t, requires = "memory")]
     pub memory_decoding: Decoding,
+    /// Seconds to wait for a memory system: a number, of searches (and where it is more than theirs of starts and sessions, too), or each
+    /// by name [default: start=120,session=600,search=60]
+    #[arg(long, value_name = "SECONDS", value_parser = Patience::parse, requires = "memory")]
+    pub memory_timeout: Option<Patience>,
 }
 
 /// A system's name and its command, or its file.
@@ -159,6 +164,7 @@ impl RunSpec {
             model: memory_model.clone(),
             embedder: memory_embedder.clone(),
             decoding: *memory_decoding,
+            patience: self.memory.memory_timeout.unwrap_or_default(),
             seed: self.seed,
         };
         Ok(MemorySystems::start(&specs, &given, (folder, conditions), stop, telling())?)

@@ -3,53 +3,21 @@
 //! Sentences with words that occur nowhere else are planted in short histories and looked for. Every finding is yes, no with a remedy, or
 //! not offered. Needs no benchmark; where the system wants a model, a scripted one will do ([`super::scripted_model`]).
 
+mod finding;
+mod plants;
+mod resume;
+
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
-use super::history::{HistoryError, SystemRun, Wanted};
-use super::protocol::{Capability, Hello, Memory, MemorySystem, SessionInput, SystemError, TurnInput};
-use super::rows::SearchRow;
-use crate::data::{Case, Evidence, History, Probe, Segment, Turn};
+use super::protocol::{Capability, Hello, Memory, MemorySystem, SessionInput};
+pub use finding::{Finding, Outcome};
+use finding::{Seen, Step, finding, no, not_offered, quoted, yes};
 use palimpsest_core::digest::sha256;
-
-/// An outcome of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// It does.
-    Yes,
-    /// It does not.
-    No,
-    /// The system does not have what is checked.
-    NotOffered,
-}
-
-impl Outcome {
-    /// In words.
-    pub fn word(self) -> &'static str {
-        match self {
-            Outcome::Yes => "yes",
-            Outcome::No => "no",
-            Outcome::NotOffered => "not offered",
-        }
-    }
-}
-
-/// One check.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Finding {
-    /// A name of a few words.
-    pub check: &'static str,
-    /// The outcome.
-    pub outcome: Outcome,
-    /// Is a no a breach of the protocol? Otherwise it is worth knowing.
-    pub required: bool,
-    /// Seen values and, of a no, the remedy.
-    pub detail: String,
-}
+use plants::{BAKERY, BOAT, FILLER, LOCKER, Plant, UNICODE, holds, said, session, turn, with};
+use resume::resume;
 
 /// All checks of a system.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -79,9 +47,6 @@ pub enum Models {
 /// Makes the system anew, with a folder of its own; nothing is started yet.
 pub type Open<'a> = dyn Fn(Models, &Path) -> Result<Box<dyn MemorySystem>, String> + 'a;
 
-/// The name of the system in errors and folders.
-const NAME: &str = "check";
-
 /// A scope of most checks.
 const SCOPE: &str = "check-one";
 /// Another one.
@@ -90,51 +55,12 @@ const OTHER: &str = "check-two";
 /// Turns of the long session: more than a usual context of embedders or extraction prompts holds.
 const LONG: usize = 120;
 
-/// Planted: a sentence, a question with its words, and the word that answers it.
-struct Plant {
-    sentence: &'static str,
-    query: &'static str,
-    word: &'static str,
-}
-
-const LOCKER: Plant = Plant {
-    sentence: "The code of my locker at the pool is quillfern.",
-    query: "What is the code of my locker at the pool?",
-    word: "quillfern",
-};
-const BOAT: Plant = Plant {
-    sentence: "My grandfather's boat was named Marbleoak.",
-    query: "What was the name of my grandfather's boat?",
-    word: "marbleoak",
-};
-const BAKERY: Plant = Plant {
-    sentence: "I buy bread at the bakery called Tindrabee.",
-    query: "At which bakery do I buy bread?",
-    word: "tindrabee",
-};
-const UNICODE: Plant = Plant {
-    sentence: "My cat is called Ζέφυρος猫 🙂, “the \\ \"quick\" one” — naïve, שלום.",
-    query: "My cat is called what?",
-    word: "ζέφυρος猫 🙂, “the \\ \"quick\" one” — naïve, שלום",
-};
-const FILLER: [&str; 4] = [
-    "I watered the tomatoes on the balcony this evening.",
-    "The train to the office was late again by ten minutes.",
-    "I am reading a long novel about lighthouse keepers.",
-    "My neighbour plays the cello on Sunday afternoons.",
-];
-
 /// A running system, started again where it was lost.
 struct Subject {
     system: Box<dyn MemorySystem>,
     hello: Hello,
     running: bool,
 }
-
-type Step<T> = Result<T, SystemError>;
-
-/// An outcome and its detail.
-type Seen = (Outcome, String);
 
 impl Subject {
     fn start(mut system: Box<dyn MemorySystem>) -> Step<Self> {
@@ -169,6 +95,11 @@ impl Subject {
         self.call(|system| system.search(scope, query, k, None)).map(|found| found.memories)
     }
 
+    /// All memories, where it offers a dump.
+    fn dump(&mut self, scope: &str) -> Step<Option<Vec<Memory>>> {
+        self.hello.can(Capability::Dump).then(|| self.call(|system| system.dump(scope))).transpose()
+    }
+
     /// Is a plant among the memories found for its question?
     fn finds(&mut self, scope: &str, plant: &Plant) -> Step<bool> {
         Ok(self.search(scope, plant.query, 10)?.iter().any(|memory| holds(memory, plant)))
@@ -179,55 +110,12 @@ impl Subject {
         if self.hello.can(Capability::Fingerprint) {
             return self.call(|system| system.fingerprint(scope)).map(Some);
         }
-        if self.hello.can(Capability::Dump) {
-            let dump = self.call(|system| system.dump(scope))?;
+        Ok(self.dump(scope)?.map(|dump| {
             let mut lines: Vec<String> = dump.iter().map(|memory| format!("{memory:?}")).collect();
             lines.sort_unstable();
-            return Ok(Some(sha256(lines.join("\n"))));
-        }
-        Ok(None)
+            sha256(lines.join("\n"))
+        }))
     }
-}
-
-fn holds(memory: &Memory, plant: &Plant) -> bool {
-    memory.text.to_lowercase().contains(plant.word)
-}
-
-fn turn(role: &str, content: &str) -> (String, String) {
-    (role.to_owned(), content.to_owned())
-}
-
-fn session(number: usize, turns: Vec<(String, String)>) -> SessionInput {
-    let turn = |(id, (role, content))| TurnInput { id, role, content };
-    SessionInput {
-        id: format!("session[{number}]"),
-        time: Some(format!("2019-03-{:02}T10:00:00", number + 7)),
-        turns: turns.into_iter().enumerate().map(turn).collect(),
-    }
-}
-
-/// A session in which the user says one thing.
-fn said(number: usize, sentence: &str) -> SessionInput {
-    session(number, vec![turn("user", sentence), turn("assistant", "Thank you for telling me.")])
-}
-
-/// Four sessions, the second with a plant.
-fn with(plant: &Plant) -> Vec<SessionInput> {
-    [FILLER[0], plant.sentence, FILLER[1], FILLER[2]]
-        .iter()
-        .enumerate()
-        .map(|(number, sentence)| said(number, sentence))
-        .collect()
-}
-
-/// The beginning of a text.
-fn quoted(text: &str) -> String {
-    const QUOTED: usize = 80;
-    let mut shown: String = text.chars().take(QUOTED).collect();
-    if shown.len() < text.len() {
-        shown.push_str(" ...");
-    }
-    format!("`{shown}`")
 }
 
 fn texts(memories: &[Memory]) -> String {
@@ -260,11 +148,12 @@ pub fn check(open: &Open<'_>, folder: &Path, asked: &dyn Fn() -> usize) -> Resul
     };
     findings.push(finding("starts", true, Ok(starts(&subject.hello))));
     type Check = (&'static str, bool, fn(&mut Subject) -> Step<Seen>);
-    let checks: [Check; 14] = [
+    let checks: [Check; 15] = [
         ("a planted sentence comes back as text", true, planted),
         ("with the session that it came from", false, source),
         ("k is kept", true, k_is_kept),
         ("an empty store finds nothing", true, empty),
+        ("what is written is stored", true, stored),
         ("scopes are apart", true, scopes),
         ("a long session loses nothing", true, long),
         ("unicode survives", true, unicode),
@@ -287,26 +176,6 @@ pub fn check(open: &Open<'_>, folder: &Path, asked: &dyn Fn() -> usize) -> Resul
     let resumed = resume(whole, &killed, &own("run-whole")?, &own("run-killed")?)?;
     findings.push(finding("killed and resumed, it is the same", true, resumed));
     Ok(Report { hello: Some(subject.hello), findings })
-}
-
-fn finding(check: &'static str, required: bool, seen: Step<Seen>) -> Finding {
-    let (outcome, detail) = match seen {
-        Ok(seen) => seen,
-        Err(error) => (Outcome::No, format!("{}: {}", error.op, error.message)),
-    };
-    Finding { check, outcome, required, detail }
-}
-
-fn yes(detail: impl Into<String>) -> Step<Seen> {
-    Ok((Outcome::Yes, detail.into()))
-}
-
-fn no(detail: impl Into<String>) -> Step<Seen> {
-    Ok((Outcome::No, detail.into()))
-}
-
-fn not_offered(detail: impl Into<String>) -> Step<Seen> {
-    Ok((Outcome::NotOffered, detail.into()))
 }
 
 fn starts(hello: &Hello) -> Seen {
@@ -380,11 +249,38 @@ fn k_is_kept(subject: &mut Subject) -> Step<Seen> {
     yes("k 1 and 2")
 }
 
+/// A server that says in words that nothing was found would have these words shown as a memory.
 fn empty(subject: &mut Subject) -> Step<Seen> {
     subject.write(SCOPE, &[])?;
-    match subject.search(SCOPE, LOCKER.query, 5)?.len() {
-        0 => yes("no memories, and no error"),
-        many => no(format!("{many} memories in a store that was just reset; let `reset` empty the scope")),
+    let mut found = subject.search(SCOPE, LOCKER.query, 5)?;
+    found.extend(subject.dump(SCOPE)?.unwrap_or_default());
+    match found.is_empty() {
+        true => yes("no memories, and no error"),
+        false => no(format!(
+            "a store was just reset, and {}; let `reset` empty the scope, or, where this says that nothing was found, return no memories: a \
+             mapping of adapters/mcp.py describes it by `none`",
+            texts(&found)
+        )),
+    }
+}
+
+/// A server that says in words that it could not write would have lost all that it was told, unsaid.
+fn stored(subject: &mut Subject) -> Step<Seen> {
+    let mut seen = |sessions: &[SessionInput]| -> Step<(Vec<Memory>, Option<Vec<Memory>>)> {
+        subject.write(SCOPE, sessions)?;
+        Ok((subject.search(SCOPE, LOCKER.query, 5)?, subject.dump(SCOPE)?))
+    };
+    let (before, after) = (seen(&[])?, seen(&with(&LOCKER))?);
+    let all = |(found, dump): &(Vec<Memory>, Option<Vec<Memory>>)| -> BTreeSet<String> {
+        found.iter().chain(dump.iter().flatten()).map(|memory| memory.text.clone()).collect()
+    };
+    match all(&after).is_subset(&all(&before)) {
+        false => yes("four sessions changed what is found"),
+        true => no(format!(
+            "four sessions were written without an error, and as in an empty store {}; report a write that failed as an error: a mapping of \
+             adapters/mcp.py describes the words of one by `failed`",
+            texts(&after.0)
+        )),
     }
 }
 
@@ -590,107 +486,4 @@ fn invalid_json(system: Box<dyn MemorySystem>, asked: &dyn Fn() -> usize) -> Ste
     };
     subject.system.close();
     seen
-}
-
-/// A case for the driver: six sessions, two questions.
-fn case() -> Case {
-    let sentences = [FILLER[0], LOCKER.sentence, FILLER[1], BOAT.sentence, FILLER[2], BAKERY.sentence];
-    let segment = |(index, sentence): (usize, &&str)| Segment {
-        kind: "session".to_owned(),
-        index,
-        time: format!("2019-03-{:02}T10:00:00", index + 7).parse().ok(),
-        turns: vec![Turn::new("user", *sentence), Turn::new("assistant", "Thank you for telling me.")],
-    };
-    let probe = |id: &str, plant: &Plant, at: usize| Probe {
-        id: id.to_owned(),
-        query: plant.query.to_owned(),
-        evidence: vec![Evidence::segment("fact", at)],
-        ..Probe::default()
-    };
-    Case {
-        id: NAME.to_owned(),
-        history: History { segments: sentences.iter().enumerate().map(segment).collect(), query_time: None },
-        probes: vec![probe("locker", &LOCKER, 1), probe("bakery", &BAKERY, 5)],
-        ..Case::default()
-    }
-}
-
-/// The first session after which the system is killed.
-const KILLED_AFTER: usize = 3;
-
-fn rows(mut system: SystemRun) -> Result<Vec<SearchRow>, HistoryError> {
-    let case = case();
-    let wanted = Wanted { k: 5, ..Wanted::default() };
-    let rows = case.probes.iter().map(|probe| system.searched(&case, probe, wanted)).collect();
-    system.close();
-    rows
-}
-
-/// Drives it through a history twice, once with a kill in the middle.
-fn resume(
-    whole: Box<dyn MemorySystem>,
-    open: &dyn Fn() -> Result<Box<dyn MemorySystem>, String>,
-    of_whole: &Path,
-    of_killed: &Path,
-) -> Result<Step<Seen>, String> {
-    let in_words = |error: HistoryError| error.to_string();
-    let started = |system: Box<dyn MemorySystem>, run: &Path| SystemRun::start(NAME, system, run);
-    let expected = match started(whole, of_whole) {
-        Ok(system) => rows(system).map_err(in_words)?,
-        Err(error) => return Ok(Err(error)),
-    };
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopping = Arc::clone(&stop);
-    match started(open()?, of_killed) {
-        Ok(system) => {
-            let mut system = system.stopped_by(stop).told(move |progress| {
-                if progress.done == KILLED_AFTER {
-                    stopping.store(true, Ordering::Relaxed);
-                }
-            });
-            match system.prepare(&case()) {
-                Ok(()) | Err(HistoryError::Stopped) => {}
-                Err(error) => return Err(error.to_string()),
-            }
-            // Dropped without a close: the process is killed.
-        }
-        Err(error) => return Ok(Err(error)),
-    }
-    let got = match started(open()?, of_killed) {
-        Ok(system) => {
-            let way = if system.identity().can(Capability::Save) { "load" } else { "writing again" };
-            (rows(system).map_err(in_words)?, way)
-        }
-        Err(error) => return Ok(Err(error)),
-    };
-    Ok(compared(&expected, &got.0, got.1))
-}
-
-fn compared(expected: &[SearchRow], got: &[SearchRow], way: &str) -> Step<Seen> {
-    if let Some(failed) = expected.iter().chain(got).find_map(|row| row.failed.as_ref()) {
-        return no(failed.message.clone());
-    }
-    if expected == got {
-        return yes(format!("by {way}; equal in all"));
-    }
-    for (one, other) in expected.iter().zip(got) {
-        let differs = |(a, b): &(&Memory, &Memory)| a.text != b.text;
-        let rank = one.memories.iter().zip(&other.memories).position(|pair| differs(&pair));
-        let shorter = one.memories.len().min(other.memories.len());
-        let rank = rank.or((one.memories.len() != other.memories.len()).then_some(shorter));
-        if let Some(rank) = rank {
-            let at = |row: &SearchRow| {
-                row.memories.get(rank).map_or("none".to_owned(), |memory| quoted(&memory.text))
-            };
-            return no(format!(
-                "after a kill and {way}, memory {} for `{}` is {} in the place of {}; a history that is written again must give the same \
-                 store",
-                rank + 1,
-                one.query,
-                at(other),
-                at(one)
-            ));
-        }
-    }
-    yes(format!("by {way}; the same memories under other ids or scores"))
 }

@@ -1,0 +1,76 @@
+//! The outcome of one check, with its detail.
+
+use serde::Serialize;
+
+use crate::memory::system::protocol::SystemError;
+
+/// An outcome of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It does.
+    Yes,
+    /// It does not.
+    No,
+    /// The system does not have what is checked.
+    NotOffered,
+}
+
+impl Outcome {
+    /// In words.
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::Yes => "yes",
+            Outcome::No => "no",
+            Outcome::NotOffered => "not offered",
+        }
+    }
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// A name of a few words.
+    pub check: &'static str,
+    /// The outcome.
+    pub outcome: Outcome,
+    /// Is a no a breach of the protocol? Otherwise it is worth knowing.
+    pub required: bool,
+    /// Seen values and, of a no, the remedy.
+    pub detail: String,
+}
+
+pub(super) type Step<T> = Result<T, SystemError>;
+
+/// An outcome and its detail.
+pub(super) type Seen = (Outcome, String);
+
+pub(super) fn finding(check: &'static str, required: bool, seen: Step<Seen>) -> Finding {
+    let (outcome, detail) = match seen {
+        Ok(seen) => seen,
+        Err(error) => (Outcome::No, format!("{}: {}", error.op, error.message)),
+    };
+    Finding { check, outcome, required, detail }
+}
+
+pub(super) fn yes(detail: impl Into<String>) -> Step<Seen> {
+    Ok((Outcome::Yes, detail.into()))
+}
+
+pub(super) fn no(detail: impl Into<String>) -> Step<Seen> {
+    Ok((Outcome::No, detail.into()))
+}
+
+pub(super) fn not_offered(detail: impl Into<String>) -> Step<Seen> {
+    Ok((Outcome::NotOffered, detail.into()))
+}
+
+/// The beginning of a text.
+pub(super) fn quoted(text: &str) -> String {
+    const QUOTED: usize = 80;
+    let mut shown: String = text.chars().take(QUOTED).collect();
+    if shown.len() < text.len() {
+        shown.push_str(" ...");
+    }
+    format!("`{shown}`")
+}

@@ -1,0 +1,137 @@
+//! What must hold for: the conformance test of memory systems, and its command.
+
+use std::path::Path;
+
+use palimpsest::memory::system::check::{Models as CheckModels, Outcome, check};
+use palimpsest::memory::system::open::open;
+use palimpsest::memory::system::protocol::HelloRequest;
+use palimpsest::memory::system::scripted_model::ScriptedModel;
+use serde_json::{Value, json};
+
+use super::{patience, script};
+
+/// The outcomes of the conformance test that are no, by a behaviour.
+fn breaches(behaviour: &str) -> Vec<(&'static str, String)> {
+    breaches_of(&format!("{} {behaviour}", script()))
+}
+
+fn breaches_of(command: &str) -> Vec<(&'static str, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    let (usual, broken) = (ScriptedModel::start(false).unwrap(), ScriptedModel::start(true).unwrap());
+    let make = |models: CheckModels, own: &Path| {
+        let model = if models == CheckModels::Broken { &broken } else { &usual };
+        let hello = HelloRequest {
+            protocol: 1,
+            llm: Some(model.llm()),
+            embedder: Some(model.embedder()),
+            folder: own.display().to_string(),
+            ..HelloRequest::default()
+        };
+        open("check", command, hello, &folder.path().join("log"), patience())
+    };
+    let report = check(&make, folder.path(), &|| broken.chats()).unwrap();
+    let no = report.findings.into_iter().filter(|finding| finding.outcome == Outcome::No);
+    no.map(|finding| (finding.check, finding.detail)).collect()
+}
+
+#[test]
+fn the_conformance_test_finds_what_is_broken_and_nothing_else() {
+    let names = |behaviour: &str| breaches(behaviour).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    const ASSISTANT: &str = "assistant turns are seen";
+    const DATES: &str = "dates of sessions are kept";
+    assert_eq!(names("times"), [ASSISTANT], "{:?}", breaches("times"));
+    assert_eq!(names(""), [DATES, ASSISTANT]);
+    assert_eq!(names("no-sources no-save"), ["with the session that it came from", DATES, ASSISTANT]);
+    assert_eq!(names("ignores-k"), ["k is kept", DATES, ASSISTANT]);
+    assert!(names("restless").contains(&"probing leaves the store as it is"));
+    assert!(names("keep-first=1").contains(&"a planted sentence comes back as text"));
+    let asks = breaches("asks");
+    let swallowed = asks.iter().find(|(name, _)| name.contains("invalid JSON")).unwrap();
+    assert!(swallowed.1.contains("JSON that ends in the middle, no operation said so"), "{}", swallowed.1);
+    let strict = breaches("asks strict");
+    assert!(!strict.iter().any(|(name, _)| name.contains("invalid JSON")), "{strict:?}");
+    let dead = breaches("dies=hello");
+    assert_eq!(dead.len(), 1);
+    assert!(dead[0].1.contains("out of luck"), "{}", dead[0].1);
+    let hangs = breaches("hangs=dump");
+    assert!(
+        hangs.iter().any(|(name, detail)| name.contains("dump") && detail.contains("no reply within 2 s")),
+        "{hangs:?}"
+    );
+}
+
+/// A mapping of a server that says in words that nothing was found, and in words that it could not write.
+#[test]
+fn e03_words_of_an_mcp_server_that_are_no_memories_are_found() {
+    let (empty, stored) = ("an empty store finds nothing", "what is written is stored");
+    let locked = "Error: database is locked";
+    for (add, failed, search, none, broken) in [
+        // Of the server's own notes nothing is said where none is found.
+        (None, None, None, None, &[][..]),
+        (None, None, Some("No memories found."), None, &[empty, stored][..]),
+        (None, None, Some("No memories found."), Some("No memories"), &[stored]),
+        (Some(locked), None, Some(""), None, &[stored]),
+        (Some(locked), Some("^Error"), None, None, &[stored]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut script = json!({});
+        let mut mapping = json!({
+            "name": "odd", "command": ["{python}", root.join("tests/adapters/odd_mcp.py"), "script.json"], "unit": "turn",
+            "add": {"tool": "add", "arguments": {"text": "{content}"}},
+            "search": {"tool": "search", "arguments": {"query": "{query}"}, "split": "\n\n"},
+        });
+        for (tool, said, key, pattern) in [("add", add, "failed", failed), ("search", search, "none", none)] {
+            said.iter().for_each(|said| script[tool] = json!(said));
+            pattern.iter().for_each(|pattern| mapping[tool][key] = json!(pattern));
+        }
+        std::fs::write(folder.path().join("script.json"), script.to_string()).unwrap();
+        let file = folder.path().join("mapping.json");
+        std::fs::write(&file, mapping.to_string()).unwrap();
+        let command = format!("python3 '{}' '{}'", root.join("adapters/mcp.py").display(), file.display());
+        let found = breaches_of(&command);
+        let detail =
+            |name: &str| found.iter().find(|(check, _)| *check == name).map(|(_, detail)| detail.as_str());
+        for name in [empty, stored] {
+            assert_eq!(
+                detail(name).is_some(),
+                broken.contains(&name),
+                "{name}: {script} {mapping} {found:?}"
+            );
+        }
+        if none.is_none() && broken.contains(&empty) {
+            let said = detail(empty).unwrap();
+            assert!(said.contains("`No memories found.`") && said.contains("by `none`"), "{said}");
+        }
+        if let Some(said) = detail(stored) {
+            // A failure that the mapping describes ends the writing itself.
+            let part = if failed.is_some() { locked } else { "by `failed`" };
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}
+
+#[test]
+fn the_command_says_yes_or_no_and_exits_so() {
+    let run = |behaviour: &str, format: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_palimpsest"));
+        command.args(["memory", "check", &format!("{} {behaviour}", script())]).args(format);
+        let output = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, said, _) = run("", &[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("It keeps the protocol.") && said.contains("not offered   answers by itself"),
+        "{said}"
+    );
+    assert!(said.contains("no (allowed)  assistant turns are seen"), "{said}");
+    let (code, said, error) = run("ignores-k", &["--format", "json"]);
+    assert_eq!(code, Some(1), "{error}");
+    let report: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&report["passes"], &report["hello"]["name"]), (&json!(false), &json!("scripted")));
+    assert!(error.contains("its log and files are kept in"), "{error}");
+    let kept = error.split("kept in ").nth(1).unwrap().split(';').next().unwrap();
+    std::fs::remove_dir_all(kept).unwrap();
+}
