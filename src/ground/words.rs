@@ -69,7 +69,11 @@ impl Kind {
                 if category == GeneralCategory::LetterNumber
                     || GeneralCategoryGroup::Letter.contains(category) =>
             {
-                if within(&SPACELESS) { Kind::Spaceless } else { Kind::Letter }
+                if within(&SPACELESS) {
+                    Kind::Spaceless
+                } else {
+                    Kind::Letter
+                }
             }
             _ => Kind::Other,
         }

@@ -223,8 +223,9 @@ impl RunSpec {
 
     /// The identity of a run of these data, as far as it is the same of a local model and an endpoint.
     fn identity(&self, data: &OpenedData, conditions: Vec<Condition>) -> Identity {
-        let by_words =
-            |one: &Condition| matches!(one.context, benchmarks::Context::Retrieved { by: Retriever::Bm25, .. });
+        let by_words = |one: &Condition| {
+            matches!(one.context, benchmarks::Context::Retrieved { by: Retriever::Bm25, .. })
+        };
         Identity {
             words: conditions.iter().any(by_words).then_some(crate::ground::words::VERSION),
             benchmark: data.dataset.benchmark().name.to_owned(),
