@@ -52,7 +52,11 @@ impl<R: Copy> CsvTable<R> {
 
 /// A text that a spreadsheet shows as it is.
 pub fn shown_as_text(text: &str) -> Cow<'_, str> {
-    match text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠']) {
+    // Before a sign some spreadsheets pass over what is not seen.
+    let seen = text.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, '\u{200B}'..='\u{200D}'));
+    match text.starts_with(['\t', '\r', '\n'])
+        || seen.starts_with(['=', '+', '-', '@', '＝', '＋', '－', '＠'])
+    {
         true => Cow::Owned(format!("'{text}")),
         false => Cow::Borrowed(text),
     }
@@ -103,6 +107,8 @@ mod tests {
             "-1+1",
             "- a list",
             "--",
+            " =1+1",
+            "\u{200b}=1+1",
             "＝1+1",
             "-0.5.1",
         ] {

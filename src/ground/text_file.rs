@@ -119,7 +119,7 @@ mod tests {
             let mut reader = bytes.as_slice();
             let skipped = skip_mark(&mut reader);
             assert_eq!(skipped.is_ok(), !matches!(text(bytes.clone()), Err(NotUtf8::Encoding { .. })));
-            if let Ok(text) = text(bytes) {
+            if let Ok(text) = text(bytes.clone()) {
                 assert_eq!(reader, text.as_bytes());
             }
         }
