@@ -78,7 +78,9 @@ pub fn read<T: DeserializeOwned>(text: &[u8]) -> Result<(T, Vec<Fault>), serde_j
 
 /// The text with JSON in the place of what is none, where that can be told value by value: not of one that is no UTF-8.
 pub fn mended(text: &[u8]) -> (Vec<u8>, Vec<Fault>) {
-    let Ok(_) = std::str::from_utf8(text) else { return (text.to_vec(), Vec::new()) };
+    if std::str::from_utf8(text).is_err() {
+        return (text.to_vec(), Vec::new());
+    }
     let (mut out, mut faults, mut path) = (Vec::with_capacity(text.len()), Vec::new(), Vec::new());
     let mut at = 0;
     while let Some(&byte) = text.get(at) {

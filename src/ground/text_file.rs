@@ -19,7 +19,7 @@ pub enum NotUtf8 {
     },
     /// A byte that UTF-8 does not have there.
     #[error(
-        "byte 0x{byte:02X} at line {line}, column {column} is not UTF-8; save it as UTF-8 (where it is Windows-1252: iconv -f \
+        "it is not UTF-8 (byte 0x{byte:02X} at line {line}, column {column}); save it as UTF-8 (where it is Windows-1252: iconv -f \
          WINDOWS-1252 -t UTF-8 FILE > NEW)"
     )]
     Byte {
