@@ -17,6 +17,7 @@ mod conditions;
 mod contrasts;
 mod endpoints;
 mod export;
+mod foreign;
 mod heads;
 mod knockouts;
 mod memory_runs;

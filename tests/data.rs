@@ -3,6 +3,7 @@
 mod checks;
 pub mod command;
 mod dataset;
+mod foreign;
 mod forms;
 mod haystack;
 mod lengths;

@@ -97,6 +97,7 @@ pub fn header(shard: Option<Shard>) -> RunHeader {
         stop: Vec::new(),
         special_tokens: SpecialTokens::default(),
         borders: BorderRule::FirstCharacter,
+        words: None,
     };
     RunHeader::new(identity, shard, Machine::here("cpu", 2))
 }

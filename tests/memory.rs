@@ -175,6 +175,52 @@ fn bm25_is_its_definition_and_equal_scores_keep_the_order_of_the_history() {
 }
 
 #[test]
+fn e04_bm25_finds_the_evidence_in_languages_without_spaces() {
+    // Texts, then questions with the text that is found first.
+    let languages: [(&[&str], &[(&str, usize)]); 7] = [
+        (
+            &[
+                "今天很冷，我喝了茶。",
+                "我的弟弟养了一只猫。",
+                "我在里斯本的公寓有一个阳台。",
+                "我住在奥斯陆，骑自行车上班。",
+            ],
+            &[("用户现在住在奥斯陆吗？", 3), ("阳台上放什么花？", 2), ("弟弟养了什么？", 1)],
+        ),
+        (
+            &["昨日はラーメンを食べました。", "京都に引っ越しました。", "妹はピアノを習っています。"],
+            &[("どこに引っ越しましたか。", 1), ("ピアノ", 2), ("ﾗｰﾒﾝ", 0)],
+        ),
+        (
+            &["오늘은 비가 왔어요.", "지난달에 부산으로 이사했습니다.", "동생이 기타를 배워요."],
+            &[("부산에서 무엇을 해요?", 1), ("기타는 누가 치나요?", 2)],
+        ),
+        (
+            &["วันนี้ฝนตกหนัก", "ฉันย้ายไปอยู่เชียงใหม่แล้ว", "น้องสาวเรียนเปียโน"],
+            &[("ฉันอยู่เชียงใหม่หรือเปล่า", 1), ("ใครเรียนเปียโน", 2)],
+        ),
+        (&["ថ្ងៃនេះភ្លៀង", "ខ្ញុំរស់នៅសៀមរាប", "ប្អូនរៀនព្យាណូ"], &[("តើខ្ញុំរស់នៅសៀមរាបទេ", 1), ("អ្នកណារៀនព្យាណូ", 2)]),
+        (
+            &["आज बारिश हुई।", "मैं दिल्ली में रहता हूँ।", "बहन सितार सीखती है।"],
+            &[("दिल्ली", 1), ("सितार कौन बजाता", 2)],
+        ),
+        // Decomposed where the text is composed, in capitals, with a soft hyphen.
+        (
+            &["Il pleut.", "J'habite à Orléans.", "Die Straße ist lang."],
+            &[("ORLE\u{301}ANS", 1), ("STRAS\u{ad}SE", 2)],
+        ),
+    ];
+    let mut ranker = Bm25Ranker::default();
+    for (texts, questions) in languages {
+        let mut case = case();
+        case.history.segments = texts.iter().enumerate().map(|(at, text)| event(at, text)).collect();
+        for (question, first) in questions {
+            assert_eq!(ranker.rank(&case, question).unwrap()[0], *first, "{question}");
+        }
+    }
+}
+
+#[test]
 fn a_retrieved_history_keeps_the_best_ranked_that_fit_evidence_or_not() {
     let history = case().history;
     let cut = truncate_ranked(&history, &[4, 1, 0], &[10, 60, 1, 1, 20], 30, 80).unwrap();

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::AgreementError;
 use super::key::Key;
+use crate::ground::text_file;
 
 /// The format of the page's JSON.
 pub const FORMAT: &str = "palimpsest ratings 1";
@@ -102,9 +103,9 @@ impl Ratings {
     pub fn read(path: &Path, key: &Key) -> Result<Ratings, AgreementError> {
         let bytes = std::fs::read(path).map_err(AgreementError::io(path))?;
         let broken = |reason: String| AgreementError::Broken { path: path.to_owned(), reason };
-        let text = String::from_utf8(bytes)
-            .map_err(|_| broken("it is not UTF-8; save it as CSV UTF-8".to_owned()))?;
-        let text = text.trim_start_matches('\u{feff}');
+        let text = text_file::text(bytes)
+            .map_err(|error| broken(format!("{error}; a spreadsheet saves it as CSV UTF-8")))?;
+        let text = text.as_str();
         let entries = if text.trim_start().starts_with('{') {
             let file: File = serde_json::from_str(text)
                 .map_err(|e| broken(format!("it does not parse: {e}; save it from the page again")))?;

@@ -8,8 +8,11 @@
 
 use std::path::{Path, PathBuf};
 
+use csv::ByteRecord;
+
 use super::draw::Drawn;
 use super::{AgreementError, key};
+use crate::ground::csv::{shown_as_text, write as write_csv};
 use crate::ground::order::unique;
 use crate::run::condition::label;
 use palimpsest_core::files::write_atomically;
@@ -48,7 +51,6 @@ pub fn write(folder: &Path, title: &str, drawn: &Drawn) -> Result<Vec<PathBuf>, 
 
 fn csv(Drawn { items, key }: &Drawn) -> Vec<u8> {
     let names = unique(items.iter().flat_map(|item| &item.notes).map(|(name, _)| name.as_str()));
-    let mut writer = csv::Writer::from_writer(BYTE_ORDER_MARK.as_bytes().to_vec());
     let heads = names.iter().map(|name| format!("{NOTE}{name}"));
     let fixed = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let head: Vec<String> =
@@ -57,19 +59,12 @@ fn csv(Drawn { items, key }: &Drawn) -> Vec<u8> {
     for item in items {
         let note = |name: &&str| item.notes.iter().find(|(own, _)| own == name).map_or("", |(_, text)| text);
         let cells = [item.query.as_str(), &item.answer].into_iter().chain(names.iter().map(note));
-        let cells = cells.chain([item.rubric.as_str(), label(&key.condition)]).map(text_cell);
+        let cells = cells
+            .chain([item.rubric.as_str(), label(&key.condition)])
+            .map(|text| shown_as_text(text).into_owned());
         rows.push(fixed(&[item.item.as_str(), "", ""]).into_iter().chain(cells).collect());
     }
-    for row in rows {
-        // Into memory, in rows of one length: neither can fail.
-        let _ = writer.write_record(row);
-    }
-    writer.into_inner().unwrap_or_default()
-}
-
-/// A cell that spreadsheets show as it is: what begins like a formula, as lists do, gets the apostrophe that marks text.
-fn text_cell(text: &str) -> String {
-    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.to_owned() }
+    [BYTE_ORDER_MARK.as_bytes(), &write_csv(rows.into_iter().map(ByteRecord::from))].concat()
 }
 
 fn html(title: &str, drawn: &Drawn) -> String {

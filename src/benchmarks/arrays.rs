@@ -1,30 +1,49 @@
 //! Files that are one JSON array, read with the count of the rows before what is wrong.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, SeqAccess, Visitor};
-use serde_json::de::Read;
 
 use super::reading::ReadError;
+use crate::ground::json::{Fault, mended};
+
+/// The rows of a file, and what JSON does not have in them.
+pub(super) struct Rows<T> {
+    pub rows: Vec<T>,
+    /// By row.
+    pub faults: BTreeMap<usize, Vec<Fault>>,
+}
 
 /// The rows of a file that is one JSON array of objects.
 ///
 /// # Errors
-/// [`ReadError::Syntax`] with the row that was being read, or [`ReadError::Read`]: how many rows there are is then unknown.
-pub(super) fn rows<'de, T: DeserializeOwned>(
-    mut json: serde_json::Deserializer<impl Read<'de>>,
-    file: &str,
-) -> Result<Vec<T>, ReadError> {
+/// [`ReadError::Syntax`] with the row that was being read: how many rows there are is then unknown.
+pub(super) fn rows<T: DeserializeOwned>(text: &[u8], file: &str) -> Result<Rows<T>, ReadError> {
+    let error = match array(text, file) {
+        Ok(rows) => return Ok(Rows { rows, faults: BTreeMap::new() }),
+        Err(error) => error,
+    };
+    let (mended, found) = mended(text);
+    let mut faults: BTreeMap<usize, Vec<Fault>> = BTreeMap::new();
+    for (row, fault) in found.into_iter().filter_map(Fault::of_element) {
+        faults.entry(row).or_default().push(fault);
+    }
+    match array(&mended, file) {
+        Ok(rows) if !faults.is_empty() => Ok(Rows { rows, faults }),
+        _ => Err(error),
+    }
+}
+
+fn array<T: DeserializeOwned>(text: &[u8], file: &str) -> Result<Vec<T>, ReadError> {
+    let mut json = serde_json::Deserializer::from_slice(text);
     let read = Cell::new(0);
     let array = CountedArray { read: &read, element: PhantomData };
     let rows = array.deserialize(&mut json).and_then(|rows| json.end().map(|()| rows));
     rows.map_err(|error| {
         let (file, row) = (Some(file.to_owned()), read.get());
-        if error.is_io() {
-            return ReadError::Read { file, row, source: error.into() };
-        }
         let (line, column) = (error.line(), error.column());
         let remedy = match error.is_eof() {
             true => "the file ends before its array does; fetch the file again",
@@ -78,7 +97,7 @@ mod tests {
     use crate::benchmarks::node::Node;
 
     fn rows(text: &str) -> Result<Vec<Node>, ReadError> {
-        super::rows(serde_json::Deserializer::from_str(text), "f")
+        super::rows(text.as_bytes(), "f").map(|read| read.rows)
     }
 
     #[test]

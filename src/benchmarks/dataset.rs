@@ -218,6 +218,15 @@ fn find(path: &Path, among: &[&'static Benchmark]) -> Result<(&'static Benchmark
     let benchmark = match recognised {
         Some(benchmark) => benchmark,
         None if kind.is_dir() => {
+            let files = Files::new(&source);
+            for name in files.names() {
+                // A text in another encoding is recognised by nobody.
+                if let Err(error) = files.open(name)
+                    && error.kind() == io::ErrorKind::InvalidData
+                {
+                    return Err(of_path(&path.join(name), error));
+                }
+            }
             let (path, known) = (path.to_owned(), names(among, |benchmark| benchmark.title));
             return Err(DatasetError::UnknownFolder { path, known });
         }
@@ -250,7 +259,7 @@ fn digest(
     let mut of_file = String::new();
     for name in files.names() {
         let failed = |error| (folder.then(|| name.to_owned()), error);
-        let mut reader = files.open(name).map_err(failed)?;
+        let mut reader = files.open_raw(name).map_err(failed)?;
         let mut hash = Sha256::new();
         loop {
             match reader.read(&mut buffer) {

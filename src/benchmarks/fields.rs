@@ -1,7 +1,9 @@
 //! A row of JSON that is taken apart field by field, every problem named by file, row, id and field.
 
 use super::node::{Node, quote};
-use super::reading::Problem;
+use super::reading::{Problem, RowProblems};
+use crate::data::Case;
+use crate::ground::json::Fault;
 
 /// The path that stands for the row itself.
 pub(super) const WHOLE_ROW: &str = "(row)";
@@ -47,6 +49,27 @@ impl<'a> Checker<'a> {
             found: found.into(),
             remedy: remedy.into(),
         });
+    }
+
+    /// Reports what JSON does not have in the row.
+    pub(super) fn faults(&mut self, faults: Vec<Fault>) {
+        for fault in faults {
+            self.problem(fault.field(), fault.found.as_str(), fault.remedy);
+        }
+    }
+
+    /// The outcome of the row's other checks together with the problems so far, which cost the row.
+    pub(super) fn beside(self, outcome: Result<Case, RowProblems>) -> Result<Case, RowProblems> {
+        if self.problems.is_empty() {
+            return outcome;
+        }
+        let of_sound = |case: Case| RowProblems { labels: case.labels, ..RowProblems::default() };
+        let others = outcome.map_or_else(|others| others, of_sound);
+        let mut problems = self.problems;
+        let again = |other: &Problem| problems.iter().any(|own| own.field == other.field);
+        let others_alone: Vec<Problem> = others.problems.into_iter().filter(|other| !again(other)).collect();
+        problems.extend(others_alone);
+        Err(RowProblems { problems, ..others })
     }
 
     /// The fields of an object; one that occurs twice is reported. Fields that nobody takes do no harm.

@@ -10,6 +10,8 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::ground::text_file;
+
 /// Bytes read at a time.
 pub(super) const BUFFER: usize = 256 << 10;
 /// Bytes of [`Files::beginning`].
@@ -133,11 +135,19 @@ impl<'a> Files<'a> {
         self.source.names()
     }
 
-    /// Opens one of them.
+    /// Opens one of them, behind the byte order mark that it may begin with.
     ///
     /// # Errors
-    /// The system's; [`io::ErrorKind::NotFound`] for a name that is not among [`Files::names`].
+    /// The system's; [`io::ErrorKind::NotFound`] for a name that is not among [`Files::names`], and
+    /// [`io::ErrorKind::InvalidData`] for a text in UTF-16.
     pub fn open(&self, name: &str) -> io::Result<Box<dyn BufRead + 'a>> {
+        let mut reader = self.open_raw(name)?;
+        text_file::skip_mark(&mut reader)?;
+        Ok(reader)
+    }
+
+    /// Opens one of them at its first byte.
+    pub(super) fn open_raw(&self, name: &str) -> io::Result<Box<dyn BufRead + 'a>> {
         let reader = self.source.open_file(name)?;
         let reader: Box<dyn Read + 'a> = match &self.on_bytes {
             None => reader,
@@ -169,7 +179,7 @@ impl<'a> Files<'a> {
         let mut bytes = Vec::new();
         // A failure here comes again where the file is read, and is told there.
         let _ = self.source.open_file(name).and_then(|file| file.take(LOOKED_AT).read_to_end(&mut bytes));
-        String::from_utf8_lossy(&bytes).into_owned()
+        String::from_utf8_lossy(&bytes).trim_start_matches('\u{feff}').to_owned()
     }
 
     /// [`Files::beginning`] of the only file, or of the first of several.

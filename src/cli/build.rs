@@ -15,6 +15,7 @@ use crate::construct::factors::Order;
 use crate::construct::spec::MOST_ITEMS;
 use crate::construct::{BuildError, Built, Format, GivenFillers, Lines, PRESETS, Spec, Summary, write_build};
 use crate::data::Case;
+use crate::ground::text_file;
 use crate::models::TokenCounter;
 use crate::progress::{grouped, note};
 
@@ -123,8 +124,7 @@ fn spec_of(args: &Dose) -> anyhow::Result<Spec> {
             if !path.is_file() {
                 return Err(unknown_preset(&args.spec));
             }
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let text = text_file::read(path).with_context(|| format!("cannot read {}", path.display()))?;
             Spec::parse(&args.spec, &text)?
         }
     };

@@ -8,6 +8,7 @@ use crate::benchmarks::SampleSpec;
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::stale::exchange::parse;
 use crate::data::Case;
+use crate::ground::text_file;
 use crate::run::exchange::{Import, Imported, import};
 use crate::run::header::NameAndDigest;
 use crate::run::setup::cases;
@@ -48,7 +49,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let cases: Vec<Case> = cases(&opened)?.collect::<Result<_, _>>()?;
     let job = Import { benchmark: opened.benchmark(), dataset, cases: &cases, model: model_name, partial };
     let importing = || format!("importing {}", stale.display());
-    let entries = parse(&text).with_context(importing)?;
+    let mut answers = text.as_slice();
+    text_file::skip_mark(&mut answers).with_context(importing)?;
+    let entries = parse(answers).with_context(importing)?;
     let Imported { answers, thoughts, cut } = import(&out, &text, &entries, &job).with_context(importing)?;
     let mut said = format!("{answers} answers");
     if thoughts > 0 {

@@ -8,6 +8,7 @@ use anyhow::Context;
 
 use crate::benchmarks::{Benchmark, LabelCheck, Rubric, rubric_named};
 use crate::chat::endpoint::Patience;
+use crate::ground::text_file;
 use crate::judge::{
     Conduct, Instructions, Judge, JudgeOptions, JudgeSource, OpenJudge, REPLY_TOKENS, ReadSummary, Reasons,
     check_labels, judge_memories, label_instructions, memory_instructions, read_answers, run as judge_run,
@@ -233,7 +234,7 @@ fn rubric_of(benchmark: &Benchmark, settings: &Settings) -> anyhow::Result<Rubri
 /// The text of a folder's judge.j2.
 pub(super) fn own_template(folder: &Path) -> anyhow::Result<String> {
     let path = folder.join(JUDGE_FILE);
-    std::fs::read_to_string(&path).with_context(|| {
+    text_file::read(&path).with_context(|| {
         format!("cannot read {}; --prompts names a folder that holds {JUDGE_FILE}", path.display())
     })
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::say;
 use crate::ground::table::wrapped;
+use crate::ground::text_file;
 use crate::memory::system::check::{Models, Outcome, Report, check};
 use crate::memory::system::open::open;
 use crate::memory::system::protocol::{HelloRequest, ModelAddress, PROTOCOL};
@@ -110,7 +111,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn config(path: &Path) -> anyhow::Result<Map<String, Value>> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = text_file::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| format!("{} is no JSON object of settings", path.display()))
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use super::{WrongUsage, WrongValue, interrupt};
+use crate::ground::text_file;
 use crate::heads::HeadScores;
 use crate::models::{self, EmbedderCard, ModelArgs, ModelStore, Opened};
 use crate::progress::note;
@@ -330,9 +331,7 @@ fn collector(flag: Option<&str>) -> anyhow::Result<Option<Otlp>> {
 
 fn key(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     let text = match file {
-        Some(path) => {
-            std::fs::read_to_string(path).with_context(|| format!("the key's file {}", path.display()))?
-        }
+        Some(path) => text_file::read(path).with_context(|| format!("the key's file {}", path.display()))?,
         None => std::env::var(KEY_VARIABLE).unwrap_or_default(),
     };
     let key = text.trim();

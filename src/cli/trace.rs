@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::trace_load::{Loading, Tracer};
 use super::trace_words::told;
+use crate::ground::text_file;
 use crate::models::{ModelArgs, ModelStore};
 use crate::trace::{Asked, NamedSpan, Reach, TextRequest, TokenName, TokenTarget, TraceJob, Traced};
 
@@ -76,7 +77,7 @@ pub struct Args {
     /// JSON file with tokens, spans and rows
     #[arg(long)]
     tokens: Option<PathBuf>,
-    /// File with a text, read as it is; a line break at its end is left out
+    /// File with a text in UTF-8, read as it is; a line break at its end and a byte order mark are left out
     #[arg(long, value_name = "FILE")]
     text: Option<PathBuf>,
     /// JSON file with a list of chat messages
@@ -250,9 +251,9 @@ fn traced(
 fn of_tokens(path: &Path, generate: usize) -> anyhow::Result<TraceJob> {
     let reading = timing::io();
     let place = path.display().to_string();
-    let text = std::fs::read(path).with_context(|| place.clone())?;
+    let text = text_file::read(path).with_context(|| place.clone())?;
     let file: TokensFile =
-        serde_json::from_slice(&text).with_context(|| format!("{place} is not a tokens file"))?;
+        serde_json::from_str(&text).with_context(|| format!("{place} is not a tokens file"))?;
     drop(reading);
     let keys = spans(&file.spans).with_context(|| place.clone())?;
     let target =
@@ -296,7 +297,7 @@ fn of_flags(args: &Args) -> anyhow::Result<(TextRequest, Vec<NamedSpan>, String)
         (None, messages) => (messages.as_ref().context("This is a bug: nothing to read")?, false),
     };
     let place = path.display().to_string();
-    let file = std::fs::read_to_string(path).with_context(|| place.clone())?;
+    let file = text_file::read(path).with_context(|| place.clone())?;
     let without_break = file.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text));
     let (text, messages) = match is_text {
         true => (Some(without_break.unwrap_or(&file).to_owned()), None),
@@ -324,9 +325,9 @@ fn of_flags(args: &Args) -> anyhow::Result<(TextRequest, Vec<NamedSpan>, String)
 /// A JSON file of spans.
 fn spans_of_file(path: &Path) -> anyhow::Result<Map<String, Value>> {
     let place = path.display();
-    let text = std::fs::read(path)
+    let text = text_file::read(path)
         .with_context(|| format!("--spans {place} is neither LABEL=TEXT, LABEL=START..END nor a file"))?;
-    serde_json::from_slice(&text).with_context(|| {
+    serde_json::from_str(&text).with_context(|| {
         format!("{place} is no file of spans, which is {{\"label\": \"text\", \"other\": [start, end]}}")
     })
 }

@@ -19,6 +19,7 @@ use super::arguments::check_context;
 use super::output::{EndedWithErrors, say, writable};
 use super::trace_load::{Loading, Tracer};
 use super::trace_words::row;
+use crate::ground::text_file;
 use crate::progress::Steps;
 use crate::trace::{TextRequest, TraceJob};
 
@@ -115,7 +116,7 @@ fn read(
     (limit, allow_longer): (usize, bool),
 ) -> anyhow::Result<Vec<Line>> {
     let place = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("{place}"))?;
+    let text = text_file::read(path).with_context(|| format!("{place}"))?;
     let mut outs = BTreeSet::new();
     let mut line = |(at, text): (usize, &str)| {
         let number = at + 1;

@@ -14,6 +14,7 @@ use super::texts::{LICENCE, Topic, fill};
 use crate::benchmarks::dose::implied::holds;
 use crate::data::Turn;
 use crate::data::draw::Draws;
+use crate::ground::text_file;
 
 /// Draws before a repeated session of our own is taken.
 const TRIES: usize = 40;
@@ -43,7 +44,7 @@ pub struct GivenFillers {
 impl GivenFillers {
     /// Reads JSONL: `{"id", "licence", "turns": [{"role", "content"}]}` a line.
     pub fn read(path: &Path) -> Result<Self, BuildError> {
-        let text = std::fs::read_to_string(path).map_err(BuildError::io("read", path))?;
+        let text = text_file::read(path).map_err(BuildError::io("read", path))?;
         let mut fillers: Vec<Filler> = Vec::new();
         let mut ids = BTreeSet::new();
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {

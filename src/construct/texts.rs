@@ -248,14 +248,14 @@ mod tests {
 
     use super::*;
     use crate::benchmarks::dose::implied::{holds, step1, step2};
+    use crate::ground::words::words;
 
     const STOP: &str =
         "the of is a an in on for that by with and to at it has have what which how where who does do as s";
 
     fn content(text: &str) -> BTreeSet<String> {
-        let text = fill(text, &[("name", ""), ("v", "")]).to_lowercase();
-        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-        words.filter(|word| !STOP.split(' ').any(|stop| stop == *word)).map(str::to_owned).collect()
+        let words = words(&fill(text, &[("name", ""), ("v", "")])).into_iter();
+        words.filter(|word| !STOP.split(' ').any(|stop| stop == word)).collect()
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use icu_normalizer::ComposingNormalizerBorrowed;
 use roxmltree::{Document, Node};
 use tiny_skia::{Path, PathBuilder, Rect, Transform};
 use ttf_parser::gpos::{PairAdjustment, PositioningSubtable};
@@ -117,7 +118,7 @@ impl<'a> Fonts<'a> {
     fn set(&self, text: &str, size: f32) -> (Vec<Glyph>, f32) {
         let mut glyphs: Vec<Glyph> = Vec::new();
         let mut x = 0.0;
-        for letter in text.chars() {
+        for letter in text.chars().filter(|letter| !is_unseen(*letter)) {
             let (font, id) = self.glyph(letter);
             let Some((_, face)) = self.get(font) else { continue };
             let scale = size / f32::from(face.units_per_em());
@@ -129,6 +130,11 @@ impl<'a> Fonts<'a> {
         }
         (glyphs, x)
     }
+}
+
+/// True of a character that says how others are drawn and is not drawn itself.
+fn is_unseen(letter: char) -> bool {
+    matches!(letter, '\u{AD}' | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FE00}'..='\u{FE0F}' | '\u{FEFF}')
 }
 
 /// Units by which two letters stand closer (or wider) than their widths say.
@@ -189,6 +195,16 @@ impl Drawing {
             }
         }
         Ok(Drawing { size, to_pixels, shapes })
+    }
+
+    /// The letters that no font has, for which its empty box stands.
+    pub fn lacking(&self) -> BTreeSet<char> {
+        let lines = self.shapes.iter().filter_map(|shape| match shape {
+            Shape::Text(line) => Some(line),
+            Shape::Path { .. } => None,
+        });
+        let boxes = lines.flat_map(|line| &line.glyphs).filter(|glyph| glyph.id == GlyphId(0));
+        boxes.map(|glyph| glyph.letter).collect()
     }
 }
 
@@ -251,6 +267,8 @@ fn line(node: Node<'_, '_>, fonts: &Fonts<'_>) -> Result<Option<Line>, DrawingEr
     let Some(ink) = ink(node, "fill")? else { return Ok(None) };
     let (x, y, size) = (number(node, "x")?, number(node, "y")?, number(node, "font-size")?);
     let text = node.text().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    // Fonts have letters with their accents; accents by themselves few.
+    let text = ComposingNormalizerBorrowed::new_nfc().normalize(&text);
     let down = match node.attribute("dy") {
         None => 0.0,
         Some(dy) => match (dy.strip_suffix("em"), dy.strip_suffix("ex")) {
@@ -317,5 +335,33 @@ fn length(node: Node<'_, '_>, name: &str) -> Result<f32, DrawingError> {
     match text.strip_suffix("mm") {
         Some(millimetres) => Ok(parsed(millimetres, name)? * 96.0 / 25.4),
         None => parsed(text, name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_that_no_font_has_are_named() {
+        let (own, none) = (Typeface::default(), BTreeSet::new());
+        let fonts = Fonts::of(&own);
+        let lacking = |text: &str| {
+            let svg = format!(
+                "<svg width=\"90\" height=\"9\" viewBox=\"0 0 90 9\"><text x=\"1\" y=\"8\" font-size=\"8\" fill=\"#000000\">{text}</text></svg>"
+            );
+            Drawing::read(&svg, &fonts).unwrap().lacking()
+        };
+        assert_eq!(lacking("red 猫, 狗 and 猫"), BTreeSet::from(['猫', '狗']));
+        assert_eq!(lacking("ไทย"), BTreeSet::from(['ไ', 'ท', 'ย']));
+        assert_eq!(lacking("\u{1f600}"), BTreeSet::from(['\u{1f600}']));
+        // Accents are composed, and what is not drawn is no box.
+        for text in [
+            "cafe\u{301} \u{c4}rger \u{3a3} \u{416} \u{2212}0.5\u{2026}",
+            "soft\u{ad}hyphen\u{200b}\u{feff}",
+            "",
+        ] {
+            assert_eq!(lacking(text), none, "{text}");
+        }
     }
 }

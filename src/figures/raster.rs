@@ -1,5 +1,7 @@
 //! PNG and PDF from the very same SVG, with the figures' font and none of the system's.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use tiny_skia::{Color, FillRule, Paint, Path, PathBuilder, Pixmap, Stroke};
@@ -9,11 +11,16 @@ use super::drawing::{Drawing, DrawingError, Fonts, Ink, Line, Shape};
 use super::look::Look;
 use super::{Figure, FigureError, look, pdf};
 
+/// Most letters that a warning lists.
+const TOLD: usize = 12;
+
 /// A renderer of pictures of the look that holds as it is made.
 pub struct Rasteriser {
     look: Rc<Look>,
     /// Pixels of the PNG a pixel of the SVG.
     zoom: f32,
+    /// The letters that no font has, as far as they were told.
+    lacking: RefCell<BTreeSet<char>>,
 }
 
 impl Rasteriser {
@@ -22,7 +29,7 @@ impl Rasteriser {
         let look = look::current();
         // On paper 576 dots an inch, on a screen two a pixel.
         let zoom = if look.size.is_some() { 6.0 } else { 2.0 };
-        Rasteriser { look, zoom }
+        Rasteriser { look, zoom, lacking: RefCell::default() }
     }
 
     fn drawn<T>(
@@ -31,8 +38,34 @@ impl Rasteriser {
         draw: impl FnOnce(&Drawing, &Fonts<'_>) -> Result<T, DrawingError>,
     ) -> Result<T, FigureError> {
         let fonts = Fonts::of(&self.look.style.typeface);
-        let drawn = Drawing::read(&figure.svg, &fonts).and_then(|drawing| draw(&drawing, &fonts));
+        let drawn = Drawing::read(&figure.svg, &fonts).and_then(|drawing| {
+            self.tell_lacking(figure, &drawing);
+            draw(&drawing, &fonts)
+        });
         drawn.map_err(|error| FigureError::Draw { figure: figure.name.clone(), reason: error.to_string() })
+    }
+
+    /// Warns of letters that no font has, of each once.
+    fn tell_lacking(&self, figure: &Figure, drawing: &Drawing) {
+        let mut told = self.lacking.borrow_mut();
+        let lacking: Vec<char> =
+            drawing.lacking().into_iter().filter(|letter| told.insert(*letter)).collect();
+        if lacking.is_empty() {
+            return;
+        }
+        let shown: Vec<String> = lacking
+            .iter()
+            .take(TOLD)
+            .map(|letter| format!("{letter} (U+{:04X})", u32::from(*letter)))
+            .collect();
+        let more = lacking.len().saturating_sub(TOLD);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        tracing::warn!(
+            "figure {}: its font has no {}{more}; PDF and PNG show boxes in their place, the SVG whatever the viewer's fonts have; \
+             name a font that has them in a style file (--style, `font`)",
+            figure.name,
+            shown.join(", ")
+        );
     }
 
     /// The figure as PNG on white: at twice its size, or at 576 dots an inch where a width was stated.

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::meaning::{Looks, Meaning};
 use super::style::Dash;
 use super::typeface::Typeface;
+use crate::ground::text_file;
 
 /// Why a style file was not taken.
 #[derive(Debug, thiserror::Error)]
@@ -89,8 +90,8 @@ impl Style {
     /// # Errors
     /// [`StyleError`], with the file, the key and what would be right.
     pub fn read(path: &Path) -> Result<Self, StyleError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| StyleError::Read { path: path.to_owned(), source })?;
+        let text =
+            text_file::read(path).map_err(|source| StyleError::Read { path: path.to_owned(), source })?;
         Style::parse(&text, path)
     }
 

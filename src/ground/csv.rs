@@ -1,4 +1,9 @@
 //! Tables of comma-separated values, made in memory: a row an item, declared column by column.
+//!
+//! Spreadsheets take a cell that begins like a formula for one. Text cells that do get an apostrophe in front, which marks text, as
+//! [OWASP](https://owasp.org/www-community/attacks/CSV_Injection) recommends; numbers stay numbers.
+
+use std::borrow::Cow;
 
 use csv::ByteRecord;
 
@@ -45,12 +50,37 @@ impl<R: Copy> CsvTable<R> {
     }
 }
 
+/// A text that a spreadsheet shows as it is.
+pub fn shown_as_text(text: &str) -> Cow<'_, str> {
+    // Before a sign some spreadsheets pass over what is not seen.
+    let seen = text.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, '\u{200B}'..='\u{200D}'));
+    match text.starts_with(['\t', '\r', '\n'])
+        || seen.starts_with(['=', '+', '-', '@', '＝', '＋', '－', '＠'])
+    {
+        true => Cow::Owned(format!("'{text}")),
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// A cell of a kind that is not known: [`shown_as_text`] of what is no number, no sign alone and no number with its interval or count.
+pub fn cell(text: &str) -> Cow<'_, str> {
+    let is_number = |text: &str| text.strip_suffix('%').unwrap_or(text).parse::<f64>().is_ok();
+    let (number, rest) = text.split_once(' ').unwrap_or((text, ""));
+    match is_number(number) && (rest.is_empty() || rest.starts_with(['(', '['])) || text.len() == 1 {
+        true => Cow::Borrowed(text),
+        false => shown_as_text(text),
+    }
+}
+
 /// Records as text.
 pub fn write(records: impl IntoIterator<Item = ByteRecord>) -> Vec<u8> {
     let mut writer = csv::WriterBuilder::new().flexible(true).from_writer(Vec::new());
     for record in records {
         // A flexible writer into memory has no way to fail.
-        let _ = writer.write_byte_record(&record);
+        let _ = writer.write_record(record.iter().map(|bytes| match std::str::from_utf8(bytes) {
+            Ok(text) => Cow::Owned(cell(text).into_owned().into_bytes()),
+            Err(_) => Cow::Borrowed(bytes),
+        }));
     }
     writer.into_inner().unwrap_or_default()
 }
@@ -58,4 +88,53 @@ pub fn write(records: impl IntoIterator<Item = ByteRecord>) -> Vec<u8> {
 /// Values in one cell, with semicolons between.
 pub fn list<T: ToString>(values: impl IntoIterator<Item = T>) -> String {
     values.into_iter().map(|value| value.to_string()).collect::<Vec<_>>().join(";")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_that_begin_like_formulas_are_text_and_numbers_are_numbers() {
+        for text in [
+            "=1+1",
+            "=cmd|' /C calc'!A0",
+            "+49 170 1234",
+            "-2+3+cmd|' /C calc'!A0",
+            "@SUM(A1)",
+            "\tx",
+            "\rx",
+            "-1+1",
+            "- a list",
+            "--",
+            " =1+1",
+            "\u{200b}=1+1",
+            "＝1+1",
+            "-0.5.1",
+        ] {
+            let guarded = cell(text);
+            assert_eq!(guarded, format!("'{text}"));
+            assert_eq!(cell(&guarded), guarded, "once is enough");
+        }
+        for number in [
+            "-0.5",
+            "+1",
+            "-1e-9",
+            "-inf",
+            "NaN",
+            "-3.5%",
+            "-",
+            "-0.5 [-0.7, -0.3]",
+            "+2 (14)",
+            "",
+            "a=b",
+            "'=x",
+        ] {
+            assert_eq!(cell(number), number);
+        }
+        let table = CsvTable::of([("=A1", -0.5)])
+            .column("-name", |(name, _)| name)
+            .column("value", |(_, value)| value);
+        assert_eq!(String::from_utf8(table.bytes()).unwrap(), "'-name,value\n'=A1,-0.5\n");
+    }
 }

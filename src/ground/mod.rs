@@ -2,9 +2,11 @@
 
 pub mod csv;
 pub mod file_stem;
+pub mod json;
 pub mod jsonl;
 pub mod numbers;
 pub mod order;
 pub mod sheet;
 pub mod table;
+pub mod text_file;
 pub mod words;

@@ -2,6 +2,7 @@
 //!
 //! A cell has one line or several (a number, and its count below it). Called by the commands that print tables.
 
+use super::csv::cell as csv_cell;
 use super::table::aligned;
 
 /// Formats of a table.
@@ -209,9 +210,10 @@ impl Sheet {
     /// Where a row has another number of cells than there are columns.
     pub fn csv(&self) -> Result<String, csv::Error> {
         let mut writer = csv::Writer::from_writer(Vec::new());
-        writer.write_record(self.columns.iter().map(Column::full_name))?;
+        let shown = |text: String| csv_cell(&text).into_owned();
+        writer.write_record(self.columns.iter().map(|column| shown(column.full_name())))?;
         for row in &self.rows {
-            writer.write_record(row.iter().map(|cell| cell.join(" ")))?;
+            writer.write_record(row.iter().map(|lines| shown(lines.join(" "))))?;
         }
         let bytes = writer.into_inner().map_err(|e| csv::Error::from(e.into_error()))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 
+use crate::ground::text_file;
 use palimpsest_core::files::{io_remedy, write_atomically};
 
 /// Heads whose retrieval score is above this retrieve (Wu et al. 2024).
@@ -208,10 +209,10 @@ impl HeadScores {
     /// # Errors
     /// [`HeadsFileError::Io`] and [`HeadsFileError::Broken`].
     pub fn load(path: &Path) -> Result<Self, HeadsFileError> {
-        let bytes =
-            std::fs::read(path).map_err(|source| HeadsFileError::Io { path: path.to_owned(), source })?;
+        let text =
+            text_file::read(path).map_err(|source| HeadsFileError::Io { path: path.to_owned(), source })?;
         let broken = |reason: String| HeadsFileError::Broken { path: path.to_owned(), reason };
-        let scores: HeadScores = serde_json::from_slice(&bytes).map_err(|e| broken(e.to_string()))?;
+        let scores: HeadScores = serde_json::from_str(&text).map_err(|e| broken(e.to_string()))?;
         if scores.format != FORMAT {
             return Err(broken(format!("its format is `{}`, not `{FORMAT}`", scores.format)));
         }

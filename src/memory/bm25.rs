@@ -1,7 +1,7 @@
 //! Retrieval by words: Okapi BM25 over the segments of a history (Robertson and Zaragoza, 2009), by the crate `bm25`.
 //!
-//! k1 = 1.2, b = 0.75, idf = ln(1 + (N - n + 0.5) / (n + 0.5)); a word of the query counts as often as it stands there. Words are
-//! runs of letters and digits in lower case, without stemming and without stop words (ours). A segment's text is its
+//! k1 = 1.2, b = 0.75, idf = ln(1 + (N - n + 0.5) / (n + 0.5)); a word of the query counts as often as it stands there. Words are those
+//! of [`crate::ground::words`], without stemming and without stop words (ours). A segment's text is its
 //! date in words and all that its turns say, who speaks left out. Segments of equal score, those without any word of the query among them,
 //! stay in the order of the history.
 
@@ -9,6 +9,8 @@ use bm25::{Embedder, EmbedderBuilder, Scorer, Tokenizer};
 
 use super::rank::{Rank, texts};
 use crate::data::Case;
+use crate::data::finding::quote;
+use crate::ground::words::words;
 
 /// Ranks by BM25. The index of a history is kept until another history comes.
 #[derive(Default)]
@@ -30,8 +32,7 @@ struct Words;
 
 impl Tokenizer for Words {
     fn tokenize(&self, text: &str) -> Vec<String> {
-        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-        words.map(str::to_lowercase).collect()
+        words(text)
     }
 }
 
@@ -68,6 +69,13 @@ impl Bm25Ranker {
 impl Rank for Bm25Ranker {
     fn rank(&mut self, case: &Case, query: &str) -> Result<Vec<usize>, String> {
         let scores = self.scores(texts(case), query);
+        if !scores.is_empty() && scores.iter().all(|score| *score == 0.0) {
+            tracing::warn!(
+                "case {}: no segment has a word of the question {}; BM25 takes the first ones of the history",
+                case.id,
+                quote(query)
+            );
+        }
         let mut places: Vec<usize> = (0..scores.len()).collect();
         places.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
         Ok(places)

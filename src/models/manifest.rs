@@ -9,6 +9,8 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::ground::text_file;
+
 /// The model that commands take when none is named.
 pub const DEFAULT_MODEL: &str = "smollm2-135m";
 
@@ -248,8 +250,8 @@ impl Manifest {
 pub fn known(models_d: &Path) -> Result<Vec<Manifest>, ManifestError> {
     let mut found: Vec<(Manifest, PathBuf)> = Vec::new();
     for file in toml_files(models_d)? {
-        let text = std::fs::read_to_string(&file)
-            .map_err(|source| ManifestError::Io { file: file.clone(), source })?;
+        let text =
+            text_file::read(&file).map_err(|source| ManifestError::Io { file: file.clone(), source })?;
         let manifest = Manifest::parse(&text, &file)?;
         if let Some((_, first)) = found.iter().find(|(other, _)| other.name == manifest.name) {
             return Err(ManifestError::Duplicate { name: manifest.name, first: first.clone(), second: file });

@@ -15,6 +15,7 @@ use palimpsest_core::text::{TextError, sandbox};
 use super::{PromptError, SegmentNumbers};
 use crate::benchmarks::Benchmark;
 use crate::data::Segment;
+use crate::ground::text_file;
 
 /// The system message.
 const SYSTEM: &str = "system.j2";
@@ -203,7 +204,7 @@ pub(super) struct SegmentText {
 fn read_or(dir: Option<&Path>, name: &str, embedded: &str) -> Result<String, PromptError> {
     match dir.map(|dir| dir.join(name)) {
         Some(path) if path.exists() => {
-            Ok(std::fs::read_to_string(&path).map_err(|source| TextError::Read { path, source })?)
+            Ok(text_file::read(&path).map_err(|source| TextError::Read { path, source })?)
         }
         _ => Ok(embedded.to_owned()),
     }

@@ -129,6 +129,10 @@ pub struct Identity {
     /// Reading of text of the data that spells a special token; absent where it is that token. Since version 0.2.
     #[serde(default, skip_serializing_if = "SpecialTokens::is_default")]
     pub special_tokens: SpecialTokens,
+    /// The version of the rule by which BM25 splits words ([`crate::ground::words`]); absent where it is 1, or where no condition takes
+    /// segments by BM25. Since version 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub words: Option<u32>,
     /// To which span a token across a border belongs; absent where it is that of its first byte, as in runs of version 0.1.0, and
     /// where nothing was cut into tokens. Since version 0.2.
     #[serde(default, skip_serializing_if = "BorderRule::is_default")]

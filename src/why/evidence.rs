@@ -8,6 +8,7 @@ use palimpsest_core::span::Span;
 
 use super::decide::Presence;
 use crate::benchmarks::{Benchmark, Side};
+use crate::ground::words::phrase;
 use crate::losses::fact::Known;
 use crate::losses::trace::{FactTrace, Stage, Trace};
 use crate::run::causes::session_measures::sessions;
@@ -104,18 +105,13 @@ fn of_memory(fact: &FactTrace) -> Presence {
 /// True if an answer names the current value of its question, case and punctuation aside, and no other value.
 pub fn names_current(row: &AnswerRow) -> bool {
     let (Some(answer), Some(contrast)) = (&row.answer, &row.contrast) else { return false };
-    let said = words(answer);
+    let said = phrase(answer);
     let names = |value: &str| {
-        let value = words(value);
-        !value.is_empty() && said.windows(value.len()).any(|window| window == value)
+        let value = phrase(value);
+        !value.trim().is_empty() && said.contains(&value)
     };
     let others = contrast.values().filter(|value| value.text != contrast.current.text);
     names(&contrast.current.text) && !others.into_iter().any(|value| names(&value.text))
-}
-
-fn words(text: &str) -> Vec<String> {
-    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-    words.map(str::to_lowercase).collect()
 }
 
 /// True if a question's row of the plan has evidence of neither side: there is nothing for a certificate to find.

@@ -393,6 +393,22 @@ serve(Noisy)
         self.assertEqual(found[0]["sources"], [{"session": "session[0]", "turns": [0]}])
         self.assertEqual(found[0]["time"], "2024-03-02T09:30:00")
 
+    def test_words_of_plain_retrieval_are_those_of_the_program(self):
+        plain = module("plain")
+        vectors = json.loads((HERE.parent / "fixtures" / "words.json").read_text(encoding="utf-8"))
+        self.assertGreater(len(vectors), 50)
+        for vector in vectors:
+            self.assertEqual(plain.words(vector["text"]), vector["words"], vector["text"])
+
+    def test_e04_plain_retrieval_of_a_language_without_spaces(self):
+        adapter = self.adapter(module("plain").Plain)
+        for at, text in enumerate(["我喜欢喝咖啡。", "我上个月搬到了上海浦东。", "今天天气很好。"]):
+            turns = [{"id": 0, "role": "user", "content": text}]
+            session = {**SESSIONS[0], "id": f"session[{at}]", "turns": turns}
+            self.assertTrue(self.ask(adapter, "ingest", session=session)["ok"])
+        found = self.ask(adapter, "search", query="我搬到哪里了？", k=1, as_of=None)["memories"]
+        self.assertEqual([m["id"] for m in found], ["session[1].0"])
+
     def test_plain_retrieval_by_vectors(self):
         server = Server().start()
         self.addCleanup(server.stop)

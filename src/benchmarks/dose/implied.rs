@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 
 use serde::Deserialize;
 
+use crate::ground::words::joins_words;
+
 #[derive(Deserialize, Default)]
 struct Implied {
     step1: BTreeMap<String, String>,
@@ -29,10 +31,9 @@ pub fn step2(value: &str) -> Option<String> {
 
 /// True if a word or a phrase stands in a text by itself, in this case.
 pub fn holds(text: &str, phrase: &str) -> bool {
-    let is_word = |c: char| c.is_alphanumeric();
     text.match_indices(phrase).any(|(at, _)| {
-        let before = text[..at].chars().next_back().is_some_and(is_word);
-        let after = text[at + phrase.len()..].chars().next().is_some_and(is_word);
+        let before = text[..at].chars().next_back().is_some_and(joins_words);
+        let after = text[at + phrase.len()..].chars().next().is_some_and(joins_words);
         !before && !after
     })
 }
@@ -45,6 +46,7 @@ mod tests {
     fn a_word_stands_by_itself() {
         assert!(holds("It is red, no longer blue.", "red") && holds("near the Louvre.", "the Louvre"));
         assert!(!holds("It has cleared up.", "red") && !holds("Red.", "red"));
+        assert!(holds("我住在北京市。", "北京") && !holds("हिन्दीभाषा", "हिन्दी"));
     }
 
     #[test]

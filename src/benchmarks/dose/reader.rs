@@ -12,6 +12,7 @@ use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::{ReadError, RowProblems, until_broken};
 use crate::benchmarks::{Cases, Files};
 use crate::data::Case;
+use crate::ground::json;
 
 /// The file's name.
 pub const FILE: &str = "dose.jsonl";
@@ -75,15 +76,17 @@ impl Rows<'_> {
         };
         self.row += 1;
         let mut checker = Checker::new(None, row);
-        let node: Node = match serde_json::from_slice(&text) {
-            Ok(node) => node,
+        let (node, faults): (Node, _) = match json::read(&text) {
+            Ok(read) => read,
             Err(error) => {
                 let found = format!("line {}, which is no row: {error}", self.line);
                 checker.problem(WHOLE_ROW, found, "write one JSON object a line");
                 return Err(ReadError::Row(checker.problems.into()));
             }
         };
-        let case = case_of(node, checker)?;
+        let mut own = Checker { uid: node.text("id").map(str::to_owned), ..Checker::new(None, row) };
+        own.faults(faults);
+        let case = own.beside(case_of(node, checker))?;
         if let Some(first) = self.ids.insert(case.id.clone(), row) {
             let mut checker = Checker { uid: Some(case.id), ..Checker::new(None, row) };
             checker.problem("id", format!("the id of row {first} again"), "give every row its own id");

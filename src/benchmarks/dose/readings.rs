@@ -6,6 +6,7 @@
 use super::terms::{ABSENT, CURRENT, EXPECTS, NO_VALUE, OTHER_ANSWER, PREFIX, STALE};
 use crate::benchmarks::{Given, NotRead, Reading, Said, Told};
 use crate::data::Notes;
+use crate::ground::words::units;
 
 /// The readings, in the order in which they are told.
 pub(super) const READINGS: &[Reading] = &[
@@ -37,12 +38,6 @@ fn values(notes: &Notes) -> Vec<(&'static str, &str)> {
     current.into_iter().chain(list(STALE)).chain(list(ABSENT)).collect()
 }
 
-/// Lower-case words without punctuation.
-fn words(text: &str) -> Vec<String> {
-    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-    words.map(str::to_lowercase).collect()
-}
-
 /// The kind of value that a right answer names.
 fn expected(notes: &Notes) -> &str {
     notes.get(EXPECTS).and_then(serde_json::Value::as_str).unwrap_or(CURRENT)
@@ -50,12 +45,12 @@ fn expected(notes: &Notes) -> &str {
 
 fn exact(given: &Given<'_>) -> Result<Told, NotRead> {
     let none = "there is no answer; start the run again to get it, then judge again";
-    let said = words(given.answer.ok_or_else(|| NotRead(none.to_owned()))?);
+    let said = units(given.answer.ok_or_else(|| NotRead(none.to_owned()))?);
     // A model that was not given the beginning may have written it itself.
-    let prefix = words(given.notes.get(PREFIX).and_then(serde_json::Value::as_str).unwrap_or_default());
+    let prefix = units(given.notes.get(PREFIX).and_then(serde_json::Value::as_str).unwrap_or_default());
     let said = said.strip_prefix(prefix.as_slice()).unwrap_or(&said);
     let values: Vec<(&str, Vec<String>)> =
-        values(given.notes).into_iter().map(|(kind, value)| (kind, words(value))).collect();
+        values(given.notes).into_iter().map(|(kind, value)| (kind, units(value))).collect();
     // Of two values that the answer may begin with, the longer one is meant.
     let begins = values.iter().filter(|(_, value)| said.starts_with(value));
     let named = |value: &[String]| said.windows(value.len().max(1)).any(|window| window == value);

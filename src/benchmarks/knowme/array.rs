@@ -5,9 +5,11 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-/// A row's fields in file order. A key that stands twice is there twice.
+use crate::ground::json::Fault;
+
+/// A row's fields in file order, a key that stands twice twice; and what JSON does not have in them.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Row(pub Vec<(String, Value)>);
+pub(super) struct Row(pub Vec<(String, Value)>, pub Vec<Fault>);
 
 /// Other names of fields, as data sets 2 and 3 write them.
 const ALSO: [(&str, &str); 2] = [("mind", "inner_thought"), ("evidence_ids", "evidence")];
@@ -73,6 +75,6 @@ impl<'de> Visitor<'de> for RowVisitor {
         while let Some(entry) = entries.next_entry()? {
             fields.push(entry);
         }
-        Ok(Row(fields))
+        Ok(Row(fields, Vec::new()))
     }
 }

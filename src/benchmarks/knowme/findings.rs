@@ -116,6 +116,9 @@ impl FileFindings<'_> {
             let found = row.get("id").map_or_else(|| "no such field".to_owned(), describe);
             self.problem(at, None, "id", found, "give every row its id, a whole number or a text");
         }
+        for fault in &row.1 {
+            self.problem(at, id.as_deref(), &fault.field(), fault.found.as_str(), fault.remedy);
+        }
         if let Some(key) = row.doubled() {
             self.problem(at, id.as_deref(), &quote(key), "the same key a second time", "keep one of them");
         }

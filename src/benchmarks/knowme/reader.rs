@@ -185,7 +185,11 @@ fn paired<'a>(
 }
 
 fn read_rows(files: &Files<'_>, name: &str) -> Result<Vec<Row>, ReadError> {
-    let opened = files.open(name);
-    let reader = opened.map_err(|source| ReadError::Read { file: Some(name.to_owned()), row: 0, source })?;
-    rows(serde_json::Deserializer::from_reader(reader), name)
+    let bytes = files.bytes(name);
+    let bytes = bytes.map_err(|source| ReadError::Read { file: Some(name.to_owned()), row: 0, source })?;
+    let mut read = rows::<Row>(&bytes, name)?;
+    for (at, faults) in read.faults {
+        read.rows.get_mut(at).into_iter().for_each(|row| row.1.clone_from(&faults));
+    }
+    Ok(read.rows)
 }

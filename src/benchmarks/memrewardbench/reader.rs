@@ -13,6 +13,7 @@ use crate::benchmarks::fields::{Checker, WHOLE_ROW};
 use crate::benchmarks::reading::{ReadError, RowProblems, until_broken};
 use crate::benchmarks::{Cases, Files};
 use crate::data::Case;
+use crate::ground::json::{self, Fault};
 
 /// Keys of which a row's JSON has some.
 const KEYS: [&str; 4] = ["\"subtask\"", "\"ctx_length\"", "\"chosen\"", "\"rejected\""];
@@ -22,7 +23,7 @@ const KEYS: [&str; 4] = ["\"subtask\"", "\"ctx_length\"", "\"chosen\"", "\"rejec
 pub(super) fn recognises(files: &Files<'_>) -> bool {
     files.names().iter().filter(|name| reads(name)).any(|name| {
         let beginning = files.beginning(name);
-        let begun = beginning.trim_start_matches('\u{feff}').trim_start();
+        let begun = beginning.trim_start();
         beginning.starts_with(MAGIC)
             || begun.starts_with(['{', '[']) && KEYS.iter().any(|key| beginning.contains(key))
     })
@@ -62,7 +63,8 @@ enum Format<'a> {
 
 /// The next item of a file.
 enum Next {
-    Row(Box<RawRow>),
+    /// With what JSON does not have in it.
+    Row(Box<RawRow>, Vec<Fault>),
     /// A line that is no row.
     Broken(String),
     End,
@@ -102,9 +104,11 @@ impl Pairs<'_> {
                     checker.problem(WHOLE_ROW, found, "write one JSON object a line");
                     return Err(ReadError::Row(checker.problems.into()));
                 }
-                Next::Row(raw) => {
+                Next::Row(raw, faults) => {
                     self.any = true;
-                    case_of(*raw, checker)?
+                    let mut own = Checker::new(file, row);
+                    own.faults(faults);
+                    own.beside(case_of(*raw, checker))?
                 }
             };
             let place = if self.folder { format!("{name}, row {row}") } else { format!("row {row}") };
@@ -148,7 +152,7 @@ impl Format<'_> {
         match self {
             Format::Columns(rows) => {
                 let next = rows.next_row().map_err(|error| failed(invalid(error)))?;
-                Ok(next.map_or(Next::End, |row| Next::Row(Box::new(row))))
+                Ok(next.map_or(Next::End, |row| Next::Row(Box::new(row), Vec::new())))
             }
             Format::Lines { reader, line } => {
                 let mut text = Vec::new();
@@ -158,9 +162,7 @@ impl Format<'_> {
                         return Ok(Next::End);
                     }
                     *line += 1;
-                    let bare =
-                        text.strip_prefix("\u{feff}".as_bytes()).filter(|_| *line == 1).unwrap_or(&text);
-                    let bare = bare.trim_ascii();
+                    let bare = text.trim_ascii();
                     if bare.is_empty() {
                         continue;
                     }
@@ -170,8 +172,8 @@ impl Format<'_> {
                         return Err(ReadError::Syntax { file: file(), row: 0, line: *line, column: 1, what });
                     }
                     // The parser's place is in the line, and the line is the row.
-                    return Ok(match serde_json::from_slice(bare) {
-                        Ok(raw) => Next::Row(Box::new(raw)),
+                    return Ok(match json::read(bare) {
+                        Ok((raw, faults)) => Next::Row(Box::new(raw), faults),
                         Err(error) => Next::Broken(format!("line {line}, which is no row: {error}")),
                     });
                 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::row::PROBES;
 use crate::benchmarks::Exchanged;
+use crate::ground::json::{self, Fault};
 
 /// The authors' placeholder of an answer that a model did not give.
 pub const FAILED: &str = "ERROR: Failed after multiple retries.";
@@ -51,15 +52,30 @@ struct Wrapped {
     data: Vec<StaleAnswers>,
 }
 
-/// The answers of a file; an empty one counts as missing, one that failed as an error.
+/// The answers of a file; an empty one counts as missing, one that failed as an error, and so do those of an entry with something that
+/// JSON does not have.
 ///
 /// # Errors
 /// [`NotAnswers`] for a text in another format.
 pub fn parse(text: &[u8]) -> Result<Vec<Exchanged>, NotAnswers> {
-    let entries: Vec<StaleAnswers> = match text.trim_ascii_start().first() {
-        Some(b'{') => serde_json::from_slice::<Wrapped>(text)?.data,
-        _ => serde_json::from_slice(text)?,
+    let (mut entries, faults) = match text.trim_ascii_start().first() {
+        Some(b'{') => {
+            let (Wrapped { data }, faults) = json::read(text)?;
+            (data, faults.into_iter().filter_map(|fault| fault.within("data")).collect())
+        }
+        _ => json::read::<Vec<StaleAnswers>>(text)?,
     };
+    for (row, fault) in faults.into_iter().filter_map(Fault::of_element) {
+        let (field, found, remedy) = (fault.field(), fault.found, fault.remedy);
+        tracing::warn!("row {row}, {field}: found {found}; {remedy}; its answers count as failed calls");
+        let StaleResponses { dim1_response, dim2_response, dim3_response } = match entries.get_mut(row) {
+            Some(entry) => &mut entry.target_model_responses,
+            None => continue,
+        };
+        for response in [dim1_response, dim2_response, dim3_response] {
+            FAILED.clone_into(response);
+        }
+    }
     let exchanged = |entry: StaleAnswers| {
         let StaleResponses { dim1_response, dim2_response, dim3_response } = entry.target_model_responses;
         let responses = PROBES.iter().zip([dim1_response, dim2_response, dim3_response]);

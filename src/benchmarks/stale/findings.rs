@@ -105,8 +105,8 @@ pub(super) fn findings(case: &Case) -> Vec<Finding> {
         }
     }
     let change: Vec<&str> = CHANGE_WORDS.split_ascii_whitespace().collect();
-    let new_text = words(note(NEW));
-    let marks: Vec<&str> = new_text.split_ascii_whitespace().filter(|word| change.contains(word)).collect();
+    let mut marks = words(note(NEW));
+    marks.retain(|word| change.contains(&word.as_str()));
     if !marks.is_empty() {
         found.push(Finding::new(
             &MARKED_UPDATE,

@@ -11,6 +11,7 @@
 //! - `query_time`, where present, is not before the last session. Equal is legal: the benchmark's construction lets the
 //!   last session's time match the time of the query.
 //! - A text of nothing but white space is empty.
+//! - A value that JSON does not have ([`crate::ground::json`]) costs its row and no other.
 //! - A session without a turn is skipped, as the authors' code does that shows sessions; the others keep their indices. The old and the
 //!   new one must have turns.
 //! - The rows may stand in an object under `data`; its other keys are passed over. `old_info` is another name of `M_old`.
@@ -26,6 +27,7 @@ use crate::benchmarks::fields::Checker;
 use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::{ReadError, RowProblems, until_broken};
 use crate::data::Case;
+use crate::ground::json;
 
 /// The rows of a whole STALE file as [`Case`]s, in file order, one in memory at a time; `split` is the type of rows that do not
 /// say it.
@@ -51,8 +53,11 @@ impl<R: BufRead> StaleReader<R> {
         let Some(start) = self.rows.next_row(&mut self.text)? else {
             return Ok(None);
         };
-        let node: Node = serde_json::from_slice(&self.text).map_err(|e| start.error(&e))?;
+        let (node, faults) = json::read::<Node>(&self.text).map_err(|e| start.error(&e))?;
         let (uid, outcome) = row::case_from_row(node, start.row, self.split);
+        let mut checker = Checker { uid: uid.clone(), ..Checker::new(None, start.row) };
+        checker.faults(faults);
+        let outcome = checker.beside(outcome);
         let (case, RowProblems { mut problems, labels, .. }) = match outcome {
             Ok(case) => {
                 let labels = case.labels.clone();

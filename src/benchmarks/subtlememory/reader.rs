@@ -15,7 +15,7 @@ use std::io;
 
 use super::instances::{instance, questions_of};
 use super::sessions::sessions;
-use crate::benchmarks::arrays::rows;
+use crate::benchmarks::arrays::{Rows, rows};
 use crate::benchmarks::fields::{Checker, WHOLE_ROW};
 use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::{ReadError, RowProblems};
@@ -81,8 +81,8 @@ struct Folder {
     history_file: String,
     instances_file: String,
     case: String,
-    sessions: Vec<Node>,
-    instances: Vec<Node>,
+    sessions: Rows<Node>,
+    instances: Rows<Node>,
 }
 
 impl Folder {
@@ -98,21 +98,29 @@ impl Folder {
             };
             let bytes =
                 bytes.map_err(|source| ReadError::Read { file: Some(file.clone()), row: 0, source })?;
-            Ok::<_, ReadError>((rows(serde_json::Deserializer::from_slice(&bytes), &file)?, file))
+            Ok::<_, ReadError>((rows(&bytes, &file)?, file))
         };
         let (sessions, history_file) = read(HISTORY_FILE)?;
         let (instances, instances_file) = read(INSTANCES_FILE)?;
         let name = folder.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        let case = if name.is_empty() { own_name(&sessions) } else { name.to_owned() };
+        let case = if name.is_empty() { own_name(&sessions.rows) } else { name.to_owned() };
         Ok(Folder { history_file, instances_file, case, sessions, instances })
     }
 
     /// The case, where any of its questions can be asked, then what is broken.
     fn cases(self) -> Vec<Result<Case, ReadError>> {
         let Folder { history_file, instances_file, case, sessions: of_history, instances } = self;
-        let history = match sessions(&history_file, &case, of_history) {
-            Ok(history) => history,
-            Err(problems) => {
+        let mut row = Checker { uid: Some(case.clone()), ..Checker::new(Some(&history_file), 0) };
+        for (at, faults) in of_history.faults {
+            row.row = at;
+            row.faults(faults);
+        }
+        let Rows { rows: instances, faults: mut faults_of } = instances;
+        let history = match sessions(&history_file, &case, of_history.rows) {
+            Ok(history) if row.problems.is_empty() => history,
+            outcome => {
+                let mut problems = row.problems;
+                problems.extend(outcome.err().into_iter().flatten());
                 let probes = instances.iter().enumerate().flat_map(|(row, node)| questions_of(node, row));
                 let probes = probes.collect();
                 return vec![Err(RowProblems { problems, probes, ..RowProblems::default() }.into())];
@@ -129,6 +137,13 @@ impl Folder {
             let id = node.text("instance_id").map(str::to_owned);
             let of_row = questions_of(&node, row);
             let mut found = instance(&instances_file, row, node, &history);
+            if let Some(faults) = faults_of.remove(&row) {
+                let mut row = Checker { uid: id.clone(), ..Checker::new(Some(&instances_file), row) };
+                row.faults(faults);
+                row.problems.extend(found.err().into_iter().flat_map(|broken| broken.problems));
+                let probes = of_row.clone();
+                found = Err(RowProblems { problems: row.problems, probes, ..RowProblems::default() });
+            }
             if let Some(id) = id {
                 if let Some(first) = ids.get(&id) {
                     let problems = found.err().map_or_else(Vec::new, |broken| broken.problems);

@@ -4,15 +4,15 @@
 //! where exactly one does; else nobody knows, and all targets stay alike.
 
 use crate::data::Segment;
-use crate::ground::words::words;
+use crate::ground::words::phrase;
 
 /// The place of the one among `targets` whose turns hold one of the right answers.
 pub(super) fn selected(history: &[Segment], targets: &[usize], correct: &[String]) -> Option<usize> {
-    let answers: Vec<String> = correct.iter().map(|answer| words(answer)).filter(|a| a.len() > 2).collect();
+    let answers: Vec<String> = correct.iter().map(|answer| phrase(answer)).filter(|a| a.len() > 2).collect();
     let holds = |at: &&usize| {
         let segment = history.iter().find(|segment| segment.index == **at);
         segment.is_some_and(|segment| {
-            let texts: Vec<String> = segment.turns.iter().map(|turn| words(&turn.content)).collect();
+            let texts: Vec<String> = segment.turns.iter().map(|turn| phrase(&turn.content)).collect();
             answers.iter().any(|answer| texts.iter().any(|text| text.contains(answer)))
         })
     };

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::ground::words::words;
+use crate::ground::words::{phrase, units};
 
 /// The least similarity of texts that are told as alike.
 pub const ALIKE: f64 = 0.7;
@@ -25,7 +25,7 @@ pub struct Alike {
 /// Shingles of a text, for comparisons. Letter case, punctuation and white space make no difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shingles {
-    /// Number of words.
+    /// Number of words; of scripts without spaces, of characters.
     pub words: usize,
     /// The hash of all of them in their order.
     pub digest: u64,
@@ -36,15 +36,14 @@ pub struct Shingles {
 impl Shingles {
     /// Shingles of a text.
     pub fn of(text: &str) -> Self {
-        let all = words(text);
-        let words: Vec<&str> = all.split_ascii_whitespace().collect();
+        let words = units(text);
         let mut pairs: Vec<u64> = match words.as_slice() {
             [one] => vec![hash(one)],
             several => several.windows(2).map(|pair| hash(&pair)).collect(),
         };
         pairs.sort_unstable();
         pairs.dedup();
-        Shingles { words: words.len(), digest: hash(&all), pairs }
+        Shingles { words: words.len(), digest: hash(&phrase(text)), pairs }
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::near::{ALIKE, Shingles, pairs};
 use crate::data::finding::{Check, Finding, Gold, quote};
 use crate::data::{Case, Probe};
-use crate::ground::words::words;
+use crate::ground::words::{phrase, words};
 
 pub(super) static NO_OPTIONS: Check = Check::error(
     "no-options",
@@ -93,8 +93,7 @@ fn named_letters(text: &str) -> BTreeSet<char> {
             last = (*at, *letter);
         }
         let before = words(text.get(..*at).unwrap_or_default());
-        let said =
-            before.split_ascii_whitespace().next_back().is_some_and(|word| OPTION_WORDS.contains(&word));
+        let said = before.last().is_some_and(|word| OPTION_WORDS.contains(&word.as_str()));
         if run.len() >= LETTERS || (run.len() >= 2 && said) {
             found.extend(run);
         }
@@ -123,7 +122,7 @@ fn ordered_letters(text: &str) -> Vec<char> {
 /// Key by which two golds are the same: the order that they begin with, whatever reasons follow, or else their words.
 fn essence(text: &str) -> String {
     let order = ordered_letters(text);
-    if order.is_empty() { words(text) } else { order.into_iter().collect() }
+    if order.is_empty() { phrase(text) } else { order.into_iter().collect() }
 }
 
 /// True if a text says what a letter stands for: `A. the fire`, `(A) the fire`, `A: the fire`, `**A** the fire`, `A = the fire`.
@@ -145,7 +144,7 @@ fn is_defined(text: &str, letter: char) -> bool {
 pub(super) fn repeated(case: &Case, golds: &[Gold]) -> Vec<Finding> {
     let mut by_text: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (at, probe) in case.probes.iter().enumerate() {
-        by_text.entry(words(&probe.query)).or_default().push(at);
+        by_text.entry(phrase(&probe.query)).or_default().push(at);
     }
     let mut groups: Vec<Vec<usize>> = by_text.into_values().filter(|places| places.len() > 1).collect();
     groups.sort_unstable();
@@ -269,7 +268,7 @@ mod tests {
         assert_eq!(ordered_letters("B -> C -> A. (Event B …)").into_iter().collect::<String>(), "BCA");
         assert_eq!(essence("B→C > A"), essence("B -> C -> A, as C is late"));
         for text in ["A boy -> B", "Because of A -> B", "B", "Anna -> Ben"] {
-            assert_eq!(ordered_letters(text), Vec::new(), "{text}");
+            assert_eq!(ordered_letters(text), [] as [char; 0], "{text}");
         }
     }
 

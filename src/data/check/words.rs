@@ -37,9 +37,8 @@ pub fn is_of_time(stem: &str) -> bool {
 
 /// The words of a text that say something of its subject, each once, as stems.
 pub fn content_words(text: &str) -> BTreeSet<String> {
-    let all = words(text);
-    let said = all.split_ascii_whitespace().filter(|word| !STOPS.contains(word));
-    said.map(stem).collect()
+    let said = words(text).into_iter().filter(|word| !STOPS.contains(word.as_str()));
+    said.map(|word| stem(&word)).collect()
 }
 
 /// Stem of an English word, without the endings of plurals and of verbs' forms, so that `hikes`, `hiked` and `hiking` are one. It

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::{RunSpec, WrongUsage, WrongValue, positive};
 use crate::benchmarks::Benchmark;
+use crate::ground::text_file;
 use crate::memory::system::history::Progress;
 use crate::memory::system::proxy::Decoding;
 use crate::memory::system::wire::Patience;
@@ -151,7 +152,7 @@ impl RunSpec {
             for NamedSystem { value: file, .. } in memory_config.iter().filter(|config| config.name == *name)
             {
                 let read = || -> anyhow::Result<Map<String, Value>> {
-                    Ok(serde_json::from_str(&std::fs::read_to_string(file)?)?)
+                    Ok(serde_json::from_str(&text_file::read(file.as_ref())?)?)
                 };
                 let read = read().with_context(|| {
                     format!("--memory-config {name}={file} is no file with a JSON object")

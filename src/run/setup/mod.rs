@@ -19,7 +19,7 @@ use anyhow::{Context, ensure};
 
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
-use crate::benchmarks::{Benchmark, SampleSpec};
+use crate::benchmarks::{self, Benchmark, Retriever, SampleSpec};
 use crate::data::Case;
 use crate::progress::note;
 use crate::prompt::{JUDGE_FILE, Templates};
@@ -223,7 +223,11 @@ impl RunSpec {
 
     /// The identity of a run of these data, as far as it is the same of a local model and an endpoint.
     fn identity(&self, data: &OpenedData, conditions: Vec<Condition>) -> Identity {
+        let by_words = |one: &Condition| {
+            matches!(one.context, benchmarks::Context::Retrieved { by: Retriever::Bm25, .. })
+        };
         Identity {
+            words: conditions.iter().any(by_words).then_some(crate::ground::words::VERSION),
             benchmark: data.dataset.benchmark().name.to_owned(),
             dataset: data.named.clone(),
             sampling: Some(self.sampling(data.limits)),

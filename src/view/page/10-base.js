@@ -89,10 +89,13 @@ async function copy(text, from) {
   from.textContent = 'Copied';
   setTimeout(() => { from.textContent = before; }, 1500);
 }
-// CSV as in RFC 4180, numbers with all their digits.
+// CSV as in RFC 4180, numbers with all their digits. What spreadsheets would take for a formula is marked as text, as in src/ground/csv.rs.
+const looksLikeFormula = /^[\s\u200b-\u200d]*[=+\-@＝＋－＠]./s;
+const isNumber = /^[+-]?(\d+\.?\d*|\.\d+|inf|infinity)(e[+-]?\d+)?%?( [([].*)?$/i;
 const csvCell = (value) => {
   if (!there(value)) return '';
-  const text = String(value);
+  const plain = String(value);
+  const text = looksLikeFormula.test(plain) && !isNumber.test(plain) || /^[\t\r\n]/.test(plain) ? `'${plain}` : plain;
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 };
 const csv = (head, rows) => `${[head, ...rows].map((row) => row.map(csvCell).join(',')).join('\n')}\n`;

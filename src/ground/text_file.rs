@@ -1,0 +1,127 @@
+//! Text files that a user gives: in UTF-8, with a byte order mark or without.
+//!
+//! Editors and spreadsheets begin files with the mark, which is no part of the text, and save some in UTF-16. The first is passed over,
+//! the second refused by its name: every file of a user's is read through here.
+
+use std::io::{self, BufRead, ErrorKind};
+use std::path::Path;
+
+const MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// Why bytes are no text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotUtf8 {
+    /// A byte order mark of another encoding, or its zeros between letters.
+    #[error("it is {name}, and files are read as UTF-8; convert it: iconv -f {name} -t UTF-8 FILE > NEW")]
+    Encoding {
+        /// As iconv names it.
+        name: &'static str,
+    },
+    /// A byte that UTF-8 does not have there.
+    #[error(
+        "it is not UTF-8 (byte 0x{byte:02X} at line {line}, column {column}); save it as UTF-8 (where it is Windows-1252: iconv -f \
+         WINDOWS-1252 -t UTF-8 FILE > NEW)"
+    )]
+    Byte {
+        /// The byte.
+        byte: u8,
+        /// One-based.
+        line: usize,
+        /// One-based, in bytes.
+        column: usize,
+    },
+}
+
+impl From<NotUtf8> for io::Error {
+    fn from(error: NotUtf8) -> Self {
+        io::Error::new(ErrorKind::InvalidData, error)
+    }
+}
+
+/// The text of a file, without a byte order mark.
+///
+/// # Errors
+/// The system's, and [`NotUtf8`] as [`ErrorKind::InvalidData`].
+pub fn read(path: &Path) -> io::Result<String> {
+    Ok(text(std::fs::read(path)?)?)
+}
+
+/// The text of bytes, without a byte order mark.
+///
+/// # Errors
+/// [`NotUtf8`].
+pub fn text(mut bytes: Vec<u8>) -> Result<String, NotUtf8> {
+    refuse_others(&bytes)?;
+    if bytes.starts_with(MARK) {
+        bytes.drain(..MARK.len());
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let before = &error.as_bytes()[..at];
+        let line = before.split(|byte| *byte == b'\n');
+        NotUtf8::Byte {
+            byte: error.as_bytes().get(at).copied().unwrap_or_default(),
+            line: line.clone().count(),
+            column: line.last().map_or(0, <[u8]>::len) + 1,
+        }
+    })
+}
+
+/// Goes on behind the byte order mark that a reader begins with, if it does.
+///
+/// # Errors
+/// The reader's, and [`NotUtf8::Encoding`] as [`ErrorKind::InvalidData`].
+pub fn skip_mark(reader: &mut impl BufRead) -> io::Result<()> {
+    let beginning = reader.fill_buf()?;
+    refuse_others(beginning)?;
+    if beginning.starts_with(MARK) {
+        reader.consume(MARK.len());
+    }
+    Ok(())
+}
+
+fn refuse_others(beginning: &[u8]) -> Result<(), NotUtf8> {
+    let name = match beginning {
+        [0xFF, 0xFE, 0, 0, ..] | [0, 0, 0xFE, 0xFF, ..] => "UTF-32",
+        [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => "UTF-16",
+        // Two letters of the Latin alphabet without a mark.
+        [1..=255, 0, 1..=255, 0, ..] => "UTF-16LE",
+        [0, 1..=255, 0, 1..=255, ..] => "UTF-16BE",
+        _ => return Ok(()),
+    };
+    Err(NotUtf8::Encoding { name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn utf16(text: &str, bytes: fn(u16) -> [u8; 2]) -> Vec<u8> {
+        text.encode_utf16().flat_map(bytes).collect()
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_text_and_other_encodings_are_refused_by_name() {
+        for (bytes, read) in [
+            ("\u{feff}{}".as_bytes().to_vec(), Ok("{}")),
+            (b"{}".to_vec(), Ok("{}")),
+            (Vec::new(), Ok("")),
+            ("\u{feff}".as_bytes().to_vec(), Ok("")),
+            ("a\u{feff}b".as_bytes().to_vec(), Ok("a\u{feff}b")),
+            (utf16("\u{feff}{}", u16::to_le_bytes), Err(NotUtf8::Encoding { name: "UTF-16" })),
+            (utf16("\u{feff}猫", u16::to_be_bytes), Err(NotUtf8::Encoding { name: "UTF-16" })),
+            (utf16("{\"", u16::to_le_bytes), Err(NotUtf8::Encoding { name: "UTF-16LE" })),
+            (utf16("{\"", u16::to_be_bytes), Err(NotUtf8::Encoding { name: "UTF-16BE" })),
+            (b"\xff\xfe\0\0{\0\0\0".to_vec(), Err(NotUtf8::Encoding { name: "UTF-32" })),
+            (b"{\n \"caf\xe9\"".to_vec(), Err(NotUtf8::Byte { byte: 0xE9, line: 2, column: 6 })),
+        ] {
+            assert_eq!(text(bytes.clone()), read.map(str::to_owned), "{bytes:?}");
+            let mut reader = bytes.as_slice();
+            let skipped = skip_mark(&mut reader);
+            assert_eq!(skipped.is_ok(), !matches!(text(bytes.clone()), Err(NotUtf8::Encoding { .. })));
+            if let Ok(text) = text(bytes.clone()) {
+                assert_eq!(reader, text.as_bytes());
+            }
+        }
+    }
+}
