@@ -14,6 +14,7 @@ mod knockout;
 mod measures;
 mod own_text;
 pub mod reference;
+mod released;
 mod serving;
 pub mod subject;
 mod thread;

@@ -198,6 +198,9 @@ fn info_text(files: &ModelFiles, manifest: Option<&Manifest>, info: &ModelInfo) 
     }
     let count = if info.files == 1 { "1 file".to_string() } else { format!("{} files", info.files) };
     row("weights", format!("{:.1} MB in {count}", info.file_bytes as f64 / 1e6));
+    if !info.left.is_empty() {
+        row("not read", info.left.join(", "));
+    }
     row("chat template", if info.chat_template { "yes" } else { "no (a plain layout is used)" }.to_string());
     let licence = manifest.map(|manifest| manifest.licence.clone()).or_else(|| info.licence.clone());
     row("licence", licence.unwrap_or_else(|| "not stated".to_string()));

@@ -64,6 +64,8 @@ pub struct ModelInfo {
     pub file_bytes: u64,
     /// The number of weight files.
     pub files: usize,
+    /// Safetensors of the folder that are named as weights and are not read.
+    pub left: Vec<String>,
     /// True if there is a chat template.
     pub chat_template: bool,
     /// The licence that the files state.
@@ -115,6 +117,7 @@ fn describe_gguf(parts: &[PathBuf]) -> Result<ModelInfo, InfoError> {
         dtypes: most_first(dtypes),
         file_bytes: file.file_bytes(),
         files: parts.len(),
+        left: Vec::new(),
         chat_template: file.value("tokenizer.chat_template").is_some(),
         licence: file.get::<&str>("general.license")?.map(str::to_string),
         architecture,
@@ -170,6 +173,7 @@ fn describe_folder(dir: &Path) -> Result<ModelInfo, InfoError> {
         dtypes: most_first(dtypes),
         file_bytes: weights.file_bytes(),
         files: weights.paths().count(),
+        left: weights.left().collect(),
         chat_template,
         licence: None,
     })

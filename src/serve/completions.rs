@@ -14,12 +14,11 @@ use super::common::{Common, Shared, room};
 use super::error::ApiError;
 use super::given;
 use super::json::{count, read};
-use super::logprobs::CompletionLogprobs;
+use super::logprobs::{CompletionLogprobs, TextPosition};
 use super::prompt::{text_spans, token_spans};
 use super::prompts::{Prompt as Sent, Prompts};
 use super::score::ScoreRequest;
 use super::writer::Writer;
-use palimpsest_core::engine::Chosen;
 use palimpsest_core::engine::Likelihood;
 
 /// Most new tokens, unless told otherwise, as at OpenAI.
@@ -114,7 +113,7 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<Comple
         echo,
         n: common.n,
         prompts,
-        offset: 0,
+        position: TextPosition::default(),
     };
     Ok(PreparedCompletion { orders, shape, common, held })
 }
@@ -135,8 +134,8 @@ pub struct CompletionShape {
     /// Choices a prompt.
     n: usize,
     prompts: Vec<Prompt>,
-    /// Characters of the choice under way, of a stream.
-    offset: usize,
+    /// Of the choice under way, in a stream.
+    position: TextPosition,
 }
 
 impl CompletionShape {
@@ -144,14 +143,11 @@ impl CompletionShape {
         self.prompts.get(choice / self.n.max(1))
     }
 
-    fn logprobs(&self, chosen: &[Chosen], offset: &mut usize) -> Value {
-        if !self.logprobs {
-            return Value::Null;
-        }
+    /// Those of a token in a stream, where they are asked for.
+    fn logprobs(&mut self, likelihood: Option<&Likelihood>) -> Value {
+        let Some(likelihood) = likelihood.filter(|_| self.logprobs) else { return Value::Null };
         let mut lists = CompletionLogprobs::default();
-        for likelihood in chosen.iter().filter_map(|chosen| chosen.likelihood.as_ref()) {
-            lists.push(&self.app.model, likelihood, offset);
-        }
+        lists.push_generated(&self.app.model, likelihood, &mut self.position);
         lists.json()
     }
 
@@ -169,26 +165,21 @@ impl Shape for CompletionShape {
     }
 
     fn open(&mut self, choice: usize) -> Option<Value> {
-        self.offset = 0;
+        self.position = TextPosition::default();
         // With probabilities, it comes with those of the prompt.
         if !self.echo || self.logprobs {
             return None;
         }
         let text = self.prompt(choice).map(|prompt| prompt.text.clone()).unwrap_or_default();
-        self.offset = text.chars().count();
+        self.position = TextPosition::behind(&text);
         Some(CompletionShape::chunk(choice, &text, Value::Null, None))
     }
 
     fn scored(&mut self, choice: usize, prompt: &[Likelihood]) -> Option<Value> {
-        let mut lists = CompletionLogprobs::default();
-        let mut offset = 0;
         let of = self.prompt(choice)?;
-        lists.push_first(&self.app.model, of.first, &mut offset);
-        for likelihood in prompt {
-            lists.push(&self.app.model, likelihood, &mut offset);
-        }
+        let lists = CompletionLogprobs::of_prompt(&self.app.model, &of.text, of.first, prompt);
         let said = CompletionShape::chunk(choice, &of.text, lists.json(), None);
-        self.offset = offset;
+        self.position = TextPosition::behind(&of.text);
         Some(said)
     }
 
@@ -197,21 +188,12 @@ impl Shape for CompletionShape {
         if piece.text.is_empty() && !self.logprobs && chosen.rows.is_empty() {
             return None;
         }
-        let mut offset = self.offset;
-        let logprobs = self.logprobs(std::slice::from_ref(chosen), &mut offset);
-        self.offset = offset;
+        let logprobs = self.logprobs(chosen.likelihood.as_ref());
         Some(CompletionShape::chunk(choice, &piece.text, logprobs, None))
     }
 
     fn close(&mut self, choice: usize, finished: &Finished) -> Value {
-        let logprobs = match &finished.measured.end {
-            Some(end) if self.logprobs => {
-                let mut lists = CompletionLogprobs::default();
-                lists.push(&self.app.model, end, &mut self.offset);
-                lists.json()
-            }
-            _ => Value::Null,
-        };
+        let logprobs = self.logprobs(finished.measured.end.as_ref());
         CompletionShape::chunk(choice, &finished.piece.text, logprobs, Some(finished.reason))
     }
 
@@ -221,16 +203,20 @@ impl Shape for CompletionShape {
         let echoed = prompt.filter(|_| self.echo).map(|prompt| prompt.text.as_str()).unwrap_or_default();
         let mut logprobs = Value::Null;
         if self.logprobs {
-            let (mut lists, mut offset) = (CompletionLogprobs::default(), 0);
-            let model = &self.app.model;
-            if let Some(Prompt { first, .. }) = prompt.filter(|_| self.echo) {
-                lists.push_first(model, *first, &mut offset);
-            }
+            let (model, measured) = (&self.app.model, &finished.measured);
+            let mut lists = match prompt.filter(|_| self.echo) {
+                Some(Prompt { first, text, .. }) => {
+                    CompletionLogprobs::of_prompt(model, text, *first, &measured.prompt)
+                }
+                None => CompletionLogprobs::default(),
+            };
+            let mut position = TextPosition::behind(echoed);
             let generated = tokens.iter().filter_map(|chosen| chosen.likelihood.as_ref());
             // The token that ended the text is one of those predicted, though none of the text.
-            for likelihood in finished.measured.prompt.iter().chain(generated).chain(&finished.measured.end) {
-                lists.push(model, likelihood, &mut offset);
+            for likelihood in generated.chain(&measured.end) {
+                lists.push_generated(model, likelihood, &mut position);
             }
+            lists.keep_within(echoed.chars().count() + text.chars().count());
             logprobs = lists.json();
         }
         CompletionShape::chunk(choice, &format!("{echoed}{text}"), logprobs, Some(finished.reason))

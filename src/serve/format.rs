@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::error::ApiError;
 use super::json::text;
 use super::model::ServedModel;
+use super::schema;
 use palimpsest_core::engine::{ConstraintError, Starts};
 
 /// The field of a schema.
@@ -68,6 +69,9 @@ impl Format {
             (FormatKind::JsonSchema, None) => Err(ApiError::missing(at)),
             (FormatKind::JsonSchema, Some(JsonSchema { schema, strict, .. })) => {
                 let schema = schema.map_or_else(|| json!({"type": "object"}), Value::Object);
+                if let Some(fault) = schema::fault(&schema).filter(|_| strict) {
+                    return Err(ApiError::at(SCHEMA, fault));
+                }
                 Ok(Format::Schema { schema, strict })
             }
             (FormatKind::Text | FormatKind::JsonObject, Some(_)) => Err(ApiError::unknown(at)),
@@ -109,9 +113,9 @@ pub fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     text(from, "1 to 64 letters, digits, underscores and dashes", fits)
 }
 
-/// A schema with how it is to be enforced: where it is not `strict`, what a grammar cannot say is left to the model.
+/// A schema as it is enforced, with how: where it is not `strict`, what a grammar cannot say is left to the model.
 pub fn with_options(schema: Value, strict: bool) -> Value {
-    let mut schema = match schema {
+    let mut schema = match schema::prepared(schema) {
         Value::Object(schema) => schema,
         // `true` and `false` are schemas, too.
         other => Map::from_iter([("allOf".to_owned(), json!([other]))]),

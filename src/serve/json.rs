@@ -31,9 +31,9 @@ static NEUTRAL: [(&str, &[&str], Test); 12] = [
     ("ChatRequest", &["audio", "prediction", "web_search_options", "verbosity", "moderation"], |_| false),
     ("CompletionRequest", &["suffix"], empty),
     ("CompletionRequest", &["best_of"], |value| value.as_f64() == Some(1.0)),
-    ("Message", &["function_call", "audio", "name", "refusal"], empty),
-    // A client gives back what it was given; a thought is not shown to the model again.
-    ("Message", &["reasoning_content", "annotations"], |_| true),
+    ("Message", &["function_call", "audio", "refusal"], empty),
+    // A client gives back what it was given.
+    ("Message", &["annotations"], |_| true),
     ("Call", &["index"], |_| true),
 ];
 

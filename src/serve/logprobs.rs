@@ -5,12 +5,15 @@ use serde_json::{Map, Value, json};
 use super::model::ServedModel;
 use palimpsest_core::engine::Likelihood;
 
-/// An entry of a chat's `logprobs.content`.
+/// An entry of a chat's `logprobs.content`. The bytes of a token that is no whole character are those of the vocabulary.
 pub fn of_chat(model: &ServedModel, likelihood: &Likelihood) -> Value {
     let entry = |token: u32, log_p: f64| {
         let text = model.token_text(token);
-        let whole = !text.contains(char::REPLACEMENT_CHARACTER);
-        json!({"token": text, "logprob": log_p, "bytes": whole.then(|| text.as_bytes().to_vec())})
+        let bytes = match is_whole(&text) {
+            true => text.as_bytes(),
+            false => &model.token_bytes(token).bytes[..],
+        };
+        json!({"token": text, "logprob": log_p, "bytes": bytes})
     };
     let mut one = entry(likelihood.token, likelihood.log_p);
     let likeliest: Vec<Value> =
@@ -19,37 +22,126 @@ pub fn of_chat(model: &ServedModel, likelihood: &Likelihood) -> Value {
     one
 }
 
+fn is_whole(text: &str) -> bool {
+    !text.contains(char::REPLACEMENT_CHARACTER)
+}
+
+/// A token in the lists of a completion: its text, or `bytes:\xe2\x82`, as OpenAI writes tokens that are no whole characters.
+fn name(model: &ServedModel, token: u32) -> String {
+    let text = model.token_text(token);
+    let bytes = &model.token_bytes(token).bytes;
+    match is_whole(&text) || std::str::from_utf8(bytes).is_ok() {
+        true => text,
+        false => format!("bytes:{}", bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>()),
+    }
+}
+
+/// How far a choice's text reaches. A character of several tokens is complete with the last of them.
+#[derive(Debug, Default)]
+pub struct TextPosition {
+    characters: usize,
+    /// The beginning of a character.
+    held: Vec<u8>,
+}
+
+impl TextPosition {
+    /// Behind a text.
+    pub fn behind(text: &str) -> Self {
+        TextPosition { characters: text.chars().count(), held: Vec::new() }
+    }
+
+    /// Takes a token's bytes, of a special token none, and returns the place of the character that they begin in.
+    fn push(&mut self, bytes: &[u8]) -> usize {
+        let begun: Vec<u8> = self.held.iter().chain(bytes.first()).copied().collect();
+        let goes_on = std::str::from_utf8(&begun).map_or_else(|error| error.error_len().is_none(), |_| true);
+        if !self.held.is_empty() && (bytes.is_empty() || !goes_on) {
+            self.held.clear();
+            self.characters += 1;
+        }
+        let place = self.characters;
+        self.held.extend_from_slice(bytes);
+        let bytes = std::mem::take(&mut self.held);
+        let mut rest = bytes.len();
+        for chunk in bytes.utf8_chunks() {
+            let (valid, invalid) = (chunk.valid(), chunk.invalid());
+            rest -= valid.len() + invalid.len();
+            self.characters += valid.chars().count();
+            match std::str::from_utf8(invalid) {
+                // Without an error's length, the bytes end within a character.
+                Err(error) if rest == 0 && error.error_len().is_none() => self.held = invalid.to_vec(),
+                Err(_) => self.characters += 1,
+                Ok(_) => {}
+            }
+        }
+        place
+    }
+}
+
 /// The `logprobs` of a completion under way: lists with an entry a token.
 #[derive(Debug, Default)]
 pub struct CompletionLogprobs {
     tokens: Vec<Value>,
     token_logprobs: Vec<Value>,
     top_logprobs: Vec<Value>,
-    text_offset: Vec<Value>,
+    text_offset: Vec<usize>,
 }
 
 impl CompletionLogprobs {
-    /// Adds the first token of a prompt, before which there is nothing; `offset` is the number of characters before the token.
-    pub fn push_first(&mut self, model: &ServedModel, token: u32, offset: &mut usize) {
-        let text = model.token_text(token);
-        self.text_offset.push((*offset).into());
-        *offset += text.chars().count();
-        self.tokens.push(text.into());
+    /// Those of a prompt that is given back: its first token, before which there is nothing, and the others.
+    pub fn of_prompt(model: &ServedModel, text: &str, first: u32, others: &[Likelihood]) -> Self {
+        let (mut lists, mut position) = (CompletionLogprobs::default(), TextPosition::default());
+        lists.push_token(model, first, 0);
+        // The decoders of some vocabularies take a text's first space from its first token.
+        let bytes = &model.token_bytes(first).bytes;
+        let cut = bytes.strip_prefix(b" ").filter(|_| !text.starts_with(' '));
+        position.push(cut.unwrap_or(bytes));
+        for likelihood in others {
+            let place = position.push(&model.token_bytes(likelihood.token).bytes);
+            lists.push(model, likelihood, place);
+        }
+        lists.keep_within(text.chars().count());
+        lists
+    }
+
+    /// Adds a generated token behind `position`. Special tokens are none of the text.
+    pub fn push_generated(
+        &mut self,
+        model: &ServedModel,
+        likelihood: &Likelihood,
+        position: &mut TextPosition,
+    ) {
+        let token = model.token_bytes(likelihood.token);
+        let place = position.push(if token.special { &[] } else { &token.bytes });
+        self.push(model, likelihood, place);
+    }
+
+    fn push_token(&mut self, model: &ServedModel, token: u32, offset: usize) {
+        self.text_offset.push(offset);
+        self.tokens.push(name(model, token).into());
         self.token_logprobs.push(Value::Null);
         self.top_logprobs.push(Value::Null);
     }
 
-    /// Adds a token.
-    pub fn push(&mut self, model: &ServedModel, likelihood: &Likelihood, offset: &mut usize) {
-        self.push_first(model, likelihood.token, offset);
+    fn push(&mut self, model: &ServedModel, likelihood: &Likelihood, offset: usize) {
+        self.push_token(model, likelihood.token, offset);
+        let own = name(model, likelihood.token);
         let mut likeliest = Map::new();
         for &(token, log_p) in &likelihood.likeliest {
-            // Of several tokens with one text the likeliest comes first.
-            likeliest.entry(model.token_text(token)).or_insert_with(|| log_p.into());
+            let mut name = name(model, token);
+            // Of tokens with one text, the one that was taken has it, or else the likeliest; others are named as vLLM does.
+            if likeliest.contains_key(&name) || (name == own && token != likelihood.token) {
+                name = format!("token_id:{token}");
+            }
+            likeliest.insert(name, log_p.into());
         }
         if let (Some(log_p), Some(top)) = (self.token_logprobs.last_mut(), self.top_logprobs.last_mut()) {
             (*log_p, *top) = (likelihood.log_p.into(), likeliest.into());
         }
+    }
+
+    /// Keeps offsets within a text of so many characters: tokens of a string that ended it are none of it.
+    pub fn keep_within(&mut self, characters: usize) {
+        self.text_offset.iter_mut().for_each(|offset| *offset = characters.min(*offset));
     }
 
     /// As JSON.
@@ -58,5 +150,25 @@ impl CompletionLogprobs {
         json!({
             "tokens": tokens, "token_logprobs": token_logprobs, "top_logprobs": top_logprobs, "text_offset": text_offset
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_the_places_of_their_characters_and_of_what_becomes_none() {
+        let bytes = b"\xc3\xa9\xcf0\xf9\xe9\xb7\xa6\xd5-\xe9W\xf0\x9f";
+        let expected = [0, 0, 1, 2, 3, 4, 4, 4, 5, 6, 7, 8, 9, 9];
+        for size in 1..=bytes.len() {
+            let mut position = TextPosition::default();
+            for (i, token) in bytes.chunks(size).enumerate() {
+                assert_eq!(position.push(token), expected[i * size], "{size} {i}");
+            }
+            // The beginning of a character at the end is one sign, too.
+            position.push(&[]);
+            assert_eq!(position.characters, String::from_utf8_lossy(bytes).chars().count());
+        }
     }
 }

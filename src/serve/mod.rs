@@ -53,6 +53,7 @@ mod pieces;
 mod prompt;
 mod prompts;
 mod resident;
+mod schema;
 mod score;
 mod sent;
 mod sentences;

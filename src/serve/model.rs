@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use palimpsest_core::engine::{ConstraintError, GrammarVocabulary, ModelText, Thinker};
 use palimpsest_core::model::{DecoderSpec, Formats};
 use palimpsest_core::text::{
-    BorderRule, ChatTemplate, ReasoningEffort, ThinkingMode, ThoughtReader, Thoughts, ToolLayout,
+    BorderRule, ChatTemplate, ReasoningEffort, ThinkingMode, ThoughtReader, Thoughts, TokenBytes, ToolLayout,
 };
 
 use super::error::ApiError;
@@ -42,6 +42,7 @@ struct Lazy {
     vocabulary: OnceLock<Result<Arc<GrammarVocabulary>, ConstraintError>>,
     tools: OnceLock<ToolLayout>,
     shows_users: OnceLock<bool>,
+    bytes: OnceLock<Vec<TokenBytes>>,
 }
 
 /// The template and thoughts of one conversation.
@@ -141,6 +142,13 @@ impl ServedModel {
         let thoughts = thoughts.filter(|thoughts| thoughts.on)?;
         let reader = ThoughtReader::new(thoughts, Arc::clone(&self.text.tokenizer));
         Some(Thinker { reader, budget: self.text.max_thinking.min(most) })
+    }
+
+    /// The bytes of a token; none of an id without a token.
+    pub fn token_bytes(&self, token: u32) -> &TokenBytes {
+        static NONE: TokenBytes = TokenBytes { bytes: Vec::new(), special: false };
+        let all = self.lazy.bytes.get_or_init(|| self.text.tokenizer.token_bytes());
+        all.get(token as usize).unwrap_or(&NONE)
     }
 
     /// The texts of tokens as they stand after others ([`ServedModel::token_text`]).

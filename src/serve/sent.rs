@@ -16,6 +16,10 @@ pub struct Message {
     #[serde(default, deserialize_with = "list::<0, 128, _, _>")]
     tool_calls: Vec<Call>,
     tool_call_id: Option<String>,
+    name: Option<String>,
+    reasoning_content: Option<String>,
+    thinking: Option<String>,
+    reasoning: Option<String>,
     #[serde(default)]
     content: Content,
 }
@@ -115,6 +119,10 @@ pub struct Sent {
     calls: Vec<ToolCall>,
     /// Which call it is the result of, of a function.
     call_id: Option<String>,
+    /// The speaker's name, or that of the function.
+    name: Option<String>,
+    /// The thought before it, of the assistant.
+    thought: Option<String>,
 }
 
 impl Sent {
@@ -124,7 +132,12 @@ impl Sent {
     }
 
     fn new(i: usize, message: Message) -> Result<Sent, ApiError> {
-        let Message { role, tool_calls, tool_call_id: call_id, content } = message;
+        let Message { role, tool_calls, tool_call_id: call_id, name, content, .. } = message;
+        // In transformers' order: the name of most servers, GPT-OSS's, and that of OpenRouter and newer versions of vLLM.
+        let thought = message.reasoning_content.or(message.thinking).or(message.reasoning);
+        let said = |text: &String| !text.is_empty();
+        let (name, thought) =
+            (name.filter(said), thought.filter(|text| said(text) && role == Speaker::Assistant));
         let field = |key: &str| format!("messages[{i}].{key}");
         if !tool_calls.is_empty() && role != Speaker::Assistant {
             let reason = "is for messages of the assistant; leave it out";
@@ -148,7 +161,8 @@ impl Sent {
         let call =
             |Call { id, function: CalledFunction { name, arguments }, .. }| ToolCall { id, name, arguments };
         let lead = Vec::new();
-        Ok(Sent { role, parts, lead, has_parts, calls: tool_calls.into_iter().map(call).collect(), call_id })
+        let calls = tool_calls.into_iter().map(call).collect();
+        Ok(Sent { role, parts, lead, has_parts, calls, call_id, name, thought })
     }
 
     /// True if functions play a part in it.
@@ -165,7 +179,8 @@ impl Sent {
             content: self.content(),
             calls: self.calls.clone(),
             call_id: self.call_id.clone(),
-            name: call.map(|call| call.name.clone()),
+            name: call.map(|call| call.name.clone()).or_else(|| self.name.clone()),
+            thought: self.thought.clone(),
         }
     }
 

@@ -72,13 +72,14 @@ pub fn tokenize(app: &Arc<App>, body: &Value) -> Result<(Tokens, Held), ApiError
         (None, None) => return Err(ApiError::missing("prompt")),
         (Some(text), None) => ("prompt", text),
         (None, Some(messages)) => {
-            let messages: Option<Vec<_>> = Sent::all(messages)?.iter().map(Sent::message).collect();
-            let Some(messages) = messages else {
+            let sent = Sent::all(messages)?;
+            if sent.iter().any(Sent::of_tools) {
                 let message = "messages with calls of functions and results are not tokenised by this path; leave them out";
                 return Err(ApiError::field("messages", message));
-            };
+            }
+            let turns: Vec<_> = sent.iter().map(|one| one.turn(&[])).collect();
             let opening = fields.add_generation_prompt.unwrap_or(true);
-            ("messages", model.text.template.render(&messages, opening)?)
+            ("messages", model.text.template.render_turns(&turns, &[], &[], opening)?)
         }
     };
     let strings = fields.return_token_strs;

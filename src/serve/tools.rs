@@ -11,6 +11,7 @@ use super::error::ApiError;
 use super::format::{Format, name, with_options};
 use super::json::shown;
 use super::model::ServedModel;
+use super::schema;
 use super::sent::FunctionKind;
 use palimpsest_core::engine::{Constraint, ConstraintError, Starts};
 use palimpsest_core::text::{CallLayout, CallReader, Tool, call_grammar};
@@ -110,6 +111,10 @@ impl ToolRequest {
         if let Some(i) = tools.iter().position(|tool| !seen.insert(tool.name.as_str())) {
             let message = "two functions have this name; names are unique";
             return Err(ApiError::field(format!("tools[{i}].function.name"), message));
+        }
+        let fault = |tool: &Tool| schema::fault(&tool.parameters.clone().into()).filter(|_| tool.strict);
+        if let Some((i, fault)) = tools.iter().enumerate().find_map(|(i, tool)| Some((i, fault(tool)?))) {
+            return Err(ApiError::at(format!("tools[{i}].function.parameters"), fault));
         }
         let choice = match choice {
             None if tools.is_empty() => Choice::None,

@@ -95,6 +95,67 @@ fn a_tensor_in_two_shards_is_refused_with_both_files() {
     assert!(message.contains("one.safetensors") && message.contains("two.safetensors"), "{message}");
 }
 
+/// A file with the tensor `a`, of one number.
+fn one(number: f32) -> Vec<u8> {
+    let data = number.to_le_bytes();
+    let view = TensorView::new(Dtype::F32, vec![1], &data).unwrap();
+    safetensors::tensor::serialize([("a", view)], None).unwrap()
+}
+
+#[test]
+fn of_two_sets_of_weights_one_is_taken_and_told_where_they_agree_and_none_where_they_differ() {
+    const SINGLE: &str = "model.safetensors";
+    const SHARD: &str = "model-00001-of-00001.safetensors";
+    const INDEX: &str = r#"{"weight_map": {"a": "model-00001-of-00001.safetensors"}}"#;
+    const COPY: &str = "consolidated.safetensors";
+    const SIDE: &str = "model-mtp.safetensors";
+    // Files with the number in each, whether there is an index, and the file that is taken; none where it is unknown.
+    for (files, indexed, taken) in [
+        (&[(SINGLE, 1.0)][..], false, Some(SINGLE)),
+        (&[(SHARD, 1.0)], true, Some(SHARD)),
+        (&[(SHARD, 1.0)], false, Some(SHARD)),
+        // transformers takes the one file, most others the index.
+        (&[(SINGLE, 2.0), (SHARD, 1.0)], true, None),
+        (&[(SINGLE, 2.0), (SHARD, 1.0)], false, None),
+        (&[(SINGLE, 1.0), (SHARD, 1.0)], true, Some(SHARD)),
+        (&[(SINGLE, 1.0), (SHARD, 1.0)], false, Some(SINGLE)),
+        // Saved again as one file, with the old index left behind.
+        (&[(SINGLE, 1.0)], true, Some(SINGLE)),
+        // By the makers' own names (mlx-vlm, vllm 40765), and beside the model (mlx-vlm 1192, mlx-swift-lm 408).
+        (&[(COPY, 2.0), (SHARD, 1.0)], true, Some(SHARD)),
+        (&[(COPY, 2.0), (SHARD, 1.0)], false, Some(SHARD)),
+        (&[(COPY, 2.0), (SINGLE, 1.0)], false, Some(SINGLE)),
+        (&[(COPY, 1.0)], false, Some(COPY)),
+        (&[(SIDE, 2.0), (SHARD, 1.0)], true, Some(SHARD)),
+        (&[("adapter_model.safetensors", 2.0), (SINGLE, 1.0)], false, Some(SINGLE)),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        files.iter().for_each(|(name, number)| write(dir.path(), name, one(*number)));
+        if indexed {
+            write(dir.path(), INDEX_FILE, INDEX);
+        }
+        let Some(taken) = taken else {
+            let message = refusal(dir.path());
+            assert!(
+                message.contains(SINGLE) && message.contains(SHARD) && message.contains("\"a\""),
+                "{message}"
+            );
+            continue;
+        };
+        let folder = SafetensorsFolder::open(dir.path()).unwrap();
+        let number = folder.tensor("a", &Device::Cpu, DType::F32).unwrap().to_vec1::<f32>().unwrap();
+        assert_eq!(number, [1.0], "{files:?}");
+        let left: Vec<&str> = files.iter().map(|(name, _)| *name).filter(|name| *name != taken).collect();
+        assert_eq!(folder.left().collect::<Vec<_>>(), left, "{files:?}");
+    }
+    // A file that was cut short is no second model.
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), SINGLE, &one(2.0)[..20]);
+    write(dir.path(), SHARD, one(1.0));
+    write(dir.path(), INDEX_FILE, INDEX);
+    assert_eq!(SafetensorsFolder::open(dir.path()).unwrap().left().collect::<Vec<_>>(), [SINGLE]);
+}
+
 #[test]
 fn every_truncation_and_a_header_longer_than_the_file_are_refused() {
     let dir = tempfile::tempdir().unwrap();

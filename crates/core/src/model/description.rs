@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::arch;
 use super::arch::Names;
-use super::loader::GGUF_NAMES;
+use super::tensor_names::GGUF_NAMES;
 use super::weights::GgufFile;
 use super::{DecoderSpec, ModelError, PackedWeight, Projection};
 use super::{ModelFiles, ModelKind};

@@ -14,6 +14,7 @@ use safetensors::tensor::Dtype;
 
 use super::arch::Names;
 use super::layers::{Embedding, HalfWeight, Mlp, PackedWeight, Projection};
+use super::tensor_names::{GGUF_NAMES, PREDICTION, PREFIXES, SKIPPED, is_derived};
 use super::weightless::Weightless;
 use super::weights::{BlockType, GgufFile, SafetensorsFolder, gguf};
 use super::{DecoderSpec, Formats, MlpSpec, ModelError};
@@ -60,66 +61,6 @@ pub struct Loader {
     used: HashSet<String>,
 }
 
-/// llama.cpp's names for the parts of a layer and of the whole; those with a suffix replace the whole name.
-pub(super) const GGUF_NAMES: [(&str, &str); 33] = [
-    ("embed_tokens", "token_embd"),
-    ("norm", "output_norm"),
-    ("lm_head", "output"),
-    ("input_layernorm", "attn_norm"),
-    ("self_attn.q_proj", "attn_q"),
-    ("self_attn.k_proj", "attn_k"),
-    ("self_attn.v_proj", "attn_v"),
-    ("self_attn.o_proj", "attn_output"),
-    ("self_attn.q_norm", "attn_q_norm"),
-    ("self_attn.k_norm", "attn_k_norm"),
-    ("self_attn.sinks", "attn_sinks.weight"),
-    ("linear_attn.in_proj_qkv", "attn_qkv"),
-    ("linear_attn.in_proj_z", "attn_gate"),
-    ("linear_attn.in_proj_b", "ssm_beta"),
-    ("linear_attn.in_proj_a", "ssm_alpha"),
-    ("linear_attn.conv1d", "ssm_conv1d"),
-    ("linear_attn.A_log", "ssm_a"),
-    ("linear_attn.dt_bias", "ssm_dt.bias"),
-    ("linear_attn.norm", "ssm_norm"),
-    ("linear_attn.out_proj", "ssm_out"),
-    ("post_attention_layernorm", "ffn_norm"),
-    ("mlp.gate_proj", "ffn_gate"),
-    ("mlp.up_proj", "ffn_up"),
-    ("mlp.down_proj", "ffn_down"),
-    ("mlp.gate", "ffn_gate_inp"),
-    ("mlp.gate.e_score_correction_bias", "exp_probs_b.bias"),
-    ("mlp.experts.gate_proj", "ffn_gate_exps"),
-    ("mlp.experts.up_proj", "ffn_up_exps"),
-    ("mlp.experts.down_proj", "ffn_down_exps"),
-    ("mlp.shared_experts.gate_proj", "ffn_gate_shexp"),
-    ("mlp.shared_experts.up_proj", "ffn_up_shexp"),
-    ("mlp.shared_experts.down_proj", "ffn_down_shexp"),
-    ("post_feedforward_layernorm", "post_ffw_norm"),
-];
-
-/// Prefixes of the language model's tensors in Hugging Face checkpoints.
-const PREFIXES: [&str; 4] = ["model.", "model.language_model.", "language_model.model.", ""];
-
-/// Parts of a checkpoint that no text goes through: vision towers, projectors, multi-token prediction.
-const SKIPPED: [&str; 8] = [
-    "model.visual.",
-    "visual.",
-    "mtp.",
-    "vision_tower.",
-    "model.vision_tower.",
-    "multi_modal_projector.",
-    "model.multi_modal_projector.",
-    "v.",
-];
-
-/// Parts of the names of tensors that only layers for multi-token prediction have, by Hugging Face's and llama.cpp's naming.
-const PREDICTION: [&str; 5] = [".eh_proj.", ".enorm.", ".hnorm.", ".shared_head.", ".nextn."];
-
-/// Tensors that hold no weights of their own: tables that the config implies, or that the description reads itself.
-fn is_derived(name: &str) -> bool {
-    name.ends_with("rotary_emb.inv_freq") || name == "rope_freqs.weight"
-}
-
 impl Loader {
     /// A loader of the tensors of `spec` from `checkpoint`, called `place` in errors, whose names differ by `names`.
     pub(super) fn new(
@@ -131,10 +72,10 @@ impl Loader {
         kept: Kept,
     ) -> Self {
         let prefix = match &checkpoint {
-            Checkpoint::Safetensors { folder, .. } => PREFIXES
-                .into_iter()
-                .find(|prefix| folder.contains(&format!("{prefix}embed_tokens.weight")))
-                .unwrap_or(PREFIXES[0]),
+            Checkpoint::Safetensors { folder, .. } => {
+                let of = |tensor| PREFIXES.into_iter().find(|p| folder.contains(&format!("{p}{tensor}")));
+                of("embed_tokens.weight").or_else(|| of("norm.weight")).unwrap_or(PREFIXES[0])
+            }
             Checkpoint::Gguf(_) | Checkpoint::Weightless(_) => "",
         };
         let device = Device::Cpu;
@@ -564,16 +505,22 @@ impl Loader {
         match &self.checkpoint {
             Checkpoint::Weightless(_) => name.to_owned(),
             Checkpoint::Safetensors { folder, .. } => {
-                if name.starts_with("lm_head") {
+                let head = |name: &str| {
                     let nested = format!("language_model.{name}");
-                    return if folder.contains(&nested) { nested } else { name.to_owned() };
+                    if folder.contains(&nested) { nested } else { name.to_owned() }
+                };
+                if name.starts_with("lm_head") {
+                    return head(name);
                 }
-                let renamed = self
-                    .names
-                    .hf
-                    .iter()
-                    .fold(name.to_owned(), |name, (ours, theirs)| name.replace(ours, theirs));
-                format!("{}{renamed}", self.prefix)
+                let renamed = self.names.hf.iter();
+                let renamed =
+                    renamed.fold(name.to_owned(), |name, (ours, theirs)| name.replace(ours, theirs));
+                let stored = format!("{}{renamed}", self.prefix);
+                // Writers that drop shared tensors keep one of two tied matrices, under either name.
+                let other = (self.spec.tied && name == "embed_tokens.weight" && !folder.contains(&stored))
+                    .then(|| head("lm_head.weight"))
+                    .filter(|other| folder.contains(other));
+                other.unwrap_or(stored)
             }
             Checkpoint::Gguf(_) => {
                 let (prefix, part) = match name.strip_prefix("layers.").and_then(|rest| rest.split_once('.'))

@@ -16,6 +16,7 @@ mod layers;
 mod loader;
 mod open;
 mod spec;
+mod tensor_names;
 mod weightless;
 pub mod weights;
 

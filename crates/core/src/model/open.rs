@@ -51,6 +51,13 @@ impl OpenModel {
         let fp8_block = arch::fp8_block(&config, &place)?;
         let folder_name = folder.display().to_string();
         let folder = SafetensorsFolder::open(folder)?;
+        let left: Vec<_> = folder.left().collect();
+        if !left.is_empty() {
+            let taken = folder.paths().next().and_then(Path::file_name).unwrap_or_default().display();
+            let more = folder.paths().count() - 1;
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            tracing::warn!("{folder_name}: the weights are {taken}{more}; not read: {}", left.join(", "));
+        }
         let checkpoint = Checkpoint::Safetensors { folder, fp8_block };
         let names = &architecture.names;
         Ok(OpenModel::new(checkpoint, names, spec, folder_name))

@@ -256,7 +256,9 @@ impl ChatTemplate {
                 Speaker::Assistant => MessageRole::Assistant,
                 Speaker::Tool => return None,
             };
-            turn.calls.is_empty().then(|| Message { role, content: turn.content.clone() })
+            // Templates that take no system text know neither names nor thoughts.
+            let bare = self.folds_system || (turn.name.is_none() && turn.thought.is_none());
+            (turn.calls.is_empty() && bare).then(|| Message { role, content: turn.content.clone() })
         };
         if tools.is_empty()
             && documents.is_empty()

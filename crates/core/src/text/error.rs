@@ -40,6 +40,16 @@ pub enum TextError {
         /// The names that are.
         known: String,
     },
+    /// A GGUF file with a byte-level vocabulary does not name its pre-tokeniser.
+    #[error(
+        "the GGUF file has no tokenizer.ggml.pre, by which its text is cut into words; without it the model would get other tokens than \
+         it was trained with. Write it with `gguf-new-metadata --pre-tokenizer NAME OLD.gguf NEW.gguf` (of `pip install gguf`), NAME one \
+         of {known}, or convert the model again"
+    )]
+    MissingPreTokenizer {
+        /// The names that are known.
+        known: String,
+    },
     /// A template does not compile, raises, or uses more than it may.
     #[error("template {name}{}: {reason}", at_line(*line))]
     Template {

@@ -1,27 +1,28 @@
 //! The tokeniser that a GGUF file carries in its metadata (`tokenizer.ggml.*`), as plain fields.
 //!
 //! Called by the prompt room, which builds a tokeniser from the fields. Only extracts and checks that the lists agree in
-//! length and that the special ids are in the vocabulary; it knows nothing of merging or of templates.
+//! length; it knows nothing of merging or of templates.
 
-use super::gguf::{GgufError, GgufFile};
+use super::gguf::{GgufError, GgufFile, Value};
 use crate::text::GgufTokenizer;
 
 /// The tokeniser fields of a GGUF file.
 ///
 /// # Errors
-/// A missing vocabulary, a value of the wrong type, lists of different lengths, or a special id outside the vocabulary.
+/// A missing vocabulary, a value of the wrong type, or lists of different lengths.
 pub fn tokenizer_fields(file: &GgufFile) -> Result<GgufTokenizer, GgufError> {
     let text = |key: &str| Ok::<_, GgufError>(file.get::<&str>(key)?.map(str::to_string));
     let tokens: &[String] = file.require("tokenizer.ggml.tokens")?;
+    // Unset ids are written as -1 or as its 32 bits, and some released files state ids behind the vocabulary: neither names a token.
+    // An id that is not set is written as -1 or its 32 bits, and released files state ids behind the vocabulary: none is a token.
     let id = |name: &str| -> Result<Option<u32>, GgufError> {
         let key = format!("tokenizer.ggml.{name}_token_id");
-        match file.get::<u32>(&key)? {
-            Some(id) if id as usize >= tokens.len() => {
-                let fault = format!("is {id}, outside the vocabulary of {} tokens", tokens.len());
-                Err(fault_of(file, &key, fault))
-            }
-            found => Ok(found),
-        }
+        let stated = match file.value(&key) {
+            Some(Value::Int(id)) => u32::try_from(*id).ok(),
+            Some(Value::Uint(id)) => u32::try_from(*id).ok(),
+            _ => file.get(&key)?,
+        };
+        Ok(stated.filter(|&id| (id as usize) < tokens.len()))
     };
     let token_types: Vec<i32> = file.get("tokenizer.ggml.token_type")?.unwrap_or_default();
     let scores: Option<Vec<f32>> = file.get("tokenizer.ggml.scores")?;

@@ -13,6 +13,7 @@ pub mod blocks;
 pub mod gguf;
 pub mod gguf_tokenizer;
 pub mod safetensors;
+mod weight_files;
 
 pub use blocks::BlocksError;
 pub use gguf::{BlockType, GgufError, GgufFile};

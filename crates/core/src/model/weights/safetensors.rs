@@ -1,26 +1,23 @@
 //! Safetensors folders: one file, or shards with or without an index.
 //!
-//! Called by the decoders for weights in Hugging Face layout, and by `model info` for the headers. Maps the files,
-//! lets the `safetensors` crate validate the headers, and finds a tensor's shard by its name; it does not know
+//! Called by the decoders for weights in Hugging Face layout, and by `model info` for the headers. Maps the files that
+//! [`weight_files`](super::weight_files) chooses, lets the `safetensors` crate validate the headers, and finds a tensor's shard by its name; it does not know
 //! which names a model has. Weights that are stored as blocks with scales beside them (FP8, MXFP4) are put together here from
 //! the two tensors; the arithmetic is in [`blocks`](super::blocks).
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use candle_core::safetensors::Load;
 use candle_core::{DType, Device, Tensor};
 use memmap2::Mmap;
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorInfo, TensorView};
-use serde::Deserialize;
 
 use super::blocks::{BlocksError, MXFP4_GROUP, e8m0, fp8_block_scaled, mxfp4};
 use super::map;
+pub use super::weight_files::INDEX_FILE;
+use super::weight_files::WeightFiles;
 
-/// The index that lists which shard holds which tensor.
-pub const INDEX_FILE: &str = "model.safetensors.index.json";
-/// The one file of a model that is not sharded.
-const SINGLE_FILE: &str = "model.safetensors";
 /// The bytes before the header: its length.
 const LENGTH_BYTES: usize = 8;
 
@@ -57,6 +54,12 @@ pub enum SafetensorsError {
         "the tensor {tensor:?} is in {first} and in {second}; remove the file that does not belong to the model"
     )]
     Duplicate { tensor: String, first: PathBuf, second: PathBuf },
+    /// Two files, each of which other programs take for the model, with different weights.
+    #[error(
+        "{dir} holds two sets of weights: {first} and {second} differ in the tensor {tensor:?}, and programs disagree on which is the \
+         model; move one of them away"
+    )]
+    TwoSets { dir: PathBuf, first: PathBuf, second: PathBuf, tensor: String },
     /// A tensor that the caller asked for and the folder has not.
     #[error("{dir} has no tensor {tensor:?}; is it the architecture that config.json names?")]
     MissingTensor { dir: PathBuf, tensor: String },
@@ -76,11 +79,6 @@ pub enum SafetensorsError {
     /// Candle could not make the tensor.
     #[error("{file}: tensor {tensor:?} ({stored:?}) could not be put on the device")]
     Candle { file: PathBuf, tensor: String, stored: Dtype, source: Box<candle_core::Error> },
-}
-
-#[derive(Deserialize)]
-struct Index {
-    weight_map: BTreeMap<String, String>,
 }
 
 #[derive(Debug)]
@@ -113,27 +111,44 @@ pub struct SafetensorsFolder {
     dir: PathBuf,
     shards: Vec<Shard>,
     tensors: BTreeMap<String, TensorLocation>,
+    left: Vec<PathBuf>,
 }
 
 impl SafetensorsFolder {
-    /// Opens the weights of a model folder: the shards that `model.safetensors.index.json` names, else
-    /// `model.safetensors`, else every `*.safetensors` in the folder.
+    /// Opens the weights of a model folder: the shards that `model.safetensors.index.json` names, else `model.safetensors`, else every
+    /// `*.safetensors` in the folder but `consolidated*`, a copy by the names of another program.
     ///
     /// # Errors
     /// Any fault of [`SafetensorsError`] but those of tensors.
     pub fn open(dir: &Path) -> Result<Self, SafetensorsError> {
-        let index_path = dir.join(INDEX_FILE);
-        let index = if index_path.is_file() { Some(read_index(&index_path)?) } else { None };
-        let files = match &index {
-            Some(index) => indexed_shards(dir, &index_path, index)?,
-            None => unindexed_files(dir)?,
-        };
+        let chosen = WeightFiles::of(dir)?;
+        let mut folder = Self::map(dir, &chosen.taken)?;
+        if let Some((index, weight_map)) = chosen.index {
+            for (tensor, shard) in weight_map {
+                let found = folder.tensors.get(&tensor).and_then(|placed| folder.shards.get(placed.shard));
+                if found.and_then(|found| found.path.file_name()).is_none_or(|name| name != shard.as_str()) {
+                    return Err(SafetensorsError::Misplaced { index, shard, tensor });
+                }
+            }
+        }
+        // A file that is no safetensors is no second set of weights.
+        let rivals =
+            chosen.rivals.iter().filter_map(|rival| Self::map(dir, std::slice::from_ref(rival)).ok());
+        if let Some((second, tensor)) = rivals.into_iter().find_map(|rival| folder.lacks(&rival)) {
+            let first = folder.shards.first().map_or(dir, |shard| &shard.path).to_path_buf();
+            return Err(SafetensorsError::TwoSets { dir: dir.to_path_buf(), first, second, tensor });
+        }
+        folder.left = chosen.left;
+        Ok(folder)
+    }
 
+    /// Maps files and reads their headers.
+    fn map(dir: &Path, files: &[PathBuf]) -> Result<Self, SafetensorsError> {
         let mut shards = Vec::with_capacity(files.len());
         let mut tensors: BTreeMap<String, TensorLocation> = BTreeMap::new();
         for path in files {
-            let bytes = map(&path).map_err(|source| SafetensorsError::Io { file: path.clone(), source })?;
-            let (header_len, metadata) = read_header(&bytes, &path)?;
+            let bytes = map(path).map_err(|source| SafetensorsError::Io { file: path.clone(), source })?;
+            let (header_len, metadata) = read_header(&bytes, path)?;
             for name in metadata.offset_keys() {
                 let Some(info) = metadata.info(&name) else { continue };
                 if let Some(first) = tensors.get(&name).and_then(|placed| shards.get(placed.shard)) {
@@ -141,22 +156,28 @@ impl SafetensorsFolder {
                     return Err(SafetensorsError::Duplicate {
                         tensor: name,
                         first: first.path.clone(),
-                        second: path,
+                        second: path.clone(),
                     });
                 }
                 tensors.insert(name, TensorLocation { shard: shards.len(), info: info.clone() });
             }
-            shards.push(Shard { path, bytes, data_start: LENGTH_BYTES + header_len });
+            shards.push(Shard { path: path.clone(), bytes, data_start: LENGTH_BYTES + header_len });
         }
-        if let Some(index) = index {
-            for (tensor, shard) in index.weight_map {
-                let found = tensors.get(&tensor).and_then(|placed| shards.get(placed.shard));
-                if found.and_then(|found| found.path.file_name()).is_none_or(|name| name != shard.as_str()) {
-                    return Err(SafetensorsError::Misplaced { index: index_path, shard, tensor });
-                }
-            }
-        }
-        Ok(Self { dir: dir.to_path_buf(), shards, tensors })
+        Ok(Self { dir: dir.to_path_buf(), shards, tensors, left: Vec::new() })
+    }
+
+    /// The first tensor of another folder that is not here with the same bytes, and its file.
+    fn lacks(&self, other: &Self) -> Option<(PathBuf, String)> {
+        let same = |name: &str| match (self.view(name), other.view(name)) {
+            (Ok(a), Ok(b)) => a.dtype == b.dtype && a.shape == b.shape && a.bytes == b.bytes,
+            _ => false,
+        };
+        other.names().find(|name| !same(name)).map(|name| (other.file_of(name), name.to_owned()))
+    }
+
+    /// Safetensors of the folder that are named as weights and are not read.
+    pub fn left(&self) -> impl Iterator<Item = String> {
+        self.left.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned())
     }
 
     /// The files, in the order in which they were opened.
@@ -412,57 +433,4 @@ fn read_header(
         };
         SafetensorsError::Invalid { file: path.to_path_buf(), fault }
     })
-}
-
-fn read_index(path: &Path) -> Result<Index, SafetensorsError> {
-    let bytes =
-        std::fs::read(path).map_err(|source| SafetensorsError::Io { file: path.to_path_buf(), source })?;
-    let fail = |fault: String| SafetensorsError::Index { file: path.to_path_buf(), fault };
-    let index: Index = serde_json::from_slice(&bytes).map_err(|error| fail(error.to_string()))?;
-    if index.weight_map.is_empty() {
-        return Err(fail("its weight_map is empty".to_string()));
-    }
-    Ok(index)
-}
-
-/// The shards that an index names, each once, sorted by name.
-fn indexed_shards(dir: &Path, index_path: &Path, index: &Index) -> Result<Vec<PathBuf>, SafetensorsError> {
-    let by_shard: BTreeMap<&str, &str> =
-        index.weight_map.iter().map(|(tensor, shard)| (shard.as_str(), tensor.as_str())).collect();
-    let mut files = Vec::with_capacity(by_shard.len());
-    for (shard, tensor) in by_shard {
-        // An index from elsewhere must not make us open files outside its folder.
-        let mut parts = Path::new(shard).components();
-        if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
-            let fault = format!("{shard:?} is not the name of a file in its folder");
-            return Err(SafetensorsError::Index { file: index_path.to_path_buf(), fault });
-        }
-        let path = dir.join(shard);
-        if !path.is_file() {
-            let (shard, tensor) = (shard.to_string(), tensor.to_string());
-            return Err(SafetensorsError::MissingShard { index: index_path.to_path_buf(), shard, tensor });
-        }
-        files.push(path);
-    }
-    Ok(files)
-}
-
-fn unindexed_files(dir: &Path) -> Result<Vec<PathBuf>, SafetensorsError> {
-    let single = dir.join(SINGLE_FILE);
-    if single.is_file() {
-        return Ok(vec![single]);
-    }
-    let at = |source| SafetensorsError::Io { file: dir.to_path_buf(), source };
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(dir).map_err(at)? {
-        let path = entry.map_err(at)?.path();
-        if path.extension().is_some_and(|extension| extension == "safetensors") {
-            files.push(path);
-        }
-    }
-    if files.is_empty() {
-        return Err(SafetensorsError::NoWeights { dir: dir.to_path_buf() });
-    }
-    files.sort();
-    Ok(files)
 }

@@ -100,7 +100,12 @@ impl Published {
 
 /// The tokeniser of byte-level `metadata`, without its added tokens.
 pub(super) fn build(metadata: &GgufTokenizer) -> Result<Tokenizer, TextError> {
-    let published = Published::named(metadata.pre.as_deref().unwrap_or("default"))?;
+    // Files of before April 2024 lack the name. To guess it would give other tokens than the model's for some of them.
+    let pre = metadata
+        .pre
+        .as_deref()
+        .ok_or_else(|| TextError::MissingPreTokenizer { known: KNOWN_PRE_TOKENIZERS.join(", ") })?;
+    let published = Published::named(pre)?;
     let vocab = metadata.vocab()?;
     let mut merges = Merges::with_capacity(metadata.merges.len());
     for (rank, merge) in metadata.merges.iter().enumerate() {

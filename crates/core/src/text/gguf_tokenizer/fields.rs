@@ -22,7 +22,7 @@ pub(super) const SPACE: &str = "\u{2581}";
 pub struct GgufTokenizer {
     /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece BPE with byte fallback).
     pub model: String,
-    /// `tokenizer.ggml.pre`; absent means `default`.
+    /// `tokenizer.ggml.pre`: how byte-level vocabularies cut text into words. SentencePiece has no need of it.
     pub pre: Option<String>,
     /// `tokenizer.ggml.tokens`, by id.
     pub tokens: Vec<String>,

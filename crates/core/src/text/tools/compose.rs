@@ -72,6 +72,9 @@ pub fn compose(turns: &[ChatTurn], tools: &[Tool]) -> Vec<Composed> {
         } else if !turn.content.is_empty() || turn.calls.is_empty() {
             one.push_own(i, &turn.content);
         }
+        if !is_result {
+            (one.turn.name, one.turn.thought) = (turn.name.clone(), turn.thought.clone());
+        }
         if !turn.calls.is_empty() {
             one.part("\n");
             one.push_text(&ToolLayout::PLAIN.calls.write(&turn.calls));

@@ -91,8 +91,10 @@ pub struct ChatTurn {
     pub calls: Vec<ToolCall>,
     /// Which call a result is of.
     pub call_id: Option<String>,
-    /// Which function a result is of, where it is known.
+    /// Which function a result is of, where it is known; else the speaker's own name.
     pub name: Option<String>,
+    /// The thought before the model's answer or calls, for templates that show it again.
+    pub thought: Option<String>,
 }
 
 impl From<&Message> for ChatTurn {
@@ -109,7 +111,14 @@ impl From<&Message> for ChatTurn {
 impl ChatTurn {
     /// A message that neither calls a function nor is a result.
     pub fn new(role: Speaker, content: impl Into<String>) -> Self {
-        ChatTurn { role, content: content.into(), calls: Vec::new(), call_id: None, name: None }
+        ChatTurn {
+            role,
+            content: content.into(),
+            calls: Vec::new(),
+            call_id: None,
+            name: None,
+            thought: None,
+        }
     }
 
     /// As chat templates read it. Arguments are an object there, not its text.
@@ -125,6 +134,13 @@ impl ChatTurn {
         for (key, value) in [("tool_call_id", &self.call_id), ("name", &self.name)] {
             if let Some(value) = value {
                 message[key] = value.clone().into();
+            }
+        }
+        if let Some(thought) = &self.thought {
+            message["reasoning_content"] = thought.clone().into();
+            // As transformers 5.24 does, for GPT-OSS, whose template refuses a thought and a text before calls.
+            if self.calls.is_empty() || self.content.is_empty() {
+                message["thinking"] = thought.clone().into();
             }
         }
         message

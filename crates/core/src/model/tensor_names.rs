@@ -1,0 +1,61 @@
+//! Names of tensors in checkpoints: llama.cpp's for Hugging Face's, prefixes, and those of parts that no text goes through.
+
+/// llama.cpp's names for the parts of a layer and of the whole; those with a suffix replace the whole name.
+pub const GGUF_NAMES: [(&str, &str); 33] = [
+    ("embed_tokens", "token_embd"),
+    ("norm", "output_norm"),
+    ("lm_head", "output"),
+    ("input_layernorm", "attn_norm"),
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+    ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
+    ("self_attn.sinks", "attn_sinks.weight"),
+    ("linear_attn.in_proj_qkv", "attn_qkv"),
+    ("linear_attn.in_proj_z", "attn_gate"),
+    ("linear_attn.in_proj_b", "ssm_beta"),
+    ("linear_attn.in_proj_a", "ssm_alpha"),
+    ("linear_attn.conv1d", "ssm_conv1d"),
+    ("linear_attn.A_log", "ssm_a"),
+    ("linear_attn.dt_bias", "ssm_dt.bias"),
+    ("linear_attn.norm", "ssm_norm"),
+    ("linear_attn.out_proj", "ssm_out"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+    ("mlp.gate", "ffn_gate_inp"),
+    ("mlp.gate.e_score_correction_bias", "exp_probs_b.bias"),
+    ("mlp.experts.gate_proj", "ffn_gate_exps"),
+    ("mlp.experts.up_proj", "ffn_up_exps"),
+    ("mlp.experts.down_proj", "ffn_down_exps"),
+    ("mlp.shared_experts.gate_proj", "ffn_gate_shexp"),
+    ("mlp.shared_experts.up_proj", "ffn_up_shexp"),
+    ("mlp.shared_experts.down_proj", "ffn_down_shexp"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+];
+
+/// Prefixes of the language model's tensors in Hugging Face checkpoints.
+pub const PREFIXES: [&str; 4] = ["model.", "model.language_model.", "language_model.model.", ""];
+
+/// Parts of a checkpoint that no text goes through: vision towers, projectors, multi-token prediction.
+pub const SKIPPED: [&str; 8] = [
+    "model.visual.",
+    "visual.",
+    "mtp.",
+    "vision_tower.",
+    "model.vision_tower.",
+    "multi_modal_projector.",
+    "model.multi_modal_projector.",
+    "v.",
+];
+
+/// Parts of the names of tensors that only layers for multi-token prediction have, by Hugging Face's and llama.cpp's naming.
+pub const PREDICTION: [&str; 5] = [".eh_proj.", ".enorm.", ".hnorm.", ".shared_head.", ".nextn."];
+
+/// Tensors that hold no weights of their own: tables that the config implies, or that the description reads itself.
+pub fn is_derived(name: &str) -> bool {
+    name.ends_with("rotary_emb.inv_freq") || name == "rope_freqs.weight"
+}

@@ -1,0 +1,326 @@
+//! A client's JSON schema in the form that the grammar's compiler keeps in full.
+//!
+//! llguidance looks the segments of a reference up as they are written, and holds numbers as 64-bit floats. So references become such
+//! as it finds (RFC 6901 in a URI's fragment, RFC 3986), and numbers that it would change are refused or left to the model. Schemas
+//! stand in the places that JSON Schema 2020-12 and draft 7 have for them; constants and defaults are no schemas.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use percent_encoding::percent_decode_str;
+use serde_json::{Map, Number, Value};
+
+/// Keywords whose value is a schema, or a list of them.
+const SCHEMAS: [&str; 16] = [
+    "items",
+    "additionalItems",
+    "additionalProperties",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "prefixItems",
+    "contains",
+    "propertyNames",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "contentSchema",
+];
+
+/// Keywords whose value is an object of schemas by name.
+const NAMED: [&str; 6] =
+    ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"];
+
+/// Keywords whose value bounds numbers.
+const BOUNDS: [&str; 4] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"];
+
+/// Most bytes of definitions that are copied to where a reference finds them.
+const MOST_COPIED: usize = 1 << 20;
+
+/// Why a schema cannot be kept in full: a number that its bounds or constants would lose.
+pub fn fault(schema: &Value) -> Option<String> {
+    places(schema).into_iter().find_map(|place| {
+        let (key, number) = lost(schema.pointer(&place)?)?;
+        let place = if place.is_empty() { "/" } else { &place };
+        Some(format!(
+            "holds `{key}` {number} at `{place}`, which is kept only roughly: give numbers up to 9007199254740991 (2^53 - 1), or leave \
+             `strict` out"
+        ))
+    })
+}
+
+/// The schema with references that are found, and without numbers that would be lost.
+pub fn prepared(mut schema: Value) -> Value {
+    let mut copies = Copies::new(&schema);
+    let places = places(&schema);
+    let reference = |place: &String| {
+        let reference = schema.pointer(place)?.get("$ref")?.as_str()?;
+        let told = copies.reference(&schema, reference)?;
+        (told != reference).then(|| (place.clone(), told))
+    };
+    let references: Vec<_> = places.iter().filter_map(reference).collect();
+    for (place, told) in references {
+        if let Some(Value::Object(of)) = schema.pointer_mut(&place) {
+            of.insert("$ref".to_owned(), told.into());
+        }
+    }
+    for place in &places {
+        while let Some((key, _)) = schema.pointer(place).and_then(lost) {
+            if let Some(Value::Object(of)) = schema.pointer_mut(place) {
+                of.shift_remove(key);
+            }
+        }
+    }
+    copies.add_to(&mut schema);
+    schema
+}
+
+/// The schemas within a schema, itself first, as JSON pointers; those that references lead to among them.
+fn places(root: &Value) -> Vec<String> {
+    let (mut places, mut seen, mut next) = (Vec::new(), BTreeSet::new(), vec![String::new()]);
+    while let Some(place) = next.pop() {
+        let Some(Value::Object(schema)) = root.pointer(&place).filter(|_| seen.insert(place.clone())) else {
+            continue;
+        };
+        for (key, value) in schema {
+            match (key.as_str(), value) {
+                ("$ref", Value::String(reference)) => next.extend(target(root, reference)),
+                (key, Value::Object(named)) if NAMED.contains(&key) => {
+                    next.extend(named.keys().map(|name| format!("{place}/{key}/{}", escaped(name))));
+                }
+                (key, Value::Array(list)) if SCHEMAS.contains(&key) => {
+                    next.extend((0..list.len()).map(|i| format!("{place}/{key}/{i}")));
+                }
+                (key, Value::Object(_)) if SCHEMAS.contains(&key) => next.push(format!("{place}/{key}")),
+                _ => {}
+            }
+        }
+        places.push(place);
+    }
+    places
+}
+
+fn escaped(segment: &str) -> String {
+    segment.replace('~', "~0").replace('/', "~1")
+}
+
+/// The JSON pointer of what a reference within the document leads to, where that is there.
+fn target(root: &Value, reference: &str) -> Option<String> {
+    let own = root["$id"].as_str().and_then(|id| reference.strip_prefix(id.trim_end_matches('#')));
+    let fragment = own.unwrap_or(reference).strip_prefix('#')?;
+    let pointer = percent_decode_str(fragment).decode_utf8().ok()?.into_owned();
+    root.pointer(&pointer).map(|_| pointer)
+}
+
+/// Definitions under names that the compiler finds, of those whose own names hold a slash.
+struct Copies {
+    /// The key of the root that they stand under.
+    key: String,
+    /// By JSON pointer, the number of the copy.
+    numbers: BTreeMap<String, usize>,
+    bytes: usize,
+}
+
+impl Copies {
+    fn new(root: &Value) -> Self {
+        let free = |key: &String| root.get(key).is_none();
+        let key = (0..).map(|i| format!("x-referenced-{i}")).find(free).unwrap_or_default();
+        Copies { key, numbers: BTreeMap::new(), bytes: 0 }
+    }
+
+    /// A reference as the compiler finds it; `None` where it leads to nothing, or to more than is copied.
+    fn reference(&mut self, root: &Value, reference: &str) -> Option<String> {
+        let pointer = target(root, reference)?;
+        let segments: Vec<String> =
+            pointer.split('/').skip(1).map(|segment| segment.replace("~1", "/").replace("~0", "~")).collect();
+        if segments.is_empty() {
+            return Some("#".to_owned());
+        }
+        // An empty segment alone would be the root's name.
+        if segments != [""] && !segments.iter().any(|segment| segment.contains('/')) {
+            return Some(format!("#/{}", segments.join("/")));
+        }
+        if !self.numbers.contains_key(&pointer) {
+            self.bytes += root.pointer(&pointer)?.to_string().len();
+            if self.bytes > MOST_COPIED {
+                return None;
+            }
+        }
+        let next = self.numbers.len();
+        let number = self.numbers.entry(pointer).or_insert(next);
+        Some(format!("#/{}/{number}", self.key))
+    }
+
+    fn add_to(self, schema: &mut Value) {
+        let copy = |(pointer, number): (&String, &usize)| {
+            Some((number.to_string(), schema.pointer(pointer)?.clone()))
+        };
+        let copies: Map<String, Value> = self.numbers.iter().filter_map(copy).collect();
+        if let (false, Value::Object(root)) = (copies.is_empty(), schema) {
+            root.insert(self.key, copies.into());
+        }
+    }
+}
+
+/// The first keyword of a schema with a number that the compiler would change.
+fn lost(schema: &Value) -> Option<(&'static str, &Number)> {
+    let bound = |key: &&'static str| match schema.get(*key)? {
+        Value::Number(number) if !is_kept(key, number) => Some((*key, number)),
+        _ => None,
+    };
+    let constant = |key: &'static str| Some((key, lost_constant(schema.get(key)?)?));
+    BOUNDS.iter().find_map(bound).or_else(|| constant("const")).or_else(|| constant("enum"))
+}
+
+fn lost_constant(value: &Value) -> Option<&Number> {
+    match value {
+        Value::Number(number) => (!is_kept("const", number)).then_some(number),
+        Value::Array(list) => list.iter().find_map(lost_constant),
+        Value::Object(fields) => fields.values().find_map(lost_constant),
+        _ => None,
+    }
+}
+
+/// True if a number survives the compiler's way from a JSON number to an f64, one further where the bound is exclusive, to an i64.
+fn is_kept(key: &str, number: &Number) -> bool {
+    let Some(float) = number.as_f64() else { return false };
+    let whole = number.as_i64().map(i128::from).or(number.as_u64().map(i128::from));
+    let whole = whole.or_else(|| (float.fract() == 0.0 && float.abs() < 1e30).then_some(float as i128));
+    let Some(exact) = whole else { return float.abs() < 1e18 };
+    let step = match key {
+        "exclusiveMinimum" => 1,
+        "exclusiveMaximum" => -1,
+        _ => 0,
+    };
+    let read = (float + f64::from(step)) as i64;
+    // The least number has no opposite.
+    read != i64::MIN && i128::from(read) == exact + i128::from(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What `$ref` of the property `p` finds once the schema is prepared, by the compiler's own lookup.
+    fn found(schema: &Value) -> Option<Value> {
+        let prepared = prepared(schema.clone());
+        let reference = prepared["properties"]["p"]["$ref"].as_str()?;
+        let mut at = &prepared;
+        for segment in reference.strip_prefix("#/")?.split('/') {
+            at = match at {
+                Value::Array(list) => list.get(segment.parse::<usize>().ok()?)?,
+                other => other.get(segment)?,
+            };
+        }
+        Some(at.clone())
+    }
+
+    #[test]
+    fn m12_a_reference_is_a_json_pointer_in_a_uris_fragment() {
+        let definitions = json!({
+            "x/y": {"const": 1}, "a~b": {"const": 2}, "x y": {"const": 3}, "G<T>": {"const": 4}, "p%q": {"const": 5},
+            "G[T]": {"const": 6}, "é": {"const": 7}, "a/b~c d": {"const": 8}, "": {"const": 9}, "~1": {"const": 10},
+            "plain": {"const": 11}, "list": {"prefixItems": [{"const": 12}, {"const": 13}]}, "%25": {"const": 14}
+        });
+        // What jsonpointer of PyPI finds for the percent-decoded fragment.
+        for (reference, value) in [
+            ("#/$defs/x~1y", 1),
+            ("#/$defs/a~0b", 2),
+            ("#/$defs/x%20y", 3),
+            ("#/$defs/x y", 3),
+            ("#/$defs/G%3CT%3E", 4),
+            ("#/$defs/G<T>", 4),
+            ("#/$defs/p%25q", 5),
+            ("#/$defs/G[T]", 6),
+            ("#/$defs/G%5BT%5D", 6),
+            ("#/$defs/%C3%A9", 7),
+            ("#/%24defs/a~1b~0c%20d", 8),
+            ("#/$defs/", 9),
+            ("#/$defs/~01", 10),
+            ("#/$defs/plain", 11),
+            ("#/$defs/list/prefixItems/1", 13),
+            ("#/$defs/%2525", 14),
+            ("http://example.com/s#/$defs/x~1y", 1),
+        ] {
+            let schema = json!({
+                "$id": "http://example.com/s#", "$defs": definitions, "properties": {"p": {"$ref": reference}}
+            });
+            assert_eq!(found(&schema), Some(json!({"const": value})), "{reference}");
+        }
+        // Without the raw name's own reading, where pointer and name differ and the pointer finds nothing.
+        let raw = json!({"$defs": {"a%20b": {"const": 1}}, "properties": {"p": {"$ref": "#/$defs/a%20b"}}});
+        assert_eq!(found(&raw), Some(json!({"const": 1})));
+        for reference in ["#/$defs/none", "#/$defs/x~1z", "other.json#/$defs/x", "#anchor", "#/$defs/%FF"] {
+            let schema = json!({"$defs": definitions, "properties": {"p": {"$ref": reference}}});
+            assert_eq!(prepared(schema.clone()), schema, "{reference}");
+        }
+    }
+
+    #[test]
+    fn copies_lead_on_recursion_ends_and_constants_are_no_schemas() {
+        let schema = json!({
+            "$defs": {
+                "tree/node": {"properties": {"next": {"$ref": "#/$defs/tree~1node"}, "of": {"$ref": "#/$defs/a~1b/items"}}},
+                "a/b": {"items": {"type": "null"}}
+            },
+            "x-referenced-0": 1,
+            "properties": {
+                "p": {"$ref": "#/$defs/tree~1node"},
+                "$ref": {"type": "string"},
+                "kept": {"const": {"$ref": "#/$defs/a~1b"}, "default": {"$ref": "#/$defs/a~1b"}}
+            }
+        });
+        let prepared = prepared(schema.clone());
+        assert_eq!(prepared["properties"]["kept"], schema["properties"]["kept"]);
+        assert_eq!(prepared["properties"]["$ref"], schema["properties"]["$ref"]);
+        let node = found(&schema).unwrap();
+        let next = node["properties"]["next"]["$ref"].as_str().unwrap();
+        assert_eq!(Some(next), prepared["properties"]["p"]["$ref"].as_str());
+        let items = node["properties"]["of"]["$ref"].as_str().unwrap();
+        assert_eq!(prepared.pointer(items.trim_start_matches('#')), Some(&json!({"type": "null"})));
+        // More than is copied: the reference stays, and the compiler refuses it by its name.
+        let long = "x".repeat(MOST_COPIED);
+        let schema =
+            json!({"$defs": {"a/b": {"description": long}}, "properties": {"p": {"$ref": "#/$defs/a~1b"}}});
+        assert_eq!(super::prepared(schema.clone()), schema);
+    }
+
+    #[test]
+    fn numbers_that_a_float_would_change_are_named_and_others_kept() {
+        let number = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+        for (key, text, is_kept) in [
+            ("minimum", "9007199254740991", true),
+            ("minimum", "9007199254740992", true),
+            ("minimum", "9007199254740993", false),
+            ("minimum", "-9007199254740993", false),
+            ("exclusiveMinimum", "9007199254740992", false),
+            ("exclusiveMinimum", "9007199254740991", true),
+            ("exclusiveMaximum", "9007199254740993", false),
+            ("exclusiveMaximum", "9223372036854775808", true),
+            ("maximum", "9223372036854775807", true),
+            ("maximum", "9223372036854775806", false),
+            ("maximum", "18446744073709551615", false),
+            ("maximum", "1e300", false),
+            ("minimum", "-9223372036854775808", false),
+            ("minimum", "0.1", true),
+            ("const", "9007199254740993", false),
+            ("const", "-9007199254740993", false),
+            ("const", "1e3", true),
+            ("const", "[1, {\"a\": 9007199254740993}]", false),
+            ("enum", "[1, 2, 9007199254740993]", false),
+            ("enum", "[1, \"9007199254740993\"]", true),
+        ] {
+            let inner = json!({"type": "integer", key: number(text)});
+            let schema = json!({"properties": {"a/b": {"items": inner}}});
+            let told = fault(&schema);
+            assert_eq!(told.is_none(), is_kept, "{key} {text}");
+            assert!(told.is_none_or(|told| told.contains("`/properties/a~1b/items`") && told.contains(key)));
+            let left = &prepared(schema.clone())["properties"]["a/b"]["items"];
+            assert_eq!(left.get(key).is_some(), is_kept, "{key} {text}");
+        }
+    }
+}
