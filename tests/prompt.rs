@@ -4,6 +4,7 @@ mod borders;
 mod bpe;
 mod calls;
 mod chat_template;
+mod jinja;
 mod spans;
 mod special_tokens;
 mod templates;

@@ -7,6 +7,7 @@ mod bad_input;
 mod cite;
 mod clients;
 mod embeddings;
+mod ends;
 mod fields;
 mod formats;
 mod interventions;

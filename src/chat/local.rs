@@ -103,13 +103,13 @@ fn continue_from(
     let generate = Generate::new(Sampling::greedy(max_new_tokens), model.stop_tokens().to_vec());
     let request = of_conversation(model, &conversation, &tokens, Task::Generate(Box::new(generate)))?;
     let tokenizer = Arc::clone(model.tokenizer());
-    let mut stream = StreamDecoder::new(&*tokenizer, true);
+    let mut stream = StreamDecoder::new(&*tokenizer);
     let mut text = String::new();
     let mut failed = None;
     let done = model.session().answer(request, &mut |event| {
         if let Event::Token(chosen) = event {
             match stream.push(chosen.token) {
-                Ok(piece) => text.extend(piece),
+                Ok(piece) => text.push_str(&piece.text),
                 Err(error) => failed = Some(error),
             }
         }
@@ -123,7 +123,7 @@ fn continue_from(
         Ok(_) | Err(RequestError::Engine(palimpsest_core::engine::EngineError::Interrupted)) => {}
         Err(error) => return Err(error.into()),
     }
-    text.extend(stream.finish()?);
+    text.push_str(&stream.finish());
     if let Some(end) = text.find(until) {
         text.truncate(end);
     }

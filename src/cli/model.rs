@@ -12,6 +12,7 @@ use crate::models::extend::{YarnScaling, extend};
 use crate::models::info::{self, ModelInfo};
 use crate::models::manifest::{DEFAULT_MODEL, Manifest, Source};
 use crate::progress::grouped;
+use palimpsest_core::engine::{EndToken, TextSide};
 use palimpsest_core::model::arch;
 use palimpsest_core::model::{ModelFiles, ModelKind};
 
@@ -201,10 +202,27 @@ fn info_text(files: &ModelFiles, manifest: Option<&Manifest>, info: &ModelInfo) 
     if !info.left.is_empty() {
         row("not read", info.left.join(", "));
     }
+    row("answers end at", ends_text(files));
     row("chat template", if info.chat_template { "yes" } else { "no (a plain layout is used)" }.to_string());
     let licence = manifest.map(|manifest| manifest.licence.clone()).or_else(|| info.licence.clone());
     row("licence", licence.unwrap_or_else(|| "not stated".to_string()));
     columns(&rows)
+}
+
+/// The tokens that end an answer, each with what states it.
+fn ends_text(files: &ModelFiles) -> String {
+    let side = match TextSide::open(files) {
+        Ok(side) => side,
+        Err(error) => return format!("unknown: {error}"),
+    };
+    let one = |EndToken { id, text, stated }: &EndToken| match stated.as_slice() {
+        [] => format!("{text} ({id}, by its name)"),
+        stated => format!("{text} ({id}, {})", stated.join(", ")),
+    };
+    match side.ends.as_slice() {
+        [] => "no token; answers end at their limit or at stop strings".to_string(),
+        ends => ends.iter().map(one).collect::<Vec<_>>().join("; "),
+    }
 }
 
 /// `134.5M (134,515,008)`; below a million the number alone.

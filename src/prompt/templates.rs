@@ -135,7 +135,8 @@ impl Templates {
             let context = context! { number, date => &date, time => &time, turns => &turns };
             sandbox::render(&self.env, name, context, bytes)
         };
-        let failed = |reason| TextError::Template { name: name.to_owned(), line: None, reason };
+        let failed =
+            |reason| TextError::Template { name: name.to_owned(), line: None, reason, raised: false };
         let rendered = match numbers.of(place, segment.index) {
             Some(number) => render(number.into())?,
             None => render(Value::UNDEFINED).map_err(|error| {

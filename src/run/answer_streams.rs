@@ -31,7 +31,7 @@ impl<'a> AnswerStreams<'a> {
         show: &'a mut dyn FnMut(&str),
     ) -> Self {
         let answer = || Answer {
-            pieces: Some(StreamDecoder::new(tokenizer, true)),
+            pieces: Some(StreamDecoder::new(tokenizer)),
             stops: StopStrings::new(stops.to_vec()),
             held: String::new(),
         };
@@ -44,9 +44,9 @@ impl<'a> AnswerStreams<'a> {
         let Some(answer) = self.answers.get_mut(nth) else { return };
         let piece = match token {
             Some(token) => answer.pieces.as_mut().map(|pieces| pieces.push(token)),
-            None => answer.pieces.take().map(StreamDecoder::finish),
+            None => answer.pieces.take().map(|mut pieces| Ok(pieces.finish().into())),
         };
-        if let Some(Ok(Some(piece))) = piece {
+        if let Some(Ok(piece)) = piece {
             answer.held.push_str(&answer.stops.push(&piece));
         }
         if token.is_none() {

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use palimpsest_core::attention::{AnswerRows, AttentionStore, KnockoutError, LayerHoles, Masses, Step};
 use palimpsest_core::engine::{
     self, Backend, Branch, EngineError, Event, Generate, Generated, LocalModel, Measured, ModelText, Observe,
-    Request, RequestError, Reuse, Rows, StopWatch, Task, before_stop,
+    Request, RequestError, Reuse, Rows, StopWatch, Task,
 };
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{Split, TextError, TokenizedPrompt};
@@ -477,7 +477,7 @@ impl Outcomes<'_> {
             true => self.text.split(generated)?,
             false => self.text.continuation(generated)?,
         };
-        let answer = answer.map(|answer| before_stop(&answer, self.stops).trim_end().to_owned());
+        let answer = answer.map(|text| self.text.before_stop(&text, generated, self.stops)).transpose()?;
         let attention = match self.options.attention && stop.has_answer() {
             true => Some(self.measured(one, &measured, answer.as_deref().unwrap_or_default())?),
             false => None,

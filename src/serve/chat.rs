@@ -87,14 +87,15 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<ChatSh
         }
         (thinking, effort) => model.voice(thinking, effort)?,
     };
-    let documents = Documents::new(fields.documents, voice.template.takes_documents(), &mut sent)?;
-    let conversation = Conversation::new(model, &sent, tools.told(), &documents);
+    let shows_documents = !fields.documents.is_empty() && voice.template.takes_documents()?;
+    let documents = Documents::new(fields.documents, shows_documents, &mut sent)?;
+    let conversation = Conversation::new(model, &sent, tools.told(), &documents)?;
     let tokenizer = &model.text.tokenizer;
     let (tokens, asked) = match asked {
         None => (conversation.tokens(&voice.template, tokenizer)?, None),
         Some(attention) => {
             let spans = |sent: &[Sent], attention: &AttentionRequest| {
-                let conversation = Conversation::new(model, sent, tools.told(), &documents);
+                let conversation = Conversation::new(model, sent, tools.told(), &documents)?;
                 chat_spans(&voice.template, tokenizer, &conversation, attention)
             };
             let prompt = chat_spans(&voice.template, tokenizer, &conversation, &attention)?;
@@ -128,7 +129,8 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<ChatSh
         false => [&common.stops[..], &app.settings.stops].concat(),
         true => Vec::new(),
     };
-    let writer = || Writer::of_chat(tokenizer, voice.thoughts, stops.clone(), tools.reader(model));
+    let reader = tools.reader(model)?;
+    let writer = || Writer::of_chat(tokenizer, voice.thoughts, stops.clone(), reader.clone());
     let thinker = model.thinker(voice.thoughts, most);
     let plan = Plan { tokens, forced, most, rules, thinker, likeliest, scores_prompt: false };
     let mut held = app.memory.take(0).map_err(|full| full.error("the request", None, ""))?;

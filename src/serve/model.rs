@@ -86,9 +86,16 @@ impl ServedModel {
         self.lazy.vocabulary.get_or_init(make).clone()
     }
 
-    /// Its layout of functions and calls.
-    pub fn tool_layout(&self) -> ToolLayout {
-        *self.lazy.tools.get_or_init(|| ToolLayout::of(&self.text.template))
+    /// Its layout of functions and calls; a chat template that fails on them is refused.
+    pub fn tool_layout(&self) -> Result<ToolLayout, ApiError> {
+        match self.lazy.tools.get() {
+            Some(layout) => Ok(*layout),
+            None => {
+                let layout =
+                    ToolLayout::of(&self.text.template).map_err(|error| ApiError::from(error).of("tools"))?;
+                Ok(*self.lazy.tools.get_or_init(|| layout))
+            }
+        }
     }
 
     /// Its name in the API.

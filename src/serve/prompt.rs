@@ -44,14 +44,29 @@ pub struct Conversation<'s> {
 
 impl<'s> Conversation<'s> {
     /// These messages, of which the model is told of `tools` and of `documents`, where there are any.
-    pub fn new(model: &ServedModel, sent: &'s [Sent], tools: &[Tool], documents: &'s Documents) -> Self {
+    ///
+    /// # Errors
+    /// The chat template fails on functions.
+    pub fn new(
+        model: &ServedModel,
+        sent: &'s [Sent],
+        tools: &[Tool],
+        documents: &'s Documents,
+    ) -> Result<Self, ApiError> {
         let turns: Vec<ChatTurn> =
             sent.iter().enumerate().map(|(i, one)| one.turn(sent.get(..i).unwrap_or_default())).collect();
         let with_tools = !tools.is_empty() || sent.iter().any(Sent::of_tools);
-        if with_tools && !model.tool_layout().native {
+        if with_tools && !model.tool_layout()?.native {
             let composed = compose(&turns, tools);
             let (turns, parts) = composed.into_iter().map(|one| (one.turn, one.parts)).unzip();
-            return Conversation { sent, limit: model.limit, turns, parts, listed: Vec::new(), documents };
+            return Ok(Conversation {
+                sent,
+                limit: model.limit,
+                turns,
+                parts,
+                listed: Vec::new(),
+                documents,
+            });
         }
         let whole =
             |(message, turn): (usize, &ChatTurn)| match turn.content.is_empty() && !turn.calls.is_empty() {
@@ -60,7 +75,7 @@ impl<'s> Conversation<'s> {
             };
         let parts = turns.iter().enumerate().map(whole).collect();
         let listed = tools.iter().map(Tool::json).collect();
-        Conversation { sent, limit: model.limit, turns, parts, listed, documents }
+        Ok(Conversation { sent, limit: model.limit, turns, parts, listed, documents })
     }
 
     /// The tokens, up to the answer.

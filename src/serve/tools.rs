@@ -14,7 +14,7 @@ use super::model::ServedModel;
 use super::schema;
 use super::sent::FunctionKind;
 use palimpsest_core::engine::{Constraint, ConstraintError, Starts};
-use palimpsest_core::text::{CallLayout, CallReader, Tool, call_grammar};
+use palimpsest_core::text::{CallLayout, CallReader, Tool, ToolLayout, call_grammar};
 
 /// An entry of `tools`.
 #[derive(Debug, Deserialize)]
@@ -142,9 +142,11 @@ impl ToolRequest {
     }
 
     /// The reader of calls in an answer, where it may call.
-    pub fn reader(&self, model: &ServedModel) -> Option<CallReader> {
-        let layout = model.tool_layout().calls;
-        (!self.told().is_empty()).then(|| CallReader::new(layout, Arc::clone(&self.tools)))
+    pub fn reader(&self, model: &ServedModel) -> Result<Option<CallReader>, ApiError> {
+        if self.told().is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(CallReader::new(model.tool_layout()?.calls, Arc::clone(&self.tools))))
     }
 
     /// The grammar of the answer: its format, its calls, or either; `None` where it is free.
@@ -153,7 +155,8 @@ impl ToolRequest {
         model: &ServedModel,
         format: &Format,
     ) -> Result<Option<Arc<Constraint>>, ApiError> {
-        let layout = model.tool_layout().calls;
+        // Of a request without functions, the layout says nothing.
+        let layout = if self.told().is_empty() { ToolLayout::PLAIN } else { model.tool_layout()? }.calls;
         let (calls, starts) = match (&self.choice, format) {
             _ if self.told().is_empty() => (None, Starts::AtOnce),
             (Choice::Auto, Format::Text) => {

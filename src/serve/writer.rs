@@ -8,7 +8,7 @@ use std::sync::Arc;
 use palimpsest_core::engine::{StopStrings, without_partial};
 use palimpsest_core::text::TextError;
 use palimpsest_core::text::{
-    CallPiece, CallReader, Ending, ReplyPhase, StreamDecoder, ThoughtReader, Thoughts, Tokenizer,
+    CallPiece, CallReader, Ending, ReplyPhase, StreamDecoder, TextPiece, ThoughtReader, Thoughts, Tokenizer,
 };
 
 /// The end of a thought in tags, part of which may stand at the end of what is known of it.
@@ -34,7 +34,6 @@ impl Piece {
 
 /// The text of one answer under way.
 pub struct Writer {
-    tokenizer: Arc<Tokenizer>,
     stage: Stage,
     decoder: StreamDecoder<Arc<Tokenizer>>,
     stops: StopStrings,
@@ -47,7 +46,6 @@ pub struct Writer {
 enum Stage {
     /// In a thought, or in what may become one.
     Before {
-        thoughts: Thoughts,
         reader: ThoughtReader,
         tokens: Vec<u32>,
         /// Bytes of the thought that were given out.
@@ -67,7 +65,6 @@ impl Writer {
         let stage = match thoughts {
             None => Stage::Answer,
             Some(thoughts) => Stage::Before {
-                thoughts,
                 reader: ThoughtReader::new(thoughts, Arc::clone(tokenizer)),
                 tokens: Vec::new(),
                 given: 0,
@@ -79,9 +76,8 @@ impl Writer {
     /// Of a text that is continued.
     pub fn of_completion(tokenizer: &Arc<Tokenizer>, stops: Vec<String>) -> Self {
         Writer {
-            tokenizer: Arc::clone(tokenizer),
             stage: Stage::Answer,
-            decoder: StreamDecoder::new(Arc::clone(tokenizer), true),
+            decoder: StreamDecoder::new(Arc::clone(tokenizer)),
             stops: StopStrings::new(stops),
             reader: None,
             trimmer: None,
@@ -90,45 +86,34 @@ impl Writer {
 
     /// Takes the next token.
     pub fn push(&mut self, token: u32) -> Result<Piece, TextError> {
-        let Stage::Before { thoughts, reader, tokens, given } = &mut self.stage else {
-            let text = self.decoder.push(token)?.unwrap_or_default();
-            let mut piece = Piece::default();
+        let mut piece = Piece::default();
+        let Stage::Before { reader, tokens, given } = &mut self.stage else {
+            let text = self.decoder.push(token)?;
             piece.push(self.write(&text));
             return Ok(piece);
         };
         tokens.push(token);
         reader.push(token);
-        let thought = match reader.place() {
-            ReplyPhase::Undecided => String::new(),
-            ReplyPhase::Thought => {
-                let known = thoughts.split(&self.tokenizer, tokens)?.thought.unwrap_or_default();
-                rest_of(without_partial(&known, CLOSE), given)
+        match reader.place() {
+            ReplyPhase::Undecided => {}
+            ReplyPhase::Thought => piece.thought = rest_of(without_partial(&reader.read().0, CLOSE), given),
+            ReplyPhase::Answer if reader.thought() > 0 => {
+                let (thought, answer) = reader.read();
+                piece.thought = rest_of(thought.trim(), given);
+                let answer = answer.unwrap_or_default().to_owned();
+                self.stage = Stage::Answer;
+                piece.push(self.write(&answer.into()));
             }
             ReplyPhase::Answer => {
-                let (of_thought, mut given) = (reader.thought(), *given);
                 let tokens = std::mem::take(tokens);
-                let began = match of_thought {
-                    0 => None,
-                    _ => thoughts.beginning(&self.tokenizer, &tokens)?,
-                };
                 self.stage = Stage::Answer;
-                let mut piece = Piece::default();
-                match began {
-                    Some((thought, answer)) => {
-                        piece.thought = rest_of(thought.trim(), &mut given);
-                        piece.push(self.write(&answer));
-                    }
-                    None => {
-                        for token in tokens {
-                            let text = self.decoder.push(token)?.unwrap_or_default();
-                            piece.push(self.write(&text));
-                        }
-                    }
+                for token in tokens {
+                    let text = self.decoder.push(token)?;
+                    piece.push(self.write(&text));
                 }
-                return Ok(piece);
             }
-        };
-        Ok(Piece { thought, ..Piece::default() })
+        }
+        Ok(piece)
     }
 
     /// True if a stop string has come: what follows is not of the answer.
@@ -144,24 +129,26 @@ impl Writer {
     /// The text still held at the end, and true if there is an answer.
     pub fn finish(mut self, ending: Ending) -> Result<(Piece, bool), TextError> {
         let mut piece = Piece::default();
-        if let Stage::Before { thoughts, tokens, given, .. } = &mut self.stage {
-            let split = thoughts.split(&self.tokenizer, tokens)?;
-            let mut given = *given;
-            piece.thought = rest_of(&split.thought.unwrap_or_default(), &mut given);
-            let has_answer = split.answer.is_some();
-            piece.push(self.write(&split.answer.unwrap_or_default()));
-            piece.push(self.end(ending));
-            return Ok((piece, has_answer));
+        let mut has_answer = true;
+        if let Stage::Before { reader, tokens, given } = &mut self.stage {
+            has_answer = reader.place() != ReplyPhase::Thought;
+            if has_answer {
+                for token in std::mem::take(tokens) {
+                    let text = self.decoder.push(token)?;
+                    piece.push(self.write(&text));
+                }
+            } else {
+                reader.finish();
+                piece.thought = rest_of(&reader.read().0, given);
+            }
         }
-        let decoder =
-            std::mem::replace(&mut self.decoder, StreamDecoder::new(Arc::clone(&self.tokenizer), true));
-        let last = decoder.finish()?.unwrap_or_default();
-        piece.push(self.write(&last));
+        let text = self.decoder.finish();
+        piece.push(self.write(&text.into()));
         piece.push(self.end(ending));
-        Ok((piece, true))
+        Ok((piece, has_answer))
     }
 
-    fn write(&mut self, text: &str) -> (String, Vec<CallPiece>) {
+    fn write(&mut self, text: &TextPiece) -> (String, Vec<CallPiece>) {
         let text = self.stops.push(text);
         self.read(text)
     }

@@ -38,6 +38,7 @@ fn the_recipe_of_the_docs_makes_a_folder_that_every_command_takes_at_its_length(
         info.contains("yarn, factor 64, over 512 tokens") && info.contains("32,768 tokens"),
         "{info} {err}"
     );
+    assert!(info.contains("(265, tokenizer_config.json, generation_config.json, config.json)"), "{info}");
     assert_eq!(planned(root.path(), &[long])["model_context"], json!(32768));
     // What is too long for the model as it was is answered by the folder, and the two are two models.
     let run = |model: &str, out: &str| {

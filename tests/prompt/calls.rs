@@ -43,7 +43,7 @@ fn layouts() -> Vec<&'static CallLayout> {
     let of = |call: &String| {
         let source = format!("{before}{call}{{% endfor %}}{{% endfor %}}<|assistant|>");
         let template = ChatTemplate::new("test", &source, None, None).unwrap();
-        let layout = ToolLayout::of(&template);
+        let layout = ToolLayout::of(&template).unwrap();
         assert!(layout.native, "{call}");
         layout.calls
     };
@@ -56,7 +56,7 @@ fn every_layout_is_found_by_rendering_and_a_template_without_functions_has_the_p
     let distinct: BTreeSet<_> = layouts.iter().map(|layout| (layout.call, layout.after_name)).collect();
     assert_eq!(distinct.len(), 5);
     let deaf = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}";
-    let layout = ToolLayout::of(&ChatTemplate::new("test", deaf, None, None).unwrap());
+    let layout = ToolLayout::of(&ChatTemplate::new("test", deaf, None, None).unwrap()).unwrap();
     assert_eq!(layout, ToolLayout::PLAIN);
 }
 

@@ -204,9 +204,10 @@ fn sentence_piece_dummy_prefix_is_added_and_taken_off() {
 }
 
 fn stream(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<String> {
-    let mut decoder = StreamDecoder::new(tokenizer, false);
-    let mut pieces: Vec<String> = ids.iter().filter_map(|&id| decoder.push(id).unwrap()).collect();
-    pieces.extend(decoder.finish().unwrap());
+    let mut decoder = StreamDecoder::new(tokenizer);
+    let mut pieces: Vec<String> = ids.iter().map(|&id| decoder.push(id).unwrap().shown()).collect();
+    pieces.push(decoder.finish());
+    pieces.retain(|piece| !piece.is_empty());
     pieces
 }
 
@@ -225,6 +226,100 @@ fn stream_shows_bytes_that_never_become_a_character_at_the_end() {
     let mut ids = tokenizer.encode("a🤖").unwrap();
     ids.pop();
     assert_eq!(stream(&tokenizer, &ids).concat(), "a\u{fffd}");
+}
+
+/// Pieces of tokens by their names in the vocabulary.
+fn pieces(tokenizer: &Tokenizer, names: &[&str]) -> Vec<String> {
+    let mut decoder = StreamDecoder::new(tokenizer);
+    let push = |name: &&str| decoder.push(tokenizer.token_id(name).unwrap()).unwrap().shown();
+    let mut pieces: Vec<String> = names.iter().map(push).collect();
+    pieces.push(decoder.finish());
+    pieces
+}
+
+#[test]
+fn stream_tells_bytes_that_cannot_become_a_character_at_once() {
+    let (letters, bytes) = (tokenizer("smollm"), sentence_piece(false));
+    // Letters and names of the bytes E2, 82, AC (a euro sign in three), 80 (alone), FF and 41 (A).
+    let of_letter = |byte: &str| match byte {
+        "E2" => "â",
+        "82" => "Ĥ",
+        "AC" => "¬",
+        "80" => "Ģ",
+        "FF" => "ÿ",
+        "EF" => "ï",
+        "BF" => "¿",
+        "BD" => "½",
+        other => panic!("{other}"),
+    };
+    const NONE: char = '\u{fffd}';
+    for (told, expected) in [
+        ("80 80", ["\u{fffd}", "\u{fffd}", ""].to_vec()),
+        ("FF", ["\u{fffd}", ""].to_vec()),
+        ("E2 82 AC", ["", "", "€", ""].to_vec()),
+        ("E2 E2 82 AC", ["", "\u{fffd}", "", "€", ""].to_vec()),
+        ("AC E2", ["\u{fffd}", "", "\u{fffd}"].to_vec()),
+        ("E2 82 FF 80", ["", "", "X\u{fffd}", "\u{fffd}", ""].to_vec()),
+        ("E2 82", ["", "", "X"].to_vec()),
+        // The replacement character itself is one like others.
+        ("EF BF BD 80", ["", "", "\u{fffd}", "\u{fffd}", ""].to_vec()),
+    ] {
+        let names: Vec<&str> = told.split(' ').map(of_letter).collect();
+        // One for part of a character, or one for each of its bytes where single bytes are tokens.
+        let with = |count: usize| -> Vec<String> {
+            let x = NONE.to_string().repeat(count);
+            expected.iter().map(|piece| piece.replace('X', &x)).collect()
+        };
+        assert_eq!(pieces(&letters, &names), with(1), "{told}");
+        let names: Vec<String> = told.split(' ').map(|byte| format!("<0x{byte}>")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        assert_eq!(pieces(&bytes, &names), with(2), "{told}");
+    }
+}
+
+#[test]
+fn stream_goes_on_as_the_decoder_joins_tokens() {
+    let json = |decoder: &str, vocab: &str| {
+        format!(
+            r#"{{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [{{"id": 9, "content": "<x>", "single_word": false,
+            "lstrip": false, "rstrip": false, "normalized": false, "special": true}}], "normalizer": null, "pre_tokenizer": null,
+            "post_processor": null, "decoder": {decoder}, "model": {{"type": "WordLevel", "unk_token": "a", "vocab": {vocab}}}}}"#
+        )
+    };
+    // A decoder, three tokens, and the text of the last two behind the first.
+    for (decoder, tokens, text) in [
+        ("null", ["a", "b", "c"], " b c"),
+        (r###"{"type": "WordPiece", "prefix": "##", "cleanup": true}"###, ["a", "##b", "c"], "b c"),
+        (
+            r#"{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}"#,
+            ["▁a", "▁b", "c"],
+            " bc",
+        ),
+        (
+            r#"{"type": "Sequence", "decoders": [{"type": "Strip", "content": " ", "start": 1, "stop": 0}, {"type": "Fuse"}]}"#,
+            ["a", " b", "c"],
+            "bc",
+        ),
+        (r#"{"type": "Fuse"}"#, ["a", "b", "c"], "bc"),
+        (
+            r#"{"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "Replace", "pattern": {"String": "-"}, "content": " "}]}"#,
+            ["a", "-b", "c"],
+            " bc",
+        ),
+    ] {
+        let vocab: std::collections::BTreeMap<_, _> =
+            tokens.iter().enumerate().map(|(id, token)| (token, id)).collect();
+        let json = json(decoder, &serde_json::to_string(&vocab).unwrap());
+        let tokenizer = Tokenizer::from_bytes(json.as_bytes(), "test").unwrap();
+        assert_eq!(pieces(&tokenizer, &tokens[1..]).concat(), text, "{decoder}");
+        let first = tokenizer.decode(&[0], true).unwrap();
+        let ids = tokens.map(|token| tokenizer.token_id(token).unwrap());
+        assert_eq!(first + text, tokenizer.decode(&ids, true).unwrap(), "{decoder}");
+        let mut stream = StreamDecoder::new(&tokenizer);
+        let piece = stream.push(tokenizer.token_id("<x>").unwrap()).unwrap();
+        assert_eq!((piece.text.as_str(), piece.special.as_str()), ("", "<x>"), "{decoder}");
+        assert_eq!(stream.push(77).unwrap().shown(), "", "no token");
+    }
 }
 
 proptest! {

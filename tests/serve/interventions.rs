@@ -78,7 +78,7 @@ fn a_template_that_shows_documents_is_given_them() {
                   {% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}\
                   {% if add_generation_prompt %}[assistant]{% endif %}";
     let template = ChatTemplate::new("shows", source, None, None).unwrap();
-    assert!(template.takes_documents());
+    assert!(template.takes_documents().unwrap());
     let documents =
         ["the fig", "[user]ask"].map(|text| Document { title: "t".to_owned(), text: text.to_owned() });
     let turns = [ChatTurn::new(Speaker::User, "the fig")];
@@ -90,7 +90,7 @@ fn a_template_that_shows_documents_is_given_them() {
     assert_eq!(placed.documents[0].bytes.start, 7, "not where the message says the same");
     assert_eq!(placed.contents[0].bytes, 48..55);
     let plain = ChatTemplate::new("plain", "{% for m in messages %}{{ m.content }}{% endfor %}", None, None);
-    assert!(!plain.unwrap().takes_documents());
+    assert!(!plain.unwrap().takes_documents().unwrap());
 }
 
 #[test]

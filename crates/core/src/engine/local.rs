@@ -9,14 +9,15 @@ use candle_core::{DType, Device};
 
 use super::local_error::LocalError;
 use super::memory_plan::{self, Branches, MemoryRequest, ObservedSpans, ServerMemory, Serving};
+use super::stop_strings::{StopStrings, before_stop};
 use super::text_side::TextSide;
 use super::thread::Limits;
 use super::{DeviceName, Engine, Generated, Hardware, Session, StopReason, Thinker};
 use crate::attention::AttentionKernel;
 use crate::model::{Kept, ModelFiles, OpenModel};
 use crate::text::{
-    ChatTemplate, Message, MessageRole, ReasoningEffort, Split, TextError, ThinkingMode, ThoughtReader,
-    Thoughts, Tokenizer,
+    ChatTemplate, Message, MessageRole, ReasoningEffort, Split, StreamDecoder, TextError, ThinkingMode,
+    ThoughtReader, Thoughts, Tokenizer,
 };
 
 /// The context length that a model is opened with.
@@ -178,7 +179,7 @@ impl LocalModel {
         if context > limit && !options.allow_longer {
             return Err(LocalError::ContextTooLong { model: files.name.clone(), asked: context, limit });
         }
-        let TextSide { tokenizer, template, stop } = TextSide::open(files)?;
+        let TextSide { tokenizer, template, stop, .. } = TextSide::open(files)?;
         let ThinkingOptions { mode, effort, max } = options.thinking;
         let (template, thoughts) = template
             .with_thinking(mode, effort)
@@ -329,6 +330,34 @@ impl ModelText {
     pub fn continuation(&self, generated: &Generated) -> Result<(Split, StopReason), TextError> {
         let answer = self.tokenizer.decode(&generated.tokens, true)?.trim().to_owned();
         Ok((Split { thought: None, answer: Some(answer) }, generated.stop))
+    }
+
+    /// An answer up to the first of some strings, which are looked for in its text with special tokens; no white space ends it.
+    ///
+    /// # Errors
+    /// The tokens cannot be decoded.
+    pub fn before_stop(
+        &self,
+        answer: &str,
+        generated: &Generated,
+        stops: &[String],
+    ) -> Result<String, TextError> {
+        let (thought, tokens) = generated.tokens.split_at(generated.thought.min(generated.tokens.len()));
+        if stops.is_empty() || !tokens.iter().any(|&token| self.tokenizer.is_special(token)) {
+            return Ok(before_stop(answer, stops).trim_end().to_owned());
+        }
+        let mut reader = self.thinker().map(|thinker| thinker.reader);
+        thought.iter().for_each(|&token| reader.iter_mut().for_each(|reader| reader.push(token)));
+        let begun = reader.and_then(|reader| reader.answer_begun()).unwrap_or_default();
+        let (mut decoder, mut strings) =
+            (StreamDecoder::new(&*self.tokenizer), StopStrings::new(stops.to_vec()));
+        let mut text = strings.push(&begun.into());
+        for &token in tokens {
+            text.push_str(&strings.push(&decoder.push(token)?));
+        }
+        text.push_str(&strings.push(&decoder.finish().into()));
+        text.push_str(&strings.take_held());
+        Ok(text.trim().to_owned())
     }
 
     /// The tokens of options after a prompt that begins the answer with `prefix`: the beginnings of answers that are scored. Where

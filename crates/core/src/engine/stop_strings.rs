@@ -2,17 +2,20 @@
 //!
 //! Shared by runs, which end an answer by its tokens ([`StopWatch`]), and by the server, which writes text piece by piece.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::phases::Phases;
-use crate::text::{StreamDecoder, TextError, Tokenizer};
+use crate::text::{StreamDecoder, TextError, TextPiece, Tokenizer};
 
-/// Ends a text that comes in pieces before the first of some strings.
+/// Ends a text that comes in pieces before the first of some strings, which are looked for in the text with its special tokens.
 #[derive(Debug, Clone, Default)]
 pub struct StopStrings {
     stops: Vec<String>,
     /// Text that may begin one.
     held: String,
+    /// Bytes of it that are special tokens, which are no part of the text that is returned.
+    special: Vec<Range<usize>>,
     found: bool,
 }
 
@@ -22,22 +25,25 @@ impl StopStrings {
         StopStrings { stops, ..StopStrings::default() }
     }
 
-    /// Takes the next piece and returns what is known to come before the first string.
-    pub fn push(&mut self, text: &str) -> String {
+    /// Takes the next piece and returns the text that is known to come before the first string.
+    pub fn push(&mut self, piece: &TextPiece) -> String {
         if self.found {
             return String::new();
         }
-        self.held.push_str(text);
+        self.held.push_str(&piece.text);
+        if !piece.special.is_empty() {
+            let start = self.held.len();
+            self.held.push_str(&piece.special);
+            self.special.push(start..self.held.len());
+        }
         if let Some(at) = first(&self.held, &self.stops) {
             self.found = true;
-            let text = self.held.get(..at).unwrap_or_default().to_owned();
-            self.held.clear();
+            let text = self.take(at);
+            self.take(self.held.len());
             return text;
         }
         let clear = self.stops.iter().map(|stop| without_partial(&self.held, stop).len()).min();
-        let clear = clear.unwrap_or(self.held.len());
-        let rest = self.held.split_off(clear);
-        std::mem::replace(&mut self.held, rest)
+        self.take(clear.unwrap_or(self.held.len()))
     }
 
     /// True if one of them has come: the text ends before it.
@@ -47,7 +53,21 @@ impl StopStrings {
 
     /// Text that was held for one that did not come.
     pub fn take_held(&mut self) -> String {
-        std::mem::take(&mut self.held)
+        self.take(self.held.len())
+    }
+
+    /// The first bytes of what is held, without special tokens.
+    fn take(&mut self, bytes: usize) -> String {
+        let rest = self.held.split_off(bytes);
+        let mut text = std::mem::replace(&mut self.held, rest);
+        for range in self.special.iter().rev().filter(|range| range.start < bytes) {
+            text.replace_range(range.start..range.end.min(bytes), "");
+        }
+        self.special.retain_mut(|range| {
+            *range = range.start.saturating_sub(bytes)..range.end.saturating_sub(bytes);
+            range.start < range.end
+        });
+        text
     }
 }
 
@@ -78,7 +98,7 @@ pub struct StopWatch {
 impl StopWatch {
     /// For one generation; `None` where there is no string.
     pub fn new(tokenizer: &Arc<Tokenizer>, stops: &[String]) -> Option<Self> {
-        let decoder = || StreamDecoder::new(Arc::clone(tokenizer), true);
+        let decoder = || StreamDecoder::new(Arc::clone(tokenizer));
         (!stops.is_empty()).then(|| StopWatch {
             decoder: decoder(),
             strings: StopStrings::new(stops.to_vec()),
@@ -104,12 +124,10 @@ impl StopWatch {
         let new = if self.begun { tokens.len().saturating_sub(1) } else { 0 };
         let inside = if self.begun { None } else { phases.answer_begun() };
         match inside {
-            Some(text) => drop(self.strings.push(&text)),
+            Some(text) => drop(self.strings.push(&text.into())),
             None => {
                 for &token in tokens.get(new..).unwrap_or_default() {
-                    if let Some(text) = self.decoder.push(token)? {
-                        self.strings.push(&text);
-                    }
+                    self.strings.push(&self.decoder.push(token)?);
                 }
             }
         }
@@ -131,15 +149,37 @@ mod tests {
             let mut strings = StopStrings::new(stops.clone());
             let mut out = String::new();
             for piece in text.as_bytes().chunks(cut).map(String::from_utf8_lossy) {
-                out.push_str(&strings.push(&piece));
+                out.push_str(&strings.push(&piece.into_owned().into()));
             }
             assert!(strings.found() && out == "one two ", "{cut}: {out:?}");
         }
         assert_eq!(before_stop(text, &stops), "one two ");
         assert_eq!(before_stop("three", &stops), "");
         let mut none = StopStrings::new(stops);
-        let out = none.push("a thre") + &none.push("w\n");
+        let out = none.push(&"a thre".to_owned().into()) + &none.push(&"w\n".to_owned().into());
         assert_eq!((out.as_str(), none.take_held().as_str(), none.found()), ("a threw", "\n", false));
+    }
+
+    #[test]
+    fn special_tokens_are_looked_at_and_not_returned() {
+        let piece =
+            |text: &str, special: &str| TextPiece { text: text.to_owned(), special: special.to_owned() };
+        let pieces =
+            [piece("a", ""), piece("b", "<x>"), piece("", "<y>"), piece("c<x", "<z>"), piece("d", "")];
+        for (stops, text, found) in [
+            (&["<y>"][..], "ab", true),
+            (&["b<x"], "a", true),
+            (&["x><y"], "ab", true),
+            (&["<z>d"], "abc<x", true),
+            (&["<x><z>"], "abc<xd", false),
+            (&["bc", "<y>d"], "abc<xd", false),
+            (&[], "abc<xd", false),
+        ] {
+            let mut strings = StopStrings::new(stops.iter().map(|&stop| stop.to_owned()).collect());
+            let mut out: String = pieces.iter().map(|piece| strings.push(piece)).collect();
+            out.push_str(&strings.take_held());
+            assert_eq!((out.as_str(), strings.found()), (text, found), "{stops:?}");
+        }
     }
 
     #[test]
@@ -163,6 +203,15 @@ mod tests {
         assert_eq!(ended, Some(fewest - 1));
         assert!(fewest >= 3 && decoded(fewest).ends_with("### User"), "it straddles tokens: {fewest}");
         assert_eq!(before_stop(&decoded(fewest), &[stop]).trim(), "It was the tea.");
+        // The second token is a special one.
+        let special = tokenizer.encode("tea<|im_end|>x").unwrap();
+        let mut phases = Phases::new(&sampling, None);
+        let mut watch = StopWatch::new(&tokenizer, &["<|im_end|>".to_owned()]).unwrap();
+        let ended = special.iter().position(|&token| {
+            phases.push(token);
+            watch.ends(&phases).unwrap()
+        });
+        assert_eq!(ended.map(|at| special[at]), tokenizer.token_id("<|im_end|>"));
         assert!(StopWatch::new(&tokenizer, &[]).is_none());
     }
 }

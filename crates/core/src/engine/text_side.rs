@@ -4,24 +4,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::end_tokens::{EndToken, end_tokens};
 use super::local_error::LocalError;
 use crate::model::weights::GgufFile;
 use crate::model::weights::gguf_tokenizer::tokenizer_fields;
 use crate::model::{ModelError, ModelFiles, ModelKind};
 use crate::text::{ChatTemplate, Tokenizer};
-
-/// Tokens that end a turn in the chat formats of the known models. A file names one or two of them as its end of text;
-/// models trained on several formats use the others too.
-const TURN_ENDS: [&str; 8] = [
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<end_of_turn>",
-    "<|end_of_text|>",
-    "<|endoftext|>",
-    "<|return|>",
-    "<|user|>",
-];
 
 /// Everything between text and tokens for one model.
 pub struct TextSide {
@@ -29,64 +17,85 @@ pub struct TextSide {
     pub tokenizer: Tokenizer,
     /// Conversations to text.
     pub template: ChatTemplate,
-    /// Tokens that end a turn, ascending.
+    /// Ids of the tokens that end an answer, ascending.
     pub stop: Vec<u32>,
+    /// The same tokens with the files that state them.
+    pub ends: Vec<EndToken>,
 }
 
 impl TextSide {
     /// Reads the text side of a model's files; weights are not touched.
     pub fn open(files: &ModelFiles) -> Result<Self, LocalError> {
-        let (tokenizer, template, mut stop) = match &files.kind {
+        let (tokenizer, template, stated) = match &files.kind {
             ModelKind::Gguf(parts) => {
                 let file = GgufFile::open(parts).map_err(ModelError::from)?;
                 let fields = tokenizer_fields(&file).map_err(ModelError::from)?;
-                let stop = [fields.eos, fields.eot].into_iter().flatten().collect();
-                (Tokenizer::from_gguf_metadata(&fields)?, ChatTemplate::from_gguf(&fields)?, stop)
+                let keys = [("eos", fields.eos), ("eot", fields.eot), ("eom", fields.eom)];
+                let stated = keys.into_iter().filter_map(|(key, id)| Some((format!("GGUF {key}"), id?)));
+                (Tokenizer::from_gguf_metadata(&fields)?, ChatTemplate::from_gguf(&fields)?, stated.collect())
             }
-            ModelKind::Folder(folder) => (
-                Tokenizer::from_file(&folder.join("tokenizer.json"))?,
-                ChatTemplate::from_folder(folder)?,
-                folder_stop_tokens(folder)?,
-            ),
+            ModelKind::Folder(folder) => {
+                let tokenizer = Tokenizer::from_file(&folder.join("tokenizer.json"))?;
+                let template = ChatTemplate::from_folder(folder)?;
+                let stated = folder_end_tokens(folder, &tokenizer)?;
+                (tokenizer, template, stated)
+            }
         };
         template.check_tokens(&tokenizer)?;
-        stop.extend(TURN_ENDS.iter().filter_map(|token| tokenizer.token_id(token)));
-        stop.sort_unstable();
-        stop.dedup();
-        Ok(TextSide { tokenizer, template, stop })
+        let ends = end_tokens(&tokenizer, stated);
+        let stop = ends.iter().map(|end| end.id).collect();
+        Ok(TextSide { tokenizer, template, stop, ends })
     }
 }
 
-/// `eos_token_id` of generation_config.json and config.json: a number or a list of them.
-fn folder_stop_tokens(folder: &Path) -> Result<Vec<u32>, ModelError> {
-    let mut stop: Vec<u32> = Vec::new();
+/// The end tokens that a folder's files state: `eos_token` of tokenizer_config.json, a text, and `eos_token_id` of the others, a number or a
+/// list of them. A negative number is none.
+fn folder_end_tokens(folder: &Path, tokenizer: &Tokenizer) -> Result<Vec<(String, u32)>, ModelError> {
+    let mut stated: Vec<(String, u32)> = Vec::new();
+    let name = "tokenizer_config.json";
+    if let Some(config) = json(&folder.join(name))? {
+        let token = &config["eos_token"];
+        let text = token.as_str().or_else(|| token["content"].as_str());
+        stated.extend(text.and_then(|text| tokenizer.token_id(text)).map(|id| (name.to_owned(), id)));
+    }
     for name in ["generation_config.json", "config.json"] {
         let path = folder.join(name);
-        let place = path.display().to_string();
-        let text = match std::fs::read(&path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(source) => return Err(ModelError::Io { place, source }),
-        };
-        let config: Value = serde_json::from_slice(&text)
-            .map_err(|source| ModelError::Json { place: place.clone(), source })?;
+        let Some(config) = json(&path)? else { continue };
         // Checkpoints of several parts state it for the language model.
-        let stated = match &config["eos_token_id"] {
+        let field = match &config["eos_token_id"] {
             Value::Null => &config["text_config"]["eos_token_id"],
-            stated => stated,
+            field => field,
         };
-        let ids = match stated {
-            Value::Null => continue,
-            Value::Array(ids) => ids.iter().map(Value::as_u64).collect::<Option<Vec<_>>>(),
-            id => id.as_u64().map(|id| vec![id]),
+        let listed = match field {
+            Value::Null => &[][..],
+            Value::Array(ids) => ids,
+            id => std::slice::from_ref(id),
         };
-        let ids =
-            ids.and_then(|ids| ids.into_iter().map(|id| u32::try_from(id).ok()).collect::<Option<Vec<_>>>());
-        stop.extend(ids.ok_or_else(|| ModelError::Config {
-            place,
-            field: "eos_token_id".to_owned(),
-            problem: format!("is {stated}, not a token id or a list of them"),
-        })?);
+        for id in listed {
+            match id.as_i64() {
+                Some(..0) => {}
+                Some(id) if u32::try_from(id).is_ok() => stated.push((name.to_owned(), id as u32)),
+                _ => {
+                    return Err(ModelError::Config {
+                        place: path.display().to_string(),
+                        field: "eos_token_id".to_owned(),
+                        problem: format!("is {field}, not a token id or a list of them"),
+                    });
+                }
+            }
+        }
     }
-    Ok(stop)
+    Ok(stated)
+}
+
+/// A JSON file, if it is there.
+fn json(path: &Path) -> Result<Option<Value>, ModelError> {
+    let place = path.display().to_string();
+    match std::fs::read(path) {
+        Ok(text) => {
+            serde_json::from_slice(&text).map(Some).map_err(|source| ModelError::Json { place, source })
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ModelError::Io { place, source }),
+    }
 }

@@ -1,22 +1,20 @@
 //! A model's own chat template: messages to the exact text that the model was trained on.
 //!
-//! Templates are Jinja as transformers runs it: `trim_blocks` and `lstrip_blocks`, Python's string and dictionary
-//! methods, `raise_exception`, `strftime_now`, Python's JSON style in `tojson`, loop controls and `generation` blocks. A
-//! template is foreign code: it runs with bounded steps and output. It must not decide anything about prompts beyond
-//! their format; wording lives in [`Templates`](super::Templates).
+//! Templates are Jinja as transformers runs it (`jinja`). A template is foreign code: it runs with bounded steps and output. It must
+//! not decide anything about prompts beyond their format; wording lives in [`Templates`](super::Templates). One that cannot be rendered
+//! fails by its line; a layout of ours takes its place only where it raises or leaves something out.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use jiff::civil::{DateTime, date};
-use minijinja::value::{Kwargs, Serde};
+use minijinja::value::Serde;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value, context};
-use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::message::{Document, Message, MessageRole};
 use super::thoughts::Thinking;
 use super::tools::{ChatTurn, Speaker};
-use super::{GgufTokenizer, TextError, Tokenizer, sandbox};
+use super::{GgufTokenizer, TextError, Tokenizer, jinja, sandbox};
 
 /// The date that [`ChatTemplate::render`] gives to templates that print today's: fixed, so that runs can be repeated.
 pub const DEFAULT_DATE: DateTime = date(2025, 1, 1).at(12, 0, 0, 0);
@@ -71,19 +69,12 @@ pub struct ChatTemplate {
 
 impl ChatTemplate {
     /// Compiles `source`. `name` is what errors call it; `bos` and `eos` are the texts of those tokens, where the model
-    /// has them. The template is tried once: on a user message alone, which must work, and with a system message; where
-    /// that raises or is dropped, system text is folded into the first user message from then on. A template that writes
+    /// has them. The template is tried once: on a user message alone, which must work, and with a system message; where the template
+    /// raises (`raise_exception`) or drops it, system text is folded into the first user message from then on. A template that writes
     /// one of the two tokens where the model has none is refused; one that asks first is not.
     pub fn new(name: &str, source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, TextError> {
-        let mut env = sandbox::environment(UndefinedBehavior::Lenient)?;
-        env.set_unknown_method_callback(unknown_method_callback);
-        env.add_filter("tojson", tojson);
-        // To the engine, none iterates as nothing; to Jinja it does not iterate (Qwen 3 Coder asks this of its tools).
-        env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
-        env.add_function("raise_exception", |reason: String| -> Result<Value, Error> {
-            Err(Error::new(ErrorKind::InvalidOperation, reason))
-        });
-        sandbox::add_template(&mut env, name, without_generation_tags(source))?;
+        let mut env = jinja::environment()?;
+        sandbox::add_template(&mut env, name, jinja::without_generation_tags(source))?;
         let mut template = ChatTemplate {
             env,
             name: name.to_owned(),
@@ -187,12 +178,18 @@ impl ChatTemplate {
     }
 
     /// True if it shows [`Document`]s that it is given.
-    pub fn takes_documents(&self) -> bool {
+    ///
+    /// # Errors
+    /// It fails on them other than by raising.
+    pub fn takes_documents(&self) -> Result<bool, TextError> {
         const MARK: &str = "palimpsest-probe";
         let document = Document { title: "title".to_owned(), text: MARK.to_owned() };
         let user = ChatTurn::from(&hello(MessageRole::User));
-        self.source.contains("documents")
-            && self.render_turns(&[user], &[], &[document], true).is_ok_and(|text| text.contains(MARK))
+        if !self.source.contains("documents") {
+            return Ok(false);
+        }
+        let text = unless_raised(self.render_turns(&[user], &[], &[document], true))?;
+        Ok(text.is_some_and(|text| text.contains(MARK)))
     }
 
     /// True if system text goes into the first user message, because the template takes no system role.
@@ -372,8 +369,20 @@ impl ChatTemplate {
         self.render_as_is(std::slice::from_ref(&user), true, DEFAULT_DATE)?;
         let system = Message { role: MessageRole::System, content: MARK.to_owned() };
         let taken = self.render_as_is(&[system, user], true, DEFAULT_DATE);
-        self.folds_system = !taken.is_ok_and(|text| text.contains(MARK));
+        self.folds_system = match taken {
+            Ok(text) => !text.contains(MARK),
+            // Of other errors, who sends system text hears.
+            Err(error) => error.is_raised(),
+        };
         Ok(())
+    }
+}
+
+/// A rendering; `None` where the template refused it itself, by `raise_exception`.
+pub(super) fn unless_raised(rendered: Result<String, TextError>) -> Result<Option<String>, TextError> {
+    match rendered {
+        Err(error) if error.is_raised() => Ok(None),
+        rendered => rendered.map(Some),
     }
 }
 
@@ -403,67 +412,6 @@ fn fold(messages: &[Message]) -> Vec<Message> {
         _ => rest.insert(0, Message { role: MessageRole::User, content: system }),
     }
     rest
-}
-
-/// `{% generation %}` marks what a trainer learns from and prints nothing. The engine does not know the tag, so it becomes
-/// a condition that always holds; white-space control and line numbers stay as they are.
-fn without_generation_tags(source: &str) -> String {
-    let mut output = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(at) = rest.find("{%") {
-        let (before, tag) = rest.split_at(at);
-        output.push_str(before);
-        let Some(end) = tag.find("%}") else {
-            rest = tag;
-            break;
-        };
-        let (tag, after) = tag.split_at(end);
-        match tag.trim_start_matches(['{', '%', '-', '+']).trim_end_matches(['-', '+']).trim() {
-            "generation" => output.push_str(&tag.replacen("generation", "if true", 1)),
-            "endgeneration" => output.push_str(&tag.replacen("endgeneration", "endif", 1)),
-            _ => output.push_str(tag),
-        }
-        rest = after;
-    }
-    output.push_str(rest);
-    output
-}
-
-/// JSON as Python's `json.dumps` writes it with `ensure_ascii=False`, which is what transformers gives to templates. The
-/// engine's own filter has the same layout, but also escapes four characters for HTML; that is undone here.
-fn tojson(value: &Value, indent: Option<Value>, options: Kwargs) -> Result<String, Error> {
-    let indent = match indent {
-        Some(indent) => Some(indent),
-        None => options.get("indent")?,
-    };
-    let ascii: Option<bool> = options.get("ensure_ascii")?;
-    let sorted: Option<bool> = options.get("sort_keys")?;
-    options.assert_all_used()?;
-    if ascii == Some(true) || sorted == Some(true) {
-        let reason = "tojson: ensure_ascii=true and sort_keys=true are not supported";
-        return Err(Error::new(ErrorKind::InvalidOperation, reason));
-    }
-    let indent = indent.filter(|indent| !indent.is_none());
-    let html =
-        minijinja::filters::tojson(value, indent, std::iter::empty::<(&str, Value)>().collect())?.to_string();
-    let mut json = String::with_capacity(html.len());
-    let mut rest = html.as_str();
-    // Escape by escape, so that an escaped backslash followed by `u003c` stays what it is.
-    while let Some(at) = rest.find('\\') {
-        let (before, escape) = rest.split_at(at);
-        json.push_str(before);
-        let (plain, length) = match escape.get(..6) {
-            Some("\\u003c") => ("<", 6),
-            Some("\\u003e") => (">", 6),
-            Some("\\u0026") => ("&", 6),
-            Some("\\u0027") => ("'", 6),
-            _ => (escape.get(..2).unwrap_or(escape), 2),
-        };
-        json.push_str(plain);
-        rest = escape.get(length..).unwrap_or_default();
-    }
-    json.push_str(rest);
-    Ok(json)
 }
 
 fn read_if_there(path: &Path) -> Result<Option<String>, TextError> {

@@ -59,6 +59,8 @@ pub enum TextError {
         line: Option<usize>,
         /// The reason in the template engine's words.
         reason: String,
+        /// True if the template refused its input itself, by `raise_exception`.
+        raised: bool,
     },
     /// A chat template writes a token that the tokeniser does not define.
     #[error(
@@ -114,6 +116,13 @@ pub enum TextError {
         /// The span.
         label: String,
     },
+}
+
+impl TextError {
+    /// True if a template refused its input itself, by `raise_exception`.
+    pub fn is_raised(&self) -> bool {
+        matches!(self, TextError::Template { raised: true, .. })
+    }
 }
 
 fn at_line(line: Option<usize>) -> String {

@@ -9,10 +9,12 @@ mod count;
 mod encode;
 mod error;
 mod gguf_tokenizer;
+mod jinja;
 mod longest;
 mod message;
 mod placed;
 mod prompt;
+mod python_json;
 pub mod sandbox;
 mod special_tokens;
 mod stream;
@@ -32,7 +34,7 @@ pub use message::{Document, Message, MessageRole};
 pub use placed::{ContentPlace, Placed};
 pub use prompt::{CharSpan, Prompt};
 pub use special_tokens::{SpecialTokens, known_special_tokens};
-pub use stream::StreamDecoder;
+pub use stream::{StreamDecoder, TextPiece};
 pub use thoughts::{
     ReasoningEffort, ReplyPhase, Split, Thinking, ThinkingMode, ThoughtFormat, ThoughtReader, Thoughts,
 };

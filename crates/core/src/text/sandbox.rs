@@ -51,6 +51,7 @@ pub fn render(
         name: name.to_owned(),
         line: None,
         reason: format!("the output is not UTF-8: {error}"),
+        raised: false,
     })
 }
 
@@ -74,9 +75,12 @@ fn template_error(name: &str, source: &str, error: &Error) -> TextError {
             | ErrorKind::UnknownFunction
             | ErrorKind::UnknownMethod
     );
-    let mut cause = error.source();
+    let (mut cause, mut raised) = (error.source(), false);
     while let Some(error) = cause {
-        reason = format!("{reason}: {error}");
+        raised = error.is::<Raised>();
+        if !raised {
+            reason = format!("{reason}: {error}");
+        }
         cause = error.source();
     }
     if unsupported {
@@ -84,8 +88,13 @@ fn template_error(name: &str, source: &str, error: &Error) -> TextError {
             "; take it out of the template (a model folder's chat_template.jinja goes before others)",
         );
     }
-    TextError::Template { name: name.to_owned(), line: error.line(), reason }
+    TextError::Template { name: name.to_owned(), line: error.line(), reason, raised }
 }
+
+/// Marks the error of a template that refuses its input itself, by `raise_exception`.
+#[derive(Debug, thiserror::Error)]
+#[error("raised")]
+pub(super) struct Raised;
 
 /// A buffer that refuses to grow beyond `limit` bytes.
 struct Bounded {

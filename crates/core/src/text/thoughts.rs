@@ -4,11 +4,12 @@
 //! the models were trained with: `<think>` and `</think>`, or the channels of GPT-OSS, of which `final` is the answer. Called by
 //! the local engine, which gives thoughts a budget of their own, and by endpoints, which may leave thoughts in their replies.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{TextError, Tokenizer};
+use super::{StreamDecoder, TextError, Tokenizer};
 
 pub(super) const OPEN: &str = "<think>";
 pub(super) const CLOSE: &str = "</think>";
@@ -20,8 +21,8 @@ const MESSAGE_ENDS: [&str; 4] = ["<|end|>", "<|return|>", "<|call|>", START];
 /// The channel whose message is the answer.
 pub(super) const FINAL: &str = "final";
 
-/// Tokens at the end of a thought among which its last marker is looked for: more than the longest marker has bytes.
-const WINDOW: usize = 64;
+/// Bytes before a token in which the marker that ends a thought may begin: more than a header of a channel has.
+const WINDOW: usize = 512;
 
 /// True if a model is to think before it answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,9 +107,9 @@ enum ReplyState<'t> {
     /// Too short to tell.
     Undecided,
     /// Inside a thought, which is this so far.
-    Thought(String),
+    Thought(Cow<'t, str>),
     /// The answer has begun; before it came this thought.
-    Answer { thought: String, answer: &'t str },
+    Answer { thought: Cow<'t, str>, answer: &'t str },
 }
 
 impl ThoughtFormat {
@@ -138,25 +139,25 @@ fn read_tags(text: &str, opened: bool) -> ReplyState<'_> {
         Some(inside) => inside,
         None if opened => text,
         None if OPEN.starts_with(begun) => return ReplyState::Undecided,
-        None => return ReplyState::Answer { thought: String::new(), answer: text },
+        None => return ReplyState::Answer { thought: "".into(), answer: text },
     };
     match inside.split_once(CLOSE) {
-        Some((thought, answer)) => ReplyState::Answer { thought: thought.trim().to_owned(), answer },
-        None => ReplyState::Thought(inside.trim().to_owned()),
+        Some((thought, answer)) => ReplyState::Answer { thought: thought.trim().into(), answer },
+        None => ReplyState::Thought(inside.trim().into()),
     }
 }
 
 fn read_channels(text: &str) -> ReplyState<'_> {
     let begun = text.trim_start();
     if let Some(answer) = begun.strip_prefix(MESSAGE) {
-        return ReplyState::Answer { thought: String::new(), answer };
+        return ReplyState::Answer { thought: "".into(), answer };
     }
     if !begun.starts_with(CHANNEL) {
         let short = [CHANNEL, MESSAGE].iter().any(|marker| marker.starts_with(begun));
         return if short {
             ReplyState::Undecided
         } else {
-            ReplyState::Answer { thought: String::new(), answer: text }
+            ReplyState::Answer { thought: "".into(), answer: text }
         };
     }
     let mut thoughts: Vec<&str> = Vec::new();
@@ -164,14 +165,14 @@ fn read_channels(text: &str) -> ReplyState<'_> {
     while let Some((_, after)) = rest.split_once(CHANNEL) {
         let Some((header, content)) = after.split_once(MESSAGE) else { break };
         if header.trim_start().starts_with(FINAL) {
-            return ReplyState::Answer { thought: joined(&thoughts), answer: content };
+            return ReplyState::Answer { thought: joined(&thoughts).into(), answer: content };
         }
         let end = MESSAGE_ENDS.iter().filter_map(|end| content.find(end)).min().unwrap_or(content.len());
         let (thought, after) = content.split_at(end);
         thoughts.push(thought.trim());
         rest = after;
     }
-    ReplyState::Thought(joined(&thoughts))
+    ReplyState::Thought(joined(&thoughts).into())
 }
 
 /// Messages of several channels as one thought.
@@ -255,14 +256,14 @@ impl Thoughts {
     ///
     /// # Errors
     /// The tokens cannot be decoded.
-    pub fn beginning(
+    fn beginning(
         &self,
         tokenizer: &Tokenizer,
         tokens: &[u32],
     ) -> Result<Option<(String, String)>, TextError> {
         let text = tokenizer.decode(tokens, false)?;
         Ok(match self.format.read(&text, self.opened) {
-            ReplyState::Answer { thought, answer } => Some((thought, answer.to_owned())),
+            ReplyState::Answer { thought, answer } => Some((thought.into_owned(), answer.to_owned())),
             ReplyState::Undecided | ReplyState::Thought(_) => None,
         })
     }
@@ -283,8 +284,10 @@ pub enum ReplyPhase {
 #[derive(Debug, Clone)]
 pub struct ThoughtReader {
     thoughts: Thoughts,
-    tokenizer: Arc<Tokenizer>,
-    tokens: Vec<u32>,
+    decoder: StreamDecoder<Arc<Tokenizer>>,
+    /// The text until the answer begins, special tokens included.
+    text: String,
+    tokens: usize,
     place: ReplyPhase,
     thought: usize,
 }
@@ -293,7 +296,8 @@ impl ThoughtReader {
     /// At the beginning of a reply.
     pub fn new(thoughts: Thoughts, tokenizer: Arc<Tokenizer>) -> Self {
         let place = if thoughts.opened { ReplyPhase::Thought } else { ReplyPhase::Undecided };
-        ThoughtReader { thoughts, tokenizer, tokens: Vec::new(), place, thought: 0 }
+        let decoder = StreamDecoder::new(tokenizer);
+        ThoughtReader { thoughts, decoder, text: String::new(), tokens: 0, place, thought: 0 }
     }
 
     /// Takes the next token. Tokens that cannot be decoded end no thought; who decodes the whole reply says why.
@@ -301,46 +305,60 @@ impl ThoughtReader {
         if self.place == ReplyPhase::Answer {
             return;
         }
-        self.tokens.push(token);
+        self.tokens += 1;
+        let mut window = self.text.len().saturating_sub(WINDOW);
+        self.text.push_str(&self.decoder.push(token).unwrap_or_default().shown());
         let format = self.thoughts.format;
         if self.place == ReplyPhase::Undecided {
-            let text = self.tokenizer.decode(&self.tokens, false).unwrap_or_default();
-            self.place = match format.read(&text, self.thoughts.opened) {
+            self.place = match format.read(&self.text, self.thoughts.opened) {
+                // No marker goes on with part of a character.
+                ReplyState::Undecided if self.decoder.holds() => ReplyPhase::Answer,
                 ReplyState::Undecided => ReplyPhase::Undecided,
                 ReplyState::Thought(_) => ReplyPhase::Thought,
                 ReplyState::Answer { .. } => ReplyPhase::Answer,
             };
             // A marker and all of its thought in one token.
-            if self.place == ReplyPhase::Answer && (text.contains(CLOSE) || text.contains(MESSAGE)) {
-                self.thought = self.tokens.len();
+            if self.place == ReplyPhase::Answer && (self.text.contains(CLOSE) || self.text.contains(MESSAGE))
+            {
+                self.thought = self.tokens;
             }
             return;
         }
-        let window = self.tokens.len().saturating_sub(WINDOW);
-        let text = self.tokenizer.decode(self.tokens.get(window..).unwrap_or_default(), false);
-        if text.is_ok_and(|text| format.ends_in(&text)) {
+        while !self.text.is_char_boundary(window) {
+            window -= 1;
+        }
+        if self.text.get(window..).is_some_and(|text| format.ends_in(text)) {
             self.place = ReplyPhase::Answer;
-            self.thought = self.tokens.len();
+            self.thought = self.tokens;
+        }
+    }
+
+    /// Ends the reply here, perhaps within a character.
+    pub fn finish(&mut self) {
+        self.text.push_str(&self.decoder.finish());
+    }
+
+    /// The thought so far, trimmed, and what there is of the answer, where it has begun behind a thought.
+    pub fn read(&self) -> (Cow<'_, str>, Option<&str>) {
+        match self.thoughts.format.read(&self.text, self.thoughts.opened) {
+            ReplyState::Undecided => ("".into(), None),
+            ReplyState::Thought(thought) => (thought, None),
+            ReplyState::Answer { thought, answer } => (thought, Some(answer)),
         }
     }
 
     /// At the beginning of a reply, what of the opening marker is still to come.
     pub fn rest_of_marker(&self) -> String {
-        let text = self.tokenizer.decode(&self.tokens, false).unwrap_or_default();
         let marker = match self.thoughts.format {
             ThoughtFormat::Tags => OPEN,
             ThoughtFormat::Channels => CHANNEL,
         };
-        marker.strip_prefix(text.trim_start()).unwrap_or(marker).to_owned()
+        marker.strip_prefix(self.text.trim_start()).unwrap_or(marker).to_owned()
     }
 
     /// Where a thought has ended, what its last token holds of the answer.
     pub fn answer_begun(&self) -> Option<String> {
-        if self.thought == 0 {
-            return None;
-        }
-        let begun = self.thoughts.beginning(&self.tokenizer, &self.tokens).ok().flatten();
-        Some(begun.map(|(_, answer)| answer).unwrap_or_default())
+        (self.thought > 0).then(|| self.read().1.unwrap_or_default().to_owned())
     }
 
     /// Where the reply is after the tokens so far.

@@ -19,7 +19,15 @@ pub struct TokenBytes {
 }
 
 /// A vocabulary's encoding of bytes.
-enum Spelling {
+#[derive(Debug, Clone)]
+pub(super) struct Spelling {
+    kind: Kind,
+    /// True if the text of several tokens is their bytes joined, the first space of the first token aside.
+    pub joins: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
     /// A letter for each byte.
     Letters(HashMap<char, u8>),
     /// As it is, with texts that stand for others, and with `<0x0A>` for single bytes where `bytes` is set.
@@ -29,54 +37,63 @@ enum Spelling {
 impl Tokenizer {
     /// The bytes of every token, by id.
     pub fn token_bytes(&self) -> Vec<TokenBytes> {
-        let spelling = Spelling::of(&self.decoder());
-        let special = self.special_ids();
-        let of = |id: u32| {
-            let bytes = self.token(id).map(|token| spelling.bytes(&token)).unwrap_or_default();
-            TokenBytes { bytes, special: special.contains(&id) }
-        };
+        let of = |id: u32| self.bytes_of(id).unwrap_or_default();
         (0..u32::try_from(self.vocab_size()).unwrap_or(u32::MAX)).map(of).collect()
     }
 }
 
 impl Spelling {
     /// That of a decoder, as `tokenizer.json` writes it.
-    fn of(decoder: &Value) -> Self {
+    pub fn of(decoder: &Value) -> Self {
         let steps = steps(decoder, "decoders");
-        let kind = |step: &Value| step["type"].as_str().unwrap_or_default().to_owned();
-        if steps.iter().any(|step| kind(step) == "ByteLevel") {
-            return Spelling::Letters(letters());
+        let kinds: Vec<&str> = steps.iter().map(|step| step["type"].as_str().unwrap_or_default()).collect();
+        if kinds.contains(&"ByteLevel") {
+            let joins = kinds.iter().all(|kind| ["ByteLevel", "Fuse"].contains(kind));
+            return Spelling { kind: Kind::Letters(letters()), joins };
         }
         let (mut replaced, mut bytes) = (Vec::new(), false);
-        for step in steps {
-            match kind(step).as_str() {
+        // The decoder joins tokens at `Fuse`; `Strip` behind it changes the beginning of a whole text alone.
+        let (mut joins, mut fused) = (!decoder.is_null(), false);
+        for (step, kind) in steps.into_iter().zip(kinds) {
+            match kind {
                 "ByteFallback" => bytes = true,
-                "Replace" => {
-                    if let (Some(from), Some(to)) =
-                        (step["pattern"]["String"].as_str(), step["content"].as_str())
-                    {
+                "Replace" => match (step["pattern"]["String"].as_str(), step["content"].as_str()) {
+                    (Some(from), Some(to)) => {
                         replaced.push((from.to_owned(), to.to_owned()));
+                        joins &= !fused;
                     }
-                }
+                    _ => joins = false,
+                },
                 "Metaspace" => {
                     let from = step["replacement"].as_str().unwrap_or("\u{2581}");
                     replaced.push((from.to_owned(), " ".to_owned()));
                 }
-                // These join pieces, or change the beginning of a whole text.
-                _ => {}
+                "Fuse" => fused = true,
+                "Strip" => joins &= fused && step["stop"] == 0,
+                _ => joins = false,
             }
         }
-        Spelling::Pieces { replaced, bytes }
+        Spelling { kind: Kind::Pieces { replaced, bytes }, joins }
     }
 
-    fn bytes(&self, token: &str) -> Vec<u8> {
-        match self {
-            Spelling::Letters(letters) => {
+    /// Characters U+FFFD for so many bytes that form no character: one for a part of a character, but one a byte where the vocabulary
+    /// falls back to bytes, as the crate `tokenizers` decodes each.
+    pub fn replacements(&self, bytes: usize) -> usize {
+        match &self.kind {
+            Kind::Pieces { bytes: true, .. } => bytes,
+            _ => 1,
+        }
+    }
+
+    /// The bytes that a token of the vocabulary stands for.
+    pub fn bytes(&self, token: &str) -> Vec<u8> {
+        match &self.kind {
+            Kind::Letters(letters) => {
                 let bytes: Option<Vec<u8>> =
                     token.chars().map(|letter| letters.get(&letter).copied()).collect();
                 bytes.unwrap_or_else(|| token.as_bytes().to_vec())
             }
-            Spelling::Pieces { replaced, bytes } => {
+            Kind::Pieces { replaced, bytes } => {
                 let byte = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
                 let byte = byte.filter(|digits| *bytes && digits.len() == 2);
                 if let Some(byte) = byte.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use tokenizers::tokenizer::Tokenizer as Inner;
 use tokenizers::tokenizer::normalizer::Range as TextRange;
@@ -14,6 +15,7 @@ use tokenizers::{
     Token,
 };
 
+use super::token_bytes::{Spelling, TokenBytes};
 use super::{GgufTokenizer, TextError};
 
 /// A model's tokeniser.
@@ -24,6 +26,7 @@ pub struct Tokenizer {
     vocab_size: usize,
     /// Most bytes of a text that one token stands for.
     longest: Option<usize>,
+    spelling: Arc<Spelling>,
 }
 
 /// A tokenised text.
@@ -86,7 +89,8 @@ impl Tokenizer {
         inner.with_post_processor(None::<tokenizers::PostProcessorWrapper>);
         let vocab_size = inner.get_vocab(true).values().max().map_or(0, |&id| id as usize + 1);
         let longest = Self::longest_of(&inner);
-        Ok(Tokenizer { inner, vocab_size, longest })
+        let decoder = serde_json::to_value(inner.get_decoder()).unwrap_or_default();
+        Ok(Tokenizer { inner, vocab_size, longest, spelling: Arc::new(Spelling::of(&decoder)) })
     }
 
     /// Token ids of `text`, without added special tokens. Text that looks like a special token becomes that token, as it
@@ -202,15 +206,21 @@ impl Tokenizer {
         self.longest
     }
 
-    /// The decoder as `tokenizer.json` writes it; null where there is none.
-    pub(super) fn decoder(&self) -> serde_json::Value {
-        serde_json::to_value(self.inner.get_decoder()).unwrap_or_default()
+    /// How its vocabulary spells bytes.
+    pub(super) fn spelling(&self) -> &Spelling {
+        &self.spelling
     }
 
-    /// The ids of special tokens.
-    pub(super) fn special_ids(&self) -> BTreeSet<u32> {
+    /// The bytes of a token; `None` for an id without one.
+    pub(super) fn bytes_of(&self, id: u32) -> Option<TokenBytes> {
+        let bytes = self.spelling.bytes(&self.token(id)?);
+        Some(TokenBytes { bytes, special: self.is_special(id) })
+    }
+
+    /// True if a token is a special one, which is left out of texts.
+    pub fn is_special(&self, id: u32) -> bool {
         let added = self.inner.get_added_vocabulary().get_added_tokens_decoder();
-        added.iter().filter(|(_, token)| token.special).map(|(&id, _)| id).collect()
+        added.get(&id).is_some_and(|token| token.special)
     }
 
     /// One more than the greatest token id. A model's output can be wider where its embedding is padded.

@@ -43,6 +43,7 @@ pub fn tokenizer_fields(file: &GgufFile) -> Result<GgufTokenizer, GgufError> {
         bos: id("bos")?,
         eos: id("eos")?,
         eot: id("eot")?,
+        eom: id("eom")?,
         unk: id("unknown")?,
         pad: id("padding")?,
         add_bos: file.get("tokenizer.ggml.add_bos_token")?,

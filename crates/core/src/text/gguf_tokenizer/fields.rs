@@ -38,6 +38,8 @@ pub struct GgufTokenizer {
     pub eos: Option<u32>,
     /// `tokenizer.ggml.eot_token_id`.
     pub eot: Option<u32>,
+    /// `tokenizer.ggml.eom_token_id`.
+    pub eom: Option<u32>,
     /// `tokenizer.ggml.unknown_token_id`.
     pub unk: Option<u32>,
     /// `tokenizer.ggml.padding_token_id`.

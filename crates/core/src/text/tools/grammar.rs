@@ -132,20 +132,18 @@ fn tags(
         }
         // White space around a text is of the text, but for the layout's own.
         let begun = format!("{}{}", terminal(after_key.trim_end()), escaped(space_after(after_key)));
-        let after = format!("{}{after}", escaped(space_before(after_value)));
         let text = match choices(schema) {
             Some(choices) => {
                 let choices: Vec<String> = choices.iter().map(|choice| escaped(choice)).collect();
-                format!("({}){after}", choices.join("|"))
+                format!("/({}){}{after}/", choices.join("|"), escaped(space_before(after_value)))
             }
             None if tool.strict && bounded(schema) => {
                 return Err(ParametersFault::Bounded(name.clone()));
             }
-            // Up to the first end tag.
-            None => format!("([^<]|<[^\\/])*{after}"),
+            None => text_before(after_value),
         };
         rules.push_str(&format!(
-            "KEY_{i}_{k}: /{head}{begun}/\nargument_{i}_{k}: KEY_{i}_{k} TEXT_{i}_{k}\nTEXT_{i}_{k}: /{text}/\n"
+            "KEY_{i}_{k}: /{head}{begun}/\nargument_{i}_{k}: KEY_{i}_{k} TEXT_{i}_{k}\nTEXT_{i}_{k}: {text}\n"
         ));
     }
     if parts.is_empty() {
@@ -153,6 +151,13 @@ fn tags(
     }
     // A rule of optional parts alone may be empty.
     Ok(format!("arguments_{i}: {}\n{rules}", parts.join(" ")))
+}
+
+/// The terminal of any text and the end tag behind it. The text holds no end tag: the reader's ends at the first one. The layout's white
+/// space before the tag may be missing.
+fn text_before(after_value: &str) -> String {
+    let (tag, after) = (escaped(after_value.trim()), terminal(after_value.trim_start()));
+    format!("/(?s:.*){after}/ & ~/(?s:.*){tag}(?s:.*){tag}(?s:.*)/")
 }
 
 /// True if values of a schema are texts and nothing else, which tags hold as they are.
@@ -214,4 +219,76 @@ fn escaped(text: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use llguidance::api::TopLevelGrammar;
+    use llguidance::earley::SlicedBiasComputer;
+    use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities};
+    use llguidance::{Matcher, ParserFactory};
+    use serde_json::json;
+
+    use super::super::layout::FAMILIES;
+    use super::super::{CallReader, Ending, ToolCall};
+    use super::*;
+
+    /// Texts that are put together of what could end one.
+    fn texts(tag: &str) -> Vec<String> {
+        let pieces = ["a", "<", "/", ">", "\n", "</b>", tag, tag.split_at(tag.len() - 1).0, "é🤖"];
+        let mut texts = vec![String::new()];
+        for length in 0..3 {
+            let longer = texts.clone().into_iter().filter(|text| text.chars().count() >= length);
+            texts.extend(longer.flat_map(|text| pieces.map(|piece| text.clone() + piece)));
+        }
+        texts.extend(
+            ["if a <", "a << b", "<div>\n</div>", "</function>\n</tool_call>", "<tool_call>"]
+                .map(str::to_owned),
+        );
+        texts
+    }
+
+    #[test]
+    fn m07_an_argument_is_any_text_but_the_end_tag_and_is_read_back() {
+        let env = ApproximateTokEnv::single_byte_env();
+        let slices = SlicedBiasComputer::general_slices();
+        let factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices).unwrap();
+        let Value::Object(parameters) =
+            json!({"properties": {"text": {"type": "string"}}, "required": ["text"]})
+        else {
+            unreachable!()
+        };
+        let tool = Tool { name: "write".to_owned(), description: None, parameters, strict: false };
+        let mut layouts = 0;
+        for layout in &FAMILIES {
+            let Arguments::Tags { after_value, .. } = layout.arguments else { continue };
+            layouts += 1;
+            let tag = after_value.trim();
+            let rules =
+                call_grammar(layout, std::slice::from_ref(&tool), false, &|schema, _| schema).unwrap();
+            let grammar = TopLevelGrammar::from_lark(format!("start: calls\n{rules}"));
+            let prototype = Matcher::new(factory.create_parser(grammar));
+            for text in texts(tag) {
+                let arguments = Map::from_iter([("text".to_owned(), Value::from(text.as_str()))]);
+                let call = ToolCall { id: String::new(), name: "write".to_owned(), arguments };
+                let written = layout.write(std::slice::from_ref(&call));
+                let tokens: Vec<u32> = written.bytes().map(u32::from).collect();
+                let mut matcher = prototype.deep_clone();
+                let taken = matcher.validate_tokens(&tokens).unwrap() == tokens.len();
+                let whole =
+                    taken && matcher.consume_tokens(&tokens).is_ok() && matcher.is_accepting().unwrap();
+                assert_eq!(whole, !text.contains(tag), "{text:?} in {written}");
+                if whole {
+                    let mut reader = CallReader::new(layout, Arc::new([tool.clone()]));
+                    let read = reader.push(&written);
+                    let json: String = read.calls.iter().map(|piece| piece.arguments.as_str()).collect();
+                    assert_eq!(serde_json::from_str::<Value>(&json).unwrap(), json!({"text": text}));
+                    assert_eq!(reader.finish(Ending::Turn).text, "");
+                }
+            }
+        }
+        assert_eq!(layouts, 3);
+    }
 }

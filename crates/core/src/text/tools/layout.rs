@@ -5,7 +5,8 @@
 use serde_json::{Map, Value, json};
 
 use super::{ChatTurn, Speaker, Tool, ToolCall};
-use crate::text::ChatTemplate;
+use crate::text::chat_template::unless_raised;
+use crate::text::{ChatTemplate, TextError};
 
 /// The texts around the names and arguments of calls. White space in them may vary in what a model writes.
 ///
@@ -66,7 +67,7 @@ const HERMES: CallLayout = CallLayout {
 };
 
 /// The layouts of chat templates: Hermes, Qwen 3 Coder and 3.5, GLM 4.5, MiniMax-M2, Llama 3.1 and later.
-const FAMILIES: [CallLayout; 5] = [
+pub(super) const FAMILIES: [CallLayout; 5] = [
     HERMES,
     CallLayout {
         call: "<tool_call>\n<function=",
@@ -147,14 +148,17 @@ impl ToolLayout {
     pub const PLAIN: ToolLayout = ToolLayout { calls: &HERMES, native: false };
 
     /// That of a chat template: one of the known families', where the template lists functions and writes calls that way, or the
-    /// plain one.
-    pub fn of(template: &ChatTemplate) -> Self {
+    /// plain one, where it leaves functions out, raises, or writes calls in a layout of no family.
+    ///
+    /// # Errors
+    /// The template fails on functions or calls other than by raising.
+    pub fn of(template: &ChatTemplate) -> Result<Self, TextError> {
         const ABOUT: &str = "palimpsest-description";
         const RESULT: &str = "palimpsest-result";
         let Ok(Value::Object(parameters)) = serde_json::from_str(
             r#"{"type": "object", "properties": {"first": {"type": "string"}}, "required": ["first"]}"#,
         ) else {
-            return Self::PLAIN;
+            return Ok(Self::PLAIN);
         };
         let name = "palimpsest_probe".to_owned();
         let tool =
@@ -169,17 +173,18 @@ impl ToolLayout {
             ..ChatTurn::new(Speaker::Tool, RESULT)
         };
         let tools = [tool.json()];
-        let listed = template.render_turns(std::slice::from_ref(&user), &tools, &[], true);
-        let written = template.render_turns(&[user, asked, result], &tools, &[], true);
-        let (Ok(listed), Ok(written)) = (listed, written) else { return Self::PLAIN };
-        if template.folds_system() || !listed.contains(ABOUT) || !written.contains(RESULT) {
-            return Self::PLAIN;
+        let render = |turns: &[ChatTurn]| unless_raised(template.render_turns(turns, &tools, &[], true));
+        let lists = render(std::slice::from_ref(&user))?.is_some_and(|text| text.contains(ABOUT));
+        if !lists || template.folds_system() {
+            return Ok(Self::PLAIN);
         }
+        let written = render(&[user, asked, result])?.filter(|text| text.contains(RESULT));
+        let Some(written) = written else { return Ok(Self::PLAIN) };
         let written = squeezed(&written);
         let family = FAMILIES
             .iter()
             .find(|family| written.contains(&squeezed(&family.write(std::slice::from_ref(&call)))));
-        family.map_or(Self::PLAIN, |calls| ToolLayout { calls, native: true })
+        Ok(family.map_or(Self::PLAIN, |calls| ToolLayout { calls, native: true }))
     }
 }
 

@@ -1,0 +1,171 @@
+//! JSON and numbers as Python writes them.
+
+use std::io::{self, Write};
+
+use minijinja::Value;
+use serde::Serialize;
+use serde_json::ser::Formatter;
+
+/// The arguments of `json.dumps`.
+pub(super) struct JsonStyle {
+    /// Escapes what is not ASCII.
+    pub ascii: bool,
+    /// Before an entry on a line of its own, for each level; `None` writes one line.
+    pub indent: Option<String>,
+    /// Between entries.
+    pub item: String,
+    /// Between a key and its value.
+    pub key: String,
+    /// Orders the keys of objects.
+    pub sort_keys: bool,
+}
+
+impl JsonStyle {
+    /// The JSON of a value.
+    ///
+    /// # Errors
+    /// The value cannot be JSON.
+    pub fn write(&self, value: &Value) -> Result<String, serde_json::Error> {
+        let mut output = Vec::new();
+        let mut json = serde_json::Serializer::with_formatter(
+            &mut output,
+            Lines { style: self, level: 0, filled: false },
+        );
+        match self.sort_keys {
+            false => value.serialize(&mut json)?,
+            true => sorted(serde_json::to_value(value)?).serialize(&mut json)?,
+        }
+        String::from_utf8(output).map_err(|error| serde::de::Error::custom(error))
+    }
+}
+
+fn sorted(value: serde_json::Value) -> serde_json::Value {
+    match value {
+        serde_json::Value::Object(map) => {
+            let mut entries: Vec<_> = map.into_iter().map(|(key, value)| (key, sorted(value))).collect();
+            entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+            serde_json::Value::Object(entries.into_iter().collect())
+        }
+        serde_json::Value::Array(list) => list.into_iter().map(sorted).collect(),
+        other => other,
+    }
+}
+
+/// Writes entries.
+struct Lines<'s> {
+    style: &'s JsonStyle,
+    level: usize,
+    /// True if the list or object that ends has an entry.
+    filled: bool,
+}
+
+impl Lines<'_> {
+    fn open<W: ?Sized + Write>(&mut self, writer: &mut W, sign: &[u8]) -> io::Result<()> {
+        self.level += 1;
+        self.filled = false;
+        writer.write_all(sign)
+    }
+
+    fn close<W: ?Sized + Write>(&mut self, writer: &mut W, sign: &[u8]) -> io::Result<()> {
+        self.level -= 1;
+        if self.filled {
+            self.line(writer)?;
+        }
+        writer.write_all(sign)
+    }
+
+    fn entry<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        if !first {
+            writer.write_all(self.style.item.as_bytes())?;
+        }
+        self.line(writer)
+    }
+
+    fn line<W: ?Sized + Write>(&self, writer: &mut W) -> io::Result<()> {
+        match &self.style.indent {
+            None => Ok(()),
+            Some(indent) => write!(writer, "\n{}", indent.repeat(self.level)),
+        }
+    }
+}
+
+impl Formatter for Lines<'_> {
+    fn begin_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.open(writer, b"[")
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.close(writer, b"]")
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.entry(writer, first)
+    }
+
+    fn end_array_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
+        self.filled = true;
+        Ok(())
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.open(writer, b"{")
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.close(writer, b"}")
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.entry(writer, first)
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        writer.write_all(self.style.key.as_bytes())
+    }
+
+    fn end_object_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
+        self.filled = true;
+        Ok(())
+    }
+
+    fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        writer.write_all(python_float(value).as_bytes())
+    }
+
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, text: &str) -> io::Result<()> {
+        if !self.style.ascii {
+            return writer.write_all(text.as_bytes());
+        }
+        for c in text.chars() {
+            match c {
+                ' '..='~' => write!(writer, "{c}")?,
+                _ => {
+                    c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(writer, "\\u{unit:04x}"))?
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number as Python's `repr` writes it: the fewest digits that give it back.
+pub(super) fn python_float(value: f64) -> String {
+    let shortest = format!("{value:e}");
+    let Some((digits, exponent)) = shortest.split_once('e') else {
+        return if value.is_nan() {
+            "nan"
+        } else if value > 0.0 {
+            "inf"
+        } else {
+            "-inf"
+        }
+        .to_owned();
+    };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..16).contains(&exponent) {
+        let plain = value.to_string();
+        return if plain.contains('.') { plain } else { plain + ".0" };
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{digits}e{sign}{:02}", exponent.abs())
+}
