@@ -62,11 +62,12 @@ pub fn shown_as_text(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A cell of a kind that is not known: [`shown_as_text`] of what is no number, no sign alone and no number with its interval or count.
+/// A cell of any kind: [`shown_as_text`] unless it is a number, several numbers as [`list`] joins them, a number with its interval or
+/// count, or a sign alone.
 pub fn cell(text: &str) -> Cow<'_, str> {
     let is_number = |text: &str| text.strip_suffix('%').unwrap_or(text).parse::<f64>().is_ok();
-    let (number, rest) = text.split_once(' ').unwrap_or((text, ""));
-    match is_number(number) && (rest.is_empty() || rest.starts_with(['(', '['])) || text.len() == 1 {
+    let (numbers, rest) = text.split_once(' ').unwrap_or((text, ""));
+    match numbers.split(';').all(is_number) && (rest.is_empty() || rest.starts_with(['(', '['])) || text.len() == 1 {
         true => Cow::Borrowed(text),
         false => shown_as_text(text),
     }
@@ -111,6 +112,7 @@ mod tests {
             "\u{200b}=1+1",
             "＝1+1",
             "-0.5.1",
+            "-0.5;=1+1",
         ] {
             let guarded = cell(text);
             assert_eq!(guarded, format!("'{text}"));
@@ -125,6 +127,7 @@ mod tests {
             "-3.5%",
             "-",
             "-0.5 [-0.7, -0.3]",
+            "-0.5;0.25;-1e-9",
             "+2 (14)",
             "",
             "a=b",
