@@ -177,7 +177,8 @@ fn bm25_is_its_definition_and_equal_scores_keep_the_order_of_the_history() {
 #[test]
 fn e04_bm25_finds_the_evidence_in_languages_without_spaces() {
     // Texts, then questions with the text that is found first.
-    let languages: [(&[&str], &[(&str, usize)]); 7] = [
+    type Language = (&'static [&'static str], &'static [(&'static str, usize)]);
+    let languages: [Language; 7] = [
         (
             &[
                 "今天很冷，我喝了茶。",

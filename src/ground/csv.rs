@@ -67,7 +67,9 @@ pub fn shown_as_text(text: &str) -> Cow<'_, str> {
 pub fn cell(text: &str) -> Cow<'_, str> {
     let is_number = |text: &str| text.strip_suffix('%').unwrap_or(text).parse::<f64>().is_ok();
     let (numbers, rest) = text.split_once(' ').unwrap_or((text, ""));
-    match numbers.split(';').all(is_number) && (rest.is_empty() || rest.starts_with(['(', '['])) || text.len() == 1 {
+    match numbers.split(';').all(is_number) && (rest.is_empty() || rest.starts_with(['(', '[']))
+        || text.len() == 1
+    {
         true => Cow::Borrowed(text),
         false => shown_as_text(text),
     }

@@ -58,11 +58,11 @@ pub fn text(mut bytes: Vec<u8>) -> Result<String, NotUtf8> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let before = &error.as_bytes()[..at];
-        let line = before.split(|byte| *byte == b'\n');
+        let mut lines = before.split(|byte| *byte == b'\n');
         NotUtf8::Byte {
             byte: error.as_bytes().get(at).copied().unwrap_or_default(),
-            line: line.clone().count(),
-            column: line.last().map_or(0, <[u8]>::len) + 1,
+            line: lines.clone().count(),
+            column: lines.next_back().map_or(0, <[u8]>::len) + 1,
         }
     })
 }

@@ -3,7 +3,7 @@
 //! A word is a run of letters, digits and their marks, in NFKC and with its case folded (Unicode's full folding). It ends where
 //! [UAX 29](https://www.unicode.org/reports/tr29/) ends it, and also at punctuation within it, so that `don't` is two words. Format
 //! characters such as soft hyphens and joiners are left out; a zero-width space ends a word. Scripts that are written without spaces
-//! between words ([`SPACELESS`]) have no such ends: their runs are cut into characters, a letter with its marks each, of which
+//! between words (`SPACELESS`) have no such ends: their runs are cut into characters, a letter with its marks each, of which
 //! retrieval takes every two neighbours as a word.
 //!
 //! `adapters/plain.py` has the same rule, and `tests/fixtures/words.json` holds both to it. A change of the rule is a new [`VERSION`].

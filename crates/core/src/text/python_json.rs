@@ -35,7 +35,7 @@ impl JsonStyle {
             false => value.serialize(&mut json)?,
             true => sorted(serde_json::to_value(value)?).serialize(&mut json)?,
         }
-        String::from_utf8(output).map_err(|error| serde::de::Error::custom(error))
+        String::from_utf8(output).map_err(serde::de::Error::custom)
     }
 }
 
@@ -140,7 +140,9 @@ impl Formatter for Lines<'_> {
             match c {
                 ' '..='~' => write!(writer, "{c}")?,
                 _ => {
-                    c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(writer, "\\u{unit:04x}"))?
+                    c.encode_utf16(&mut [0; 2])
+                        .iter()
+                        .try_for_each(|unit| write!(writer, "\\u{unit:04x}"))?;
                 }
             }
         }

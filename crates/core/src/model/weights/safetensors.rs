@@ -1,7 +1,7 @@
 //! Safetensors folders: one file, or shards with or without an index.
 //!
 //! Called by the decoders for weights in Hugging Face layout, and by `model info` for the headers. Maps the files that
-//! [`weight_files`](super::weight_files) chooses, lets the `safetensors` crate validate the headers, and finds a tensor's shard by its name; it does not know
+//! `weight_files` chooses, lets the `safetensors` crate validate the headers, and finds a tensor's shard by its name; it does not know
 //! which names a model has. Weights that are stored as blocks with scales beside them (FP8, MXFP4) are put together here from
 //! the two tensors; the arithmetic is in [`blocks`](super::blocks).
 
