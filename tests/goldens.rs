@@ -100,7 +100,7 @@ fn add_folder(found: &mut Found, home: &Path, masks: &Masks) {
 /// A file without its decimal fractions, and these: sums differ in the last bits from processor to processor.
 #[derive(Debug, Clone, PartialEq)]
 struct Golden {
-    /// Of the rest, fractions replaced by a sign.
+    /// Digest of the text with each fraction replaced by `#`.
     digest: String,
     fractions: usize,
     /// Their mean magnitude, and their mean weighted by place, which tells an exchange.

@@ -37,7 +37,7 @@ impl Fault {
         of_key.then(|| Fault { path: self.path.into_iter().skip(1).collect(), ..self })
     }
 
-    /// Of a fault within the elements of an array: the element's number, and the fault within it.
+    /// The number of the array's element that the fault is in, and the fault within that element.
     pub fn of_element(self) -> Option<(usize, Fault)> {
         let at = match self.path.first()? {
             Step::At(at) => *at,

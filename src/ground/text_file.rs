@@ -14,7 +14,7 @@ pub enum NotUtf8 {
     /// A byte order mark of another encoding, or its zeros between letters.
     #[error("it is {name}, and files are read as UTF-8; convert it: iconv -f {name} -t UTF-8 FILE > NEW")]
     Encoding {
-        /// As iconv names it.
+        /// The encoding's name for `iconv -f`.
         name: &'static str,
     },
     /// A byte that UTF-8 does not have there.

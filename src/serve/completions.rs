@@ -134,7 +134,7 @@ pub struct CompletionShape {
     /// Choices a prompt.
     n: usize,
     prompts: Vec<Prompt>,
-    /// Of the choice under way, in a stream.
+    /// Position in the text of the choice that is being streamed.
     position: TextPosition,
 }
 
@@ -143,7 +143,7 @@ impl CompletionShape {
         self.prompts.get(choice / self.n.max(1))
     }
 
-    /// Those of a token in a stream, where they are asked for.
+    /// The `logprobs` of one streamed token; null if they were not asked for.
     fn logprobs(&mut self, likelihood: Option<&Likelihood>) -> Value {
         let Some(likelihood) = likelihood.filter(|_| self.logprobs) else { return Value::Null };
         let mut lists = CompletionLogprobs::default();

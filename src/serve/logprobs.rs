@@ -36,7 +36,7 @@ fn name(model: &ServedModel, token: u32) -> String {
     }
 }
 
-/// How far a choice's text reaches. A character of several tokens is complete with the last of them.
+/// The length of a choice's text so far. A character of several tokens is complete with the last of them.
 #[derive(Debug, Default)]
 pub struct TextPosition {
     characters: usize,
@@ -87,7 +87,7 @@ pub struct CompletionLogprobs {
 }
 
 impl CompletionLogprobs {
-    /// Those of a prompt that is given back: its first token, before which there is nothing, and the others.
+    /// The lists for an echoed prompt: its first token, which has no logprob, and the others.
     pub fn of_prompt(model: &ServedModel, text: &str, first: u32, others: &[Likelihood]) -> Self {
         let (mut lists, mut position) = (CompletionLogprobs::default(), TextPosition::default());
         lists.push_token(model, first, 0);
@@ -128,7 +128,7 @@ impl CompletionLogprobs {
         let mut likeliest = Map::new();
         for &(token, log_p) in &likelihood.likeliest {
             let mut name = name(model, token);
-            // Of tokens with one text, the one that was taken has it, or else the likeliest; others are named as vLLM does.
+            // Where several tokens have one text, the sampled one keeps it, or else the likeliest; the others get vLLM's names.
             if likeliest.contains_key(&name) || (name == own && token != likelihood.token) {
                 name = format!("token_id:{token}");
             }

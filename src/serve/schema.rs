@@ -205,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    /// What `$ref` of the property `p` finds once the schema is prepared, by the compiler's own lookup.
+    /// Resolves the `$ref` of property `p` in the prepared schema, by the compiler's own lookup.
     fn found(schema: &Value) -> Option<Value> {
         let prepared = prepared(schema.clone());
         let reference = prepared["properties"]["p"]["$ref"].as_str()?;
@@ -226,7 +226,7 @@ mod tests {
             "G[T]": {"const": 6}, "é": {"const": 7}, "a/b~c d": {"const": 8}, "": {"const": 9}, "~1": {"const": 10},
             "plain": {"const": 11}, "list": {"prefixItems": [{"const": 12}, {"const": 13}]}, "%25": {"const": 14}
         });
-        // What jsonpointer of PyPI finds for the percent-decoded fragment.
+        // The values are those that PyPI's jsonpointer finds for the percent-decoded fragment.
         for (reference, value) in [
             ("#/$defs/x~1y", 1),
             ("#/$defs/a~0b", 2),

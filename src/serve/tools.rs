@@ -155,7 +155,7 @@ impl ToolRequest {
         model: &ServedModel,
         format: &Format,
     ) -> Result<Option<Arc<Constraint>>, ApiError> {
-        // Of a request without functions, the layout says nothing.
+        // A request without functions does not need the model's layout.
         let layout = if self.told().is_empty() { ToolLayout::PLAIN } else { model.tool_layout()? }.calls;
         let (calls, starts) = match (&self.choice, format) {
             _ if self.told().is_empty() => (None, Starts::AtOnce),

@@ -106,7 +106,7 @@ class E03Words(Mapped):
             (structured({"result": self.NOTHING}), {"none": "No memories", "memories": "result.results", "text": "content"}),
             ({"structuredContent": {"result": self.NOTHING}}, {"none": "No memories", "memories": "result.results"}),
             (json.dumps([{"text": "Nothing stored yet"}]), {"none": "Nothing stored", "text": "text"}),
-            # What says nothing needs no pattern.
+            # An empty result needs no pattern.
             ("", {}), (" \n", {}), ("[]", {}), ("null", {}), ('{"results": []}', {"memories": "results"}), ("{}", {"memories": "results"}), ({"content": []}, {}),
             ({"content": None}, {}),
         ]:

@@ -397,7 +397,7 @@ fn a_proxy_of_the_environment_is_named_where_it_is_used() {
     }
     assert!(!asked(nowhere, &[]).contains("proxy"));
     assert!(!asked(nowhere, &[("HTTP_PROXY", &proxy), ("NO_PROXY", nowhere)]).contains("proxy"));
-    // What is here is not asked through one.
+    // Addresses of this machine are asked directly.
     assert!(!asked("127.0.0.2", &[("HTTP_PROXY", &proxy)]).contains("proxy"));
     for scheme in ["socks5", "socks5h"] {
         let error = asked(nowhere, &[("ALL_PROXY", &format!("{scheme}://127.0.0.1:{closed}"))]);

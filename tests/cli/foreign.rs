@@ -33,6 +33,7 @@ fn utf16_is_refused_by_name_wherever_a_text_is_given() {
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("session.j2"), utf16("{{ turns }}")).unwrap();
     let trace = ["trace", "--model", &model, "--out", &out];
+    let run = ["run", "--data", "sample", "--sessions", "3", "--model", &model, "--out", &out];
     let config = format!("plain={file}");
     let commands: [Vec<&str>; 11] = [
         [&trace[..], &["--text", &file]].concat(),
@@ -44,34 +45,8 @@ fn utf16_is_refused_by_name_wherever_a_text_is_given() {
         vec!["build", "dose", &file, "--out", &out],
         vec!["build", "dose", "slots", "--distractors", &file, "--out", &out],
         vec!["import", "--stale", &file, "--data", "sample", "--out", &out, "--model-name", "m"],
-        vec![
-            "run",
-            "--data",
-            "sample",
-            "--sessions",
-            "3",
-            "--model",
-            &model,
-            "--out",
-            &out,
-            "--prompts",
-            shown(&folder),
-        ],
-        vec![
-            "run",
-            "--data",
-            "sample",
-            "--sessions",
-            "3",
-            "--model",
-            &model,
-            "--out",
-            &out,
-            "--memory",
-            "plain=true",
-            "--memory-config",
-            &config,
-        ],
+        [&run[..], &["--prompts", shown(&folder)]].concat(),
+        [&run[..], &["--memory", "plain=true", "--memory-config", &config]].concat(),
     ];
     for command in commands {
         for text in ["[{\"uid\": \"a\"}]", "猫"] {

@@ -63,7 +63,7 @@ fn e05_an_answer_that_the_provider_broke_off_is_asked_for_again_and_then_an_erro
             row.get("answer").is_none() && row["error"].as_str().unwrap().contains("finish_reason error")
         );
     }
-    // What would come again is not asked for again.
+    // A lasting error is not tried again.
     let mut lasting = half("error");
     lasting["error"] = json!({"code": 400, "message": "no such image"});
     let (reply, asked) = replied(vec![choice(&lasting), ok("whole", "stop")], 1);

@@ -291,7 +291,7 @@ fn e09_a_score_of_another_scale_is_no_verdict() {
     }
 }
 
-/// What is asked for is what is taken: the prompt names the scores that the rubric gives to the question.
+/// The prompt names the scores that the rubric gives to the question, and no others are taken.
 #[test]
 fn e15_a_score_that_the_rubric_does_not_give_is_no_verdict_and_not_asked_for() {
     for (rubric, task, score, given, values) in [

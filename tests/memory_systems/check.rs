@@ -1,4 +1,4 @@
-//! What must hold for: the conformance test of memory systems, and its command.
+//! The conformance test of memory systems, and its command.
 
 use std::path::Path;
 
@@ -66,7 +66,7 @@ fn e03_words_of_an_mcp_server_that_are_no_memories_are_found() {
     let (empty, stored) = ("an empty store finds nothing", "what is written is stored");
     let locked = "Error: database is locked";
     for (add, failed, search, none, broken) in [
-        // Of the server's own notes nothing is said where none is found.
+        // A server that finds nothing and says nothing has no finding.
         (None, None, None, None, &[][..]),
         (None, None, Some("No memories found."), None, &[empty, stored][..]),
         (None, None, Some("No memories found."), Some("No memories"), &[stored]),

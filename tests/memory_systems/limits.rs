@@ -1,4 +1,4 @@
-//! What must hold for: the time that a memory system is given, and the flag that gives it more.
+//! Time limits of memory systems, and the flag that sets them.
 
 use std::time::Duration;
 

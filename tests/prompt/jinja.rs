@@ -28,7 +28,7 @@ fn constructs_of_templates_render_as_in_transformers() {
         let text = made.and_then(|made| made.render_turns(&[user()], &[table["tool"].clone()], &[], true));
         match (text, expected) {
             (Ok(text), Some(expected)) if text == expected => {}
-            // What transformers cannot render is refused by its line.
+            // A template that transformers cannot render is refused by its line.
             (Err(error), None) if error.to_string().contains("line ") => {}
             (text, _) => wrong.push(format!("{source}: {text:?} instead of {expected:?}")),
         }

@@ -1,4 +1,4 @@
-//! What ends an answer, and the text until there: end tokens, stop strings, and tokens that are parts of characters.
+//! The end of an answer and the text before it: end tokens, stop strings, and tokens that are parts of characters.
 
 use std::path::{Path, PathBuf};
 

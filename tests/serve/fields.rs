@@ -62,7 +62,7 @@ fn m08_offsets_are_those_of_characters_and_as_many_likeliest_tokens_come_as_were
             assert!(halves >= text.chars().filter(|c| !c.is_ascii()).count(), "{names:?}");
         }
     }
-    // Of generated tokens, too, whole and streamed, and within the text where a string ended it.
+    // The same holds for generated tokens, whole and streamed, and where a stop string cut the text.
     for body in [
         json!({"prompt": "é", "echo": true, "logprobs": 5, "max_tokens": 12, "temperature": 2, "seed": 4}),
         json!({"prompt": "One", "logprobs": 5, "max_tokens": 12, "temperature": 2, "seed": 5}),
@@ -162,7 +162,7 @@ fn a_thought_that_is_sent_back_and_a_speakers_name_stand_where_the_template_show
         )
     };
     let bare = "<|im_start|>assistant\nb";
-    // As transformers' apply_chat_template (5.24) writes these messages.
+    // Written by apply_chat_template of transformers 5.24 for these messages.
     let thought = "<|im_start|>assistant\n<think>\nIt is b.\n</think>\n\n[It is b.]b";
     for (fields, answer) in [
         (json!({}), bare),
@@ -234,7 +234,7 @@ fn m12_references_are_pointers_in_fragments() {
             };
             assert!(fits, "{reference}: {found}");
         }
-        // Of a function's parameters as well.
+        // A function's parameters are checked in the same way.
         let tool =
             json!({"type": "function", "function": {"name": "f", "strict": true, "parameters": schema}});
         let body = json!({"messages": user("Hi"), "temperature": 0, "max_tokens": 120, "tools": [tool], "tool_choice": "required"});

@@ -31,14 +31,14 @@ impl Finish {
             | "model_length"
             | "max_output_tokens"
             | "model_context_window_exceeded" => Finish::Limit,
-            // Of OpenAI, Anthropic, Gemini, Zhipu, Bedrock.
+            // Names used by OpenAI, Anthropic, Gemini, Zhipu, Bedrock.
             "content_filter"
             | "refusal"
             | "safety"
             | "sensitive"
             | "guardrail_intervened"
             | "content_filtered" => Finish::Filter,
-            // Of OpenRouter, vLLM and SGLang, mistral.rs, DeepSeek, Zhipu.
+            // Names used by OpenRouter, vLLM and SGLang, mistral.rs, DeepSeek, Zhipu.
             "error"
             | "abort"
             | "aborted"

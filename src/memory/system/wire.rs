@@ -23,9 +23,9 @@ const QUOTED: usize = 200;
 pub struct Patience {
     /// From starting it to the reply to `hello`.
     pub start: Duration,
-    /// Of operations on a whole history: `ingest`, `finish`, `reset`, `save`, `load`, `answer`.
+    /// Limit of operations on a whole history: `ingest`, `finish`, `reset`, `save`, `load`, `answer`.
     pub session: Duration,
-    /// Of operations that read: `search`, `readback`, `dump`, `fingerprint`.
+    /// Limit of operations that read: `search`, `readback`, `dump`, `fingerprint`.
     pub search: Duration,
 }
 

@@ -371,7 +371,7 @@ impl ChatTemplate {
         let taken = self.render_as_is(&[system, user], true, DEFAULT_DATE);
         self.folds_system = match taken {
             Ok(text) => !text.contains(MARK),
-            // Of other errors, who sends system text hears.
+            // Other errors go to the caller that sends a system text.
             Err(error) => error.is_raised(),
         };
         Ok(())

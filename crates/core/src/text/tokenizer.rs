@@ -206,7 +206,7 @@ impl Tokenizer {
         self.longest
     }
 
-    /// How its vocabulary spells bytes.
+    /// The spelling of bytes in the vocabulary.
     pub(super) fn spelling(&self) -> &Spelling {
         &self.spelling
     }

@@ -32,15 +32,15 @@ pub(super) struct WeightFiles {
     pub taken: Vec<PathBuf>,
     /// The index that names them, and the shard of every tensor.
     pub index: Option<(PathBuf, BTreeMap<String, String>)>,
-    /// Those of the others that some program takes for the weights: transformers prefers `model.safetensors` to an index, others
-    /// the reverse.
+    /// Files not chosen here that another program would load: transformers prefers `model.safetensors` to an index, others the
+    /// reverse.
     pub rivals: Vec<PathBuf>,
     /// The others whose names are those of weights.
     pub left: Vec<PathBuf>,
 }
 
 impl WeightFiles {
-    /// Those of a folder.
+    /// Chooses the weight files of a folder.
     ///
     /// # Errors
     /// A folder that cannot be read or has no weights, and an index that is wrong or names a file that is not there.

@@ -138,7 +138,7 @@ impl ChatTurn {
         }
         if let Some(thought) = &self.thought {
             message["reasoning_content"] = thought.clone().into();
-            // As transformers 5.24 does, for GPT-OSS, whose template refuses a thought and a text before calls.
+            // GPT-OSS's template reads `thinking`, and refuses it beside a text before calls.
             if self.calls.is_empty() || self.content.is_empty() {
                 message["thinking"] = thought.clone().into();
             }
