@@ -7,11 +7,18 @@ fn scripted(behaviour: &str) -> String {
     format!("kept=python3 '{}' {behaviour}", path.display())
 }
 
+/// A run of the sample's first cases with a memory system.
+fn over_sample(out: &Path, cases: &str, system: &str) -> Command {
+    let mut command = command(["run", "--max-new-tokens", "4", "--context", "4096", "--allow-longer"]);
+    command.args(["--data", "sample", "--sessions", "6", "--limit", cases]).arg("--model").arg(model());
+    command.arg("--memory").arg(system).arg("--out").arg(out);
+    command
+}
+
 /// A run of the sample's first case with the scripted system.
 fn run_command(out: &Path, behaviour: &str, more: &[&str]) -> Command {
-    let mut command = command(["run", "--max-new-tokens", "4", "--context", "4096", "--allow-longer"]);
-    command.args(["--data", "sample", "--sessions", "6", "--limit", "1"]).arg("--model").arg(model());
-    command.arg("--memory").arg(scripted(behaviour)).arg("--out").arg(out).args(more);
+    let mut command = over_sample(out, "1", &scripted(behaviour));
+    command.args(more);
     command
 }
 
@@ -139,17 +146,8 @@ fn e10_writes_that_are_not_told_are_not_measured() {
         format!("kept=python3 '{}' '{}'", manifest.join("adapters/mcp.py").display(), mapping.display());
     for (name, system) in [("server", server), ("adapter", scripted("no-sources no-save"))] {
         let out = root.path().join(name);
-        let mut run = command([
-            "run",
-            "--max-new-tokens",
-            "4",
-            "--context",
-            "4096",
-            "--allow-longer",
-            "--no-attention",
-        ]);
-        run.args(["--data", "sample", "--sessions", "6", "--limit", "1"]).arg("--model").arg(model());
-        run.arg("--memory").arg(system).arg("--out").arg(&out);
+        let mut run = over_sample(&out, "1", &system);
+        run.arg("--no-attention");
         assert_eq!(ended(run).code, Some(0));
         let table = |format: &str| {
             let mut table = command(["table", "--memory", "--format", format]);
@@ -227,17 +225,8 @@ fn shards_with_systems_are_merged_with_what_they_kept() {
     let root = tempfile::tempdir().unwrap();
     let shard = |i: &str| {
         let out = root.path().join(i);
-        let mut command = command([
-            "run",
-            "--max-new-tokens",
-            "4",
-            "--context",
-            "4096",
-            "--allow-longer",
-            "--no-attention",
-        ]);
-        command.args(["--data", "sample", "--sessions", "6", "--limit", "2"]).arg("--model").arg(model());
-        command.arg("--memory").arg(scripted("")).arg("--out").arg(&out).args(["--shard", &format!("{i}/2")]);
+        let mut command = over_sample(&out, "2", &scripted(""));
+        command.args(["--no-attention", "--shard", &format!("{i}/2")]);
         let run = ended(command);
         assert_eq!(run.code, Some(0), "{}", run.err);
         out
