@@ -27,11 +27,8 @@ pub struct Draw {
 /// One item as a rater sees it: no model, no verdict.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Item {
-    /// Its id.
     pub item: String,
-    /// The query.
     pub query: String,
-    /// The answer.
     pub answer: String,
     /// Notes that only a judge sees, by name: the case's, then the probe's.
     pub notes: Vec<(String, String)>,
@@ -44,7 +41,6 @@ pub struct Item {
 pub struct Drawn {
     /// In the order of the sheet.
     pub items: Vec<Item>,
-    /// Which answer each is.
     pub key: Key,
 }
 
@@ -62,10 +58,6 @@ struct Candidate<'a> {
 /// are drawn, from each value of the split, and a case can be drawn where every probe that the run asks of it has an answer; where it
 /// covers a probe, answered probes are drawn, from each group of probes. Verdicts have no part in it. Each cell has a stream of draws of
 /// its own, so that it does not depend on which others there are. Raters read `rubric`.
-///
-/// # Errors
-/// [`AgreementError`] for runs that do not go together, for answers that are neither right or wrong nor scored, and for cells with too
-/// few cases.
 pub fn draw(
     benchmark: &Benchmark,
     runs: &[RunFolder],

@@ -10,16 +10,12 @@ use crate::run::judged::UnknownJudge;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum AgreementError {
-    /// A run folder could not be read.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The judge that was named gave no verdict.
     #[error(transparent)]
     UnknownJudge(#[from] UnknownJudge),
-    /// The rubric could not be rendered for raters.
     #[error(transparent)]
     Rubric(#[from] JudgeError),
-    /// A file could not be read or written.
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: std::io::Error },
     /// The runs are of different benchmarks.
@@ -33,7 +29,6 @@ pub enum AgreementError {
          benchmark whose answers are judged so"
     )]
     NotRated { benchmark: &'static str, values: String },
-    /// One run is given twice.
     #[error("{0} and {1} hold the same run; give each run once")]
     SameRun(PathBuf, PathBuf),
     /// A cell has too few cases or probes.
@@ -49,10 +44,8 @@ pub enum AgreementError {
         found: usize,
         wanted: usize,
     },
-    /// The folder of a sheet holds one already, on which raters may be at work.
     #[error("{0} holds a sheet already; draw into a new folder")]
     Occupied(PathBuf),
-    /// A file that this tool wrote is not as it was written.
     #[error("{path}: {reason}")]
     Broken { path: PathBuf, reason: String },
     /// A run is not the one that was drawn from.
@@ -65,7 +58,6 @@ pub enum AgreementError {
         "{dir}: the answer of {case} {probe} is not the one that was rated; it was answered again after the draw, so draw anew"
     )]
     OtherAnswer { dir: PathBuf, case: String, probe: String },
-    /// Nobody judged a run.
     #[error("{0} has no verdicts; judge it with `palimpsest judge`")]
     NotJudged(PathBuf),
     /// The runs were judged by different judges.
@@ -84,7 +76,6 @@ pub enum AgreementError {
         "{first} was last judged by {first_judge} and {other} by {other_judge}, and raters read one rubric; choose it with --rubric NAME"
     )]
     Rubrics { first: PathBuf, first_judge: String, other: PathBuf, other_judge: String },
-    /// A rubric was chosen that neither the benchmark nor a run has.
     #[error("{unknown}{of_runs}")]
     UnknownRubric { unknown: crate::benchmarks::UnknownRubric, of_runs: String },
     /// Verdicts are by a rubric whose text is not known any more.
@@ -93,7 +84,6 @@ pub enum AgreementError {
          alone; choose one with --rubric NAME or --prompts DIR, and judge again by it"
     )]
     LostRubric { dir: PathBuf, judge: String },
-    /// A rating cannot be read.
     #[error("{path}, {place}: {reason}")]
     Rating { path: PathBuf, place: String, reason: String },
 }

@@ -23,11 +23,9 @@ pub struct Key {
     pub format: String,
     /// The sheet's name, which the ids of its items begin with: a digest of what was drawn.
     pub sheet: String,
-    /// The benchmark, by name.
     pub benchmark: String,
     /// The condition of all answers; empty for the plain one.
     pub condition: String,
-    /// Seed of the draw.
     pub seed: u64,
     /// Cases a run and value of the split.
     pub per_cell: usize,
@@ -41,7 +39,6 @@ pub struct Key {
     pub most: Option<u32>,
     /// Names of the split and the dimension.
     pub groups: Groups,
-    /// The runs that were drawn from.
     pub runs: Vec<KeyRun>,
     /// In the order of the sheet.
     pub items: Vec<KeyItem>,
@@ -63,11 +60,9 @@ pub struct Groups {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRun {
-    /// Its folder.
     pub dir: PathBuf,
     /// Its model, told apart from the others by its folder where two have one name.
     pub model: String,
-    /// The hash of its identity.
     pub identity_sha256: String,
 }
 
@@ -75,15 +70,11 @@ pub struct KeyRun {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyItem {
-    /// Its id.
     pub item: String,
     /// Which of the runs, counted from 0.
     pub run: usize,
-    /// The case.
     pub case: String,
-    /// The probe.
     pub probe: String,
-    /// Dimension of the probe.
     pub dimension: String,
     /// The value of the label that the case is split by.
     pub split: String,
@@ -93,9 +84,6 @@ pub struct KeyItem {
 
 impl Key {
     /// Reads the key of the sheet in `folder`.
-    ///
-    /// # Errors
-    /// [`AgreementError::Io`] or [`AgreementError::Broken`].
     pub fn read(folder: &Path) -> Result<Key, AgreementError> {
         let path = folder.join(FILE);
         let broken = |reason: String| AgreementError::Broken { path: path.clone(), reason };

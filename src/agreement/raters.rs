@@ -15,15 +15,11 @@ pub struct RubricChoice<'a> {
     pub judge: Option<&'a str>,
     /// The rubric of this name, of the benchmark or of a run that was judged by a template of its own.
     pub rubric: Option<&'a str>,
-    /// This template.
     pub template: Option<&'a str>,
 }
 
 /// The instructions that raters read: the template that is given, the rubric that is named, else the one by which the last judge of
 /// every run judged, and of runs that nobody has judged the benchmark's default.
-///
-/// # Errors
-/// [`AgreementError`] where there is no such rubric, where the runs' judges went by different ones, or where the text of theirs is lost.
 pub fn raters_rubric(
     benchmark: &Benchmark,
     runs: &[RunFolder],

@@ -72,7 +72,6 @@ impl Rating {
 /// The ratings of one rater.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ratings {
-    /// Name of the rater: the file.
     pub rater: String,
     of: HashMap<String, Rating>,
 }
@@ -96,10 +95,6 @@ struct Entry {
 
 impl Ratings {
     /// Reads a file of ratings of the sheet of `key`, JSON or CSV by its content.
-    ///
-    /// # Errors
-    /// [`AgreementError::Io`]; [`AgreementError::Broken`] for a file that is neither; [`AgreementError::Rating`] for an item that
-    /// the sheet does not have, one that is rated twice, and a word that is no rating.
     pub fn read(path: &Path, key: &Key) -> Result<Ratings, AgreementError> {
         let bytes = std::fs::read(path).map_err(AgreementError::io(path))?;
         let broken = |reason: String| AgreementError::Broken { path: path.to_owned(), reason };

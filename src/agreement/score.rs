@@ -18,9 +18,7 @@ use palimpsest_core::digest::sha256;
 /// Raters against a judge, and against each other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Scored {
-    /// Whose verdicts they are.
     pub judge: String,
-    /// The same without the judge's address.
     #[serde(skip)]
     pub judge_short: String,
     /// Other judgings of the first run by the rubric of the sheet, whose verdicts are not counted here.
@@ -29,7 +27,6 @@ pub struct Scored {
     pub condition: String,
     /// The best score; absent where answers are right or wrong.
     pub most: Option<u32>,
-    /// Items of the sheet.
     pub items: usize,
     /// Items on which the judge gave no verdict: left out of every count.
     pub without_verdict: usize,
@@ -41,20 +38,16 @@ pub struct Scored {
     pub earlier_wording: bool,
     /// True if the judge was asked in the same way everywhere: reasons in one place, thoughts as in the others.
     pub asked_alike: bool,
-    /// One a rater.
     pub raters: Vec<RaterScore>,
-    /// One a pair of raters.
     pub pairs: Vec<RatersCompared>,
 }
 
 /// One rater against the judge.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RaterScore {
-    /// Which rater.
     pub rater: String,
     /// Items rated unsure: left out of the counts.
     pub unsure: usize,
-    /// Items without a rating: left out.
     pub missing: usize,
     /// The rows of the table: all items, then by dimension, by the split and by model.
     pub subsets: Vec<Subset>,
@@ -65,7 +58,6 @@ pub struct RaterScore {
 pub struct Subset {
     /// Grouping that it is a value of: `all`, `probe`, `type`, `model`.
     pub group: String,
-    /// The value.
     pub name: String,
     /// The rater as reference against the judge.
     pub counts: Counts,
@@ -75,9 +67,7 @@ pub struct Subset {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Counts {
-    /// Right or wrong.
     RightOrWrong(Agreement),
-    /// Scores.
     Scores(ScoreAgreement),
 }
 
@@ -95,9 +85,7 @@ impl Counts {
 /// Two raters on the items that both rated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RatersCompared {
-    /// One.
     pub first: String,
-    /// The other.
     pub second: String,
     /// The first as reference against the second.
     pub counts: Counts,
@@ -105,10 +93,6 @@ pub struct RatersCompared {
 
 /// Scores `raters` by the verdicts of the judge that is meant, or of the one that came last, by the rubric that the raters read. `runs` are those of the key, in its order, with the
 /// answers of its condition.
-///
-/// # Errors
-/// [`AgreementError`] where a run is not the one that was drawn from, an answer is not the one that was rated, or a run was not
-/// judged by the same judge and rubric.
 pub fn score(
     key: &Key,
     runs: &[RunFolder],
@@ -187,7 +171,6 @@ pub fn score(
 /// Match of the judge's rubric with the raters'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shared {
-    /// By its text.
     Same,
     /// By an earlier wording of the same name.
     Earlier,

@@ -30,9 +30,6 @@ const NOTE: &str = "note_";
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// Writes the sheet and its key into `folder`, the key last; returns the files.
-///
-/// # Errors
-/// [`AgreementError::Occupied`] where the folder holds a sheet, on which raters may be at work; [`AgreementError::Io`].
 pub fn write(folder: &Path, title: &str, drawn: &Drawn) -> Result<Vec<PathBuf>, AgreementError> {
     if folder.join(key::FILE).exists() {
         return Err(AgreementError::Occupied(folder.to_owned()));

@@ -13,14 +13,10 @@ use crate::ground::json::{Fault, mended};
 /// The rows of a file, and what JSON does not have in them.
 pub(super) struct Rows<T> {
     pub rows: Vec<T>,
-    /// By row.
     pub faults: BTreeMap<usize, Vec<Fault>>,
 }
 
 /// The rows of a file that is one JSON array of objects.
-///
-/// # Errors
-/// [`ReadError::Syntax`] with the row that was being read: how many rows there are is then unknown.
 pub(super) fn rows<T: DeserializeOwned>(text: &[u8], file: &str) -> Result<Rows<T>, ReadError> {
     let error = match array(text, file) {
         Ok(rows) => return Ok(Rows { rows, faults: BTreeMap::new() }),

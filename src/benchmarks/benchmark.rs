@@ -30,7 +30,6 @@ pub type SampleFiles = Vec<(String, Vec<u8>)>;
 pub struct Benchmark {
     /// The word that stands for it in files and on the command line.
     pub name: &'static str,
-    /// The name as people write it.
     pub title: &'static str,
     /// The word for a segment of a history: `session`, `event`.
     pub segment: &'static str,
@@ -217,9 +216,7 @@ pub struct Checks {
 /// A benchmark's own counts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
-    /// As tables.
     pub tables: Vec<Table>,
-    /// As pictures.
     pub charts: Vec<Chart>,
 }
 
@@ -292,22 +289,16 @@ impl LensSpec {
 /// One of two pieces of evidence that conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The one that was written first.
     Older,
-    /// The one that was written last.
     Newer,
-    /// The right one to take.
     Right,
-    /// The wrong one to take.
     Wrong,
 }
 
 /// A case's answers, by probe, as other tools exchange them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exchanged {
-    /// The case.
     pub case: String,
-    /// The answers, by probe.
     pub answers: BTreeMap<String, String>,
     /// The texts in the place of answers that failed.
     pub errors: BTreeMap<String, String>,
@@ -318,7 +309,6 @@ pub struct Exchanged {
 pub struct SampleSpec {
     /// Segments of each history; `None` is the benchmark's choice.
     pub segments: Option<usize>,
-    /// Seed of whatever is drawn.
     pub seed: u64,
 }
 
@@ -331,7 +321,6 @@ pub struct SampleError(pub String);
 /// without a call of the judge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct References {
-    /// The note of the right ones.
     pub right: &'static str,
     /// The note of the known wrong ones.
     pub wrong: &'static str,
@@ -369,7 +358,6 @@ impl Unit {
 pub enum Dimension {
     /// Their ids, which are the same in every case.
     Probe,
-    /// A facet.
     Facet(&'static str),
 }
 
@@ -407,7 +395,6 @@ pub const VERDICT: &str = "verdict";
 /// Attention from one role to another; [`QUERY`] is one, and so are the rows `last`, `answer` and [`VERDICT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Curve {
-    /// The role whose attention it is.
     pub from: &'static str,
     /// The role that it is paid to.
     pub to: &'static str,

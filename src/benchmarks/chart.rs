@@ -18,11 +18,9 @@ pub struct BarChart {
     pub key: String,
     /// For people, with the figure of the paper that it is.
     pub title: String,
-    /// Reading instructions.
     pub caption: String,
     /// Names of the parts of every bar, from the left.
     pub parts: Vec<String>,
-    /// From the top.
     pub bars: Vec<Bar>,
 }
 
@@ -31,11 +29,8 @@ pub struct BarChart {
 pub struct Bar {
     /// The heading that it shares with its neighbours: written once above them.
     pub group: String,
-    /// Its name.
     pub label: String,
-    /// The count of each part.
     pub counts: Vec<usize>,
-    /// Behind it.
     pub note: String,
 }
 
@@ -46,11 +41,8 @@ pub struct TrendChart {
     pub key: String,
     /// For people, with the figure of the paper that it is.
     pub title: String,
-    /// Reading instructions.
     pub caption: String,
-    /// Name of the axis.
     pub axis: String,
-    /// Its places, from the left.
     pub places: Vec<String>,
     /// By row; the panels of a row stand beside each other.
     pub rows: Vec<Vec<TrendPanel>>,
@@ -59,7 +51,6 @@ pub struct TrendChart {
 /// One panel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrendPanel {
-    /// Above it.
     pub title: String,
     /// Lines of one name have one look in all panels.
     pub lines: Vec<TrendLine>,
@@ -68,7 +59,6 @@ pub struct TrendPanel {
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrendLine {
-    /// For the legend.
     pub name: String,
     /// By place; of none there is no point.
     pub points: Vec<TrendPoint>,
@@ -77,9 +67,7 @@ pub struct TrendLine {
 /// A share at a place.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TrendPoint {
-    /// Those that count.
     pub count: usize,
-    /// All.
     pub of: usize,
 }
 

@@ -19,42 +19,20 @@ pub const SAMPLE: &str = "sample";
 /// Why a data set could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum DatasetError {
-    /// The file or the folder could not be opened or read.
     #[error("cannot read {}; give a benchmark's file or folder, or the word `{SAMPLE}` for the built-in sample", .path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// The system's message.
-        source: io::Error,
-    },
-    /// The path names neither a file nor a folder.
+    File { path: PathBuf, source: io::Error },
     #[error("{} is neither a file nor a folder; give a benchmark's data, or the word `{SAMPLE}` for the built-in sample", .0.display())]
     NotAFile(PathBuf),
-    /// No benchmark knows the folder.
     #[error("{} holds the data of no benchmark that is known here ({known}); give a folder as it was released, or one of its files", .path.display())]
-    UnknownFolder {
-        /// The folder.
-        path: PathBuf,
-        /// The benchmarks.
-        known: String,
-    },
-    /// There is no benchmark of this name.
+    UnknownFolder { path: PathBuf, known: String },
     #[error("there is no benchmark `{name}`; there are {known}")]
-    UnknownBenchmark {
-        /// The name that was asked for.
-        name: String,
-        /// Those that there are.
-        known: String,
-    },
-    /// The benchmark takes no such value for rows that do not say their label.
+    UnknownBenchmark { name: String, known: String },
     #[error("--type {value}: {why}")]
     Split {
-        /// The value that was given.
         value: String,
         /// Why it cannot be, with the remedy.
         why: String,
     },
-    /// The sample could not be made as asked.
     #[error(transparent)]
     Sample(#[from] SampleError),
 }
@@ -111,9 +89,6 @@ impl Dataset {
     }
 
     /// The same, where rows that do not say the label that splits the benchmark have this value of it.
-    ///
-    /// # Errors
-    /// [`DatasetError::Split`] where the benchmark knows no such value, or its rows all say their own.
     pub fn with_split(self, value: Option<&str>) -> Result<Self, DatasetError> {
         let Some(value) = value else { return Ok(self) };
         let known = self.benchmark.splits;
@@ -163,9 +138,6 @@ impl Dataset {
 
     /// Checks the cases for problems and oddities ([`Benchmark::check`]). `on_bytes` hears of every piece read,
     /// `on_problem` of every problem when it is found.
-    ///
-    /// # Errors
-    /// Returns an error if the files cannot be opened again.
     pub fn check(
         &self,
         on_bytes: impl FnMut(&[u8]),
@@ -185,9 +157,6 @@ pub fn cases_in_memory(
 }
 
 /// The benchmark of this name, for commands.
-///
-/// # Errors
-/// [`DatasetError::UnknownBenchmark`].
 pub fn benchmark_named(among: &[&'static Benchmark], name: &str) -> Result<&'static Benchmark, DatasetError> {
     among.iter().copied().find(|benchmark| benchmark.name == name).ok_or_else(|| {
         DatasetError::UnknownBenchmark { name: name.to_owned(), known: names(among, |b| b.name) }

@@ -34,9 +34,7 @@ pub struct Files<'a> {
 /// Where files lie.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// By name.
     Memory(Vec<(String, Vec<u8>)>),
-    /// One file, and its name.
     File(PathBuf, [String; 1]),
     /// A folder, and the names of its files relative to it.
     Folder(PathBuf, Vec<String>),
@@ -136,10 +134,6 @@ impl<'a> Files<'a> {
     }
 
     /// Opens one of them, behind the byte order mark that it may begin with.
-    ///
-    /// # Errors
-    /// The system's; [`io::ErrorKind::NotFound`] for a name that is not among [`Files::names`], and
-    /// [`io::ErrorKind::InvalidData`] for a text in UTF-16.
     pub fn open(&self, name: &str) -> io::Result<Box<dyn BufRead + 'a>> {
         let mut reader = self.open_raw(name)?;
         text_file::skip_mark(&mut reader)?;
@@ -157,17 +151,11 @@ impl<'a> Files<'a> {
     }
 
     /// The only file, or the first of several.
-    ///
-    /// # Errors
-    /// As [`Files::open`]; [`io::ErrorKind::NotFound`] where there is no file.
     pub fn open_first(&self) -> io::Result<Box<dyn BufRead + 'a>> {
         self.open(self.names().first().copied().unwrap_or_default())
     }
 
     /// All bytes of one of them.
-    ///
-    /// # Errors
-    /// As [`Files::open`].
     pub fn bytes(&self, name: &str) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open(name)?.read_to_end(&mut bytes)?;

@@ -12,9 +12,7 @@ use crate::ground::sheet::{Column, Format, Sheet};
 pub struct Graded<'a> {
     /// The run's name; rows of a table that differ in the condition alone share it.
     pub run: &'a str,
-    /// The answering model.
     pub model: &'a str,
-    /// The data's name.
     pub dataset: &'a str,
     /// The judge, with the rubric in brackets; absent without a verdict.
     pub judge: Option<&'a str>,
@@ -26,17 +24,12 @@ pub struct Graded<'a> {
     pub memory: Option<GradedMemory<'a>>,
     /// Number of times that the same was asked before.
     pub repetition: u32,
-    /// The case's id.
     pub case: &'a str,
-    /// The probe's id.
     pub probe: &'a str,
-    /// The case's labels.
     pub labels: &'a BTreeMap<String, String>,
-    /// The probe's facets.
     pub facets: &'a BTreeMap<String, String>,
     /// True if there is an answer.
     pub answered: bool,
-    /// The answer.
     pub answer: Option<&'a str>,
     /// True if the prompt fitted the model's context; where it did not, there is no answer.
     pub fits: bool,
@@ -46,7 +39,6 @@ pub struct Graded<'a> {
     pub cut: bool,
     /// Right or wrong, where a clean verdict says so.
     pub correct: Option<bool>,
-    /// The score of a clean verdict.
     pub score: Option<f64>,
     /// The word that a clean verdict chose.
     pub choice: Option<&'a str>,
@@ -57,7 +49,6 @@ pub struct Graded<'a> {
 /// A memory system under a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GradedMemory<'a> {
-    /// Its name in the run.
     pub system: &'a str,
     /// The condition's name without the system's: empty for the first k of a search, else `k5`, `perfect`, `native` or `answer`.
     pub shown: &'a str,
@@ -66,7 +57,6 @@ pub struct GradedMemory<'a> {
 /// The part of a history that was left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HistoryCut {
-    /// Its tokens that were left out.
     pub dropped: usize,
     /// All of its tokens; 0 where the run does not say.
     pub of: usize,
@@ -176,15 +166,11 @@ pub struct Table {
     pub key: String,
     /// For people, with the table of the paper that it is.
     pub title: String,
-    /// The content.
     pub sheet: Sheet,
 }
 
 impl Table {
     /// Title and table.
-    ///
-    /// # Errors
-    /// A table that the format cannot hold.
     pub fn written(&self, format: Format) -> Result<String, csv::Error> {
         Ok(format!("{}\n{}", format.title(&self.title), format.of(&self.sheet)?))
     }

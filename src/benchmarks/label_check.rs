@@ -3,7 +3,6 @@
 /// A facet of the data, and its check by a judge that is not told it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LabelCheck {
-    /// The facet.
     pub facet: &'static str,
     /// Its values, one of which the judge chooses.
     pub values: &'static [&'static str],

@@ -45,7 +45,6 @@ pub struct Measure {
     pub scales: &'static [Scale],
     /// A value with a line across its panel: 1 for a lift, .5 for a balance.
     pub reference: Option<f64>,
-    /// Its axis.
     pub axis: Axis,
     /// Conditions that a probe must have been measured under, over which its value is the mean: what pairs two orders of the
     /// same. Without any, the measure is taken under each condition apart.
@@ -105,14 +104,12 @@ pub struct KeySpan {
     pub overlay: bool,
     /// Its first token in the prompt: spans are ordered by it.
     pub start: usize,
-    /// Its length in tokens.
     pub tokens: usize,
 }
 
 /// The attention paid to something.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Amount {
-    /// As mass.
     pub mass: f64,
     /// As density; NaN where the layer's window hides it.
     pub density: f64,
@@ -136,9 +133,7 @@ pub struct RowAt<'a> {
     pub role: &'a str,
     /// 0 for all spans in the role together; where there are several, each also by itself, from 1 in the order of the prompt.
     pub nth: usize,
-    /// The first token of the rows.
     pub start: usize,
-    /// The mass on each key span.
     pub mass: &'a [f64],
     /// The mass of uniform attention on each key span.
     pub share: &'a [f64],
@@ -149,22 +144,16 @@ pub struct RowAt<'a> {
 /// The attention of one example to its spans at one layer, at one scale.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerSpans<'a> {
-    /// The key spans, overlays among them.
     pub keys: &'a [KeySpan],
-    /// The rows.
     pub rows: &'a [RowAt<'a>],
-    /// Which value a span has.
     pub scale: Scale,
 }
 
 /// A key span as some rows see it.
 #[derive(Debug, Clone, Copy)]
 pub struct Paid<'a> {
-    /// The span.
     pub span: &'a KeySpan,
-    /// The mass on it.
     pub mass: f64,
-    /// The mass of uniform attention.
     pub share: f64,
     /// Its mass or its density; `None` where the layer's window hides it.
     pub value: Option<f64>,
@@ -287,9 +276,7 @@ fn share_of(this: f64, other: f64) -> Option<f64> {
 /// A probe with its answers and verdicts under every condition of the run.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
-    /// The case's labels.
     pub labels: &'a BTreeMap<String, String>,
-    /// The probe's facets.
     pub facets: &'a BTreeMap<String, String>,
     /// The condition that it was measured under; `None` where conditions are paired.
     pub condition: Option<&'a str>,
@@ -304,9 +291,7 @@ pub struct Judged {
     pub answer: Option<String>,
     /// Right or wrong, where that is known.
     pub correct: Option<bool>,
-    /// The score.
     pub score: Option<f64>,
-    /// The word that was chosen.
     pub choice: Option<String>,
 }
 

@@ -25,7 +25,6 @@ pub struct Problem {
     pub field: String,
     /// The text that was found there, shortened.
     pub found: String,
-    /// The remedy.
     pub remedy: String,
 }
 
@@ -45,7 +44,6 @@ impl fmt::Display for Problem {
 /// Everything wrong with one row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowProblems {
-    /// Never empty.
     pub problems: Vec<Problem>,
     /// The labels that the row has all the same, as far as they can be read: its case is counted under them.
     pub labels: BTreeMap<String, String>,
@@ -57,7 +55,6 @@ pub struct RowProblems {
 /// A probe of a row that cannot be asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BrokenProbe {
-    /// Its id.
     pub id: String,
     /// The facets that it is grouped by, as far as they can be read.
     pub facets: BTreeMap<String, String>,
@@ -90,21 +87,16 @@ fn in_file(file: &Option<String>) -> String {
 /// Why a row, or the rest of the data, could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The row can be parsed but is not sound. Reading can go on behind it.
     #[error(transparent)]
     Row(#[from] RowProblems),
-    /// The text is not in the format. Nothing behind this place can be trusted.
     #[error("{}row {row}, line {line}, column {column}: {what}", in_file(.file))]
     Syntax {
-        /// Which file of a folder.
         file: Option<String>,
         /// Zero-based index of the row that was being read.
         row: usize,
-        /// One-based line.
         line: usize,
         /// One-based column, in bytes.
         column: usize,
-        /// The problem, with the remedy.
         what: String,
     },
     /// A sound file without a single case.
@@ -115,14 +107,11 @@ pub enum ReadError {
         /// The benchmark that the file was read as.
         benchmark: &'static str,
     },
-    /// The bytes could not be read.
     #[error("{}reading failed in row {row}", in_file(.file))]
     Read {
-        /// Which file of a folder.
         file: Option<String>,
         /// Zero-based index of the row that was being read.
         row: usize,
-        /// The system's message.
         source: io::Error,
     },
 }
@@ -146,7 +135,6 @@ pub struct Report {
     pub splits: BTreeMap<String, usize>,
     /// The probes of sound rows by what they are grouped by.
     pub probes: BTreeMap<String, usize>,
-    /// Oddities of sound rows.
     pub findings: Vec<Finding>,
     /// Number of problems in all the rows read.
     pub problem_count: usize,

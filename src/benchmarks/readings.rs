@@ -12,9 +12,7 @@ use crate::data::Notes;
 pub enum Said {
     /// True if it is right.
     Correct(bool),
-    /// A grade.
     Score(f64),
-    /// One of the rubric's words.
     Choice(String),
 }
 
@@ -39,7 +37,6 @@ pub struct Reading {
     pub of_scores: bool,
     /// False of a probe, by its notes, to which no answer is right by this rule: it gets no verdict and counts nowhere.
     pub asks: fn(&Notes) -> bool,
-    /// Reads an answer.
     pub read: fn(&Given<'_>) -> Result<Told, NotRead>,
 }
 
@@ -51,11 +48,9 @@ pub struct NotRead(pub String);
 /// The input of a reading.
 #[derive(Debug, Clone, Copy)]
 pub struct Given<'a> {
-    /// The case's id.
     pub case: &'a str,
     /// The setting that it was asked under ([`super::Benchmark::arrange`]).
     pub setting: &'a str,
-    /// The seed of that.
     pub seed: u64,
     /// The answer, without a thought, where there is one.
     pub answer: Option<&'a str>,
@@ -71,7 +66,6 @@ pub struct Given<'a> {
 /// The result of a reading.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told {
-    /// The answer's statement.
     pub said: Said,
     /// True if that is right; `None` where it follows from what was said, or from nothing.
     pub correct: Option<bool>,

@@ -17,7 +17,6 @@ pub struct Rubric {
     /// `answer`, `cut`, `facets`, the `values` that its verdict can have, and its own notes), `labels`, and `reasons`: `first` where the reply's reason is to stand before its
     /// verdict, `last` after it, `none` where there is to be none.
     pub template: &'static str,
-    /// The probes of one call.
     pub unit: JudgeUnit,
     /// Its verdict: the same kind for all rubrics of a benchmark.
     pub verdict: VerdictKind,
@@ -29,18 +28,13 @@ pub struct Rubric {
 #[derive(Debug, thiserror::Error)]
 #[error("{benchmark} has no rubric `{name}`; it has: {known}")]
 pub struct UnknownRubric {
-    /// The benchmark's title.
     pub benchmark: &'static str,
-    /// The name that was typed.
     pub name: String,
     /// Those that there are, the default first, each with what sets it apart.
     pub known: String,
 }
 
 /// The rubric of a name.
-///
-/// # Errors
-/// [`UnknownRubric`], with those that there are.
 pub fn rubric_named(benchmark: &Benchmark, name: &str) -> Result<Rubric, UnknownRubric> {
     let found = benchmark.rubrics.iter().find(|rubric| rubric.name == name);
     found.copied().ok_or_else(|| {
@@ -58,7 +52,6 @@ pub fn rubric_named(benchmark: &Benchmark, name: &str) -> Result<Rubric, Unknown
 pub enum JudgeUnit {
     /// All probes of a case under a condition.
     Case,
-    /// One probe under a condition.
     Probe,
 }
 
@@ -68,24 +61,15 @@ pub enum VerdictKind {
     /// Right or wrong: `correct`, true or false.
     Correct,
     /// Right or wrong by one of two words: `label`. The reply is one object without ids, so a call covers one probe.
-    Label {
-        /// The word for a right answer.
-        right: &'static str,
-        /// The word for a wrong one.
-        wrong: &'static str,
-    },
+    Label { right: &'static str, wrong: &'static str },
     /// `score`, a number from 0 to `most`.
     Score {
-        /// The best.
         most: u32,
         /// Probes that get some of the whole numbers only. The first that fits a probe counts; one that none fits gets them all.
         grades: &'static [Grades],
     },
     /// `choice`, one of these words; right where it is the probe's note `expected`.
-    Choice {
-        /// The words.
-        of: &'static [&'static str],
-    },
+    Choice { of: &'static [&'static str] },
 }
 
 /// The scores that a rubric gives to some of its probes.
@@ -93,7 +77,6 @@ pub enum VerdictKind {
 pub struct Grades {
     /// Which probes: a facet, and its value.
     pub facet: (&'static str, &'static str),
-    /// The scores, ascending.
     pub scores: &'static [u32],
 }
 

@@ -32,18 +32,14 @@ pub(super) const GENERAL: [Setting; 4] = [
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Context {
-    /// All of it.
     #[default]
     Whole,
     /// The segments that hold the probe's evidence, or the whole case's: what perfect retrieval would find.
     Evidence,
-    /// Nothing of it: the question alone.
     Nothing,
     /// The segments that a retriever finds for the probe's query.
     Retrieved {
-        /// The retriever.
         by: Retriever,
-        /// Most segments.
         most: usize,
     },
 }

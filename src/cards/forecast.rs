@@ -13,11 +13,8 @@ pub const LAUNCH: f64 = 5e-6;
 /// One history, and what is asked about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaseShape {
-    /// Tokens that all prompts begin with.
     pub shared: usize,
-    /// Tokens of each prompt beyond them.
     pub own: Vec<usize>,
-    /// Tokens of each answer.
     pub answer: usize,
     /// Rows whose attention is recorded, and the spans that it is summed into; no rows where nothing is recorded.
     pub recording: Recording,
@@ -26,11 +23,8 @@ pub struct CaseShape {
 /// Expected seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Expected {
-    /// Of reading prompts.
     pub prefill: f64,
-    /// Of recording attention.
     pub recording: f64,
-    /// Of generating answers.
     pub decoding: f64,
 }
 
@@ -54,13 +48,10 @@ impl Expected {
 /// A decoder on a card.
 #[derive(Debug, Clone, Copy)]
 pub struct Forecast<'a> {
-    /// The decoder.
     pub spec: &'a DecoderSpec,
-    /// The card's rates.
     pub peaks: Peaks,
     /// Bytes of a number: 2 in half precision, 4 in f32.
     pub size: usize,
-    /// The attention implementation.
     pub kernel: Kernel,
     /// Most answers that are decoded together.
     pub batch: usize,

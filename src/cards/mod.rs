@@ -41,13 +41,10 @@ impl Peaks {
 /// A card by the name that is typed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NamedCard {
-    /// As it is typed.
     pub name: &'static str,
-    /// As people call it.
     pub title: &'static str,
     /// Bytes of its memory by the data sheet, 10^9 a gigabyte.
     pub memory: u64,
-    /// Its rates by the data sheet.
     pub peaks: Peaks,
     /// The maker's publication that says so. Rates with sparsity are halved.
     pub source: &'static str,

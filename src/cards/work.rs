@@ -72,7 +72,6 @@ impl Sum for Work {
 pub struct Recording {
     /// Rows at the end of the prompt, so that each sees all of it.
     pub rows: usize,
-    /// Key spans.
     pub spans: usize,
 }
 

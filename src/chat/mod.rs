@@ -18,7 +18,6 @@ pub struct Reply {
     pub text: String,
     /// The thought before it, where the model says so.
     pub thought: Option<String>,
-    /// Why generation ended.
     pub stop: StopReason,
     /// Tokens of the prompt, where known.
     pub prompt_tokens: Option<usize>,

@@ -14,9 +14,6 @@ const AHEAD: usize = 4;
 ///
 /// Once `stopped` returns true or `take` fails no more calls begin; those under way end and are taken. Returns false where some were
 /// not made because of `stopped`.
-///
-/// # Errors
-/// The first error of `take`.
 pub fn in_order<W: Send, Q: Send, A: Send, E>(
     workers: Vec<W>,
     count: usize,

@@ -106,9 +106,6 @@ fn tokens(line: &Line) -> &[u32] {
 }
 
 /// The jobs of a file, each checked by itself.
-///
-/// # Errors
-/// There is no such file, or no job in it.
 fn read(
     path: &Path,
     generate: usize,

@@ -18,13 +18,10 @@ const TOLD: usize = 6;
 /// The attention of a row to a span, over layers and heads.
 struct Paid<'a> {
     span: &'a Span,
-    /// Mean mass.
     mean: f64,
     /// The mass that uniform attention would give, mean over layers.
     even: f64,
-    /// The largest mass of a head.
     most: f64,
-    /// Its layer and number.
     head: (usize, usize),
 }
 

@@ -39,7 +39,6 @@ const TIME: &str = "%Y-%m-%d %H:%M";
 /// A row and all that is known of how it was made.
 #[derive(Debug, Clone)]
 pub struct Built {
-    /// The row.
     pub row: DoseRow,
     /// A line of `provenance.jsonl`.
     pub provenance: Value,
@@ -50,30 +49,22 @@ pub struct Built {
 /// An update in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statements {
-    /// The old session's statement.
     pub old: String,
-    /// The new session's.
     pub new: String,
-    /// Places of the two.
     pub places: [usize; 2],
     /// True if the new value follows by world knowledge.
     pub is_implied: bool,
-    /// Asks whether the old value holds.
     pub yesno: String,
-    /// Takes the old value for granted.
     pub premise: String,
-    /// Asks for the value.
     pub question: String,
 }
 
 /// An item or a twin that could not be made.
 #[derive(Debug, Clone)]
 pub struct Dropped {
-    /// The item, or its row.
     pub id: String,
     /// True if it is the whole item.
     pub item: bool,
-    /// Why.
     pub reason: String,
 }
 
@@ -82,7 +73,6 @@ pub struct Dropped {
 pub struct BuiltItem {
     /// Its rows; none where it was dropped.
     pub rows: Vec<Built>,
-    /// The missing part.
     pub dropped: Vec<Dropped>,
 }
 
@@ -224,7 +214,6 @@ struct Counted {
     built: Built,
     /// Of each session of the evidence, in the order of place.
     evidence: Vec<usize>,
-    /// Of the whole history.
     whole: usize,
 }
 

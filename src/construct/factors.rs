@@ -26,26 +26,20 @@ pub const MOST_TOKENS: usize = 150_000;
 pub enum Fillers {
     /// None: the evidence sessions stand side by side.
     None,
-    /// Of other topics than the attribute's.
     Unrelated,
-    /// Of the attribute's topic.
     Topic,
 }
 
 /// Explicitness of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Explicitness {
-    /// The other value, unmarked.
     E0,
-    /// Marked by "now".
     E1,
     /// The old value is denied beside it.
     E2,
-    /// An event that names the value.
     E3,
     /// A word from which the value follows by a step of world knowledge.
     E4,
-    /// By two steps.
     E5,
     /// The old value is denied, and no other takes its place.
     EN,
@@ -65,7 +59,6 @@ pub enum Order {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Speaker {
-    /// The user tells it.
     User,
     /// The assistant tells it, asked by the user.
     Assistant,
@@ -76,9 +69,7 @@ pub enum Speaker {
 pub enum Overlap {
     /// None but the subject's name.
     None,
-    /// Some.
     Part,
-    /// Nearly all.
     Full,
 }
 
@@ -91,7 +82,6 @@ pub struct Factors {
     /// Tokens before the second; where it is given, the distance follows from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth_new: Option<usize>,
-    /// Tokens between the two.
     pub distance: usize,
     /// Tokens after the second.
     pub tail: usize,
@@ -111,15 +101,11 @@ pub struct Factors {
     pub returns: bool,
     /// Sessions between the two that update another attribute of the subject.
     pub others: usize,
-    /// Explicitness of updates.
     pub explicitness: Explicitness,
-    /// Place against date.
     pub order: Order,
-    /// The speaker who states values.
     pub speaker: Speaker,
     /// The old session's wording against the question's.
     pub overlap_old: Overlap,
-    /// The new session's.
     pub overlap_new: Overlap,
     /// The question takes the old value for granted.
     pub premise: bool,

@@ -22,22 +22,17 @@ const TRIES: usize = 40;
 /// A session without evidence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Filler {
-    /// Unique in its source.
     pub id: String,
-    /// Its licence.
     pub licence: String,
-    /// Its turns.
     pub turns: Vec<Turn>,
 }
 
 /// Fillers of the user's.
 #[derive(Debug, Clone, Default)]
 pub struct GivenFillers {
-    /// The file.
     pub path: PathBuf,
     /// SHA-256 of its bytes.
     pub digest: String,
-    /// Its sessions.
     pub fillers: Vec<Filler>,
 }
 
@@ -124,9 +119,7 @@ fn filler_of(
 /// Where fillers come from.
 #[derive(Clone)]
 pub enum Source<'a> {
-    /// Our own, of these topics.
     Own(Vec<&'a Topic>),
-    /// The user's.
     Given(&'a [Filler]),
 }
 
@@ -139,7 +132,6 @@ pub struct Stream<'a> {
     next: usize,
     /// Ids of our own that are used.
     used: BTreeSet<String>,
-    /// Words that no filler may hold.
     forbidden: Vec<String>,
 }
 

@@ -19,7 +19,6 @@ const VALUE: &str = "value";
 /// A fact about the subject.
 #[derive(Clone, Copy, Debug)]
 pub enum Attribute<'a> {
-    /// One value.
     One(&'a Template),
     /// A log with a value a key.
     Log(&'a Log),
@@ -55,7 +54,6 @@ impl Attribute<'_> {
 pub struct Key {
     /// The word for it; `value` where there is one.
     pub name: String,
-    /// Its set.
     pub set: String,
     /// In the order in which they were drawn.
     pub values: Vec<String>,
@@ -84,15 +82,10 @@ impl Key {
 /// An item.
 #[derive(Debug)]
 pub struct Item<'a> {
-    /// Unique in the build.
     pub id: String,
-    /// The fact that is told.
     pub attribute: Attribute<'a>,
-    /// Of whom.
     pub subject: String,
-    /// Other people.
     pub people: Vec<String>,
-    /// Keys and values.
     pub keys: Vec<Key>,
     /// The longest chain of the build: values behind its are nobody's.
     longest: usize,
@@ -103,15 +96,11 @@ pub struct Item<'a> {
 /// Settings that all items share.
 #[derive(Debug, Clone, Copy)]
 pub struct Draft<'a> {
-    /// Our texts.
     pub texts: &'static Texts,
-    /// The seed of the build.
     pub seed: u64,
     /// Keys of a log.
     pub keys: usize,
-    /// The longest chain of the build.
     pub longest: usize,
-    /// Attributes that items take turns in.
     pub attributes: &'a [Attribute<'static>],
 }
 
@@ -190,11 +179,8 @@ impl Draft<'_> {
 /// The person that a sentence is about, and the one of a chain's values that it tells.
 #[derive(Debug, Clone, Copy)]
 pub struct Saying<'a> {
-    /// The person.
     pub name: &'a str,
-    /// By key, the chain.
     pub chains: &'a [Vec<&'a str>],
-    /// One of the chain's values.
     pub at: usize,
     /// True if the one before it was told.
     pub before_told: bool,

@@ -14,21 +14,14 @@ use crate::data::Turn;
 /// A session of the evidence, by its part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// The first value.
     Old,
-    /// The first value again.
     RestatedOld(usize),
     /// A value of a chain between the first and the last, counted from 1.
     Mid(usize),
-    /// The last value.
     New,
-    /// The last value again.
     RestatedNew(usize),
-    /// A stale value as past.
     Echo(usize),
-    /// Somebody else's value.
     Lure(usize),
-    /// Another attribute of the subject.
     Other(usize),
 }
 
@@ -51,13 +44,10 @@ impl Part {
 /// A session of a history.
 #[derive(Debug, Clone)]
 pub enum Slot {
-    /// Evidence.
     Part(Part),
     /// A filler, with the turns that are shown of it.
     Filler {
-        /// The whole one.
         filler: Filler,
-        /// Its turns, or their beginning.
         shown: Vec<Turn>,
     },
 }
@@ -65,9 +55,7 @@ pub enum Slot {
 /// Tokens of a stretch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Length {
-    /// Asked for.
     pub requested: usize,
-    /// Reached.
     pub reached: usize,
 }
 

@@ -53,11 +53,8 @@ pub fn digits(count: &dyn CountTokens, place: usize) -> Result<isize, TextError>
 /// The parts of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct Content<'a> {
-    /// Its statement, without a full stop.
     pub statement: &'a str,
-    /// Of whom.
     pub about: &'a str,
-    /// Its speaker.
     pub speaker: Speaker,
 }
 

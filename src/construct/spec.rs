@@ -51,9 +51,7 @@ const FIELDS: [&str; 13] = [
 pub struct Spec {
     /// One of [`FAMILIES`].
     pub family: String,
-    /// Items.
     pub items: usize,
-    /// The seed of all draws.
     pub seed: u64,
     /// The templates that items take turns in; empty for all of the family.
     pub templates: Vec<String>,
@@ -71,18 +69,14 @@ pub struct Spec {
     pub gate: bool,
     /// The levels that factors have where they are not varied.
     pub base: Factors,
-    /// Levels of one factor.
     pub sweeps: Vec<(String, Vec<Value>)>,
-    /// Levels of two factors, all pairs.
     pub grids: Vec<Grid>,
 }
 
 /// Two factors that are varied together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grid {
-    /// Their names.
     pub names: [String; 2],
-    /// Their levels.
     pub levels: [Vec<Value>; 2],
 }
 
@@ -91,16 +85,13 @@ pub struct Grid {
 pub struct Level {
     /// The factor that is varied, [`BASE`], or two names with `*` between them.
     pub sweep: String,
-    /// As ids of rows have it.
     pub label: String,
-    /// The levels.
     pub factors: Factors,
 }
 
 /// A twin: a kind, and the order of its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Twin {
-    /// The kind.
     pub kind: &'static str,
     /// `ab`, `ba`, or nothing.
     pub order: &'static str,

@@ -28,15 +28,11 @@ pub const FAMILIES: [&str; 5] = ["slots", "chains", "boxes", STREAMS_FAMILY, "im
 /// All texts.
 #[derive(Debug)]
 pub struct Texts {
-    /// Sets of values by name.
     pub values: BTreeMap<String, Vec<String>>,
-    /// Attributes with one value.
     pub templates: Vec<Template>,
     /// Logs of several keys, and the keys' sets.
     pub streams: Streams,
-    /// Small talk.
     pub chat: Chat,
-    /// Topics of fillers.
     pub topics: Vec<Topic>,
     /// SHA-256 over all files.
     pub digest: String,
@@ -46,33 +42,25 @@ pub struct Texts {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Template {
-    /// Unique.
     pub name: String,
-    /// The families that use it.
     pub families: Vec<String>,
-    /// Its set of values.
     pub values: String,
     /// The topic of fillers that are close to it.
     pub topic: String,
     /// The statement, by the words that it shares with the question.
     pub clause: Clause,
-    /// The statement once more, otherwise.
     pub paraphrase: String,
     /// Follows a clause: the old value holds no longer.
     pub deny: String,
     /// The old value holds no longer, and none has taken its place.
     pub none: String,
-    /// An event that names the value.
     pub event: String,
     /// An event with a word from which the value follows.
     pub step1: Option<String>,
     /// An event with a word from which it follows by two steps.
     pub step2: Option<String>,
-    /// The old value as past.
     pub echo: String,
-    /// The question.
     pub question: String,
-    /// The beginning of the answer.
     pub prefix: String,
     /// The question after one value.
     pub yesno: String,
@@ -84,7 +72,6 @@ pub struct Template {
 pub struct Clause {
     /// Shares nearly all words with the question.
     pub full: String,
-    /// Some.
     pub part: String,
     /// None but the name.
     pub none: String,
@@ -118,7 +105,6 @@ impl Template {
 pub struct Streams {
     /// The sets of values of the keys.
     pub keys: BTreeMap<String, String>,
-    /// The logs.
     pub log: Vec<Log>,
 }
 
@@ -126,21 +112,17 @@ pub struct Streams {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Log {
-    /// Unique.
     pub name: String,
     /// The topic of fillers that are close to it.
     pub topic: String,
     /// An entry with a value of every key.
     pub statement: String,
-    /// The same otherwise.
     pub paraphrase: String,
     /// A word on the log without an entry.
     pub neutral: String,
-    /// An old entry as past.
     pub echo: String,
     /// The question after a key.
     pub question: String,
-    /// The beginning of the answer.
     pub prefix: String,
 }
 
@@ -148,23 +130,15 @@ pub struct Log {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Chat {
-    /// Names of subjects and others.
     pub names: Vec<String>,
-    /// The user's first words.
     pub greetings: Vec<String>,
-    /// The assistant's answers to them.
     pub replies: Vec<String>,
-    /// The assistant's answers to statements.
     pub acks: Vec<String>,
-    /// The user asks for news.
     pub news: Vec<String>,
-    /// The user's answers to statements.
     pub thanks: Vec<String>,
-    /// The assistant's answers to thanks.
     pub welcomes: Vec<String>,
     /// The user's small talk, of many lengths.
     pub remarks: Vec<String>,
-    /// Statements that give no value.
     pub neutral: Vec<String>,
 }
 
@@ -172,13 +146,9 @@ pub struct Chat {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topic {
-    /// Unique.
     pub name: String,
-    /// Its things, in the plural.
     pub things: Vec<String>,
-    /// The user's questions.
     pub asks: Vec<String>,
-    /// The assistant's answers.
     pub tells: Vec<String>,
 }
 

@@ -28,11 +28,8 @@ const BUILD_FILE: &str = "build.json";
 /// The outcome of a build.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Items that have rows.
     pub kept: usize,
-    /// Rows.
     pub rows: usize,
-    /// Tokens of all histories.
     pub tokens: usize,
     /// Twins that are missing from kept items.
     pub twins_dropped: usize,

@@ -13,7 +13,6 @@ use serde::{Serialize, Serializer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Wrong, whatever was meant.
     Error,
     /// To be looked at: it can be right.
     Warning,
@@ -32,9 +31,7 @@ impl Severity {
 /// A check of data.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Check {
-    /// One word, with hyphens.
     pub name: &'static str,
-    /// Severity of its findings.
     pub severity: Severity,
     /// Description, in words that follow a count.
     pub about: &'static str,
@@ -55,18 +52,14 @@ impl Check {
 /// Something odd that keeps nothing from using the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Which check found it.
     #[serde(serialize_with = "name_of")]
     pub check: &'static Check,
     /// Which file of a folder; absent where the data set is one file, or all files are concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// The case's id.
     pub case: String,
-    /// Original indices of the segments concerned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<usize>,
-    /// Ids of the probes concerned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<String>,
     /// Description, with the words that show it.

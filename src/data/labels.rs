@@ -12,24 +12,19 @@ use crate::ground::order::sorted_unique;
 /// The values of a label and how often each occurs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LabelCounts {
-    /// The label.
     pub label: String,
     /// The label that each count is split by.
     pub split: String,
     /// The most frequent value first, equal ones by name.
     pub values: Vec<ValueCount>,
-    /// Cases.
     pub cases: usize,
-    /// Cases without the label.
     pub without: usize,
 }
 
 /// One value of a label.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ValueCount {
-    /// The value.
     pub value: String,
-    /// Cases that have it.
     pub cases: usize,
     /// Of these, by the value of the split; empty where cases have no split.
     pub by_split: BTreeMap<String, usize>,
@@ -43,9 +38,6 @@ impl LabelCounts {
 }
 
 /// Counts the values of `label` in `cases`, each split by the label `split`. The first error of a case ends the counting.
-///
-/// # Errors
-/// That of a case.
 pub fn count<E>(
     cases: impl IntoIterator<Item = Result<Case, E>>,
     label: &str,

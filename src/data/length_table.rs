@@ -8,9 +8,7 @@ use crate::ground::table::aligned;
 /// A row of the table.
 #[derive(Debug, Serialize)]
 pub struct LengthRow {
-    /// The tokeniser's name.
     pub tokenizer: String,
-    /// Its numbers.
     #[serde(flatten)]
     pub measured: SplitLengths,
     /// Those that a paper prints of the same.

@@ -17,32 +17,26 @@ use crate::ground::numbers::quantile;
 pub struct SplitLengths {
     /// The label's value, or `all`.
     pub split: String,
-    /// Number of cases.
     pub instances: usize,
     /// Mean number of sessions.
     pub sessions_mean: f64,
     /// Mean number of turns, a turn being one message of either side.
     pub turns_mean: f64,
-    /// Tokens of the formatted context.
     pub formatted: TokenCounts,
     /// Mean tokens of the content alone: what the turns say, one under another, without roles, dates or numbers.
     pub content_mean: f64,
-    /// Tokens of the raw JSON representation.
     pub raw: TokenCounts,
-    /// Tokens of the content alone.
     pub content: TokenCounts,
 }
 
 /// The distribution of a token count.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct TokenCounts {
-    /// Arithmetic mean.
     pub mean: f64,
     /// 50th percentile, see [`quantile`].
     pub median: f64,
     /// 95th percentile, see [`quantile`].
     pub p95: f64,
-    /// Largest.
     pub max: usize,
 }
 
@@ -51,7 +45,6 @@ pub struct TokenCounts {
 pub struct PrintedLengths {
     /// The label's value, or `all`.
     pub split: &'static str,
-    /// Number of cases.
     pub instances: usize,
     /// Mean number of sessions.
     pub sessions_mean: f64,
@@ -81,7 +74,6 @@ pub enum GroupBy<'a> {
     Label(&'a str),
     /// A row a case, in their order.
     Case,
-    /// None.
     All,
 }
 

@@ -31,7 +31,6 @@ pub type Notes = serde_json::Map<String, serde_json::Value>;
 /// One benchmark instance.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Case {
-    /// Unique within its file.
     pub id: String,
     /// Labels that the case is grouped by, for example `type` -> `T1`.
     pub labels: BTreeMap<String, String>,
@@ -45,7 +44,6 @@ pub struct Case {
     pub probes: Vec<Probe>,
     /// Notes that only a judge sees.
     pub judge: JudgeOnly,
-    /// Segments that truncation must keep.
     pub keep: Keep,
     /// Oddities that its reader found and kept: told where data is checked, part of no prompt and no count.
     pub flags: Vec<Finding>,
@@ -121,7 +119,6 @@ impl Segment {
 pub struct Turn {
     /// Speaker (`user`, `assistant`, anybody), or name of the field; empty for a text that is nobody's.
     pub role: String,
-    /// Text.
     pub content: String,
 }
 
@@ -171,7 +168,6 @@ impl fmt::Display for Location {
 pub struct Evidence {
     /// Role, one word. Several pieces may have the same.
     pub role: String,
-    /// Where it is.
     pub place: Location,
 }
 
@@ -185,22 +181,17 @@ impl Evidence {
 /// Neighbouring segments under one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stretch {
-    /// The name of its span.
     pub label: String,
-    /// Original index of the first segment.
     pub first: usize,
-    /// Original index of the last segment.
     pub last: usize,
 }
 
 /// One query put to the model on a case.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Probe {
-    /// Unique within the case.
     pub id: String,
     /// Framing of the query: names the template of the user message, for example `question`.
     pub form: String,
-    /// The query's text.
     pub query: String,
     /// Its own evidence, beside that of the whole case. Never shown to the model.
     pub evidence: Vec<Evidence>,
@@ -217,18 +208,15 @@ pub struct Probe {
 /// Values that may follow a prompt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contrasted {
-    /// The one that holds.
     pub current: String,
     /// Those that held before, oldest first.
     pub stale: Vec<String>,
-    /// Others of the same kind.
     pub absent: Vec<String>,
 }
 
 /// Notes on a case that only a judge sees. No prompt for the model under test is built from it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JudgeOnly {
-    /// Of the whole case.
     pub notes: Notes,
     /// Of each probe, by its id: references and the like. Probes that have none may be missing.
     pub of_probes: BTreeMap<String, Notes>,

@@ -132,7 +132,6 @@ pub struct Truncated {
     pub history: History,
     /// Original indices of the segments dropped, ascending.
     pub dropped: Vec<usize>,
-    /// Immediate neighbours of evidence among them.
     pub dropped_neighbours: Vec<usize>,
     /// Tokens of what is kept, the fixed part included.
     pub tokens: usize,
@@ -148,16 +147,12 @@ pub enum TruncateError {
         list(.segments), .evidence.saturating_add(*.fixed) - .budget
     )]
     DoesNotFit {
-        /// Original indices of the evidence segments.
         segments: Vec<usize>,
-        /// Their tokens.
         evidence: usize,
         /// Tokens of everything that is no segment.
         fixed: usize,
-        /// Tokens that there is room for.
         budget: usize,
     },
-    /// An evidence segment is not in the history.
     #[error("evidence segment {0} is not in the history; truncate the whole history of the case")]
     NoSuchSegment(usize),
     /// Neither end of the history has a segment that fits.
@@ -166,13 +161,10 @@ pub enum TruncateError {
          {fixed} of the rest of the prompt; raise --context"
     )]
     NothingFits {
-        /// Tokens of the first segment.
         first: usize,
-        /// Tokens of the last one.
         last: usize,
         /// Tokens of everything that is no segment.
         fixed: usize,
-        /// Tokens that there is room for.
         budget: usize,
     },
     /// The authors' way drops no more.
@@ -184,17 +176,10 @@ pub enum TruncateError {
     StillTooLong {
         /// Tokens of what is left, the rest of the prompt included.
         tokens: usize,
-        /// Tokens that there is room for.
         budget: usize,
     },
-    /// Costs and segments are not parallel.
     #[error("{costs} costs were given for {segments} segments")]
-    Costs {
-        /// Number of costs.
-        costs: usize,
-        /// Number of segments.
-        segments: usize,
-    },
+    Costs { costs: usize, segments: usize },
 }
 
 fn list(segments: &[usize]) -> String {
@@ -267,9 +252,6 @@ pub fn truncate(
 
 /// The same for a retrieved history, whose evidence nobody is to know of: the segments of `order`, original indices, are kept one
 /// after the other if they still fit when their turn comes. Segments that are not in `order` go.
-///
-/// # Errors
-/// [`TruncateError::Costs`]; [`TruncateError::DoesNotFit`] where there is not even room for what is no segment.
 pub fn truncate_ranked(
     history: &History,
     order: &[usize],
@@ -295,10 +277,6 @@ pub fn truncate_ranked(
 /// Of the room that the rest of the prompt leaves, half goes to the beginning: the longest run of first segments that fits it. What is
 /// left goes to the end, and what the end leaves to the beginning again. So the two runs that stay are those that the history begins
 /// and ends with, and no segment beside the gap would fit.
-///
-/// # Errors
-/// [`TruncateError::Costs`]; [`TruncateError::NothingFits`]; [`TruncateError::DoesNotFit`] where there is not even room for what is
-/// no segment.
 pub fn truncate_plain(
     history: &History,
     cost: &[usize],
@@ -335,9 +313,6 @@ pub fn truncate_plain(
 /// Drops segments in three phases, until the history fits: at most `ends` from the beginning, none at or beyond the segment `first`;
 /// then at most `ends` from the end, none at or beyond `last`; then those between the two, in an order drawn from `seed` and `name`.
 /// `first` and `last` are original indices; where there are none, the ends stop at the number alone and there is no third phase.
-///
-/// # Errors
-/// [`TruncateError::Costs`]; [`TruncateError::StillTooLong`] where the three phases are not enough.
 pub fn truncate_phases(
     history: &History,
     (first, last, ends): (Option<usize>, Option<usize>, usize),

@@ -20,7 +20,6 @@ const EXACT: &str = "exact";
 /// The likeliest of the values that a probe names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Chosen {
-    /// The one that holds.
     Current,
     /// Of several that held before, the first.
     First,
@@ -48,17 +47,14 @@ impl Chosen {
 /// An answer with log-probabilities.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The item.
     pub item: String,
     /// Its family, where the data names one.
     pub family: String,
-    /// The probe's id.
     pub probe: String,
     /// The kind and the order of the twin.
     pub twin: (&'static str, &'static str),
     /// The factor that is varied, or [`BASE`].
     pub sweep: String,
-    /// All labels of its case.
     pub labels: BTreeMap<String, String>,
     /// log p of the current value less that of the value that it is held against.
     pub contrast: f64,
@@ -72,7 +68,6 @@ pub struct Answer {
     pub exact: Option<bool>,
     /// Attention; empty without a file.
     pub attention: Measured,
-    /// Effects on the contrast, by name.
     pub effects: BTreeMap<String, f64>,
 }
 

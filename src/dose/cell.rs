@@ -9,11 +9,9 @@ use crate::ground::order::entry;
 /// An item at a level of what its row varies.
 #[derive(Debug, Clone, Default)]
 pub struct Cell {
-    /// The item.
     pub item: String,
     /// Its family; empty where the data names none.
     pub family: String,
-    /// The probe's id.
     pub probe: String,
     /// The factor that is varied, two with `*` between them, or [`BASE`].
     pub sweep: String,
@@ -40,7 +38,6 @@ pub struct Cell {
     pub gate: Option<bool>,
     /// Attention, value norms and effects of the update twins, by name.
     pub numbers: BTreeMap<String, f64>,
-    /// Attention by layer.
     pub by_layer: BTreeMap<String, Vec<f64>>,
 }
 

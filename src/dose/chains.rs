@@ -13,9 +13,7 @@ use super::estimate::{Estimate, Share, slope};
 /// Items at one number of updates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChainLevel {
-    /// Replacements of the value.
     pub updates: usize,
-    /// Items.
     pub items: usize,
     /// The share of twins whose likeliest value is of each sort, over items.
     pub chosen: Vec<(Chosen, Share)>,
@@ -45,7 +43,6 @@ pub struct Chains {
     pub levels: Vec<ChainLevel>,
     /// Slope of the share of right choices per doubling of the updates, by item.
     pub right_slope: Option<Estimate>,
-    /// The same of the contrast.
     pub contrast_slope: Option<Estimate>,
 }
 

@@ -18,9 +18,6 @@ pub struct Effects(BTreeMap<AnswerKey, BTreeMap<String, f64>>);
 
 impl Effects {
     /// Reads the file; none where there is none.
-    ///
-    /// # Errors
-    /// A broken row.
     pub fn read(dir: &Path) -> Result<Self, DoseError> {
         Ok(Effects::of(&read_contrast_causes(dir)?))
     }

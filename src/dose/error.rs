@@ -14,12 +14,7 @@ pub enum DoseError {
         "{} is a run of {benchmark}; palimpsest dose reads runs of data made by `palimpsest build dose`",
         dir.display()
     )]
-    OtherBenchmark {
-        /// The run folder.
-        dir: PathBuf,
-        /// Its benchmark.
-        benchmark: String,
-    },
+    OtherBenchmark { dir: PathBuf, benchmark: String },
     /// No answer has log-probabilities.
     #[error(
         "{}: none of {answers} answers has log-probabilities of its values ({reason}); make the run with a model on this machine, which \
@@ -27,39 +22,23 @@ pub enum DoseError {
         dir.display()
     )]
     NoContrast {
-        /// The run folder.
         dir: PathBuf,
-        /// Its answers.
         answers: usize,
         /// The first error of an answer, or that there is none.
         reason: String,
     },
-    /// No factor of that name is varied.
     #[error("{}: no factor `{factor}` is varied in this run; varied are {known}", dir.display())]
-    UnknownFactor {
-        /// The run folder.
-        dir: PathBuf,
-        /// The name.
-        factor: String,
-        /// The factors that are.
-        known: String,
-    },
+    UnknownFactor { dir: PathBuf, factor: String, known: String },
     /// No item passes the gate.
     #[error(
         "{}: no item passes the gate (right with the old session alone and with the new one alone, in both orders); leave --gated out",
         dir.display()
     )]
-    NoneGated {
-        /// The run folder.
-        dir: PathBuf,
-    },
-    /// A file of the run could not be read.
+    NoneGated { dir: PathBuf },
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A file of effects could not be read.
     #[error(transparent)]
     Rows(#[from] JsonlError),
-    /// An attention store could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -7,9 +7,7 @@ use crate::statistics::{Interval, bounded, means};
 /// The mean of a number over items.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
-    /// Items.
     pub n: usize,
-    /// Their mean.
     pub mean: f64,
     /// The interval of the mean at 95%; absent of one item and of equal ones.
     pub interval: Option<Interval>,
@@ -46,9 +44,7 @@ impl Estimate {
 /// The mean of shares over items.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share {
-    /// Items.
     pub n: usize,
-    /// The mean.
     pub mean: f64,
     /// Its interval at 95%: Wilson's where each item is all or nothing.
     pub interval: Option<Interval>,

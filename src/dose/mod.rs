@@ -43,20 +43,15 @@ pub const NAME: &str = "dose";
 /// Settings of an analysis.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DoseOptions {
-    /// This factor alone, or this grid.
     pub factor: Option<String>,
-    /// Items that pass the gate alone.
     pub gated: bool,
 }
 
 /// A run of dose, read.
 #[derive(Debug, Clone)]
 pub struct Doses {
-    /// The run folder.
     pub dir: PathBuf,
-    /// The model's name.
     pub model: String,
-    /// The data's name.
     pub dataset: String,
     /// Items at levels; those at the base level once.
     pub cells: Vec<Cell>,
@@ -68,7 +63,6 @@ pub struct Doses {
     pub blind: Option<(Share, f64)>,
     /// The gate: items that pass it, and items on which it is known.
     pub gate: (usize, usize),
-    /// Answers without log-probabilities.
     pub without: usize,
     /// True if only items that pass the gate are counted.
     pub gated: bool,
@@ -83,9 +77,6 @@ pub fn is_dose(run: &RunFolder) -> bool {
 
 impl Doses {
     /// Reads a run folder, of several conditions the plain one or the first.
-    ///
-    /// # Errors
-    /// [`DoseError`].
     pub fn open(dir: &Path, options: &DoseOptions) -> Result<Self, DoseError> {
         let run = RunFolder::read(dir)?;
         if !is_dose(&run) {
@@ -96,9 +87,6 @@ impl Doses {
     }
 
     /// Of a run that was read, under one condition.
-    ///
-    /// # Errors
-    /// [`DoseError`].
     pub fn of(run: &RunFolder, options: &DoseOptions) -> Result<Self, DoseError> {
         let effects = Effects::read(&run.dir)?;
         let exact = answer::exact(run);

@@ -55,7 +55,6 @@ impl Scale {
 /// A level.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Level {
-    /// As the labels have it.
     pub name: String,
     /// As a number, where it is one.
     pub number: Option<f64>,
@@ -66,9 +65,7 @@ pub struct Level {
 /// The levels of a factor, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Levels {
-    /// The factor.
     pub factor: String,
-    /// The kind of its levels.
     pub scale: Scale,
     /// In ascending order or, where they have none, as they come.
     pub all: Vec<Level>,

@@ -9,17 +9,11 @@ pub enum Embedder {}
 
 impl Embedder {
     /// Refuses, before anything is fetched.
-    ///
-    /// # Errors
-    /// [`EmbedError::Absent`].
     pub fn built_in() -> Result<(), EmbedError> {
         Err(EmbedError::Absent)
     }
 
     /// Refuses.
-    ///
-    /// # Errors
-    /// [`EmbedError::Absent`].
     pub fn open(_: &EmbedderFiles) -> Result<Self, EmbedError> {
         Err(EmbedError::Absent)
     }
@@ -35,25 +29,16 @@ impl Embedder {
     }
 
     /// The tokens of texts.
-    ///
-    /// # Errors
-    /// None: there is no embedder to ask.
     pub fn tokens<S: AsRef<str> + Sync>(&self, _: &[S]) -> Result<Vec<Vec<u32>>, EmbedError> {
         match *self {}
     }
 
     /// The vectors of texts.
-    ///
-    /// # Errors
-    /// None: there is no embedder to ask.
     pub fn embed(&self, _: &[&str], _: impl Fn(usize) + Sync) -> Result<Vec<Vec<f32>>, EmbedError> {
         match *self {}
     }
 
     /// The vectors of texts whose tokens are known.
-    ///
-    /// # Errors
-    /// None: there is no embedder to ask.
     pub fn embed_tokens(
         &self,
         _: &[Vec<u32>],

@@ -39,17 +39,11 @@ impl std::fmt::Debug for Embedder {
 
 impl Embedder {
     /// Refuses where this build has no embedder, before anything is fetched for one.
-    ///
-    /// # Errors
-    /// None here.
     pub fn built_in() -> Result<(), EmbedError> {
         Ok(())
     }
 
     /// Opens the files of a model.
-    ///
-    /// # Errors
-    /// [`EmbedError::Read`], [`EmbedError::Broken`].
     pub fn open(files: &EmbedderFiles) -> Result<Self, EmbedError> {
         let at = |name: &str| files.folder.join(name);
         let broken = |name: &str, reason: String| EmbedError::Broken { path: at(name), reason };
@@ -83,9 +77,6 @@ impl Embedder {
     }
 
     /// The tokens of texts, with those that the model has at their ends, cut to [`Embedder::limit`].
-    ///
-    /// # Errors
-    /// [`EmbedError::Tokens`].
     pub fn tokens<S: AsRef<str> + Sync>(&self, texts: &[S]) -> Result<Vec<Vec<u32>>, EmbedError> {
         texts.par_iter().map(|text| self.tokens_of(text.as_ref())).collect()
     }
@@ -122,18 +113,12 @@ impl Embedder {
     }
 
     /// The vectors of texts, each of length 1, in order. `on_done` hears how many were embedded, batch by batch.
-    ///
-    /// # Errors
-    /// [`EmbedError::Tokens`], [`EmbedError::Model`].
     pub fn embed(&self, texts: &[&str], on_done: impl Fn(usize) + Sync) -> Result<Vec<Vec<f32>>, EmbedError> {
         self.embed_tokens(&self.tokens(texts)?, on_done)
     }
 
     /// The same of texts whose tokens are known: none is empty, none longer than [`Embedder::limit`], and all ids are below
     /// [`Embedder::vocab`].
-    ///
-    /// # Errors
-    /// [`EmbedError::Model`].
     pub fn embed_tokens(
         &self,
         tokens: &[Vec<u32>],

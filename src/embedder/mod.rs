@@ -11,25 +11,13 @@ pub use imp::Embedder;
 /// Why texts could not be embedded.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedError {
-    /// A file of the model could not be read.
     #[error("cannot read {path}; fetch the embedding model again by removing its folder")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's message.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// A file of the model is not as it must be.
     #[error(
         "{path} is no embedding model's file: {reason}; fetch the embedding model again by removing its folder"
     )]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// The fault.
-        reason: String,
-    },
-    /// A text has no tokens that the model knows.
+    Broken { path: PathBuf, reason: String },
     #[error("a text cannot be tokenised for the embedding model: {0}")]
     Tokens(String),
     /// This build has none.
@@ -37,7 +25,6 @@ pub enum EmbedError {
         "this build of palimpsest embeds no texts; build it with the cargo feature `embedder`, which is on by default"
     )]
     Absent,
-    /// The model failed.
     #[error("the embedding model failed")]
     Model(#[from] candle_core::Error),
 }

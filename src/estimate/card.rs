@@ -60,11 +60,8 @@ fn has_tokenizer(files: &ModelFiles) -> bool {
 
 struct Lengths {
     shared: usize,
-    /// Of each prompt, by its place.
     own: Vec<usize>,
-    /// Rows that are recorded, and spans.
     recording: Recording,
-    /// Row spans of a prompt.
     row_spans: usize,
 }
 

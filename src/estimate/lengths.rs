@@ -17,9 +17,6 @@ use palimpsest_core::text::{ChatTemplate, CountTokens};
 
 /// The rows that are asked for. A label that no case has is refused, and those that there are are named; without `--by`, data without
 /// the benchmark's own label has the row of all cases alone.
-///
-/// # Errors
-/// Data that cannot be read, and [`WrongUsage`].
 pub fn group_by<'a>(dataset: &Dataset, by: Option<&'a str>) -> anyhow::Result<GroupBy<'a>> {
     if by == Some(BY_CASE) {
         return Ok(GroupBy::Case);
@@ -42,7 +39,6 @@ pub fn group_by<'a>(dataset: &Dataset, by: Option<&'a str>) -> anyhow::Result<Gr
 
 /// A tokeniser with the layout of prompts that is counted.
 pub struct LengthCounter {
-    /// The encoding's or the model's name.
     pub name: String,
     builder: PromptBuilder,
     tokens: Box<dyn CountTokens + Send + Sync>,
@@ -50,9 +46,6 @@ pub struct LengthCounter {
 
 impl LengthCounter {
     /// An encoding: the plain layout, without a beginning-of-sequence token.
-    ///
-    /// # Errors
-    /// [`WrongUsage`] of a name that is none.
     pub fn of_encoding(name: &str, benchmark: &Benchmark) -> anyhow::Result<Self> {
         let tokens = BytePairEncoding::named(name).map_err(|error| WrongUsage(error.to_string()))?;
         let builder = PromptBuilder::new(Templates::load(benchmark, None)?, ChatTemplate::plain(None)?);
@@ -60,9 +53,6 @@ impl LengthCounter {
     }
 
     /// A model's tokeniser and chat template.
-    ///
-    /// # Errors
-    /// A model that cannot be found or read.
     pub fn of_model(name: &str, benchmark: &Benchmark) -> anyhow::Result<Self> {
         let files = ModelStore::open()?.resolve(name)?;
         let TextSide { tokenizer, template, .. } = TextSide::open(&files)?;
@@ -71,18 +61,12 @@ impl LengthCounter {
     }
 
     /// A case's first prompt.
-    ///
-    /// # Errors
-    /// A case without a probe, and a template that fails.
     pub fn format(&self, case: &Case) -> anyhow::Result<String> {
         let probe = case.probes.first().with_context(|| format!("case `{}` has no probe", case.id))?;
         Ok(self.builder.build(&case.history, &case.evidence, probe)?.text)
     }
 
     /// Tokens of a text.
-    ///
-    /// # Errors
-    /// The tokeniser's.
     pub fn count(&self, text: &str) -> anyhow::Result<usize> {
         Ok(self.tokens.count(text)?)
     }

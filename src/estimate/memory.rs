@@ -7,9 +7,6 @@ use crate::progress::grouped;
 use crate::run::setup::{RunSpec, WrongUsage, sound_cases};
 
 /// Takes the memory systems out of a job, and tells of them what can be told.
-///
-/// # Errors
-/// Data that cannot be read, and settings that CUPMem does not have.
 pub(super) fn taken_out(job: &mut RunSpec) -> anyhow::Result<Option<String>> {
     let systems = std::mem::take(&mut job.memory).memory;
     if systems.is_empty() {

@@ -21,9 +21,6 @@ pub use plan::{PlanArgs, plan_text};
 use crate::run::setup::RunSpec;
 
 /// Tells, in texts, what a run will take: its memory systems, as far as that can be told, then all else.
-///
-/// # Errors
-/// [`crate::run::setup::WrongUsage`], whatever would keep the run from starting, and those of `tell`.
 pub fn estimate(
     mut job: RunSpec,
     args: &EstimateArgs,

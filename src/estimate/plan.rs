@@ -73,9 +73,6 @@ const QUESTION: usize = 64;
 const RECORDED: Recording = Recording { rows: 500, spans: 512 };
 
 /// The plan as text.
-///
-/// # Errors
-/// A model that is not known, a device or dtype that is none, and a context beyond all reckoning.
 pub fn plan_text(args: &PlanArgs) -> anyhow::Result<String> {
     let names = match args.card {
         Some(_) => vec![DeviceName::Cuda(0)],

@@ -102,7 +102,6 @@ pub(super) struct Sampled<'a> {
     pub scale: f64,
     /// Answers to a question of one context: a path that is blocked takes what it takes again.
     pub repeat: usize,
-    /// Answers that are generated together.
     pub batch: usize,
 }
 

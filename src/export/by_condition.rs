@@ -9,7 +9,6 @@ use crate::run::store::RunFolder;
 /// A format that holds one answer a question.
 #[derive(Debug, Clone, Copy)]
 pub enum OneAnswer {
-    /// LongMemEval's hypotheses.
     Longmemeval,
     /// The format of a benchmark's authors, which writes the answers.
     Authors(fn(Vec<Exchanged>) -> Result<String, serde_json::Error>),
@@ -18,9 +17,7 @@ pub enum OneAnswer {
 /// The answers under a condition in a format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportText {
-    /// The file's text.
     pub text: String,
-    /// Its contents, with the number.
     pub what: String,
     /// A note on questions without an answer, where there are some.
     pub unanswered: Option<String>,
@@ -28,9 +25,6 @@ pub struct ExportText {
 
 impl OneAnswer {
     /// The answers of a run's one condition, whose name is `condition`; those that lack one are empty with `partial`.
-    ///
-    /// # Errors
-    /// Questions without an answer, without `partial`.
     pub fn text(self, one: &RunFolder, condition: &str, partial: bool) -> Result<ExportText, ExportError> {
         let (text, what) = match self {
             OneAnswer::Longmemeval => {

@@ -8,9 +8,6 @@ use crate::run::exchange::export;
 use crate::run::store::RunFolder;
 
 /// The lines of a run of one condition: the format holds one answer a question. Missing ones are refused, or with `partial` written as empty.
-///
-/// # Errors
-/// [`ExportError::Exchange`] for questions without an answer, [`ExportError::Double`] for ids that are not distinct.
 pub fn lines(folder: &RunFolder, partial: bool) -> Result<String, ExportError> {
     let answers = export(folder, partial)?;
     let mut ids = Vec::new();

@@ -36,7 +36,6 @@ const WARNING: &str = "warning";
 /// Settings of a log.
 #[derive(Debug, Clone, Copy)]
 pub struct Log<'a> {
-    /// Its benchmark.
     pub benchmark: &'a Benchmark,
     /// The conditions of the answers, by their stored names.
     pub conditions: &'a [String],
@@ -57,9 +56,6 @@ impl Log<'_> {
 }
 
 /// Writes the log of a run with the scores of these judges, and returns how many samples it has.
-///
-/// # Errors
-/// [`ExportError::Double`] for ids that are not distinct; [`ExportError::Io`].
 pub fn write(
     mut out: impl Write,
     folder: &RunFolder,

@@ -25,7 +25,6 @@ use crate::run::store::RunFolder;
 /// Why a run could not be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// Answers are missing.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
     /// Two answers would have one id.
@@ -33,16 +32,12 @@ pub enum ExportError {
         "the id `{0}` would stand for two answers; rename a case, so that case and probe joined by _ are distinct"
     )]
     Double(String),
-    /// A file could not be read or written.
     #[error("cannot write the export: {0}")]
     Io(#[from] std::io::Error),
-    /// The run folder refused.
     #[error(transparent)]
     Run(#[from] crate::run::error::RunError),
-    /// JSON could not be written.
     #[error("cannot write the export as JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// The Parquet file could not be written.
     #[error("cannot write the export as Parquet: {0}")]
     Parquet(#[from] ParquetError),
 }

@@ -7,9 +7,6 @@ use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
 
 /// Refuses.
-///
-/// # Errors
-/// [`ExportError::Parquet`].
 pub fn write(
     _: impl Write + Send,
     _: &RunFolder,

@@ -32,7 +32,6 @@ enum Kind {
     Bool,
     Whole,
     Real,
-    /// A list of whole numbers.
     List,
     /// A struct of texts with these fields.
     Texts(Vec<String>),
@@ -76,9 +75,6 @@ pub const NO_RESULT: &str = "palimpsest.no_result";
 pub const WARNING: &str = "palimpsest.warning";
 
 /// Writes the rows of these conditions, and returns how many.
-///
-/// # Errors
-/// [`ExportError::Parquet`] where it cannot be written.
 pub fn write(
     out: impl Write + Send,
     folder: &RunFolder,

@@ -20,9 +20,6 @@ const NAME: usize = 44;
 
 /// A bar a value, the most frequent first, each parted by the split where cases have one. `origin` says where the cases come
 /// from.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub fn distribution(counts: &LabelCounts, origin: &str) -> Result<Figure, FigureError> {
     let name = format!("distribution-{}", file_part(&counts.label));
     let title = format!("Cases by {}", shortened(&counts.label, 40));

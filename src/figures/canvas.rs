@@ -260,9 +260,7 @@ pub(super) fn outlined(area: &Area<'_>, corners: [(i32, i32); 2], colour: RGBCol
 pub(super) struct Tiling {
     pub columns: i32,
     pub rows: i32,
-    /// Of the picture.
     pub width: i32,
-    /// Room for a panel.
     pub panel: i32,
 }
 

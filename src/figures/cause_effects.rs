@@ -30,9 +30,6 @@ pub(super) fn named(answer: &CausedAnswer, session: &CausedSession) -> String {
 }
 
 /// The sessions with the largest effects, by name.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let segment = study.segment();
     let largest = causes.largest(LARGEST);
@@ -125,9 +122,6 @@ fn by_role(
 }
 
 /// Mean effects by role, for right and wrong answers where they are judged.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let judged = [Correctness::Correct, Correctness::Wrong];
     let split = judged.iter().any(|verdict| causes.effect(None, *verdict).is_some());
@@ -181,9 +175,6 @@ pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Result<F
 }
 
 /// Mean divergences by role: of the answer's first token, and over all of its tokens.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     type Numbers = (fn(&Effect) -> f64, fn(&Control) -> f64);
     let kinds: [(&str, Numbers); 2] = [
@@ -221,9 +212,6 @@ pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Re
 }
 
 /// Effects by the layers at which sessions were blocked.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub(super) fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let name = "causes-by-window";
     let mut series: Vec<(String, Stroke, Series)> = (causes.windowed_roles().into_iter())

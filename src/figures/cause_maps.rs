@@ -35,9 +35,6 @@ fn probes(causes: &Causes) -> Vec<Option<String>> {
 }
 
 /// The mean over units, aligned at the evidence: one map a probe.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub fn mean(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let name = "causes-map-mean".to_owned();
     let (segment, many) = (study.segment(), causes.unit.many());
@@ -92,9 +89,6 @@ fn mean_csv(name: &str, found: &[EffectMap], causes: &Causes, anchors: &[&str]) 
 }
 
 /// The answers to the first case of which most were measured, session by session: one map an answer.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let name = "causes-map-case".to_owned();
     let (segment, segments) = (study.segment(), captions::plural(study.segment()));

@@ -18,9 +18,6 @@ use crate::lens::table::lines_csv;
 use crate::lens::{Series, Study};
 
 /// Every figure of the causes of a study.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub fn of_causes(causes: &Causes, study: &Study, origin: &Origin) -> Result<Vec<Figure>, FigureError> {
     let mut figures = Vec::new();
     if !causes.answers.is_empty() {

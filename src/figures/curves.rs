@@ -56,9 +56,6 @@ fn noise_entry() -> (Stroke, String) {
 }
 
 /// One panel a probe, type and verdict: three curves with their baselines.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureError> {
     // Those that no example has would be lines of the legend alone.
     let mut all_curves = curves_of(sources);
@@ -136,9 +133,6 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
 }
 
 /// One panel a curve: a line a type, over the pooled probes.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureError> {
     const WIDTH: i32 = 260;
     const MOST_COLUMNS: usize = 4;

@@ -14,9 +14,6 @@ use crate::run::condition::label;
 const COLUMNS: usize = 4;
 
 /// A figure of both sides and one of their differences, by mass and by density; nothing of a study of one condition.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub(super) fn of_study(study: &Study, origin: &Origin) -> Result<Vec<Figure>, FigureError> {
     let Some((_, lens)) = study.measured().next() else { return Ok(Vec::new()) };
     let mut figures = Vec::new();

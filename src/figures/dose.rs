@@ -19,9 +19,6 @@ use crate::dose::words::recency;
 use crate::ground::csv::CsvTable;
 
 /// Every figure of a run, in the order of the report.
-///
-/// # Errors
-/// [`FigureError::Draw`], with the figure's name.
 pub fn draw_doses(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
     let mut figures = Vec::new();
     figures.extend(effect(doses)?);

@@ -22,7 +22,6 @@ pub(super) struct DoseLine {
     /// As the legend has it; lines of one name look the same in all panels.
     pub name: String,
     pub stroke: Stroke,
-    /// By level.
     pub points: Vec<Option<Estimate>>,
 }
 
@@ -32,7 +31,6 @@ pub(super) struct DosePanel {
     pub title: String,
     /// At its right upper corner: the number of items.
     pub note: String,
-    /// Below its axis.
     pub x_label: String,
     pub levels: Vec<String>,
     pub lines: Vec<DoseLine>,
@@ -53,7 +51,6 @@ pub(super) struct DoseLines {
     pub baseline: Option<String>,
     /// Ends that the value axis has in any case.
     pub ends: (f64, f64),
-    /// Thin lines are in the legend.
     pub of_items: bool,
 }
 
@@ -78,9 +75,6 @@ struct Plane<'a> {
 
 impl DoseLines {
     /// The picture.
-    ///
-    /// # Errors
-    /// [`FigureError::Draw`] with the figure's name.
     pub fn draw(&self, name: &str) -> Result<String, FigureError> {
         let across = |columns: i32, plot: i32| {
             2 * margin() + ValueAxis::beside(&self.y_label) + columns * (plot + Y_AXIS + GAP)

@@ -30,7 +30,6 @@ pub(super) enum DrawingError {
     Rotation(Vec<f32>),
     #[error("a picture of {0} x {1} pixels cannot be made")]
     Size(f32, f32),
-    /// The font, the compression or the encoding failed.
     #[error("{0}")]
     Encoding(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -47,7 +46,6 @@ impl DrawingError {
 
 /// A picture, its coordinates those of its view box.
 pub(super) struct Drawing {
-    /// In CSS pixels.
     pub size: (f32, f32),
     /// From the view box to CSS pixels.
     pub to_pixels: Transform,
@@ -74,9 +72,7 @@ pub(super) struct Ink {
 
 pub(super) struct Line {
     pub ink: Ink,
-    /// Of an em.
     pub size: f32,
-    /// The first letter's origin, y downwards.
     pub origin: Transform,
     pub glyphs: Vec<Glyph>,
 }
@@ -87,7 +83,6 @@ pub(super) struct Glyph {
     pub id: GlyphId,
     /// Among [`Fonts`].
     pub font: usize,
-    /// From the line's origin.
     pub x: f32,
 }
 
@@ -168,9 +163,6 @@ fn kerning(face: &Face<'_>, first: GlyphId, second: GlyphId) -> i16 {
 
 impl Drawing {
     /// Reads a picture.
-    ///
-    /// # Errors
-    /// [`DrawingError`] where it is not as plotters writes it.
     pub fn read(svg: &str, fonts: &Fonts<'_>) -> Result<Self, DrawingError> {
         let document = Document::parse(svg)?;
         let root = document.root_element();

@@ -47,7 +47,6 @@ pub(super) enum Cells {
 pub(super) struct Layout {
     /// Width in pixels that a map's columns ask for.
     pub width: i32,
-    /// Below all columns: what they are.
     pub axis: String,
 }
 
@@ -217,7 +216,6 @@ pub(super) struct Grid<'a> {
     pub maps: &'a [Map],
     pub shades: &'a Shades,
     pub layout: &'a Layout,
-    /// The layers of the rows.
     pub layers: &'a [Layer],
 }
 

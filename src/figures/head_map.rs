@@ -13,9 +13,6 @@ use crate::lens::{HeadMap, Study};
 use crate::run::condition::label;
 
 /// The maps of every measure that is kept by head, a figure each.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub fn of_study(study: &Study, origin: &Origin) -> Result<Vec<Figure>, FigureError> {
     let mut figures = Vec::new();
     for measure in study.measures().into_iter().filter(|measure| measure.heads) {

@@ -11,9 +11,6 @@ use crate::lens::strip::AlignedPlace;
 use crate::lens::{Correctness, Example, Group, Lens, Scale, table};
 
 /// The mean over cases, aligned at the evidence: one map a probe.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, FigureError> {
     let name = format!("strip-mean-{}", scale.key());
     let (mut maps, mut strips, mut empty, mut missing) =
@@ -65,9 +62,6 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
 }
 
 /// The first case that was measured on every probe (or on most), session by session: one map a probe.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, FigureError> {
     let name = format!("strip-case-{}", scale.key());
     let of_case = |case: &str| lens.examples.iter().filter(|e| e.case == case).count();

@@ -18,11 +18,9 @@ use crate::lens::band::Estimate;
 pub(super) struct Line {
     /// Above the first of the lines that share it.
     pub group: String,
-    /// At its left.
     pub label: String,
     /// The number; of 0 units where it is no mean.
     pub estimate: Estimate,
-    /// Of its dot.
     pub colour: RGBColor,
     /// A mark of its own, such as what chance would give.
     pub mark: Option<f64>,
@@ -35,7 +33,6 @@ pub(super) struct Intervals {
     pub title: String,
     pub origin: String,
     pub caption: String,
-    /// Below the axis.
     pub axis: String,
     /// The meaning of a line's mark; empty where no line has one.
     pub mark: &'static str,
@@ -52,9 +49,6 @@ const MARK: i32 = 22;
 
 impl Intervals {
     /// The figure, with its numbers.
-    ///
-    /// # Errors
-    /// [`FigureError`], with its name.
     pub fn figure(self) -> Result<Figure, FigureError> {
         let svg = self.draw()?;
         let csv = self.csv();

@@ -15,7 +15,6 @@ pub struct Look {
     pub titles: bool,
     /// A stated size; `None` lays each picture out at its own.
     pub size: Option<Size>,
-    /// Colours, dashes, words and font.
     pub style: Style,
 }
 
@@ -28,7 +27,6 @@ impl Default for Look {
 /// A picture's stated width and size of text, in CSS pixels (96 an inch).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Size {
-    /// Of the whole picture.
     pub width: f64,
     /// Of words; numbers at ticks are five sixths of it.
     pub text: f64,

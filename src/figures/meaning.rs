@@ -13,17 +13,13 @@ use crate::lens::Correctness;
 /// The meaning of a line, a dot or a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Meaning {
-    /// The newer of two conflicting writings.
     New,
-    /// The older one, that it replaces.
     Old,
     /// Attention of the newer writing itself to the older one.
     Back,
     /// Everything that the question reads, not told apart.
     Query,
-    /// Right answers, and what is chosen.
     Right,
-    /// Wrong answers, and what is rejected.
     Wrong,
     /// Noise baselines and controls, where they are no curve's own.
     Baseline,
@@ -39,11 +35,9 @@ pub const GROUPS: usize = 6;
 /// The look of one meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Looks {
-    /// Of line, marker and band.
     pub colour: RGBColor,
     /// Of the line; `None` for a solid one.
     pub dash: Option<Dash>,
-    /// On some of its points.
     pub marker: Marker,
 }
 

@@ -18,9 +18,6 @@ use crate::run::condition::label;
 
 /// A figure a grouping, of the measures that are taken under each condition and of those that pair conditions. Figures without
 /// a panel are left out.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub fn of_study(study: &Study, origin: &Origin, scale: Scale) -> Result<Vec<Figure>, FigureError> {
     let mut figures = Vec::new();
     for grouping in study.groupings() {
@@ -249,9 +246,6 @@ fn without(study: &Study) -> String {
 }
 
 /// The lift of the evidence in runs of several benchmarks by one model, a panel a run and a line a condition, on one axis.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, FigureError> {
     const COLUMNS: usize = 4;
     let name = format!("evidence-lift-{}", scale.key());

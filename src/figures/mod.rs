@@ -72,9 +72,6 @@ pub use typeface::Typeface;
 pub use waterfall::memory_waterfall;
 
 /// A picture that only one benchmark has. `origin` says where its numbers come from.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub fn draw_chart(chart: &Chart, origin: &str) -> Result<Figure, FigureError> {
     match chart {
         Chart::Bars(chart) => stacks::stacked(chart, origin),
@@ -83,9 +80,6 @@ pub fn draw_chart(chart: &Chart, origin: &str) -> Result<Figure, FigureError> {
 }
 
 /// Every figure of a run, in the order of the report.
-///
-/// # Errors
-/// [`FigureError::Draw`], with the figure's name.
 pub fn draw_all(lens: &Lens, origin: &Origin) -> Result<Vec<Figure>, FigureError> {
     let mut figures = Vec::new();
     for scale in Scale::ALL {
@@ -106,7 +100,6 @@ pub const MOST_BESIDE: usize = 4;
 pub struct Section {
     /// Their heading, where a run has conditions.
     pub heading: Option<String>,
-    /// The description of their condition.
     pub about: Option<String>,
     /// In the order in which they are shown.
     pub figures: Vec<Figure>,
@@ -115,9 +108,6 @@ pub struct Section {
 /// Every figure of a run under its conditions: the measures and the conditions side by side, then those of [`draw_all`] under each
 /// condition. Where the run has conditions, names, titles, captions and tables of all of them name theirs
 /// ([`crate::lens::Selection`]).
-///
-/// # Errors
-/// [`FigureError::Draw`], with the figure's name.
 pub fn draw_sections(study: &Study) -> Result<Vec<Section>, FigureError> {
     let names: Vec<&str> = study.measured().map(|(condition, _)| condition.name.as_str()).collect();
     let Some(of_all) = OfConditions::of(study, &names) else { return Ok(Vec::new()) };
@@ -141,17 +131,11 @@ pub fn draw_sections(study: &Study) -> Result<Vec<Section>, FigureError> {
 }
 
 /// The figures of [`draw_sections`], one after another.
-///
-/// # Errors
-/// The same.
 pub fn draw_study(study: &Study) -> Result<Vec<Figure>, FigureError> {
     Ok(draw_sections(study)?.into_iter().flat_map(|section| section.figures).collect())
 }
 
 /// Conditions against each other, paired by question; nothing of a study of one condition.
-///
-/// # Errors
-/// The same.
 pub fn draw_differences(study: &Study) -> Result<Vec<Figure>, FigureError> {
     let names: Vec<&str> = study.measured().map(|(condition, _)| condition.name.as_str()).collect();
     let Some(of_all) = OfConditions::of(study, &names) else { return Ok(Vec::new()) };
@@ -176,9 +160,7 @@ fn beside(study: &Study) -> Result<Vec<Figure>, FigureError> {
 /// Names and captions of figures of some of a run's conditions.
 struct OfConditions {
     origin: Origin,
-    /// The prefix of their names.
     prefix: String,
-    /// The end of their captions.
     said: String,
     /// The column `condition` of tables that lack it.
     column: String,
@@ -246,9 +228,6 @@ fn with_condition(table: &[u8], condition: &str) -> Vec<u8> {
 }
 
 /// The figures of the effects of sessions on answers ([`causes`]), named by the conditions whose answers they are of.
-///
-/// # Errors
-/// [`FigureError::Draw`], with the figure's name.
 pub fn draw_causes(causes: &Causes, study: &Study) -> Result<Vec<Figure>, FigureError> {
     let whole = causes.answers.iter().map(|answer| answer.condition.as_str());
     let windowed = causes.windowed.iter().map(|answer| answer.condition.as_str());
@@ -285,17 +264,11 @@ pub fn charts_under(figures: Vec<Figure>, selection: &Selection, asked: bool) ->
 }
 
 /// One look at runs of several benchmarks by one model: the lift of their evidence, on the same axis.
-///
-/// # Errors
-/// [`FigureError::Draw`], with the figure's name.
 pub fn draw_overview(studies: &[(&Study, &Origin)]) -> Result<Vec<Figure>, FigureError> {
     Scale::ALL.into_iter().map(|scale| measures::lifts(studies, scale)).collect()
 }
 
 /// The figures of curves over layers of several runs, side by side on the same value axes. The runs are of one benchmark.
-///
-/// # Errors
-/// [`FigureError::Draw`], with the figure's name.
 pub fn draw_together(sources: &[Source<'_>]) -> Result<Vec<Figure>, FigureError> {
     let mut figures = Vec::new();
     for scale in Scale::ALL {
@@ -315,10 +288,6 @@ fn of_layers(sources: &[Source<'_>], scale: Scale) -> Result<Vec<Figure>, Figure
 
 /// Writes each figure as `<name>.svg`, `<name>.pdf`, `<name>.png` and `<name>.csv` and all captions as `captions.json`, each by rename. Captions of
 /// other figures that lie in the folder are kept.
-///
-/// # Errors
-/// [`FigureError::Io`] where the folder or a file cannot be written, [`FigureError::Draw`] where the SVG cannot be
-/// rasterised.
 pub fn write(figures: &[Figure], folder: &Path) -> Result<Vec<PathBuf>, FigureError> {
     std::fs::create_dir_all(folder).map_err(|source| FigureError::Io { path: folder.to_owned(), source })?;
     let raster = raster::Rasteriser::new();

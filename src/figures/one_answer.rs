@@ -14,7 +14,6 @@ use crate::lens::{Layer, Scale};
 /// A session of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnswerSession {
-    /// Its number, or its name.
     pub label: String,
     /// The part that it plays, or that something in it plays.
     pub role: Option<String>,
@@ -25,27 +24,19 @@ pub struct AnswerSession {
 /// Attention over one history, layers by sessions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnswerMap {
-    /// Above it.
     pub title: String,
     /// Below the title: where the numbers come from.
     pub origin: String,
-    /// Above the map: whose attention.
     pub rows: String,
-    /// The word for a session.
     pub segment: String,
-    /// The decoder's layers.
     pub layers: Vec<Layer>,
     /// In the order of the prompt.
     pub sessions: Vec<AnswerSession>,
-    /// Mass or density.
     pub scale: Scale,
 }
 
 impl AnswerMap {
     /// The figure.
-    ///
-    /// # Errors
-    /// [`FigureError`].
     pub fn figure(&self) -> Result<Figure, FigureError> {
         let column = |session: &AnswerSession| Column {
             label: session.label.clone(),
@@ -81,22 +72,14 @@ impl AnswerMap {
 /// A number of one session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionNumber {
-    /// The number's name.
     pub measure: String,
-    /// The session's.
     pub label: String,
-    /// The part that it plays.
     pub role: Option<String>,
-    /// The number.
     pub value: f64,
-    /// That of no effect.
     pub baseline: Option<f64>,
 }
 
 /// Numbers of the sessions of one answer, a line each.
-///
-/// # Errors
-/// [`FigureError`].
 pub fn strip(
     title: String,
     origin: String,

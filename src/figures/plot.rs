@@ -254,7 +254,6 @@ pub(super) fn marker(area: &Area<'_>, stroke: Stroke, at: (i32, i32)) -> Result<
 struct Mark {
     kind: Marker,
     colour: RGBColor,
-    /// Half its width in units.
     size: i32,
 }
 
@@ -300,7 +299,6 @@ impl Mark {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Sample {
     Line(Stroke),
-    /// A band, filled to so much.
     Band(f64),
     Cases,
     Cut,

@@ -69,17 +69,11 @@ impl Rasteriser {
     }
 
     /// The figure as PNG on white: at twice its size, or at 576 dots an inch where a width was stated.
-    ///
-    /// # Errors
-    /// [`FigureError::Draw`] where the SVG does not parse or is too large.
     pub fn png(&self, figure: &Figure) -> Result<Vec<u8>, FigureError> {
         self.drawn(figure, |drawing, fonts| painted(drawing, fonts, self.zoom))
     }
 
     /// The figure as PDF, a page of its size with its text as text and its font embedded; the same bytes for the same figure.
-    ///
-    /// # Errors
-    /// [`FigureError::Draw`] where the SVG does not parse.
     pub fn pdf(&self, figure: &Figure) -> Result<Vec<u8>, FigureError> {
         let page = |drawing: &Drawing, fonts: &Fonts<'_>| {
             let page = pdf::page(&figure.title, drawing, fonts);

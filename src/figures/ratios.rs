@@ -8,17 +8,11 @@ use crate::benchmarks::QUERY;
 use crate::lens::{Correctness, Curve, Group, Lens, Scale, Series, Statistic};
 
 /// The ratio of the groups' means, one panel a probe and type.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub fn of_means(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureError> {
     draw(sources, scale, Statistic::RatioOfMeans)
 }
 
 /// The mean of the examples' own ratios, one panel a probe and type.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub fn mean_of(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureError> {
     draw(sources, scale, Statistic::MeanOfRatios)
 }

@@ -9,9 +9,6 @@ use crate::lens::causes::residue::Residues;
 use crate::lens::causes::residue_words::numbers;
 
 /// The figure; `None` where no total effect and no carrier was measured. `title` and `origin` are of the run.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub(super) fn figure(
     residues: &Residues,
     (title, origin): (String, String),

@@ -13,7 +13,6 @@ pub(super) struct RowLayout {
     /// Where marks begin, and how long the longest may be.
     pub left: i32,
     pub length: i32,
-    /// From one line to the next.
     pub step: i32,
     /// From a line's top to its marks.
     pub mark_top: i32,

@@ -21,7 +21,6 @@ use crate::run::store::RunFolder;
 /// Choice of the figures of run folders.
 #[derive(Debug, Clone, Copy)]
 pub struct RunFigures<'a> {
-    /// Of the analysis.
     pub options: &'a Options,
     /// These conditions; all that repeat no other where there are none.
     pub conditions: &'a [String],
@@ -30,9 +29,6 @@ pub struct RunFigures<'a> {
 }
 
 /// All figures of run folders, and remarks on what is not drawn.
-///
-/// # Errors
-/// Folders that cannot be read or do not go together, with the remedy, and figures that cannot be drawn.
 pub fn draw_runs(dirs: &[PathBuf], wanted: RunFigures<'_>) -> anyhow::Result<(Vec<Figure>, Vec<String>)> {
     let RunFigures { options, conditions: asked, difference } = wanted;
     let mut remarks = Vec::new();

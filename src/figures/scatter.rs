@@ -53,9 +53,6 @@ fn ends(values: &mut [f64]) -> (f64, f64) {
 
 impl Scatter {
     /// The picture.
-    ///
-    /// # Errors
-    /// [`FigureError::Draw`] with the figure's name.
     pub fn draw(&self, name: &str) -> Result<String, FigureError> {
         let across = |columns: i32, plot: i32| {
             2 * margin() + ValueAxis::beside(&self.y_label) + columns * (plot + Y_AXIS + GAP)

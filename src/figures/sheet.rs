@@ -28,11 +28,9 @@ use crate::lens::{Layer, LayerKind, Point, Series};
 /// A grid of panels.
 #[derive(Debug, Clone, Default)]
 pub struct Sheet {
-    /// Top left, large.
     pub title: String,
     /// Below it: where the numbers come from, a line a run.
     pub origin: String,
-    /// The value axis.
     pub y_label: String,
     /// True if values are shares and written as percentages.
     pub percent: bool,
@@ -65,7 +63,6 @@ pub struct ColumnAxis {
 /// One panel.
 #[derive(Debug, Clone)]
 pub struct Panel {
-    /// Above the panel.
     pub title: String,
     /// Under the title: the panel's own curves, or a note such as `n = 12`.
     pub legend: Vec<(Option<Stroke>, String)>,
@@ -159,9 +156,6 @@ fn panel_legend(panel: &Panel, width: i32) -> Legend<Option<Stroke>> {
 
 impl Sheet {
     /// The sheet as SVG.
-    ///
-    /// # Errors
-    /// [`FigureError::Draw`] with the figure's name.
     pub fn draw(&self, name: &str) -> Result<String, FigureError> {
         let plan = self.plan();
         if plan.rows.is_empty() {

@@ -6,7 +6,6 @@ use crate::lens::{AnalysedRun, Lens};
 /// The origin of a figure's numbers.
 #[derive(Debug, Clone)]
 pub struct Origin {
-    /// The model's name, without folders.
     pub model: String,
     /// Its name among other sources of one figure: the model, or the condition.
     pub name: String,
@@ -74,7 +73,6 @@ pub(super) fn short_judge(label: &str) -> &str {
 /// A run in a figure.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
-    /// Its examples.
     pub lens: &'a Lens,
     /// Its origin. Where there are several, their names tell them apart.
     pub origin: &'a Origin,

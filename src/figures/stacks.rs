@@ -27,9 +27,6 @@ const COLOURS: [RGBColor; 5] = [
 ];
 
 /// The chart as a figure. `origin` says where the numbers come from.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub(super) fn stacked(chart: &BarChart, origin: &str) -> Result<Figure, FigureError> {
     let BarChart { key: name, title, caption, parts, bars } = chart;
     let colour = |at: usize| COLOURS[at % COLOURS.len()];

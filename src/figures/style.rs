@@ -27,26 +27,19 @@ pub const DOTS: Dash = (1, 2);
 /// The marker of a curve's points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marker {
-    /// A circle.
     Circle,
-    /// A square.
     Square,
     /// A triangle that points up.
     Triangle,
-    /// A square on its corner.
     Diamond,
-    /// A triangle that points down.
     Down,
-    /// Nothing.
     None,
 }
 
 /// The look of a curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stroke {
-    /// Of line, marker and band.
     pub colour: RGBColor,
-    /// On some of the points.
     pub marker: Marker,
     /// `None` for a solid line.
     pub dash: Option<Dash>,

@@ -14,53 +14,30 @@ use crate::ground::text_file;
 /// Why a style file was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum StyleError {
-    /// A file cannot be read.
     #[error("{path}: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's message.
-        source: std::io::Error,
-    },
-    /// It is no TOML, or holds what no style file has.
+    Read { path: PathBuf, source: std::io::Error },
     #[error("{path}: {reason}; `palimpsest figures --style-example` prints a whole style file")]
-    Toml {
-        /// The file.
-        path: PathBuf,
-        /// The problem, with its line.
-        reason: String,
-    },
-    /// A key or a value that means nothing.
+    Toml { path: PathBuf, reason: String },
     #[error("{path}: {table}.{key}{problem}")]
     Entry {
-        /// The file.
         path: PathBuf,
         /// `colours`, `dashes`.
         table: &'static str,
-        /// The key.
         key: String,
-        /// The problem, with the remedy.
         problem: String,
     },
     /// The font cannot be used.
     #[error(
         "{path} is no font that can be drawn with ({reason}); give a TrueType or OpenType file (.ttf, .otf)"
     )]
-    Font {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    Font { path: PathBuf, reason: String },
 }
 
 /// Looks that differ from the program's own, words in place of its own, and the font.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Style {
     looks: BTreeMap<Meaning, Looks>,
-    /// The longest first.
     words: Vec<(String, String)>,
-    /// The letters.
     pub typeface: Typeface,
 }
 
@@ -86,9 +63,6 @@ enum WrittenDash {
 
 impl Style {
     /// Reads a style file; a font's path is relative to it.
-    ///
-    /// # Errors
-    /// [`StyleError`], with the file, the key and what would be right.
     pub fn read(path: &Path) -> Result<Self, StyleError> {
         let text =
             text_file::read(path).map_err(|source| StyleError::Read { path: path.to_owned(), source })?;

@@ -35,9 +35,6 @@ const BESIDE: i32 = 4;
 const LEAST: i32 = 105;
 
 /// The chart as a figure. `origin` says where the numbers come from.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub(super) fn trends(chart: &TrendChart, origin: &str) -> Result<Figure, FigureError> {
     let TrendChart { key: name, title, caption, axis, places, rows } = chart;
     let lines = rows.iter().flatten().flat_map(|panel| &panel.lines);

@@ -30,9 +30,6 @@ impl Typeface {
     pub(super) const OWN: &[u8] = ARIMO;
 
     /// A TrueType or OpenType file.
-    ///
-    /// # Errors
-    /// [`StyleError`] where the file cannot be read or is no font.
     pub fn read(path: &Path) -> Result<Self, StyleError> {
         let bytes =
             std::fs::read(path).map_err(|source| StyleError::Read { path: path.to_owned(), source })?;

@@ -17,7 +17,6 @@ pub(super) struct ValueMap {
     pub x_label: String,
     pub columns: Vec<String>,
     pub rows: Vec<String>,
-    /// By row and column.
     pub values: Vec<Vec<Option<f64>>>,
 }
 
@@ -28,9 +27,7 @@ pub(super) struct ValueMaps {
     pub origin: String,
     pub y_label: String,
     pub maps: Vec<ValueMap>,
-    /// The unit of the numbers.
     pub unit: String,
-    /// The value that is white.
     pub middle: f64,
     /// Least size of a cell; one that is [`WRITTEN`] has its number in it.
     pub cell: (i32, i32),
@@ -51,9 +48,6 @@ const HEIGHT: (i32, i32) = (120, 420);
 
 impl ValueMaps {
     /// The picture.
-    ///
-    /// # Errors
-    /// [`FigureError::Draw`] with the figure's name.
     pub fn draw(&self, name: &str) -> Result<String, FigureError> {
         let most =
             |of: &dyn Fn(&ValueMap) -> usize| self.maps.iter().map(of).max().unwrap_or(1).max(1) as i32;

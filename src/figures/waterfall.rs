@@ -47,9 +47,6 @@ struct Panel {
 }
 
 /// The waterfall of a run's memory systems. `origin` says where the numbers come from.
-///
-/// # Errors
-/// [`FigureError`], with the figure's name.
 pub fn memory_waterfall(losses: &Losses, origin: &str) -> Result<Figure, FigureError> {
     let panels = panels(losses);
     let names = unique(panels.iter().flat_map(|panel| &panel.bars).map(|(role, _)| role.as_str()));

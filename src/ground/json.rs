@@ -11,9 +11,7 @@ use serde::de::DeserializeOwned;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     path: Vec<Step>,
-    /// The value, as it stands there.
     pub found: String,
-    /// The remedy.
     pub remedy: &'static str,
 }
 
@@ -61,9 +59,6 @@ fn field(path: &[Step]) -> String {
 }
 
 /// A value of a text, and what JSON does not have in it: there, null stands for a number and U+FFFD for a character.
-///
-/// # Errors
-/// The parser's for a text that is no JSON otherwise.
 pub fn read<T: DeserializeOwned>(text: &[u8]) -> Result<(T, Vec<Fault>), serde_json::Error> {
     let error = match serde_json::from_slice(text) {
         Ok(value) => return Ok((value, Vec::new())),

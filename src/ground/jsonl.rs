@@ -16,34 +16,12 @@ use palimpsest_core::files::{io_remedy, write_atomically};
 /// A file of rows that could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonlError {
-    /// The file system refused.
     #[error("cannot {action} {path}: {source}{}", io_remedy(source))]
-    Io {
-        /// The operation.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's message.
-        source: std::io::Error,
-    },
-    /// A row that is not JSON.
+    Io { action: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{path}: a row cannot be written: {source}")]
-    Row {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: serde_json::Error,
-    },
-    /// A line that is not the last one does not parse.
+    Row { path: PathBuf, source: serde_json::Error },
     #[error("{path} line {line}: {reason}; mend or delete the line (a deleted row is done again)")]
-    BrokenLine {
-        /// The file.
-        path: PathBuf,
-        /// One-based.
-        line: usize,
-        /// The fault.
-        reason: String,
-    },
+    BrokenLine { path: PathBuf, line: usize, reason: String },
 }
 
 impl JsonlError {
@@ -149,7 +127,6 @@ struct Parsed<T> {
     rows: Vec<T>,
     /// Bytes of the file that hold whole rows.
     length: u64,
-    /// Fault of the last line.
     torn: Option<String>,
 }
 

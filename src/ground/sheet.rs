@@ -40,9 +40,6 @@ impl Format {
     }
 
     /// A table in this format; none but aligned columns where it is JSON, which a sheet has no names for.
-    ///
-    /// # Errors
-    /// As [`Sheet::csv`].
     pub fn of(self, sheet: &Sheet) -> Result<String, csv::Error> {
         Ok(match self {
             Format::Text | Format::Json => sheet.text(),
@@ -56,7 +53,6 @@ impl Format {
 /// A table, with remarks below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sheet {
-    /// From left to right.
     pub columns: Vec<Column>,
     /// By row, the lines of each column's cell.
     pub rows: Vec<Vec<Vec<String>>>,
@@ -69,7 +65,6 @@ pub struct Sheet {
 pub struct Column {
     /// The heading that it shares with its neighbours; may be empty.
     pub group: String,
-    /// Its own name.
     pub name: String,
     /// True if its cells are aligned to the right.
     pub right: bool,
@@ -205,9 +200,6 @@ impl Sheet {
     }
 
     /// Comma-separated, with a head; lines of a cell are joined by spaces.
-    ///
-    /// # Errors
-    /// Where a row has another number of cells than there are columns.
     pub fn csv(&self) -> Result<String, csv::Error> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         let shown = |text: String| csv_cell(&text).into_owned();

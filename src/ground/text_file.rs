@@ -11,7 +11,6 @@ const MARK: &[u8] = "\u{feff}".as_bytes();
 /// Why bytes are no text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotUtf8 {
-    /// A byte order mark of another encoding, or its zeros between letters.
     #[error("it is {name}, and files are read as UTF-8; convert it: iconv -f {name} -t UTF-8 FILE > NEW")]
     Encoding {
         /// The encoding's name for `iconv -f`.
@@ -25,7 +24,6 @@ pub enum NotUtf8 {
     Byte {
         /// The byte.
         byte: u8,
-        /// One-based.
         line: usize,
         /// One-based, in bytes.
         column: usize,
@@ -39,17 +37,11 @@ impl From<NotUtf8> for io::Error {
 }
 
 /// The text of a file, without a byte order mark.
-///
-/// # Errors
-/// The system's, and [`NotUtf8`] as [`ErrorKind::InvalidData`].
 pub fn read(path: &Path) -> io::Result<String> {
     Ok(text(std::fs::read(path)?)?)
 }
 
 /// The text of bytes, without a byte order mark.
-///
-/// # Errors
-/// [`NotUtf8`].
 pub fn text(mut bytes: Vec<u8>) -> Result<String, NotUtf8> {
     refuse_others(&bytes)?;
     if bytes.starts_with(MARK) {
@@ -68,9 +60,6 @@ pub fn text(mut bytes: Vec<u8>) -> Result<String, NotUtf8> {
 }
 
 /// Goes on behind the byte order mark that a reader begins with, if it does.
-///
-/// # Errors
-/// The reader's, and [`NotUtf8::Encoding`] as [`ErrorKind::InvalidData`].
 pub fn skip_mark(reader: &mut impl BufRead) -> io::Result<()> {
     let beginning = reader.fill_buf()?;
     refuse_others(beginning)?;

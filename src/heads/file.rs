@@ -49,17 +49,13 @@ impl Score {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeadScores {
-    /// The mark of the file.
     pub(super) format: String,
-    /// The model's name.
     pub model: String,
     /// SHA-256 of its weights.
     pub digest: String,
-    /// The dtype that it ran in.
     pub dtype: String,
     /// Most tokens of a prompt and its answer.
     pub context: usize,
-    /// Seed of sample, depths and truncation.
     pub seed: u64,
     /// Most tokens of an answer.
     pub max_new_tokens: usize,
@@ -83,17 +79,13 @@ pub struct HeadScores {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NeedleRow {
-    /// The planted sentence.
     pub sentence: String,
     /// The sample's case and the session that it was planted in.
     pub case: String,
-    /// Original index of the session.
     pub session: usize,
-    /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Where the needle begins, as a share of the prompt.
     pub depth: f64,
-    /// The model's answer.
     pub answer: String,
     /// The share of the needle's tokens that the answer has.
     pub recall: f64,
@@ -102,7 +94,6 @@ pub struct NeedleRow {
 /// Weights of heads: none is negative.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeadWeights {
-    /// The decoder layers of the rows.
     pub layers: Vec<usize>,
     /// (layers, heads).
     pub weights: Array2<f64>,
@@ -111,43 +102,18 @@ pub struct HeadWeights {
 /// Why a file of head scores cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HeadsFileError {
-    /// The file system refused.
     #[error("head scores {path}: {source}{}", io_remedy(source))]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's message.
-        source: std::io::Error,
-    },
-    /// The file is none of head scores.
+    Io { path: PathBuf, source: std::io::Error },
     #[error("head scores {path}: {reason}; make it anew with `palimpsest heads`")]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// The fault.
-        reason: String,
-    },
+    Broken { path: PathBuf, reason: String },
     /// A score that the file lacks.
     #[error(
         "head scores {path}: {model} answered none of its {needles} needles, so that no head has a retrieval score; take the \
          other score with --head-score qr, or a shorter context"
     )]
-    NoRetrieval {
-        /// The file.
-        path: PathBuf,
-        /// The model.
-        model: String,
-        /// The number of needles.
-        needles: usize,
-    },
-    /// No head has a positive score.
+    NoRetrieval { path: PathBuf, model: String, needles: usize },
     #[error("head scores {path}: no head has a {score} score above 0, so that masses cannot be taken by it")]
-    NoWeight {
-        /// The file.
-        path: PathBuf,
-        /// Which score.
-        score: &'static str,
-    },
+    NoWeight { path: PathBuf, score: &'static str },
 }
 
 impl HeadScores {
@@ -187,17 +153,11 @@ impl HeadScores {
     }
 
     /// The text of the file.
-    ///
-    /// # Errors
-    /// A number that JSON cannot write.
     pub fn json(&self) -> Result<String, serde_json::Error> {
         Ok(format!("{}\n", serde_json::to_string(self)?))
     }
 
     /// Writes the file, whole or not at all.
-    ///
-    /// # Errors
-    /// [`HeadsFileError::Io`].
     pub fn save(&self, path: &Path) -> Result<(), HeadsFileError> {
         let io = |source: std::io::Error| HeadsFileError::Io { path: path.to_owned(), source };
         let text = self.json().map_err(|e| io(e.into()))?;
@@ -205,9 +165,6 @@ impl HeadScores {
     }
 
     /// Reads a file and checks that its shapes agree.
-    ///
-    /// # Errors
-    /// [`HeadsFileError::Io`] and [`HeadsFileError::Broken`].
     pub fn load(path: &Path) -> Result<Self, HeadsFileError> {
         let text =
             text_file::read(path).map_err(|source| HeadsFileError::Io { path: path.to_owned(), source })?;
@@ -231,9 +188,6 @@ impl HeadScores {
     }
 
     /// The weights of a mean over heads: a score, 0 in the place of negative ones. `path` names the file in errors.
-    ///
-    /// # Errors
-    /// [`HeadsFileError::NoRetrieval`] and [`HeadsFileError::NoWeight`].
     pub fn weights(&self, score: Score, path: &Path) -> Result<HeadWeights, HeadsFileError> {
         let rows = self.of(score).ok_or_else(|| HeadsFileError::NoRetrieval {
             path: path.to_owned(),

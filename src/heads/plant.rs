@@ -30,18 +30,13 @@ const FEWEST_SESSIONS: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Needle {
-    /// The planted sentence.
     pub sentence: String,
     /// The part of it that answers the question, word for word.
     pub answer: String,
-    /// The question.
     pub question: String,
 }
 
 /// The needles that the program carries.
-///
-/// # Errors
-/// [`PlantError::Needles`] where the program was built with a broken file.
 pub fn needles() -> Result<Vec<Needle>, PlantError> {
     serde_json::from_str(include_str!("needles.json")).map_err(PlantError::Needles)
 }
@@ -49,30 +44,22 @@ pub fn needles() -> Result<Vec<Needle>, PlantError> {
 /// Why no prompt with a needle can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PlantError {
-    /// The needles of the program.
     #[error("this is a bug: the built-in needles cannot be read: {0}")]
     Needles(serde_json::Error),
-    /// The sample.
     #[error(transparent)]
     Sample(#[from] DatasetError),
-    /// A row of the sample.
     #[error(transparent)]
     Row(#[from] ReadError),
-    /// The sample has nothing to plant in.
     #[error("the sample has no case with a session in which somebody speaks")]
     NoSession,
-    /// The prompt.
     #[error(transparent)]
     Prompt(#[from] PromptError),
-    /// The context is too short for a needle's session and the question.
     #[error("no needle fits: {0}")]
     Budget(#[from] BudgetError),
-    /// A span is not there.
     #[error("needle {needle}: its prompt has no span `{span}`; this is a bug")]
     Span {
         /// Which needle, from 0.
         needle: usize,
-        /// The span's role.
         span: &'static str,
     },
 }
@@ -80,11 +67,8 @@ pub enum PlantError {
 /// Where a needle is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Site {
-    /// The sample's case.
     pub case: String,
-    /// The session's original index.
     pub session: usize,
-    /// The needle in its history.
     pub planted: Planted,
 }
 
@@ -98,9 +82,6 @@ pub struct Planter<'a> {
 }
 
 /// The sample whose sessions needles are planted in, with histories of more than `budget` tokens; `seed` draws them.
-///
-/// # Errors
-/// As of the sample.
 pub fn sample(budget: usize, seed: u64) -> Result<Dataset, DatasetError> {
     let segments = (budget / SESSION_TOKENS).max(FEWEST_SESSIONS);
     Dataset::open("sample", SampleSpec { segments: Some(segments), seed }, |_| {})
@@ -108,9 +89,6 @@ pub fn sample(budget: usize, seed: u64) -> Result<Dataset, DatasetError> {
 
 impl<'a> Planter<'a> {
     /// Prompts have at most `budget` tokens. `seed` draws depths, and what truncation leaves.
-    ///
-    /// # Errors
-    /// As of the sample.
     pub fn new(
         (builder, tokenizer): (&'a PromptBuilder, &'a Tokenizer),
         sample: &Dataset,
@@ -122,9 +100,6 @@ impl<'a> Planter<'a> {
 
     /// The prompt of the needle at `nth` of `count`. Depths are spread evenly over the history: each needle has a stretch of its own,
     /// which stretch is drawn.
-    ///
-    /// # Errors
-    /// [`PlantError`].
     pub fn plant(&self, needle: &Needle, nth: usize, count: usize) -> Result<Site, PlantError> {
         let case = self.cases.get(nth % self.cases.len().max(1)).ok_or(PlantError::NoSession)?;
         let mut order: Vec<usize> = (0..count).collect();

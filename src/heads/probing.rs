@@ -24,7 +24,6 @@ pub struct ProbingOptions {
     pub context: usize,
     /// Most tokens of an answer.
     pub max_new_tokens: usize,
-    /// Seed of sample, depths and truncation.
     pub seed: u64,
 }
 
@@ -36,43 +35,30 @@ pub enum ProbingError {
         "all {layers} layers of {model} are linear-attention layers, which keep no weights of single keys: no head of it has a \
          retrieval score; give a model with softmax attention"
     )]
-    AllLinear {
-        /// The model.
-        model: String,
-        /// Its layers.
-        layers: usize,
-    },
+    AllLinear { model: String, layers: usize },
     /// There is no room for a prompt.
     #[error(
         "a context of {context} tokens leaves none for a prompt beside {max_new_tokens} of an answer; raise --context"
     )]
     NoRoom {
-        /// The context.
         context: usize,
         /// Most tokens of an answer.
         max_new_tokens: usize,
     },
-    /// The sample.
     #[error(transparent)]
     Sample(#[from] DatasetError),
-    /// Its templates, or an answer's text.
     #[error(transparent)]
     Prompt(#[from] PromptError),
-    /// The tokenizer.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// The prompts.
     #[error(transparent)]
     Plant(#[from] PlantError),
-    /// The model.
     #[error(transparent)]
     Model(#[from] LocalError),
-    /// A needle could not be read.
     #[error("needle {needle}: {source}")]
     Score {
         /// Which, from 0.
         needle: usize,
-        /// The failure.
         source: RequestError,
     },
 }
@@ -99,9 +85,6 @@ impl Sums {
 }
 
 /// Probes a model with these needles; `None` where `stop` was set before the end.
-///
-/// # Errors
-/// [`ProbingError`].
 pub fn probe(
     (model, digest): (&mut LocalModel, &str),
     needles: &[Needle],

@@ -18,11 +18,8 @@ use palimpsest_core::span::Span;
 /// A prompt with a needle, and the same with another question, which asks for nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planted {
-    /// The prompt.
     pub tokens: Vec<u32>,
-    /// Tokens of the question.
     pub query: Range<usize>,
-    /// The session that holds the needle.
     pub gold: Range<usize>,
     /// The part of the needle that answers the question.
     pub answer: Range<usize>,
@@ -37,7 +34,6 @@ pub struct Planted {
 pub struct Answering<'a> {
     /// Most tokens of the answer, which is greedy.
     pub max_new_tokens: usize,
-    /// Tokens that end it.
     pub stop: &'a [u32],
 }
 
@@ -46,7 +42,6 @@ pub struct Answering<'a> {
 pub struct NeedleScores {
     /// The decoder layers with softmax attention, the first axis of both scores.
     pub layers: Vec<usize>,
-    /// The generated tokens.
     pub generated: Vec<u32>,
     /// The share of the needle's tokens that the answer has, each as often as it has it.
     pub recall: f64,
@@ -58,9 +53,6 @@ pub struct NeedleScores {
 
 /// Reads a needle's prompt, whose tokens and answer must fit the context. `progress` hears of tokens read and generated, and says
 /// whether to go on.
-///
-/// # Errors
-/// The model failed, or it was interrupted.
 pub fn read(
     session: &mut Session,
     planted: &Planted,

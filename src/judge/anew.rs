@@ -19,9 +19,6 @@ pub struct AnewJudge {
 }
 
 /// The wording by which the judge of a run's verdicts was read.
-///
-/// # Errors
-/// A run of answers that are drawn, and verdicts by another wording than the benchmark's own.
 pub fn anew_instructions(folder: &RunFolder, name: &JudgeName) -> anyhow::Result<Instructions> {
     let benchmark = folder.benchmark()?;
     let greedy = folder.header.identity.sampling.is_some_and(|sampling| sampling.temperature == 0.0);
@@ -44,17 +41,11 @@ pub fn anew_instructions(folder: &RunFolder, name: &JudgeName) -> anyhow::Result
 
 impl AnewJudge {
     /// Opens the judge of a run's verdicts, who goes by `instructions`.
-    ///
-    /// # Errors
-    /// Those of [`OpenJudge::open`].
     pub fn open(on: &DeviceArgs, judge: &str, instructions: Instructions) -> anyhow::Result<Self> {
         Ok(AnewJudge { judge: OpenJudge::open(judge, &JudgeOptions::on(on.clone()))?, instructions })
     }
 
     /// The verdict on a text in the place of an answer of the run. The judge is shown the case's other answers as it was then.
-    ///
-    /// # Errors
-    /// Those of the judge, and a verdict that is not of right and wrong.
     pub fn verdict(&mut self, folder: &RunFolder, row: &AnswerRow, text: &str) -> anyhow::Result<bool> {
         let AnewJudge { judge, instructions } = self;
         let case =

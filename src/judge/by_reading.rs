@@ -18,15 +18,10 @@ use palimpsest_core::digest::sha256;
 pub struct ReadSummary {
     /// The reading, which is the judge's name.
     pub reading: &'static str,
-    /// Description.
     pub about: &'static str,
-    /// Verdicts that the plan asks for.
     pub planned: usize,
-    /// Readable ones.
     pub read: usize,
-    /// Answers that say nothing by it.
     pub unread: usize,
-    /// Without an answer.
     pub unanswered: usize,
 }
 
@@ -37,9 +32,6 @@ pub fn reading_digest(benchmark: &Benchmark, reading: &Reading) -> String {
 }
 
 /// Reads all answers of a run by a benchmark's readings. A reading of scores is left out where no answer has any.
-///
-/// # Errors
-/// Those of the store.
 pub fn read_answers(store: &mut RunStore, benchmark: &Benchmark) -> Result<Vec<ReadSummary>, RunError> {
     let plan = store.plan().to_vec();
     let identity = store.header().identity.clone();

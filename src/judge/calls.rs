@@ -58,9 +58,6 @@ impl<'a> Unreadable<'a> {
     }
 
     /// A call about `what` brought a verdict, or none for a reason.
-    ///
-    /// # Errors
-    /// [`RunError::GaveUp`] where they are as many as it is to give up after.
     pub fn count(&mut self, judge: &str, what: &str, why: Option<&str>) -> Result<(), RunError> {
         let Some(why) = why else {
             self.in_a_row = 0;

@@ -7,17 +7,11 @@ pub enum Judge<'a> {
     /// By weighing `true` against `false` at each decision.
     Scoring(&'a mut dyn ScoringModel),
     /// By asking for JSON: of an endpoint, or of a local model that is to think first.
-    Reply {
-        /// The judge.
-        model: &'a mut dyn ChatModel,
-        /// Sampling.
-        sampling: Sampling,
-    },
+    Reply { model: &'a mut dyn ChatModel, sampling: Sampling },
     /// By asking for JSON, several calls at once: of an endpoint.
     Several {
         /// The judge, once for each call at once.
         models: Vec<&'a mut (dyn ChatModel + Send)>,
-        /// Sampling.
         sampling: Sampling,
     },
 }

@@ -49,9 +49,7 @@ pub struct Instructions {
     pub name: Cow<'static, str>,
     /// Template of the judge's prompt: the variables of [`Rubric::template`], and `reasons` (`first`, `last` or `none`).
     pub template: Cow<'static, str>,
-    /// Unit of one call.
     pub unit: JudgeUnit,
-    /// Kind of the verdict.
     pub verdict: VerdictKind,
     /// Where its reasons stand.
     pub reasons: Reasons,
@@ -145,9 +143,6 @@ impl Instructions {
     }
 
     /// The same with reasons where they are asked for, or else where a judge gives them: first in a reply, last where it is read by scoring.
-    ///
-    /// # Errors
-    /// A template that does not compile, and a place that is asked for of one that does not use it.
     pub fn with_reasons(self, asked: Option<Reasons>, replies: bool) -> anyhow::Result<Self> {
         // The reply of a judge that is read by scoring is written for it; in any other the order of keys is what the template asks for.
         let by_template = replies && !self.says_where_reasons_stand()?;
@@ -167,9 +162,6 @@ impl Instructions {
     }
 
     /// True if the template says where reasons stand. One that does not asks for the same reply whatever `reasons` is.
-    ///
-    /// # Errors
-    /// If it does not compile.
     pub fn says_where_reasons_stand(&self) -> Result<bool, JudgeError> {
         let environment = self.compiled()?;
         let template = environment.get_template(JUDGE_FILE);
@@ -185,9 +177,6 @@ impl Instructions {
     }
 
     /// The judge's prompt for one call, with everything that it may see.
-    ///
-    /// # Errors
-    /// If the template fails, with the name of a variable that does not exist.
     pub fn prompt(&self, case: &PlannedCase, exchanges: &[Exchange]) -> Result<String, JudgeError> {
         let probe = |Exchange { probe, answer, cut }: &Exchange| {
             context! {

@@ -26,9 +26,6 @@ pub fn label_instructions(check: &LabelCheck, reasons: Reasons) -> Instructions 
 }
 
 /// Asks about what has no clean row of this judge by these instructions yet.
-///
-/// # Errors
-/// [`RunError::GaveUp`] where the judge cannot be reached any more, says nothing that can be read, or the template fails.
 pub fn check_labels(
     log: &mut LabelLog,
     plan: &[PlannedCase],

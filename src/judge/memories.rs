@@ -41,9 +41,6 @@ pub fn memory_instructions(reasons: Reasons) -> Instructions {
 }
 
 /// Asks about every memory of every system of the run in `dir` that has no row of this judge yet.
-///
-/// # Errors
-/// [`RunError::GaveUp`] where the judge cannot be reached any more, says nothing that can be read, or the template fails.
 pub fn judge_memories(
     dir: &Path,
     (plan, benchmark): (&[PlannedCase], &Benchmark),

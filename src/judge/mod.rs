@@ -73,20 +73,16 @@ struct Call<'a> {
 struct Task<'a> {
     judge: &'a str,
     digest: &'a str,
-    /// The rubric's name.
     rubric: &'a str,
 }
 
 /// Why there is no verdict.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum JudgeError {
-    /// The judge cannot be reached or cannot take the request.
     #[error(transparent)]
     Call(#[from] ChatError),
-    /// The judge said something that is no verdict.
     #[error(transparent)]
     NoVerdict(#[from] NoVerdict),
-    /// The template of the judge's prompt does not compile or render.
     #[error("{0}")]
     Template(String),
 }
@@ -101,8 +97,12 @@ enum Settled {
     Unanswered,
     /// Every answer equals a reference answer: true of those that equal a right one.
     ByReferences(Vec<bool>),
-    /// The judge was asked.
-    Asked { outcome: Result<Judged, JudgeError>, spent: Spent, usage: CallTokens, refused: Vec<String> },
+    Asked {
+        outcome: Result<Judged, JudgeError>,
+        spent: Spent,
+        usage: CallTokens,
+        refused: Vec<String>,
+    },
 }
 
 /// Judges what has no clean verdict of this judge by this rubric yet. Verdicts of other judges, and by other rubrics, stay beside
@@ -110,9 +110,6 @@ enum Settled {
 ///
 /// A probe without an answer gets an error row and costs no call; a call all of whose probes lack one is left out. A template
 /// that fails on any call is refused before the first one.
-///
-/// # Errors
-/// [`RunError::GaveUp`] where the judge is gone, or where its replies in a row hold nothing to read ([`Conduct::give_up_after`]).
 pub fn run(
     store: &mut RunStore,
     judge: &mut Judge<'_>,
@@ -370,7 +367,6 @@ fn verdict_row(
 pub struct Judged {
     /// On each exchange, in order.
     pub verdicts: Vec<Result<Verdict, NoVerdict>>,
-    /// Replies of the judge, verbatim.
     pub replies: Vec<String>,
 }
 

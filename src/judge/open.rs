@@ -24,15 +24,11 @@ const JUDGE_CONTEXT: usize = 16_384;
 pub enum JudgeSource<'a> {
     /// A model of this machine, by its name.
     Local(&'a str),
-    /// An endpoint, by its address.
     Endpoint(&'a str),
 }
 
 impl<'a> JudgeSource<'a> {
     /// Reads a judge's name.
-    ///
-    /// # Errors
-    /// A name that is of neither form, in words.
     pub fn parse(text: &'a str) -> anyhow::Result<Self> {
         match text.strip_prefix(LOCAL) {
             Some("") => anyhow::bail!(
@@ -58,15 +54,12 @@ impl<'a> JudgeSource<'a> {
 pub struct JudgeOptions {
     /// Devices and kernel of a local judge.
     pub on: DeviceArgs,
-    /// Number formats of a local judge.
     pub in_dtype: DtypeArgs,
-    /// Thoughts.
     pub thinking: Thinking,
     /// Most tokens of a reply, beside its thought.
     pub max_new_tokens: usize,
     /// Calls of an endpoint at once.
     pub parallel: usize,
-    /// Patience with an endpoint.
     pub patience: Patience,
 }
 
@@ -99,9 +92,6 @@ enum Model {
 
 impl OpenJudge {
     /// Opens a judge.
-    ///
-    /// # Errors
-    /// A name that is none, a model that cannot be opened, and an endpoint that cannot be reached.
     pub fn open(judge: &str, options: &JudgeOptions) -> anyhow::Result<Self> {
         let JudgeOptions { on, in_dtype, thinking, max_new_tokens, parallel, patience } = options;
         let source = JudgeSource::parse(judge)?;

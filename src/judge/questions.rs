@@ -17,9 +17,7 @@ pub(super) struct Question<T> {
     pub case: PlannedCase,
     /// A probe whose notes it sees, too.
     pub probe: PlannedProbe,
-    /// A word for progress and errors.
     pub what: String,
-    /// The caller's.
     pub row: T,
 }
 
@@ -28,9 +26,6 @@ pub(super) type Take<'a, T> = &'a mut dyn FnMut(&T, Result<Verdict, String>) -> 
 
 /// Puts questions to a judge, in order, and hands on each verdict, or why there is none. Counts them in `summary`. `many` is the word for
 /// what is asked about.
-///
-/// # Errors
-/// [`RunError::GaveUp`] where the judge cannot be reached any more, says nothing that can be read, or the template fails; those of `take`.
 pub(super) fn ask<T: Sync>(
     judge: &mut Judge<'_>,
     (instructions, conduct, stop): (&Instructions, &Conduct, &AtomicBool),

@@ -42,20 +42,16 @@ const THOUGHTS: [&str; 4] = ["think", "thinking", "thought", "reasoning"];
 /// Verdict of a reply on one id.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Found {
-    /// One verdict, perhaps several times.
     Verdict(Verdict),
-    /// Two verdicts that differ.
     Differing(Said, Said),
     /// Something that is no verdict of the kind stands where the verdict should.
     Unread(String),
-    /// None.
     Missing,
 }
 
 /// A reply, and what is known about it.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyText<'a> {
-    /// Text of the reply.
     pub text: &'a str,
     /// True if the limit of new tokens ended it.
     pub cut: bool,

@@ -15,9 +15,7 @@ pub const LEAST: usize = 5;
 /// One point of a curve: an estimate at a layer with its band.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// The decoder layer.
     pub layer: Layer,
-    /// Cases whose value is defined here.
     pub n: usize,
     /// Examples left out here because a ratio's denominator was 0.
     pub undefined: usize,
@@ -94,7 +92,6 @@ impl Numbers {
 /// An estimate, how many examples it rests on, and its band.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
-    /// Examples with a value.
     pub n: usize,
     /// `None` where it is not finite: no values, or a denominator of 0.
     pub value: Option<f64>,

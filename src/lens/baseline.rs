@@ -60,7 +60,6 @@ impl FromStr for Baseline {
 pub struct StandIn {
     /// The evidence, or the segment that it lies in.
     pub evidence: usize,
-    /// Its stand-in.
     pub index: usize,
 }
 

@@ -13,9 +13,7 @@ use palimpsest_core::attention::AttentionStore;
 /// A file of head scores, and which of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ByHeads {
-    /// The file.
     pub path: PathBuf,
-    /// The score.
     pub score: Score,
 }
 
@@ -51,9 +49,6 @@ pub struct OtherHeads {
 
 impl ByHeads {
     /// The weights for a run.
-    ///
-    /// # Errors
-    /// [`LensError::Heads`], and [`LensError::OtherModel`] where the file is not of the run's model.
     pub(super) fn of(&self, run: &AnalysedRun) -> Result<HeadWeights, LensError> {
         let scores = HeadScores::load(&self.path)?;
         let model = &run.identity().model;
@@ -71,9 +66,6 @@ impl ByHeads {
     }
 
     /// Checks that the weights are of a store's layers and heads.
-    ///
-    /// # Errors
-    /// [`LensError::OtherHeads`].
     pub(super) fn check(
         &self,
         weights: &HeadWeights,
@@ -84,9 +76,6 @@ impl ByHeads {
     }
 
     /// [`ByHeads::check`] of the layers and heads of any file.
-    ///
-    /// # Errors
-    /// [`LensError::OtherHeads`].
     pub(super) fn fits(
         &self,
         weights: &HeadWeights,

@@ -16,13 +16,10 @@ use crate::run::condition::label;
 /// A curve under two conditions.
 #[derive(Debug, Clone)]
 pub struct Difference {
-    /// Which.
     pub curve: Curve,
-    /// Mass or density.
     pub scale: Scale,
     /// The stored names of both conditions: the difference is the second less the first.
     pub conditions: [String; 2],
-    /// Questions that were measured under both.
     pub questions: usize,
     /// The means under each, of those questions alone.
     pub sides: [Series; 2],

@@ -14,18 +14,14 @@ use crate::data::draw::Draws;
 pub struct PerGroup {
     /// Most examples of a group.
     pub most: usize,
-    /// Seed of the draw.
     pub seed: u64,
 }
 
 /// The result of a draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawn {
-    /// Its settings.
     pub by: PerGroup,
-    /// Examples that were drawn.
     pub kept: usize,
-    /// Examples to draw from.
     pub of: usize,
 }
 

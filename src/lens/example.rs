@@ -39,22 +39,18 @@ use palimpsest_core::attention::{AttentionStore, StoreError};
 /// The evidence itself or what stands in for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// The mass on the evidence.
     Signal,
-    /// The mass on its neighbours.
     Noise,
 }
 
 /// The query's attention to one segment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SegmentMass {
-    /// The segment's original index.
     pub index: usize,
     /// The part that it plays, if any.
     pub role: Option<String>,
     /// The part that something in it plays, if anything does.
     pub holds: Option<String>,
-    /// Tokens of the segment's span.
     pub tokens: usize,
     /// The query's mass on the segment, by layer, averaged over heads.
     pub mass: Vec<f64>,
@@ -77,9 +73,7 @@ impl SegmentMass {
 /// One probe of one case, measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Example {
-    /// The case's id.
     pub case: String,
-    /// The probe's id.
     pub probe: String,
     /// The condition that it was answered under; empty for the plain one.
     pub condition: String,
@@ -91,7 +85,6 @@ pub struct Example {
     pub correct: Option<bool>,
     /// The decoder layer of each entry of a curve, ascending.
     pub layers: Vec<Layer>,
-    /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// By segment, in prompt order: the query's attention, or that of the [viewer](crate::benchmarks::LensSpec::viewer) where the
     /// store has no query rows. Empty where it has neither.
@@ -108,10 +101,6 @@ pub struct Example {
 impl Example {
     /// Measures a store, by the roles of a benchmark and with a noise baseline. Masses are averaged over heads by the weights where
     /// there are some, which must be of the store's layers and heads.
-    ///
-    /// # Errors
-    /// [`StoreError::Broken`] where a mass or share is not finite or negative, a layer comes twice, a span is empty where
-    /// it must not be or ends past the prompt; the text says which.
     pub fn measure(
         path: &Path,
         store: &AttentionStore,

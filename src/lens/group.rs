@@ -48,11 +48,8 @@ pub(super) fn unit_of(unit: Unit, example: &Example) -> UnitKey<'_> {
 /// Which verdict the examples of a group have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Correctness {
-    /// Any or none.
     All,
-    /// Judged correct.
     Correct,
-    /// Judged wrong.
     Wrong,
 }
 
@@ -82,7 +79,6 @@ pub struct Group {
     pub probe: Option<String>,
     /// One value of the label that the benchmark is split by, or all.
     pub kind: Option<String>,
-    /// By verdict.
     pub correctness: Correctness,
 }
 
@@ -138,17 +134,13 @@ impl Statistic {
 /// A statistic of a group over layers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Whose.
     pub group: Group,
     /// The group's probes, as tables write them: `SR`, `SR+IPA`, `all`.
     pub probes: String,
-    /// Which.
     pub statistic: Statistic,
-    /// Mass or density.
     pub scale: Scale,
     /// Units that have a value at some layer.
     pub n: usize,
-    /// One a layer.
     pub points: Vec<Point>,
 }
 
@@ -192,7 +184,6 @@ pub struct Options {
     pub judge: Option<String>,
     /// Seed of the halves of the cases that what is best for them is chosen on.
     pub halves_seed: u64,
-    /// The noise baseline.
     pub baseline: Baseline,
     /// The number of examples of each group that are measured; `None` for all.
     pub per_group: Option<PerGroup>,
@@ -209,11 +200,8 @@ impl Default for Options {
 /// An example of the run that could not be measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
-    /// The case's id.
     pub case: String,
-    /// The probe's id.
     pub probe: String,
-    /// Why.
     pub reason: String,
 }
 
@@ -222,13 +210,11 @@ pub struct Skipped {
 pub struct Lens {
     /// The decoder layers that were measured, ascending.
     pub layers: Vec<Layer>,
-    /// The benchmark.
     pub benchmark: &'static Benchmark,
     /// The word for the pieces that its examples were shown: the benchmark's, or that of a memory system's.
     pub segment: &'static str,
     /// The curves that some example has, in the benchmark's order; those of spans that stay apart in place of their sum.
     pub curves: Vec<Curve>,
-    /// The curves whose quotient is shown.
     pub ratio: Option<(Curve, Curve)>,
     /// The groups of probes, in the data's order.
     pub probes: Vec<String>,
@@ -251,10 +237,6 @@ pub struct Lens {
 
 impl Lens {
     /// Measures every answered probe of a run that has an attention store. Its verdicts are no result for a reason if there is one.
-    ///
-    /// # Errors
-    /// [`LensError::NoAttention`] where there is no such probe, [`LensError::Store`] for a store that is missing or
-    /// broken, [`LensError::Layers`] where stores disagree.
     pub(super) fn of(
         run: &AnalysedRun,
         options: &Options,

@@ -9,13 +9,10 @@ use super::{AnalysedRun, ByHeads, LensError};
 /// The attention of an answer's row to the spans in a role.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoleMass {
-    /// The case.
     pub case: String,
-    /// The probe.
     pub probe: String,
     /// The condition's stored name; empty for the plain one.
     pub condition: String,
-    /// The layers.
     pub layers: Vec<Layer>,
     /// By layer: the mass on all of the spans, mean over heads and the row's tokens.
     pub mass: Vec<f64>,
@@ -25,9 +22,6 @@ pub struct RoleMass {
 
 /// The attention of the rows called `row`, or in that role, to the spans of `role`, of every answer of a run folder that has both. Heads
 /// count by the scores of `heads` where they are given, else alike.
-///
-/// # Errors
-/// [`LensError`] of the folder, its attention files or the scores.
 pub fn masses_in_role(
     folder: &Path,
     (row, role): (&str, &str),

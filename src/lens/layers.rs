@@ -44,7 +44,6 @@ impl LayerKind {
 pub struct Layer {
     /// Its place in the decoder, from 0.
     pub index: usize,
-    /// The kind of its attention.
     pub kind: LayerKind,
 }
 
@@ -89,10 +88,6 @@ pub struct ByLayer {
 impl ByLayer {
     /// Reads it off a store. Where there are weights, which must be of the store's layers and heads, a layer's mass is the mean by
     /// them, and layers without any weight are left out: linear ones, and those none of whose heads has a score.
-    ///
-    /// # Errors
-    /// [`StoreError::Broken`] where a number is not finite, a mass or share is negative, or a layer comes twice. The spans must
-    /// be in order.
     pub fn of(path: &Path, store: &AttentionStore, heads: Option<&HeadWeights>) -> Result<Self, StoreError> {
         let broken = |reason: String| StoreError::Broken { path: path.to_owned(), reason };
         let shares =

@@ -14,9 +14,6 @@ use palimpsest_core::attention::{AttentionStore, StoreError};
 
 /// The density of the query's attention to each memory that a store has a span of, by rank: averaged over heads, and over the layers that
 /// see the whole prompt or, where there are none, those of the first kind that there is. Empty without a row of the query.
-///
-/// # Errors
-/// Returns an error if the store holds numbers that are no attention.
 pub fn memory_densities(path: &Path, store: &AttentionStore) -> Result<Vec<(usize, f64)>, StoreError> {
     let Some(&row) = in_role(&store.rows, QUERY).first() else { return Ok(Vec::new()) };
     let ByLayer { layers, mass, share, .. } = ByLayer::of(path, store, None)?; // (layers, rows, keys)

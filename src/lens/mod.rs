@@ -54,47 +54,19 @@ pub use words::in_words;
 /// Why a run could not be analysed.
 #[derive(Debug, thiserror::Error)]
 pub enum LensError {
-    /// The folder holds no run, or a damaged one.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The file system refused.
     #[error("{path}: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's message.
-        source: std::io::Error,
-    },
-    /// The run is of a benchmark that this version does not know.
+    Io { path: PathBuf, source: std::io::Error },
     #[error("{path} is a run of the benchmark `{name}`, which this version does not know; it knows {known}")]
-    UnknownBenchmark {
-        /// The run folder.
-        path: PathBuf,
-        /// The benchmark.
-        name: String,
-        /// Those that are known.
-        known: String,
-    },
-    /// The named judge judged nothing in this run.
+    UnknownBenchmark { path: PathBuf, name: String, known: String },
     #[error("{path} holds no verdict of judge `{judge}`; its judges are: {known}")]
-    UnknownJudge {
-        /// The run folder.
-        path: PathBuf,
-        /// The judge that was asked for.
-        judge: String,
-        /// Those that are there.
-        known: String,
-    },
+    UnknownJudge { path: PathBuf, judge: String, known: String },
     /// No example can be measured.
     #[error(
         "{path}: no attention can be read from this run ({reason}); the run must have been made with attention on"
     )]
-    NoAttention {
-        /// The run folder.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    NoAttention { path: PathBuf, reason: String },
     /// The stores of one run disagree.
     #[error(
         "{store}: its layers are {}, those of the run's other stores {}; delete it and start the run again, which redoes \
@@ -102,24 +74,13 @@ pub enum LensError {
         layers::named(found),
         layers::named(expected)
     )]
-    Layers {
-        /// The store that differs.
-        store: PathBuf,
-        /// Its layers.
-        found: Vec<Layer>,
-        /// The others' layers.
-        expected: Vec<Layer>,
-    },
-    /// A store could not be read.
+    Layers { store: PathBuf, found: Vec<Layer>, expected: Vec<Layer> },
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The heads' scores could not be read.
     #[error(transparent)]
     Heads(#[from] HeadsFileError),
-    /// The heads' scores are of another model.
     #[error(transparent)]
     OtherModel(#[from] Box<OtherModel>),
-    /// The heads' scores are of another shape than a store.
     #[error(transparent)]
     OtherHeads(#[from] Box<OtherHeads>),
 }

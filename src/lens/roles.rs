@@ -17,7 +17,6 @@ pub struct RoleAttention {
     pub from: String,
     /// The role of the spans that are looked at.
     pub to: String,
-    /// By layer.
     pub mass: Vec<f64>,
     /// By layer, the mass that uniform attention would pay.
     pub share: Vec<f64>,
@@ -26,9 +25,6 @@ pub struct RoleAttention {
 }
 
 /// The layers of a store, and the attention of each of the rows `from` to each of the roles `to` that the store has and the row sees.
-///
-/// # Errors
-/// [`StoreError::Broken`] where the store holds numbers that are no attention.
 pub fn role_attention(
     path: &Path,
     (store, weights): (&AttentionStore, Option<&HeadWeights>),

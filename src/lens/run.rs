@@ -23,26 +23,16 @@ pub struct AnalysedRun {
 
 impl AnalysedRun {
     /// Reads a run folder, of its answers and verdicts those of the condition `name`.
-    ///
-    /// # Errors
-    /// [`LensError::Run`] where it is none, is damaged or has no such condition; [`LensError::UnknownBenchmark`] where it is of
-    /// none that this version knows.
     pub fn open_condition(path: &Path, name: &str) -> Result<Self, LensError> {
         AnalysedRun::open_among(&ALL, path, name)
     }
 
     /// [`AnalysedRun::open_condition`] of a run of one of these benchmarks.
-    ///
-    /// # Errors
-    /// The same.
     pub fn open_among(among: &[&'static Benchmark], path: &Path, condition: &str) -> Result<Self, LensError> {
         AnalysedRun::of(among, path, store::RunFolder::read(path)?.condition(condition)?)
     }
 
     /// A run of one of these benchmarks under each of its conditions, by name and in the run's order.
-    ///
-    /// # Errors
-    /// As [`AnalysedRun::open_condition`].
     pub fn open_all(among: &[&'static Benchmark], path: &Path) -> Result<Vec<(String, Self)>, LensError> {
         let store = store::RunFolder::read(path)?;
         let names: Vec<String> =
@@ -97,18 +87,12 @@ impl AnalysedRun {
     }
 
     /// A case as the model was shown it; `None` where no prompt was made for it.
-    ///
-    /// # Errors
-    /// [`LensError::Run`] for a file that cannot be read.
     pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, LensError> {
         Ok(self.store.shown(case)?)
     }
 
     /// The verdicts of `judge`, by name or with its rubric in brackets, or of the judge that came last and said something; of several rubrics those by the
     /// one that came last.
-    ///
-    /// # Errors
-    /// [`LensError::UnknownJudge`] where `judge` is named and has no verdict here.
     pub fn verdicts(&self, judge: Option<&str>) -> Result<Option<Judged<'_>>, LensError> {
         let mut all = self.store.judged();
         let choice = JudgeChoice::of(judge);

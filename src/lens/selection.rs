@@ -29,9 +29,6 @@ pub struct Selection {
 
 impl Selection {
     /// The conditions of these names, as people type them; without names those that repeat no other.
-    ///
-    /// # Errors
-    /// [`RunError::UnknownCondition`] for a name that the run at `path` does not have.
     pub fn of(identity: &Identity, path: &Path, asked: &[String]) -> Result<Self, LensError> {
         let known = identity.condition_names();
         if let Some(unknown) = asked.iter().find(|name| !known.contains(&stored(name))) {

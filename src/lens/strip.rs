@@ -15,14 +15,11 @@ pub enum AlignedPlace {
     /// A third (0, 1, 2) of the segments between those beside the anchor before this one and those beside it; before the first
     /// anchor, and, by their number, after the last.
     Stretch {
-        /// Which anchor comes next.
         before: usize,
-        /// Which third.
         third: u8,
     },
     /// The segment just before an anchor.
     Before(usize),
-    /// An anchor.
     Anchor(usize),
     /// The segment just after an anchor.
     After(usize),
@@ -85,11 +82,8 @@ impl AlignedPlace {
 /// A group's mean strip.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Strip {
-    /// Whose.
     pub group: Group,
-    /// Mass or density.
     pub scale: Scale,
-    /// Cases in it.
     pub n: usize,
     /// By place: how many cases have a segment there, and the mean over them by layer (`None` without cases).
     pub cells: Vec<(AlignedPlace, usize, Option<Vec<f64>>)>,

@@ -43,7 +43,6 @@ const BY_VERDICT: Grouping = Grouping {
 pub struct Condition {
     /// Its name; empty for the plain one.
     pub name: String,
-    /// The answers and verdicts under it.
     pub run: AnalysedRun,
     /// Label of the judge, whether or not its verdicts are a result; `None` where there are none.
     pub judge: Option<String>,
@@ -63,7 +62,6 @@ impl Condition {
 /// A run under some of its conditions.
 #[derive(Debug, Clone)]
 pub struct Study {
-    /// The benchmark.
     pub benchmark: &'static Benchmark,
     /// The conditions that were asked for, in the order of the run.
     pub conditions: Vec<Condition>,
@@ -73,7 +71,6 @@ pub struct Study {
     pub no_result: Option<String>,
     /// Which conditions were asked for, and what files that show them are called.
     pub selection: Selection,
-    /// By case and probe.
     probes: HashMap<(String, String), Known>,
     options: Options,
 }
@@ -93,7 +90,6 @@ pub struct MeasureRow {
     pub row: String,
     /// The condition's stored name; `None` for a measure that pairs them.
     pub condition: Option<String>,
-    /// Its lines, by their words.
     pub lines: Vec<MeasureLine>,
 }
 
@@ -104,20 +100,16 @@ pub struct MeasureLine {
     pub word: String,
     /// Examples in it: a case has one a probe, of pairs one for both.
     pub examples: usize,
-    /// Over layers, of cases.
     pub series: Series,
 }
 
 /// A measure by head: the mean over cases.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeadMap {
-    /// The measure's key.
     pub key: &'static str,
     /// The condition; `None` for a measure that pairs them.
     pub condition: Option<String>,
-    /// Cases.
     pub n: usize,
-    /// The decoder layers of the rows.
     pub layers: Vec<usize>,
     /// (layers, heads); NaN where no case has a value.
     pub mean: Array2<f64>,
@@ -135,17 +127,11 @@ impl Study {
     }
 
     /// Opens and measures a run under the conditions of these names; without names, under all that repeat no other.
-    ///
-    /// # Errors
-    /// As [`AnalysedRun::open_condition`] and [`Study::read`]; [`LensError::NoAttention`] where no condition has an example to measure.
     pub fn open(path: &Path, conditions: &[String], options: &Options) -> Result<Self, LensError> {
         Study::open_among(&ALL, path, conditions, options)
     }
 
     /// [`Study::open`] of a run of one of these benchmarks.
-    ///
-    /// # Errors
-    /// The same.
     pub fn open_among(
         among: &[&'static Benchmark],
         path: &Path,
@@ -164,9 +150,6 @@ impl Study {
     }
 
     /// [`Study::open_among`], also of a run without any attention.
-    ///
-    /// # Errors
-    /// The same but for that.
     pub fn read(
         among: &[&'static Benchmark],
         path: &Path,
@@ -180,9 +163,6 @@ impl Study {
 
     /// A run under all of its conditions, also one without any attention; of those that repeat another there are answers and verdicts, and
     /// no look at their attention.
-    ///
-    /// # Errors
-    /// As [`Study::read`].
     pub fn whole(among: &[&'static Benchmark], path: &Path, options: &Options) -> Result<Self, LensError> {
         let all = AnalysedRun::open_all(among, path)?;
         let selection = Selection::all(identity(&all, path)?, path)?;

@@ -28,9 +28,6 @@ use crate::run::condition::label;
 
 /// Writes the tables of a run into `folder`, each by rename: `curves.csv` (means and noise baselines), `ratios.csv`,
 /// `strip.csv` and `examples.csv`, with `prefix` before the files' names. Groups without members have no rows.
-///
-/// # Errors
-/// [`LensError::Io`] where the folder or a file cannot be written.
 pub fn write(prefix: &str, lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
     std::fs::create_dir_all(folder).map_err(|source| LensError::Io { path: folder.to_owned(), source })?;
     let groups: Vec<Group> = lens.groups().into_iter().filter(|group| lens.units(group) > 0).collect();
@@ -149,15 +146,11 @@ pub fn examples_csv(lens: &Lens) -> Vec<u8> {
 /// A measure's rows, by one grouping.
 #[derive(Debug, Clone, Copy)]
 pub struct MeasureTable<'a> {
-    /// The key of the grouping.
     pub grouping: &'a str,
-    /// The measure's key.
     pub measure: &'a str,
-    /// Mass or density.
     pub scale: Scale,
     /// The conditions that the measure pairs; none where each has its own.
     pub paired: &'a [&'a str],
-    /// Its rows.
     pub rows: &'a [MeasureRow],
 }
 
@@ -211,9 +204,6 @@ fn put(path: PathBuf, table: &[u8]) -> Result<PathBuf, LensError> {
 /// Writes a study's tables into `folder`, each by rename: those of [`write()`], after the condition's name where the run has several, and
 /// after those of the conditions where not all are in it ([`Selection`](super::Selection)) `measures.csv` where the benchmark has measures, and
 /// `differences.csv` where conditions can be held against each other.
-///
-/// # Errors
-/// As [`write()`].
 pub fn write_study(study: &Study, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
     let mut written = Vec::new();
     for (condition, lens) in study.measured() {

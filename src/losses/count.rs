@@ -18,7 +18,6 @@ use crate::statistics::{Interval, LEVEL, wilson};
 /// Members of which something is so, and those of which it is not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Members of which it is so.
     pub count: usize,
     /// Members of which it is known, one way or the other.
     pub of: usize,
@@ -85,13 +84,10 @@ impl AddAssign for Count {
 pub enum Part {
     /// The life of facts in the store.
     Writing,
-    /// Ranked lists.
     Retrieval,
-    /// Answers, given what was retrieved.
     Answers,
     /// Each stage, of the facts that reached it.
     Waterfall,
-    /// Each stage, of all facts.
     Left,
 }
 
@@ -111,15 +107,12 @@ impl Part {
 /// One number of a group of traces.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Number {
-    /// Its table.
     pub part: Part,
-    /// As tables write it.
     pub name: String,
     /// The role of the facts that it is of; empty where it is of probes.
     pub role: String,
     /// The length of the list that it is of.
     pub k: Option<usize>,
-    /// The count.
     pub count: Count,
     /// Is it measured of a sample of the answers, so that its share is that of the known ones?
     pub of_sample: bool,
@@ -340,7 +333,6 @@ pub fn answers(traces: &[&Trace]) -> Vec<Number> {
 /// A stage of the waterfall in one role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// The stage.
     pub stage: Stage,
     /// Of the facts that reached it: those that passed no known `no` before.
     pub arrow: Count,

@@ -17,10 +17,8 @@ use palimpsest_core::span::Span;
 pub enum Known {
     /// It is not so.
     No,
-    /// It cannot be told.
     #[default]
     Unknown,
-    /// It is so.
     Yes,
 }
 
@@ -64,7 +62,6 @@ impl Known {
 /// A piece of evidence that a memory may carry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
-    /// The part that it plays.
     pub role: String,
     /// Is it one of two conflicting sides?
     pub side: Option<Side>,

@@ -49,16 +49,12 @@ use writing::Extraction;
 /// Why losses could not be counted.
 #[derive(Debug, thiserror::Error)]
 pub enum LossError {
-    /// A file of the run could not be read.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A file of a memory system could not be read.
     #[error(transparent)]
     Rows(#[from] JsonlError),
-    /// An attention store could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The judge that was named gave no verdict.
     #[error(transparent)]
     Judge(#[from] UnknownJudge),
 }
@@ -66,9 +62,7 @@ pub enum LossError {
 /// The losses of a run's memory systems.
 #[derive(Debug, Clone)]
 pub struct Losses {
-    /// The benchmark.
     pub benchmark: &'static Benchmark,
-    /// The run's name.
     pub run: String,
     /// Whose verdicts say what is right, with the rubric in brackets; `None` where nobody judged.
     pub judge: Option<String>,
@@ -81,19 +75,15 @@ pub struct Losses {
 /// The losses of a memory system.
 #[derive(Debug, Clone)]
 pub struct SystemLosses {
-    /// Its name in the run.
     pub name: String,
-    /// Counts of sessions and memories written.
     pub extraction: Extraction,
     /// Ways in which the sources of its memories were found.
     pub provenance: BTreeSet<Provenance>,
-    /// Searches that failed.
     pub failed_searches: usize,
     /// Searches after which the store was another one; unknown of systems without a fingerprint.
     pub changed_searches: Count,
     /// Cases of which the run has no rows yet.
     pub missing: usize,
-    /// Its conditions, repetitions left out.
     pub conditions: Vec<ConditionLosses>,
 }
 
@@ -107,9 +97,7 @@ impl SystemLosses {
 /// The traces of a condition.
 #[derive(Debug, Clone)]
 pub struct ConditionLosses {
-    /// Its name.
     pub name: String,
-    /// The memories that it shows.
     pub shown: MemoryContext,
     /// In the order of the plan.
     pub traces: BTreeMap<Level, Vec<Trace>>,
@@ -117,9 +105,6 @@ pub struct ConditionLosses {
 
 impl Losses {
     /// Losses of a run; `None` of a run without a memory system. Of several judges' verdicts the last readable ones count.
-    ///
-    /// # Errors
-    /// Returns an error if a file of the run cannot be read or holds a broken row, or if a judge is named that gave no verdict.
     pub fn open(
         run: &RunFolder,
         benchmark: &'static Benchmark,

@@ -23,21 +23,15 @@ pub const ALL: &str = "all";
 /// The numbers of some traces of a condition at a level.
 #[derive(Debug, Clone)]
 pub struct Block<'a> {
-    /// The run.
     pub run: &'a Losses,
-    /// The system.
     pub system: &'a SystemLosses,
-    /// The condition.
     pub condition: &'a ConditionLosses,
-    /// The level of provenance.
     pub level: Level,
     /// The type; `None` for all.
     pub kind: Option<String>,
     /// The group of probes; `None` for all.
     pub probe: Option<String>,
-    /// The traces.
     pub traces: Vec<&'a Trace>,
-    /// Their numbers.
     pub numbers: Vec<Number>,
 }
 
@@ -103,21 +97,16 @@ fn groups(traces: &[Trace]) -> Vec<(Option<String>, Option<String>)> {
 /// The difference of two systems on the questions that both answered: exact McNemar test.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pair {
-    /// The first, as run and condition.
     pub first: String,
     /// The second.
     pub second: String,
-    /// Questions that both were asked.
     pub questions: usize,
-    /// Right in the first.
     pub first_right: usize,
     /// Right in the second.
     pub second_right: usize,
-    /// Right in the first alone.
     pub b: usize,
     /// Right in the second alone.
     pub c: usize,
-    /// Two-sided and exact.
     pub p: f64,
     /// Holm's correction of it over all pairs.
     pub p_holm: f64,

@@ -11,7 +11,6 @@ pub const KS: [usize; 5] = [1, 3, 5, 10, 20];
 pub struct Ranking {
     /// By fact, by rank: does the memory carry it?
     carried: Vec<Vec<Known>>,
-    /// Memories in the list.
     len: usize,
     /// Memories asked for: where the list is as long, more might have come.
     asked: usize,

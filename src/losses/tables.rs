@@ -20,9 +20,6 @@ use crate::run::store::RunFolder;
 use crate::statistics::Interval;
 
 /// Everything on the memory systems of some runs of one benchmark, in a format.
-///
-/// # Errors
-/// Runs that cannot be read, have no memory system, or are of several benchmarks.
 pub fn text(dirs: &[PathBuf], choice: JudgeChoice<'_>, format: Format) -> anyhow::Result<String> {
     let open = |dir: &PathBuf| {
         let folder = RunFolder::read(dir)?;

@@ -23,13 +23,11 @@ pub enum Stage {
     Kept,
     /// A memory that carries it is in the condition's list.
     Retrieved,
-    /// And was shown: it fitted.
     Shown,
     /// The query's attention singles it out ([`super::reading`]).
     Attended,
     /// The answer depends on it ([`super::reading`]).
     Used,
-    /// The answer is right.
     Right,
 }
 
@@ -67,13 +65,11 @@ impl Stage {
 /// A fact's way from the store to the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FactTrace {
-    /// The part that it plays.
     pub role: String,
     /// Is it one of two conflicting sides?
     pub side: Option<Side>,
     /// The original indices of the sessions that hold it.
     pub sessions: BTreeSet<usize>,
-    /// Its life in the store.
     pub writing: Writing,
     /// Of the older of two sides: its treatment when the newer one came.
     pub overwriting: Option<Overwriting>,
@@ -84,21 +80,17 @@ pub struct FactTrace {
 /// A probe under a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
-    /// The case's id.
     pub case: String,
-    /// The probe's id.
     pub probe: String,
     /// The value of the label that the benchmark is split by.
     pub kind: Option<String>,
     /// The group of the probe ([`crate::benchmarks::Benchmark::dimension`]).
     pub dimension: String,
-    /// Its facts.
     pub facts: Vec<FactTrace>,
     /// The system's search, whatever the condition shows of it.
     pub search: Ranking,
     /// The list that the condition takes, all of it.
     pub list: Ranking,
-    /// Is the answer right?
     pub right: Known,
 }
 
@@ -109,15 +101,12 @@ pub struct Evidence<'a> {
     pub rows: Option<&'a MemoryRows>,
     /// Memories that the condition shows at most.
     pub k: usize,
-    /// Which of them, and how.
     pub show: Show,
     /// The answer, or why there is none.
     pub answer: Option<&'a AnswerRow>,
     /// The query's density by rank of the memory shown; empty where attention was not recorded.
     pub densities: &'a [(usize, f64)],
-    /// The effects of hidden spans.
     pub effects: &'a Effects,
-    /// Is the answer right?
     pub right: Known,
 }
 
@@ -134,13 +123,10 @@ impl Evidence<'_> {
 /// A probe's names.
 #[derive(Debug, Clone)]
 pub struct Named {
-    /// The case's id.
     pub case: String,
-    /// The probe's id.
     pub probe: String,
     /// The value of the label that the benchmark is split by.
     pub kind: Option<String>,
-    /// The group of the probe.
     pub dimension: String,
 }
 

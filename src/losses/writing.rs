@@ -62,7 +62,6 @@ pub struct Overwriting {
     pub gated: Known,
     /// It was updated, deleted or marked as stale, unknown or weak.
     pub marked: Known,
-    /// It was deleted.
     pub removed: Known,
 }
 
@@ -240,7 +239,6 @@ pub fn overwriting(rows: &MemoryRows, carrier: Carrier<'_>, older: &Fact, newer:
 /// Amounts that a system wrote of its histories.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extraction {
-    /// Histories.
     pub cases: usize,
     /// Sessions that were given to it, of which failed ones wrote nothing.
     pub sessions: usize,
@@ -250,7 +248,6 @@ pub struct Extraction {
     pub untold: usize,
     /// Memories that were written at the end with unknown sources: they may be from any session.
     pub unplaced: usize,
-    /// Sessions that failed.
     pub failed: usize,
     /// Memories in the final stores, or where there is no dump those that events leave.
     pub memories: usize,

@@ -12,10 +12,8 @@ use crate::progress;
 /// Why a retriever could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum DenseError {
-    /// The model's files could not be had.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// They could not be opened.
     #[error(transparent)]
     Embed(#[from] EmbedError),
 }
@@ -40,9 +38,6 @@ struct Index {
 impl DenseRanker {
     /// With the embedding model of the model home, which is fetched where it is not there. `show` says whether someone is told how far
     /// the vectors of a history are.
-    ///
-    /// # Errors
-    /// [`DenseError`].
     pub fn open(store: &ModelStore, show: bool) -> Result<Self, DenseError> {
         Embedder::built_in()?;
         let embedder = Embedder::open(&store.embedder()?)?;
@@ -50,9 +45,6 @@ impl DenseRanker {
     }
 
     /// The cosine of each text to the query.
-    ///
-    /// # Errors
-    /// [`EmbedError`].
     pub fn cosines(&mut self, texts: Vec<String>, query: &str) -> Result<Vec<f32>, EmbedError> {
         let known = self.index.take().filter(|index| index.texts == texts);
         let index = match known {

@@ -22,9 +22,6 @@ const CPU: &str = "cpu";
 
 impl DeviceArgs {
     /// Opens the devices.
-    ///
-    /// # Errors
-    /// [`DeviceError`] for a device that is not known or not here.
     pub fn open(&self) -> Result<Vec<Device>, DeviceError> {
         engine::parse_devices(&self.device)
     }
@@ -49,17 +46,11 @@ pub struct DtypeArgs {
 
 impl DtypeArgs {
     /// The dtype; `None` for that of the device.
-    ///
-    /// # Errors
-    /// [`DeviceError`] for one that is not known.
     pub fn dtype(&self) -> Result<Option<DType>, DeviceError> {
         self.dtype.as_deref().map(engine::parse_dtype).transpose()
     }
 
     /// The dtype of keys and values; `None` for that of the model.
-    ///
-    /// # Errors
-    /// [`DeviceError`] for one that is not known.
     pub fn cache(&self) -> Result<Option<DType>, DeviceError> {
         self.cache_dtype.as_deref().map(engine::parse_dtype).transpose()
     }

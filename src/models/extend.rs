@@ -14,7 +14,6 @@ use palimpsest_core::model::{ModelDescription, ModelError};
 /// YaRN over the context that a model was trained for, as typed: `yarn:4:32768`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct YarnScaling {
-    /// Factor of the context length.
     pub factor: f64,
     /// Tokens of the context before scaling.
     pub original: usize,
@@ -46,10 +45,8 @@ impl FromStr for YarnScaling {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum ExtendError {
-    /// A file could not be read, written or linked.
     #[error("{doing} {}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
-    /// The folder is there already.
     #[error("{} is there already; give the name of a folder that is not", .0.display())]
     Exists(PathBuf),
     /// The config scales already.
@@ -57,15 +54,11 @@ pub enum ExtendError {
         "{place} scales its rotary frequencies already ({kind}); extend the model as its makers released it"
     )]
     Scaled { place: String, kind: String },
-    /// The config, as it is or extended, is none that this build runs.
     #[error(transparent)]
     Model(#[from] ModelError),
 }
 
 /// Makes the folder `out`: `config.json` of `folder` with the scaling, and links to all of its other files.
-///
-/// # Errors
-/// [`ExtendError`]; `out` is then not there.
 pub fn extend(folder: &Path, out: &Path, scaling: YarnScaling) -> Result<(), ExtendError> {
     let at = |doing, path: &Path| {
         let path = path.to_path_buf();

@@ -17,16 +17,12 @@ use crate::progress::grouped;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum InfoError {
-    /// The GGUF is faulty.
     #[error(transparent)]
     Gguf(#[from] GgufError),
-    /// The safetensors are faulty.
     #[error(transparent)]
     Safetensors(#[from] SafetensorsError),
-    /// A JSON file of the folder could not be read.
     #[error("cannot read {file}")]
     Io { file: PathBuf, source: std::io::Error },
-    /// A JSON file of the folder is not JSON.
     #[error("{file} is not valid JSON; fetch it again")]
     Json { file: PathBuf, source: serde_json::Error },
 }
@@ -38,44 +34,31 @@ pub struct ModelInfo {
     pub architecture: Option<String>,
     /// The number of elements of all tensors. A tied output matrix that is stored once counts once.
     pub parameters: u64,
-    /// Decoder layers.
     pub layers: Option<u64>,
-    /// The width of the residual stream.
     pub hidden: Option<u64>,
-    /// Query heads a layer.
     pub heads: Option<u64>,
-    /// Key/value heads a layer.
     pub kv_heads: Option<u64>,
-    /// The width of a head.
     pub head_dim: Option<u64>,
-    /// Tokens in the vocabulary.
     pub vocab: Option<u64>,
     /// The longest context that the model was made for, in tokens.
     pub context: Option<u64>,
     /// The sliding window of the local layers, in tokens.
     pub window: Option<u64>,
-    /// The base of the rotary frequencies.
     pub rope_theta: Option<f64>,
-    /// Rope scaling for longer contexts.
     pub rope_scaling: Option<String>,
     /// For each stored type: its name, the number of tensors, the number of their elements; most elements first.
     pub dtypes: Vec<(String, usize, u64)>,
     /// All weight files together, in bytes.
     pub file_bytes: u64,
-    /// The number of weight files.
     pub files: usize,
     /// Safetensors of the folder that are named as weights and are not read.
     pub left: Vec<String>,
     /// True if there is a chat template.
     pub chat_template: bool,
-    /// The licence that the files state.
     pub licence: Option<String>,
 }
 
 /// Describes a model from its headers.
-///
-/// # Errors
-/// Any fault of the files.
 pub fn describe(files: &ModelFiles) -> Result<ModelInfo, InfoError> {
     match &files.kind {
         ModelKind::Gguf(parts) => describe_gguf(parts),

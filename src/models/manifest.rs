@@ -40,16 +40,12 @@ const BUILT_IN: &[(&str, &str)] = &[
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum ManifestError {
-    /// The file could not be read.
     #[error("cannot read the manifest {file}")]
     Io { file: PathBuf, source: std::io::Error },
-    /// Not TOML, or an unknown, missing or wrongly typed field.
     #[error("the manifest {file} is wrong")]
     Syntax { file: PathBuf, source: Box<toml::de::Error> },
-    /// A field with an impossible value.
     #[error("the manifest {file} is wrong: {field} is {value:?}; {remedy}")]
     Field { file: PathBuf, field: &'static str, value: String, remedy: &'static str },
-    /// Two manifests of one folder with the same name.
     #[error("the manifests {first} and {second} both describe {name:?}; rename or remove one")]
     Duplicate { name: String, first: PathBuf, second: PathBuf },
 }
@@ -58,7 +54,6 @@ pub enum ManifestError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SuggestedDtype {
-    /// As the file is quantised.
     Quantised,
     /// 32-bit floats.
     F32,
@@ -74,13 +69,11 @@ pub enum SuggestedDtype {
 pub struct Manifest {
     /// Name for `--model`: lower-case letters, digits, `.`, `-` and `_`.
     pub name: String,
-    /// The name for people.
     pub title: String,
     /// The architecture, as GGUF's `general.architecture` or `model_type` in config.json calls it.
     pub architecture: String,
     /// The longest context that the model was made for, in tokens.
     pub context_length: usize,
-    /// The licence of the weights.
     pub licence: String,
     /// The weight type to run it in.
     pub dtype: SuggestedDtype,
@@ -119,7 +112,6 @@ pub struct HubSource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HubFile {
-    /// The file's name in the repository.
     pub path: String,
     /// The SHA-256 that it must have, in lower-case hexadecimal; only sensible with a pinned revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -130,7 +122,6 @@ pub struct HubFile {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PipSource {
-    /// File name in the cache.
     pub file: String,
     /// The SHA-256 of the whole file, in lower-case hexadecimal.
     pub sha256: String,
@@ -142,11 +133,8 @@ pub struct PipSource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WheelPart {
-    /// The package on the index.
     pub package: String,
-    /// Its exact version.
     pub version: String,
-    /// The member's path inside the wheel.
     pub path: String,
 }
 
@@ -178,9 +166,6 @@ impl Source {
 
 impl Manifest {
     /// Parses and checks a manifest; `file` is for messages and for relative `path` sources.
-    ///
-    /// # Errors
-    /// [`ManifestError::Syntax`] or [`ManifestError::Field`].
     pub fn parse(text: &str, file: &Path) -> Result<Self, ManifestError> {
         let mut manifest: Self = toml::from_str(text)
             .map_err(|source| ManifestError::Syntax { file: file.to_path_buf(), source: Box::new(source) })?;
@@ -244,9 +229,6 @@ impl Manifest {
 
 /// All known models: the user's own from `models_d` (which need not exist), then the built-in ones that they do not
 /// replace; the default model first, the others by name.
-///
-/// # Errors
-/// Any [`ManifestError`] of a user's file: a typo in one is said, not skipped over.
 pub fn known(models_d: &Path) -> Result<Vec<Manifest>, ManifestError> {
     let mut found: Vec<(Manifest, PathBuf)> = Vec::new();
     for file in toml_files(models_d)? {
@@ -269,9 +251,6 @@ pub fn known(models_d: &Path) -> Result<Vec<Manifest>, ManifestError> {
 }
 
 /// The manifests that are compiled in, the default one first.
-///
-/// # Errors
-/// None in a released build: a test parses every one.
 pub fn built_in() -> Result<Vec<Manifest>, ManifestError> {
     BUILT_IN.iter().map(|(file, text)| Manifest::parse(text, Path::new(file))).collect()
 }

@@ -54,16 +54,12 @@ pub const HOME_VARIABLE: &str = "PALIMPSEST_HOME";
 
 /// An opened model, and what identifies it.
 pub struct Opened {
-    /// The model.
     pub model: LocalModel,
     /// SHA-256 of its weights ([`ModelStore::digest`]).
     pub digest: String,
 }
 
 /// Opens a known model by its name, fetching it if need be, a model folder or a .gguf file.
-///
-/// # Errors
-/// [`OpenError`].
 pub fn open(name_or_path: &str, options: &LocalOptions) -> Result<Opened, OpenError> {
     let store = ModelStore::open()?;
     let files = store.resolve_to_run(name_or_path)?;
@@ -79,9 +75,6 @@ pub struct ModelStore {
 }
 
 /// The description of what was named, a name for it, and where the description is from. Fetches nothing.
-///
-/// # Errors
-/// Its files cannot be read, or it is known but neither here nor built in.
 pub fn description(model: &str) -> anyhow::Result<(String, ModelDescription, &'static str)> {
     let path = Path::new(model);
     if path.extension().is_some_and(|extension| extension == "json") {
@@ -106,9 +99,6 @@ pub fn description(model: &str) -> anyhow::Result<(String, ModelDescription, &'s
 
 impl ModelStore {
     /// The model home of this user: `$PALIMPSEST_HOME`, else `palimpsest` in the user's cache folder. Creates nothing.
-    ///
-    /// # Errors
-    /// [`FetchError::NoHome`] where neither is known.
     pub fn open() -> Result<Self, FetchError> {
         if let Some(home) = std::env::var_os(HOME_VARIABLE).filter(|home| !home.is_empty()) {
             return Ok(Self::at(PathBuf::from(home)));
@@ -129,18 +119,12 @@ impl ModelStore {
     }
 
     /// All known models, the default one first.
-    ///
-    /// # Errors
-    /// A wrong manifest among the user's own.
     pub fn manifests(&self) -> Result<Vec<Manifest>, FetchError> {
         Ok(manifest::known(&self.home.join("models.d"))?)
     }
 
     /// The files of what `--model` says: a model's name (fetched where they are not here yet), a `.gguf` file, or a folder.
     /// A name wins over a file of the same name in the current folder; `./NAME` means the file.
-    ///
-    /// # Errors
-    /// Any [`FetchError`].
     pub fn resolve(&self, name_or_path: &str) -> Result<ModelFiles, FetchError> {
         match self.by_path(name_or_path)? {
             Some(files) => Ok(files),
@@ -149,9 +133,6 @@ impl ModelStore {
     }
 
     /// Like [`resolve`](Self::resolve), but refuses a model by name that this build cannot run before it is fetched.
-    ///
-    /// # Errors
-    /// [`OpenError`].
     pub fn resolve_to_run(&self, name_or_path: &str) -> Result<ModelFiles, OpenError> {
         if self.locate(name_or_path)?.is_none() {
             arch::check_known(&self.manifest(name_or_path)?.architecture)?;
@@ -160,9 +141,6 @@ impl ModelStore {
     }
 
     /// Like [`resolve`](Self::resolve), but fetches nothing: `None` for a known model that is not here.
-    ///
-    /// # Errors
-    /// Any [`FetchError`] but those of sources.
     pub fn locate(&self, name_or_path: &str) -> Result<Option<ModelFiles>, FetchError> {
         match self.by_path(name_or_path)? {
             Some(files) => Ok(Some(files)),
@@ -171,17 +149,11 @@ impl ModelStore {
     }
 
     /// Fetches a known model, unless it is here and unchanged; with `force` in any case.
-    ///
-    /// # Errors
-    /// Any [`FetchError`].
     pub fn pull(&self, name: &str, force: bool) -> Result<ModelFiles, FetchError> {
         self.fetch(&self.manifest(name)?, force)
     }
 
     /// The files of a known model where they are here: fetched before and unchanged, or at a `path` source.
-    ///
-    /// # Errors
-    /// [`FetchError::Changed`] for a fetched file that is no longer what it was.
     pub fn cached(&self, manifest: &Manifest) -> Result<Option<ModelFiles>, FetchError> {
         let dir = self.model_dir(manifest);
         let record = std::fs::read(dir.join(RECORD_FILE)).ok();
@@ -214,9 +186,6 @@ impl ModelStore {
 
     /// The identity of a model's weights and tokeniser: the SHA-256 of a single GGUF file; for split files and folders, of
     /// the sorted lines `SHA-256  NAME` of the files that decide the model's answers. Computed once a file, then remembered.
-    ///
-    /// # Errors
-    /// [`FetchError::Io`].
     pub fn digest(&self, files: &ModelFiles) -> Result<String, FetchError> {
         let paths = match &files.kind {
             ModelKind::Gguf(parts) => match parts.as_slice() {
@@ -239,9 +208,6 @@ impl ModelStore {
     }
 
     /// The manifest of a known model.
-    ///
-    /// # Errors
-    /// [`FetchError::Unknown`], with the closest known name, or a wrong manifest among the user's own.
     pub fn manifest(&self, name: &str) -> Result<Manifest, FetchError> {
         let mut manifests = self.manifests()?;
         if let Some(place) = manifests.iter().position(|manifest| manifest.name == name) {
@@ -262,9 +228,6 @@ impl ModelStore {
     }
 
     /// The manifest of what `--model` says; `None` for a path.
-    ///
-    /// # Errors
-    /// As [`ModelStore::manifest`].
     pub fn manifest_of(&self, name_or_path: &str) -> Result<Option<Manifest>, FetchError> {
         match self.by_path(name_or_path)? {
             Some(_) => Ok(None),

@@ -26,9 +26,7 @@ const SHOWN_LINES: usize = 5;
 /// A file that is one member of a wheel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
-    /// File name here.
     pub file: String,
-    /// Where it lies.
     pub part: WheelPart,
     /// The SHA-256 that it must have.
     pub sha256: String,

@@ -8,7 +8,6 @@
 pub(crate) struct StepSeconds {
     /// Before its own work: of the first step of a group what the group shares too.
     pub before: f64,
-    /// Its own work.
     pub own: f64,
 }
 
@@ -48,7 +47,6 @@ pub(crate) struct Forecast {
     /// Seconds of the clock for a second that is measured, over the groups that have ended: more where work is done between steps, less
     /// where several are under way at once.
     pace: Option<f64>,
-    /// When the last step ended.
     last: f64,
     /// Seconds from step to step of those that were not measured; they count only where none was, since what is refused takes none.
     unmeasured: Mean,

@@ -23,9 +23,6 @@ pub struct BytePairEncoding {
 
 impl BytePairEncoding {
     /// The encoding of a name in [`ENCODINGS`].
-    ///
-    /// # Errors
-    /// [`TextError::Tokenizer`] for any other name.
     pub fn named(name: &str) -> Result<Self, TextError> {
         let Some(known) = ENCODINGS.into_iter().find(|known| *known == name) else {
             let known = ENCODINGS.join(", ");

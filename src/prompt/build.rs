@@ -54,7 +54,6 @@ struct Labels<'a> {
 enum Label {
     System,
     Preamble,
-    /// By its place in the history.
     Segment(usize),
     Query,
     Instructions,

@@ -8,7 +8,6 @@ use palimpsest_core::text::TextError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PromptError {
-    /// A chat template, a tokenizer or a file.
     #[error(transparent)]
     Text(#[from] TextError),
     /// A prompt template puts the query before the history.
@@ -25,70 +24,27 @@ pub enum PromptError {
     #[error(
         "there is no template {name} (the benchmark has {known}); name segments and probes after its templates"
     )]
-    NoTemplate {
-        /// The file that is missing.
-        name: String,
-        /// Those that are there.
-        known: String,
-    },
-    /// An evidence segment is not part of the history.
+    NoTemplate { name: String, known: String },
     #[error("evidence names segment {segment}, but the history holds no segment with that index")]
-    EvidenceMissing {
-        /// The original index.
-        segment: usize,
-    },
-    /// A piece of evidence is in a turn that is not there.
+    EvidenceMissing { segment: usize },
     #[error("evidence names turn {turn} of segment {segment}, which has {turns}; count turns from 0")]
-    NoSuchTurn {
-        /// The segment's original index.
-        segment: usize,
-        /// The turn.
-        turn: usize,
-        /// The number of turns.
-        turns: usize,
-    },
+    NoSuchTurn { segment: usize, turn: usize, turns: usize },
     /// Bytes of a turn that are none, or that cut a character.
     #[error(
         "evidence {label} is no text of that turn; give bytes of its content, on the borders of characters"
     )]
-    NoSuchBytes {
-        /// The place.
-        label: String,
-    },
-    /// A whole segment plays two parts.
+    NoSuchBytes { label: String },
     #[error("segment {segment} plays two parts for one probe, {roles}; give it one, or name turns of it")]
-    TwoRoles {
-        /// The original index.
-        segment: usize,
-        /// Both.
-        roles: String,
-    },
-    /// Two segments share an index.
+    TwoRoles { segment: usize, roles: String },
     #[error("the history holds two segments with index {segment}; indices must be unique")]
-    DuplicateSegment {
-        /// The original index.
-        segment: usize,
-    },
+    DuplicateSegment { segment: usize },
     /// A segment's kind cannot be a span's name.
     #[error(
         "a segment cannot be of the kind `{kind}`; use one word other than `instructions` and `template`"
     )]
-    SegmentKind {
-        /// The kind.
-        kind: String,
-    },
-    /// A probe asks nothing.
+    SegmentKind { kind: String },
     #[error("probe {probe} has an empty query")]
-    EmptyQuery {
-        /// The probe's id.
-        probe: String,
-    },
-    /// The folder of prompt templates holds a file of another name.
+    EmptyQuery { probe: String },
     #[error("{}: unknown prompt template (known: {known}); rename or remove it", path.display())]
-    UnknownTemplateFile {
-        /// The file.
-        path: PathBuf,
-        /// The names that are read.
-        known: String,
-    },
+    UnknownTemplateFile { path: PathBuf, known: String },
 }

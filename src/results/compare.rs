@@ -26,7 +26,6 @@ pub enum CompareError {
         of_first.len(), examples(of_first), of_second.len(), examples(of_second)
     )]
     Different { first: String, second: String, of_first: Vec<String>, of_second: Vec<String> },
-    /// They have nothing in common.
     #[error("{first} and {second} have no question in common; compare runs of the same data")]
     Nothing { first: String, second: String },
     /// The same ids stand for different questions.
@@ -48,11 +47,9 @@ fn examples(all: &[String]) -> String {
 /// Comparison of two runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Name of the first run.
     pub first: String,
     /// Name of the second run.
     pub second: String,
-    /// Cell by cell.
     pub cells: Vec<Difference>,
     /// Over all cells, as the benchmark makes its overall number.
     pub overall: Difference,
@@ -61,7 +58,6 @@ pub struct Comparison {
     /// The property of units that intervals hold fixed beside their kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strata: Option<&'static str>,
-    /// How intervals are made.
     pub intervals: Intervals,
     /// Questions of the first run alone, which are left out.
     pub only_first: usize,
@@ -72,13 +68,9 @@ pub struct Comparison {
 /// Difference in one cell, or over all.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
-    /// The cell's row; absent over all.
     pub kind: Option<String>,
-    /// The cell's column; absent over all.
     pub dimension: Option<String>,
-    /// Questions that both were asked.
     pub pairs: usize,
-    /// Accuracy of the first.
     pub first: f64,
     /// Accuracy of the second.
     pub second: f64,
@@ -93,11 +85,9 @@ pub struct Difference {
 /// McNemar's test.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Discordance {
-    /// Right in the first run alone.
     pub b: usize,
     /// Right in the second run alone.
     pub c: usize,
-    /// Two-sided and exact.
     pub p: f64,
     /// Holm's correction of it over all cells; absent over all, which is no part of that family.
     pub p_holm: Option<f64>,

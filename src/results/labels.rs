@@ -11,11 +11,8 @@ use crate::statistics::kappa::{Weights, confusion, kappa};
 /// The agreement of one judge with the data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelAgreement {
-    /// Which judge.
     pub judge: String,
-    /// Units with a label.
     pub units: usize,
-    /// Units that it labelled.
     pub said: usize,
     /// Where the word is the data's.
     pub agreed: usize,

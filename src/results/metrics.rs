@@ -13,9 +13,7 @@ use crate::statistics::bounded::Intervals;
 /// The table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AccuracyTable {
-    /// Whose verdicts it counts.
     pub judge: String,
-    /// Name of its rows.
     pub split: &'static str,
     /// The label's values, sorted: the rows.
     pub kinds: Vec<String>,
@@ -30,20 +28,15 @@ pub struct AccuracyTable {
     /// The property of units that intervals hold fixed beside their kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strata: Option<&'static str>,
-    /// How intervals are made.
     pub intervals: Intervals,
-    /// The number above all cells.
     pub overall: Overall,
 }
 
 /// One row and column.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cell {
-    /// The row.
     pub kind: String,
-    /// The column.
     pub dimension: String,
-    /// Counts of its probes.
     #[serde(flatten)]
     pub counts: Counts,
     /// `worth / expected`.
@@ -66,9 +59,7 @@ pub struct Overall {
     pub of_cells: bool,
     /// True if every row has every column; false for filtered runs, whose mean is of what there is.
     pub complete: bool,
-    /// Judged correct, over all probes.
     pub correct: usize,
-    /// With a clean verdict.
     pub judged: usize,
     /// In the plan, broken rows among them.
     pub expected: usize,

@@ -46,25 +46,20 @@ pub struct Outcomes<'a> {
     pub strata: Vec<Vec<CaseOutcomes<'a>>>,
     /// The facet of probes that intervals hold fixed in the place of kinds ([`Benchmark::strata`]).
     pub strata_of: Option<&'static str>,
-    /// How intervals are made of them.
     pub intervals: Intervals,
 }
 
 /// Outcomes of the probes of a case, or of one of them: the unit of intervals ([`Benchmark::unit`]).
 #[derive(Debug, Clone)]
 pub struct CaseOutcomes<'a> {
-    /// The case's id.
     pub case: &'a str,
-    /// In dataset order.
     pub probes: Vec<Outcome<'a>>,
 }
 
 /// Outcome of one probe of one case.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome<'a> {
-    /// The probe's id.
     pub probe: &'a str,
-    /// The query.
     pub query: &'a str,
     /// Which of [`Outcomes::cells`] it counts in.
     pub cell: usize,
@@ -74,7 +69,6 @@ pub struct Outcome<'a> {
     pub worth: f64,
     /// With a clean verdict on a clean answer.
     pub judged: bool,
-    /// With a clean answer.
     pub answered: bool,
     /// Not asked yet: the run is not finished.
     pub missing: bool,
@@ -83,17 +77,13 @@ pub struct Outcome<'a> {
 /// Counts in a cell, or in several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Counts {
-    /// Judged correct.
     pub correct: usize,
     /// Summed worth of the answers; the number of correct ones, unless they are scored.
     pub worth: f64,
-    /// With a clean verdict.
     pub judged: usize,
-    /// With a clean answer.
     pub answered: usize,
     /// Not asked yet: neither an answer nor an error.
     pub missing: usize,
-    /// In the plan: the denominator.
     pub expected: usize,
 }
 

@@ -14,11 +14,8 @@ use crate::run::judge_name::short_judges;
 /// A row of the general table, with what it is of.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
-    /// The benchmark, as people write it.
     pub benchmark: &'a str,
-    /// The model, as tables name it.
     pub model: &'a str,
-    /// Its numbers.
     pub row: &'a ResultRow,
 }
 

@@ -8,7 +8,6 @@ use crate::statistics::spread::{Spread, mean};
 /// The accuracy of one kind of cases over repetitions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Repeated {
-    /// The kind; absent over all kinds.
     pub kind: Option<String>,
     /// By dimension that the kind has; over all kinds none.
     pub cells: Vec<RepeatedCell>,
@@ -20,9 +19,7 @@ pub struct Repeated {
 /// The accuracy of one cell over repetitions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RepeatedCell {
-    /// The column.
     pub dimension: String,
-    /// Of the repetitions' accuracies.
     pub accuracy: Spread,
 }
 

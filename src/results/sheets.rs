@@ -23,16 +23,12 @@ use crate::statistics::{Interval, LEVEL};
 /// One run under one condition, or over its repetitions, by one judge.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ResultRow {
-    /// Unique name of the row.
     pub name: String,
     /// The same without its condition, which has a column of its own.
     #[serde(skip)]
     pub system: String,
-    /// The run folder.
     pub dir: String,
-    /// The model.
     pub model: String,
-    /// The data that it answered.
     pub data: NameAndDigest,
     /// The condition, `plain` where that is it; over repetitions the one that is repeated.
     pub condition: String,
@@ -46,7 +42,6 @@ pub struct ResultRow {
     pub rubric: String,
     /// SHA-256 of all that the judge was told; absent also in runs of version 0.1.0.
     pub rubric_sha256: Option<String>,
-    /// Answers to histories that were truncated.
     pub truncated: usize,
     /// Answers that the limit of new tokens cut off.
     pub cut: usize,
@@ -66,17 +61,13 @@ pub struct ResultRow {
     pub unreadable: usize,
     /// Probes without a right answer ([`Outcomes::unscored`](super::outcomes::Outcomes::unscored)).
     pub unscored: usize,
-    /// Notes on both.
     #[serde(skip)]
     pub apart: Vec<String>,
     /// Why the verdicts are no result, where they are none.
     pub no_result: Option<String>,
-    /// Caveat of the verdicts.
     pub warning: Option<String>,
-    /// The accuracies under one condition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<AccuracyTable>,
-    /// The accuracies over repetitions, by kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeats: Option<Vec<Repeated>>,
 }

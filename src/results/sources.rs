@@ -63,7 +63,6 @@ impl TableArgs {
 pub(super) struct Source {
     /// By condition; one, unless repetitions are put together.
     runs: Vec<AnalysedRun>,
-    /// Label of the judge.
     judge: Option<String>,
     condition: String,
     /// True if its run has others.
@@ -71,9 +70,6 @@ pub(super) struct Source {
 }
 
 /// The rows of a run's folder that are asked for: by condition and judge.
-///
-/// # Errors
-/// The folder cannot be read, and what is asked for is not there.
 pub(super) fn sources_of(dir: &Path, args: &TableArgs) -> anyhow::Result<Vec<Source>> {
     let under = |condition: &str| AnalysedRun::open_condition(dir, condition);
     let folder = RunFolder::read(dir)?;

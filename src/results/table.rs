@@ -17,9 +17,6 @@ use crate::run::setup::WrongUsage;
 use crate::statistics::bounded::Intervals;
 
 /// The table that is asked for, as text.
-///
-/// # Errors
-/// [`WrongUsage`], a folder that cannot be read, and runs that have no such table.
 pub fn text(args: &TableArgs) -> anyhow::Result<String> {
     let mut sources = Vec::new();
     for (at, dir) in args.dirs.iter().enumerate() {

@@ -9,7 +9,6 @@ use palimpsest_core::text::{StreamDecoder, Tokenizer};
 /// The answers of one batch, in the order in which they are shown.
 pub(super) struct AnswerStreams<'a> {
     answers: Vec<Answer<'a>>,
-    /// The one that is shown.
     turn: usize,
     /// Shown every piece; an empty one ends an answer.
     show: &'a mut dyn FnMut(&str),

@@ -9,9 +9,6 @@ use super::store::RunFolder;
 
 impl RunFolder {
     /// The stored names of the conditions that are typed, each once and in the run's order; all where none is typed.
-    ///
-    /// # Errors
-    /// [`RunError::UnknownCondition`] for a name that the run does not have.
     pub fn chosen_conditions(&self, typed: &[String]) -> Result<Vec<String>, RunError> {
         let known = self.header.identity.condition_names();
         if let Some(name) = typed.iter().find(|name| !known.contains(&stored(name))) {

@@ -201,9 +201,7 @@ pub fn stored(label: &str) -> &str {
 /// A probe under a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question<'a> {
-    /// The probe.
     pub probe: &'a Probe,
-    /// Under which condition.
     pub condition: &'a Condition,
 }
 

@@ -31,7 +31,6 @@ pub const TEMPLATE_RESERVE: usize = 256;
 pub struct Cut {
     /// Most tokens of a prompt ([`Truncation::budget`]).
     pub budget: usize,
-    /// The way.
     pub by: Truncation,
     /// Breaks ties, and draws what goes at random.
     pub seed: u64,
@@ -74,7 +73,6 @@ pub struct BudgetedCase<P = TokenizedPrompt> {
     pub probes: Range<usize>,
     /// The remaining history; segments that are partly left are whole here.
     pub history: History,
-    /// The segments left out.
     pub dropped: Dropped,
     /// One prompt for each of these probes, in their order.
     pub prompts: Vec<P>,
@@ -88,9 +86,6 @@ impl<P> BudgetedCase<P> {
     }
 
     /// The same with other prompts.
-    ///
-    /// # Errors
-    /// The first error of `of`.
     pub fn map<Q, E>(self, of: impl Fn(P) -> Result<Q, E>) -> Result<BudgetedCase<Q>, E> {
         let BudgetedCase { probes, history, dropped, prompts } = self;
         let prompts = prompts.into_iter().map(of).collect::<Result<_, E>>()?;
@@ -102,13 +97,10 @@ impl<P> BudgetedCase<P> {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum BudgetError {
-    /// The evidence alone is too long, or its segments are not there.
     #[error(transparent)]
     Truncate(#[from] TruncateError),
-    /// A prompt could not be built.
     #[error(transparent)]
     Prompt(#[from] PromptError),
-    /// A prompt could not be tokenized.
     #[error(transparent)]
     Text(#[from] TextError),
     /// A prompt with its middle cut out has nothing of the history left.
@@ -142,9 +134,6 @@ pub fn part_of<P>(parts: &[BudgetedCase<P>], probe: usize) -> Option<(&BudgetedC
 }
 
 /// Fits `case` so that the longest of its prompts has at most so many tokens. Parts are in the order of the probes.
-///
-/// # Errors
-/// [`BudgetError`].
 pub fn cut_to_budget(
     builder: &PromptBuilder,
     tokenizer: &Tokenizer,
@@ -160,9 +149,6 @@ pub fn cut_to_budget(
 }
 
 /// The same for an endpoint: the contents of a prompt's messages and [`TEMPLATE_RESERVE`] have at most so many tokens by `tokens`.
-///
-/// # Errors
-/// [`BudgetError`].
 pub fn cut_messages(
     builder: &PromptBuilder,
     tokens: &dyn CountTokens,
@@ -174,9 +160,6 @@ pub fn cut_messages(
 }
 
 /// [`cut_messages`] with whole prompts.
-///
-/// # Errors
-/// [`BudgetError`].
 pub fn cut_prompts(
     builder: &PromptBuilder,
     tokens: &dyn CountTokens,
@@ -239,7 +222,6 @@ struct Fit<'a> {
     builder: &'a PromptBuilder,
     tokens: &'a dyn CountTokens,
     case: &'a Case,
-    /// Tokens of each segment.
     costs: Vec<usize>,
     cut: Cut,
 }

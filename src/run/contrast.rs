@@ -21,13 +21,7 @@ pub enum ContrastError {
         "the values {first:?} and {second:?} cannot be held against each other: the tokens of one are the beginning of the other's; give \
          values that differ in a token"
     )]
-    Beginning {
-        /// One value.
-        first: String,
-        /// The other.
-        second: String,
-    },
-    /// The tokenizer or the template failed.
+    Beginning { first: String, second: String },
     #[error(transparent)]
     Text(#[from] TextError),
 }
@@ -37,17 +31,14 @@ pub enum ContrastError {
 pub struct ContrastTokens {
     /// The current value, read where the one differs that it is held against.
     current: ValueToken,
-    /// Oldest first.
     stale: Vec<ValueToken>,
     absent: Vec<ValueToken>,
-    /// Tokens of the current value.
     tokens: Vec<u32>,
 }
 
 /// One value's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ValueToken {
-    /// The value.
     text: String,
     /// Number of the current value's tokens before it.
     at: usize,
@@ -56,9 +47,6 @@ struct ValueToken {
 
 impl ContrastTokens {
     /// The tokens of values that follow `prefix`; `None` where the current value is held against nothing.
-    ///
-    /// # Errors
-    /// [`ContrastError`].
     pub fn new(values: &Contrasted, prefix: &str, text: &ModelText) -> Result<Option<Self>, ContrastError> {
         let Contrasted { current, stale, absent } = values;
         let all: Vec<String> = [current].into_iter().chain(stale).chain(absent).cloned().collect();
@@ -69,9 +57,6 @@ impl ContrastTokens {
     }
 
     /// The same of the tokens of all values: the current one's, the stale ones', the absent ones'.
-    ///
-    /// # Errors
-    /// [`ContrastError::Beginning`].
     pub fn of(values: &Contrasted, tokens: &[Vec<u32>]) -> Result<Option<Self>, ContrastError> {
         let Contrasted { current, stale, absent } = values;
         let texts: Vec<&String> = [current].into_iter().chain(stale).chain(absent).collect();
@@ -166,9 +151,7 @@ pub struct ValuePair {
 /// Log-probabilities of a pair.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairLogP {
-    /// Of the current value's token.
     pub current: f64,
-    /// Of the other's.
     pub against: f64,
 }
 

@@ -14,17 +14,14 @@ use super::energy::{JoulesFrom, Spent};
 /// One line of `costs.jsonl`: what one answer, or one call of a judge, cost.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CostRow {
-    /// The case's id.
     pub case: String,
     /// The ids of the probes that it was spent on: one of an answer, all that a judge's call covers.
     pub probes: Vec<String>,
     /// The condition's name; absent for the plain one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
-    /// Which judge; absent for an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judge: Option<String>,
-    /// The cost.
     #[serde(flatten)]
     pub cost: Cost,
 }
@@ -78,7 +75,6 @@ impl Cost {
 pub struct Amount {
     /// The sum of what rows tell, over all cases.
     pub told: f64,
-    /// Rows that tell their part.
     pub rows: usize,
     /// Rows that do not.
     pub untold: usize,
@@ -116,13 +112,9 @@ impl Amount {
 pub struct MeanCost {
     /// Cases that have at least one row.
     pub cases: usize,
-    /// Rows.
     pub rows: usize,
-    /// Tokens computed a case.
     pub tokens_computed: Amount,
-    /// Tokens reused a case.
     pub tokens_reused: Amount,
-    /// Tokens generated a case.
     pub tokens_generated: Amount,
     /// Seconds of prefill a case; `None` where a row does not tell it apart.
     pub prefill_seconds: Option<f64>,

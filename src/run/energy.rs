@@ -23,7 +23,6 @@ pub enum JoulesFrom {
     Rapl,
     /// The counters of NVIDIA cards (NVML), where those of the processors cannot be read.
     Nvml,
-    /// Both, added up.
     RaplAndNvml,
 }
 
@@ -40,7 +39,6 @@ impl std::fmt::Display for JoulesFrom {
 /// Seconds and joules of a stretch of work.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Spent {
-    /// Wall time.
     pub seconds: f64,
     /// Energy, where the machine tells, and who told it.
     pub joules: Option<(f64, JoulesFrom)>,
@@ -71,13 +69,11 @@ struct Zone {
     /// The counter begins anew after this value.
     range: u64,
     last: u64,
-    /// Since the meter was made.
     total: u128,
 }
 
 #[derive(Debug, Default)]
 enum Cards {
-    /// There are none.
     #[default]
     None,
     /// There are some, and one does not tell its energy: what the processors used would pass for all of it.

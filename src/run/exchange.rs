@@ -33,16 +33,12 @@ pub enum ExchangeError {
         unanswered(*missing, *failed)
     )]
     Unanswered { missing: usize, failed: usize, list: String },
-    /// The file answers a case that the dataset does not have.
     #[error("{count} uids are not in the dataset ({list}); give the dataset that the answers were made from")]
     UnknownUids { count: usize, list: String },
-    /// The file answers a case twice.
     #[error("uid `{0}` occurs twice; keep one of its entries")]
     DoubleUid(String),
-    /// The folder holds answers already.
     #[error("{0} holds a run already; import into a new folder")]
     Occupied(std::path::PathBuf),
-    /// The run folder refused.
     #[error(transparent)]
     Run(#[from] RunError),
 }
@@ -95,11 +91,8 @@ pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, Excha
 /// Settings of an import.
 #[derive(Debug, Clone)]
 pub struct Import<'a> {
-    /// The benchmark.
     pub benchmark: &'static Benchmark,
-    /// The dataset's name and digest.
     pub dataset: NameAndDigest,
-    /// The dataset's cases.
     pub cases: &'a [Case],
     /// Name of the model that gave the answers.
     pub model: String,
@@ -110,7 +103,6 @@ pub struct Import<'a> {
 /// Result of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imported {
-    /// Answers.
     pub answers: usize,
     /// Of these, with a thought before them, which is kept apart.
     pub thoughts: usize,

@@ -38,12 +38,10 @@ pub struct RunHeader {
     /// The version of `identity`; absent where it is 1, as it was in 0.1.0.
     #[serde(default = "first", skip_serializing_if = "is_first")]
     pub identity_version: u32,
-    /// Everything that changes results.
     pub identity: Identity,
     /// Which part of the cases this folder holds; absent where it holds all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<Shard>,
-    /// Where it ran.
     pub machine: Machine,
 }
 
@@ -83,18 +81,14 @@ pub struct Identity {
     /// The benchmark, by name; absent for the one that runs of version 0.1.0 are of. Since version 0.2.
     #[serde(default = "benchmarks::default_name", skip_serializing_if = "is_default")]
     pub benchmark: String,
-    /// The benchmark file.
     pub dataset: NameAndDigest,
-    /// The model.
     pub model: NameAndDigest,
     /// The dtype that the model ran in.
     pub dtype: Option<String>,
     /// The dtype of keys and values in its cache; absent where that is the model's. Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_dtype: Option<String>,
-    /// Digest of the prompt templates.
     pub prompts: Option<String>,
-    /// Sampling, with its seed.
     pub sampling: Option<Sampling>,
     /// Truncation of histories to the model's context.
     pub context: ContextPolicy,
@@ -109,7 +103,6 @@ pub struct Identity {
     pub limit_probes: Option<usize>,
     /// True if attention is recorded.
     pub attention: bool,
-    /// The version of palimpsest.
     pub version: String,
     /// The `--sample`; absent where all cases were taken. Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,11 +136,9 @@ pub struct Identity {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryIdentity {
-    /// Its name in the run.
     pub name: String,
     /// Its own words: name, version, packages, unit.
     pub system: Hello,
-    /// Settings that it was given.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub config: serde_json::Map<String, Value>,
     /// Its language model; absent where it was given none.
@@ -174,7 +165,6 @@ pub struct ThinkingPolicy {
     /// The word that the chat template or the endpoint read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<ReasoningEffort>,
-    /// Chat-template arguments sent to an endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat_template_kwargs: Option<Value>,
 }
@@ -202,7 +192,6 @@ impl Identity {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NameAndDigest {
-    /// Display name.
     pub name: String,
     /// Lower-case hexadecimal SHA-256 of the content; for an endpoint, whose weights cannot be seen, of its address and
     /// model name.
@@ -242,9 +231,7 @@ pub struct ContextPolicy {
 pub struct Machine {
     /// `cpu`, `cuda:0`, ... or an endpoint's address.
     pub device: String,
-    /// Operating system and architecture.
     pub os: String,
-    /// Worker threads.
     pub threads: usize,
     /// The processor's name, where the system tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]

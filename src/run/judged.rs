@@ -13,7 +13,6 @@ use crate::benchmarks::is_reading;
 /// The verdicts of one judge by one rubric, error rows included.
 #[derive(Debug, Clone)]
 pub struct Judged<'a> {
-    /// Which judge, by which rubric.
     pub name: &'a JudgeName,
     rows: HashMap<AnswerKey<&'a str>, &'a VerdictRow>,
 }
@@ -117,9 +116,7 @@ fn parameters_by_name(name: &str) -> Option<f64> {
 #[derive(Debug, thiserror::Error)]
 #[error("{dir} has no verdict of the {judge}; it has verdicts of: {known}")]
 pub struct UnknownJudge {
-    /// The run folder.
     pub dir: PathBuf,
-    /// As typed.
     pub judge: String,
     /// The judges that gave verdicts, with their rubrics.
     pub known: String,
@@ -139,9 +136,6 @@ impl RunFolder {
 
     /// The judging that is shown where one is, of those that are meant: the last of which anything could be read; and the labels of the
     /// others, which a reader is told of.
-    ///
-    /// # Errors
-    /// As [`RunFolder::judged_by`].
     pub fn judged_last(
         &self,
         choice: JudgeChoice<'_>,
@@ -153,9 +147,6 @@ impl RunFolder {
     }
 
     /// Verdicts of the chosen judges; none where nobody judged and none is named.
-    ///
-    /// # Errors
-    /// [`UnknownJudge`] where a judge or a rubric is named and none is found.
     pub fn judged_by(&self, choice: JudgeChoice<'_>) -> Result<Vec<Judged<'_>>, UnknownJudge> {
         let mut all = self.judged();
         let known: Vec<&str> = all.iter().map(|judged| judged.name.label.as_str()).collect();

@@ -15,13 +15,10 @@ pub(super) const LABELS: &str = "labels.jsonl";
 /// One line of `labels.jsonl`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LabelRow {
-    /// The case's id.
     pub case: String,
     /// The labelled unit: a value of [`LabelCheck::unit`].
     pub unit: String,
-    /// Label of the data.
     pub label: String,
-    /// Which judge.
     pub judge: String,
     /// SHA-256 of the instructions that it judged by.
     pub rubric: String,
@@ -31,7 +28,6 @@ pub struct LabelRow {
     /// A judge by scoring: the probability of what it said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probability: Option<f64>,
-    /// The judge's short reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Why there is no word of it.
@@ -45,9 +41,6 @@ pub struct LabelLog(RowLog<LabelRow>);
 
 impl LabelLog {
     /// Opens or creates it.
-    ///
-    /// # Errors
-    /// [`RunError`] where it cannot be read or is damaged.
     pub fn open(dir: &Path) -> Result<Self, RunError> {
         Ok(LabelLog(RowLog::open(dir.join(LABELS))?))
     }
@@ -58,18 +51,12 @@ impl LabelLog {
     }
 
     /// Appends a row.
-    ///
-    /// # Errors
-    /// [`RunError`] where it cannot be written.
     pub fn append(&mut self, row: LabelRow) -> Result<(), RunError> {
         Ok(self.0.append(row)?)
     }
 }
 
 /// The rows of a run folder, superseded ones included; none where nobody checked.
-///
-/// # Errors
-/// [`RunError`] where the file cannot be read or is damaged.
 pub fn label_rows(dir: &Path) -> Result<Vec<LabelRow>, RunError> {
     Ok(read_rows(&dir.join(LABELS))?)
 }

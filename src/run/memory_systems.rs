@@ -28,9 +28,7 @@ pub(super) const OWN_FOLDER: &str = ".system";
 /// A system as it is asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SystemSpec {
-    /// Its name in the run.
     pub name: String,
-    /// A command line, or an address.
     pub command: String,
     /// Settings that it gets as they are.
     pub config: Map<String, Value>,
@@ -41,31 +39,22 @@ pub struct SystemSpec {
 pub struct Given {
     /// A language model: `http://host[:port]/v1#model`, or a model of this machine.
     pub model: Option<String>,
-    /// An embedder.
     pub embedder: Option<String>,
-    /// The sampling of their calls.
     pub decoding: Decoding,
-    /// The time allowed for their replies.
     pub patience: Patience,
-    /// The run's seed.
     pub seed: u64,
 }
 
 /// Started systems.
 #[derive(Default)]
 pub struct MemorySystems {
-    /// For the run's identity.
     pub identities: Vec<MemoryIdentity>,
-    /// For its conditions.
     pub searches: Vec<Box<dyn Searches>>,
 }
 
 impl MemorySystems {
     /// Starts the systems of a run in `out` under `conditions`. `stop` ends the writing of a history after the session under way; `told` hears how
     /// far one is.
-    ///
-    /// # Errors
-    /// A system that cannot be started, by its name, with the remedy.
     pub fn start(
         specs: &[SystemSpec],
         given: &Given,

@@ -32,19 +32,14 @@ use crate::ground::order::unique;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum MergeError {
-    /// A file of rows.
     #[error(transparent)]
     Rows(#[from] JsonlError),
-    /// The destination exists.
     #[error("{0} exists already; merge into a new folder")]
     Occupied(PathBuf),
-    /// A folder is no shard.
     #[error("{0} is not one shard of several (it was run without --shard); it needs no merging")]
     NotAShard(PathBuf),
-    /// The folders belong to different runs, or to different splits of it.
     #[error("{first} and {other} are not shards of one run: they differ in {difference}")]
     Different { first: PathBuf, other: PathBuf, difference: String },
-    /// A shard is missing or given twice.
     #[error("shard {shard} is {what}; give every shard's folder once")]
     Shards { shard: String, what: &'static str },
     /// The positions of the cases have a gap or a double.
@@ -57,7 +52,6 @@ pub enum MergeError {
         "{dir} lacks {missing} of its answers ({list}); start its command again until it ends, then merge"
     )]
     Unfinished { dir: PathBuf, missing: usize, list: String },
-    /// A run folder refused.
     #[error(transparent)]
     Run(#[from] RunError),
 }
@@ -65,13 +59,9 @@ pub enum MergeError {
 /// Counts of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Merged {
-    /// Cases.
     pub cases: usize,
-    /// Answer rows, errors included.
     pub answers: usize,
-    /// Of these, errors.
     pub errors: usize,
-    /// Verdict rows.
     pub verdicts: usize,
     /// Rows of causes, of answers and of contrasts.
     pub causes: usize,

@@ -104,7 +104,6 @@ struct Scores {
 /// The part of a request that takes its time.
 enum Clock {
     Prefill(Stretch),
-    /// Of a batch of answers.
     Decode(Stretch),
 }
 
@@ -595,7 +594,6 @@ enum ProbeError {
 
 /// The early end of a case.
 enum CaseError {
-    /// The run ends.
     Run(RunError),
     /// No probe of this case can be answered.
     Failed(NoAnswer),

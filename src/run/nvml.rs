@@ -27,7 +27,6 @@ pub struct EnergyCounters {
     /// Of each card, in the order in which they were named.
     cards: Vec<Handle>,
     total_energy: TotalEnergy,
-    /// Keeps the functions loaded.
     library: Library,
 }
 

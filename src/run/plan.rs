@@ -21,13 +21,10 @@ use crate::ground::file_stem::file_stem;
 pub struct PlannedCase {
     /// Zero-based position in the selection before sharding: what merging checks for gaps and doubles.
     pub position: usize,
-    /// The case's id.
     pub case: String,
-    /// The case's labels.
     pub labels: BTreeMap<String, String>,
     /// The probes to answer, in dataset order.
     pub probes: Vec<PlannedProbe>,
-    /// The evidence of all probes.
     pub evidence: Vec<PlannedEvidence>,
     /// Notes on the case that only the judge sees.
     pub judge: Notes,
@@ -40,14 +37,10 @@ pub struct PlannedCase {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedProbe {
-    /// The probe's id.
     pub id: String,
-    /// The query's text.
     pub query: String,
-    /// Facets that it is grouped by.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub facets: BTreeMap<String, String>,
-    /// Its own evidence, beside the case's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<PlannedEvidence>,
     /// Notes on it that only the judge sees.
@@ -69,9 +62,7 @@ impl PlannedProbe {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedEvidence {
-    /// Its role.
     pub role: String,
-    /// The segment's original index.
     #[serde(rename = "session")]
     pub segment: usize,
     /// Which turn of it; absent for the whole segment.
@@ -92,9 +83,7 @@ impl PlannedEvidence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shard {
-    /// Zero-based.
     pub index: usize,
-    /// Number of shards.
     pub count: usize,
 }
 
@@ -124,9 +113,7 @@ impl FromStr for Shard {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaseSample {
-    /// Cases of each value.
     pub cases: usize,
-    /// Seed of the draw.
     pub seed: u64,
 }
 
@@ -134,7 +121,6 @@ pub struct CaseSample {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum PlanError {
-    /// `--shard` is not `i/n`.
     #[error("shard `{given}`: give i/n with 0 <= i < n, for example 0/4 for the first of four")]
     Shard { given: String },
     /// `--only` names nothing in the dataset.
@@ -142,10 +128,8 @@ pub enum PlanError {
         "filter `{given}` names nothing in this dataset; valid are a {split} ({values}), a probe ({probes}), or both as {example}"
     )]
     Filter { given: String, split: &'static str, values: String, probes: String, example: String },
-    /// `--sample` asks for more cases than there are.
     #[error("--sample {asked}: {split} {value} has {found} cases in this dataset; give at most {found}")]
     Sample { asked: usize, split: &'static str, value: String, found: usize },
-    /// The selection leaves no case.
     #[error("nothing to run: {reason}")]
     Empty { reason: String },
     /// Two cases, or two probes of a case, cannot be told apart.
@@ -160,7 +144,6 @@ pub enum PlanError {
 pub struct Selection {
     /// The label that cases are split by ([`Benchmark::split`]).
     pub split: &'static str,
-    /// A random subset of the cases.
     pub sample: Option<CaseSample>,
     /// A value of that label, a probe, or `VALUE/PROBE`: only these.
     pub only: Option<String>,

@@ -29,25 +29,18 @@ pub struct RereadArgs {
 
 /// A run to read again, held so that nobody else writes to its folder.
 pub struct Reread {
-    /// The folder.
     pub folder: RunFolder,
     _held: RunStore,
 }
 
 impl Reread {
     /// The run of a folder.
-    ///
-    /// # Errors
-    /// The folder cannot be read, or somebody else writes to it.
     pub fn open(dir: &Path) -> anyhow::Result<Self> {
         let held = RunStore::open(dir)?;
         Ok(Reread { folder: RunFolder::read(dir)?, _held: held })
     }
 
     /// Refuses a run that recorded no attention.
-    ///
-    /// # Errors
-    /// It says how to get one that did.
     pub fn check_attention(&self) -> anyhow::Result<()> {
         ensure!(
             self.folder.header.identity.attention,
@@ -59,9 +52,6 @@ impl Reread {
 
     /// Opens the run's model for prompts and answers as long as those `asked` for, and for others of `most_new` tokens after the same
     /// prompts.
-    ///
-    /// # Errors
-    /// A model that cannot be opened, and one that is not the run's.
     pub fn model(
         &self,
         asked: &[&AnswerRow],

@@ -16,9 +16,7 @@ use palimpsest_core::attention::AttentionStore;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(bound(serialize = "S: Serialize + AsRef<str>", deserialize = "S: Deserialize<'de> + Default"))]
 pub struct AnswerKey<S = String> {
-    /// The case's id.
     pub case: S,
-    /// The probe's id.
     pub probe: S,
     /// The condition's name; in rows absent for the plain one.
     #[serde(default, skip_serializing_if = "is_empty")]
@@ -60,14 +58,11 @@ impl<'a> AnswerKey<&'a str> {
 /// One line of `answers.jsonl`: what the model answered to one probe of one case, or why it could not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AnswerRow {
-    /// The case's id.
     pub case: String,
-    /// The probe's id.
     pub probe: String,
     /// The condition's name; absent for the plain one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
-    /// The case's labels, for grouping.
     pub labels: BTreeMap<String, String>,
     /// The probe's query, so that exports and reports need no dataset.
     pub query: String,
@@ -77,7 +72,6 @@ pub struct AnswerRow {
     /// Thought before the answer, without markers; absent where there is none. No part of the answer, and shown to no judge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thought: Option<String>,
-    /// Why generation ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<StopReason>,
     /// The natural-log probability of each of the probe's options right after the prompt, without sampling and without a thought;
@@ -88,10 +82,8 @@ pub struct AnswerRow {
     /// the model gives no probabilities. Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contrast: Option<Contrast>,
-    /// Tokens of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_tokens: Option<usize>,
-    /// Tokens generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_tokens: Option<usize>,
     /// Parameters of the request that the endpoint refused and that were left out of it, such as `temperature`: its own defaults held in
@@ -122,7 +114,6 @@ pub struct AnswerRow {
     /// The attention store, relative to the run folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<String>,
-    /// Why there is no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// True if the prompt was longer than the context. Since version 0.2.
@@ -182,7 +173,6 @@ pub struct Contrast {
     /// log p of the current value less log p of the stale one (of the absent one where nothing is stale), in nats: above 0 the model
     /// holds the current value for likelier.
     pub value: f64,
-    /// The current value.
     pub current: ValueLogP,
     /// The value that the current one replaced; absent where it replaced none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -190,10 +180,8 @@ pub struct Contrast {
     /// The first of the values that the history does not give; absent where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<ValueLogP>,
-    /// The other stale values, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<ValueLogP>,
-    /// The other absent values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<ValueLogP>,
 }
@@ -215,21 +203,16 @@ impl Contrast {
 /// the value that it is held against), given the tokens before.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ValueLogP {
-    /// As it follows the prompt.
     pub text: String,
-    /// That token's id.
     pub token: u32,
-    /// In nats.
     pub log_p: f64,
 }
 
 /// Why a probe has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
-    /// Its prompt is longer than the context.
     #[error("{0}")]
     TooLong(String),
-    /// Anything else.
     #[error("{0}")]
     Failed(String),
 }
@@ -270,9 +253,7 @@ impl From<BudgetError> for NoAnswer {
 /// One line of `verdicts.jsonl`: what the judge said of one probe of one case, or why it said nothing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct VerdictRow {
-    /// The case's id.
     pub case: String,
-    /// The probe's id.
     pub probe: String,
     /// The condition's name; absent for the plain one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -297,7 +278,6 @@ pub struct VerdictRow {
     /// A judge by scoring: the probability of what it said, of `true` where that is right or wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probability: Option<f64>,
-    /// The judge's short reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Parameters of the request that the judge's endpoint refused and that were left out of it, such as `temperature`. Absent where it
@@ -307,7 +287,6 @@ pub struct VerdictRow {
     /// True if the answer equals a reference answer, so that the judge was not asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub settled: bool,
-    /// Why there is no verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -343,7 +322,6 @@ impl VerdictRow {
 pub struct RubricRow {
     /// SHA-256 of all of it, as verdict rows carry it.
     pub rubric: String,
-    /// Its name.
     pub name: String,
     /// SHA-256 of what raters must share: the template and the kind of verdict.
     pub criteria: String,
@@ -358,21 +336,18 @@ pub struct RubricRow {
     /// The same with known wrong ones. Absent of rows with `accepted` of versions that compared words alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<String>,
-    /// The template of the judge's prompt.
     pub template: String,
 }
 
 /// One line of `replies.jsonl`: what a judge literally replied in one call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplyRow {
-    /// The case's id.
     pub case: String,
     /// The ids of the probes that the call was about.
     pub probes: Vec<String>,
     /// The condition's name; absent for the plain one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
-    /// Which judge.
     pub judge: String,
     /// SHA-256 of the rubric.
     pub rubric: String,

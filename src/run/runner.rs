@@ -27,11 +27,9 @@ use palimpsest_core::attention::AttentionStore;
 pub struct ProbeOutcome {
     /// The answer's text; empty where `stop` says that there is none.
     pub answer: String,
-    /// Thought before it.
     pub thought: Option<String>,
     /// Most tokens of a thought, where there was such a limit.
     pub max_thinking: Option<usize>,
-    /// Why generation ended.
     pub stop: StopReason,
     /// Tokens of the prompt, where known.
     pub prompt_tokens: Option<usize>,
@@ -100,9 +98,7 @@ pub trait Subject {
 pub struct Summary {
     /// Answers or verdicts that the plan asks for: one a case, probe and condition.
     pub planned: usize,
-    /// Already there when this process started.
     pub skipped: usize,
-    /// Answered or judged by this process.
     pub done: usize,
     /// Ended as error rows in this process (for a judge, missing answers included); the same command tries them again.
     pub errors: usize,
@@ -199,7 +195,6 @@ pub fn run(
 /// History that some of a case's probes share, and their open questions.
 struct SharedHistory<'a> {
     planned: &'a PlannedCase,
-    /// The case with its whole history.
     whole: Rc<Case>,
     view: View,
     /// By the probe's place in the view's case, and the condition.

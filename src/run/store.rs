@@ -64,7 +64,6 @@ const TEMPORARY: &str = ".tmp";
 /// `cases/<case>.json`: what the model was shown of a case, for reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShownCase {
-    /// The case's id.
     pub case: String,
     /// When the question is asked, where the dataset says so.
     pub query_time: Option<DateTime>,
@@ -79,7 +78,6 @@ pub struct ShownSegment {
     /// Kind; absent for a `session`, which is all that there was in version 0.1.0.
     #[serde(default = "session", skip_serializing_if = "is_session")]
     pub kind: String,
-    /// The segment's original index.
     pub index: usize,
     /// The number that it was shown under; absent where that is one more than its index, and where it was shown under none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,7 +85,6 @@ pub struct ShownSegment {
     /// When it took place, where the dataset says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<DateTime>,
-    /// In order.
     pub turns: Vec<Turn>,
 }
 
@@ -102,9 +99,7 @@ fn is_session(kind: &String) -> bool {
 /// A run folder, read: what the lens, the figures, the report and the exports start from.
 #[derive(Debug, Clone)]
 pub struct RunFolder {
-    /// Where it is.
     pub dir: PathBuf,
-    /// Header of the run.
     pub header: RunHeader,
     /// The plan in dataset order: the source of every denominator.
     pub plan: Vec<PlannedCase>,
@@ -184,9 +179,6 @@ impl RunFolder {
     }
 
     /// The benchmark that it is a run of.
-    ///
-    /// # Errors
-    /// [`RunError::UnknownBenchmark`].
     pub fn benchmark(&self) -> Result<&'static Benchmark, RunError> {
         benchmark_of(&self.dir, &self.header)
     }
@@ -218,9 +210,6 @@ pub struct RunStore {
 
 impl RunStore {
     /// Refuses a folder that is neither a run's nor empty.
-    ///
-    /// # Errors
-    /// [`RunError::NotARun`] with the file that is in the way.
     pub fn check_folder(dir: &Path) -> Result<(), RunError> {
         if dir.join(HEADER).exists() { Ok(()) } else { refuse_foreign(dir) }
     }
@@ -313,9 +302,6 @@ impl RunStore {
     }
 
     /// The benchmark that it is a run of.
-    ///
-    /// # Errors
-    /// [`RunError::UnknownBenchmark`].
     pub fn benchmark(&self) -> Result<&'static Benchmark, RunError> {
         benchmark_of(&self.dir, &self.header)
     }
@@ -547,9 +533,6 @@ pub(super) fn write_header(dir: &Path, header: &RunHeader) -> Result<(), RunErro
 }
 
 /// The header of the run in a folder.
-///
-/// # Errors
-/// [`RunError::NotARun`] without one; [`RunError::Broken`] where it was changed or cannot be read.
 pub fn read_header(dir: &Path) -> Result<RunHeader, RunError> {
     let path = dir.join(HEADER);
     let text = match std::fs::read_to_string(&path) {

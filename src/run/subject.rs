@@ -22,9 +22,6 @@ use crate::progress::Status;
 pub const PATIENCE: usize = 3;
 
 /// Counts a failed call that said `error`.
-///
-/// # Errors
-/// [`RunError::GaveUp`] after [`PATIENCE`] in a row. A prompt that is too long says nothing of the server and does not count.
 pub fn count_failure(failed_in_a_row: &mut usize, error: &NoAnswer) -> Result<(), RunError> {
     if error.is_too_long() {
         return Ok(());
@@ -41,7 +38,6 @@ pub fn count_failure(failed_in_a_row: &mut usize, error: &NoAnswer) -> Result<()
 /// The conversation that puts a probe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChatPrompt {
-    /// The messages.
     pub messages: Vec<Message>,
     /// The parts of the history that were left out.
     pub dropped: Dropped,
@@ -113,9 +109,7 @@ where
 
 /// Why a probe has no answer.
 enum Unanswered {
-    /// Its prompt cannot be made.
     NotAsked(NoAnswer),
-    /// The call failed.
     Failed(NoAnswer),
 }
 

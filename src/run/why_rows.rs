@@ -17,7 +17,6 @@ pub const WHY: &str = "why.jsonl";
 /// Cause of an answer's verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Label {
-    /// The verdict calls it correct.
     #[serde(rename = "right")]
     Right,
     /// It names the current state, and the verdict calls it wrong.
@@ -69,16 +68,12 @@ impl Label {
 /// The label of one answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WhyRow {
-    /// The case's id.
     pub case: String,
-    /// The probe's id.
     pub probe: String,
     /// The condition's name; absent for the plain one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
-    /// The label.
     pub label: Label,
-    /// The reason in a sentence.
     pub why: String,
     /// Label of the judge whose verdict it explains.
     pub judge: String,
@@ -88,7 +83,6 @@ pub struct WhyRow {
     /// Readings of the newer evidence; absent where none is shown or nothing was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newer: Option<SideReadings>,
-    /// Readings of the older evidence, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older: Option<SideReadings>,
     /// The search for a certificate; absent where none was made.
@@ -99,16 +93,13 @@ pub struct WhyRow {
     pub certificate: Option<Certificate>,
     /// All readings of the model that were made for the row.
     pub readings: usize,
-    /// Settings that change its numbers.
     pub settings: WhySettings,
 }
 
 /// Settings of labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhySettings {
-    /// Seed of the controls.
     pub seed: u64,
-    /// Control sets of each comparison.
     pub controls: usize,
     /// Most readings of a search.
     pub readings: usize,
@@ -120,16 +111,13 @@ pub struct WhySettings {
 /// A reading with nothing changed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Plain {
-    /// The number.
     pub measure: Measure,
-    /// Its value.
     pub value: f64,
 }
 
 /// Readings of the evidence of one side, all of its sessions at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SideReadings {
-    /// The spans that hold it.
     pub sessions: Vec<String>,
     /// Drop of the number when they are hidden from the question on.
     pub blocked: Compared,
@@ -146,7 +134,6 @@ pub struct Compared {
     /// The absolute drop that at most 5% of random sets of equal size exceed; absent where there are too few controls to say so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f64>,
-    /// Control sets.
     pub controls: usize,
     /// Control sets under which the answer turned.
     pub flips: usize,
@@ -172,11 +159,8 @@ pub fn by_chance(flips: usize, controls: usize) -> bool {
 /// A search for a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SearchRow {
-    /// Sessions that it might block.
     pub candidates: usize,
-    /// Readings over sets of sessions.
     pub sessions: usize,
-    /// Readings over windows of layers.
     pub layers: usize,
     /// True if the readings were spent before it ended.
     pub spent: bool,
@@ -186,14 +170,12 @@ pub struct SearchRow {
 /// generated anew the other verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
-    /// The spans that are blocked together.
     pub sessions: Vec<String>,
     /// Layers at which blocking them is enough, half-open; absent where all are needed or no readings were left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<[usize; 2]>,
     /// True if the answer does not turn without any one of them.
     pub irreducible: bool,
-    /// The number before.
     pub before: f64,
     /// The number with them blocked at all layers.
     pub after: f64,
@@ -207,9 +189,7 @@ pub struct Certificate {
 /// Control sets of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControlFlips {
-    /// All.
     pub sets: usize,
-    /// Those that turned the answer.
     pub flips: usize,
 }
 
@@ -221,9 +201,6 @@ impl WhyRow {
 }
 
 /// All rows of a run's folder, in the order in which they were made; none where there is no file.
-///
-/// # Errors
-/// Errors of the file.
 pub fn read_why(dir: &Path) -> Result<Vec<WhyRow>, JsonlError> {
     read_rows(&dir.join(WHY))
 }

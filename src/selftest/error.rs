@@ -7,25 +7,18 @@ use palimpsest_core::model::ModelError;
 /// Why the self-test ended early, or one of its parts did.
 #[derive(Debug, thiserror::Error)]
 pub enum SelfTestError {
-    /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,
-    /// There is no device to test.
     #[error("no device was named; name at least one, such as cpu or cuda:0")]
     NoDevice,
-    /// A model could not be loaded.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// A model does not fit.
     #[error(transparent)]
     DoesNotFit(#[from] Box<DoesNotFit>),
-    /// A model could not be run.
     #[error(transparent)]
     Engine(EngineError),
-    /// Spans that cannot be observed.
     #[error(transparent)]
     Spans(#[from] palimpsest_core::attention::SpanError),
-    /// A tensor operation failed.
     #[error(transparent)]
     Tensor(#[from] candle_core::Error),
 }

@@ -8,21 +8,17 @@ use palimpsest_core::engine::memory_plan::{available_bytes, gigabytes, total_byt
 /// The program and the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Host {
-    /// This program's version.
     pub version: &'static str,
     /// The Cargo features that it was built with.
     pub features: Vec<&'static str>,
-    /// Operating system and architecture.
     pub system: String,
     /// The processor's name, where the system tells.
     pub processor: Option<String>,
-    /// Cores that this process may use.
     pub cores: usize,
     /// The vectors that the CPU's kernels use here.
     pub simd: &'static str,
     /// Bytes of memory, where the system tells.
     pub memory: Option<u64>,
-    /// Of those, free to this process.
     pub memory_free: Option<u64>,
 }
 

@@ -23,7 +23,6 @@ pub const MASSES_OFF: f64 = 1e-3;
 /// The outcome of a layer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayerResult {
-    /// The kind of layer.
     pub name: &'static str,
     /// The released model whose widths it has.
     pub of: &'static str,
@@ -34,7 +33,6 @@ pub struct LayerResult {
     pub agreement: Vec<Compared>,
     /// Trials over a long prompt, the first with the kernel that was chosen; none where it does not fit.
     pub trials: Vec<Trial>,
-    /// The omitted entries, with reasons.
     pub notes: Vec<String>,
     /// Why it could not be run.
     pub error: Option<String>,
@@ -70,9 +68,6 @@ impl Schedule {
     }
 
     /// Tries a layer. What fails is told in the result, and what does not fit in its notes.
-    ///
-    /// # Errors
-    /// [`SelfTestError::Interrupted`] where `going` says so.
     pub fn try_layer(
         &self,
         shape: &Shape,

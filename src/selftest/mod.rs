@@ -38,7 +38,6 @@ pub struct Options {
     pub devices: Vec<Device>,
     /// The kernel that computes attention on CUDA.
     pub kernel: AttentionKernel,
-    /// Reduced widths and lengths.
     pub quick: bool,
 }
 
@@ -52,9 +51,6 @@ fn dtype_for_layers(facts: &DeviceFacts, device: &Device) -> DType {
 }
 
 /// Runs the self-test. `going` is asked often, and ends it with [`SelfTestError::Interrupted`].
-///
-/// # Errors
-/// Returns an error if it cannot run at all. Faults of a device are told in the report.
 pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTestError> {
     let start = Instant::now();
     let Some(first) = options.devices.first() else { return Err(SelfTestError::NoDevice) };

@@ -26,7 +26,6 @@ const GREEDY: usize = 32;
 /// A model in a dtype.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Parity {
-    /// The released model that was narrowed.
     pub checkpoint: &'static str,
     pub architecture: &'static str,
     pub dtype: &'static str,
@@ -43,9 +42,6 @@ pub struct Parity {
 
 impl Parity {
     /// Compares a model in `dtype` on devices, with a choice of attention's kernel, with the CPU. What fails is told in the result.
-    ///
-    /// # Errors
-    /// [`SelfTestError::Interrupted`] where `going` says so.
     pub fn of(
         shape: &Shape,
         dtype: DType,

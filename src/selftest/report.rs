@@ -18,7 +18,6 @@ use palimpsest_core::engine::memory_plan::gigabytes;
 /// All that the self-test found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// The version of this form.
     pub selftest: u32,
     pub host: Host,
     pub devices: Vec<DeviceFacts>,
@@ -34,7 +33,6 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     pub sound: bool,
-    /// Why, and what to do.
     pub text: String,
 }
 

@@ -38,7 +38,6 @@ pub struct Shape {
     pub name: &'static str,
     /// The released model whose widths it has.
     pub of: &'static str,
-    /// Its layers.
     pub spec: DecoderSpec,
 }
 
@@ -56,17 +55,11 @@ fn released(name: &str) -> Result<DecoderSpec, ModelError> {
 }
 
 /// A narrow model of every architecture.
-///
-/// # Errors
-/// None in a released build: a test makes all of them.
 pub fn small() -> Result<Vec<Shape>, ModelError> {
     RELEASED.into_iter().map(|name| Ok(Shape { name, of: name, spec: narrow(released(name)?) })).collect()
 }
 
 /// One layer of each kind with few tokens; `narrow` for a quick test.
-///
-/// # Errors
-/// As [`small`].
 pub fn layers(quick: bool) -> Result<Vec<Shape>, ModelError> {
     let full = |layer: &LayerSpec| layer.attention().is_some_and(|a| a.window.is_none());
     let windowed = |layer: &LayerSpec| layer.attention().is_some_and(|a| a.window.is_some());

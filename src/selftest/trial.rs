@@ -24,7 +24,6 @@ use palimpsest_core::span::Span;
 /// Where and for which lengths a decoder is loaded.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// Of weights, activations and cache.
     pub dtype: DType,
     /// Of keys and values; `None` is the same.
     pub cache: Option<DType>,
@@ -32,15 +31,12 @@ pub struct Setting {
     pub rounds: bool,
     /// One, or several that share the layers out.
     pub devices: Vec<Device>,
-    /// What computes attention on CUDA.
     pub kernel: AttentionKernel,
     /// Tokens that a prefill reads at a time.
     pub chunk: usize,
-    /// Tokens of the longest prompt.
     pub tokens: usize,
     /// Tokens to generate after it.
     pub generate: usize,
-    /// The weights' numbers.
     pub fill: Fill,
 }
 
@@ -73,12 +69,9 @@ pub struct Trial {
     /// Key spans that it was summed into.
     pub spans: usize,
     pub generated: usize,
-    /// Of making the weights.
     pub loading_seconds: f64,
-    /// Without recording.
     pub prefill_seconds: f64,
     pub recording_seconds: f64,
-    /// Of one generated token.
     pub token_seconds: f64,
     /// The prefill's operations and bytes as counted, recording's, and those of a generated token.
     pub prefill: Work,

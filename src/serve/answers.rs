@@ -35,13 +35,10 @@ const AT_ONCE: usize = 16;
 
 /// A request that can be served.
 pub struct PreparedCompletion<S> {
-    /// One an answer.
     pub orders: Vec<Order>,
     /// Their shape at the endpoint.
     pub shape: S,
-    /// Settings that all have.
     pub common: Common,
-    /// The memory that they hold.
     pub held: Held,
 }
 
@@ -49,13 +46,10 @@ pub struct PreparedCompletion<S> {
 pub struct Collected {
     /// The thought; empty where there is none.
     pub thought: String,
-    /// The answer.
     pub text: String,
     /// Its calls of functions, piece by piece.
     pub calls: Vec<CallPiece>,
-    /// Every token.
     pub tokens: Vec<Chosen>,
-    /// Its end.
     pub finished: Finished,
 }
 
@@ -108,7 +102,6 @@ pub struct Run<S> {
     usage: Usage,
     line: Arc<Line>,
     _place: OwnedSemaphorePermit,
-    /// The memory of recordings and reply.
     held: Held,
 }
 
@@ -123,7 +116,6 @@ struct Usage {
     prompt: usize,
     reused: usize,
     completion: usize,
-    /// Of a model that thinks.
     thought: Option<usize>,
 }
 
@@ -329,12 +321,9 @@ impl<S: Shape> Run<S> {
 /// A stream under way.
 struct Streaming<S> {
     run: Run<S>,
-    /// When something was sent last.
     sent: Instant,
-    /// The last choice that was opened.
     opened: usize,
     ended: bool,
-    /// That are to be sent.
     frames: VecDeque<String>,
 }
 

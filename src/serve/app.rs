@@ -37,23 +37,15 @@ pub struct Settings {
 /// A server's state.
 #[derive(Debug)]
 pub struct App {
-    /// The model.
     pub model: ServedModel,
-    /// The embedder beside it.
     pub embedder: ServedEmbedder,
     /// The weights of what is served, for vectors: answers are the thread's.
     pub weights: Engine,
-    /// The thread that owns the model.
     pub engine: EngineThread,
-    /// Counters.
     pub metrics: Arc<Metrics>,
-    /// Masses of neutral requests, of scores.
     pub neutral: NeutralCache,
-    /// The checks of who may ask.
     pub guard: Guard,
-    /// The memory of requests.
     pub memory: Arc<Memory>,
-    /// Settings.
     pub settings: Settings,
     /// Where spans of requests are told.
     pub telemetry: Option<Arc<Telemetry>>,

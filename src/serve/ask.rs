@@ -25,13 +25,11 @@ use palimpsest_core::text::Ending;
 
 /// The settings of answers to a prompt that are not [`Common`].
 pub struct Plan {
-    /// The prompt.
     pub tokens: Vec<u32>,
     /// The answer, where it is given; rules and stop tokens are for others.
     pub forced: Option<Arc<[u32]>>,
     /// Most tokens of thought and answer.
     pub most: usize,
-    /// The sampling settings.
     pub rules: TokenRules,
     /// Where the model thinks.
     pub thinker: Option<Thinker>,
@@ -162,11 +160,8 @@ pub fn submit(engine: &EngineThread, caller: Caller, choices: Vec<Choice>) {
 pub enum Step {
     /// So many tokens of the prompt are read.
     Read(usize),
-    /// The probabilities of the prompt.
     Scored(Vec<Likelihood>),
-    /// A token.
     Token(Token),
-    /// The end.
     Done(Box<Finished>),
     /// Why there is none.
     Failed(ApiError),
@@ -174,21 +169,17 @@ pub enum Step {
 
 /// A generated token.
 pub struct Token {
-    /// The text that it adds.
     pub piece: Piece,
-    /// Its id, probability and rows.
     pub chosen: Chosen,
 }
 
 /// The end of a choice.
 pub struct Finished {
-    /// The text that was held back.
     pub piece: Piece,
     /// True if generation reached the answer.
     pub has_answer: bool,
     /// `stop`, `length` or `tool_calls`.
     pub reason: &'static str,
-    /// The measurements.
     pub measured: Measured,
 }
 

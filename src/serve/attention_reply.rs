@@ -33,9 +33,7 @@ use palimpsest_core::span::Span;
 /// A request for attention, with the spans of its prompt.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// The request.
     pub attention: AttentionRequest,
-    /// The prompt.
     pub prompt: TokenPrompt,
     /// The documents to rank, where a score is asked for.
     scoring: Option<Scoring>,
@@ -240,18 +238,12 @@ impl Asked {
     }
 
     /// The logits that are taken apart.
-    ///
-    /// # Errors
-    /// Positions that the prompt has not.
     pub fn targets(&self) -> Result<Vec<Target>, ApiError> {
         let targets = self.attention.targets.iter().enumerate();
         targets.map(|(nth, target)| target.of(nth, self.prompt.tokens.len())).collect()
     }
 
     /// The keys that are hidden.
-    ///
-    /// # Errors
-    /// Knock-outs whose spans the prompt lacks, and those of layers that cannot be blocked.
     pub fn holes(&self, spec: &DecoderSpec) -> Result<LayerHoles, ApiError> {
         holes(&self.attention, &self.keys(), self.prompt.tokens.len(), spec)
     }

@@ -62,10 +62,8 @@ enum Encoding {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Units {
-    /// Of a text.
     #[default]
     Characters,
-    /// Of a prompt of token ids.
     Tokens,
 }
 
@@ -82,7 +80,6 @@ pub struct AttentionRequest {
     pub tells_causes: bool,
     /// True if the answer's sentences are told, each with the spans that it rests on.
     pub cite: bool,
-    /// Which heads are told.
     pub heads: Heads,
     /// The decoder layers that are told; `None` for all.
     pub layers: Option<Vec<usize>>,
@@ -96,13 +93,10 @@ pub struct AttentionRequest {
     pub tokens: bool,
     /// True if tensors come as base64 of a safetensors file.
     pub safetensors: bool,
-    /// Further spans.
     pub ranges: Vec<RangeRequest>,
-    /// Their units.
     pub units: Units,
     /// True if the tokens of prompt and answer are told.
     pub token_ids: bool,
-    /// Which documents are to be ranked.
     pub score: Option<ScoreRequest>,
     /// The answer, where it is not to be generated.
     pub answer: Option<GivenAnswer>,
@@ -114,10 +108,8 @@ pub enum GivenAnswer {
     /// The last message; none where it is `false`.
     #[serde(rename = "a boolean (true for the last message)")]
     LastMessage(bool),
-    /// This text.
     #[serde(rename = "a string")]
     Text(String),
-    /// These tokens.
     #[serde(rename = "an array of token ids")]
     Tokens(Vec<u32>),
 }
@@ -128,16 +120,13 @@ pub struct RangeRequest {
     /// The field that says so, for errors.
     #[serde(skip)]
     pub field: String,
-    /// Its name.
     #[serde(deserialize_with = "label")]
     pub label: String,
     /// The message, where the prompt has messages.
     pub message: Option<usize>,
     /// The part of it, where it has parts.
     pub part: Option<usize>,
-    /// First character.
     pub start: usize,
-    /// One past the last.
     pub end: usize,
 }
 

@@ -37,7 +37,6 @@ pub enum CausesField {
     /// `false` for none.
     #[serde(rename = "a boolean (true for all documents and named spans)")]
     Is(bool),
-    /// These.
     #[serde(rename = "an object of spans, from and controls")]
     Of(CausesOptions),
 }
@@ -58,9 +57,6 @@ fn spans<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::E
 
 impl CausesOptions {
     /// Of `causes` and of `cite`, whose readings are the same ones.
-    ///
-    /// # Errors
-    /// Two that differ.
     pub fn shared(causes: Option<Self>, cite: Option<Self>) -> Result<Option<Self>, ApiError> {
         let none = Self::default();
         match (causes, cite) {
@@ -98,7 +94,6 @@ pub struct Causes {
     pub controls: Vec<Range<usize>>,
     /// Keys that are hidden in any case: the answer was made without them.
     blocked: LayerHoles,
-    /// Linear-attention layers are left open.
     softmax_only: bool,
     readings: Vec<Reading>,
 }
@@ -111,7 +106,6 @@ type Reading = Vec<(f64, bool)>;
 pub struct Effects {
     /// Their natural-log probability with nothing hidden, mean per token.
     pub log_p: f64,
-    /// Of each span.
     pub spans: Vec<Effect>,
     /// Of each control: the mean log-probability lost per token.
     pub controls: Vec<f64>,
@@ -128,9 +122,6 @@ pub struct Effect {
 
 impl Causes {
     /// Of a prompt with these spans, whose answer is generated with `blocked`. `field` is that of the options.
-    ///
-    /// # Errors
-    /// Spans that are not there, and one that does not end before the position from which on it is hidden.
     pub fn new(
         options: &CausesOptions,
         prompt: &TokenPrompt,
@@ -186,9 +177,6 @@ impl Causes {
     }
 
     /// Measures an answer to the prompt.
-    ///
-    /// # Errors
-    /// Errors of the model's thread.
     pub async fn settle(
         &mut self,
         engine: &EngineThread,

@@ -26,11 +26,9 @@ const FEWEST: usize = 2;
 /// The citations of an answer, under way or settled.
 #[derive(Debug, Clone, Default)]
 pub struct Cite {
-    /// The content so far.
     text: String,
     /// For each token, the bytes of content before it.
     starts: Vec<usize>,
-    /// The answer calls functions.
     calls: bool,
     told: Value,
     annotations: Vec<Value>,
@@ -38,7 +36,6 @@ pub struct Cite {
 
 /// An answer whose masses are known.
 pub struct Answered<'a> {
-    /// Tokens of the prompt.
     pub prompt: usize,
     /// Tokens of the thought before it.
     pub thought: usize,
@@ -46,9 +43,7 @@ pub struct Answered<'a> {
     pub each: Option<&'a EachMasses>,
     /// The layers of these masses, ascending.
     pub layers: &'a [usize],
-    /// Their windows.
     pub uniform: &'a Uniform,
-    /// The key spans.
     pub keys: &'a [Span],
 }
 

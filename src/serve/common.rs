@@ -103,14 +103,11 @@ fn top_k<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> 
 /// Settings of answers.
 #[derive(Debug, Clone)]
 pub struct Common {
-    /// Answers a prompt.
     pub n: usize,
-    /// Strings that end an answer.
     pub stops: Vec<String>,
     temperature: f64,
     top_p: f64,
     seed: u64,
-    /// Penalties and biases.
     pub rules: TokenRules,
     /// True if it is sent as it is generated.
     pub stream: bool,

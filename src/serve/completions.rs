@@ -131,7 +131,6 @@ pub struct CompletionShape {
     app: Arc<App>,
     logprobs: bool,
     echo: bool,
-    /// Choices a prompt.
     n: usize,
     prompts: Vec<Prompt>,
     /// Position in the text of the choice that is being streamed.

@@ -36,7 +36,6 @@ const SPAN: u64 = 320;
 /// The memory of choices; those of one prompt take the same.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
-    /// Whatever is generated.
     base: u64,
     /// Of each token that may be generated.
     token: u64,

@@ -30,15 +30,11 @@ impl DocumentField {
 pub struct Documents {
     /// As sent; empty where they are part of a message.
     pub listed: Vec<Document>,
-    /// The name of each one's span.
     pub labels: Vec<String>,
 }
 
 impl Documents {
     /// These, for a template that shows documents (`native`) or not: then they become part of the user's last message.
-    ///
-    /// # Errors
-    /// A document without text, and no message of the user's.
     pub fn new(fields: Vec<DocumentField>, native: bool, sent: &mut [Sent]) -> Result<Documents, ApiError> {
         if let Some(i) = fields.iter().position(|field| field.text.trim().is_empty()) {
             return Err(ApiError::at(format!("documents[{i}].text"), "is empty; leave the document out"));

@@ -19,13 +19,10 @@ const STACK: usize = 8 << 20;
 /// Why there is no embedder.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedderError {
-    /// Its files are not to be had.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// They cannot be opened.
     #[error(transparent)]
     Open(#[from] EmbedError),
-    /// There are no threads.
     #[error("there are no threads for embeddings: {0}")]
     Threads(#[from] ThreadPoolBuildError),
 }

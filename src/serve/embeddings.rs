@@ -34,7 +34,6 @@ enum By {
 /// A request that can be served.
 pub struct PreparedEmbedding {
     by: By,
-    /// By input.
     tokens: Vec<Vec<u32>>,
     /// The length of vectors, where it was asked for.
     dimensions: Option<usize>,

@@ -17,7 +17,6 @@ use palimpsest_core::text::TextError;
 /// Why a request is not answered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiError {
-    /// The HTTP status.
     pub status: StatusCode,
     /// The fault, its field and the remedy.
     pub message: String,

@@ -45,13 +45,9 @@ struct JsonSchema {
 /// The format of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Format {
-    /// Any text.
     Text,
-    /// A JSON object.
     Object,
-    /// JSON that fits a schema.
     Schema {
-        /// The schema.
         schema: Value,
         /// True if a schema that cannot be enforced in full is refused.
         strict: bool,

@@ -27,7 +27,6 @@ pub enum NameError {
         "{0:?} is no origin; give one as browsers send it, such as http://localhost:3000, without a path"
     )]
     Origin(String),
-    /// No host.
     #[error("{0:?} is no name of a host; give it alone, without http:// and without a port")]
     Host(String),
 }

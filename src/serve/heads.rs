@@ -12,11 +12,9 @@ use super::model::{Pairs, ServedModel};
 pub enum Heads {
     /// The mean over each layer's.
     Mean,
-    /// Every one, by layer.
     All,
     /// These, in this order; `named` where they are the model's retrieval heads.
     These {
-        /// Which.
         pairs: Pairs,
         /// True if a request called them `retrieval`.
         retrieval: bool,
@@ -30,11 +28,8 @@ pub enum HeadsField {
     /// Of `palimpsest` alone: a score has no mean.
     #[default]
     Mean,
-    /// Every one.
     All,
-    /// The model's.
     Retrieval,
-    /// These.
     #[serde(rename = "an array of pairs [layer, head]")]
     These(Vec<Pair>),
 }

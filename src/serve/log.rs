@@ -38,7 +38,6 @@ pub enum LogFormat {
 /// Which requests are told, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct AccessLog {
-    /// The format.
     pub format: LogFormat,
     /// From when on a request is marked as slow.
     pub slow: Duration,
@@ -47,13 +46,11 @@ pub struct AccessLog {
 /// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was answered.
     Ok,
     /// Its client went before.
     Cancelled,
     /// It was not served, for this reason: the error's code, or else the status.
     Refused(String),
-    /// This server failed.
     Error,
 }
 
@@ -82,7 +79,6 @@ impl Outcome {
 /// The record of a request.
 #[derive(Debug)]
 pub struct Record {
-    /// Its name.
     pub id: String,
     path: &'static str,
     begun: Instant,
@@ -101,7 +97,6 @@ struct Noted {
     status: Option<u16>,
     /// Attributes of its span, where spans are told.
     attributes: Vec<(String, Value)>,
-    /// The ends of its choices.
     reasons: Vec<&'static str>,
     /// True if the answer goes on after its head.
     streams: bool,
@@ -188,7 +183,6 @@ impl Record {
 /// The line that is written at the end of a request.
 #[derive(Debug)]
 pub struct Line {
-    /// The record.
     pub record: Arc<Record>,
     log: AccessLog,
     /// The request's place in a trace, and where its span is told.

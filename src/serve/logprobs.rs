@@ -40,7 +40,6 @@ fn name(model: &ServedModel, token: u32) -> String {
 #[derive(Debug, Default)]
 pub struct TextPosition {
     characters: usize,
-    /// The beginning of a character.
     held: Vec<u8>,
 }
 

@@ -11,15 +11,12 @@ use palimpsest_core::attention::Target;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// Attention summed over a span.
     Mass,
     /// The share that uniform attention would pay.
     Share,
-    /// Mass over share.
     Density,
     /// Attention weighed by the lengths of the values.
     ValueNorm,
-    /// The length of what heads write.
     OutputNorm,
 }
 
@@ -61,9 +58,6 @@ pub struct AskedTarget {
 
 impl TargetField {
     /// The `nth` target of a request.
-    ///
-    /// # Errors
-    /// A token that the model has not.
     pub fn target(&self, nth: usize, model: &ServedModel) -> Result<AskedTarget, ApiError> {
         let id =
             |name: &str, field: &TokenField| field.id(&format!("palimpsest.targets[{nth}].{name}"), model);
@@ -100,9 +94,6 @@ impl TokenField {
 
 impl AskedTarget {
     /// In a prompt of so many tokens.
-    ///
-    /// # Errors
-    /// A position that the prompt has not.
     pub fn of(&self, nth: usize, tokens: usize) -> Result<Target, ApiError> {
         let position = self.position.unwrap_or(tokens.saturating_sub(1));
         if position >= tokens {

@@ -22,7 +22,6 @@ const MOST_TEXTS: u64 = 16;
 pub struct Memory {
     plan: ServerMemory,
     used: AtomicU64,
-    /// Given back since the start.
     freed: AtomicU64,
     texts: Arc<Semaphore>,
 }
@@ -32,7 +31,6 @@ pub struct Memory {
 pub struct Full {
     /// The bytes asked for, with those held.
     pub asked: u64,
-    /// All that there is.
     pub most: u64,
 }
 

@@ -26,7 +26,6 @@ pub struct Metrics(Mutex<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// By path and status.
     requests: BTreeMap<(&'static str, u16), u64>,
     cancelled: u64,
     slow: u64,

@@ -111,10 +111,8 @@ pub enum ServeError {
         /// Where it would listen.
         address: SocketAddr,
     },
-    /// There is no embedder.
     #[error(transparent)]
     Embedder(#[from] EmbedderError),
-    /// The system refuses.
     #[error("the server cannot run: {0}")]
     Io(#[from] io::Error),
 }
@@ -178,9 +176,6 @@ pub struct Server {
 impl Server {
     /// A server at `listener`. The work of the model is the caller's: it runs the loop on a thread of its own, for as long as the
     /// server is there.
-    ///
-    /// # Errors
-    /// [`ServeError::NeedsKey`], and what the system says.
     pub fn new(
         listener: TcpListener,
         model: LocalModel,
@@ -211,26 +206,17 @@ impl Server {
     }
 
     /// Fetches and opens the embedder now, not when the first request asks for it.
-    ///
-    /// # Errors
-    /// [`EmbedderError`].
     pub fn open_embedder(&self) -> Result<(), EmbedderError> {
         self.app.embedder.open().map(drop)
     }
 
     /// Where it listens.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
     /// Serves until `stop` is set. Then nobody is admitted any more, and what is under way has ten seconds to end; the rest is
     /// cancelled, and told so.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn run(self, stop: Arc<AtomicBool>) -> io::Result<()> {
         let Server { listener, app } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;

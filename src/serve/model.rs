@@ -20,19 +20,14 @@ pub type Pairs = Arc<[(usize, usize)]>;
 /// Everything about the model but its weights.
 #[derive(Debug)]
 pub struct ServedModel {
-    /// Tokeniser, chat template and names.
     pub text: ModelText,
-    /// Layers, heads and widths.
     pub spec: DecoderSpec,
-    /// In what it runs.
     pub formats: Formats,
     /// Seconds since 1970 at which it was ready.
     pub created: u64,
-    /// The limit on texts.
     pub limit: TextLimit,
     /// The heads that retrieve, where they are known.
     pub retrieval: Option<Pairs>,
-    /// Made when first asked for.
     lazy: Lazy,
 }
 

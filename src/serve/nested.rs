@@ -6,16 +6,13 @@ use palimpsest_core::attention::NO_KEY;
 
 /// Row-major elements of this shape, written as arrays of arrays.
 pub struct Nested<'a> {
-    /// The elements.
     pub elements: Elements<'a>,
-    /// The shape.
     pub shape: &'a [usize],
 }
 
 /// The elements of arrays.
 #[derive(Clone, Copy)]
 pub enum Elements<'a> {
-    /// Numbers.
     Numbers(&'a [f32]),
     /// Pairs of a token's index and its weight; fewer than k where a position sees fewer tokens.
     Pairs(&'a [u32], &'a [f32]),

@@ -40,7 +40,6 @@ pub struct Envelope<'a> {
     /// `id`, `object`, `created`, `model`.
     #[serde(flatten)]
     pub head: Map<String, Value>,
-    /// The choices that are told.
     pub choices: &'a [Said],
     /// The usage; null where it is told later.
     #[serde(skip_serializing_if = "Option::is_none")]

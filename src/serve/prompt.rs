@@ -19,11 +19,9 @@ use palimpsest_core::text::{
 /// A prompt's tokens with its spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenPrompt {
-    /// Ids.
     pub tokens: Vec<u32>,
     /// The spans that tile them, in order.
     pub tiles: Vec<Span>,
-    /// Ranges that lie over them.
     pub overlays: Vec<Span>,
     /// The names of the spans that are documents.
     pub documents: Vec<String>,
@@ -37,16 +35,12 @@ pub struct Conversation<'s> {
     turns: Vec<ChatTurn>,
     /// For each turn, what of its content comes from which message.
     parts: Vec<Vec<ContentSource>>,
-    /// Functions that the template itself lists.
     listed: Vec<Value>,
     documents: &'s Documents,
 }
 
 impl<'s> Conversation<'s> {
     /// These messages, of which the model is told of `tools` and of `documents`, where there are any.
-    ///
-    /// # Errors
-    /// The chat template fails on functions.
     pub fn new(
         model: &ServedModel,
         sent: &'s [Sent],

@@ -7,7 +7,6 @@ use super::error::ApiError;
 /// The field `prompt`, or `input`.
 #[derive(Debug, Deserialize)]
 pub enum Prompts {
-    /// One text.
     #[serde(rename = "a string")]
     Text(String),
     /// Several of one kind, or token ids of one.
@@ -18,13 +17,11 @@ pub enum Prompts {
 /// An entry of the array.
 #[derive(Debug, Deserialize)]
 pub enum Entry {
-    /// A text.
     #[serde(rename = "a string")]
     Text(String),
     /// A token of the only text.
     #[serde(rename = "a number")]
     Token(u32),
-    /// The tokens of a text.
     #[serde(rename = "an array of token ids")]
     Tokens(Vec<u32>),
 }
@@ -32,9 +29,7 @@ pub enum Entry {
 /// A text as it was sent.
 #[derive(Debug, PartialEq)]
 pub enum Prompt {
-    /// As such.
     Text(String),
-    /// As tokens.
     Tokens(Vec<u32>),
 }
 

@@ -24,13 +24,10 @@ const SPARE: u64 = 128 << 20;
 pub struct Resident {
     /// Of the process, where the system tells.
     pub resident: Option<u64>,
-    /// Of the plan.
     pub planned: u64,
     /// That are meant to be there: weights, prompts and answers, requests.
     pub kept: u64,
-    /// Of requests.
     pub requests: u64,
-    /// That there are for requests.
     pub room: u64,
 }
 

@@ -52,9 +52,7 @@ enum Content {
 pub struct ContentPart {
     #[serde(rename = "type")]
     _kind: PartKind,
-    /// Its text.
     pub text: String,
-    /// Its own name.
     #[serde(default, deserialize_with = "label")]
     pub span: Option<String>,
 }
@@ -107,7 +105,6 @@ fn arguments<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, Value>, D
 /// A message as it was sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sent {
-    /// The speaker.
     pub role: Speaker,
     /// Its parts; one where the content is a string, none where there is no content.
     pub parts: Vec<ContentPart>,
@@ -115,7 +112,6 @@ pub struct Sent {
     pub lead: Vec<ContentPart>,
     /// True if the content is an array of parts.
     pub has_parts: bool,
-    /// Calls of functions, of the assistant.
     calls: Vec<ToolCall>,
     /// Which call it is the result of, of a function.
     call_id: Option<String>,

@@ -58,9 +58,6 @@ pub struct OtlpError {
 
 impl Otlp {
     /// At the base address of a collector, with headers as `OTEL_EXPORTER_OTLP_HEADERS` has them (`name=value,name=value`).
-    ///
-    /// # Errors
-    /// An address that is not one of HTTP.
     pub fn new(base: &str, headers: &str, service: Option<String>) -> Result<Self, OtlpError> {
         let base = base.trim().trim_end_matches('/');
         let host = base.strip_prefix("http://").or_else(|| base.strip_prefix("https://"));
@@ -103,9 +100,6 @@ pub struct Telemetry {
 
 impl Telemetry {
     /// To this collector.
-    ///
-    /// # Errors
-    /// There is no thread.
     pub fn new(otlp: Otlp) -> std::io::Result<Self> {
         let (spans, received) = mpsc::sync_channel(WAITING);
         let (ending, ended) = mpsc::channel();
@@ -202,7 +196,6 @@ fn parent(header: &str) -> Option<(String, String, bool)> {
 /// A request that has ended.
 #[derive(Debug)]
 pub struct Span {
-    /// Its place.
     pub place: Place,
     /// `chat`, `text_completion` or `embeddings`.
     pub operation: &'static str,

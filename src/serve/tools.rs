@@ -60,7 +60,6 @@ pub enum ToolChoice {
     Auto,
     /// `required`
     Required,
-    /// One of the functions.
     #[serde(rename = "an object with the name of one of the functions")]
     Named(NamedTool),
 }
@@ -83,11 +82,8 @@ struct NamedFunction {
 pub enum Choice {
     /// None; the model is not told of them.
     None,
-    /// As the model likes.
     Auto,
-    /// One at least.
     Required,
-    /// This one.
     Named(usize),
 }
 

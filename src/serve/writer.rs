@@ -17,11 +17,8 @@ const CLOSE: &str = "</think>";
 /// The text that a token adds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Piece {
-    /// To the thought.
     pub thought: String,
-    /// To the answer.
     pub text: String,
-    /// To calls of functions.
     pub calls: Vec<CallPiece>,
 }
 

@@ -5,13 +5,11 @@ use super::kappa::{Weights, confusion, kappa};
 /// Counts of a reference rater (a person) against another (the judge); "positive" is the verdict *correct*.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Agreement {
-    /// Both say correct.
     pub true_positive: usize,
     /// The reference says incorrect, the other correct.
     pub false_positive: usize,
     /// The reference says correct, the other incorrect.
     pub false_negative: usize,
-    /// Both say incorrect.
     pub true_negative: usize,
 }
 

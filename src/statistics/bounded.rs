@@ -24,7 +24,6 @@ pub enum Intervals {
 pub struct Stratum {
     /// The weight of its units' mean in the whole; of all strata 1.
     pub weight: f64,
-    /// The number of each unit.
     pub units: Vec<f64>,
 }
 

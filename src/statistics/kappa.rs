@@ -3,7 +3,6 @@
 /// The weight of a disagreement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weights {
-    /// Every disagreement the same.
     Plain,
     /// By the square of the distance between the categories, which are on a scale of even steps: scores.
     Quadratic,

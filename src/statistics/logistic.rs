@@ -110,11 +110,9 @@ pub fn auc(x: &[f64], y: &[bool]) -> Option<f64> {
 /// Probabilities of a range beside the share of true outcomes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bin {
-    /// Their mean.
     pub foretold: f64,
     /// The share of true outcomes.
     pub came: f64,
-    /// Their number.
     pub count: usize,
 }
 

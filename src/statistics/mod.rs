@@ -27,9 +27,7 @@ pub const LEVEL: f64 = 0.95;
 /// A closed interval.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Interval {
-    /// Lower end.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
 }
 

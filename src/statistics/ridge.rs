@@ -5,9 +5,7 @@ use ndarray::{Array1, Array2, ArrayView1, Axis};
 /// A linear map that was fitted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ridge {
-    /// A weight a feature.
     pub weights: Array1<f64>,
-    /// The intercept.
     pub intercept: f64,
 }
 

@@ -5,9 +5,7 @@ use serde::Serialize;
 /// The mean of a few numbers, and how far they lie apart.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
-    /// The number of values.
     pub n: usize,
-    /// Their mean.
     pub mean: f64,
     /// Their sample standard deviation, with n - 1 in the denominator; absent of a single number.
     pub sd: Option<f64>,

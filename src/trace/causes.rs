@@ -41,9 +41,7 @@ pub enum Way {
 /// The stretches that are blocked as controls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Controls {
-    /// None.
     None,
-    /// So many that touch no span.
     Evidence(usize),
     /// So many anywhere before the question; a span's control is of those that do not touch it.
     Anywhere(usize),
@@ -91,14 +89,12 @@ pub struct SpanCauseOptions {
     pub windows: Option<usize>,
     /// Of [`Way::Block`].
     pub controls: Controls,
-    /// Seed of controls and subsets.
     pub seed: u64,
 }
 
 /// The effect of leaving a span out on the answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanEffect {
-    /// The span.
     pub span: Span,
     /// The layers at which it was blocked; all where absent.
     pub layers: Option<Range<usize>>,
@@ -113,7 +109,6 @@ pub struct SpanEffect {
 /// The effects of the spans of a prompt on an answer to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanCauses {
-    /// By span and window.
     pub effects: Vec<SpanEffect>,
     /// The answer's natural-log probability, mean per token, with nothing left out.
     pub log_p: f64,
@@ -162,9 +157,6 @@ impl Case<'_> {
 /// Measures what the answer in `said` owes to the key spans of a prompt that end before its question. The question is the span of this
 /// label, else it begins where the last span ends. `go_on` hears of tokens that are read, and of 0 tokens after each reading of the answer
 /// with something left out, and at no other time; it says whether to go on.
-///
-/// # Errors
-/// There are no such spans, layers cannot be blocked, the model failed, or it was interrupted.
 pub fn measure(
     model: &mut LocalModel,
     (tokens, keys, question): (&[u32], &[Span], &str),

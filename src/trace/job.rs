@@ -15,7 +15,6 @@ const MEASURES: [&str; 5] = ["mass", "share", "value_norm", "output_norm", "dens
 pub struct Asked {
     /// The file, or the job: what errors begin with.
     pub place: String,
-    /// The prompt.
     pub tokens: Vec<u32>,
     /// The spans on the axis of the file.
     pub keys: Vec<Span>,
@@ -25,9 +24,7 @@ pub struct Asked {
     pub rows: Vec<String>,
     /// Positions at the end whose logits are wanted.
     pub logits: usize,
-    /// Paths to block.
     pub knockouts: Vec<Knockout>,
-    /// The rows that they block.
     pub reach: Reach,
     /// Largest keys of each row position and head; 0 for none.
     pub top_keys: usize,
@@ -35,7 +32,6 @@ pub struct Asked {
     pub measures: Option<Vec<String>>,
     /// Logits to take apart.
     pub targets: Vec<Target>,
-    /// Tokens to generate.
     pub generate: usize,
     /// Tokens that end what is generated; none where all of it is wanted whatever comes.
     pub stop: Vec<u32>,
@@ -54,15 +50,10 @@ pub enum Reach {
 pub struct TraceJob {
     /// The file, or the job: what errors begin with.
     pub place: String,
-    /// The prompt.
     pub tokens: Vec<u32>,
-    /// Its measures.
     pub observe: Observe,
-    /// Paths to block.
     pub knockouts: Vec<Knockout>,
-    /// Tokens to generate.
     pub generate: usize,
-    /// Tokens that end what is generated.
     pub stop: Vec<u32>,
     names: Vec<Span>,
     rows: usize,
@@ -72,9 +63,6 @@ pub struct TraceJob {
 
 impl TraceJob {
     /// Checks all but what only a model can tell.
-    ///
-    /// # Errors
-    /// The first thing that is wrong, after the place.
     pub fn new(asked: Asked) -> anyhow::Result<Self> {
         let Asked { place, tokens, keys, names, rows: row_names, logits, knockouts, reach, .. } = asked;
         let Asked { top_keys, measures, targets, generate, stop, .. } = asked;
@@ -165,9 +153,6 @@ impl TraceJob {
     }
 
     /// The keys that its knock-outs hide in a model with these layers.
-    ///
-    /// # Errors
-    /// [`KnockoutError`].
     pub fn holes(&self, kinds: &[LayerKind]) -> Result<LayerHoles, KnockoutError> {
         let n = self.tokens.len();
         match self.reach {

@@ -22,13 +22,10 @@ const NO_SPAN: &str = "(none)";
 
 /// The measurements of a pass.
 pub struct Traced {
-    /// The output of the request.
     pub measured: Measured,
     /// The masses after what was generated.
     pub masses: Masses,
-    /// Of the prompt's rows.
     pub largest: Option<LargestKeys>,
-    /// Generated tokens.
     pub generated: Vec<u32>,
     /// Seconds of the prompt.
     pub seconds: f64,
@@ -44,9 +41,6 @@ pub struct TraceTensors {
 
 impl TraceTensors {
     /// Writes them to a safetensors file.
-    ///
-    /// # Errors
-    /// The file system refused.
     pub fn write(&self, out: &Path) -> Result<(), StoreError> {
         let _writing = timing::io();
         write_tensors(out, &self.tensors, &self.metadata)
@@ -61,9 +55,6 @@ impl TraceJob {
     }
 
     /// Reads the prompt, and generates. `reuse` says which tokens of the pass before may be gone on from. `on_event` says whether to go on.
-    ///
-    /// # Errors
-    /// Knock-outs and targets that the model does not have, and errors of the model.
     pub fn read(
         &self,
         session: &mut Session,

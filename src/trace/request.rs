@@ -14,13 +14,10 @@ use super::text::{NamedPrompt, NamedSpan, Source, TextTools, prompt};
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextRequest {
-    /// A name of the user's own.
     #[serde(default)]
     pub id: Option<String>,
-    /// The text that is read.
     #[serde(default)]
     pub text: Option<String>,
-    /// The conversation that is read.
     #[serde(default)]
     pub messages: Option<Value>,
     /// The spans: a text, or characters.
@@ -29,10 +26,8 @@ pub struct TextRequest {
     /// The rows; `last`, and `answer` where something is generated, where absent.
     #[serde(default)]
     pub rows: Option<Vec<String>>,
-    /// Paths to block.
     #[serde(default)]
     pub knockouts: Vec<String>,
-    /// The measures.
     #[serde(default)]
     pub measures: Option<Vec<String>>,
     /// Largest keys of each row position and head.
@@ -44,10 +39,8 @@ pub struct TextRequest {
     /// Logits to take apart.
     #[serde(default)]
     pub targets: Vec<TokenTarget>,
-    /// Tokens to generate.
     #[serde(default)]
     pub generate: Option<usize>,
-    /// The file of the tensors.
     #[serde(default)]
     pub out: Option<PathBuf>,
 }
@@ -59,7 +52,6 @@ pub struct TokenTarget {
     /// That of the last position where absent.
     #[serde(default)]
     pub position: Option<usize>,
-    /// The token.
     pub token: TokenName,
     /// The token whose logit is taken off.
     #[serde(default)]
@@ -70,17 +62,12 @@ pub struct TokenTarget {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub enum TokenName {
-    /// An id.
     Id(u32),
-    /// A text that is one token.
     Text(String),
 }
 
 impl TokenName {
     /// Its id.
-    ///
-    /// # Errors
-    /// A text that is no single token.
     pub fn id(&self, side: TextTools<'_>, place: &str) -> anyhow::Result<u32> {
         match self {
             TokenName::Id(id) => Ok(*id),
@@ -98,9 +85,6 @@ impl TokenName {
 impl TextRequest {
     /// Its tokens and spans, checked. `more` are spans that are named beside those of `spans`; `place` is the file or the job, for
     /// errors.
-    ///
-    /// # Errors
-    /// Anything that can be told without the model's weights.
     pub fn checked(
         &self,
         more: Vec<NamedSpan>,

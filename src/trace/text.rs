@@ -20,11 +20,8 @@ const QUOTED: usize = 60;
 /// The way between text and tokens of a model, opened or not.
 #[derive(Clone, Copy)]
 pub struct TextTools<'a> {
-    /// Text to tokens and back.
     pub tokenizer: &'a Tokenizer,
-    /// Conversations to text.
     pub template: &'a ChatTemplate,
-    /// Tokens that end a turn.
     pub stop: &'a [u32],
 }
 
@@ -42,7 +39,6 @@ impl<'a> From<&'a ModelText> for TextTools<'a> {
 
 /// The text that is read.
 pub enum Source {
-    /// A text as it is.
     Text(String),
     /// A conversation, which the model's chat template makes a text of.
     Messages(Vec<SentMessage>),
@@ -84,9 +80,6 @@ impl SentMessage {
 
 impl Source {
     /// Messages from JSON.
-    ///
-    /// # Errors
-    /// It is no list of messages.
     pub fn messages(value: Value) -> anyhow::Result<Self> {
         let Value::Array(list) = value else {
             bail!("the messages are no JSON list; give [{{\"role\": \"user\", \"content\": \"...\"}}, ...]");
@@ -133,7 +126,6 @@ pub struct NamedSpan {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum SpanPlace {
-    /// A text that occurs once.
     Text(String),
     /// Characters of the text, or of the only message.
     Characters(Range<usize>),
@@ -143,9 +135,6 @@ enum SpanPlace {
 
 impl NamedSpan {
     /// From `LABEL=TEXT`, `LABEL=START..END` or `LABEL=MESSAGE:START..END`.
-    ///
-    /// # Errors
-    /// There is no label.
     pub fn parse(given: &str) -> anyhow::Result<Self> {
         let Some((label, place)) = given.split_once('=') else {
             bail!("`{given}` names no span; write LABEL=TEXT or LABEL=START..END");
@@ -165,9 +154,6 @@ impl NamedSpan {
     }
 
     /// From a JSON object `{label: text, [start, end] or [message, start, end]}`.
-    ///
-    /// # Errors
-    /// A value is none of these.
     pub fn from_json(spans: Map<String, Value>) -> anyhow::Result<Vec<Self>> {
         let span = |(label, value): (String, Value)| {
             let place = match &value {
@@ -189,9 +175,7 @@ impl NamedSpan {
 /// A prompt's tokens, and the spans in it.
 #[derive(Debug)]
 pub struct NamedPrompt {
-    /// The model's input as text.
     pub text: String,
-    /// Its tokens.
     pub encoded: Encoded,
     /// The spans that the user named; where none is named the messages, of which a text has none.
     pub keys: Vec<Span>,
@@ -201,7 +185,6 @@ pub struct NamedPrompt {
 
 /// A text in which spans are looked for.
 struct Searched {
-    /// As the user wrote it.
     content: String,
     /// Where it begins and ends in the prompt's text.
     bytes: Range<usize>,
@@ -222,9 +205,6 @@ impl Searched {
 }
 
 /// The tokens of `source` with the spans that are `named`. `place` is the file or the job, for errors.
-///
-/// # Errors
-/// A span is not what it names, two have one label, and those of template and tokenizer.
 pub fn prompt(
     source: &Source,
     named: &[NamedSpan],

@@ -116,10 +116,8 @@ pub struct Asker {
 struct AtHand {
     text: ModelText,
     kinds: Vec<LayerKind>,
-    /// Tokens that it knows.
     vocabulary: usize,
     digest: String,
-    /// Of a server.
     address: Option<String>,
 }
 
@@ -144,9 +142,6 @@ impl Asker {
 
     /// Of a palimpsest server's model, `http://host/v1#MODEL`. It answers anew; the log-probability of an answer that is given and masses
     /// of single tokens are not on its wire.
-    ///
-    /// # Errors
-    /// There is no such server.
     pub fn of_server(address: &str) -> anyhow::Result<(Self, Worker)> {
         let endpoint = Endpoint::from_address(address, Patience::default())?;
         let card = endpoint.server_card()?;
@@ -192,9 +187,6 @@ impl Asker {
     }
 
     /// Takes what was posted: the reply is its id.
-    ///
-    /// # Errors
-    /// It cannot be asked.
     pub fn ask(&self, runs: &Runs, body: &[u8]) -> Result<Value, ApiError> {
         let wrong = |message: String| ApiError::new(StatusCode::BAD_REQUEST, None, message);
         let posted: Posted = serde_json::from_slice(body)
@@ -312,9 +304,6 @@ impl Asker {
     }
 
     /// State and progress of a trial.
-    ///
-    /// # Errors
-    /// Nobody knows it.
     pub fn status(&self, id: &str) -> Result<Value, ApiError> {
         let statuses = held(&self.statuses);
         let status = statuses.get(id).ok_or_else(|| unknown(id))?;
@@ -325,9 +314,6 @@ impl Asker {
     }
 
     /// Ends a trial that waits or is under way.
-    ///
-    /// # Errors
-    /// Nobody knows it.
     pub fn cancel(&self, body: &[u8]) -> Result<Value, ApiError> {
         #[derive(Deserialize)]
         struct Cancel {

@@ -45,23 +45,18 @@ pub struct Case<'a> {
     answer: Option<AnswerRow>,
     history: Option<ShownCase>,
     memory: Option<(MemoryContext, Option<MemoryRows>)>,
-    /// Its attention.
     pub attention: Option<Attention>,
     measures: Option<SessionMeasures>,
     lines: Vec<CauseLine>,
     contrasts: Vec<ContrastCauseRow>,
-    /// Its history.
     pub sessions: Vec<Session>,
     warnings: Vec<String>,
 }
 
 /// An attention store, with its means over heads.
 pub struct Attention {
-    /// The file.
     pub path: PathBuf,
-    /// The store.
     pub store: AttentionStore,
-    /// Its means.
     pub by_layer: ByLayer,
     /// The row that is looked at first.
     pub viewer: Option<usize>,
@@ -69,9 +64,6 @@ pub struct Attention {
 
 impl Attention {
     /// That of a row; `None` where none was recorded.
-    ///
-    /// # Errors
-    /// The file cannot be read, in words.
     pub fn of(folder: &Folder, row: usize) -> Result<Option<Self>, String> {
         let Some(path) = folder.attention(row) else { return Ok(None) };
         let store = AttentionStore::load(&path).map_err(|error| error.to_string())?;

@@ -53,9 +53,6 @@ impl<'a> Side<'a> {
 }
 
 /// The comparison of two conditions: `/api/compare`.
-///
-/// # Errors
-/// One of them is none, in words.
 pub fn compare(runs: &Runs, a: &str, b: &str) -> Result<Value, String> {
     let (a, b) = (Side::of(runs, a)?, Side::of(runs, b)?);
     let verdicts = [&a, &b].map(|side| side.folder.shown_verdicts());

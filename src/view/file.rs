@@ -46,16 +46,12 @@ impl Filter {
 pub struct Contents {
     /// Rows of the page, in their order.
     pub rows: Vec<usize>,
-    /// All rows.
     pub of: usize,
     /// Bytes, about: of the page, and of as many answers as the first ones have on average.
     pub bytes: u64,
 }
 
 /// The answers of a filter, and how large a file of them is.
-///
-/// # Errors
-/// The page cannot be read.
 pub fn contents(runs: &Shared, parts: &Parts, filter: &Filter) -> std::io::Result<Contents> {
     let held = runs.held();
     let table = Table::of(&held);
@@ -86,9 +82,6 @@ fn of_row(runs: &Runs, row: usize, number: usize) -> Vec<(String, Value)> {
 }
 
 /// The file.
-///
-/// # Errors
-/// The page cannot be read.
 pub fn file(runs: &Shared, parts: &Parts, contents: &Contents) -> std::io::Result<String> {
     // Ranks of these answers come with the table.
     for row in &contents.rows {

@@ -31,11 +31,8 @@ const ERROR: usize = 200;
 /// A planned answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowName {
-    /// Which case of the plan.
     pub case: usize,
-    /// Which of its probes.
     pub probe: usize,
-    /// Which of the run's conditions.
     pub condition: usize,
 }
 
@@ -46,21 +43,14 @@ pub enum Way {
     Direct,
     /// The same at a window of layers.
     Window,
-    /// A random stretch, hidden.
     Control,
-    /// Removed.
     Total,
-    /// Replaced.
     Replaced,
-    /// Hidden from a later session too.
     Carrier,
-    /// A subset of sessions.
     Subset,
-    /// The surrogate fitted to subsets.
     Surrogate,
     /// Of a contrast: hidden from the question on, at all layers.
     ContrastDirect,
-    /// Of a contrast, any other way.
     ContrastOther,
 }
 
@@ -69,9 +59,7 @@ pub enum Way {
 pub struct CauseAt {
     /// In `causes.jsonl`, or `contrast-causes.jsonl`.
     pub place: Place,
-    /// The way.
     pub way: Way,
-    /// Seed of the controls beside it.
     pub seed: u64,
     /// The role of its span, among the folder's roles.
     role: Option<u8>,
@@ -82,19 +70,13 @@ pub struct CauseAt {
 /// Rows, effects and ranks of a planned answer.
 #[derive(Debug, Default)]
 pub struct RowFacts {
-    /// The answer's row, without its texts.
     pub answer: Option<AnswerRow>,
-    /// Place of the whole row.
     pub place: Option<Place>,
-    /// Verdicts on it, by all judges.
     pub verdicts: Vec<Place>,
-    /// Calls of judges about it.
     pub replies: Vec<Place>,
-    /// Effects on it.
     pub causes: Vec<CauseAt>,
     /// Its label, the number of sessions of its certificate, and the row's place.
     pub why: Option<(Label, Option<usize>, Place)>,
-    /// Trials of it.
     pub trials: Vec<Place>,
     /// The ranks of its evidence; `None` until its files were read.
     pub ranked: Option<Ranked>,
@@ -103,7 +85,6 @@ pub struct RowFacts {
 /// The largest effect of a role's spans on an answer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RoleEffect {
-    /// In nats.
     pub drop: f64,
     /// From 1, among all sessions of the answer.
     pub rank: usize,
@@ -112,21 +93,16 @@ pub struct RoleEffect {
 /// A run folder.
 #[derive(Debug)]
 pub struct Folder {
-    /// Its name on the page.
     pub id: String,
     /// The folder's header, plan (without queries and notes) and verdicts (reasons cut).
     pub thin: RunFolder,
-    /// The benchmark.
     pub benchmark: &'static Benchmark,
     /// All planned answers, in the order of the plan.
     pub rows: Vec<RowName>,
-    /// By planned answer.
     pub facts: Vec<RowFacts>,
-    /// Roles of evidence, anchors first.
     pub roles: Vec<String>,
     /// The last seed of blocked sessions, whose rows count.
     pub seed: Option<u64>,
-    /// The judging whose verdicts are shown.
     pub judge: Option<JudgeName>,
     by_key: HashMap<AnswerKey, usize>,
     plan_places: Vec<Place>,
@@ -186,9 +162,6 @@ struct DropHead {
 
 impl Folder {
     /// The run in `dir`, with the rows that it has by now.
-    ///
-    /// # Errors
-    /// It is no run, or its header or plan cannot be read.
     pub fn open(id: String, dir: &Path, judge: JudgeChoice<'_>) -> Result<Self, RunError> {
         let header = read_header(dir)?;
         let (plan, plan_places) = read_plan(&dir.join(PLAN))?;
@@ -383,9 +356,6 @@ impl Folder {
     }
 
     /// Reads what is new.
-    ///
-    /// # Errors
-    /// A file cannot be read.
     pub fn refresh(&mut self, choice: JudgeChoice<'_>) -> Result<(), RunError> {
         let before = self.changes;
         for (at, name) in FILES.into_iter().enumerate() {

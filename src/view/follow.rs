@@ -19,17 +19,11 @@ pub struct Place {
 
 impl Place {
     /// The row at this place; `None` where the file was written anew since.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn read<T: DeserializeOwned>(self, path: &Path) -> io::Result<Option<T>> {
         self.of(&mut File::open(path)?)
     }
 
     /// The rows at some places of a file, those left out that are no longer there.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn read_all<T: DeserializeOwned>(
         path: &Path,
         places: impl IntoIterator<Item = Place>,
@@ -83,9 +77,6 @@ impl Followed {
     }
 
     /// Reads what is new. A last line without its newline is left for the next time.
-    ///
-    /// # Errors
-    /// The file cannot be read. One that is not there has no lines.
     pub fn read(&mut self, take: &mut dyn FnMut(Step<'_>)) -> io::Result<()> {
         let file = match File::open(&self.path) {
             Ok(file) => file,

@@ -62,9 +62,6 @@ pub struct Server {
 
 impl Server {
     /// A server of runs at `listener`.
-    ///
-    /// # Errors
-    /// [`NotLocal`], and what the system says.
     pub fn new(
         listener: TcpListener,
         runs: Runs,
@@ -78,17 +75,11 @@ impl Server {
     }
 
     /// Its address.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn address(&self) -> io::Result<std::net::SocketAddr> {
         self.listener.local_addr()
     }
 
     /// Serves until `stop` is set.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn run(self, stop: &Arc<AtomicBool>) -> io::Result<()> {
         let Server { listener, app } = self;
         let (runs, stopped) = (app.runs.clone(), Arc::clone(stop));

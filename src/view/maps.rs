@@ -66,9 +66,6 @@ fn in_bytes(values: &Array3<f64>) -> Value {
 }
 
 /// All heads of a layer: `/api/heads`.
-///
-/// # Errors
-/// The store has no softmax attention at that layer, in words.
 pub fn heads(attention: &Attention, layer: usize) -> Result<Value, String> {
     let store = &attention.store;
     let at = store.layers.iter().position(|index| *index == layer).ok_or_else(|| {
@@ -88,9 +85,6 @@ pub fn heads(attention: &Attention, layer: usize) -> Result<Value, String> {
 }
 
 /// Value norms, output norms and attributions by layer, of one layer by head as well: `/api/measures`.
-///
-/// # Errors
-/// The file has no such layer, in words.
 pub fn measures(measures: &SessionMeasures, layer: Option<usize>) -> Result<Value, String> {
     let mean = |values: &ndarray::Array4<f32>| -> Value {
         let (_, heads, rows, _) = values.dim();

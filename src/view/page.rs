@@ -21,7 +21,6 @@ const TITLE: &str = "palimpsest view";
 /// Source of the page's parts.
 #[derive(Debug, Clone, Default)]
 pub enum Parts {
-    /// In the program.
     #[default]
     Own,
     /// In a folder, for those who change them.
@@ -31,17 +30,12 @@ pub enum Parts {
 /// A page, and its Content-Security-Policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// The HTML.
     pub html: String,
-    /// The policy.
     pub policy: String,
 }
 
 impl Parts {
     /// The page, with replies in it where it is to work without a server.
-    ///
-    /// # Errors
-    /// The folder of the parts cannot be read.
     pub fn page(&self, embedded: Option<&str>) -> std::io::Result<Page> {
         let (html, style, script) = match self {
             Parts::Own => {

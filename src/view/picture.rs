@@ -10,18 +10,12 @@ use crate::lens::Scale;
 /// Title and origin of a picture.
 #[derive(Debug, Clone)]
 pub struct Caption {
-    /// Above it.
     pub title: String,
-    /// Origin of the numbers.
     pub origin: String,
-    /// The word for a session.
     pub segment: String,
 }
 
 /// Numbers of each session by their keys, the first where none is named.
-///
-/// # Errors
-/// There is no such number, in words.
 pub fn strip_svg(case: &Case<'_>, caption: Caption, keys: &[&str]) -> Result<String, String> {
     let all = case.strips();
     let known = || all.iter().map(|one| one.key.as_str()).collect::<Vec<_>>().join(", ");
@@ -68,9 +62,6 @@ pub fn strip_svg(case: &Case<'_>, caption: Caption, keys: &[&str]) -> Result<Str
 }
 
 /// Layers by sessions, of some rows together: each weighs as many tokens as it has. The viewer's alone where none is named.
-///
-/// # Errors
-/// There is no attention or no such row, in words.
 pub fn map_svg(case: &Case<'_>, caption: Caption, scale: Scale, rows: &[usize]) -> Result<String, String> {
     let attention = case.attention.as_ref().ok_or("no attention was recorded for this answer")?;
     let (store, by_layer) = (&attention.store, &attention.by_layer);

@@ -36,20 +36,16 @@ pub struct RoleMass {
 /// A fact in a memory system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FactStages {
-    /// Its role.
     pub role: String,
     /// One of two sides, where it is.
     pub side: Option<Side>,
-    /// The sessions that hold it.
     pub sessions: Vec<usize>,
-    /// Written, kept, retrieved, shown.
     pub stages: [Known; STAGES],
 }
 
 /// Ranks and stages of an answer's evidence, by its files.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ranked {
-    /// By role of the folder.
     pub masses: Vec<Option<RoleMass>>,
     /// The facts that the question needs, under a memory system.
     pub facts: Vec<FactStages>,
@@ -60,19 +56,13 @@ pub struct Ranked {
 /// An answer whose files are to be read.
 #[derive(Debug)]
 pub struct RankJob {
-    /// The run folder.
     pub dir: PathBuf,
-    /// The benchmark.
     pub benchmark: &'static Benchmark,
     /// The planned case, texts or not.
     pub case: PlannedCase,
-    /// Which of its probes.
     pub probe: usize,
-    /// The memory system of the condition.
     pub memory: Option<MemoryContext>,
-    /// The answer's whole row.
     pub answer: Option<AnswerRow>,
-    /// Roles of the folder.
     pub roles: Vec<String>,
 }
 

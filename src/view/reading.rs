@@ -29,13 +29,10 @@ use crate::run::rows::{AnswerRow, Contrast, ValueLogP};
 /// Why there is no trial.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
-    /// A change that this prompt does not allow.
     #[error("{0}")]
     Asked(String),
-    /// The answer's own tokens cannot be read again.
     #[error(transparent)]
     Cause(#[from] CauseError),
-    /// The model failed, or it was cancelled.
     #[error(transparent)]
     Model(#[from] RequestError),
 }
@@ -54,7 +51,6 @@ pub struct Asked {
     /// Sessions hidden from everything from the question on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub block: Vec<Block>,
-    /// Paths that are blocked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathBlock>,
     /// Sessions that are taken out, all behind them read again.
@@ -69,7 +65,6 @@ pub struct Asked {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Block {
-    /// Their spans.
     pub sessions: Vec<String>,
     /// Windows of layers, half-open; all where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,13 +88,11 @@ pub struct PathBlock {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum LookFrom {
-    /// The question's tokens.
     Question,
     /// The positions that predict the answer behind its thought.
     Answer,
     /// The positions that predict some generated tokens, half-open.
     Generated([usize; 2]),
-    /// Tokens of the prompt, half-open.
     Tokens([usize; 2]),
 }
 
@@ -112,9 +105,7 @@ impl Asked {
 
 /// A prompt, and what it becomes.
 struct Changed {
-    /// All tokens.
     tokens: Vec<u32>,
-    /// The first one of the question.
     question: usize,
     holes: LayerHoles,
 }
@@ -126,15 +117,10 @@ pub type Told<'a> = &'a mut dyn FnMut(&'static str, usize, usize);
 pub struct Reading<'a> {
     /// Its attention store, which holds its tokens.
     pub store: &'a AttentionStore,
-    /// Its row.
     pub row: &'a AnswerRow,
-    /// The run's sampling.
     pub sampling: Sampling,
-    /// Strings that ended the run's answers.
     pub stops: &'a [String],
-    /// Text of the model.
     pub text: &'a ModelText,
-    /// Kinds of its layers.
     pub kinds: &'a [LayerKind],
     /// Set where the trial is to end.
     pub cancel: &'a AtomicBool,
@@ -142,7 +128,6 @@ pub struct Reading<'a> {
 
 /// The model that is asked.
 pub enum Model<'a> {
-    /// On this machine.
     Local(&'a mut Session),
     /// Behind a palimpsest server, which generates and tells no log-probability of an answer that is given.
     Server(&'a mut ServerModel),
@@ -153,7 +138,6 @@ pub enum Model<'a> {
 pub struct Came {
     /// With nothing changed: as the run has it, and the log-probability read again.
     pub before: Value,
-    /// With the change.
     pub after: Value,
 }
 
@@ -244,9 +228,6 @@ impl Reading<'_> {
     }
 
     /// Reads the old answer before and after the change, and generates a new one. `told` hears of progress, `said` of the new answer so far.
-    ///
-    /// # Errors
-    /// The prompt does not allow the change, the model failed, or it was cancelled.
     pub fn trial(
         &self,
         model: Model<'_>,
@@ -382,9 +363,6 @@ impl Reading<'_> {
     }
 
     /// The attention of some rows to every token of the prompt before them, mean over heads and softmax layers that see all of it.
-    ///
-    /// # Errors
-    /// As [`Reading::trial`].
     pub fn look(
         &self,
         session: &mut Session,

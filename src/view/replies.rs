@@ -21,7 +21,6 @@ use crate::serve::error::ApiError;
 /// A reply.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
-    /// JSON.
     Json(String),
     /// A file to download: its name, its type, its bytes.
     File(String, &'static str, Vec<u8>),
@@ -49,9 +48,6 @@ impl Query {
     }
 
     /// A value that may be left out.
-    ///
-    /// # Errors
-    /// It is there, and is none.
     pub fn parsed<T: FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
         let Some(text) = self.get(name) else { return Ok(None) };
         let wrong =
@@ -98,9 +94,6 @@ pub fn runs_json(runs: &Runs, model: Option<Value>) -> Value {
 }
 
 /// The reply at a path that is got; `None` where there is nothing.
-///
-/// # Errors
-/// The query is wrong, or a file cannot be read.
 pub fn reply(runs: &Runs, path: &str, query: &Query) -> Result<Option<Content>, ApiError> {
     let content = match path {
         "/api/stamp" => Content::of(&json!({"stamp": runs.stamp()})),

@@ -14,9 +14,7 @@ use palimpsest_core::attention::AttentionStore;
 /// Layers and heads of a run's attention.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
-    /// The decoder's layers that were measured.
     pub layers: Vec<Layer>,
-    /// Heads of a softmax layer.
     pub heads: usize,
 }
 

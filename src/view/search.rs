@@ -15,17 +15,13 @@ use crate::run::store::{ANSWERS, PLAN, VERDICTS};
 /// A kind of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
-    /// The question.
     Query,
-    /// The answer.
     Answer,
     /// The thought before it.
     Thought,
     /// Notes that only judges are shown.
     Gold,
-    /// The judges' reasons.
     Reason,
-    /// The history as it was shown.
     History,
 }
 
@@ -54,9 +50,6 @@ impl FromStr for Field {
 }
 
 /// The rows of all runs whose texts hold `words`, ascending.
-///
-/// # Errors
-/// A file cannot be read.
 pub fn search(runs: &Runs, words: &str, fields: &[Field]) -> std::io::Result<Vec<usize>> {
     let words = words.to_lowercase();
     let mut found = Vec::new();

@@ -29,11 +29,9 @@ pub struct Session {
     time: Option<String>,
     /// Its part, where it has one as a whole.
     pub role: Option<String>,
-    /// The part of something inside it.
     pub holds: Option<String>,
     /// The key of the attention store that it is.
     pub span: Option<usize>,
-    /// Its tokens in the prompt.
     pub tokens: Option<[usize; 2]>,
     shown: bool,
     dropped: bool,
@@ -78,13 +76,11 @@ impl Session {
 /// The files and rows that sessions are put together from.
 #[derive(Debug)]
 pub struct Sources<'a> {
-    /// The run.
     pub folder: &'a Folder,
     /// The answer, where there is one.
     pub answer: Option<&'a AnswerRow>,
     /// Its attention store, where there is one.
     pub store: Option<&'a AttentionStore>,
-    /// The history as it was shown.
     pub history: Option<&'a ShownCase>,
     /// The memory system of its condition, with its rows on the case.
     pub memory: Option<(&'a MemoryContext, Option<&'a MemoryRows>)>,

@@ -9,11 +9,8 @@ use crate::ground::file_stem::file_stem;
 /// An answer's names.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<'a> {
-    /// The run's folder.
     pub dir: &'a Path,
-    /// The case's id.
     pub case: &'a str,
-    /// The probe's id.
     pub probe: &'a str,
     /// The condition's name; empty for the plain one.
     pub condition: &'a str,

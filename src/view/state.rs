@@ -28,24 +28,14 @@ const DEPTH: usize = 3;
 #[derive(Debug, thiserror::Error)]
 #[error("{} holds no run: no folder there has a {HEADER}; give the folder that `palimpsest run --out` named", dir.display())]
 pub struct NoRun {
-    /// The folder.
     dir: PathBuf,
 }
 
 /// A folder of a run, whether or not it can be read.
 #[derive(Debug)]
 pub enum Entry {
-    /// It can.
     Run(Box<Folder>),
-    /// It cannot.
-    Broken {
-        /// Its name on the page.
-        id: String,
-        /// The folder.
-        dir: PathBuf,
-        /// The reason.
-        error: String,
-    },
+    Broken { id: String, dir: PathBuf, error: String },
 }
 
 impl Entry {
@@ -87,9 +77,6 @@ pub struct Runs {
 
 impl Runs {
     /// The runs in some folders, and in the folders within these.
-    ///
-    /// # Errors
-    /// One of them holds none.
     pub fn open(given: &[PathBuf], judge: Option<String>) -> Result<Self, NoRun> {
         for dir in given {
             if runs_in(dir, DEPTH).is_empty() {

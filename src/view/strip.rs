@@ -31,23 +31,17 @@ const LEAST: usize = 4;
 /// One number a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Strip {
-    /// As tables write it.
     pub key: String,
-    /// As figures write it.
     pub label: String,
-    /// Its definition.
     pub about: String,
     /// `share`, `ratio`, `nats` or `logit`.
     pub unit: &'static str,
     /// `attention`, `effect`, `control` or `value`.
     pub group: &'static str,
-    /// The row whose attention it is.
     pub from: Option<String>,
-    /// By session of the case.
     pub values: Vec<Option<f64>>,
     /// The number of no effect at all, by session or for all.
     pub baseline: Option<(Value, String)>,
-    /// Band of the baseline.
     pub band: Option<[f64; 2]>,
 }
 

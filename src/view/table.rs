@@ -21,13 +21,9 @@ use crate::run::rows::{AnswerRow, VerdictRow};
 /// A column.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Column {
-    /// Its key.
     pub name: String,
-    /// Its heading.
     pub label: String,
-    /// A sentence about it.
     pub about: String,
-    /// Its values.
     #[serde(flatten)]
     pub values: Values,
 }
@@ -36,7 +32,6 @@ pub struct Column {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Values {
-    /// Words of a list.
     Category {
         /// The words, in order of first appearance.
         values: Vec<String>,
@@ -45,17 +40,12 @@ pub enum Values {
     },
     /// Numbers; null for none.
     Number {
-        /// Of what.
         #[serde(skip_serializing_if = "Option::is_none")]
         unit: Option<&'static str>,
-        /// By row.
         values: Vec<Option<f64>>,
     },
     /// Texts; null for none.
-    Text {
-        /// By row.
-        values: Vec<Option<String>>,
-    },
+    Text { values: Vec<Option<String>> },
 }
 
 impl Values {
@@ -107,9 +97,7 @@ impl Values {
 /// All columns of all runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Table {
-    /// That of the runs.
     pub stamp: String,
-    /// Rows.
     pub n: usize,
     /// Rows whose ranks were read, of those that have some.
     pub ranked: Progress,
@@ -120,9 +108,7 @@ pub struct Table {
 /// Progress of a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Progress {
-    /// Done.
     pub done: usize,
-    /// Of.
     pub of: usize,
 }
 

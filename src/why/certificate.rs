@@ -43,9 +43,6 @@ fn mass(store: &AttentionStore, span: &Span) -> Option<f64> {
 }
 
 /// Searches the certificate of an answer among `candidates`.
-///
-/// # Errors
-/// The model failed, or it was interrupted.
 pub fn search(
     reader: &mut Reader<'_>,
     store: &AttentionStore,

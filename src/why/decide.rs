@@ -16,7 +16,6 @@ use crate::run::why_rows::{Compared, Label};
 /// Presence of evidence in an answer's context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Presence {
-    /// The question has no such evidence.
     Absent,
     /// There is some, and none of it is in the context, for this reason.
     Lost(String),
@@ -33,13 +32,10 @@ pub struct Facts {
     pub correct: Option<bool>,
     /// The answer's text names the current value and no other.
     pub names_current: bool,
-    /// The newer evidence.
     pub newer: Presence,
-    /// The older evidence.
     pub older: Presence,
     /// Why no reading can be made, where none can.
     pub unread: Option<String>,
-    /// Effect of blocking the newer evidence.
     pub blocked_newer: Option<Compared>,
     /// Why the answer cannot be seen to turn, where it cannot.
     pub cannot_turn: Option<String>,
@@ -47,7 +43,6 @@ pub struct Facts {
     pub certified: bool,
     /// Effect of blocking the older evidence, and whether the answer turned.
     pub blocked_older: Option<(Compared, bool)>,
-    /// The same of removing it.
     pub removed_older: Option<(Compared, bool)>,
 }
 
@@ -74,18 +69,14 @@ impl Facts {
 pub enum Decision {
     /// The label, with the reason in a sentence.
     Label(Label, String),
-    /// A reading is lacking.
     Read(Lacking),
 }
 
 /// A reading that a decision needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lacking {
-    /// The newer evidence blocked.
     BlockedNewer,
-    /// The older evidence blocked.
     BlockedOlder,
-    /// The older evidence removed.
     RemovedOlder,
 }
 

@@ -29,9 +29,7 @@ pub fn spans<'a>(store: &'a AttentionStore, roles: &[&str]) -> Vec<&'a Span> {
 
 /// Evidence of one side in an answer's context.
 pub struct Evidence<'a> {
-    /// The case and its probe.
     pub planned: (&'a PlannedCase, &'a PlannedProbe),
-    /// The answer.
     pub row: &'a AnswerRow,
     /// Its attention file, where there is one.
     pub store: Option<&'a AttentionStore>,

@@ -18,32 +18,21 @@ use crate::statistics::control::equal_sets;
 
 /// Context of an answer: its attention file and the spans of both sides' evidence.
 pub struct Context<'a> {
-    /// The attention file.
     pub store: &'a AttentionStore,
-    /// Spans that hold newer evidence.
     pub newer: Vec<&'a Span>,
-    /// Spans that hold older evidence.
     pub older: Vec<&'a Span>,
 }
 
 /// The label of an answer and what it rests on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// The label.
     pub label: Label,
-    /// The reason in a sentence.
     pub why: String,
-    /// The number with nothing changed.
     pub plain: Option<Plain>,
-    /// Readings of the newer evidence.
     pub newer: Option<SideReadings>,
-    /// Readings of the older evidence.
     pub older: Option<SideReadings>,
-    /// The search for a certificate.
     pub search: Option<SearchRow>,
-    /// Its result.
     pub certificate: Option<Certificate>,
-    /// All readings.
     pub readings: usize,
 }
 
@@ -79,9 +68,6 @@ fn labelled(decision: Decision) -> (Label, String) {
 
 /// Reads an answer. Both sides are blocked and a certificate is searched whatever the label needs, since rows tell both; removals, which
 /// read the history anew, are made where the decision asks for them.
-///
-/// # Errors
-/// The model failed, or it was interrupted.
 pub fn investigate(
     reader: &mut Reader<'_>,
     context: &Context<'_>,

@@ -25,9 +25,7 @@ pub struct Labels {
 pub struct Labelled {
     /// The value of the label that the benchmark is split by.
     pub kind: String,
-    /// The group of its probe.
     pub dimension: String,
-    /// Its row.
     pub row: WhyRow,
     /// True if its history holds no evidence of either side.
     pub without_evidence: bool,
@@ -35,9 +33,6 @@ pub struct Labelled {
 
 impl Labels {
     /// Of a run's folder; `None` where it was not labelled.
-    ///
-    /// # Errors
-    /// Errors of the folder's files.
     pub fn open(folder: &RunFolder) -> Result<Option<Self>, RunError> {
         let rows = last_rows(read_why(&folder.dir)?);
         if rows.is_empty() {
@@ -79,11 +74,8 @@ impl Labels {
 /// Certificates of some answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Certificates {
-    /// Answers that one was searched for.
     pub searched: usize,
-    /// Those with one.
     pub found: usize,
-    /// Of these, those of one session.
     pub single: usize,
     /// Readings over sets of sessions, of all searches.
     pub readings: usize,
@@ -91,11 +83,8 @@ pub struct Certificates {
     pub readings_of_found: usize,
     /// Sessions that might be blocked, of all searches.
     pub candidates: usize,
-    /// Searches whose readings were spent.
     pub spent: usize,
-    /// Control sets of the certificates found.
     pub control_sets: usize,
-    /// Those that turned the answer.
     pub control_flips: usize,
 }
 

@@ -55,19 +55,14 @@ use readings::{Anew, Prompt, ReadError, Reader};
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum WhyError {
-    /// The folder or the disk.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A file of rows.
     #[error(transparent)]
     Rows(#[from] JsonlError),
-    /// An answer that cannot be read again.
     #[error(transparent)]
     Cause(#[from] CauseError),
-    /// The rows of memory systems.
     #[error(transparent)]
     Losses(#[from] LossError),
-    /// The judge that was named gave no verdict.
     #[error(transparent)]
     Judge(#[from] UnknownJudge),
     /// A benchmark without the two sides.
@@ -75,7 +70,6 @@ pub enum WhyError {
         "labels tell newer evidence from the older one that it replaces, and {title} has no such sides; give a run of a benchmark that has them"
     )]
     NoSides { title: &'static str },
-    /// Nobody judged.
     #[error("{dir} has no verdicts, and a label explains one; judge it with `palimpsest judge {dir}`")]
     NoVerdicts { dir: PathBuf },
     /// A model that cannot be blocked.
@@ -84,7 +78,6 @@ pub enum WhyError {
          need a model whose layers all keep keys"
     )]
     Linear { layer: usize },
-    /// The model.
     #[error("case {case}: {source}")]
     Model { case: String, source: anyhow::Error },
 }
@@ -92,11 +85,8 @@ pub enum WhyError {
 /// Progress of a measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// Rows that were there already.
     pub skipped: usize,
-    /// Rows that were added.
     pub done: usize,
-    /// Readings that were made for them.
     pub readings: usize,
     /// Answers without a row, since the judge of answers generated anew gave no verdict.
     pub unjudged: usize,
@@ -112,9 +102,6 @@ pub fn asked(folder: &RunFolder) -> Vec<&AnswerRow> {
 }
 
 /// The newer and the older sides' roles of a benchmark.
-///
-/// # Errors
-/// [`WhyError::NoSides`].
 pub fn check_sides(benchmark: &Benchmark) -> Result<(), WhyError> {
     let has = |side| !roles(benchmark, side).is_empty();
     match has(Side::Newer) && has(Side::Older) {
@@ -124,9 +111,6 @@ pub fn check_sides(benchmark: &Benchmark) -> Result<(), WhyError> {
 }
 
 /// The verdicts that labels explain, of the judges that are meant the last.
-///
-/// # Errors
-/// [`WhyError::NoVerdicts`] and [`WhyError::Judge`].
 pub fn verdicts<'a>(folder: &'a RunFolder, choice: JudgeChoice<'_>) -> Result<Judged<'a>, WhyError> {
     let (judged, _) = folder.judged_last(choice)?;
     judged.ok_or_else(|| WhyError::NoVerdicts { dir: folder.dir.clone() })
@@ -136,9 +120,6 @@ pub fn verdicts<'a>(folder: &'a RunFolder, choice: JudgeChoice<'_>) -> Result<Ju
 pub type JudgeAnew<'a> = &'a mut dyn FnMut(&AnswerRow, &str) -> anyhow::Result<bool>;
 
 /// Labels what `folder` still lacks, and appends rows. Answers without a contrast are generated anew for `judge`, where there is one. `model` must be the run's. `stop` is looked at after each chunk and reading.
-///
-/// # Errors
-/// [`WhyError`]; a stop is none.
 pub fn measure(
     folder: &RunFolder,
     model: &mut LocalModel,

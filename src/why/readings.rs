@@ -22,17 +22,14 @@ use crate::run::why_rows::Plain;
 /// Why there is no reading.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The model failed, or it was interrupted.
     #[error(transparent)]
     Model(#[from] RequestError),
-    /// The judge of an answer generated anew failed.
     #[error("the judge of an answer generated anew: {0}")]
     Judge(anyhow::Error),
 }
 
 /// Generates an answer anew and has it judged.
 pub struct Anew<'a> {
-    /// Text of the model.
     pub text: &'a ModelText,
     /// The run's sampling, which is greedy: with nothing changed the answer is the run's.
     pub sampling: Sampling,
@@ -45,7 +42,6 @@ pub struct Anew<'a> {
 /// The number after a change, and whether the answer turned.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turned {
-    /// The number.
     pub value: f64,
     /// True if it turned.
     pub turned: bool,
@@ -56,13 +52,11 @@ pub struct Turned {
 /// A prompt that is read again and again.
 #[derive(Clone, Copy)]
 pub struct Prompt<'a> {
-    /// Its tokens.
     pub tokens: &'a [u32],
     /// Tokens that the prompts of its case share, before the question.
     pub shared: usize,
     /// The first token of the question: all rows from here on are kept from seeing what is blocked.
     pub question: usize,
-    /// Kinds of the model's layers.
     pub kinds: &'a [LayerKind],
 }
 
@@ -102,9 +96,6 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Of the contrast of two values, or of the model's own answer, which turns by the verdicts of `anew`.
-    ///
-    /// # Errors
-    /// The model failed, it was interrupted, or there is no answer behind the thought.
     pub fn new(
         session: &'a mut Session,
         prompt: Prompt<'a>,
@@ -154,9 +145,6 @@ impl<'a> Reader<'a> {
     }
 
     /// The number with each of these sets of token ranges blocked from the question on, at some layers or all.
-    ///
-    /// # Errors
-    /// The model failed, or it was interrupted.
     pub fn blocked(
         &mut self,
         sets: &[Vec<Range<usize>>],
@@ -169,18 +157,12 @@ impl<'a> Reader<'a> {
     }
 
     /// The number with a set of token ranges removed and all behind them read again.
-    ///
-    /// # Errors
-    /// The model failed, or it was interrupted.
     pub fn removed(&mut self, keys: &[Range<usize>]) -> Result<f64, ReadError> {
         let history = self.prompt.without(keys);
         Ok(self.read(&history, &[LayerHoles::default()])?.first().copied().unwrap_or(f64::NAN))
     }
 
     /// A set of token ranges blocked, and whether the answer turned.
-    ///
-    /// # Errors
-    /// The model or the judge failed, or it was interrupted.
     pub fn turn_blocked(
         &mut self,
         keys: &[Range<usize>],
@@ -192,9 +174,6 @@ impl<'a> Reader<'a> {
     }
 
     /// A set of token ranges removed, and whether the answer turned.
-    ///
-    /// # Errors
-    /// The model or the judge failed, or it was interrupted.
     pub fn turn_removed(&mut self, keys: &[Range<usize>]) -> Result<Turned, ReadError> {
         let history = self.prompt.without(keys);
         self.turn(&history, LayerHoles::default())

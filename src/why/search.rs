@@ -12,7 +12,6 @@ pub struct Search {
     pub set: Option<Vec<usize>>,
     /// True if leaving out any one member was read, and the answer did not turn without it.
     pub irreducible: bool,
-    /// Readings made.
     pub readings: usize,
     /// True if the readings were spent before the end.
     pub spent: bool,
@@ -38,9 +37,6 @@ impl<E> Counted<'_, E> {
 }
 
 /// The smallest set of `count` candidates under which `turns` is true, within `budget` readings. Nothing blocked is known not to turn.
-///
-/// # Errors
-/// Errors of `turns`.
 pub fn smallest<E>(
     count: usize,
     budget: usize,
@@ -117,9 +113,6 @@ fn grow<E>(count: usize, counted: &mut Counted<'_, E>) -> Result<(Option<Vec<usi
 
 /// The narrowest window of `layers` layers found by halving, first its end, then its start: half-open. All of them are known to turn.
 /// `None` where readings ran out or all are needed; and the readings made.
-///
-/// # Errors
-/// Errors of `turns`.
 pub fn window<E>(
     layers: usize,
     budget: usize,

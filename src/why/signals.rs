@@ -28,9 +28,6 @@ type Signals = Vec<(&'static str, Option<f64>)>;
 
 /// Signals beside the labels of wrong answers that were read again; `None` where no label has enough of them. `retrieving` are the heads of
 /// the run's model that retrieve, by decoder layer and head, where they are known.
-///
-/// # Errors
-/// Errors of the folder's files.
 pub fn table(
     folder: &RunFolder,
     labels: &Labels,

@@ -16,6 +16,8 @@
 //! Beside them [`timing`] tells where the time went, `bfloat` holds bf16 numbers on the CPU, `transfer` is the way between host and device, `fused` is what a card does in
 //! one kernel and others in several, [`digest`] and [`files`] write and identify whole files.
 
+#![deny(missing_docs)]
+
 pub mod attention;
 mod bfloat;
 pub mod digest;

@@ -176,9 +176,7 @@ struct Sum {
 struct Sums {
     alone: [Sum; ALONE.len()],
     within: [[Sum; WITHIN.len()]; PHASES.len()],
-    /// Tokens that prefills were given.
     tokens: u64,
-    /// Tokens that were generated and read.
     generated: u64,
 }
 
@@ -197,7 +195,6 @@ struct State {
     sums: Sums,
     open: Vec<Option<Section>>,
     since: Instant,
-    /// Those that compute beside this thread.
     devices: Vec<Device>,
 }
 

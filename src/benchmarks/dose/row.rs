@@ -13,7 +13,6 @@ use crate::data::Turn;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DoseRow {
-    /// Unique within the file.
     pub id: String,
     /// The item: a subject, an attribute, its values and a template, the same at all levels and in all twins.
     pub item: String,
@@ -26,7 +25,6 @@ pub struct DoseRow {
     pub sessions: Vec<DoseSession>,
     /// When the question is asked: `2025-03-01 09:30`.
     pub query_time: String,
-    /// The questions.
     pub probes: Vec<DoseProbe>,
 }
 
@@ -36,7 +34,6 @@ pub struct DoseRow {
 pub struct DoseSession {
     /// When it took place: `2025-03-01 09:30`. Not in the order of place where place and date are crossed.
     pub time: String,
-    /// Its turns.
     pub turns: Vec<Turn>,
     /// Its part, one of [`super::terms::ROLES`]; absent for fillers and neutral sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,9 +44,7 @@ pub struct DoseSession {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DoseProbe {
-    /// Unique within the row.
     pub id: String,
-    /// Its text.
     pub query: String,
     /// The beginning of the answer, put behind the generation prompt; the values follow it. Ends without white space.
     pub prefix: String,

@@ -72,7 +72,6 @@ struct Replay<'a> {
     holds: Option<&'a str>,
     /// Changes of what holds, a denial included.
     changes: usize,
-    /// Sessions that give two values.
     unclear: Vec<usize>,
 }
 

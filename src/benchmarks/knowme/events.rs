@@ -39,7 +39,6 @@ const FORMATS: [&str; 2] = ["%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"];
 pub(super) struct Events {
     /// In file order; the index of each is its place.
     pub segments: Vec<Segment>,
-    /// The place of each id.
     pub by_id: HashMap<String, usize>,
 }
 

@@ -9,7 +9,6 @@ pub(super) enum Expected {
     Abstention,
     /// Events in an order: `B -> A -> C`.
     Order,
-    /// A statement.
     Fact,
 }
 

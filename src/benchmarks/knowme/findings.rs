@@ -17,9 +17,7 @@ const QUOTED: usize = 60;
 /// Problems and findings of one data set.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    /// The data set's id.
     pub case: String,
-    /// Problems that refuse the data set.
     pub problems: Vec<Problem>,
     pub flags: Vec<Finding>,
 }
@@ -58,7 +56,6 @@ struct Unknown {
     /// The first row that has it, and its id.
     row: usize,
     uid: Option<String>,
-    /// Number of rows that have it.
     rows: usize,
 }
 

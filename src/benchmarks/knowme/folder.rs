@@ -18,7 +18,6 @@ pub(super) struct TaskFiles<'a> {
 pub(super) struct DatasetFiles<'a> {
     /// Files of events; there must be one.
     pub inputs: Vec<&'a str>,
-    /// By the task's id.
     pub tasks: BTreeMap<&'static str, TaskFiles<'a>>,
     /// Files of questions or answers whose task is not known, and second ones of a task.
     pub unknown: Vec<(&'a str, Unknown)>,
@@ -27,7 +26,6 @@ pub(super) struct DatasetFiles<'a> {
 /// Why a file has no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unknown {
-    /// Its name names no task.
     Task,
     /// There is one of its kind and task already.
     Second,

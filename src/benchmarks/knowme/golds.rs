@@ -119,7 +119,6 @@ enum Apart {
     Of(i64),
     /// An event is not there or has no time.
     Missing,
-    /// Nothing is cited.
     Unknown,
 }
 

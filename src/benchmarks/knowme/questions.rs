@@ -45,7 +45,6 @@ pub(super) struct TaskRows<'a> {
 /// The questions of a task in file order.
 #[derive(Default)]
 pub(super) struct Read {
-    /// Those that can be asked.
     pub sound: Vec<Question>,
     /// Those that cannot, each with all that is wrong with it.
     pub broken: Vec<Broken>,

@@ -22,7 +22,6 @@ const OTHER_QUESTIONS: &str = "*";
 enum Mean {
     /// A missing score counts as 0.
     OfAll,
-    /// A missing score is left out.
     OfScored,
 }
 
@@ -69,7 +68,6 @@ struct System<'a> {
     condition: &'a str,
     /// The part of the history that its setting shows.
     context: Context,
-    /// By task.
     scores: BTreeMap<&'a str, Scores<'a>>,
 }
 

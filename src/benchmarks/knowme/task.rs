@@ -9,9 +9,7 @@ pub struct Task {
     pub prefix: &'static str,
     /// As the paper and the files name it.
     pub title: &'static str,
-    /// The template of its questions.
     pub form: &'static str,
-    /// The level that it belongs to.
     pub level: &'static str,
     /// The column of the paper's table 1 that holds it.
     pub printed: &'static str,

@@ -24,7 +24,6 @@ pub(super) enum ColumnsError {
     Open(ParquetError),
     #[error("the Parquet file is damaged ({0}); fetch or write it again")]
     Damaged(ParquetError),
-    /// The library panicked, which it does on some damaged pages.
     #[error("the Parquet file is damaged (a page does not hold what it announces); fetch or write it again")]
     Page,
     #[error("the Parquet file has no column `{0}`; write it with one")]
@@ -76,9 +75,6 @@ pub(super) struct ParquetRows {
 
 impl ParquetRows {
     /// Reads the end of a file, which says what it holds.
-    ///
-    /// # Errors
-    /// Where it is cut off, lacks a column, or has one that is no text.
     pub fn open(bytes: Vec<u8>) -> Result<Self, ColumnsError> {
         guarded(|| ParquetRows::opened(bytes))
     }
@@ -130,9 +126,6 @@ impl ParquetRows {
     }
 
     /// The next row; `None` after the last one.
-    ///
-    /// # Errors
-    /// Where the file is damaged. Nothing behind this place can be trusted.
     pub fn next_row(&mut self) -> Result<Option<RawRow>, ColumnsError> {
         let damaged = ColumnsError::Damaged;
         loop {

@@ -13,9 +13,7 @@ use crate::ground::order::{entry, sorted_unique};
 /// Right ones among all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Those that count.
     pub count: usize,
-    /// All.
     pub of: usize,
 }
 
@@ -63,7 +61,6 @@ pub struct Compared {
     pub task: Option<Task>,
     /// Its setting; `None` for a broken row that does not say.
     pub setting: Option<Setting>,
-    /// Its length.
     pub length: Option<Length>,
     /// The data set that a pair of long-form generation was made from, where its question tells.
     pub source: Option<Source>,
@@ -74,13 +71,11 @@ pub struct Compared {
 /// The pairs of one repetition of a run by one judge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counted<'a> {
-    /// The run.
     pub run: &'a str,
     /// The judge; absent where nobody has judged.
     pub judge: Option<&'a str>,
     /// Number of times that the same was asked before.
     pub repetition: u32,
-    /// By id.
     pub pairs: BTreeMap<&'a str, Compared>,
 }
 
@@ -170,13 +165,11 @@ impl Counted<'_> {
 pub struct Consistency {
     /// Right in the random order, where that was asked too.
     pub random: Share,
-    /// Right with the chosen trajectory first.
     pub chosen_first: Share,
     /// Right with it second.
     pub rejected_first: Share,
     /// The same trajectory preferred in both orders.
     pub stable: Share,
-    /// The chosen one in both.
     pub stable_right: Share,
     /// Right with the chosen trajectory first alone.
     pub only_chosen_first: usize,

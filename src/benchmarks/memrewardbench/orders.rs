@@ -19,11 +19,8 @@ pub(super) const LETTERS: [&str; 2] = ["A", "B"];
 /// Which trajectory stands first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Order {
-    /// The better one.
     ChosenFirst,
-    /// The other one.
     RejectedFirst,
-    /// Either, by the seed.
     Random,
 }
 
@@ -53,9 +50,7 @@ impl Order {
 /// A change of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Variant {
-    /// Nothing.
     Plain,
-    /// Trajectories of A-Mem lose their tags.
     Untagged,
     /// Questions of long-form generation keep this percentage of their constraints.
     Density(u32),
@@ -134,11 +129,8 @@ const REJECTED_INDEX: usize = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pair {
-    /// With its long context.
     pub question: String,
-    /// The better trajectory.
     pub chosen: String,
-    /// The other one.
     pub rejected: String,
 }
 

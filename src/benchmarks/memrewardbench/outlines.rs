@@ -18,16 +18,13 @@ const INLINE: [&str; 4] = [" • ", " - ", " * ", "; "];
 /// A question's constraints, and what goes with them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Constraints {
-    /// Ascending.
     pub(super) all: Vec<Piece>,
-    /// Text that is about several constraints.
     pub(super) heads: Vec<Head>,
 }
 
 /// A constraint: it goes or stays as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// Where it stands.
     pub(super) bytes: Range<usize>,
     /// True if a comma parts it from its neighbours.
     pub(super) listed: bool,

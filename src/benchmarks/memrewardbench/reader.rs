@@ -52,7 +52,6 @@ struct Pairs<'a> {
 struct Open<'a> {
     name: &'a str,
     rows: Format<'a>,
-    /// The next row's number.
     row: usize,
 }
 
@@ -65,7 +64,6 @@ enum Format<'a> {
 enum Next {
     /// With what JSON does not have in it.
     Row(Box<RawRow>, Vec<Fault>),
-    /// A line that is no row.
     Broken(String),
     End,
 }

@@ -48,11 +48,8 @@ pub(super) const TRAJECTORY: &str = "trajectory";
 /// One of the three tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Task {
-    /// Long-context reasoning.
     Reasoning,
-    /// Multi-turn dialogue understanding.
     Dialogue,
-    /// Long-form generation.
     Generation,
 }
 
@@ -186,9 +183,7 @@ impl Setting {
 /// One of the three data sets that long-form questions come from (appendix B.3). Rows do not name it; their form tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
-    /// Routes between cities.
     LongProc,
-    /// Menus, diaries, buildings by numbered rules.
     LongGenBench,
     /// Articles by a title and bullet points.
     LongEval,

@@ -24,9 +24,7 @@ enum State {
 /// Where a row begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowStart {
-    /// Zero-based.
     pub(super) row: usize,
-    /// One-based.
     line: usize,
     /// One-based, in bytes.
     column: usize,

@@ -15,22 +15,17 @@ pub const FAILED: &str = "ERROR: Failed after multiple retries.";
 /// One element of the array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StaleAnswers {
-    /// The case.
     pub uid: String,
-    /// Its three responses.
     pub target_model_responses: StaleResponses,
 }
 
 /// The responses to a case's three queries. A missing one is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StaleResponses {
-    /// State Resolution.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub dim1_response: String,
-    /// Premise Resistance.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub dim2_response: String,
-    /// Implicit Policy Adaptation.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub dim3_response: String,
 }
@@ -54,9 +49,6 @@ struct Wrapped {
 
 /// The answers of a file; an empty one counts as missing, one that failed as an error, and so do those of an entry with something that
 /// JSON does not have.
-///
-/// # Errors
-/// [`NotAnswers`] for a text in another format.
 pub fn parse(text: &[u8]) -> Result<Vec<Exchanged>, NotAnswers> {
     let (mut entries, faults) = match text.trim_ascii_start().first() {
         Some(b'{') => {

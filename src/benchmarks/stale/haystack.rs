@@ -51,12 +51,9 @@ pub struct Scenario {
     pub r#type: String,
     /// Category of the seed ontology (STALE, table 4).
     pub category: String,
-    /// Attribute of that category.
     pub attribute: String,
-    /// The old observation, for the judge.
     #[serde(rename = "M_old")]
     pub old: String,
-    /// The new observation, for the judge.
     #[serde(rename = "M_new")]
     pub new: String,
     /// Why the new one invalidates the old one, for the judge.
@@ -69,7 +66,6 @@ pub struct Scenario {
     pub old_session: Vec<Turn>,
     /// The session that shows the new observation.
     pub new_session: Vec<Turn>,
-    /// The three probes.
     pub probing_queries: ProbingQueries,
 }
 
@@ -77,11 +73,8 @@ pub struct Scenario {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbingQueries {
-    /// State Resolution.
     pub dim1_query: String,
-    /// Premise Resistance.
     pub dim2_query: String,
-    /// Implicit Policy Adaptation.
     pub dim3_query: String,
 }
 
@@ -91,42 +84,20 @@ pub struct ProbingQueries {
 pub struct Distractor {
     /// Its topic; unique in its pool and never shown to a model.
     pub topic: String,
-    /// The conversation.
     pub turns: Vec<Turn>,
 }
 
 /// Why a history could not be assembled.
 #[derive(Debug, thiserror::Error)]
 pub enum HaystackError {
-    /// Too short to hold both sessions of evidence, or longer than supported.
     #[error("a history of {0} sessions cannot be assembled; ask for 2 to {MAX_SESSIONS}")]
     Sessions(usize),
-    /// Nothing to fill the history with.
     #[error("{needed} distractor sessions are needed and the pool holds {pool}; fill it with at least 2")]
-    Pool {
-        /// Number that the history needs.
-        needed: usize,
-        /// Number that there are.
-        pool: usize,
-    },
-    /// Gaps that leave no room for sessions or no calendar.
+    Pool { needed: usize, pool: usize },
     #[error("scenario {uid:?}: {field} is {days}; give 1 to {MAX_GAP_DAYS} days")]
-    Gap {
-        /// The scenario.
-        uid: String,
-        /// The field.
-        field: &'static str,
-        /// Its value.
-        days: u32,
-    },
-    /// The calendar ended.
+    Gap { uid: String, field: &'static str, days: u32 },
     #[error("scenario {uid:?}: a session falls outside the calendar")]
-    Calendar {
-        /// The scenario.
-        uid: String,
-        /// The calendar's error.
-        source: jiff::Error,
-    },
+    Calendar { uid: String, source: jiff::Error },
 }
 
 /// The case of `scenario` among distractors of `pool`, `sessions` sessions in all (2 to [`MAX_SESSIONS`]).

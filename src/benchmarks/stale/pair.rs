@@ -9,23 +9,17 @@ use crate::data::{Case, Evidence, History, Segment, Turn};
 /// An update and the history that it stands in.
 #[derive(Debug, Clone)]
 pub struct Pair {
-    /// The row's uid.
     pub id: String,
     /// True if the update is of an upstream attribute (T2), false if it is of the same (T1).
     pub is_upstream: bool,
-    /// The statement of the earlier session.
     pub old: String,
-    /// The statement of the later one.
     pub new: String,
-    /// Why the later one holds.
     pub explanation: String,
     /// The sessions with their times, in order.
     pub sessions: Vec<(DateTime, Vec<Turn>)>,
-    /// Places of the two.
     pub places: [usize; 2],
     /// The questions: whether the old state holds, one that takes it for granted, and one that needs the state.
     pub questions: [String; 3],
-    /// When they are asked.
     pub query_time: DateTime,
 }
 

@@ -12,15 +12,8 @@ use crate::data::{Case, Turn};
 /// Why a case could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The row shape has no place for the case, or the case lacks what the row needs.
     #[error("case {id:?} is no STALE row: {what}")]
-    NotARow {
-        /// The case.
-        id: String,
-        /// The missing part.
-        what: String,
-    },
-    /// The bytes could not be written.
+    NotARow { id: String, what: String },
     #[error("writing the rows failed")]
     Io(#[from] io::Error),
 }

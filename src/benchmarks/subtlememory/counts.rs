@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 /// stored of them, still right with what it finds by itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stages {
-    /// All questions.
     pub questions: usize,
     /// |S_O|: right in the setting `oracle`.
     pub oracle: usize,
@@ -18,7 +17,6 @@ pub struct Stages {
     pub retrieved: usize,
     /// Right by default, whatever they were before.
     pub default: usize,
-    /// Of these, wrong under oracle.
     pub alone: usize,
 }
 

@@ -28,9 +28,6 @@ impl Endpoint {
     }
 
     /// The vectors of texts, in order, from `/embeddings`. A server that refuses so many texts at once is sent halves of them.
-    ///
-    /// # Errors
-    /// Where the server refuses, cannot be reached, or sends other vectors than asked for.
     pub fn embeddings(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, ChatError> {
         self.embedded(texts).map_err(|failure| self.failed(&failure))
     }

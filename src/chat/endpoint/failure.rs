@@ -45,16 +45,28 @@ const CODES: [&str; 5] = ["code", "status", "status_code", "statusCode", "http_c
 
 /// The failure of one attempt.
 pub(super) enum Failure {
-    /// Connecting, sending or receiving.
     Transport(ureq::Error),
     /// The server answered with an error that has a status, of its head or its body.
-    Status { status: u16, body: String, retry_after: Option<Duration> },
+    Status {
+        status: u16,
+        body: String,
+        retry_after: Option<Duration>,
+    },
     /// The body is an error that carries no status.
-    Told { body: String, retry_after: Option<Duration> },
+    Told {
+        body: String,
+        retry_after: Option<Duration>,
+    },
     /// The server answered 200 with something that is no chat completion.
-    Unreadable { reason: String, body: String },
+    Unreadable {
+        reason: String,
+        body: String,
+    },
     /// The server answered 200, and its JSON or the answer in it ends in the middle.
-    Cut { how: String, body: String },
+    Cut {
+        how: String,
+        body: String,
+    },
 }
 
 impl Failure {

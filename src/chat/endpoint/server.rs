@@ -33,7 +33,6 @@ use crate::chat::parallel::in_order;
 pub struct ServerCard {
     /// Most tokens of prompt and answer together.
     pub context: usize,
-    /// The dtype of its weights.
     pub dtype: String,
     /// The dtype of keys and values, where it is another.
     pub cache_dtype: Option<String>,
@@ -43,11 +42,9 @@ pub struct ServerCard {
     pub borders: BorderRule,
     /// True if it has layers of linear attention.
     pub has_delta: bool,
-    /// Its chat template.
     pub chat_template: String,
     /// The token that texts begin with, as the template writes it.
     pub bos: Option<String>,
-    /// The token that ends them.
     pub eos: Option<String>,
 }
 
@@ -95,9 +92,6 @@ impl Endpoint {
 
     /// The card of the model where the endpoint is a palimpsest server; `None` of others, and of one that does not reply, which the
     /// first request will tell.
-    ///
-    /// # Errors
-    /// A palimpsest server that does not say how it reads texts.
     pub fn server_card(&self) -> Result<Option<ServerCard>, ChatError> {
         let models = self.exchange(&format!("{}/models", self.base), None);
         let models = models.ok().and_then(|bytes| serde_json::from_slice::<Models>(&bytes).ok());
@@ -127,9 +121,6 @@ impl Endpoint {
     }
 
     /// The tokeniser of a palimpsest server's model.
-    ///
-    /// # Errors
-    /// The server has none to give, or one that cannot be read.
     pub fn tokenizer(&self) -> Result<Tokenizer, ChatError> {
         self.root_file("tokenizer.json", |bytes| Tokenizer::from_bytes(bytes, &self.model))
     }
@@ -184,7 +175,6 @@ pub struct ServerModel {
 struct Call {
     branch: usize,
     task: usize,
-    /// Prefix and tokens.
     prompt: Arc<[u32]>,
     /// Or the part of the request that the server cannot be asked for.
     wire: Result<Wire, &'static str>,
@@ -192,8 +182,11 @@ struct Call {
 
 /// A task as the server takes it.
 enum Wire {
-    /// A completion with its attention.
-    Measure { fields: Map<String, Value>, rows: Vec<Span>, keys: usize },
+    Measure {
+        fields: Map<String, Value>,
+        rows: Vec<Span>,
+        keys: usize,
+    },
     /// The log-probabilities of these continuations.
     Score(Vec<Vec<u32>>),
 }

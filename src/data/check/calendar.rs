@@ -82,7 +82,6 @@ struct Written {
     year: Option<i16>,
     month: i8,
     day: i8,
-    /// The token behind it.
     next: usize,
 }
 

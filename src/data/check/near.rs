@@ -14,9 +14,7 @@ pub const ALIKE: f64 = 0.7;
 /// Two texts that are alike.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Alike {
-    /// The place of the earlier one.
     pub first: usize,
-    /// The place of the later one.
     pub second: usize,
     /// Elements of both by elements of either, in [0, 1].
     pub similarity: f64,

@@ -214,9 +214,6 @@ fn by_case<'a, T>(
 }
 
 /// The parts of all cases, in the data's order.
-///
-/// # Errors
-/// Returns an error if a file of `cases/` cannot be read.
 pub(super) fn parts(views: &[View<'_>]) -> Result<Vec<CasePart>, LensError> {
     let Some(first) = views.first() else { return Ok(Vec::new()) };
     let (run, room) = (first.run, Room::of(views));

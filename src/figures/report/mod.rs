@@ -42,16 +42,12 @@ const TEMPLATE: &str = include_str!("report.html.j2");
 /// Why a report could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The run could not be read.
     #[error(transparent)]
     Lens(#[from] LensError),
-    /// The rows of memory systems could not be counted.
     #[error(transparent)]
     Losses(#[from] LossError),
-    /// The rows of a run of dose could not be read.
     #[error(transparent)]
     Doses(#[from] DoseError),
-    /// A figure or the page could not be made.
     #[error(transparent)]
     Figure(#[from] FigureError),
 }
@@ -71,7 +67,6 @@ struct Page {
     judge_note: Option<String>,
     /// Why there is no accuracy to show although there are verdicts.
     no_result: Option<String>,
-    /// Warnings about the verdicts.
     warnings: Vec<String>,
     /// By condition; of one condition without a name.
     accuracies: Vec<Accuracy>,
@@ -119,10 +114,8 @@ struct Pictures {
 /// A section that begins in words: the losses of memory systems, the causes of answers.
 #[derive(Debug, Serialize)]
 struct Told {
-    /// Of its heading, for links.
     id: &'static str,
     heading: &'static str,
-    /// A paragraph each.
     words: Vec<String>,
     pictures: Vec<Picture>,
 }
@@ -154,9 +147,6 @@ struct Picture {
 }
 
 /// The page as text. `no_result` says why the verdicts are none. Without attention it has no figures and no shades, and says so.
-///
-/// # Errors
-/// [`ReportError::Lens`] where the segments of a case cannot be read, [`ReportError::Figure`] where the template fails.
 fn page(
     views: &[View<'_>],
     no_result: Option<&str>,
@@ -265,10 +255,6 @@ fn found(accuracies: &[Accuracy], told: &[Told]) -> Vec<String> {
 
 /// Writes the page of a study as `report.html` into `folder`, by rename, and returns where it is. Of conditions that were asked for, the name
 /// begins with theirs.
-///
-/// # Errors
-/// [`ReportError::Lens`] where the segments of a case cannot be read, [`ReportError::Figure`] where a figure or the page cannot be made
-/// or written.
 pub fn write_study(
     study: &Study,
     sections: &[Section],

@@ -8,7 +8,6 @@ use crate::run::judged::Judged;
 pub(super) struct View<'a> {
     /// The condition's name as people read it; empty where the run has the plain one alone.
     pub condition: &'a str,
-    /// Its description.
     pub about: &'a str,
     /// Why nothing of its attention is shown, where that is so.
     pub without: Option<&'a str>,

@@ -24,7 +24,6 @@ pub struct CausedSession {
     pub span: String,
     /// Its role, if any.
     pub role: Option<String>,
-    /// Its length.
     pub tokens: usize,
     /// The change by blocking it. The effect is `log_p_drop`, in nats a token.
     pub effect: Effect,
@@ -64,9 +63,7 @@ impl CausedSession {
 /// One answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CausedAnswer {
-    /// The case's id.
     pub case: String,
-    /// The probe's id.
     pub probe: String,
     /// The condition; empty for the plain one.
     pub condition: String,
@@ -80,7 +77,6 @@ pub struct CausedAnswer {
     pub stretches: usize,
     /// By measure: (layers, sessions).
     pub(super) by_layer: BTreeMap<Predictor, Array2<f64>>,
-    /// By measure: a number a session.
     pub(super) overall: BTreeMap<Predictor, Vec<f64>>,
     /// The question's mass: (sessions, layers * heads).
     pub(super) features: Array2<f64>,
@@ -93,7 +89,6 @@ pub struct CausedAnswer {
 pub(super) struct Measured<'a> {
     pub measures: &'a SessionMeasures,
     pub weighted: &'a [(Predictor, HeadWeights)],
-    /// The decoder's layers.
     pub layers: &'a [Layer],
 }
 

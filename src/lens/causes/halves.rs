@@ -15,7 +15,6 @@ pub const LEAST_UNITS: usize = 4;
 /// A choice by each half, measured on the other.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldOut<T> {
-    /// The choice of each half.
     pub chosen: [T; 2],
     /// The mean over all units, each measured by the choice of the half that it is not in.
     pub estimate: Estimate,

@@ -53,13 +53,10 @@ type UnitName = (String, String);
 /// The answers of a run whose causes were measured.
 #[derive(Debug, Clone)]
 pub struct Causes {
-    /// The unit of means.
     pub unit: Unit,
-    /// The softmax layers.
     pub layers: Vec<Layer>,
     /// Those whose sessions were blocked at all layers.
     pub answers: Vec<CausedAnswer>,
-    /// Roles of sessions.
     pub roles: Vec<String>,
     /// The penalty of each half's ridge regression; empty where there are too few units for one.
     pub penalties: Vec<f64>,
@@ -67,7 +64,6 @@ pub struct Causes {
     pub windows: Vec<Window>,
     /// Those whose sessions were blocked at a window of layers at a time.
     pub windowed: Vec<WindowedAnswer>,
-    /// Residues of the evidence's total effect.
     pub residues: Residues,
     seed: u64,
 }

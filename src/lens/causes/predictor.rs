@@ -5,7 +5,6 @@ use crate::run::causes::rows::Ablation;
 /// A number that each session has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Predictor {
-    /// Mass from the question's tokens.
     Mass,
     /// The same over the mass of uniform attention.
     Density,
@@ -25,7 +24,6 @@ pub enum Predictor {
     Ridge,
     /// The result of another intervention on the same session.
     Intervention(Intervention),
-    /// The effect itself.
     Effect,
 }
 
@@ -38,7 +36,6 @@ pub enum Intervention {
     ContextCite {
         /// The way in which sessions outside a subset were left out.
         ablation: Ablation,
-        /// Number of subsets of an answer.
         subsets: usize,
     },
 }

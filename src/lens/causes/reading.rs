@@ -60,9 +60,6 @@ impl Interventions {
 
 impl Causes {
     /// The causes that were measured of the conditions of a study; `None` where none were.
-    ///
-    /// # Errors
-    /// [`LensError`] where a file of the run cannot be read.
     pub fn open(study: &Study) -> Result<Option<Self>, LensError> {
         let Some(first) = study.conditions.first() else { return Ok(None) };
         let dir = first.run.path();

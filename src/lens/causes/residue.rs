@@ -26,9 +26,7 @@ pub const DISTANCES: [(usize, usize); 5] = [(1, 1), (2, 2), (3, 4), (5, 8), (9, 
 /// The whole that a residue is the rest of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whole {
-    /// The session removed.
     Removed,
-    /// Neutral text in its place.
     Replaced,
     /// The session hidden from all later rows.
     Hidden,
@@ -62,21 +60,13 @@ pub struct Carrier {
 /// The effects of one session on one answer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SessionEffects {
-    /// The answer's case.
     pub case: String,
-    /// Its condition.
     pub condition: String,
-    /// The session.
     pub span: String,
-    /// Its part in the analysis.
     pub role: Option<String>,
-    /// Hidden from the question on.
     pub direct: Option<f64>,
-    /// Removed.
     pub removed: Option<f64>,
-    /// Replaced by neutral text.
     pub replaced: Option<f64>,
-    /// Hidden from all later rows.
     pub hidden: Option<f64>,
     /// Later sessions, in their order.
     pub carriers: Vec<Carrier>,
@@ -110,7 +100,6 @@ impl SessionEffects {
 /// The effects of a run's evidence.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Residues {
-    /// Sessions with a role, by answer.
     pub sessions: Vec<SessionEffects>,
     /// True if effects are on contrasts, not on answers.
     pub of_contrasts: bool,
@@ -121,9 +110,6 @@ type Key = (AnswerKey, String);
 
 impl Residues {
     /// Of the answers of a run's folder.
-    ///
-    /// # Errors
-    /// Errors of the file.
     pub fn of_answers(dir: &Path) -> Result<Self, RunError> {
         let mut found: BTreeMap<Key, SessionEffects> = BTreeMap::new();
         let mut carried = Vec::new();
@@ -161,9 +147,6 @@ impl Residues {
     }
 
     /// Of the contrasts of a run's folder.
-    ///
-    /// # Errors
-    /// Errors of the file.
     pub fn of_contrasts(dir: &Path) -> Result<Self, RunError> {
         Ok(Residues::of_contrast_rows(read_contrast_causes(dir)?))
     }

@@ -19,9 +19,6 @@ use palimpsest_core::attention::LayerKind;
 
 /// The rows of a run that were measured so, of answers or of contrasts, of a model of such layers; and beside total effects what the direct
 /// ones leave of them.
-///
-/// # Errors
-/// The rows cannot be read.
 pub fn text(dir: &Path, (way, of): (Way, Measure), kinds: &[LayerKind]) -> anyhow::Result<String> {
     let (text, residues) = match of {
         Measure::Contrast => (contrasts(&read_contrast_causes(dir)?, way), Residues::of_contrasts(dir)?),
@@ -160,13 +157,10 @@ const LARGEST: usize = 8;
 const EFFECT: [&str; 4] = ["log p lost", "KL", "KL answer", "changed"];
 
 struct NamedEffect {
-    /// Case and probe.
     answer: [String; 2],
-    /// The session and its part.
     session: [String; 2],
     layers: Option<[usize; 2]>,
     effect: Effect,
-    /// Of random text of its length.
     control: Option<f64>,
 }
 

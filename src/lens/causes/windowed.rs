@@ -18,9 +18,7 @@ pub type Window = [usize; 2];
 /// An answer of which windows of layers were blocked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WindowedAnswer {
-    /// The case's id.
     pub case: String,
-    /// The probe's id.
     pub probe: String,
     /// The condition; empty for the plain one.
     pub condition: String,
@@ -31,13 +29,10 @@ pub struct WindowedAnswer {
 /// A session of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WindowedSession {
-    /// Its name.
     pub span: String,
     /// Its role, if any.
     pub role: Option<String>,
-    /// Its first token.
     start: usize,
-    /// By window.
     effects: BTreeMap<Window, WindowEffect>,
 }
 
@@ -54,9 +49,7 @@ struct WindowEffect {
 /// The mean effect over units at each place of a history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EffectMap {
-    /// The probe, or all of them.
     pub probe: Option<String>,
-    /// Units in it.
     pub n: usize,
     /// By place: how many units have a session there, and the mean over them by layer (`None` without units).
     pub cells: Vec<(AlignedPlace, usize, Option<Vec<f64>>)>,

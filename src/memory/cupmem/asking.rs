@@ -30,15 +30,12 @@ pub struct Unreachable(pub String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{step}: no readable reply in {} attempts: {reason}", RETRIES + 1)]
 pub struct Fault {
-    /// The step.
     pub step: Step,
-    /// The last attempt's fault.
     pub reason: String,
 }
 
 /// The means of a CUPMem: settings, model, similarity.
 pub struct Asker<'a> {
-    /// The settings.
     pub settings: &'a Settings,
     model: &'a mut dyn StepModel,
     similarity: &'a mut dyn Similarity,
@@ -55,9 +52,6 @@ impl<'a> Asker<'a> {
     }
 
     /// The step's reply to `data`, which follows `shape`.
-    ///
-    /// # Errors
-    /// [`Unreachable`] outside, [`Fault`] inside.
     pub fn ask<T: DeserializeOwned>(
         &mut self,
         step: Step,
@@ -94,9 +88,6 @@ impl<'a> Asker<'a> {
     }
 
     /// The nearest of `entries` to a query, best first, with their scores.
-    ///
-    /// # Errors
-    /// Where an embedder could not be asked.
     pub fn nearest<T>(
         &mut self,
         entries: Vec<T>,

@@ -26,19 +26,15 @@ pub const QUERY: f64 = 60.0;
 /// Rates of a history's contents: means.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
-    /// Of sessions, those that span anything.
     pub spanning: f64,
     /// Of sessions, those with an accepted candidate; the rest end after W2.
     pub updating: f64,
-    /// Candidates of an updating session.
     pub candidates: f64,
     /// Lanes of domains touched directly of an updating session; in the paper's variant those with older items.
     pub direct_lanes: f64,
-    /// The same of affected domains.
     pub affected_lanes: f64,
     /// Updating sessions that find no older item at all: the first.
     pub first: f64,
-    /// Older items of a lane.
     pub lane_items: f64,
     /// Proposals that are adjudicated, of an updating session that has older items.
     pub proposals: f64,
@@ -48,7 +44,6 @@ pub struct Rates {
     pub lacking: f64,
     /// Of probes, those that are verified again.
     pub unsure: f64,
-    /// Of probes, those that plan.
     pub planning: f64,
 }
 
@@ -76,7 +71,6 @@ impl Default for Rates {
 pub struct Estimate {
     /// Calls of each step that is asked at all.
     pub calls: BTreeMap<Step, f64>,
-    /// Tokens of all prompts.
     pub prompt_tokens: f64,
 }
 
@@ -88,9 +82,6 @@ impl Estimate {
 }
 
 /// The estimate for a history of so many sessions of so many tokens each, and so many probes.
-///
-/// # Errors
-/// Where a template is broken, which tests rule out.
 pub fn estimate(
     settings: &Settings,
     sessions: usize,

@@ -120,9 +120,6 @@ pub trait StepModel: Send {
     fn name(&self) -> String;
 
     /// The reply to `messages`, a JSON object that should follow `schema`; `None` where replies are not to be held to one.
-    ///
-    /// # Errors
-    /// Where the model could not be asked. A reply that is no JSON is no error here.
     fn complete(
         &mut self,
         step: Step,

@@ -20,9 +20,6 @@ pub fn words(command: &str) -> Option<&str> {
 }
 
 /// A CUPMem of these settings, called `name`, with the models of `request`.
-///
-/// # Errors
-/// A setting that there is none of, a missing model, an embedder that cannot be opened; with the remedy.
 pub fn open(name: &str, words: &str, request: &HelloRequest) -> Result<CupMem, String> {
     let mut settings = Settings::parse(words)?;
     settings.seed = request.seed;

@@ -55,9 +55,6 @@ static TEMPLATES: LazyLock<Result<Environment<'static>, String>> = LazyLock::new
 });
 
 /// The instructions of a step.
-///
-/// # Errors
-/// Where a template is broken, which tests rule out.
 pub fn instructions(step: Step, settings: &Settings, shape: &Value) -> Result<String, String> {
     let of = json!({
         "code": settings.is_code(),
@@ -68,9 +65,6 @@ pub fn instructions(step: Step, settings: &Settings, shape: &Value) -> Result<St
 }
 
 /// The messages of a step.
-///
-/// # Errors
-/// As [`instructions`].
 pub fn messages(
     step: Step,
     settings: &Settings,

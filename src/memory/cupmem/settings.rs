@@ -37,7 +37,6 @@ pub enum Switch {
     NoAffected,
     /// No global lane in W5.
     NoGlobal,
-    /// No slot is ever marked unknown.
     NoUnknown,
     /// No W9.
     NoLinks,
@@ -82,9 +81,7 @@ impl Switch {
 /// A CUPMem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// The variant.
     pub variant: Variant,
-    /// Parts taken away.
     #[serde(default)]
     pub without: BTreeSet<Switch>,
     /// Of the model's sampler, which only W5 draws from.
@@ -126,9 +123,6 @@ impl Settings {
     }
 
     /// From words as users type them: `paper`, `code`, the switches' names, `no-schema`; separated by commas. Nothing is `code`, whole.
-    ///
-    /// # Errors
-    /// The word that is none of these.
     pub fn parse(words: &str) -> Result<Self, String> {
         let mut settings = Settings::default();
         for word in words.split(',').map(str::trim).filter(|word| !word.is_empty()) {

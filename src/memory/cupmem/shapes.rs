@@ -52,9 +52,6 @@ pub fn boolean() -> Value {
 }
 
 /// Are the words of a reply those that its shape allows? Servers that enforce no schema are held to the same words here; types are serde's to check.
-///
-/// # Errors
-/// The word, and those that may stand there.
 pub fn check(reply: &Value, shape: &Value) -> Result<(), String> {
     match (reply, shape.get("enum"), shape.get("properties"), shape.get("items")) {
         (Value::String(word), Some(Value::Array(words)), ..) => match words.contains(reply) {

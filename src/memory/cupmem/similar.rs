@@ -15,9 +15,6 @@ pub trait Similarity: Send {
     fn name(&self) -> String;
 
     /// A score a text, greater is nearer.
-    ///
-    /// # Errors
-    /// Where an embedder could not be asked.
     fn scores(&mut self, texts: &[&str], query: &str) -> Result<Vec<f64>, String>;
 }
 
@@ -42,9 +39,6 @@ pub trait Embeds: Send {
     fn name(&self) -> String;
 
     /// A vector a text.
-    ///
-    /// # Errors
-    /// Where it fails.
     fn embed(&mut self, texts: &[&str]) -> Result<Vec<Vec<f32>>, String>;
 }
 

@@ -16,7 +16,6 @@ use crate::memory::system::protocol::{Source, Status};
 /// A session's place in the order of writing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
-    /// The session's label.
     pub session: String,
     /// From 0.
     pub index: usize,
@@ -28,11 +27,8 @@ pub struct Moment {
 /// A span of a session that a state rests on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// The session's label.
     pub session: String,
-    /// Its turns.
     pub turns: Vec<usize>,
-    /// The words.
     pub text: String,
 }
 
@@ -40,9 +36,7 @@ pub struct Evidence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strength {
-    /// As when it was written.
     Strong,
-    /// Later evidence challenged it.
     Weak,
 }
 
@@ -50,32 +44,22 @@ pub enum Strength {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// Written.
     Added,
     /// The same proposition in other words or with more evidence.
     Refined,
-    /// Archived: another item has its place.
     Replaced,
-    /// Archived: it no longer holds.
     Invalidated,
-    /// Archived: its slot is unknown.
     Unknown,
-    /// Challenged, and kept.
     Weakened,
 }
 
 /// A change of an item, with its grounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// The kind.
     pub kind: ChangeKind,
-    /// When.
     pub at: Moment,
-    /// The step that decided it.
     pub step: Step,
-    /// The updates that it rests on.
     pub updates: Vec<String>,
-    /// The reason given.
     pub reason: String,
     /// The value before, where it changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,25 +71,18 @@ pub struct Change {
 pub struct Item {
     /// `item-0`, in the order of writing.
     pub id: String,
-    /// Its slot.
     pub slot: Slot,
-    /// The proposition.
     pub value: String,
-    /// Current or archived.
     pub status: Status,
-    /// Its strength.
     pub strength: Strength,
     /// From 0 to 1.
     pub confidence: f64,
-    /// When it was first seen.
     pub created: Moment,
     /// When it was written, refined or weakened last.
     pub last_updated: Moment,
-    /// All spans that support it.
     pub evidence: Vec<Evidence>,
     /// The updates that wrote and refined it.
     pub updates: Vec<String>,
-    /// All its changes.
     pub history: Vec<Change>,
 }
 
@@ -161,9 +138,7 @@ pub fn sources(evidence: &[Evidence]) -> Vec<Source> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Observed.
     Observed,
-    /// Inferred from a change upstream.
     Upstream,
 }
 
@@ -172,17 +147,12 @@ pub enum Kind {
 pub struct Update {
     /// `update-0`, in the order of writing.
     pub id: String,
-    /// Its slot.
     pub slot: Slot,
-    /// The proposition.
     pub value: String,
-    /// Its source.
     pub kind: Kind,
     /// From 0 to 1.
     pub confidence: f64,
-    /// Its session.
     pub at: Moment,
-    /// Its spans.
     pub evidence: Vec<Evidence>,
     /// The item that it wrote or refined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -199,13 +169,9 @@ impl Update {
 /// A slot whose former default is unsafe and has no replacement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Marker {
-    /// The slot.
     pub slot: Slot,
-    /// The reason given.
     pub reason: String,
-    /// The updates that it rests on.
     pub by: Vec<String>,
-    /// When it was set.
     pub at: Moment,
     /// When a new state cleared it, or a new marker took its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -230,42 +196,32 @@ impl Marker {
 pub enum Relation {
     /// It says more of why the item no longer holds.
     Support,
-    /// It has the item's place.
     Successor,
 }
 
 /// A link between a stale item and an update.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Link {
-    /// The item.
     pub item: String,
-    /// The update.
     pub update: String,
-    /// The relation.
     pub relation: Relation,
-    /// The reason given.
     pub reason: String,
-    /// When.
     pub at: Moment,
 }
 
 /// A decision of a session, with its ground and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
-    /// The step.
     pub step: Step,
     /// The span, update, item, domain or slot that it is about.
     pub about: String,
-    /// The decision.
     pub decision: String,
-    /// The reason given.
     pub reason: String,
 }
 
 /// A session as it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRecord {
-    /// The session.
     pub at: Moment,
     /// Its decisions, in the order of the steps.
     pub notes: Vec<Note>,
@@ -274,15 +230,10 @@ pub struct SessionRecord {
 /// A history's memory.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Store {
-    /// Sessions written.
     pub sessions: Vec<SessionRecord>,
-    /// Items, active and stale.
     pub items: Vec<Item>,
-    /// Accepted candidates.
     pub updates: Vec<Update>,
-    /// Markers, cleared ones included.
     pub markers: Vec<Marker>,
-    /// Links.
     pub links: Vec<Link>,
 }
 
@@ -292,13 +243,9 @@ pub const FILE: &str = "cupmem.json";
 /// The grounds of a change.
 #[derive(Debug, Clone)]
 pub struct Grounds {
-    /// When.
     pub at: Moment,
-    /// The step that decided it.
     pub step: Step,
-    /// The updates that it rests on.
     pub updates: Vec<String>,
-    /// The reason given.
     pub reason: String,
 }
 
@@ -388,9 +335,6 @@ impl Store {
     }
 
     /// Archives an active item that is older than the session of its grounds.
-    ///
-    /// # Errors
-    /// The reason: it is no longer active, or not older.
     pub fn archive(&mut self, id: &str, kind: ChangeKind, grounds: Grounds) -> Result<(), String> {
         match self.item(id) {
             Some(item) if item.is_active() && item.created.index >= grounds.at.index => {
@@ -401,9 +345,6 @@ impl Store {
     }
 
     /// Archives an active item, older or not. Only the code's variant ends what the same session wrote.
-    ///
-    /// # Errors
-    /// Where it is not active.
     pub fn end(&mut self, id: &str, kind: ChangeKind, grounds: Grounds) -> Result<(), String> {
         let Some(item) = self.items.iter_mut().find(|item| item.id == id) else {
             return Err(format!("there is no {id}"));
@@ -417,9 +358,6 @@ impl Store {
     }
 
     /// Weakens an active item that is older than the session of its grounds; one that is weak stays as it is.
-    ///
-    /// # Errors
-    /// As [`Self::archive`].
     pub fn weaken(&mut self, id: &str, grounds: Grounds) -> Result<(), String> {
         let older = |item: &&mut Item| item.is_active() && item.created.index < grounds.at.index;
         let item = self.items.iter_mut().find(|item| item.id == id).filter(older);
@@ -455,17 +393,11 @@ impl Store {
     }
 
     /// SHA-256 of its JSON.
-    ///
-    /// # Errors
-    /// Where it cannot be written as JSON.
     pub fn fingerprint(&self) -> Result<String, String> {
         serde_json::to_vec(self).map(sha256).map_err(|error| error.to_string())
     }
 
     /// Writes it into a folder, whole or not at all.
-    ///
-    /// # Errors
-    /// The system's, with the remedy.
     pub fn save(&self, folder: &Path) -> Result<(), String> {
         let path = folder.join(FILE);
         let bytes = serde_json::to_vec_pretty(self).map_err(|error| error.to_string())?;
@@ -474,9 +406,6 @@ impl Store {
     }
 
     /// Reads it back.
-    ///
-    /// # Errors
-    /// Where the file is missing or is no store.
     pub fn load(folder: &Path) -> Result<Self, String> {
         let path = folder.join(FILE);
         let bytes = std::fs::read(&path)

@@ -21,9 +21,7 @@ const RESPONSES: &str = "responses.jsonl";
 /// A call's place among all of a case's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CallKey {
-    /// The operation.
     pub phase: String,
-    /// The session or the probe.
     pub about: String,
     /// Of the operation, from 0.
     pub attempt: u32,
@@ -36,14 +34,11 @@ pub struct CallKey {
 /// A line of `responses.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KeptResponse {
-    /// The call.
     #[serde(flatten)]
     pub key: CallKey,
-    /// HTTP status.
     pub status: u16,
     /// `application/json`, or `text/event-stream`.
     pub content_type: String,
-    /// The body.
     pub body: String,
     /// Seconds of the call.
     pub seconds: f64,
@@ -52,7 +47,6 @@ pub struct KeptResponse {
 /// The calls of one system.
 #[derive(Debug, Default)]
 pub struct CallLog {
-    /// Of the case under way.
     open: Option<Folder>,
     /// Of the operation under way, equal requests by their digest.
     counts: HashMap<String, usize>,

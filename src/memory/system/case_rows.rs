@@ -26,7 +26,6 @@ pub struct MemoryRows {
     pub dump: Option<Vec<Memory>>,
     /// Searches; of one probe the last counts.
     pub searches: Vec<SearchRow>,
-    /// Calls of language models and embedders.
     pub calls: Vec<CallRow>,
     /// Judgements of memories by what they say; absent where nobody judged.
     pub stated: Option<Vec<StatedRow>>,
@@ -34,9 +33,6 @@ pub struct MemoryRows {
 
 impl MemoryRows {
     /// Rows of a system on a case; `None` where the run has no folder of them.
-    ///
-    /// # Errors
-    /// Returns an error if a file cannot be read or holds a broken row.
     pub fn read(run: &Path, system: &str, case: &str) -> Result<Option<Self>, JsonlError> {
         let folder = case_folder(run, system, case);
         if !folder.is_dir() {

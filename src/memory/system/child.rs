@@ -39,9 +39,6 @@ struct Running {
 
 impl ChildProcess {
     /// Of a command line, split as a shell splits one; nothing in it is expanded. `log` takes what the process writes to stderr.
-    ///
-    /// # Errors
-    /// Why the command line cannot be split.
     pub fn new(command: &str, log: &Path) -> Result<Self, String> {
         let mut words = shlex::split(command)
             .ok_or_else(|| format!("the command `{command}` ends within a quotation; close it"))?

@@ -47,7 +47,6 @@ pub struct SystemRun {
     live: Vec<String>,
     /// Histories that could not be written, by scope.
     given_up: BTreeMap<String, SystemError>,
-    /// The last case.
     case: Option<OpenCase>,
     operation: Operation,
     /// [`InFlight::serial`] of the last operation.
@@ -68,21 +67,13 @@ struct OpenCase {
 /// A history that is not written for a reason that is not the system's.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// The run's own files.
     #[error(transparent)]
     Files(#[from] JsonlError),
     /// The folder was written for a case of the same id with another history.
     #[error(
         "{folder} holds another history of this case: {there} where the case has {wanted}; give each its own --out, or remove the folder"
     )]
-    Other {
-        /// The case's folder.
-        folder: PathBuf,
-        /// The first session that differs, there.
-        there: String,
-        /// In the case.
-        wanted: String,
-    },
+    Other { folder: PathBuf, there: String, wanted: String },
     /// A stop was asked for; all sessions up to here are on the disk.
     #[error("stopped; the same command goes on from here")]
     Stopped,
@@ -92,7 +83,6 @@ pub enum HistoryError {
 enum Halt {
     /// The run, not the system.
     Run(HistoryError),
-    /// The system.
     System(SystemError),
 }
 
@@ -128,7 +118,6 @@ struct Writing<'a> {
     sessions: Vec<SessionInput>,
     /// Sessions that are not tried again, by their number; the end of the writing is one after the last.
     failed: BTreeMap<usize, Failure>,
-    /// Deaths by session.
     deaths: BTreeMap<usize, usize>,
     saves: bool,
 }
@@ -148,9 +137,6 @@ impl Writing<'_> {
 
 impl SystemRun {
     /// Starts a system, called `name` in the run folder `run`.
-    ///
-    /// # Errors
-    /// Why it does not start.
     pub fn start(name: &str, mut system: Box<dyn MemorySystem>, run: &Path) -> Result<Self, SystemError> {
         let hello = system.hello()?;
         Ok(SystemRun {
@@ -207,9 +193,6 @@ impl SystemRun {
 
     /// A probe's memories: from the run's files where they are there, else by a search, before which the history is written where it is
     /// not. A system that fails is a row, [`SearchRow::failed`], which the next call tries again.
-    ///
-    /// # Errors
-    /// [`HistoryError`].
     pub fn searched(
         &mut self,
         case: &Case,
@@ -230,9 +213,6 @@ impl SystemRun {
     }
 
     /// Writes a case's history, where it is not written.
-    ///
-    /// # Errors
-    /// [`HistoryError`]; the system's are rows.
     pub fn prepare(&mut self, case: &Case) -> Result<(), HistoryError> {
         if self.open(case)?.record.is_complete() {
             return Ok(());

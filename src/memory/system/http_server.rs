@@ -22,22 +22,18 @@ const IDLE: Duration = Duration::from_secs(120);
 pub struct Request {
     /// `POST`.
     pub method: String,
-    /// Without the query.
     pub path: String,
     /// The value of `Authorization`.
     pub authorization: Option<String>,
-    /// The body.
     pub body: Vec<u8>,
 }
 
 /// A response.
 #[derive(Debug, Clone)]
 pub struct Response {
-    /// Status.
     pub status: u16,
     /// `application/json`.
     pub content_type: String,
-    /// The body.
     pub body: Vec<u8>,
 }
 
@@ -64,9 +60,6 @@ pub struct HttpServer {
 
 impl HttpServer {
     /// Listens at a free port of the loopback.
-    ///
-    /// # Errors
-    /// The system's.
     pub fn start(handler: Handler) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;

@@ -25,7 +25,6 @@ struct Running {
 pub struct Served {
     /// Up to `/v1`.
     pub base: String,
-    /// In requests.
     pub model: String,
 }
 
@@ -41,9 +40,6 @@ impl LocalServer {
     }
 
     /// The running server; starts it where it does not run.
-    ///
-    /// # Errors
-    /// Why it does not start.
     pub fn served(&self) -> Result<Served, String> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = running.as_mut()

@@ -34,9 +34,7 @@ use rows::SearchRow;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryContext {
-    /// The system's name in the run.
     pub system: String,
-    /// Most memories.
     pub k: usize,
     /// The part of the system that is shown.
     #[serde(default, skip_serializing_if = "Show::is_ranked")]
@@ -80,8 +78,5 @@ pub trait Searches {
     fn name(&self) -> &str;
 
     /// A probe's search, once the case's history is written: of the most memories that any condition shows.
-    ///
-    /// # Errors
-    /// Why there is none, with the remedy.
     fn searched(&mut self, case: &Case, probe: &Probe) -> Result<SearchRow, String>;
 }

@@ -10,9 +10,6 @@ use crate::memory::cupmem;
 
 /// The system that `command` names, called `name`: `cupmem` or `cupmem:SETTINGS`, `http://...`, or a command line. Nothing is started yet. A
 /// process writes to `log`.
-///
-/// # Errors
-/// Why the command line names none.
 pub fn open(
     name: &str,
     command: &str,

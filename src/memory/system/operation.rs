@@ -7,11 +7,9 @@ use std::time::Duration;
 /// The operation under way, for those that count the system's own calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InFlight {
-    /// The case's folder.
     pub folder: PathBuf,
     /// `ingest`, `finish`, `search`, ...
     pub phase: &'static str,
-    /// The session or the probe.
     pub about: String,
     /// Of the operation, from 0.
     pub attempt: u32,
@@ -40,21 +38,16 @@ impl Default for Retries {
 /// The sessions of a history that are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress<'a> {
-    /// The case's id.
     pub case: &'a str,
-    /// Sessions written or failed.
     pub done: usize,
-    /// All of the history's.
     pub sessions: usize,
 }
 
 /// The wanted contents of a probe's row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Memories, at most.
     pub k: usize,
     /// Those written from the probe's evidence too.
     pub readback: bool,
-    /// The system's own answer too.
     pub answer: bool,
 }

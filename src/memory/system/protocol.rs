@@ -20,9 +20,7 @@ pub struct ModelAddress {
     pub base_url: String,
     /// To be sent as the bearer token; it labels the calls.
     pub key: String,
-    /// The model's name in requests.
     pub model: String,
-    /// Length of an embedder's vectors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dimensions: Option<usize>,
 }
@@ -40,7 +38,6 @@ pub struct HelloRequest {
     pub embedder: Option<ModelAddress>,
     /// A folder of the system's own for whatever it keeps.
     pub folder: String,
-    /// Of whatever the system draws.
     pub seed: u64,
     /// Settings that the user gives the system, as they are.
     #[serde(default)]
@@ -50,9 +47,7 @@ pub struct HelloRequest {
 /// The reply to `hello`. All of it is part of a run's identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The system's name.
     pub name: String,
-    /// Its version.
     #[serde(default)]
     pub version: String,
     /// A digest of the adapter's source or configuration, where it has one.
@@ -90,11 +85,8 @@ impl Hello {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// Turn by turn.
     Turn,
-    /// A pair of user and assistant.
     Pair,
-    /// A whole session.
     #[default]
     Session,
 }
@@ -103,11 +95,8 @@ pub enum Unit {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProvenanceClaim {
-    /// It keeps them.
     Exact,
-    /// It derives them.
     Derived,
-    /// It does not.
     #[default]
     None,
 }
@@ -137,7 +126,6 @@ pub struct SessionInput {
     pub id: String,
     /// When it took place, `2024-05-01T10:00:00`, where the data says so.
     pub time: Option<String>,
-    /// In order.
     pub turns: Vec<TurnInput>,
 }
 
@@ -146,9 +134,7 @@ pub struct SessionInput {
 pub struct TurnInput {
     /// Its place in the session, from 0.
     pub id: usize,
-    /// The speaker.
     pub role: String,
-    /// The text.
     pub content: String,
 }
 
@@ -166,26 +152,20 @@ pub struct Source {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
-    /// A new memory.
     Add,
-    /// Its text changes.
     Update,
-    /// It is gone.
     Delete,
     /// It is kept as out of date.
     Stale,
     /// A slot's state is no longer known.
     Unknown,
-    /// It is kept with less confidence.
     Weak,
-    /// Nothing changes.
     None,
 }
 
 /// An older memory that was considered when a newer one came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookedAt {
-    /// Its id.
     pub memory: String,
     /// Did it pass the gate before the decision (a threshold of similarity, for instance)? Absent where there is no gate or it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -195,15 +175,11 @@ pub struct LookedAt {
 /// A change of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteEvent {
-    /// The effect.
     pub op: Op,
-    /// The memory's id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
-    /// Its text afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Its text before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
     /// Its sources, all of them; `None` (unknown) is not the same as none.
@@ -212,7 +188,6 @@ pub struct WriteEvent {
     /// Older memories considered for this one; `None` where the system does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub looked_at: Option<Vec<LookedAt>>,
-    /// The system's reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -221,7 +196,6 @@ pub struct WriteEvent {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It is.
     #[default]
     Active,
     /// It is kept as out of date.
@@ -231,11 +205,8 @@ pub enum Status {
 /// A memory, from a search, a dump or a read-back.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
-    /// The system's id.
     pub id: String,
-    /// Its text.
     pub text: String,
-    /// A search's score, greater is better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
     /// Its sources; `None` (unknown) is not the same as none.
@@ -244,7 +215,6 @@ pub struct Memory {
     /// When what it says was so, where the system says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
-    /// Is it current?
     #[serde(default)]
     pub status: Status,
 }
@@ -252,7 +222,6 @@ pub struct Memory {
 /// A piece of the system's own rendering of a context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextPiece {
-    /// The text.
     pub text: String,
     /// The memory that it shows; absent for text between memories.
     #[serde(default)]
@@ -262,7 +231,6 @@ pub struct ContextPiece {
 /// The reply to `search`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// By rank.
     pub memories: Vec<Memory>,
     /// The system's own rendering of its context, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -272,7 +240,6 @@ pub struct Found {
 /// The reply to `answer`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SystemAnswer {
-    /// The answer.
     pub text: String,
     /// The memories that it was made from.
     #[serde(default)]
@@ -283,17 +250,13 @@ pub struct SystemAnswer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The system has no such operation.
     Unsupported,
     /// It cannot use what it was sent.
     Input,
-    /// It may go well another time.
     Transient,
-    /// It will not.
     Fatal,
     /// The process or the connection is gone.
     Dead,
-    /// No reply within the time allowed.
     TimedOut,
     /// The reply is none of the protocol's.
     Nonsense,
@@ -310,13 +273,9 @@ impl FailureKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("memory system {system}: {op}: {message}")]
 pub struct SystemError {
-    /// The system's name in the run.
     pub system: String,
-    /// The operation.
     pub op: &'static str,
-    /// The kind.
     pub kind: FailureKind,
-    /// The reason, with the remedy.
     pub message: String,
 }
 

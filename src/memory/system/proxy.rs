@@ -35,11 +35,9 @@ const BETWEEN: &str = "between";
 /// The place where a model is. A clone is the same place: systems share the server of a local model.
 #[derive(Debug, Clone)]
 pub enum Upstream {
-    /// Behind an endpoint.
     Endpoint {
         /// `http://host:8000/v1`, without a slash at the end.
         base: String,
-        /// The name in requests.
         model: String,
     },
     /// On this machine, served by a child process from the first call on.
@@ -51,9 +49,6 @@ type Body<'a> = Option<Cow<'a, [u8]>>;
 
 impl Upstream {
     /// Of `URL#MODEL`, or of a local model's name, folder or file, whose server writes to `log`.
-    ///
-    /// # Errors
-    /// Why it names none.
     pub fn parse(named: &str, log: &Path) -> Result<Self, String> {
         if !named.starts_with("http://") && !named.starts_with("https://") {
             return Ok(Upstream::Local(Arc::new(LocalServer::new(named, log))));
@@ -125,11 +120,9 @@ impl Decoding {
 /// The models of one system.
 #[derive(Debug, Clone)]
 pub struct Models {
-    /// Its language model.
     pub llm: Upstream,
     /// Its embedder and the length of its vectors; the language model's endpoint serves embeddings where there is none.
     pub embedder: Option<(Upstream, Option<usize>)>,
-    /// Sampling.
     pub decoding: Decoding,
 }
 
@@ -144,7 +137,6 @@ struct Shared {
     /// To be sent as the bearer token: nobody else on this machine may spend the user's own.
     key: String,
     operation: Operation,
-    /// Calls between operations are kept here.
     folder: PathBuf,
     log: Mutex<CallLog>,
     agent: Agent,
@@ -152,9 +144,6 @@ struct Shared {
 
 impl Proxy {
     /// Starts one for the system `name` of a run.
-    ///
-    /// # Errors
-    /// The system's own, on listening.
     pub fn start(name: &str, models: Models, run: &Path) -> std::io::Result<Self> {
         let agent = Agent::config_builder()
             .timeout_global(Some(CALL))

@@ -11,7 +11,6 @@ use super::protocol::{ContextPiece, FailureKind, LookedAt, Memory, SystemError, 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provenance {
-    /// The system's own.
     System,
     /// A session id that it keeps as metadata.
     Metadata,
@@ -19,9 +18,7 @@ pub enum Provenance {
     Events,
     /// A difference of `dump` before and after each session, united over updates.
     Dump,
-    /// The times of memories.
     Times,
-    /// None: unknown.
     #[default]
     Unknown,
 }
@@ -31,7 +28,6 @@ pub enum Provenance {
 pub struct EventRow {
     /// The session that was written, `session[3]`; `finish` for the end of the writing.
     pub session: String,
-    /// The change.
     #[serde(flatten)]
     pub event: WriteEvent,
     /// The way in which `sources` was found.
@@ -43,7 +39,6 @@ pub struct EventRow {
 pub struct SessionRow {
     /// The session, or `finish`.
     pub session: String,
-    /// Changes told or found.
     pub events: usize,
     /// Did the system tell its changes, or a dump show them? If not, `events` is 0 and means nothing. Absent in older files, which do not
     /// say.
@@ -58,18 +53,14 @@ pub struct SessionRow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum HistoryRow {
-    /// A change.
     Event(EventRow),
-    /// The end of a session.
     Session(SessionRow),
 }
 
 /// A failure as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Its kind.
     pub kind: FailureKind,
-    /// The reason.
     pub message: String,
 }
 
@@ -82,15 +73,11 @@ impl From<&SystemError> for Failure {
 /// A line of `searches.jsonl`: one probe's search, from which every smaller k is cut.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SearchRow {
-    /// The probe's id.
     pub probe: String,
-    /// The query as sent.
     pub query: String,
-    /// Memories asked for.
     pub k: usize,
     /// By rank; sources completed by the run's provenance.
     pub memories: Vec<Memory>,
-    /// The system's own rendering.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<Vec<ContextPiece>>,
     /// Perfect retrieval: all memories written from the probe's evidence; absent where it was not asked for.
@@ -107,7 +94,6 @@ pub struct SearchRow {
     pub answer_failed: Option<Failure>,
     /// The way in which sources were found.
     pub provenance: Provenance,
-    /// Why there are no memories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<Failure>,
     /// Did the store's fingerprint change while probes were put? Absent where there is no fingerprint.
@@ -126,29 +112,22 @@ pub struct CallRow {
     pub path: String,
     /// SHA-256 of the request (lower-case hexadecimal), by which it is replayed.
     pub request: String,
-    /// HTTP status.
     pub status: u16,
-    /// Tokens of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_tokens: Option<u64>,
-    /// Of these, tokens that were cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_tokens: Option<u64>,
-    /// Tokens generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_tokens: Option<u64>,
     /// Seconds of the call; of a replayed one those that it took first.
     pub seconds: f64,
-    /// Why generation ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<String>,
-    /// Temperature asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
     /// Where JSON was asked for: did the reply parse?
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub json: Option<bool>,
-    /// Answered from the run's own record.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replayed: bool,
 }
@@ -156,18 +135,14 @@ pub struct CallRow {
 /// A line of `stated.jsonl`: a judge's word on one text of a memory and one piece of evidence that was among its sources then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatedRow {
-    /// The memory's id.
     pub memory: String,
     /// The text that was judged. Empty in older files, which judged the last one alone.
     #[serde(default)]
     pub text: String,
-    /// The evidence's role.
     pub role: String,
     /// The evidence's session, `session[3]`.
     pub session: String,
-    /// Does the text state the fact?
     pub states: bool,
-    /// Which judge.
     pub judge: String,
 }
 

@@ -35,9 +35,6 @@ pub struct ScriptedModel {
 
 impl ScriptedModel {
     /// Starts it; one that is `broken` replies with JSON that ends in the middle.
-    ///
-    /// # Errors
-    /// The system's, on listening.
     pub fn start(broken: bool) -> std::io::Result<Self> {
         let chats = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&chats);

@@ -32,9 +32,6 @@ pub struct Patience {
 impl Patience {
     /// Reads seconds: `300` is the limit of searches, and of the others where it is more than theirs; `search=300,session=3600,start=600`
     /// gives each its own.
-    ///
-    /// # Errors
-    /// Why it is none, in words for the user.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut patience = Patience::default();
         let mut words: Vec<&str> = text.split(',').collect();
@@ -94,7 +91,6 @@ impl Default for Patience {
 pub struct Fault {
     /// [`FailureKind::Dead`], [`FailureKind::TimedOut`] or [`FailureKind::Nonsense`].
     pub kind: FailureKind,
-    /// The reason, with the remedy.
     pub message: String,
 }
 
@@ -114,7 +110,6 @@ pub struct WireSystem<T: Transport> {
     transport: T,
     hello: HelloRequest,
     patience: Patience,
-    /// Of the last message.
     id: u64,
     running: bool,
 }

@@ -29,7 +29,6 @@ use crate::statistics::control::{extent, stretches};
 /// Which paths to block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CauseOptions {
-    /// Seed of the controls' pool.
     pub seed: u64,
     /// Layers of a window, of which each is blocked by itself; all layers at once where absent.
     pub windows: Option<usize>,
@@ -54,9 +53,6 @@ fn blocks(store: &AttentionStore, windows: &[Option<Range<usize>>], options: Cau
 }
 
 /// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each group of readings.
-///
-/// # Errors
-/// [`CauseError`]; a stop is none.
 pub(super) fn measure(
     folder: &RunFolder,
     model: &mut LocalModel,

@@ -45,11 +45,9 @@ pub struct CarrierOptions {
 pub(super) struct CarrierPath {
     /// The number of the answer among the case's.
     pub answer: usize,
-    /// The session that is hidden.
     pub span: Span,
     /// The name of the carrier; empty where nothing but the direct path is blocked.
     pub carrier: String,
-    /// Its tokens.
     pub rows: Range<usize>,
 }
 
@@ -190,9 +188,6 @@ fn read_paths(
 }
 
 /// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each chunk and reading.
-///
-/// # Errors
-/// [`CauseError`], [`CauseError::Linear`] where linear-attention layers are to be blocked; a stop is none.
 pub(super) fn measure(
     folder: &RunFolder,
     model: &mut LocalModel,

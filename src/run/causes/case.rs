@@ -31,7 +31,6 @@ const NO_TOKENS: &str = "the values of its contrast are other tokens for this to
 
 /// A case's answers, whose prompts begin alike.
 pub struct CaseAnswers {
-    /// Attention files of the answers.
     pub answers: Vec<AttentionStore>,
     /// The values of each, where contrasts are read.
     values: Option<Vec<ValuePair>>,
@@ -60,11 +59,9 @@ impl SessionChoice {
 /// One of a case's answers, after a history without some of its sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ablated {
-    /// Which of the answers.
     pub answer: usize,
     /// Which of the sessions are there, in the order of [`CaseAnswers::sessions`].
     pub included: Vec<bool>,
-    /// The caller's.
     pub nth: usize,
 }
 
@@ -76,9 +73,7 @@ pub(super) type AblatedSink<'a> = &'a mut dyn FnMut(&Ablated, &Metric, Change) -
 pub struct ReadingCost {
     /// Number of histories that are read without something.
     pub readings: usize,
-    /// Tokens of histories that are computed.
     pub prefill: usize,
-    /// Tokens of questions and answers.
     pub answers: usize,
     /// Tokens of the cases' whole histories, each once.
     pub histories: usize,
@@ -127,9 +122,6 @@ pub fn cases<'a>(
 }
 
 /// The tokens of a contrast. Answers hold those that differ; those before them follow from the prefix and the values' texts.
-///
-/// # Errors
-/// [`CauseError::Unusable`] where the tokenizer gives other tokens than the answer holds.
 pub fn pair(store: &AttentionStore, contrast: &Contrast, text: &ModelText) -> Result<ValuePair, CauseError> {
     let failed = |source: anyhow::Error| CauseError::Model { case: store.case.clone(), source };
     let texts = |values: &[ValueLogP]| values.iter().map(|value| value.text.clone()).collect::<Vec<_>>();
@@ -304,9 +296,6 @@ impl CaseAnswers {
 
     /// Reads the answers after their whole histories, then after each of these, and hands on what changes. `sink` and `go_on`, which
     /// hears of tokens of histories, say whether to go on; returns whether it came to the end.
-    ///
-    /// # Errors
-    /// The model failed, or `sink` did.
     pub(super) fn read_ablated(
         &self,
         session: &mut Session,

@@ -31,11 +31,8 @@ const NEAREST: f64 = 1e-12;
 /// Settings of the surrogate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SurrogateOptions {
-    /// Subsets of each answer.
     pub subsets: usize,
-    /// Their seed.
     pub seed: u64,
-    /// Ablation of the sessions.
     pub ablation: Ablation,
     /// True if blocking leaves the linear-attention layers out.
     pub softmax_only: bool,
@@ -75,9 +72,6 @@ fn missing(case: &CaseAnswers, there: &There, options: SurrogateOptions) -> Vec<
 }
 
 /// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each chunk and reading.
-///
-/// # Errors
-/// [`CauseError`], [`CauseError::Linear`] where linear-attention layers are to be blocked; a stop is none.
 pub fn measure(
     folder: &RunFolder,
     model: &mut LocalModel,

@@ -13,7 +13,6 @@ pub const CONTRAST_CAUSES: &str = "contrast-causes.jsonl";
 /// An ablation of one session, or of a random stretch, and the contrast after it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContrastCauseRow {
-    /// The answer.
     #[serde(flatten)]
     pub answer: AnswerKey,
     /// The span that was blocked or removed: `session[3]`, ...; empty for a control's stretch.
@@ -37,7 +36,6 @@ pub struct ContrastCauseRow {
     pub layers: Option<[usize; 2]>,
     /// Seed of the pool of controls; 0 where it was removed, replaced or carried.
     pub seed: u64,
-    /// The ablation.
     pub ablation: AblationKind,
     /// The contrast with nothing changed ([`crate::run::rows::Contrast::value`]), read in the same way.
     pub contrast: f64,
@@ -64,7 +62,6 @@ pub enum AblationKind {
     Replaced,
     /// A session that later positions were kept from seeing too, not only those from the question on.
     Carried,
-    /// A random stretch without evidence, blocked.
     Control,
 }
 
@@ -85,9 +82,6 @@ impl ContrastCauseRow {
 }
 
 /// All rows of a run's folder, in the order in which they were measured; none where there is no file.
-///
-/// # Errors
-/// Errors of the file.
 pub fn read_contrast_causes(dir: &Path) -> Result<Vec<ContrastCauseRow>, JsonlError> {
     read_rows(&dir.join(CONTRAST_CAUSES))
 }

@@ -133,9 +133,6 @@ pub(super) struct CauseLog {
 
 impl CauseLog {
     /// Of a run's folder, for a model of such layers.
-    ///
-    /// # Errors
-    /// Those of the file.
     pub(super) fn open(dir: &Path, measure: Measure, kinds: &[LayerKind]) -> Result<Self, CauseError> {
         let (file, there) = match measure {
             Measure::LogP => {
@@ -159,9 +156,6 @@ impl CauseLog {
     }
 
     /// Adds a row.
-    ///
-    /// # Errors
-    /// Errors of the disk.
     pub(super) fn append(
         &mut self,
         store: &AttentionStore,

@@ -26,7 +26,6 @@ const FOLDS: usize = 128;
 /// Generated tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Said<'a> {
-    /// All of its tokens.
     pub tokens: &'a [u32],
     /// Number of those that are a thought before the answer.
     pub thought: usize,
@@ -35,16 +34,13 @@ pub struct Said<'a> {
 /// A prompt: its history, which the cache keeps, and the rest, which is read anew for each reading.
 #[derive(Debug, Clone)]
 pub struct History<'a> {
-    /// The tokens of the history.
     pub tokens: Arc<[u32]>,
-    /// The question, and what else follows.
     pub rest: &'a [u32],
 }
 
 /// The tokens whose metric is read behind a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target<'a> {
-    /// The model's own answer.
     Answer(Said<'a>),
     /// Two values that are held against each other.
     Values(&'a ValuePair),
@@ -94,7 +90,6 @@ pub struct Answer {
 /// Prediction of a pass for one generated token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Position {
-    /// Its natural-log probability.
     log_p: f64,
     /// True if it is the likeliest in its place.
     likeliest: bool,
@@ -116,9 +111,6 @@ impl<'a> Said<'a> {
 
 impl Metric {
     /// Reads a target behind a prompt. `go_on` hears of tokens of the history that are computed.
-    ///
-    /// # Errors
-    /// The model failed, it was interrupted, or there is no answer behind the thought.
     pub fn read(
         session: &mut Session,
         history: &History<'_>,
@@ -167,9 +159,6 @@ impl Metric {
 
     /// Reads it again after `history` under each of `holes`. `go_on` hears of tokens of the history that are computed, `sink` of each
     /// change by its number; both say whether to go on.
-    ///
-    /// # Errors
-    /// The model failed, or it was interrupted.
     pub fn changes(
         &self,
         session: &mut Session,
@@ -184,9 +173,6 @@ impl Metric {
 
     /// The same of several. Holes that begin in the history have it read again from there on, once for readings next to each other that hide
     /// the same there.
-    ///
-    /// # Errors
-    /// The model failed, or it was interrupted.
     pub fn changes_together(
         session: &mut Session,
         history: &Arc<[u32]>,
@@ -236,9 +222,6 @@ enum Read {
 
 impl Answer {
     /// The answer in `said` to the prompt of `history`. `go_on` hears of tokens of the history that are computed.
-    ///
-    /// # Errors
-    /// The model failed, it was interrupted, or there is no answer behind the thought.
     pub fn read(
         session: &mut Session,
         history: &History<'_>,
@@ -288,9 +271,6 @@ impl Answer {
 
     /// The effects of hiding each of `holes` after `history`, or of another history than the answer's. `go_on` hears of tokens of the
     /// history that are computed, `sink` of each effect by its number; both say whether to go on.
-    ///
-    /// # Errors
-    /// The model failed, or it was interrupted.
     pub fn effects(
         &self,
         session: &mut Session,
@@ -335,9 +315,6 @@ impl Answer {
 }
 
 /// Reads a pair of values after a history once.
-///
-/// # Errors
-/// The model failed, or it was interrupted.
 pub fn read_pair(
     session: &mut Session,
     read: (&History<'_>, &ValuePair),

@@ -36,10 +36,8 @@ use metric::Measure;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum CauseError {
-    /// The folder or the disk.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A file of rows.
     #[error(transparent)]
     Rows(#[from] JsonlError),
     /// A linear-attention layer among those to block.
@@ -48,13 +46,10 @@ pub enum CauseError {
          --softmax-only"
     )]
     Linear { layer: usize },
-    /// An attention file without what is needed.
     #[error("case {case}, probe {probe}: {why}")]
     Unusable { case: String, probe: String, why: &'static str },
-    /// The neutral text that stands in the place of sessions.
     #[error("the neutral text cannot be tokenised for this model: {0}")]
     Neutral(palimpsest_core::text::TextError),
-    /// The model.
     #[error("case {case}: {source}")]
     Model { case: String, source: anyhow::Error },
 }
@@ -62,9 +57,7 @@ pub enum CauseError {
 /// Progress of a measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Measured {
-    /// Rows that were there already.
     pub skipped: usize,
-    /// Rows that were added.
     pub done: usize,
     /// True if a stop was asked for before the end.
     pub stopped: bool,
@@ -95,9 +88,6 @@ fn unusable(store: &AttentionStore, why: &'static str) -> CauseError {
 }
 
 /// The layers to block, window by window; a window without softmax layers is left out.
-///
-/// # Errors
-/// [`CauseError::Linear`].
 pub fn windows(
     kinds: &[LayerKind],
     (windows, softmax_only): (Option<usize>, bool),

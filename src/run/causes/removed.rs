@@ -23,7 +23,6 @@ use crate::run::store::RunFolder;
 /// The sessions that are left out, and the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemovalOptions {
-    /// Which, each by itself.
     pub sessions: SessionChoice,
     /// True if neutral text stands in a session's place, so that nothing moves; else it is removed.
     pub replace: bool,
@@ -47,9 +46,6 @@ impl RemovalOptions {
 }
 
 /// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each chunk and reading.
-///
-/// # Errors
-/// [`CauseError`]; a stop is none.
 pub(super) fn measure(
     folder: &RunFolder,
     model: &mut LocalModel,

@@ -17,9 +17,6 @@ pub const NEUTRAL: &str = "paper-1";
 const TEXT: &str = include_str!("neutral.txt");
 
 /// The tokens of the neutral text.
-///
-/// # Errors
-/// [`CauseError::Neutral`].
 pub fn neutral(text: &ModelText) -> Result<Arc<[u32]>, CauseError> {
     Ok(text.tokenizer.encode(TEXT).map_err(CauseError::Neutral)?.into())
 }

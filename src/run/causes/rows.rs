@@ -22,7 +22,6 @@ pub const CAUSES: &str = "causes.jsonl";
 /// Effect of blocking one session on one answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CauseRow {
-    /// The answer.
     #[serde(flatten)]
     pub answer: AnswerKey,
     /// The span that was hidden from the question on: `session[3]`, ...
@@ -50,7 +49,6 @@ pub struct CauseRow {
     pub thought_tokens: usize,
     /// The answer's natural-log probability with nothing blocked, mean per token.
     pub log_p: f64,
-    /// Effect of hiding the span.
     pub effect: Effect,
 }
 
@@ -85,7 +83,6 @@ pub struct ThoughtEffect {
 /// equal length are compared ([`crate::statistics::control`]).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ControlRow {
-    /// The answer.
     #[serde(flatten)]
     pub answer: AnswerKey,
     /// Its number in the pool, from 0.
@@ -95,7 +92,6 @@ pub struct ControlRow {
     /// The layers at which it was hidden, half-open; absent where at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<[usize; 2]>,
-    /// Seed of the pool.
     pub seed: u64,
     /// True if the model has linear-attention layers, which were left open; absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -104,7 +100,6 @@ pub struct ControlRow {
     pub answer_tokens: usize,
     /// The answer's natural-log probability with nothing blocked, mean per token.
     pub log_p: f64,
-    /// Effect of hiding it.
     pub effect: Effect,
 }
 
@@ -116,10 +111,8 @@ fn is_zero(n: &usize) -> bool {
 /// and all after it was read again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TotalRow {
-    /// The answer.
     #[serde(flatten)]
     pub answer: AnswerKey,
-    /// The span that was left out.
     pub span: String,
     /// Its part in the analysis, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,7 +129,6 @@ pub struct TotalRow {
     pub thought_tokens: usize,
     /// The answer's natural-log probability after the whole prompt, mean per token.
     pub log_p: f64,
-    /// Effect of leaving the span out.
     #[serde(flatten)]
     pub total: TotalEffect,
 }
@@ -145,9 +137,7 @@ pub struct TotalRow {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TotalEffect {
-    /// Of removing a session.
     Total(Effect),
-    /// Of replacing it.
     Replaced(Effect),
 }
 
@@ -164,10 +154,8 @@ impl std::ops::Deref for TotalEffect {
 /// Effect of hiding a session from the question on and from later positions as well, so that what these took over from it is missing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CarrierRow {
-    /// The answer.
     #[serde(flatten)]
     pub answer: AnswerKey,
-    /// The span that was hidden.
     pub span: String,
     /// Its part in the analysis, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -226,16 +214,12 @@ impl Ablation {
 /// Log-probability of one answer with a subset of the sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SubsetRow {
-    /// The answer.
     #[serde(flatten)]
     pub answer: AnswerKey,
-    /// Seed of the subsets.
     pub seed: u64,
     /// Which subset, from 0: it depends on seed, case, and this number alone.
     pub subset: usize,
-    /// Ablation of the others.
     pub ablation: Ablation,
-    /// The sessions that are there.
     pub sessions: Vec<String>,
     /// True if the model has linear-attention layers, which blocking left open; absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -251,14 +235,11 @@ pub struct SubsetRow {
 /// ContextCite's surrogate of one answer: the logit of its probability as a sparse linear function of which sessions are there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SurrogateRow {
-    /// The answer.
     #[serde(flatten)]
     pub answer: AnswerKey,
-    /// Seed of the subsets.
     pub seed: u64,
     /// Number of subsets that it was fitted to.
     pub subsets: usize,
-    /// Ablation of the sessions.
     pub ablation: Ablation,
     /// True if the model has linear-attention layers, which blocking left open; absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -275,14 +256,12 @@ pub struct SurrogateRow {
     /// The share of the logit's variance over the subsets that the surrogate explains; absent where it does not vary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub r2: Option<f64>,
-    /// By session.
     pub weights: Vec<SessionWeight>,
 }
 
 /// Weight of one session in the surrogate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionWeight {
-    /// The session's span.
     pub span: String,
     /// Its part in the analysis, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -297,20 +276,14 @@ pub struct SessionWeight {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum CauseLine {
-    /// A stretch that was blocked.
     Control(ControlRow),
-    /// A session that was removed.
     Total(TotalRow),
-    /// A session that was replaced.
     Replaced(TotalRow),
     /// A session that was hidden from a later one.
     Carrier(CarrierRow),
-    /// A subset of sessions.
     Subset(SubsetRow),
-    /// A surrogate.
     #[serde(rename = "contextcite")]
     Surrogate(SurrogateRow),
-    /// A session that was blocked.
     #[serde(untagged)]
     Blocked(CauseRow),
 }
@@ -389,9 +362,6 @@ fn check_format(path: &Path) -> Result<(), RunError> {
 }
 
 /// The file of a run's folder, open for appending.
-///
-/// # Errors
-/// Those of the file; [`RunError::OlderCauses`].
 pub(super) fn open_log(dir: &Path) -> Result<RowLog<CauseLine>, RunError> {
     let path = dir.join(CAUSES);
     check_format(&path)?;
@@ -399,9 +369,6 @@ pub(super) fn open_log(dir: &Path) -> Result<RowLog<CauseLine>, RunError> {
 }
 
 /// All rows of a run's folder, in the order in which they were measured.
-///
-/// # Errors
-/// Those of the file; [`RunError::OlderCauses`].
 pub fn read_lines(dir: &Path) -> Result<Vec<CauseLine>, RunError> {
     let path = dir.join(CAUSES);
     check_format(&path)?;
@@ -411,27 +378,17 @@ pub fn read_lines(dir: &Path) -> Result<Vec<CauseLine>, RunError> {
 /// The rows of a run's folder by kind, each in the order in which they were measured.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CauseRows {
-    /// Blocked sessions.
     pub blocked: Vec<CauseRow>,
-    /// The controls' stretches.
     pub controls: Vec<ControlRow>,
-    /// Removed sessions.
     pub removed: Vec<TotalRow>,
-    /// Replaced sessions.
     pub replaced: Vec<TotalRow>,
-    /// Carriers.
     pub carriers: Vec<CarrierRow>,
-    /// ContextCite's subsets.
     pub subsets: Vec<SubsetRow>,
-    /// ContextCite's surrogates.
     pub surrogates: Vec<SurrogateRow>,
 }
 
 impl CauseRows {
     /// Those of a folder; none where there is no file.
-    ///
-    /// # Errors
-    /// As [`read_lines`].
     pub fn read(dir: &Path) -> Result<Self, RunError> {
         let mut rows = CauseRows::default();
         for line in read_lines(dir)? {

@@ -89,9 +89,6 @@ impl SessionMeasures {
     /// Reads the rest of a prompt and its target behind the first `shared` tokens, which end before the question. Of a contrast the row
     /// `answer` is the position that predicts the values, the prompt's last where they differ in their first token. `go_on` hears of tokens
     /// that are computed.
-    ///
-    /// # Errors
-    /// The model failed, it was interrupted, or there is no answer behind the thought.
     pub fn read(
         session: &mut Session,
         store: &AttentionStore,
@@ -171,9 +168,6 @@ impl SessionMeasures {
     }
 
     /// Writes those of an answer, or of its contrast, whole or not at all.
-    ///
-    /// # Errors
-    /// Errors of the disk.
     pub fn save(&self, path: &Path, store: &AttentionStore, of: Measure) -> Result<(), RunError> {
         let attributed = match of {
             Measure::LogP => (store.generated.len() - store.thought()).min(ATTRIBUTED),
@@ -222,9 +216,6 @@ impl SessionMeasures {
     }
 
     /// Reads a file.
-    ///
-    /// # Errors
-    /// [`RunError::Measures`].
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let broken = |reason: String| RunError::Measures { path: path.to_owned(), reason };
         let bytes = std::fs::read(path).map_err(|error| broken(error.to_string()))?;

@@ -16,20 +16,14 @@ use crate::run::store::RunFolder;
 /// A way, and its settings.
 #[derive(Debug, Clone, Copy)]
 pub enum Way {
-    /// Sessions are blocked.
     Blocked(CauseOptions),
-    /// Sessions are removed or replaced.
     Removed(RemovalOptions),
-    /// Sessions are hidden from later ones.
     Carriers(CarrierOptions),
     /// A surrogate is fitted to random subsets, of answers alone.
     Surrogate(SurrogateOptions),
 }
 
 /// Measures what `folder` still lacks. `model` must be the run's. `stop` is looked at after each chunk and reading.
-///
-/// # Errors
-/// Any [`super::CauseError`], with the folder's name; a stop is none.
 pub fn measure(
     folder: &RunFolder,
     model: &mut LocalModel,

@@ -19,9 +19,6 @@ use palimpsest_core::timing;
 
 /// The conditions, as the identity of a run has them: none where that is the plain one alone. `fits` says whether the longest history
 /// fits the context, and is asked only where the benchmark's choice depends on it.
-///
-/// # Errors
-/// [`WrongUsage`] for names that the benchmark does not have, and for two conditions of one name.
 pub fn choose(
     benchmark: &Benchmark,
     named: &[String],
@@ -102,9 +99,6 @@ pub(super) fn check_knockouts(
 
 /// The retrievers of `conditions`. One by embeddings is opened, and its model fetched, only where one of them wants it.
 /// `show`: with progress.
-///
-/// # Errors
-/// The model of embeddings cannot be opened.
 pub fn retrievers(
     benchmark: &'static Benchmark,
     seed: u64,
@@ -120,9 +114,6 @@ pub fn retrievers(
 }
 
 /// True if the longest history of the data and its longest question have at most `budget` tokens.
-///
-/// # Errors
-/// The data cannot be read or a prompt not be built.
 pub fn fits(
     dataset: &Dataset,
     builder: &PromptBuilder,

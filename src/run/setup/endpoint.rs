@@ -30,15 +30,11 @@ use palimpsest_core::text::{
 pub struct Counter {
     /// The tokeniser; absent for a stated bound.
     named: Option<NameAndDigest>,
-    /// Counts.
     pub tokens: Box<dyn CountTokens>,
 }
 
 impl RunSpec {
     /// The conditions under which an endpoint is asked. One whose histories nobody counts is sent them whole.
-    ///
-    /// # Errors
-    /// [`super::WrongUsage`] for names that the benchmark does not have.
     pub fn endpoint_conditions(
         &self,
         dataset: &Dataset,
@@ -54,9 +50,6 @@ impl RunSpec {
     }
 
     /// The counter of an endpoint's tokens, where its histories are to be cut.
-    ///
-    /// # Errors
-    /// The tokenizer cannot be opened.
     pub fn counter(&self) -> anyhow::Result<Option<Counter>> {
         if let Some(name) = &self.tokenizer {
             let TokenCounter { name, digest, tokens } = TokenCounter::open(name)?;

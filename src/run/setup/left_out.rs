@@ -28,19 +28,13 @@ struct Lacking {
     looked_at: usize,
     /// Of these, those that lack a span.
     lacking: usize,
-    /// Their cases.
     cases: BTreeSet<String>,
-    /// The names of what they lack.
     names: BTreeSet<String>,
-    /// Labels that one prompt has instead.
     known: Option<String>,
 }
 
 /// Marks the questions of `plan` whose prompts lack a span that a condition's knock-out names, and says which. `prompts` cuts a case as the
 /// run will. What a retriever by embeddings or a memory system finds is not looked for twice: under such a condition they become errors.
-///
-/// # Errors
-/// A knock-out that no question has the spans for. `is_part` says that there are more of them elsewhere, in other shards.
 pub(super) fn leave_out(
     plan: &mut [PlannedCase],
     conditions: &[Condition],

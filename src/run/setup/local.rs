@@ -24,13 +24,9 @@ use palimpsest_core::timing::Recorder;
 
 /// Data, templates and model of a run on this machine.
 pub struct OpenedModel {
-    /// The data.
     pub data: OpenedData,
-    /// The prompt templates.
     pub templates: Templates,
-    /// Options of the model.
     pub options: LocalOptions,
-    /// The model.
     pub model: LocalModel,
     /// SHA-256 of its weights.
     pub digest: String,
@@ -64,9 +60,6 @@ pub fn observed(all: &[PlannedCase], benchmark: &Benchmark, batch: usize, genera
 
 impl RunSpec {
     /// The conditions under which a local model is asked.
-    ///
-    /// # Errors
-    /// [`super::WrongUsage`] for names that the benchmark does not have.
     pub fn local_conditions(
         &self,
         dataset: &Dataset,
@@ -80,9 +73,6 @@ impl RunSpec {
     }
 
     /// Opens data and model as a run does.
-    ///
-    /// # Errors
-    /// Whatever keeps either from being opened.
     pub fn open_local(&self, recorder: Option<&Recorder>) -> anyhow::Result<OpenedModel> {
         let devices = self.loaded.on.open()?;
         recorder.inspect(|recorder| recorder.wait_for(&devices));

@@ -63,9 +63,7 @@ pub struct MemoryArgs {
 /// A system's name and its command, or its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedSystem {
-    /// Letters, digits and single hyphens.
     pub name: String,
-    /// The rest.
     pub value: String,
 }
 
@@ -86,9 +84,6 @@ impl std::str::FromStr for NamedSystem {
 
 impl MemoryArgs {
     /// The conditions of these systems, in the order of the command line.
-    ///
-    /// # Errors
-    /// A system named twice, a configuration of a system that is not there, and a number or a way to show given twice.
     pub(super) fn conditions(&self, benchmark: &Benchmark) -> anyhow::Result<Vec<Condition>> {
         let names: Vec<&str> = self.memory.iter().map(|system| system.name.as_str()).collect();
         let twice = |at: usize| names.get(..at).is_some_and(|before| before.contains(&names[at]));

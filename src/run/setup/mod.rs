@@ -53,18 +53,12 @@ pub struct WrongUsage(pub String);
 pub struct WrongValue(pub String);
 
 /// Parses a whole number above 0.
-///
-/// # Errors
-/// [`WrongValue`].
 pub fn positive(text: &str) -> Result<usize, WrongValue> {
     let number = text.parse().ok().filter(|n| *n > 0);
     number.ok_or_else(|| WrongValue("give a whole number above 0".to_owned()))
 }
 
 /// The cases of a data set, one in memory at a time, with the remedy where one is not sound.
-///
-/// # Errors
-/// The file cannot be read.
 pub fn cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Case>>> {
     let name = dataset.name().to_owned();
     Ok(dataset.cases()?.map(move |case| {
@@ -73,9 +67,6 @@ pub fn cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::R
 }
 
 /// [`cases`] without the rows that are broken.
-///
-/// # Errors
-/// The file cannot be read.
 pub fn sound_cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Case>>> {
     let is_broken = |case: &anyhow::Error| matches!(case.downcast_ref(), Some(ReadError::Row(_)));
     Ok(cases(dataset)?.filter(move |case| !case.as_ref().is_err_and(is_broken)))
@@ -83,15 +74,11 @@ pub fn sound_cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = any
 
 /// A data set that was read once.
 pub struct OpenedData {
-    /// The data set.
     pub dataset: Dataset,
-    /// Its name and digest.
     pub named: NameAndDigest,
     /// All of its cases, without their histories, broken rows among them.
     pub all: Vec<PlannedCase>,
-    /// The first sound one, whole.
     pub first: Option<Case>,
-    /// The limits of answers to it.
     pub limits: AnswerLimits,
 }
 
@@ -100,7 +87,6 @@ pub type Watch<'a> = &'a dyn Fn(&'static str) -> anyhow::Result<Arc<AtomicBool>>
 
 /// Where the answers of a run go.
 pub struct Begin<'a> {
-    /// The run folder.
     pub folder: &'a Path,
     /// Times the run, where that is asked for.
     pub recorder: Option<&'a Recorder>,
@@ -108,15 +94,11 @@ pub struct Begin<'a> {
     pub show_progress: bool,
     /// Hears every piece of an answer as it is generated, where it is streamed.
     pub on_text: &'a dyn Fn(&str),
-    /// Called when the model is open.
     pub watch: Watch<'a>,
 }
 
 impl RunSpec {
     /// Answers what is not answered yet.
-    ///
-    /// # Errors
-    /// [`WrongUsage`], and whatever keeps the run from going on.
     pub fn run(&self, begin: &Begin<'_>) -> anyhow::Result<Summary> {
         self.checked()?;
         if let Some(folder) = self.prompts.as_deref().filter(|dir| dir.join(JUDGE_FILE).exists()) {
@@ -129,17 +111,11 @@ impl RunSpec {
     }
 
     /// Refuses flags that make no sense together.
-    ///
-    /// # Errors
-    /// [`WrongUsage`].
     pub fn checked(&self) -> Result<(), WrongUsage> {
         self.check().map_err(|e| WrongUsage(format!("{e:#}")))
     }
 
     /// Reads the data set once, and keeps of its cases all but their histories.
-    ///
-    /// # Errors
-    /// The file is none of a known benchmark, has no sound row, or has broken ones and `--strict` refuses them.
     pub fn open(&self) -> anyhow::Result<OpenedData> {
         let _span = timing::io();
         let spec = SampleSpec { segments: self.sessions, seed: self.seed };
@@ -189,9 +165,6 @@ impl RunSpec {
     }
 
     /// The selected cases of a data set.
-    ///
-    /// # Errors
-    /// Nothing is selected.
     pub fn plan(&self, dataset: &Dataset, all: Vec<PlannedCase>) -> anyhow::Result<Vec<PlannedCase>> {
         let selection = Selection {
             sample: self.case_sample(),
@@ -205,9 +178,6 @@ impl RunSpec {
     }
 
     /// The templates of its prompts.
-    ///
-    /// # Errors
-    /// A template cannot be read; `--query-time` for a benchmark that tells it in any case.
     pub fn templates(&self, benchmark: &Benchmark) -> anyhow::Result<Templates> {
         let folder = self.prompts.as_deref();
         if self.query_time && !benchmark.query_time_if_asked {

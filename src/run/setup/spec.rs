@@ -158,7 +158,6 @@ pub struct AnswerLimits {
     pub max_new_tokens: usize,
     /// The benchmark that the number is from, for messages; empty for the user's own.
     whose: &'static str,
-    /// Truncation of histories.
     pub truncation: Truncation,
 }
 

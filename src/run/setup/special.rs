@@ -11,9 +11,6 @@ use palimpsest_core::text::known_special_tokens;
 
 /// The cases that hold text that spells a special token, each with those tokens. They are sound: it is read as that token unless a run
 /// is told otherwise.
-///
-/// # Errors
-/// Data that cannot be read, and a `model` that is not known.
 pub fn special_tokens(
     dataset: &Dataset,
     model: Option<&str>,

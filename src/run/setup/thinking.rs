@@ -54,9 +54,6 @@ const SWITCH: &str = "enable_thinking";
 
 impl Thinking {
     /// Refuses flags that make no sense together.
-    ///
-    /// # Errors
-    /// What does not fit, in words.
     pub fn check(&self, endpoint: bool) -> anyhow::Result<()> {
         let off = self.thinking == ThinkingMode::Off;
         ensure!(

@@ -20,17 +20,12 @@ use cuda as driver;
 /// A device, as far as it tells.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceFacts {
-    /// Its name on the command line.
     pub device: String,
-    /// The card's own name.
     pub card: Option<String>,
     /// Bytes of memory.
     pub memory: Option<u64>,
-    /// Of those, free.
     pub memory_free: Option<u64>,
-    /// Compute capability, major and minor.
     pub compute_capability: Option<(i32, i32)>,
-    /// The version of NVIDIA's kernel module.
     pub driver: Option<String>,
     /// The newest CUDA that the driver supports, major and minor.
     pub cuda: Option<(i32, i32)>,
@@ -102,11 +97,9 @@ impl How {
 /// The most that was taken of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Peak {
-    /// The device.
     pub device: String,
     /// Bytes.
     pub bytes: u64,
-    /// The kind of measurement.
     pub how: How,
 }
 

@@ -10,7 +10,6 @@ pub type HeadMasses = (Vec<f64>, Vec<f64>);
 /// A document's score among others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ranked {
-    /// Mass beyond the neutral request's.
     pub score: f64,
     /// From 1, the highest.
     pub rank: usize,

@@ -32,12 +32,9 @@ use palimpsest_core::span::Span;
 /// A prompt to score, and the neutral one beside it.
 #[derive(Debug, Clone)]
 pub struct Scoring {
-    /// The row of the question.
     pub question: String,
     documents: Vec<Span>,
-    /// As the reply names them.
     heads: Heads,
-    /// Those that can see every document.
     pairs: Pairs,
     neutral: NeutralPrompt,
     masses: Option<Arc<NeutralMasses>>,

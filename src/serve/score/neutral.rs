@@ -29,7 +29,6 @@ pub struct NeutralPrompt {
     tokens: Arc<[u32]>,
     question: Vec<Span>,
     documents: Vec<Span>,
-    /// Of all this.
     digest: Key,
 }
 

@@ -22,7 +22,6 @@ pub enum ScoreField {
     /// `false` for none.
     #[serde(rename = "a boolean (true for all documents)")]
     Is(bool),
-    /// These.
     #[serde(rename = "an object of documents, question and heads")]
     Of(ScoreOptions),
 }

@@ -195,7 +195,6 @@ pub struct Attribution {
     biases: BTreeMap<usize, Vec<f32>>,
     /// By part and position, what it adds.
     parts: BTreeMap<(Component, usize), Vec<f32>>,
-    /// By position, the final norm's scales.
     ends: BTreeMap<usize, Vec<f32>>,
 }
 
@@ -244,22 +243,12 @@ pub struct Attributions {
 pub enum TargetError {
     /// It is not in the prompt.
     #[error("a target is at position {position}, and there are {tokens} tokens; positions count from 0")]
-    Position {
-        /// The position.
-        position: usize,
-        /// Tokens of the prompt.
-        tokens: usize,
-    },
+    Position { position: usize, tokens: usize },
     /// Two spans share keys, whose term would count twice.
     #[error(
         "targets need spans without common tokens, and `{first}` and `{second}` share some; leave one out"
     )]
-    Overlap {
-        /// One span.
-        first: String,
-        /// The other one.
-        second: String,
-    },
+    Overlap { first: String, second: String },
 }
 
 impl Attribution {

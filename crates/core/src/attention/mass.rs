@@ -33,42 +33,21 @@ use crate::transfer;
 pub enum SpanError {
     /// A span reaches past the tokens, or ends before it begins.
     #[error("span `{label}` [{start}, {end}) is not within the {tokens} tokens")]
-    OutOfRange {
-        /// The span.
-        label: String,
-        /// Its first token.
-        start: usize,
-        /// One past its last token.
-        end: usize,
-        /// The tokens that there are.
-        tokens: usize,
-    },
+    OutOfRange { label: String, start: usize, end: usize, tokens: usize },
     /// A span has a name that means something else.
     #[error(
         "span `{label}`: `last`, `answer` and `each` name rows (the prompt's last position and the generated tokens); call it something else"
     )]
-    Reserved {
-        /// The span.
-        label: String,
-    },
+    Reserved { label: String },
     /// A row has a name that no span has.
     #[error("row `{label}` is none of the spans; add it to `spans`")]
-    UnknownRow {
-        /// The row.
-        label: String,
-    },
+    UnknownRow { label: String },
     /// The generated tokens are asked for twice.
     #[error("row `{label}` comes twice; name it once")]
-    RowTwice {
-        /// The row.
-        label: String,
-    },
+    RowTwice { label: String },
     /// A row span holds no token, so that a mean over its rows means nothing.
     #[error("row span `{label}` is empty; a mass is a mean over its tokens, so give it at least one")]
-    EmptyRows {
-        /// The span.
-        label: String,
-    },
+    EmptyRows { label: String },
 }
 
 /// The measurements of a [`MassObserver`].
@@ -121,13 +100,10 @@ pub struct MassObserver {
     keys: Vec<Span>,
     /// Ascending borders of the elementary segments that the key spans are made of.
     bounds: Vec<usize>,
-    /// By softmax layer.
     layers: BTreeMap<usize, LayerSums>,
-    /// By linear-attention layer.
     deltas: BTreeMap<usize, DeltaLayer>,
     /// Linear-attention layers' keys of this many first tokens are kept for forks.
     keep: usize,
-    /// Tokens of the prompt.
     tokens: usize,
     answer: AnswerRows,
     /// Generated tokens before those of the rows: a thought.
@@ -142,7 +118,6 @@ struct LayerSums {
     rows: BTreeMap<usize, Tensor>,
     has_sinks: bool,
     window: Option<usize>,
-    /// The rows of generated tokens.
     answered: Answered,
 }
 

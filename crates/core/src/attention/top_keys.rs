@@ -32,7 +32,6 @@ pub struct TopKeys {
 /// The rows of generated tokens.
 #[derive(Debug, Clone)]
 struct Answers {
-    /// Tokens of the prompt.
     tokens: usize,
     /// Tokens of a thought, in no row.
     thought: usize,
@@ -44,9 +43,7 @@ struct Answers {
 #[derive(Debug, Clone)]
 struct OfLayer {
     heads: usize,
-    /// By row of the prompt.
     rows: Vec<OfRow>,
-    /// By generated token.
     answered: Vec<OfRow>,
 }
 

@@ -75,7 +75,6 @@ struct JsonText {
     at: At,
     /// Of each object that is open its keys, of each array `None`.
     open: Vec<Option<BTreeSet<String>>>,
-    /// Keys that came twice.
     doubled: usize,
 }
 

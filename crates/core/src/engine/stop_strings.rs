@@ -12,7 +12,6 @@ use crate::text::{StreamDecoder, TextError, TextPiece, Tokenizer};
 #[derive(Debug, Clone, Default)]
 pub struct StopStrings {
     stops: Vec<String>,
-    /// Text that may begin one.
     held: String,
     /// Bytes of it that are special tokens, which are no part of the text that is returned.
     special: Vec<Range<usize>>,

@@ -16,7 +16,6 @@ pub(crate) const HIDDEN: f32 = -1e30;
 /// The keys that rows see.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// By row.
     ranges: Vec<Range<usize>>,
     /// By row: ascending ranges in between that it does not see. No row at all where there are none.
     hidden: Vec<Vec<Range<usize>>>,

@@ -23,7 +23,6 @@ pub struct Cache {
     layers: Vec<LayerCache>,
     length: usize,
     capacity: usize,
-    /// Of keys and values.
     dtype: DType,
     /// The latest marks, for callers that come back to a length rather than to a mark.
     marks: Vec<Mark>,

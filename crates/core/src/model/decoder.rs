@@ -18,7 +18,6 @@ use ropes::Ropes;
 #[derive(Debug)]
 pub struct Decoder {
     spec: DecoderSpec,
-    /// On the first layer's device.
     embedding: Embedding,
     layers: Vec<Layer>,
     /// Where each layer is.

@@ -42,26 +42,13 @@ pub enum PathError {
     #[error(
         "there is no file or folder {path}; give a model's name (palimpsest model list), a .gguf file or a folder"
     )]
-    NoSuchPath {
-        /// The path.
-        path: PathBuf,
-    },
+    NoSuchPath { path: PathBuf },
     /// Neither a folder in Hugging Face layout nor a GGUF file.
     #[error("{path} is not a model: {fault}")]
-    NotAModel {
-        /// The path.
-        path: PathBuf,
-        /// The fault, and the remedy.
-        fault: String,
-    },
+    NotAModel { path: PathBuf, fault: String },
     /// The file system refused.
     #[error("cannot read {path}")]
-    Io {
-        /// The path.
-        path: PathBuf,
-        /// The operating system's reason.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// A split GGUF is incomplete.
     #[error(transparent)]
     Gguf(#[from] GgufError),

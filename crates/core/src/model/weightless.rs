@@ -17,10 +17,7 @@ use super::DecoderSpec;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
     /// Random numbers from a seed: the same in f32, bf16 and f16 to the last bit, and on every device.
-    Random {
-        /// The seed.
-        seed: u64,
-    },
+    Random { seed: u64 },
     /// Zeros: the quickest to make, for memory alone. Routers then send every token to the same experts.
     Zeros,
 }
@@ -35,7 +32,6 @@ const LEVELS: i32 = 27;
 #[derive(Debug)]
 pub struct Weightless {
     fill: Fill,
-    /// The random numbers, on the host.
     block: Vec<f32>,
     /// The same on a device, times a factor and with a mean, for the tensors that want them so.
     made: RefCell<Vec<Made>>,
@@ -48,7 +44,6 @@ type Made = (Device, DType, Distribution, Tensor);
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Distribution {
     mean: f64,
-    /// A power of two.
     deviation: f64,
 }
 

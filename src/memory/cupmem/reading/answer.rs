@@ -81,9 +81,6 @@ pub fn former(verdict: &Verdict) -> Vec<String> {
 }
 
 /// R8.
-///
-/// # Errors
-/// [`Unreachable`]; a [`Fault`] inside.
 pub fn answer(
     asker: &mut Asker<'_>,
     query: Query<'_>,

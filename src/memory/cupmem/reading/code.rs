@@ -143,11 +143,8 @@ fn facts(
 
 /// The entries that a probe is verified against.
 struct Evidence {
-    /// The entries found, best first.
     hits: Vec<Hit>,
-    /// One hit for each bundle.
     primary: Vec<Hit>,
-    /// The slots that are seen whole.
     slots: Vec<Slot>,
     /// The entries found, and all of these slots.
     shown: Vec<Hit>,

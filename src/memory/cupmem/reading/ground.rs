@@ -26,11 +26,8 @@ const FACTS: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Course {
-    /// As asked.
     Proceed,
-    /// With changes.
     Adjust,
-    /// Not at all.
     Block,
     /// After a question to the user.
     Ask,
@@ -39,26 +36,18 @@ pub enum Course {
 /// The grounds of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Grounding {
-    /// The next step.
     pub decision: Course,
-    /// Items that decide it.
     pub decisive: Vec<String>,
-    /// Items that stand against it.
     pub blocking: Vec<String>,
-    /// Items that support it.
     pub supporting: Vec<String>,
-    /// Points that an answer should mention.
     pub facts: Vec<String>,
 }
 
 /// The bounds of an answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Constraints {
-    /// Duties.
     pub must: Vec<String>,
-    /// Prohibitions.
     pub must_not: Vec<String>,
-    /// Open points.
     pub open: Vec<String>,
 }
 
@@ -80,9 +69,6 @@ pub fn constraints_shape() -> Value {
 }
 
 /// R6.
-///
-/// # Errors
-/// `Stop`.
 pub fn ground(
     asker: &mut Asker<'_>,
     store: &Store,
@@ -143,9 +129,6 @@ fn plain(text: &str) -> String {
 }
 
 /// R7.
-///
-/// # Errors
-/// [`Unreachable`]; a [`Fault`] inside.
 pub fn constrain(
     asker: &mut Asker<'_>,
     store: &Store,

@@ -29,9 +29,6 @@ use super::store::{Item, Store};
 use crate::memory::system::protocol::Memory;
 
 /// R1 to R7.
-///
-/// # Errors
-/// [`Unreachable`]; a [`Fault`] inside.
 pub fn read(
     asker: &mut Asker<'_>,
     store: &Store,
@@ -68,9 +65,6 @@ pub fn read(
 }
 
 /// The nearest active items as plain context, without a model: the store by itself.
-///
-/// # Errors
-/// [`Unreachable`].
 pub fn plain(
     asker: &mut Asker<'_>,
     store: &Store,

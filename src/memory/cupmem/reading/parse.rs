@@ -11,7 +11,6 @@ use crate::ground::order::unique;
 /// A probe.
 #[derive(Debug, Clone, Copy)]
 pub struct Query<'a> {
-    /// Its words.
     pub text: &'a str,
     /// When it is asked. The code's prompts never say.
     pub as_of: Option<&'a str>,
@@ -23,23 +22,17 @@ pub struct Query<'a> {
 pub struct Parsed {
     /// In the code `validity_check`, `premise_laden` or `task_planning`; in the paper free.
     pub intent: String,
-    /// Slots that it is about.
     pub slots: Vec<String>,
-    /// The proposition that it asks about.
     pub proposition: String,
     /// A former state that it takes to hold.
     pub old_premise: String,
     /// The current states that an answer must rest on.
     pub basis: String,
-    /// The request.
     pub action: String,
-    /// The purpose.
     pub goal: String,
-    /// Choices that it names.
     pub options: Vec<String>,
     /// A situation that it takes for granted without a word.
     pub hidden_setup: String,
-    /// All states that it presupposes.
     pub presuppositions: Vec<String>,
 }
 
@@ -112,9 +105,6 @@ pub fn reply_shape(is_code: bool) -> Value {
 }
 
 /// Takes a probe apart.
-///
-/// # Errors
-/// [`Unreachable`]; a [`Fault`] inside.
 pub fn parse(asker: &mut Asker<'_>, query: Query<'_>) -> Result<Result<Parsed, Fault>, Unreachable> {
     let is_code = asker.settings.is_code();
     let as_of = query.as_of.filter(|_| !is_code);

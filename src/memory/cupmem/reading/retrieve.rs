@@ -17,9 +17,7 @@ const LINKS: usize = 2;
 /// An entry of the store.
 #[derive(Debug, Clone, Copy)]
 pub enum Entry<'s> {
-    /// An item.
     Item(&'s Item),
-    /// A marker.
     Marker(&'s Marker),
 }
 
@@ -86,16 +84,12 @@ pub fn not_current(store: &Store) -> Vec<Entry<'_>> {
 /// An entry found, with its score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hit {
-    /// The entry's id.
     pub id: String,
     /// Greater is nearer; `None` for an entry that came with its bundle.
     pub score: Option<f64>,
 }
 
 /// The nearest of some entries by proposition or reason; where `named` also by slot and status.
-///
-/// # Errors
-/// [`Unreachable`].
 pub fn nearest(
     asker: &mut Asker<'_>,
     entries: Vec<Entry<'_>>,
@@ -137,13 +131,10 @@ fn in_conflict(store: &Store, slot: &Slot, found: &[Entry<'_>]) -> bool {
 /// A slot's entries as prompts show them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bundle {
-    /// The slot.
     pub slot: Slot,
     /// Does it hold what is no longer current beside what is, or a marker?
     pub conflict: bool,
-    /// Current states.
     pub active: Vec<Active>,
-    /// Former states.
     pub stale: Vec<Stale>,
     /// Why the slot is unknown, where it is.
     pub unknown: Option<String>,
@@ -152,11 +143,8 @@ pub struct Bundle {
 /// A current state.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Active {
-    /// The item's id.
     pub id: String,
-    /// The proposition.
     pub value: String,
-    /// Was it challenged?
     pub weak: bool,
     /// When it was first seen, where that is told.
     pub since: Option<String>,
@@ -165,15 +153,10 @@ pub struct Active {
 /// A former state.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Stale {
-    /// The item's id.
     pub id: String,
-    /// The proposition.
     pub value: String,
-    /// Why it was archived.
     pub archived: String,
-    /// Updates that continue or succeed it.
     pub links: Vec<String>,
-    /// The state that has its place.
     pub replacement: Option<String>,
 }
 

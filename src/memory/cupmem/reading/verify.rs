@@ -19,9 +19,7 @@ use super::retrieve::{Hit, bundles};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Premise {
-    /// It holds.
     Supported,
-    /// It no longer holds.
     Outdated,
     /// Memory does not say.
     Unresolved,
@@ -32,18 +30,15 @@ pub enum Premise {
 pub struct Fact {
     /// In words that an answer may use.
     pub text: String,
-    /// Ids.
     pub items: Vec<String>,
 }
 
 /// The verdict on a premise.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Verdict {
-    /// The premise.
     pub status: Premise,
     /// From 0 to 1.
     pub confidence: f64,
-    /// Items that support it.
     pub supporting: Vec<String>,
     /// Items that it rests on and that no longer hold.
     pub outdated: Vec<String>,
@@ -51,11 +46,8 @@ pub struct Verdict {
     pub usable: Vec<String>,
     /// Items that it must not.
     pub blocked: Vec<String>,
-    /// Items that are history.
     pub historical: Vec<String>,
-    /// Slots whose state is unknown.
     pub unknown_slots: Vec<String>,
-    /// The current facts.
     pub facts: Vec<Fact>,
     /// May an answer take the premise for granted?
     pub premise_safe: bool,
@@ -80,9 +72,6 @@ pub fn reply_shape() -> Value {
 }
 
 /// Asks for a verdict, and holds it to the store as the paper's variant does.
-///
-/// # Errors
-/// [`Unreachable`]; a [`Fault`] inside.
 pub fn verify(
     asker: &mut Asker<'_>,
     store: &Store,
@@ -95,9 +84,6 @@ pub fn verify(
 }
 
 /// Asks for a verdict on what is shown; of `evidence` its former states and markers are shown apart.
-///
-/// # Errors
-/// [`Unreachable`]; a [`Fault`] inside.
 pub fn ask(
     asker: &mut Asker<'_>,
     step: Step,

@@ -52,7 +52,6 @@ pub struct Known {
 
 #[derive(Debug, Default)]
 pub struct Port {
-    /// By id.
     pub known: BTreeMap<String, Known>,
     pub written: usize,
     /// Slots that are unknown, with the number of the session that said so last.

@@ -9,13 +9,9 @@ use super::super::store::Update;
 pub enum Act {
     /// Archive the target; the value has its place.
     Replace,
-    /// Archive the target.
     Invalidate,
-    /// Give the target the update's value.
     Refine,
-    /// Write the value.
     Add,
-    /// Weaken the target.
     Weaken,
     /// Mark the slot unknown, and archive its default or the target.
     Unknown,
@@ -24,11 +20,8 @@ pub enum Act {
 /// An action.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Action {
-    /// The kind.
     pub act: Act,
-    /// The slot that it is in.
     pub slot: Slot,
-    /// The item that it is on.
     pub target: Option<String>,
     /// The updates that it rests on; a value is the first one's.
     pub updates: Vec<String>,
@@ -39,9 +32,7 @@ pub struct Action {
     /// How particular it is; greater is more. In the paper's variant 2 where the decision names its target, 1 where the target is a hint's, 0
     /// without target; in the code's 3 with a target, 2 with a value, 1 with a reason alone.
     pub specificity: u8,
-    /// The step that proposes it.
     pub step: Step,
-    /// The reason given.
     pub reason: String,
 }
 

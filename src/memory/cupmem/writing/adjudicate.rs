@@ -50,14 +50,10 @@ pub struct Verdict {
     pub action: Option<Action>,
     /// Items that the decision was asked about.
     pub asked: Vec<String>,
-    /// Active items that were shown.
     pub context: Vec<String>,
 }
 
 /// Decides on a proposal.
-///
-/// # Errors
-/// [`Unreachable`]; a [`Fault`] inside.
 pub fn decide(
     asker: &mut Asker<'_>,
     store: &Store,

@@ -33,9 +33,6 @@ pub fn reply_shape() -> Value {
 }
 
 /// The affected domains, in the paper's variant the surest first, and a note for each that was found.
-///
-/// # Errors
-/// [`Unreachable`]; a [`Fault`] inside.
 pub fn find(
     asker: &mut Asker<'_>,
     updates: &[Update],

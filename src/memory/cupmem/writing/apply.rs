@@ -12,11 +12,8 @@ use crate::memory::system::protocol::{LookedAt, Op, WriteEvent};
 
 /// A session's changes, while they are made.
 pub struct Applying<'a> {
-    /// The store.
     pub store: &'a mut Store,
-    /// The session.
     pub at: &'a Moment,
-    /// The changes so far.
     pub events: Vec<WriteEvent>,
     updates: &'a [Update],
     notes: &'a mut Vec<Note>,
@@ -66,9 +63,6 @@ impl<'a> Applying<'a> {
     }
 
     /// The update that an action rests on first.
-    ///
-    /// # Errors
-    /// Where there is none.
     pub fn update(&self, action: &Action) -> Result<&'a Update, String> {
         let update = action.updates.first().and_then(|id| self.updates.iter().find(|u| u.id == *id));
         update.ok_or_else(|| "it rests on no update of the session".to_owned())
@@ -122,9 +116,6 @@ impl<'a> Applying<'a> {
     }
 
     /// Gives an item the update's value.
-    ///
-    /// # Errors
-    /// Where it is not active.
     pub fn refine(&mut self, item: &str, update: &Update, action: &Action) -> Result<String, String> {
         let before = self.store.item(item).map(|item| item.value.clone());
         if !self.store.refine(item, update, self.grounds(action)) {
@@ -153,9 +144,6 @@ impl<'a> Applying<'a> {
     }
 
     /// Archives an item that is older than the session.
-    ///
-    /// # Errors
-    /// Returns an error where [`Store::archive`] does.
     pub fn archive(&mut self, item: &str, kind: ChangeKind, action: &Action) -> Result<(), String> {
         self.store.archive(item, kind, self.grounds(action))?;
         self.event(Op::Stale, item, action);
@@ -163,9 +151,6 @@ impl<'a> Applying<'a> {
     }
 
     /// Archives an item, older than the session or not.
-    ///
-    /// # Errors
-    /// Returns an error where [`Store::end`] does.
     pub fn end(&mut self, item: &str, kind: ChangeKind, action: &Action) -> Result<(), String> {
         self.store.end(item, kind, self.grounds(action))?;
         self.event(Op::Stale, item, action);

@@ -11,7 +11,6 @@ use super::action::{Act, Action};
 /// The outcome.
 #[derive(Debug, Default)]
 pub struct Arbitrated {
-    /// Actions that stay.
     pub kept: Vec<Action>,
     /// Those that do not, with the reason.
     pub dropped: Vec<(Action, &'static str)>,

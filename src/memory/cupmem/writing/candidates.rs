@@ -17,9 +17,7 @@ const MOST: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// It is said.
     Explicit,
-    /// It follows.
     Inferred,
 }
 
@@ -54,9 +52,6 @@ pub fn reply_shape() -> Value {
 }
 
 /// The accepted candidates of a session, as updates, and a note for each that was found.
-///
-/// # Errors
-/// [`Unreachable`]; a [`Fault`] inside.
 pub fn find(
     asker: &mut Asker<'_>,
     store: &Store,

@@ -39,20 +39,14 @@ pub fn reply_shape() -> Value {
 
 /// The stale items that a session's updates are compared with.
 pub struct Ends<'a> {
-    /// The session.
     pub at: &'a Moment,
-    /// Updates that are accepted.
     pub accepted: &'a BTreeSet<String>,
     /// Items that verdicts of the session ended.
     pub fresh: &'a [String],
-    /// Domains affected.
     pub affected: &'a [&'static str],
 }
 
 /// Links of a session's updates, judged one by one, and the faults on the way.
-///
-/// # Errors
-/// [`Unreachable`].
 pub fn find(
     asker: &mut Asker<'_>,
     store: &Store,

@@ -50,9 +50,7 @@ pub struct Local {
     pub action: Option<Action>,
     /// The decision as it was given, and what became of it.
     pub decision: String,
-    /// The reason given.
     pub reason: String,
-    /// The item that it is on.
     pub target: Option<String>,
     /// Items of the slot, each of which could be the target.
     pub asked: Vec<String>,
@@ -61,9 +59,6 @@ pub struct Local {
 }
 
 /// Decides on a candidate.
-///
-/// # Errors
-/// [`Unreachable`]; a [`Fault`] inside.
 pub fn decide(
     asker: &mut Asker<'_>,
     store: &Store,
@@ -105,9 +100,6 @@ pub fn decide(
 }
 
 /// The nearest active items of a slot, and of the rest of its domain.
-///
-/// # Errors
-/// [`Unreachable`].
 pub fn around<'s>(
     asker: &mut Asker<'_>,
     store: &'s Store,

@@ -37,9 +37,7 @@ use crate::memory::system::protocol::{LookedAt, Op, SessionInput, WriteEvent};
 
 /// A session written.
 pub struct Written {
-    /// The store afterwards.
     pub store: Store,
-    /// The change.
     pub events: Vec<WriteEvent>,
 }
 
@@ -58,9 +56,6 @@ struct Session {
 }
 
 /// Writes a session.
-///
-/// # Errors
-/// [`Unreachable`].
 pub fn write(asker: &mut Asker<'_>, store: &Store, session: &SessionInput) -> Result<Written, Unreachable> {
     let at = store.next_moment(&session.id, session.time.as_deref());
     let mut of = Session::default();

@@ -67,13 +67,11 @@ struct Lane<'s> {
 /// An older item that may no longer hold.
 #[derive(Debug, Clone)]
 pub struct Proposal {
-    /// The item.
     pub item: String,
     /// The updates that may have ended it.
     pub updates: Vec<String>,
     /// The reasons of all lanes that propose it.
     pub reason: String,
-    /// The highest.
     pub confidence: f64,
     exact: bool,
     matches: bool,
@@ -85,11 +83,9 @@ pub struct Proposal {
 /// The outcome of a session's lanes.
 #[derive(Debug)]
 pub struct Proposed<P> {
-    /// To be adjudicated, best first.
     pub kept: Vec<P>,
     /// All active items that stood in a lane.
     pub looked_at: Vec<String>,
-    /// Lanes without a readable reply.
     pub faults: Vec<Fault>,
 }
 
@@ -101,22 +97,14 @@ impl<P> Default for Proposed<P> {
 
 /// The contents of lanes.
 pub struct Change<'a> {
-    /// The session.
     pub at: &'a Moment,
-    /// Its updates.
     pub updates: &'a [Update],
-    /// Its spans.
     pub spans: &'a [Span],
-    /// Domains touched directly.
     pub direct: &'a [&'static str],
-    /// Domains affected.
     pub affected: &'a [&'static str],
 }
 
 /// The proposals of a session, and a note for each that was made.
-///
-/// # Errors
-/// [`Unreachable`].
 pub fn find(
     asker: &mut Asker<'_>,
     store: &Store,

@@ -21,9 +21,7 @@ const SALIENT: f64 = 0.30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpanType {
-    /// It states a current state.
     State,
-    /// It supports one.
     Support,
     /// It bears on none.
     Noise,
@@ -35,13 +33,9 @@ pub enum SpanType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// Now.
     Current,
-    /// Before.
     Past,
-    /// Later.
     Future,
-    /// Several of these.
     Mixed,
 }
 
@@ -49,13 +43,9 @@ pub enum Scope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grade {
-    /// There is none.
     None,
-    /// Weak.
     Weak,
-    /// Medium.
     Medium,
-    /// Strong.
     Strong,
 }
 
@@ -100,18 +90,12 @@ pub struct Span {
     pub evidence: Evidence,
     /// Is it a state, rather than support?
     pub is_state: bool,
-    /// Slots that it may touch.
     pub slots: Vec<Slot>,
-    /// As evidence.
     pub strength: Grade,
-    /// Signal of change.
     pub change: Grade,
 }
 
 /// The kept spans of a session, and a note for each that was found.
-///
-/// # Errors
-/// [`Unreachable`]; a [`Fault`] inside.
 pub fn find(
     asker: &mut Asker<'_>,
     session: &SessionInput,

@@ -8,9 +8,7 @@ use crate::memory::system::protocol::SystemError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It does.
     Yes,
-    /// It does not.
     No,
     /// The system does not have what is checked.
     NotOffered,
@@ -30,9 +28,7 @@ impl Outcome {
 /// One check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// A name of a few words.
     pub check: &'static str,
-    /// The outcome.
     pub outcome: Outcome,
     /// Is a no a breach of the protocol? Otherwise it is worth knowing.
     pub required: bool,

@@ -24,7 +24,6 @@ use resume::resume;
 pub struct Report {
     /// Its answer to `hello`; absent where it does not start.
     pub hello: Option<Hello>,
-    /// In order.
     pub findings: Vec<Finding>,
 }
 
@@ -128,9 +127,6 @@ fn texts(memories: &[Memory]) -> String {
 }
 
 /// Checks a system; `folder` takes what it keeps. `asked` tells how often the broken model was asked.
-///
-/// # Errors
-/// Why the check itself cannot be made.
 pub fn check(open: &Open<'_>, folder: &Path, asked: &dyn Fn() -> usize) -> Result<Report, String> {
     let own = |name: &str| -> Result<std::path::PathBuf, String> {
         let own = folder.join(name);

@@ -175,7 +175,6 @@ struct PartialSoftmax {
     out: Tensor,
     /// The sum of e^(score - max) by segment, (kv_heads, group * r, segments), f32, where somebody asks.
     sums: Option<Tensor>,
-    /// Keys were hidden from some row.
     hidden: bool,
 }
 

@@ -15,7 +15,6 @@ use crate::simd::exp_nonpositive_all;
 
 /// One value head's block; see [`super::Blocks`].
 struct HeadBlock {
-    /// Tokens.
     m: usize,
     /// e^(G_i - G_j) where j <= i, else 0: (m, m).
     pairwise: Vec<f32>,

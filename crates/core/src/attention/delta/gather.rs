@@ -5,7 +5,6 @@ use std::ops::Range;
 /// Adds up the weights of one value head's rows.
 #[derive(Debug, Clone)]
 pub(super) struct HeadSums {
-    /// Of each segment.
     signed: Vec<f64>,
     /// `[segment][row]`
     sizes: Vec<f64>,

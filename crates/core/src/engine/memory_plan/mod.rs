@@ -243,7 +243,6 @@ pub struct DoesNotFit {
     model: String,
     context: usize,
     dtype: String,
-    /// All that is needed.
     bytes: u64,
     needed: String,
     weights: String,

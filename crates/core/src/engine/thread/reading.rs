@@ -53,7 +53,6 @@ pub(super) struct Pending {
     pub prompt: Arc<[u32]>,
     /// Where its own part begins: behind the prefix, or before the first row that is not as in the others.
     pub kept: usize,
-    /// Tokens of the request's prefix.
     prefix: usize,
     pub knockouts: LayerHoles,
     pub observe: Observe,
@@ -249,7 +248,6 @@ pub(super) struct Reading {
 /// The branch that is being read.
 struct Current {
     branch: Pending,
-    /// Tokens that were there already.
     reused: usize,
     /// `None` while the prefix is being read.
     measurement: Option<Measurement>,

@@ -53,7 +53,6 @@ pub(super) struct Shelf {
     like: Cache,
     /// Most tokens of a trunk.
     context: usize,
-    /// Most trunks.
     most: usize,
     clock: u64,
     evicted: usize,

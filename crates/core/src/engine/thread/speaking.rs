@@ -161,7 +161,6 @@ pub(super) struct Live {
     pub branch: Branch,
     pub decoding: Decoding,
     measurement: Measurement,
-    /// The error of its measurement.
     failed: Option<RequestError>,
     /// Rows of generated tokens that were told.
     told: usize,

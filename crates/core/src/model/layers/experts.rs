@@ -114,7 +114,6 @@ impl Experts {
 
 /// Tokens by expert, and the way back.
 struct Assigned {
-    /// Tokens of each expert.
     counts: Vec<usize>,
     /// The first expert's tokens, then the second's, and so on.
     tokens: Vec<u32>,

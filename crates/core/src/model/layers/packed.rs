@@ -30,7 +30,6 @@ pub struct PackedWeight {
     /// rows of a panel) for those of a byte. What makes them positive is added ([`Groups::added`]).
     pub(super) quants: Vec<u32>,
     pub(super) scales: Factors,
-    /// For the types that have minima.
     pub(super) mins: Option<Factors>,
 }
 

@@ -50,7 +50,6 @@ enum Words {
 struct Published {
     names: &'static [&'static str],
     words: Words,
-    /// Accents are composed first.
     nfc: bool,
     /// A whole word that is a token is taken as it is, whatever the merges say.
     ignore_merges: bool,

@@ -49,7 +49,6 @@ pub struct CallReader {
     state: State,
     /// Text that was not read yet.
     rest: String,
-    /// Calls whose names are known.
     calls: usize,
     /// True if there was any text but white space.
     has_text: bool,

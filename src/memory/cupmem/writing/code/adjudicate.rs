@@ -42,9 +42,6 @@ pub fn reply_shape(settings: &Settings) -> Value {
 }
 
 /// Decides on a proposal.
-///
-/// # Errors
-/// [`Unreachable`]; a [`Fault`] inside.
 pub fn decide(
     asker: &mut Asker<'_>,
     store: &Store,

@@ -18,7 +18,6 @@ const SURER: f64 = 0.15;
 
 /// The outcome of a session.
 pub struct Applied {
-    /// Its events.
     pub events: Vec<WriteEvent>,
     /// Updates that did something, or that a verdict rests on which did.
     pub accepted: BTreeSet<String>,

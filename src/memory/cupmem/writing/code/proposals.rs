@@ -73,7 +73,6 @@ struct Lane<'s> {
 /// A default that may no longer hold.
 #[derive(Debug, Clone)]
 pub struct Proposal {
-    /// Its slot.
     pub slot: Slot,
     /// The active item that is meant, where one is named.
     pub hint: Option<String>,
@@ -83,7 +82,6 @@ pub struct Proposal {
     pub updates: Vec<String>,
     /// The reasons of the lanes that propose it.
     pub reason: String,
-    /// The highest.
     pub confidence: f64,
     /// In the order of the lanes' replies.
     number: usize,
@@ -117,9 +115,6 @@ impl Proposal {
 }
 
 /// The proposals of a session that are kept, best first, and a note for each that was made.
-///
-/// # Errors
-/// [`Unreachable`].
 pub fn find(
     asker: &mut Asker<'_>,
     store: &Store,

@@ -52,7 +52,6 @@ pub struct Weighed {
 pub struct SegmentsOfRows {
     /// The segments that row r has sums of: none after the last row.
     rows: Vec<Range<usize>>,
-    /// Row after row.
     sums: Vec<f64>,
 }
 

@@ -36,7 +36,6 @@ struct Values<'a> {
     /// (keys, d)
     all: Stored<'a>,
     d: usize,
-    /// The first key of the block.
     start: usize,
     /// Values that are not kept in f32.
     wide: Vec<f32>,

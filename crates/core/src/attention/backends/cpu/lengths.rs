@@ -49,7 +49,6 @@ struct OfKeys<'a> {
     /// (d, d)
     gram: &'a [f32],
     d: usize,
-    /// A length a key.
     out: &'a mut [f32],
 }
 

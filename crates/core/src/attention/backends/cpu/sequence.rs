@@ -66,7 +66,6 @@ pub struct Sequence<'a> {
     /// Elements from one head to the next.
     k_stride: usize,
     v_stride: usize,
-    /// Elements of a head.
     head: usize,
 }
 

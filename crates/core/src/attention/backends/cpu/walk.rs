@@ -66,7 +66,6 @@ impl<F: Fold> pulp::WithSimd for Walk<'_, F> {
 
 /// The keys that the rows of a panel see, relative to the walk's.
 struct Sight<'a> {
-    /// Row by row: from, to.
     from: &'a [usize],
     to: &'a [usize],
 }

@@ -26,7 +26,6 @@ const JOINING: u32 = 256;
 struct Stretch<'a> {
     k: &'a Tensor,
     v: &'a Tensor,
-    /// Position of the first of them.
     first: usize,
     rows: Range<usize>,
     /// Where the rows are.
@@ -269,7 +268,6 @@ impl DecodeRows<'_> {
 struct Cuts {
     /// Ascending, after the first key and before the end.
     borders: Vec<usize>,
-    /// The first key.
     start: usize,
     first_block: usize,
     end: usize,

@@ -10,11 +10,9 @@ use crate::fused::launch::{self, Grid, suffix, typed};
 
 /// A kernel of `attention.cu`.
 struct Prefill {
-    /// The widest heads that it serves.
     width: usize,
     kind: &'static str,
     threads: u32,
-    /// Queries of a thread block.
     queries: usize,
     /// Queries kept in shared memory: all of the block, or none.
     kept: usize,
