@@ -53,7 +53,7 @@ if [ -z "$run" ]; then
 fi
 
 # One library under every name that programs are linked with. LIBRARY_PATH is the linker's own, so cargo rebuilds nothing.
-cargo build --release -p rehearsal
+(cd rehearsal && cargo build --release --locked)
 libraries=$built/stand-ins
 mkdir -p "$libraries"
 for name in cuda cudart cublas cublasLt curand nvrtc; do

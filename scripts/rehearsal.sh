@@ -39,7 +39,7 @@ environment() {
     cd "$root"
     export CARGO_TARGET_DIR="$place" CARGO_BUILD_BUILD_DIR="${CARGO_BUILD_BUILD_DIR:-$target}"
     mkdir -p "$place/lib" "$place/kernels"
-    cargo build --quiet --release --locked -p rehearsal >&2
+    (cd rehearsal && cargo build --quiet --release --locked >&2)
     for name in libcuda.so libcuda.so.1 libcublas.so libcublas.so.13 libcublasLt.so libcublasLt.so.13 libcurand.so \
         libcurand.so.10 libnvrtc.so libnvrtc.so.13 libcudart.so libcudart.so.13; do
         ln -sfn ../release/librehearsal.so "$place/lib/$name"
