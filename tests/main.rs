@@ -20,7 +20,6 @@ mod fuzz;
 mod gemma;
 mod goldens;
 mod judge;
-mod kernels;
 mod knowme;
 mod left_out;
 mod lens;

@@ -30,7 +30,7 @@ use palimpsest_core::engine::thread::Limits;
 use palimpsest_core::engine::{Engine, Generate, Session, Task};
 use palimpsest_core::model::{Cache, OpenModel, Phase};
 
-/// The checkpoints that `scripts/hf_reference.py tiny` made, of every architecture and released layout.
+/// The checkpoints that `tests/reference/hf_reference.py tiny` made, of every architecture and released layout.
 pub const TINY: [&str; 18] = [
     "llama-tiny",
     "llama3-rope-tiny",

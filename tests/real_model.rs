@@ -361,7 +361,7 @@ fn the_probabilities_of_all_next_tokens_sum_to_one_and_a_longer_choice_multiplie
     assert!(numbers(&rows).iter().all(|sum| (sum - 1.0).abs() < 1e-4));
 }
 
-/// A prompt's tokens and the log-probabilities of its values after them, of `scripts/contrast_reference.py`.
+/// A prompt's tokens and the log-probabilities of its values after them, of `tests/reference/contrast_reference.py`.
 #[derive(Deserialize)]
 struct ContrastReference {
     case: String,

@@ -14,7 +14,7 @@ use palimpsest::statistics::spread::Spread;
 use palimpsest::statistics::{means, wilson};
 use serde_json::Value;
 
-/// Made by scripts/statistics_reference.py; the versions stand in it.
+/// Made by tests/reference/statistics_reference.py; the versions stand in it.
 fn reference() -> Value {
     serde_json::from_str(include_str!("fixtures/statistics.json")).unwrap()
 }

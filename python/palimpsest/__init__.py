@@ -13,7 +13,8 @@ The package is the command `palimpsest` as a library: the same engine, numbers a
 
 from __future__ import annotations
 
-from ._model import Model, Prompt
+from ._model import Model
+from ._prompt import Prompt
 from ._native import Error, __version__
 from ._results import Answer, Causes, Heads, Table
 from ._run import Run, run

@@ -16,7 +16,7 @@ from . import _html
 from ._extras import extra
 
 if TYPE_CHECKING:
-    from ._model import Prompt
+    from ._prompt import Prompt
     from ._trace import Trace
 
 Array = npt.NDArray[Any]

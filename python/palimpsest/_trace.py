@@ -14,7 +14,7 @@ from . import _html, _native
 from ._extras import extra
 
 if TYPE_CHECKING:
-    from ._model import Prompt
+    from ._prompt import Prompt
 
 Array = npt.NDArray[Any]
 

@@ -2,7 +2,7 @@
 """Measures palimpsest and its peers in turn, each run in a process of its own, into benches/runs/<date>-<machine>/.
 
     cargo build --release
-    python3 -m venv peers && peers/bin/pip install -r scripts/requirements.txt   # llama-cpp-python: see there
+    python3 -m venv peers && peers/bin/pip install -r tests/reference/requirements.txt   # llama-cpp-python: see there
     python3 scripts/peers/measure.py --python peers/bin/python --work /somewhere/with/2/GB
 
 Started again it goes on where it was. `--list` shows what is measured and how long it takes, `--only decode` measures one row's
@@ -66,7 +66,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", metavar="NAME", help="a row or a regular expression on measurements")
     parser.add_argument("--repetitions", type=int, default=5, help="runs of a measurement; at most 3 of those over a minute")
-    parser.add_argument("--python", type=Path, help="the Python that has the peers (scripts/requirements.txt)")
+    parser.add_argument("--python", type=Path, help="the Python that has the peers (tests/reference/requirements.txt)")
     parser.add_argument("--binary", type=Path, default=ROOT / "target/release/palimpsest")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "palimpsest-peers",
                         help="folder for token files and requantised weights, kept between calls")
@@ -226,7 +226,7 @@ def prepare(chosen, args) -> tuple[Place, dict]:
     if tools - {"palimpsest", "kernels"}:
         if args.python is None:
             raise Failed("peers are to be measured: name the Python that has them with --python "
-                         "(pip install -r scripts/requirements.txt), or choose rows without them with --only")
+                         "(pip install -r tests/reference/requirements.txt), or choose rows without them with --only")
         # Not resolved: a virtual environment's python is a link out of it.
         place.python = args.python.absolute()
         code = "import json, importlib.metadata as m; print(json.dumps({d.name: d.version for d in m.distributions()}))"
@@ -235,7 +235,7 @@ def prepare(chosen, args) -> tuple[Place, dict]:
         wanted = [name for tool in sorted(tools & PEERS.keys()) for name in PEERS[tool]]
         missing = [name for name in dict.fromkeys(wanted) if name not in peers]
         if missing:
-            raise Failed(f"{args.python} has no {', '.join(missing)}; {args.python} -m pip install -r scripts/requirements.txt")
+            raise Failed(f"{args.python} has no {', '.join(missing)}; {args.python} -m pip install -r tests/reference/requirements.txt")
         named = {
             "transformers": ("transformers", "torch"),
             "torch": ("torch",),

@@ -1,4 +1,4 @@
-//! Exports: what each format holds. Other tools' own readers are tried in scripts/check_exports.py.
+//! Exports: what each format holds. Other tools' own readers are tried in tests/reference/check_exports.py.
 use palimpsest::run::rows::AnswerRow;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;

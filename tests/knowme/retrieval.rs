@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::*;
 
-/// What `scripts/embedding_reference.py` wrote.
+/// What `tests/reference/embedding_reference.py` wrote.
 #[derive(Deserialize)]
 struct Reference {
     texts: Vec<String>,

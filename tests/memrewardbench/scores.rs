@@ -123,7 +123,7 @@ fn scores_are_those_of_one_pass_and_the_same_bits_however_the_prompt_was_read() 
     }
 }
 
-/// `scripts/memrewardbench_scores.py` makes it of the attention file of a run of this case.
+/// `tests/reference/memrewardbench_scores.py` makes it of the attention file of a run of this case.
 #[derive(Deserialize)]
 struct Reference {
     checkpoint: String,

@@ -12,7 +12,7 @@ fn read(name: &str) -> serde_json::Value {
 
 #[test]
 fn hard_texts_have_as_many_tokens_as_by_openais_own_package() {
-    // scripts/openai_encodings.py: tiktoken 0.14.0 with the tables whose SHA-256 it pins.
+    // tests/reference/openai_encodings.py: tiktoken 0.14.0 with the tables whose SHA-256 it pins.
     let (texts, expected) = (read("texts.json"), read("openai.json"));
     let texts: Vec<&str> = texts.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
     assert!(texts.len() > 250);

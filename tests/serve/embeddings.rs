@@ -12,7 +12,7 @@ use crate::left_out;
 
 const EMBEDDER: &str = "all-minilm-l6-v2";
 
-/// What `scripts/embedding_reference.py` wrote with transformers.
+/// What `tests/reference/embedding_reference.py` wrote with transformers.
 #[derive(Deserialize)]
 struct Reference {
     texts: Vec<String>,

@@ -197,7 +197,7 @@ fn contextual_is_above_temporal_in_ten_and_in_nine_of_eleven_systems() {
     }
 }
 
-/// Made by scripts/subtlememory_reference.py; the versions stand in it.
+/// Made by tests/reference/subtlememory_reference.py; the versions stand in it.
 fn reference() -> Value {
     serde_json::from_str(include_str!("../fixtures/subtlememory.json")).unwrap()
 }

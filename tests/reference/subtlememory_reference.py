@@ -2,7 +2,7 @@
 """Reference values for the tables of SubtleMemory, computed by established libraries on made-up outcomes.
 
     python3 -m venv venv && venv/bin/pip install numpy==2.4.6 scipy==1.17.1 statsmodels==0.15.0
-    venv/bin/python scripts/subtlememory_reference.py > tests/fixtures/subtlememory.json
+    venv/bin/python tests/reference/subtlememory_reference.py > tests/fixtures/subtlememory.json
 
 For developers; never needed to use the tool.
 """

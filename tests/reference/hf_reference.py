@@ -2,7 +2,7 @@
 """Reference numbers from Hugging Face transformers, in f32 with eager attention.
 
 For developers only: palimpsest never needs it. It makes the parity fixtures under tests/fixtures and checks a
-`palimpsest trace` against them. The environment: `pip install -r scripts/requirements.txt` (Python 3.11 or newer).
+`palimpsest trace` against them. The environment: `pip install -r tests/reference/requirements.txt` (Python 3.11 or newer).
 
   tiny           a tiny random checkpoint of an architecture (hf_tiny.py), and the numbers it must give
   narrow         puts the numbers of one narrow type into references of tiny checkpoints, and leaves the others alone

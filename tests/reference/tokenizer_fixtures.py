@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What tokenisers must give on hard text: small ones with the published pre-tokenisers, and Gemma's own.
 
-For developers only. Environment: `pip install -r scripts/requirements.txt sentencepiece protobuf`.
+For developers only. Environment: `pip install -r tests/reference/requirements.txt sentencepiece protobuf`.
 
   byte-level LLAMA_CPP   tests/fixtures/tokenizers/NAME/: a byte-level BPE of a few hundred merges behind each model's
                          published normaliser and pre-tokeniser, as tokenizer.json and as llama.cpp's converter writes
@@ -33,9 +33,9 @@ from transformers.convert_slow_tokenizer import generate_merges
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX as QWEN_2
 from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX as QWEN_3_5
 
-from real_model_fixtures import CASES, TOPICS, everyday_session
+from real_model_fixtures import CASES, CONTROL, TOPICS, USER_DEFINED, everyday_session, gemma_model
 
-OUT = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "tokenizers"
+OUT = Path(__file__).resolve().parent.parent / "fixtures" / "tokenizers"
 
 # ---------------------------------------------------------------------------------------------------------------
 # the texts
@@ -222,33 +222,6 @@ def run_byte_level(args: argparse.Namespace) -> None:
 # gemma
 # ---------------------------------------------------------------------------------------------------------------
 
-NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6  # tokenizer.ggml.token_type
-
-
-def gemma_model(file: Path):
-    """The SentencePiece model behind a GGUF file: user-defined runs of spaces as U+2581, with the score they had, 0."""
-    from gguf import GGUFReader
-    from sentencepiece import sentencepiece_model_pb2 as proto
-    fields = GGUFReader(file).fields
-    tokens, scores, types = (fields[f"tokenizer.ggml.{key}"].contents() for key in ["tokens", "scores", "token_type"])
-    model, kinds = proto.ModelProto(), proto.ModelProto.SentencePiece
-    for at, (token, score, kind) in enumerate(zip(tokens, scores, types)):
-        piece = model.pieces.add(piece=token.replace(" ", "\u2581") if kind == USER_DEFINED else token, score=0)
-        if kind == NORMAL:
-            piece.score = score
-        elif kind == BYTE:
-            piece.type = kinds.BYTE
-        elif at < 4:
-            piece.type = kinds.UNKNOWN if token == "<unk>" else kinds.CONTROL
-        else:
-            piece.type = kinds.USER_DEFINED
-    trainer = model.trainer_spec
-    trainer.model_type, trainer.byte_fallback, trainer.vocab_size = proto.TrainerSpec.BPE, True, len(tokens)
-    trainer.pad_id, trainer.eos_id, trainer.bos_id, trainer.unk_id = 0, 1, 2, 3
-    normalizer = model.normalizer_spec
-    normalizer.name, normalizer.escape_whitespaces = "identity", True
-    normalizer.add_dummy_prefix = normalizer.remove_extra_whitespaces = False
-    return model, types
 
 
 def gemma_tokenizer(model, types: list[int]) -> Tokenizer:

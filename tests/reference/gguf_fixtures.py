@@ -11,7 +11,7 @@ A GGUF file cannot say everything that a config.json can; what it leaves out, re
 have it. Most checkpoints are those of tests/fixtures/NAME-tiny, whose numbers hold for the GGUF file too. Those whose
 settings it cannot express (`gguf-NAME` in TINY) are made anew with the released models' values, with numbers of their own.
 
-Environment: `pip install -r scripts/requirements.txt sentencepiece protobuf`.
+Environment: `pip install -r tests/reference/requirements.txt sentencepiece protobuf`.
 
   gguf_fixtures.py LLAMA_CPP [NAME ...]    tests/fixtures/gguf-NAME/model.gguf
 """
@@ -32,7 +32,7 @@ from safetensors.torch import load_file, save_file
 
 from hf_tiny import TINY, run_tiny
 
-FIXTURES = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 
 # Name -> name of the pre-tokeniser that the released models of its architecture get.
 PRE_TOKENIZERS = {

@@ -1,6 +1,6 @@
 """Parquet files as pyarrow writes them, for the reader's tests: tests/fixtures/memrewardbench/.
 
-usage: python scripts/memrewardbench_fixtures.py   (pyarrow 21 or newer)
+usage: python tests/reference/memrewardbench_fixtures.py   (pyarrow 21 or newer)
 """
 
 from pathlib import Path
@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-HERE = Path(__file__).resolve().parent.parent / "tests/fixtures/memrewardbench"
+HERE = Path(__file__).resolve().parent.parent / "fixtures/memrewardbench"
 ROWS = [
     {
         "index": i,

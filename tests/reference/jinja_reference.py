@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the texts that transformers renders of the templates in tests/fixtures/jinja.json.
 
-    pip install transformers==5.24.0 jinja2==3.1.6 && python scripts/jinja_reference.py
+    pip install transformers==5.24.0 jinja2==3.1.6 && python tests/reference/jinja_reference.py
 """
 
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from transformers.utils.chat_template_utils import render_jinja_template
 
-FILE = Path(__file__).parent.parent / "tests/fixtures/jinja.json"
+FILE = Path(__file__).parent.parent / "fixtures/jinja.json"
 TOOL = {
     "type": "function",
     "function": {

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What the block formats of weights mean, by the implementations that define them: torch, transformers and gguf.
 
-    python scripts/block_reference.py > tests/fixtures/blocks.json
+    python tests/reference/block_reference.py > tests/fixtures/blocks.json
 
-with the versions pinned in scripts/requirements.txt. Bytes are hexadecimal; values are the little-endian bytes of f32.
+with the versions pinned in tests/reference/requirements.txt. Bytes are hexadecimal; values are the little-endian bytes of f32.
 For developers; never needed to use the tool.
 """
 

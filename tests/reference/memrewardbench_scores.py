@@ -1,6 +1,6 @@
 """What transformers gives to the options of a probe: tests/fixtures/memrewardbench/scores.json.
 
-usage: python scripts/memrewardbench_scores.py OUT CHECKPOINT=ATTENTION_FILE ...
+usage: python tests/reference/memrewardbench_scores.py OUT CHECKPOINT=ATTENTION_FILE ...
 
 An attention file of a run holds the prompt's tokens. The options' tokens are those that follow the end of any prompt.
 """
@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 OPTIONS = ["[[A]]", "[[B]]"]
-FIXTURES = Path(__file__).resolve().parent.parent / "tests/fixtures"
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 
 
 def main() -> None:
