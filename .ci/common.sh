@@ -26,11 +26,3 @@ in_chromium() {
 }
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
-
-# Cargo unifies the features of dependencies over the packages that a command selects. With the Python package among them, of
-# which `cargo test` runs nothing, the tests, the wheel, the documentation and the CUDA build share their dependencies; without it
-# the wheel has some fifty crates of its own, among them candle-core and palimpsest-core.
-packages=(--workspace)
-# Compiling palimpsest and its tests costs 210 CPU seconds without optimisation; with it, and the core's library and tests, 840. The
-# arithmetic is in crates of their own, which stay optimised. `.ci/nightly tests` runs what users build.
-quick=(--config 'profile.release.package.palimpsest.opt-level=0')
