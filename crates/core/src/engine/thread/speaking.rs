@@ -12,7 +12,8 @@ use ndarray::Array2;
 
 use super::reading::{Pending, RequestId, WholePrompt};
 use crate::attention::{self, LayerHoles, Observer, Point, Wanted};
-use crate::engine::request::{Choice, Chosen, Event, Generate, Measured, Next, RequestError, Task};
+use crate::engine::request::{Choice, Chosen, Event, Generate, Measured, Next, Task};
+use crate::engine::request_error::RequestError;
 use crate::engine::{Decoding, Engine, EngineError, Generated, Likelihood, Measurement, StopReason};
 use crate::model::{Branch, Cache};
 use crate::transfer;
