@@ -163,9 +163,6 @@ impl Measurement {
     }
 
     /// The masses of the first `shared` tokens, for prompts that begin with them; none of `rows` may reach beyond.
-    ///
-    /// # Errors
-    /// Those of [`MassObserver::new`].
     pub fn shared(rows: Vec<Span>, keys: Vec<Span>, tokens: usize, shared: usize) -> Result<Self, SpanError> {
         let observer = MassObserver::new(rows, keys, tokens)?.keeping(shared);
         Ok(Measurement { observer, ..Measurement::nothing(tokens) })
@@ -188,17 +185,11 @@ impl Measurement {
     }
 
     /// [`Measurement::finish`], with a row of one generated token ([`MassObserver::finish_with`]).
-    ///
-    /// # Errors
-    /// As [`Measurement::finish`].
     pub fn finish_with(&self, generated: usize, step: Option<Step>) -> Result<Masses, EngineError> {
         Ok(self.observer.finish_with(generated, step)?)
     }
 
     /// The keys that the rows pay most to, after `generated` tokens; `None` where they were not asked for.
-    ///
-    /// # Errors
-    /// As [`Measurement::finish`].
     pub fn finish_top_keys(&self, generated: usize) -> Result<Option<LargestKeys>, EngineError> {
         Ok(self.top_keys.as_ref().map(|top_keys| top_keys.finish_after(generated)).transpose()?)
     }
@@ -229,9 +220,6 @@ impl Measurement {
     }
 
     /// The row of the `nth` generated token while others are still to come ([`MassObserver::generated_row`]).
-    ///
-    /// # Errors
-    /// A tensor operation failed.
     pub fn generated_row(&self, nth: usize) -> Result<Option<EachMasses>, EngineError> {
         Ok(self.observer.generated_row(nth)?)
     }

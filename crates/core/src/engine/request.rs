@@ -226,9 +226,6 @@ pub(super) struct Choice {
 
 impl Choice {
     /// Tells an event that is not the last one, and hears what is wanted next.
-    ///
-    /// # Errors
-    /// [`RequestError::Panicked`].
     pub fn hear(&mut self, event: Event) -> Result<Next, RequestError> {
         // The panic itself has been printed.
         panic::catch_unwind(AssertUnwindSafe(|| (self.sink)(event))).map_err(|_| RequestError::Panicked)

@@ -87,9 +87,6 @@ impl Session {
     }
 
     /// Answers a request of one task.
-    ///
-    /// # Errors
-    /// [`RequestError`].
     pub fn answer(
         &mut self,
         request: Request,

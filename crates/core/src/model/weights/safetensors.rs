@@ -152,9 +152,6 @@ impl SafetensorsFolder {
     }
 
     /// One tensor as it lies in its file; nothing is copied.
-    ///
-    /// # Errors
-    /// [`SafetensorsError::MissingTensor`].
     pub fn view(&self, name: &str) -> Result<View<'_>, SafetensorsError> {
         let (placed, shard) = self.placed(name)?;
         let (start, end) = placed.info.data_offsets;
@@ -171,9 +168,6 @@ impl SafetensorsFolder {
 
     /// Entry `index` along the outermost dimension of one tensor (an expert in a stack of experts) as it lies in its file;
     /// nothing is copied. Its shape is the tensor's without the outermost dimension.
-    ///
-    /// # Errors
-    /// [`SafetensorsError::MissingTensor`] or [`SafetensorsError::MissingEntry`].
     pub fn view_part(&self, name: &str, index: usize) -> Result<View<'_>, SafetensorsError> {
         let View { dtype, shape, bytes } = self.view(name)?;
         match shape {
@@ -202,9 +196,6 @@ impl SafetensorsFolder {
 
     /// Entry `index` along the outermost dimension of one tensor, on a device, converted to `dtype` there; the others are not
     /// read. Its shape is the tensor's without the outermost dimension.
-    ///
-    /// # Errors
-    /// As [`SafetensorsFolder::view_part`] and [`SafetensorsFolder::tensor`].
     pub fn tensor_part(
         &self,
         name: &str,
@@ -218,10 +209,6 @@ impl SafetensorsFolder {
     /// The FP8 weight `name`, (out, in) of E4M3 codes, times the tensor `scales`: (ceil(out / block.0), ceil(in / block.1)) in a float
     /// type or as E8M0 codes, one scale for each block of `block` (rows, columns). The product is taken in f32 and then converted to
     /// `dtype`.
-    ///
-    /// # Errors
-    /// As [`SafetensorsFolder::view`], [`SafetensorsError::Layout`] where types or shapes are others, and
-    /// [`SafetensorsError::Candle`] where the device refuses it.
     pub fn fp8_tensor(
         &self,
         name: &str,
@@ -250,10 +237,6 @@ impl SafetensorsFolder {
 
     /// Entry `index` of the MXFP4 weights `stem`: `{stem}_blocks` is (entries, .., groups, 16) and `{stem}_scales` (entries, .., groups),
     /// both of bytes; the tensor is (.., 32 groups).
-    ///
-    /// # Errors
-    /// As [`SafetensorsFolder::view_part`], [`SafetensorsError::Layout`] where types or shapes are others, and
-    /// [`SafetensorsError::Candle`] where the device refuses it.
     pub fn mxfp4_tensor(
         &self,
         stem: &str,
