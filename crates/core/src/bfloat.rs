@@ -103,9 +103,6 @@ pub(crate) fn rounded(from: &[f32]) -> Vec<bf16> {
 }
 
 /// A tensor in another dtype: f32 to bf16 and back on the CPU by all threads, anything else by Candle.
-///
-/// # Errors
-/// No memory.
 pub(crate) fn to_dtype(tensor: &Tensor, dtype: DType) -> Result<Tensor> {
     let (from, on_cpu) = (tensor.dtype(), tensor.device().is_cpu());
     if from == dtype || !on_cpu || tensor.elem_count() < TASK {

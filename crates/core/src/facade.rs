@@ -65,9 +65,6 @@ pub enum Error {
 
 impl Model {
     /// Opens a folder in Hugging Face layout or a `.gguf` file on the CPU, with a context of up to [`CONTEXT`] tokens.
-    ///
-    /// # Errors
-    /// [`Error::Path`] and [`Error::Model`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(
             path,
@@ -76,9 +73,6 @@ impl Model {
     }
 
     /// The same with devices, dtype, context and more chosen.
-    ///
-    /// # Errors
-    /// As [`Model::open`].
     pub fn open_with(path: impl AsRef<Path>, options: &LocalOptions) -> Result<Self, Error> {
         Ok(Model(LocalModel::open(&ModelFiles::at(path.as_ref())?, options)?))
     }
@@ -89,9 +83,6 @@ impl Model {
     }
 
     /// The tokens of a text, as it is, with the spans of these names: each a part of the text that occurs exactly once.
-    ///
-    /// # Errors
-    /// [`Error::Place`], [`Error::Text`].
     pub fn text(&self, text: &str, spans: &[(&str, &str)]) -> Result<TokenizedPrompt, Error> {
         let overlays = spans.iter().map(|&(label, part)| placed(text, label, part));
         self.encode(text, overlays.collect::<Result<_, _>>()?)
@@ -99,9 +90,6 @@ impl Model {
 
     /// The tokens of a conversation, rendered by the model's chat template up to the answer. The content of message i is the span
     /// `messages[i]`; parts of the text may have names, too, as in [`Model::text`].
-    ///
-    /// # Errors
-    /// As [`Model::text`].
     pub fn chat(&self, messages: &[Message], spans: &[(&str, &str)]) -> Result<TokenizedPrompt, Error> {
         let turns: Vec<ChatTurn> = messages.iter().map(ChatTurn::from).collect();
         let Placed { text, contents, .. } = self.0.template().place(&turns, &[], &[])?;
@@ -129,9 +117,6 @@ impl Model {
     /// The attention of some spans' tokens (or of the prompt's `last` token) to all named spans: f32 `[layers, heads, rows, spans]` in
     /// [`Masses::mass`], each the mean over the row's tokens of the post-softmax attention summed over the span. Knock-outs are
     /// written as `query->old`, or `query->old@8..16` for layers 8 to 15.
-    ///
-    /// # Errors
-    /// [`Error::Span`], [`Error::Knockout`], [`Error::Request`].
     pub fn masses(
         &mut self,
         prompt: &TokenizedPrompt,
@@ -143,9 +128,6 @@ impl Model {
     }
 
     /// Generates an answer of up to `max_tokens` tokens, greedily, and measures the rows, of which `answer` may be one.
-    ///
-    /// # Errors
-    /// As [`Model::masses`].
     pub fn answer(
         &mut self,
         prompt: &TokenizedPrompt,

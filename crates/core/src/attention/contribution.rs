@@ -263,9 +263,6 @@ pub enum TargetError {
 
 impl Attribution {
     /// Of these targets in a prompt of `tokens` tokens, by these spans.
-    ///
-    /// # Errors
-    /// [`TargetError`].
     pub fn new(
         targets: Vec<Target>,
         spans: Vec<Span>,

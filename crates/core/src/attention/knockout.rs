@@ -219,9 +219,6 @@ impl LayerHoles {
     /// The same for knock-outs that block exactly the rows of the span named, as tokens files have them. Rows that reach the prompt's
     /// end cover the generated tokens too, unless the knock-out is `only`. `last` names the last position; `answer` and `each` name
     /// the positions that predict generated tokens.
-    ///
-    /// # Errors
-    /// As [`LayerHoles::new`].
     pub fn exact(
         knockouts: &[Knockout],
         spans: &[Span],
@@ -303,9 +300,6 @@ impl Knockout {
     }
 
     /// Refuses layers that a model with these does not have, and linear ones.
-    ///
-    /// # Errors
-    /// [`KnockoutError::Layers`] and [`KnockoutError::Linear`].
     pub fn check_layers(&self, kinds: &[LayerKind]) -> Result<(), KnockoutError> {
         self.layers(kinds).map(drop)
     }

@@ -32,14 +32,9 @@ pub use knockout::{Knockout, KnockoutError, LayerHoles, LayerKind};
 pub use mass::{DeltaMasses, EachMasses, MassObserver, Masses, SpanError};
 pub use observer::{DeltaSite, Event, NoObserver, Observer, Point, Term, Wanted};
 pub use share::{Uniform, uniform_share};
-pub use site::{Hole, Holes, Sinks, Site};
+pub use site::{Hole, Holes, SPLIT_K, Sinks, Site};
 pub use store::{AttentionStore, StoreError, Values, write_tensors};
 pub use top_keys::{LargestKeys, NO_KEY, TopKeys};
-
-/// Keys of a split-K block in decoding: the keys of few queries are cut into blocks at multiples of this many, counted from the
-/// first key, each block is summed by itself, and the blocks are joined. What is copied out of a sequence at such a border is
-/// summed as in the sequence.
-pub const SPLIT_K: usize = 256;
 
 /// The kernels of layers of this shape on a device: `None` where there is no choice, which is everywhere but on CUDA.
 /// Where [`AttentionKernel::Auto`] would take our own kernels they are first tried on the card, with a small problem of that

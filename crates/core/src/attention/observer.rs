@@ -19,9 +19,6 @@ pub trait Observer: Send {
     fn wants(&self, point: Point<'_>) -> Wanted<'_>;
 
     /// Reads an event. Observers share a pass: one that was wanted by another observer, or by none, is left alone.
-    ///
-    /// # Errors
-    /// A tensor operation failed.
     fn observe(&mut self, event: Event<'_>) -> Result<()>;
 }
 

@@ -8,6 +8,11 @@ use candle_core::{Device, Result, Tensor};
 use super::AttentionKernel;
 use crate::transfer;
 
+/// Keys of a split-K block in decoding: the keys of few queries are cut into blocks at multiples of this many, counted from the
+/// first key, each block is summed by itself, and the blocks are joined. What is copied out of a sequence at such a border is
+/// summed as in the sequence.
+pub const SPLIT_K: usize = 256;
+
 /// Everything about one call to attention, other than its tensors.
 #[derive(Debug, Clone)]
 pub struct Site {

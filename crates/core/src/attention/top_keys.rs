@@ -98,9 +98,6 @@ impl TopKeys {
     }
 
     /// The largest weights, after `generated` tokens, those of a thought among them and in no row.
-    ///
-    /// # Errors
-    /// As [`TopKeys::finish`], and of tokens whose rows were not read.
     pub fn finish_after(&self, generated: usize) -> Result<LargestKeys> {
         let heads = same_heads(self.layers.iter().map(|(number, layer)| (*number, layer.heads)), "heads")?;
         let (mut positions, mut told) = (self.rows.clone(), 0);

@@ -56,9 +56,6 @@ impl Decoding {
 
     /// Chooses the next token; `None` where the answer has ended: there is no more room, one of `stop` was chosen, or its constraint
     /// is satisfied and lets nothing follow. `observer` hears where a thought was.
-    ///
-    /// # Errors
-    /// Sampling failed, or [`EngineError::Constraint`].
     pub fn choose(&mut self, stop: &[u32], observer: &mut dyn Observer) -> Result<Option<u32>, EngineError> {
         if self.ended || !self.phases.has_room() {
             return Ok(None);

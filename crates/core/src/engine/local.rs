@@ -164,9 +164,6 @@ impl LocalModel {
     }
 
     /// Opens files that are at hand.
-    ///
-    /// # Errors
-    /// [`LocalError`].
     pub fn open(files: &ModelFiles, options: &LocalOptions) -> Result<Self, LocalError> {
         let _span = crate::timing::load();
         let model = OpenModel::open(&files.paths())?;
@@ -313,9 +310,6 @@ impl ModelText {
     }
 
     /// A reply, taken apart: the text of its answer and its thought, and why it ended.
-    ///
-    /// # Errors
-    /// The tokens cannot be decoded.
     pub fn split(&self, generated: &Generated) -> Result<(Split, StopReason), TextError> {
         let Some(thoughts) = self.thoughts else { return self.continuation(generated) };
         let split = thoughts.split(&self.tokenizer, &generated.tokens)?;
@@ -324,18 +318,12 @@ impl ModelText {
     }
 
     /// The continuation of an answer that the prompt began: all of its text, none of it a thought.
-    ///
-    /// # Errors
-    /// The tokens cannot be decoded.
     pub fn continuation(&self, generated: &Generated) -> Result<(Split, StopReason), TextError> {
         let answer = self.tokenizer.decode(&generated.tokens, true)?.trim().to_owned();
         Ok((Split { thought: None, answer: Some(answer) }, generated.stop))
     }
 
     /// An answer up to the first of some strings, which are looked for in its text with special tokens; no white space ends it.
-    ///
-    /// # Errors
-    /// The tokens cannot be decoded.
     pub fn before_stop(
         &self,
         answer: &str,
@@ -363,9 +351,6 @@ impl ModelText {
     /// The tokens of options after a prompt that begins the answer with `prefix`: the beginnings of answers that are scored. Where
     /// the model would think first, the prefix, or an option without one, follows an empty thought. `None` without any option, and
     /// where the chat template has no way past a thought.
-    ///
-    /// # Errors
-    /// The template or the tokenizer failed.
     pub fn option_tokens(
         &self,
         prefix: &str,

@@ -7,9 +7,6 @@ use candle_core::DType;
 impl Engine {
     /// The mean over `tokens` of the normed hidden states after the last layer, f32 (hidden): what the output head reads at each of
     /// them. In a cache of its own, of so many tokens.
-    ///
-    /// # Errors
-    /// The prefill failed.
     pub fn mean_state(&self, tokens: &[u32], progress: Progress<'_>) -> Result<Vec<f32>, EngineError> {
         if tokens.is_empty() {
             return Err(EngineError::EmptyPrompt);

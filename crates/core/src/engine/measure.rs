@@ -7,11 +7,11 @@
 //! and their mean, `answer`. Tokens of a thought before the answer are in neither. The row of a generated token is the position that
 //! predicted it, so that the first one's is `last`. Key spans are those of the prompt: what is paid to generated tokens is in none.
 
-use super::request::{Observe, RequestError};
+use super::request_error::RequestError;
 use super::{Engine, EngineError};
 use crate::attention::{
     AnswerRows, Attribution, Attributions, EachMasses, Event, LargestKeys, LengthObserver, MassObserver,
-    Masses, Norms, Observer, Point, SpanError, Step, TopKeys, Wanted,
+    Masses, Norms, Observer, Point, SpanError, Step, Target, TopKeys, Wanted,
 };
 use crate::span::Span;
 
@@ -60,6 +60,40 @@ impl Rows {
 /// The row of a prompt's last position.
 pub fn last(tokens: usize) -> Span {
     Span::new("last", tokens.saturating_sub(1)..tokens)
+}
+
+/// The measurements of a branch. Positions count from the start of the prompt: prefix and tokens.
+#[derive(Debug, Clone, Default)]
+pub struct Observe {
+    /// The rows whose masses are measured.
+    pub rows: Rows,
+    /// The key spans over which their attention is summed.
+    pub keys: Vec<Span>,
+    /// Single keys of the rows with the largest weights.
+    pub top_keys: Option<TopRequest>,
+    /// Also [`Norms`] of the rows.
+    pub norms: bool,
+    /// Positions whose logits are attributed to heads and key spans.
+    pub targets: Vec<Target>,
+    /// Leaves out linear-attention layers, whose keys are in no cache: then a prompt can go on behind one that was read.
+    pub softmax_only: bool,
+    /// Positions at the end of the prompt whose logits are returned; at least one is.
+    pub logits: usize,
+    /// The likelihood of each token of the prompt but the first, with so many of the likeliest ones.
+    pub likeliest: Option<usize>,
+}
+
+impl Observe {
+    /// True if any row is measured.
+    pub fn any(&self) -> bool {
+        !self.rows.spans.is_empty() || self.rows.answer.any() || self.norms || !self.targets.is_empty()
+    }
+
+    /// The first position that must be read for what is measured.
+    pub(super) fn first_row(&self) -> Option<usize> {
+        let rows = self.rows.spans.iter().map(|row| row.start);
+        rows.chain(self.targets.iter().map(|target| target.position)).min()
+    }
 }
 
 /// A prompt that is being measured.
@@ -129,9 +163,6 @@ impl Measurement {
     }
 
     /// The masses of the first `shared` tokens, for prompts that begin with them; none of `rows` may reach beyond.
-    ///
-    /// # Errors
-    /// Those of [`MassObserver::new`].
     pub fn shared(rows: Vec<Span>, keys: Vec<Span>, tokens: usize, shared: usize) -> Result<Self, SpanError> {
         let observer = MassObserver::new(rows, keys, tokens)?.keeping(shared);
         Ok(Measurement { observer, ..Measurement::nothing(tokens) })
@@ -154,17 +185,11 @@ impl Measurement {
     }
 
     /// [`Measurement::finish`], with a row of one generated token ([`MassObserver::finish_with`]).
-    ///
-    /// # Errors
-    /// As [`Measurement::finish`].
     pub fn finish_with(&self, generated: usize, step: Option<Step>) -> Result<Masses, EngineError> {
         Ok(self.observer.finish_with(generated, step)?)
     }
 
     /// The keys that the rows pay most to, after `generated` tokens; `None` where they were not asked for.
-    ///
-    /// # Errors
-    /// As [`Measurement::finish`].
     pub fn finish_top_keys(&self, generated: usize) -> Result<Option<LargestKeys>, EngineError> {
         Ok(self.top_keys.as_ref().map(|top_keys| top_keys.finish_after(generated)).transpose()?)
     }
@@ -195,9 +220,6 @@ impl Measurement {
     }
 
     /// The row of the `nth` generated token while others are still to come ([`MassObserver::generated_row`]).
-    ///
-    /// # Errors
-    /// A tensor operation failed.
     pub fn generated_row(&self, nth: usize) -> Result<Option<EachMasses>, EngineError> {
         Ok(self.observer.generated_row(nth)?)
     }

@@ -29,6 +29,7 @@ mod measure;
 pub mod memory_plan;
 mod phases;
 mod request;
+mod request_error;
 mod rules;
 mod sampler;
 mod sampling;
@@ -49,12 +50,11 @@ pub use hardware::Hardware;
 pub use likelihood::{Likelihood, is_likeliest, log_sum_exp};
 pub use local::{ContextLength, DEFAULT_MAX_THINKING, LocalModel, LocalOptions, ModelText, ThinkingOptions};
 pub use local_error::LocalError;
-pub use measure::{Measurement, RESERVED, Rows, TopRequest, last};
+pub use measure::{Measurement, Observe, RESERVED, Rows, TopRequest, last};
 pub use memory_plan::peak_resident_bytes;
 pub use phases::Thinker;
-pub use request::{
-    Branch, Chosen, Event, Generate, Measured, Next, Observe, Request, RequestError, Reuse, Sink, Task,
-};
+pub use request::{Branch, Chosen, Event, Generate, Measured, Next, Request, Reuse, Sink, Task};
+pub use request_error::RequestError;
 pub use rules::TokenRules;
 pub use sampler::Sampler;
 pub use sampling::{Sampling, StopReason};

@@ -11,13 +11,10 @@ use candle_core::Tensor;
 use ndarray::Array2;
 
 use super::{
-    EngineError, Generated, Likelihood, Measurement, Rows, Sampling, StopWatch, Thinker, TokenRules,
-    TopRequest,
+    EngineError, Generated, Likelihood, Measurement, Observe, RequestError, Sampling, StopWatch, Thinker,
+    TokenRules,
 };
-use crate::attention::{
-    Attributions, EachMasses, LargestKeys, LayerHoles, Masses, Norms, SpanError, Target, TargetError,
-};
-use crate::span::Span;
+use crate::attention::{Attributions, EachMasses, LargestKeys, LayerHoles, Masses, Norms};
 
 /// Branches that share a prefix.
 #[derive(Debug, Default)]
@@ -51,27 +48,6 @@ pub struct Branch {
     pub observe: Observe,
     /// Tasks that follow the prompt, at least one.
     pub tasks: Vec<Task>,
-}
-
-/// The measurements of a branch. Positions count from the start of the prompt: prefix and tokens.
-#[derive(Debug, Clone, Default)]
-pub struct Observe {
-    /// The rows whose masses are measured.
-    pub rows: Rows,
-    /// The key spans over which their attention is summed.
-    pub keys: Vec<Span>,
-    /// Single keys of the rows with the largest weights.
-    pub top_keys: Option<TopRequest>,
-    /// Also [`Norms`] of the rows.
-    pub norms: bool,
-    /// Positions whose logits are attributed to heads and key spans.
-    pub targets: Vec<Target>,
-    /// Leaves out linear-attention layers, whose keys are in no cache: then a prompt can go on behind one that was read.
-    pub softmax_only: bool,
-    /// Positions at the end of the prompt whose logits are returned; at least one is.
-    pub logits: usize,
-    /// The likelihood of each token of the prompt but the first, with so many of the likeliest ones.
-    pub likeliest: Option<usize>,
 }
 
 /// A task after a branch's prompt.
@@ -114,19 +90,6 @@ impl Request {
     pub fn of(prompt: Vec<u32>, observe: Observe, task: Task) -> Self {
         let branch = Branch { tokens: prompt, observe, tasks: vec![task], ..Branch::default() };
         Request { reuse: Reuse::Longest, branches: vec![branch], ..Request::default() }
-    }
-}
-
-impl Observe {
-    /// True if any row is measured.
-    pub fn any(&self) -> bool {
-        !self.rows.spans.is_empty() || self.rows.answer.any() || self.norms || !self.targets.is_empty()
-    }
-
-    /// The first position that must be read for what is measured.
-    pub(super) fn first_row(&self) -> Option<usize> {
-        let rows = self.rows.spans.iter().map(|row| row.start);
-        rows.chain(self.targets.iter().map(|target| target.position)).min()
     }
 }
 
@@ -228,49 +191,6 @@ pub struct Measured {
     pub scores: Vec<Option<f64>>,
 }
 
-/// A task has no output.
-#[derive(Debug, thiserror::Error)]
-pub enum RequestError {
-    /// The model could not serve it.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// Its spans cannot be measured.
-    #[error(transparent)]
-    Spans(#[from] SpanError),
-    /// Its targets cannot be attributed.
-    #[error(transparent)]
-    Targets(#[from] TargetError),
-    /// It is longer than the cache.
-    #[error("{needed} tokens of prompt and answer do not fit the context of {context}; shorten them")]
-    TooLong {
-        /// Tokens of both.
-        needed: usize,
-        /// Tokens of the cache.
-        context: usize,
-    },
-    /// A server cannot be asked for it.
-    #[error("a server cannot be asked for {what}; run the model itself for that")]
-    NotServed {
-        /// The part of the request.
-        what: &'static str,
-    },
-    /// A server refused the request, or its reply cannot be used.
-    #[error("{0}")]
-    Refused(String),
-    /// A server refused the request, since its prompt is longer than the context.
-    #[error("{0}")]
-    RefusedTooLong(String),
-    /// A server did not reply.
-    #[error("{0}")]
-    Unreachable(String),
-    /// Serving it panicked.
-    #[error("This is a bug: the request made the model's thread panic; the next one is served")]
-    Panicked,
-    /// The thread is gone.
-    #[error("the model's thread has ended; start it again")]
-    Gone,
-}
-
 impl From<candle_core::Error> for RequestError {
     fn from(error: candle_core::Error) -> Self {
         RequestError::Engine(error.into())
@@ -306,9 +226,6 @@ pub(super) struct Choice {
 
 impl Choice {
     /// Tells an event that is not the last one, and hears what is wanted next.
-    ///
-    /// # Errors
-    /// [`RequestError::Panicked`].
     pub fn hear(&mut self, event: Event) -> Result<Next, RequestError> {
         // The panic itself has been printed.
         panic::catch_unwind(AssertUnwindSafe(|| (self.sink)(event))).map_err(|_| RequestError::Panicked)

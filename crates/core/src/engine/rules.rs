@@ -123,9 +123,6 @@ impl Applied {
     }
 
     /// The next token for logits f32 (vocab); `None` where the answer can only end here.
-    ///
-    /// # Errors
-    /// Sampling failed, or [`EngineError::Constraint`].
     pub fn choose(
         &mut self,
         sampler: &mut Sampler,
@@ -231,9 +228,6 @@ impl Applied {
     }
 
     /// Takes the token that was chosen, after `phases` has.
-    ///
-    /// # Errors
-    /// [`EngineError::Constraint`].
     pub fn push(&mut self, token: u32, phases: &Phases) -> Result<(), EngineError> {
         self.taken += 1;
         if self.rules.counts() {

@@ -11,9 +11,6 @@ impl Engine {
     /// The natural-log probability of each of `texts` after the prompt in the cache, whose last token gave `last` f32 (vocab): the sum
     /// over its tokens, each after those before it; `None` for one with a token that has no logit. Keys are hidden from the tokens'
     /// rows as they were from the prompt's. The cache is left as it was.
-    ///
-    /// # Errors
-    /// The forward pass failed.
     pub(super) fn score(
         &self,
         cache: &mut Cache,

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::request::{Event, Measured, Next, Request, RequestError};
+use super::request::{Event, Measured, Next, Request};
+use super::request_error::RequestError;
 use super::thread::{EngineLoop, EngineThread, Limits};
 use super::{Engine, EngineError};
 use crate::attention::LayerKind;
@@ -86,9 +87,6 @@ impl Session {
     }
 
     /// Answers a request of one task.
-    ///
-    /// # Errors
-    /// [`RequestError`].
     pub fn answer(
         &mut self,
         request: Request,

@@ -111,9 +111,6 @@ impl StopWatch {
     }
 
     /// True if the token that was generated last ends the answer.
-    ///
-    /// # Errors
-    /// The tokens cannot be decoded.
     pub(super) fn ends(&mut self, phases: &Phases) -> Result<bool, TextError> {
         if !phases.in_answer() {
             return Ok(false);

@@ -85,9 +85,6 @@ impl ModelFiles {
     }
 
     /// The model at a path: a folder with config.json, or a `.gguf` file with all its parts.
-    ///
-    /// # Errors
-    /// [`PathError`].
     pub fn at(path: &Path) -> Result<ModelFiles, PathError> {
         let not_a_model = |fault: String| PathError::NotAModel { path: path.to_path_buf(), fault };
         let metadata = match std::fs::metadata(path) {
@@ -117,9 +114,6 @@ impl ModelFiles {
     }
 
     /// The files that decide the model's answers: all parts of a GGUF file, or those of a folder that are read.
-    ///
-    /// # Errors
-    /// [`PathError::Io`].
     pub fn deciding(&self) -> Result<Vec<PathBuf>, PathError> {
         let dir = match &self.kind {
             ModelKind::Gguf(parts) => return Ok(parts.clone()),

@@ -39,9 +39,6 @@ impl Formats {
     }
 
     /// The same where `on_cpu` says whether all devices are the CPU.
-    ///
-    /// # Errors
-    /// As [`Formats::new`].
     pub fn on(dtype: DType, cache: Option<DType>, on_cpu: bool) -> Result<Self, CacheFormat> {
         let by_slices = on_cpu && matches!(dtype, DType::F32 | DType::BF16);
         let activations = if by_slices { DType::F32 } else { dtype };

@@ -56,9 +56,6 @@ impl Prompt {
 
 impl Prompt {
     /// The tokens of the text; what segments and the query spell is plain text where it is to be.
-    ///
-    /// # Errors
-    /// The text cannot be tokenised.
     pub fn encode_text(&self, tokenizer: &Tokenizer) -> Result<Encoded, TextError> {
         let is_content = |span: &&CharSpan| span.segment().is_some() || span.role.as_deref() == Some(QUERY);
         match self.special_tokens {

@@ -22,9 +22,6 @@ pub(super) struct JsonStyle {
 
 impl JsonStyle {
     /// The JSON of a value.
-    ///
-    /// # Errors
-    /// The value cannot be JSON.
     pub fn write(&self, value: &Value) -> Result<String, serde_json::Error> {
         let mut output = Vec::new();
         let mut json = serde_json::Serializer::with_formatter(

@@ -224,9 +224,6 @@ impl Split {
 
 impl Thoughts {
     /// Takes apart a reply.
-    ///
-    /// # Errors
-    /// The tokens cannot be decoded.
     pub fn split(&self, tokenizer: &Arc<Tokenizer>, tokens: &[u32]) -> Result<Split, TextError> {
         let mut reader = ThoughtReader::new(*self, Arc::clone(tokenizer));
         let before = tokens.iter().position(|&token| {
@@ -253,9 +250,6 @@ impl Thoughts {
 
     /// The thought at the beginning of a reply, trimmed, and what there is of the answer in `tokens`, which reach to the token that
     /// ended the thought; `None` where the answer has not begun.
-    ///
-    /// # Errors
-    /// The tokens cannot be decoded.
     fn beginning(
         &self,
         tokenizer: &Tokenizer,

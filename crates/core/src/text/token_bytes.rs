@@ -7,8 +7,6 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::Tokenizer;
-
 /// The text of a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenBytes {
@@ -32,14 +30,6 @@ enum Kind {
     Letters(HashMap<char, u8>),
     /// As it is, with texts that stand for others, and with `<0x0A>` for single bytes where `bytes` is set.
     Pieces { replaced: Vec<(String, String)>, bytes: bool },
-}
-
-impl Tokenizer {
-    /// The bytes of every token, by id.
-    pub fn token_bytes(&self) -> Vec<TokenBytes> {
-        let of = |id: u32| self.bytes_of(id).unwrap_or_default();
-        (0..u32::try_from(self.vocab_size()).unwrap_or(u32::MAX)).map(of).collect()
-    }
 }
 
 impl Spelling {

@@ -47,6 +47,12 @@ impl AsRef<Tokenizer> for Tokenizer {
 }
 
 impl Tokenizer {
+    /// The bytes of every token, by id.
+    pub fn token_bytes(&self) -> Vec<TokenBytes> {
+        let of = |id: u32| self.bytes_of(id).unwrap_or_default();
+        (0..u32::try_from(self.vocab_size()).unwrap_or(u32::MAX)).map(of).collect()
+    }
+
     /// Reads a Hugging Face `tokenizer.json`.
     pub fn from_file(path: &Path) -> Result<Self, TextError> {
         let bytes =

@@ -45,9 +45,6 @@ impl Guide {
 
     /// Makes tokens impossible that may not come next, in the logits (vocab) of all. Returns whether one is left; where none is, the
     /// answer ends here.
-    ///
-    /// # Errors
-    /// [`ConstraintError::Lost`].
     pub fn mask(&mut self, logits: &mut [f32]) -> Result<bool, ConstraintError> {
         let Stage::Kept(matcher) = &mut self.stage else { return Ok(true) };
         let allowed =
@@ -66,9 +63,6 @@ impl Guide {
     }
 
     /// Takes the next token of the answer.
-    ///
-    /// # Errors
-    /// [`ConstraintError::Lost`].
     pub fn push(&mut self, token: u32) -> Result<(), ConstraintError> {
         match &mut self.stage {
             Stage::Passed => Ok(()),
@@ -83,9 +77,6 @@ impl Guide {
     }
 
     /// Takes bytes of the answer that came with the end of a thought; returns whether they may begin it.
-    ///
-    /// # Errors
-    /// [`ConstraintError::Lost`].
     pub fn push_bytes(&mut self, bytes: &[u8]) -> Result<bool, ConstraintError> {
         match &mut self.stage {
             Stage::Passed => Ok(true),

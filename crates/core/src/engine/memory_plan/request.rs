@@ -53,9 +53,6 @@ impl MemoryRequest {
     }
 
     /// Refuses a cache that the devices do not keep.
-    ///
-    /// # Errors
-    /// [`CacheFormat`].
     pub fn check_formats(&self) -> Result<Formats, CacheFormat> {
         Formats::on(self.dtype, self.cache, self.on_cpu())
     }

@@ -10,7 +10,8 @@ use std::sync::mpsc::{self, Sender};
 
 use super::Engine;
 use super::memory_plan::Branches;
-use super::request::{Event, Next, Request, RequestError, Sink};
+use super::request::{Event, Next, Request, Sink};
+use super::request_error::RequestError;
 use crate::attention::SPLIT_K;
 use crate::model::Cache;
 

@@ -23,7 +23,8 @@ use super::reading::{Pending, Queued, Reading, RequestId, Step, WholePrompt};
 use super::shelf::{CacheMatch, Shelf, common, loses_little};
 use super::speaking::{Live, OfPrompt, Ready};
 use crate::attention::{LayerHoles, SPLIT_K};
-use crate::engine::request::{Choice, Event, RequestError, Task};
+use crate::engine::request::{Choice, Event, Task};
+use crate::engine::request_error::RequestError;
 use crate::engine::{Engine, EngineError};
 use crate::model::{Branch, Cache, Group, Pass, branch_rows};
 

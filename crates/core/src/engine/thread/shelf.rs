@@ -152,9 +152,6 @@ impl Shelf {
 
     /// A trunk for a prompt of `tokens` tokens, with room for so many, busy from now on, that holds what it shares with the one at its
     /// place. One that is gone on in must not be read by anybody beyond that.
-    ///
-    /// # Errors
-    /// No memory.
     pub fn take(&mut self, found: &CacheMatch, tokens: usize, room: usize) -> candle_core::Result<u64> {
         self.clock += 1;
         let clock = self.clock;

@@ -12,7 +12,8 @@ use ndarray::Array2;
 
 use super::reading::{Pending, RequestId, WholePrompt};
 use crate::attention::{self, LayerHoles, Observer, Point, Wanted};
-use crate::engine::request::{Choice, Chosen, Event, Generate, Measured, Next, RequestError, Task};
+use crate::engine::request::{Choice, Chosen, Event, Generate, Measured, Next, Task};
+use crate::engine::request_error::RequestError;
 use crate::engine::{Decoding, Engine, EngineError, Generated, Likelihood, Measurement, StopReason};
 use crate::model::{Branch, Cache};
 use crate::transfer;
@@ -43,9 +44,6 @@ pub(super) struct OfPrompt {
 
 impl OfPrompt {
     /// Takes a prompt apart from those who wait for it.
-    ///
-    /// # Errors
-    /// No memory.
     pub fn new(whole: WholePrompt) -> Result<(Self, Vec<Choice>), (Vec<Choice>, RequestError)> {
         let WholePrompt { logits, branch, measurement, likelihoods, reused } = whole;
         let Pending { prompt: tokens, knockouts, observe, choices, .. } = branch;
@@ -79,9 +77,6 @@ impl OfPrompt {
 
     /// The natural-log probability of each of these continuations of the prompt, which `cache` ends with and which it is left with;
     /// `None` for one with a token that has no logit.
-    ///
-    /// # Errors
-    /// The forward pass failed.
     pub fn score(
         &self,
         engine: &Engine,
@@ -95,9 +90,6 @@ impl OfPrompt {
     }
 
     /// The output of a task that generates nothing.
-    ///
-    /// # Errors
-    /// The measurement cannot be finished.
     pub fn measured(&self, engine: &Engine, scores: Vec<Option<f64>>) -> Result<Measured, RequestError> {
         let nothing = Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens };
         let measured = self.finish(engine, self.measurement.clone(), nothing, None)?;
@@ -193,9 +185,6 @@ impl Live {
     }
 
     /// Chooses the next token and tells it. Returns whether it is to be read: else the answer has ended.
-    ///
-    /// # Errors
-    /// An error that ends it without an output.
     pub fn choose(&mut self) -> Result<bool, RequestError> {
         if let Some(error) = self.failed.take() {
             return Err(error);

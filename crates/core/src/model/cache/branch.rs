@@ -74,9 +74,6 @@ impl Cache {
     }
 
     /// The same with that room whether or not the cache has it.
-    ///
-    /// # Errors
-    /// No memory.
     pub fn branch_after(&self, shared: usize, room: usize) -> Result<Branch> {
         self.branch_within(shared.min(self.length), self.length + room)
     }

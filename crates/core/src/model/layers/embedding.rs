@@ -19,9 +19,6 @@ pub enum Embedding {
 
 impl Embedding {
     /// Of `rows` (vocab, hidden), which are the output head's weight too if `tied`; `half` asks for products of bf16 numbers.
-    ///
-    /// # Errors
-    /// No memory.
     pub fn new(rows: Tensor, tied: bool, half: bool) -> Result<Self> {
         Ok(match tied && half {
             true => Embedding::Tied(Arc::new(HalfWeight::new(&rows)?)),
@@ -30,9 +27,6 @@ impl Embedding {
     }
 
     /// The same where `device` is.
-    ///
-    /// # Errors
-    /// No memory.
     pub fn moved(&self, device: &candle_core::Device) -> Result<Self> {
         Ok(match self {
             Embedding::Rows(rows) => Embedding::Rows(transfer::moved(rows, device)?),
@@ -59,9 +53,6 @@ impl Embedding {
     }
 
     /// The output head by the same weight, with a bias (vocab).
-    ///
-    /// # Errors
-    /// No memory.
     pub fn head(&self, bias: Option<Tensor>) -> Result<Projection> {
         match self {
             Embedding::Rows(rows) => Projection::shared(rows, bias),

@@ -264,9 +264,6 @@ impl HalfInput {
     }
 
     /// [`HalfInput::product`] with each of `weights`, in one parallel section where there are few rows.
-    ///
-    /// # Errors
-    /// As there.
     pub fn products<const N: usize>(&self, weights: [&HalfWeight; N]) -> Result<[Tensor; N]> {
         if let Some(weight) = weights.iter().find(|weight| weight.cols != self.cols) {
             let (rows, cols) = (weight.rows, weight.cols);

@@ -103,9 +103,6 @@ impl Projection {
     }
 
     /// [`Projection::forward`] of several maps of the same input, which decoding does in one pass.
-    ///
-    /// # Errors
-    /// As [`Projection::forward`].
     pub fn forward_all<const N: usize>(maps: [&Self; N], x: &Tensor, phase: Phase) -> Result<[Tensor; N]> {
         let _span = timing::linear();
         let packed: Vec<&PackedWeight> = maps.iter().filter_map(|map| map.packed()).collect();
@@ -132,9 +129,6 @@ impl Projection {
     }
 
     /// `sum` + x W^T (+ b): (l, in) -> (l, out), in one call where the device has one.
-    ///
-    /// # Errors
-    /// As [`Projection::forward`].
     pub(in crate::model) fn add_to(&self, sum: Own, x: &Tensor, phase: Phase) -> Result<Own> {
         match (&self.weight, &self.bias) {
             (Weight::Dense(Dense::Full(weight)), None) if !cpu_kernels(x.device()) => {
@@ -176,9 +170,6 @@ impl Projection {
     }
 
     /// Output features.
-    ///
-    /// # Errors
-    /// None for a map that was made: its weight is a matrix.
     pub(in crate::model) fn outputs(&self) -> Result<usize> {
         match &self.weight {
             Weight::Dense(Dense::Full(weight)) => weight.dim(1),

@@ -31,9 +31,6 @@ impl<const N: usize> Projections<N> {
     }
 
     /// (l, in) -> (l, out) each.
-    ///
-    /// # Errors
-    /// As [`Projection::forward`].
     pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Outputs<N>> {
         let Some(whole) = self.whole.as_ref().filter(|_| x.dims().first() == Some(&1)) else {
             return Ok(Outputs {

@@ -201,18 +201,12 @@ impl GgufFile {
     }
 
     /// The metadata value of a key as a `T`, which must be there.
-    ///
-    /// # Errors
-    /// [`GgufError::MissingKey`] or [`GgufError::KeyType`].
     pub fn require<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T, GgufError> {
         self.get(key)?
             .ok_or_else(|| GgufError::MissingKey { file: self.path().to_path_buf(), key: key.to_string() })
     }
 
     /// `general.architecture`, the prefix of the hyper-parameter keys.
-    ///
-    /// # Errors
-    /// [`GgufError::MissingKey`] or [`GgufError::KeyType`].
     pub fn architecture(&self) -> Result<&str, GgufError> {
         self.require("general.architecture")
     }
@@ -228,9 +222,6 @@ impl GgufFile {
     }
 
     /// The bytes of one tensor, quantised as they lie in the file.
-    ///
-    /// # Errors
-    /// [`GgufError::MissingTensor`].
     pub fn tensor_bytes(&self, name: &str) -> Result<&[u8], GgufError> {
         let placed = self.placed(name)?;
         let part = &self.parts[placed.part];
@@ -243,9 +234,6 @@ impl GgufFile {
     }
 
     /// The bytes of entry `index` along the outermost dimension of one tensor (an expert in a stack of experts).
-    ///
-    /// # Errors
-    /// [`GgufError::MissingTensor`] or [`GgufError::MissingEntry`].
     pub fn part_bytes(&self, name: &str, index: usize) -> Result<&[u8], GgufError> {
         let placed = self.placed(name)?;
         let bytes = self.tensor_bytes(name)?;

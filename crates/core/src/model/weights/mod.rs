@@ -13,6 +13,7 @@ pub mod blocks;
 pub mod gguf;
 pub mod gguf_tokenizer;
 pub mod safetensors;
+mod safetensors_error;
 mod weight_files;
 
 pub use blocks::BlocksError;

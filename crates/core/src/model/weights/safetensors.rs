@@ -15,71 +15,12 @@ use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorInfo, Tenso
 
 use super::blocks::{BlocksError, MXFP4_GROUP, e8m0, fp8_block_scaled, mxfp4};
 use super::map;
+pub use super::safetensors_error::SafetensorsError;
 pub use super::weight_files::INDEX_FILE;
 use super::weight_files::WeightFiles;
 
 /// The bytes before the header: its length.
 const LENGTH_BYTES: usize = 8;
-
-/// A fault of a folder of safetensors. Every message names the file, the thing and the remedy.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
-pub enum SafetensorsError {
-    /// A file or folder could not be read or mapped.
-    #[error("cannot read {file}")]
-    Io { file: PathBuf, source: std::io::Error },
-    /// The folder has no weights.
-    #[error(
-        "{dir} holds no *.safetensors; is it a model folder in Hugging Face layout? (weights in *.bin are not read)"
-    )]
-    NoWeights { dir: PathBuf },
-    /// The file is not valid safetensors.
-    #[error("{file} is not a complete safetensors file: {fault}; fetch it again")]
-    Invalid { file: PathBuf, fault: String },
-    /// The index is not valid.
-    #[error("{file} is no index of safetensors shards: {fault}")]
-    Index { file: PathBuf, fault: String },
-    /// The index names a shard that is not there.
-    #[error(
-        "{index} names the shard {shard:?} (for the tensor {tensor:?}), which is not in the folder; fetch it"
-    )]
-    MissingShard { index: PathBuf, shard: String, tensor: String },
-    /// The index says that a shard holds a tensor, and it does not.
-    #[error(
-        "{index} places the tensor {tensor:?} in {shard:?}, which does not hold it; index and shards are of different models"
-    )]
-    Misplaced { index: PathBuf, shard: String, tensor: String },
-    /// Two shards hold the same tensor.
-    #[error(
-        "the tensor {tensor:?} is in {first} and in {second}; remove the file that does not belong to the model"
-    )]
-    Duplicate { tensor: String, first: PathBuf, second: PathBuf },
-    /// Two files, each of which other programs take for the model, with different weights.
-    #[error(
-        "{dir} holds two sets of weights: {first} and {second} differ in the tensor {tensor:?}, and programs disagree on which is the \
-         model; move one of them away"
-    )]
-    TwoSets { dir: PathBuf, first: PathBuf, second: PathBuf, tensor: String },
-    /// A tensor that the caller asked for and the folder has not.
-    #[error("{dir} has no tensor {tensor:?}; is it the architecture that config.json names?")]
-    MissingTensor { dir: PathBuf, tensor: String },
-    /// An entry of a stack of tensors that the caller asked for and the tensor has not.
-    #[error(
-        "{file}: tensor {tensor:?} of shape {shape:?} has no entry {index} along its first dimension; do the experts in config.json agree with the tensors?"
-    )]
-    MissingEntry { file: PathBuf, tensor: String, shape: Vec<usize>, index: usize },
-    /// A part of a block-scaled weight that is stored in another way than the format says.
-    #[error(
-        "{file}: tensor {tensor:?} is stored as {stored:?} of shape {shape:?} where {wanted} was expected"
-    )]
-    Layout { file: PathBuf, tensor: String, stored: Dtype, shape: Vec<usize>, wanted: String },
-    /// The bytes and scales of a block-scaled weight do not agree.
-    #[error("{file}: tensor {tensor:?}")]
-    Blocks { file: PathBuf, tensor: String, source: BlocksError },
-    /// Candle could not make the tensor.
-    #[error("{file}: tensor {tensor:?} ({stored:?}) could not be put on the device")]
-    Candle { file: PathBuf, tensor: String, stored: Dtype, source: Box<candle_core::Error> },
-}
 
 #[derive(Debug)]
 struct Shard {
@@ -211,9 +152,6 @@ impl SafetensorsFolder {
     }
 
     /// One tensor as it lies in its file; nothing is copied.
-    ///
-    /// # Errors
-    /// [`SafetensorsError::MissingTensor`].
     pub fn view(&self, name: &str) -> Result<View<'_>, SafetensorsError> {
         let (placed, shard) = self.placed(name)?;
         let (start, end) = placed.info.data_offsets;
@@ -230,9 +168,6 @@ impl SafetensorsFolder {
 
     /// Entry `index` along the outermost dimension of one tensor (an expert in a stack of experts) as it lies in its file;
     /// nothing is copied. Its shape is the tensor's without the outermost dimension.
-    ///
-    /// # Errors
-    /// [`SafetensorsError::MissingTensor`] or [`SafetensorsError::MissingEntry`].
     pub fn view_part(&self, name: &str, index: usize) -> Result<View<'_>, SafetensorsError> {
         let View { dtype, shape, bytes } = self.view(name)?;
         match shape {
@@ -261,9 +196,6 @@ impl SafetensorsFolder {
 
     /// Entry `index` along the outermost dimension of one tensor, on a device, converted to `dtype` there; the others are not
     /// read. Its shape is the tensor's without the outermost dimension.
-    ///
-    /// # Errors
-    /// As [`SafetensorsFolder::view_part`] and [`SafetensorsFolder::tensor`].
     pub fn tensor_part(
         &self,
         name: &str,
@@ -277,10 +209,6 @@ impl SafetensorsFolder {
     /// The FP8 weight `name`, (out, in) of E4M3 codes, times the tensor `scales`: (ceil(out / block.0), ceil(in / block.1)) in a float
     /// type or as E8M0 codes, one scale for each block of `block` (rows, columns). The product is taken in f32 and then converted to
     /// `dtype`.
-    ///
-    /// # Errors
-    /// As [`SafetensorsFolder::view`], [`SafetensorsError::Layout`] where types or shapes are others, and
-    /// [`SafetensorsError::Candle`] where the device refuses it.
     pub fn fp8_tensor(
         &self,
         name: &str,
@@ -309,10 +237,6 @@ impl SafetensorsFolder {
 
     /// Entry `index` of the MXFP4 weights `stem`: `{stem}_blocks` is (entries, .., groups, 16) and `{stem}_scales` (entries, .., groups),
     /// both of bytes; the tensor is (.., 32 groups).
-    ///
-    /// # Errors
-    /// As [`SafetensorsFolder::view_part`], [`SafetensorsError::Layout`] where types or shapes are others, and
-    /// [`SafetensorsError::Candle`] where the device refuses it.
     pub fn mxfp4_tensor(
         &self,
         stem: &str,

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::SafetensorsError;
+use super::safetensors_error::SafetensorsError;
 
 /// The index that lists which shard holds which tensor.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";

@@ -10,7 +10,7 @@
 
 namespace {
 
-// Keys of a part of split-K: `SPLIT_K` in src/attention/mod.rs.
+// Keys of a part of split-K: `SPLIT_K` in src/attention/site.rs.
 constexpr int PART = 256;
 
 // Keys and values of one head. The first of them is at position `first` of the sequence.
