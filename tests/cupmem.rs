@@ -158,6 +158,10 @@ fn replay(case: &str, shows: bool, reloads: bool) -> String {
         let result = match op {
             "hello" => told(system.hello()),
             "reset" => system.reset(scope).map(|()| String::new()).unwrap(),
+            "close" => {
+                system.close();
+                String::new()
+            }
             "ingest" => told(system.ingest(scope, &session(rest))),
             "search" => told(system.search(scope, query, asked["k"].as_u64().unwrap() as usize, as_of)),
             "answer" => told(system.answer(scope, query, as_of)),
