@@ -17,9 +17,10 @@
 use serde::Deserialize;
 use serde_json::json;
 
+use super::probe::{Reading, lines};
 use super::retrieve::{Entry, Hit, add, among, bundles, entries, entry, not_current, primary};
 use super::verify::{Fact, Premise, Verdict};
-use super::{Reading, Readout, context, lines, memories};
+use super::{Readout, context, memories};
 use crate::ground::order::unique;
 use crate::memory::cupmem::asking::Stop;
 use crate::memory::cupmem::model::Step;

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Reading;
+use super::probe::Reading;
 use super::retrieve::Hit;
 use super::verify::{Premise, Verdict};
 use crate::ground::order::unique;

@@ -10,6 +10,7 @@
 
 mod code;
 mod ground;
+mod probe;
 mod retrieve;
 mod verify;
 
@@ -21,18 +22,12 @@ use super::model::Step;
 use super::schema::Slot;
 use super::settings::Switch;
 use super::store::{Item, Store};
-use crate::ground::order::unique;
 use crate::memory::system::protocol::{ContextPiece, Memory, Status};
 use ground::{Constraints, Grounding};
+pub use probe::Query;
+use probe::{Parsed, Reading};
 use retrieve::Hit;
 use verify::{Premise, Verdict};
-
-#[derive(Clone, Copy)]
-pub struct Query<'a> {
-    pub text: &'a str,
-    /// When it is asked. The code's prompts never say.
-    pub as_of: Option<&'a str>,
-}
 
 #[derive(Clone)]
 pub struct Readout {
@@ -42,71 +37,6 @@ pub struct Readout {
     pub pieces: Vec<ContextPiece>,
     /// May an answer take the premise for granted?
     pub premise_safe: bool,
-}
-
-/// A probe taken apart (R1).
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Parsed {
-    /// In the code `validity_check`, `premise_laden` or `task_planning`; in the paper free.
-    intent: String,
-    slots: Vec<String>,
-    proposition: String,
-    /// A former state that it takes to hold.
-    old_premise: String,
-    /// The current states that an answer must rest on.
-    basis: String,
-    action: String,
-    goal: String,
-    options: Vec<String>,
-    /// A situation that it takes for granted without a word.
-    hidden_setup: String,
-    presuppositions: Vec<String>,
-}
-
-impl Parsed {
-    /// Is it planning, so that R6 grounds the action?
-    fn is_planning(&self) -> bool {
-        self.intent == "task_planning"
-    }
-
-    /// The text that memory is searched by: what the probe takes to hold, then what it says. The code puts the slots and presuppositions last.
-    fn search_text(&self, query: &str, is_code: bool) -> String {
-        let premise = [&self.old_premise, &self.hidden_setup, &self.proposition].map(String::as_str);
-        let presupposed = self.presuppositions.iter().map(String::as_str);
-        match is_code {
-            true => {
-                let slots = self.slots.iter().map(String::as_str);
-                lines(premise.into_iter().chain([query]).chain(slots).chain(presupposed))
-            }
-            false => lines(premise.into_iter().chain(presupposed).chain([query])),
-        }
-    }
-
-    /// The same with what is left empty filled in as the public code does.
-    fn completed(mut self, query: &str) -> Self {
-        let first =
-            |parts: [&str; 3]| parts.into_iter().find(|part| !part.is_empty()).unwrap_or_default().to_owned();
-        if self.is_planning() {
-            self.action = first([&self.action, &self.proposition, query]);
-            self.goal = first([&self.goal, &self.action, ""]);
-        }
-        self.hidden_setup = first([&self.hidden_setup, &self.old_premise, ""]);
-        self.basis = first([&self.basis, &self.action, &first([&self.proposition, query, ""])]);
-        self
-    }
-}
-
-/// Texts one below the other, each once, empty ones left out.
-fn lines<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
-    unique(parts.into_iter().map(str::trim).filter(|part| !part.is_empty())).join("\n")
-}
-
-struct Reading<'a, 'm> {
-    asker: &'a mut Asker<'m>,
-    store: &'a Store,
-    query: Query<'a>,
-    parsed: Parsed,
 }
 
 /// R1 to R7.
@@ -231,24 +161,4 @@ fn context(
         section("Open:", words(open));
     }
     pieces
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_is_searched_by_premises_first_and_nothing_twice() {
-        let parsed = Parsed {
-            old_premise: "Lives in Oslo".to_owned(),
-            proposition: "Lives in Oslo".to_owned(),
-            hidden_setup: " ".to_owned(),
-            presuppositions: vec!["Has a car".to_owned()],
-            slots: vec!["current_base_location".to_owned()],
-            ..Parsed::default()
-        };
-        assert_eq!(parsed.search_text("Where to?", false), "Lives in Oslo\nHas a car\nWhere to?");
-        let code = "Lives in Oslo\nWhere to?\ncurrent_base_location\nHas a car";
-        assert_eq!(parsed.search_text("Where to?", true), code);
-    }
 }

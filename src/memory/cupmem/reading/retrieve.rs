@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::Reading;
+use super::probe::Reading;
 use crate::ground::order::unique;
 use crate::memory::cupmem::asking::Stop;
 use crate::memory::cupmem::schema::Slot;

@@ -12,7 +12,7 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::Reading;
+use super::probe::Reading;
 use super::retrieve::{Hit, among, bundles};
 use crate::ground::order::unique;
 use crate::memory::cupmem::asking::Stop;

@@ -3,8 +3,7 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::spans::{self, Grade, Span};
-use super::{Session, listed, not_current};
+use super::{Grade, Session, Span, listed, not_current, spans_listed};
 use crate::memory::cupmem::asking::Stop;
 use crate::memory::cupmem::model::Step;
 use crate::memory::cupmem::schema::Slot;
@@ -39,7 +38,7 @@ impl Session<'_, '_> {
         let of_hinted = |slot: &Slot| hinted.contains(&slot.domain());
         let (former, unknown) = not_current(store, |slot| is_code && of_hinted(slot));
         let data = json!({
-            "spans": spans::listed(&self.spans),
+            "spans": spans_listed(&self.spans),
             "known": listed(store.active().filter(|item| of_hinted(&item.slot))),
             "former": former,
             "unknown": unknown,

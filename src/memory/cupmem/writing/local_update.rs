@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::arbitrate::{Act, Action};
-use super::{Session, ids, listed, not_current, updates_listed};
+use super::{Local, Session, ids, listed, not_current, updates_listed};
 use crate::memory::cupmem::asking::Stop;
 use crate::memory::cupmem::model::Step;
 use crate::memory::cupmem::schema::Slot;
@@ -23,20 +23,6 @@ struct Reply {
     decision: String,
     target: Option<String>,
     reason: String,
-}
-
-/// The outcome for a candidate.
-pub struct Local {
-    /// The action, where something is to be done.
-    pub action: Option<Action>,
-    /// The decision as it was given, and what became of it.
-    pub decision: String,
-    pub reason: String,
-    pub target: Option<String>,
-    /// Items of the slot, each of which could be the target.
-    pub asked: Vec<String>,
-    /// Items of the domain, shown as context.
-    pub context: Vec<String>,
 }
 
 impl<'a> Session<'a, '_> {

@@ -28,15 +28,49 @@ use super::model::Step;
 use super::schema::{Slot, domains};
 use super::settings::Switch;
 use super::shapes::clamped;
-use super::store::{Item, Moment, Note, SessionRecord, Store, Strength, Update, sources};
+use super::store::{Evidence, Item, Moment, Note, SessionRecord, Store, Strength, Update, sources};
 use crate::ground::order::unique;
 use crate::memory::system::protocol::{LookedAt, Op, SessionInput, WriteEvent};
 use arbitrate::{Act, Action};
-use local_update::Local;
-use spans::Span;
 
 /// Affected domains of a session.
 const AFFECTED: usize = 3;
+
+/// Strength of evidence or of a signal of change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Grade {
+    None,
+    Weak,
+    Medium,
+    Strong,
+}
+
+/// A span that is kept.
+struct Span {
+    /// `s0`, within the session.
+    id: String,
+    /// Where it stands, and its words.
+    evidence: Evidence,
+    is_state: bool,
+    slots: Vec<Slot>,
+    strength: Grade,
+    change: Grade,
+}
+
+/// The outcome for a candidate.
+struct Local {
+    /// The action, where something is to be done.
+    action: Option<Action>,
+    /// The decision as it was given, and what became of it.
+    decision: String,
+    reason: String,
+    target: Option<String>,
+    /// Items of the slot, each of which could be the target.
+    asked: Vec<String>,
+    /// Items of the domain, shown as context.
+    context: Vec<String>,
+}
 
 /// A session while it is written.
 struct Session<'a, 'm> {
@@ -169,7 +203,7 @@ impl Session<'_, '_> {
         }
         let is_code = self.asker.settings.is_code();
         let data = json!({
-            "updates": updates_listed(updates), "spans": spans::listed(&self.spans), "direct": self.direct,
+            "updates": updates_listed(updates), "spans": spans_listed(&self.spans), "direct": self.direct,
         });
         let mut reply: Reply = self.asker.ask(Step::Affected, &data)?;
         if !is_code {
@@ -269,4 +303,12 @@ fn updates_listed<'u>(updates: impl IntoIterator<Item = &'u Update>) -> Value {
 
 fn ids<'s>(items: impl IntoIterator<Item = &'s Item>) -> Vec<String> {
     items.into_iter().map(|item| item.id.clone()).collect()
+}
+
+fn spans_listed(spans: &[Span]) -> Value {
+    let listed = |span: &Span| {
+        let kind = if span.is_state { "state" } else { "support" };
+        json!({ "id": span.id, "text": span.evidence.text, "type": kind, "slots": span.slots })
+    };
+    spans.iter().map(listed).collect()
 }

@@ -11,7 +11,7 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Session, ids, listed, not_current, spans, updates_listed};
+use super::{Session, ids, listed, not_current, spans_listed, updates_listed};
 use crate::ground::order::{sorted_unique, unique};
 use crate::memory::cupmem::asking::Stop;
 use crate::memory::cupmem::model::Step;
@@ -144,7 +144,7 @@ impl<'a> Session<'a, '_> {
             let (former, unknown) = not_current(self.store, |slot| lane.slots.contains(slot));
             let data = json!({
                 "updates": updates_listed(updates),
-                "spans": spans::listed(&self.spans),
+                "spans": spans_listed(&self.spans),
                 "lane": lane.name,
                 "items": listed(lane.items.iter().copied()),
                 "former": former,

@@ -3,9 +3,9 @@
 //! The code's prompt asks for two spans at most; like the public code, it keeps the others that a model gives all the same.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::Session;
+use super::{Grade, Session, Span};
 use crate::memory::cupmem::asking::Stop;
 use crate::memory::cupmem::model::Step;
 use crate::memory::cupmem::schema::Slot;
@@ -15,16 +15,6 @@ use crate::memory::system::protocol::{SessionInput, TurnInput};
 
 /// The code drops spans of less salience.
 const SALIENT: f64 = 0.30;
-
-/// Strength of evidence or of a signal of change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Grade {
-    None,
-    Weak,
-    Medium,
-    Strong,
-}
 
 #[derive(Deserialize)]
 struct Reply {
@@ -41,18 +31,6 @@ struct Found {
     salience: f64,
     strength: Grade,
     change: Grade,
-}
-
-/// A span that is kept.
-pub struct Span {
-    /// `s0`, within the session.
-    pub id: String,
-    /// Where it stands, and its words.
-    pub evidence: Evidence,
-    pub is_state: bool,
-    pub slots: Vec<Slot>,
-    pub strength: Grade,
-    pub change: Grade,
 }
 
 impl Session<'_, '_> {
@@ -116,12 +94,4 @@ fn span(id: String, found: Found, session: &SessionInput, seen: &[&TurnInput]) -
         strength: found.strength,
         change: found.change,
     }
-}
-
-pub fn listed(spans: &[Span]) -> Value {
-    let listed = |span: &Span| {
-        let kind = if span.is_state { "state" } else { "support" };
-        json!({ "id": span.id, "text": span.evidence.text, "type": kind, "slots": span.slots })
-    };
-    spans.iter().map(listed).collect()
 }
