@@ -10,6 +10,7 @@ mod cli;
 mod construct;
 mod contrasts;
 mod coverage;
+mod cupmem;
 mod data;
 mod dose;
 mod doses;

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 mod check;
 mod limits;
+mod sources;
 
 const FACTS: [&str; 6] = [
     "I live in a cottage by the sea.",

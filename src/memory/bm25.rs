@@ -18,15 +18,12 @@ pub struct Bm25Ranker {
     index: Option<Index>,
 }
 
-/// What of a history is kept.
 struct Index {
-    /// The texts that it was made of.
     texts: Vec<String>,
     embedder: Embedder<u64, Words>,
     scorer: Scorer<usize, u64>,
 }
 
-/// Splits a text into words.
 #[derive(Debug, Default, Clone, Copy)]
 struct Words;
 

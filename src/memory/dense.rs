@@ -9,7 +9,6 @@ use crate::embedder::{EmbedError, Embedder};
 use crate::models::{FetchError, ModelStore};
 use crate::progress;
 
-/// Why a retriever could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum DenseError {
     #[error(transparent)]
@@ -18,7 +17,6 @@ pub enum DenseError {
     Embed(#[from] EmbedError),
 }
 
-/// Ranks by embeddings.
 #[derive(Debug)]
 pub struct DenseRanker {
     embedder: Embedder,
@@ -26,12 +24,10 @@ pub struct DenseRanker {
     index: Option<Index>,
 }
 
-/// What of a history is kept.
 #[derive(Debug)]
 struct Index {
-    /// The texts that it was made of.
     texts: Vec<String>,
-    /// Of length 1 each.
+    /// Normalised to length 1.
     vectors: Vec<Vec<f32>>,
 }
 

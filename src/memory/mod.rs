@@ -1,4 +1,4 @@
-//! What of a history a probe is shown: (case, condition) becomes the cases as they are shown.
+//! The part of a history that a probe is shown: (case, condition) becomes the cases as they are shown.
 //!
 //! Owns the step between history and prompt: the benchmark arranges the case for the condition's setting, then its context is
 //! taken, whole, by evidence, or by a retriever ([`bm25`], [`dense`]). Every result is a case again, whose segments keep their original
@@ -23,7 +23,6 @@ use crate::data::{Case, Probe};
 use system::{MemoryContext, Searches};
 use view::{Places, view};
 
-/// Makes the views of a run's cases.
 pub struct Memory {
     benchmark: &'static Benchmark,
     seed: u64,
@@ -38,13 +37,11 @@ impl Memory {
         Memory { benchmark, seed, bm25: bm25::Bm25Ranker::default(), dense: None, systems: Vec::new() }
     }
 
-    /// With a retriever by embeddings.
     #[must_use]
     pub fn with_dense(self, dense: Box<dyn Rank>) -> Self {
         Memory { dense: Some(dense), ..self }
     }
 
-    /// With memory systems.
     #[must_use]
     pub fn with_systems(self, systems: Vec<Box<dyn Searches>>) -> Self {
         Memory { systems, ..self }
@@ -73,7 +70,7 @@ impl Memory {
             Context::Evidence | Context::Nothing => None,
             Context::Retrieved { most, .. } => Some(most),
         };
-        // What is shown, in the order in which truncation would keep it.
+        // In the order in which truncation would keep them.
         let mut views: Vec<(Places, Vec<Probe>)> = Vec::new();
         for probe in &arranged.probes {
             let shown = match context {
@@ -123,7 +120,7 @@ fn of_evidence(case: &Case, probe: &Probe) -> Places {
     Ok(places)
 }
 
-/// How many pieces of evidence, each by its segment's original index, are among `shown` segments, and how many there are.
+/// Counts pieces of evidence, each by its segment's original index: those among `shown` segments, and all.
 pub fn evidence_present(segments: impl Iterator<Item = usize>, shown: &[usize]) -> (usize, usize) {
     segments
         .fold((0, 0), |(present, all), segment| (present + usize::from(shown.contains(&segment)), all + 1))

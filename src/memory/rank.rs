@@ -1,4 +1,4 @@
-//! What every retriever does, and what it searches.
+//! The trait of retrievers, and the texts that they search.
 
 use crate::data::{Case, Segment};
 
@@ -8,7 +8,7 @@ pub trait Rank {
     fn rank(&mut self, case: &Case, query: &str) -> Result<Vec<usize>, String>;
 }
 
-/// What is searched of each segment: its date in words (`August 15, 1969`), where it has one, and all that its turns say. Who speaks
+/// The searched text of each segment: its date in words (`August 15, 1969`), where it has one, and all that its turns say. Who speaks
 /// is left out.
 pub(super) fn texts(case: &Case) -> Vec<String> {
     let said = |segment: &Segment| {

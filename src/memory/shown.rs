@@ -20,6 +20,15 @@ pub const MIXED: &str = "mixed";
 /// The role of the turn of a segment that a system worded itself.
 const NATIVE: &str = "native";
 
+/// The contents of a view.
+#[derive(Default)]
+struct Contents {
+    segments: Vec<Segment>,
+    evidence: Vec<Evidence>,
+    ids: Vec<String>,
+    answered: Option<String>,
+}
+
 /// The case as `probe` is shown it under `shown`.
 pub(super) fn view(
     case: &Case,
@@ -27,69 +36,60 @@ pub(super) fn view(
     shown: &MemoryContext,
     found: Result<SearchRow, String>,
 ) -> View {
-    let of = |history: History, evidence: Vec<Evidence>, ids: Vec<String>| {
-        let keep = Keep::Ranked(history.segments.iter().map(|segment| segment.index).collect());
-        let mut view = part(case, history, vec![probe.clone()], keep);
-        view.evidence = evidence;
-        view.stretches.clear();
-        view.probes.iter_mut().for_each(|probe| probe.evidence.clear());
-        View { case: view, segments: Some(Vec::new()), memories: Some(ids), answered: None, refused: None }
+    let (contents, refused) = match found.and_then(|row| contents(case, probe, shown, row)) {
+        Ok(contents) => (contents, None),
+        Err(why) => (Contents::default(), Some(why)),
     };
-    let nothing = || History { segments: Vec::new(), query_time: case.history.query_time };
-    let refused = |why: String| View { refused: Some(why), ..of(nothing(), Vec::new(), Vec::new()) };
-    let SearchRow { mut memories, parts, readback, readback_failed, answer, answer_failed, failed, .. } =
-        match found {
-            Ok(row) => row,
-            Err(why) => return refused(why),
-        };
-    if let Some(failed) = failed {
-        return refused(failed.message);
-    }
+    let Contents { segments, evidence, ids, answered } = contents;
+    let keep = Keep::Ranked(segments.iter().map(|segment| segment.index).collect());
+    let history = History { segments, query_time: case.history.query_time };
+    let mut case = part(case, history, vec![probe.clone()], keep);
+    case.evidence = evidence;
+    case.stretches.clear();
+    case.probes.iter_mut().for_each(|probe| probe.evidence.clear());
+    View { case, segments: Some(Vec::new()), memories: Some(ids), answered, refused }
+}
+
+fn contents(case: &Case, probe: &Probe, shown: &MemoryContext, row: SearchRow) -> Result<Contents, String> {
     let system = &shown.system;
+    let SearchRow { mut memories, parts, readback, readback_failed, answer, answer_failed, failed, .. } = row;
+    if let Some(failed) = failed {
+        return Err(failed.message);
+    }
     match shown.show {
         Show::Answer => {
-            return match answer {
-                Some(answer) => View { answered: Some(answer), ..of(nothing(), Vec::new(), ids(&memories)) },
-                None => refused(match answer_failed {
-                    Some(failed) => failed.message,
-                    None => format!(
-                        "the memory system {system} gives no answers of its own; drop --memory-show answer"
-                    ),
-                }),
+            let none = || {
+                format!("the memory system {system} gives no answers of its own; drop --memory-show answer")
             };
+            let answer = answer.ok_or_else(|| answer_failed.map_or_else(none, |failed| failed.message))?;
+            return Ok(Contents { ids: ids(&memories), answered: Some(answer), ..Contents::default() });
         }
-        Show::Perfect => match readback {
-            Some(written) => memories = written,
-            None => {
-                return refused(match readback_failed {
-                    Some(failed) => format!("no perfect retrieval: {}", failed.message),
-                    None => format!(
-                        "the memory system {system} does not tell which memories it wrote from which session, so there is no perfect \
-                         retrieval"
-                    ),
-                });
-            }
-        },
+        Show::Perfect => {
+            memories = readback.ok_or_else(|| match readback_failed {
+                Some(failed) => format!("no perfect retrieval: {}", failed.message),
+                None => format!(
+                    "the memory system {system} does not tell which memories it wrote from which session, so there is no perfect \
+                     retrieval"
+                ),
+            })?;
+        }
         Show::Ranked | Show::Native => memories.truncate(shown.k),
     }
     let roles = roles(case, probe);
-    let evidence = (memories.iter().enumerate())
-        .filter_map(|(rank, memory)| Some(Evidence::segment(role(memory, &roles)?, rank)))
-        .collect();
+    let with_role = |(rank, memory)| Some(Evidence::segment(role(memory, &roles)?, rank));
+    let mut evidence: Vec<Evidence> = memories.iter().enumerate().filter_map(with_role).collect();
     let ids = ids(&memories);
-    let segments = match (shown.show, parts) {
+    let segments: Vec<Segment> = match (shown.show, parts) {
         (Show::Native, Some(parts)) => native(parts, &memories),
         (Show::Native, None) => {
-            return refused(format!(
+            return Err(format!(
                 "the memory system {system} has no wording of its own (`search` returns no `parts`); drop --memory-show native"
             ));
         }
         _ => memories.into_iter().enumerate().map(|(rank, memory)| worded(rank, memory)).collect(),
     };
-    let shown: BTreeSet<usize> = segments.iter().map(|segment: &Segment| segment.index).collect();
-    let evidence: Vec<Evidence> = evidence;
-    let evidence = evidence.into_iter().filter(|one: &Evidence| shown.contains(&one.place.segment)).collect();
-    of(History { segments, query_time: case.history.query_time }, evidence, ids)
+    evidence.retain(|one| segments.iter().any(|segment| segment.index == one.place.segment));
+    Ok(Contents { segments, evidence, ids, answered: None })
 }
 
 fn ids(memories: &[Memory]) -> Vec<String> {

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use crate::data::{Case, History, JudgeOnly, Keep, Probe};
 
-/// A case as some of its probes are shown it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct View {
     /// With what is shown of its history, and with these probes alone. Evidence that is not shown is not in it.

@@ -135,3 +135,63 @@ fn the_command_says_yes_or_no_and_exits_so() {
     let kept = error.split("kept in ").nth(1).unwrap().split(';').next().unwrap();
     std::fs::remove_dir_all(kept).unwrap();
 }
+
+/// The scripted model's reply.
+fn asked(model: &ScriptedModel, path: &str, body: &Value) -> Value {
+    let url = format!("{}/{path}", model.llm().base_url);
+    let mut response = ureq::post(url).send(body.to_string()).unwrap();
+    serde_json::from_str(&response.body_mut().read_to_string().unwrap()).unwrap()
+}
+
+#[test]
+fn the_scripted_model_repeats_the_last_list_or_the_lines_and_fills_a_schema() {
+    let model = ScriptedModel::start(false).unwrap();
+    let said = |content: &str, format: Value| {
+        let body = json!({ "messages": [{ "role": "user", "content": content }], "response_format": format });
+        let reply = asked(&model, "chat/completions", &body);
+        reply["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+    };
+    for (content, statements) in [
+        (
+            "Input:\nuser: I keep bees at home.\nassistant: Good for you!",
+            "I keep bees at home.\nGood for you!",
+        ),
+        ("old [] and new ```[\"I keep bees\"]```", "I keep bees"),
+        ("old [\"a\"], new ['It\\'s \\n \\\\', \"x's\"] end [{}]", "It's \n \\\nx's"),
+        (
+            "## Existing Memories\nold things are here\n## New Messages\nuser: bees\n## Date\nuser: none\n",
+            "bees",
+        ),
+        ("# Text\nBees live in hives.\n{\"a\": 1 2 3}", "Bees live in hives."),
+    ] {
+        assert_eq!(said(content, Value::Null), statements, "{content}");
+    }
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "facts": { "type": "array", "items": { "$ref": "#/$defs/fact" } },
+            "kind": { "enum": ["first", "second"] },
+        },
+        "$defs": { "fact": { "type": "object", "properties": { "text": { "type": "string" }, "sure": { "type": "boolean" } } } },
+    });
+    let format = json!({ "type": "json_schema", "json_schema": { "schema": schema } });
+    let expected = json!({ "facts": [{ "text": "I keep bees at home.", "sure": false }], "kind": "first" });
+    let instance = said("user: I keep bees at home.", format);
+    assert_eq!(serde_json::from_str::<Value>(&instance).unwrap(), expected);
+}
+
+#[test]
+fn texts_that_share_words_have_vectors_that_are_near() {
+    let model = ScriptedModel::start(false).unwrap();
+    let texts = ["bees at home", "Bees, at home!", "my bees", "a red car"];
+    let reply = asked(&model, "embeddings", &json!({ "input": texts }));
+    let vectors: Vec<Vec<f64>> = reply["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| serde_json::from_value(one["embedding"].clone()).unwrap())
+        .collect();
+    let cosine = |other: usize| vectors[0].iter().zip(&vectors[other]).map(|(x, y)| x * y).sum::<f64>();
+    assert!((cosine(1) - 1.0).abs() < 1e-6);
+    assert!(cosine(2) > cosine(3));
+}

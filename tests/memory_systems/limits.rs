@@ -76,3 +76,61 @@ fn e16_an_error_of_time_names_the_limit_of_its_operation() {
         "no reply within 0.25 s; the process is ended; --memory-timeout search=0.5 allows it twice the time"
     );
 }
+#[test]
+fn limits_are_read_by_name_and_a_number_alone_lowers_those_of_searches_only() {
+    let seconds = |text: &str| {
+        let read = Patience::parse(text)?;
+        Ok::<_, String>([read.start, read.session, read.search].map(|limit| limit.as_secs_f64()))
+    };
+    for (text, limits) in [
+        ("90", [120.0, 600.0, 90.0]),
+        ("1", [120.0, 600.0, 1.0]),
+        ("300", [300.0, 600.0, 300.0]),
+        ("3600", [3600.0, 3600.0, 3600.0]),
+        ("0.5", [120.0, 600.0, 0.5]),
+        ("search=62,session=5", [120.0, 5.0, 62.0]),
+        ("start=600", [600.0, 600.0, 60.0]),
+        ("session = 30, 900", [900.0, 30.0, 900.0]),
+    ] {
+        assert_eq!(seconds(text), Ok(limits), "{text}");
+    }
+    for (text, part) in [
+        ("", "``"),
+        ("0", "`0`"),
+        ("-3", "`-3`"),
+        ("NaN", "`NaN`"),
+        ("inf", "`inf`"),
+        ("1e300", "at most"),
+        ("a minute", "number of seconds"),
+        ("search", "`search`"),
+        ("search=", "`search=`"),
+        ("ingest=5", "start, session and search"),
+    ] {
+        let refused = seconds(text).unwrap_err();
+        assert!(refused.contains(part), "{text}: {refused}");
+    }
+}
+
+#[test]
+fn a_reply_of_another_id_without_an_error_or_of_no_json_is_none_and_quoted_in_part() {
+    for (reply, part) in [
+        (r#"{"id": 4, "ok": true}"#.to_owned(), "has id 4"),
+        (r#"{"id": 1, "ok": false}"#.to_owned(), "no `error`"),
+        ("Loading model ...".to_owned(), "no reply of the protocol"),
+        ("\u{e9}".repeat(10_000), " ...` is no reply of the protocol"),
+    ] {
+        let body = reply.clone().into_bytes();
+        let handler: Handler = std::sync::Arc::new(move |_| Response {
+            status: 200,
+            content_type: "application/json".to_owned(),
+            body: body.clone(),
+        });
+        let server = HttpServer::start(handler).unwrap();
+        let patience = Patience::default();
+        let mut system =
+            WireSystem::new("odd", Address::new(&server.url()), HelloRequest::default(), patience);
+        let error = system.hello().unwrap_err();
+        assert_eq!(error.kind, FailureKind::Nonsense);
+        assert!(error.message.contains(part) && error.message.len() < 1000, "{error}");
+    }
+}

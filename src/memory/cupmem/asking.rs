@@ -1,8 +1,7 @@
 //! Asks a model a step's question: renders, sends, reads the JSON, and asks again where it is none.
 //!
 //! A reply that cannot be read is asked for again three times; the model is shown it and what is wrong with it, since a greedy model would say
-//! the same again to the same prompt. Then there is a [`Fault`]: writing goes on without the step's result and tells the fault as an event,
-//! reading fails.
+//! the same again to the same prompt. Then the step has failed: writing goes on without its result and tells the fault as an event, reading fails.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -10,7 +9,7 @@ use serde_json::Value;
 use super::model::{Step, StepModel};
 use super::prompts;
 use super::settings::Settings;
-use super::shapes;
+use super::shapes::{self, shape};
 use super::similar::Similarity;
 use crate::chat::{Message, MessageRole, Sampling};
 
@@ -21,47 +20,32 @@ pub const RETRIES: usize = 3;
 const SHOWN: usize = 2000;
 const TOLD: usize = 200;
 
-/// The model or the embedder could not be asked.
+/// Why a step has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Unreachable(pub String);
-
-/// A step whose replies could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{step}: no readable reply in {} attempts: {reason}", RETRIES + 1)]
-pub struct Fault {
-    pub step: Step,
-    pub reason: String,
+pub enum Stop {
+    /// The model or the embedder could not be asked.
+    #[error("{0}")]
+    Unreachable(String),
+    /// No reply could be read.
+    #[error("{step}: no readable reply in {} attempts: {reason}", RETRIES + 1)]
+    Fault { step: Step, reason: String },
 }
 
-/// The means of a CUPMem: settings, model, similarity.
 pub struct Asker<'a> {
     pub settings: &'a Settings,
-    model: &'a mut dyn StepModel,
-    similarity: &'a mut dyn Similarity,
+    pub model: &'a mut dyn StepModel,
+    pub similarity: &'a mut dyn Similarity,
 }
 
-impl<'a> Asker<'a> {
-    /// Of these.
-    pub fn new(
-        settings: &'a Settings,
-        model: &'a mut dyn StepModel,
-        similarity: &'a mut dyn Similarity,
-    ) -> Self {
-        Asker { settings, model, similarity }
-    }
-
-    /// The step's reply to `data`, which follows `shape`.
-    pub fn ask<T: DeserializeOwned>(
-        &mut self,
-        step: Step,
-        data: &Value,
-        shape: &Value,
-    ) -> Result<Result<T, Fault>, Unreachable> {
-        let mut messages = prompts::messages(step, self.settings, data, shape).map_err(Unreachable)?;
-        let schema = self.settings.json_schema.then_some(shape);
+impl Asker<'_> {
+    /// The step's reply to `data`.
+    pub fn ask<T: DeserializeOwned>(&mut self, step: Step, data: &Value) -> Result<T, Stop> {
+        let shape = shape(step, self.settings);
+        let mut messages = prompts::messages(step, self.settings, data, &shape).map_err(Stop::Unreachable)?;
+        let schema = self.settings.json_schema.then_some(&shape);
         let mut sampling = Sampling {
-            temperature: step.temperature(),
+            // Proposals are drawn, all else is greedy.
+            temperature: if step == Step::Proposals { 0.30 } else { 0.0 },
             top_p: 1.0,
             seed: self.settings.seed,
             max_new_tokens: self.settings.max_new_tokens,
@@ -70,9 +54,9 @@ impl<'a> Asker<'a> {
         let mut reason = String::new();
         for attempt in 0..=RETRIES {
             let reply = self.model.complete(step, &messages, schema, &sampling);
-            let reply = reply.map_err(|error| Unreachable(told(&error.to_string())))?;
-            match read(&reply, shape) {
-                Ok(value) => return Ok(Ok(value)),
+            let reply = reply.map_err(|error| Stop::Unreachable(told(&error.to_string())))?;
+            match read(&reply, &shape) {
+                Ok(value) => return Ok(value),
                 Err(fault) => {
                     tracing::warn!("cupmem {step}, attempt {}: {fault}", attempt + 1);
                     messages.truncate(asked);
@@ -84,7 +68,7 @@ impl<'a> Asker<'a> {
                 }
             }
         }
-        Ok(Err(Fault { step, reason }))
+        Err(Stop::Fault { step, reason })
     }
 
     /// The nearest of `entries` to a query, best first, with their scores.
@@ -94,13 +78,13 @@ impl<'a> Asker<'a> {
         text: impl Fn(&T) -> String,
         query: &str,
         most: usize,
-    ) -> Result<Vec<(T, f64)>, Unreachable> {
+    ) -> Result<Vec<(T, f64)>, Stop> {
         if entries.is_empty() || most == 0 {
             return Ok(Vec::new());
         }
         let texts: Vec<String> = entries.iter().map(&text).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let scores = self.similarity.scores(&texts, query).map_err(Unreachable)?;
+        let scores = self.similarity.scores(&texts, query).map_err(Stop::Unreachable)?;
         let mut ranked: Vec<(T, f64)> = entries.into_iter().zip(scores).collect();
         // Entries come in the order of writing. Stable, so that of equal ones the later come first.
         ranked.reverse();
@@ -120,7 +104,7 @@ fn read<T: DeserializeOwned>(reply: &str, shape: &Value) -> Result<T, String> {
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
-/// A model's error, with the way round where its server takes no schemas.
+/// A model's error, with the remedy where its server takes no schemas.
 fn told(error: &str) -> String {
     let of_schema = ["response_format", "json_schema"].iter().any(|field| error.contains(field));
     let remedy = if of_schema { "; the setting no-schema sends no JSON schemas" } else { "" };
@@ -138,19 +122,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_without_schemas_is_told_the_way_round() {
-        assert!(
-            told("status 400: unknown field response_format").ends_with("no-schema sends no JSON schemas")
-        );
-        assert_eq!(told("status 500"), "status 500");
-    }
-
-    #[test]
-    fn an_object_is_found_in_fences_and_between_words() {
+    fn an_object_is_found_in_fences_and_between_words_and_a_refused_schema_has_a_remedy() {
         for reply in [r#"{"a": 1}"#, "```json\n{\"a\": 1}\n```", "Here: {\"a\": 1}. Good luck!"] {
             assert_eq!(read::<Value>(reply, &Value::Null), Ok(json!({"a": 1})));
         }
         assert!(read::<Value>("none", &Value::Null).unwrap_err().contains("no JSON"));
         assert!(read::<Value>("{\"a\": 1", &Value::Null).unwrap_err().contains("does not end"));
+        assert!(told("400: unknown field response_format").ends_with("no-schema sends no JSON schemas"));
+        assert_eq!(told("status 500"), "status 500");
     }
 }

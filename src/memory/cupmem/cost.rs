@@ -6,28 +6,26 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
 use super::model::Step;
 use super::prompts;
-use super::reading::{answer, ground, parse, recover, verify};
 use super::settings::{Settings, Switch};
-use super::writing::{adjudicate, affected, candidates, code, links, local_update, proposals, spans};
+use super::shapes::shape;
+use super::writing::SHOWN;
 
 /// Characters of English prose to a token.
 pub const CHARS_A_TOKEN: f64 = 4.0;
-/// Of a session's tokens, those of the user's turns: the code shows no others.
-pub const USER_SHARE: f64 = 0.25;
+/// The user's share of a session's tokens: the code shows no other turns.
+const USER_SHARE: f64 = 0.25;
 /// Tokens of an item, an update or a span as prompts show it, its id and slot included.
-pub const ENTRY: f64 = 35.0;
+const ENTRY: f64 = 35.0;
 /// Tokens of a probe.
-pub const QUERY: f64 = 60.0;
+const QUERY: f64 = 60.0;
 
 /// Rates of a history's contents: means.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     pub spanning: f64,
-    /// Of sessions, those with an accepted candidate; the rest end after W2.
+    /// Share of sessions with an accepted candidate; the rest end after W2.
     pub updating: f64,
     pub candidates: f64,
     /// Lanes of domains touched directly of an updating session; in the paper's variant those with older items.
@@ -42,7 +40,7 @@ pub struct Rates {
     pub links: f64,
     /// Times that a probe's basis is looked for: once or, after a second verification, twice.
     pub lacking: f64,
-    /// Of probes, those that are verified again.
+    /// Share of probes that are verified again.
     pub unsure: f64,
     pub planning: f64,
 }
@@ -66,7 +64,6 @@ impl Default for Rates {
     }
 }
 
-/// The expected cost of a history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
     /// Calls of each step that is asked at all.
@@ -75,7 +72,6 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// All calls.
     pub fn total(&self) -> f64 {
         self.calls.values().sum()
     }
@@ -89,89 +85,52 @@ pub fn estimate(
     probes: usize,
     rates: &Rates,
 ) -> Result<Estimate, String> {
-    let mut calls = BTreeMap::new();
-    let mut prompt_tokens = 0.0;
-    for step in Step::ASKING {
-        let expected = calls_of(step, settings, sessions as f64, probes as f64, rates);
-        if expected > 0.0 {
-            let instructions = prompts::instructions(step, settings, &shape_of(step, settings))?;
-            let fixed = instructions.chars().count() as f64 / CHARS_A_TOKEN;
-            prompt_tokens += expected * (fixed + data_of(step, settings, session_tokens, rates));
-            calls.insert(step, expected);
-        }
-    }
-    Ok(Estimate { calls, prompt_tokens })
-}
-
-fn calls_of(step: Step, settings: &Settings, sessions: f64, probes: f64, rates: &Rates) -> f64 {
+    let (sessions, probes) = (sessions as f64, probes as f64);
+    let is_code = settings.is_code();
+    let unless = |switch| if settings.lacks(switch) { 0.0 } else { 1.0 };
+    let decides = unless(Switch::ReadoutOnly);
+    let code = if is_code { 1.0 } else { 0.0 };
     let updating = sessions * rates.updating;
     let with_older = (updating - rates.first).max(0.0);
-    let decides = if settings.adjudicates() { 1.0 } else { 0.0 };
-    let probes = if settings.lacks(Switch::StoreOnly) { 0.0 } else { probes };
-    let code = if settings.is_code() { 1.0 } else { 0.0 };
-    let unless = |switch| if settings.lacks(switch) { 0.0 } else { 1.0 };
-    match step {
-        Step::Spans => sessions,
-        Step::Candidates => sessions * rates.spanning,
-        Step::LocalUpdate => decides * updating * rates.candidates,
-        Step::Affected => decides * updating * unless(Switch::NoAffected),
-        Step::Proposals => {
-            let domains = rates.direct_lanes + rates.affected_lanes * unless(Switch::NoAffected);
-            let of_domains = if settings.is_code() { updating } else { with_older };
-            decides * (of_domains * domains + with_older * unless(Switch::NoGlobal))
-        }
-        Step::Adjudicate => decides * with_older * rates.proposals,
-        Step::Links if settings.links() => with_older * rates.links,
-        Step::Parse | Step::Answer => probes,
-        Step::Verify => probes * unless(Switch::NoVerifier),
-        // An append-only store has nothing that is not current to search first.
-        Step::Recover => code * probes * (1.0 + decides) * rates.lacking * unless(Switch::NoRecovery),
-        Step::VerifyAgain => code * probes * rates.unsure * unless(Switch::NoVerifier),
-        Step::Ground | Step::Constraints => code * probes * rates.planning,
-        Step::Links | Step::Arbitrate | Step::Apply => 0.0,
-    }
-}
+    let links = if settings.links() { with_older * rates.links } else { 0.0 };
+    let domains = rates.direct_lanes + rates.affected_lanes * unless(Switch::NoAffected);
+    let with_lanes = if is_code { updating } else { with_older };
+    let lanes = with_lanes * domains + with_older * unless(Switch::NoGlobal);
+    let probes = probes * unless(Switch::StoreOnly);
+    let planning = code * probes * rates.planning;
+    // An append-only store has nothing that is not current to search first.
+    let recoveries = code * probes * (1.0 + decides) * rates.lacking * unless(Switch::NoRecovery);
+    let verifies = unless(Switch::NoVerifier);
 
-/// Tokens of a call's data.
-fn data_of(step: Step, settings: &Settings, session_tokens: f64, rates: &Rates) -> f64 {
     // Two spans, the updates, and what each step shows besides.
     let change = ENTRY * (2.0 + rates.candidates);
-    let around = 2.0 * local_update::SHOWN as f64 * ENTRY;
-    let retrieved = settings.variant.retrieved() as f64 * ENTRY;
-    match step {
-        Step::Spans if settings.is_code() => session_tokens * USER_SHARE,
-        Step::Spans => session_tokens,
-        Step::Candidates => ENTRY * (2.0 + rates.lane_items),
-        Step::LocalUpdate => ENTRY + around,
-        Step::Affected => change,
-        Step::Proposals => change + ENTRY * rates.lane_items,
-        Step::Adjudicate => change + around,
-        Step::Links => 2.0 * ENTRY,
-        Step::Parse => QUERY,
-        Step::Verify | Step::VerifyAgain | Step::Recover => QUERY + 2.0 * retrieved,
-        Step::Ground | Step::Constraints | Step::Answer => QUERY + retrieved,
-        Step::Arbitrate | Step::Apply => 0.0,
+    let around = 2.0 * SHOWN as f64 * ENTRY;
+    let retrieved = settings.retrieved() as f64 * ENTRY;
+    let said = if is_code { session_tokens * USER_SHARE } else { session_tokens };
+    // A step's calls, and the tokens of a call's data.
+    let steps = [
+        (Step::Spans, sessions, said),
+        (Step::Candidates, sessions * rates.spanning, ENTRY * (2.0 + rates.lane_items)),
+        (Step::LocalUpdate, decides * updating * rates.candidates, ENTRY + around),
+        (Step::Affected, decides * updating * unless(Switch::NoAffected), change),
+        (Step::Proposals, decides * lanes, change + ENTRY * rates.lane_items),
+        (Step::Adjudicate, decides * with_older * rates.proposals, change + around),
+        (Step::Links, links, 2.0 * ENTRY),
+        (Step::Parse, probes, QUERY),
+        (Step::Verify, probes * verifies, QUERY + 2.0 * retrieved),
+        (Step::Recover, recoveries, QUERY + 2.0 * retrieved),
+        (Step::VerifyAgain, code * probes * rates.unsure * verifies, QUERY + 2.0 * retrieved),
+        (Step::Ground, planning, QUERY + retrieved),
+        (Step::Constraints, planning, QUERY + retrieved),
+        (Step::Answer, probes, QUERY + retrieved),
+    ];
+    let mut calls = BTreeMap::new();
+    let mut prompt_tokens = 0.0;
+    for (step, expected, data) in steps.into_iter().filter(|(_, expected, _)| *expected > 0.0) {
+        let instructions = prompts::instructions(step, settings, &shape(step, settings))?;
+        let fixed = instructions.chars().count() as f64 / CHARS_A_TOKEN;
+        prompt_tokens += expected * (fixed + data);
+        calls.insert(step, expected);
     }
-}
-
-fn shape_of(step: Step, settings: &Settings) -> Value {
-    let is_code = settings.is_code();
-    match step {
-        Step::Spans => spans::reply_shape(),
-        Step::Candidates => candidates::reply_shape(),
-        Step::LocalUpdate => local_update::reply_shape(is_code),
-        Step::Affected => affected::reply_shape(),
-        Step::Proposals if is_code => code::proposals::reply_shape(),
-        Step::Proposals => proposals::reply_shape(),
-        Step::Adjudicate if is_code => code::adjudicate::reply_shape(settings),
-        Step::Adjudicate => adjudicate::reply_shape(settings),
-        Step::Links => links::reply_shape(),
-        Step::Parse => parse::reply_shape(is_code),
-        Step::Verify | Step::VerifyAgain => verify::reply_shape(),
-        Step::Recover => recover::reply_shape(),
-        Step::Ground => ground::grounding_shape(),
-        Step::Constraints => ground::constraints_shape(),
-        Step::Answer => answer::reply_shape(),
-        Step::Arbitrate | Step::Apply => Value::Null,
-    }
+    Ok(Estimate { calls, prompt_tokens })
 }

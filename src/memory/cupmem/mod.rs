@@ -16,12 +16,12 @@
 //! date of first sight is that of its creation. In the paper's variant the date of a session, since when states hold, and the time of a question are told; in
 //! the code's they are not.
 
-pub mod asking;
+mod asking;
 pub mod cost;
 pub mod model;
 mod open;
 mod prompts;
-pub mod reading;
+mod reading;
 pub mod schema;
 pub mod settings;
 mod shapes;
@@ -29,10 +29,7 @@ mod show;
 pub mod similar;
 pub mod store;
 pub mod system;
-pub mod writing;
-
-#[cfg(test)]
-mod tests;
+mod writing;
 
 pub use open::{open, words};
 pub use settings::{Settings, Switch, Variant};

@@ -39,8 +39,17 @@ pub fn open(name: &str, words: &str, request: &HelloRequest) -> Result<CupMem, S
     }
     let model = request.llm.as_ref().ok_or("cupmem needs a language model; give --memory-model")?;
     let similarity: Option<Box<dyn Similarity>> = match &request.embedder {
-        Some(address) => Some(Box::new(ByEmbedding::new(endpoint(address)?))),
-        None if built_in => Some(Box::new(ByEmbedding::new(embedder()?))),
+        Some(address) => {
+            let endpoint = endpoint(address)?;
+            let embed = move |texts: &[&str]| endpoint.embeddings(texts).map_err(|error| error.to_string());
+            Some(Box::new(ByEmbedding::new(&address.model, Box::new(embed))))
+        }
+        None if built_in => {
+            let embedder = embedder()?;
+            let embed =
+                move |texts: &[&str]| embedder.embed(texts, |_| {}).map_err(|error| error.to_string());
+            Some(Box::new(ByEmbedding::new("all-MiniLM-L6-v2", Box::new(embed))))
+        }
         None => None,
     };
     Ok(CupMem::new(settings, Box::new(endpoint(model)?), similarity).called(name))
@@ -58,45 +67,4 @@ fn embedder() -> Result<Embedder, String> {
     Embedder::built_in().map_err(|error| error.to_string())?;
     let files = ModelStore::open().and_then(|store| store.embedder()).map_err(|error| error.to_string())?;
     Embedder::open(&files).map_err(|error| error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::memory::system::protocol::MemorySystem;
-
-    #[test]
-    fn a_command_line_names_settings_and_the_request_models() {
-        assert_eq!(words("cupmem"), Some(""));
-        assert_eq!(words(" cupmem:paper,no-links"), Some("paper,no-links"));
-        for other in ["cupmemory", "python3 cupmem.py", "http://127.0.0.1:1"] {
-            assert_eq!(words(other), None, "{other}");
-        }
-        let address = ModelAddress {
-            base_url: "http://127.0.0.1:1/v1".into(),
-            key: "label".into(),
-            model: "small".into(),
-            dimensions: None,
-        };
-        let mut request = HelloRequest { seed: 7, ..HelloRequest::default() };
-        let refused = |words: &str, request: &HelloRequest| open("cup", words, request).err().unwrap();
-        assert!(refused("", &request).contains("--memory-model"));
-        request.llm = Some(address.clone());
-        assert!(refused("no-sense", &request).contains("no-sense"));
-        let mut system = open("cup", "paper", &request).unwrap();
-        let hello = system.hello().unwrap();
-        assert_eq!(hello.version, "1 paper by bm25");
-        assert_eq!(system.dump("none").unwrap_err().system, "cup", "errors name the system as the run does");
-        // The address changes from run to run, the identity does not.
-        request.llm = Some(ModelAddress { base_url: "http://127.0.0.1:2/v1".into(), ..address.clone() });
-        assert_eq!(open("cup", "paper", &request).unwrap().hello().unwrap(), hello);
-        request.embedder = Some(ModelAddress { model: "vectors".into(), ..address });
-        assert_eq!(open("cup", "paper", &request).unwrap().hello().unwrap().version, "1 paper by vectors");
-        request.config.insert("max_new_tokens".into(), json!(99));
-        assert_ne!(open("cup", "paper", &request).unwrap().hello().unwrap().digest, hello.digest);
-        request.config.insert("max_new_tokens".into(), json!(0));
-        assert!(refused("", &request).contains("\"max_new_tokens\": 0"));
-    }
 }

@@ -12,7 +12,7 @@ use palimpsest_core::text::sandbox;
 use serde_json::{Value, json};
 
 use super::model::Step;
-use super::schema;
+use super::schema::LISTING;
 use super::settings::{Settings, Switch};
 use crate::chat::{Message, MessageRole};
 
@@ -54,17 +54,15 @@ static TEMPLATES: LazyLock<Result<Environment<'static>, String>> = LazyLock::new
     Ok(env)
 });
 
-/// The instructions of a step.
 pub fn instructions(step: Step, settings: &Settings, shape: &Value) -> Result<String, String> {
     let of = json!({
         "code": settings.is_code(),
         "may_be_unknown": !settings.lacks(Switch::NoUnknown),
-        "schema": schema::listing(),
+        "schema": LISTING,
     });
     Ok(format!("{}{REPLY}{shape}", render(step, "instructions", &of)?))
 }
 
-/// The messages of a step.
 pub fn messages(
     step: Step,
     settings: &Settings,

@@ -6,31 +6,21 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use clap::ValueEnum;
+use serde::Serialize;
 
-/// Whose CUPMem it is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Variant {
-    /// The paper's text: four outcomes for older states, no links, a readout of R1 to R3 and R8.
+    /// Four outcomes for older states, no links, a readout of R1 to R3 and R8.
     Paper,
-    /// The public code's: weak items, links, recovery, grounding of actions.
+    /// With weak items, links, recovery, grounding of actions.
     #[default]
     Code,
 }
 
-impl Variant {
-    /// Entries that a probe retrieves first (R2).
-    pub fn retrieved(self) -> usize {
-        match self {
-            Variant::Paper => 10,
-            Variant::Code => 8,
-        }
-    }
-}
-
-/// A part that can be taken away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// A part that can be taken away, by the name that users type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Switch {
     /// No W4: proposals come from the domains touched directly and from the global lane.
@@ -50,78 +40,38 @@ pub enum Switch {
     StoreOnly,
 }
 
-impl Switch {
-    /// All of them.
-    pub const ALL: [Switch; 8] = [
-        Switch::NoAffected,
-        Switch::NoGlobal,
-        Switch::NoUnknown,
-        Switch::NoLinks,
-        Switch::NoVerifier,
-        Switch::NoRecovery,
-        Switch::ReadoutOnly,
-        Switch::StoreOnly,
-    ];
-
-    /// As users type it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Switch::NoAffected => "no-affected",
-            Switch::NoGlobal => "no-global",
-            Switch::NoUnknown => "no-unknown",
-            Switch::NoLinks => "no-links",
-            Switch::NoVerifier => "no-verifier",
-            Switch::NoRecovery => "no-recovery",
-            Switch::ReadoutOnly => "readout-only",
-            Switch::StoreOnly => "store-only",
-        }
+impl fmt::Display for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
-/// A CUPMem.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Settings {
     pub variant: Variant,
-    #[serde(default)]
     pub without: BTreeSet<Switch>,
-    /// Of the model's sampler, which only W5 draws from.
-    #[serde(default)]
+    /// The model's sampling seed; only W5 samples.
     pub seed: u64,
-    /// Most tokens of a reply.
-    #[serde(default = "max_new_tokens")]
+    /// Most tokens of a reply. The default is enough for two spans' candidates or three proposals with their reasons; a reply that needs more has run
+    /// away.
     pub max_new_tokens: usize,
     /// Are replies held to JSON schemas by the server? Where it refuses schemas, say no: the prompts state them all the same.
-    #[serde(default = "yes")]
     pub json_schema: bool,
-}
-
-/// Enough for two spans' candidates or three proposals with their reasons; a reply that needs more has run away.
-fn max_new_tokens() -> usize {
-    1024
-}
-
-fn yes() -> bool {
-    true
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings::new(Variant::default())
+        Settings {
+            variant: Variant::default(),
+            without: BTreeSet::new(),
+            seed: 0,
+            max_new_tokens: 1024,
+            json_schema: true,
+        }
     }
 }
 
 impl Settings {
-    /// A variant, whole.
-    pub fn new(variant: Variant) -> Self {
-        Settings {
-            variant,
-            without: BTreeSet::new(),
-            seed: 0,
-            max_new_tokens: max_new_tokens(),
-            json_schema: true,
-        }
-    }
-
     /// From words as users type them: `paper`, `code`, the switches' names, `no-schema`; separated by commas. Nothing is `code`, whole.
     pub fn parse(words: &str) -> Result<Self, String> {
         let mut settings = Settings::default();
@@ -131,32 +81,24 @@ impl Settings {
                 "code" => settings.variant = Variant::Code,
                 "no-schema" => settings.json_schema = false,
                 _ => {
-                    let switch = Switch::ALL.into_iter().find(|switch| switch.name() == word);
-                    let known = Switch::ALL.map(Switch::name).join(", ");
-                    settings.without.insert(switch.ok_or_else(|| {
+                    let known: Vec<String> = Switch::value_variants().iter().map(Switch::to_string).collect();
+                    let switch = Switch::from_str(word, false).map_err(|_| {
                         format!(
-                            "cupmem has no setting `{word}`; give paper or code, and of {known}, no-schema as many as wanted"
+                            "cupmem has no setting `{word}`; give paper or code, and of {}, no-schema as many as wanted",
+                            known.join(", ")
                         )
-                    })?);
+                    })?;
+                    settings.without.insert(switch);
                 }
             }
         }
         Ok(settings)
     }
 
-    /// The same without a part.
-    #[must_use]
-    pub fn without(mut self, switch: Switch) -> Self {
-        self.without.insert(switch);
-        self
-    }
-
-    /// Is the switch thrown?
     pub fn lacks(&self, switch: Switch) -> bool {
         self.without.contains(&switch)
     }
 
-    /// Is it the code's variant?
     pub fn is_code(&self) -> bool {
         self.variant == Variant::Code
     }
@@ -170,30 +112,18 @@ impl Settings {
     pub fn links(&self) -> bool {
         self.is_code() && self.adjudicates() && !self.lacks(Switch::NoLinks)
     }
+
+    /// Entries that a probe retrieves first (R2).
+    pub fn retrieved(&self) -> usize {
+        if self.is_code() { 8 } else { 10 }
+    }
 }
 
 impl fmt::Display for Settings {
     /// `code`, `paper-no-global`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_code() { "code" } else { "paper" })?;
-        self.without.iter().try_for_each(|switch| write!(f, "-{}", switch.name()))?;
+        self.without.iter().try_for_each(|switch| write!(f, "-{switch}"))?;
         f.write_str(if self.json_schema { "" } else { "-no-schema" })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_are_read_as_they_are_typed_and_a_wrong_word_is_named() {
-        let settings = Settings::parse("paper, no-global,store-only").unwrap();
-        assert_eq!(settings.to_string(), "paper-no-global-store-only");
-        assert_eq!(Settings::parse("").unwrap(), Settings::new(Variant::Code));
-        assert!(Settings::parse("no-sense").unwrap_err().contains("`no-sense`"));
-        for switch in Switch::ALL {
-            assert!(Settings::parse(switch.name()).unwrap().lacks(switch));
-            assert_eq!(serde_json::to_value(switch).unwrap(), switch.name());
-        }
     }
 }

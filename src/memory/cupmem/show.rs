@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 
-use super::schema::{Cardinality, Slot};
+use super::schema::Slot;
 use super::store::{Change, ChangeKind, Evidence, Item, Marker, Moment, Relation, Store, Strength};
 
-/// The store as text.
 pub fn show(store: &Store) -> String {
     let mut out = String::new();
     for slot in Slot::all() {
@@ -34,7 +33,7 @@ fn show_slot(out: &mut String, store: &Store, slot: &Slot) {
     if items.is_empty() && markers.is_empty() {
         return;
     }
-    let single = if slot.cardinality() == Cardinality::Single { " (one state at a time)" } else { "" };
+    let single = if slot.is_single() { " (one state at a time)" } else { "" };
     let _ = writeln!(out, "{slot}{single}");
     for item in items {
         show_item(out, store, item);
@@ -84,7 +83,6 @@ fn show_change(out: &mut String, store: &Store, change: &Change) {
     let _ = writeln!(out, "    {kind} {at} by {} in {step}{reason}{before}", by.join("; "));
 }
 
-/// An update with its proposition.
 fn said(store: &Store, update: &str) -> String {
     let value = store.update(update).map(|update| update.value.as_str()).unwrap_or_default();
     format!("{update} \"{value}\"")

@@ -5,11 +5,9 @@
 
 use std::collections::HashMap;
 
-use crate::chat::endpoint::Endpoint;
-use crate::embedder::Embedder;
+use crate::ground::order::sorted_unique;
 use crate::memory::bm25::Bm25Ranker;
 
-/// Scores texts against a query.
 pub trait Similarity: Send {
     /// Its name, for the system's identity.
     fn name(&self) -> String;
@@ -33,62 +31,31 @@ impl Similarity for ByWords {
     }
 }
 
-/// A source of vectors.
-pub trait Embeds: Send {
-    /// Its name.
-    fn name(&self) -> String;
-
-    /// A vector a text.
-    fn embed(&mut self, texts: &[&str]) -> Result<Vec<Vec<f32>>, String>;
-}
-
-/// The built-in embedder, all-MiniLM-L6-v2.
-impl Embeds for Embedder {
-    fn name(&self) -> String {
-        "all-MiniLM-L6-v2".to_owned()
-    }
-
-    fn embed(&mut self, texts: &[&str]) -> Result<Vec<Vec<f32>>, String> {
-        Embedder::embed(self, texts, |_| {}).map_err(|error| error.to_string())
-    }
-}
-
-/// A server of OpenAI's `/v1/embeddings`.
-impl Embeds for Endpoint {
-    fn name(&self) -> String {
-        self.model().to_owned()
-    }
-
-    fn embed(&mut self, texts: &[&str]) -> Result<Vec<Vec<f32>>, String> {
-        self.embeddings(texts).map_err(|error| error.to_string())
-    }
-}
+type Embed = Box<dyn FnMut(&[&str]) -> Result<Vec<Vec<f32>>, String> + Send>;
 
 /// Nearness by the cosine of vectors. Each text is embedded once.
-pub struct ByEmbedding<E> {
-    embedder: E,
+pub struct ByEmbedding {
+    name: String,
+    embed: Embed,
     known: HashMap<String, Vec<f32>>,
 }
 
-impl<E: Embeds> ByEmbedding<E> {
-    /// With an embedder.
-    pub fn new(embedder: E) -> Self {
-        ByEmbedding { embedder, known: HashMap::new() }
+impl ByEmbedding {
+    pub fn new(name: &str, embed: Embed) -> Self {
+        ByEmbedding { name: name.to_owned(), embed, known: HashMap::new() }
     }
 }
 
-impl<E: Embeds> Similarity for ByEmbedding<E> {
+impl Similarity for ByEmbedding {
     fn name(&self) -> String {
-        self.embedder.name()
+        self.name.clone()
     }
 
     fn scores(&mut self, texts: &[&str], query: &str) -> Result<Vec<f64>, String> {
-        let mut missing: Vec<&str> = texts.iter().chain([&query]).copied().collect();
-        missing.retain(|text| !self.known.contains_key(*text));
-        missing.sort_unstable();
-        missing.dedup();
+        let all = texts.iter().chain([&query]).copied();
+        let missing = sorted_unique(all.filter(|text| !self.known.contains_key(*text)));
         if !missing.is_empty() {
-            let vectors = self.embedder.embed(&missing)?;
+            let vectors = (self.embed)(&missing)?;
             self.known.extend(missing.iter().map(|&text| text.to_owned()).zip(vectors));
         }
         let vector = |text: &str| self.known.get(text).map(Vec::as_slice).unwrap_or_default();
@@ -97,37 +64,14 @@ impl<E: Embeds> Similarity for ByEmbedding<E> {
     }
 }
 
+/// A text but for case and spaces.
+pub(super) fn plain(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
+}
+
 fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let dot =
         |a: &[f32], b: &[f32]| -> f64 { a.iter().zip(b).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum() };
     let norms = (dot(a, a) * dot(b, b)).sqrt();
     if norms > 0.0 { dot(a, b) / norms } else { 0.0 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Letters(usize);
-
-    impl Embeds for Letters {
-        fn name(&self) -> String {
-            "letters".to_owned()
-        }
-
-        fn embed(&mut self, texts: &[&str]) -> Result<Vec<Vec<f32>>, String> {
-            self.0 += texts.len();
-            let count = |text: &str, c| text.matches(c).count() as f32;
-            Ok(texts.iter().map(|text| vec![count(text, 'a'), count(text, 'b')]).collect())
-        }
-    }
-
-    #[test]
-    fn texts_are_embedded_once_and_compared_by_cosine() {
-        let mut similarity = ByEmbedding::new(Letters(0));
-        let scores = similarity.scores(&["aa", "b", "zz"], "a").unwrap();
-        assert_eq!(scores, [1.0, 0.0, 0.0], "no direction, no cosine");
-        assert_eq!(similarity.scores(&["aa", "b"], "b").unwrap(), [0.0, 1.0]);
-        assert_eq!(similarity.embedder.0, 4, "aa, b, zz and a");
-    }
 }

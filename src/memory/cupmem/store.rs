@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::model::Step;
 use super::schema::Slot;
+use crate::ground::order::{entry, sorted_unique};
 use crate::memory::system::protocol::{Source, Status};
 
 /// A session's place in the order of writing.
@@ -32,7 +33,6 @@ pub struct Evidence {
     pub text: String,
 }
 
-/// Strength of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strength {
@@ -40,7 +40,6 @@ pub enum Strength {
     Weak,
 }
 
-/// A kind of change of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
@@ -66,7 +65,6 @@ pub struct Change {
     pub before: Option<String>,
 }
 
-/// A state of the user.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Item {
     /// `item-0`, in the order of writing.
@@ -75,19 +73,16 @@ pub struct Item {
     pub value: String,
     pub status: Status,
     pub strength: Strength,
-    /// From 0 to 1.
     pub confidence: f64,
     pub created: Moment,
     /// When it was written, refined or weakened last.
     pub last_updated: Moment,
     pub evidence: Vec<Evidence>,
-    /// The updates that wrote and refined it.
     pub updates: Vec<String>,
     pub history: Vec<Change>,
 }
 
 impl Item {
-    /// Is it current?
     pub fn is_active(&self) -> bool {
         self.status == Status::Active
     }
@@ -98,12 +93,10 @@ impl Item {
         if is_code { searched(&self.slot, &self.value, status) } else { self.value.clone() }
     }
 
-    /// The sessions and turns that support it.
     pub fn sources(&self) -> Vec<Source> {
         sources(&self.evidence)
     }
 
-    /// The change that archived it.
     pub fn archived(&self) -> Option<&Change> {
         let archives =
             |kind| matches!(kind, ChangeKind::Replaced | ChangeKind::Invalidated | ChangeKind::Unknown);
@@ -116,20 +109,12 @@ fn searched(slot: &Slot, text: &str, status: &str) -> String {
     format!("{} {}\n{text}\n{status}", slot.domain(), slot.name())
 }
 
-/// Sessions and turns of evidence, each session once.
 pub fn sources(evidence: &[Evidence]) -> Vec<Source> {
     let mut sources: Vec<Source> = Vec::new();
     for Evidence { session, turns, .. } in evidence {
-        let known = sources.iter().position(|source| source.session == *session);
-        let at = known.unwrap_or_else(|| {
-            sources.push(Source { session: session.clone(), turns: Vec::new() });
-            sources.len() - 1
-        });
-        if let Some(source) = sources.get_mut(at) {
-            source.turns.extend(turns);
-            source.turns.sort_unstable();
-            source.turns.dedup();
-        }
+        let new = || Source { session: session.clone(), turns: Vec::new() };
+        let source = entry(&mut sources, |source| source.session == *session, new);
+        source.turns = sorted_unique(source.turns.drain(..).chain(turns.iter().copied()));
     }
     sources
 }
@@ -150,7 +135,6 @@ pub struct Update {
     pub slot: Slot,
     pub value: String,
     pub kind: Kind,
-    /// From 0 to 1.
     pub confidence: f64,
     pub at: Moment,
     pub evidence: Vec<Evidence>,
@@ -190,7 +174,6 @@ impl Marker {
     }
 }
 
-/// Relation of an update to a stale item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Relation {
@@ -199,7 +182,6 @@ pub enum Relation {
     Successor,
 }
 
-/// A link between a stale item and an update.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Link {
     pub item: String,
@@ -219,15 +201,12 @@ pub struct Note {
     pub reason: String,
 }
 
-/// A session as it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRecord {
     pub at: Moment,
-    /// Its decisions, in the order of the steps.
     pub notes: Vec<Note>,
 }
 
-/// A history's memory.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Store {
     pub sessions: Vec<SessionRecord>,
@@ -237,70 +216,45 @@ pub struct Store {
     pub links: Vec<Link>,
 }
 
-/// The file of a saved store.
 pub const FILE: &str = "cupmem.json";
 
-/// The grounds of a change.
-#[derive(Debug, Clone)]
-pub struct Grounds {
-    pub at: Moment,
-    pub step: Step,
-    pub updates: Vec<String>,
-    pub reason: String,
-}
-
-impl Grounds {
-    fn change(self, kind: ChangeKind, before: Option<String>) -> Change {
-        let Grounds { at, step, updates, reason } = self;
-        Change { kind, at, step, updates, reason, before }
-    }
-}
-
 impl Store {
-    /// An item by its id.
     pub fn item(&self, id: &str) -> Option<&Item> {
         self.items.iter().find(|item| item.id == id)
     }
 
-    /// An update by its id.
     pub fn update(&self, id: &str) -> Option<&Update> {
         self.updates.iter().find(|update| update.id == id)
     }
 
-    /// Active items.
     pub fn active(&self) -> impl Iterator<Item = &Item> {
         self.items.iter().filter(|item| item.is_active())
     }
 
-    /// Archived items.
     pub fn stale(&self) -> impl Iterator<Item = &Item> {
         self.items.iter().filter(|item| !item.is_active())
     }
 
-    /// Active items of a slot.
     pub fn active_in(&self, slot: &Slot) -> Vec<&Item> {
         self.active().filter(|item| item.slot == *slot).collect()
     }
 
-    /// Markers that stand.
     pub fn standing(&self) -> impl Iterator<Item = &Marker> {
         self.markers.iter().filter(|marker| marker.cleared.is_none())
     }
 
-    /// The marker of a slot that stands.
     pub fn marker(&self, slot: &Slot) -> Option<&Marker> {
         self.standing().find(|marker| marker.slot == *slot)
     }
 
-    /// The place of a session that is written next.
     pub fn next_moment(&self, session: &str, time: Option<&str>) -> Moment {
         Moment { session: session.to_owned(), index: self.sessions.len(), time: time.map(str::to_owned) }
     }
 
     /// Writes an item of a value that an update states in a slot, and clears the slot's marker. Its id.
-    pub fn add(&mut self, slot: &Slot, value: &str, update: &Update, grounds: Grounds) -> String {
+    pub fn add(&mut self, slot: &Slot, value: &str, update: &Update, change: Change) -> String {
         let id = format!("item-{}", self.items.len());
-        self.clear_marker(slot, &grounds.at);
+        self.clear_marker(slot, &change.at);
         self.items.push(Item {
             id: id.clone(),
             slot: slot.clone(),
@@ -308,44 +262,44 @@ impl Store {
             status: Status::Active,
             strength: Strength::Strong,
             confidence: update.confidence,
-            created: grounds.at.clone(),
-            last_updated: grounds.at.clone(),
+            created: change.at.clone(),
+            last_updated: change.at.clone(),
             evidence: update.evidence.clone(),
-            updates: grounds.updates.clone(),
-            history: vec![grounds.change(ChangeKind::Added, None)],
+            updates: change.updates.clone(),
+            history: vec![change],
         });
         id
     }
 
     /// Gives an active item an update's value and evidence, and clears the slot's marker. False where there is no such item.
-    pub fn refine(&mut self, id: &str, update: &Update, grounds: Grounds) -> bool {
+    pub fn refine(&mut self, id: &str, update: &Update, change: Change) -> bool {
         let Some(item) = self.items.iter_mut().find(|item| item.id == id && item.is_active()) else {
             return false;
         };
         let before = std::mem::replace(&mut item.value, update.value.clone());
         item.strength = Strength::Strong;
         item.confidence = item.confidence.max(update.confidence);
-        item.last_updated = grounds.at.clone();
+        item.last_updated = change.at.clone();
         item.evidence.extend(update.evidence.iter().cloned());
-        item.updates.extend(grounds.updates.iter().cloned());
-        let (slot, at) = (item.slot.clone(), grounds.at.clone());
-        item.history.push(grounds.change(ChangeKind::Refined, Some(before)));
+        item.updates.extend(change.updates.iter().cloned());
+        let (slot, at) = (item.slot.clone(), change.at.clone());
+        item.history.push(Change { before: Some(before), ..change });
         self.clear_marker(&slot, &at);
         true
     }
 
-    /// Archives an active item that is older than the session of its grounds.
-    pub fn archive(&mut self, id: &str, kind: ChangeKind, grounds: Grounds) -> Result<(), String> {
+    /// Archives an active item that is older than the session of its change.
+    pub fn archive(&mut self, id: &str, change: Change) -> Result<(), String> {
         match self.item(id) {
-            Some(item) if item.is_active() && item.created.index >= grounds.at.index => {
-                Err(format!("{id} is not older than {}", grounds.at.session))
+            Some(item) if item.is_active() && item.created.index >= change.at.index => {
+                Err(format!("{id} is not older than {}", change.at.session))
             }
-            _ => self.end(id, kind, grounds),
+            _ => self.end(id, change),
         }
     }
 
     /// Archives an active item, older or not. Only the code's variant ends what the same session wrote.
-    pub fn end(&mut self, id: &str, kind: ChangeKind, grounds: Grounds) -> Result<(), String> {
+    pub fn end(&mut self, id: &str, change: Change) -> Result<(), String> {
         let Some(item) = self.items.iter_mut().find(|item| item.id == id) else {
             return Err(format!("there is no {id}"));
         };
@@ -353,34 +307,34 @@ impl Store {
             return Err(format!("{id} is stale already"));
         }
         item.status = Status::Stale;
-        item.history.push(grounds.change(kind, None));
+        item.history.push(change);
         Ok(())
     }
 
     /// Weakens an active item that is older than the session of its grounds; one that is weak stays as it is.
-    pub fn weaken(&mut self, id: &str, grounds: Grounds) -> Result<(), String> {
-        let older = |item: &&mut Item| item.is_active() && item.created.index < grounds.at.index;
+    pub fn weaken(&mut self, id: &str, change: Change) -> Result<(), String> {
+        let older = |item: &&mut Item| item.is_active() && item.created.index < change.at.index;
         let item = self.items.iter_mut().find(|item| item.id == id).filter(older);
         let item = item.ok_or_else(|| format!("{id} is not active, or not older than the session"))?;
         if item.strength == Strength::Weak {
             return Ok(());
         }
         item.strength = Strength::Weak;
-        item.last_updated = grounds.at.clone();
-        item.history.push(grounds.change(ChangeKind::Weakened, None));
+        item.last_updated = change.at.clone();
+        item.history.push(change);
         Ok(())
     }
 
     /// Marks a slot unknown on new grounds, in the place of a marker that stands.
-    pub fn mark_anew(&mut self, slot: &Slot, grounds: &Grounds) {
-        self.clear_marker(slot, &grounds.at);
-        self.mark(slot, grounds);
+    pub fn mark_anew(&mut self, slot: &Slot, change: &Change) {
+        self.clear_marker(slot, &change.at);
+        self.mark(slot, change);
     }
 
     /// Marks a slot unknown; a marker that stands already stays.
-    pub fn mark(&mut self, slot: &Slot, grounds: &Grounds) {
+    pub fn mark(&mut self, slot: &Slot, change: &Change) {
         if self.marker(slot).is_none() {
-            let Grounds { at, updates, reason, .. } = grounds.clone();
+            let Change { at, updates, reason, .. } = change.clone();
             self.markers.push(Marker { slot: slot.clone(), reason, by: updates, at, cleared: None });
         }
     }
@@ -392,12 +346,10 @@ impl Store {
         }
     }
 
-    /// SHA-256 of its JSON.
     pub fn fingerprint(&self) -> Result<String, String> {
         serde_json::to_vec(self).map(sha256).map_err(|error| error.to_string())
     }
 
-    /// Writes it into a folder, whole or not at all.
     pub fn save(&self, folder: &Path) -> Result<(), String> {
         let path = folder.join(FILE);
         let bytes = serde_json::to_vec_pretty(self).map_err(|error| error.to_string())?;
@@ -405,7 +357,6 @@ impl Store {
         written.map_err(|error| format!("cannot write {}: {error}{}", path.display(), io_remedy(&error)))
     }
 
-    /// Reads it back.
     pub fn load(folder: &Path) -> Result<Self, String> {
         let path = folder.join(FILE);
         let bytes = std::fs::read(&path)

@@ -6,21 +6,19 @@ use std::path::Path;
 use palimpsest_core::digest::sha256;
 use serde_json::json;
 
-use super::asking::{Asker, Fault, Unreachable};
+use super::asking::{Asker, Stop};
 use super::model::StepModel;
 use super::prompts;
-use super::reading::parse::Query;
-use super::reading::{self, Readout, answer};
+use super::reading::{self, Query, Readout};
 use super::settings::{Settings, Switch};
 use super::similar::{ByWords, Similarity};
 use super::store::Store;
 use super::writing;
 use crate::memory::system::protocol::{
     Capability, FailureKind, Found, Hello, Memory, MemorySystem, ProvenanceClaim, SessionInput, SystemAnswer,
-    SystemError, Unit, WriteEvent,
+    SystemError, SystemResult, Unit, WriteEvent,
 };
 
-/// The system's name.
 pub const NAME: &str = "cupmem";
 /// Raised when decisions change that neither settings nor wording say: since 2 the code's variant follows the order and the rules of the public code.
 fn version(settings: &Settings) -> u32 {
@@ -60,7 +58,6 @@ impl CupMem {
         CupMem { name: name.to_owned(), ..self }
     }
 
-    /// A scope's store.
     pub fn store(&self, scope: &str) -> Option<&Store> {
         self.scopes.get(scope).map(|scope| &scope.store)
     }
@@ -81,56 +78,45 @@ impl CupMem {
         SystemError { system: self.name.clone(), op, kind, message }
     }
 
-    fn known(&self, scope: &str, op: &'static str) -> Result<&Scope, SystemError> {
+    fn known(&self, scope: &str, op: &'static str) -> SystemResult<&Scope> {
         self.scopes.get(scope).ok_or_else(|| {
-            self.error(
-                op,
-                FailureKind::Input,
-                format!("there is no scope `{scope}`; write its history first"),
-            )
+            let why = format!("there is no scope `{scope}`; write its history first");
+            self.error(op, FailureKind::Input, why)
         })
     }
 
-    /// Asks the models about a scope.
     fn asking<T>(
         &mut self,
         scope: &str,
         op: &'static str,
-        ask: impl FnOnce(&mut Asker<'_>, &mut Scope) -> Result<T, Unreachable>,
-    ) -> Result<T, SystemError> {
+        ask: impl FnOnce(&mut Asker<'_>, &mut Scope) -> Result<T, Stop>,
+    ) -> SystemResult<T> {
         let scope = self.scopes.entry(scope.to_owned()).or_default();
-        let mut asker = Asker::new(&self.settings, &mut *self.model, &mut *self.similarity);
-        let asked = ask(&mut asker, scope);
-        asked.map_err(|Unreachable(why)| self.error(op, FailureKind::Transient, why))
-    }
-
-    /// A reading step's outcome.
-    fn readable<T>(&self, op: &'static str, read: Result<T, Fault>) -> Result<T, SystemError> {
-        read.map_err(|fault| {
-            let remedy = "give a model that follows JSON schemas";
-            self.error(op, FailureKind::Nonsense, format!("{fault}; {remedy}"))
+        let (settings, model, similarity) = (&self.settings, &mut *self.model, &mut *self.similarity);
+        ask(&mut Asker { settings, model, similarity }, scope).map_err(|stop| match stop {
+            Stop::Unreachable(why) => self.error(op, FailureKind::Transient, why),
+            fault @ Stop::Fault { .. } => {
+                let message = format!("{fault}; give a model that follows JSON schemas");
+                self.error(op, FailureKind::Nonsense, message)
+            }
         })
     }
 
-    /// The readout of a probe.
-    fn read(&mut self, scope: &str, op: &'static str, query: Query<'_>) -> Result<Readout, SystemError> {
+    fn read(&mut self, scope: &str, op: &'static str, query: Query<'_>) -> SystemResult<Readout> {
         let key = (query.text.to_owned(), query.as_of.map(str::to_owned));
         if let Some(readout) = self.known(scope, op)?.readouts.get(&key) {
             return Ok(readout.clone());
         }
-        let read = self.asking(scope, op, |asker, scope| {
-            let read = reading::read(asker, &scope.store, query)?;
-            if let Ok(readout) = &read {
-                scope.readouts.insert(key, readout.clone());
-            }
-            Ok(read)
-        })?;
-        self.readable(op, read)
+        self.asking(scope, op, |asker, scope| {
+            let readout = reading::read(asker, &scope.store, query)?;
+            scope.readouts.insert(key, readout.clone());
+            Ok(readout)
+        })
     }
 }
 
 impl MemorySystem for CupMem {
-    fn hello(&mut self) -> Result<Hello, SystemError> {
+    fn hello(&mut self) -> SystemResult<Hello> {
         let mut can = vec![
             Capability::Dump,
             Capability::Readback,
@@ -151,16 +137,12 @@ impl MemorySystem for CupMem {
         })
     }
 
-    fn reset(&mut self, scope: &str) -> Result<(), SystemError> {
+    fn reset(&mut self, scope: &str) -> SystemResult<()> {
         self.scopes.insert(scope.to_owned(), Scope::default());
         Ok(())
     }
 
-    fn ingest(
-        &mut self,
-        scope: &str,
-        session: &SessionInput,
-    ) -> Result<Option<Vec<WriteEvent>>, SystemError> {
+    fn ingest(&mut self, scope: &str, session: &SessionInput) -> SystemResult<Option<Vec<WriteEvent>>> {
         const OP: &str = "ingest";
         let written = |scope: &Scope| scope.store.sessions.iter().any(|r| r.at.session == session.id);
         if self.scopes.get(scope).is_some_and(written) {
@@ -168,24 +150,18 @@ impl MemorySystem for CupMem {
             return Err(self.error(OP, FailureKind::Input, why));
         }
         self.asking(scope, OP, |asker, scope| {
-            let written = writing::write(asker, &scope.store, session)?;
-            scope.store = written.store;
+            let (store, events) = writing::write(asker, &scope.store, session)?;
+            scope.store = store;
             scope.readouts.clear();
-            Ok(Some(written.events))
+            Ok(Some(events))
         })
     }
 
-    fn finish(&mut self, _: &str) -> Result<Option<Vec<WriteEvent>>, SystemError> {
+    fn finish(&mut self, _: &str) -> SystemResult<Option<Vec<WriteEvent>>> {
         Ok(Some(Vec::new()))
     }
 
-    fn search(
-        &mut self,
-        scope: &str,
-        query: &str,
-        k: usize,
-        as_of: Option<&str>,
-    ) -> Result<Found, SystemError> {
+    fn search(&mut self, scope: &str, query: &str, k: usize, as_of: Option<&str>) -> SystemResult<Found> {
         const OP: &str = "search";
         let query = Query { text: query, as_of };
         if self.settings.lacks(Switch::StoreOnly) {
@@ -198,46 +174,43 @@ impl MemorySystem for CupMem {
         Ok(Found { memories, parts: Some(pieces) })
     }
 
-    fn readback(&mut self, scope: &str, sessions: &[String]) -> Result<Vec<Memory>, SystemError> {
-        let of = |memory: &Memory| {
-            let sources = memory.sources.iter().flatten();
-            sources.into_iter().any(|source| sessions.contains(&source.session))
-        };
-        Ok(self.dump(scope)?.into_iter().filter(of).collect())
+    fn readback(&mut self, scope: &str, sessions: &[String]) -> SystemResult<Vec<Memory>> {
+        let mut memories = self.dump(scope)?;
+        memories.retain(|memory| {
+            memory.sources.iter().flatten().any(|source| sessions.contains(&source.session))
+        });
+        Ok(memories)
     }
 
-    fn dump(&mut self, scope: &str) -> Result<Vec<Memory>, SystemError> {
+    fn dump(&mut self, scope: &str) -> SystemResult<Vec<Memory>> {
         Ok(self.known(scope, "dump")?.store.items.iter().map(reading::memory).collect())
     }
 
-    fn fingerprint(&mut self, scope: &str) -> Result<String, SystemError> {
+    fn fingerprint(&mut self, scope: &str) -> SystemResult<String> {
         const OP: &str = "fingerprint";
         let digest = self.known(scope, OP)?.store.fingerprint();
         digest.map_err(|why| self.error(OP, FailureKind::Fatal, why))
     }
 
-    fn answer(&mut self, scope: &str, query: &str, as_of: Option<&str>) -> Result<SystemAnswer, SystemError> {
+    fn answer(&mut self, scope: &str, query: &str, as_of: Option<&str>) -> SystemResult<SystemAnswer> {
         const OP: &str = "answer";
         if self.settings.lacks(Switch::StoreOnly) {
             let why = "cupmem store-only gives its store as plain context and answers nothing itself";
             return Err(self.error(OP, FailureKind::Unsupported, why.to_owned()));
         }
         let query = Query { text: query, as_of };
-        let Readout { memories, pieces, premise_safe } = self.read(scope, OP, query)?;
-        let answer =
-            |asker: &mut Asker<'_>, _: &mut Scope| answer::answer(asker, query, &pieces, premise_safe);
-        let text = self.asking(scope, OP, answer)?;
-        let text = self.readable(OP, text)?;
-        Ok(SystemAnswer { text, memories })
+        let readout = self.read(scope, OP, query)?;
+        let text = self.asking(scope, OP, |asker, _| reading::answer(asker, query, &readout))?;
+        Ok(SystemAnswer { text, memories: readout.memories })
     }
 
-    fn save(&mut self, scope: &str, folder: &Path) -> Result<(), SystemError> {
+    fn save(&mut self, scope: &str, folder: &Path) -> SystemResult<()> {
         const OP: &str = "save";
         let saved = self.known(scope, OP)?.store.save(folder);
         saved.map_err(|why| self.error(OP, FailureKind::Fatal, why))
     }
 
-    fn load(&mut self, scope: &str, folder: &Path) -> Result<(), SystemError> {
+    fn load(&mut self, scope: &str, folder: &Path) -> SystemResult<()> {
         let store = Store::load(folder).map_err(|why| self.error("load", FailureKind::Fatal, why))?;
         self.scopes.insert(scope.to_owned(), Scope { store, readouts: BTreeMap::new() });
         Ok(())

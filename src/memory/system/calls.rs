@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::history::InFlight;
+use super::driver::InFlight;
 use super::http_server::Response;
 use super::rows::CallRow;
 use crate::ground::jsonl::{JsonlError, RowLog};
 
-const CALLS: &str = "calls.jsonl";
+pub(super) const CALLS: &str = "calls.jsonl";
 const RESPONSES: &str = "responses.jsonl";
 
 /// A call's place among all of a case's.
@@ -23,7 +23,7 @@ const RESPONSES: &str = "responses.jsonl";
 pub struct CallKey {
     pub phase: String,
     pub about: String,
-    /// Of the operation, from 0.
+    /// Attempt at the operation, from 0.
     pub attempt: u32,
     /// [`CallRow::request`].
     pub request: String,
@@ -31,7 +31,6 @@ pub struct CallKey {
     pub nth: usize,
 }
 
-/// A line of `responses.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KeptResponse {
     #[serde(flatten)]
@@ -40,15 +39,13 @@ pub struct KeptResponse {
     /// `application/json`, or `text/event-stream`.
     pub content_type: String,
     pub body: String,
-    /// Seconds of the call.
     pub seconds: f64,
 }
 
-/// The calls of one system.
 #[derive(Debug, Default)]
 pub struct CallLog {
     open: Option<Folder>,
-    /// Of the operation under way, equal requests by their digest.
+    /// Equal requests of the current operation, by their digest.
     counts: HashMap<String, usize>,
     /// [`InFlight::serial`] of that operation.
     serial: u64,
@@ -144,7 +141,6 @@ impl CallLog {
 }
 
 impl Folder {
-    /// Drops the rows of an operation that begins again.
     fn forget(&mut self, flight: &InFlight) -> Result<(), JsonlError> {
         let other = |row: &&CallRow| row.phase != flight.phase || row.about != flight.about;
         if self.calls.rows.iter().all(|row| other(&row)) {

@@ -5,19 +5,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::calls::CALLS;
 use super::protocol::{FailureKind, Memory, Op};
-use super::record::{FINISH, case_folder};
+use super::record::{DUMP, EVENTS, FINISH, SEARCHES, case_folder};
 use super::rows::{CallRow, EventRow, HistoryRow, SearchRow, SessionRow, StatedRow};
 use crate::ground::jsonl::{JsonlError, read_rows};
 
-const EVENTS: &str = "events.jsonl";
-const DUMP: &str = "dump.jsonl";
-const SEARCHES: &str = "searches.jsonl";
-const CALLS: &str = "calls.jsonl";
 /// The file of [`StatedRow`]s in a case's folder.
 pub const STATED: &str = "stated.jsonl";
 
-/// The rows of a memory system on one case.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MemoryRows {
     /// Changes of the store and ends of sessions, in order.
@@ -57,18 +53,14 @@ impl MemoryRows {
         Ok(Some(rows))
     }
 
-    /// The rows that end sessions, in order.
     pub fn sessions(&self) -> impl Iterator<Item = &SessionRow> {
-        self.history.iter().filter_map(|row| match row {
-            HistoryRow::Session(row) => Some(row),
-            HistoryRow::Event(_) => None,
-        })
+        self.history.iter().filter_map(HistoryRow::session)
     }
 
     /// Is it known what a session changed? One that failed changed nothing. Rows of older files do not say: there a history without a
     /// single event is taken for that of a system that tells none.
     pub fn tells(&self, session: &SessionRow) -> bool {
-        let has_events = || self.history.iter().any(|row| matches!(row, HistoryRow::Event(_)));
+        let has_events = || self.history.iter().any(|row| row.event().is_some());
         self.dump.is_some() || session.failed.is_some() || session.told.unwrap_or_else(has_events)
     }
 
@@ -86,8 +78,7 @@ impl MemoryRows {
         let mut after: BTreeMap<&str, Option<&str>> =
             self.texts_of_memories().map(|(id, text)| (id, Some(text))).collect();
         let mut events = Vec::new();
-        for row in self.history.iter().rev() {
-            let HistoryRow::Event(row) = row else { continue };
+        for row in self.history.iter().rev().filter_map(HistoryRow::event) {
             let (event, id) = (&row.event, row.event.memory.as_deref());
             let known = id.and_then(|id| *after.get(id)?);
             let text = match event.op {
@@ -124,7 +115,6 @@ impl MemoryRows {
         told.chain(self.texts_of_memories()).collect()
     }
 
-    /// The search for a probe.
     pub fn search(&self, probe: &str) -> Option<&SearchRow> {
         self.searches.iter().rev().find(|row| row.probe == probe)
     }

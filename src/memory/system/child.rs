@@ -11,8 +11,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::protocol::FailureKind;
-use super::wire::{Fault, Transport};
+use super::protocol::{Failure, FailureKind};
+use super::wire::Transport;
 
 /// Most bytes of a reply: a dump of a large store has a few million.
 const LONGEST_REPLY: u64 = 256 << 20;
@@ -23,7 +23,6 @@ const LOG_TAIL: u64 = 400;
 /// Time between the end of its output and its exit.
 const EXIT: Duration = Duration::from_millis(500);
 
-/// A child process that answers messages.
 pub struct ChildProcess {
     program: String,
     arguments: Vec<String>,
@@ -38,7 +37,7 @@ struct Running {
 }
 
 impl ChildProcess {
-    /// Of a command line, split as a shell splits one; nothing in it is expanded. `log` takes what the process writes to stderr.
+    /// From a command line, split as a shell splits one; nothing in it is expanded. `log` takes what the process writes to stderr.
     pub fn new(command: &str, log: &Path) -> Result<Self, String> {
         let mut words = shlex::split(command)
             .ok_or_else(|| format!("the command `{command}` ends within a quotation; close it"))?
@@ -70,7 +69,6 @@ impl ChildProcess {
     }
 }
 
-/// The end of a file, in one line.
 fn tail(path: &Path) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
@@ -83,9 +81,9 @@ fn tail(path: &Path) -> Option<String> {
 }
 
 impl Transport for ChildProcess {
-    fn start(&mut self) -> Result<(), Fault> {
+    fn start(&mut self) -> Result<(), Failure> {
         self.stop();
-        let dead = |message: String| Fault { kind: FailureKind::Dead, message };
+        let dead = |message: String| Failure { kind: FailureKind::Dead, message };
         let log = OpenOptions::new()
             .create(true)
             .append(true)
@@ -109,7 +107,7 @@ impl Transport for ChildProcess {
         Ok(())
     }
 
-    fn exchange(&mut self, message: &[u8], limit: Duration) -> Result<Vec<u8>, Fault> {
+    fn exchange(&mut self, message: &[u8], limit: Duration) -> Result<Vec<u8>, Failure> {
         let mut line = message.to_vec();
         line.push(b'\n');
         let got = match &self.running {
@@ -137,7 +135,7 @@ impl Transport for ChildProcess {
                 (FailureKind::Dead, self.obituary("the process ended without a reply"))
             }
         };
-        Err(Fault { kind, message })
+        Err(Failure { kind, message })
     }
 
     fn stop(&mut self) {

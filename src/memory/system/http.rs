@@ -5,13 +5,12 @@ use std::time::Duration;
 use ureq::Agent;
 use ureq::http::header::CONTENT_TYPE;
 
-use super::protocol::FailureKind;
-use super::wire::{Fault, Transport};
+use super::protocol::{Failure, FailureKind};
+use super::wire::Transport;
 
 /// Most bytes of a reply, as of child processes.
 const LONGEST_REPLY: u64 = 256 << 20;
 
-/// Time to connect.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// An address that answers messages. Starting and stopping it is its owner's affair.
@@ -21,7 +20,6 @@ pub struct Address {
 }
 
 impl Address {
-    /// For example `http://127.0.0.1:9000/memory`.
     pub fn new(url: &str) -> Self {
         let config = Agent::config_builder().http_status_as_error(false).timeout_connect(Some(CONNECT));
         Address { url: url.to_owned(), agent: config.build().into() }
@@ -34,19 +32,19 @@ impl Address {
 }
 
 impl Transport for Address {
-    fn start(&mut self) -> Result<(), Fault> {
+    fn start(&mut self) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn exchange(&mut self, message: &[u8], limit: Duration) -> Result<Vec<u8>, Fault> {
+    fn exchange(&mut self, message: &[u8], limit: Duration) -> Result<Vec<u8>, Failure> {
         let request = self.agent.post(&self.url).header(CONTENT_TYPE, "application/json");
         let request = request.config().timeout_global(Some(limit)).build();
         let fault = |error: ureq::Error| match error {
-            ureq::Error::Timeout(_) => Fault {
+            ureq::Error::Timeout(_) => Failure {
                 kind: FailureKind::TimedOut,
                 message: format!("{}: no reply within {} s", self.url, limit.as_secs_f64()),
             },
-            error => Fault {
+            error => Failure {
                 kind: FailureKind::Dead,
                 message: format!("{}: {error}; is the memory system running there?", self.url),
             },
@@ -60,7 +58,7 @@ impl Transport for Address {
             let quoted: String = text.chars().take(200).collect();
             let message =
                 format!("{} answers {status}: {quoted}; is it the address of a memory system?", self.url);
-            return Err(Fault { kind: FailureKind::Nonsense, message });
+            return Err(Failure { kind: FailureKind::Nonsense, message });
         }
         Ok(body)
     }

@@ -1,23 +1,12 @@
-//! A small HTTP/1.1 server on this machine's loopback: whole requests in, whole responses out, one thread a connection.
+//! A small HTTP server on this machine's loopback: whole requests in, whole responses out.
 //!
-//! Serves the proxy of language models and the scripted model of the conformance test, in builds without `palimpsest serve` too. Knows no
-//! request.
+//! Serves the proxy of language models and the scripted model of the conformance test. Knows no request. Builds without the feature `serve` have none.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
 
-/// Most bytes of a request's head, and of its body.
-const LONGEST_HEAD: u64 = 64 << 10;
-const LONGEST_BODY: u64 = 256 << 20;
+use serde_json::{Value, json};
 
-/// Time that a connection may be idle.
-const IDLE: Duration = Duration::from_secs(120);
-
-/// A request.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// `POST`.
@@ -28,7 +17,6 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
-/// A response.
 #[derive(Debug, Clone)]
 pub struct Response {
     pub status: u16,
@@ -38,14 +26,13 @@ pub struct Response {
 }
 
 impl Response {
-    /// JSON.
-    pub fn json(status: u16, value: &serde_json::Value) -> Self {
+    pub fn json(status: u16, value: &Value) -> Self {
         Response { status, content_type: "application/json".to_owned(), body: value.to_string().into_bytes() }
     }
 
     /// An error in the words of OpenAI's API.
     pub fn error(status: u16, message: &str) -> Self {
-        Response::json(status, &serde_json::json!({ "error": { "message": message, "type": "palimpsest" } }))
+        Response::json(status, &json!({ "error": { "message": message, "type": "palimpsest" } }))
     }
 }
 
@@ -55,28 +42,21 @@ pub type Handler = Arc<dyn Fn(Request) -> Response + Send + Sync>;
 /// A server, which ends when it is dropped.
 pub struct HttpServer {
     address: SocketAddr,
-    stop: Arc<AtomicBool>,
+    #[cfg(feature = "serve")]
+    _running: running::Running,
 }
 
 impl HttpServer {
     /// Listens at a free port of the loopback.
+    #[cfg(feature = "serve")]
     pub fn start(handler: Handler) -> std::io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let address = listener.local_addr()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        thread::Builder::new().name("memory-http".to_owned()).spawn(move || {
-            for stream in listener.incoming() {
-                if stopped.load(Ordering::Relaxed) {
-                    return;
-                }
-                let Ok(stream) = stream else { continue };
-                let (handler, stopped) = (Arc::clone(&handler), Arc::clone(&stopped));
-                // A connection that gets no thread is closed, and its client told so by that.
-                let _ = thread::Builder::new().spawn(move || serve(&stream, &handler, &stopped));
-            }
-        })?;
-        Ok(HttpServer { address, stop })
+        let (address, _running) = running::start(handler)?;
+        Ok(HttpServer { address, _running })
+    }
+
+    #[cfg(not(feature = "serve"))]
+    pub fn start(_: Handler) -> std::io::Result<Self> {
+        Err(std::io::Error::other("this build has no HTTP server; build it with the feature serve"))
     }
 
     /// `http://127.0.0.1:41234`.
@@ -85,160 +65,84 @@ impl HttpServer {
     }
 }
 
-impl Drop for HttpServer {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        // Wakes the thread that waits for connections.
-        let _ = TcpStream::connect_timeout(&self.address, Duration::from_millis(200));
+#[cfg(feature = "serve")]
+mod running {
+    use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+    use std::sync::Arc;
+    use std::thread::{Builder, JoinHandle};
+
+    use axum::Router;
+    use axum::body::{Body, to_bytes};
+    use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+    use tokio::runtime;
+    use tokio::sync::oneshot;
+    use tokio::task::spawn_blocking;
+
+    use super::{Handler, Request, Response};
+
+    /// Most bytes of a request's body.
+    const LONGEST_BODY: usize = 256 << 20;
+
+    pub(super) struct Running {
+        stop: Option<oneshot::Sender<()>>,
+        thread: Option<JoinHandle<()>>,
     }
-}
 
-/// Serves a connection until its client ends it or breaks the rules of HTTP, or the server is dropped.
-fn serve(stream: &TcpStream, handler: &Handler, stopped: &AtomicBool) {
-    let _ = stream.set_read_timeout(Some(IDLE));
-    let _ = stream.set_nodelay(true);
-    let mut reader = BufReader::new(stream);
-    loop {
-        let (response, goes_on) = match read(&mut reader, stream) {
-            Ok(Some(_)) if stopped.load(Ordering::Relaxed) => return,
-            Ok(Some((request, goes_on))) => (handler(request), goes_on),
-            Ok(None) => return,
-            Err(why) => (Response::error(400, &why), false),
-        };
-        if write(stream, &response, goes_on).is_err() || !goes_on {
-            return;
-        }
-    }
-}
-
-fn write(mut stream: &TcpStream, response: &Response, goes_on: bool) -> std::io::Result<()> {
-    let Response { status, content_type, body } = response;
-    let connection = if goes_on { "keep-alive" } else { "close" };
-    let length = body.len();
-    // The reason is read by nobody.
-    let head = format!(
-        "HTTP/1.1 {status} -\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\nConnection: {connection}\r\n\r\n"
-    );
-    let mut bytes = head.into_bytes();
-    bytes.extend(body);
-    stream.write_all(&bytes)?;
-    stream.flush()
-}
-
-/// A request, and whether its client wants to send more; `None` at the end of the connection.
-fn read(reader: &mut impl BufRead, mut stream: &TcpStream) -> Result<Option<(Request, bool)>, String> {
-    let mut head = reader.by_ref().take(LONGEST_HEAD);
-    let Some(first) = line(&mut head)? else { return Ok(None) };
-    let mut words = first.split(' ');
-    let (Some(method), Some(target), Some("HTTP/1.1" | "HTTP/1.0")) =
-        (words.next(), words.next(), words.next())
-    else {
-        return Err(format!("`{first}` is no request of HTTP/1.1"));
-    };
-    let path = target.split('?').next().unwrap_or_default().to_owned();
-    let mut request = Request { method: method.to_owned(), path, authorization: None, body: Vec::new() };
-    let (mut length, mut chunked, mut goes_on) = (0, false, first.ends_with("1.1"));
-    loop {
-        let Some(header) = line(&mut head)? else { return Err("the head ends in the middle".to_owned()) };
-        if header.is_empty() {
-            break;
-        }
-        let Some((name, value)) = header.split_once(':') else {
-            return Err(format!("`{header}` is no header"));
-        };
-        let value = value.trim();
-        match name.to_ascii_lowercase().as_str() {
-            "content-length" => {
-                length = value.parse().map_err(|_| format!("Content-Length `{value}` is no number"))?;
+    impl Drop for Running {
+        /// Closes the port and the connections. Answers under way are not waited for.
+        fn drop(&mut self) {
+            drop(self.stop.take());
+            if let Some(thread) = self.thread.take() {
+                let _ = thread.join();
             }
-            "transfer-encoding" => chunked = value.eq_ignore_ascii_case("chunked"),
-            "connection" => goes_on = goes_on && !value.eq_ignore_ascii_case("close"),
-            "authorization" => request.authorization = Some(value.to_owned()),
-            "expect" => {
-                stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").map_err(|e| e.to_string())?;
+        }
+    }
+
+    pub(super) fn start(handler: Handler) -> std::io::Result<(SocketAddr, Running)> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serve = async move {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let answers = move |request: axum::extract::Request| answer(Arc::clone(&handler), request);
+            let app = Router::new().fallback(answers);
+            tokio::select! {
+                served = axum::serve(listener, app).into_future() => served,
+                _ = stopped => Ok(()),
             }
-            _ => {}
-        }
-    }
-    match chunked {
-        true => request.body = chunks(reader)?,
-        false => body(reader, length, &mut request.body)?,
-    }
-    Ok(Some((request, goes_on)))
-}
-
-fn line(reader: &mut impl BufRead) -> Result<Option<String>, String> {
-    let mut bytes = Vec::new();
-    reader.read_until(b'\n', &mut bytes).map_err(|e| e.to_string())?;
-    if bytes.is_empty() {
-        return Ok(None);
-    }
-    let Some(line) = bytes.strip_suffix(b"\n") else { return Err("a line without an end".to_owned()) };
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    String::from_utf8(line.to_vec()).map(Some).map_err(|_| "a head that is no UTF-8".to_owned())
-}
-
-fn body(reader: &mut impl BufRead, length: u64, into: &mut Vec<u8>) -> Result<(), String> {
-    if into.len() as u64 + length > LONGEST_BODY {
-        return Err(format!("the body is longer than {} MiB", LONGEST_BODY >> 20));
-    }
-    let read = reader.by_ref().take(length).read_to_end(into).map_err(|e| e.to_string())?;
-    if (read as u64) < length { Err("the body ends in the middle".to_owned()) } else { Ok(()) }
-}
-
-fn chunks(reader: &mut impl BufRead) -> Result<Vec<u8>, String> {
-    let mut all = Vec::new();
-    loop {
-        let size = line(reader)?.ok_or("the body ends in the middle")?;
-        let digits = size.split(';').next().unwrap_or_default().trim();
-        let length = u64::from_str_radix(digits, 16).map_err(|_| format!("`{size}` is no chunk's size"))?;
-        body(reader, length, &mut all)?;
-        // After a chunk its line's end; after the last one trailers and an empty line.
-        while !line(reader)?.ok_or("the body ends in the middle")?.is_empty() {}
-        if length == 0 {
-            return Ok(all);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn echo() -> HttpServer {
-        let handler: Handler = Arc::new(|request: Request| Response {
-            status: 200,
-            content_type: "text/plain".to_owned(),
-            body: [request.path.as_bytes(), b" ", &request.body].concat(),
-        });
-        HttpServer::start(handler).unwrap()
+        };
+        let thread = Builder::new().name("memory-http".to_owned()).spawn(move || {
+            if let Err(error) = runtime.block_on(serve) {
+                tracing::error!("the server before the models of a memory system has ended: {error}");
+            }
+            runtime.shutdown_background();
+        })?;
+        Ok((address, Running { stop: Some(stop), thread: Some(thread) }))
     }
 
-    fn exchange(server: &HttpServer, sent: &str) -> String {
-        let mut stream = TcpStream::connect(server.address).unwrap();
-        stream.write_all(sent.as_bytes()).unwrap();
-        let mut got = String::new();
-        stream.read_to_string(&mut got).unwrap();
-        got
-    }
-
-    #[test]
-    fn requests_follow_each_other_on_a_connection_whole_or_in_chunks() {
-        let server = echo();
-        let got = exchange(
-            &server,
-            "POST /one?x=1 HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcPOST /two HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: \
-             close\r\n\r\n2\r\nde\r\n1;x=y\r\nf\r\n0\r\n\r\n",
-        );
-        let bodies: Vec<&str> = got.split("\r\n\r\n").skip(1).collect();
-        assert!(bodies[0].starts_with("/one abc") && bodies[1] == "/two def", "{got}");
-    }
-
-    #[test]
-    fn a_broken_request_is_refused_and_the_server_goes_on() {
-        let server = echo();
-        assert!(exchange(&server, "hello\r\n\r\n").starts_with("HTTP/1.1 400"));
-        assert!(exchange(&server, "POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n").contains("is no number"));
-        assert!(exchange(&server, "GET /three HTTP/1.0\r\n\r\n").ends_with("/three "));
+    async fn answer(handler: Handler, request: axum::extract::Request) -> axum::response::Response {
+        let (head, body) = request.into_parts();
+        let authorization = head.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let mut request = Request {
+            method: head.method.to_string(),
+            path: head.uri.path().to_owned(),
+            authorization: authorization.map(str::to_owned),
+            body: Vec::new(),
+        };
+        let answered = match to_bytes(body, LONGEST_BODY).await {
+            Ok(body) => {
+                request.body = body.into();
+                spawn_blocking(move || handler(request)).await.map_err(|error| error.to_string())
+            }
+            Err(_) => {
+                Ok(Response::error(400, &format!("the body is longer than {} MiB", LONGEST_BODY >> 20)))
+            }
+        };
+        let Response { status, content_type, body } =
+            answered.unwrap_or_else(|error| Response::error(500, &error));
+        let built = axum::response::Response::builder().status(status).header(CONTENT_TYPE, content_type);
+        built.body(Body::from(body)).unwrap_or_default()
     }
 }

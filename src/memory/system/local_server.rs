@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// A model that is served on demand.
 #[derive(Debug)]
 pub struct LocalServer {
     model: String,
@@ -29,17 +28,15 @@ pub struct Served {
 }
 
 impl LocalServer {
-    /// Of a model by its name, folder or file; `log` takes what the server writes to stderr.
+    /// For a model by its name, folder or file; `log` takes what the server writes to stderr.
     pub fn new(model: &str, log: &Path) -> Self {
         LocalServer { model: model.to_owned(), log: log.to_owned(), running: Mutex::default() }
     }
 
-    /// The model as it was named.
     pub fn model(&self) -> &str {
         &self.model
     }
 
-    /// The running server; starts it where it does not run.
     pub fn served(&self) -> Result<Served, String> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = running.as_mut()

@@ -9,13 +9,13 @@ pub mod calls;
 pub mod case_rows;
 pub mod check;
 pub mod child;
+mod driver;
 pub mod history;
 pub mod http;
 pub mod http_server;
 pub mod lives;
 pub mod local_server;
 pub mod open;
-mod operation;
 pub mod protocol;
 pub mod proxy;
 pub mod record;
@@ -30,13 +30,11 @@ use serde::{Deserialize, Serialize};
 use crate::data::{Case, Probe};
 use rows::SearchRow;
 
-/// A memory system as a condition shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryContext {
     pub system: String,
     pub k: usize,
-    /// The part of the system that is shown.
     #[serde(default, skip_serializing_if = "Show::is_ranked")]
     pub show: Show,
 }
@@ -72,9 +70,7 @@ impl Show {
     }
 }
 
-/// A memory system of a run.
 pub trait Searches {
-    /// Its name in the run.
     fn name(&self) -> &str;
 
     /// A probe's search, once the case's history is written: of the most memories that any condition shows.

@@ -10,13 +10,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The protocol's version.
 pub const PROTOCOL: u32 = 1;
 
 /// An address that speaks OpenAI's API, as a system is given one for its language model or its embedder.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelAddress {
-    /// For example `http://127.0.0.1:41234/v1`.
     pub base_url: String,
     /// To be sent as the bearer token; it labels the calls.
     pub key: String,
@@ -25,10 +23,8 @@ pub struct ModelAddress {
     pub dimensions: Option<usize>,
 }
 
-/// `hello`: the first message.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HelloRequest {
-    /// [`PROTOCOL`].
     pub protocol: u32,
     /// The language model; absent where the system is given none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,22 +46,17 @@ pub struct Hello {
     pub name: String,
     #[serde(default)]
     pub version: String,
-    /// A digest of the adapter's source or configuration, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// Versions of the packages that it stands on.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub packages: BTreeMap<String, String>,
-    /// The unit in which it takes a history.
     #[serde(default)]
     pub unit: Unit,
-    /// Its claim to know the sources of its memories.
     #[serde(default)]
     pub provenance: ProvenanceClaim,
     /// Operations beside the obligatory ones (`hello`, `reset`, `ingest`, `finish`, `search`, `close`).
     #[serde(default)]
     pub can: Vec<Capability>,
-    /// Scopes that it can hold at once.
     #[serde(default = "one")]
     pub scopes: usize,
 }
@@ -75,7 +66,6 @@ fn one() -> usize {
 }
 
 impl Hello {
-    /// Does it offer an operation?
     pub fn can(&self, capability: Capability) -> bool {
         self.can.contains(&capability)
     }
@@ -105,13 +95,9 @@ pub enum ProvenanceClaim {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Capability {
-    /// `dump`.
     Dump,
-    /// `readback`.
     Readback,
-    /// `fingerprint`.
     Fingerprint,
-    /// `answer`.
     Answer,
     /// `save` and `load`.
     Save,
@@ -119,7 +105,6 @@ pub enum Capability {
     LookedAt,
 }
 
-/// A session as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionInput {
     /// The segment's label, `session[3]`.
@@ -129,7 +114,6 @@ pub struct SessionInput {
     pub turns: Vec<TurnInput>,
 }
 
-/// A turn as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnInput {
     /// Its place in the session, from 0.
@@ -138,18 +122,16 @@ pub struct TurnInput {
     pub content: String,
 }
 
-/// A source of a memory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Source {
     /// [`SessionInput::id`].
     pub session: String,
-    /// Of its turns; empty where only the session is known.
+    /// Turns of the session; empty where only the session is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub turns: Vec<usize>,
 }
 
-/// The effect of an event on a memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
     Add,
@@ -160,6 +142,7 @@ pub enum Op {
     /// A slot's state is no longer known.
     Unknown,
     Weak,
+    #[default]
     None,
 }
 
@@ -172,8 +155,7 @@ pub struct LookedAt {
     pub gated: Option<bool>,
 }
 
-/// A change of the store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteEvent {
     pub op: Op,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -192,7 +174,6 @@ pub struct WriteEvent {
     pub reason: Option<String>,
 }
 
-/// Is a memory current?
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -202,7 +183,6 @@ pub enum Status {
     Stale,
 }
 
-/// A memory, from a search, a dump or a read-back.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
     pub id: String,
@@ -228,7 +208,6 @@ pub struct ContextPiece {
     pub memory: Option<String>,
 }
 
-/// The reply to `search`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     pub memories: Vec<Memory>,
@@ -237,7 +216,6 @@ pub struct Found {
     pub parts: Option<Vec<ContextPiece>>,
 }
 
-/// The reply to `answer`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SystemAnswer {
     pub text: String,
@@ -258,7 +236,6 @@ pub enum FailureKind {
     /// The process or the connection is gone.
     Dead,
     TimedOut,
-    /// The reply is none of the protocol's.
     Nonsense,
 }
 
@@ -269,7 +246,19 @@ impl FailureKind {
     }
 }
 
-/// An operation that failed.
+/// A failure as it is kept, or as a transport meets it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub kind: FailureKind,
+    pub message: String,
+}
+
+impl From<&SystemError> for Failure {
+    fn from(error: &SystemError) -> Self {
+        Failure { kind: error.kind, message: error.to_string() }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("memory system {system}: {op}: {message}")]
 pub struct SystemError {
@@ -279,39 +268,26 @@ pub struct SystemError {
     pub message: String,
 }
 
+pub type SystemResult<T> = Result<T, SystemError>;
+
 /// A memory system. One call at a time; the caller retries, restarts and records.
 ///
 /// `scope` names a store of its own within the system: one history.
 pub trait MemorySystem: Send {
     /// Starts it, or starts it again after it died.
-    fn hello(&mut self) -> Result<Hello, SystemError>;
-    /// Empties a scope.
-    fn reset(&mut self, scope: &str) -> Result<(), SystemError>;
+    fn hello(&mut self) -> SystemResult<Hello>;
+    fn reset(&mut self, scope: &str) -> SystemResult<()>;
     /// Writes a session into memory. `None`: it does not say what changed.
-    fn ingest(&mut self, scope: &str, session: &SessionInput)
-    -> Result<Option<Vec<WriteEvent>>, SystemError>;
+    fn ingest(&mut self, scope: &str, session: &SessionInput) -> SystemResult<Option<Vec<WriteEvent>>>;
     /// Ends the writing: buffers, offline updates and indexing are done afterwards.
-    fn finish(&mut self, scope: &str) -> Result<Option<Vec<WriteEvent>>, SystemError>;
+    fn finish(&mut self, scope: &str) -> SystemResult<Option<Vec<WriteEvent>>>;
     /// The `k` best memories for a query, asked at `as_of`.
-    fn search(
-        &mut self,
-        scope: &str,
-        query: &str,
-        k: usize,
-        as_of: Option<&str>,
-    ) -> Result<Found, SystemError>;
-    /// All memories written from these sessions.
-    fn readback(&mut self, scope: &str, sessions: &[String]) -> Result<Vec<Memory>, SystemError>;
-    /// All memories.
-    fn dump(&mut self, scope: &str) -> Result<Vec<Memory>, SystemError>;
-    /// A digest of the scope's state.
-    fn fingerprint(&mut self, scope: &str) -> Result<String, SystemError>;
-    /// The system's own answer.
-    fn answer(&mut self, scope: &str, query: &str, as_of: Option<&str>) -> Result<SystemAnswer, SystemError>;
-    /// Writes the scope's state into a folder.
-    fn save(&mut self, scope: &str, folder: &Path) -> Result<(), SystemError>;
-    /// Reads it back.
-    fn load(&mut self, scope: &str, folder: &Path) -> Result<(), SystemError>;
-    /// Ends it.
+    fn search(&mut self, scope: &str, query: &str, k: usize, as_of: Option<&str>) -> SystemResult<Found>;
+    fn readback(&mut self, scope: &str, sessions: &[String]) -> SystemResult<Vec<Memory>>;
+    fn dump(&mut self, scope: &str) -> SystemResult<Vec<Memory>>;
+    fn fingerprint(&mut self, scope: &str) -> SystemResult<String>;
+    fn answer(&mut self, scope: &str, query: &str, as_of: Option<&str>) -> SystemResult<SystemAnswer>;
+    fn save(&mut self, scope: &str, folder: &Path) -> SystemResult<()>;
+    fn load(&mut self, scope: &str, folder: &Path) -> SystemResult<()>;
     fn close(&mut self);
 }

@@ -13,7 +13,7 @@ use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE};
 
 use super::calls::{CallKey, CallLog};
-use super::history::{InFlight, Operation};
+use super::driver::{InFlight, Operation};
 use super::http_server::{HttpServer, Request, Response};
 use super::local_server::LocalServer;
 use super::protocol::ModelAddress;
@@ -23,13 +23,11 @@ use crate::chat::endpoint::KEY_VARIABLES;
 use crate::ground::jsonl::JsonlError;
 use palimpsest_core::digest::sha256;
 
-/// Time for one call.
 const CALL: Duration = Duration::from_secs(600);
 
 /// Most bytes of a reply.
 const LONGEST_REPLY: u64 = 256 << 20;
 
-/// Phase of calls between operations.
 const BETWEEN: &str = "between";
 
 /// The place where a model is. A clone is the same place: systems share the server of a local model.
@@ -44,11 +42,10 @@ pub enum Upstream {
     Local(Arc<LocalServer>),
 }
 
-/// A request's body, as it came or with another model's name.
 type Body<'a> = Option<Cow<'a, [u8]>>;
 
 impl Upstream {
-    /// Of `URL#MODEL`, or of a local model's name, folder or file, whose server writes to `log`.
+    /// From `URL#MODEL`, or from a local model's name, folder or file, whose server writes to `log`.
     pub fn parse(named: &str, log: &Path) -> Result<Self, String> {
         if !named.starts_with("http://") && !named.starts_with("https://") {
             return Ok(Upstream::Local(Arc::new(LocalServer::new(named, log))));
@@ -64,7 +61,6 @@ impl Upstream {
         }
     }
 
-    /// The model's name in requests.
     pub fn model(&self) -> &str {
         match self {
             Upstream::Endpoint { model, .. } => model,
@@ -89,7 +85,6 @@ impl Upstream {
         Ok((served.base, renamed))
     }
 
-    /// The user's key, which only endpoints are sent.
     fn key(&self) -> Option<String> {
         let Upstream::Endpoint { .. } = self else { return None };
         let set = |name: &&str| std::env::var(name).ok().filter(|key| !key.trim().is_empty());
@@ -111,13 +106,11 @@ pub enum Decoding {
 }
 
 impl Decoding {
-    /// Is it the default?
     pub fn is_as_asked(&self) -> bool {
         *self == Decoding::AsAsked
     }
 }
 
-/// The models of one system.
 #[derive(Debug, Clone)]
 pub struct Models {
     pub llm: Upstream,
@@ -126,7 +119,6 @@ pub struct Models {
     pub decoding: Decoding,
 }
 
-/// A proxy for one system.
 pub struct Proxy {
     server: HttpServer,
     shared: Arc<Shared>,
@@ -143,7 +135,6 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Starts one for the system `name` of a run.
     pub fn start(name: &str, models: Models, run: &Path) -> std::io::Result<Self> {
         let agent = Agent::config_builder()
             .timeout_global(Some(CALL))
@@ -164,7 +155,6 @@ impl Proxy {
         Ok(Proxy { server, shared })
     }
 
-    /// To be shared with the driver.
     pub fn operation(&self) -> Operation {
         Arc::clone(&self.shared.operation)
     }
@@ -289,16 +279,32 @@ impl Shared {
     }
 }
 
-/// The row of a call, but for its seconds and sampling.
+/// The row of a call, but for its seconds and sampling. A reply may be whole or streamed.
 fn row(key: &CallKey, path: &str, response: &Response, asked: Option<&Value>) -> CallRow {
-    let reply = Said::of(response);
+    let streamed = response.content_type.starts_with("text/event-stream");
+    let part = if streamed { "delta" } else { "message" };
+    let chunks: Vec<Value> = match streamed {
+        true => {
+            let body = String::from_utf8_lossy(&response.body);
+            let events = body.lines().filter_map(|line| line.strip_prefix("data:"));
+            events.filter_map(|event| serde_json::from_str(event).ok()).collect()
+        }
+        false => serde_json::from_slice(&response.body).into_iter().collect(),
+    };
+    let choices = || chunks.iter().map(|chunk| &chunk["choices"][0]);
+    let said =
+        |choice: &Value| choice[part]["content"].as_str().or(choice["text"].as_str()).map(str::to_owned);
+    let finish = choices().rev().find_map(|choice| choice["finish_reason"].as_str());
+    let usage = chunks.iter().rev().map(|chunk| &chunk["usage"]).find(|usage| usage.is_object());
+    let tokens = |name: &str| usage?[name].as_u64();
     let wants_json = asked.is_some_and(|body| {
         matches!(body["response_format"]["type"].as_str(), Some("json_object" | "json_schema"))
     });
     let ok = (200..300).contains(&response.status);
-    let text = reply.text.as_deref().unwrap_or_default();
-    let parses = || serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
-    let tokens = |name: &str| reply.usage[name].as_u64();
+    let parses = || {
+        let text: String = choices().filter_map(said).collect();
+        serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok()
+    };
     CallRow {
         phase: key.phase.clone(),
         about: key.about.clone(),
@@ -306,51 +312,12 @@ fn row(key: &CallKey, path: &str, response: &Response, asked: Option<&Value>) ->
         request: key.request.clone(),
         status: response.status,
         prompt_tokens: tokens("prompt_tokens"),
-        cached_tokens: reply.usage["prompt_tokens_details"]["cached_tokens"].as_u64(),
+        cached_tokens: usage.and_then(|usage| usage["prompt_tokens_details"]["cached_tokens"].as_u64()),
         completion_tokens: tokens("completion_tokens"),
         seconds: 0.0,
-        finish_reason: reply.finish,
+        finish_reason: finish.map(str::to_owned),
         temperature: None,
         json: (wants_json && ok).then(parses),
         replayed: false,
-    }
-}
-
-/// A reply's words and counts, whole or streamed.
-#[derive(Default)]
-struct Said {
-    text: Option<String>,
-    usage: Value,
-    finish: Option<String>,
-}
-
-impl Said {
-    fn of(response: &Response) -> Self {
-        let mut said = Said::default();
-        if response.content_type.starts_with("text/event-stream") {
-            let body = String::from_utf8_lossy(&response.body);
-            for event in body.lines().filter_map(|line| line.strip_prefix("data:")) {
-                if let Ok(chunk) = serde_json::from_str::<Value>(event) {
-                    said.add(&chunk, "delta");
-                }
-            }
-        } else if let Ok(whole) = serde_json::from_slice::<Value>(&response.body) {
-            said.add(&whole, "message");
-        }
-        said
-    }
-
-    fn add(&mut self, reply: &Value, part: &str) {
-        let choice = &reply["choices"][0];
-        let text = choice[part]["content"].as_str().or_else(|| choice["text"].as_str());
-        if let Some(text) = text {
-            self.text.get_or_insert_default().push_str(text);
-        }
-        if let Some(finish) = choice["finish_reason"].as_str() {
-            self.finish = Some(finish.to_owned());
-        }
-        if reply["usage"].is_object() {
-            self.usage = reply["usage"].clone();
-        }
     }
 }

@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::protocol::{FailureKind, Memory};
-use super::rows::{EventRow, Failure, HistoryRow, SearchRow, SessionRow};
+use super::protocol::{Failure, FailureKind, Memory};
+use super::rows::{EventRow, HistoryRow, SearchRow, SessionRow};
 use crate::ground::file_stem::file_stem;
 use crate::ground::jsonl::{JsonlError, RowLog, read_rows, write_rows};
 
@@ -15,23 +15,20 @@ pub const FINISH: &str = "finish";
 
 /// The file of [`HistoryRow`]s in a case's folder.
 pub const EVENTS: &str = "events.jsonl";
-const DUMP: &str = "dump.jsonl";
-const SEARCHES: &str = "searches.jsonl";
+pub(super) const DUMP: &str = "dump.jsonl";
+pub(super) const SEARCHES: &str = "searches.jsonl";
 const SAVE: &str = "save-";
 /// A state that is still being saved.
 const SAVING: &str = "saving";
 
-/// The folder of a system within a run folder.
 pub fn system_folder(run: &Path, system: &str) -> PathBuf {
     run.join("memory").join(file_stem(system))
 }
 
-/// The folder of a case and a system within a run folder.
 pub fn case_folder(run: &Path, system: &str, case: &str) -> PathBuf {
     system_folder(run, system).join(file_stem(case))
 }
 
-/// A case's rows, open for writing.
 #[derive(Debug)]
 pub struct CaseRecord {
     folder: PathBuf,
@@ -48,28 +45,18 @@ impl CaseRecord {
         Ok(CaseRecord { folder, events, searches })
     }
 
-    /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The rows that end sessions, in order.
     pub fn sessions(&self) -> impl Iterator<Item = &SessionRow> {
-        self.events.rows.iter().filter_map(|row| match row {
-            HistoryRow::Session(row) => Some(row),
-            HistoryRow::Event(_) => None,
-        })
+        self.events.rows.iter().filter_map(HistoryRow::session)
     }
 
-    /// The changes of the store, in order.
     pub fn events(&self) -> impl Iterator<Item = &EventRow> {
-        self.events.rows.iter().filter_map(|row| match row {
-            HistoryRow::Event(row) => Some(row),
-            HistoryRow::Session(_) => None,
-        })
+        self.events.rows.iter().filter_map(HistoryRow::event)
     }
 
-    /// Is the whole history written?
     pub fn is_complete(&self) -> bool {
         self.sessions().last().is_some_and(|row| row.session == FINISH)
     }
@@ -92,12 +79,7 @@ impl CaseRecord {
         self.events.rewrite(kept)?;
         if !self.is_complete() {
             let dump = self.folder.join(DUMP);
-            match std::fs::remove_file(&dump) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(JsonlError::io("remove", &dump)(e));
-                }
-                _ => {}
-            }
+            gone(std::fs::remove_file(&dump), &dump)?;
         }
         Ok(())
     }
@@ -117,18 +99,15 @@ impl CaseRecord {
         self.events.append_all(rows)
     }
 
-    /// Keeps the final store.
     pub fn write_dump(&self, memories: &[Memory]) -> Result<(), JsonlError> {
         write_rows(&self.folder.join(DUMP), memories)
     }
 
-    /// The final store; `None` where it was not dumped.
     pub fn dump(&self) -> Result<Option<Vec<Memory>>, JsonlError> {
         let path = self.folder.join(DUMP);
         path.exists().then(|| read_rows(&path)).transpose()
     }
 
-    /// A probe's row.
     pub fn search(&self, probe: &str) -> Option<&SearchRow> {
         self.searches.rows.iter().find(|row| row.probe == probe)
     }
@@ -148,7 +127,6 @@ impl CaseRecord {
         last_save(&self.folder, self.sessions().count())
     }
 
-    /// An empty folder to save a state into.
     pub fn begin_save(&self) -> Result<PathBuf, JsonlError> {
         let saving = self.folder.join(SAVING);
         remove_folder(&saving)?;
@@ -167,7 +145,6 @@ impl CaseRecord {
         Ok(())
     }
 
-    /// Removes a saved state that cannot be used.
     pub fn drop_save(&self, folder: &Path) -> Result<(), JsonlError> {
         remove_folder(folder)
     }
@@ -185,8 +162,13 @@ fn saves(folder: &Path) -> Vec<(usize, PathBuf)> {
 }
 
 fn remove_folder(folder: &Path) -> Result<(), JsonlError> {
-    match std::fs::remove_dir_all(folder) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(JsonlError::io("remove", folder)(e)),
+    gone(std::fs::remove_dir_all(folder), folder)
+}
+
+/// Something that was removed, or was not there.
+fn gone(removed: std::io::Result<()>, path: &Path) -> Result<(), JsonlError> {
+    match removed {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(JsonlError::io("remove", path)(e)),
         _ => Ok(()),
     }
 }

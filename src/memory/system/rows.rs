@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::protocol::{ContextPiece, FailureKind, LookedAt, Memory, SystemError, WriteEvent};
+use super::protocol::{ContextPiece, Failure, LookedAt, Memory, WriteEvent};
 
 /// The way in which the sources of memories were found, best first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -30,8 +30,14 @@ pub struct EventRow {
     pub session: String,
     #[serde(flatten)]
     pub event: WriteEvent,
-    /// The way in which `sources` was found.
     pub provenance: Provenance,
+}
+
+impl EventRow {
+    /// The older memories considered, where the system says so.
+    pub fn looked_at(&self) -> Option<&[LookedAt]> {
+        self.event.looked_at.as_deref()
+    }
 }
 
 /// A line of `events.jsonl` that ends a session: what is there is all of it, so that resuming knows where to go on.
@@ -44,12 +50,10 @@ pub struct SessionRow {
     /// say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<bool>,
-    /// Why it could not be written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<Failure>,
 }
 
-/// Either line of `events.jsonl`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum HistoryRow {
@@ -57,16 +61,19 @@ pub enum HistoryRow {
     Session(SessionRow),
 }
 
-/// A failure as it is kept.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    pub kind: FailureKind,
-    pub message: String,
-}
+impl HistoryRow {
+    pub fn event(&self) -> Option<&EventRow> {
+        match self {
+            HistoryRow::Event(row) => Some(row),
+            HistoryRow::Session(_) => None,
+        }
+    }
 
-impl From<&SystemError> for Failure {
-    fn from(error: &SystemError) -> Self {
-        Failure { kind: error.kind, message: error.to_string() }
+    pub fn session(&self) -> Option<&SessionRow> {
+        match self {
+            HistoryRow::Session(row) => Some(row),
+            HistoryRow::Event(_) => None,
+        }
     }
 }
 
@@ -83,16 +90,12 @@ pub struct SearchRow {
     /// Perfect retrieval: all memories written from the probe's evidence; absent where it was not asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readback: Option<Vec<Memory>>,
-    /// Why there is no `readback` although it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readback_failed: Option<Failure>,
-    /// The system's own answer; absent where it was not asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// Why there is no `answer` although it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_failed: Option<Failure>,
-    /// The way in which sources were found.
     pub provenance: Provenance,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<Failure>,
@@ -140,16 +143,7 @@ pub struct StatedRow {
     #[serde(default)]
     pub text: String,
     pub role: String,
-    /// The evidence's session, `session[3]`.
     pub session: String,
     pub states: bool,
     pub judge: String,
-}
-
-/// The parts of an event that table 3 asks for.
-impl EventRow {
-    /// The older memories considered, where the system says so.
-    pub fn looked_at(&self) -> Option<&[LookedAt]> {
-        self.event.looked_at.as_deref()
-    }
 }

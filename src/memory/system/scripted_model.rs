@@ -14,7 +14,6 @@ use serde_json::{Map, Value, json};
 use super::http_server::{Handler, HttpServer, Request, Response};
 use super::protocol::ModelAddress;
 
-/// The names of the models.
 const LANGUAGE_MODEL: &str = "scripted";
 const EMBEDDER: &str = "scripted-embedder";
 
@@ -27,7 +26,6 @@ const STATEMENTS: usize = 400;
 /// The end of replies that are no whole JSON.
 const CUT: &str = "{\"facts\": [\"it ends in the mid";
 
-/// A running script.
 pub struct ScriptedModel {
     server: HttpServer,
     chats: Arc<AtomicUsize>,
@@ -42,17 +40,14 @@ impl ScriptedModel {
         Ok(ScriptedModel { server: HttpServer::start(handler)?, chats })
     }
 
-    /// The language model.
     pub fn llm(&self) -> ModelAddress {
         self.address(LANGUAGE_MODEL, None)
     }
 
-    /// The embedder.
     pub fn embedder(&self) -> ModelAddress {
         self.address(EMBEDDER, Some(DIMENSIONS))
     }
 
-    /// Chat requests so far.
     pub fn chats(&self) -> usize {
         self.chats.load(Ordering::Relaxed)
     }
@@ -121,7 +116,6 @@ fn reply(asked: &Value) -> String {
     if wants_json { usual(&statements).to_string() } else { statements.join("\n") }
 }
 
-/// The texts of the messages.
 fn messages(asked: &Value) -> Vec<String> {
     let of = |message: &Value| match &message["content"] {
         Value::String(text) => text.clone(),
@@ -138,7 +132,7 @@ fn messages(asked: &Value) -> Vec<String> {
 fn statements(text: &str) -> Vec<String> {
     let lists = text.rmatch_indices('[').filter_map(|(at, _)| list(&text[at + 1..]));
     let mut found = lists.take(1).next().unwrap_or_else(|| lines(text));
-    // What is said last in a long prompt is the conversation.
+    // A long prompt ends with the conversation.
     if found.len() > STATEMENTS {
         found.drain(..found.len() - STATEMENTS);
     }
@@ -293,55 +287,4 @@ fn vector(text: &str, dimensions: usize) -> Vec<f32> {
         return counts;
     }
     counts.iter().map(|x| x / length).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn statements_are_those_of_the_last_list_or_the_lines() {
-        assert_eq!(
-            statements("Input:\nuser: I keep bees at home.\nassistant: Good for you!"),
-            ["I keep bees at home.", "Good for you!"]
-        );
-        assert_eq!(statements("old [] and new ```[\"I keep bees\"]```"), ["I keep bees"]);
-        assert_eq!(
-            statements("old [\"a\"], new ['It\\'s \\n \\\\', \"x's\"] end [{}]"),
-            ["It's \n \\", "x's"]
-        );
-        let sections =
-            "## Existing Memories\nold things are here\n## New Messages\nuser: bees\n## Date\nuser: none\n";
-        assert_eq!(statements(sections), ["bees"]);
-        assert_eq!(statements("# Text\nBees live in hives.\n{\"a\": 1 2 3}"), ["Bees live in hives."]);
-    }
-
-    #[test]
-    fn a_schema_gets_an_instance_of_it() {
-        let schema = json!({
-            "type": "object",
-            "properties": {
-                "facts": { "type": "array", "items": { "$ref": "#/$defs/fact" } },
-                "kind": { "enum": ["first", "second"] },
-            },
-            "$defs": { "fact": { "type": "object", "properties": { "text": { "type": "string" }, "sure": { "type": "boolean" } } } },
-        });
-        let asked = json!({
-            "messages": [{ "role": "user", "content": "user: I keep bees at home." }],
-            "response_format": { "type": "json_schema", "json_schema": { "schema": schema } },
-        });
-        let expected =
-            json!({ "facts": [{ "text": "I keep bees at home.", "sure": false }], "kind": "first" });
-        assert_eq!(serde_json::from_str::<Value>(&reply(&asked)).unwrap(), expected);
-    }
-
-    #[test]
-    fn texts_that_share_words_have_vectors_that_are_near() {
-        let cosine = |a: &str, b: &str| {
-            let (a, b) = (vector(a, 384), vector(b, 384));
-            a.iter().zip(&b).map(|(x, y)| x * y).sum::<f32>()
-        };
-        assert!((cosine("bees at home", "Bees, at home!") - 1.0).abs() < 1e-6);
-        assert!(cosine("bees at home", "my bees") > cosine("bees at home", "a red car"));
-    }
 }

@@ -11,7 +11,6 @@ use super::protocol::{Memory, Op, ProvenanceClaim, SessionInput, Source, Status,
 use super::record::FINISH;
 use super::rows::{EventRow, Provenance};
 
-/// A store as it is known from its events.
 #[derive(Debug, Default)]
 pub struct Sources {
     /// The way of sources that the system names itself.
@@ -24,7 +23,7 @@ pub struct Sources {
 
 #[derive(Debug, Clone, Default)]
 struct Known {
-    /// As of the last event that told it.
+    /// The text in the last event that had one.
     text: Option<String>,
     sources: Option<Vec<Source>>,
     way: Option<Provenance>,
@@ -32,7 +31,7 @@ struct Known {
 }
 
 impl Sources {
-    /// Of an empty store, to be filled with `sessions`.
+    /// For an empty store, to be filled with `sessions`.
     pub fn new(claim: ProvenanceClaim, sessions: &[SessionInput]) -> Self {
         let own = match claim {
             ProvenanceClaim::Exact => Some(Provenance::System),
@@ -126,26 +125,29 @@ impl Sources {
                 Some((text, was)) if *text != memory.text || stale != *was => Op::Update,
                 Some(_) => continue,
             };
-            events.push(WriteEvent {
+            let event = |op| WriteEvent {
                 op,
                 memory: Some(memory.id.clone()),
+                sources: memory.sources.clone(),
+                ..WriteEvent::default()
+            };
+            events.push(WriteEvent {
                 text: Some(memory.text.clone()),
                 previous: previous.map(|(text, _)| text).filter(|text| *text != memory.text),
-                sources: memory.sources.clone(),
-                looked_at: None,
-                reason: None,
+                ..event(op)
             });
             // Added as stale: two events.
             if op == Op::Add && stale {
-                events.push(WriteEvent { op: Op::Stale, ..empty(&memory.id, memory.sources.clone()) });
+                events.push(event(Op::Stale));
             }
         }
         let there: BTreeSet<&str> = dump.iter().map(|memory| memory.id.as_str()).collect();
         let gone = self.known.iter().filter(|(id, _)| !there.contains(id.as_str()));
         events.extend(gone.map(|(id, known)| WriteEvent {
             op: Op::Delete,
+            memory: Some(id.clone()),
             previous: known.text.clone(),
-            ..empty(id, None)
+            ..WriteEvent::default()
         }));
         events
     }
@@ -195,96 +197,9 @@ impl Sources {
     }
 }
 
-fn empty(memory: &str, sources: Option<Vec<Source>>) -> WriteEvent {
-    WriteEvent {
-        op: Op::None,
-        memory: Some(memory.to_owned()),
-        text: None,
-        previous: None,
-        sources,
-        looked_at: None,
-        reason: None,
-    }
-}
-
-/// The sources and a session.
 fn joined(mut sources: Vec<Source>, session: &str) -> Vec<Source> {
     if !sources.iter().any(|source| source.session == session) {
         sources.push(Source { session: session.to_owned(), turns: Vec::new() });
     }
     sources
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sessions() -> Vec<SessionInput> {
-        let session = |at: usize| SessionInput {
-            id: format!("session[{at}]"),
-            time: Some(format!("2024-05-0{}T10:00:00", at + 1)),
-            turns: Vec::new(),
-        };
-        (0..3).map(session).collect()
-    }
-
-    fn memory(id: &str, text: &str) -> Memory {
-        Memory { id: id.to_owned(), text: text.to_owned(), ..Memory::default() }
-    }
-
-    fn named(sources: &Option<Vec<Source>>) -> Option<Vec<&str>> {
-        Some(sources.as_ref()?.iter().map(|source| source.session.as_str()).collect())
-    }
-
-    #[test]
-    fn a_memory_that_is_rewritten_keeps_its_earlier_sources() {
-        let mut sources = Sources::new(ProvenanceClaim::None, &sessions());
-        for (session, dump) in [
-            ("session[0]", vec![memory("a", "tea")]),
-            ("session[1]", vec![memory("a", "tea"), memory("b", "cat")]),
-            ("session[2]", vec![memory("a", "tea, then coffee")]),
-        ] {
-            for event in sources.difference(&dump) {
-                sources.event(session, event, Provenance::Dump);
-            }
-        }
-        let mut dump = [memory("a", "tea, then coffee")];
-        assert_eq!(sources.complete(&mut dump), Provenance::Dump);
-        assert_eq!(named(&dump[0].sources), Some(vec!["session[0]", "session[2]"]));
-    }
-
-    #[test]
-    fn a_difference_tells_additions_changes_ends_and_removals() {
-        let mut sources = Sources::new(ProvenanceClaim::None, &sessions());
-        let first = [memory("a", "tea"), memory("b", "cat"), memory("c", "sea")];
-        for event in sources.difference(&first) {
-            sources.event("session[0]", event, Provenance::Dump);
-        }
-        let stale = Memory { status: Status::Stale, ..memory("b", "cat") };
-        let found = sources.difference(&[memory("a", "coffee"), stale, memory("d", "hill")]);
-        let told: Vec<_> = found.iter().map(|event| (event.op, event.memory.as_deref().unwrap())).collect();
-        assert_eq!(told, [(Op::Update, "a"), (Op::Stale, "b"), (Op::Add, "d"), (Op::Delete, "c")]);
-        assert_eq!(found[0].previous.as_deref(), Some("tea"));
-    }
-
-    #[test]
-    fn times_name_the_one_session_of_that_time() {
-        let sources = Sources::new(ProvenanceClaim::None, &sessions());
-        let at = |time: &str| {
-            let mut memories = [Memory { time: Some(time.to_owned()), ..memory("a", "tea") }];
-            let way = sources.complete(&mut memories);
-            (way, named(&memories[0].sources).map(|names| names.join(",")))
-        };
-        assert_eq!(at("2024-05-02T10:00:00"), (Provenance::Times, Some("session[1]".to_owned())));
-        assert_eq!(at("2024-05-02"), (Provenance::Times, Some("session[1]".to_owned())));
-        assert_eq!(at("2024-05-02 11:00"), (Provenance::Unknown, None));
-    }
-
-    #[test]
-    fn the_end_of_the_writing_is_no_source() {
-        let mut sources = Sources::new(ProvenanceClaim::None, &sessions());
-        let add = WriteEvent { op: Op::Add, text: Some("x".to_owned()), ..empty("a", None) };
-        let row = sources.event(FINISH, add, Provenance::Events);
-        assert_eq!((row.event.sources, row.provenance), (None, Provenance::Unknown));
-    }
 }

@@ -6,13 +6,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::protocol::{
-    FailureKind, Found, Hello, HelloRequest, Memory, MemorySystem, SessionInput, SystemAnswer, SystemError,
-    WriteEvent,
+    Failure, FailureKind, Found, Hello, HelloRequest, Memory, MemorySystem, SessionInput, SystemAnswer,
+    SystemError, SystemResult, WriteEvent,
 };
 
 /// Characters of a reply that an error repeats.
@@ -86,25 +86,17 @@ impl Default for Patience {
     }
 }
 
-/// A message that was not answered as it should be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// [`FailureKind::Dead`], [`FailureKind::TimedOut`] or [`FailureKind::Nonsense`].
-    pub kind: FailureKind,
-    pub message: String,
-}
-
-/// Carries messages to a system and its replies back, one at a time.
+/// Carries messages to a system and its replies back, one at a time. Its failures are [`FailureKind::Dead`], [`FailureKind::TimedOut`] or
+/// [`FailureKind::Nonsense`].
 pub trait Transport: Send {
     /// Starts the system, in the place of one that runs.
-    fn start(&mut self) -> Result<(), Fault>;
+    fn start(&mut self) -> Result<(), Failure>;
     /// Sends a message, one line of JSON without its end, and waits for the reply.
-    fn exchange(&mut self, message: &[u8], limit: Duration) -> Result<Vec<u8>, Fault>;
+    fn exchange(&mut self, message: &[u8], limit: Duration) -> Result<Vec<u8>, Failure>;
     /// Ends the system. Whatever it was doing is lost.
     fn stop(&mut self);
 }
 
-/// A memory system that speaks the wire format.
 pub struct WireSystem<T: Transport> {
     name: String,
     transport: T,
@@ -112,6 +104,14 @@ pub struct WireSystem<T: Transport> {
     patience: Patience,
     id: u64,
     running: bool,
+}
+
+#[derive(Serialize)]
+struct Message<F> {
+    id: u64,
+    op: &'static str,
+    #[serde(flatten)]
+    fields: F,
 }
 
 #[derive(Deserialize)]
@@ -128,9 +128,6 @@ struct WireError {
     kind: String,
     message: String,
 }
-
-#[derive(Deserialize)]
-struct Nothing {}
 
 #[derive(Deserialize)]
 struct Events {
@@ -159,7 +156,7 @@ impl<T: Transport> WireSystem<T> {
     }
 
     /// Ends the system, whose next reply nobody could tell from a late one.
-    fn give_up(&mut self, op: &'static str, fault: Fault) -> SystemError {
+    fn give_up(&mut self, op: &'static str, fault: Failure) -> SystemError {
         self.transport.stop();
         self.running = false;
         let message = match (fault.kind, self.patience.of(op)) {
@@ -172,17 +169,13 @@ impl<T: Transport> WireSystem<T> {
         self.error(op, fault.kind, message)
     }
 
-    fn call<R: DeserializeOwned>(
-        &mut self,
-        op: &'static str,
-        fields: impl Serialize,
-    ) -> Result<R, SystemError> {
+    fn call<R: DeserializeOwned>(&mut self, op: &'static str, fields: impl Serialize) -> SystemResult<R> {
         if !self.running {
             let message = "it does not run; it has to be started first".to_owned();
             return Err(self.error(op, FailureKind::Dead, message));
         }
         self.id += 1;
-        let message = match message(self.id, op, fields) {
+        let message = match serde_json::to_vec(&Message { id: self.id, op, fields }) {
             Ok(message) => message,
             Err(error) => {
                 let message = format!("the message cannot be written: {error}");
@@ -203,16 +196,6 @@ impl<T: Transport> WireSystem<T> {
             Err(why) => Err(self.give_up(op, nonsense(&bytes, &why))),
         }
     }
-}
-
-fn message(id: u64, op: &str, fields: impl Serialize) -> serde_json::Result<Vec<u8>> {
-    let mut message = Map::new();
-    message.insert("id".to_owned(), id.into());
-    message.insert("op".to_owned(), op.into());
-    if let Value::Object(fields) = serde_json::to_value(fields)? {
-        message.extend(fields);
-    }
-    serde_json::to_vec(&message)
 }
 
 /// The fields of a reply to message `id`, or the system's error; or why it is no reply.
@@ -239,20 +222,25 @@ fn kind(name: &str) -> FailureKind {
     }
 }
 
-fn nonsense(bytes: &[u8], why: &str) -> Fault {
-    let text = String::from_utf8_lossy(bytes);
-    let mut quoted: String = text.chars().take(QUOTED).collect();
-    if quoted.len() < text.len() {
-        quoted.push_str(" ...");
+/// The beginning of a text, and that it goes on.
+pub(super) fn beginning(text: &str, most: usize) -> String {
+    let mut shown: String = text.chars().take(most).collect();
+    if shown.len() < text.len() {
+        shown.push_str(" ...");
     }
+    shown
+}
+
+fn nonsense(bytes: &[u8], why: &str) -> Failure {
+    let quoted = beginning(&String::from_utf8_lossy(bytes), QUOTED);
     let message = format!(
         "the reply `{quoted}` {why}; an adapter writes one JSON object a message to stdout and everything else to stderr"
     );
-    Fault { kind: FailureKind::Nonsense, message }
+    Failure { kind: FailureKind::Nonsense, message }
 }
 
 impl<T: Transport> MemorySystem for WireSystem<T> {
-    fn hello(&mut self) -> Result<Hello, SystemError> {
+    fn hello(&mut self) -> SystemResult<Hello> {
         const OP: &str = "hello";
         self.running = false;
         if let Err(fault) = self.transport.start() {
@@ -266,74 +254,52 @@ impl<T: Transport> MemorySystem for WireSystem<T> {
         })
     }
 
-    fn reset(&mut self, scope: &str) -> Result<(), SystemError> {
-        let Nothing {} = self.call("reset", json!({ "scope": scope }))?;
-        Ok(())
+    fn reset(&mut self, scope: &str) -> SystemResult<()> {
+        self.call::<IgnoredAny>("reset", json!({ "scope": scope })).map(drop)
     }
 
-    fn ingest(
-        &mut self,
-        scope: &str,
-        session: &SessionInput,
-    ) -> Result<Option<Vec<WriteEvent>>, SystemError> {
+    fn ingest(&mut self, scope: &str, session: &SessionInput) -> SystemResult<Option<Vec<WriteEvent>>> {
         let fields = json!({ "scope": scope, "session": session });
-        let reply: Events = self.call("ingest", fields)?;
-        Ok(reply.events)
+        self.call::<Events>("ingest", fields).map(|reply| reply.events)
     }
 
-    fn finish(&mut self, scope: &str) -> Result<Option<Vec<WriteEvent>>, SystemError> {
-        let reply: Events = self.call("finish", json!({ "scope": scope }))?;
-        Ok(reply.events)
+    fn finish(&mut self, scope: &str) -> SystemResult<Option<Vec<WriteEvent>>> {
+        self.call::<Events>("finish", json!({ "scope": scope })).map(|reply| reply.events)
     }
 
-    fn search(
-        &mut self,
-        scope: &str,
-        query: &str,
-        k: usize,
-        as_of: Option<&str>,
-    ) -> Result<Found, SystemError> {
-        let fields = json!({ "scope": scope, "query": query, "k": k, "as_of": as_of });
-        self.call("search", fields)
+    fn search(&mut self, scope: &str, query: &str, k: usize, as_of: Option<&str>) -> SystemResult<Found> {
+        self.call("search", json!({ "scope": scope, "query": query, "k": k, "as_of": as_of }))
     }
 
-    fn readback(&mut self, scope: &str, sessions: &[String]) -> Result<Vec<Memory>, SystemError> {
+    fn readback(&mut self, scope: &str, sessions: &[String]) -> SystemResult<Vec<Memory>> {
         let fields = json!({ "scope": scope, "sessions": sessions });
-        let reply: Memories = self.call("readback", fields)?;
-        Ok(reply.memories)
+        self.call::<Memories>("readback", fields).map(|reply| reply.memories)
     }
 
-    fn dump(&mut self, scope: &str) -> Result<Vec<Memory>, SystemError> {
-        let reply: Memories = self.call("dump", json!({ "scope": scope }))?;
-        Ok(reply.memories)
+    fn dump(&mut self, scope: &str) -> SystemResult<Vec<Memory>> {
+        self.call::<Memories>("dump", json!({ "scope": scope })).map(|reply| reply.memories)
     }
 
-    fn fingerprint(&mut self, scope: &str) -> Result<String, SystemError> {
-        let reply: Fingerprint = self.call("fingerprint", json!({ "scope": scope }))?;
-        Ok(reply.fingerprint)
+    fn fingerprint(&mut self, scope: &str) -> SystemResult<String> {
+        self.call::<Fingerprint>("fingerprint", json!({ "scope": scope })).map(|reply| reply.fingerprint)
     }
 
-    fn answer(&mut self, scope: &str, query: &str, as_of: Option<&str>) -> Result<SystemAnswer, SystemError> {
-        let fields = json!({ "scope": scope, "query": query, "as_of": as_of });
-        self.call("answer", fields)
+    fn answer(&mut self, scope: &str, query: &str, as_of: Option<&str>) -> SystemResult<SystemAnswer> {
+        self.call("answer", json!({ "scope": scope, "query": query, "as_of": as_of }))
     }
 
-    fn save(&mut self, scope: &str, folder: &Path) -> Result<(), SystemError> {
-        let fields = json!({ "scope": scope, "folder": folder });
-        let Nothing {} = self.call("save", fields)?;
-        Ok(())
+    fn save(&mut self, scope: &str, folder: &Path) -> SystemResult<()> {
+        self.call::<IgnoredAny>("save", json!({ "scope": scope, "folder": folder })).map(drop)
     }
 
-    fn load(&mut self, scope: &str, folder: &Path) -> Result<(), SystemError> {
-        let fields = json!({ "scope": scope, "folder": folder });
-        let Nothing {} = self.call("load", fields)?;
-        Ok(())
+    fn load(&mut self, scope: &str, folder: &Path) -> SystemResult<()> {
+        self.call::<IgnoredAny>("load", json!({ "scope": scope, "folder": folder })).map(drop)
     }
 
     fn close(&mut self) {
         if self.running {
             // It is ended in any case.
-            let _: Result<Nothing, SystemError> = self.call(CLOSE, json!({}));
+            let _ = self.call::<IgnoredAny>(CLOSE, json!({}));
         }
         self.transport.stop();
         self.running = false;
@@ -341,68 +307,10 @@ impl<T: Transport> MemorySystem for WireSystem<T> {
 }
 
 const CLOSE: &str = "close";
-/// Time to end by itself.
 const CLOSING: Duration = Duration::from_secs(5);
 
 impl<T: Transport> Drop for WireSystem<T> {
     fn drop(&mut self) {
         self.transport.stop();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reply_of_another_id_without_an_error_or_of_no_json_is_none() {
-        let failed = |text: &str| read(text.as_bytes(), 3).map(|_| ()).unwrap_err();
-        assert!(failed("{\"id\": 4, \"ok\": true}").contains("has id 4"));
-        assert!(failed("{\"id\": 3, \"ok\": false}").contains("no `error`"));
-        assert!(failed("Loading model ...").contains("no reply of the protocol"));
-        let fields = read(b"{\"id\": 3, \"ok\": true, \"memories\": []}", 3).unwrap();
-        assert_eq!(fields.ok().unwrap().len(), 1);
-    }
-
-    #[test]
-    fn limits_are_read_by_name_and_a_number_alone_lowers_those_of_searches_only() {
-        let seconds = |text: &str| {
-            let read = Patience::parse(text)?;
-            Ok::<_, String>([read.start, read.session, read.search].map(|limit| limit.as_secs_f64()))
-        };
-        for (text, limits) in [
-            ("90", [120.0, 600.0, 90.0]),
-            ("1", [120.0, 600.0, 1.0]),
-            ("300", [300.0, 600.0, 300.0]),
-            ("3600", [3600.0, 3600.0, 3600.0]),
-            ("0.5", [120.0, 600.0, 0.5]),
-            ("search=62,session=5", [120.0, 5.0, 62.0]),
-            ("start=600", [600.0, 600.0, 60.0]),
-            ("session = 30, 900", [900.0, 30.0, 900.0]),
-        ] {
-            assert_eq!(seconds(text), Ok(limits), "{text}");
-        }
-        for (text, part) in [
-            ("", "``"),
-            ("0", "`0`"),
-            ("-3", "`-3`"),
-            ("NaN", "`NaN`"),
-            ("inf", "`inf`"),
-            ("1e300", "at most"),
-            ("a minute", "number of seconds"),
-            ("search", "`search`"),
-            ("search=", "`search=`"),
-            ("ingest=5", "start, session and search"),
-        ] {
-            let refused = seconds(text).unwrap_err();
-            assert!(refused.contains(part), "{text}: {refused}");
-        }
-    }
-
-    #[test]
-    fn a_long_reply_is_quoted_in_part() {
-        let fault = nonsense("\u{e9}".repeat(10_000).as_bytes(), "is odd");
-        assert!(fault.message.len() < 1000);
-        assert!(fault.message.contains(" ...` is odd"), "{}", fault.message);
     }
 }

@@ -4,64 +4,63 @@
 //! grounds plans (R6) and bounds the answer (R7). A step whose replies cannot be read fails the probe: an answer from half a readout would pass
 //! for one of the method's.
 //!
-//! Choices where the sources are silent: memories are told by rank of retrieval, usable ones first.
+//! Choices where the sources are silent: memories are told by rank of retrieval, usable ones first. The context of an answer is current facts, what no
+//! longer holds, what is unknown, and the bounds of the answer, all in plain words: an answer cannot repeat ids, slots or statuses that it was never
+//! shown.
 
-pub mod answer;
 mod code;
-pub mod ground;
-pub mod parse;
-mod readout;
-pub mod recover;
-pub mod retrieve;
-mod settle;
-mod stop;
-pub mod verify;
+mod ground;
+mod probe;
+mod retrieve;
+mod verify;
 
-pub use readout::{Readout, memory};
+use serde::Deserialize;
+use serde_json::json;
 
-use parse::Query;
-use readout::memories;
-use stop::Stop;
-
-use super::asking::{Asker, Fault, Unreachable};
+use super::asking::{Asker, Stop};
+use super::model::Step;
+use super::schema::Slot;
 use super::settings::Switch;
 use super::store::{Item, Store};
-use crate::memory::system::protocol::Memory;
+use crate::memory::system::protocol::{ContextPiece, Memory, Status};
+use ground::{Constraints, Grounding};
+pub use probe::Query;
+use probe::{Parsed, Reading};
+use retrieve::Hit;
+use verify::{Premise, Verdict};
+
+#[derive(Clone)]
+pub struct Readout {
+    /// The memories that the answer is made from: usable ones as active, all others as stale.
+    pub memories: Vec<Memory>,
+    /// The context as the answering model reads it.
+    pub pieces: Vec<ContextPiece>,
+    /// May an answer take the premise for granted?
+    pub premise_safe: bool,
+}
 
 /// R1 to R7.
-pub fn read(
-    asker: &mut Asker<'_>,
-    store: &Store,
-    query: Query<'_>,
-) -> Result<Result<Readout, Fault>, Unreachable> {
+pub fn read(asker: &mut Asker<'_>, store: &Store, query: Query<'_>) -> Result<Readout, Stop> {
     let settings = asker.settings;
-    let parsed = match parse::parse(asker, query)? {
-        Ok(parsed) => parsed,
-        Err(fault) => return Ok(Err(fault)),
-    };
-    if settings.is_code() {
-        return match code::read(asker, store, query, parsed) {
-            Ok(readout) => Ok(Ok(readout)),
-            Err(Stop::Fault(fault)) => Ok(Err(fault)),
-            Err(Stop::Unreachable(error)) => Err(error),
-        };
+    let is_code = settings.is_code();
+    let as_of = query.as_of.filter(|_| !is_code);
+    let parsed: Parsed = asker.ask(Step::Parse, &json!({ "query": query.text, "as_of": as_of }))?;
+    let mut reading = Reading { asker, store, query, parsed };
+    if is_code {
+        return reading.read_as_code();
     }
-    let sought = parsed.search_text(query.text, false);
-    let mut hits =
-        retrieve::nearest(asker, retrieve::entries(store), &sought, settings.variant.retrieved(), false)?;
+    let sought = reading.parsed.search_text(query.text, false);
+    let mut hits = reading.nearest(retrieve::entries(store), &sought, settings.retrieved(), false)?;
     retrieve::complete(store, &mut hits);
     let verdict = match settings.lacks(Switch::NoVerifier) {
-        true => verify::unverified(store, &hits),
-        false => match verify::verify(asker, store, query, &parsed, &hits)? {
-            Ok(verdict) => verdict,
-            Err(fault) => return Ok(Err(fault)),
-        },
+        true => Verdict::unverified(store, &hits),
+        false => reading.verify(Step::Verify, &hits, &[])?.settled(store, &hits),
     };
-    Ok(Ok(Readout {
+    Ok(Readout {
         memories: memories(store, &hits, &verdict),
-        pieces: answer::context(store, &verdict, None, None),
+        pieces: context(store, &verdict, None, None),
         premise_safe: verdict.premise_safe,
-    }))
+    })
 }
 
 /// The nearest active items as plain context, without a model: the store by itself.
@@ -70,9 +69,96 @@ pub fn plain(
     store: &Store,
     query: Query<'_>,
     most: usize,
-) -> Result<Vec<Memory>, Unreachable> {
+) -> Result<Vec<Memory>, Stop> {
     let active: Vec<&Item> = store.active().collect();
     let is_code = asker.settings.is_code();
     let nearest = asker.nearest(active, |item| item.searched(is_code), query.text, most)?;
     Ok(nearest.into_iter().map(|(item, score)| Memory { score: Some(score), ..memory(item) }).collect())
+}
+
+/// R8.
+pub fn answer(asker: &mut Asker<'_>, query: Query<'_>, readout: &Readout) -> Result<String, Stop> {
+    #[derive(Deserialize)]
+    struct Reply {
+        answer: String,
+    }
+    let context: String = readout.pieces.iter().map(|piece| piece.text.as_str()).collect();
+    let data = json!({
+        "query": query.text,
+        "as_of": query.as_of.filter(|_| !asker.settings.is_code()),
+        "context": context.trim_end(),
+        "premise_safe": readout.premise_safe,
+    });
+    let reply: Reply = asker.ask(Step::Answer, &data)?;
+    Ok(reply.answer.trim().to_owned())
+}
+
+/// The memories that a verdict calls usable, then those that it calls former.
+fn memories(store: &Store, hits: &[Hit], verdict: &Verdict) -> Vec<Memory> {
+    let of = |ids: &[String], status: Status| {
+        let shown = hits.iter().filter(|hit| ids.contains(&hit.id));
+        let memory = |hit: &Hit| Some(Memory { status, score: hit.score, ..memory(store.item(&hit.id)?) });
+        shown.filter_map(memory).collect::<Vec<_>>()
+    };
+    let mut memories = of(&verdict.usable, Status::Active);
+    memories.extend(of(&verdict.former(), Status::Stale));
+    memories
+}
+
+/// An item as the protocol tells it.
+pub fn memory(item: &Item) -> Memory {
+    Memory {
+        id: item.id.clone(),
+        text: item.value.clone(),
+        score: None,
+        sources: Some(item.sources()),
+        time: item.created.time.clone(),
+        status: item.status,
+    }
+}
+
+/// The pieces of a context, in the order in which the answering model reads them.
+fn context(
+    store: &Store,
+    verdict: &Verdict,
+    grounding: Option<&Grounding>,
+    constraints: Option<&Constraints>,
+) -> Vec<ContextPiece> {
+    let mut pieces: Vec<ContextPiece> = Vec::new();
+    let mut section = |title: &str, lines: Vec<(String, Option<String>)>| {
+        if !lines.is_empty() {
+            pieces.push(ContextPiece { text: format!("{title}\n"), memory: None });
+            let piece = |(line, memory)| ContextPiece { text: format!("- {line}\n"), memory };
+            pieces.extend(lines.into_iter().map(piece));
+        }
+    };
+    let words = |lines: &[String]| lines.iter().map(|line| (line.clone(), None)).collect::<Vec<_>>();
+    // A fact of several items is the first one's.
+    let facts = verdict.facts.iter().map(|fact| (fact.text.clone(), fact.items.first().cloned()));
+    section("True of the user now:", facts.collect());
+    let former = verdict.former();
+    let former = former.iter().filter_map(|id| store.item(id));
+    let former = former.map(|item| (item.value.clone(), Some(item.id.clone())));
+    section("No longer true of the user:", former.collect());
+    let unknown = verdict.unknown_slots.iter().filter_map(|slot| Slot::parse(slot)).map(|slot| {
+        let reason = store.marker(&slot).map(|marker| format!(": {}", marker.reason)).unwrap_or_default();
+        (format!("{}{reason}", slot.name().replace('_', " ")), None)
+    });
+    section("Not known any more:", unknown.collect());
+    let premise = match verdict.status {
+        Premise::Outdated => Some("What the question takes for granted no longer holds."),
+        _ if !verdict.premise_safe => Some("It is unsure whether what the question takes for granted holds."),
+        _ => None,
+    };
+    section("About the question:", premise.map(|line| (line.to_owned(), None)).into_iter().collect());
+    if let Some(grounding) = grounding {
+        section("How to go on:", vec![(grounding.decision.words().to_owned(), None)]);
+        section("To mention:", words(&grounding.facts));
+    }
+    if let Some(Constraints { must, must_not, open }) = constraints {
+        section("The answer must:", words(must));
+        section("The answer must not:", words(must_not));
+        section("Open:", words(open));
+    }
+    pieces
 }

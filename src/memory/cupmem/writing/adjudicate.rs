@@ -1,125 +1,123 @@
-//! W6 of the paper's variant: one older item, which the session's updates leave, archive, replace, or make unknown.
+//! W6: whether the older state of a proposal still holds.
 //!
-//! A REPLACE without a value is a STALE, since nothing would have the item's place.
+//! - In the paper's variant the updates leave the item, archive it, replace it, or make it unknown. A REPLACE without a value is a STALE, since nothing
+//!   would have the item's place. A target is any item that is shown.
+//! - In the code's a target is one of the slot's items that are shown, or the item that the proposal names where it is shown at all. A decision
+//!   without such a target is on the proposal's item, where that is one; else it has none, and only an UNKNOWN does anything without.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::asking::{Asker, Fault, Unreachable};
-use super::super::model::Step;
-use super::super::settings::{Settings, Switch};
-use super::super::shapes::{object, one_of, text, text_or_null, word};
-use super::super::store::{Item, Note, Store, Update};
-use super::action::{Act, Action};
-use super::candidates::{in_slot, updates_listed};
-use super::local_update::around;
+use super::arbitrate::{Act, Action};
 use super::proposals::Proposal;
+use super::{Session, ids, listed, updates_listed};
+use crate::memory::cupmem::asking::Stop;
+use crate::memory::cupmem::model::Step;
+use crate::memory::cupmem::settings::Switch;
+use crate::memory::cupmem::store::{Item, Update};
 
-/// Stale items of the slot that are shown.
+/// Stale items of the slot that are shown in the paper's variant, the latest first.
 const STALE_SHOWN: usize = 5;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-enum Decision {
-    Keep,
-    Stale,
-    Replace,
-    Unknown,
-}
-
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 struct Reply {
-    decision: Decision,
+    decision: String,
     target: Option<String>,
+    /// In the paper's variant alone.
     value: Option<String>,
     reason: String,
 }
 
-/// The shape of replies.
-pub fn reply_shape(settings: &Settings) -> Value {
-    let mut decisions = vec!["KEEP", "STALE", "REPLACE"];
-    decisions.extend((!settings.lacks(Switch::NoUnknown)).then_some("UNKNOWN"));
-    let decision = ("decision", one_of(&decisions));
-    object([decision, ("target", text_or_null()), ("value", text_or_null()), ("reason", text())])
-}
+impl Session<'_, '_> {
+    pub(super) fn adjudicate(
+        &mut self,
+        proposal: &Proposal,
+        updates: &[Update],
+    ) -> Result<Option<Action>, Stop> {
+        let (store, is_code, slot) = (self.store, self.asker.settings.is_code(), &proposal.slot);
+        let known = proposal.item.as_ref().and_then(|id| store.item(id));
+        let sought =
+            known.filter(|_| !is_code).map_or_else(|| proposal.searched(), |item| item.value.clone());
+        let (of_slot, of_domain) = self.around(slot, &sought)?;
+        let mut stale: Vec<&str> =
+            store.stale().filter(|item| item.slot == *slot).map(|item| item.value.as_str()).collect();
+        let (hint, candidates, in_domain, holds);
+        if is_code {
+            let shown = |item: &&Item| of_slot.iter().chain(&of_domain).any(|shown| shown.id == item.id);
+            hint = known.filter(shown);
+            let elsewhere = hint.filter(|hint| hint.slot != *slot);
+            candidates = of_slot.into_iter().chain(elsewhere).collect::<Vec<&Item>>();
+            in_domain = of_domain;
+            holds = Some(if slot.is_single() { "one state at a time" } else { "several states at once" });
+        } else {
+            hint = known;
+            // The item itself first, near or not.
+            let others = of_slot.into_iter().chain(of_domain);
+            let others = others.filter(|item| proposal.item.as_ref() != Some(&item.id));
+            candidates = hint.into_iter().chain(others).collect();
+            in_domain = Vec::new();
+            holds = None;
+            stale.reverse();
+            stale.truncate(STALE_SHOWN);
+        }
+        let value = if is_code { Some(&proposal.value) } else { hint.map(|item| &item.value) };
+        let data = json!({
+            "slot": slot,
+            "item": hint.map_or(Value::Null, |item| listed([item])[0].clone()),
+            "value": value,
+            "ground": proposal.reason,
+            "updates": updates_listed(updates.iter().filter(|u| proposal.updates.contains(&u.id))),
+            "candidates": listed(candidates.iter().copied()),
+            "in_domain": listed(in_domain.iter().copied()),
+            "holds": holds,
+            "stale": stale,
+            "marker": store.marker(slot).map(|marker| &marker.reason),
+        });
+        let reply: Reply = self.asker.ask(Step::Adjudicate, &data)?;
+        let about = hint.map_or_else(|| slot.to_string(), |hint| hint.id.clone());
+        self.note(Step::Adjudicate, &about, &reply.decision, &reply.reason);
+        match hint {
+            Some(hint) => self.asked.extend([hint.id.clone()]),
+            None => self.asked.extend(ids(candidates.iter().copied())),
+        }
+        self.looked_at.extend(ids(candidates.iter().chain(&in_domain).copied()));
 
-/// The outcome for a proposal.
-#[derive(Debug)]
-pub struct Verdict {
-    /// The action, where something is to be done.
-    pub action: Option<Action>,
-    /// Items that the decision was asked about.
-    pub asked: Vec<String>,
-    pub context: Vec<String>,
-}
-
-/// Decides on a proposal.
-pub fn decide(
-    asker: &mut Asker<'_>,
-    store: &Store,
-    proposal: &Proposal,
-    updates: &[Update],
-    notes: &mut Vec<Note>,
-) -> Result<Result<Verdict, Fault>, Unreachable> {
-    let Some(hint) = store.item(&proposal.item) else {
-        return Ok(Ok(Verdict { action: None, asked: Vec::new(), context: Vec::new() }));
-    };
-    let (of_slot, of_domain) = around(asker, store, &hint.slot, &hint.value)?;
-    // The item itself first, near or not.
-    let mut candidates = vec![hint];
-    candidates.extend(of_slot.into_iter().chain(of_domain).filter(|item| item.id != hint.id));
-    let stale: Vec<&Item> = store.stale().filter(|item| item.slot == hint.slot).collect();
-    let stale = stale.iter().rev().take(STALE_SHOWN).map(|item| item.value.as_str());
-    let of: Vec<Update> = updates.iter().filter(|u| proposal.updates.contains(&u.id)).cloned().collect();
-    let data = json!({
-        "slot": hint.slot,
-        "item": in_slot(hint),
-        "value": hint.value,
-        "ground": proposal.reason,
-        "updates": updates_listed(&of),
-        "candidates": candidates.iter().map(|item| in_slot(item)).collect::<Vec<_>>(),
-        "in_domain": [],
-        "holds": Value::Null,
-        "stale": stale.collect::<Vec<_>>(),
-        "marker": store.marker(&hint.slot).map(|marker| &marker.reason),
-    });
-    let shape = reply_shape(asker.settings);
-    let reply: Reply = match asker.ask(Step::Adjudicate, &data, &shape)? {
-        Ok(reply) => reply,
-        Err(fault) => return Ok(Err(fault)),
-    };
-    let named = candidates.iter().find(|item| reply.target.as_ref() == Some(&item.id)).copied();
-    let may_be_unknown = !asker.settings.lacks(Switch::NoUnknown);
-    let value = reply.value.filter(|value| !value.trim().is_empty());
-    let act = match reply.decision {
-        Decision::Keep => None,
-        Decision::Stale => Some(Act::Invalidate),
-        Decision::Unknown => may_be_unknown.then_some(Act::Unknown),
-        Decision::Replace if value.is_some() => Some(Act::Replace),
-        Decision::Replace => Some(Act::Invalidate),
-    };
-    notes.push(Note {
-        step: Step::Adjudicate,
-        about: hint.id.clone(),
-        decision: word(reply.decision),
-        reason: reply.reason.clone(),
-    });
-    // UNKNOWN is of the slot where it names no item; all else is on an item, the hint's if no other.
-    let target = match (named, act) {
-        (None, Some(Act::Unknown)) if reply.target.is_none() => None,
-        (named, _) => Some(named.unwrap_or(hint)),
-    };
-    let action = act.map(|act| Action {
-        act,
-        slot: target.unwrap_or(hint).slot.clone(),
-        target: target.map(|item| item.id.clone()),
-        updates: proposal.updates.clone(),
-        value: value.filter(|_| act == Act::Replace),
-        confidence: proposal.confidence,
-        specificity: if named.is_some() { 2 } else { u8::from(target.is_some()) },
-        step: Step::Adjudicate,
-        reason: reply.reason,
-    });
-    let context = candidates.iter().map(|item| item.id.clone()).collect();
-    Ok(Ok(Verdict { action, asked: vec![hint.id.clone()], context }))
+        let named = candidates.iter().find(|item| reply.target.as_ref() == Some(&item.id)).copied();
+        let may_be_unknown = !self.asker.settings.lacks(Switch::NoUnknown);
+        let value = reply.value.filter(|value| !is_code && !value.trim().is_empty());
+        let act = match reply.decision.as_str() {
+            "REPLACE" if value.is_some() => Act::Replace,
+            "INDIRECT_INVALIDATE" | "STALE" | "REPLACE" => Act::Invalidate,
+            "WEAK_CHALLENGE" => Act::Weaken,
+            "SET_UNKNOWN_CURRENT" | "UNKNOWN" if may_be_unknown => Act::Unknown,
+            _ => return Ok(None),
+        };
+        let mut target = named.or(hint);
+        let specificity = match (is_code, named, target) {
+            (true, _, Some(_)) => 3,
+            (true, _, None) => 1 + u8::from(!proposal.value.is_empty()),
+            (false, Some(_), _) => 2,
+            (false, None, _) if act == Act::Unknown && reply.target.is_none() => {
+                // It is of the slot where it names no item; all else is on an item, the hint's if no other.
+                target = None;
+                0
+            }
+            (false, None, target) => u8::from(target.is_some()),
+        };
+        let reason = match is_code && reply.reason.trim().is_empty() {
+            true => proposal.reason.clone(),
+            false => reply.reason,
+        };
+        Ok(Some(Action {
+            act,
+            slot: target.filter(|_| !is_code).map_or(slot, |item| &item.slot).clone(),
+            target: target.map(|item| item.id.clone()),
+            updates: proposal.updates.clone(),
+            value: value.filter(|_| act == Act::Replace),
+            confidence: proposal.confidence,
+            specificity,
+            step: Step::Adjudicate,
+            reason,
+        }))
+    }
 }

@@ -1,154 +1,204 @@
-//! W7 of the paper's variant: of several actions on an item or a single slot, those that stay. Asks no model. The paper says nothing of it; all of
-//! this is ours.
+//! Actions on the store, as W3 and W6 propose them, and W7: of several on an item or in a single slot, those that stay. Asks no model.
 //!
-//! On an item REPLACE beats INVALIDATE beats REFINE beats UNKNOWN, then the more specific, then the surer. In a single slot a grounded update beats
-//! an UNKNOWN without target, and of two ADDs the surer stays, the later of equal ones. A REPLACE or REFINE that loses to another writing of the same
-//! item is an ADD where the slot holds several states, so that its value is not lost.
+//! In the paper's variant, of whose arbitration the paper says nothing: on an item REPLACE beats INVALIDATE beats REFINE beats UNKNOWN, then the more
+//! specific, then the surer. In a single slot a grounded update beats an UNKNOWN without target, and of two ADDs the surer stays, the later of equal
+//! ones. A REPLACE or REFINE that loses to another writing of the same item is an ADD where the slot holds several states, so that its value is not
+//! lost.
+//!
+//! In the code's variant, first by item: REPLACE beats INVALIDATE beats REFINE beats ADD beats WEAKEN beats UNKNOWN, then the more specific, then the
+//! surer, then a verdict before an update. Then by single slot, of what is left: a verdict without target gives way to an update that writes; of the
+//! rest the most specific stays alone, then by the same order, an update before a verdict. But a sure ADD stays beside invalidations and challenges of
+//! items, and they beside it.
 
-use super::super::schema::Cardinality;
-use super::action::{Act, Action};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
-/// The outcome.
-#[derive(Debug, Default)]
-pub struct Arbitrated {
-    pub kept: Vec<Action>,
-    /// Those that do not, with the reason.
-    pub dropped: Vec<(Action, &'static str)>,
+use crate::ground::order::unique;
+use crate::memory::cupmem::model::Step;
+use crate::memory::cupmem::schema::Slot;
+use crate::memory::cupmem::store::Update;
+
+/// A kind of action, in the order in which one beats the next on the same item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Act {
+    /// Archive the target; the value has its place.
+    Replace,
+    Invalidate,
+    Refine,
+    Add,
+    Weaken,
+    /// Mark the slot unknown, and archive its default or the target.
+    Unknown,
 }
 
-/// Arbitrates between the actions of a session.
-pub fn arbitrate(actions: Vec<Action>) -> Arbitrated {
-    let mut out = Arbitrated::default();
-    let is_add = |action: &Action| action.act == Act::Add;
-    for action in by_item(actions, &mut out.dropped) {
-        let single = action.slot.cardinality() == Cardinality::Single && is_add(&action);
-        let rival = |kept: &Action| single && kept.slot == action.slot && is_add(kept);
-        match out.kept.iter_mut().find(|kept| rival(kept)) {
-            Some(rival) if rival.confidence > action.confidence => {
-                out.dropped.push((action, "a surer state has the slot"));
-            }
-            Some(rival) => {
-                let rival = std::mem::replace(rival, action);
-                out.dropped.push((rival, "a surer state has the slot"));
-            }
-            None => out.kept.push(action),
+impl Act {
+    pub fn name(self) -> &'static str {
+        match self {
+            Act::Replace => "REPLACE",
+            Act::Invalidate => "INVALIDATE",
+            Act::Refine => "REFINE",
+            Act::Add => "ADD",
+            Act::Weaken => "WEAKEN",
+            Act::Unknown => "UNKNOWN",
         }
     }
-    single_slots(&mut out);
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Action {
+    pub act: Act,
+    pub slot: Slot,
+    pub target: Option<String>,
+    /// The updates that it rests on; a value is the first one's.
+    pub updates: Vec<String>,
+    /// The value of a replacement that is not the update's own.
+    pub value: Option<String>,
+    /// From 0 to 1.
+    pub confidence: f64,
+    /// Specificity; greater is more specific. In the paper's variant 2 where the decision names its target, 1 where the target is a hint's, 0
+    /// without target; in the code's 3 with a target, 2 with a value, 1 with a reason alone.
+    pub specificity: u8,
+    pub step: Step,
+    pub reason: String,
+}
+
+impl Action {
+    /// An action of W3 for an update.
+    pub fn of_update(act: Act, update: &Update, target: Option<String>, reason: String) -> Self {
+        Action {
+            act,
+            slot: update.slot.clone(),
+            specificity: if target.is_some() { 2 } else { 0 },
+            target,
+            updates: vec![update.id.clone()],
+            value: None,
+            confidence: update.confidence,
+            step: Step::LocalUpdate,
+            reason,
+        }
+    }
+
+    /// Its target, or its slot.
+    pub fn about(&self) -> String {
+        self.target.clone().unwrap_or_else(|| self.slot.to_string())
+    }
+
+    fn is_verdict(&self) -> bool {
+        self.step == Step::Adjudicate
+    }
+
+    /// Does it write a state that evidence states?
+    fn is_grounded_update(&self) -> bool {
+        matches!(self.act, Act::Replace | Act::Refine | Act::Add)
+    }
+}
+
+fn by_act(a: &Action, b: &Action) -> Ordering {
+    a.act.cmp(&b.act)
+}
+
+fn by_specificity(a: &Action, b: &Action) -> Ordering {
+    b.specificity.cmp(&a.specificity)
+}
+
+fn by_confidence(a: &Action, b: &Action) -> Ordering {
+    b.confidence.total_cmp(&a.confidence)
+}
+
+const ANOTHER_ON_ITEM: &str = "another action on the item goes before it";
+const GROUNDED: &str = "the slot has a grounded update";
+
+/// The actions of the paper's variant that stay, and those that are dropped, with the reason.
+pub fn arbitrate(mut actions: Vec<Action>) -> (Vec<Action>, Vec<(Action, &'static str)>) {
+    let (mut of_items, mut kept, mut dropped): (Vec<Action>, Vec<Action>, Vec<_>) = Default::default();
+    // One an item, the best first; stable, so that of equal ones the earlier step's stays.
+    actions.sort_by(|a, b| by_act(a, b).then(by_specificity(a, b)).then(by_confidence(a, b)));
+    for action in actions {
+        let writes = |action: &Action| matches!(action.act, Act::Replace | Act::Refine);
+        let on_item = |winner: &&Action| action.target.is_some() && winner.target == action.target;
+        match of_items.iter().find(on_item) {
+            None => of_items.push(action),
+            Some(winner)
+                if !action.slot.is_single()
+                    && action.updates != winner.updates
+                    && writes(&action)
+                    && writes(winner) =>
+            {
+                of_items.push(Action { act: Act::Add, target: None, specificity: 0, ..action });
+            }
+            Some(_) => dropped.push((action, ANOTHER_ON_ITEM)),
+        }
+    }
+    // One ADD a single slot.
+    for mut action in of_items {
+        let adds = |action: &Action| action.slot.is_single() && action.act == Act::Add;
+        let rival = |kept: &&mut Action| adds(&action) && adds(&**kept) && kept.slot == action.slot;
+        match kept.iter_mut().find(rival) {
+            Some(rival) => {
+                if rival.confidence <= action.confidence {
+                    std::mem::swap(rival, &mut action);
+                }
+                dropped.push((action, "a surer state has the slot"));
+            }
+            None => kept.push(action),
+        }
+    }
+    let all = kept.clone();
+    let gives_way = |action: &mut Action| {
+        let targetless = action.act == Act::Unknown && action.target.is_none();
+        let grounded = |other: &Action| other.slot == action.slot && other.is_grounded_update();
+        action.slot.is_single() && targetless && all.iter().any(grounded)
+    };
+    dropped.extend(kept.extract_if(.., gives_way).map(|action| (action, GROUNDED)));
+    (kept, dropped)
+}
+
+/// An ADD of this confidence stays beside verdicts on items.
+const SURE: f64 = 0.85;
+
+/// Places of the actions that are suppressed in the code's variant, each with the reason. Updates come before verdicts.
+pub fn suppressed(actions: &[Action]) -> BTreeMap<usize, &'static str> {
+    let mut out = BTreeMap::new();
+    let all: Vec<(usize, &Action)> = actions.iter().enumerate().collect();
+    for item in unique(actions.iter().filter_map(|action| action.target.as_ref())) {
+        let mut of_item = all.clone();
+        of_item.retain(|(_, action)| action.target.as_ref() == Some(item));
+        of_item.sort_by(|(_, a), (_, b)| {
+            let verdict_first = b.is_verdict().cmp(&a.is_verdict());
+            by_act(a, b).then(by_specificity(a, b)).then(by_confidence(a, b)).then(verdict_first)
+        });
+        out.extend(of_item.iter().skip(1).map(|(at, _)| (*at, ANOTHER_ON_ITEM)));
+    }
+    for slot in unique(actions.iter().map(|action| &action.slot).filter(|slot| slot.is_single())) {
+        let mut of_slot = all.clone();
+        of_slot.retain(|(at, action)| action.slot == *slot && !out.contains_key(at));
+        in_slot(of_slot, &mut out);
+    }
     out
 }
 
-/// One action an item.
-fn by_item(mut actions: Vec<Action>, dropped: &mut Vec<(Action, &'static str)>) -> Vec<Action> {
-    // The best first; stable, so that of equal ones the earlier step's stays.
-    actions.sort_by(|a, b| {
-        (a.act.cmp(&b.act))
-            .then(b.specificity.cmp(&a.specificity))
-            .then(b.confidence.total_cmp(&a.confidence))
+/// The rules of a single slot.
+fn in_slot(mut of_slot: Vec<(usize, &Action)>, out: &mut BTreeMap<usize, &'static str>) {
+    let writes = |action: &Action| !action.is_verdict() && action.is_grounded_update();
+    let of_whole_slot = |action: &Action| {
+        action.is_verdict() && action.target.is_none() && matches!(action.act, Act::Invalidate | Act::Unknown)
+    };
+    if of_slot.iter().any(|(_, action)| writes(action)) {
+        let give_way = of_slot.extract_if(.., |(_, action)| of_whole_slot(action));
+        out.extend(give_way.map(|(at, _)| (at, GROUNDED)));
+    }
+    let sure = |action: &Action| writes(action) && action.act == Act::Add && action.confidence >= SURE;
+    let on_item = |action: &Action| {
+        action.is_verdict() && action.target.is_some() && matches!(action.act, Act::Invalidate | Act::Weaken)
+    };
+    let beside = of_slot.iter().any(|(_, a)| sure(a)) && of_slot.iter().any(|(_, a)| on_item(a));
+    of_slot.sort_by(|(_, a), (_, b)| {
+        let update_first = a.is_verdict().cmp(&b.is_verdict());
+        by_specificity(a, b).then(by_act(a, b)).then(by_confidence(a, b)).then(update_first)
     });
-    let mut kept: Vec<Action> = Vec::new();
-    for action in actions {
-        let winner = kept.iter().find(|winner| action.target.is_some() && winner.target == action.target);
-        let Some(winner) = winner else {
-            kept.push(action);
-            continue;
-        };
-        let writes = |action: &Action| matches!(action.act, Act::Replace | Act::Refine);
-        let several = action.slot.cardinality() == Cardinality::Multi;
-        let same_update = action.updates == winner.updates;
-        if several && !same_update && writes(&action) && writes(winner) {
-            kept.push(Action { act: Act::Add, target: None, specificity: 0, ..action });
-        } else {
-            dropped.push((action, "another action on the item goes before it"));
-        }
-    }
-    kept
-}
-
-/// In a single slot an UNKNOWN without target gives way to a grounded update.
-fn single_slots(out: &mut Arbitrated) {
-    let all = std::mem::take(&mut out.kept);
-    for action in &all {
-        let single = action.slot.cardinality() == Cardinality::Single;
-        let targetless = action.act == Act::Unknown && action.target.is_none();
-        let grounded = |other: &Action| other.slot == action.slot && other.is_grounded_update();
-        if single && targetless && all.iter().any(grounded) {
-            out.dropped.push((action.clone(), "the slot has a grounded update"));
-        } else {
-            out.kept.push(action.clone());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::super::model::Step;
-    use super::super::super::schema::Slot;
-    use super::*;
-
-    fn action(act: Act, slot: &str, target: Option<&str>, confidence: f64) -> Action {
-        Action {
-            act,
-            slot: Slot::parse(slot).unwrap(),
-            target: target.map(str::to_owned),
-            updates: vec![format!("update-{confidence}")],
-            value: None,
-            confidence,
-            specificity: if target.is_some() { 2 } else { 0 },
-            step: Step::LocalUpdate,
-            reason: String::new(),
-        }
-    }
-
-    fn acts(actions: &[Action]) -> Vec<Act> {
-        actions.iter().map(|action| action.act).collect()
-    }
-
-    #[test]
-    fn on_an_item_the_stronger_act_stays_then_the_more_specific_then_the_surer() {
-        let order = [Act::Replace, Act::Invalidate, Act::Refine, Act::Unknown];
-        for (at, &strong) in order.iter().enumerate() {
-            for &weak in order.get(at + 1..).unwrap() {
-                let both = vec![
-                    action(weak, "current_health_state", Some("item-0"), 0.9),
-                    action(strong, "current_health_state", Some("item-0"), 0.5),
-                ];
-                assert_eq!(acts(&arbitrate(both).kept), [strong], "{strong:?} beats {weak:?}");
-            }
-        }
-        let mut hinted = action(Act::Invalidate, "current_workload", Some("item-0"), 0.9);
-        hinted.specificity = 1;
-        let named = action(Act::Invalidate, "current_workload", Some("item-0"), 0.5);
-        let out = arbitrate(vec![hinted, named.clone()]);
-        assert_eq!(out.kept, std::slice::from_ref(&named));
-        let surer = action(Act::Invalidate, "current_workload", Some("item-0"), 0.6);
-        assert_eq!(arbitrate(vec![named, surer.clone()]).kept, [surer]);
-    }
-
-    #[test]
-    fn a_grounded_update_beats_an_unknown_without_target_in_a_single_slot_alone() {
-        for (slot, stay) in [("current_health_state", 1), ("current_workload", 2)] {
-            let unknown = action(Act::Unknown, slot, None, 0.9);
-            let add = action(Act::Add, slot, None, 0.6);
-            assert_eq!(arbitrate(vec![unknown, add]).kept.len(), stay, "{slot}");
-        }
-    }
-
-    #[test]
-    fn the_surer_of_two_states_has_an_empty_single_slot() {
-        let add = |slot, confidence| action(Act::Add, slot, None, confidence);
-        let out = arbitrate(vec![add("current_health_state", 0.5), add("current_health_state", 0.8)]);
-        assert_eq!((out.kept[0].confidence, out.kept.len(), out.dropped.len()), (0.8, 1, 1));
-        assert_eq!(arbitrate(vec![add("current_workload", 0.5), add("current_workload", 0.8)]).kept.len(), 2);
-    }
-
-    #[test]
-    fn a_losing_value_is_added_where_the_slot_holds_several() {
-        for (slot, expected) in
-            [("current_workload", vec![Act::Replace, Act::Add]), ("current_health_state", vec![Act::Replace])]
-        {
-            let replace = |confidence| action(Act::Replace, slot, Some("item-0"), confidence);
-            assert_eq!(acts(&arbitrate(vec![replace(0.6), replace(0.9)]).kept), expected);
+    for (at, action) in of_slot.into_iter().skip(1) {
+        if !(beside && (sure(action) || on_item(action))) {
+            out.insert(at, "another action in the slot goes before it");
         }
     }
 }

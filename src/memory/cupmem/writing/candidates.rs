@@ -1,108 +1,74 @@
 //! W2: spans become candidates, one current proposition each, in a slot of the schema.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::super::asking::{Asker, Fault, Unreachable};
-use super::super::model::Step;
-use super::super::schema::Slot;
-use super::super::shapes::{array, clamped, object, one_of, share, text};
-use super::super::store::{Item, Kind, Moment, Note, Store, Strength, Update};
-use super::spans::{Grade, Span, hinted, listed};
+use super::{Grade, Session, Span, listed, not_current, spans_listed};
+use crate::memory::cupmem::asking::Stop;
+use crate::memory::cupmem::model::Step;
+use crate::memory::cupmem::schema::Slot;
+use crate::memory::cupmem::shapes::clamped;
+use crate::memory::cupmem::similar::plain;
+use crate::memory::cupmem::store::{Kind, Update};
 
 /// Candidates of a session in the paper's variant: a bound of ours. The public code has none.
 const MOST: usize = 8;
 
-/// The way in which a candidate follows from its spans.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Origin {
-    Explicit,
-    Inferred,
-}
-
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 struct Reply {
     candidates: Vec<Found>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 struct Found {
     domain: String,
     slot: String,
     value: String,
-    source: Origin,
+    /// `explicit` or `inferred`.
+    source: String,
     kind: Kind,
     confidence: f64,
     spans: Vec<String>,
 }
 
-/// The shape of replies.
-pub fn reply_shape() -> Value {
-    let candidate = object([
-        ("domain", text()),
-        ("slot", text()),
-        ("value", text()),
-        ("source", one_of(&["explicit", "inferred"])),
-        ("kind", one_of(&["observed", "upstream"])),
-        ("confidence", share()),
-        ("spans", array(text(), 8)),
-    ]);
-    object([("candidates", array(candidate, MOST))])
-}
-
-/// The accepted candidates of a session, as updates, and a note for each that was found.
-pub fn find(
-    asker: &mut Asker<'_>,
-    store: &Store,
-    at: &Moment,
-    spans: &[Span],
-    notes: &mut Vec<Note>,
-) -> Result<Result<Vec<Update>, Fault>, Unreachable> {
-    let domains = hinted(spans);
-    let known = store.active().filter(|item| domains.contains(&item.slot.domain()));
-    let is_code = asker.settings.is_code();
-    let (former, unknown) = not_current(store, |slot| is_code && domains.contains(&slot.domain()));
-    let data = json!({
-        "spans": listed(spans),
-        "known": known.map(in_slot).collect::<Vec<_>>(),
-        "former": former,
-        "unknown": unknown,
-    });
-    let reply: Reply = match asker.ask(Step::Candidates, &data, &reply_shape())? {
-        Ok(reply) => reply,
-        Err(fault) => return Ok(Err(fault)),
-    };
-    let mut updates: Vec<Update> = Vec::new();
-    let most = if is_code { usize::MAX } else { MOST };
-    for found in reply.candidates.into_iter().take(most) {
-        let value = found.value.trim().to_owned();
-        let outcome = accept(&found, spans, is_code).and_then(|(slot, evidence)| {
-            let said = |update: &Update| update.slot == slot && same(&update.value, &value);
-            let twice = !is_code && updates.iter().any(said);
-            if twice { Err("it stands there twice") } else { Ok((slot, evidence)) }
+impl Session<'_, '_> {
+    pub(super) fn find_candidates(&mut self) -> Result<Vec<Update>, Stop> {
+        let (store, is_code) = (self.store, self.asker.settings.is_code());
+        let hinted: Vec<&str> = self.spans.iter().flat_map(|span| &span.slots).map(Slot::domain).collect();
+        let of_hinted = |slot: &Slot| hinted.contains(&slot.domain());
+        let (former, unknown) = not_current(store, |slot| is_code && of_hinted(slot));
+        let data = json!({
+            "spans": spans_listed(&self.spans),
+            "known": listed(store.active().filter(|item| of_hinted(&item.slot))),
+            "former": former,
+            "unknown": unknown,
         });
-        let id = format!("update-{}", store.updates.len() + updates.len());
-        notes.push(Note {
-            step: Step::Candidates,
-            about: format!("{}.{}: {value}", found.domain, found.slot),
-            decision: outcome.as_ref().map_or("dropped".to_owned(), |_| id.clone()),
-            reason: outcome.as_ref().err().copied().unwrap_or_default().to_owned(),
-        });
-        if let Ok((slot, of)) = outcome {
-            updates.push(Update {
-                id,
-                slot,
-                value,
-                kind: found.kind,
-                confidence: clamped(found.confidence),
-                at: at.clone(),
-                evidence: of.iter().map(|span| span.evidence.clone()).collect(),
-                item: None,
+        let reply: Reply = self.asker.ask(Step::Candidates, &data)?;
+        let mut updates: Vec<Update> = Vec::new();
+        let most = if is_code { usize::MAX } else { MOST };
+        for found in reply.candidates.into_iter().take(most) {
+            let value = found.value.trim().to_owned();
+            let outcome = accept(&found, &self.spans, is_code).and_then(|(slot, of)| {
+                let said = |update: &Update| update.slot == slot && plain(&update.value) == plain(&value);
+                match !is_code && updates.iter().any(said) {
+                    true => Err("it stands there twice"),
+                    false => Ok((slot, of.into_iter().map(|span| span.evidence.clone()).collect())),
+                }
             });
+            let id = format!("update-{}", store.updates.len() + updates.len());
+            let about = format!("{}.{}: {value}", found.domain, found.slot);
+            match outcome {
+                Err(why) => self.note(Step::Candidates, &about, "dropped", why),
+                Ok((slot, evidence)) => {
+                    self.note(Step::Candidates, &about, &id, "");
+                    let (kind, confidence) = (found.kind, clamped(found.confidence));
+                    let at = self.at.clone();
+                    updates.push(Update { id, slot, value, kind, confidence, at, evidence, item: None });
+                }
+            }
         }
+        Ok(updates)
     }
-    Ok(Ok(updates))
 }
 
 /// A candidate's slot and spans, or why it is dropped. The paper gives no cut by confidence.
@@ -124,7 +90,7 @@ fn accept<'a>(
         return Err("it names no span");
     }
     if is_code {
-        let needed = needed(found.source, found.kind, &of).ok_or("it rests on weak support alone")?;
+        let needed = needed(found, &of).ok_or("it rests on weak support alone")?;
         if clamped(found.confidence) < needed {
             return Err("its confidence is too low for its evidence");
         }
@@ -133,76 +99,17 @@ fn accept<'a>(
 }
 
 /// The confidence that a candidate needs by its evidence; `None` where none is enough.
-fn needed(source: Origin, kind: Kind, of: &[&Span]) -> Option<f64> {
+fn needed(found: &Found, of: &[&Span]) -> Option<f64> {
     let changes = of.iter().any(|span| span.change > Grade::None);
-    if source == Origin::Explicit || of.iter().any(|span| span.is_state) {
+    if found.source == "explicit" || of.iter().any(|span| span.is_state) {
         Some(0.45)
-    } else if of.iter().any(|span| span.strength == Grade::Strong) || (kind == Kind::Upstream && changes) {
+    } else if of.iter().any(|span| span.strength == Grade::Strong)
+        || (found.kind == Kind::Upstream && changes)
+    {
         Some(0.55)
     } else if of.iter().filter(|span| span.strength >= Grade::Medium).count() >= 2 {
         Some(0.60)
     } else {
         None
-    }
-}
-
-/// Are two propositions the same but for case and spaces?
-pub fn same(a: &str, b: &str) -> bool {
-    let words = |text: &str| text.split_whitespace().map(str::to_lowercase).collect::<Vec<_>>();
-    words(a) == words(b)
-}
-
-/// An item as prompts show it.
-pub fn in_slot(item: &Item) -> Value {
-    json!({
-        "id": item.id,
-        "slot": item.slot,
-        "value": item.value,
-        "weak": item.strength == Strength::Weak,
-    })
-}
-
-/// Archived items and standing markers of some slots, as the code's prompts show them.
-pub fn not_current(store: &Store, of: impl Fn(&Slot) -> bool) -> (Vec<Value>, Vec<Value>) {
-    let former = store.stale().filter(|item| of(&item.slot)).map(in_slot);
-    let unknown = store.standing().filter(|marker| of(&marker.slot));
-    let unknown = unknown.map(|marker| json!({ "slot": marker.slot, "value": marker.reason }));
-    (former.collect(), unknown.collect())
-}
-
-/// Updates as prompts show them.
-pub fn updates_listed(updates: &[Update]) -> Value {
-    let listed = |update: &Update| {
-        let words: Vec<&str> = update.evidence.iter().map(|e| e.text.as_str()).collect();
-        json!({ "id": update.id, "slot": update.slot, "value": update.value, "evidence": words })
-    };
-    updates.iter().map(listed).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::super::store::Evidence;
-    use super::*;
-
-    #[test]
-    fn weaker_evidence_needs_more_confidence() {
-        let span = |is_state, strength, change| {
-            let evidence = Evidence { session: "s".into(), turns: vec![], text: String::new() };
-            Span::for_test(evidence, is_state, strength, change)
-        };
-        let state = span(true, Grade::Weak, Grade::None);
-        let strong = span(false, Grade::Strong, Grade::None);
-        let medium = span(false, Grade::Medium, Grade::None);
-        let weak = span(false, Grade::Weak, Grade::None);
-        let changing = span(false, Grade::Weak, Grade::Weak);
-        let of = |source, kind, spans: &[&Span]| needed(source, kind, spans);
-        assert_eq!(of(Origin::Explicit, Kind::Observed, &[&weak]), Some(0.45));
-        assert_eq!(of(Origin::Inferred, Kind::Observed, &[&weak, &state]), Some(0.45));
-        assert_eq!(of(Origin::Inferred, Kind::Observed, &[&strong]), Some(0.55));
-        assert_eq!(of(Origin::Inferred, Kind::Upstream, &[&changing]), Some(0.55));
-        assert_eq!(of(Origin::Inferred, Kind::Observed, &[&changing]), None);
-        assert_eq!(of(Origin::Inferred, Kind::Observed, &[&medium, &medium]), Some(0.60));
-        assert_eq!(of(Origin::Inferred, Kind::Observed, &[&medium]), None);
-        assert_eq!(of(Origin::Inferred, Kind::Observed, &[&weak, &weak]), None);
     }
 }

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::memory::system::protocol::SystemError;
+use crate::memory::system::protocol::SystemResult;
+use crate::memory::system::wire::beginning;
 
-/// An outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -15,7 +15,6 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// In words.
     pub fn word(self) -> &'static str {
         match self {
             Outcome::Yes => "yes",
@@ -25,7 +24,6 @@ impl Outcome {
     }
 }
 
-/// One check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
     pub check: &'static str,
@@ -36,12 +34,9 @@ pub struct Finding {
     pub detail: String,
 }
 
-pub(super) type Step<T> = Result<T, SystemError>;
-
-/// An outcome and its detail.
 pub(super) type Seen = (Outcome, String);
 
-pub(super) fn finding(check: &'static str, required: bool, seen: Step<Seen>) -> Finding {
+pub(super) fn finding(check: &'static str, required: bool, seen: SystemResult<Seen>) -> Finding {
     let (outcome, detail) = match seen {
         Ok(seen) => seen,
         Err(error) => (Outcome::No, format!("{}: {}", error.op, error.message)),
@@ -49,24 +44,24 @@ pub(super) fn finding(check: &'static str, required: bool, seen: Step<Seen>) -> 
     Finding { check, outcome, required, detail }
 }
 
-pub(super) fn yes(detail: impl Into<String>) -> Step<Seen> {
+pub(super) fn yes(detail: impl Into<String>) -> SystemResult<Seen> {
     Ok((Outcome::Yes, detail.into()))
 }
 
-pub(super) fn no(detail: impl Into<String>) -> Step<Seen> {
+pub(super) fn no(detail: impl Into<String>) -> SystemResult<Seen> {
     Ok((Outcome::No, detail.into()))
 }
 
-pub(super) fn not_offered(detail: impl Into<String>) -> Step<Seen> {
+/// Yes or no, by what was seen.
+pub(super) fn seen(holds: bool, yes: impl Into<String>, no: impl Into<String>) -> SystemResult<Seen> {
+    Ok(if holds { (Outcome::Yes, yes.into()) } else { (Outcome::No, no.into()) })
+}
+
+pub(super) fn not_offered(detail: impl Into<String>) -> SystemResult<Seen> {
     Ok((Outcome::NotOffered, detail.into()))
 }
 
 /// The beginning of a text.
 pub(super) fn quoted(text: &str) -> String {
-    const QUOTED: usize = 80;
-    let mut shown: String = text.chars().take(QUOTED).collect();
-    if shown.len() < text.len() {
-        shown.push_str(" ...");
-    }
-    format!("`{shown}`")
+    format!("`{}`", beginning(text, 80))
 }

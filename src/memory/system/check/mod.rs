@@ -7,19 +7,17 @@ mod finding;
 mod plants;
 mod resume;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Serialize;
 
-use super::protocol::{Capability, Hello, Memory, MemorySystem, SessionInput};
+use super::protocol::{Capability, Hello, Memory, MemorySystem, SessionInput, SystemResult};
+use super::sent::digest;
 pub use finding::{Finding, Outcome};
-use finding::{Seen, Step, finding, no, not_offered, quoted, yes};
-use palimpsest_core::digest::sha256;
-use plants::{BAKERY, BOAT, FILLER, LOCKER, Plant, UNICODE, holds, said, session, turn, with};
+use finding::{Seen, finding, no, not_offered, quoted, seen, yes};
+use plants::{BAKERY, BOAT, FILLER, LOCKER, LOCKER_DAY, Plant, UNICODE, holds, said, session, turn, with};
 use resume::resume;
 
-/// All checks of a system.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// Its answer to `hello`; absent where it does not start.
@@ -37,7 +35,7 @@ impl Report {
 /// The models that a system is started with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Models {
-    /// Those of the user, or scripted ones.
+    /// The user's models, or scripted ones.
     Usual,
     /// A scripted language model whose JSON ends in the middle.
     Broken,
@@ -46,9 +44,7 @@ pub enum Models {
 /// Makes the system anew, with a folder of its own; nothing is started yet.
 pub type Open<'a> = dyn Fn(Models, &Path) -> Result<Box<dyn MemorySystem>, String> + 'a;
 
-/// A scope of most checks.
 const SCOPE: &str = "check-one";
-/// Another one.
 const OTHER: &str = "check-two";
 
 /// Turns of the long session: more than a usual context of embedders or extraction prompts holds.
@@ -62,12 +58,15 @@ struct Subject {
 }
 
 impl Subject {
-    fn start(mut system: Box<dyn MemorySystem>) -> Step<Self> {
+    fn start(mut system: Box<dyn MemorySystem>) -> SystemResult<Self> {
         let hello = system.hello()?;
         Ok(Subject { system, hello, running: true })
     }
 
-    fn call<T>(&mut self, operation: impl FnOnce(&mut dyn MemorySystem) -> Step<T>) -> Step<T> {
+    fn call<T>(
+        &mut self,
+        operation: impl FnOnce(&mut dyn MemorySystem) -> SystemResult<T>,
+    ) -> SystemResult<T> {
         if !self.running {
             self.system.hello()?;
             self.running = true;
@@ -80,7 +79,7 @@ impl Subject {
     }
 
     /// Writes a history into an emptied scope.
-    fn write(&mut self, scope: &str, sessions: &[SessionInput]) -> Step<()> {
+    fn write(&mut self, scope: &str, sessions: &[SessionInput]) -> SystemResult<()> {
         self.call(|system| {
             system.reset(scope)?;
             for session in sessions {
@@ -90,30 +89,33 @@ impl Subject {
         })
     }
 
-    fn search(&mut self, scope: &str, query: &str, k: usize) -> Step<Vec<Memory>> {
+    fn search(&mut self, scope: &str, query: &str, k: usize) -> SystemResult<Vec<Memory>> {
         self.call(|system| system.search(scope, query, k, None)).map(|found| found.memories)
     }
 
     /// All memories, where it offers a dump.
-    fn dump(&mut self, scope: &str) -> Step<Option<Vec<Memory>>> {
+    fn dump(&mut self, scope: &str) -> SystemResult<Option<Vec<Memory>>> {
         self.hello.can(Capability::Dump).then(|| self.call(|system| system.dump(scope))).transpose()
     }
 
+    /// The memories found for the locker's question, and those of a dump.
+    fn found(&mut self, scope: &str) -> SystemResult<Vec<Memory>> {
+        let mut found = self.search(scope, LOCKER.query, 5)?;
+        found.extend(self.dump(scope)?.unwrap_or_default());
+        Ok(found)
+    }
+
     /// Is a plant among the memories found for its question?
-    fn finds(&mut self, scope: &str, plant: &Plant) -> Step<bool> {
+    fn finds(&mut self, scope: &str, plant: &Plant) -> SystemResult<bool> {
         Ok(self.search(scope, plant.query, 10)?.iter().any(|memory| holds(memory, plant)))
     }
 
     /// A digest of the store; `None` where it has none.
-    fn fingerprint(&mut self, scope: &str) -> Step<Option<String>> {
+    fn fingerprint(&mut self, scope: &str) -> SystemResult<Option<String>> {
         if self.hello.can(Capability::Fingerprint) {
             return self.call(|system| system.fingerprint(scope)).map(Some);
         }
-        Ok(self.dump(scope)?.map(|dump| {
-            let mut lines: Vec<String> = dump.iter().map(|memory| format!("{memory:?}")).collect();
-            lines.sort_unstable();
-            sha256(lines.join("\n"))
-        }))
+        Ok(self.dump(scope)?.map(|dump| digest(&dump)))
     }
 }
 
@@ -125,6 +127,32 @@ fn texts(memories: &[Memory]) -> String {
         _ => format!("found was {}", quoted.join(", ")),
     }
 }
+
+/// A check: its name, whether the protocol requires it, the capability that it is about with what its absence means, and how it is done.
+type Check = (&'static str, bool, Option<(Capability, &'static str)>, fn(&mut Subject) -> SystemResult<Seen>);
+
+const CHECKS: [Check; 15] = [
+    ("a planted sentence comes back as text", true, None, planted),
+    ("with the session that it came from", false, None, source),
+    ("k is kept", true, None, k_is_kept),
+    ("an empty store finds nothing", true, None, empty),
+    ("what is written is stored", true, None, stored),
+    ("scopes are apart", true, None, scopes),
+    ("a long session loses nothing", true, None, long),
+    ("unicode survives", true, None, unicode),
+    ("dates of sessions are kept", false, None, dates),
+    ("assistant turns are seen", false, None, assistant),
+    ("probing leaves the store as it is", true, None, frozen),
+    ("dump holds the memories", true, Some((Capability::Dump, NO_DUMP)), dump),
+    ("readback gives a session's memories", true, Some((Capability::Readback, NO_READBACK)), readback),
+    ("save and load bring the store back", true, Some((Capability::Save, NO_SAVE)), save),
+    ("answers by itself", true, Some((Capability::Answer, NO_ANSWER)), answer),
+];
+
+const NO_DUMP: &str = "lost memories cannot be told from memories that are not found";
+const NO_READBACK: &str = "perfect retrieval filters the dump by sources";
+const NO_SAVE: &str = "after a kill the sessions are written again";
+const NO_ANSWER: &str = "the model under test answers from the memories";
 
 /// Checks a system; `folder` takes what it keeps. `asked` tells how often the broken model was asked.
 pub fn check(open: &Open<'_>, folder: &Path, asked: &dyn Fn() -> usize) -> Result<Report, String> {
@@ -143,26 +171,12 @@ pub fn check(open: &Open<'_>, folder: &Path, asked: &dyn Fn() -> usize) -> Resul
         }
     };
     findings.push(finding("starts", true, Ok(starts(&subject.hello))));
-    type Check = (&'static str, bool, fn(&mut Subject) -> Step<Seen>);
-    let checks: [Check; 15] = [
-        ("a planted sentence comes back as text", true, planted),
-        ("with the session that it came from", false, source),
-        ("k is kept", true, k_is_kept),
-        ("an empty store finds nothing", true, empty),
-        ("what is written is stored", true, stored),
-        ("scopes are apart", true, scopes),
-        ("a long session loses nothing", true, long),
-        ("unicode survives", true, unicode),
-        ("dates of sessions are kept", false, dates),
-        ("assistant turns are seen", false, assistant),
-        ("probing leaves the store as it is", true, frozen),
-        ("dump holds the memories", true, dump),
-        ("readback gives a session's memories", true, readback),
-        ("save and load bring the store back", true, save),
-        ("answers by itself", true, answer),
-    ];
-    for (name, required, run) in checks {
-        findings.push(finding(name, required, run(&mut subject)));
+    for (name, required, needs, run) in CHECKS {
+        let seen = match needs {
+            Some((capability, why)) if !subject.hello.can(capability) => not_offered(why),
+            _ => run(&mut subject),
+        };
+        findings.push(finding(name, required, seen));
     }
     subject.system.close();
     let broken = open(Models::Broken, &own("broken")?)?;
@@ -185,7 +199,7 @@ fn starts(hello: &Hello) -> Seen {
     (Outcome::Yes, format!("{} {}; {packages}", hello.name, hello.version))
 }
 
-fn planted(subject: &mut Subject) -> Step<Seen> {
+fn planted(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &with(&LOCKER))?;
     let found = subject.search(SCOPE, LOCKER.query, 5)?;
     match found.iter().find(|memory| holds(memory, &LOCKER)) {
@@ -199,7 +213,7 @@ fn planted(subject: &mut Subject) -> Step<Seen> {
     }
 }
 
-fn source(subject: &mut Subject) -> Step<Seen> {
+fn source(subject: &mut Subject) -> SystemResult<Seen> {
     let mut told = Vec::new();
     subject.call(|system| {
         system.reset(SCOPE)?;
@@ -213,12 +227,13 @@ fn source(subject: &mut Subject) -> Step<Seen> {
         return no("the sentence does not come back, so that its source cannot be seen");
     };
     if let Some(sources) = &memory.sources {
-        return match sources.iter().any(|source| source.session == "session[1]") {
-            true => yes("by the system's own word"),
-            false => no(format!(
+        return seen(
+            sources.iter().any(|source| source.session == "session[1]"),
+            "by the system's own word",
+            format!(
                 "its sources are {sources:?}, and it was told in session[1]; repeat the ids that `ingest` sends"
-            )),
-        };
+            ),
+        );
     }
     if told.iter().any(|event| event.memory.as_ref() == Some(&memory.id)) {
         return yes("by the events of `ingest`");
@@ -226,15 +241,14 @@ fn source(subject: &mut Subject) -> Step<Seen> {
     if subject.hello.can(Capability::Dump) {
         return yes("by differences of `dump`");
     }
-    if memory.time.as_deref().is_some_and(|time| time.contains("2019-03-08")) {
-        return yes("by the times of memories");
-    }
-    no(
+    seen(
+        memory.time.as_deref().is_some_and(|time| time.contains(LOCKER_DAY)),
+        "by the times of memories",
         "perfect retrieval and the causes of a memory cannot be told; return `sources`, or events with ids from `ingest`, or offer `dump`",
     )
 }
 
-fn k_is_kept(subject: &mut Subject) -> Step<Seen> {
+fn k_is_kept(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &with(&LOCKER))?;
     for k in [1, 2] {
         let found = subject.search(SCOPE, LOCKER.query, k)?.len();
@@ -246,41 +260,34 @@ fn k_is_kept(subject: &mut Subject) -> Step<Seen> {
 }
 
 /// A server that says in words that nothing was found would have these words shown as a memory.
-fn empty(subject: &mut Subject) -> Step<Seen> {
+fn empty(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &[])?;
-    let mut found = subject.search(SCOPE, LOCKER.query, 5)?;
-    found.extend(subject.dump(SCOPE)?.unwrap_or_default());
-    match found.is_empty() {
-        true => yes("no memories, and no error"),
-        false => no(format!(
-            "a store was just reset, and {}; let `reset` empty the scope, or, where this says that nothing was found, return no memories: a \
-             mapping of adapters/mcp.py describes it by `none`",
-            texts(&found)
-        )),
-    }
+    let found = subject.found(SCOPE)?;
+    let no = format!(
+        "a store was just reset, and {}; let `reset` empty the scope, or, where this says that nothing was found, return no memories: a \
+         mapping of adapters/mcp.py describes it by `none`",
+        texts(&found)
+    );
+    seen(found.is_empty(), "no memories, and no error", no)
 }
 
 /// A server that says in words that it could not write would have lost all that it was told, unsaid.
-fn stored(subject: &mut Subject) -> Step<Seen> {
-    let mut seen = |sessions: &[SessionInput]| -> Step<(Vec<Memory>, Option<Vec<Memory>>)> {
-        subject.write(SCOPE, sessions)?;
-        Ok((subject.search(SCOPE, LOCKER.query, 5)?, subject.dump(SCOPE)?))
-    };
-    let (before, after) = (seen(&[])?, seen(&with(&LOCKER))?);
-    let all = |(found, dump): &(Vec<Memory>, Option<Vec<Memory>>)| -> BTreeSet<String> {
-        found.iter().chain(dump.iter().flatten()).map(|memory| memory.text.clone()).collect()
-    };
-    match all(&after).is_subset(&all(&before)) {
-        false => yes("four sessions changed what is found"),
-        true => no(format!(
-            "four sessions were written without an error, and as in an empty store {}; report a write that failed as an error: a mapping of \
-             adapters/mcp.py describes the words of one by `failed`",
-            texts(&after.0)
-        )),
-    }
+fn stored(subject: &mut Subject) -> SystemResult<Seen> {
+    subject.write(SCOPE, &[])?;
+    let before = subject.found(SCOPE)?;
+    subject.write(SCOPE, &with(&LOCKER))?;
+    let found = subject.search(SCOPE, LOCKER.query, 5)?;
+    let dump = subject.dump(SCOPE)?.unwrap_or_default();
+    let is_new = |memory: &Memory| !before.iter().any(|known| known.text == memory.text);
+    let no = format!(
+        "four sessions were written without an error, and as in an empty store {}; report a write that failed as an error: a mapping of \
+         adapters/mcp.py describes the words of one by `failed`",
+        texts(&found)
+    );
+    seen(found.iter().chain(&dump).any(is_new), "four sessions changed what is found", no)
 }
 
-fn scopes(subject: &mut Subject) -> Step<Seen> {
+fn scopes(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &with(&LOCKER))?;
     let at_once = subject.hello.scopes;
     if at_once < 2 {
@@ -297,26 +304,19 @@ fn scopes(subject: &mut Subject) -> Step<Seen> {
     }
     subject.call(|system| system.reset(OTHER))?;
     subject.write(OTHER, &[])?;
-    match subject.finds(OTHER, &BOAT)? {
-        true => no("`reset` left a memory; let it empty the scope"),
-        false => yes(format!("{at_once} at once")),
-    }
+    let no = "`reset` left a memory; let it empty the scope";
+    seen(!subject.finds(OTHER, &BOAT)?, format!("{at_once} at once"), no)
 }
 
-fn long(subject: &mut Subject) -> Step<Seen> {
+fn long(subject: &mut Subject) -> SystemResult<Seen> {
     let places = [(0, &LOCKER), (LONG / 2, &BOAT), (LONG - 2, &BAKERY)];
-    let turns = (0..LONG).map(|at| {
-        let plant = places.iter().find(|(place, _)| *place == at).map(|(_, plant)| plant.sentence);
-        let number = at / 2 + 1;
-        match (plant, at % 2) {
-            (Some(sentence), _) => turn("user", sentence),
-            (None, 0) => {
-                turn("user", &format!("On day {number}, {} {}", FILLER[at % 4], FILLER[(at + 1) % 4]))
-            }
-            (None, _) => {
-                turn("assistant", "That sounds like an ordinary day; tell me more whenever you like.")
-            }
+    let turns = (0..LONG).map(|at| match places.iter().find(|(place, _)| *place == at) {
+        Some((_, plant)) => turn("user", plant.sentence),
+        None if at % 2 == 0 => {
+            let (number, one, other) = (at / 2 + 1, FILLER[at % 4], FILLER[(at + 1) % 4]);
+            turn("user", &format!("On day {number}, {one} {other}"))
         }
+        None => turn("assistant", "That sounds like an ordinary day; tell me more whenever you like."),
     });
     subject.write(SCOPE, &[session(0, turns.collect()), said(1, FILLER[3])])?;
     let mut lost = Vec::new();
@@ -325,39 +325,34 @@ fn long(subject: &mut Subject) -> Step<Seen> {
             lost.push(format!("turn {place} (`{}`)", plant.sentence));
         }
     }
-    match lost.is_empty() {
-        true => yes(format!("{LONG} turns: first, middle and last are found")),
-        false => no(format!(
-            "of {LONG} turns these were lost: {}; write a long session in parts, and report what does not fit as an error",
-            lost.join(", ")
-        )),
-    }
+    let no = format!(
+        "of {LONG} turns these were lost: {}; write a long session in parts, and report what does not fit as an error",
+        lost.join(", ")
+    );
+    seen(lost.is_empty(), format!("{LONG} turns: first, middle and last are found"), no)
 }
 
-fn unicode(subject: &mut Subject) -> Step<Seen> {
+fn unicode(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &with(&UNICODE))?;
     let found = subject.search(SCOPE, UNICODE.query, 5)?;
+    let written = UNICODE.sentence;
     match found.iter().find(|memory| memory.text.to_lowercase().contains("ζέφυρος猫")) {
         Some(memory) if holds(memory, &UNICODE) => yes(quoted(&memory.text)),
-        Some(memory) => {
-            no(format!("`{}` came back as `{}`; read and write UTF-8", UNICODE.sentence, memory.text))
-        }
-        None => {
-            no(format!("`{}` does not come back; {}; read and write UTF-8", UNICODE.sentence, texts(&found)))
-        }
+        Some(memory) => no(format!("`{written}` came back as `{}`; read and write UTF-8", memory.text)),
+        None => no(format!("`{written}` does not come back; {}; read and write UTF-8", texts(&found))),
     }
 }
 
-fn dates(subject: &mut Subject) -> Step<Seen> {
+fn dates(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &with(&LOCKER))?;
     let found = subject.search(SCOPE, LOCKER.query, 5)?;
     let Some(memory) = found.iter().find(|memory| holds(memory, &LOCKER)) else {
         return no("the sentence does not come back, so that its date cannot be seen");
     };
     match memory.time.as_deref() {
-        Some(time) if time.contains("2019-03-08") => yes(format!("`time` is {time}")),
+        Some(time) if time.contains(LOCKER_DAY) => yes(format!("`time` is {time}")),
         Some(time) => no(format!(
-            "the session was of 2019-03-08, and `time` is {time}; replayed sessions must not be of today"
+            "the session was of {LOCKER_DAY}, and `time` is {time}; replayed sessions must not be of today"
         )),
         None if memory.text.contains("2019") => yes("in the text"),
         None => no(
@@ -366,16 +361,14 @@ fn dates(subject: &mut Subject) -> Step<Seen> {
     }
 }
 
-fn assistant(subject: &mut Subject) -> Step<Seen> {
+fn assistant(subject: &mut Subject) -> SystemResult<Seen> {
     let asked = vec![turn("user", "Can you recommend a bakery?"), turn("assistant", BAKERY.sentence)];
     subject.write(SCOPE, &[said(0, FILLER[0]), session(1, asked), said(2, FILLER[1])])?;
-    match subject.finds(SCOPE, &BAKERY)? {
-        true => yes("a sentence of the assistant is found"),
-        false => no("a sentence that only the assistant said is not found: only the user's turns are kept"),
-    }
+    let no = "a sentence that only the assistant said is not found: only the user's turns are kept";
+    seen(subject.finds(SCOPE, &BAKERY)?, "a sentence of the assistant is found", no)
 }
 
-fn frozen(subject: &mut Subject) -> Step<Seen> {
+fn frozen(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &with(&LOCKER))?;
     let Some(before) = subject.fingerprint(SCOPE)? else {
         return not_offered("neither `fingerprint` nor `dump`");
@@ -383,30 +376,19 @@ fn frozen(subject: &mut Subject) -> Step<Seen> {
     for plant in [&LOCKER, &BOAT, &BAKERY] {
         subject.search(SCOPE, plant.query, 5)?;
     }
-    match subject.fingerprint(SCOPE)? == Some(before) {
-        true => yes("equal before and after three searches"),
-        false => no(
-            "the fingerprint changed while searching: later probes see another store; search without writing",
-        ),
-    }
+    let no =
+        "the fingerprint changed while searching: later probes see another store; search without writing";
+    seen(subject.fingerprint(SCOPE)? == Some(before), "equal before and after three searches", no)
 }
 
-fn dump(subject: &mut Subject) -> Step<Seen> {
-    if !subject.hello.can(Capability::Dump) {
-        return not_offered("lost memories cannot be told from memories that are not found");
-    }
+fn dump(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &with(&LOCKER))?;
     let all = subject.call(|system| system.dump(SCOPE))?;
-    match all.iter().any(|memory| holds(memory, &LOCKER)) {
-        true => yes(format!("{} memories", all.len())),
-        false => no(format!("the planted sentence is in none of {} memories; return all of them", all.len())),
-    }
+    let no = format!("the planted sentence is in none of {} memories; return all of them", all.len());
+    seen(all.iter().any(|memory| holds(memory, &LOCKER)), format!("{} memories", all.len()), no)
 }
 
-fn readback(subject: &mut Subject) -> Step<Seen> {
-    if !subject.hello.can(Capability::Readback) {
-        return not_offered("perfect retrieval filters the dump by sources");
-    }
+fn readback(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &with(&LOCKER))?;
     let wanted = ["session[1]".to_owned()];
     let read = subject.call(|system| system.readback(SCOPE, &wanted))?;
@@ -424,39 +406,28 @@ fn readback(subject: &mut Subject) -> Step<Seen> {
     }
 }
 
-fn save(subject: &mut Subject) -> Step<Seen> {
-    if !subject.hello.can(Capability::Save) {
-        return not_offered("after a kill the sessions are written again");
-    }
+fn save(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &with(&LOCKER))?;
-    let folder = tempfile::tempdir();
-    let Ok(folder) = folder else { return not_offered("no temporary folder could be made to save into") };
+    let Ok(folder) = tempfile::tempdir() else {
+        return not_offered("no temporary folder could be made to save into");
+    };
     subject.call(|system| {
         system.save(SCOPE, folder.path())?;
         system.reset(SCOPE)?;
         system.load(SCOPE, folder.path())
     })?;
-    match subject.finds(SCOPE, &LOCKER)? {
-        true => yes("the planted sentence is there again"),
-        false => no(
-            "after `save`, `reset` and `load` the planted sentence is gone; drop `save` from `can`, or mend it",
-        ),
-    }
+    let no =
+        "after `save`, `reset` and `load` the planted sentence is gone; drop `save` from `can`, or mend it";
+    seen(subject.finds(SCOPE, &LOCKER)?, "the planted sentence is there again", no)
 }
 
-fn answer(subject: &mut Subject) -> Step<Seen> {
-    if !subject.hello.can(Capability::Answer) {
-        return not_offered("the model under test answers from the memories");
-    }
+fn answer(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &with(&LOCKER))?;
     let answer = subject.call(|system| system.answer(SCOPE, LOCKER.query, None))?;
-    match answer.text.trim().is_empty() {
-        true => no("the answer is empty"),
-        false => yes(quoted(&answer.text)),
-    }
+    seen(!answer.text.trim().is_empty(), quoted(&answer.text), "the answer is empty")
 }
 
-fn invalid_json(system: Box<dyn MemorySystem>, asked: &dyn Fn() -> usize) -> Step<Seen> {
+fn invalid_json(system: Box<dyn MemorySystem>, asked: &dyn Fn() -> usize) -> SystemResult<Seen> {
     let before = asked();
     let mut subject = match Subject::start(system) {
         Ok(subject) => subject,

@@ -14,6 +14,8 @@ pub(super) const LOCKER: Plant = Plant {
     query: "What is the code of my locker at the pool?",
     word: "quillfern",
 };
+/// The day of the session that [`with`] plants in.
+pub(super) const LOCKER_DAY: &str = "2019-03-08";
 pub(super) const BOAT: Plant = Plant {
     sentence: "My grandfather's boat was named Marbleoak.",
     query: "What was the name of my grandfather's boat?",

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::finding::{Seen, Step, no, quoted, yes};
+use super::finding::{Seen, no, quoted, yes};
 use super::plants::{BAKERY, BOAT, FILLER, LOCKER, Plant};
 use crate::data::{Case, Evidence, History, Probe, Segment, Turn};
 use crate::memory::system::history::{HistoryError, SystemRun, Wanted};
-use crate::memory::system::protocol::{Capability, Memory, MemorySystem};
+use crate::memory::system::protocol::{Capability, Memory, MemorySystem, SystemResult};
 use crate::memory::system::rows::SearchRow;
 
 /// The name of the system in errors and folders.
@@ -54,7 +54,7 @@ pub(super) fn resume(
     open: &dyn Fn() -> Result<Box<dyn MemorySystem>, String>,
     of_whole: &Path,
     of_killed: &Path,
-) -> Result<Step<Seen>, String> {
+) -> Result<SystemResult<Seen>, String> {
     let in_words = |error: HistoryError| error.to_string();
     let started = |system: Box<dyn MemorySystem>, run: &Path| SystemRun::start(NAME, system, run);
     let expected = match started(whole, of_whole) {
@@ -88,7 +88,7 @@ pub(super) fn resume(
     Ok(compared(&expected, &got.0, got.1))
 }
 
-fn compared(expected: &[SearchRow], got: &[SearchRow], way: &str) -> Step<Seen> {
+fn compared(expected: &[SearchRow], got: &[SearchRow], way: &str) -> SystemResult<Seen> {
     if let Some(failed) = expected.iter().chain(got).find_map(|row| row.failed.as_ref()) {
         return no(failed.message.clone());
     }

@@ -1,25 +1,99 @@
 //! The product's store beside that of [`super::port`], over ten sessions by hand and over many by chance.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex};
 
+use palimpsest::chat::{ChatError, Message, Sampling};
+use palimpsest::memory::cupmem::model::{Step, StepModel};
+use palimpsest::memory::cupmem::schema::Slot;
+use palimpsest::memory::cupmem::store::Strength;
+use palimpsest::memory::cupmem::{CupMem, Settings, Store};
+use palimpsest::memory::system::protocol::MemorySystem;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
-use super::super::model::Step;
-use super::super::store::Strength;
 use super::port::{Judged, Port, SLOTS, Said};
-use super::script::{World, candidate, span};
+use super::{SCOPE, hold, session};
 
-/// Lays a session down for the scripted model, and writes it.
-fn write(world: &mut World, said: &[Said], judged: &[Judged]) {
-    world.script.forget_calls();
+/// A model that answers by step, from replies laid down beforehand, else with the least; and the updates that W9 asked it about.
+#[derive(Clone, Default)]
+struct Scripted {
+    replies: Arc<Mutex<BTreeMap<Step, VecDeque<Value>>>>,
+    visited: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Scripted {
+    fn on(&self, step: Step, reply: Value) {
+        self.replies.lock().unwrap().entry(step).or_default().push_back(reply);
+    }
+}
+
+impl StepModel for Scripted {
+    fn name(&self) -> String {
+        "scripted".to_owned()
+    }
+
+    fn complete(
+        &mut self,
+        step: Step,
+        messages: &[Message],
+        _: Option<&Value>,
+        _: &Sampling,
+    ) -> Result<String, ChatError> {
+        if step == Step::Links {
+            let update = messages[1].content.lines().last().unwrap().rsplit(": ").next().unwrap();
+            self.visited.lock().unwrap().insert(update.to_owned());
+        }
+        let laid = self.replies.lock().unwrap().get_mut(&step).and_then(VecDeque::pop_front);
+        let least = match step {
+            Step::Affected => json!({ "affected": [] }),
+            Step::Proposals => json!({ "proposals": [] }),
+            Step::Links => json!({ "relation": "NONE", "reason": "" }),
+            _ => Value::Null,
+        };
+        Ok(laid.unwrap_or(least).to_string())
+    }
+}
+
+/// A CUPMem of the code's variant and its script.
+struct World {
+    system: CupMem,
+    script: Scripted,
+    sessions: usize,
+}
+
+impl World {
+    fn new() -> Self {
+        let script = Scripted::default();
+        let mut system = CupMem::new(Settings::default(), Box::new(script.clone()), None);
+        system.reset(SCOPE).unwrap();
+        World { system, script, sessions: 0 }
+    }
+
+    fn store(&self) -> &Store {
+        self.system.store(SCOPE).unwrap()
+    }
+}
+
+/// Lays a session down for the scripted model.
+fn lay(world: &World, said: &[Said], judged: &[Judged]) {
     let first = world.store().updates.len();
-    world.script.on(Step::Spans, json!({ "spans": [span("it", json!({}))] }));
-    let candidates: Vec<Value> = said.iter().map(|s| candidate(s.slot, &s.value, s.sure)).collect();
-    world.script.on(Step::Candidates, json!({ "candidates": candidates }));
+    let span = json!({
+        "turns": [0], "text": "it", "type": "state", "slots": [], "scope": "current", "salience": 0.9,
+        "strength": "strong", "change": "none",
+    });
+    world.script.on(Step::Spans, json!({ "spans": [span] }));
+    let candidates = said.iter().map(|s| {
+        json!({
+            "domain": Slot::parse(s.slot).unwrap().domain(), "slot": s.slot, "value": s.value, "source": "explicit",
+            "kind": "observed", "confidence": s.sure, "spans": ["s0"],
+        })
+    });
+    world.script.on(Step::Candidates, json!({ "candidates": candidates.collect::<Vec<_>>() }));
     for one in said {
-        world.script.decides(one.word, one.target.as_deref());
+        let reply = json!({ "decision": one.word, "target": one.target, "reason": "local" });
+        world.script.on(Step::LocalUpdate, reply);
     }
     let driving = said.iter().enumerate().filter(|(_, s)| s.word != "NO_OP");
     let updates: Vec<String> = driving.map(|(at, _)| format!("update-{}", first + at)).collect();
@@ -36,34 +110,35 @@ fn write(world: &mut World, said: &[Said], judged: &[Judged]) {
 
 /// One session in both; what it leaves is the same.
 fn step(world: &mut World, port: &mut Port, said: &[Said], judged: &[Judged], about: &str) {
-    write(world, said, judged);
+    lay(world, said, judged);
     for one in port.chosen(said, judged) {
         // What the model names, not what becomes of it.
         let named = judged.iter().find(|j| j.sure == one.sure).unwrap();
-        world.script.judges(named.word, named.target.as_deref());
+        let reply = json!({ "decision": named.word, "target": named.target, "reason": "lost" });
+        world.script.on(Step::Adjudicate, reply);
     }
-    world.write();
+    world.script.visited.lock().unwrap().clear();
+    let before = world.store().clone();
+    world.system.ingest(SCOPE, &session(&world.sessions.to_string())).unwrap();
+    world.sessions += 1;
+    hold(&before, world.store(), true);
     port.session(said, judged);
-    assert!(world.script.is_used_up(), "{about}: a reply was not asked for");
-    let product: BTreeMap<String, (String, String, bool, bool)> = (world.store().items.iter())
+    let used_up = world.script.replies.lock().unwrap().values().all(VecDeque::is_empty);
+    assert!(used_up, "{about}: a reply was not asked for");
+    let product: BTreeMap<String, (&str, &str, bool, bool)> = (world.store().items.iter())
         .map(|i| {
-            (
-                i.id.clone(),
-                (i.slot.name().to_owned(), i.value.clone(), i.is_active(), i.strength == Strength::Weak),
-            )
+            let weak = i.strength == Strength::Weak;
+            (i.id.clone(), (i.slot.name(), i.value.as_str(), i.is_active(), weak))
         })
         .collect();
-    let expected: BTreeMap<String, (String, String, bool, bool)> = (port.known.iter())
-        .map(|(id, k)| (id.clone(), (k.slot.to_owned(), k.value.clone(), k.active, k.weak)))
+    let expected: BTreeMap<String, (&str, &str, bool, bool)> = (port.known.iter())
+        .map(|(id, k)| (id.clone(), (k.slot, k.value.as_str(), k.active, k.weak)))
         .collect();
     assert_eq!(product, expected, "{about}");
     let marked: BTreeMap<&str, usize> =
         world.store().standing().map(|marker| (marker.slot.name(), marker.at.index)).collect();
     assert_eq!(marked, port.unknown.iter().map(|(slot, at)| (*slot, *at)).collect(), "{about}");
-    let visited: BTreeSet<String> = (world.script.of(Step::Links).iter())
-        .map(|call| call.data().lines().last().unwrap().rsplit(": ").next().unwrap().to_owned())
-        .collect();
-    assert_eq!(visited, *port.visited.last().unwrap(), "{about}");
+    assert_eq!(*world.script.visited.lock().unwrap(), *port.visited.last().unwrap(), "{about}");
 }
 
 fn said(slot: &'static str, value: &str, sure: f64, word: &'static str, target: Option<&str>) -> Said {
@@ -87,7 +162,7 @@ fn ten_sessions_leave_the_store_that_the_public_code_leaves() {
     const WORK: &str = "current_workload";
     const COMMUTE: &str = "current_commute_mode";
     const GOAL: &str = "short_horizon_goal";
-    let (mut world, mut port) = (World::code(), Port::default());
+    let (mut world, mut port) = (World::new(), Port::default());
     let history: [(Vec<Said>, Vec<Judged>); 10] = [
         (
             vec![said(HOME, "Lives in Oslo", 0.9, "ADD", None), said(WORK, "Works nights", 0.8, "ADD", None)],
@@ -174,8 +249,8 @@ fn ten_sessions_leave_the_store_that_the_public_code_leaves() {
         assert_eq!(state(&format!("item-{n}")), (value.to_owned(), active, weak), "item-{n}");
     }
     assert_eq!(world.store().items.len(), expected.len());
-    let mut marked = world.marked();
-    marked.sort();
+    let mut marked: Vec<&str> = world.store().standing().map(|marker| marker.slot.name()).collect();
+    marked.sort_unstable();
     assert_eq!(marked, [COMMUTE, WORK, PLACE]);
 }
 
@@ -183,7 +258,7 @@ fn ten_sessions_leave_the_store_that_the_public_code_leaves() {
 fn whatever_is_decided_ten_sessions_leave_the_same_store() {
     for seed in 0..150 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let (mut world, mut port) = (World::code(), Port::default());
+        let (mut world, mut port) = (World::new(), Port::default());
         for session in 0..10 {
             let active: Vec<String> =
                 port.known.iter().filter(|(_, k)| k.active).map(|(id, _)| id.clone()).collect();

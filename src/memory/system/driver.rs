@@ -1,0 +1,161 @@
+//! A running memory system: its calls with retries, its restarts, and the histories that it holds.
+//!
+//! Tells those who count the system's own calls which operation is under way. Knows no files.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::protocol::{FailureKind, Hello, MemorySystem, SystemError, SystemResult};
+
+/// The operation under way, for those that count the system's own calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InFlight {
+    pub folder: PathBuf,
+    /// `ingest`, `finish`, `search`, ...
+    pub phase: &'static str,
+    /// The session or probe that it is for.
+    pub about: String,
+    /// Attempt at the operation, from 0.
+    pub attempt: u32,
+    /// Other than any operation's before it.
+    pub serial: u64,
+}
+
+/// Shared between the driver, which sets it, and a proxy, which reads it. `None` between operations.
+pub type Operation = Arc<Mutex<Option<InFlight>>>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retries {
+    /// After the first attempt.
+    pub most: u32,
+    /// Before the first; doubled for each further one.
+    pub delay: Duration,
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        Retries { most: 3, delay: Duration::from_secs(1) }
+    }
+}
+
+pub(super) struct Driver {
+    pub(super) name: String,
+    system: Box<dyn MemorySystem>,
+    pub(super) hello: Hello,
+    pub(super) retries: Retries,
+    pub(super) running: bool,
+    /// Why it could not be started again: not tried once more in this process.
+    broken: Option<SystemError>,
+    /// Scopes whose whole history the running system holds, the oldest first.
+    live: Vec<String>,
+    pub(super) operation: Operation,
+    /// [`InFlight::serial`] of the last operation.
+    serial: u64,
+}
+
+impl Driver {
+    pub(super) fn start(name: &str, mut system: Box<dyn MemorySystem>) -> SystemResult<Self> {
+        let hello = system.hello()?;
+        Ok(Driver {
+            name: name.to_owned(),
+            system,
+            hello,
+            retries: Retries::default(),
+            running: true,
+            broken: None,
+            live: Vec::new(),
+            operation: Operation::default(),
+            serial: 0,
+        })
+    }
+
+    /// Calls the system, again where an error may pass, and notes whether it is lost.
+    pub(super) fn call<T>(
+        &mut self,
+        folder: &Path,
+        phase: &'static str,
+        about: &str,
+        mut operation: impl FnMut(&mut dyn MemorySystem) -> SystemResult<T>,
+    ) -> SystemResult<T> {
+        let mut delay = self.retries.delay;
+        let mut attempt = 0;
+        loop {
+            self.serial += 1;
+            let (folder, about, serial) = (folder.to_owned(), about.to_owned(), self.serial);
+            self.under_way(Some(InFlight { folder, phase, about: about.clone(), attempt, serial }));
+            let done = operation(self.system.as_mut());
+            self.under_way(None);
+            let error = match done {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            if error.kind != FailureKind::Transient || attempt >= self.retries.most {
+                if error.kind.is_lost() {
+                    self.running = false;
+                    self.live.clear();
+                }
+                return Err(error);
+            }
+            tracing::warn!("{about}: {error}; tried again in {:.1} s", delay.as_secs_f64());
+            thread::sleep(delay);
+            attempt += 1;
+            delay *= 2;
+        }
+    }
+
+    fn under_way(&self, operation: Option<InFlight>) {
+        *self.operation.lock().unwrap_or_else(PoisonError::into_inner) = operation;
+    }
+
+    pub(super) fn revive(&mut self) -> SystemResult<()> {
+        if self.running {
+            return Ok(());
+        }
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let started = self.system.hello().and_then(|hello| match hello == self.hello {
+            true => Ok(()),
+            false => {
+                let message = "started again, it says other than at first of itself (versions, packages, capabilities); a run needs one \
+                               and the same system";
+                Err(self.error("hello", FailureKind::Fatal, message.to_owned()))
+            }
+        });
+        self.running = started.is_ok();
+        self.broken = started.clone().err();
+        started
+    }
+
+    pub(super) fn error(&self, op: &'static str, kind: FailureKind, message: String) -> SystemError {
+        SystemError { system: self.name.clone(), op, kind, message }
+    }
+
+    /// Does the running system hold a scope's whole history?
+    pub(super) fn holds(&self, scope: &str) -> bool {
+        self.running && self.live.iter().any(|live| live == scope)
+    }
+
+    pub(super) fn now_holds(&mut self, scope: &str) {
+        self.live.push(scope.to_owned());
+    }
+
+    /// Empties the oldest scopes, so that another one fits.
+    pub(super) fn make_room(&mut self) {
+        while self.running && self.live.len() >= self.hello.scopes.max(1) {
+            let oldest = self.live.remove(0);
+            if let Err(error) = self.system.reset(&oldest) {
+                tracing::warn!("{error}");
+                self.running = !error.kind.is_lost();
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        self.running = false;
+        self.live.clear();
+        self.system.close();
+    }
+}
