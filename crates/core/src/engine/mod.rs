@@ -78,6 +78,7 @@ pub enum EngineError {
         /// Position in the context of the first output found. A value that is not finite reaches the outputs of earlier
         /// positions of its chunk too: a weight of 0 times NaN is NaN.
         position: usize,
+        /// The value.
         value: f32,
         /// The dtype that the model ran in.
         dtype: candle_core::DType,
