@@ -4,6 +4,7 @@
 
 use palimpsest_core::text::{CountTokens, TextError};
 
+use super::error::Unmade;
 use super::factors::{Explicitness, Factors, Overlap};
 use super::texts::{Clause, Log, Template, Texts, fill, inside};
 use crate::benchmarks::dose::implied::{step1, step2};
@@ -25,26 +26,27 @@ pub enum Attribute<'a> {
 }
 
 impl Attribute<'_> {
-    /// Its name.
     pub fn name(&self) -> &str {
-        match self {
-            Attribute::One(template) => &template.name,
-            Attribute::Log(log) => &log.name,
-        }
+        self.of(|template| &template.name, |log| &log.name)
     }
 
     /// The topic of fillers that are close to it.
     pub fn topic(&self) -> &str {
-        match self {
-            Attribute::One(template) => &template.topic,
-            Attribute::Log(log) => &log.topic,
-        }
+        self.of(|template| &template.topic, |log| &log.topic)
     }
 
     fn prefix(&self) -> &str {
+        self.of(|template| &template.prefix, |log| &log.prefix)
+    }
+
+    fn question(&self) -> &str {
+        self.of(|template| &template.question, |log| &log.question)
+    }
+
+    fn of(&self, one: fn(&Template) -> &String, several: fn(&Log) -> &String) -> &str {
         match self {
-            Attribute::One(template) => &template.prefix,
-            Attribute::Log(log) => &log.prefix,
+            Attribute::One(template) => one(template),
+            Attribute::Log(log) => several(log),
         }
     }
 }
@@ -132,7 +134,7 @@ impl Draft<'_> {
         number: usize,
         id: &str,
         count: &dyn CountTokens,
-    ) -> Result<Result<Item<'static>, String>, TextError> {
+    ) -> Result<Item<'static>, Unmade> {
         let attribute = self.attributes[number % self.attributes.len()];
         let mut draws = Draws::new(PURPOSE, self.seed, id);
         let mut people = self.texts.chat.names.clone();
@@ -154,10 +156,11 @@ impl Draft<'_> {
             let values: Vec<String> = single_tokens(&values, &prefix, count)?.into_iter().cloned().collect();
             if values.len() < needed(self.longest) {
                 let (have, need) = (values.len(), needed(self.longest));
-                return Ok(Err(format!(
+                let reason = format!(
                     "the set {set} has {have} values of one token, a chain of {} needs {need}",
                     self.longest
-                )));
+                );
+                return Err(Unmade::Dropped(reason));
             }
             drawn.push(Key { name, set: set.clone(), values });
         }
@@ -172,7 +175,7 @@ impl Draft<'_> {
         }
         draws.shuffle(&mut others);
         let (id, longest) = (id.to_owned(), self.longest);
-        Ok(Ok(Item { id, attribute, subject, people, keys: drawn, longest, others }))
+        Ok(Item { id, attribute, subject, people, keys: drawn, longest, others })
     }
 }
 
@@ -222,14 +225,7 @@ impl Item<'_> {
         let Attribute::One(template) = self.attribute else { return self.marked(of, factors, order, false) };
         let told = self.told_as(of, factors);
         let plain = self.plain(template, of, factors);
-        match told {
-            Explicitness::E0 => plain,
-            Explicitness::E1 => format!("{plain} now"),
-            Explicitness::E2 => {
-                format!("{plain}, {}", fill(&template.deny, &[("v", of.chains[0][of.at - 1])]))
-            }
-            _ => self.implied(template, of, told),
-        }
+        opened(template, of, told, plain).unwrap_or_else(|| self.implied(template, of, told))
     }
 
     /// The same update by other words.
@@ -242,14 +238,7 @@ impl Item<'_> {
             Overlap::Full => fill(&template.paraphrase, &[("name", of.name), ("v", of.chains[0][of.at])]),
             _ => learned(&self.plain(template, of, factors)),
         };
-        match told {
-            Explicitness::E0 => plain,
-            Explicitness::E1 => format!("{plain} now"),
-            Explicitness::E2 => {
-                format!("{plain}, {}", fill(&template.deny, &[("v", of.chains[0][of.at - 1])]))
-            }
-            _ => learned(&self.implied(template, of, told)),
-        }
+        opened(template, of, told, plain).unwrap_or_else(|| learned(&self.implied(template, of, told)))
     }
 
     /// The current value once more: unmarked where it was told, as it was implied where it was implied.
@@ -307,11 +296,7 @@ impl Item<'_> {
 
     /// The question about a key; with a value that it takes for granted.
     pub fn question(&self, key: usize, premise: Option<&str>) -> String {
-        let question = match self.attribute {
-            Attribute::One(template) => &template.question,
-            Attribute::Log(log) => &log.question,
-        };
-        let question = fill(question, &[("name", &self.subject), ("key", &self.keys[key].name)]);
+        let question = fill(self.attribute.question(), &[("name", &self.subject), ("key", &self.keys[key].name)]);
         match premise {
             Some(value) => format!("As you know, {} {value}. {question}", inside(&self.prefix(key))),
             None => question,
@@ -374,4 +359,14 @@ impl Item<'_> {
         let list = entries.collect::<Vec<_>>().join("; ");
         fill(pattern, &[("name", of.name), ("list", &list)])
     }
+}
+
+/// A plain statement with what an open update adds to it; `None` where the value is implied.
+fn opened(template: &Template, of: Saying<'_>, told: Explicitness, plain: String) -> Option<String> {
+    Some(match told {
+        Explicitness::E0 => plain,
+        Explicitness::E1 => format!("{plain} now"),
+        Explicitness::E2 => format!("{plain}, {}", fill(&template.deny, &[("v", of.chains[0][of.at - 1])])),
+        _ => return None,
+    })
 }

@@ -5,6 +5,7 @@
 
 use palimpsest_core::text::{CountTokens, TextError};
 
+use super::error::Unmade;
 use super::factors::{Factors, Fillers, Order};
 use super::fillers::{Filler, Stream, beginnings};
 use super::session::{digits, tokens};
@@ -60,13 +61,9 @@ pub struct Length {
 }
 
 impl Length {
-    /// Most tokens by which a stretch may miss what was asked for.
-    fn tolerance(self) -> usize {
-        (self.requested / 100).max(64)
-    }
-
+    /// True if it misses what was asked for by more than 1% and 64 tokens.
     fn is_missed(self) -> bool {
-        self.requested.abs_diff(self.reached) > self.tolerance()
+        self.requested.abs_diff(self.reached) > (self.requested / 100).max(64)
     }
 }
 
@@ -124,14 +121,14 @@ impl Digits {
     }
 }
 
-/// Lays out a history. `Err` within has the reason why it cannot be.
+/// Lays out a history.
 pub fn lay_out(
     factors: &Factors,
     session: usize,
     stretches: &mut Stretches<'_>,
     digits: &mut Digits,
     count: &dyn CountTokens,
-) -> Result<Result<Layout, String>, TextError> {
+) -> Result<Layout, Unmade> {
     let (first, second) = match factors.order {
         Order::Place => (Part::Old, Part::New),
         Order::Crossed => (Part::New, Part::Old),
@@ -158,20 +155,16 @@ pub fn lay_out(
         let mut fillers = Vec::new();
         if factors.fillers != Fillers::None {
             let target = requested[stretch] as isize;
-            fillers = match packed.fill(target, stretch, stretches, digits, count)? {
-                Some(fillers) => fillers,
-                None => {
-                    return Ok(Err(format!(
-                        "the given fillers end before {} has {target} tokens",
-                        STRETCHES[stretch]
-                    )));
-                }
-            };
+            let name = STRETCHES[stretch];
+            fillers = packed.fill(target, stretch, stretches, digits, count)?.ok_or_else(|| {
+                Unmade::Dropped(format!("the given fillers end before {name} has {target} tokens"))
+            })?;
         }
         let length = Length { requested: requested[stretch], reached: packed.tokens.max(0) as usize };
         if factors.fillers != Fillers::None && length.is_missed() {
             let (name, Length { requested, reached }) = (STRETCHES[stretch], length);
-            return Ok(Err(format!("{name} has {reached} tokens where {requested} are asked for")));
+            let reason = format!("{name} has {reached} tokens where {requested} are asked for");
+            return Err(Unmade::Dropped(reason));
         }
         lengths[stretch] = length;
         let lists = lists.into_iter().map(|parts| parts.into_iter().map(Slot::Part).collect());
@@ -182,7 +175,7 @@ pub fn lay_out(
             _ => {}
         }
     }
-    Ok(Ok(Layout { slots, lengths }))
+    Ok(Layout { slots, lengths })
 }
 
 /// A stretch under way: the place of its first session, how many it has, and their tokens.

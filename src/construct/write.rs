@@ -8,6 +8,7 @@ use std::path::Path;
 
 use palimpsest_core::digest::hex;
 use palimpsest_core::files::write_atomically;
+use palimpsest_core::text::CountTokens;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
@@ -17,8 +18,6 @@ use super::error::BuildError;
 use super::fillers::GivenFillers;
 use super::spec::Spec;
 use super::texts::{LICENCE, Texts};
-use crate::models::TokenCounter;
-use crate::progress;
 
 /// The file of rows.
 pub const DOSE_FILE: &str = "dose.jsonl";
@@ -66,22 +65,30 @@ impl Format for Lines {
     }
 }
 
-/// Builds all items of a spec into a folder.
+/// The tokenizer that lengths are counted by, with its name and digest for `build.json`.
+#[derive(Clone, Copy)]
+pub struct Counter<'a> {
+    pub name: &'a str,
+    pub digest: &'a str,
+    pub tokens: &'a dyn CountTokens,
+}
+
+/// Builds all items of a spec into a folder; `on_item` is called behind each.
 pub fn write_build(
     dir: &Path,
     spec: &Spec,
-    tokenizer: &TokenCounter,
+    tokenizer: Counter<'_>,
     given: Option<&GivenFillers>,
     format: &mut dyn Format,
+    mut on_item: impl FnMut(),
 ) -> Result<Summary, BuildError> {
     let data = format.file().to_owned();
-    let builder = Builder::new(spec, tokenizer.tokens.as_ref(), given)?;
+    let builder = Builder::new(spec, tokenizer.tokens, given)?;
     std::fs::create_dir_all(dir).map_err(BuildError::io("write", dir))?;
     let mut rows = Output::new(dir, &data)?;
     let mut provenance = Output::new(dir, PROVENANCE_FILE)?;
     let mut summary = Summary { left_out: builder.left_out.clone(), ..Summary::default() };
     let mut first = None;
-    let bar = progress::texts(spec.items as u64, "building items");
     for number in 0..spec.items {
         let item = builder.item(number)?;
         let mut written = false;
@@ -101,12 +108,11 @@ pub fn write_build(
             *summary.dropped.entry(without_names(&dropped.reason)).or_default() += 1;
         }
         summary.kept += usize::from(written);
-        bar.inc(1);
+        on_item();
     }
-    bar.finish_and_clear();
     if summary.kept == 0 {
         let reason = first.unwrap_or_else(|| "no row of theirs can be written so".to_owned());
-        return Err(BuildError::Nothing { asked: spec.items, tokenizer: tokenizer.name.clone(), reason });
+        return Err(BuildError::Nothing { asked: spec.items, tokenizer: tokenizer.name.to_owned(), reason });
     }
     rows.with(|out| format.end(out))?;
     let digest = rows.finish()?;
