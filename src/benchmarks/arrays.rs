@@ -90,7 +90,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for CountedArray<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benchmarks::node::Node;
+    use crate::benchmarks::shape::Node;
 
     fn rows(text: &str) -> Result<Vec<Node>, ReadError> {
         super::rows(text.as_bytes(), "f").map(|read| read.rows)

@@ -306,8 +306,9 @@ impl<'a> Rows<'a> {
                     let role = told.role;
                     let Some(turns) = self.session(*part, &told, factors.speaker)? else {
                         let (part, wanted, said) = (part.key(), spec.session_tokens, told.statement);
-                        let reason =
-                            format!("no small talk makes the session {part} one of {wanted} tokens: {said:?}");
+                        let reason = format!(
+                            "no small talk makes the session {part} one of {wanted} tokens: {said:?}"
+                        );
                         return Err(Unmade::Dropped(reason));
                     };
                     lengths.push(tokens(count, &turns)?);

@@ -129,12 +129,7 @@ pub fn single_tokens<'a>(
 
 impl Draft<'_> {
     /// The item of this number; the reason where its values are too few.
-    pub fn item(
-        &self,
-        number: usize,
-        id: &str,
-        count: &dyn CountTokens,
-    ) -> Result<Item<'static>, Unmade> {
+    pub fn item(&self, number: usize, id: &str, count: &dyn CountTokens) -> Result<Item<'static>, Unmade> {
         let attribute = self.attributes[number % self.attributes.len()];
         let mut draws = Draws::new(PURPOSE, self.seed, id);
         let mut people = self.texts.chat.names.clone();
@@ -296,7 +291,8 @@ impl Item<'_> {
 
     /// The question about a key; with a value that it takes for granted.
     pub fn question(&self, key: usize, premise: Option<&str>) -> String {
-        let question = fill(self.attribute.question(), &[("name", &self.subject), ("key", &self.keys[key].name)]);
+        let question =
+            fill(self.attribute.question(), &[("name", &self.subject), ("key", &self.keys[key].name)]);
         match premise {
             Some(value) => format!("As you know, {} {value}. {question}", inside(&self.prefix(key))),
             None => question,

@@ -7,9 +7,8 @@ use std::io::{self, BufRead};
 
 use super::case::case_of;
 use super::terms::TITLE;
-use crate::benchmarks::fields::{Checker, WHOLE_ROW};
-use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::{ReadError, RowProblems, until_broken};
+use crate::benchmarks::shape::{Checker, Node, WHOLE_ROW};
 use crate::benchmarks::{Cases, Files};
 use crate::data::Case;
 use crate::ground::json;
@@ -75,7 +74,7 @@ impl Rows<'_> {
             return if row == 0 { Err(ReadError::NoCases { benchmark: TITLE }) } else { Ok(None) };
         };
         self.row += 1;
-        let mut checker = Checker::new(None, row);
+        let mut checker = Checker::new(None, row, None);
         let (node, faults): (Node, _) = match json::read(&text) {
             Ok(read) => read,
             Err(error) => {
@@ -84,11 +83,12 @@ impl Rows<'_> {
                 return Err(ReadError::Row(checker.problems.into()));
             }
         };
-        let mut own = Checker { uid: node.text("id").map(str::to_owned), ..Checker::new(None, row) };
+        checker.uid = node.text("id").map(str::to_owned);
+        let mut own = Checker::new(None, row, node.text("id"));
         own.faults(faults);
         let case = own.beside(case_of(node, checker))?;
         if let Some(first) = self.ids.insert(case.id.clone(), row) {
-            let mut checker = Checker { uid: Some(case.id), ..Checker::new(None, row) };
+            let mut checker = Checker::new(None, row, Some(&case.id));
             checker.problem("id", format!("the id of row {first} again"), "give every row its own id");
             let problems = checker.problems;
             return Err(RowProblems { problems, labels: case.labels, ..RowProblems::default() }.into());

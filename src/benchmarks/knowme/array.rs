@@ -1,10 +1,9 @@
 //! A JSON array of objects, one a row, with the place of what is wrong in it.
 
-use std::fmt;
-
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use crate::benchmarks::shape::Pairs;
 use crate::ground::json::Fault;
 
 /// A row's fields in file order, a key that stands twice twice; and what JSON does not have in them.
@@ -57,24 +56,6 @@ pub(super) fn is_blank(value: &Value) -> bool {
 
 impl<'de> Deserialize<'de> for Row {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Row, D::Error> {
-        deserializer.deserialize_map(RowVisitor)
-    }
-}
-
-struct RowVisitor;
-
-impl<'de> Visitor<'de> for RowVisitor {
-    type Value = Row;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Row, A::Error> {
-        let mut fields = Vec::new();
-        while let Some(entry) = entries.next_entry()? {
-            fields.push(entry);
-        }
-        Ok(Row(fields, Vec::new()))
+        Ok(Row(Pairs::deserialize(deserializer)?.0, Vec::new()))
     }
 }

@@ -9,8 +9,8 @@ use std::io::{self, BufRead};
 use super::columns::{ColumnsError, MAGIC, ParquetRows};
 use super::row::{RawRow, case_of};
 use super::terms::TITLE;
-use crate::benchmarks::fields::{Checker, WHOLE_ROW};
 use crate::benchmarks::reading::{ReadError, RowProblems, until_broken};
+use crate::benchmarks::shape::{Checker, WHOLE_ROW};
 use crate::benchmarks::{Cases, Files};
 use crate::data::Case;
 use crate::ground::json::{self, Fault};
@@ -91,7 +91,7 @@ impl Pairs<'_> {
             let file = self.folder.then_some(name);
             let next = open.rows.next(file, row)?;
             open.row += 1;
-            let mut checker = Checker::new(file, row);
+            let mut checker = Checker::new(file, row, None);
             let found = match next {
                 Next::End => {
                     self.open = None;
@@ -104,7 +104,7 @@ impl Pairs<'_> {
                 }
                 Next::Row(raw, faults) => {
                     self.any = true;
-                    let mut own = Checker::new(file, row);
+                    let mut own = Checker::new(file, row, None);
                     own.faults(faults);
                     own.beside(case_of(*raw, checker))?
                 }
@@ -112,7 +112,7 @@ impl Pairs<'_> {
             let place = if self.folder { format!("{name}, row {row}") } else { format!("row {row}") };
             if let Some(first) = self.ids.insert(found.id.clone(), place) {
                 let what = format!("the index of {first} again");
-                let mut row = Checker { uid: Some(found.id), ..Checker::new(file, row) };
+                let mut row = Checker::new(file, row, Some(&found.id));
                 row.problem("index", what, "give every row its own index, or none");
                 return Err(ReadError::Row(RowProblems {
                     problems: row.problems,

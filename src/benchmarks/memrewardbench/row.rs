@@ -13,9 +13,8 @@ use super::terms::{
     CTX_LENGTH, GENERATION, LENGTH, Length, SETTING, SOURCE, SUBTASK, Setting, TASK, Task, UNDERSTANDING,
     VERDICT, names,
 };
-use crate::benchmarks::fields::Checker;
-use crate::benchmarks::node::quote;
 use crate::benchmarks::reading::RowProblems;
+use crate::benchmarks::shape::{Checker, quote};
 use crate::data::{Case, Probe};
 
 /// The closing instruction, which is the query of every pair.
@@ -52,9 +51,8 @@ pub(super) fn case_of(raw: RawRow, row: Checker<'_>) -> Result<Case, RowProblems
         checker.0.problem("task", task.name(), remedy);
     }
     let length = checker.named("ctx_length", ctx_length, Length::parse, &names(Length::ALL, Length::name));
-    let mut text = |field, value| checker.text(field, value);
-    let (question, chosen, rejected) =
-        (text("question", question), text("chosen", chosen), text("rejected", rejected));
+    let [question, chosen, rejected] = [("question", question), ("chosen", chosen), ("rejected", rejected)]
+        .map(|(field, value)| checker.text(field, value));
     if chosen.is_some() && chosen == rejected {
         let remedy = "give two trajectories that differ, or drop the row";
         checker.0.problem("rejected", "the chosen trajectory again", remedy);

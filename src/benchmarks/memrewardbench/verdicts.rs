@@ -7,7 +7,7 @@
 
 use super::orders::{LETTERS, parse};
 use super::row::OPTIONS;
-use crate::benchmarks::node::quote_up_to;
+use crate::benchmarks::shape::quote_up_to;
 use crate::benchmarks::{Given, NotRead, Reading, Said, Told};
 
 /// Behind which a thought has ended, where it was left in an answer.

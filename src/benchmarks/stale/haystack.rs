@@ -21,6 +21,7 @@ use jiff::ToSpan;
 use jiff::civil::{Date, DateTime, date};
 use serde::Deserialize;
 
+pub use super::row::ProbingQueries;
 use super::terms::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, judge_only, probe};
 use crate::data::draw::Draws;
 use crate::data::{Case, Evidence, History, Segment, Turn};
@@ -67,15 +68,6 @@ pub struct Scenario {
     /// The session that shows the new observation.
     pub new_session: Vec<Turn>,
     pub probing_queries: ProbingQueries,
-}
-
-/// The three probes of a [`Scenario`].
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProbingQueries {
-    pub dim1_query: String,
-    pub dim2_query: String,
-    pub dim3_query: String,
 }
 
 /// A session on an everyday topic that updates no attribute of any scenario.

@@ -31,7 +31,10 @@ pub(super) fn misfits(text: &str, at: Option<DateTime>) -> Vec<String> {
     let tokens = places.map(|word| start(word)..start(word) + word.len()).collect();
     let scan = Scan { text, tokens, at: at.map(DateTime::date) };
     let all = || 0..scan.tokens.len();
-    all().filter_map(|place| scan.dated(place)).chain(all().filter_map(|place| scan.of_today(place))).collect()
+    all()
+        .filter_map(|place| scan.dated(place))
+        .chain(all().filter_map(|place| scan.of_today(place)))
+        .collect()
 }
 
 /// A date as it is written: the year may be missing.
@@ -82,9 +85,8 @@ impl Scan<'_> {
     /// The place of a token among names: a name in full, in any case, or its beginning with a capital.
     fn name_among(&self, place: usize, names: &str) -> Option<i8> {
         let word = self.word(place);
-        let is = |name: &str| {
-            word.len() >= SHORTEST && name.starts_with(word) || name.eq_ignore_ascii_case(word)
-        };
+        let is =
+            |name: &str| word.len() >= SHORTEST && name.starts_with(word) || name.eq_ignore_ascii_case(word);
         names.split(' ').position(is).and_then(|at| i8::try_from(at).ok())
     }
 
@@ -189,7 +191,8 @@ impl Scan<'_> {
         }
         let misfit = |to: usize| format!("\"{}\" on {at}, a {}", self.piece(place, to), at.strftime("%A"));
         if let Some(weekday) = self.weekday(named) {
-            let ends = !self.gap(named).chars().all(|c| c == ' ') || OF_DAY.iter().any(|word| self.is(named + 1, word));
+            let ends = !self.gap(named).chars().all(|c| c == ' ')
+                || OF_DAY.iter().any(|word| self.is(named + 1, word));
             return ((!open || ends) && weekday != at.weekday()).then(|| misfit(named + 1));
         }
         if today && let Some(written) = self.date(named + usize::from(self.is(named, "the"))) {

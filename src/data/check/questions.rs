@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::near::{ALIKE, Shingles, pairs};
-use crate::data::finding::{Check, Finding, Gold, quote};
 use crate::data::Case;
+use crate::data::finding::{Check, Finding, Gold, quote};
 use crate::ground::words::{phrase, words};
 
 pub(super) static NO_OPTIONS: Check = Check::error(
