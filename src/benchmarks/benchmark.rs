@@ -169,7 +169,6 @@ impl Benchmark {
         beside: None,
     };
 
-    /// The default rubric.
     pub fn rubric(&self) -> Rubric {
         self.rubrics[0]
     }
@@ -213,7 +212,6 @@ pub struct Checks {
     pub findings: Vec<Finding>,
 }
 
-/// A benchmark's own counts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
     pub tables: Vec<Table>,
@@ -248,7 +246,6 @@ pub struct LensSpec {
 }
 
 impl LensSpec {
-    /// Nothing.
     pub const DEFAULT: Self = LensSpec {
         curves: &[],
         evidence: None,
@@ -304,7 +301,6 @@ pub struct Exchanged {
     pub errors: BTreeMap<String, String>,
 }
 
-/// Settings of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SampleSpec {
     /// Segments of each history; `None` is the benchmark's choice.
@@ -336,7 +332,6 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The word for one.
     pub fn one(self) -> &'static str {
         match self {
             Unit::Case => "case",
@@ -362,7 +357,6 @@ pub enum Dimension {
 }
 
 impl Dimension {
-    /// The word for it.
     pub fn name(self) -> &'static str {
         match self {
             Dimension::Probe => "probe",

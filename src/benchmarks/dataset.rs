@@ -104,7 +104,6 @@ impl Dataset {
         Ok(Dataset { split, ..self })
     }
 
-    /// Whose it is.
     pub fn benchmark(&self) -> &'static Benchmark {
         self.benchmark
     }
@@ -125,7 +124,6 @@ impl Dataset {
         self.bytes
     }
 
-    /// The cases, from the first one on.
     pub fn cases(&self) -> Result<Cases<'_>, DatasetError> {
         self.cases_observed(|_| {})
     }

@@ -31,7 +31,6 @@ pub struct Files<'a> {
     on_bytes: Option<OnBytes<'a>>,
 }
 
-/// Where files lie.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Memory(Vec<(String, Vec<u8>)>),
@@ -155,7 +154,6 @@ impl<'a> Files<'a> {
         self.open(self.names().first().copied().unwrap_or_default())
     }
 
-    /// All bytes of one of them.
     pub fn bytes(&self, name: &str) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open(name)?.read_to_end(&mut bytes)?;

@@ -89,14 +89,12 @@ impl CutCount {
         count
     }
 
-    /// One more answer.
     pub fn add(&mut self, cut: Option<HistoryCut>) {
         self.answers += 1;
         self.cut += usize::from(cut.is_some());
         self.shown.extend(cut.and_then(HistoryCut::shown));
     }
 
-    /// And those of others.
     pub fn extend(&mut self, others: &CutCount) {
         self.answers += others.answers;
         self.cut += others.cut;
@@ -159,7 +157,6 @@ impl ShownSegments<'_> {
     }
 }
 
-/// A benchmark's own table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     /// One word, for files and JSON: `waterfall`.
@@ -170,7 +167,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// Title and table.
     pub fn written(&self, format: Format) -> Result<String, csv::Error> {
         Ok(format!("{}\n{}", format.title(&self.title), format.of(&self.sheet)?))
     }

@@ -20,7 +20,6 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// Both.
     pub const ALL: [Scale; 2] = [Scale::Mass, Scale::Density];
 
     /// As tables and file names write it.
@@ -84,7 +83,6 @@ impl fmt::Debug for Measure {
     }
 }
 
-/// The axis of a measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Axis {
     /// By factors: a lift of 2 is as far from 1 as one of 1/2.
@@ -93,7 +91,6 @@ pub enum Axis {
     Linear(f64, f64),
 }
 
-/// A key span of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeySpan {
     /// Its label: `session[3]`, `event[2].turn[1]`.

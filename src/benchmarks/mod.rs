@@ -29,7 +29,7 @@ pub use benchmark::{
     Benchmark, Cases, Checks, Counts, Curve, Dimension, Exchanged, GENERATION, LensSpec, Overall,
     PAPER_ENCODING, QUERY, References, SampleError, SampleFiles, SampleSpec, Side, Unit, VERDICT,
 };
-pub use chart::{Bar, BarChart, Chart, TrendChart, TrendLine, TrendPanel, TrendPoint};
+pub use chart::{Bar, BarChart, Chart, Share, TrendChart, TrendLine, TrendPanel};
 pub use files::Files;
 pub use graded::{CUT_MARK, CutCount, Graded, GradedMemory, HistoryCut, ShownSegments, Table};
 pub use label_check::LabelCheck;

@@ -129,7 +129,6 @@ pub(super) fn until_broken<'a>(mut read: impl FnMut() -> Result<Option<Case>, Re
 /// The result of [`check`].
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Rows read, sound or not.
     pub rows: usize,
     /// Sound rows by the label that splits the benchmark.
     pub splits: BTreeMap<String, usize>,

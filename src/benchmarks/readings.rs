@@ -29,7 +29,6 @@ impl std::fmt::Display for Said {
 /// A rule that reads answers.
 #[derive(Debug, Clone, Copy)]
 pub struct Reading {
-    /// The name of the judge that it is.
     pub name: &'static str,
     /// A description for people: a few words. Verdicts carry a digest of it.
     pub about: &'static str,
@@ -45,7 +44,6 @@ pub struct Reading {
 #[error("{0}")]
 pub struct NotRead(pub String);
 
-/// The input of a reading.
 #[derive(Debug, Clone, Copy)]
 pub struct Given<'a> {
     pub case: &'a str,
@@ -54,7 +52,6 @@ pub struct Given<'a> {
     pub seed: u64,
     /// The answer, without a thought, where there is one.
     pub answer: Option<&'a str>,
-    /// The thought before it.
     pub thought: Option<&'a str>,
     /// The natural-log probability of each of the probe's options ([`crate::data::Probe::options`]) or contrasted values
     /// ([`crate::data::Probe::contrast`]), where the model gave them.

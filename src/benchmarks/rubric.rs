@@ -18,7 +18,6 @@ pub struct Rubric {
     /// verdict, `last` after it, `none` where there is to be none.
     pub template: &'static str,
     pub unit: JudgeUnit,
-    /// Its verdict: the same kind for all rubrics of a benchmark.
     pub verdict: VerdictKind,
     /// Digests that verdict rows carry which were judged by it before rows named their rubric.
     pub earlier: &'static [&'static str],
@@ -34,7 +33,6 @@ pub struct UnknownRubric {
     pub known: String,
 }
 
-/// The rubric of a name.
 pub fn rubric_named(benchmark: &Benchmark, name: &str) -> Result<Rubric, UnknownRubric> {
     let found = benchmark.rubrics.iter().find(|rubric| rubric.name == name);
     found.copied().ok_or_else(|| {
@@ -55,14 +53,12 @@ pub enum JudgeUnit {
     Probe,
 }
 
-/// The kind of a judge's verdict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum VerdictKind {
     /// Right or wrong: `correct`, true or false.
     Correct,
     /// Right or wrong by one of two words: `label`. The reply is one object without ids, so a call covers one probe.
     Label { right: &'static str, wrong: &'static str },
-    /// `score`, a number from 0 to `most`.
     Score {
         most: u32,
         /// Probes that get some of the whole numbers only. The first that fits a probe counts; one that none fits gets them all.

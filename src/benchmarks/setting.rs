@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
     /// The word for it: letters, digits and single hyphens.

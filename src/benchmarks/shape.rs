@@ -74,7 +74,6 @@ pub(super) const fn optional(name: &'static str, shape: Shape) -> Field {
     Field { name, shape, missing: None }
 }
 
-/// The speaker of a turn.
 pub(super) const SPEAKER: Shape = Shape::OneOf(&["user", "assistant"], "write \"user\" or \"assistant\"");
 const OF_TURN: [Field; 2] = [needed("role", SPEAKER), needed("content", Shape::Text)];
 /// A turn of a session that says something, and nothing else.

@@ -31,7 +31,6 @@ const NEUTRAL: &str = "dose neutral";
 const KEYS: &str = "dose keys";
 /// The value that a right answer names.
 const CURRENT: &str = "current";
-/// No value is right.
 const NO_VALUE: &str = "none";
 /// The form of times.
 const TIME: &str = "%Y-%m-%d %H:%M";
@@ -68,7 +67,6 @@ pub struct Dropped {
     pub reason: String,
 }
 
-/// The outcome of an item.
 #[derive(Debug, Clone, Default)]
 pub struct BuiltItem {
     /// Its rows; none where it was dropped.
@@ -76,7 +74,6 @@ pub struct BuiltItem {
     pub dropped: Vec<Dropped>,
 }
 
-/// Builds items.
 pub struct Builder<'a> {
     spec: &'a Spec,
     count: &'a dyn CountTokens,
@@ -385,7 +382,6 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// The content of a part in a twin.
     fn told(&self, part: Part, factors: &Factors, twin: &Twin, chains: &[Vec<&str>]) -> Result<Told, Unmade> {
         let item = self.item;
         let seed = self.builder.spec.seed;

@@ -26,7 +26,6 @@ pub enum BuildError {
 pub enum Unmade {
     /// It is left out of the build.
     Dropped(String),
-    /// The build ends.
     Failed(BuildError),
 }
 

@@ -9,11 +9,9 @@ use serde_json::{Value, json};
 
 use super::error::BuildError;
 
-/// Most updates of a chain.
 pub const LONGEST_CHAIN: usize = 16;
 /// Most sessions of restatements of either value, or of echoes.
 pub const MOST_REPEATS: usize = 8;
-/// Most lures.
 pub const MOST_LURES: usize = 16;
 /// Most other attributes that are updated meanwhile.
 pub const MOST_OTHERS: usize = 32;
@@ -30,7 +28,6 @@ pub enum Fillers {
     Topic,
 }
 
-/// Explicitness of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Explicitness {
     E0,
@@ -158,7 +155,6 @@ pub const NAMES: [&str; 18] = [
     "premise",
 ];
 
-/// The factors that are lengths in tokens.
 const LENGTHS: [&str; 4] = ["depth_old", "depth_new", "distance", "tail"];
 
 impl Factors {

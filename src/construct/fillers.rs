@@ -116,7 +116,6 @@ fn filler_of(
     Ok(Filler { id, licence, turns: read })
 }
 
-/// Where fillers come from.
 #[derive(Clone)]
 pub enum Source<'a> {
     Own(Vec<&'a Topic>),

@@ -81,7 +81,6 @@ impl Key {
     }
 }
 
-/// An item.
 #[derive(Debug)]
 pub struct Item<'a> {
     pub id: String,
@@ -100,7 +99,6 @@ pub struct Item<'a> {
 pub struct Draft<'a> {
     pub texts: &'static Texts,
     pub seed: u64,
-    /// Keys of a log.
     pub keys: usize,
     pub longest: usize,
     pub attributes: &'a [Attribute<'static>],

@@ -85,12 +85,10 @@ pub struct Stretches<'a> {
 }
 
 impl<'a> Stretches<'a> {
-    /// One stream a stretch.
     pub fn new(streams: impl IntoIterator<Item = Stream<'a>>) -> Self {
         Stretches { streams: streams.into_iter().map(|stream| (stream, Vec::new())).collect() }
     }
 
-    /// The nth filler of a stretch with its tokens; `None` where there are no more.
     fn get(
         &mut self,
         stretch: usize,
@@ -121,7 +119,6 @@ impl Digits {
     }
 }
 
-/// Lays out a history.
 pub fn lay_out(
     factors: &Factors,
     session: usize,

@@ -14,7 +14,6 @@ use crate::data::draw::Draws;
 const ATTEMPTS: usize = 60;
 /// The user's role, and the assistant's.
 pub const USER: &str = "user";
-/// The assistant's.
 pub const ASSISTANT: &str = "assistant";
 /// The place and the time with which the tokens of a session are counted: the template writes both, and a place of another number of
 /// digits may be another number of tokens.
@@ -50,7 +49,6 @@ pub fn digits(count: &dyn CountTokens, place: usize) -> Result<isize, TextError>
     Ok(count.count(&header(place, TIME))? as isize - count.count(&header(PLACE, TIME))? as isize)
 }
 
-/// The parts of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct Content<'a> {
     pub statement: &'a str,
@@ -66,7 +64,6 @@ pub struct SmallTalk<'a> {
 }
 
 impl<'a> SmallTalk<'a> {
-    /// Counts the remarks.
     pub fn new(chat: &'a Chat, count: &dyn CountTokens) -> Result<Self, TextError> {
         let before = count.count("User: Hello.\n")?;
         let costs = chat.remarks.iter().map(|remark| {

@@ -27,7 +27,6 @@ const ORDERS: [&str; 2] = ["ab", "ba"];
 /// Sweep of rows that no factor is varied in.
 pub const BASE: &str = "base";
 
-/// Most items of a build.
 pub const MOST_ITEMS: usize = 10_000;
 
 const FIELDS: [&str; 13] = [
@@ -46,10 +45,8 @@ const FIELDS: [&str; 13] = [
     "grids",
 ];
 
-/// A checked spec.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// One of [`FAMILIES`].
     pub family: String,
     pub items: usize,
     pub seed: u64,
@@ -59,7 +56,6 @@ pub struct Spec {
     pub session_tokens: usize,
     /// Values that nobody has, beside those of the pair.
     pub absent: usize,
-    /// Keys of a log.
     pub keys: usize,
     /// `ab`, `ba`, or both.
     pub orders: Vec<String>,
@@ -98,7 +94,6 @@ pub struct Twin {
 }
 
 impl Twin {
-    /// As rows have it.
     pub fn name(&self) -> String {
         match (self.kind, self.order) {
             (UPDATE, order) => order.to_owned(),
@@ -114,7 +109,6 @@ impl Twin {
 }
 
 impl Spec {
-    /// Reads a preset.
     pub fn preset(name: &str) -> Option<Result<Spec, BuildError>> {
         let (_, text) = PRESETS.iter().find(|(known, _)| *known == name)?;
         Some(Spec::parse(name, text))

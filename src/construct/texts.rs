@@ -17,15 +17,12 @@ const STREAMS: &str = include_str!("texts/streams.toml");
 const CHAT: &str = include_str!("texts/chat.toml");
 const FILLERS: &str = include_str!("texts/fillers.toml");
 
-/// The licence of these texts.
 pub const LICENCE: &str = "MIT OR Apache-2.0";
 
 /// The family whose items are logs of several keys.
 pub const STREAMS_FAMILY: &str = "streams";
-/// The families.
 pub const FAMILIES: [&str; 5] = ["slots", "chains", "boxes", STREAMS_FAMILY, "implied"];
 
-/// All texts.
 #[derive(Debug)]
 pub struct Texts {
     pub values: BTreeMap<String, Vec<String>>,
@@ -142,7 +139,6 @@ pub struct Chat {
     pub neutral: Vec<String>,
 }
 
-/// A topic of fillers.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topic {
@@ -172,7 +168,6 @@ impl Texts {
         texts.map_err(|message| BuildError::Toml { name: "texts".to_owned(), message: message.clone() })
     }
 
-    /// The templates of a family.
     pub fn of_family<'a, 'b>(&'a self, family: &'b str) -> impl Iterator<Item = &'a Template> + use<'a, 'b> {
         self.templates.iter().filter(move |template| template.families.iter().any(|of| of == family))
     }

@@ -19,7 +19,6 @@ use super::fillers::GivenFillers;
 use super::spec::Spec;
 use super::texts::{LICENCE, Texts};
 
-/// The file of rows.
 pub const DOSE_FILE: &str = "dose.jsonl";
 const PROVENANCE_FILE: &str = "provenance.jsonl";
 const BUILD_FILE: &str = "build.json";

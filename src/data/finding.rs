@@ -8,7 +8,6 @@ use std::fmt;
 use crate::ground::order::{sorted_unique, unique};
 use serde::{Serialize, Serializer};
 
-/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -26,7 +25,6 @@ impl Severity {
     }
 }
 
-/// A check of data.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Check {
     pub name: &'static str,
@@ -90,7 +88,6 @@ impl Serialize for Check {
 }
 
 impl Finding {
-    /// Of a case as a whole.
     pub fn new(check: &'static Check, case: &str, message: impl Into<String>) -> Self {
         let (case, message) = (case.to_owned(), message.into());
         Finding { check, file: None, case, segments: Vec::new(), probes: Vec::new(), message }

@@ -13,7 +13,6 @@ use crate::ground::order::sorted_unique;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LabelCounts {
     pub label: String,
-    /// The label that each count is split by.
     pub split: String,
     /// The most frequent value first, equal ones by name.
     pub values: Vec<ValueCount>,
@@ -21,7 +20,6 @@ pub struct LabelCounts {
     pub without: usize,
 }
 
-/// One value of a label.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ValueCount {
     pub value: String,

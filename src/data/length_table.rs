@@ -5,18 +5,15 @@ use serde::Serialize;
 use super::lengths::{GroupBy, PrintedLengths, SplitLengths, TokenCounts};
 use crate::ground::table::aligned;
 
-/// A row of the table.
 #[derive(Debug, Serialize)]
 pub struct LengthRow {
     pub tokenizer: String,
     #[serde(flatten)]
     pub measured: SplitLengths,
-    /// Those that a paper prints of the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paper: Option<PrintedLengths>,
 }
 
-/// The word for a row a case.
 pub const BY_CASE: &str = "case";
 
 /// The table in text, with what its columns are below it.

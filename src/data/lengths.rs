@@ -18,7 +18,6 @@ pub struct SplitLengths {
     /// The label's value, or `all`.
     pub split: String,
     pub instances: usize,
-    /// Mean number of sessions.
     pub sessions_mean: f64,
     /// Mean number of turns, a turn being one message of either side.
     pub turns_mean: f64,
@@ -29,7 +28,6 @@ pub struct SplitLengths {
     pub content: TokenCounts,
 }
 
-/// The distribution of a token count.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct TokenCounts {
     pub mean: f64,
@@ -46,9 +44,7 @@ pub struct PrintedLengths {
     /// The label's value, or `all`.
     pub split: &'static str,
     pub instances: usize,
-    /// Mean number of sessions.
     pub sessions_mean: f64,
-    /// Mean number of turns.
     pub turns_mean: f64,
     /// Mean, median, 95th percentile and largest of the formatted context's tokens.
     pub formatted: TokenCounts,

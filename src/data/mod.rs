@@ -42,7 +42,6 @@ pub struct Case {
     pub stretches: Vec<Stretch>,
     /// The queries put to the model, in file order.
     pub probes: Vec<Probe>,
-    /// Notes that only a judge sees.
     pub judge: JudgeOnly,
     pub keep: Keep,
     /// Oddities that its reader found and kept: told where data is checked, part of no prompt and no count.
@@ -123,7 +122,6 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// A turn.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Turn { role: role.into(), content: content.into() }
     }
@@ -141,7 +139,6 @@ pub struct Location {
 }
 
 impl Location {
-    /// A whole segment.
     pub fn segment(index: usize) -> Self {
         Location { segment: index, turn: None, bytes: None }
     }
@@ -163,7 +160,6 @@ impl fmt::Display for Location {
     }
 }
 
-/// A piece of evidence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evidence {
     /// Role, one word. Several pieces may have the same.
@@ -172,7 +168,6 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// A whole segment in a role.
     pub fn segment(role: impl Into<String>, index: usize) -> Self {
         Evidence { role: role.into(), place: Location::segment(index) }
     }

@@ -42,7 +42,6 @@ pub enum Truncation {
     Middle(Middle),
 }
 
-/// Settings of [`truncate_phases`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Phases {
     /// The role of the piece of evidence that nothing goes beyond from the beginning.

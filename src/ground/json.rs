@@ -29,7 +29,6 @@ impl Fault {
         field(&self.path)
     }
 
-    /// The fault within the value of a key.
     pub fn within(self, key: &str) -> Option<Fault> {
         let of_key = matches!(self.path.first(), Some(Step::Key(Some(own))) if own == key);
         of_key.then(|| Fault { path: self.path.into_iter().skip(1).collect(), ..self })

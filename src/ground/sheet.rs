@@ -5,7 +5,6 @@
 use super::csv::cell as csv_cell;
 use super::table::aligned;
 
-/// Formats of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Format {
     /// Aligned columns
@@ -60,7 +59,6 @@ pub struct Sheet {
     pub notes: Vec<String>,
 }
 
-/// The head of a column.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Column {
     /// The heading that it shares with its neighbours; may be empty.
@@ -71,12 +69,10 @@ pub struct Column {
 }
 
 impl Column {
-    /// Of text.
     pub fn text(name: impl Into<String>) -> Self {
         Column { name: name.into(), ..Column::default() }
     }
 
-    /// Of numbers.
     pub fn number(name: impl Into<String>) -> Self {
         Column { name: name.into(), right: true, ..Column::default() }
     }
@@ -86,7 +82,6 @@ impl Column {
     }
 }
 
-/// A cell of one line.
 pub fn cell(text: impl Into<String>) -> Vec<String> {
     vec![text.into()]
 }

@@ -22,7 +22,6 @@ pub enum NotUtf8 {
          WINDOWS-1252 -t UTF-8 FILE > NEW)"
     )]
     Byte {
-        /// The byte.
         byte: u8,
         line: usize,
         /// One-based, in bytes.

@@ -22,7 +22,6 @@ pub struct BytePairEncoding {
 }
 
 impl BytePairEncoding {
-    /// The encoding of a name in [`ENCODINGS`].
     pub fn named(name: &str) -> Result<Self, TextError> {
         let Some(known) = ENCODINGS.into_iter().find(|known| *known == name) else {
             let known = ENCODINGS.join(", ");
@@ -32,7 +31,6 @@ impl BytePairEncoding {
         Ok(BytePairEncoding { name: known, table: Table::named(known)? })
     }
 
-    /// Its name.
     pub fn name(&self) -> &'static str {
         self.name
     }

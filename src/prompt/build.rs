@@ -72,7 +72,6 @@ impl PromptBuilder {
         }
     }
 
-    /// The same with the segments numbered so.
     #[must_use]
     pub fn numbering(self, numbers: SegmentNumbers) -> Self {
         PromptBuilder { numbers, ..self }

@@ -17,7 +17,6 @@ use crate::benchmarks::Benchmark;
 use crate::data::Segment;
 use crate::ground::text_file;
 
-/// The system message.
 const SYSTEM: &str = "system.j2";
 
 /// The judge's template. It may lie in the same folder; it is read by the judge, not here.
@@ -29,7 +28,6 @@ const MEMORIES: [(&str, &str); 2] = [
     ("context.j2", include_str!("templates/context.j2")),
 ];
 
-/// The prompt templates of a run.
 #[derive(Debug, Clone)]
 pub struct Templates {
     env: Environment<'static>,
@@ -175,7 +173,6 @@ impl Templates {
         Ok(SegmentText { text, turns })
     }
 
-    /// The file that frames a probe.
     pub(super) fn framing_file(&self, form: &str) -> Result<&'static str, PromptError> {
         self.file(form)
     }
@@ -193,7 +190,6 @@ impl Templates {
     }
 }
 
-/// A segment as it is shown.
 #[derive(Debug, Clone)]
 pub(super) struct SegmentText {
     pub text: String,

@@ -67,7 +67,6 @@ fn time(text: &str) -> Option<DateTime> {
     DateTime::strptime(TIME, text).ok()
 }
 
-/// The case of a row, or all that is wrong with it.
 pub(super) fn case_of(node: Node, mut row: Checker<'_>) -> Result<Case, RowProblems> {
     let labels = labels(&node);
     let case = row

@@ -41,7 +41,6 @@ struct Rows<'a> {
     ids: HashMap<String, usize>,
 }
 
-/// The rows of a file.
 pub(super) fn rows(files: Files<'_>) -> Cases<'_> {
     let mut rows = Rows { files, reader: None, row: 0, line: 0, ids: HashMap::new() };
     until_broken(move || rows.read())

@@ -28,7 +28,6 @@ pub struct DoseRow {
     pub probes: Vec<DoseProbe>,
 }
 
-/// A session.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DoseSession {
@@ -40,7 +39,6 @@ pub struct DoseSession {
     pub role: Option<String>,
 }
 
-/// A question.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DoseProbe {

@@ -15,7 +15,6 @@ use crate::ground::order::unique;
 /// The gold is not what the sessions give.
 static REPLAYED_GOLD: Check =
     Check::error("replayed-gold", "questions whose values are not those that a replay of the sessions gives");
-/// The sessions are not those of the twin.
 static TWIN_ROLES: Check = Check::error("twin-roles", "histories whose sessions are not those of their twin");
 /// A session without a part in it gives a value.
 static STRAY_VALUE: Check =
@@ -36,7 +35,6 @@ const ORDER: &str = "order";
 const TWIN: &str = "twin";
 const CROSSED: &str = "crossed";
 
-/// All checks of a case.
 pub fn checks(case: &Case) -> Checks {
     let kind = case.labels.get(TWIN).and_then(|name| twin(name)).map(|(kind, _)| kind);
     let mut findings = Vec::new();
@@ -139,7 +137,6 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// All values of a question.
 fn values(contrast: &Contrasted) -> impl Iterator<Item = &str> {
     let all = std::iter::once(&contrast.current).chain(&contrast.stale).chain(&contrast.absent);
     all.map(|value| value.trim())
@@ -168,7 +165,6 @@ fn stray<'a>(case: &'a Case, contrast: &'a Contrasted) -> impl Iterator<Item = (
     })
 }
 
-/// A finding where the roles are not those of the twin.
 fn roles(case: &Case, kind: &str) -> Option<Finding> {
     let has = |role: &str| case.evidence.iter().any(|evidence| evidence.role == role);
     let (wanted, unwanted): (&[&str], &[&str]) = match kind {

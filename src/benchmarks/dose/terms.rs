@@ -24,7 +24,6 @@ pub const ABSENT: &str = "absent";
 pub const EXPECTS: &str = "expects";
 /// Field and note of a probe: the beginning of the answer.
 pub const PREFIX: &str = "prefix";
-/// No value of the set.
 pub const NO_VALUE: &str = "none";
 /// An answer that names a value of the set elsewhere than at its beginning.
 pub const OTHER_ANSWER: &str = "other";
@@ -40,7 +39,6 @@ pub const LURE: &str = "lure";
 /// A session after `new` that speaks of the old value as past.
 pub const ECHO: &str = "echo";
 
-/// All roles.
 pub const ROLES: [&str; 5] = [OLD, MID, NEW, LURE, ECHO];
 
 /// Kinds of twins. The name of a twin is the order of its values (`ab`, `ba`) for an update, else its kind, a hyphen and the order;

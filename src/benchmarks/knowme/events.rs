@@ -31,7 +31,6 @@ const KNOWN: [&str; 9] = [
     "inner_thought",
     "category",
 ];
-/// The formats of times.
 const FORMATS: [&str; 2] = ["%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"];
 
 /// The events of one data set.

@@ -46,7 +46,6 @@ const ABSTAINING: [&str; 24] = [
 const NOTHING: [&str; 3] = ["none", "n/a", "unanswerable"];
 
 impl Expected {
-    /// Of a reference that is a text.
     pub(super) fn of(reference: &str) -> Self {
         if ARROWS.iter().any(|arrow| is_order(reference, arrow)) {
             return Expected::Order;

@@ -33,7 +33,6 @@ impl Findings {
         FileFindings { file, prefix, all: self, found: Vec::new(), unknown: BTreeMap::new() }
     }
 
-    /// Of a file or folder as a whole.
     pub(super) fn whole(&mut self, file: &str, found: &str, remedy: impl Into<String>) {
         self.problems.push(Problem {
             file: Some(file.to_owned()),
@@ -71,7 +70,6 @@ pub(super) struct FileFindings<'a> {
 }
 
 impl FileFindings<'_> {
-    /// A problem of a row.
     pub(super) fn problem(
         &mut self,
         row: usize,

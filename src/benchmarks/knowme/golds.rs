@@ -12,12 +12,10 @@ use super::terms::{REASONING, REFERENCE, TASK};
 use crate::data::finding::{Check, Finding, Gold, quote};
 use crate::data::{Case, Probe};
 
-/// A duration that is not what its events are apart.
 static GOLD_RECOMPUTED: Check = Check::error(
     "gold-recomputed",
     "durations that are not the time between the events, or the times, that their gold cites",
 );
-/// A duration that cannot be worked out.
 static NO_ANCHOR: Check = Check::warning(
     "no-anchor",
     "durations that cannot be worked out: an event that they cite is missing or has no time",
@@ -115,7 +113,6 @@ fn is_unknown(text: &str) -> bool {
 /// The time between what a duration cites.
 #[derive(Debug, PartialEq, Eq)]
 enum Apart {
-    /// Seconds.
     Of(i64),
     /// An event is not there or has no time.
     Missing,

@@ -17,7 +17,6 @@ use crate::benchmarks::reading::{BrokenProbe, Problem};
 use crate::data::finding::Check;
 use crate::data::{Evidence, Location, Notes, Probe};
 
-/// Evidence that is not there.
 static DANGLING_EVIDENCE: Check = Check::warning(
     "dangling-evidence",
     "questions that name evidence that is not among the events; it is left out",
@@ -259,7 +258,6 @@ fn evidence_ids(at: usize, uid: Option<&str>, row: &Row, to: &mut FileFindings<'
     ids
 }
 
-/// A probe and its notes.
 fn question(task: &Task, name: String, query: String, answer: Answer, events: &Events) -> Question {
     let Answer { reference, reasoning, mut facets, evidence, .. } = answer;
     let mut notes = Notes::new();

@@ -62,7 +62,6 @@ struct Backbone<'a> {
     run: Option<&'a str>,
 }
 
-/// One row of the table.
 struct System<'a> {
     backbone: Backbone<'a>,
     condition: &'a str,

@@ -1,6 +1,5 @@
 //! The seven tasks: their names, their files, and how their questions are put (KnowMe-Bench, sections 4.1 to 4.3).
 
-/// A task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Task {
     /// `T1` to `T7`: the facet `task`.
@@ -58,7 +57,6 @@ impl Task {
         TASKS.iter().find(|task| letters(task.title) == letters(bare))
     }
 
-    /// The task of an id.
     pub fn named(id: &str) -> Option<&'static Task> {
         TASKS.iter().find(|task| task.id == id)
     }

@@ -24,7 +24,6 @@ pub const OUTER_FIELDS: [&str; 4] = ["location", "action", "dialogue", "environm
 /// A timestamp that is no date is shown in its own words, as a field.
 pub const TIMESTAMP: &str = "timestamp";
 
-/// Evidence, and its parts.
 pub const EVIDENCE: &str = "evidence";
 pub const ANCHOR_START: &str = "anchor_start";
 pub const ANCHOR_END: &str = "anchor_end";
@@ -40,5 +39,4 @@ pub const FULL: &str = "full";
 pub const RAG: &str = "rag";
 pub const RAG_DENSE: &str = "rag-dense";
 
-/// The best score.
 pub const BEST: u32 = 5;

@@ -197,7 +197,6 @@ fn readers(
         .collect()
 }
 
-/// The next `count` values of a column.
 fn values(
     reader: &mut ColumnReader,
     optional: bool,

@@ -135,7 +135,6 @@ mod tests {
         constraints(question).all.into_iter().map(|piece| question[piece.bytes].trim()).collect()
     }
 
-    /// The question at 0%.
     fn bare(question: &str) -> String {
         thinned(question, 0)
     }

@@ -63,7 +63,6 @@ const RUBRICS: [Rubric; 1] = [Rubric {
 /// The cut of the authors' code in a prompt of 131,072 tokens and more.
 const MIDDLE: Middle = Middle { from: 131_072, first: 65_536, last: 65_531 };
 
-/// The benchmark.
 pub static MEMREWARDBENCH: Benchmark = Benchmark {
     name: "memrewardbench",
     title: TITLE,
@@ -112,8 +111,7 @@ pub static MEMREWARDBENCH: Benchmark = Benchmark {
     dimension: Dimension::Facet(SETTING),
     counts: |graded| {
         let counted = counts::counted(graded);
-        let tables = tables::all(graded, &counted, trends::tables(&counted));
-        Counts { tables, charts: trends::charts(&counted) }
+        Counts { tables: tables::all(graded, &counted), charts: trends::charts(&counted) }
     },
     beside: Some(TRAJECTORY),
     ..Benchmark::DEFAULT

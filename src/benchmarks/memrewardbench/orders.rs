@@ -25,7 +25,6 @@ pub enum Order {
 }
 
 impl Order {
-    /// All.
     pub const ALL: [Order; 3] = [Order::ChosenFirst, Order::RejectedFirst, Order::Random];
 
     /// As settings write it.
@@ -57,7 +56,6 @@ pub enum Variant {
 }
 
 impl Variant {
-    /// All.
     pub const ALL: [Variant; 7] = [
         Variant::Plain,
         Variant::Untagged,
@@ -148,7 +146,6 @@ impl Pair {
         })
     }
 
-    /// The pair as a history with its evidence.
     pub fn shown(&self, chosen_first: bool) -> (History, Vec<Evidence>) {
         let segment = |kind: &str, index, role: &str, text: &str| Segment {
             kind: kind.to_owned(),

@@ -37,7 +37,6 @@ pub(super) struct RawRow {
     pub rejected: Option<Value>,
 }
 
-/// The case of a row, or all that is wrong with it.
 pub(super) fn case_of(raw: RawRow, row: Checker<'_>) -> Result<Case, RowProblems> {
     let RawRow { index, task, subtask, ctx_length, question, chosen, rejected } = raw;
     let mut checker = PairChecker(row);

@@ -6,15 +6,12 @@ use std::fmt;
 
 /// As the paper writes it.
 pub(super) const TITLE: &str = "MemoryRewardBench";
-/// Label: the task.
 pub(super) const TASK: &str = "task";
 /// Label: the setting, as files call it.
 pub(super) const SUBTASK: &str = "subtask";
 /// Label: the length of the context that the pair was made from.
 pub(super) const CTX_LENGTH: &str = "ctx_length";
-/// Facet: the setting.
 pub(super) const SETTING: &str = "setting";
-/// Facet: the length.
 pub(super) const LENGTH: &str = "length";
 /// Facet: the data set that a long-form question comes from.
 pub(super) const SOURCE: &str = "source";
@@ -45,7 +42,6 @@ pub(super) const SECOND: &str = "second";
 /// Kind of segment.
 pub(super) const TRAJECTORY: &str = "trajectory";
 
-/// One of the three tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Task {
     Reasoning,
@@ -67,7 +63,6 @@ impl Task {
         self.terms().short
     }
 
-    /// The task of a spelling.
     pub fn parse(text: &str) -> Option<Task> {
         spelt(text, Task::ALL, Task::terms)
     }
@@ -129,7 +124,6 @@ impl Setting {
         self.terms().short
     }
 
-    /// Its task.
     pub fn task(self) -> Task {
         use Setting::{AMemMem, AMemOut, Mem0Mem, Mem0Out, Parallel, Sequential};
         match self {
@@ -220,7 +214,6 @@ pub enum Length {
 }
 
 impl Length {
-    /// All, ascending.
     pub const ALL: [Length; 5] = [Length::K8, Length::K16, Length::K32, Length::K64, Length::K128];
 
     /// As the published files write it.
@@ -269,7 +262,6 @@ fn spelt<T: Copy>(text: &str, all: impl IntoIterator<Item = T>, terms: fn(T) -> 
     })
 }
 
-/// All names, for people.
 pub(super) fn names<T: Copy, const N: usize>(all: [T; N], name: impl Fn(T) -> &'static str) -> String {
     all.map(name).join(", ")
 }

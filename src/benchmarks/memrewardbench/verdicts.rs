@@ -15,7 +15,6 @@ const THOUGHT_ENDS: &str = "</think>";
 const THOUGHT_BEGINS: &str = "<think>";
 /// Markup that may stand around and in a verdict.
 const MARKUP: [char; 5] = ['*', '_', '`', '\\', '~'];
-/// Characters of a verdict.
 const VERDICT_CHARS: usize = 5;
 /// Most characters of an answer that a message quotes.
 const QUOTED_CHARS: usize = 40;

@@ -21,7 +21,6 @@ enum State {
     AfterArray,
 }
 
-/// Where a row begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowStart {
     pub(super) row: usize,

@@ -24,7 +24,6 @@ static REQUEST_TELLS_STATE: Check =
 static MARKED_UPDATE: Check = Check::warning("marked-update", "new states with words of negation or change");
 /// The two statements have words in common.
 static SHARED_WORDS: Check = Check::warning("shared-words", "pairs of states that share words");
-/// The fact is not in its session.
 static FACT_NOT_TOLD: Check =
     Check::warning("fact-not-told", "facts of which no user turn of their session has 60% of the words");
 /// The fact is in another session too.

@@ -37,14 +37,12 @@ const TITLE: &str = "STALE";
 /// The curves of figures 6 and 7: the first is the new session's look back, the others are the query's.
 const CURVES: [Curve; 3] = [Curve::new(NEW, OLD), Curve::new(QUERY, OLD), Curve::new(QUERY, NEW)];
 
-/// The ids of its probes.
 const PROBE_IDS: [&str; 3] = [row::PROBES[0].1, row::PROBES[1].1, row::PROBES[2].1];
 
 /// The cut of the authors' code: 128,000 tokens in all, of which it keeps 512 free; two sessions from either end, then some between the
 /// old one and the new.
 const PHASES: Phases = Phases { first: OLD, last: NEW, ends: 2, context: 128_000, reserved: 512 };
 
-/// The benchmark.
 pub static STALE: Benchmark = Benchmark {
     name: "stale",
     title: TITLE,

@@ -24,7 +24,6 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The case.
     pub fn case(self) -> Case {
         let segments = self.sessions.into_iter().enumerate().map(|(index, (time, turns))| Segment {
             kind: SESSION.to_owned(),

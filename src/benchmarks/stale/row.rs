@@ -84,12 +84,10 @@ pub(super) struct Row {
     pub probing_queries: ProbingQueries,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query_time: Option<String>,
-    /// [`LABELS`] and the gap.
     #[serde(flatten)]
     pub labels: BTreeMap<String, Value>,
 }
 
-/// The three probes of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbingQueries {
@@ -250,7 +248,6 @@ fn order_of_times(
 /// The format's longer form of a time.
 const TIME: &str = "%Y-%m-%d %H:%M:%S";
 
-/// A time in that form.
 pub(super) fn shown(time: DateTime) -> String {
     time.strftime(TIME).to_string()
 }

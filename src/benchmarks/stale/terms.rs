@@ -12,7 +12,6 @@ pub(super) const EXPLANATION: &str = "explanation";
 pub(super) const SESSION: &str = "session";
 /// The label that cases are split by.
 pub(super) const SPLIT: &str = "type";
-/// Its values.
 pub(super) const TYPES: [&str; 2] = ["T1", "T2"];
 /// The label of how far apart the two statements are, in the construction's own words.
 pub(super) const TIME_GAP: &str = "time_gap";

@@ -58,7 +58,6 @@ const RUBRICS: [Rubric; 1] = [Rubric {
     ],
 }];
 
-/// The benchmark.
 pub static SUBTLEMEMORY: Benchmark = Benchmark {
     name: "subtlememory",
     title: TITLE,

@@ -21,9 +21,7 @@ use crate::benchmarks::shape::{Checker, Node, WHOLE_ROW};
 use crate::benchmarks::{Cases, Files};
 use crate::data::{Case, History, JudgeOnly};
 
-/// The file of the sessions.
 pub(super) const HISTORY_FILE: &str = "history_sessions.json";
-/// The file of the questions.
 pub(super) const INSTANCES_FILE: &str = "bench_instances.json";
 
 pub(super) fn read(files: Files<'_>) -> Cases<'_> {

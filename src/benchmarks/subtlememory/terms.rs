@@ -5,7 +5,6 @@ pub(super) const TITLE: &str = "SubtleMemory";
 
 /// The facet of what relation a question's memories are in (SubtleMemory, section 2.1).
 pub(super) const RELATION: &str = "relation";
-/// The facet of its subtype.
 pub(super) const SUBTYPE: &str = "subtype";
 /// The facet of the set of memories that a question asks about; only nuanced sets have several questions.
 pub(super) const INSTANCE: &str = "instance";

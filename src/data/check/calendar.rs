@@ -101,7 +101,6 @@ impl Scan<'_> {
         self.name_among(place, MONTHS).map(|at| at + 1)
     }
 
-    /// `3`, `3rd`.
     fn day(&self, place: usize) -> Option<i8> {
         let word = self.word(place);
         let digits = ["st", "nd", "rd", "th"].iter().find_map(|end| word.strip_suffix(end)).unwrap_or(word);

@@ -32,7 +32,6 @@ pub struct Shingles {
 }
 
 impl Shingles {
-    /// Shingles of a text.
     pub fn of(text: &str) -> Self {
         let words = units(text);
         let mut pairs: Vec<u64> = match words.as_slice() {

@@ -85,7 +85,6 @@ pub fn part_said(of: &BTreeSet<String>, in_text: &BTreeSet<String>) -> f64 {
     if of.is_empty() { 1.0 } else { of.intersection(in_text).count() as f64 / of.len() as f64 }
 }
 
-/// A list of words for a message.
 pub fn listed_words<'a>(words: impl IntoIterator<Item = &'a String>) -> String {
     words.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }

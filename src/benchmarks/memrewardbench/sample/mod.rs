@@ -3,5 +3,4 @@
 //! Contexts, conversations and trajectories are invented. They are far shorter than what their `ctx_length` says, which is dealt out
 //! over the pairs so that every table has all its columns.
 
-/// The pairs, one a line.
 pub(super) const PAIRS: &str = include_str!("pairs.jsonl");

@@ -9,7 +9,6 @@ use super::haystack::{Distractor, HaystackError, Scenario, assemble};
 use crate::benchmarks::SampleSpec;
 use crate::data::Case;
 
-/// The name of the sample as a file.
 pub(super) const FILE: &str = "stale-sample.json";
 
 /// Sessions of a sample case unless asked otherwise. The history alone then has 3,800 to 4,150 tokens of SmolLM2's

@@ -99,7 +99,6 @@ pub(super) fn systems<'a>(graded: &[Graded<'a>]) -> Vec<System<'a>> {
 }
 
 impl<'a> System<'a> {
-    /// The questions for which `holds`.
     pub(super) fn questions(&self, holds: impl Fn(&Outcome<'_>) -> bool) -> BTreeSet<Question<'a>> {
         self.outcomes.iter().filter(|(_, outcome)| holds(outcome)).map(|(question, _)| *question).collect()
     }
@@ -124,7 +123,6 @@ impl<'a> System<'a> {
         self.memory.unwrap_or(self.run)
     }
 
-    /// The setting as tables write it.
     pub(super) fn setting(&self) -> String {
         let mut text = match self.setting {
             settings::DEFAULT if self.memory.is_some() => String::new(),

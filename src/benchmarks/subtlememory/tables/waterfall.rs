@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::super::counts::{Stages, percent, stages};
+use super::super::counts::{Stages, stages};
 use super::super::settings::{ORACLE, PERFECT};
 use super::super::terms::{COMPLEMENTARY, CONTRADICTORY, NUANCED};
-use super::columns::Column;
-use super::heads::Heads;
+use super::columns::{Column, DECIMALS, Heads};
 use super::systems::{Question, System};
-use crate::benchmarks::{Bar, BarChart, Chart, Table};
+use crate::benchmarks::{Bar, BarChart, Chart, Share, Table};
 use crate::ground::sheet::{self, cell};
 
 /// All questions, and the relations.
@@ -22,7 +21,6 @@ const ROWS: [Column; 4] = [
 /// A system with the settings that its stages are told by.
 struct Traced<'s, 'a> {
     system: &'s System<'a>,
-    /// One for each of [`ROWS`].
     stages: [Stages; 4],
     /// The same, of the steps from oracle to perfect and from there to the system's setting.
     losses: [[Loss; 2]; 4],
@@ -35,6 +33,10 @@ struct Loss {
     same_answer: usize,
     /// The answers differ, but the same model was shown the same segments with the same prompt: sampling and the judge differ.
     same_context: usize,
+}
+
+fn percent(count: usize, of: usize) -> String {
+    Share { count, of }.percent(DECIMALS)
 }
 
 /// Questions that a step loses.
@@ -174,7 +176,7 @@ fn trace<'s, 'a>(
         }
     }
     let (in_oracle, in_perfect, by_default) = (oracle.right(), perfect.right(), system.right());
-    let asked = ROWS.map(|column| super::paired::asked(system, column));
+    let asked = ROWS.map(|column| system.questions(|outcome| column.holds(outcome)));
     let stages = asked.each_ref().map(|asked| stages(asked, &in_oracle, &in_perfect, &by_default));
     let losses = asked.each_ref().map(|asked| {
         let preserved: BTreeSet<Question<'_>> = in_oracle.intersection(&in_perfect).copied().collect();
