@@ -10,7 +10,6 @@ use serde::de::{Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, Se
 use super::reading::ReadError;
 use crate::ground::json::{Fault, mended};
 
-/// The rows of a file, and what JSON does not have in them.
 pub(super) struct Rows<T> {
     pub rows: Vec<T>,
     pub faults: BTreeMap<usize, Vec<Fault>>,

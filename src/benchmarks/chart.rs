@@ -4,18 +4,14 @@ use crate::statistics::{Interval, LEVEL, wilson};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Chart {
-    /// Bars below each other, each parted the same way.
     Bars(BarChart),
-    /// Panels of lines over an axis that they share.
     Trends(TrendChart),
 }
 
-/// Bars below each other, each parted the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BarChart {
     /// One word, for files: `waterfall`.
     pub key: String,
-    /// For people, with the figure of the paper that it is.
     pub title: String,
     pub caption: String,
     /// Names of the parts of every bar, from the left.
@@ -23,7 +19,6 @@ pub struct BarChart {
     pub bars: Vec<Bar>,
 }
 
-/// One bar: its parts fill it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bar {
     /// The heading that it shares with its neighbours: written once above them.
@@ -38,7 +33,6 @@ pub struct Bar {
 pub struct TrendChart {
     /// One word, for files: `lengths`.
     pub key: String,
-    /// For people, with the figure of the paper that it is.
     pub title: String,
     pub caption: String,
     pub axis: String,
@@ -79,7 +73,6 @@ impl Share {
         self.of += 1;
     }
 
-    /// From 0 to 1; absent of none.
     pub fn share(self) -> Option<f64> {
         (self.of > 0).then(|| self.count as f64 / self.of as f64)
     }

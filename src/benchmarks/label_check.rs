@@ -1,10 +1,8 @@
 //! A question about the data itself, for a judge: which value of a facet it would have given.
 
-/// A facet of the data, and its check by a judge that is not told it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LabelCheck {
     pub facet: &'static str,
-    /// Its values, one of which the judge chooses.
     pub values: &'static [&'static str],
     /// Probes that share the value of this facet are asked about once, by the first of them.
     pub unit: &'static str,

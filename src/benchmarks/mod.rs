@@ -49,7 +49,6 @@ pub static ALL: [&Benchmark; 5] = [
     &dose::DOSE,
 ];
 
-/// The roles, other than the query's, whose spans are recorded as rows: those that a curve begins with.
 pub fn row_roles(benchmark: &Benchmark) -> Vec<&'static str> {
     let rows = benchmark.lens.curves.iter().map(|curve| curve.from);
     unique(rows.filter(|row| ![QUERY, "last", "answer", VERDICT].contains(row)))
@@ -71,12 +70,10 @@ pub fn is_reading(judge: &str) -> bool {
     ALL.iter().flat_map(|benchmark| benchmark.readings).any(|reading| reading.name == judge)
 }
 
-/// The registered benchmark of this name.
 pub fn named(name: &str) -> Option<&'static Benchmark> {
     ALL.into_iter().find(|benchmark| benchmark.name == name)
 }
 
-/// The name of the benchmark of runs that name none.
 pub fn default_name() -> String {
     ALL[0].name.to_owned()
 }

@@ -12,12 +12,10 @@ use serde::Serialize;
 /// Number of problems that a [`Report`] keeps; the rest are counted, and told as they are found.
 pub const PROBLEMS_SHOWN: usize = 20;
 
-/// One thing wrong with one row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// Which file of a folder; absent where the data set is one file.
     pub file: Option<String>,
-    /// Zero-based index of the row in the file.
     pub row: usize,
     /// The row's uid, where it has a readable one.
     pub uid: Option<String>,
@@ -41,7 +39,6 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything wrong with one row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowProblems {
     pub problems: Vec<Problem>,
@@ -52,7 +49,6 @@ pub struct RowProblems {
     pub probes: Vec<BrokenProbe>,
 }
 
-/// A probe of a row that cannot be asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BrokenProbe {
     pub id: String,
@@ -84,7 +80,6 @@ fn in_file(file: &Option<String>) -> String {
     file.as_ref().map_or_else(String::new, |file| format!("{file}, "))
 }
 
-/// Why a row, or the rest of the data, could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error(transparent)]
@@ -92,25 +87,20 @@ pub enum ReadError {
     #[error("{}row {row}, line {line}, column {column}: {what}", in_file(.file))]
     Syntax {
         file: Option<String>,
-        /// Zero-based index of the row that was being read.
         row: usize,
         line: usize,
-        /// One-based column, in bytes.
         column: usize,
         what: String,
     },
-    /// A sound file without a single case.
     #[error(
         "the file holds no cases; a {benchmark} file has at least one, so this is probably the wrong file"
     )]
     NoCases {
-        /// The benchmark that the file was read as.
         benchmark: &'static str,
     },
     #[error("{}reading failed in row {row}", in_file(.file))]
     Read {
         file: Option<String>,
-        /// Zero-based index of the row that was being read.
         row: usize,
         source: io::Error,
     },
@@ -126,7 +116,6 @@ pub(super) fn until_broken<'a>(mut read: impl FnMut() -> Result<Option<Case>, Re
     }))
 }
 
-/// The result of [`check`].
 #[derive(Debug, Default)]
 pub struct Report {
     pub rows: usize,
@@ -135,16 +124,13 @@ pub struct Report {
     /// The probes of sound rows by what they are grouped by.
     pub probes: BTreeMap<String, usize>,
     pub findings: Vec<Finding>,
-    /// Number of problems in all the rows read.
     pub problem_count: usize,
     /// The first [`PROBLEMS_SHOWN`] of them, in file order.
     pub problems: Vec<Problem>,
-    /// The error that ended the reading early, if any.
     pub broken: Option<ReadError>,
 }
 
 impl Report {
-    /// True if every row is sound and the file was read to its end.
     pub fn is_sound(&self) -> bool {
         self.problem_count == 0 && self.broken.is_none()
     }

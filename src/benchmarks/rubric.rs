@@ -6,12 +6,10 @@ use std::collections::BTreeMap;
 
 use super::Benchmark;
 
-/// Instructions of a judge.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rubric {
     /// One word, for the command line, verdict rows and tables: `released`.
     pub name: &'static str,
-    /// Its difference from the benchmark's others: a few words.
     pub about: &'static str,
     /// The judge's input: a template (minijinja) over the case's notes by their names, `probes` (each with `id`, `query`,
     /// `answer`, `cut`, `facets`, the `values` that its verdict can have, and its own notes), `labels`, and `reasons`: `first` where the reply's reason is to stand before its
@@ -29,7 +27,6 @@ pub struct Rubric {
 pub struct UnknownRubric {
     pub benchmark: &'static str,
     pub name: String,
-    /// Those that there are, the default first, each with what sets it apart.
     pub known: String,
 }
 
@@ -55,7 +52,6 @@ pub enum JudgeUnit {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum VerdictKind {
-    /// Right or wrong: `correct`, true or false.
     Correct,
     /// Right or wrong by one of two words: `label`. The reply is one object without ids, so a call covers one probe.
     Label { right: &'static str, wrong: &'static str },
@@ -71,7 +67,6 @@ pub enum VerdictKind {
 /// The scores that a rubric gives to some of its probes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Grades {
-    /// Which probes: a facet, and its value.
     pub facet: (&'static str, &'static str),
     pub scores: &'static [u32],
 }
@@ -111,7 +106,6 @@ impl VerdictKind {
         }
     }
 
-    /// True if it says right or wrong, in whatever words.
     pub fn is_right_or_wrong(self) -> bool {
         matches!(self, VerdictKind::Correct | VerdictKind::Label { .. })
     }

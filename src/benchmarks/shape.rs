@@ -13,9 +13,7 @@ use super::reading::{Problem, RowProblems};
 use crate::data::Case;
 use crate::ground::json::Fault;
 
-/// The path that stands for the row itself.
 pub(super) const WHOLE_ROW: &str = "(row)";
-/// Longest piece of a string that a message quotes, in characters.
 const QUOTED_CHARS: usize = 60;
 
 /// Any JSON value; objects keep repeated keys, so that they can be reported instead of silently lost.
@@ -33,9 +31,7 @@ pub(super) enum Node {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pairs<V>(pub(super) Vec<(String, V)>);
 
-/// The form of a value.
 pub(super) enum Shape {
-    /// A string that is not blank.
     Text,
     /// One of these strings; with the remedy where it is none.
     OneOf(&'static [&'static str], &'static str),
@@ -82,7 +78,6 @@ pub(super) const TURN: Shape = Shape::Fields(&OF_TURN, Others::Refused);
 pub(super) const OPEN_TURN: Shape = Shape::Fields(&OF_TURN, Others::Ignored);
 
 impl Node {
-    /// The value in a message.
     pub(super) fn describe(&self) -> String {
         match self {
             Node::Null => "null".to_owned(),
@@ -130,12 +125,10 @@ impl Node {
     }
 }
 
-/// A string in quotes, shortened.
 pub(super) fn quote(text: &str) -> String {
     quote_up_to(QUOTED_CHARS, text)
 }
 
-/// A string in quotes, cut after so many characters.
 pub(super) fn quote_up_to(most: usize, text: &str) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{:?}...", &text[..end]),
@@ -177,7 +170,6 @@ impl<'a> Checker<'a> {
         });
     }
 
-    /// Reports what JSON does not have in the row.
     pub(super) fn faults(&mut self, faults: Vec<Fault>) {
         for fault in faults {
             self.problem(fault.field(), fault.found.as_str(), fault.remedy);

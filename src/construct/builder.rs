@@ -24,28 +24,22 @@ use crate::benchmarks::dose::terms::{
 use crate::data::Turn;
 use crate::data::draw::Draws;
 
-/// Purposes of draws: fillers, small talk, neutral sentences, the order of a log's keys.
 const FILLERS: &str = "dose fillers";
 const SMALL_TALK: &str = "dose session";
 const NEUTRAL: &str = "dose neutral";
 const KEYS: &str = "dose keys";
-/// The value that a right answer names.
 const CURRENT: &str = "current";
 const NO_VALUE: &str = "none";
-/// The form of times.
 const TIME: &str = "%Y-%m-%d %H:%M";
 
-/// A row and all that is known of how it was made.
 #[derive(Debug, Clone)]
 pub struct Built {
     pub row: DoseRow,
-    /// A line of `provenance.jsonl`.
     pub provenance: Value,
     /// Its statements, where it has an old session and a new one, and one value.
     pub pair: Option<Statements>,
 }
 
-/// An update in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statements {
     pub old: String,
@@ -58,18 +52,15 @@ pub struct Statements {
     pub question: String,
 }
 
-/// An item or a twin that could not be made.
 #[derive(Debug, Clone)]
 pub struct Dropped {
     pub id: String,
-    /// True if it is the whole item.
     pub item: bool,
     pub reason: String,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct BuiltItem {
-    /// Its rows; none where it was dropped.
     pub rows: Vec<Built>,
     pub dropped: Vec<Dropped>,
 }

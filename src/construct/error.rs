@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use palimpsest_core::text::TextError;
 
-/// Why a build failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error("{name}: {message}")]
@@ -21,7 +20,6 @@ pub enum BuildError {
     Io { action: &'static str, path: PathBuf, source: std::io::Error },
 }
 
-/// Why an item or a row was not made.
 #[derive(Debug)]
 pub enum Unmade {
     /// It is left out of the build.

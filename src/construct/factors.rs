@@ -10,12 +10,9 @@ use serde_json::{Value, json};
 use super::error::BuildError;
 
 pub const LONGEST_CHAIN: usize = 16;
-/// Most sessions of restatements of either value, or of echoes.
 pub const MOST_REPEATS: usize = 8;
 pub const MOST_LURES: usize = 16;
-/// Most other attributes that are updated meanwhile.
 pub const MOST_OTHERS: usize = 32;
-/// Most tokens of a history's part.
 pub const MOST_TOKENS: usize = 150_000;
 
 /// Sessions that fill the tokens between the evidence.
@@ -42,7 +39,6 @@ pub enum Explicitness {
     EN,
 }
 
-/// The order of place and of date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -57,7 +53,6 @@ pub enum Order {
 #[serde(rename_all = "lowercase")]
 pub enum Speaker {
     User,
-    /// The assistant tells it, asked by the user.
     Assistant,
 }
 
@@ -70,41 +65,31 @@ pub enum Overlap {
     Full,
 }
 
-/// A level of every factor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Factors {
-    /// Tokens before the first evidence session.
     pub depth_old: usize,
     /// Tokens before the second; where it is given, the distance follows from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth_new: Option<usize>,
     pub distance: usize,
-    /// Tokens after the second.
     pub tail: usize,
-    /// The text that the tokens are of.
     pub fillers: Fillers,
     /// Sessions with the same attribute of another person: the first between the two, the next behind, and so on.
     pub lures: usize,
-    /// Further sessions that state the old value before it is replaced.
     pub restated_old: usize,
-    /// Further sessions that state the current value.
     pub restated_new: usize,
     /// Sessions after the update that speak of the old value as past.
     pub echoes: usize,
     /// Updates: A -> B is 1, A -> B -> C is 2.
     pub chain: usize,
-    /// The last update goes back to the first value.
     pub returns: bool,
-    /// Sessions between the two that update another attribute of the subject.
     pub others: usize,
     pub explicitness: Explicitness,
     pub order: Order,
     pub speaker: Speaker,
-    /// The old session's wording against the question's.
     pub overlap_old: Overlap,
     pub overlap_new: Overlap,
-    /// The question takes the old value for granted.
     pub premise: bool,
 }
 
@@ -133,7 +118,6 @@ impl Default for Factors {
     }
 }
 
-/// The factors' names, as specs and rows write them.
 pub const NAMES: [&str; 18] = [
     "depth_old",
     "depth_new",
@@ -302,12 +286,10 @@ impl Factors {
     }
 }
 
-/// True if a factor is a length in tokens.
 pub fn is_length(name: &str) -> bool {
     LENGTHS.contains(&name)
 }
 
-/// The levels that a factor takes, in words.
 fn wanted(name: &str) -> &'static str {
     match name {
         "fillers" => "\"none\", \"unrelated\" or \"topic\"",

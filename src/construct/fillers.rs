@@ -19,7 +19,6 @@ use crate::ground::text_file;
 /// Draws before a repeated session of our own is taken.
 const TRIES: usize = 40;
 
-/// A session without evidence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Filler {
     pub id: String,
@@ -27,11 +26,9 @@ pub struct Filler {
     pub turns: Vec<Turn>,
 }
 
-/// Fillers of the user's.
 #[derive(Debug, Clone, Default)]
 pub struct GivenFillers {
     pub path: PathBuf,
-    /// SHA-256 of its bytes.
     pub digest: String,
     pub fillers: Vec<Filler>,
 }
@@ -129,7 +126,6 @@ pub struct Stream<'a> {
     /// The order of given ones, and how many are used.
     order: Vec<usize>,
     next: usize,
-    /// Ids of our own that are used.
     used: BTreeSet<String>,
     forbidden: Vec<String>,
 }

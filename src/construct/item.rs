@@ -10,18 +10,13 @@ use super::texts::{Clause, Log, Template, Texts, fill, inside};
 use crate::benchmarks::dose::implied::{step1, step2};
 use crate::data::draw::Draws;
 
-/// The purpose of an item's own draws.
 const PURPOSE: &str = "dose item";
-/// The family whose attributes are the others that a subject has.
 const OTHERS_FAMILY: &str = "slots";
-/// Id of the question of an item with one value.
 const VALUE: &str = "value";
 
-/// A fact about the subject.
 #[derive(Clone, Copy, Debug)]
 pub enum Attribute<'a> {
     One(&'a Template),
-    /// A log with a value a key.
     Log(&'a Log),
 }
 
@@ -30,7 +25,6 @@ impl Attribute<'_> {
         self.of(|template| &template.name, |log| &log.name)
     }
 
-    /// The topic of fillers that are close to it.
     pub fn topic(&self) -> &str {
         self.of(|template| &template.topic, |log| &log.topic)
     }
@@ -57,7 +51,6 @@ pub struct Key {
     /// The word for it; `value` where there is one.
     pub name: String,
     pub set: String,
-    /// In the order in which they were drawn.
     pub values: Vec<String>,
 }
 
@@ -90,11 +83,9 @@ pub struct Item<'a> {
     pub keys: Vec<Key>,
     /// The longest chain of the build: values behind its are nobody's.
     longest: usize,
-    /// Other attributes of the subject, in their order, with values each.
     others: Vec<(&'a Template, Vec<&'a str>)>,
 }
 
-/// Settings that all items share.
 #[derive(Debug, Clone, Copy)]
 pub struct Draft<'a> {
     pub texts: &'static Texts,
@@ -202,7 +193,6 @@ impl Item<'_> {
         words
     }
 
-    /// The first statement.
     pub fn old(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
         match self.attribute {
             Attribute::One(template) => {
@@ -213,7 +203,6 @@ impl Item<'_> {
         }
     }
 
-    /// An update as openly as asked.
     pub fn update(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
         let Attribute::One(template) = self.attribute else { return self.marked(of, factors, order, false) };
         let told = self.told_as(of, factors);
@@ -221,7 +210,6 @@ impl Item<'_> {
         opened(template, of, told, plain).unwrap_or_else(|| self.implied(template, of, told))
     }
 
-    /// The same update by other words.
     pub fn paraphrase(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
         let Attribute::One(template) = self.attribute else { return self.marked(of, factors, order, true) };
         let told = self.told_as(of, factors);
@@ -245,7 +233,6 @@ impl Item<'_> {
         }
     }
 
-    /// A value as past.
     pub fn echo(&self, of: Saying<'_>, order: &mut Draws) -> String {
         match self.attribute {
             Attribute::One(template) => {
@@ -265,7 +252,6 @@ impl Item<'_> {
         (self.old(of, &Factors::default(), order), name.clone())
     }
 
-    /// An update of another attribute of the subject.
     pub fn other_attribute(&self, nth: usize) -> String {
         let (template, values) = &self.others[nth % self.others.len()];
         let value = values[(nth / self.others.len()) % values.len()];
@@ -273,7 +259,6 @@ impl Item<'_> {
         format!("{} now", fill(full, &[("name", &self.subject), ("v", value)]))
     }
 
-    /// A sentence without a value.
     pub fn neutral(&self, texts: &Texts, draws: &mut Draws) -> String {
         let name = [("name", self.subject.as_str())];
         match self.attribute {
@@ -282,7 +267,6 @@ impl Item<'_> {
         }
     }
 
-    /// The beginning of the answer about a key.
     pub fn prefix(&self, key: usize) -> String {
         fill(self.attribute.prefix(), &[("name", &self.subject), ("key", &self.keys[key].name)])
     }
@@ -297,7 +281,6 @@ impl Item<'_> {
         }
     }
 
-    /// The question whether a value holds.
     pub fn yesno(&self, value: &str) -> Option<String> {
         match self.attribute {
             Attribute::One(template) => Some(fill(&template.yesno, &[("name", &self.subject), ("v", value)])),

@@ -12,7 +12,6 @@ use super::session::{digits, tokens};
 use crate::benchmarks::dose::terms::{NEW, OLD};
 use crate::data::Turn;
 
-/// A session of the evidence, by its part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     Old,
@@ -27,7 +26,6 @@ pub enum Part {
 }
 
 impl Part {
-    /// A name for its draws.
     pub fn key(self) -> String {
         match self {
             Part::Old => OLD.to_owned(),
@@ -42,7 +40,6 @@ impl Part {
     }
 }
 
-/// A session of a history.
 #[derive(Debug, Clone)]
 pub enum Slot {
     Part(Part),
@@ -53,7 +50,6 @@ pub enum Slot {
     },
 }
 
-/// Tokens of a stretch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Length {
     pub requested: usize,
@@ -67,16 +63,13 @@ impl Length {
     }
 }
 
-/// The sessions of a history and the lengths of its stretches.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    /// In the order of place.
     pub slots: Vec<Slot>,
     /// Before the first of the pair, between the two, behind the second.
     pub lengths: [Length; 3],
 }
 
-/// Names of the stretches, as factors have them.
 pub const STRETCHES: [&str; 3] = ["depth_old", "distance", "tail"];
 
 /// The fillers of an item's stretches, drawn as far as they were needed.
@@ -105,7 +98,6 @@ impl<'a> Stretches<'a> {
     }
 }
 
-/// Tokens of places' digits, looked up.
 #[derive(Default)]
 pub struct Digits(Vec<isize>);
 

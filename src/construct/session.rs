@@ -10,7 +10,6 @@ use super::texts::{Chat, fill};
 use crate::data::Turn;
 use crate::data::draw::Draws;
 
-/// Draws of small talk before a session is given up.
 const ATTEMPTS: usize = 60;
 /// The user's role, and the assistant's.
 pub const USER: &str = "user";
@@ -19,7 +18,6 @@ pub const ASSISTANT: &str = "assistant";
 /// digits may be another number of tokens.
 const PLACE: usize = 10;
 const TIME: &str = "2025-01-15 10:30";
-/// The beginning of the session behind one.
 const NEXT: &str = "Session";
 
 /// A session as the benchmark's template writes it, with its place counted from 1.
@@ -56,10 +54,8 @@ pub struct Content<'a> {
     pub speaker: Speaker,
 }
 
-/// Small talk with the tokens of each remark.
 pub struct SmallTalk<'a> {
     chat: &'a Chat,
-    /// Tokens that a remark adds to a turn.
     costs: Vec<usize>,
 }
 

@@ -9,7 +9,6 @@ use super::factors::{Explicitness, Factors, Fillers, NAMES, Overlap, is_length};
 use super::texts::{FAMILIES, STREAMS_FAMILY, Texts};
 use crate::benchmarks::dose::terms::{BLIND, NO_OLD, NO_UPDATE, OTHER, PARAPHRASE, UPDATE};
 
-/// The specs that come with the program, by name.
 pub const PRESETS: [(&str, &str); 5] = [
     ("slots", include_str!("presets/slots.toml")),
     ("chains", include_str!("presets/chains.toml")),
@@ -18,11 +17,9 @@ pub const PRESETS: [(&str, &str); 5] = [
     ("implied", include_str!("presets/implied.toml")),
 ];
 
-/// Kinds of twins that a spec names for all levels.
 const TWINS: [&str; 6] = [UPDATE, NO_UPDATE, NO_OLD, OTHER, PARAPHRASE, BLIND];
 /// Twins of the gate: the base level with one of the two sessions, and with neither.
 const GATE: [&str; 3] = [NO_UPDATE, NO_OLD, BLIND];
-/// Orders of the two values.
 const ORDERS: [&str; 2] = ["ab", "ba"];
 /// Sweep of rows that no factor is varied in.
 pub const BASE: &str = "base";
@@ -50,16 +47,13 @@ pub struct Spec {
     pub family: String,
     pub items: usize,
     pub seed: u64,
-    /// The templates that items take turns in; empty for all of the family.
     pub templates: Vec<String>,
     /// Tokens of a session of the evidence, with a place of two digits.
     pub session_tokens: usize,
     /// Values that nobody has, beside those of the pair.
     pub absent: usize,
     pub keys: usize,
-    /// `ab`, `ba`, or both.
     pub orders: Vec<String>,
-    /// Kinds of twins at all levels.
     pub twins: Vec<String>,
     /// The gate's twins at the base level.
     pub gate: bool,
@@ -69,7 +63,6 @@ pub struct Spec {
     pub grids: Vec<Grid>,
 }
 
-/// Two factors that are varied together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grid {
     pub names: [String; 2],
@@ -85,11 +78,9 @@ pub struct Level {
     pub factors: Factors,
 }
 
-/// A twin: a kind, and the order of its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Twin {
     pub kind: &'static str,
-    /// `ab`, `ba`, or nothing.
     pub order: &'static str,
 }
 
@@ -102,7 +93,6 @@ impl Twin {
         }
     }
 
-    /// True if A and B have changed roles.
     pub fn swapped(&self) -> bool {
         self.order == ORDERS[1]
     }
@@ -114,7 +104,6 @@ impl Spec {
         Some(Spec::parse(name, text))
     }
 
-    /// Reads a spec's TOML; `name` is the file's.
     pub fn parse(name: &str, text: &str) -> Result<Spec, BuildError> {
         let toml =
             |error: toml::de::Error| BuildError::Toml { name: name.to_owned(), message: error.to_string() };
@@ -169,12 +158,10 @@ impl Spec {
         twins
     }
 
-    /// The most updates of any level.
     pub fn longest_chain(&self) -> Result<usize, BuildError> {
         Ok(self.levels()?.iter().map(|level| level.factors.chain).max().unwrap_or(1))
     }
 
-    /// In full, as `build.json` has it.
     pub fn as_json(&self) -> Value {
         let sweeps: Map<String, Value> =
             self.sweeps.iter().map(|(name, levels)| (name.clone(), json!(levels))).collect();
@@ -280,7 +267,6 @@ fn label(name: &str, value: &Value) -> String {
     format!("{}-{value}", name.replace('_', "-"))
 }
 
-/// The fields of a spec's TOML.
 struct Fields(Map<String, Value>);
 
 impl Fields {

@@ -19,7 +19,6 @@ const FILLERS: &str = include_str!("texts/fillers.toml");
 
 pub const LICENCE: &str = "MIT OR Apache-2.0";
 
-/// The family whose items are logs of several keys.
 pub const STREAMS_FAMILY: &str = "streams";
 pub const FAMILIES: [&str; 5] = ["slots", "chains", "boxes", STREAMS_FAMILY, "implied"];
 
@@ -27,22 +26,18 @@ pub const FAMILIES: [&str; 5] = ["slots", "chains", "boxes", STREAMS_FAMILY, "im
 pub struct Texts {
     pub values: BTreeMap<String, Vec<String>>,
     pub templates: Vec<Template>,
-    /// Logs of several keys, and the keys' sets.
     pub streams: Streams,
     pub chat: Chat,
     pub topics: Vec<Topic>,
-    /// SHA-256 over all files.
     pub digest: String,
 }
 
-/// An attribute: its wordings and its question.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Template {
     pub name: String,
     pub families: Vec<String>,
     pub values: String,
-    /// The topic of fillers that are close to it.
     pub topic: String,
     /// The statement, by the words that it shares with the question.
     pub clause: Clause,
@@ -63,19 +58,16 @@ pub struct Template {
     pub yesno: String,
 }
 
-/// Three wordings.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clause {
     /// Shares nearly all words with the question.
     pub full: String,
     pub part: String,
-    /// None but the name.
     pub none: String,
 }
 
 impl Clause {
-    /// The wording of this overlap.
     pub fn of(&self, overlap: Overlap) -> &str {
         match overlap {
             Overlap::Full => &self.full,
@@ -96,34 +88,27 @@ impl Template {
     }
 }
 
-/// The family of logs.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Streams {
-    /// The sets of values of the keys.
     pub keys: BTreeMap<String, String>,
     pub log: Vec<Log>,
 }
 
-/// A log of several keys.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Log {
     pub name: String,
-    /// The topic of fillers that are close to it.
     pub topic: String,
-    /// An entry with a value of every key.
     pub statement: String,
     pub paraphrase: String,
     /// A word on the log without an entry.
     pub neutral: String,
     pub echo: String,
-    /// The question after a key.
     pub question: String,
     pub prefix: String,
 }
 
-/// The texts of a session around its statement.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Chat {
@@ -197,7 +182,6 @@ pub fn fill(pattern: &str, slots: &[(&str, &str)]) -> String {
     text
 }
 
-/// A sentence's beginning as it is written within another one.
 pub fn inside(sentence: &str) -> String {
     for word in ["The ", "In ", "On ", "At ", "For ", "An "] {
         if let Some(rest) = sentence.strip_prefix(word) {

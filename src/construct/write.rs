@@ -23,7 +23,6 @@ pub const DOSE_FILE: &str = "dose.jsonl";
 const PROVENANCE_FILE: &str = "provenance.jsonl";
 const BUILD_FILE: &str = "build.json";
 
-/// The outcome of a build.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     pub kept: usize,
@@ -33,23 +32,18 @@ pub struct Summary {
     pub twins_dropped: usize,
     /// Reasons, with how often each: items and twins.
     pub dropped: BTreeMap<String, usize>,
-    /// Templates that were left out, with the reason.
     pub left_out: Vec<(String, String)>,
 }
 
-/// A form in which rows are written.
 pub trait Format {
-    /// The file's name.
     fn file(&self) -> &str;
     /// Writes a row, or leaves it out.
     fn row(&mut self, built: &Built, out: &mut dyn Write) -> std::io::Result<bool>;
-    /// Writes what stands behind all rows.
     fn end(&mut self, _: &mut dyn Write) -> std::io::Result<()> {
         Ok(())
     }
 }
 
-/// The benchmark's own form: a row a line.
 pub struct Lines;
 
 impl Format for Lines {
@@ -158,7 +152,6 @@ fn without_names(reason: &str) -> String {
     }
 }
 
-/// A file under way.
 struct Output<'a> {
     dir: &'a Path,
     name: &'a str,

@@ -29,7 +29,6 @@ impl Severity {
 pub struct Check {
     pub name: &'static str,
     pub severity: Severity,
-    /// Description, in words that follow a count.
     pub about: &'static str,
 }
 
@@ -56,7 +55,6 @@ pub struct Finding {
     pub segments: Vec<usize>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<String>,
-    /// Description, with the words that show it.
     pub message: String,
 }
 
@@ -109,7 +107,6 @@ impl Finding {
     }
 }
 
-/// Right answer to a probe, for checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gold {
     /// The right answers; one of them is enough. None where the data gives none in words.
@@ -144,7 +141,6 @@ pub fn listed_by_check(findings: &[Finding], examples: usize) -> Vec<String> {
     lines
 }
 
-/// Most characters of a text that a message repeats.
 const QUOTED: usize = 60;
 
 /// A text in a message, shortened, on one line.

@@ -9,7 +9,6 @@ use serde::Serialize;
 use super::Case;
 use crate::ground::order::sorted_unique;
 
-/// The values of a label and how often each occurs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LabelCounts {
     pub label: String,
@@ -29,7 +28,6 @@ pub struct ValueCount {
 }
 
 impl LabelCounts {
-    /// The values of the split, sorted.
     pub fn splits(&self) -> Vec<&str> {
         sorted_unique(self.values.iter().flat_map(|value| value.by_split.keys().map(String::as_str)))
     }

@@ -16,7 +16,6 @@ pub struct LengthRow {
 
 pub const BY_CASE: &str = "case";
 
-/// The table in text, with what its columns are below it.
 pub fn table(by: GroupBy<'_>, rows: &[LengthRow]) -> String {
     let split = match by {
         GroupBy::Label(label) => label,

@@ -28,19 +28,15 @@ use serde::{Deserialize, Serialize};
 /// Notes that only a judge sees, by name: texts, lists of texts, numbers.
 pub type Notes = serde_json::Map<String, serde_json::Value>;
 
-/// One benchmark instance.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Case {
     pub id: String,
     /// Labels that the case is grouped by, for example `type` -> `T1`.
     pub labels: BTreeMap<String, String>,
-    /// History before the question.
     pub history: History,
     /// The evidence of all of the case's probes. Labels for spans; never shown to the model.
     pub evidence: Vec<Evidence>,
-    /// Stretches of several segments that are measured too, beside the segments themselves.
     pub stretches: Vec<Stretch>,
-    /// The queries put to the model, in file order.
     pub probes: Vec<Probe>,
     pub judge: JudgeOnly,
     pub keep: Keep,
@@ -75,7 +71,6 @@ pub enum Keep {
     Ranked(Vec<usize>),
 }
 
-/// Segments and the time of the query.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
     /// In the order in which they are shown. After truncation a subset, each with its original index.
@@ -85,7 +80,6 @@ pub struct History {
 }
 
 impl History {
-    /// The segments that `wanted` takes, by their place and themselves, in order.
     pub fn select(&self, wanted: impl Fn(usize, &Segment) -> bool) -> History {
         let segments = self.segments.iter().enumerate().filter(|&(place, segment)| wanted(place, segment));
         let segments = segments.map(|(_, segment)| segment.clone()).collect();
@@ -100,20 +94,17 @@ pub struct Segment {
     pub kind: String,
     /// Zero-based position in the file's history; kept when neighbours are dropped.
     pub index: usize,
-    /// When it took place, where the file says so.
     pub time: Option<DateTime>,
     /// The turns of a session, the fields of an event, or one text; in order.
     pub turns: Vec<Turn>,
 }
 
 impl Segment {
-    /// Its name, and its span's: `session[3]`.
     pub fn label(&self) -> String {
         format!("{}[{}]", self.kind, self.index)
     }
 }
 
-/// One turn of a session, one field of an event, or a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
     /// Speaker (`user`, `assistant`, anybody), or name of the field; empty for a text that is nobody's.
@@ -127,7 +118,6 @@ impl Turn {
     }
 }
 
-/// A place in a history.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Location {
     /// The segment's original index ([`Segment::index`]).
@@ -143,7 +133,6 @@ impl Location {
         Location { segment: index, turn: None, bytes: None }
     }
 
-    /// True if it is a whole segment.
     pub fn is_segment(&self) -> bool {
         self.turn.is_none()
     }
@@ -173,7 +162,6 @@ impl Evidence {
     }
 }
 
-/// Neighbouring segments under one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stretch {
     pub label: String,
@@ -181,7 +169,6 @@ pub struct Stretch {
     pub last: usize,
 }
 
-/// One query put to the model on a case.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Probe {
     pub id: String,
@@ -200,7 +187,6 @@ pub struct Probe {
     pub contrast: Option<Contrasted>,
 }
 
-/// Values that may follow a prompt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contrasted {
     pub current: String,

@@ -28,7 +28,6 @@ use std::collections::BTreeSet;
 use super::History;
 use super::draw::Draws;
 
-/// A way to cut what does not fit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Truncation {
     /// Evidence stays, and distractors are kept spread over the time line ([`truncate`]).
@@ -48,7 +47,6 @@ pub struct Phases {
     pub first: &'static str,
     /// The role of the piece of evidence that nothing goes beyond from the end.
     pub last: &'static str,
-    /// Most segments that go from either end.
     pub ends: usize,
     /// Most tokens of prompt and answer together, however long a context the model has.
     pub context: usize,
@@ -61,14 +59,11 @@ pub struct Phases {
 pub struct Middle {
     /// Prompts of so many tokens and more are cut, whatever the context.
     pub from: usize,
-    /// Tokens that stay at the beginning.
     pub first: usize,
-    /// Tokens that stay at the end.
     pub last: usize,
 }
 
 impl Truncation {
-    /// The word for it on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Truncation::Evidence => "evidence",
@@ -124,7 +119,6 @@ impl Middle {
     }
 }
 
-/// A history that fits its budget.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Truncated {
     /// The segments kept, in order, each with its original index.
@@ -136,10 +130,8 @@ pub struct Truncated {
     pub tokens: usize,
 }
 
-/// Why a history could not be truncated.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TruncateError {
-    /// The evidence is larger than the budget.
     #[error(
         "the evidence (segments {}) needs {evidence} tokens and the rest of the prompt {fixed}, \
          together {} more than the budget of {budget}; raise --context by at least that many",
@@ -154,7 +146,6 @@ pub enum TruncateError {
     },
     #[error("evidence segment {0} is not in the history; truncate the whole history of the case")]
     NoSuchSegment(usize),
-    /// Neither end of the history has a segment that fits.
     #[error(
         "the history does not fit: neither its first segment ({first} tokens) nor its last ({last}) has room in {budget} tokens beside the \
          {fixed} of the rest of the prompt; raise --context"
@@ -162,11 +153,9 @@ pub enum TruncateError {
     NothingFits {
         first: usize,
         last: usize,
-        /// Tokens of everything that is no segment.
         fixed: usize,
         budget: usize,
     },
-    /// The authors' way drops no more.
     #[error(
         "the history does not fit: cut as the benchmark's authors do, {tokens} tokens are left, {} more than the budget of {budget}; raise \
          --context by at least that many or give --truncation evidence",

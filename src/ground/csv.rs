@@ -15,7 +15,6 @@ pub struct CsvTable<R> {
 }
 
 impl<R: Copy> CsvTable<R> {
-    /// A table without columns.
     pub fn of(items: impl IntoIterator<Item = R>) -> Self {
         let items: Vec<R> = items.into_iter().collect();
         let rows = vec![ByteRecord::new(); items.len()];

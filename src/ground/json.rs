@@ -15,7 +15,6 @@ pub struct Fault {
     pub remedy: &'static str,
 }
 
-/// A step into a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     /// Into an object; without a key where one is awaited.
@@ -129,7 +128,6 @@ pub fn mended(text: &[u8]) -> (Vec<u8>, Vec<Fault>) {
     (out, faults)
 }
 
-/// The place of the quote that closes a string.
 fn closing_quote(text: &[u8], start: usize) -> Option<usize> {
     let mut escaped = false;
     for (at, byte) in text.iter().enumerate().skip(start + 1) {

@@ -28,7 +28,6 @@ const QUERY_MARK: &str = "\u{F0004}query\u{F0004}";
 /// Tokens that may appear at the borders between the fixed text and the segments when the two are joined.
 pub const BORDER_TOKENS: usize = 8;
 
-/// Builds prompts from one set of templates for one model.
 #[derive(Debug, Clone)]
 pub struct PromptBuilder {
     templates: Templates,

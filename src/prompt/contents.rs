@@ -2,7 +2,6 @@
 
 use crate::data::Case;
 
-/// The texts that stand in prompts as they are: every turn, and every probe's query and prefix.
 pub fn contents(case: &Case) -> impl Iterator<Item = &str> {
     let turns = case.history.segments.iter().flat_map(|segment| &segment.turns);
     let queries = case.probes.iter().flat_map(|probe| [probe.query.as_str(), probe.prefix.as_str()]);

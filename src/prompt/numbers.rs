@@ -27,7 +27,6 @@ impl SegmentNumbers {
         }
     }
 
-    /// True if it is what runs have that say nothing of it.
     pub fn is_default(&self) -> bool {
         *self == SegmentNumbers::default()
     }

@@ -68,7 +68,6 @@ impl Templates {
         Templates { query_time: self.query_time || told, ..self }
     }
 
-    /// True if prompts tell when the question is put.
     pub(super) fn query_time(&self) -> bool {
         self.query_time
     }
@@ -100,12 +99,10 @@ impl Templates {
         Ok(sandbox::render(&self.env, SYSTEM, context! { form }, 0)?.trim().to_owned())
     }
 
-    /// True if the query may come before the history.
     pub(super) fn question_first(&self) -> bool {
         self.question_first
     }
 
-    /// The file of a kind of segment or a form of probe.
     fn file(&self, name: &str) -> Result<&'static str, PromptError> {
         let file = self.files.iter().find(|file| file.strip_suffix(".j2") == Some(name));
         file.copied().ok_or_else(|| PromptError::NoTemplate {
@@ -177,7 +174,6 @@ impl Templates {
         self.file(form)
     }
 
-    /// The user message around `history` and `query`, untrimmed.
     pub(super) fn framing(
         &self,
         form: &str,
@@ -207,7 +203,6 @@ fn read_or(dir: Option<&Path>, name: &str, embedded: &str) -> Result<String, Pro
     }
 }
 
-/// A role as a heading: `User`.
 fn capitalised(role: &str) -> String {
     let mut letters = role.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()

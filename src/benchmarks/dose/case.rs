@@ -79,7 +79,6 @@ pub(super) fn case_of(node: Node, mut row: Checker<'_>) -> Result<Case, RowProbl
     }
 }
 
-/// The item, the twin and every factor, as far as they can be read.
 fn labels(node: &Node) -> BTreeMap<String, String> {
     let own = [ITEM, TWIN].into_iter().filter_map(|name| Some((name, node.text(name)?.to_owned())));
     let factors = match node.get(FACTORS) {
@@ -92,13 +91,11 @@ fn labels(node: &Node) -> BTreeMap<String, String> {
     own.chain(factors).map(|(name, text)| (name.to_owned(), text)).collect()
 }
 
-/// True if a factor cannot have this name.
 fn is_taken(name: &str) -> bool {
     let of_row = ["id", ITEM, TWIN, FACTORS, "sessions", "query_time", "probes"];
     name.trim().is_empty() || of_row.contains(&name)
 }
 
-/// A factor's level as a label.
 fn level(node: &Node) -> Option<String> {
     match node {
         Node::String(text) if !text.trim().is_empty() => Some(text.clone()),

@@ -13,7 +13,6 @@ use crate::benchmarks::{Cases, Files};
 use crate::data::Case;
 use crate::ground::json;
 
-/// The file's name.
 pub const FILE: &str = "dose.jsonl";
 
 /// Keys with which a row begins: the sessions behind them may be longer than what is looked at.
@@ -37,7 +36,6 @@ struct Rows<'a> {
     reader: Option<Box<dyn BufRead + 'a>>,
     row: usize,
     line: usize,
-    /// id -> the row where it was first.
     ids: HashMap<String, usize>,
 }
 
@@ -47,7 +45,6 @@ pub(super) fn rows(files: Files<'_>) -> Cases<'_> {
 }
 
 impl Rows<'_> {
-    /// The next line that is not blank; `None` at the end.
     fn next_line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let reader = match &mut self.reader {
             Some(reader) => reader,

@@ -26,7 +26,6 @@ impl Row {
         self.0.iter().find(of_name).map(|(_, value)| value)
     }
 
-    /// True if there is such a field, be it null.
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(key, _)| known_as(key) == name)
     }
@@ -43,7 +42,6 @@ impl Row {
     }
 }
 
-/// True if a value says nothing.
 pub(super) fn is_blank(value: &Value) -> bool {
     match value {
         Value::Null => true,

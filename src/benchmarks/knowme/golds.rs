@@ -20,12 +20,10 @@ static NO_ANCHOR: Check = Check::warning(
     "no-anchor",
     "durations that cannot be worked out: an event that they cite is missing or has no time",
 );
-/// A gold of another task's kind.
 static GOLD_FORM: Check = Check::error(
     "gold-form",
     "golds that do not fit their task: traps that do not abstain, and abstentions elsewhere",
 );
-/// A question that cites nothing.
 static NO_EVIDENCE: Check = Check::warning("no-evidence", "questions without evidence in tasks that name it");
 
 /// The task whose answers are quotations or nearly so.
@@ -110,11 +108,9 @@ fn is_unknown(text: &str) -> bool {
     text.to_lowercase().contains("unknown")
 }
 
-/// The time between what a duration cites.
 #[derive(Debug, PartialEq, Eq)]
 enum Apart {
     Of(i64),
-    /// An event is not there or has no time.
     Missing,
     Unknown,
 }
@@ -174,7 +170,6 @@ fn duration(text: &str) -> Option<i64> {
     Some(seconds)
 }
 
-/// Seconds as people write them.
 fn shown(seconds: i64) -> String {
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let parts = [(hours, "h"), (minutes, "min"), (seconds, "s")];

@@ -20,12 +20,10 @@ const OTHER_QUESTIONS: &str = "*";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mean {
-    /// A missing score counts as 0.
     OfAll,
     OfScored,
 }
 
-/// The scores of one system on one task.
 #[derive(Debug, Default)]
 struct Scores<'a> {
     sum: f64,
@@ -39,7 +37,6 @@ struct Scores<'a> {
 type Question<'a> = (&'a str, &'a str, &'a str, u32);
 
 impl Scores<'_> {
-    /// In percent of the best; absent without questions.
     fn percent(&self, mean: Mean) -> Option<f64> {
         let n = match mean {
             Mean::OfAll => self.questions.len(),
@@ -65,7 +62,6 @@ struct Backbone<'a> {
 struct System<'a> {
     backbone: Backbone<'a>,
     condition: &'a str,
-    /// The part of the history that its setting shows.
     context: Context,
     scores: BTreeMap<&'a str, Scores<'a>>,
 }
@@ -118,7 +114,6 @@ fn without_gold(graded: &[Graded<'_>], dataset: Option<&str>) -> Vec<String> {
     of.into_iter().map(line).collect()
 }
 
-/// A data set's name as one word.
 fn key(dataset: &str) -> String {
     let word = |c: char| if c.is_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     dataset.chars().map(word).collect()

@@ -2,11 +2,8 @@
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Task {
-    /// `T1` to `T7`: the facet `task`.
     pub id: &'static str,
-    /// The prefix of its questions' ids: `T1-`.
     pub prefix: &'static str,
-    /// As the paper and the files name it.
     pub title: &'static str,
     pub form: &'static str,
     pub level: &'static str,
@@ -61,7 +58,6 @@ impl Task {
         TASKS.iter().find(|task| task.id == id)
     }
 
-    /// True if its evidence events are measured field by field: thoughts against deeds.
     pub fn is_insight(&self) -> bool {
         self.level == INSIGHT
     }

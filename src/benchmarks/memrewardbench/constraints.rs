@@ -16,11 +16,8 @@
 use super::outlines::{Constraints, Piece, items, plan};
 use super::terms::Source;
 
-/// Behind it stands the problem of a path puzzle.
 const PROBLEM: &str = "[PROBLEM]";
-/// The beginning of a route of a path puzzle.
 const ROUTE: &str = "You can travel from ";
-/// The beginning of a question about an article, in lower case.
 const TITLE: &str = "title:";
 
 /// The data set that a long-form question comes from; absent where its form is none of theirs.

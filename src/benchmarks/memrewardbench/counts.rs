@@ -11,7 +11,6 @@ use crate::benchmarks::Graded;
 pub use crate::benchmarks::Share;
 use crate::ground::order::{entry, sorted_unique};
 
-/// The verdict on one pair under one order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     /// True if the chosen trajectory was preferred; `None` where nothing could be read.
@@ -22,12 +21,9 @@ pub struct Verdict {
     pub fits: bool,
 }
 
-/// A pair as tables split it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compared {
-    /// Its task; `None` for a broken row that does not say.
     pub task: Option<Task>,
-    /// Its setting; `None` for a broken row that does not say.
     pub setting: Option<Setting>,
     pub length: Option<Length>,
     /// The data set that a pair of long-form generation was made from, where its question tells.
@@ -39,9 +35,7 @@ pub struct Compared {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counted<'a> {
     pub run: &'a str,
-    /// The judge; absent where nobody has judged.
     pub judge: Option<&'a str>,
-    /// Number of times that the same was asked before.
     pub repetition: u32,
     pub pairs: BTreeMap<&'a str, Compared>,
 }
@@ -73,7 +67,6 @@ pub fn counted<'a>(graded: &[Graded<'a>]) -> Vec<Counted<'a>> {
 }
 
 impl Counted<'_> {
-    /// The orders and variants that were asked for.
     pub fn asked(&self) -> Vec<(Order, Variant)> {
         sorted_unique(self.pairs.values().flat_map(|pair| pair.verdicts.keys().copied()))
     }

@@ -27,7 +27,6 @@ pub(super) fn alone(a: &str, b: &str) -> (Vec<Range<usize>>, Vec<Range<usize>>) 
     (stretches(a, &of_a, &common.0), stretches(b, &of_b, &common.1))
 }
 
-/// The lines of a text, without their ends.
 fn lines(text: &str) -> Vec<Range<usize>> {
     let mut start = 0;
     let of = |line: &str| {
@@ -62,7 +61,6 @@ fn stretches(text: &str, lines: &[Range<usize>], common: &[bool]) -> Vec<Range<u
     found
 }
 
-/// Pairs of equal lines, ascending in both.
 fn matches(a: &[&str], b: &[&str]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     // Blocks to be compared, by their first lines and lengths; a stack, so that depth costs no recursion.

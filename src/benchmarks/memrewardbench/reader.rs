@@ -15,7 +15,6 @@ use crate::benchmarks::{Cases, Files};
 use crate::data::Case;
 use crate::ground::json::{self, Fault};
 
-/// Keys of which a row's JSON has some.
 const KEYS: [&str; 4] = ["\"subtask\"", "\"ctx_length\"", "\"chosen\"", "\"rejected\""];
 
 /// True if one of the files is the benchmark's: Parquet, or JSON lines with its keys. Quotes inside a text are escaped, so that a
@@ -42,13 +41,11 @@ struct Pairs<'a> {
     folder: bool,
     names: VecDeque<&'a str>,
     open: Option<Open<'a>>,
-    /// id -> where it was first.
     ids: HashMap<String, String>,
     /// True if there was a row, sound or not.
     any: bool,
 }
 
-/// A file that is being read.
 struct Open<'a> {
     name: &'a str,
     rows: Format<'a>,
@@ -60,7 +57,6 @@ enum Format<'a> {
     Columns(Box<ParquetRows>),
 }
 
-/// The next item of a file.
 enum Next {
     /// With what JSON does not have in it.
     Row(Box<RawRow>, Vec<Fault>),

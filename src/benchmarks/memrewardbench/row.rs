@@ -24,7 +24,6 @@ const QUERY: &str = "Which agent managed its memory better? Begin your reply wit
 /// The answers that a model may give: its probabilities are weighed against each other.
 pub(super) const OPTIONS: [&str; 2] = ["[[A]]", "[[B]]"];
 
-/// The fields of a row, as they stand in the file.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct RawRow {
@@ -117,7 +116,6 @@ impl PairChecker<'_> {
         Some(id)
     }
 
-    /// A text that spells one of a list's names.
     fn named<T>(
         &mut self,
         field: &str,

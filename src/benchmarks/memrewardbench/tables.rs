@@ -21,13 +21,11 @@ const CONDITION: &str = "condition";
 const VARIANT: &str = "variant";
 const ORDER: &str = "order";
 const PAIRS_OF: &str = "pairs of";
-/// Prompts that did not fit: the last column of most tables.
 const OVERLONG: &str = "does not fit";
 const REPEATS: &str = "each repetition has rows of its own; `palimpsest table --repeats` gives their mean and standard deviation";
 
 type Row = Vec<Vec<String>>;
 
-/// All tables that the runs have rows for.
 pub(super) fn all(graded: &[Graded<'_>], counted: &[Counted<'_>]) -> Vec<Table> {
     let tables = [
         accuracy,
@@ -130,7 +128,6 @@ fn numbers<'a>(names: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item =
     names.into_iter().map(Column::number).collect::<Vec<_>>().into_iter()
 }
 
-/// A choice of pairs.
 pub(super) type Wanted = Box<dyn Fn(&Compared) -> bool>;
 
 pub(super) fn of_setting(setting: Setting) -> Wanted {
@@ -173,7 +170,6 @@ pub(super) fn each_asked<'a>(
     })
 }
 
-/// Variants of which both orders were asked, by name.
 pub(super) fn both_orders<'a>(
     counted: &'a [Counted<'a>],
 ) -> impl Iterator<Item = (&'a Counted<'a>, Variant, &'static str)> {
@@ -286,7 +282,6 @@ fn consistency_by_length(counted: &[Counted<'_>]) -> Table {
     table(names, &[VARIANT, PAIRS_OF, "measure"], length_columns(), rows, &[note])
 }
 
-/// A share of pairs that were put in both orders.
 type OfBoth = fn(&Consistency) -> Share;
 
 /// A row a variant of which both orders were asked: a share of each column's pairs, and those of any of them that did not fit.

@@ -4,42 +4,30 @@
 
 use std::fmt;
 
-/// As the paper writes it.
 pub(super) const TITLE: &str = "MemoryRewardBench";
 pub(super) const TASK: &str = "task";
-/// Label: the setting, as files call it.
 pub(super) const SUBTASK: &str = "subtask";
-/// Label: the length of the context that the pair was made from.
 pub(super) const CTX_LENGTH: &str = "ctx_length";
 pub(super) const SETTING: &str = "setting";
 pub(super) const LENGTH: &str = "length";
-/// Facet: the data set that a long-form question comes from.
 pub(super) const SOURCE: &str = "source";
 
-/// The probe of every pair.
 pub(super) const VERDICT: &str = "verdict";
 /// Form of the prompts of the two tasks in which something is to be understood.
 pub(super) const UNDERSTANDING: &str = "understanding";
 /// Form of those in which something is written.
 pub(super) const GENERATION: &str = "generation";
 
-/// Role: the better trajectory.
 pub(super) const CHOSEN: &str = "chosen";
-/// Role: the other one.
 pub(super) const REJECTED: &str = "rejected";
-/// Role: lines that the chosen trajectory has alone.
 pub(super) const ONLY_CHOSEN: &str = "only_chosen";
-/// Role: lines that the rejected one has alone.
 pub(super) const ONLY_REJECTED: &str = "only_rejected";
 /// Role, and kind of segment: the question with its long context.
 pub(super) const QUESTION: &str = "question";
 /// Role: the end of the question, about as long as a trajectory: what attention to a trajectory is compared with.
 pub(super) const BLOCK: &str = "block";
-/// Role: the trajectory that is shown first.
 pub(super) const FIRST: &str = "first";
-/// Role: the one shown after it, which can read it.
 pub(super) const SECOND: &str = "second";
-/// Kind of segment.
 pub(super) const TRAJECTORY: &str = "trajectory";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,15 +38,12 @@ pub enum Task {
 }
 
 impl Task {
-    /// All, in the paper's order.
     pub const ALL: [Task; 3] = [Task::Reasoning, Task::Dialogue, Task::Generation];
 
-    /// As the published files write it.
     pub fn name(self) -> &'static str {
         self.terms().name
     }
 
-    /// As the heads of tables write it.
     pub fn short(self) -> &'static str {
         self.terms().short
     }
@@ -83,7 +68,6 @@ impl Task {
     }
 }
 
-/// One of the ten settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Setting {
@@ -100,7 +84,6 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// All, in the order of table 2.
     pub const ALL: [Setting; 10] = [
         Setting::SequentialNoise,
         Setting::SequentialDrop,
@@ -114,12 +97,10 @@ impl Setting {
         Setting::Parallel,
     ];
 
-    /// As the published files write it.
     pub fn name(self) -> &'static str {
         self.terms().name
     }
 
-    /// As the heads of table 3 write it.
     pub fn short(self) -> &'static str {
         self.terms().short
     }
@@ -179,15 +160,12 @@ impl Setting {
 pub enum Source {
     LongProc,
     LongGenBench,
-    /// Articles by a title and bullet points.
     LongEval,
 }
 
 impl Source {
-    /// All, in the order of appendix B.3.
     pub const ALL: [Source; 3] = [Source::LongProc, Source::LongGenBench, Source::LongEval];
 
-    /// As the paper writes it.
     pub fn name(self) -> &'static str {
         match self {
             Source::LongProc => "LongProc",
@@ -196,13 +174,11 @@ impl Source {
         }
     }
 
-    /// The data set of a name.
     pub fn parse(name: &str) -> Option<Source> {
         Source::ALL.into_iter().find(|source| source.name() == name)
     }
 }
 
-/// One of the five lengths of context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Length {
@@ -216,7 +192,6 @@ pub enum Length {
 impl Length {
     pub const ALL: [Length; 5] = [Length::K8, Length::K16, Length::K32, Length::K64, Length::K128];
 
-    /// As the published files write it.
     pub fn name(self) -> &'static str {
         self.terms().name
     }
@@ -244,7 +219,6 @@ impl fmt::Display for Setting {
     }
 }
 
-/// The names of a term, and its other spellings.
 struct Terms {
     name: &'static str,
     short: &'static str,

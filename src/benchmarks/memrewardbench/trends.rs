@@ -6,7 +6,6 @@ use super::tables::{DENSITIES, Wanted, at, both_orders, each_asked, of_generatio
 use super::terms::{Length, Source};
 use crate::benchmarks::{Chart, TrendChart, TrendLine, TrendPanel};
 
-/// Panels of a row of figure 19.
 const BESIDE: usize = 5;
 
 /// The pictures that the rows give. A line is of the first repetition: its whiskers are those of single answers.
@@ -79,7 +78,6 @@ fn by_length(
     }
 }
 
-/// Accuracy by density of constraints, by source.
 fn density(all: &[Counted<'_>]) -> TrendChart {
     // All of them first, then the patterns; the sources have a row of their own.
     let mut parts = of_generation();

@@ -13,13 +13,10 @@ use crate::benchmarks::{Given, NotRead, Reading, Said, Told};
 /// Behind which a thought has ended, where it was left in an answer.
 const THOUGHT_ENDS: &str = "</think>";
 const THOUGHT_BEGINS: &str = "<think>";
-/// Markup that may stand around and in a verdict.
 const MARKUP: [char; 5] = ['*', '_', '`', '\\', '~'];
 const VERDICT_CHARS: usize = 5;
-/// Most characters of an answer that a message quotes.
 const QUOTED_CHARS: usize = 40;
 
-/// The readings, in the order in which they are told.
 pub(super) const READINGS: &[Reading] = &[
     Reading {
         name: "lenient",

@@ -12,7 +12,6 @@ use crate::benchmarks::reading::ReadError;
 /// The longest row read. The published rows have 0.8 MB; a text that is no row stops here instead of filling the memory.
 const MAX_ROW_BYTES: usize = 64 << 20;
 
-/// Where the cutter stands between two calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     BeforeArray,
@@ -25,7 +24,6 @@ enum State {
 pub(super) struct RowStart {
     pub(super) row: usize,
     line: usize,
-    /// One-based, in bytes.
     column: usize,
 }
 
@@ -243,7 +241,6 @@ impl<R: BufRead> RowSplitter<R> {
         Ok(fill(&mut self.reader).map_err(failed)?.first().copied())
     }
 
-    /// Consumes the byte that the last peek showed.
     fn bump(&mut self) {
         if let Ok(&[byte, ..]) = self.reader.fill_buf() {
             step(&mut self.line, &mut self.column, byte);
@@ -293,7 +290,6 @@ struct Scan {
 }
 
 impl Scan {
-    /// True if the element so far is a bare word such as a number.
     fn bare(&self) -> bool {
         self.begun && self.depth == 0 && !self.in_string
     }

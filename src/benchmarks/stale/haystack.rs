@@ -26,13 +26,11 @@ use super::terms::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, judge_only, prob
 use crate::data::draw::Draws;
 use crate::data::{Case, Evidence, History, Segment, Turn};
 
-/// The longest history that is assembled.
 pub const MAX_SESSIONS: usize = 10_000;
 
 /// The longest gap between old and new, and between new and query, in days: a hundred years.
 pub const MAX_GAP_DAYS: u32 = 36_525;
 
-/// Waking seconds of a day.
 const DAY: i64 = 14 * 3600;
 
 /// The hour at which the waking day begins.
@@ -46,11 +44,9 @@ const DAYS: u64 = 180;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Unique among the scenarios; becomes the case's id.
     pub uid: String,
     /// `T1` (the same attribute changes) or `T2` (an upstream one does).
     pub r#type: String,
-    /// Category of the seed ontology (STALE, table 4).
     pub category: String,
     pub attribute: String,
     #[serde(rename = "M_old")]
@@ -63,9 +59,7 @@ pub struct Scenario {
     pub gap_days: u32,
     /// Days from the new session to the query, at least 1.
     pub query_gap_days: u32,
-    /// The session that shows the old observation.
     pub old_session: Vec<Turn>,
-    /// The session that shows the new observation.
     pub new_session: Vec<Turn>,
     pub probing_queries: ProbingQueries,
 }
@@ -79,7 +73,6 @@ pub struct Distractor {
     pub turns: Vec<Turn>,
 }
 
-/// Why a history could not be assembled.
 #[derive(Debug, thiserror::Error)]
 pub enum HaystackError {
     #[error("a history of {0} sessions cannot be assembled; ask for 2 to {MAX_SESSIONS}")]

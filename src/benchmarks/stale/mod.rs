@@ -32,7 +32,6 @@ use crate::data::truncate::{Phases, Truncation};
 /// SHA-256 of the published `T1_T2_400_FULL.json`, in lower-case hexadecimal.
 pub const PUBLISHED_SHA256: &str = "5f3ec375179e20e2e94469e018189188f34e2e7e5f21cbecbd99fcfa648c1876";
 
-/// As the paper writes it.
 const TITLE: &str = "STALE";
 /// The curves of figures 6 and 7: the first is the new session's look back, the others are the query's.
 const CURVES: [Curve; 3] = [Curve::new(NEW, OLD), Curve::new(QUERY, OLD), Curve::new(QUERY, NEW)];

@@ -40,7 +40,6 @@ pub fn read_stale<'a>(text: impl BufRead + 'a, split: Option<&'static str>) -> C
 
 struct StaleReader<R> {
     rows: RowSplitter<R>,
-    /// The raw text of the current row; reused.
     text: Vec<u8>,
     /// uid -> the row that had it first.
     uids: HashMap<String, usize>,

@@ -245,7 +245,6 @@ fn order_of_times(
     }
 }
 
-/// The format's longer form of a time.
 const TIME: &str = "%Y-%m-%d %H:%M:%S";
 
 pub(super) fn shown(time: DateTime) -> String {

@@ -4,8 +4,6 @@
 
 use std::collections::BTreeSet;
 
-/// The stages of the questions (SubtleMemory, section 4): right with the target sessions alone, still right with what the memory system
-/// stored of them, still right with what it finds by itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stages {
     pub questions: usize,

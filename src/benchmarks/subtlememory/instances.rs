@@ -38,7 +38,6 @@ const OF_QA: [Field; 3] =
     [needed("query", Shape::Text), needed(CORRECT_ANSWERS, ANSWERS), needed(INCORRECT_ANSWERS, ANSWERS)];
 const ANSWERS: Shape = Shape::List("answer", 1, &Shape::Text);
 
-/// A row whose fields are sound.
 #[derive(Deserialize)]
 struct Instance {
     instance_id: String,
@@ -65,10 +64,8 @@ pub(super) const STRONG: &str = "strong";
 /// The most questions that a broken row may claim to have. The published sets have at most 5.
 const MOST_QUESTIONS: usize = 100;
 
-/// A question, with what only the judge may see.
 pub(super) type Question = (Probe, Notes);
 
-/// The id of a question: its set's and its place in it, from 1.
 fn question_id(instance: &str, place: usize) -> String {
     format!("{instance}-q{}", place + 1)
 }
@@ -145,7 +142,6 @@ fn questions(
     Some(qas.into_iter().enumerate().map(question).collect())
 }
 
-/// The user's profile, where a row about the user has one.
 fn persona(row: &mut Checker<'_>, node: &Node) -> Option<String> {
     node.text(SOURCE).filter(|source| *source == OF_USER)?;
     match node.get("persona_str")? {
@@ -197,7 +193,6 @@ fn kind(row: &mut Checker<'_>, relation: &str, subtype: &str) -> Option<(&'stati
     Some((known?, of?.name))
 }
 
-/// The places of the target sessions in the order of the history.
 fn targets(row: &mut Checker<'_>, ids: &[String], history: &Sessions) -> Option<Vec<usize>> {
     let mut places = Vec::with_capacity(ids.len());
     for (at, id) in ids.iter().enumerate() {

@@ -27,7 +27,6 @@ use crate::statistics::bounded::Intervals;
 use reader::{HISTORY_FILE, INSTANCES_FILE};
 use terms::{CONFLICT_EARLY, CONFLICT_LATE, RELATION, SELECTED, TARGET, TITLE};
 
-/// The form of a probe under the soft wording.
 const SOFT_FORM: &str = "soft";
 /// The query's looks at the parts of a set, and the later sessions' look back at the earlier ones, which no question changes.
 const CURVES: [Curve; 6] = [

@@ -73,7 +73,6 @@ fn natural(name: &str) -> Vec<(String, u64)> {
     pieces.into_iter().map(|(text, digits)| (text, digits.parse().unwrap_or(0))).collect()
 }
 
-/// One history with its questions, as far as its files can be parsed.
 struct Folder {
     history_file: String,
     instances_file: String,
@@ -168,7 +167,6 @@ impl Folder {
     }
 }
 
-/// The name of a history whose folder's is not known.
 fn own_name(sessions: &[Node]) -> String {
     let in_id = |node: &Node| {
         let id = node.text("session_id")?;

@@ -29,15 +29,11 @@ const TIME: Shape = Shape::Where(
     "write a date and time with its offset, as 2025-04-01T10:01:36+08:00",
 );
 
-/// The kind of every segment.
 pub(super) const SESSION: &str = "session";
 
-/// A history as its file has it.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    /// In order, each with its place in it.
     pub(super) segments: Vec<Segment>,
-    /// The place of each session, by its id.
     pub(super) places: HashMap<String, usize>,
 }
 

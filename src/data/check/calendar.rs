@@ -48,7 +48,6 @@ struct Written {
 
 struct Scan<'a> {
     text: &'a str,
-    /// The bytes of its words and numbers.
     tokens: Vec<Range<usize>>,
     at: Option<Date>,
 }
@@ -210,7 +209,6 @@ impl Scan<'_> {
 mod tests {
     use super::*;
 
-    /// The text's own day is a Wednesday.
     fn said(text: &str) -> Vec<String> {
         misfits(text, Some(jiff::civil::date(2025, 3, 5).at(10, 0, 0, 0)))
     }

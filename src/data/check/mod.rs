@@ -71,14 +71,12 @@ const LEAST: f64 = 0.5;
 /// Fewest words of a segment that is held against others: short ones are alike by chance.
 const FEWEST_WORDS: usize = 12;
 
-/// Settings of the checks for a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scope {
     /// True if queries are texts of the data. Otherwise they are a benchmark's own instruction, the same for every case.
     pub queries: bool,
     /// True if segments that are alike are copies. Otherwise they are alike by design.
     pub copies: bool,
-    /// True if segments are to stand in the order of their times.
     pub order: bool,
 }
 
@@ -185,7 +183,6 @@ impl Checker {
     }
 }
 
-/// Turns that are no text.
 fn stray(case: &Case) -> Vec<Finding> {
     let mut found = Vec::new();
     for segment in &case.history.segments {
@@ -275,7 +272,6 @@ fn words_and_date(segment: &Segment) -> BTreeSet<String> {
     date.into_iter().chain(turns).flat_map(|text| content_words(&text)).collect()
 }
 
-/// Segments of one history that are alike.
 fn alike_within(case: &Case, said: &[Said]) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut first: HashMap<u64, usize> = HashMap::new();

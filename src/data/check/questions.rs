@@ -168,7 +168,6 @@ fn some<'a>(ids: impl Iterator<Item = &'a str>) -> String {
     if ids.len() > NAMED { format!("{shown}, …") } else { shown }
 }
 
-/// The questions of all cases so far, by what is needed to find those that are alike.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     questions: Vec<Question>,

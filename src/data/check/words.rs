@@ -30,7 +30,6 @@ static STOPS: LazyLock<HashSet<&str>> = LazyLock::new(|| STOP_WORDS.split_ascii_
 static TIMES: LazyLock<HashSet<String>> =
     LazyLock::new(|| TIME_WORDS.split_ascii_whitespace().map(stem).collect());
 
-/// True if a stem is that of a word for a time.
 pub fn is_of_time(stem: &str) -> bool {
     TIMES.contains(stem)
 }

@@ -16,7 +16,6 @@ pub(super) const FILE: &str = "stale-sample.json";
 /// truncation at work.
 pub const DEFAULT_SESSIONS: usize = 16;
 
-/// The sample's scenarios, T1 and T2 by turns.
 pub fn scenarios() -> &'static [Scenario] {
     static PARSED: LazyLock<Vec<Scenario>> = LazyLock::new(|| {
         // Part of the program, not input; a test reads it.
@@ -25,7 +24,6 @@ pub fn scenarios() -> &'static [Scenario] {
     &PARSED
 }
 
-/// The sample's distractor sessions.
 pub fn distractors() -> &'static [Distractor] {
     static PARSED: LazyLock<Vec<Distractor>> = LazyLock::new(|| {
         // Part of the program, not input; a test reads it.
@@ -34,7 +32,6 @@ pub fn distractors() -> &'static [Distractor] {
     &PARSED
 }
 
-/// The sample's cases in the order of the scenarios.
 pub fn cases(spec: SampleSpec) -> Result<Vec<Case>, HaystackError> {
     let sessions = spec.segments.unwrap_or(DEFAULT_SESSIONS);
     scenarios().iter().map(|scenario| assemble(scenario, distractors(), spec.seed, sessions)).collect()

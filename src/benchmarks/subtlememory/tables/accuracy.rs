@@ -44,7 +44,6 @@ fn contextual_above_temporal(rows: &[&System<'_>]) -> Vec<String> {
     groups.iter().filter_map(note).collect()
 }
 
-/// Table 13: perfect retrieval.
 pub(super) fn table_13(systems: &[System<'_>]) -> Option<Table> {
     let rows: Vec<&System<'_>> = systems.iter().filter(|s| s.setting == PERFECT).collect();
     let mut sheet = accuracies(&rows)?;

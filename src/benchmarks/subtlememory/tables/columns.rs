@@ -8,7 +8,6 @@ use crate::benchmarks::Share;
 use crate::ground::sheet::{self, Sheet, cell};
 use crate::statistics::bounded::Stratum;
 
-/// Decimals of the paper's percentages.
 pub(super) const DECIMALS: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +45,6 @@ impl Column {
         }
     }
 
-    /// True if it has a question.
     pub(super) fn holds(self, outcome: &Outcome<'_>) -> bool {
         match self {
             Column::All => true,
@@ -55,7 +53,6 @@ impl Column {
         }
     }
 
-    /// Its right questions.
     pub(super) fn share(self, system: &System<'_>) -> Share {
         let own = system.outcomes.values().filter(|outcome| self.holds(outcome));
         Share::of(own.map(|outcome| outcome.right))

@@ -67,13 +67,11 @@ pub(super) fn table_3(systems: &[System<'_>]) -> Option<Table> {
     Some(Table::new("integration", "integration delta (table 3)", columns, rows, notes))
 }
 
-/// A note below tables that compare one repetition of each system.
 fn first_alone(systems: &[System<'_>]) -> Option<String> {
     let repeated = systems.iter().any(|system| system.repetition > 0);
     repeated.then(|| "the first repetition of each setting is compared; the others are left out".to_owned())
 }
 
-/// The words of a name, in lower case.
 fn words(name: &str) -> Vec<String> {
     let words = name.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|word| !word.is_empty());
     words.map(str::to_lowercase).collect()
@@ -86,7 +84,6 @@ fn memory_of_plugin(run: &str) -> Option<Vec<String>> {
     (memory.len() < all.len() && !memory.is_empty()).then_some(memory)
 }
 
-/// The name of the memory that a run uses by itself.
 fn memory_alone(run: &str) -> Option<Vec<String>> {
     let all = words(run);
     let plugged = all.iter().any(|word| PLUGIN.contains(&word.as_str()));
@@ -200,7 +197,6 @@ struct Test {
 }
 
 impl Test {
-    /// Both have the same questions.
     fn of(oracle: &System<'_>, best: &System<'_>, intervals: Intervals) -> Self {
         let (b, c) = discordant(&oracle.right(), &best.right());
         let n = oracle.outcomes.len();

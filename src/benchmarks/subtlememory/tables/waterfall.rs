@@ -10,7 +10,6 @@ use super::systems::{Question, System};
 use crate::benchmarks::{Bar, BarChart, Chart, Share, Table};
 use crate::ground::sheet::{self, cell};
 
-/// All questions, and the relations.
 const ROWS: [Column; 4] = [
     Column::All,
     Column::Relation(COMPLEMENTARY),
@@ -39,7 +38,6 @@ fn percent(count: usize, of: usize) -> String {
     Share { count, of }.percent(DECIMALS)
 }
 
-/// Questions that a step loses.
 type Lost = fn(&Stages) -> usize;
 
 /// The steps by name, with how many questions each loses.
