@@ -6,17 +6,16 @@ use std::fmt;
 use super::chart::Chart;
 use super::files::Files;
 use super::graded::{Graded, Table};
-use super::label_check::LabelCheck;
 use super::measure::{Grouping, LayerSpans, Measure};
-use super::reading::{self, Problem, ReadError, Report};
+use super::reading::{PROBLEMS_SHOWN, Problem, ReadError, Report, RowProblems};
 use super::readings::Reading;
-use super::rubric::Rubric;
+use super::rubric::{LabelCheck, Rubric};
 use super::setting::{GENERAL, Setting};
-use crate::data::Case;
 use crate::data::check::{Checker, Scope};
 use crate::data::finding::{Finding, Gold};
 use crate::data::lengths::PrintedLengths;
 use crate::data::truncate::Truncation;
+use crate::data::{Case, Probe};
 
 /// The cases of a data set, in its order, one in memory at a time. After [`ReadError::Row`] reading can go on.
 pub type Cases<'a> = Box<dyn Iterator<Item = Result<Case, ReadError>> + 'a>;
@@ -174,17 +173,37 @@ impl Benchmark {
 
     /// Checks the cases of a data set for problems and oddities; every problem is told to `on_problem` when it is found.
     pub fn check(&self, cases: Cases<'_>, on_problem: &mut dyn FnMut(&Problem)) -> Report {
-        let group = match self.dimension {
-            Dimension::Probe => None,
-            Dimension::Facet(facet) => Some(facet),
+        let group = |probe: &Probe| match self.dimension {
+            Dimension::Probe => probe.id.clone(),
+            Dimension::Facet(facet) => probe.facets.get(facet).cloned().unwrap_or_default(),
         };
-        let (mut checker, mut own) = (Checker::new(self.scope), Vec::new());
-        let mut look = |case: &Case| {
-            let Checks { golds, findings } = (self.checks)(case);
-            checker.case(case, &golds);
-            own.extend(findings);
-        };
-        let mut report = reading::check(cases, self.split, group, on_problem, &mut look);
+        let (mut checker, mut own, mut report) = (Checker::new(self.scope), Vec::new(), Report::default());
+        for row in cases {
+            match row {
+                Ok(case) => {
+                    let split = case.labels.get(self.split).cloned().unwrap_or_default();
+                    *report.splits.entry(split).or_default() += 1;
+                    for probe in &case.probes {
+                        *report.probes.entry(group(probe)).or_default() += 1;
+                    }
+                    let Checks { golds, findings } = (self.checks)(&case);
+                    checker.case(&case, &golds);
+                    own.extend(findings);
+                    report.findings.extend(case.flags);
+                }
+                Err(ReadError::Row(RowProblems { problems, .. })) => {
+                    problems.iter().for_each(&mut *on_problem);
+                    report.problem_count += problems.len();
+                    let room = PROBLEMS_SHOWN.saturating_sub(report.problems.len());
+                    report.problems.extend(problems.into_iter().take(room));
+                }
+                Err(error) => {
+                    report.broken = Some(error);
+                    break;
+                }
+            }
+            report.rows += 1;
+        }
         report.findings.extend(own);
         report.findings.extend(checker.finish());
         report

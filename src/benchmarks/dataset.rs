@@ -27,10 +27,7 @@ pub enum DatasetError {
     #[error("there is no benchmark `{name}`; there are {known}")]
     UnknownBenchmark { name: String, known: String },
     #[error("--type {value}: {why}")]
-    Split {
-        value: String,
-        why: String,
-    },
+    Split { value: String, why: String },
     #[error(transparent)]
     Sample(#[from] SampleError),
 }

@@ -14,7 +14,6 @@ pub mod dose;
 mod files;
 mod graded;
 pub mod knowme;
-mod label_check;
 pub mod measure;
 pub mod memrewardbench;
 pub mod reading;
@@ -32,10 +31,9 @@ pub use benchmark::{
 pub use chart::{Bar, BarChart, Chart, Share, TrendChart, TrendLine, TrendPanel};
 pub use files::Files;
 pub use graded::{CUT_MARK, CutCount, Graded, GradedMemory, HistoryCut, ShownSegments, Table};
-pub use label_check::LabelCheck;
 pub use measure::{Amount, Axis, Grouping, Judged, KeySpan, LayerSpans, Measure, RowAt, Scale, Seen};
 pub use readings::{Given, NotRead, Reading, Said, Told};
-pub use rubric::{Grades, JudgeUnit, Rubric, UnknownRubric, VerdictKind, rubric_named};
+pub use rubric::{Grades, JudgeUnit, LabelCheck, Rubric, UnknownRubric, VerdictKind, rubric_named};
 pub use setting::{Context, Retriever, Setting};
 
 use crate::ground::order::unique;

@@ -85,25 +85,13 @@ pub enum ReadError {
     #[error(transparent)]
     Row(#[from] RowProblems),
     #[error("{}row {row}, line {line}, column {column}: {what}", in_file(.file))]
-    Syntax {
-        file: Option<String>,
-        row: usize,
-        line: usize,
-        column: usize,
-        what: String,
-    },
+    Syntax { file: Option<String>, row: usize, line: usize, column: usize, what: String },
     #[error(
         "the file holds no cases; a {benchmark} file has at least one, so this is probably the wrong file"
     )]
-    NoCases {
-        benchmark: &'static str,
-    },
+    NoCases { benchmark: &'static str },
     #[error("{}reading failed in row {row}", in_file(.file))]
-    Read {
-        file: Option<String>,
-        row: usize,
-        source: io::Error,
-    },
+    Read { file: Option<String>, row: usize, source: io::Error },
 }
 
 /// The cases that `read` gives one by one, `None` at the end. After a broken row reading goes on; after any other error it ends.
@@ -151,44 +139,4 @@ impl Report {
         let questions: usize = self.probes.values().sum();
         format!("{rows}, {questions} questions ({})", by(&self.probes))
     }
-}
-
-/// Reads all of a file's rows, one at a time, and reports every problem in them: each is told to `on_problem` when it is found.
-/// Sound rows are counted by the label `split`, their probes by the facet `group`, or by their ids where there is none, and shown to
-/// `look`.
-pub fn check(
-    rows: impl Iterator<Item = Result<Case, ReadError>>,
-    split: &str,
-    group: Option<&str>,
-    on_problem: &mut dyn FnMut(&Problem),
-    look: &mut dyn FnMut(&Case),
-) -> Report {
-    let mut report = Report::default();
-    for row in rows {
-        match row {
-            Ok(case) => {
-                let split = case.labels.get(split).cloned().unwrap_or_default();
-                *report.splits.entry(split).or_insert(0) += 1;
-                for probe in &case.probes {
-                    let of_group = |facet| probe.facets.get(facet).cloned().unwrap_or_default();
-                    let group = group.map_or_else(|| probe.id.clone(), of_group);
-                    *report.probes.entry(group).or_insert(0) += 1;
-                }
-                look(&case);
-                report.findings.extend(case.flags);
-            }
-            Err(ReadError::Row(RowProblems { problems, .. })) => {
-                problems.iter().for_each(&mut *on_problem);
-                report.problem_count += problems.len();
-                let room = PROBLEMS_SHOWN.saturating_sub(report.problems.len());
-                report.problems.extend(problems.into_iter().take(room));
-            }
-            Err(error) => {
-                report.broken = Some(error);
-                break;
-            }
-        }
-        report.rows += 1;
-    }
-    report
 }

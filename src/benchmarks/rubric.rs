@@ -54,14 +54,19 @@ pub enum JudgeUnit {
 pub enum VerdictKind {
     Correct,
     /// Right or wrong by one of two words: `label`. The reply is one object without ids, so a call covers one probe.
-    Label { right: &'static str, wrong: &'static str },
+    Label {
+        right: &'static str,
+        wrong: &'static str,
+    },
     Score {
         most: u32,
         /// Probes that get some of the whole numbers only. The first that fits a probe counts; one that none fits gets them all.
         grades: &'static [Grades],
     },
     /// `choice`, one of these words; right where it is the probe's note `expected`.
-    Choice { of: &'static [&'static str] },
+    Choice {
+        of: &'static [&'static str],
+    },
 }
 
 /// The scores that a rubric gives to some of its probes.
@@ -123,4 +128,15 @@ impl VerdictKind {
             VerdictKind::Choice { of } => either(of.iter().map(|word| format!("\"{word}\"")).collect()),
         }
     }
+}
+
+/// A question about the data itself, for a judge: which value of a facet it would have given, without being told it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LabelCheck {
+    pub facet: &'static str,
+    pub values: &'static [&'static str],
+    /// Probes that share the value of this facet are asked about once, by the first of them.
+    pub unit: &'static str,
+    /// The judge's input: a template as that of [`Rubric::template`], of one probe, for a choice. It must not show the facet.
+    pub template: &'static str,
 }

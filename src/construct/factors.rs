@@ -118,40 +118,13 @@ impl Default for Factors {
     }
 }
 
-pub const NAMES: [&str; 18] = [
-    "depth_old",
-    "depth_new",
-    "distance",
-    "tail",
-    "fillers",
-    "lures",
-    "restated_old",
-    "restated_new",
-    "echoes",
-    "chain",
-    "returns",
-    "others",
-    "explicitness",
-    "order",
-    "speaker",
-    "overlap_old",
-    "overlap_new",
-    "premise",
-];
-
 const LENGTHS: [&str; 4] = ["depth_old", "depth_new", "distance", "tail"];
 
 impl Factors {
     /// The same with one factor at another level. `field` is where the spec says it.
     pub fn with(&self, name: &str, level: &Value, field: &str) -> Result<Factors, BuildError> {
         let Value::Object(mut all) = json!(self) else { return Ok(self.clone()) };
-        if !NAMES.contains(&name) {
-            return Err(BuildError::field(
-                field,
-                format!("`{name}`, which is no factor"),
-                format!("write one of {}", NAMES.join(", ")),
-            ));
-        }
+        check_name(name, field)?;
         all.insert(name.to_owned(), level.clone());
         // A distance that is given by name is meant.
         if name == "distance" {
@@ -210,71 +183,65 @@ impl Factors {
 
     /// Refuses what makes no history. `field` is where the spec says these levels, `session` the tokens of a session of the evidence.
     pub fn check(&self, session: usize, field: &str) -> Result<(), BuildError> {
-        let at = |name: &str| format!("{field}.{name}");
-        let most = |name: &str, value: usize, most: usize| match value > most {
-            true => Err(BuildError::field(&at(name), value.to_string(), format!("write at most {most}"))),
-            false => Ok(()),
+        let wrong = |name: &str, found: String, remedy: &str| {
+            Err(BuildError::field(&format!("{field}.{name}"), found, remedy))
         };
-        most("depth_old", self.depth_old, MOST_TOKENS)?;
-        most("depth_new", self.depth_new.unwrap_or(0), MOST_TOKENS)?;
-        most("distance", self.distance, MOST_TOKENS)?;
-        most("tail", self.tail, MOST_TOKENS)?;
-        most("lures", self.lures, MOST_LURES)?;
-        most("restated_old", self.restated_old, MOST_REPEATS)?;
-        most("restated_new", self.restated_new, MOST_REPEATS)?;
-        most("echoes", self.echoes, MOST_REPEATS)?;
-        most("others", self.others, MOST_OTHERS)?;
+        for (name, value, most) in [
+            ("depth_old", self.depth_old, MOST_TOKENS),
+            ("depth_new", self.depth_new.unwrap_or(0), MOST_TOKENS),
+            ("distance", self.distance, MOST_TOKENS),
+            ("tail", self.tail, MOST_TOKENS),
+            ("lures", self.lures, MOST_LURES),
+            ("restated_old", self.restated_old, MOST_REPEATS),
+            ("restated_new", self.restated_new, MOST_REPEATS),
+            ("echoes", self.echoes, MOST_REPEATS),
+            ("others", self.others, MOST_OTHERS),
+        ] {
+            if value > most {
+                return wrong(name, value.to_string(), &format!("write at most {most}"));
+            }
+        }
         if !(1..=LONGEST_CHAIN).contains(&self.chain) {
             let remedy = format!("write a number of updates from 1 to {LONGEST_CHAIN}");
-            return Err(BuildError::field(&at("chain"), self.chain.to_string(), remedy));
+            return wrong("chain", self.chain.to_string(), &remedy);
         }
         if self.returns && self.chain < 2 {
             let remedy = "set chain to 2 or more, or returns to false";
-            return Err(BuildError::field(&at("returns"), "true with chain = 1".to_owned(), remedy));
+            return wrong("returns", "true with chain = 1".to_owned(), remedy);
         }
         if self.returns && self.explicitness == Explicitness::EN {
             let remedy = "set returns to false: with EN the last update gives no value to go back to";
-            return Err(BuildError::field(
-                &at("returns"),
-                "true with explicitness = \"EN\"".to_owned(),
-                remedy,
-            ));
+            return wrong("returns", "true with explicitness = \"EN\"".to_owned(), remedy);
         }
         if self.order == Order::Crossed {
-            let beside = [
-                ("chain", self.chain - 1),
-                ("restated_old", self.restated_old),
-                ("restated_new", self.restated_new),
-                ("echoes", self.echoes),
+            let wanted = [
+                ("chain", self.chain, 1),
+                ("restated_old", self.restated_old, 0),
+                ("restated_new", self.restated_new, 0),
+                ("echoes", self.echoes, 0),
             ];
-            if let Some((name, extra)) = beside.into_iter().find(|(_, extra)| *extra > 0) {
-                let value = if name == "chain" { extra + 1 } else { extra };
-                return Err(BuildError::field(
-                    &at("order"),
-                    format!("\"crossed\" with {name} = {value}"),
-                    "crossed histories have one old session and one new one: set chain to 1, and restated_old, restated_new and echoes to 0",
-                ));
+            if let Some((name, value, _)) = wanted.into_iter().find(|(_, value, most)| value > most) {
+                let remedy = "crossed histories have one old session and one new one: set chain to 1, and restated_old, \
+                              restated_new and echoes to 0";
+                return wrong("order", format!("\"crossed\" with {name} = {value}"), remedy);
             }
         }
         let all = self.resolved(session, field)?;
         if all.fillers != Fillers::None {
-            let room = |name: &str, tokens: usize, sessions: usize, of: &str| {
-                let need = sessions * session;
-                match tokens < need {
-                    true => Err(BuildError::field(
-                        &at(name),
-                        format!(
-                            "{tokens} tokens, less than the {sessions} sessions of {session} tokens that stand there ({of})"
-                        ),
-                        format!("write at least {need}, or fewer of these sessions"),
-                    )),
-                    false => Ok(()),
-                }
-            };
-            let of_gap = "restated_old, chain - 1, others, every other one of lures";
             let named = if self.depth_new.is_some() { "depth_new" } else { "distance" };
-            room(named, all.distance, self.between(), of_gap)?;
-            room("tail", all.tail, self.behind(), "restated_new, echoes, every other one of lures")?;
+            let of_gap = "restated_old, chain - 1, others, every other one of lures";
+            let of_tail = "restated_new, echoes, every other one of lures";
+            for (name, tokens, sessions, of) in
+                [(named, all.distance, self.between(), of_gap), ("tail", all.tail, self.behind(), of_tail)]
+            {
+                let need = sessions * session;
+                if tokens < need {
+                    let found = format!(
+                        "{tokens} tokens, less than the {sessions} sessions of {session} tokens that stand there ({of})"
+                    );
+                    return wrong(name, found, &format!("write at least {need}, or fewer of these sessions"));
+                }
+            }
         }
         let whole = all.depth_old + all.distance + all.tail + 2 * session;
         if whole > MOST_TOKENS {
@@ -284,6 +251,16 @@ impl Factors {
         }
         Ok(())
     }
+}
+
+/// Refuses a name that is no factor's.
+pub fn check_name(name: &str, field: &str) -> Result<(), BuildError> {
+    let all = json!(Factors { depth_new: Some(0), ..Factors::default() });
+    let names: Vec<&str> =
+        all.as_object().into_iter().flat_map(|all| all.keys().map(String::as_str)).collect();
+    let remedy = || format!("write one of {}", names.join(", "));
+    let wrong = || BuildError::field(field, format!("`{name}`, which is no factor"), remedy());
+    names.contains(&name).then_some(()).ok_or_else(wrong)
 }
 
 pub fn is_length(name: &str) -> bool {

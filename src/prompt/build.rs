@@ -460,3 +460,10 @@ fn overlays(
     }
     Ok(overlays)
 }
+
+/// The texts that stand in prompts as they are: every turn, and every probe's query and prefix.
+pub fn contents(case: &Case) -> impl Iterator<Item = &str> {
+    let turns = case.history.segments.iter().flat_map(|segment| &segment.turns);
+    let queries = case.probes.iter().flat_map(|probe| [probe.query.as_str(), probe.prefix.as_str()]);
+    turns.map(|turn| turn.content.as_str()).chain(queries)
+}

@@ -7,12 +7,13 @@ use std::ops::Range;
 use std::path::Path;
 
 use minijinja::{Environment, UndefinedBehavior, Value, context};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use palimpsest_core::digest::hex;
 use palimpsest_core::text::{TextError, sandbox};
 
-use super::{PromptError, SegmentNumbers};
+use super::PromptError;
 use crate::benchmarks::Benchmark;
 use crate::data::Segment;
 use crate::ground::text_file;
@@ -221,4 +222,32 @@ fn refuse_unknown_files(dir: &Path, files: &[&str]) -> Result<(), PromptError> {
         }
     }
     Ok(())
+}
+
+/// The number that a segment's template gets. In a history that was not cut the first two are the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum SegmentNumbers {
+    /// From 1 without gaps, which would point at what was left
+    #[default]
+    Consecutive,
+    /// Those of the whole history
+    Original,
+    /// None; needs a session.j2 that does without (docs/prompts.md)
+    None,
+}
+
+impl SegmentNumbers {
+    /// The number of the segment at zero-based `place` of what is shown, which is at `index` of the whole history.
+    pub fn of(self, place: usize, index: usize) -> Option<usize> {
+        match self {
+            SegmentNumbers::Consecutive => Some(place + 1),
+            SegmentNumbers::Original => Some(index + 1),
+            SegmentNumbers::None => None,
+        }
+    }
+
+    pub fn is_default(&self) -> bool {
+        *self == SegmentNumbers::default()
+    }
 }

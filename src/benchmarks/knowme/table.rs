@@ -272,18 +272,3 @@ fn notes(systems: &[System<'_>], mean: Mean, starred: bool) -> Vec<String> {
     });
     notes
 }
-
-#[cfg(test)]
-mod tests {
-    use super::Scores;
-    use super::*;
-
-    #[test]
-    fn percentages_have_the_planned_or_the_scored_questions_below_the_line() {
-        let questions = (0..4).map(|nth| ("", "", "", nth)).collect();
-        let scores = Scores { sum: 9.0, scored: 3, questions, ..Scores::default() };
-        assert_eq!((scores.percent(Mean::OfAll), scores.percent(Mean::OfScored)), (Some(45.0), Some(60.0)));
-        assert_eq!(Scores::default().percent(Mean::OfAll), None);
-        assert_eq!(key("Dataset 1/β"), "dataset-1-β");
-    }
-}

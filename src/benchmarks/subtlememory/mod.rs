@@ -12,7 +12,6 @@ mod instances;
 mod measures;
 mod reader;
 mod sample;
-mod selected;
 mod sessions;
 mod settings;
 mod tables;
