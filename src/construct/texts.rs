@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use palimpsest_core::digest::sha256;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::error::BuildError;
 use super::factors::{Explicitness, Overlap};
@@ -133,18 +134,6 @@ pub struct Topic {
     pub tells: Vec<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Templates {
-    template: Vec<Template>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Topics {
-    topic: Vec<Topic>,
-}
-
 impl Texts {
     /// The texts of this program; a file of them that is wrong is told.
     pub fn get() -> Result<&'static Texts, BuildError> {
@@ -159,16 +148,20 @@ impl Texts {
 }
 
 fn read() -> Result<Texts, String> {
-    fn parse<'a, T: Deserialize<'a>>(name: &str, text: &'a str) -> Result<T, String> {
+    fn parse<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, String> {
         toml::from_str(text).map_err(|error| format!("{name}: {error}"))
+    }
+    // A file of tables of one name.
+    fn list<T: DeserializeOwned>(name: &str, text: &str) -> Result<Vec<T>, String> {
+        Ok(parse::<BTreeMap<String, Vec<T>>>(name, text)?.into_values().flatten().collect())
     }
     let all = [VALUES, TEMPLATES, STREAMS, CHAT, FILLERS].concat();
     Ok(Texts {
         values: parse("values.toml", VALUES)?,
-        templates: parse::<Templates>("templates.toml", TEMPLATES)?.template,
+        templates: list("templates.toml", TEMPLATES)?,
         streams: parse("streams.toml", STREAMS)?,
         chat: parse("chat.toml", CHAT)?,
-        topics: parse::<Topics>("fillers.toml", FILLERS)?.topic,
+        topics: list("fillers.toml", FILLERS)?,
         digest: sha256(all),
     })
 }
