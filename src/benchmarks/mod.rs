@@ -20,7 +20,7 @@ pub mod reading;
 mod readings;
 mod rubric;
 mod setting;
-mod shape;
+pub(crate) mod shape;
 pub mod stale;
 pub mod subtlememory;
 

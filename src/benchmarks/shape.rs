@@ -13,12 +13,12 @@ use super::reading::{Problem, RowProblems};
 use crate::data::Case;
 use crate::ground::json::Fault;
 
-pub(super) const WHOLE_ROW: &str = "(row)";
+pub(crate) const WHOLE_ROW: &str = "(row)";
 const QUOTED_CHARS: usize = 60;
 
 /// Any JSON value; objects keep repeated keys, so that they can be reported instead of silently lost.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Node {
+pub(crate) enum Node {
     Null,
     Bool(bool),
     Number(Number),
@@ -29,9 +29,9 @@ pub(super) enum Node {
 
 /// An object's fields in file order, repeated keys included.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Pairs<V>(pub(super) Vec<(String, V)>);
+pub(crate) struct Pairs<V>(pub(crate) Vec<(String, V)>);
 
-pub(super) enum Shape {
+pub(crate) enum Shape {
     Text,
     /// One of these strings; with the remedy where it is none.
     OneOf(&'static [&'static str], &'static str),
@@ -46,39 +46,39 @@ pub(super) enum Shape {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Others {
+pub(crate) enum Others {
     Refused,
     Ignored,
 }
 
-pub(super) struct Field {
+pub(crate) struct Field {
     name: &'static str,
     shape: Shape,
     /// The remedy where it is missing; `None` of one that may be.
     missing: Option<&'static str>,
 }
 
-pub(super) const fn needed(name: &'static str, shape: Shape) -> Field {
+pub(crate) const fn needed(name: &'static str, shape: Shape) -> Field {
     Field { name, shape, missing: Some("add it") }
 }
 
-pub(super) const fn needed_or(name: &'static str, shape: Shape, missing: &'static str) -> Field {
+pub(crate) const fn needed_or(name: &'static str, shape: Shape, missing: &'static str) -> Field {
     Field { name, shape, missing: Some(missing) }
 }
 
-pub(super) const fn optional(name: &'static str, shape: Shape) -> Field {
+pub(crate) const fn optional(name: &'static str, shape: Shape) -> Field {
     Field { name, shape, missing: None }
 }
 
-pub(super) const SPEAKER: Shape = Shape::OneOf(&["user", "assistant"], "write \"user\" or \"assistant\"");
+pub(crate) const SPEAKER: Shape = Shape::OneOf(&["user", "assistant"], "write \"user\" or \"assistant\"");
 const OF_TURN: [Field; 2] = [needed("role", SPEAKER), needed("content", Shape::Text)];
 /// A turn of a session that says something, and nothing else.
-pub(super) const TURN: Shape = Shape::Fields(&OF_TURN, Others::Refused);
+pub(crate) const TURN: Shape = Shape::Fields(&OF_TURN, Others::Refused);
 /// A turn of a session that says something.
-pub(super) const OPEN_TURN: Shape = Shape::Fields(&OF_TURN, Others::Ignored);
+pub(crate) const OPEN_TURN: Shape = Shape::Fields(&OF_TURN, Others::Ignored);
 
 impl Node {
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self {
             Node::Null => "null".to_owned(),
             Node::Bool(value) => value.to_string(),
@@ -90,7 +90,7 @@ impl Node {
     }
 
     /// A field of an object, which need not be sound; of a key that stands twice the first.
-    pub(super) fn get(&self, name: &str) -> Option<&Node> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Node> {
         match self {
             Node::Object(Pairs(fields)) => {
                 fields.iter().find(|(field, _)| field == name).map(|(_, value)| value)
@@ -99,7 +99,7 @@ impl Node {
         }
     }
 
-    pub(super) fn as_str(&self) -> Option<&str> {
+    pub(crate) fn as_str(&self) -> Option<&str> {
         match self {
             Node::String(text) => Some(text),
             _ => None,
@@ -107,7 +107,7 @@ impl Node {
     }
 
     /// A field that is a string and not blank.
-    pub(super) fn text(&self, name: &str) -> Option<&str> {
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.get(name)?.as_str().filter(|text| !text.trim().is_empty())
     }
 
@@ -125,11 +125,11 @@ impl Node {
     }
 }
 
-pub(super) fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     quote_up_to(QUOTED_CHARS, text)
 }
 
-pub(super) fn quote_up_to(most: usize, text: &str) -> String {
+pub(crate) fn quote_up_to(most: usize, text: &str) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{:?}...", &text[..end]),
         None => format!("{text:?}"),
@@ -138,23 +138,23 @@ pub(super) fn quote_up_to(most: usize, text: &str) -> String {
 
 /// One row of a file under check.
 #[derive(Debug)]
-pub(super) struct Checker<'a> {
-    pub(super) file: Option<&'a str>,
-    pub(super) row: usize,
+pub(crate) struct Checker<'a> {
+    pub(crate) file: Option<&'a str>,
+    pub(crate) row: usize,
     /// The row's id, once it is known; and what stands in the place of it in a problem.
-    pub(super) uid: Option<String>,
+    pub(crate) uid: Option<String>,
     /// Before the field in a problem.
-    pub(super) within: String,
-    pub(super) problems: Vec<Problem>,
+    pub(crate) within: String,
+    pub(crate) problems: Vec<Problem>,
 }
 
 impl<'a> Checker<'a> {
-    pub(super) fn new(file: Option<&'a str>, row: usize, uid: Option<&str>) -> Self {
+    pub(crate) fn new(file: Option<&'a str>, row: usize, uid: Option<&str>) -> Self {
         let uid = uid.map(str::to_owned);
         Checker { file, row, uid, within: String::new(), problems: Vec::new() }
     }
 
-    pub(super) fn problem(
+    pub(crate) fn problem(
         &mut self,
         field: impl AsRef<str>,
         found: impl Into<String>,
@@ -170,14 +170,14 @@ impl<'a> Checker<'a> {
         });
     }
 
-    pub(super) fn faults(&mut self, faults: Vec<Fault>) {
+    pub(crate) fn faults(&mut self, faults: Vec<Fault>) {
         for fault in faults {
             self.problem(fault.field(), fault.found.as_str(), fault.remedy);
         }
     }
 
     /// The outcome of the row's other checks together with the problems so far, which cost the row.
-    pub(super) fn beside(self, outcome: Result<Case, RowProblems>) -> Result<Case, RowProblems> {
+    pub(crate) fn beside(self, outcome: Result<Case, RowProblems>) -> Result<Case, RowProblems> {
         if self.problems.is_empty() {
             return outcome;
         }
@@ -191,7 +191,7 @@ impl<'a> Checker<'a> {
     }
 
     /// A row of this shape; `None` with a problem where it has another.
-    pub(super) fn read<T: DeserializeOwned>(&mut self, node: Node, shape: &Shape) -> Option<T> {
+    pub(crate) fn read<T: DeserializeOwned>(&mut self, node: Node, shape: &Shape) -> Option<T> {
         if !self.fits(WHOLE_ROW, &node, shape) {
             return None;
         }
@@ -200,7 +200,7 @@ impl<'a> Checker<'a> {
     }
 
     /// True if a value has a shape; reports where it has not.
-    pub(super) fn fits(&mut self, path: &str, node: &Node, shape: &Shape) -> bool {
+    pub(crate) fn fits(&mut self, path: &str, node: &Node, shape: &Shape) -> bool {
         let before = self.problems.len();
         match (shape, node) {
             (Shape::Text, Node::String(text)) if text.trim().is_empty() => {

@@ -11,7 +11,7 @@ pub enum BuildError {
     #[error("{field}: {found}; {remedy}")]
     Field { field: String, found: String, remedy: String },
     #[error("{} line {line}, {field}: {found}; {remedy}", path.display())]
-    Filler { path: PathBuf, line: usize, field: String, found: String, remedy: &'static str },
+    Filler { path: PathBuf, line: usize, field: String, found: String, remedy: String },
     #[error("none of the {asked} items could be made under the tokenizer {tokenizer}: {reason}")]
     Nothing { asked: usize, tokenizer: String, reason: String },
     #[error(transparent)]
