@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::civil::DateTime;
 use palimpsest::benchmarks::dose::row::DoseRow;
 use palimpsest::benchmarks::dose::state::checks;
-use palimpsest::construct::{BuildError, Builder, GivenFillers, Lines, PRESETS, Spec, write_build};
+use palimpsest::construct::{BuildError, Builder, Counter, GivenFillers, Lines, PRESETS, Spec, write_build};
 use palimpsest::data::draw::Draws;
 use palimpsest::data::{Case, Contrasted, Evidence, History, Probe, Segment};
 use palimpsest::models::TokenCounter;
@@ -27,7 +27,9 @@ fn preset(name: &str, items: usize) -> Spec {
 /// The rows and the provenance of a build.
 fn build(spec: &Spec, given: Option<&GivenFillers>) -> (Vec<DoseRow>, Vec<Value>, String) {
     let folder = tempfile::tempdir().unwrap();
-    write_build(folder.path(), spec, &tokenizer(), given, &mut Lines).unwrap();
+    let TokenCounter { name, digest, tokens } = tokenizer();
+    let counter = Counter { name: &name, digest: &digest, tokens: tokens.as_ref() };
+    write_build(folder.path(), spec, counter, given, &mut Lines, || {}).unwrap();
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     let rows = read("dose.jsonl");
     let provenance =

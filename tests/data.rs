@@ -13,7 +13,7 @@ mod truncate;
 
 use std::io::BufRead;
 
-use palimpsest::benchmarks::reading::{self, Report};
+use palimpsest::benchmarks::reading::Report;
 use palimpsest::benchmarks::stale::{STALE, read_stale};
 use palimpsest::data::{Case, Evidence};
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ fn row(uid: &str) -> Value {
 
 /// What is wrong with a file.
 fn check(text: impl BufRead) -> Report {
-    reading::check(read_stale(text, None), STALE.split, None, &mut |_| {}, &mut |_| {})
+    STALE.check(read_stale(text, None), &mut |_| {})
 }
 
 /// The session that plays a part in a case.

@@ -11,12 +11,17 @@ mod systems;
 mod tables;
 mod texts;
 
-use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::dataset::cases_in_memory;
 use palimpsest::benchmarks::reading::{ReadError, RowProblems};
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
+use palimpsest::benchmarks::{SampleSpec, Share};
 use palimpsest::data::Case;
 use serde_json::Value;
+
+/// As the paper prints it.
+fn percent(count: usize, of: usize) -> String {
+    Share { count, of }.percent(2)
+}
 
 /// The two files of a history, as JSON.
 #[derive(Clone)]

@@ -10,7 +10,6 @@ use serde::de::{Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, Se
 use super::reading::ReadError;
 use crate::ground::json::{Fault, mended};
 
-/// The rows of a file, and what JSON does not have in them.
 pub(super) struct Rows<T> {
     pub rows: Vec<T>,
     pub faults: BTreeMap<usize, Vec<Fault>>,
@@ -90,7 +89,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for CountedArray<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benchmarks::node::Node;
+    use crate::benchmarks::shape::Node;
 
     fn rows(text: &str) -> Result<Vec<Node>, ReadError> {
         super::rows(text.as_bytes(), "f").map(|read| read.rows)

@@ -6,29 +6,26 @@ use std::fmt;
 use super::chart::Chart;
 use super::files::Files;
 use super::graded::{Graded, Table};
-use super::label_check::LabelCheck;
 use super::measure::{Grouping, LayerSpans, Measure};
-use super::reading::{self, Problem, ReadError, Report};
+use super::reading::{PROBLEMS_SHOWN, Problem, ReadError, Report, RowProblems};
 use super::readings::Reading;
-use super::rubric::Rubric;
+use super::rubric::{LabelCheck, Rubric};
 use super::setting::{GENERAL, Setting};
-use crate::data::Case;
 use crate::data::check::{Checker, Scope};
 use crate::data::finding::{Finding, Gold};
 use crate::data::lengths::PrintedLengths;
 use crate::data::truncate::Truncation;
+use crate::data::{Case, Probe};
 
 /// The cases of a data set, in its order, one in memory at a time. After [`ReadError::Row`] reading can go on.
 pub type Cases<'a> = Box<dyn Iterator<Item = Result<Case, ReadError>> + 'a>;
 
-/// A sample's files by name.
 pub type SampleFiles = Vec<(String, Vec<u8>)>;
 
 /// A benchmark. Fields from `name` to `read` are given by every benchmark; [`Benchmark::DEFAULT`] holds the usual values of the
 /// others.
 #[derive(Clone, Copy)]
 pub struct Benchmark {
-    /// The word that stands for it in files and on the command line.
     pub name: &'static str,
     pub title: &'static str,
     /// The word for a segment of a history: `session`, `event`.
@@ -57,7 +54,6 @@ pub struct Benchmark {
     pub scope: Scope,
     /// The benchmark's own part of `data check`, for one case.
     pub checks: fn(&Case) -> Checks,
-    /// The published files: SHA-256 and name.
     pub published: &'static [(&'static str, &'static str)],
     /// The lengths of the published file's contexts as its paper prints them, in tokens of [`PAPER_ENCODING`]; none where it
     /// prints none.
@@ -67,7 +63,6 @@ pub struct Benchmark {
 
     /// The ways in which its probes can be put: what `run --conditions` names. Empty where there is one way, the plain one.
     pub settings: &'static [Setting],
-    /// Which of them run where none are named.
     pub default_settings: &'static [&'static str],
     /// The same where the longest history does not fit the context; absent where that makes no difference.
     pub default_settings_of_long: Option<&'static [&'static str]>,
@@ -90,7 +85,6 @@ pub struct Benchmark {
     /// The byte of an answer at which it decides, for example a verdict's letter: the token that holds it is the row [`VERDICT`] where
     /// a curve begins with that. `None` where there is no such place.
     pub decisive: fn(&str) -> Option<usize>,
-    /// The reference answers that an answer is compared with before a judge is asked; absent where the authors compare with none.
     pub references: Option<References>,
     /// The check of a label of the data by a judge that is not told it; absent where none is checked.
     pub label_check: Option<LabelCheck>,
@@ -169,29 +163,47 @@ impl Benchmark {
         beside: None,
     };
 
-    /// The default rubric.
     pub fn rubric(&self) -> Rubric {
         self.rubrics[0]
     }
 
-    /// The name of the published file of this SHA-256, if it is one.
     pub fn published(&self, sha256: &str) -> Option<&'static str> {
         self.published.iter().find(|(known, _)| *known == sha256).map(|(_, name)| *name)
     }
 
     /// Checks the cases of a data set for problems and oddities; every problem is told to `on_problem` when it is found.
     pub fn check(&self, cases: Cases<'_>, on_problem: &mut dyn FnMut(&Problem)) -> Report {
-        let group = match self.dimension {
-            Dimension::Probe => None,
-            Dimension::Facet(facet) => Some(facet),
+        let group = |probe: &Probe| match self.dimension {
+            Dimension::Probe => probe.id.clone(),
+            Dimension::Facet(facet) => probe.facets.get(facet).cloned().unwrap_or_default(),
         };
-        let (mut checker, mut own) = (Checker::new(self.scope), Vec::new());
-        let mut look = |case: &Case| {
-            let Checks { golds, findings } = (self.checks)(case);
-            checker.case(case, &golds);
-            own.extend(findings);
-        };
-        let mut report = reading::check(cases, self.split, group, on_problem, &mut look);
+        let (mut checker, mut own, mut report) = (Checker::new(self.scope), Vec::new(), Report::default());
+        for row in cases {
+            match row {
+                Ok(case) => {
+                    let split = case.labels.get(self.split).cloned().unwrap_or_default();
+                    *report.splits.entry(split).or_default() += 1;
+                    for probe in &case.probes {
+                        *report.probes.entry(group(probe)).or_default() += 1;
+                    }
+                    let Checks { golds, findings } = (self.checks)(&case);
+                    checker.case(&case, &golds);
+                    own.extend(findings);
+                    report.findings.extend(case.flags);
+                }
+                Err(ReadError::Row(RowProblems { problems, .. })) => {
+                    problems.iter().for_each(&mut *on_problem);
+                    report.problem_count += problems.len();
+                    let room = PROBLEMS_SHOWN.saturating_sub(report.problems.len());
+                    report.problems.extend(problems.into_iter().take(room));
+                }
+                Err(error) => {
+                    report.broken = Some(error);
+                    break;
+                }
+            }
+            report.rows += 1;
+        }
         report.findings.extend(own);
         report.findings.extend(checker.finish());
         report
@@ -204,23 +216,19 @@ impl fmt::Debug for Benchmark {
     }
 }
 
-/// A benchmark's own part of the checks of a case.
 #[derive(Debug, Clone, Default)]
 pub struct Checks {
     /// The right answers, as far as they are known, by probe in their order, for the checks of all benchmarks; empty where none is.
     pub golds: Vec<Gold>,
-    /// Oddities that neither those checks nor the reader find.
     pub findings: Vec<Finding>,
 }
 
-/// A benchmark's own counts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
     pub tables: Vec<Table>,
     pub charts: Vec<Chart>,
 }
 
-/// Settings of the attention analysis.
 #[derive(Debug, Clone, Copy)]
 pub struct LensSpec {
     /// The attention that is analysed, from role to role. The spans in a role that a curve begins with are recorded as rows.
@@ -231,12 +239,10 @@ pub struct LensSpec {
     /// The probes, by what they are grouped by ([`Benchmark::dimension`]), whose examples are averaged together and split by
     /// verdict in figures; `None` for all. Every probe has rows of its own in the tables.
     pub pooled: Option<&'static [&'static str]>,
-    /// The two curves whose quotient the figures show.
     pub ratio: Option<(Curve, Curve)>,
     /// The roles, each played once and in the order of the history, at which cases are aligned to be averaged. Without any
     /// there is no mean over histories.
     pub anchors: &'static [&'static str],
-    /// The numbers of an example at a layer that its figures show, in their order.
     pub measures: &'static [Measure],
     /// The groupings of the examples of those, a figure each. Without any they are split by verdict.
     pub groupings: &'static [Grouping],
@@ -248,7 +254,6 @@ pub struct LensSpec {
 }
 
 impl LensSpec {
-    /// Nothing.
     pub const DEFAULT: Self = LensSpec {
         curves: &[],
         evidence: None,
@@ -286,7 +291,6 @@ impl LensSpec {
     }
 }
 
-/// One of two pieces of evidence that conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     Older,
@@ -304,7 +308,6 @@ pub struct Exchanged {
     pub errors: BTreeMap<String, String>,
 }
 
-/// Settings of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SampleSpec {
     /// Segments of each history; `None` is the benchmark's choice.
@@ -312,7 +315,6 @@ pub struct SampleSpec {
     pub seed: u64,
 }
 
-/// Why a sample could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SampleError(pub String);
@@ -322,11 +324,9 @@ pub struct SampleError(pub String);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct References {
     pub right: &'static str,
-    /// The note of the known wrong ones.
     pub wrong: &'static str,
 }
 
-/// The unit of means over examples and of intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// A case: its probes ask of the same thing, so they are averaged first.
@@ -336,7 +336,6 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The word for one.
     pub fn one(self) -> &'static str {
         match self {
             Unit::Case => "case",
@@ -344,7 +343,6 @@ impl Unit {
         }
     }
 
-    /// The word for several.
     pub fn many(self) -> &'static str {
         match self {
             Unit::Case => "cases",
@@ -353,7 +351,6 @@ impl Unit {
     }
 }
 
-/// The property that probes are split by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dimension {
     /// Their ids, which are the same in every case.
@@ -362,7 +359,6 @@ pub enum Dimension {
 }
 
 impl Dimension {
-    /// The word for it.
     pub fn name(self) -> &'static str {
         match self {
             Dimension::Probe => "probe",
@@ -371,12 +367,10 @@ impl Dimension {
     }
 }
 
-/// The mean above all cells of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overall {
     /// The mean of the cells, each weighing the same.
     Cells,
-    /// The mean over all probes.
     Probes,
 }
 
@@ -396,7 +390,6 @@ pub const VERDICT: &str = "verdict";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Curve {
     pub from: &'static str,
-    /// The role that it is paid to.
     pub to: &'static str,
 }
 

@@ -2,21 +2,16 @@
 
 use crate::statistics::{Interval, LEVEL, wilson};
 
-/// A picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Chart {
-    /// Bars below each other, each parted the same way.
     Bars(BarChart),
-    /// Panels of lines over an axis that they share.
     Trends(TrendChart),
 }
 
-/// Bars below each other, each parted the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BarChart {
     /// One word, for files: `waterfall`.
     pub key: String,
-    /// For people, with the figure of the paper that it is.
     pub title: String,
     pub caption: String,
     /// Names of the parts of every bar, from the left.
@@ -24,7 +19,6 @@ pub struct BarChart {
     pub bars: Vec<Bar>,
 }
 
-/// One bar: its parts fill it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bar {
     /// The heading that it shares with its neighbours: written once above them.
@@ -39,7 +33,6 @@ pub struct Bar {
 pub struct TrendChart {
     /// One word, for files: `lengths`.
     pub key: String,
-    /// For people, with the figure of the paper that it is.
     pub title: String,
     pub caption: String,
     pub axis: String,
@@ -48,7 +41,6 @@ pub struct TrendChart {
     pub rows: Vec<Vec<TrendPanel>>,
 }
 
-/// One panel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrendPanel {
     pub title: String,
@@ -56,29 +48,49 @@ pub struct TrendPanel {
     pub lines: Vec<TrendLine>,
 }
 
-/// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrendLine {
     pub name: String,
     /// By place; of none there is no point.
-    pub points: Vec<TrendPoint>,
+    pub points: Vec<Share>,
 }
 
-/// A share at a place.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TrendPoint {
+pub struct Share {
     pub count: usize,
     pub of: usize,
 }
 
-impl TrendPoint {
-    /// From 0 to 1; absent of none.
+impl Share {
+    pub fn of(holds: impl IntoIterator<Item = bool>) -> Self {
+        let mut share = Share::default();
+        holds.into_iter().for_each(|holds| share.add(holds));
+        share
+    }
+
+    pub fn add(&mut self, holds: bool) {
+        self.count += usize::from(holds);
+        self.of += 1;
+    }
+
     pub fn share(self) -> Option<f64> {
         (self.of > 0).then(|| self.count as f64 / self.of as f64)
     }
 
-    /// Its 95% interval (Wilson).
     pub fn interval(self) -> Option<Interval> {
         wilson(self.count, self.of, LEVEL)
+    }
+
+    /// In percent with so many decimals, ties rounded up; `-` of none. Whole-number arithmetic, so that no tie is missed.
+    pub fn percent(self, decimals: u32) -> String {
+        if self.of == 0 {
+            return "-".to_owned();
+        }
+        let (count, of, scale) = (self.count as u128, self.of as u128, 10u128.pow(decimals));
+        let scaled = (200 * scale * count + of) / (2 * of);
+        match decimals {
+            0 => scaled.to_string(),
+            _ => format!("{}.{:0width$}", scaled / scale, scaled % scale, width = decimals as usize),
+        }
     }
 }

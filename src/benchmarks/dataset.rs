@@ -16,7 +16,6 @@ use palimpsest_core::digest::hex;
 /// The word that stands for the built-in sample wherever data is expected: the first benchmark's, and `sample:NAME` another's.
 pub const SAMPLE: &str = "sample";
 
-/// Why a data set could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum DatasetError {
     #[error("cannot read {}; give a benchmark's file or folder, or the word `{SAMPLE}` for the built-in sample", .path.display())]
@@ -28,16 +27,11 @@ pub enum DatasetError {
     #[error("there is no benchmark `{name}`; there are {known}")]
     UnknownBenchmark { name: String, known: String },
     #[error("--type {value}: {why}")]
-    Split {
-        value: String,
-        /// Why it cannot be, with the remedy.
-        why: String,
-    },
+    Split { value: String, why: String },
     #[error(transparent)]
     Sample(#[from] SampleError),
 }
 
-/// A benchmark's data or its built-in sample.
 #[derive(Debug)]
 pub struct Dataset {
     benchmark: &'static Benchmark,
@@ -104,7 +98,6 @@ impl Dataset {
         Ok(Dataset { split, ..self })
     }
 
-    /// Whose it is.
     pub fn benchmark(&self) -> &'static Benchmark {
         self.benchmark
     }
@@ -120,12 +113,10 @@ impl Dataset {
         &self.digest
     }
 
-    /// Size of the files in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The cases, from the first one on.
     pub fn cases(&self) -> Result<Cases<'_>, DatasetError> {
         self.cases_observed(|_| {})
     }
@@ -147,7 +138,6 @@ impl Dataset {
     }
 }
 
-/// The cases of files that lie in memory, by name: a sample's, or a test's.
 pub fn cases_in_memory(
     benchmark: &Benchmark,
     files: Vec<(String, Vec<u8>)>,
@@ -156,14 +146,12 @@ pub fn cases_in_memory(
     (benchmark.read)(Files::new(&source), None).collect()
 }
 
-/// The benchmark of this name, for commands.
 pub fn benchmark_named(among: &[&'static Benchmark], name: &str) -> Result<&'static Benchmark, DatasetError> {
     among.iter().copied().find(|benchmark| benchmark.name == name).ok_or_else(|| {
         DatasetError::UnknownBenchmark { name: name.to_owned(), known: names(among, |b| b.name) }
     })
 }
 
-/// Whose built-in sample is asked for, if one is.
 fn sample_of(among: &[&'static Benchmark], which: &Path) -> Result<Option<&'static Benchmark>, DatasetError> {
     if which.as_os_str() == SAMPLE {
         return Ok(Some(among[0]));

@@ -12,16 +12,13 @@ use std::rc::Rc;
 
 use crate::ground::text_file;
 
-/// Bytes read at a time.
 pub(super) const BUFFER: usize = 256 << 10;
-/// Bytes of [`Files::beginning`].
 const LOOKED_AT: u64 = 64 << 10;
 /// Most files of a folder: beyond that it is the wrong folder.
 const MOST_FILES: usize = 10_000;
 /// Folders within folders that are looked into.
 const DEPTH: usize = 4;
 
-/// Hears of every piece of a file that is read.
 type OnBytes<'a> = Rc<RefCell<dyn FnMut(&[u8]) + 'a>>;
 
 /// The files of a data set. A clone reads the same files.
@@ -31,17 +28,14 @@ pub struct Files<'a> {
     on_bytes: Option<OnBytes<'a>>,
 }
 
-/// Where files lie.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Memory(Vec<(String, Vec<u8>)>),
     File(PathBuf, [String; 1]),
-    /// A folder, and the names of its files relative to it.
     Folder(PathBuf, Vec<String>),
 }
 
 impl Source {
-    /// A file or a folder.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let metadata = std::fs::metadata(path)?;
         if !metadata.is_dir() {
@@ -54,7 +48,6 @@ impl Source {
         Ok(Source::Folder(path.to_owned(), names))
     }
 
-    /// Leaves files out of a folder.
     pub(super) fn keep(&mut self, wanted: impl Fn(&str) -> bool) {
         if let Source::Folder(_, names) = self {
             names.retain(|name| wanted(name));
@@ -140,7 +133,6 @@ impl<'a> Files<'a> {
         Ok(reader)
     }
 
-    /// Opens one of them at its first byte.
     pub(super) fn open_raw(&self, name: &str) -> io::Result<Box<dyn BufRead + 'a>> {
         let reader = self.source.open_file(name)?;
         let reader: Box<dyn Read + 'a> = match &self.on_bytes {
@@ -150,12 +142,10 @@ impl<'a> Files<'a> {
         Ok(Box::new(BufReader::with_capacity(BUFFER, reader)))
     }
 
-    /// The only file, or the first of several.
     pub fn open_first(&self) -> io::Result<Box<dyn BufRead + 'a>> {
         self.open(self.names().first().copied().unwrap_or_default())
     }
 
-    /// All bytes of one of them.
     pub fn bytes(&self, name: &str) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open(name)?.read_to_end(&mut bytes)?;
@@ -182,7 +172,6 @@ impl fmt::Debug for Files<'_> {
     }
 }
 
-/// A reader that shows every piece read to a closure.
 struct Tap<'a> {
     reader: Box<dyn Read + 'a>,
     on_bytes: OnBytes<'a>,

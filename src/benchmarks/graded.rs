@@ -18,26 +18,20 @@ pub struct Graded<'a> {
     pub judge: Option<&'a str>,
     /// The setting; empty for the plain one.
     pub condition: &'a str,
-    /// The part of the history that the setting shows.
     pub context: Context,
     /// The memory system whose memories were shown in the place of the history; absent where none was.
     pub memory: Option<GradedMemory<'a>>,
-    /// Number of times that the same was asked before.
     pub repetition: u32,
     pub case: &'a str,
     pub probe: &'a str,
     pub labels: &'a BTreeMap<String, String>,
     pub facets: &'a BTreeMap<String, String>,
-    /// True if there is an answer.
     pub answered: bool,
     pub answer: Option<&'a str>,
     /// True if the prompt fitted the model's context; where it did not, there is no answer.
     pub fits: bool,
-    /// The segments that the model was shown.
     pub shown: ShownSegments<'a>,
-    /// True if the limit of new tokens cut it off.
     pub cut: bool,
-    /// Right or wrong, where a clean verdict says so.
     pub correct: Option<bool>,
     pub score: Option<f64>,
     /// The word that a clean verdict chose.
@@ -46,7 +40,6 @@ pub struct Graded<'a> {
     pub history_cut: Option<HistoryCut>,
 }
 
-/// A memory system under a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GradedMemory<'a> {
     pub system: &'a str,
@@ -54,7 +47,6 @@ pub struct GradedMemory<'a> {
     pub shown: &'a str,
 }
 
-/// The part of a history that was left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HistoryCut {
     pub dropped: usize,
@@ -72,12 +64,10 @@ impl HistoryCut {
 /// Marks a number of a table that rests on histories that were cut, all or some.
 pub const CUT_MARK: &str = "\u{2020}";
 
-/// The answers of a cell or a row whose histories were cut.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CutCount {
     answers: usize,
     cut: usize,
-    /// The shares of tokens that were shown, where they are known.
     shown: Vec<f64>,
 }
 
@@ -89,14 +79,12 @@ impl CutCount {
         count
     }
 
-    /// One more answer.
     pub fn add(&mut self, cut: Option<HistoryCut>) {
         self.answers += 1;
         self.cut += usize::from(cut.is_some());
         self.shown.extend(cut.and_then(HistoryCut::shown));
     }
 
-    /// And those of others.
     pub fn extend(&mut self, others: &CutCount) {
         self.answers += others.answers;
         self.cut += others.cut;
@@ -108,7 +96,6 @@ impl CutCount {
         if self.cut > 0 { CUT_MARK } else { "" }
     }
 
-    /// Their number and the share that was shown, under a name; `None` where none was cut.
     pub fn note(&self, name: &str) -> Option<String> {
         if self.cut == 0 {
             return None;
@@ -132,12 +119,10 @@ impl CutCount {
     }
 }
 
-/// The segments of a history that a model was shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ShownSegments<'a> {
     /// Original indices of those that the setting's context held; absent where that is the whole history.
     pub context: Option<&'a [usize]>,
-    /// Original indices of those that truncation dropped.
     pub dropped: &'a [usize],
     /// Ids of the memories that were shown in their place; absent where no memory system was asked.
     pub memories: Option<&'a [String]>,
@@ -159,25 +144,21 @@ impl ShownSegments<'_> {
     }
 }
 
-/// A benchmark's own table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     /// One word, for files and JSON: `waterfall`.
     pub key: String,
-    /// For people, with the table of the paper that it is.
     pub title: String,
     pub sheet: Sheet,
 }
 
 impl Table {
-    /// Title and table.
     pub fn written(&self, format: Format) -> Result<String, csv::Error> {
         Ok(format!("{}\n{}", format.title(&self.title), format.of(&self.sheet)?))
     }
 }
 
 impl Table {
-    /// A table of this content.
     pub fn new(
         key: impl Into<String>,
         title: impl Into<String>,

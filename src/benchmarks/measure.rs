@@ -20,10 +20,8 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// Both.
     pub const ALL: [Scale; 2] = [Scale::Mass, Scale::Density];
 
-    /// As tables and file names write it.
     pub fn key(self) -> &'static str {
         match self {
             Scale::Mass => "mass",
@@ -32,10 +30,8 @@ impl Scale {
     }
 }
 
-/// A number of an example at a layer.
 #[derive(Clone, Copy)]
 pub struct Measure {
-    /// As tables and file names write it: `joint_lift`.
     pub key: &'static str,
     /// Above its panel: `joint lift over the neighbours`.
     pub label: &'static str,
@@ -46,8 +42,6 @@ pub struct Measure {
     /// A value with a line across its panel: 1 for a lift, .5 for a balance.
     pub reference: Option<f64>,
     pub axis: Axis,
-    /// Conditions that a probe must have been measured under, over which its value is the mean: what pairs two orders of the
-    /// same. Without any, the measure is taken under each condition apart.
     pub paired: &'static [&'static str],
     /// True if it is kept of every head as well, of masses: for a map of layers by heads.
     pub heads: bool,
@@ -84,7 +78,6 @@ impl fmt::Debug for Measure {
     }
 }
 
-/// The axis of a measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Axis {
     /// By factors: a lift of 2 is as far from 1 as one of 1/2.
@@ -93,12 +86,10 @@ pub enum Axis {
     Linear(f64, f64),
 }
 
-/// A key span of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeySpan {
     /// Its label: `session[3]`, `event[2].turn[1]`.
     pub label: String,
-    /// The part that it plays, if any.
     pub role: Option<String>,
     /// True if it lies over other spans: a turn or some bytes of a segment.
     pub overlay: bool,
@@ -107,7 +98,6 @@ pub struct KeySpan {
     pub tokens: usize,
 }
 
-/// The attention paid to something.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Amount {
     pub mass: f64,
@@ -116,7 +106,6 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// The value at a scale; `None` where it has none.
     pub fn at(self, scale: Scale) -> Option<f64> {
         let value = match scale {
             Scale::Mass => self.mass,
@@ -149,7 +138,6 @@ pub struct LayerSpans<'a> {
     pub scale: Scale,
 }
 
-/// A key span as some rows see it.
 #[derive(Debug, Clone, Copy)]
 pub struct Paid<'a> {
     pub span: &'a KeySpan,
@@ -162,7 +150,6 @@ pub struct Paid<'a> {
 }
 
 impl<'a> LayerSpans<'a> {
-    /// The rows in a role, all of them together.
     pub fn row(&self, from: &str) -> Option<&'a RowAt<'a>> {
         self.rows.iter().find(|row| row.role == from && row.nth == 0)
     }
@@ -256,7 +243,6 @@ impl<'a> LayerSpans<'a> {
         lift(&each.flat_map(before).collect::<Vec<_>>())
     }
 
-    /// The values of all spans in some roles; `None` where one is hidden or there are none.
     fn values(&self, from: &str, to: &[&str]) -> Option<Vec<f64>> {
         let values: Option<Vec<f64>> = self.paid(from, to).iter().map(|paid| paid.value).collect();
         values.filter(|values| !values.is_empty())
@@ -284,12 +270,9 @@ pub struct Seen<'a> {
     pub judged: &'a BTreeMap<String, Judged>,
 }
 
-/// An answer and its verdict.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Judged {
-    /// The answer; `None` where that failed.
     pub answer: Option<String>,
-    /// Right or wrong, where that is known.
     pub correct: Option<bool>,
     pub score: Option<f64>,
     pub choice: Option<String>,
@@ -301,12 +284,10 @@ impl Seen<'_> {
         self.judged.get(self.condition?)
     }
 
-    /// The answer and verdict under a condition.
     pub fn under(&self, condition: &str) -> Option<&Judged> {
         self.judged.get(condition)
     }
 
-    /// A word for the verdict: `right`, `wrong` or `not judged`.
     pub fn verdict(&self) -> &'static str {
         match self.here().and_then(|judged| judged.correct) {
             Some(true) => "right",
@@ -319,7 +300,6 @@ impl Seen<'_> {
 /// A grouping of the examples of a measure: a row of panels and a line in each.
 #[derive(Clone, Copy)]
 pub struct Grouping {
-    /// As file names write it: `relation`.
     pub key: &'static str,
     /// The names of rows and lines, for titles: `relation and verdict`.
     pub label: &'static str,
@@ -346,7 +326,6 @@ mod tests {
         assert!(found.is_some_and(|found| (found - expected).abs() < 1e-12), "{found:?}, not {expected}");
     }
 
-    /// Two pieces of evidence of unequal length, a plain segment, and one that is hidden.
     fn keys() -> Vec<KeySpan> {
         vec![
             key("s[3]", "late", 40, 30),

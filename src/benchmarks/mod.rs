@@ -11,18 +11,16 @@ mod benchmark;
 mod chart;
 pub mod dataset;
 pub mod dose;
-mod fields;
 mod files;
 mod graded;
 pub mod knowme;
-mod label_check;
 pub mod measure;
 pub mod memrewardbench;
-mod node;
 pub mod reading;
 mod readings;
 mod rubric;
 mod setting;
+pub(crate) mod shape;
 pub mod stale;
 pub mod subtlememory;
 
@@ -30,13 +28,12 @@ pub use benchmark::{
     Benchmark, Cases, Checks, Counts, Curve, Dimension, Exchanged, GENERATION, LensSpec, Overall,
     PAPER_ENCODING, QUERY, References, SampleError, SampleFiles, SampleSpec, Side, Unit, VERDICT,
 };
-pub use chart::{Bar, BarChart, Chart, TrendChart, TrendLine, TrendPanel, TrendPoint};
+pub use chart::{Bar, BarChart, Chart, Share, TrendChart, TrendLine, TrendPanel};
 pub use files::Files;
 pub use graded::{CUT_MARK, CutCount, Graded, GradedMemory, HistoryCut, ShownSegments, Table};
-pub use label_check::LabelCheck;
 pub use measure::{Amount, Axis, Grouping, Judged, KeySpan, LayerSpans, Measure, RowAt, Scale, Seen};
 pub use readings::{Given, NotRead, Reading, Said, Told};
-pub use rubric::{Grades, JudgeUnit, Rubric, UnknownRubric, VerdictKind, rubric_named};
+pub use rubric::{Grades, JudgeUnit, LabelCheck, Rubric, UnknownRubric, VerdictKind, rubric_named};
 pub use setting::{Context, Retriever, Setting};
 
 use crate::ground::order::unique;
@@ -50,7 +47,6 @@ pub static ALL: [&Benchmark; 5] = [
     &dose::DOSE,
 ];
 
-/// The roles, other than the query's, whose spans are recorded as rows: those that a curve begins with.
 pub fn row_roles(benchmark: &Benchmark) -> Vec<&'static str> {
     let rows = benchmark.lens.curves.iter().map(|curve| curve.from);
     unique(rows.filter(|row| ![QUERY, "last", "answer", VERDICT].contains(row)))
@@ -72,12 +68,10 @@ pub fn is_reading(judge: &str) -> bool {
     ALL.iter().flat_map(|benchmark| benchmark.readings).any(|reading| reading.name == judge)
 }
 
-/// The registered benchmark of this name.
 pub fn named(name: &str) -> Option<&'static Benchmark> {
     ALL.into_iter().find(|benchmark| benchmark.name == name)
 }
 
-/// The name of the benchmark of runs that name none.
 pub fn default_name() -> String {
     ALL[0].name.to_owned()
 }

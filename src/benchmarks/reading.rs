@@ -12,12 +12,10 @@ use serde::Serialize;
 /// Number of problems that a [`Report`] keeps; the rest are counted, and told as they are found.
 pub const PROBLEMS_SHOWN: usize = 20;
 
-/// One thing wrong with one row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// Which file of a folder; absent where the data set is one file.
     pub file: Option<String>,
-    /// Zero-based index of the row in the file.
     pub row: usize,
     /// The row's uid, where it has a readable one.
     pub uid: Option<String>,
@@ -41,7 +39,6 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything wrong with one row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowProblems {
     pub problems: Vec<Problem>,
@@ -52,7 +49,6 @@ pub struct RowProblems {
     pub probes: Vec<BrokenProbe>,
 }
 
-/// A probe of a row that cannot be asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BrokenProbe {
     pub id: String,
@@ -84,36 +80,18 @@ fn in_file(file: &Option<String>) -> String {
     file.as_ref().map_or_else(String::new, |file| format!("{file}, "))
 }
 
-/// Why a row, or the rest of the data, could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error(transparent)]
     Row(#[from] RowProblems),
     #[error("{}row {row}, line {line}, column {column}: {what}", in_file(.file))]
-    Syntax {
-        file: Option<String>,
-        /// Zero-based index of the row that was being read.
-        row: usize,
-        line: usize,
-        /// One-based column, in bytes.
-        column: usize,
-        what: String,
-    },
-    /// A sound file without a single case.
+    Syntax { file: Option<String>, row: usize, line: usize, column: usize, what: String },
     #[error(
         "the file holds no cases; a {benchmark} file has at least one, so this is probably the wrong file"
     )]
-    NoCases {
-        /// The benchmark that the file was read as.
-        benchmark: &'static str,
-    },
+    NoCases { benchmark: &'static str },
     #[error("{}reading failed in row {row}", in_file(.file))]
-    Read {
-        file: Option<String>,
-        /// Zero-based index of the row that was being read.
-        row: usize,
-        source: io::Error,
-    },
+    Read { file: Option<String>, row: usize, source: io::Error },
 }
 
 /// The cases that `read` gives one by one, `None` at the end. After a broken row reading goes on; after any other error it ends.
@@ -126,26 +104,21 @@ pub(super) fn until_broken<'a>(mut read: impl FnMut() -> Result<Option<Case>, Re
     }))
 }
 
-/// The result of [`check`].
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Rows read, sound or not.
     pub rows: usize,
     /// Sound rows by the label that splits the benchmark.
     pub splits: BTreeMap<String, usize>,
     /// The probes of sound rows by what they are grouped by.
     pub probes: BTreeMap<String, usize>,
     pub findings: Vec<Finding>,
-    /// Number of problems in all the rows read.
     pub problem_count: usize,
     /// The first [`PROBLEMS_SHOWN`] of them, in file order.
     pub problems: Vec<Problem>,
-    /// The error that ended the reading early, if any.
     pub broken: Option<ReadError>,
 }
 
 impl Report {
-    /// True if every row is sound and the file was read to its end.
     pub fn is_sound(&self) -> bool {
         self.problem_count == 0 && self.broken.is_none()
     }
@@ -166,44 +139,4 @@ impl Report {
         let questions: usize = self.probes.values().sum();
         format!("{rows}, {questions} questions ({})", by(&self.probes))
     }
-}
-
-/// Reads all of a file's rows, one at a time, and reports every problem in them: each is told to `on_problem` when it is found.
-/// Sound rows are counted by the label `split`, their probes by the facet `group`, or by their ids where there is none, and shown to
-/// `look`.
-pub fn check(
-    rows: impl Iterator<Item = Result<Case, ReadError>>,
-    split: &str,
-    group: Option<&str>,
-    on_problem: &mut dyn FnMut(&Problem),
-    look: &mut dyn FnMut(&Case),
-) -> Report {
-    let mut report = Report::default();
-    for row in rows {
-        match row {
-            Ok(case) => {
-                let split = case.labels.get(split).cloned().unwrap_or_default();
-                *report.splits.entry(split).or_insert(0) += 1;
-                for probe in &case.probes {
-                    let of_group = |facet| probe.facets.get(facet).cloned().unwrap_or_default();
-                    let group = group.map_or_else(|| probe.id.clone(), of_group);
-                    *report.probes.entry(group).or_insert(0) += 1;
-                }
-                look(&case);
-                report.findings.extend(case.flags);
-            }
-            Err(ReadError::Row(RowProblems { problems, .. })) => {
-                problems.iter().for_each(&mut *on_problem);
-                report.problem_count += problems.len();
-                let room = PROBLEMS_SHOWN.saturating_sub(report.problems.len());
-                report.problems.extend(problems.into_iter().take(room));
-            }
-            Err(error) => {
-                report.broken = Some(error);
-                break;
-            }
-        }
-        report.rows += 1;
-    }
-    report
 }

@@ -10,7 +10,6 @@ use crate::data::Notes;
 /// A statement on a response, by the kind of verdict that a rubric asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Said {
-    /// True if it is right.
     Correct(bool),
     Score(f64),
     Choice(String),
@@ -26,12 +25,9 @@ impl std::fmt::Display for Said {
     }
 }
 
-/// A rule that reads answers.
 #[derive(Debug, Clone, Copy)]
 pub struct Reading {
-    /// The name of the judge that it is.
     pub name: &'static str,
-    /// A description for people: a few words. Verdicts carry a digest of it.
     pub about: &'static str,
     /// True if it reads the scores of a probe's options, which not every model gives.
     pub of_scores: bool,
@@ -40,30 +36,24 @@ pub struct Reading {
     pub read: fn(&Given<'_>) -> Result<Told, NotRead>,
 }
 
-/// The reason why there is nothing to be read: an error row, which counts as wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotRead(pub String);
 
-/// The input of a reading.
 #[derive(Debug, Clone, Copy)]
 pub struct Given<'a> {
     pub case: &'a str,
     /// The setting that it was asked under ([`super::Benchmark::arrange`]).
     pub setting: &'a str,
     pub seed: u64,
-    /// The answer, without a thought, where there is one.
     pub answer: Option<&'a str>,
-    /// The thought before it.
     pub thought: Option<&'a str>,
     /// The natural-log probability of each of the probe's options ([`crate::data::Probe::options`]) or contrasted values
     /// ([`crate::data::Probe::contrast`]), where the model gave them.
     pub scores: Option<&'a BTreeMap<String, f64>>,
-    /// The probe's notes that only a judge sees.
     pub notes: &'a Notes,
 }
 
-/// The result of a reading.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told {
     pub said: Said,

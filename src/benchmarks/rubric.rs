@@ -6,19 +6,16 @@ use std::collections::BTreeMap;
 
 use super::Benchmark;
 
-/// Instructions of a judge.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rubric {
     /// One word, for the command line, verdict rows and tables: `released`.
     pub name: &'static str,
-    /// Its difference from the benchmark's others: a few words.
     pub about: &'static str,
     /// The judge's input: a template (minijinja) over the case's notes by their names, `probes` (each with `id`, `query`,
     /// `answer`, `cut`, `facets`, the `values` that its verdict can have, and its own notes), `labels`, and `reasons`: `first` where the reply's reason is to stand before its
     /// verdict, `last` after it, `none` where there is to be none.
     pub template: &'static str,
     pub unit: JudgeUnit,
-    /// Its verdict: the same kind for all rubrics of a benchmark.
     pub verdict: VerdictKind,
     /// Digests that verdict rows carry which were judged by it before rows named their rubric.
     pub earlier: &'static [&'static str],
@@ -30,11 +27,9 @@ pub struct Rubric {
 pub struct UnknownRubric {
     pub benchmark: &'static str,
     pub name: String,
-    /// Those that there are, the default first, each with what sets it apart.
     pub known: String,
 }
 
-/// The rubric of a name.
 pub fn rubric_named(benchmark: &Benchmark, name: &str) -> Result<Rubric, UnknownRubric> {
     let found = benchmark.rubrics.iter().find(|rubric| rubric.name == name);
     found.copied().ok_or_else(|| {
@@ -55,27 +50,28 @@ pub enum JudgeUnit {
     Probe,
 }
 
-/// The kind of a judge's verdict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum VerdictKind {
-    /// Right or wrong: `correct`, true or false.
     Correct,
     /// Right or wrong by one of two words: `label`. The reply is one object without ids, so a call covers one probe.
-    Label { right: &'static str, wrong: &'static str },
-    /// `score`, a number from 0 to `most`.
+    Label {
+        right: &'static str,
+        wrong: &'static str,
+    },
     Score {
         most: u32,
         /// Probes that get some of the whole numbers only. The first that fits a probe counts; one that none fits gets them all.
         grades: &'static [Grades],
     },
     /// `choice`, one of these words; right where it is the probe's note `expected`.
-    Choice { of: &'static [&'static str] },
+    Choice {
+        of: &'static [&'static str],
+    },
 }
 
 /// The scores that a rubric gives to some of its probes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Grades {
-    /// Which probes: a facet, and its value.
     pub facet: (&'static str, &'static str),
     pub scores: &'static [u32],
 }
@@ -115,7 +111,6 @@ impl VerdictKind {
         }
     }
 
-    /// True if it says right or wrong, in whatever words.
     pub fn is_right_or_wrong(self) -> bool {
         matches!(self, VerdictKind::Correct | VerdictKind::Label { .. })
     }
@@ -133,4 +128,15 @@ impl VerdictKind {
             VerdictKind::Choice { of } => either(of.iter().map(|word| format!("\"{word}\"")).collect()),
         }
     }
+}
+
+/// A question about the data itself, for a judge: which value of a facet it would have given, without being told it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LabelCheck {
+    pub facet: &'static str,
+    pub values: &'static [&'static str],
+    /// Probes that share the value of this facet are asked about once, by the first of them.
+    pub unit: &'static str,
+    /// The judge's input: a template as that of [`Rubric::template`], of one probe, for a choice. It must not show the facet.
+    pub template: &'static str,
 }

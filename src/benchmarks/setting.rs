@@ -2,14 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
-    /// The word for it: letters, digits and single hyphens.
     pub name: &'static str,
-    /// A description for people: a few words.
     pub about: &'static str,
-    /// The part of the history that is shown.
     pub context: Context,
 }
 
@@ -54,7 +50,6 @@ impl Context {
     }
 }
 
-/// A retriever of segments for a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Retriever {
@@ -65,7 +60,6 @@ pub enum Retriever {
 }
 
 impl Retriever {
-    /// As tables write it: the ranking function, or the embedder.
     pub fn name(self) -> &'static str {
         match self {
             Retriever::Bm25 => "BM25",

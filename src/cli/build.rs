@@ -13,11 +13,11 @@ use crate::benchmarks::stale::pair::Pair;
 use crate::benchmarks::stale::{WriteError, write_stale};
 use crate::construct::factors::Order;
 use crate::construct::spec::MOST_ITEMS;
-use crate::construct::{BuildError, Built, Format, GivenFillers, Lines, PRESETS, Spec, Summary, write_build};
+use crate::construct::{Built, Counter, Format, GivenFillers, Lines, PRESETS, Spec, Summary, write_build};
 use crate::data::Case;
 use crate::ground::text_file;
 use crate::models::TokenCounter;
-use crate::progress::{grouped, note};
+use crate::progress::{grouped, note, texts};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -146,14 +146,23 @@ fn dose(args: &Dose) -> anyhow::Result<()> {
     let taken = dir.exists() && dir.read_dir().map_or(true, |mut entries| entries.next().is_some());
     anyhow::ensure!(!taken, "{} is not an empty folder; give one that does not exist yet", dir.display());
     let given = args.distractors.as_deref().map(GivenFillers::read).transpose()?;
-    let tokenizer = TokenCounter::open(&args.tokenizer)
-        .map_err(|source| BuildError::Tokenizer { name: args.tokenizer.clone(), source: source.into() })?;
+    let tokenizer = TokenCounter::open(&args.tokenizer).with_context(|| {
+        let name = &args.tokenizer;
+        format!(
+            "the tokenizer `{name}` cannot be opened; fetch the model with `palimpsest model pull {name}`, or name a folder, a \
+             tokenizer.json or an encoding with --tokenizer"
+        )
+    })?;
     let mut pairs = Pairs::default();
     let format: &mut dyn Format = match args.form {
         None => &mut Lines,
         Some(Form::Stale) => &mut pairs,
     };
-    let summary = write_build(dir, &spec, &tokenizer, given.as_ref(), format)?;
+    let bar = texts(spec.items as u64, "building items");
+    let counter =
+        Counter { name: &tokenizer.name, digest: &tokenizer.digest, tokens: tokenizer.tokens.as_ref() };
+    let summary = write_build(dir, &spec, counter, given.as_ref(), format, || bar.inc(1))?;
+    bar.finish_and_clear();
     let file = dir.join(format.file());
     tell(&spec, &summary, &file, &tokenizer.name)
 }

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
-use indicatif::ProgressBar;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -51,9 +50,18 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let bar = reading_bar(&args.file);
     let dataset = Dataset::open(&args.file, SampleSpec::default(), |_| {})?;
     let dataset = dataset.with_split(args.split.as_deref())?;
-    let mut listing = Listing { args, bar: &bar, listed: 0, said: Ok(()) };
-    let report = dataset.check(|piece| bar.inc(piece.len() as u64), &mut |problem| listing.add(problem));
-    let Listing { listed, said, .. } = listing;
+    // Problems are told as they are found: a file may have more of them than memory holds.
+    let (mut listed, mut said) = (0, Ok(()));
+    let mut tell = |problem: &Problem| {
+        if listed < args.limit.unwrap_or(usize::MAX) && said.is_ok() {
+            listed += 1;
+            said = bar.suspend(|| match args.json {
+                true => super::say(extended(json!({ "kind": "problem" }), problem)?),
+                false => super::say(problem),
+            });
+        }
+    };
+    let report = dataset.check(|piece| bar.inc(piece.len() as u64), &mut tell);
     bar.finish_and_clear();
     let report = report?;
     said?;
@@ -75,27 +83,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
              so far)",
             anyhow::Error::from(broken)
         ),
-    }
-}
-
-/// Tells problems as they are found: a file may have more of them than memory holds.
-struct Listing<'a> {
-    args: &'a Args,
-    bar: &'a ProgressBar,
-    listed: usize,
-    said: anyhow::Result<()>,
-}
-
-impl Listing<'_> {
-    fn add(&mut self, problem: &Problem) {
-        if self.listed >= self.args.limit.unwrap_or(usize::MAX) || self.said.is_err() {
-            return;
-        }
-        self.listed += 1;
-        self.said = self.bar.suspend(|| match self.args.json {
-            true => super::say(extended(json!({ "kind": "problem" }), problem)?),
-            false => super::say(problem),
-        });
     }
 }
 

@@ -9,7 +9,7 @@ use jiff::civil::{DateTime, date};
 use palimpsest_core::text::{CountTokens, TextError};
 use serde_json::{Value, json};
 
-use super::error::BuildError;
+use super::error::{BuildError, Unmade};
 use super::factors::{Explicitness, Factors, Fillers, Order, Speaker};
 use super::fillers::{Filler, GivenFillers, Source, Stream};
 use super::item::{Attribute, Draft, Item, Saying, needed};
@@ -24,29 +24,22 @@ use crate::benchmarks::dose::terms::{
 use crate::data::Turn;
 use crate::data::draw::Draws;
 
-/// Purposes of draws: fillers, small talk, neutral sentences, the order of a log's keys.
 const FILLERS: &str = "dose fillers";
 const SMALL_TALK: &str = "dose session";
 const NEUTRAL: &str = "dose neutral";
 const KEYS: &str = "dose keys";
-/// The value that a right answer names.
 const CURRENT: &str = "current";
-/// No value is right.
 const NO_VALUE: &str = "none";
-/// The form of times.
 const TIME: &str = "%Y-%m-%d %H:%M";
 
-/// A row and all that is known of how it was made.
 #[derive(Debug, Clone)]
 pub struct Built {
     pub row: DoseRow,
-    /// A line of `provenance.jsonl`.
     pub provenance: Value,
     /// Its statements, where it has an old session and a new one, and one value.
     pub pair: Option<Statements>,
 }
 
-/// An update in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statements {
     pub old: String,
@@ -59,24 +52,19 @@ pub struct Statements {
     pub question: String,
 }
 
-/// An item or a twin that could not be made.
 #[derive(Debug, Clone)]
 pub struct Dropped {
     pub id: String,
-    /// True if it is the whole item.
     pub item: bool,
     pub reason: String,
 }
 
-/// The outcome of an item.
 #[derive(Debug, Clone, Default)]
 pub struct BuiltItem {
-    /// Its rows; none where it was dropped.
     pub rows: Vec<Built>,
     pub dropped: Vec<Dropped>,
 }
 
-/// Builds items.
 pub struct Builder<'a> {
     spec: &'a Spec,
     count: &'a dyn CountTokens,
@@ -143,9 +131,20 @@ impl<'a> Builder<'a> {
         Ok(Builder { spec, count, given, texts, small_talk, levels, attributes, longest, left_out })
     }
 
-    /// The item of this number.
+    /// The item of this number, or a note that it was dropped.
     pub fn item(&self, number: usize) -> Result<BuiltItem, BuildError> {
         let id = format!("{}-{number:03}", self.spec.family);
+        match self.rows_of(number, &id) {
+            Ok(built) => Ok(built),
+            Err(Unmade::Failed(error)) => Err(error),
+            Err(Unmade::Dropped(reason)) => {
+                let dropped = vec![Dropped { id, item: true, reason }];
+                Ok(BuiltItem { rows: Vec::new(), dropped })
+            }
+        }
+    }
+
+    fn rows_of(&self, number: usize, id: &str) -> Result<BuiltItem, Unmade> {
         let draft = Draft {
             texts: self.texts,
             seed: self.spec.seed,
@@ -153,44 +152,41 @@ impl<'a> Builder<'a> {
             longest: self.longest,
             attributes: &self.attributes,
         };
-        let item = match draft.item(number, &id, self.count)? {
-            Ok(item) => item,
-            Err(reason) => return Ok(without(&id, reason)),
-        };
+        let item = draft.item(number, id, self.count)?;
         let mut rows = Rows::new(self, &item);
         let mut built = BuiltItem::default();
         for level in &self.levels {
             let factors = level.factors.resolved(self.spec.session_tokens, "base")?;
-            let layout = match rows.layout(&factors)? {
-                Ok(layout) => layout,
-                Err(reason) => return Ok(without(&id, format!("{}: {reason}", level.label))),
-            };
+            let layout = within(&level.label, rows.layout(&factors))?;
             // Tokens of each session of the evidence of the first twin, and of its whole.
-            let mut twins: Option<(Vec<usize>, usize)> = None;
+            let mut first: Option<(Vec<usize>, usize)> = None;
             for twin in self.spec.twins_at(level) {
                 let row = format!("{id}.{}.{}", level.label, twin.name());
-                let reason = match rows.row(&row, level, &factors, &layout, &twin)? {
-                    Err(reason) => reason,
-                    Ok(Counted { built: row, evidence, whole }) => match &twins {
-                        Some(first) if *first != (evidence.clone(), whole) => {
-                            unequal(first, &(evidence, whole))
-                        }
-                        _ => {
-                            twins = Some((evidence, whole));
-                            built.rows.push(row);
-                            continue;
-                        }
-                    },
-                };
-                // The pair at every level, or the item is no comparison within itself.
-                if twin.kind == UPDATE {
-                    return Ok(without(&id, format!("{row}: {reason}")));
+                let made = rows.row(&row, level, &factors, &layout, &twin).and_then(|(made, lengths)| {
+                    let first = first.get_or_insert_with(|| lengths.clone());
+                    if *first == lengths { Ok(made) } else { Err(Unmade::Dropped(unequal(first, &lengths))) }
+                });
+                match made {
+                    Ok(row) => built.rows.push(row),
+                    // The pair at every level, or the item is no comparison within itself.
+                    Err(unmade) if twin.kind == UPDATE => return within(&row, Err(unmade)),
+                    Err(Unmade::Dropped(reason)) => {
+                        built.dropped.push(Dropped { id: row, item: false, reason });
+                    }
+                    Err(failed) => return Err(failed),
                 }
-                built.dropped.push(Dropped { id: row, item: false, reason });
             }
         }
         Ok(built)
     }
+}
+
+/// The same with the reason named by its place.
+fn within<T>(place: &str, made: Result<T, Unmade>) -> Result<T, Unmade> {
+    made.map_err(|unmade| match unmade {
+        Unmade::Dropped(reason) => Unmade::Dropped(format!("{place}: {reason}")),
+        failed => failed,
+    })
 }
 
 /// The tokens by which two twins differ, of sessions of the evidence or in all.
@@ -202,19 +198,6 @@ fn unequal(one: &(Vec<usize>, usize), other: &(Vec<usize>, usize)) -> String {
         }
         None => format!("{} tokens in all where its twin has {}", other.1, one.1),
     }
-}
-
-fn without(id: &str, reason: String) -> BuiltItem {
-    let dropped = vec![Dropped { id: id.to_owned(), item: true, reason }];
-    BuiltItem { rows: Vec::new(), dropped }
-}
-
-/// A row with its tokens.
-struct Counted {
-    built: Built,
-    /// Of each session of the evidence, in the order of place.
-    evidence: Vec<usize>,
-    whole: usize,
 }
 
 /// A session of the evidence: what it tells and its role.
@@ -264,7 +247,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    fn layout(&mut self, factors: &Factors) -> Result<Result<Layout, String>, TextError> {
+    fn layout(&mut self, factors: &Factors) -> Result<Layout, Unmade> {
         let stretches = match factors.fillers {
             Fillers::Topic => &mut self.near,
             _ => &mut self.far,
@@ -273,7 +256,7 @@ impl<'a> Rows<'a> {
         lay_out(factors, spec.session_tokens, stretches, &mut self.digits, *count)
     }
 
-    /// The row of a twin, the tokens of its sessions, and those of the whole.
+    /// The row of a twin, and the tokens of each session of its evidence and of the whole.
     fn row(
         &mut self,
         id: &str,
@@ -281,7 +264,7 @@ impl<'a> Rows<'a> {
         factors: &Factors,
         layout: &Layout,
         twin: &Twin,
-    ) -> Result<Result<Counted, String>, TextError> {
+    ) -> Result<(Built, (Vec<usize>, usize)), Unmade> {
         let builder = self.builder;
         let (item, spec, count) = (self.item, builder.spec, builder.count);
         let chains = item.chains(factors, twin.swapped());
@@ -307,18 +290,14 @@ impl<'a> Rows<'a> {
                     (shown.clone(), None)
                 }
                 Slot::Part(part) => {
-                    let told = match self.told(*part, factors, twin, &chains) {
-                        Ok(told) => told,
-                        Err(reason) => return Ok(Err(reason)),
-                    };
+                    let told = self.told(*part, factors, twin, &chains)?;
                     let role = told.role;
                     let Some(turns) = self.session(*part, &told, factors.speaker)? else {
-                        return Ok(Err(format!(
-                            "no small talk makes the session {} one of {} tokens: {:?}",
-                            part.key(),
-                            spec.session_tokens,
-                            told.statement
-                        )));
+                        let (part, wanted, said) = (part.key(), spec.session_tokens, told.statement);
+                        let reason = format!(
+                            "no small talk makes the session {part} one of {wanted} tokens: {said:?}"
+                        );
+                        return Err(Unmade::Dropped(reason));
                     };
                     lengths.push(tokens(count, &turns)?);
                     statements.insert(part.key(), told.statement);
@@ -370,8 +349,7 @@ impl<'a> Rows<'a> {
             query_time: query_time.strftime(TIME).to_string(),
             probes,
         };
-        let built = Built { row, provenance, pair };
-        Ok(Ok(Counted { built, evidence: lengths, whole }))
+        Ok((Built { row, provenance, pair }, (lengths, whole)))
     }
 
     fn statements(
@@ -395,8 +373,7 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// The content of a part in a twin.
-    fn told(&self, part: Part, factors: &Factors, twin: &Twin, chains: &[Vec<&str>]) -> Result<Told, String> {
+    fn told(&self, part: Part, factors: &Factors, twin: &Twin, chains: &[Vec<&str>]) -> Result<Told, Unmade> {
         let item = self.item;
         let seed = self.builder.spec.seed;
         let mut order = Draws::new(KEYS, seed, &format!("{}/{}", item.id, part.key()));
@@ -428,7 +405,8 @@ impl<'a> Rows<'a> {
             Part::New | Part::RestatedNew(_)
                 if factors.explicitness == Explicitness::EN && no_old && last == 1 =>
             {
-                return Err("with EN a history without the old value tells nothing".to_owned());
+                let reason = "with EN a history without the old value tells nothing";
+                return Err(Unmade::Dropped(reason.to_owned()));
             }
             Part::New => (item.update(saying(last), factors, &mut order), Some(NEW)),
             Part::RestatedNew(_) => (item.restated(saying(last), factors, &mut order), Some(NEW)),

@@ -9,15 +9,10 @@ use serde_json::{Value, json};
 
 use super::error::BuildError;
 
-/// Most updates of a chain.
 pub const LONGEST_CHAIN: usize = 16;
-/// Most sessions of restatements of either value, or of echoes.
 pub const MOST_REPEATS: usize = 8;
-/// Most lures.
 pub const MOST_LURES: usize = 16;
-/// Most other attributes that are updated meanwhile.
 pub const MOST_OTHERS: usize = 32;
-/// Most tokens of a history's part.
 pub const MOST_TOKENS: usize = 150_000;
 
 /// Sessions that fill the tokens between the evidence.
@@ -30,7 +25,6 @@ pub enum Fillers {
     Topic,
 }
 
-/// Explicitness of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Explicitness {
     E0,
@@ -45,7 +39,6 @@ pub enum Explicitness {
     EN,
 }
 
-/// The order of place and of date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -60,7 +53,6 @@ pub enum Order {
 #[serde(rename_all = "lowercase")]
 pub enum Speaker {
     User,
-    /// The assistant tells it, asked by the user.
     Assistant,
 }
 
@@ -73,41 +65,31 @@ pub enum Overlap {
     Full,
 }
 
-/// A level of every factor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Factors {
-    /// Tokens before the first evidence session.
     pub depth_old: usize,
     /// Tokens before the second; where it is given, the distance follows from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth_new: Option<usize>,
     pub distance: usize,
-    /// Tokens after the second.
     pub tail: usize,
-    /// The text that the tokens are of.
     pub fillers: Fillers,
     /// Sessions with the same attribute of another person: the first between the two, the next behind, and so on.
     pub lures: usize,
-    /// Further sessions that state the old value before it is replaced.
     pub restated_old: usize,
-    /// Further sessions that state the current value.
     pub restated_new: usize,
     /// Sessions after the update that speak of the old value as past.
     pub echoes: usize,
     /// Updates: A -> B is 1, A -> B -> C is 2.
     pub chain: usize,
-    /// The last update goes back to the first value.
     pub returns: bool,
-    /// Sessions between the two that update another attribute of the subject.
     pub others: usize,
     pub explicitness: Explicitness,
     pub order: Order,
     pub speaker: Speaker,
-    /// The old session's wording against the question's.
     pub overlap_old: Overlap,
     pub overlap_new: Overlap,
-    /// The question takes the old value for granted.
     pub premise: bool,
 }
 
@@ -136,42 +118,13 @@ impl Default for Factors {
     }
 }
 
-/// The factors' names, as specs and rows write them.
-pub const NAMES: [&str; 18] = [
-    "depth_old",
-    "depth_new",
-    "distance",
-    "tail",
-    "fillers",
-    "lures",
-    "restated_old",
-    "restated_new",
-    "echoes",
-    "chain",
-    "returns",
-    "others",
-    "explicitness",
-    "order",
-    "speaker",
-    "overlap_old",
-    "overlap_new",
-    "premise",
-];
-
-/// The factors that are lengths in tokens.
 const LENGTHS: [&str; 4] = ["depth_old", "depth_new", "distance", "tail"];
 
 impl Factors {
     /// The same with one factor at another level. `field` is where the spec says it.
     pub fn with(&self, name: &str, level: &Value, field: &str) -> Result<Factors, BuildError> {
         let Value::Object(mut all) = json!(self) else { return Ok(self.clone()) };
-        if !NAMES.contains(&name) {
-            return Err(BuildError::field(
-                field,
-                format!("`{name}`, which is no factor"),
-                format!("write one of {}", NAMES.join(", ")),
-            ));
-        }
+        check_name(name, field)?;
         all.insert(name.to_owned(), level.clone());
         // A distance that is given by name is meant.
         if name == "distance" {
@@ -230,71 +183,65 @@ impl Factors {
 
     /// Refuses what makes no history. `field` is where the spec says these levels, `session` the tokens of a session of the evidence.
     pub fn check(&self, session: usize, field: &str) -> Result<(), BuildError> {
-        let at = |name: &str| format!("{field}.{name}");
-        let most = |name: &str, value: usize, most: usize| match value > most {
-            true => Err(BuildError::field(&at(name), value.to_string(), format!("write at most {most}"))),
-            false => Ok(()),
+        let wrong = |name: &str, found: String, remedy: &str| {
+            Err(BuildError::field(&format!("{field}.{name}"), found, remedy))
         };
-        most("depth_old", self.depth_old, MOST_TOKENS)?;
-        most("depth_new", self.depth_new.unwrap_or(0), MOST_TOKENS)?;
-        most("distance", self.distance, MOST_TOKENS)?;
-        most("tail", self.tail, MOST_TOKENS)?;
-        most("lures", self.lures, MOST_LURES)?;
-        most("restated_old", self.restated_old, MOST_REPEATS)?;
-        most("restated_new", self.restated_new, MOST_REPEATS)?;
-        most("echoes", self.echoes, MOST_REPEATS)?;
-        most("others", self.others, MOST_OTHERS)?;
+        for (name, value, most) in [
+            ("depth_old", self.depth_old, MOST_TOKENS),
+            ("depth_new", self.depth_new.unwrap_or(0), MOST_TOKENS),
+            ("distance", self.distance, MOST_TOKENS),
+            ("tail", self.tail, MOST_TOKENS),
+            ("lures", self.lures, MOST_LURES),
+            ("restated_old", self.restated_old, MOST_REPEATS),
+            ("restated_new", self.restated_new, MOST_REPEATS),
+            ("echoes", self.echoes, MOST_REPEATS),
+            ("others", self.others, MOST_OTHERS),
+        ] {
+            if value > most {
+                return wrong(name, value.to_string(), &format!("write at most {most}"));
+            }
+        }
         if !(1..=LONGEST_CHAIN).contains(&self.chain) {
             let remedy = format!("write a number of updates from 1 to {LONGEST_CHAIN}");
-            return Err(BuildError::field(&at("chain"), self.chain.to_string(), remedy));
+            return wrong("chain", self.chain.to_string(), &remedy);
         }
         if self.returns && self.chain < 2 {
             let remedy = "set chain to 2 or more, or returns to false";
-            return Err(BuildError::field(&at("returns"), "true with chain = 1".to_owned(), remedy));
+            return wrong("returns", "true with chain = 1".to_owned(), remedy);
         }
         if self.returns && self.explicitness == Explicitness::EN {
             let remedy = "set returns to false: with EN the last update gives no value to go back to";
-            return Err(BuildError::field(
-                &at("returns"),
-                "true with explicitness = \"EN\"".to_owned(),
-                remedy,
-            ));
+            return wrong("returns", "true with explicitness = \"EN\"".to_owned(), remedy);
         }
         if self.order == Order::Crossed {
-            let beside = [
-                ("chain", self.chain - 1),
-                ("restated_old", self.restated_old),
-                ("restated_new", self.restated_new),
-                ("echoes", self.echoes),
+            let wanted = [
+                ("chain", self.chain, 1),
+                ("restated_old", self.restated_old, 0),
+                ("restated_new", self.restated_new, 0),
+                ("echoes", self.echoes, 0),
             ];
-            if let Some((name, extra)) = beside.into_iter().find(|(_, extra)| *extra > 0) {
-                let value = if name == "chain" { extra + 1 } else { extra };
-                return Err(BuildError::field(
-                    &at("order"),
-                    format!("\"crossed\" with {name} = {value}"),
-                    "crossed histories have one old session and one new one: set chain to 1, and restated_old, restated_new and echoes to 0",
-                ));
+            if let Some((name, value, _)) = wanted.into_iter().find(|(_, value, most)| value > most) {
+                let remedy = "crossed histories have one old session and one new one: set chain to 1, and restated_old, \
+                              restated_new and echoes to 0";
+                return wrong("order", format!("\"crossed\" with {name} = {value}"), remedy);
             }
         }
         let all = self.resolved(session, field)?;
         if all.fillers != Fillers::None {
-            let room = |name: &str, tokens: usize, sessions: usize, of: &str| {
-                let need = sessions * session;
-                match tokens < need {
-                    true => Err(BuildError::field(
-                        &at(name),
-                        format!(
-                            "{tokens} tokens, less than the {sessions} sessions of {session} tokens that stand there ({of})"
-                        ),
-                        format!("write at least {need}, or fewer of these sessions"),
-                    )),
-                    false => Ok(()),
-                }
-            };
-            let of_gap = "restated_old, chain - 1, others, every other one of lures";
             let named = if self.depth_new.is_some() { "depth_new" } else { "distance" };
-            room(named, all.distance, self.between(), of_gap)?;
-            room("tail", all.tail, self.behind(), "restated_new, echoes, every other one of lures")?;
+            let of_gap = "restated_old, chain - 1, others, every other one of lures";
+            let of_tail = "restated_new, echoes, every other one of lures";
+            for (name, tokens, sessions, of) in
+                [(named, all.distance, self.between(), of_gap), ("tail", all.tail, self.behind(), of_tail)]
+            {
+                let need = sessions * session;
+                if tokens < need {
+                    let found = format!(
+                        "{tokens} tokens, less than the {sessions} sessions of {session} tokens that stand there ({of})"
+                    );
+                    return wrong(name, found, &format!("write at least {need}, or fewer of these sessions"));
+                }
+            }
         }
         let whole = all.depth_old + all.distance + all.tail + 2 * session;
         if whole > MOST_TOKENS {
@@ -306,12 +253,20 @@ impl Factors {
     }
 }
 
-/// True if a factor is a length in tokens.
+/// Refuses a name that is no factor's.
+pub fn check_name(name: &str, field: &str) -> Result<(), BuildError> {
+    let all = json!(Factors { depth_new: Some(0), ..Factors::default() });
+    let names: Vec<&str> =
+        all.as_object().into_iter().flat_map(|all| all.keys().map(String::as_str)).collect();
+    let remedy = || format!("write one of {}", names.join(", "));
+    let wrong = || BuildError::field(field, format!("`{name}`, which is no factor"), remedy());
+    names.contains(&name).then_some(()).ok_or_else(wrong)
+}
+
 pub fn is_length(name: &str) -> bool {
     LENGTHS.contains(&name)
 }
 
-/// The levels that a factor takes, in words.
 fn wanted(name: &str) -> &'static str {
     match name {
         "fillers" => "\"none\", \"unrelated\" or \"topic\"",

@@ -6,32 +6,40 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use palimpsest_core::digest::sha256;
-use serde_json::{Map, Value};
+use serde::Deserialize;
 
 use super::error::BuildError;
 use super::session::{ASSISTANT, USER};
 use super::texts::{LICENCE, Topic, fill};
 use crate::benchmarks::dose::implied::holds;
+use crate::benchmarks::reading::Problem;
+use crate::benchmarks::shape::{Checker, Others, Shape, TURN, WHOLE_ROW, needed};
 use crate::data::Turn;
 use crate::data::draw::Draws;
 use crate::ground::text_file;
 
 /// Draws before a repeated session of our own is taken.
 const TRIES: usize = 40;
+const WHOLE_LINE: &str = "whole line";
+const ROW: Shape = Shape::Fields(
+    &[
+        needed("id", Shape::Text),
+        needed("licence", Shape::Text),
+        needed("turns", Shape::List("turn", 1, &TURN)),
+    ],
+    Others::Refused,
+);
 
-/// A session without evidence.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Filler {
     pub id: String,
     pub licence: String,
     pub turns: Vec<Turn>,
 }
 
-/// Fillers of the user's.
 #[derive(Debug, Clone, Default)]
 pub struct GivenFillers {
     pub path: PathBuf,
-    /// SHA-256 of its bytes.
     pub digest: String,
     pub fillers: Vec<Filler>,
 }
@@ -42,81 +50,47 @@ impl GivenFillers {
         let text = text_file::read(path).map_err(BuildError::io("read", path))?;
         let mut fillers: Vec<Filler> = Vec::new();
         let mut ids = BTreeSet::new();
+        let wrong = |at: usize, field: &str, found: String, remedy: &str| {
+            let (path, field, remedy) = (path.to_owned(), field.to_owned(), remedy.to_owned());
+            BuildError::Filler { path, line: at + 1, field, found, remedy }
+        };
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let wrong = |field: &str, found: String, remedy| BuildError::Filler {
-                path: path.to_owned(),
-                line: at + 1,
-                field: field.to_owned(),
-                found,
-                remedy,
-            };
-            let filler = filler_of(line, &wrong)?;
+            let filler = filler_of(line).map_err(|Problem { field, found, remedy, .. }| {
+                let field = if field == WHOLE_ROW { WHOLE_LINE } else { &field };
+                wrong(at, field, found, &remedy)
+            })?;
             if !ids.insert(filler.id.clone()) {
-                return Err(wrong(
-                    "id",
-                    format!("{:?} for the second time", filler.id),
-                    "give every session its own id",
-                ));
+                let found = format!("{:?} for the second time", filler.id);
+                return Err(wrong(at, "id", found, "give every session its own id"));
             }
             fillers.push(filler);
         }
         if fillers.is_empty() {
             let remedy = "write {\"id\", \"licence\", \"turns\": [{\"role\", \"content\"}]} in each line";
-            let (path, found) = (path.to_owned(), "the file has no session".to_owned());
-            return Err(BuildError::Filler { path, line: 1, field: "whole line".to_owned(), found, remedy });
+            return Err(wrong(0, WHOLE_LINE, "the file has no session".to_owned(), remedy));
         }
         Ok(GivenFillers { path: path.to_owned(), digest: sha256(text), fillers })
     }
 }
 
-fn filler_of(
-    line: &str,
-    wrong: &dyn Fn(&str, String, &'static str) -> BuildError,
-) -> Result<Filler, BuildError> {
-    let shape = "write an object with id, licence and turns";
-    let value: Value = serde_json::from_str(line)
-        .map_err(|error| wrong("whole line", format!("no JSON: {error}"), shape))?;
-    let Value::Object(fields) = value else {
-        return Err(wrong("whole line", "no object".to_owned(), shape));
-    };
-    if let Some(name) = fields.keys().find(|name| !["id", "licence", "turns"].contains(&name.as_str())) {
-        return Err(wrong(name, "no such field".to_owned(), "leave it out: there are id, licence and turns"));
-    }
-    let text = |fields: &Map<String, Value>, name: &str, path: &str| match fields.get(name) {
-        Some(Value::String(text)) if !text.trim().is_empty() => Ok(text.clone()),
-        other => {
-            let found = other.map_or("no such field".to_owned(), Value::to_string);
-            Err(wrong(path, found, "write a text that is not blank"))
+/// The session of a line, or the first thing that is wrong with it.
+fn filler_of(line: &str) -> Result<Filler, Problem> {
+    let mut row = Checker::new(None, 0, None);
+    let read = match serde_json::from_str(line) {
+        Ok(node) => row.read(node, &ROW),
+        Err(error) => {
+            row.problem(WHOLE_ROW, format!("no JSON: {error}"), "write an object with id, licence and turns");
+            None
         }
     };
-    let (id, licence) = (text(&fields, "id", "id")?, text(&fields, "licence", "licence")?);
-    let turns = match fields.get("turns") {
-        Some(Value::Array(turns)) if !turns.is_empty() => turns,
-        other => {
-            let found = other.map_or("no such field".to_owned(), Value::to_string);
-            return Err(wrong("turns", found, "write a list of at least one turn"));
-        }
+    let mut filler: Filler = match row.problems.into_iter().next() {
+        Some(problem) => return Err(problem),
+        None => read.unwrap_or_default(),
     };
-    let mut read = Vec::new();
-    for (at, turn) in turns.iter().enumerate() {
-        let path = |name: &str| format!("turns[{at}].{name}");
-        let Value::Object(fields) = turn else {
-            return Err(wrong(
-                &format!("turns[{at}]"),
-                turn.to_string(),
-                "write an object with role and content",
-            ));
-        };
-        let role = text(fields, "role", &path("role"))?;
-        if role != USER && role != ASSISTANT {
-            return Err(wrong(&path("role"), format!("{role:?}"), "write \"user\" or \"assistant\""));
-        }
-        read.push(Turn::new(role, text(fields, "content", &path("content"))?.trim()));
-    }
-    Ok(Filler { id, licence, turns: read })
+    filler.turns.iter_mut().for_each(|turn| turn.content = turn.content.trim().to_owned());
+    Ok(filler)
 }
 
-/// Where fillers come from.
 #[derive(Clone)]
 pub enum Source<'a> {
     Own(Vec<&'a Topic>),
@@ -130,7 +104,6 @@ pub struct Stream<'a> {
     /// The order of given ones, and how many are used.
     order: Vec<usize>,
     next: usize,
-    /// Ids of our own that are used.
     used: BTreeSet<String>,
     forbidden: Vec<String>,
 }

@@ -4,47 +4,43 @@
 
 use palimpsest_core::text::{CountTokens, TextError};
 
+use super::error::Unmade;
 use super::factors::{Explicitness, Factors, Overlap};
 use super::texts::{Clause, Log, Template, Texts, fill, inside};
 use crate::benchmarks::dose::implied::{step1, step2};
 use crate::data::draw::Draws;
 
-/// The purpose of an item's own draws.
 const PURPOSE: &str = "dose item";
-/// The family whose attributes are the others that a subject has.
 const OTHERS_FAMILY: &str = "slots";
-/// Id of the question of an item with one value.
 const VALUE: &str = "value";
 
-/// A fact about the subject.
 #[derive(Clone, Copy, Debug)]
 pub enum Attribute<'a> {
     One(&'a Template),
-    /// A log with a value a key.
     Log(&'a Log),
 }
 
 impl Attribute<'_> {
-    /// Its name.
     pub fn name(&self) -> &str {
-        match self {
-            Attribute::One(template) => &template.name,
-            Attribute::Log(log) => &log.name,
-        }
+        self.of(|template| &template.name, |log| &log.name)
     }
 
-    /// The topic of fillers that are close to it.
     pub fn topic(&self) -> &str {
-        match self {
-            Attribute::One(template) => &template.topic,
-            Attribute::Log(log) => &log.topic,
-        }
+        self.of(|template| &template.topic, |log| &log.topic)
     }
 
     fn prefix(&self) -> &str {
+        self.of(|template| &template.prefix, |log| &log.prefix)
+    }
+
+    fn question(&self) -> &str {
+        self.of(|template| &template.question, |log| &log.question)
+    }
+
+    fn of(&self, one: fn(&Template) -> &String, several: fn(&Log) -> &String) -> &str {
         match self {
-            Attribute::One(template) => &template.prefix,
-            Attribute::Log(log) => &log.prefix,
+            Attribute::One(template) => one(template),
+            Attribute::Log(log) => several(log),
         }
     }
 }
@@ -55,7 +51,6 @@ pub struct Key {
     /// The word for it; `value` where there is one.
     pub name: String,
     pub set: String,
-    /// In the order in which they were drawn.
     pub values: Vec<String>,
 }
 
@@ -79,7 +74,6 @@ impl Key {
     }
 }
 
-/// An item.
 #[derive(Debug)]
 pub struct Item<'a> {
     pub id: String,
@@ -89,16 +83,13 @@ pub struct Item<'a> {
     pub keys: Vec<Key>,
     /// The longest chain of the build: values behind its are nobody's.
     longest: usize,
-    /// Other attributes of the subject, in their order, with values each.
     others: Vec<(&'a Template, Vec<&'a str>)>,
 }
 
-/// Settings that all items share.
 #[derive(Debug, Clone, Copy)]
 pub struct Draft<'a> {
     pub texts: &'static Texts,
     pub seed: u64,
-    /// Keys of a log.
     pub keys: usize,
     pub longest: usize,
     pub attributes: &'a [Attribute<'static>],
@@ -127,12 +118,7 @@ pub fn single_tokens<'a>(
 
 impl Draft<'_> {
     /// The item of this number; the reason where its values are too few.
-    pub fn item(
-        &self,
-        number: usize,
-        id: &str,
-        count: &dyn CountTokens,
-    ) -> Result<Result<Item<'static>, String>, TextError> {
+    pub fn item(&self, number: usize, id: &str, count: &dyn CountTokens) -> Result<Item<'static>, Unmade> {
         let attribute = self.attributes[number % self.attributes.len()];
         let mut draws = Draws::new(PURPOSE, self.seed, id);
         let mut people = self.texts.chat.names.clone();
@@ -154,10 +140,11 @@ impl Draft<'_> {
             let values: Vec<String> = single_tokens(&values, &prefix, count)?.into_iter().cloned().collect();
             if values.len() < needed(self.longest) {
                 let (have, need) = (values.len(), needed(self.longest));
-                return Ok(Err(format!(
+                let reason = format!(
                     "the set {set} has {have} values of one token, a chain of {} needs {need}",
                     self.longest
-                )));
+                );
+                return Err(Unmade::Dropped(reason));
             }
             drawn.push(Key { name, set: set.clone(), values });
         }
@@ -172,7 +159,7 @@ impl Draft<'_> {
         }
         draws.shuffle(&mut others);
         let (id, longest) = (id.to_owned(), self.longest);
-        Ok(Ok(Item { id, attribute, subject, people, keys: drawn, longest, others }))
+        Ok(Item { id, attribute, subject, people, keys: drawn, longest, others })
     }
 }
 
@@ -206,7 +193,6 @@ impl Item<'_> {
         words
     }
 
-    /// The first statement.
     pub fn old(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
         match self.attribute {
             Attribute::One(template) => {
@@ -217,22 +203,13 @@ impl Item<'_> {
         }
     }
 
-    /// An update as openly as asked.
     pub fn update(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
         let Attribute::One(template) = self.attribute else { return self.marked(of, factors, order, false) };
         let told = self.told_as(of, factors);
         let plain = self.plain(template, of, factors);
-        match told {
-            Explicitness::E0 => plain,
-            Explicitness::E1 => format!("{plain} now"),
-            Explicitness::E2 => {
-                format!("{plain}, {}", fill(&template.deny, &[("v", of.chains[0][of.at - 1])]))
-            }
-            _ => self.implied(template, of, told),
-        }
+        opened(template, of, told, plain).unwrap_or_else(|| self.implied(template, of, told))
     }
 
-    /// The same update by other words.
     pub fn paraphrase(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
         let Attribute::One(template) = self.attribute else { return self.marked(of, factors, order, true) };
         let told = self.told_as(of, factors);
@@ -242,14 +219,7 @@ impl Item<'_> {
             Overlap::Full => fill(&template.paraphrase, &[("name", of.name), ("v", of.chains[0][of.at])]),
             _ => learned(&self.plain(template, of, factors)),
         };
-        match told {
-            Explicitness::E0 => plain,
-            Explicitness::E1 => format!("{plain} now"),
-            Explicitness::E2 => {
-                format!("{plain}, {}", fill(&template.deny, &[("v", of.chains[0][of.at - 1])]))
-            }
-            _ => learned(&self.implied(template, of, told)),
-        }
+        opened(template, of, told, plain).unwrap_or_else(|| learned(&self.implied(template, of, told)))
     }
 
     /// The current value once more: unmarked where it was told, as it was implied where it was implied.
@@ -263,7 +233,6 @@ impl Item<'_> {
         }
     }
 
-    /// A value as past.
     pub fn echo(&self, of: Saying<'_>, order: &mut Draws) -> String {
         match self.attribute {
             Attribute::One(template) => {
@@ -283,7 +252,6 @@ impl Item<'_> {
         (self.old(of, &Factors::default(), order), name.clone())
     }
 
-    /// An update of another attribute of the subject.
     pub fn other_attribute(&self, nth: usize) -> String {
         let (template, values) = &self.others[nth % self.others.len()];
         let value = values[(nth / self.others.len()) % values.len()];
@@ -291,7 +259,6 @@ impl Item<'_> {
         format!("{} now", fill(full, &[("name", &self.subject), ("v", value)]))
     }
 
-    /// A sentence without a value.
     pub fn neutral(&self, texts: &Texts, draws: &mut Draws) -> String {
         let name = [("name", self.subject.as_str())];
         match self.attribute {
@@ -300,25 +267,20 @@ impl Item<'_> {
         }
     }
 
-    /// The beginning of the answer about a key.
     pub fn prefix(&self, key: usize) -> String {
         fill(self.attribute.prefix(), &[("name", &self.subject), ("key", &self.keys[key].name)])
     }
 
     /// The question about a key; with a value that it takes for granted.
     pub fn question(&self, key: usize, premise: Option<&str>) -> String {
-        let question = match self.attribute {
-            Attribute::One(template) => &template.question,
-            Attribute::Log(log) => &log.question,
-        };
-        let question = fill(question, &[("name", &self.subject), ("key", &self.keys[key].name)]);
+        let question =
+            fill(self.attribute.question(), &[("name", &self.subject), ("key", &self.keys[key].name)]);
         match premise {
             Some(value) => format!("As you know, {} {value}. {question}", inside(&self.prefix(key))),
             None => question,
         }
     }
 
-    /// The question whether a value holds.
     pub fn yesno(&self, value: &str) -> Option<String> {
         match self.attribute {
             Attribute::One(template) => Some(fill(&template.yesno, &[("name", &self.subject), ("v", value)])),
@@ -374,4 +336,14 @@ impl Item<'_> {
         let list = entries.collect::<Vec<_>>().join("; ");
         fill(pattern, &[("name", of.name), ("list", &list)])
     }
+}
+
+/// A plain statement with what an open update adds to it; `None` where the value is implied.
+fn opened(template: &Template, of: Saying<'_>, told: Explicitness, plain: String) -> Option<String> {
+    Some(match told {
+        Explicitness::E0 => plain,
+        Explicitness::E1 => format!("{plain} now"),
+        Explicitness::E2 => format!("{plain}, {}", fill(&template.deny, &[("v", of.chains[0][of.at - 1])])),
+        _ => return None,
+    })
 }

@@ -5,13 +5,13 @@
 
 use palimpsest_core::text::{CountTokens, TextError};
 
+use super::error::Unmade;
 use super::factors::{Factors, Fillers, Order};
 use super::fillers::{Filler, Stream, beginnings};
 use super::session::{digits, tokens};
 use crate::benchmarks::dose::terms::{NEW, OLD};
 use crate::data::Turn;
 
-/// A session of the evidence, by its part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     Old,
@@ -26,7 +26,6 @@ pub enum Part {
 }
 
 impl Part {
-    /// A name for its draws.
     pub fn key(self) -> String {
         match self {
             Part::Old => OLD.to_owned(),
@@ -41,7 +40,6 @@ impl Part {
     }
 }
 
-/// A session of a history.
 #[derive(Debug, Clone)]
 pub enum Slot {
     Part(Part),
@@ -52,7 +50,6 @@ pub enum Slot {
     },
 }
 
-/// Tokens of a stretch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Length {
     pub requested: usize,
@@ -60,26 +57,19 @@ pub struct Length {
 }
 
 impl Length {
-    /// Most tokens by which a stretch may miss what was asked for.
-    fn tolerance(self) -> usize {
-        (self.requested / 100).max(64)
-    }
-
+    /// True if it misses what was asked for by more than 1% and 64 tokens.
     fn is_missed(self) -> bool {
-        self.requested.abs_diff(self.reached) > self.tolerance()
+        self.requested.abs_diff(self.reached) > (self.requested / 100).max(64)
     }
 }
 
-/// The sessions of a history and the lengths of its stretches.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    /// In the order of place.
     pub slots: Vec<Slot>,
     /// Before the first of the pair, between the two, behind the second.
     pub lengths: [Length; 3],
 }
 
-/// Names of the stretches, as factors have them.
 pub const STRETCHES: [&str; 3] = ["depth_old", "distance", "tail"];
 
 /// The fillers of an item's stretches, drawn as far as they were needed.
@@ -88,12 +78,10 @@ pub struct Stretches<'a> {
 }
 
 impl<'a> Stretches<'a> {
-    /// One stream a stretch.
     pub fn new(streams: impl IntoIterator<Item = Stream<'a>>) -> Self {
         Stretches { streams: streams.into_iter().map(|stream| (stream, Vec::new())).collect() }
     }
 
-    /// The nth filler of a stretch with its tokens; `None` where there are no more.
     fn get(
         &mut self,
         stretch: usize,
@@ -110,7 +98,6 @@ impl<'a> Stretches<'a> {
     }
 }
 
-/// Tokens of places' digits, looked up.
 #[derive(Default)]
 pub struct Digits(Vec<isize>);
 
@@ -124,14 +111,13 @@ impl Digits {
     }
 }
 
-/// Lays out a history. `Err` within has the reason why it cannot be.
 pub fn lay_out(
     factors: &Factors,
     session: usize,
     stretches: &mut Stretches<'_>,
     digits: &mut Digits,
     count: &dyn CountTokens,
-) -> Result<Result<Layout, String>, TextError> {
+) -> Result<Layout, Unmade> {
     let (first, second) = match factors.order {
         Order::Place => (Part::Old, Part::New),
         Order::Crossed => (Part::New, Part::Old),
@@ -158,20 +144,16 @@ pub fn lay_out(
         let mut fillers = Vec::new();
         if factors.fillers != Fillers::None {
             let target = requested[stretch] as isize;
-            fillers = match packed.fill(target, stretch, stretches, digits, count)? {
-                Some(fillers) => fillers,
-                None => {
-                    return Ok(Err(format!(
-                        "the given fillers end before {} has {target} tokens",
-                        STRETCHES[stretch]
-                    )));
-                }
-            };
+            let name = STRETCHES[stretch];
+            fillers = packed.fill(target, stretch, stretches, digits, count)?.ok_or_else(|| {
+                Unmade::Dropped(format!("the given fillers end before {name} has {target} tokens"))
+            })?;
         }
         let length = Length { requested: requested[stretch], reached: packed.tokens.max(0) as usize };
         if factors.fillers != Fillers::None && length.is_missed() {
             let (name, Length { requested, reached }) = (STRETCHES[stretch], length);
-            return Ok(Err(format!("{name} has {reached} tokens where {requested} are asked for")));
+            let reason = format!("{name} has {reached} tokens where {requested} are asked for");
+            return Err(Unmade::Dropped(reason));
         }
         lengths[stretch] = length;
         let lists = lists.into_iter().map(|parts| parts.into_iter().map(Slot::Part).collect());
@@ -182,7 +164,7 @@ pub fn lay_out(
             _ => {}
         }
     }
-    Ok(Ok(Layout { slots, lengths }))
+    Ok(Layout { slots, lengths })
 }
 
 /// A stretch under way: the place of its first session, how many it has, and their tokens.

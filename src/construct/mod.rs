@@ -29,4 +29,4 @@ pub use builder::{Builder, Built, BuiltItem};
 pub use error::BuildError;
 pub use fillers::GivenFillers;
 pub use spec::{PRESETS, Spec};
-pub use write::{Format, Lines, Summary, write_build};
+pub use write::{Counter, Format, Lines, Summary, write_build};

@@ -10,17 +10,14 @@ use super::texts::{Chat, fill};
 use crate::data::Turn;
 use crate::data::draw::Draws;
 
-/// Draws of small talk before a session is given up.
 const ATTEMPTS: usize = 60;
 /// The user's role, and the assistant's.
 pub const USER: &str = "user";
-/// The assistant's.
 pub const ASSISTANT: &str = "assistant";
 /// The place and the time with which the tokens of a session are counted: the template writes both, and a place of another number of
 /// digits may be another number of tokens.
 const PLACE: usize = 10;
 const TIME: &str = "2025-01-15 10:30";
-/// The beginning of the session behind one.
 const NEXT: &str = "Session";
 
 /// A session as the benchmark's template writes it, with its place counted from 1.
@@ -50,7 +47,6 @@ pub fn digits(count: &dyn CountTokens, place: usize) -> Result<isize, TextError>
     Ok(count.count(&header(place, TIME))? as isize - count.count(&header(PLACE, TIME))? as isize)
 }
 
-/// The parts of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct Content<'a> {
     pub statement: &'a str,
@@ -58,15 +54,12 @@ pub struct Content<'a> {
     pub speaker: Speaker,
 }
 
-/// Small talk with the tokens of each remark.
 pub struct SmallTalk<'a> {
     chat: &'a Chat,
-    /// Tokens that a remark adds to a turn.
     costs: Vec<usize>,
 }
 
 impl<'a> SmallTalk<'a> {
-    /// Counts the remarks.
     pub fn new(chat: &'a Chat, count: &dyn CountTokens) -> Result<Self, TextError> {
         let before = count.count("User: Hello.\n")?;
         let costs = chat.remarks.iter().map(|remark| {
@@ -123,50 +116,50 @@ impl<'a> SmallTalk<'a> {
     }
 }
 
-/// Drawn parts of a session, by their place in their lists.
-struct Frame {
-    greeting: usize,
-    reply: usize,
-    ack: usize,
-    news: usize,
-    thanks: usize,
-    welcome: usize,
+/// The drawn texts of a session.
+struct Frame<'a> {
+    greeting: &'a str,
+    reply: &'a str,
+    ack: &'a str,
+    news: &'a str,
+    thanks: &'a str,
+    welcome: &'a str,
 }
 
-impl Frame {
-    fn draw(draws: &mut Draws, chat: &Chat) -> Self {
+impl<'a> Frame<'a> {
+    fn draw(draws: &mut Draws, chat: &'a Chat) -> Self {
+        let mut one_of = |list: &'a [String]| list[draws.index(list.len())].as_str();
         Frame {
-            greeting: draws.index(chat.greetings.len()),
-            reply: draws.index(chat.replies.len()),
-            ack: draws.index(chat.acks.len()),
-            news: draws.index(chat.news.len()),
-            thanks: draws.index(chat.thanks.len()),
-            welcome: draws.index(chat.welcomes.len()),
+            greeting: one_of(&chat.greetings),
+            reply: one_of(&chat.replies),
+            ack: one_of(&chat.acks),
+            news: one_of(&chat.news),
+            thanks: one_of(&chat.thanks),
+            welcome: one_of(&chat.welcomes),
         }
     }
 
     fn turns(&self, chat: &Chat, content: Content<'_>, remarks: &[usize]) -> Vec<Turn> {
         let Content { statement, about, speaker } = content;
-        let mut opening = chat.greetings[self.greeting].clone();
+        let mut opening = self.greeting.to_owned();
         for remark in remarks {
-            opening.push(' ');
-            opening.push_str(&chat.remarks[*remark]);
+            opening += &format!(" {}", chat.remarks[*remark]);
         }
         let told = format!("{statement}.");
         match speaker {
             Speaker::User => vec![
                 Turn::new(USER, opening),
-                Turn::new(ASSISTANT, &chat.replies[self.reply]),
+                Turn::new(ASSISTANT, self.reply),
                 Turn::new(USER, told),
-                Turn::new(ASSISTANT, &chat.acks[self.ack]),
+                Turn::new(ASSISTANT, self.ack),
             ],
             Speaker::Assistant => {
-                let news = fill(&chat.news[self.news], &[("name", about)]);
+                let news = fill(self.news, &[("name", about)]);
                 vec![
                     Turn::new(USER, format!("{opening} {news}")),
                     Turn::new(ASSISTANT, told),
-                    Turn::new(USER, &chat.thanks[self.thanks]),
-                    Turn::new(ASSISTANT, &chat.welcomes[self.welcome]),
+                    Turn::new(USER, self.thanks),
+                    Turn::new(ASSISTANT, self.welcome),
                 ]
             }
         }

@@ -5,11 +5,10 @@
 use serde_json::{Map, Value, json};
 
 use super::error::BuildError;
-use super::factors::{Explicitness, Factors, Fillers, NAMES, Overlap, is_length};
+use super::factors::{self, Explicitness, Factors, Fillers, Overlap, is_length};
 use super::texts::{FAMILIES, STREAMS_FAMILY, Texts};
 use crate::benchmarks::dose::terms::{BLIND, NO_OLD, NO_UPDATE, OTHER, PARAPHRASE, UPDATE};
 
-/// The specs that come with the program, by name.
 pub const PRESETS: [(&str, &str); 5] = [
     ("slots", include_str!("presets/slots.toml")),
     ("chains", include_str!("presets/chains.toml")),
@@ -18,16 +17,13 @@ pub const PRESETS: [(&str, &str); 5] = [
     ("implied", include_str!("presets/implied.toml")),
 ];
 
-/// Kinds of twins that a spec names for all levels.
 const TWINS: [&str; 6] = [UPDATE, NO_UPDATE, NO_OLD, OTHER, PARAPHRASE, BLIND];
 /// Twins of the gate: the base level with one of the two sessions, and with neither.
 const GATE: [&str; 3] = [NO_UPDATE, NO_OLD, BLIND];
-/// Orders of the two values.
 const ORDERS: [&str; 2] = ["ab", "ba"];
 /// Sweep of rows that no factor is varied in.
 pub const BASE: &str = "base";
 
-/// Most items of a build.
 pub const MOST_ITEMS: usize = 10_000;
 
 const FIELDS: [&str; 13] = [
@@ -46,24 +42,18 @@ const FIELDS: [&str; 13] = [
     "grids",
 ];
 
-/// A checked spec.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// One of [`FAMILIES`].
     pub family: String,
     pub items: usize,
     pub seed: u64,
-    /// The templates that items take turns in; empty for all of the family.
     pub templates: Vec<String>,
     /// Tokens of a session of the evidence, with a place of two digits.
     pub session_tokens: usize,
     /// Values that nobody has, beside those of the pair.
     pub absent: usize,
-    /// Keys of a log.
     pub keys: usize,
-    /// `ab`, `ba`, or both.
     pub orders: Vec<String>,
-    /// Kinds of twins at all levels.
     pub twins: Vec<String>,
     /// The gate's twins at the base level.
     pub gate: bool,
@@ -73,7 +63,6 @@ pub struct Spec {
     pub grids: Vec<Grid>,
 }
 
-/// Two factors that are varied together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grid {
     pub names: [String; 2],
@@ -89,16 +78,13 @@ pub struct Level {
     pub factors: Factors,
 }
 
-/// A twin: a kind, and the order of its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Twin {
     pub kind: &'static str,
-    /// `ab`, `ba`, or nothing.
     pub order: &'static str,
 }
 
 impl Twin {
-    /// As rows have it.
     pub fn name(&self) -> String {
         match (self.kind, self.order) {
             (UPDATE, order) => order.to_owned(),
@@ -107,20 +93,17 @@ impl Twin {
         }
     }
 
-    /// True if A and B have changed roles.
     pub fn swapped(&self) -> bool {
         self.order == ORDERS[1]
     }
 }
 
 impl Spec {
-    /// Reads a preset.
     pub fn preset(name: &str) -> Option<Result<Spec, BuildError>> {
         let (_, text) = PRESETS.iter().find(|(known, _)| *known == name)?;
         Some(Spec::parse(name, text))
     }
 
-    /// Reads a spec's TOML; `name` is the file's.
     pub fn parse(name: &str, text: &str) -> Result<Spec, BuildError> {
         let toml =
             |error: toml::de::Error| BuildError::Toml { name: name.to_owned(), message: error.to_string() };
@@ -175,31 +158,33 @@ impl Spec {
         twins
     }
 
-    /// The most updates of any level.
     pub fn longest_chain(&self) -> Result<usize, BuildError> {
         Ok(self.levels()?.iter().map(|level| level.factors.chain).max().unwrap_or(1))
     }
 
-    /// In full, as `build.json` has it.
     pub fn as_json(&self) -> Value {
+        let Spec {
+            family,
+            items,
+            seed,
+            templates,
+            session_tokens,
+            absent,
+            keys,
+            orders,
+            twins,
+            gate,
+            base,
+            ..
+        } = self;
         let sweeps: Map<String, Value> =
             self.sweeps.iter().map(|(name, levels)| (name.clone(), json!(levels))).collect();
         let grids: Map<String, Value> = (self.grids.iter())
             .map(|Grid { names: [a, b], levels }| (format!("{a}*{b}"), json!(levels)))
             .collect();
         json!({
-            "family": self.family,
-            "items": self.items,
-            "seed": self.seed,
-            "templates": self.templates,
-            "session_tokens": self.session_tokens,
-            "absent": self.absent,
-            "keys": self.keys,
-            "orders": self.orders,
-            "twins": self.twins,
-            "gate": self.gate,
-            "base": self.base,
-            "sweeps": sweeps,
+            "family": family, "items": items, "seed": seed, "templates": templates, "session_tokens": session_tokens,
+            "absent": absent, "keys": keys, "orders": orders, "twins": twins, "gate": gate, "base": base, "sweeps": sweeps,
             "grids": grids,
         })
     }
@@ -243,34 +228,28 @@ impl Spec {
             let field =
                 if level.sweep == BASE { BASE.to_owned() } else { format!("{} ({})", BASE, level.label) };
             level.factors.check(self.session_tokens, &field)?;
-            if self.family == STREAMS_FAMILY {
-                let Factors { explicitness, overlap_old, overlap_new, .. } = &level.factors;
-                if !matches!(explicitness, Explicitness::E0 | Explicitness::E1) {
-                    return Err(BuildError::field(
-                        &format!("{field}.explicitness"),
-                        format!("{explicitness:?} in the family streams"),
-                        "write \"E0\" or \"E1\", or take another family",
-                    ));
+            let Factors { explicitness: told, overlap_old, overlap_new, .. } = level.factors;
+            let family = &self.family;
+            let wrong = |name: &str, found: String, remedy: &str| {
+                let found = format!("{found} in the family {family}");
+                Err(BuildError::field(&format!("{field}.{name}"), found, remedy))
+            };
+            if family != STREAMS_FAMILY {
+                if !texts.of_family(family).any(|template| template.tells(told)) {
+                    let remedy = "take the family implied, whose templates imply values by world knowledge";
+                    return wrong("explicitness", format!("\"{told:?}\""), remedy);
                 }
-                for (name, overlap) in [("overlap_old", overlap_old), ("overlap_new", overlap_new)] {
-                    if *overlap != Overlap::Full {
-                        return Err(BuildError::field(
-                            &format!("{field}.{name}"),
-                            format!("{} in the family streams", json!(overlap)),
-                            "write \"full\", or take another family",
-                        ));
-                    }
-                }
+                continue;
             }
-            let told = level.factors.explicitness;
-            if self.family != STREAMS_FAMILY
-                && !texts.of_family(&self.family).any(|template| template.tells(told))
-            {
-                return Err(BuildError::field(
-                    &format!("{field}.explicitness"),
-                    format!("\"{told:?}\" in the family {}", self.family),
-                    "take the family implied, whose templates imply values by world knowledge",
-                ));
+            if !matches!(told, Explicitness::E0 | Explicitness::E1) {
+                let remedy = "write \"E0\" or \"E1\", or take another family";
+                return wrong("explicitness", format!("{told:?}"), remedy);
+            }
+            for (name, overlap) in [("overlap_old", overlap_old), ("overlap_new", overlap_new)] {
+                if overlap != Overlap::Full {
+                    let remedy = "write \"full\", or take another family";
+                    return wrong(name, json!(overlap).to_string(), remedy);
+                }
             }
         }
         Ok(())
@@ -286,7 +265,6 @@ fn label(name: &str, value: &Value) -> String {
     format!("{}-{value}", name.replace('_', "-"))
 }
 
-/// The fields of a spec's TOML.
 struct Fields(Map<String, Value>);
 
 impl Fields {
@@ -295,26 +273,35 @@ impl Fields {
             let remedy = format!("remove it: the fields here are {}", FIELDS.join(", "));
             return Err(BuildError::field(name, "no such field".to_owned(), remedy));
         }
-        let family = self.family()?;
+        let remedy = format!("write one of {}", FAMILIES.join(", "));
+        let known = |value: &Value| value.as_str().filter(|name| FAMILIES.contains(name)).map(str::to_owned);
+        let family = self.take("family", &remedy, known)?;
+        let family = family.ok_or_else(|| BuildError::field("family", "no such field".to_owned(), remedy))?;
         let is_log = family == STREAMS_FAMILY;
+        let number = |fields: &mut Self, name, least, most: usize, usual| {
+            Ok::<_, BuildError>(fields.number(name, least, most as u64)?.unwrap_or(usual) as usize)
+        };
         let spec = Spec {
-            items: self.number("items", 1, MOST_ITEMS as u64)?.unwrap_or(32) as usize,
+            items: number(&mut self, "items", 1, MOST_ITEMS, 32)?,
             seed: self.number("seed", 0, i64::MAX as u64)?.unwrap_or(0),
             templates: self.words("templates", None)?.unwrap_or_default(),
-            session_tokens: self.number("session_tokens", 32, 400)?.unwrap_or(if is_log { 112 } else { 80 })
-                as usize,
-            absent: self.number("absent", 1, 8)?.unwrap_or(2) as usize,
-            keys: self.keys(is_log)?,
+            session_tokens: number(&mut self, "session_tokens", 32, 400, if is_log { 112 } else { 80 })?,
+            absent: number(&mut self, "absent", 1, 8, 2)?,
+            keys: number(&mut self, "keys", 1, 6, if is_log { 4 } else { 1 })?,
             orders: self
                 .words("orders", Some(&ORDERS))?
                 .unwrap_or_else(|| ORDERS.map(str::to_owned).to_vec()),
             twins: self.words("twins", Some(&TWINS))?.unwrap_or_else(|| vec![UPDATE.to_owned()]),
-            gate: self.gate()?,
+            gate: self.take("gate", "write true or false", Value::as_bool)?.unwrap_or(false),
             base: self.base()?,
             sweeps: self.sweeps()?,
             grids: self.grids()?,
             family,
         };
+        if !is_log && spec.keys != 1 {
+            let remedy = "leave it out: only the family streams has several keys";
+            return Err(BuildError::field("keys", spec.keys.to_string(), remedy));
+        }
         for (name, list) in [("orders", &spec.orders), ("twins", &spec.twins)] {
             if list.is_empty() {
                 return Err(BuildError::field(name, "[]".to_owned(), "name at least one, or leave it out"));
@@ -324,45 +311,30 @@ impl Fields {
         Ok(spec)
     }
 
-    fn family(&mut self) -> Result<String, BuildError> {
-        let remedy = format!("write one of {}", FAMILIES.join(", "));
-        match self.0.shift_remove("family") {
-            Some(Value::String(family)) if FAMILIES.contains(&family.as_str()) => Ok(family),
-            Some(other) => Err(BuildError::field("family", other.to_string(), remedy)),
-            None => Err(BuildError::field("family", "no such field".to_owned(), remedy)),
-        }
+    /// A field that may be missing, as `read` takes it.
+    fn take<T>(
+        &mut self,
+        name: &str,
+        remedy: &str,
+        read: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<T>, BuildError> {
+        let Some(value) = self.0.shift_remove(name) else { return Ok(None) };
+        read(&value).map(Some).ok_or_else(|| BuildError::field(name, value.to_string(), remedy))
     }
 
     fn number(&mut self, name: &str, least: u64, most: u64) -> Result<Option<u64>, BuildError> {
-        let Some(value) = self.0.shift_remove(name) else { return Ok(None) };
-        match value.as_u64().filter(|number| (least..=most).contains(number)) {
-            Some(number) => Ok(Some(number)),
-            None => {
-                let remedy = format!("write a whole number from {least} to {most}");
-                Err(BuildError::field(name, value.to_string(), remedy))
-            }
-        }
-    }
-
-    fn keys(&mut self, is_log: bool) -> Result<usize, BuildError> {
-        let given = self.0.contains_key("keys");
-        let keys = self.number("keys", 1, 6)?.unwrap_or(if is_log { 4 } else { 1 }) as usize;
-        if given && !is_log && keys != 1 {
-            let remedy = "leave it out: only the family streams has several keys";
-            return Err(BuildError::field("keys", keys.to_string(), remedy));
-        }
-        Ok(keys)
+        let remedy = format!("write a whole number from {least} to {most}");
+        self.take(name, &remedy, |value| value.as_u64().filter(|number| (least..=most).contains(number)))
     }
 
     /// Several words, of a closed list where there is one.
     fn words(&mut self, name: &str, known: Option<&[&str]>) -> Result<Option<Vec<String>>, BuildError> {
-        let Some(value) = self.0.shift_remove(name) else { return Ok(None) };
         let remedy = match known {
             Some(known) => format!("write a list of some of {}", known.join(", ")),
             None => "write a list of names".to_owned(),
         };
-        let Value::Array(items) = value else {
-            return Err(BuildError::field(name, value.to_string(), remedy));
+        let Some(items) = self.take(name, &remedy, |value| value.as_array().cloned())? else {
+            return Ok(None);
         };
         let mut words = Vec::new();
         for (at, item) in items.iter().enumerate() {
@@ -374,20 +346,10 @@ impl Fields {
         Ok(Some(words))
     }
 
-    fn gate(&mut self) -> Result<bool, BuildError> {
-        match self.0.shift_remove("gate") {
-            None => Ok(false),
-            Some(Value::Bool(gate)) => Ok(gate),
-            Some(other) => Err(BuildError::field("gate", other.to_string(), "write true or false")),
-        }
-    }
-
     fn table(&mut self, name: &str) -> Result<Map<String, Value>, BuildError> {
-        match self.0.shift_remove(name) {
-            None => Ok(Map::new()),
-            Some(Value::Object(fields)) => Ok(fields),
-            Some(other) => Err(BuildError::field(name, other.to_string(), format!("write a table [{name}]"))),
-        }
+        let fields =
+            self.take(name, &format!("write a table [{name}]"), |value| value.as_object().cloned())?;
+        Ok(fields.unwrap_or_default())
     }
 
     fn base(&mut self) -> Result<Factors, BuildError> {
@@ -404,20 +366,15 @@ impl Fields {
     }
 
     fn sweeps(&mut self) -> Result<Vec<(String, Vec<Value>)>, BuildError> {
-        let mut sweeps = Vec::new();
-        for (name, levels) in self.table("sweeps")? {
-            let field = format!("sweeps.{name}");
-            let levels = Self::levels(&field, &name, levels)?;
-            sweeps.push((name, levels));
-        }
-        Ok(sweeps)
+        let sweep = |(name, levels): (String, Value)| {
+            let levels = Self::levels(&format!("sweeps.{name}"), &name, levels)?;
+            Ok((name, levels))
+        };
+        self.table("sweeps")?.into_iter().map(sweep).collect()
     }
 
     fn levels(field: &str, name: &str, levels: Value) -> Result<Vec<Value>, BuildError> {
-        if !NAMES.contains(&name) {
-            let remedy = format!("write one of {}", NAMES.join(", "));
-            return Err(BuildError::field(field, format!("`{name}`, which is no factor"), remedy));
-        }
+        factors::check_name(name, field)?;
         match levels {
             Value::Array(levels) if !levels.is_empty() => {
                 for (at, level) in levels.iter().enumerate() {

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use palimpsest_core::digest::sha256;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::error::BuildError;
 use super::factors::{Explicitness, Overlap};
@@ -17,35 +18,27 @@ const STREAMS: &str = include_str!("texts/streams.toml");
 const CHAT: &str = include_str!("texts/chat.toml");
 const FILLERS: &str = include_str!("texts/fillers.toml");
 
-/// The licence of these texts.
 pub const LICENCE: &str = "MIT OR Apache-2.0";
 
-/// The family whose items are logs of several keys.
 pub const STREAMS_FAMILY: &str = "streams";
-/// The families.
 pub const FAMILIES: [&str; 5] = ["slots", "chains", "boxes", STREAMS_FAMILY, "implied"];
 
-/// All texts.
 #[derive(Debug)]
 pub struct Texts {
     pub values: BTreeMap<String, Vec<String>>,
     pub templates: Vec<Template>,
-    /// Logs of several keys, and the keys' sets.
     pub streams: Streams,
     pub chat: Chat,
     pub topics: Vec<Topic>,
-    /// SHA-256 over all files.
     pub digest: String,
 }
 
-/// An attribute: its wordings and its question.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Template {
     pub name: String,
     pub families: Vec<String>,
     pub values: String,
-    /// The topic of fillers that are close to it.
     pub topic: String,
     /// The statement, by the words that it shares with the question.
     pub clause: Clause,
@@ -66,19 +59,16 @@ pub struct Template {
     pub yesno: String,
 }
 
-/// Three wordings.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clause {
     /// Shares nearly all words with the question.
     pub full: String,
     pub part: String,
-    /// None but the name.
     pub none: String,
 }
 
 impl Clause {
-    /// The wording of this overlap.
     pub fn of(&self, overlap: Overlap) -> &str {
         match overlap {
             Overlap::Full => &self.full,
@@ -99,34 +89,27 @@ impl Template {
     }
 }
 
-/// The family of logs.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Streams {
-    /// The sets of values of the keys.
     pub keys: BTreeMap<String, String>,
     pub log: Vec<Log>,
 }
 
-/// A log of several keys.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Log {
     pub name: String,
-    /// The topic of fillers that are close to it.
     pub topic: String,
-    /// An entry with a value of every key.
     pub statement: String,
     pub paraphrase: String,
     /// A word on the log without an entry.
     pub neutral: String,
     pub echo: String,
-    /// The question after a key.
     pub question: String,
     pub prefix: String,
 }
 
-/// The texts of a session around its statement.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Chat {
@@ -142,7 +125,6 @@ pub struct Chat {
     pub neutral: Vec<String>,
 }
 
-/// A topic of fillers.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topic {
@@ -150,18 +132,6 @@ pub struct Topic {
     pub things: Vec<String>,
     pub asks: Vec<String>,
     pub tells: Vec<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Templates {
-    template: Vec<Template>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Topics {
-    topic: Vec<Topic>,
 }
 
 impl Texts {
@@ -172,23 +142,26 @@ impl Texts {
         texts.map_err(|message| BuildError::Toml { name: "texts".to_owned(), message: message.clone() })
     }
 
-    /// The templates of a family.
     pub fn of_family<'a, 'b>(&'a self, family: &'b str) -> impl Iterator<Item = &'a Template> + use<'a, 'b> {
         self.templates.iter().filter(move |template| template.families.iter().any(|of| of == family))
     }
 }
 
 fn read() -> Result<Texts, String> {
-    fn parse<'a, T: Deserialize<'a>>(name: &str, text: &'a str) -> Result<T, String> {
+    fn parse<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, String> {
         toml::from_str(text).map_err(|error| format!("{name}: {error}"))
+    }
+    // A file of tables of one name.
+    fn list<T: DeserializeOwned>(name: &str, text: &str) -> Result<Vec<T>, String> {
+        Ok(parse::<BTreeMap<String, Vec<T>>>(name, text)?.into_values().flatten().collect())
     }
     let all = [VALUES, TEMPLATES, STREAMS, CHAT, FILLERS].concat();
     Ok(Texts {
         values: parse("values.toml", VALUES)?,
-        templates: parse::<Templates>("templates.toml", TEMPLATES)?.template,
+        templates: list("templates.toml", TEMPLATES)?,
         streams: parse("streams.toml", STREAMS)?,
         chat: parse("chat.toml", CHAT)?,
-        topics: parse::<Topics>("fillers.toml", FILLERS)?.topic,
+        topics: list("fillers.toml", FILLERS)?,
         digest: sha256(all),
     })
 }
@@ -202,7 +175,6 @@ pub fn fill(pattern: &str, slots: &[(&str, &str)]) -> String {
     text
 }
 
-/// A sentence's beginning as it is written within another one.
 pub fn inside(sentence: &str) -> String {
     for word in ["The ", "In ", "On ", "At ", "For ", "An "] {
         if let Some(rest) = sentence.strip_prefix(word) {

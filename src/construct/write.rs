@@ -8,6 +8,7 @@ use std::path::Path;
 
 use palimpsest_core::digest::hex;
 use palimpsest_core::files::write_atomically;
+use palimpsest_core::text::CountTokens;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
@@ -17,15 +18,11 @@ use super::error::BuildError;
 use super::fillers::GivenFillers;
 use super::spec::Spec;
 use super::texts::{LICENCE, Texts};
-use crate::models::TokenCounter;
-use crate::progress;
 
-/// The file of rows.
 pub const DOSE_FILE: &str = "dose.jsonl";
 const PROVENANCE_FILE: &str = "provenance.jsonl";
 const BUILD_FILE: &str = "build.json";
 
-/// The outcome of a build.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     pub kept: usize,
@@ -35,23 +32,18 @@ pub struct Summary {
     pub twins_dropped: usize,
     /// Reasons, with how often each: items and twins.
     pub dropped: BTreeMap<String, usize>,
-    /// Templates that were left out, with the reason.
     pub left_out: Vec<(String, String)>,
 }
 
-/// A form in which rows are written.
 pub trait Format {
-    /// The file's name.
     fn file(&self) -> &str;
     /// Writes a row, or leaves it out.
     fn row(&mut self, built: &Built, out: &mut dyn Write) -> std::io::Result<bool>;
-    /// Writes what stands behind all rows.
     fn end(&mut self, _: &mut dyn Write) -> std::io::Result<()> {
         Ok(())
     }
 }
 
-/// The benchmark's own form: a row a line.
 pub struct Lines;
 
 impl Format for Lines {
@@ -66,22 +58,30 @@ impl Format for Lines {
     }
 }
 
-/// Builds all items of a spec into a folder.
+/// The tokenizer that lengths are counted by, with its name and digest for `build.json`.
+#[derive(Clone, Copy)]
+pub struct Counter<'a> {
+    pub name: &'a str,
+    pub digest: &'a str,
+    pub tokens: &'a dyn CountTokens,
+}
+
+/// Builds all items of a spec into a folder; `on_item` is called behind each.
 pub fn write_build(
     dir: &Path,
     spec: &Spec,
-    tokenizer: &TokenCounter,
+    tokenizer: Counter<'_>,
     given: Option<&GivenFillers>,
     format: &mut dyn Format,
+    mut on_item: impl FnMut(),
 ) -> Result<Summary, BuildError> {
     let data = format.file().to_owned();
-    let builder = Builder::new(spec, tokenizer.tokens.as_ref(), given)?;
+    let builder = Builder::new(spec, tokenizer.tokens, given)?;
     std::fs::create_dir_all(dir).map_err(BuildError::io("write", dir))?;
     let mut rows = Output::new(dir, &data)?;
     let mut provenance = Output::new(dir, PROVENANCE_FILE)?;
     let mut summary = Summary { left_out: builder.left_out.clone(), ..Summary::default() };
     let mut first = None;
-    let bar = progress::texts(spec.items as u64, "building items");
     for number in 0..spec.items {
         let item = builder.item(number)?;
         let mut written = false;
@@ -101,12 +101,11 @@ pub fn write_build(
             *summary.dropped.entry(without_names(&dropped.reason)).or_default() += 1;
         }
         summary.kept += usize::from(written);
-        bar.inc(1);
+        on_item();
     }
-    bar.finish_and_clear();
     if summary.kept == 0 {
         let reason = first.unwrap_or_else(|| "no row of theirs can be written so".to_owned());
-        return Err(BuildError::Nothing { asked: spec.items, tokenizer: tokenizer.name.clone(), reason });
+        return Err(BuildError::Nothing { asked: spec.items, tokenizer: tokenizer.name.to_owned(), reason });
     }
     rows.with(|out| format.end(out))?;
     let digest = rows.finish()?;
@@ -153,7 +152,6 @@ fn without_names(reason: &str) -> String {
     }
 }
 
-/// A file under way.
 struct Output<'a> {
     dir: &'a Path,
     name: &'a str,

@@ -8,11 +8,9 @@ use rand::rngs::ChaCha20Rng;
 use rand::{Rng, SeedableRng};
 use sha2::{Digest, Sha256};
 
-/// A stream of draws.
 pub struct Draws(ChaCha20Rng);
 
 impl Draws {
-    /// The stream for one purpose, seed and name.
     pub fn new(purpose: &str, seed: u64, name: &str) -> Self {
         let mut hash = Sha256::new();
         for part in [purpose.as_bytes(), &seed.to_le_bytes(), name.as_bytes()] {
@@ -37,7 +35,6 @@ impl Draws {
         }
     }
 
-    /// Uniform in `0..n` as an index.
     pub fn index(&mut self, n: usize) -> usize {
         // `n` fits in u64 and the draw is below `n`, so neither conversion loses anything.
         self.below(n as u64) as usize

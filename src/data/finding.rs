@@ -3,13 +3,11 @@
 //! Readers, the checks of [`super::check`] and the benchmarks' own make findings; `palimpsest data check` tells them. A finding refuses
 //! nothing. Knows no case.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::ground::order::sorted_unique;
+use crate::ground::order::{sorted_unique, unique};
 use serde::{Serialize, Serializer};
 
-/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -19,7 +17,6 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// As it is printed.
     pub fn name(self) -> &'static str {
         match self {
             Severity::Error => "error",
@@ -28,12 +25,10 @@ impl Severity {
     }
 }
 
-/// A check of data.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Check {
     pub name: &'static str,
     pub severity: Severity,
-    /// Description, in words that follow a count.
     pub about: &'static str,
 }
 
@@ -43,7 +38,6 @@ impl Check {
         Check { name, severity: Severity::Error, about }
     }
 
-    /// A check whose findings are to be looked at.
     pub const fn warning(name: &'static str, about: &'static str) -> Self {
         Check { name, severity: Severity::Warning, about }
     }
@@ -52,7 +46,6 @@ impl Check {
 /// Something odd that keeps nothing from using the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    #[serde(serialize_with = "name_of")]
     pub check: &'static Check,
     /// Which file of a folder; absent where the data set is one file, or all files are concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,7 +55,6 @@ pub struct Finding {
     pub segments: Vec<usize>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<String>,
-    /// Description, with the words that show it.
     pub message: String,
 }
 
@@ -87,44 +79,34 @@ impl fmt::Display for Finding {
     }
 }
 
-fn name_of<S: Serializer>(check: &&'static Check, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(check.name)
+impl Serialize for Check {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name)
+    }
 }
 
 impl Finding {
-    /// Of a case as a whole.
     pub fn new(check: &'static Check, case: &str, message: impl Into<String>) -> Self {
-        let message = message.into();
-        Finding {
-            check,
-            file: None,
-            case: case.to_owned(),
-            segments: Vec::new(),
-            probes: Vec::new(),
-            message,
-        }
+        let (case, message) = (case.to_owned(), message.into());
+        Finding { check, file: None, case, segments: Vec::new(), probes: Vec::new(), message }
     }
 
-    /// The same, of this file.
     #[must_use]
     pub fn in_file(self, file: &str) -> Self {
         Finding { file: Some(file.to_owned()), ..self }
     }
 
-    /// The same, of these segments.
     #[must_use]
     pub fn at(self, segments: impl IntoIterator<Item = usize>) -> Self {
         Finding { segments: segments.into_iter().collect(), ..self }
     }
 
-    /// The same, of these probes.
     #[must_use]
-    pub fn of<S: Into<String>>(self, probes: impl IntoIterator<Item = S>) -> Self {
-        Finding { probes: probes.into_iter().map(Into::into).collect(), ..self }
+    pub fn of<S: AsRef<str>>(self, probes: impl IntoIterator<Item = S>) -> Self {
+        Finding { probes: probes.into_iter().map(|probe| probe.as_ref().to_owned()).collect(), ..self }
     }
 }
 
-/// Right answer to a probe, for checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gold {
     /// The right answers; one of them is enough. None where the data gives none in words.
@@ -133,28 +115,15 @@ pub struct Gold {
     pub quoted: bool,
 }
 
-/// Findings counted by check: the check, its findings, and how many probes they concern, each counted once.
+/// Findings by check in the order of first appearance: the check, its findings, and how many probes they concern, each counted once.
 pub fn by_check(findings: &[Finding]) -> Vec<(&'static Check, Vec<&Finding>, usize)> {
-    let mut found: Vec<(&'static Check, Vec<&Finding>)> = Vec::new();
-    let mut places: BTreeMap<&'static str, usize> = BTreeMap::new();
-    for finding in findings {
-        let at = *places.entry(finding.check.name).or_insert_with(|| {
-            found.push((finding.check, Vec::new()));
-            found.len() - 1
-        });
-        if let Some((_, of)) = found.get_mut(at) {
-            of.push(finding);
-        }
-    }
-    let count = |of: &[&Finding]| {
-        let probes = of.iter().flat_map(|f| f.probes.iter().map(|probe| (&f.case, probe)));
-        sorted_unique(probes).len()
+    let group = |check: &'static Check| {
+        let of: Vec<&Finding> = findings.iter().filter(|finding| finding.check == check).collect();
+        let probes = of.iter().flat_map(|finding| finding.probes.iter().map(|probe| (&finding.case, probe)));
+        let count = sorted_unique(probes).len();
+        (check, of, count)
     };
-    found
-        .into_iter()
-        .map(|(check, of)| (check, count(&of), of))
-        .map(|(check, n, of)| (check, of, n))
-        .collect()
+    unique(findings.iter().map(|finding| finding.check)).into_iter().map(group).collect()
 }
 
 /// A line a check with the number of its findings, and below it the first `examples` of them.
@@ -172,7 +141,6 @@ pub fn listed_by_check(findings: &[Finding], examples: usize) -> Vec<String> {
     lines
 }
 
-/// Most characters of a text that a message repeats.
 const QUOTED: usize = 60;
 
 /// A text in a message, shortened, on one line.

@@ -9,11 +9,9 @@ use serde::Serialize;
 use super::Case;
 use crate::ground::order::sorted_unique;
 
-/// The values of a label and how often each occurs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LabelCounts {
     pub label: String,
-    /// The label that each count is split by.
     pub split: String,
     /// The most frequent value first, equal ones by name.
     pub values: Vec<ValueCount>,
@@ -21,7 +19,6 @@ pub struct LabelCounts {
     pub without: usize,
 }
 
-/// One value of a label.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ValueCount {
     pub value: String,
@@ -31,7 +28,6 @@ pub struct ValueCount {
 }
 
 impl LabelCounts {
-    /// The values of the split, sorted.
     pub fn splits(&self) -> Vec<&str> {
         sorted_unique(self.values.iter().flat_map(|value| value.by_split.keys().map(String::as_str)))
     }

@@ -5,21 +5,17 @@ use serde::Serialize;
 use super::lengths::{GroupBy, PrintedLengths, SplitLengths, TokenCounts};
 use crate::ground::table::aligned;
 
-/// A row of the table.
 #[derive(Debug, Serialize)]
 pub struct LengthRow {
     pub tokenizer: String,
     #[serde(flatten)]
     pub measured: SplitLengths,
-    /// Those that a paper prints of the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paper: Option<PrintedLengths>,
 }
 
-/// The word for a row a case.
 pub const BY_CASE: &str = "case";
 
-/// The table in text, with what its columns are below it.
 pub fn table(by: GroupBy<'_>, rows: &[LengthRow]) -> String {
     let split = match by {
         GroupBy::Label(label) => label,
@@ -59,51 +55,4 @@ pub fn table(by: GroupBy<'_>, rows: &[LengthRow]) -> String {
     aligned(&lines, |column| column > 1)
         + "\nSessions and turns: means. Mean, median, P95 and max: tokens of the formatted context (history and first probe).\n\
            Content and JSON: mean tokens of what the turns say alone, and of history and query as JSON."
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_table_is_aligned_rounds_tokens_to_whole_ones_and_puts_the_paper_below() {
-        let formatted = TokenCounts { mean: 151_784.4, median: 151_829.0, p95: 158_656.5, max: 164_919 };
-        let content = TokenCounts { mean: 149_562.0, ..formatted };
-        let measured = |split: &str, instances| SplitLengths {
-            split: split.to_owned(),
-            instances,
-            sessions_mean: 50.0,
-            turns_mean: 593.3975,
-            formatted,
-            content_mean: content.mean,
-            raw: TokenCounts { mean: 160_001.0, ..formatted },
-            content,
-        };
-        let paper = PrintedLengths {
-            split: "all",
-            instances: 400,
-            sessions_mean: 50.0,
-            turns_mean: 593.4,
-            formatted,
-            content_mean: 149_562.0,
-        };
-        let row = |measured, paper| LengthRow { tokenizer: "o200k_base".to_owned(), measured, paper };
-        let rows = [row(measured("T1", 200), None), row(measured("all", 400), Some(paper))];
-        let text = table(GroupBy::Label("type"), &rows);
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(
-            lines[0],
-            "tokens of   type  cases  sessions   turns    mean  median     P95     max  content    JSON"
-        );
-        assert_eq!(
-            lines[2],
-            "o200k_base  all     400     50.00  593.40  151784  151829  158656  164919   149562  160001"
-        );
-        assert_eq!(
-            lines[3],
-            "  paper     all     400     50.00  593.40  151784  151829  158657  164919   149562"
-                .replace("158657", "158656")
-        );
-        assert!(lines[..3].iter().all(|line| line.len() == lines[0].len()), "{text}");
-    }
 }

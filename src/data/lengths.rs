@@ -12,13 +12,10 @@ use serde::Serialize;
 use super::{Case, Turn};
 use crate::ground::numbers::quantile;
 
-/// One row of table 5.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SplitLengths {
-    /// The label's value, or `all`.
     pub split: String,
     pub instances: usize,
-    /// Mean number of sessions.
     pub sessions_mean: f64,
     /// Mean number of turns, a turn being one message of either side.
     pub turns_mean: f64,
@@ -29,13 +26,10 @@ pub struct SplitLengths {
     pub content: TokenCounts,
 }
 
-/// The distribution of a token count.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct TokenCounts {
     pub mean: f64,
-    /// 50th percentile, see [`quantile`].
     pub median: f64,
-    /// 95th percentile, see [`quantile`].
     pub p95: f64,
     pub max: usize,
 }
@@ -43,16 +37,12 @@ pub struct TokenCounts {
 /// A row of table 5 as a paper prints it, tokens rounded to whole ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PrintedLengths {
-    /// The label's value, or `all`.
     pub split: &'static str,
     pub instances: usize,
-    /// Mean number of sessions.
     pub sessions_mean: f64,
-    /// Mean number of turns.
     pub turns_mean: f64,
     /// Mean, median, 95th percentile and largest of the formatted context's tokens.
     pub formatted: TokenCounts,
-    /// Mean tokens of the content alone.
     pub content_mean: f64,
 }
 
@@ -72,7 +62,6 @@ struct Measured {
 pub enum GroupBy<'a> {
     /// A row a value of this label, in alphabetical order; a case without it is in the row of the empty value.
     Label(&'a str),
-    /// A row a case, in their order.
     Case,
     All,
 }
@@ -162,7 +151,6 @@ pub fn content(case: &Case) -> String {
     turns.map(|turn| turn.content.as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// One row of the table; `None` without members.
 fn summarise(split: &str, members: &[&Measured]) -> Option<SplitLengths> {
     let n = members.len() as f64;
     let mean = |of: fn(&Measured) -> usize| members.iter().map(|case| of(case) as f64).sum::<f64>() / n;

@@ -28,21 +28,16 @@ use serde::{Deserialize, Serialize};
 /// Notes that only a judge sees, by name: texts, lists of texts, numbers.
 pub type Notes = serde_json::Map<String, serde_json::Value>;
 
-/// One benchmark instance.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Case {
     pub id: String,
     /// Labels that the case is grouped by, for example `type` -> `T1`.
     pub labels: BTreeMap<String, String>,
-    /// History before the question.
     pub history: History,
     /// The evidence of all of the case's probes. Labels for spans; never shown to the model.
     pub evidence: Vec<Evidence>,
-    /// Stretches of several segments that are measured too, beside the segments themselves.
     pub stretches: Vec<Stretch>,
-    /// The queries put to the model, in file order.
     pub probes: Vec<Probe>,
-    /// Notes that only a judge sees.
     pub judge: JudgeOnly,
     pub keep: Keep,
     /// Oddities that its reader found and kept: told where data is checked, part of no prompt and no count.
@@ -76,7 +71,6 @@ pub enum Keep {
     Ranked(Vec<usize>),
 }
 
-/// Segments and the time of the query.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
     /// In the order in which they are shown. After truncation a subset, each with its original index.
@@ -86,7 +80,6 @@ pub struct History {
 }
 
 impl History {
-    /// The segments that `wanted` takes, by their place and themselves, in order.
     pub fn select(&self, wanted: impl Fn(usize, &Segment) -> bool) -> History {
         let segments = self.segments.iter().enumerate().filter(|&(place, segment)| wanted(place, segment));
         let segments = segments.map(|(_, segment)| segment.clone()).collect();
@@ -101,20 +94,17 @@ pub struct Segment {
     pub kind: String,
     /// Zero-based position in the file's history; kept when neighbours are dropped.
     pub index: usize,
-    /// When it took place, where the file says so.
     pub time: Option<DateTime>,
     /// The turns of a session, the fields of an event, or one text; in order.
     pub turns: Vec<Turn>,
 }
 
 impl Segment {
-    /// Its name, and its span's: `session[3]`.
     pub fn label(&self) -> String {
         format!("{}[{}]", self.kind, self.index)
     }
 }
 
-/// One turn of a session, one field of an event, or a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
     /// Speaker (`user`, `assistant`, anybody), or name of the field; empty for a text that is nobody's.
@@ -123,13 +113,11 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// A turn.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Turn { role: role.into(), content: content.into() }
     }
 }
 
-/// A place in a history.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Location {
     /// The segment's original index ([`Segment::index`]).
@@ -141,12 +129,10 @@ pub struct Location {
 }
 
 impl Location {
-    /// A whole segment.
     pub fn segment(index: usize) -> Self {
         Location { segment: index, turn: None, bytes: None }
     }
 
-    /// True if it is a whole segment.
     pub fn is_segment(&self) -> bool {
         self.turn.is_none()
     }
@@ -163,7 +149,6 @@ impl fmt::Display for Location {
     }
 }
 
-/// A piece of evidence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evidence {
     /// Role, one word. Several pieces may have the same.
@@ -172,13 +157,11 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// A whole segment in a role.
     pub fn segment(role: impl Into<String>, index: usize) -> Self {
         Evidence { role: role.into(), place: Location::segment(index) }
     }
 }
 
-/// Neighbouring segments under one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stretch {
     pub label: String,
@@ -186,7 +169,6 @@ pub struct Stretch {
     pub last: usize,
 }
 
-/// One query put to the model on a case.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Probe {
     pub id: String,
@@ -205,7 +187,6 @@ pub struct Probe {
     pub contrast: Option<Contrasted>,
 }
 
-/// Values that may follow a prompt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contrasted {
     pub current: String,

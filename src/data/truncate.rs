@@ -28,7 +28,6 @@ use std::collections::BTreeSet;
 use super::History;
 use super::draw::Draws;
 
-/// A way to cut what does not fit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Truncation {
     /// Evidence stays, and distractors are kept spread over the time line ([`truncate`]).
@@ -42,14 +41,12 @@ pub enum Truncation {
     Middle(Middle),
 }
 
-/// Settings of [`truncate_phases`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Phases {
     /// The role of the piece of evidence that nothing goes beyond from the beginning.
     pub first: &'static str,
     /// The role of the piece of evidence that nothing goes beyond from the end.
     pub last: &'static str,
-    /// Most segments that go from either end.
     pub ends: usize,
     /// Most tokens of prompt and answer together, however long a context the model has.
     pub context: usize,
@@ -62,14 +59,11 @@ pub struct Phases {
 pub struct Middle {
     /// Prompts of so many tokens and more are cut, whatever the context.
     pub from: usize,
-    /// Tokens that stay at the beginning.
     pub first: usize,
-    /// Tokens that stay at the end.
     pub last: usize,
 }
 
 impl Truncation {
-    /// The word for it on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Truncation::Evidence => "evidence",
@@ -125,7 +119,6 @@ impl Middle {
     }
 }
 
-/// A history that fits its budget.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Truncated {
     /// The segments kept, in order, each with its original index.
@@ -137,10 +130,8 @@ pub struct Truncated {
     pub tokens: usize,
 }
 
-/// Why a history could not be truncated.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TruncateError {
-    /// The evidence is larger than the budget.
     #[error(
         "the evidence (segments {}) needs {evidence} tokens and the rest of the prompt {fixed}, \
          together {} more than the budget of {budget}; raise --context by at least that many",
@@ -155,19 +146,11 @@ pub enum TruncateError {
     },
     #[error("evidence segment {0} is not in the history; truncate the whole history of the case")]
     NoSuchSegment(usize),
-    /// Neither end of the history has a segment that fits.
     #[error(
         "the history does not fit: neither its first segment ({first} tokens) nor its last ({last}) has room in {budget} tokens beside the \
          {fixed} of the rest of the prompt; raise --context"
     )]
-    NothingFits {
-        first: usize,
-        last: usize,
-        /// Tokens of everything that is no segment.
-        fixed: usize,
-        budget: usize,
-    },
-    /// The authors' way drops no more.
+    NothingFits { first: usize, last: usize, fixed: usize, budget: usize },
     #[error(
         "the history does not fit: cut as the benchmark's authors do, {tokens} tokens are left, {} more than the budget of {budget}; raise \
          --context by at least that many or give --truncation evidence",
@@ -199,9 +182,7 @@ pub fn truncate(
     seed: u64,
 ) -> Result<Truncated, TruncateError> {
     let segments = &history.segments;
-    if cost.len() != segments.len() {
-        return Err(TruncateError::Costs { costs: cost.len(), segments: segments.len() });
-    }
+    count_costs(history, cost)?;
     if let Some(missing) = evidence.iter().find(|index| !segments.iter().any(|s| s.index == **index)) {
         return Err(TruncateError::NoSuchSegment(*missing));
     }
@@ -215,8 +196,7 @@ pub fn truncate(
     let mut used = tokens(&required).saturating_add(fixed);
     let whole = used.saturating_add(tokens(&others));
     if whole <= budget {
-        let (dropped, dropped_neighbours) = (Vec::new(), Vec::new());
-        return Ok(Truncated { history: history.clone(), dropped, dropped_neighbours, tokens: whole });
+        return Ok(kept(history, whole, evidence, |_| true));
     }
     if used > budget {
         return Err(TruncateError::DoesNotFit {
@@ -237,17 +217,7 @@ pub fn truncate(
             stays.insert(place);
         }
     }
-    let (kept, dropped): (Vec<usize>, Vec<usize>) =
-        (0..segments.len()).partition(|place| stays.contains(place));
-    Ok(Truncated {
-        history: History {
-            segments: kept.iter().map(|&place| segments[place].clone()).collect(),
-            query_time: history.query_time,
-        },
-        dropped_neighbours: dropped.iter().copied().filter(|&place| beside(place)).map(index).collect(),
-        dropped: dropped.into_iter().map(index).collect(),
-        tokens: used,
-    })
+    Ok(kept(history, used, evidence, |place| stays.contains(&place)))
 }
 
 /// The same for a retrieved history, whose evidence nobody is to know of: the segments of `order`, original indices, are kept one
@@ -269,7 +239,7 @@ pub fn truncate_ranked(
             used = with;
         }
     }
-    Ok(kept(history, used, |place| stays.contains(&place)))
+    Ok(kept(history, used, &[], |place| stays.contains(&place)))
 }
 
 /// Drops the middle of a history, whole segments, evidence or not.
@@ -287,7 +257,7 @@ pub fn truncate_plain(
     let count = cost.len();
     let all = cost.iter().fold(0usize, |sum, &tokens| sum.saturating_add(tokens));
     if all <= room {
-        return Ok(kept(history, fixed + all, |_| true));
+        return Ok(kept(history, fixed + all, &[], |_| true));
     }
     // Segments before `head` and from `tail` on stay; something goes, so the two never meet.
     let (mut head, mut tail, mut used) = (0, count, 0usize);
@@ -307,7 +277,7 @@ pub fn truncate_plain(
     if let (0, Some(first), Some(last)) = (head + count - tail, cost.first(), cost.last()) {
         return Err(TruncateError::NothingFits { first: *first, last: *last, fixed, budget });
     }
-    Ok(kept(history, fixed + used, |place| place < head || place >= tail))
+    Ok(kept(history, fixed + used, &[], |place| place < head || place >= tail))
 }
 
 /// Drops segments in three phases, until the history fits: at most `ends` from the beginning, none at or beyond the segment `first`;
@@ -321,9 +291,7 @@ pub fn truncate_phases(
     (seed, name): (u64, &str),
 ) -> Result<Truncated, TruncateError> {
     let segments = &history.segments;
-    if cost.len() != segments.len() {
-        return Err(TruncateError::Costs { costs: cost.len(), segments: segments.len() });
-    }
+    count_costs(history, cost)?;
     let index = |place: usize| segments[place].index;
     let places = 0..segments.len();
     let head = places.clone().take(ends).take_while(|&place| first.is_none_or(|first| index(place) < first));
@@ -348,27 +316,28 @@ pub fn truncate_phases(
     if used > budget {
         return Err(TruncateError::StillTooLong { tokens: used, budget });
     }
-    let mut cut = kept(history, used, |place| !gone.contains(&place));
-    let evidence = [first, last];
-    let beside = |dropped: &usize| evidence.iter().flatten().any(|e| e.abs_diff(*dropped) == 1);
-    cut.dropped_neighbours = cut.dropped.iter().copied().filter(beside).collect();
-    Ok(cut)
+    let evidence: Vec<usize> = first.into_iter().chain(last).collect();
+    Ok(kept(history, used, &evidence, |place| !gone.contains(&place)))
+}
+
+fn count_costs(history: &History, cost: &[usize]) -> Result<(), TruncateError> {
+    let (costs, segments) = (cost.len(), history.segments.len());
+    if costs == segments { Ok(()) } else { Err(TruncateError::Costs { costs, segments }) }
 }
 
 fn room(history: &History, cost: &[usize], fixed: usize, budget: usize) -> Result<usize, TruncateError> {
-    if cost.len() != history.segments.len() {
-        return Err(TruncateError::Costs { costs: cost.len(), segments: history.segments.len() });
-    }
+    count_costs(history, cost)?;
     let nothing = TruncateError::DoesNotFit { segments: Vec::new(), evidence: 0, fixed, budget };
     budget.checked_sub(fixed).ok_or(nothing)
 }
 
 /// The history with the segments at the places that `stays` takes, which come to `tokens`.
-fn kept(history: &History, tokens: usize, stays: impl Fn(usize) -> bool) -> Truncated {
+fn kept(history: &History, tokens: usize, evidence: &[usize], stays: impl Fn(usize) -> bool) -> Truncated {
     let dropped = history.segments.iter().enumerate().filter(|&(place, _)| !stays(place));
-    let dropped = dropped.map(|(_, segment)| segment.index).collect();
-    let history = history.select(|place, _| stays(place));
-    Truncated { history, dropped, dropped_neighbours: Vec::new(), tokens }
+    let dropped: Vec<usize> = dropped.map(|(_, segment)| segment.index).collect();
+    let beside = |index: &usize| evidence.iter().any(|e| e.abs_diff(*index) == 1);
+    let dropped_neighbours = dropped.iter().copied().filter(beside).collect();
+    Truncated { history: history.select(|place, _| stays(place)), dropped, dropped_neighbours, tokens }
 }
 
 /// The places next to evidence, those to keep first in front: one of each piece of evidence before the second of any.

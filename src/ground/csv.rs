@@ -15,14 +15,12 @@ pub struct CsvTable<R> {
 }
 
 impl<R: Copy> CsvTable<R> {
-    /// A table without columns.
     pub fn of(items: impl IntoIterator<Item = R>) -> Self {
         let items: Vec<R> = items.into_iter().collect();
         let rows = vec![ByteRecord::new(); items.len()];
         CsvTable { items, head: ByteRecord::new(), rows }
     }
 
-    /// One more column at the right.
     #[must_use]
     pub fn column<T: ToString>(mut self, name: impl AsRef<str>, cell: impl Fn(R) -> T) -> Self {
         self.head.push_field(name.as_ref().as_bytes());
@@ -32,7 +30,6 @@ impl<R: Copy> CsvTable<R> {
         self
     }
 
-    /// [`CsvTable::column`] where it is `wanted`.
     #[must_use]
     pub fn column_if<T: ToString>(self, wanted: bool, name: &str, cell: impl Fn(R) -> T) -> Self {
         if wanted { self.column(name, cell) } else { self }
@@ -44,7 +41,6 @@ impl<R: Copy> CsvTable<R> {
         self.column(name, |item| cell(item).map(|value| value.to_string()).unwrap_or_default())
     }
 
-    /// The text.
     pub fn bytes(self) -> Vec<u8> {
         write([self.head].into_iter().chain(self.rows))
     }
@@ -75,7 +71,6 @@ pub fn cell(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Records as text.
 pub fn write(records: impl IntoIterator<Item = ByteRecord>) -> Vec<u8> {
     let mut writer = csv::WriterBuilder::new().flexible(true).from_writer(Vec::new());
     for record in records {

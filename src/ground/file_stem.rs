@@ -2,8 +2,6 @@
 
 use palimpsest_core::digest::sha256;
 
-/// An id as part of a file name: itself where it is harmless everywhere, else its harmless characters and a digest, so
-/// that different ids keep different names.
 pub fn file_stem(id: &str) -> String {
     let kept: String = id
         .chars()

@@ -15,7 +15,6 @@ pub struct Fault {
     pub remedy: &'static str,
 }
 
-/// A step into a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     /// Into an object; without a key where one is awaited.
@@ -29,7 +28,6 @@ impl Fault {
         field(&self.path)
     }
 
-    /// The fault within the value of a key.
     pub fn within(self, key: &str) -> Option<Fault> {
         let of_key = matches!(self.path.first(), Some(Step::Key(Some(own))) if own == key);
         of_key.then(|| Fault { path: self.path.into_iter().skip(1).collect(), ..self })
@@ -130,7 +128,6 @@ pub fn mended(text: &[u8]) -> (Vec<u8>, Vec<Fault>) {
     (out, faults)
 }
 
-/// The place of the quote that closes a string.
 fn closing_quote(text: &[u8], start: usize) -> Option<usize> {
     let mut escaped = false;
     for (at, byte) in text.iter().enumerate().skip(start + 1) {

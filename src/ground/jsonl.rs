@@ -13,7 +13,6 @@ use serde::de::DeserializeOwned;
 
 use palimpsest_core::files::{io_remedy, write_atomically};
 
-/// A file of rows that could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonlError {
     #[error("cannot {action} {path}: {source}{}", io_remedy(source))]
@@ -32,7 +31,6 @@ impl JsonlError {
     }
 }
 
-/// A file of rows, open for appending.
 #[derive(Debug)]
 pub(crate) struct RowLog<T> {
     path: PathBuf,
@@ -64,7 +62,6 @@ impl<T: Serialize + DeserializeOwned> RowLog<T> {
         Ok(RowLog { path, file, length, rows })
     }
 
-    /// Appends a row and waits until it is on the disk.
     pub(crate) fn append(&mut self, row: T) -> Result<(), JsonlError> {
         self.append_all(vec![row])
     }
@@ -111,7 +108,6 @@ pub(crate) fn write_rows<T: Serialize>(path: &Path, rows: &[T]) -> Result<(), Js
     write_atomically(path, &bytes).map_err(JsonlError::io("write", path))
 }
 
-/// The rows of `path`, without a torn last line; none where the file does not exist.
 pub(crate) fn read_rows<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, JsonlError> {
     Ok(parse(path)?.rows)
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-/// Each of some items once.
 pub fn unique<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut found: Vec<T> = Vec::new();
     for item in items {
@@ -13,7 +12,6 @@ pub fn unique<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     found
 }
 
-/// Each of some items once, sorted.
 pub fn sorted_unique<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     items.into_iter().collect::<BTreeSet<T>>().into_iter().collect()
 }

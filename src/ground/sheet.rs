@@ -5,7 +5,6 @@
 use super::csv::cell as csv_cell;
 use super::table::aligned;
 
-/// Formats of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Format {
     /// Aligned columns
@@ -22,7 +21,6 @@ pub enum Format {
 }
 
 impl Format {
-    /// The title above a table.
     pub fn title(self, title: &str) -> String {
         match self {
             Format::Md => format!("### {title}\n"),
@@ -31,7 +29,6 @@ impl Format {
         }
     }
 
-    /// A sentence beside tables.
     pub fn remark(self, text: &str) -> String {
         match self {
             Format::Latex => format!("% {}\n", text.split_whitespace().collect::<Vec<_>>().join(" ")),
@@ -50,7 +47,6 @@ impl Format {
     }
 }
 
-/// A table, with remarks below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sheet {
     pub columns: Vec<Column>,
@@ -60,23 +56,18 @@ pub struct Sheet {
     pub notes: Vec<String>,
 }
 
-/// The head of a column.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Column {
-    /// The heading that it shares with its neighbours; may be empty.
     pub group: String,
     pub name: String,
-    /// True if its cells are aligned to the right.
     pub right: bool,
 }
 
 impl Column {
-    /// Of text.
     pub fn text(name: impl Into<String>) -> Self {
         Column { name: name.into(), ..Column::default() }
     }
 
-    /// Of numbers.
     pub fn number(name: impl Into<String>) -> Self {
         Column { name: name.into(), right: true, ..Column::default() }
     }
@@ -86,7 +77,6 @@ impl Column {
     }
 }
 
-/// A cell of one line.
 pub fn cell(text: impl Into<String>) -> Vec<String> {
     vec![text.into()]
 }
@@ -146,7 +136,6 @@ impl Sheet {
         text
     }
 
-    /// A table of GitHub's Markdown.
     pub fn markdown(&self) -> String {
         let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
         let mut text = row(self.columns.iter().map(|column| markdown(&column.full_name())).collect());
@@ -164,7 +153,6 @@ impl Sheet {
         text
     }
 
-    /// A `tabular` with the rules of the package booktabs. Remarks are comments.
     pub fn latex(&self) -> String {
         let row = |cells: Vec<String>| format!("{} \\\\\n", cells.join(" & "));
         let format: String = self.columns.iter().map(|column| if column.right { 'r' } else { 'l' }).collect();
@@ -212,7 +200,6 @@ impl Sheet {
     }
 }
 
-/// Text inside a Markdown table.
 fn markdown(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -227,7 +214,6 @@ fn markdown(text: &str) -> String {
     out
 }
 
-/// Text inside LaTeX.
 fn latex(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

@@ -8,21 +8,15 @@ use std::path::Path;
 
 const MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// Why bytes are no text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotUtf8 {
     #[error("it is {name}, and files are read as UTF-8; convert it: iconv -f {name} -t UTF-8 FILE > NEW")]
-    Encoding {
-        /// The encoding's name for `iconv -f`.
-        name: &'static str,
-    },
-    /// A byte that UTF-8 does not have there.
+    Encoding { name: &'static str },
     #[error(
         "it is not UTF-8 (byte 0x{byte:02X} at line {line}, column {column}); save it as UTF-8 (where it is Windows-1252: iconv -f \
          WINDOWS-1252 -t UTF-8 FILE > NEW)"
     )]
     Byte {
-        /// The byte.
         byte: u8,
         line: usize,
         /// One-based, in bytes.

@@ -42,7 +42,6 @@ const SELECTORS: [RangeInclusive<char>; 2] = ['\u{FE00}'..='\u{FE0F}', '\u{E0100
 
 const ZERO_WIDTH_SPACE: char = '\u{200B}';
 
-/// The part of a word that a character can be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Letter,

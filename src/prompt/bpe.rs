@@ -12,7 +12,6 @@ mod table;
 
 use table::Table;
 
-/// The encodings that can be named.
 pub const ENCODINGS: [&str; 2] = ["o200k_base", "cl100k_base"];
 
 /// An encoding with its table. Opening one takes some tenths of a second and 40 MB.
@@ -22,7 +21,6 @@ pub struct BytePairEncoding {
 }
 
 impl BytePairEncoding {
-    /// The encoding of a name in [`ENCODINGS`].
     pub fn named(name: &str) -> Result<Self, TextError> {
         let Some(known) = ENCODINGS.into_iter().find(|known| *known == name) else {
             let known = ENCODINGS.join(", ");
@@ -32,7 +30,6 @@ impl BytePairEncoding {
         Ok(BytePairEncoding { name: known, table: Table::named(known)? })
     }
 
-    /// Its name.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -48,7 +45,6 @@ impl CountTokens for BytePairEncoding {
 }
 
 impl std::fmt::Debug for BytePairEncoding {
-    /// Without the table.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BytePairEncoding").field("name", &self.name).finish_non_exhaustive()
     }

@@ -28,7 +28,6 @@ const QUERY_MARK: &str = "\u{F0004}query\u{F0004}";
 /// Tokens that may appear at the borders between the fixed text and the segments when the two are joined.
 pub const BORDER_TOKENS: usize = 8;
 
-/// Builds prompts from one set of templates for one model.
 #[derive(Debug, Clone)]
 pub struct PromptBuilder {
     templates: Templates,
@@ -72,7 +71,6 @@ impl PromptBuilder {
         }
     }
 
-    /// The same with the segments numbered so.
     #[must_use]
     pub fn numbering(self, numbers: SegmentNumbers) -> Self {
         PromptBuilder { numbers, ..self }
@@ -461,4 +459,11 @@ fn overlays(
         overlays.push(CharSpan { label: label.clone(), role: None, start: one.start, end });
     }
     Ok(overlays)
+}
+
+/// The texts that stand in prompts as they are: every turn, and every probe's query and prefix.
+pub fn contents(case: &Case) -> impl Iterator<Item = &str> {
+    let turns = case.history.segments.iter().flat_map(|segment| &segment.turns);
+    let queries = case.probes.iter().flat_map(|probe| [probe.query.as_str(), probe.prefix.as_str()]);
+    turns.map(|turn| turn.content.as_str()).chain(queries)
 }

@@ -7,14 +7,10 @@
 
 mod bpe;
 mod build;
-mod contents;
 mod error;
-mod numbers;
 mod templates;
 
 pub use bpe::{BytePairEncoding, ENCODINGS};
-pub use build::{BORDER_TOKENS, PromptBuilder};
-pub use contents::contents;
+pub use build::{BORDER_TOKENS, PromptBuilder, contents};
 pub use error::PromptError;
-pub use numbers::SegmentNumbers;
-pub use templates::{JUDGE_FILE, Templates};
+pub use templates::{JUDGE_FILE, SegmentNumbers, Templates};

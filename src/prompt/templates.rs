@@ -7,17 +7,17 @@ use std::ops::Range;
 use std::path::Path;
 
 use minijinja::{Environment, UndefinedBehavior, Value, context};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use palimpsest_core::digest::hex;
 use palimpsest_core::text::{TextError, sandbox};
 
-use super::{PromptError, SegmentNumbers};
+use super::PromptError;
 use crate::benchmarks::Benchmark;
 use crate::data::Segment;
 use crate::ground::text_file;
 
-/// The system message.
 const SYSTEM: &str = "system.j2";
 
 /// The judge's template. It may lie in the same folder; it is read by the judge, not here.
@@ -29,7 +29,6 @@ const MEMORIES: [(&str, &str); 2] = [
     ("context.j2", include_str!("templates/context.j2")),
 ];
 
-/// The prompt templates of a run.
 #[derive(Debug, Clone)]
 pub struct Templates {
     env: Environment<'static>,
@@ -70,7 +69,6 @@ impl Templates {
         Templates { query_time: self.query_time || told, ..self }
     }
 
-    /// True if prompts tell when the question is put.
     pub(super) fn query_time(&self) -> bool {
         self.query_time
     }
@@ -102,12 +100,10 @@ impl Templates {
         Ok(sandbox::render(&self.env, SYSTEM, context! { form }, 0)?.trim().to_owned())
     }
 
-    /// True if the query may come before the history.
     pub(super) fn question_first(&self) -> bool {
         self.question_first
     }
 
-    /// The file of a kind of segment or a form of probe.
     fn file(&self, name: &str) -> Result<&'static str, PromptError> {
         let file = self.files.iter().find(|file| file.strip_suffix(".j2") == Some(name));
         file.copied().ok_or_else(|| PromptError::NoTemplate {
@@ -175,12 +171,10 @@ impl Templates {
         Ok(SegmentText { text, turns })
     }
 
-    /// The file that frames a probe.
     pub(super) fn framing_file(&self, form: &str) -> Result<&'static str, PromptError> {
         self.file(form)
     }
 
-    /// The user message around `history` and `query`, untrimmed.
     pub(super) fn framing(
         &self,
         form: &str,
@@ -193,7 +187,6 @@ impl Templates {
     }
 }
 
-/// A segment as it is shown.
 #[derive(Debug, Clone)]
 pub(super) struct SegmentText {
     pub text: String,
@@ -211,7 +204,6 @@ fn read_or(dir: Option<&Path>, name: &str, embedded: &str) -> Result<String, Pro
     }
 }
 
-/// A role as a heading: `User`.
 fn capitalised(role: &str) -> String {
     let mut letters = role.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
@@ -230,4 +222,32 @@ fn refuse_unknown_files(dir: &Path, files: &[&str]) -> Result<(), PromptError> {
         }
     }
     Ok(())
+}
+
+/// The number that a segment's template gets. In a history that was not cut the first two are the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum SegmentNumbers {
+    /// From 1 without gaps, which would point at what was left
+    #[default]
+    Consecutive,
+    /// Those of the whole history
+    Original,
+    /// None; needs a session.j2 that does without (docs/prompts.md)
+    None,
+}
+
+impl SegmentNumbers {
+    /// The number of the segment at zero-based `place` of what is shown, which is at `index` of the whole history.
+    pub fn of(self, place: usize, index: usize) -> Option<usize> {
+        match self {
+            SegmentNumbers::Consecutive => Some(place + 1),
+            SegmentNumbers::Original => Some(index + 1),
+            SegmentNumbers::None => None,
+        }
+    }
+
+    pub fn is_default(&self) -> bool {
+        *self == SegmentNumbers::default()
+    }
 }

@@ -2,9 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use palimpsest::benchmarks::subtlememory::counts::{Stages, discordant, percent, points, ratio, stages};
+use palimpsest::benchmarks::Share;
+use palimpsest::benchmarks::subtlememory::counts::{Stages, discordant, points, stages};
 use palimpsest::statistics::kappa::{Weights, kappa};
 use palimpsest::statistics::mcnemar::mcnemar;
+
+use super::percent;
+
+fn ratio(count: usize, of: usize) -> Option<f64> {
+    Share { count, of }.share()
+}
 
 /// Ids from `from` on.
 fn ids(from: usize, count: usize) -> BTreeSet<usize> {

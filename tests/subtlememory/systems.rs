@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
-use palimpsest::benchmarks::subtlememory::counts::{Stages, percent, stages};
+use palimpsest::benchmarks::subtlememory::counts::{Stages, stages};
 use palimpsest::benchmarks::{Graded, GradedMemory, Table};
 
+use super::percent;
 use crate::tables::answered;
 
 /// Questions: all, complementary, nuanced, contradictory.

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
-use palimpsest::benchmarks::subtlememory::counts::{percent, points};
+use palimpsest::benchmarks::subtlememory::counts::points;
 use palimpsest::benchmarks::{BarChart, Chart, Graded, ShownSegments, Table};
 use palimpsest::figures::draw_chart;
 use palimpsest::statistics::holm::holm;
 use palimpsest::statistics::mcnemar::mcnemar;
 use serde_json::Value;
 
+use super::percent;
 use crate::tables::answered;
 
 /// One graded question.

@@ -5,233 +5,166 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::civil::DateTime;
 use serde_json::json;
 
+use super::row::{DoseProbe, DoseRow};
 use super::terms::{
     ABSENT, CURRENT, EXPECTS, ITEM, NO_VALUE, PREFIX, QUESTION, ROLES, SESSION, STALE, SWEEP, TWIN, twin,
 };
-use crate::benchmarks::fields::{Checker, Fields, WHOLE_ROW};
-use crate::benchmarks::node::{Node, quote};
 use crate::benchmarks::reading::RowProblems;
-use crate::data::{Case, Contrasted, Evidence, History, JudgeOnly, Notes, Probe, Segment, Turn};
+use crate::benchmarks::shape::{Checker, Field, Node, Others, Pairs, Shape, TURN, needed, optional, quote};
+use crate::data::{Case, Contrasted, Evidence, History, JudgeOnly, Notes, Probe, Segment};
 
-const OF_ROW: [&str; 7] = ["id", ITEM, TWIN, "factors", "sessions", "query_time", "probes"];
-const OF_SESSION: [&str; 3] = ["time", "turns", "role"];
-const OF_TURN: [&str; 2] = ["role", "content"];
-const OF_PROBE: [&str; 7] = ["id", "query", PREFIX, CURRENT, STALE, ABSENT, EXPECTS];
+const FACTORS: &str = "factors";
 const TIME: &str = "%Y-%m-%d %H:%M";
 
-/// The case of a row, or all that is wrong with it.
-pub(super) fn case_of(node: Node, row: Checker<'_>) -> Result<Case, RowProblems> {
-    let mut row = RowChecker { row, labels: BTreeMap::new() };
-    let case = row.case(node);
-    let RowChecker { row: Checker { problems, .. }, labels } = row;
+const OF_ROW: [Field; 7] = [
+    needed("id", Shape::Text),
+    needed(ITEM, Shape::Text),
+    needed(
+        TWIN,
+        Shape::Where(
+            |node| node.as_str().is_some_and(|name| twin(name).is_some()),
+            "write ab or ba, a kind and an order such as no-update-ab (no-update, no-old, other, paraphrase), or blind",
+        ),
+    ),
+    needed(FACTORS, Shape::By(factors)),
+    needed("sessions", Shape::List("session", 1, &Shape::Fields(&OF_SESSION, Others::Refused))),
+    needed("query_time", WHEN),
+    needed("probes", Shape::List("question", 1, &Shape::Fields(&OF_PROBE, Others::Refused))),
+];
+const OF_SESSION: [Field; 3] = [
+    needed("time", WHEN),
+    needed("turns", Shape::List("turn", 1, &TURN)),
+    optional(
+        "role",
+        Shape::Where(
+            |node| *node == Node::Null || node.as_str().is_some_and(|role| ROLES.contains(&role)),
+            "write old, mid, new, lure, echo, or leave it out",
+        ),
+    ),
+];
+const OF_PROBE: [Field; 7] = [
+    needed("id", Shape::Text),
+    needed("query", Shape::Text),
+    needed(
+        PREFIX,
+        Shape::Where(
+            |node| node.as_str().is_some_and(|text| text.trim_end() == text),
+            "write how the answer begins, without white space behind it, or \"\"",
+        ),
+    ),
+    needed(CURRENT, Shape::Text),
+    needed(STALE, VALUES),
+    needed(ABSENT, VALUES),
+    needed(EXPECTS, Shape::OneOf(&[CURRENT, NO_VALUE], "write current or none")),
+];
+const WHEN: Shape = Shape::Where(
+    |node| node.as_str().is_some_and(|text| time(text).is_some()),
+    "write a date and time that exist, as \"YYYY-MM-DD HH:MM\"",
+);
+const VALUES: Shape = Shape::List("value", 0, &Shape::Text);
+
+fn time(text: &str) -> Option<DateTime> {
+    DateTime::strptime(TIME, text).ok()
+}
+
+pub(super) fn case_of(node: Node, mut row: Checker<'_>) -> Result<Case, RowProblems> {
+    let labels = labels(&node);
+    let case = row
+        .read(node, &Shape::Fields(&OF_ROW, Others::Refused))
+        .and_then(|read: DoseRow| case(&mut row, read))
+        .filter(|_| row.problems.is_empty());
     match case {
-        Some(case) if problems.is_empty() => Ok(Case { labels, ..case }),
-        _ => Err(RowProblems { problems, labels, ..RowProblems::default() }),
+        Some(case) => Ok(Case { labels, ..case }),
+        None => Err(RowProblems { problems: row.problems, labels, ..RowProblems::default() }),
     }
 }
 
-/// Takes a row apart. A `None` from its methods always comes with a problem.
-struct RowChecker<'a> {
-    row: Checker<'a>,
-    labels: BTreeMap<String, String>,
+fn labels(node: &Node) -> BTreeMap<String, String> {
+    let own = [ITEM, TWIN].into_iter().filter_map(|name| Some((name, node.text(name)?.to_owned())));
+    let factors = match node.get(FACTORS) {
+        Some(Node::Object(Pairs(factors))) => factors.as_slice(),
+        _ => &[],
+    };
+    let free = |name: &str| !is_taken(name);
+    let factors = factors.iter().filter(|(name, _)| free(name));
+    let factors = factors.filter_map(|(name, value)| Some((name.as_str(), level(value)?)));
+    own.chain(factors).map(|(name, text)| (name.to_owned(), text)).collect()
 }
 
-impl RowChecker<'_> {
-    fn case(&mut self, node: Node) -> Option<Case> {
-        let mut fields = self.object(WHOLE_ROW, node, &OF_ROW)?;
-        let id = self.row.text(&mut fields, "id", "id");
-        self.row.uid.clone_from(&id);
-        for label in [ITEM, TWIN] {
-            if let Some(text) = self.row.text(&mut fields, label, label) {
-                self.labels.insert(label.to_owned(), text);
-            }
-        }
-        if let Some(name) = self.labels.get(TWIN).filter(|name| twin(name).is_none()) {
-            let remedy = "write ab or ba, a kind and an order such as no-update-ab (no-update, no-old, other, paraphrase), or blind";
-            self.row.problem(TWIN, quote(name), remedy);
-        }
-        if let Some(factors) = self.row.required(&mut fields, "factors", "factors") {
-            self.factors(factors);
-        }
-        let sessions = self.row.array(&mut fields, "sessions", "sessions", "session");
-        let sessions = sessions.map(|sessions| self.sessions(sessions));
-        let query_time = self.row.required(&mut fields, "query_time", "query_time");
-        let query_time = query_time.and_then(|node| self.time("query_time", node));
-        let probes = self.row.array(&mut fields, "probes", "probes", "question");
-        let (probes, of_probes) = self.probes(probes?);
-        let (segments, evidence) = sessions?;
-        Some(Case {
-            id: id?,
-            history: History { segments, query_time: Some(query_time?) },
-            evidence,
-            probes,
-            judge: JudgeOnly { notes: Notes::new(), of_probes },
-            ..Case::default()
-        })
-    }
+fn is_taken(name: &str) -> bool {
+    let of_row = ["id", ITEM, TWIN, FACTORS, "sessions", "query_time", "probes"];
+    name.trim().is_empty() || of_row.contains(&name)
+}
 
-    fn object(&mut self, path: &str, node: Node, known: &[&str]) -> Option<Fields> {
-        let remedy = |name: &str| {
-            (!known.contains(&name)).then(|| format!("leave it out; there are {}", known.join(", ")))
-        };
-        self.row.object_of(path, node, "write an object", remedy)
+fn level(node: &Node) -> Option<String> {
+    match node {
+        Node::String(text) if !text.trim().is_empty() => Some(text.clone()),
+        Node::Bool(value) => Some(value.to_string()),
+        Node::Number(number) => match number.as_f64() {
+            Some(value) if value.fract() == 0.0 => Some(format!("{value:.0}")),
+            _ => Some(number.to_string()),
+        },
+        _ => None,
     }
+}
 
-    /// Every factor becomes a label.
-    fn factors(&mut self, node: Node) {
-        let Some(Fields(factors)) = self.row.object("factors", node) else { return };
-        for (name, level) in factors {
-            let path = format!("factors.{name}");
-            let text = match level {
-                Node::String(text) if !text.trim().is_empty() => text,
-                Node::Bool(value) => value.to_string(),
-                Node::Number(number) => match number.as_f64() {
-                    Some(value) if value.fract() == 0.0 => format!("{value:.0}"),
-                    _ => number.to_string(),
-                },
-                other => {
-                    self.row.problem(path, other.describe(), "write a number, true or false, or a word");
-                    continue;
-                }
-            };
-            if OF_ROW.contains(&name.as_str()) || name.trim().is_empty() {
-                self.row.problem(path, quote(&name), "give the factor another name");
-            } else {
-                self.labels.insert(name, text);
-            }
-        }
-        if !self.labels.contains_key(SWEEP) {
-            let remedy = "name the factor that is varied in this row, or base";
-            self.row.problem(format!("factors.{SWEEP}"), "no such field", remedy);
+fn factors(row: &mut Checker<'_>, path: &str, node: &Node) -> bool {
+    if !row.fits(path, node, &Shape::Fields(&[], Others::Ignored)) {
+        return false;
+    }
+    let Node::Object(Pairs(factors)) = node else { return true };
+    let before = row.problems.len();
+    for (name, value) in factors {
+        let path = format!("{path}.{name}");
+        if level(value).is_none() {
+            row.problem(path, value.describe(), "write a number, true or false, or a word");
+        } else if is_taken(name) {
+            row.problem(path, quote(name), "give the factor another name");
         }
     }
-
-    fn sessions(&mut self, nodes: Vec<Node>) -> (Vec<Segment>, Vec<Evidence>) {
-        let (mut segments, mut evidence) = (Vec::with_capacity(nodes.len()), Vec::new());
-        for (index, node) in nodes.into_iter().enumerate() {
-            let path = format!("sessions[{index}]");
-            let Some(mut fields) = self.object(&path, node, &OF_SESSION) else { continue };
-            let time = self.row.required(&mut fields, &format!("{path}.time"), "time");
-            let time = time.and_then(|node| self.time(&format!("{path}.time"), node));
-            let turns = self.row.array(&mut fields, &format!("{path}.turns"), "turns", "turn");
-            let turns = turns.into_iter().flatten().enumerate();
-            let turns =
-                turns.filter_map(|(nth, node)| self.turn(&format!("{path}.turns[{nth}]"), node)).collect();
-            let role = match fields.take("role") {
-                None | Some(Node::Null) => None,
-                Some(Node::String(role)) if ROLES.contains(&role.as_str()) => Some(role),
-                Some(other) => {
-                    let remedy = format!("write {}, or leave it out", ROLES.join(", "));
-                    self.row.problem(format!("{path}.role"), other.describe(), remedy);
-                    None
-                }
-            };
-            evidence.extend(role.map(|role| Evidence::segment(role, index)));
-            segments.push(Segment { kind: SESSION.to_owned(), index, time, turns });
-        }
-        (segments, evidence)
+    if !factors.iter().any(|(name, value)| name == SWEEP && level(value).is_some()) {
+        let remedy = "name the factor that is varied in this row, or base";
+        row.problem(format!("{path}.{SWEEP}"), "no such field", remedy);
     }
+    row.problems.len() == before
+}
 
-    fn turn(&mut self, path: &str, node: Node) -> Option<Turn> {
-        let mut fields = self.object(path, node, &OF_TURN)?;
-        let speaker = format!("{path}.role");
-        let role = match self.row.required(&mut fields, &speaker, "role") {
-            Some(Node::String(role)) if role == "user" || role == "assistant" => Some(role),
-            Some(other) => {
-                self.row.problem(speaker, other.describe(), "write \"user\" or \"assistant\"");
-                None
-            }
-            None => None,
-        };
-        let content = self.row.text(&mut fields, &format!("{path}.content"), "content");
-        Some(Turn { role: role?, content: content? })
+fn case(row: &mut Checker<'_>, read: DoseRow) -> Option<Case> {
+    let (mut segments, mut evidence) = (Vec::with_capacity(read.sessions.len()), Vec::new());
+    for (index, session) in read.sessions.into_iter().enumerate() {
+        evidence.extend(session.role.map(|role| Evidence::segment(role, index)));
+        let (kind, time) = (SESSION.to_owned(), Some(time(&session.time)?));
+        segments.push(Segment { kind, index, time, turns: session.turns });
     }
-
-    fn time(&mut self, path: &str, node: Node) -> Option<DateTime> {
-        let parsed = match &node {
-            Node::String(text) => DateTime::strptime(TIME, text).ok(),
-            _ => None,
-        };
-        if parsed.is_none() {
-            let remedy = "write a date and time that exist, as \"YYYY-MM-DD HH:MM\"";
-            self.row.problem(path, node.describe(), remedy);
-        }
-        parsed
-    }
-
-    fn probes(&mut self, nodes: Vec<Node>) -> (Vec<Probe>, BTreeMap<String, Notes>) {
-        let (mut probes, mut notes) = (Vec::with_capacity(nodes.len()), BTreeMap::new());
-        for (nth, node) in nodes.into_iter().enumerate() {
-            let path = format!("probes[{nth}]");
-            let Some((probe, of_probe)) = self.probe(&path, node) else { continue };
-            if notes.insert(probe.id.clone(), of_probe).is_some() {
-                self.row.problem(format!("{path}.id"), quote(&probe.id), "give every probe its own id");
-            }
-            probes.push(probe);
-        }
-        (probes, notes)
-    }
-
-    fn probe(&mut self, path: &str, node: Node) -> Option<(Probe, Notes)> {
-        let mut fields = self.object(path, node, &OF_PROBE)?;
-        let at = |name: &str| format!("{path}.{name}");
-        let id = self.row.text(&mut fields, &at("id"), "id");
-        let query = self.row.text(&mut fields, &at("query"), "query");
-        let prefix = match self.row.required(&mut fields, &at(PREFIX), PREFIX) {
-            Some(Node::String(text)) if text.trim_end() == text => Some(text),
-            Some(other) => {
-                let remedy = "write how the answer begins, without white space behind it, or \"\"";
-                self.row.problem(at(PREFIX), other.describe(), remedy);
-                None
-            }
-            None => None,
-        };
-        let current = self.row.text(&mut fields, &at(CURRENT), CURRENT);
-        let stale = self.values(&mut fields, &at(STALE), STALE);
-        let absent = self.values(&mut fields, &at(ABSENT), ABSENT);
-        let expects = match self.row.required(&mut fields, &at(EXPECTS), EXPECTS) {
-            Some(Node::String(text)) if text == CURRENT || text == NO_VALUE => Some(text),
-            Some(other) => {
-                self.row.problem(at(EXPECTS), other.describe(), format!("write {CURRENT} or {NO_VALUE}"));
-                None
-            }
-            None => None,
-        };
-        let contrast = Contrasted { current: current?, stale: stale?, absent: absent? };
-        let Contrasted { current, stale, absent } = &contrast;
+    let (mut probes, mut of_probes) = (Vec::with_capacity(read.probes.len()), BTreeMap::new());
+    for (nth, probe) in read.probes.into_iter().enumerate() {
+        let path = format!("probes[{nth}]");
         let mut seen = BTreeSet::new();
-        for value in [current].into_iter().chain(stale).chain(absent) {
+        for value in [&probe.current].into_iter().chain(&probe.stale).chain(&probe.absent) {
             if !seen.insert(value.trim()) {
                 let remedy = format!("name a value once among {CURRENT}, {STALE} and {ABSENT}");
-                self.row.problem(path, format!("the value {} twice", quote(value)), remedy);
+                row.problem(&path, format!("the value {} twice", quote(value)), remedy);
             }
         }
-        let (id, prefix) = (id?, prefix?);
-        let notes = json!({
-            CURRENT: current, STALE: stale, ABSENT: absent, EXPECTS: expects?, PREFIX: prefix,
-        });
-        let probe = Probe {
-            id,
-            form: QUESTION.to_owned(),
-            query: query?,
-            prefix,
-            contrast: Some(contrast),
-            ..Probe::default()
-        };
-        Some((probe, notes.as_object().cloned().unwrap_or_default()))
+        if of_probes.insert(probe.id.clone(), notes(&probe)).is_some() {
+            row.problem(format!("{path}.id"), quote(&probe.id), "give every probe its own id");
+        }
+        let DoseProbe { id, query, prefix, current, stale, absent, .. } = probe;
+        let (form, contrast) = (QUESTION.to_owned(), Some(Contrasted { current, stale, absent }));
+        probes.push(Probe { id, form, query, prefix, contrast, ..Probe::default() });
     }
+    Some(Case {
+        id: read.id,
+        history: History { segments, query_time: Some(time(&read.query_time)?) },
+        evidence,
+        probes,
+        judge: JudgeOnly { notes: Notes::new(), of_probes },
+        ..Case::default()
+    })
+}
 
-    /// A list of values, which may be empty.
-    fn values(&mut self, fields: &mut Fields, path: &str, name: &str) -> Option<Vec<String>> {
-        match self.row.required(fields, path, name)? {
-            Node::Array(items) => {
-                let items = items.into_iter().enumerate();
-                items.map(|(nth, item)| self.row.string(&format!("{path}[{nth}]"), item)).collect()
-            }
-            other => {
-                self.row.problem(path, other.describe(), "write an array of values");
-                None
-            }
-        }
-    }
+fn notes(probe: &DoseProbe) -> Notes {
+    let DoseProbe { prefix, current, stale, absent, expects, .. } = probe;
+    let notes = json!({ CURRENT: current, STALE: stale, ABSENT: absent, EXPECTS: expects, PREFIX: prefix });
+    notes.as_object().cloned().unwrap_or_default()
 }

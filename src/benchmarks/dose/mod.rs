@@ -49,7 +49,6 @@ const RUBRICS: [Rubric; 1] = [Rubric {
     earlier: &[],
 }];
 
-/// The benchmark.
 pub static DOSE: Benchmark = Benchmark {
     name: "dose",
     title: TITLE,

@@ -3,18 +3,15 @@
 //! Holds a row at a time.
 
 use std::collections::HashMap;
-use std::io::{self, BufRead};
+use std::io::BufRead;
 
 use super::case::case_of;
 use super::terms::TITLE;
-use crate::benchmarks::fields::{Checker, WHOLE_ROW};
-use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::{ReadError, RowProblems, until_broken};
+use crate::benchmarks::shape::{Checker, Node, WHOLE_ROW};
 use crate::benchmarks::{Cases, Files};
-use crate::data::Case;
 use crate::ground::json;
 
-/// The file's name.
 pub const FILE: &str = "dose.jsonl";
 
 /// Keys with which a row begins: the sessions behind them may be longer than what is looked at.
@@ -33,66 +30,44 @@ pub(super) fn recognises(files: &Files<'_>) -> bool {
     }
 }
 
-struct Rows<'a> {
-    files: Files<'a>,
-    reader: Option<Box<dyn BufRead + 'a>>,
-    row: usize,
-    line: usize,
-    /// id -> the row where it was first.
-    ids: HashMap<String, usize>,
-}
-
 /// The rows of a file.
 pub(super) fn rows(files: Files<'_>) -> Cases<'_> {
-    let mut rows = Rows { files, reader: None, row: 0, line: 0, ids: HashMap::new() };
-    until_broken(move || rows.read())
-}
-
-impl Rows<'_> {
-    /// The next line that is not blank; `None` at the end.
-    fn next_line(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let reader = match &mut self.reader {
+    let mut reader = None;
+    let (mut row, mut line) = (0, 0);
+    // id -> the row where it was first.
+    let mut ids: HashMap<String, usize> = HashMap::new();
+    until_broken(move || {
+        let at = row;
+        let failed = |source| ReadError::Read { file: None, row: at, source };
+        let reader = match &mut reader {
             Some(reader) => reader,
-            none => none.insert(self.files.open_first()?),
+            none => none.insert(files.open_first().map_err(failed)?),
         };
         let mut text = Vec::new();
-        loop {
+        while text.trim_ascii().is_empty() {
             text.clear();
-            if reader.read_until(b'\n', &mut text)? == 0 {
-                return Ok(None);
+            if reader.read_until(b'\n', &mut text).map_err(failed)? == 0 {
+                return if at == 0 { Err(ReadError::NoCases { benchmark: TITLE }) } else { Ok(None) };
             }
-            self.line += 1;
-            if !text.trim_ascii().is_empty() {
-                return Ok(Some(text));
-            }
+            line += 1;
         }
-    }
-
-    fn read(&mut self) -> Result<Option<Case>, ReadError> {
-        let row = self.row;
-        let line = self.next_line().map_err(|source| ReadError::Read { file: None, row, source })?;
-        let Some(text) = line else {
-            return if row == 0 { Err(ReadError::NoCases { benchmark: TITLE }) } else { Ok(None) };
-        };
-        self.row += 1;
-        let mut checker = Checker::new(None, row);
-        let (node, faults): (Node, _) = match json::read(&text) {
-            Ok(read) => read,
-            Err(error) => {
-                let found = format!("line {}, which is no row: {error}", self.line);
-                checker.problem(WHOLE_ROW, found, "write one JSON object a line");
-                return Err(ReadError::Row(checker.problems.into()));
-            }
-        };
-        let mut own = Checker { uid: node.text("id").map(str::to_owned), ..Checker::new(None, row) };
+        row += 1;
+        let mut own = Checker::new(None, at, None);
+        let (node, faults): (Node, _) = json::read(&text).map_err(|error| {
+            let found = format!("line {line}, which is no row: {error}");
+            own.problem(WHOLE_ROW, found, "write one JSON object a line");
+            RowProblems::from(std::mem::take(&mut own.problems))
+        })?;
+        own.uid = node.text("id").map(str::to_owned);
         own.faults(faults);
+        let checker = Checker::new(None, at, node.text("id"));
         let case = own.beside(case_of(node, checker))?;
-        if let Some(first) = self.ids.insert(case.id.clone(), row) {
-            let mut checker = Checker { uid: Some(case.id), ..Checker::new(None, row) };
-            checker.problem("id", format!("the id of row {first} again"), "give every row its own id");
-            let problems = checker.problems;
-            return Err(RowProblems { problems, labels: case.labels, ..RowProblems::default() }.into());
+        if let Some(first) = ids.insert(case.id.clone(), at) {
+            let mut again = Checker::new(None, at, Some(&case.id));
+            again.problem("id", format!("the id of row {first} again"), "give every row its own id");
+            let (problems, labels) = (again.problems, case.labels);
+            return Err(RowProblems { problems, labels, ..RowProblems::default() }.into());
         }
         Ok(Some(case))
-    }
+    })
 }

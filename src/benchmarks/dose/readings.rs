@@ -8,7 +8,6 @@ use crate::benchmarks::{Given, NotRead, Reading, Said, Told};
 use crate::data::Notes;
 use crate::ground::words::units;
 
-/// The readings, in the order in which they are told.
 pub(super) const READINGS: &[Reading] = &[
     Reading {
         name: "choice",
@@ -28,7 +27,6 @@ pub(super) const READINGS: &[Reading] = &[
     },
 ];
 
-/// The values of a probe and their kinds.
 fn values(notes: &Notes) -> Vec<(&'static str, &str)> {
     let list = |kind: &'static str| {
         let values = notes.get(kind).and_then(serde_json::Value::as_array).into_iter().flatten();

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use crate::data::Turn;
 
-/// A history, its factors and its probes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DoseRow {
@@ -23,12 +22,10 @@ pub struct DoseRow {
     pub factors: BTreeMap<String, Value>,
     /// In the order in which they are shown.
     pub sessions: Vec<DoseSession>,
-    /// When the question is asked: `2025-03-01 09:30`.
     pub query_time: String,
     pub probes: Vec<DoseProbe>,
 }
 
-/// A session.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DoseSession {
@@ -40,7 +37,6 @@ pub struct DoseSession {
     pub role: Option<String>,
 }
 
-/// A question.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DoseProbe {

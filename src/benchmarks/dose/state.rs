@@ -12,23 +12,17 @@ use crate::data::finding::{Check, Finding};
 use crate::data::{Case, Contrasted, Segment};
 use crate::ground::order::unique;
 
-/// The gold is not what the sessions give.
 static REPLAYED_GOLD: Check =
     Check::error("replayed-gold", "questions whose values are not those that a replay of the sessions gives");
-/// The sessions are not those of the twin.
 static TWIN_ROLES: Check = Check::error("twin-roles", "histories whose sessions are not those of their twin");
-/// A session without a part in it gives a value.
 static STRAY_VALUE: Check =
     Check::error("stray-value", "sessions outside the evidence with a value that the question is about");
-/// Places and dates are not as the factor says.
 static PLACE_AND_DATE: Check =
     Check::error("place-and-date", "histories whose dates are not in the order that the factor `order` says");
 
 /// Says that what follows in the sentence holds no more.
 const DENIES: &str = "no longer";
-/// The note of the kind of value that a right answer names.
 const EXPECTS: &str = "expects";
-/// Its value where no value is right.
 const NONE: &str = "none";
 /// Labels of factors, and a level.
 const CHAIN: &str = "chain";
@@ -36,7 +30,6 @@ const ORDER: &str = "order";
 const TWIN: &str = "twin";
 const CROSSED: &str = "crossed";
 
-/// All checks of a case.
 pub fn checks(case: &Case) -> Checks {
     let kind = case.labels.get(TWIN).and_then(|name| twin(name)).map(|(kind, _)| kind);
     let mut findings = Vec::new();
@@ -58,17 +51,14 @@ pub fn checks(case: &Case) -> Checks {
     Checks { findings, ..Checks::default() }
 }
 
-/// The number of updates that the row states, where all of them are told.
 fn updates_of(case: &Case, kind: Option<&str>) -> Option<usize> {
     let told = kind.is_some_and(|kind| [UPDATE, PARAPHRASE].contains(&kind));
     case.labels.get(CHAIN).filter(|_| told)?.parse().ok()
 }
 
-/// The state that the sessions give.
 struct Replay<'a> {
     /// The values in the order in which they held, each as often as it did.
     held: Vec<&'a str>,
-    /// The value that holds at the end.
     holds: Option<&'a str>,
     /// Changes of what holds, a denial included.
     changes: usize,
@@ -107,7 +97,6 @@ impl<'a> Replay<'a> {
         replay
     }
 
-    /// Faults of a row's values.
     fn against(&self, contrast: &Contrasted, is_none: bool, updates: Option<usize>) -> Vec<String> {
         let mut found = Vec::new();
         let named = |value: Option<&str>| value.map_or("no value".to_owned(), |value| format!("{value:?}"));
@@ -139,7 +128,6 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// All values of a question.
 fn values(contrast: &Contrasted) -> impl Iterator<Item = &str> {
     let all = std::iter::once(&contrast.current).chain(&contrast.stale).chain(&contrast.absent);
     all.map(|value| value.trim())
@@ -168,7 +156,6 @@ fn stray<'a>(case: &'a Case, contrast: &'a Contrasted) -> impl Iterator<Item = (
     })
 }
 
-/// A finding where the roles are not those of the twin.
 fn roles(case: &Case, kind: &str) -> Option<Finding> {
     let has = |role: &str| case.evidence.iter().any(|evidence| evidence.role == role);
     let (wanted, unwanted): (&[&str], &[&str]) = match kind {
@@ -187,7 +174,6 @@ fn roles(case: &Case, kind: &str) -> Option<Finding> {
     Some(Finding::new(&TWIN_ROLES, &case.id, format!("a twin of the kind {kind} {what}")))
 }
 
-/// A finding where dates are not as the factor says.
 fn dates(case: &Case) -> Option<Finding> {
     let crossed = case.labels.get(ORDER)? == CROSSED;
     let times: Vec<_> = case.history.segments.iter().map(|segment| segment.time).collect();

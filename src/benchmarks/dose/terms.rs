@@ -1,30 +1,21 @@
 //! The words of the benchmark: roles of sessions, twins, and labels.
 
-/// The benchmark's name as people write it.
 pub const TITLE: &str = "Dose";
-/// The kind of its segments.
 pub const SESSION: &str = "session";
-/// The form of its probes.
 pub const QUESTION: &str = "question";
 
-/// Label of a case: the item.
 pub const ITEM: &str = "item";
-/// Label of a case: the twin.
 pub const TWIN: &str = "twin";
 /// Label of a case and factor: the name of the factor that is varied.
 pub const SWEEP: &str = "sweep";
 
-/// Field and note of a probe: the value that holds.
 pub const CURRENT: &str = "current";
-/// Field and note of a probe: the values that held before.
 pub const STALE: &str = "stale";
 /// Field and note of a probe: other values of the set.
 pub const ABSENT: &str = "absent";
 /// Field and note of a probe: the kind of value that a right answer names, [`CURRENT`] or [`NO_VALUE`].
 pub const EXPECTS: &str = "expects";
-/// Field and note of a probe: the beginning of the answer.
 pub const PREFIX: &str = "prefix";
-/// No value of the set.
 pub const NO_VALUE: &str = "none";
 /// An answer that names a value of the set elsewhere than at its beginning.
 pub const OTHER_ANSWER: &str = "other";
@@ -40,7 +31,6 @@ pub const LURE: &str = "lure";
 /// A session after `new` that speaks of the old value as past.
 pub const ECHO: &str = "echo";
 
-/// All roles.
 pub const ROLES: [&str; 5] = [OLD, MID, NEW, LURE, ECHO];
 
 /// Kinds of twins. The name of a twin is the order of its values (`ab`, `ba`) for an update, else its kind, a hyphen and the order;

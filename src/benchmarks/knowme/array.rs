@@ -1,10 +1,9 @@
 //! A JSON array of objects, one a row, with the place of what is wrong in it.
 
-use std::fmt;
-
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use crate::benchmarks::shape::Pairs;
 use crate::ground::json::Fault;
 
 /// A row's fields in file order, a key that stands twice twice; and what JSON does not have in them.
@@ -27,7 +26,6 @@ impl Row {
         self.0.iter().find(of_name).map(|(_, value)| value)
     }
 
-    /// True if there is such a field, be it null.
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(key, _)| known_as(key) == name)
     }
@@ -44,7 +42,6 @@ impl Row {
     }
 }
 
-/// True if a value says nothing.
 pub(super) fn is_blank(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -57,24 +54,6 @@ pub(super) fn is_blank(value: &Value) -> bool {
 
 impl<'de> Deserialize<'de> for Row {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Row, D::Error> {
-        deserializer.deserialize_map(RowVisitor)
-    }
-}
-
-struct RowVisitor;
-
-impl<'de> Visitor<'de> for RowVisitor {
-    type Value = Row;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Row, A::Error> {
-        let mut fields = Vec::new();
-        while let Some(entry) = entries.next_entry()? {
-            fields.push(entry);
-        }
-        Ok(Row(fields, Vec::new()))
+        Ok(Row(Pairs::deserialize(deserializer)?.0, Vec::new()))
     }
 }

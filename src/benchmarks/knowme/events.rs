@@ -12,9 +12,7 @@ use super::terms::{EVENT, FIELDS, TIMESTAMP};
 use crate::data::finding::Check;
 use crate::data::{Segment, Turn};
 
-/// A time in words.
 static NO_DATE: Check = Check::warning("no-date", "timestamps that are no date; they are shown as they are");
-/// An event of which nothing is shown.
 static EMPTY_EVENT: Check =
     Check::warning("empty-event", "events that say nothing: all of their fields are empty");
 
@@ -31,13 +29,10 @@ const KNOWN: [&str; 9] = [
     "inner_thought",
     "category",
 ];
-/// The formats of times.
 const FORMATS: [&str; 2] = ["%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"];
 
-/// The events of one data set.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    /// In file order; the index of each is its place.
     pub segments: Vec<Segment>,
     pub by_id: HashMap<String, usize>,
 }

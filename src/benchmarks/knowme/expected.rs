@@ -2,17 +2,13 @@
 //!
 //! Data set 3 has orders under T2, and whoever judged these as traps would mark every right answer wrong.
 
-/// The kind of answer that a reference is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// That the record does not tell.
     Abstention,
-    /// Events in an order: `B -> A -> C`.
     Order,
     Fact,
 }
 
-/// Between the events of an order.
 const ARROWS: [&str; 3] = ["->", "→", "=>"];
 /// Phrases of references that abstain, in lower case and with straight apostrophes.
 const ABSTAINING: [&str; 24] = [
@@ -46,7 +42,6 @@ const ABSTAINING: [&str; 24] = [
 const NOTHING: [&str; 3] = ["none", "n/a", "unanswerable"];
 
 impl Expected {
-    /// Of a reference that is a text.
     pub(super) fn of(reference: &str) -> Self {
         if ARROWS.iter().any(|arrow| is_order(reference, arrow)) {
             return Expected::Order;
@@ -69,7 +64,6 @@ impl Expected {
     }
 }
 
-/// True if something stands on both sides of an arrow.
 fn is_order(reference: &str, arrow: &str) -> bool {
     let mut events = reference.split(arrow);
     let has_words = |event: &str| event.chars().any(char::is_alphanumeric);

@@ -8,13 +8,10 @@ use super::array::{Row, is_blank, known_as};
 use crate::benchmarks::reading::Problem;
 use crate::data::finding::{Check, Finding};
 
-/// Fields that nobody reads.
 pub(super) static UNUSED_FIELD: Check = Check::warning("unused-field", "fields that are not used");
 
-/// Most characters of a value that a message repeats.
 const QUOTED: usize = 60;
 
-/// Problems and findings of one data set.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub case: String,
@@ -23,7 +20,6 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// Of the data set of this id.
     pub(super) fn new(case: &str) -> Self {
         Findings { case: case.to_owned(), ..Findings::default() }
     }
@@ -33,7 +29,6 @@ impl Findings {
         FileFindings { file, prefix, all: self, found: Vec::new(), unknown: BTreeMap::new() }
     }
 
-    /// Of a file or folder as a whole.
     pub(super) fn whole(&mut self, file: &str, found: &str, remedy: impl Into<String>) {
         self.problems.push(Problem {
             file: Some(file.to_owned()),
@@ -45,15 +40,12 @@ impl Findings {
         });
     }
 
-    /// Something odd in a file.
     pub(super) fn flag(&mut self, check: &'static Check, file: &str, what: impl Into<String>) {
         self.flags.push(Finding::new(check, &self.case, what).in_file(file));
     }
 }
 
-/// A field that nobody knows and that says something.
 struct Unknown {
-    /// The first row that has it, and its id.
     row: usize,
     uid: Option<String>,
     rows: usize,
@@ -64,14 +56,11 @@ pub(super) struct FileFindings<'a> {
     /// The prefix of ids in messages: the task's.
     prefix: &'static str,
     all: &'a mut Findings,
-    /// Problems since [`Self::take`].
     found: Vec<Problem>,
-    /// Fields that are not read.
     unknown: BTreeMap<String, Unknown>,
 }
 
 impl FileFindings<'_> {
-    /// A problem of a row.
     pub(super) fn problem(
         &mut self,
         row: usize,
@@ -95,7 +84,6 @@ impl FileFindings<'_> {
         std::mem::take(&mut self.found)
     }
 
-    /// Something odd.
     pub(super) fn flag(&mut self, finding: Finding) {
         self.all.flags.push(finding.in_file(self.file));
     }
@@ -191,7 +179,6 @@ pub(super) fn describe(value: &Value) -> String {
     }
 }
 
-/// A text in a message, shortened.
 pub(super) fn quote(text: &str) -> String {
     let mut short: String = text.chars().take(QUOTED).collect();
     if short.len() < text.len() {

@@ -6,14 +6,12 @@ use std::collections::BTreeMap;
 
 use super::task::Task;
 
-/// A task's two files; absent where there is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TaskFiles<'a> {
     pub questions: Option<&'a str>,
     pub answers: Option<&'a str>,
 }
 
-/// The files of one data set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DatasetFiles<'a> {
     /// Files of events; there must be one.
@@ -23,11 +21,9 @@ pub(super) struct DatasetFiles<'a> {
     pub unknown: Vec<(&'a str, Unknown)>,
 }
 
-/// Why a file has no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unknown {
     Task,
-    /// There is one of its kind and task already.
     Second,
 }
 

@@ -12,22 +12,18 @@ use super::terms::{REASONING, REFERENCE, TASK};
 use crate::data::finding::{Check, Finding, Gold, quote};
 use crate::data::{Case, Probe};
 
-/// A duration that is not what its events are apart.
 static GOLD_RECOMPUTED: Check = Check::error(
     "gold-recomputed",
     "durations that are not the time between the events, or the times, that their gold cites",
 );
-/// A duration that cannot be worked out.
 static NO_ANCHOR: Check = Check::warning(
     "no-anchor",
     "durations that cannot be worked out: an event that they cite is missing or has no time",
 );
-/// A gold of another task's kind.
 static GOLD_FORM: Check = Check::error(
     "gold-form",
     "golds that do not fit their task: traps that do not abstain, and abstentions elsewhere",
 );
-/// A question that cites nothing.
 static NO_EVIDENCE: Check = Check::warning("no-evidence", "questions without evidence in tasks that name it");
 
 /// The task whose answers are quotations or nearly so.
@@ -112,12 +108,9 @@ fn is_unknown(text: &str) -> bool {
     text.to_lowercase().contains("unknown")
 }
 
-/// The time between what a duration cites.
 #[derive(Debug, PartialEq, Eq)]
 enum Apart {
-    /// Seconds.
     Of(i64),
-    /// An event is not there or has no time.
     Missing,
     Unknown,
 }
@@ -177,7 +170,6 @@ fn duration(text: &str) -> Option<i64> {
     Some(seconds)
 }
 
-/// Seconds as people write them.
 fn shown(seconds: i64) -> String {
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let parts = [(hours, "h"), (minutes, "min"), (seconds, "s")];

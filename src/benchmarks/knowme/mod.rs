@@ -59,7 +59,6 @@ const CURVES: [Curve; 5] = [
     Curve::new(QUERY, OUTER),
 ];
 
-/// The benchmark.
 pub static KNOWME: Benchmark = Benchmark {
     name: "knowme",
     title: TITLE,

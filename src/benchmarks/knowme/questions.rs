@@ -17,13 +17,11 @@ use crate::benchmarks::reading::{BrokenProbe, Problem};
 use crate::data::finding::Check;
 use crate::data::{Evidence, Location, Notes, Probe};
 
-/// Evidence that is not there.
 static DANGLING_EVIDENCE: Check = Check::warning(
     "dangling-evidence",
     "questions that name evidence that is not among the events; it is left out",
 );
 
-/// A question that cannot be scored.
 static EMPTY_GOLD: Check =
     Check::error("empty-gold", "questions whose gold is empty; they are neither asked nor scored");
 
@@ -35,14 +33,12 @@ const OF_ANSWER: [&str; 8] =
 /// A probe, and what only a judge may see of it.
 pub(super) type Question = (Probe, Notes);
 
-/// The two files of a task.
 pub(super) struct TaskRows<'a> {
     pub task: &'static Task,
     pub questions: (&'a str, Vec<Row>),
     pub answers: (&'a str, Vec<Row>),
 }
 
-/// The questions of a task in file order.
 #[derive(Default)]
 pub(super) struct Read {
     pub sound: Vec<Question>,
@@ -52,7 +48,6 @@ pub(super) struct Read {
     pub without_gold: Vec<String>,
 }
 
-/// A question that cannot be asked.
 pub(super) struct Broken {
     pub probe: BrokenProbe,
     pub problems: Vec<Problem>,
@@ -60,7 +55,6 @@ pub(super) struct Broken {
     unanswered: bool,
 }
 
-/// An answer's row.
 struct Answer {
     row: usize,
     reference: Value,
@@ -259,7 +253,6 @@ fn evidence_ids(at: usize, uid: Option<&str>, row: &Row, to: &mut FileFindings<'
     ids
 }
 
-/// A probe and its notes.
 fn question(task: &Task, name: String, query: String, answer: Answer, events: &Events) -> Question {
     let Answer { reference, reasoning, mut facets, evidence, .. } = answer;
     let mut notes = Notes::new();

@@ -22,7 +22,6 @@ use crate::data::{Case, History, JudgeOnly, Probe};
 /// A task that a data set does not ask.
 static NO_QUESTIONS: Check = Check::warning("no-questions", "tasks without questions");
 
-/// The three folders of a data set.
 const LAYOUT: &str = "give the folder that holds input/, question/ and answer/";
 
 /// True if files are of this benchmark: events with these fields, or the three folders with files of its tasks.

@@ -5,8 +5,6 @@
 use super::terms::{BEST, EXPECTS, TASK};
 use crate::benchmarks::{Grades, JudgeUnit, Rubric, VerdictKind};
 
-/// A rubric whose scales by task stand in a file of their own; what is asked and how to reply are the same for all. `$notes` says
-/// whether the judge is shown how the reference comes about and how a question was made a trap.
 macro_rules! judge {
     ($scales:literal, notes: $notes:literal) => {
         concat!(
@@ -31,7 +29,6 @@ const GRADED: [Grades; 4] = [
     Grades { facet: (TASK, "T3"), scores: &[0, 1, 3, 4, 5] },
 ];
 
-/// The default first.
 pub(super) const RUBRICS: [Rubric; 2] = [
     Rubric {
         name: "released",

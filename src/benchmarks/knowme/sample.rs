@@ -5,14 +5,12 @@
 
 use crate::benchmarks::{SampleError, SampleSpec};
 
-/// A folder's file, by its place in it.
 macro_rules! file {
     ($path:literal) => {
         ($path, include_bytes!(concat!("sample/", $path)))
     };
 }
 
-/// Sorted by name.
 const FILES: [(&str, &[u8]); 15] = [
     file!("answer/Adversarial Abstention_answers.json"),
     file!("answer/Expert-Annotated Psychoanalysis_answers.json"),

@@ -20,12 +20,10 @@ const OTHER_QUESTIONS: &str = "*";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mean {
-    /// A missing score counts as 0.
     OfAll,
     OfScored,
 }
 
-/// The scores of one system on one task.
 #[derive(Debug, Default)]
 struct Scores<'a> {
     sum: f64,
@@ -39,7 +37,6 @@ struct Scores<'a> {
 type Question<'a> = (&'a str, &'a str, &'a str, u32);
 
 impl Scores<'_> {
-    /// In percent of the best; absent without questions.
     fn percent(&self, mean: Mean) -> Option<f64> {
         let n = match mean {
             Mean::OfAll => self.questions.len(),
@@ -62,11 +59,9 @@ struct Backbone<'a> {
     run: Option<&'a str>,
 }
 
-/// One row of the table.
 struct System<'a> {
     backbone: Backbone<'a>,
     condition: &'a str,
-    /// The part of the history that its setting shows.
     context: Context,
     scores: BTreeMap<&'a str, Scores<'a>>,
 }
@@ -119,7 +114,6 @@ fn without_gold(graded: &[Graded<'_>], dataset: Option<&str>) -> Vec<String> {
     of.into_iter().map(line).collect()
 }
 
-/// A data set's name as one word.
 fn key(dataset: &str) -> String {
     let word = |c: char| if c.is_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     dataset.chars().map(word).collect()
@@ -277,19 +271,4 @@ fn notes(systems: &[System<'_>], mean: Mean, starred: bool) -> Vec<String> {
         (Mean::OfScored, _) => format!("{errors} of {asked} answers have no score and are left out"),
     });
     notes
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Scores;
-    use super::*;
-
-    #[test]
-    fn percentages_have_the_planned_or_the_scored_questions_below_the_line() {
-        let questions = (0..4).map(|nth| ("", "", "", nth)).collect();
-        let scores = Scores { sum: 9.0, scored: 3, questions, ..Scores::default() };
-        assert_eq!((scores.percent(Mean::OfAll), scores.percent(Mean::OfScored)), (Some(45.0), Some(60.0)));
-        assert_eq!(Scores::default().percent(Mean::OfAll), None);
-        assert_eq!(key("Dataset 1/β"), "dataset-1-β");
-    }
 }

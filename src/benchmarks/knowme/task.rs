@@ -1,13 +1,9 @@
 //! The seven tasks: their names, their files, and how their questions are put (KnowMe-Bench, sections 4.1 to 4.3).
 
-/// A task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Task {
-    /// `T1` to `T7`: the facet `task`.
     pub id: &'static str,
-    /// The prefix of its questions' ids: `T1-`.
     pub prefix: &'static str,
-    /// As the paper and the files name it.
     pub title: &'static str,
     pub form: &'static str,
     pub level: &'static str,
@@ -58,12 +54,10 @@ impl Task {
         TASKS.iter().find(|task| letters(task.title) == letters(bare))
     }
 
-    /// The task of an id.
     pub fn named(id: &str) -> Option<&'static Task> {
         TASKS.iter().find(|task| task.id == id)
     }
 
-    /// True if its evidence events are measured field by field: thoughts against deeds.
     pub fn is_insight(&self) -> bool {
         self.level == INSIGHT
     }

@@ -1,6 +1,5 @@
 //! The words of this benchmark that stand in cases, runs and tables.
 
-/// As the paper writes it.
 pub(super) const TITLE: &str = "KnowMe-Bench";
 /// The label that cases are split by, and the facets of probes.
 pub const DATASET: &str = "dataset";
@@ -13,7 +12,6 @@ pub const ENTITY_TYPE: &str = "entity_type";
 /// The kind of reference of a trap (T2) that does not abstain: `order` or `fact`.
 pub const EXPECTS: &str = "expects";
 
-/// The kind of every segment.
 pub const EVENT: &str = "event";
 
 /// The fields of an event, in the order in which they are shown.
@@ -24,21 +22,17 @@ pub const OUTER_FIELDS: [&str; 4] = ["location", "action", "dialogue", "environm
 /// A timestamp that is no date is shown in its own words, as a field.
 pub const TIMESTAMP: &str = "timestamp";
 
-/// Evidence, and its parts.
 pub const EVIDENCE: &str = "evidence";
 pub const ANCHOR_START: &str = "anchor_start";
 pub const ANCHOR_END: &str = "anchor_end";
 pub const INNER: &str = "inner";
 pub const OUTER: &str = "outer";
 
-/// The judge's notes of a question.
 pub const REFERENCE: &str = "reference";
 pub const REASONING: &str = "reasoning";
 
-/// Settings, by name.
 pub const FULL: &str = "full";
 pub const RAG: &str = "rag";
 pub const RAG_DENSE: &str = "rag-dense";
 
-/// The best score.
 pub const BEST: u32 = 5;

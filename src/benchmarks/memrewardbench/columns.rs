@@ -17,7 +17,6 @@ use serde_json::Value;
 
 use super::row::RawRow;
 
-/// The reason why a Parquet file, or the rest of it, cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ColumnsError {
     #[error("the Parquet file is cut off or damaged ({0}); fetch or write it again")]
@@ -39,7 +38,6 @@ pub(super) enum ColumnsError {
     Column { name: &'static str, problem: String },
 }
 
-/// The magic bytes at both ends of a Parquet file.
 pub(super) const MAGIC: &str = "PAR1";
 /// ParquetRows that are in memory at a time.
 const BATCH: usize = 8;
@@ -54,18 +52,15 @@ const COLUMNS: [(&str, bool); 7] = [
     ("rejected", true),
 ];
 
-/// A column in the file, where it has it: its place and whether its values may be null.
 #[derive(Debug, Clone, Copy)]
 struct Column {
     place: usize,
     optional: bool,
 }
 
-/// The rows of a file, in order.
 pub(super) struct ParquetRows {
     file: SerializedFileReader<Bytes>,
     columns: [Option<Column>; COLUMNS.len()],
-    /// The row group that is being read.
     group: usize,
     /// Its columns, and how many of its rows are still to come.
     open: Option<(Vec<Option<ColumnReader>>, usize)>,
@@ -125,7 +120,6 @@ impl ParquetRows {
         Ok(())
     }
 
-    /// The next row; `None` after the last one.
     pub fn next_row(&mut self) -> Result<Option<RawRow>, ColumnsError> {
         let damaged = ColumnsError::Damaged;
         loop {
@@ -197,7 +191,6 @@ fn readers(
         .collect()
 }
 
-/// The next `count` values of a column.
 fn values(
     reader: &mut ColumnReader,
     optional: bool,

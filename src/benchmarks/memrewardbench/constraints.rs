@@ -16,11 +16,8 @@
 use super::outlines::{Constraints, Piece, items, plan};
 use super::terms::Source;
 
-/// Behind it stands the problem of a path puzzle.
 const PROBLEM: &str = "[PROBLEM]";
-/// The beginning of a route of a path puzzle.
 const ROUTE: &str = "You can travel from ";
-/// The beginning of a question about an article, in lower case.
 const TITLE: &str = "title:";
 
 /// The data set that a long-form question comes from; absent where its form is none of theirs.
@@ -129,88 +126,20 @@ mod tests {
     use super::*;
     use crate::data::draw::Draws;
 
-    const DIARY: &str = "Write a diary. Captures:1) Birthdays: his wife (21 May), 2) A festival in week 30-31.3) Pottery every 5 weeks.\nEnd.";
-
-    fn found(question: &str) -> Vec<&str> {
-        constraints(question).all.into_iter().map(|piece| question[piece.bytes].trim()).collect()
-    }
-
-    /// The question at 0%.
-    fn bare(question: &str) -> String {
-        thinned(question, 0)
-    }
-
-    #[test]
-    fn constraints_are_numbered_items_list_lines_and_routes() {
-        assert_eq!(
-            found(DIARY),
-            ["1) Birthdays: his wife (21 May),", "2) A festival in week 30-31.", "3) Pottery every 5 weeks."]
-        );
-        assert_eq!(found("Plan:\n1) one (as in 7)\n2) two\n"), ["1) one (as in 7)", "2) two"]);
-        assert_eq!(found("Heads\n- a\n * b\n2024. A year\n12. twelve"), ["- a", "* b", "12. twelve"]);
-        let routes = "A is a city. You can travel from A to St. Ives by bus. B is a city. You can travel from B to C by train.\nFind it.";
-        assert_eq!(
-            found(routes),
-            [
-                "A is a city. You can travel from A to St. Ives by bus.",
-                "B is a city. You can travel from B to C by train."
-            ]
-        );
-        assert!(found("Tell me about (1) and 3) of them.").is_empty());
-    }
-
-    #[test]
-    fn the_first_constraints_are_kept_and_all_that_is_none() {
-        let question: String = "Do this:\n".to_owned()
-            + &(1..=12).map(|i| format!("- point {i}\n")).collect::<String>()
-            + "Now.";
-        let kept =
-            |percent| found(&thinned(&question, percent)).into_iter().map(str::to_owned).collect::<Vec<_>>();
-        for (percent, count) in [(0, 0), (25, 3), (50, 6), (75, 9), (100, 12)] {
-            let first: Vec<String> = (1..=count).map(|i| format!("- point {i}")).collect();
-            assert_eq!(kept(percent), first, "{percent}");
-        }
-        assert_eq!(bare(&question), "Do this:\nNow.");
-        assert_eq!(thinned(&question, 100), question);
-        assert_eq!(bare(DIARY), "Write a diary. Captures:\nEnd.");
-    }
-
     /// On texts made of everything that lists are made of: what is left is in the text in its order.
     #[test]
     fn no_text_is_too_odd_and_what_is_left_of_it_stood_there_before() {
-        const PARTS: [&str; 26] = [
-            "1) ",
-            "2) ",
-            "3) ",
-            "- ",
-            "* ",
-            "  ",
-            "\n",
-            "\\n",
-            "(e.g. ",
-            "(",
-            ")",
-            "), ",
-            ": ",
-            ", ",
-            "; ",
-            "[",
-            "]",
-            "{\"k\": ",
-            "}",
-            "\"v\"",
-            "['",
-            "', '",
-            "```json\n",
-            "bullet points: ",
-            "You can travel from A to B by bus.",
-            "é",
-        ];
+        // Parts stand between bars.
+        let parts: Vec<&str> =
+            "1) |2) |3) |- |* |  |\n|\\n|(e.g. |(|)|), |: |, |; |[|]|{\"k\": |}|\"v\"|['|', '|```json\n|bullet points: |é|\
+             You can travel from A to B by bus."
+                .split('|')
+                .collect();
         for seed in 0..4000 {
             let mut draws = Draws::new("odd texts", seed, "c");
             let begins = ["", "Title: t\n", "[PROBLEM]"][draws.index(3)];
-            let parts = 1 + draws.index(14);
-            let text: String = (0..parts).map(|_| PARTS[draws.index(PARTS.len())]).collect();
+            let count = 1 + draws.index(14);
+            let text: String = (0..count).map(|_| parts[draws.index(parts.len())]).collect();
             let text = format!("{begins}{text}");
             for percent in [0, 50, 100] {
                 let left = thinned(&text, percent);

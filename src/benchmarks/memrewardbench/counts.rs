@@ -8,42 +8,9 @@ use std::collections::BTreeMap;
 use super::orders::{LETTERS, Order, Variant, parse};
 use super::terms::{CTX_LENGTH, Length, SOURCE, SUBTASK, Setting, Source, TASK, Task};
 use crate::benchmarks::Graded;
+pub use crate::benchmarks::Share;
 use crate::ground::order::{entry, sorted_unique};
 
-/// Right ones among all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Share {
-    pub count: usize,
-    pub of: usize,
-}
-
-impl Share {
-    fn add(&mut self, counts: bool) {
-        self.count += usize::from(counts);
-        self.of += 1;
-    }
-
-    /// In percent with so many decimals, ties rounded up; `-` of none. Whole-number arithmetic, so that no tie is missed.
-    pub fn percent(self, decimals: u32) -> String {
-        if self.of == 0 {
-            return "-".to_owned();
-        }
-        let (count, of, scale) = (self.count as u128, self.of as u128, 10u128.pow(decimals));
-        let scaled = (200 * scale * count + of) / (2 * of);
-        match decimals {
-            0 => scaled.to_string(),
-            _ => format!("{}.{:0width$}", scaled / scale, scaled % scale, width = decimals as usize),
-        }
-    }
-}
-
-impl std::iter::Sum for Share {
-    fn sum<I: Iterator<Item = Share>>(shares: I) -> Share {
-        shares.fold(Share::default(), |a, b| Share { count: a.count + b.count, of: a.of + b.of })
-    }
-}
-
-/// The verdict on one pair under one order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
     /// True if the chosen trajectory was preferred; `None` where nothing could be read.
@@ -54,17 +21,13 @@ pub struct Verdict {
     pub fits: bool,
 }
 
-/// A pair as tables split it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compared {
-    /// Its task; `None` for a broken row that does not say.
     pub task: Option<Task>,
-    /// Its setting; `None` for a broken row that does not say.
     pub setting: Option<Setting>,
     pub length: Option<Length>,
     /// The data set that a pair of long-form generation was made from, where its question tells.
     pub source: Option<Source>,
-    /// Its verdicts, by order and variant.
     pub verdicts: BTreeMap<(Order, Variant), Verdict>,
 }
 
@@ -72,9 +35,7 @@ pub struct Compared {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counted<'a> {
     pub run: &'a str,
-    /// The judge; absent where nobody has judged.
     pub judge: Option<&'a str>,
-    /// Number of times that the same was asked before.
     pub repetition: u32,
     pub pairs: BTreeMap<&'a str, Compared>,
 }
@@ -106,20 +67,16 @@ pub fn counted<'a>(graded: &[Graded<'a>]) -> Vec<Counted<'a>> {
 }
 
 impl Counted<'_> {
-    /// The orders and variants that were asked for.
     pub fn asked(&self) -> Vec<(Order, Variant)> {
         sorted_unique(self.pairs.values().flat_map(|pair| pair.verdicts.keys().copied()))
     }
 
     /// Right verdicts among the pairs that `wanted` takes.
     pub fn accuracy(&self, asked: (Order, Variant), wanted: impl Fn(&Compared) -> bool) -> Share {
-        let mut share = Share::default();
-        for pair in self.pairs.values().filter(|pair| wanted(pair)) {
-            if let Some(verdict) = pair.verdicts.get(&asked) {
-                share.add(verdict.right == Some(true));
-            }
-        }
-        share
+        let pairs = self.pairs.values().filter(|pair| wanted(pair));
+        Share::of(
+            pairs.filter_map(|pair| pair.verdicts.get(&asked)).map(|verdict| verdict.right == Some(true)),
+        )
     }
 
     /// Prompts of the pairs that `wanted` takes that did not fit the context: each is wrong in [`Counted::accuracy`].

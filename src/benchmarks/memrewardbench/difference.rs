@@ -14,20 +14,17 @@ const CELLS: usize = 1 << 20;
 /// them and without lines of nothing but white space.
 pub(super) fn alone(a: &str, b: &str) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
     let (of_a, of_b) = (lines(a), lines(b));
-    let texts = |lines: &[Range<usize>], text: &str| -> Vec<String> {
-        lines.iter().map(|line| text.get(line.clone()).unwrap_or_default().trim().to_owned()).collect()
-    };
-    let (texts_a, texts_b) = (texts(&of_a, a), texts(&of_b, b));
     let mut common = (vec![false; of_a.len()], vec![false; of_b.len()]);
-    let (all_a, all_b): (Vec<&str>, Vec<&str>) =
-        (texts_a.iter().map(String::as_str).collect(), texts_b.iter().map(String::as_str).collect());
-    for (i, j) in matches(&all_a, &all_b) {
+    for (i, j) in matches(&trimmed(a, &of_a), &trimmed(b, &of_b)) {
         (common.0[i], common.1[j]) = (true, true);
     }
     (stretches(a, &of_a, &common.0), stretches(b, &of_b, &common.1))
 }
 
-/// The lines of a text, without their ends.
+fn trimmed<'a>(text: &'a str, lines: &[Range<usize>]) -> Vec<&'a str> {
+    lines.iter().map(|line| text.get(line.clone()).unwrap_or_default().trim()).collect()
+}
+
 fn lines(text: &str) -> Vec<Range<usize>> {
     let mut start = 0;
     let of = |line: &str| {
@@ -62,7 +59,6 @@ fn stretches(text: &str, lines: &[Range<usize>], common: &[bool]) -> Vec<Range<u
     found
 }
 
-/// Pairs of equal lines, ascending in both.
 fn matches(a: &[&str], b: &[&str]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     // Blocks to be compared, by their first lines and lengths; a stack, so that depth costs no recursion.

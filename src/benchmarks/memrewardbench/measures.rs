@@ -10,7 +10,6 @@ use crate::benchmarks::{Axis, GENERATION, Grouping, Measure, Seen};
 const ORDERS: [&str; 2] = ["chosen-first", "rejected-first"];
 const BOTH: [&str; 2] = [CHOSEN, REJECTED];
 
-/// The share of one of two, under one order.
 const SHARE: Measure = Measure { axis: Axis::Linear(0.3, 0.7), ..Measure::SHARE };
 
 /// Its excess over one half, over both orders.

@@ -2,10 +2,8 @@
 
 use super::row::RawRow;
 
-/// The magic bytes at both ends of a Parquet file.
 pub(super) const MAGIC: &str = "PAR1";
 
-/// This build reads no Parquet.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "this build of palimpsest reads no Parquet; build it with the cargo feature `parquet`, which is on by default, or write the file as \

@@ -13,7 +13,6 @@ use crate::benchmarks::{Context, Setting as Asked};
 use crate::data::draw::Draws;
 use crate::data::{Case, Evidence, History, Location, Segment, Turn};
 
-/// The letters of the two trajectories in the order in which they are shown.
 pub(super) const LETTERS: [&str; 2] = ["A", "B"];
 
 /// Which trajectory stands first.
@@ -25,10 +24,8 @@ pub enum Order {
 }
 
 impl Order {
-    /// All.
     pub const ALL: [Order; 3] = [Order::ChosenFirst, Order::RejectedFirst, Order::Random];
 
-    /// As settings write it.
     pub fn name(self) -> &'static str {
         match self {
             Order::ChosenFirst => "chosen-first",
@@ -47,7 +44,6 @@ impl Order {
     }
 }
 
-/// A change of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Variant {
     Plain,
@@ -57,7 +53,6 @@ pub enum Variant {
 }
 
 impl Variant {
-    /// All.
     pub const ALL: [Variant; 7] = [
         Variant::Plain,
         Variant::Untagged,
@@ -68,7 +63,6 @@ impl Variant {
         Variant::Density(100),
     ];
 
-    /// Its suffix to the name of an order.
     pub fn name(self) -> &'static str {
         match self {
             Variant::Plain => "",
@@ -82,7 +76,6 @@ impl Variant {
     }
 }
 
-/// The order and variant of a setting's name; `None` where it is none of ours.
 pub fn parse(setting: &str) -> Option<(Order, Variant)> {
     Order::ALL.into_iter().find_map(|order| {
         let rest = setting.strip_prefix(order.name())?;
@@ -97,7 +90,6 @@ macro_rules! settings {
     };
 }
 
-/// The settings of `run --conditions`.
 pub(super) const SETTINGS: &[Asked] = settings![
     "chosen-first": "the better trajectory is agent A",
     "rejected-first": "the better trajectory is agent B",
@@ -122,7 +114,6 @@ pub(super) const SETTINGS: &[Asked] = settings![
     "random-density-100": "random; all constraints of long-form questions",
 ];
 
-/// Original indices of the segments.
 const QUESTION_INDEX: usize = 0;
 const CHOSEN_INDEX: usize = 1;
 const REJECTED_INDEX: usize = 2;
@@ -135,7 +126,6 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// That of a case, whatever order it is in.
     fn of(case: &Case) -> Option<Self> {
         let text = |index: usize| {
             let segment = case.history.segments.iter().find(|segment| segment.index == index)?;
@@ -148,7 +138,6 @@ impl Pair {
         })
     }
 
-    /// The pair as a history with its evidence.
     pub fn shown(&self, chosen_first: bool) -> (History, Vec<Evidence>) {
         let segment = |kind: &str, index, role: &str, text: &str| Segment {
             kind: kind.to_owned(),

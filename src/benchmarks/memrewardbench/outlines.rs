@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use serde::de::IgnoredAny;
 
-/// Openings of an example in brackets, in lower case.
 const EXAMPLES: [&str; 2] = ["(e.g.", "(for example"];
 /// The words that name the plan of an article, in lower case.
 const BULLET_POINT: &str = "bullet point";
@@ -30,10 +29,8 @@ pub(super) struct Piece {
     pub(super) listed: bool,
 }
 
-/// Text that goes when all of its constraints have gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Head {
-    /// Where it stands; it may hold its constraints.
     pub(super) piece: Piece,
     /// By their places in [`Constraints::all`].
     pub(super) of: Range<usize>,
@@ -357,7 +354,6 @@ fn inline(bullet: &str) -> Vec<Range<usize>> {
     Vec::new()
 }
 
-/// The end of the JSON value that begins at a place.
 fn json_end(text: &str, at: usize) -> Option<usize> {
     let mut values = serde_json::Deserializer::from_str(text.get(at..)?).into_iter::<IgnoredAny>();
     values.next()?.ok()?;
@@ -411,7 +407,6 @@ fn skip_space(text: &str, at: usize) -> usize {
     at + leading(text.get(at..).unwrap_or_default())
 }
 
-/// Bytes of the white space that a text begins with.
 fn leading(text: &str) -> usize {
     text.len() - text.trim_start().len()
 }

@@ -13,9 +13,8 @@ use super::terms::{
     CTX_LENGTH, GENERATION, LENGTH, Length, SETTING, SOURCE, SUBTASK, Setting, TASK, Task, UNDERSTANDING,
     VERDICT, names,
 };
-use crate::benchmarks::fields::Checker;
-use crate::benchmarks::node::quote;
 use crate::benchmarks::reading::RowProblems;
+use crate::benchmarks::shape::{Checker, quote};
 use crate::data::{Case, Probe};
 
 /// The closing instruction, which is the query of every pair.
@@ -25,7 +24,6 @@ const QUERY: &str = "Which agent managed its memory better? Begin your reply wit
 /// The answers that a model may give: its probabilities are weighed against each other.
 pub(super) const OPTIONS: [&str; 2] = ["[[A]]", "[[B]]"];
 
-/// The fields of a row, as they stand in the file.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct RawRow {
@@ -38,7 +36,6 @@ pub(super) struct RawRow {
     pub rejected: Option<Value>,
 }
 
-/// The case of a row, or all that is wrong with it.
 pub(super) fn case_of(raw: RawRow, row: Checker<'_>) -> Result<Case, RowProblems> {
     let RawRow { index, task, subtask, ctx_length, question, chosen, rejected } = raw;
     let mut checker = PairChecker(row);
@@ -52,9 +49,8 @@ pub(super) fn case_of(raw: RawRow, row: Checker<'_>) -> Result<Case, RowProblems
         checker.0.problem("task", task.name(), remedy);
     }
     let length = checker.named("ctx_length", ctx_length, Length::parse, &names(Length::ALL, Length::name));
-    let mut text = |field, value| checker.text(field, value);
-    let (question, chosen, rejected) =
-        (text("question", question), text("chosen", chosen), text("rejected", rejected));
+    let [question, chosen, rejected] = [("question", question), ("chosen", chosen), ("rejected", rejected)]
+        .map(|(field, value)| checker.text(field, value));
     if chosen.is_some() && chosen == rejected {
         let remedy = "give two trajectories that differ, or drop the row";
         checker.0.problem("rejected", "the chosen trajectory again", remedy);
@@ -120,7 +116,6 @@ impl PairChecker<'_> {
         Some(id)
     }
 
-    /// A text that spells one of a list's names.
     fn named<T>(
         &mut self,
         field: &str,

@@ -6,34 +6,40 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::counts::{Compared, Consistency, Counted, Share};
+use super::counts::{Compared, Consistency, Counted};
 use super::orders::{Order, Variant};
 use super::terms::{Length, Setting, Source, Task};
-use crate::benchmarks::{CutCount, Graded, Table};
+use crate::benchmarks::{CutCount, Graded, Share, Table};
 use crate::ground::numbers::p_value;
 use crate::ground::sheet::{Column, cell};
 use crate::statistics::mcnemar::mcnemar;
 
-/// Decimals of tables 3, 7 and 8.
-pub(super) const FINE: u32 = 2;
-/// Decimals of the others.
-pub(super) const COARSE: u32 = 1;
+const FINE: u32 = 2;
+const COARSE: u32 = 1;
 
-/// The column that names a condition.
-pub(super) const CONDITION: &str = "condition";
+const CONDITION: &str = "condition";
+const VARIANT: &str = "variant";
+const ORDER: &str = "order";
+const PAIRS_OF: &str = "pairs of";
+const OVERLONG: &str = "does not fit";
+const REPEATS: &str = "each repetition has rows of its own; `palimpsest table --repeats` gives their mean and standard deviation";
 
-/// All tables that the runs have rows for, with those `by_length` behind that of table 6.
-pub(super) fn all(graded: &[Graded<'_>], counted: &[Counted<'_>], by_length: Vec<Table>) -> Vec<Table> {
-    let mut tables = vec![accuracy(counted), lengths(counted)];
-    tables.extend(by_length);
-    tables.extend([
-        patterns(counted),
-        consistency(counted),
-        orders(counted),
-        criteria(counted),
-        tags(counted),
-        density(counted),
-    ]);
+type Row = Vec<Vec<String>>;
+
+pub(super) fn all(graded: &[Graded<'_>], counted: &[Counted<'_>]) -> Vec<Table> {
+    let tables = [
+        accuracy,
+        lengths,
+        accuracy_by_length,
+        consistency_by_length,
+        patterns,
+        consistency,
+        orders,
+        criteria,
+        tags,
+        density,
+    ];
+    let mut tables: Vec<Table> = tables.into_iter().map(|table| table(counted)).collect();
     tables.retain(|table| !table.sheet.rows.is_empty());
     mark_cuts(&mut tables, graded);
     if counted.iter().any(|counted| counted.repetition > 0) {
@@ -73,29 +79,29 @@ fn mark_cuts(tables: &mut [Table], graded: &[Graded<'_>]) {
     }
 }
 
-const REPEATS: &str = "each repetition has rows of its own; `palimpsest table --repeats` gives their mean and standard deviation";
-
-/// Prompts that did not fit: the last column of every table.
-pub(super) const OVERLONG: &str = "does not fit";
-
-pub(super) fn table(
-    key: &str,
-    title: &str,
-    columns: Vec<Column>,
-    rows: Vec<Vec<Vec<String>>>,
+/// A table: run and judge, columns of `texts`, and the `numbers`.
+fn table(
+    (key, title): (&str, &str),
+    texts: &[&str],
+    numbers: impl IntoIterator<Item = Column>,
+    rows: Vec<Row>,
     notes: &[&str],
 ) -> Table {
+    let texts = ["run", "judge"].iter().chain(texts).copied().map(Column::text);
+    let columns = texts.chain(numbers).collect();
     Table::new(key, title, columns, rows, notes.iter().map(|&note| note.to_owned()).collect())
 }
 
-/// The columns that every table begins with.
-pub(super) fn heads(what: &str) -> Vec<Column> {
-    ["run", "judge", what].map(Column::text).into()
-}
-
-pub(super) fn starts(counted: &Counted<'_>, what: &str) -> Vec<Vec<String>> {
-    let what = repeated(what, counted.repetition);
-    vec![cell(counted.run), cell(counted.judge.unwrap_or("none")), cell(what)]
+/// The cells of a row: run, judge and texts, of which the first names a condition, an order or a variant.
+fn row(counted: &Counted<'_>, texts: &[&str], numbers: impl IntoIterator<Item = Vec<String>>) -> Row {
+    let mut row = vec![cell(counted.run), cell(counted.judge.unwrap_or("none"))];
+    let names = texts.iter().enumerate().map(|(at, text)| match at {
+        0 => repeated(text, counted.repetition),
+        _ => (*text).to_owned(),
+    });
+    row.extend(names.map(cell));
+    row.extend(numbers);
+    row
 }
 
 /// The name of a condition, an order or a variant under one repetition: `random`, then `random-repeat-2`, as runs name conditions.
@@ -103,16 +109,14 @@ fn repeated(name: &str, repetition: u32) -> String {
     if repetition == 0 { name.to_owned() } else { format!("{name}-repeat-{}", repetition + 1) }
 }
 
-/// A share and its pairs.
-pub(super) fn number(share: Share, decimals: u32) -> Vec<String> {
+fn number(share: Share, decimals: u32) -> Vec<String> {
     match share.of {
         0 => cell("-"),
         _ => vec![share.percent(decimals), format!("{}/{}", share.count, share.of)],
     }
 }
 
-/// A number of pairs or prompts.
-pub(super) fn count(count: usize) -> Vec<String> {
+fn count(count: usize) -> Vec<String> {
     cell(count.to_string())
 }
 
@@ -120,7 +124,10 @@ fn in_group(group: &str, name: &str) -> Column {
     Column { group: group.to_owned(), ..Column::number(name) }
 }
 
-/// A choice of pairs.
+fn numbers<'a>(names: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = Column> {
+    names.into_iter().map(Column::number).collect::<Vec<_>>().into_iter()
+}
+
 pub(super) type Wanted = Box<dyn Fn(&Compared) -> bool>;
 
 pub(super) fn of_setting(setting: Setting) -> Wanted {
@@ -131,17 +138,26 @@ pub(super) fn of_task(task: Task) -> Wanted {
     Box::new(move |pair| pair.task == Some(task))
 }
 
-/// The columns of table 3: the settings of each task and their mean, and the mean of all.
-fn by_setting() -> Vec<(Column, Wanted)> {
-    let mut columns: Vec<(Column, Wanted)> = Vec::new();
-    for task in Task::ALL {
-        for setting in Setting::ALL.into_iter().filter(|setting| setting.task() == task) {
-            columns.push((in_group(task.short(), setting.short()), of_setting(setting)));
-        }
-        columns.push((in_group(task.short(), "avg"), of_task(task)));
-    }
-    columns.push((Column::number("Avg"), Box::new(|_| true)));
-    columns
+fn of_settings(settings: &'static [Setting]) -> Wanted {
+    Box::new(move |pair| pair.setting.is_some_and(|setting| settings.contains(&setting)))
+}
+
+fn every() -> Wanted {
+    Box::new(|_| true)
+}
+
+pub(super) fn settings() -> Vec<(&'static str, Wanted)> {
+    Setting::ALL.map(|setting| (setting.short(), of_setting(setting))).into()
+}
+
+pub(super) fn tasks() -> Vec<(&'static str, Wanted)> {
+    let tasks = Task::ALL.map(|task| (task.short(), of_task(task)));
+    tasks.into_iter().chain([("all", every())]).collect()
+}
+
+/// Pairs of one length of those that `wanted` takes.
+pub(super) fn at(length: Length, wanted: &Wanted) -> impl Fn(&Compared) -> bool {
+    move |pair| pair.length == Some(length) && wanted(pair)
 }
 
 /// Rows for every order and variant that was asked.
@@ -154,158 +170,145 @@ pub(super) fn each_asked<'a>(
     })
 }
 
+pub(super) fn both_orders<'a>(
+    counted: &'a [Counted<'a>],
+) -> impl Iterator<Item = (&'a Counted<'a>, Variant, &'static str)> {
+    counted.iter().flat_map(|counted| {
+        let variants =
+            Variant::ALL.into_iter().filter(|&variant| counted.consistency(variant, |_| true).is_some());
+        variants.map(move |variant| (counted, variant, variant.name().strip_prefix('-').unwrap_or("plain")))
+    })
+}
+
+/// The columns of tables 3 and 7: the settings of each task and their mean, and the mean of all.
+fn by_setting() -> Vec<(Column, Wanted)> {
+    let mut columns: Vec<(Column, Wanted)> = Vec::new();
+    for task in Task::ALL {
+        for setting in Setting::ALL.into_iter().filter(|setting| setting.task() == task) {
+            columns.push((in_group(task.short(), setting.short()), of_setting(setting)));
+        }
+        columns.push((in_group(task.short(), "avg"), of_task(task)));
+    }
+    columns.push((Column::number("Avg"), every()));
+    columns
+}
+
 /// A row an order and variant: the accuracy of each column's pairs, and the prompts of any of them that did not fit.
 fn accuracies(
-    (key, title): (&str, &str),
-    columns: &[(Column, Wanted)],
+    names: (&str, &str),
+    columns: Vec<(Column, Wanted)>,
     decimals: u32,
     counted: &[Counted<'_>],
     notes: &[&str],
 ) -> Table {
-    let any = |pair: &Compared| columns.iter().any(|(_, wanted)| wanted(pair));
-    let row = |(counted, asked, name): (&Counted<'_>, (Order, Variant), String)| {
-        let numbers = columns.iter().map(|(_, wanted)| number(counted.accuracy(asked, wanted), decimals));
-        let overlong = count(counted.overlong(asked, any));
-        starts(counted, &name).into_iter().chain(numbers).chain([overlong]).collect()
-    };
-    let heads = heads(CONDITION).into_iter().chain(columns.iter().map(|(column, _)| column.clone()));
-    let heads = heads.chain([Column::number(OVERLONG)]).collect();
-    table(key, title, heads, each_asked(counted).map(row).collect(), notes)
+    let (heads, wanted): (Vec<Column>, Vec<Wanted>) = columns.into_iter().unzip();
+    let any = |pair: &Compared| wanted.iter().any(|wanted| wanted(pair));
+    let rows = each_asked(counted).map(|(counted, asked, name)| {
+        let numbers = wanted.iter().map(|wanted| number(counted.accuracy(asked, wanted), decimals));
+        row(counted, &[&name], numbers.chain([count(counted.overlong(asked, any))]))
+    });
+    table(names, &[CONDITION], heads.into_iter().chain(numbers([OVERLONG])), rows.collect(), notes)
 }
 
 fn accuracy(counted: &[Counted<'_>]) -> Table {
     let note =
         "what cannot be read counts as wrong, and so does a pair whose prompt does not fit the context";
-    accuracies(("accuracy", "Accuracy by setting (table 3)"), &by_setting(), FINE, counted, &[note])
+    accuracies(("accuracy", "Accuracy by setting (table 3)"), by_setting(), FINE, counted, &[note])
 }
 
 fn lengths(counted: &[Counted<'_>]) -> Table {
     let of_length = |length: Length| -> (Column, Wanted) {
         (Column::number(length.name()), Box::new(move |pair| pair.length == Some(length)))
     };
-    let mut columns = Vec::from(Length::ALL.map(of_length));
-    columns.push((Column::number("Avg"), Box::new(|_| true)));
-    accuracies(("lengths", "Accuracy by length (table 6)"), &columns, COARSE, counted, &[])
+    let columns = Length::ALL.map(of_length).into_iter().chain([(Column::number("Avg"), every())]);
+    accuracies(("lengths", "Accuracy by length (table 6)"), columns.collect(), COARSE, counted, &[])
 }
 
 fn patterns(counted: &[Counted<'_>]) -> Table {
-    const PATTERNS: [(&str, [Setting; 2]); 2] = [
-        ("sequential", [Setting::SequentialNoise, Setting::Sequential]),
-        ("parallel", [Setting::MixedNoise, Setting::Parallel]),
+    const PATTERNS: [(&str, &[Setting]); 2] = [
+        ("sequential", &[Setting::SequentialNoise, Setting::Sequential]),
+        ("parallel", &[Setting::MixedNoise, Setting::Parallel]),
     ];
-    let mut columns: Vec<(Column, Wanted)> = Vec::new();
+    let mut columns = Vec::new();
     for (pattern, settings) in PATTERNS {
-        let [reasoning, generation] = settings.map(of_setting);
-        let both = move |pair: &Compared| pair.setting.is_some_and(|setting| settings.contains(&setting));
-        columns.push((in_group(pattern, "LR"), reasoning));
-        columns.push((in_group(pattern, "LG"), generation));
-        columns.push((in_group(pattern, "avg"), Box::new(both)));
+        columns.push((in_group(pattern, "LR"), of_setting(settings[0])));
+        columns.push((in_group(pattern, "LG"), of_setting(settings[1])));
+        columns.push((in_group(pattern, "avg"), of_settings(settings)));
     }
     let title = "Accuracy by pattern of memory management (table 5)";
     let note = "LR is the Noise setting alone, as in the paper; avg weighs pairs";
-    accuracies(("patterns", title), &columns, COARSE, counted, &[note])
+    accuracies(("patterns", title), columns, COARSE, counted, &[note])
 }
 
-/// Variants of which both orders were asked.
-pub(super) fn both_orders<'a>(
-    counted: &'a [Counted<'a>],
-) -> impl Iterator<Item = (&'a Counted<'a>, Variant)> {
-    counted.iter().flat_map(|counted| {
-        let variants =
-            Variant::ALL.into_iter().filter(|&variant| counted.consistency(variant, |_| true).is_some());
-        variants.map(move |variant| (counted, variant))
-    })
+fn length_columns() -> impl Iterator<Item = Column> {
+    numbers(Length::ALL.map(Length::name).into_iter().chain(["Avg", OVERLONG]))
 }
 
-pub(super) fn variant_name(variant: Variant) -> &'static str {
-    match variant.name().strip_prefix('-') {
-        Some(name) => name,
-        None => "plain",
+fn accuracy_by_length(counted: &[Counted<'_>]) -> Table {
+    let mut rows = Vec::new();
+    for (counted, asked, name) in each_asked(counted).filter(|(_, asked, _)| asked.1 == Variant::Plain) {
+        for (part, wanted) in settings().into_iter().chain(tasks()) {
+            let all = counted.accuracy(asked, &wanted);
+            if all.of > 0 {
+                let lengths = Length::ALL.map(|length| counted.accuracy(asked, at(length, &wanted)));
+                let numbers = lengths.into_iter().chain([all]).map(|share| number(share, COARSE));
+                let overlong = count(counted.overlong(asked, &wanted));
+                rows.push(row(counted, &[&name, part], numbers.chain([overlong])));
+            }
+        }
     }
+    let names = ("accuracy-lengths", "Accuracy by setting and length (figures 6 and 19)");
+    table(names, &[CONDITION, PAIRS_OF], length_columns(), rows, &[])
 }
 
-/// A share of pairs that were put in both orders.
-pub(super) type OfBoth = fn(&Consistency) -> Share;
+fn consistency_by_length(counted: &[Counted<'_>]) -> Table {
+    const KINDS: [(&str, OfBoth); 2] =
+        [("stable", |found| found.stable), ("stable_right", |found| found.stable_right)];
+    let mut rows = Vec::new();
+    for (counted, variant, name) in both_orders(counted).filter(|(_, variant, _)| *variant == Variant::Plain)
+    {
+        for (part, wanted) in settings().into_iter().chain(tasks()) {
+            let Some(all) = counted.consistency(variant, &wanted) else { continue };
+            let lengths = Length::ALL
+                .map(|length| counted.consistency(variant, at(length, &wanted)).unwrap_or_default());
+            for (kind, of) in KINDS {
+                let numbers = lengths.iter().chain([&all]).map(|found| number(of(found), COARSE));
+                rows.push(row(counted, &[name, part, kind], numbers.chain([count(all.overlong)])));
+            }
+        }
+    }
+    let names = ("consistency-lengths", "Consistency by setting and length (figures 6 and 19)");
+    let note = "stable: the same trajectory preferred in both orders; stable_right: the chosen one in both, the paper's table 7";
+    table(names, &[VARIANT, PAIRS_OF, "measure"], length_columns(), rows, &[note])
+}
+
+type OfBoth = fn(&Consistency) -> Share;
 
 /// A row a variant of which both orders were asked: a share of each column's pairs, and those of any of them that did not fit.
 fn of_both_orders(
-    (key, title): (&str, &str),
-    columns: &[(Column, Wanted, OfBoth)],
+    names: (&str, &str),
+    columns: Vec<(Column, Wanted, OfBoth)>,
     decimals: u32,
     counted: &[Counted<'_>],
     note: &str,
 ) -> Table {
     let any = |pair: &Compared| columns.iter().any(|(_, wanted, _)| wanted(pair));
-    let row = |(counted, variant): (&Counted<'_>, Variant)| {
-        let numbers = columns.iter().map(|(_, wanted, of)| {
-            number(of(&counted.consistency(variant, wanted).unwrap_or_default()), decimals)
-        });
-        let overlong = counted.consistency(variant, any).unwrap_or_default().overlong;
-        starts(counted, variant_name(variant)).into_iter().chain(numbers).chain([count(overlong)]).collect()
-    };
-    let heads = heads("variant").into_iter().chain(columns.iter().map(|(column, ..)| column.clone()));
-    let heads = heads.chain([Column::number(OVERLONG)]).collect();
-    table(key, title, heads, both_orders(counted).map(row).collect(), &[note])
+    let rows = both_orders(counted).map(|(counted, variant, name)| {
+        let found =
+            |wanted: &dyn Fn(&Compared) -> bool| counted.consistency(variant, wanted).unwrap_or_default();
+        let numbers = columns.iter().map(|(_, wanted, of)| number(of(&found(wanted)), decimals));
+        row(counted, &[name], numbers.chain([count(found(&any).overlong)]))
+    });
+    let rows = rows.collect();
+    let heads = columns.iter().map(|(column, ..)| column.clone()).chain(numbers([OVERLONG]));
+    table(names, &[VARIANT], heads, rows, &[note])
 }
 
 fn consistency(counted: &[Counted<'_>]) -> Table {
     let columns = by_setting().into_iter();
-    let columns: Vec<(Column, Wanted, OfBoth)> =
-        columns.map(|(column, wanted)| (column, wanted, (|found| found.stable_right) as OfBoth)).collect();
+    let columns = columns.map(|(column, wanted)| (column, wanted, (|found| found.stable_right) as OfBoth));
     let note = "the chosen trajectory preferred in both orders";
-    of_both_orders(("consistency", "Stable and right (table 7)"), &columns, FINE, counted, note)
-}
-
-fn orders(counted: &[Counted<'_>]) -> Table {
-    let mut columns = heads("variant");
-    columns.push(Column::text("pairs of"));
-    let names = [
-        "acc_random",
-        "acc_chosen_first",
-        "acc_rejected_first",
-        "stable",
-        "stable_right",
-        "first_position",
-        "unparsed",
-        OVERLONG,
-        "p",
-    ];
-    columns.extend(names.map(Column::number));
-    columns.push(Column::text("holds"));
-    let mut rows = Vec::new();
-    for (counted, variant) in both_orders(counted) {
-        let tasks = Task::ALL.map(Some).into_iter().chain([None]);
-        for task in tasks {
-            let wanted = |pair: &Compared| task.is_none() || pair.task == task;
-            let Some(found) = counted.consistency(variant, wanted) else { continue };
-            let mut row = starts(counted, variant_name(variant));
-            row.push(cell(task.map_or("all", Task::short)));
-            let Consistency {
-                random,
-                chosen_first,
-                rejected_first,
-                stable,
-                stable_right,
-                first_position,
-                unparsed,
-                overlong,
-                ..
-            } = found;
-            let shares =
-                [random, chosen_first, rejected_first, stable, stable_right, first_position, unparsed];
-            row.extend(shares.map(|share| number(share, COARSE)));
-            row.push(count(overlong));
-            row.push(cell(p_value(mcnemar(found.only_chosen_first, found.only_rejected_first))));
-            row.push(cell(if found.holds() { "yes" } else { "NO" }));
-            rows.push(row);
-        }
-    }
-    let notes = [
-        "stable: the same trajectory preferred in both orders; first_position: the first one preferred, of what could be read; does not \
-         fit: pairs whose prompt is longer than the context in either order; p: exact McNemar test of both orders",
-        "holds: stable_right is at most the lesser accuracy, and stable at most what the difference of both leaves",
-    ];
-    table("orders", "Both orders of each pair (table 9, figure 4)", columns, rows, &notes)
+    of_both_orders(("consistency", "Stable and right (table 7)"), columns.collect(), FINE, counted, note)
 }
 
 fn criteria(counted: &[Counted<'_>]) -> Table {
@@ -321,85 +324,95 @@ fn criteria(counted: &[Counted<'_>]) -> Table {
         ("rejected first", |found| found.rejected_first),
         ("stable", |found| found.stable),
     ];
-    let mut columns: Vec<(Column, Wanted, OfBoth)> = Vec::new();
-    for (criterion, settings) in CRITERIA {
-        for (name, of) in SHARES {
-            let is = |pair: &Compared| pair.setting.is_some_and(|setting| settings.contains(&setting));
-            columns.push((in_group(criterion, name), Box::new(is), of));
-        }
-    }
+    let columns = CRITERIA.into_iter().flat_map(|(criterion, settings)| {
+        SHARES.map(|(name, of)| (in_group(criterion, name), of_settings(settings), of))
+    });
     let title = "Pairs that differ in process and in outcome (figure 4)";
     let note = "process: both results are right (Noise, Mem); outcome: the chosen one alone is (Drop, Out; appendix B.1)";
-    of_both_orders(("criteria", title), &columns, COARSE, counted, note)
+    of_both_orders(("criteria", title), columns.collect(), COARSE, counted, note)
+}
+
+fn orders(counted: &[Counted<'_>]) -> Table {
+    const SHARES: [(&str, OfBoth); 7] = [
+        ("acc_random", |found| found.random),
+        ("acc_chosen_first", |found| found.chosen_first),
+        ("acc_rejected_first", |found| found.rejected_first),
+        ("stable", |found| found.stable),
+        ("stable_right", |found| found.stable_right),
+        ("first_position", |found| found.first_position),
+        ("unparsed", |found| found.unparsed),
+    ];
+    let mut rows = Vec::new();
+    for (counted, variant, name) in both_orders(counted) {
+        for (task, wanted) in tasks() {
+            let Some(found) = counted.consistency(variant, wanted) else { continue };
+            let numbers = SHARES.iter().map(|(_, of)| number(of(&found), COARSE));
+            let p = cell(p_value(mcnemar(found.only_chosen_first, found.only_rejected_first)));
+            let holds = cell(if found.holds() { "yes" } else { "NO" });
+            rows.push(row(counted, &[name, task], numbers.chain([count(found.overlong), p, holds])));
+        }
+    }
+    let heads = numbers(SHARES.map(|(name, _)| name).into_iter().chain([OVERLONG, "p"]));
+    let notes = [
+        "stable: the same trajectory preferred in both orders; first_position: the first one preferred, of what could be read; does not \
+         fit: pairs whose prompt is longer than the context in either order; p: exact McNemar test of both orders",
+        "holds: stable_right is at most the lesser accuracy, and stable at most what the difference of both leaves",
+    ];
+    let names = ("orders", "Both orders of each pair (table 9, figure 4)");
+    table(names, &[VARIANT, PAIRS_OF], heads.chain([Column::text("holds")]), rows, &notes)
 }
 
 fn tags(counted: &[Counted<'_>]) -> Table {
-    let mut columns = heads("order");
-    columns.extend(["with", "without", "avg", OVERLONG].map(Column::number));
     let mut rows = Vec::new();
     for counted in counted {
         for order in Order::ALL {
             let tagged = |pair: &Compared| pair.setting.is_some_and(Setting::has_tags);
-            let of = |variant| counted.accuracy((order, variant), tagged);
-            let (with, without) = (of(Variant::Plain), of(Variant::Untagged));
+            let both = [(order, Variant::Plain), (order, Variant::Untagged)];
+            let [with, without] = both.map(|asked| counted.accuracy(asked, tagged));
             if with.of == 0 || without.of == 0 {
                 continue;
             }
-            let mut row = starts(counted, order.name());
-            row.extend([with, without].map(|share| number(share, FINE)));
             // The plain mean of both, as the paper's.
-            let mean = Share {
-                count: with.count * without.of + without.count * with.of,
-                of: 2 * with.of * without.of,
-            };
-            row.push(cell(mean.percent(FINE)));
-            let overlong = |variant| counted.overlong((order, variant), tagged);
-            row.push(count(overlong(Variant::Plain) + overlong(Variant::Untagged)));
-            rows.push(row);
+            let (sum, of) = (with.count * without.of + without.count * with.of, 2 * with.of * without.of);
+            let mean = cell(Share { count: sum, of }.percent(FINE));
+            let overlong = both.iter().map(|asked| counted.overlong(*asked, tagged)).sum();
+            let numbers = [number(with, FINE), number(without, FINE), mean, count(overlong)];
+            rows.push(row(counted, &[order.name()], numbers));
         }
     }
+    let heads = numbers(["with", "without", "avg", OVERLONG]);
     let note = "pairs of A-Mem alone, with and without the tags of their notes";
-    table("tags", "Accuracy with and without tags (table 8)", columns, rows, &[note])
+    table(("tags", "Accuracy with and without tags (table 8)"), &[ORDER], heads, rows, &[note])
 }
 
 fn density(counted: &[Counted<'_>]) -> Table {
-    let mut columns = heads("order");
-    columns.push(Column::text("pairs of"));
-    columns.extend(DENSITIES.map(|percent| in_group("constraints", &format!("{percent}%"))));
-    columns.push(Column::number(OVERLONG));
     let mut rows = Vec::new();
     for counted in counted {
         for order in Order::ALL {
             for (name, wanted) in of_generation() {
                 let each = DENSITIES.map(|percent| (order, Variant::Density(percent)));
                 let shares = each.map(|asked| counted.accuracy(asked, &wanted));
-                if shares.iter().all(|share| share.of == 0) {
-                    continue;
+                if shares.iter().any(|share| share.of > 0) {
+                    let overlong = each.map(|asked| counted.overlong(asked, &wanted)).iter().sum();
+                    let numbers = shares.into_iter().map(|share| number(share, COARSE));
+                    rows.push(row(counted, &[order.name(), name], numbers.chain([count(overlong)])));
                 }
-                let mut row = starts(counted, order.name());
-                row.push(cell(name));
-                row.extend(shares.map(|share| number(share, COARSE)));
-                row.push(count(each.map(|asked| counted.overlong(asked, &wanted)).iter().sum()));
-                rows.push(row);
             }
         }
     }
-    let notes = [
-        "pairs of long-form generation alone, whose questions keep so much of their constraints: by pattern of memory, by the data set that \
-         the question comes from, and all of them (LG)",
-    ];
-    table("density", "Accuracy by density of constraints (figures 5, 20 and 21)", columns, rows, &notes)
+    let heads = DENSITIES.map(|percent| in_group("constraints", &format!("{percent}%")));
+    let note = "pairs of long-form generation alone, whose questions keep so much of their constraints: by pattern of memory, by the data \
+                set that the question comes from, and all of them (LG)";
+    let names = ("density", "Accuracy by density of constraints (figures 5, 20 and 21)");
+    table(names, &[ORDER, PAIRS_OF], heads.into_iter().chain(numbers([OVERLONG])), rows, &[note])
 }
 
-/// In percent.
 pub(super) const DENSITIES: [u32; 5] = [0, 25, 50, 75, 100];
 
 /// The parts of long-form generation by name: its settings, its sources, and all.
 pub(super) fn of_generation() -> Vec<(&'static str, Wanted)> {
-    let mut parts: Vec<(&'static str, Wanted)> = Vec::new();
-    for setting in [Setting::Sequential, Setting::Parallel] {
-        parts.push((setting.short(), of_setting(setting)));
-    }
+    let settings = [Setting::Sequential, Setting::Parallel];
+    let mut parts = Vec::from(settings.map(|setting| (setting.short(), of_setting(setting))));
     for source in Source::ALL {
         let is = move |pair: &Compared| pair.task == Some(Task::Generation) && pair.source == Some(source);
         parts.push((source.name(), Box::new(is)));

@@ -4,7 +4,6 @@
 //! bullets, quotes or stars are around it, with the lines of a list that it opens; and inside a line an entry `'tags': [...]` of a
 //! written dictionary, with one comma beside it.
 
-/// A trajectory without its tags; the same where it has none.
 pub(super) fn untagged(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     // Inside a list that a line of tags has opened.
@@ -23,7 +22,6 @@ pub(super) fn untagged(text: &str) -> String {
     kept
 }
 
-/// The text behind `tags:` where a line begins with it.
 fn after_tags(line: &str) -> Option<&str> {
     const AROUND: [char; 9] = ['*', '_', '-', '•', '"', '\'', '`', '#', ' '];
     let word = line.trim_start().trim_start_matches(AROUND);
@@ -63,7 +61,6 @@ fn without_entries(line: &str) -> String {
     text
 }
 
-/// Where an entry begins, and where its value does.
 fn entry(text: &str) -> Option<(usize, usize)> {
     let lower = text.to_ascii_lowercase();
     let of = |quoted: &str| {

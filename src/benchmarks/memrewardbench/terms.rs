@@ -4,48 +4,57 @@
 
 use std::fmt;
 
-/// As the paper writes it.
 pub(super) const TITLE: &str = "MemoryRewardBench";
-/// Label: the task.
 pub(super) const TASK: &str = "task";
-/// Label: the setting, as files call it.
 pub(super) const SUBTASK: &str = "subtask";
-/// Label: the length of the context that the pair was made from.
 pub(super) const CTX_LENGTH: &str = "ctx_length";
-/// Facet: the setting.
 pub(super) const SETTING: &str = "setting";
-/// Facet: the length.
 pub(super) const LENGTH: &str = "length";
-/// Facet: the data set that a long-form question comes from.
 pub(super) const SOURCE: &str = "source";
 
-/// The probe of every pair.
 pub(super) const VERDICT: &str = "verdict";
 /// Form of the prompts of the two tasks in which something is to be understood.
 pub(super) const UNDERSTANDING: &str = "understanding";
 /// Form of those in which something is written.
 pub(super) const GENERATION: &str = "generation";
 
-/// Role: the better trajectory.
 pub(super) const CHOSEN: &str = "chosen";
-/// Role: the other one.
 pub(super) const REJECTED: &str = "rejected";
-/// Role: lines that the chosen trajectory has alone.
 pub(super) const ONLY_CHOSEN: &str = "only_chosen";
-/// Role: lines that the rejected one has alone.
 pub(super) const ONLY_REJECTED: &str = "only_rejected";
 /// Role, and kind of segment: the question with its long context.
 pub(super) const QUESTION: &str = "question";
 /// Role: the end of the question, about as long as a trajectory: what attention to a trajectory is compared with.
 pub(super) const BLOCK: &str = "block";
-/// Role: the trajectory that is shown first.
 pub(super) const FIRST: &str = "first";
-/// Role: the one shown after it, which can read it.
 pub(super) const SECOND: &str = "second";
-/// Kind of segment.
 pub(super) const TRAJECTORY: &str = "trajectory";
 
-/// One of the three tasks.
+/// A term, as the published files write it, as the heads of tables do, and its other spellings.
+type Terms<T, const N: usize> = [(T, &'static str, &'static str, &'static [&'static str]); N];
+
+const fn all<T: Copy, const N: usize>(terms: &Terms<T, N>) -> [T; N] {
+    let mut all = [terms[0].0; N];
+    let mut at = 0;
+    while at < N {
+        all[at] = terms[at].0;
+        at += 1;
+    }
+    all
+}
+
+fn spelt<T: Copy>(text: &str, terms: &[(T, &str, &str, &[&str])]) -> Option<T> {
+    let bare = |text: &str| -> String {
+        text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+    };
+    let text = bare(text);
+    let is = |(_, name, short, also): &&(T, &str, &str, &[&str])| {
+        text == bare(name) || text == bare(short) || also.contains(&&*text)
+    };
+    terms.iter().find(is).map(|(term, ..)| *term)
+}
+
+/// One of the three tasks, in the paper's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Task {
     Reasoning,
@@ -53,44 +62,35 @@ pub enum Task {
     Generation,
 }
 
+const TASKS: Terms<Task, 3> = [
+    (Task::Reasoning, "Long-context_Reasoning", "LR", &["longcontextunderstanding", "reasoning", "lu"]),
+    (
+        Task::Dialogue,
+        "Multi-turn_Dialogue_Understanding",
+        "MD",
+        &["multiturndialogue", "dialogueunderstanding", "dialogue"],
+    ),
+    (Task::Generation, "Long-form_Generation", "LG", &["generation"]),
+];
+
 impl Task {
-    /// All, in the paper's order.
-    pub const ALL: [Task; 3] = [Task::Reasoning, Task::Dialogue, Task::Generation];
+    pub const ALL: [Task; 3] = all(&TASKS);
 
-    /// As the published files write it.
     pub fn name(self) -> &'static str {
-        self.terms().name
+        TASKS[self as usize].1
     }
 
-    /// As the heads of tables write it.
     pub fn short(self) -> &'static str {
-        self.terms().short
+        TASKS[self as usize].2
     }
 
-    /// The task of a spelling.
     pub fn parse(text: &str) -> Option<Task> {
-        spelt(text, Task::ALL, Task::terms)
-    }
-
-    fn terms(self) -> Terms {
-        let of = |name, short, also| Terms { name, short, also };
-        match self {
-            Task::Reasoning => {
-                of("Long-context_Reasoning", "LR", &["longcontextunderstanding", "reasoning", "lu"])
-            }
-            Task::Dialogue => of(
-                "Multi-turn_Dialogue_Understanding",
-                "MD",
-                &["multiturndialogue", "dialogueunderstanding", "dialogue"],
-            ),
-            Task::Generation => of("Long-form_Generation", "LG", &["generation"]),
-        }
+        spelt(text, &TASKS)
     }
 }
 
-/// One of the ten settings.
+/// One of the ten settings, in the order of table 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)]
 pub enum Setting {
     SequentialNoise,
     SequentialDrop,
@@ -104,144 +104,66 @@ pub enum Setting {
     Parallel,
 }
 
+use Setting::{
+    AMemMem, AMemOut, Mem0Mem, Mem0Out, MixedDrop, MixedNoise, Parallel, Sequential, SequentialDrop,
+    SequentialNoise,
+};
+
+/// The names of the perturbations in table 4 and in the caption of table 7 are spellings too.
+const SETTINGS: Terms<Setting, 10> = [
+    (SequentialNoise, "Sequential-Noise", "S-Noise", &["seqnoise", "sequentialselfcorrect", "ssc"]),
+    (
+        SequentialDrop,
+        "Sequential-Drop",
+        "S-Drop",
+        &["seqdrop", "sequentialdropinfo", "sequentialmaskinfo", "smi"],
+    ),
+    (
+        MixedNoise,
+        "Mixed-Noise",
+        "M-Noise",
+        &["pnoise", "parallelnoise", "mixedselfcorrect", "parallelselfcorrect"],
+    ),
+    (
+        MixedDrop,
+        "Mixed-Drop",
+        "M-Drop",
+        &["pdrop", "paralleldrop", "mixeddropinfo", "paralleldropinfo", "mixedmaskinfo"],
+    ),
+    (Mem0Out, "Mem0-Out", "MO", &[]),
+    (Mem0Mem, "Mem0-Mem", "MM", &[]),
+    (AMemOut, "A-Mem-Out", "AO", &[]),
+    (AMemMem, "A-Mem-Mem", "AM", &[]),
+    (Sequential, "Sequential", "S", &[]),
+    (Parallel, "Parallel", "P", &[]),
+];
+
 impl Setting {
-    /// All, in the order of table 2.
-    pub const ALL: [Setting; 10] = [
-        Setting::SequentialNoise,
-        Setting::SequentialDrop,
-        Setting::MixedNoise,
-        Setting::MixedDrop,
-        Setting::Mem0Out,
-        Setting::Mem0Mem,
-        Setting::AMemOut,
-        Setting::AMemMem,
-        Setting::Sequential,
-        Setting::Parallel,
-    ];
+    pub const ALL: [Setting; 10] = all(&SETTINGS);
 
-    /// As the published files write it.
     pub fn name(self) -> &'static str {
-        self.terms().name
+        SETTINGS[self as usize].1
     }
 
-    /// As the heads of table 3 write it.
     pub fn short(self) -> &'static str {
-        self.terms().short
+        SETTINGS[self as usize].2
     }
 
-    /// Its task.
     pub fn task(self) -> Task {
-        use Setting::{AMemMem, AMemOut, Mem0Mem, Mem0Out, Parallel, Sequential};
         match self {
             Mem0Out | Mem0Mem | AMemOut | AMemMem => Task::Dialogue,
             Sequential | Parallel => Task::Generation,
-            _ => Task::Reasoning,
+            SequentialNoise | SequentialDrop | MixedNoise | MixedDrop => Task::Reasoning,
         }
     }
 
     /// True if its trajectories are notes of A-Mem, which have tags (section 5.4).
     pub fn has_tags(self) -> bool {
-        matches!(self, Setting::AMemOut | Setting::AMemMem)
+        matches!(self, AMemOut | AMemMem)
     }
 
-    /// The setting of a spelling. The names of the perturbations in table 4 and in the caption of table 7 are spellings too.
     pub fn parse(text: &str) -> Option<Setting> {
-        spelt(text, Setting::ALL, Setting::terms)
-    }
-
-    fn terms(self) -> Terms {
-        let of = |name, short, also| Terms { name, short, also };
-        match self {
-            Setting::SequentialNoise => {
-                of("Sequential-Noise", "S-Noise", &["seqnoise", "sequentialselfcorrect", "ssc"])
-            }
-            Setting::SequentialDrop => of(
-                "Sequential-Drop",
-                "S-Drop",
-                &["seqdrop", "sequentialdropinfo", "sequentialmaskinfo", "smi"],
-            ),
-            Setting::MixedNoise => of(
-                "Mixed-Noise",
-                "M-Noise",
-                &["pnoise", "parallelnoise", "mixedselfcorrect", "parallelselfcorrect"],
-            ),
-            Setting::MixedDrop => of(
-                "Mixed-Drop",
-                "M-Drop",
-                &["pdrop", "paralleldrop", "mixeddropinfo", "paralleldropinfo", "mixedmaskinfo"],
-            ),
-            Setting::Mem0Out => of("Mem0-Out", "MO", &[]),
-            Setting::Mem0Mem => of("Mem0-Mem", "MM", &[]),
-            Setting::AMemOut => of("A-Mem-Out", "AO", &[]),
-            Setting::AMemMem => of("A-Mem-Mem", "AM", &[]),
-            Setting::Sequential => of("Sequential", "S", &[]),
-            Setting::Parallel => of("Parallel", "P", &[]),
-        }
-    }
-}
-
-/// One of the three data sets that long-form questions come from (appendix B.3). Rows do not name it; their form tells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
-    LongProc,
-    LongGenBench,
-    /// Articles by a title and bullet points.
-    LongEval,
-}
-
-impl Source {
-    /// All, in the order of appendix B.3.
-    pub const ALL: [Source; 3] = [Source::LongProc, Source::LongGenBench, Source::LongEval];
-
-    /// As the paper writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Source::LongProc => "LongProc",
-            Source::LongGenBench => "LongGenBench",
-            Source::LongEval => "LongEval",
-        }
-    }
-
-    /// The data set of a name.
-    pub fn parse(name: &str) -> Option<Source> {
-        Source::ALL.into_iter().find(|source| source.name() == name)
-    }
-}
-
-/// One of the five lengths of context.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)]
-pub enum Length {
-    K8,
-    K16,
-    K32,
-    K64,
-    K128,
-}
-
-impl Length {
-    /// All, ascending.
-    pub const ALL: [Length; 5] = [Length::K8, Length::K16, Length::K32, Length::K64, Length::K128];
-
-    /// As the published files write it.
-    pub fn name(self) -> &'static str {
-        self.terms().name
-    }
-
-    /// The length of a spelling: `8k`, or so many tokens, in thousands of 1,000 or of 1,024.
-    pub fn parse(text: &str) -> Option<Length> {
-        spelt(text, Length::ALL, Length::terms)
-    }
-
-    fn terms(self) -> Terms {
-        let of = |name, also| Terms { name, short: name, also };
-        match self {
-            Length::K8 => of("8k", &["8000", "8192"]),
-            Length::K16 => of("16k", &["16000", "16384"]),
-            Length::K32 => of("32k", &["32000", "32768"]),
-            Length::K64 => of("64k", &["64000", "65536"]),
-            Length::K128 => of("128k", &["128000", "131072"]),
-        }
+        spelt(text, &SETTINGS)
     }
 }
 
@@ -251,25 +173,60 @@ impl fmt::Display for Setting {
     }
 }
 
-/// The names of a term, and its other spellings.
-struct Terms {
-    name: &'static str,
-    short: &'static str,
-    also: &'static [&'static str],
+/// One of the three data sets that long-form questions come from (appendix B.3). Rows do not name it; their form tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    LongProc,
+    LongGenBench,
+    LongEval,
 }
 
-fn spelt<T: Copy>(text: &str, all: impl IntoIterator<Item = T>, terms: fn(T) -> Terms) -> Option<T> {
-    let bare = |text: &str| -> String {
-        text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
-    };
-    let text = bare(text);
-    all.into_iter().find(|term| {
-        let Terms { name, short, also } = terms(*term);
-        text == bare(name) || text == bare(short) || also.contains(&&*text)
-    })
+impl Source {
+    pub const ALL: [Source; 3] = [Source::LongProc, Source::LongGenBench, Source::LongEval];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::LongProc => "LongProc",
+            Source::LongGenBench => "LongGenBench",
+            Source::LongEval => "LongEval",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Source> {
+        Source::ALL.into_iter().find(|source| source.name() == name)
+    }
 }
 
-/// All names, for people.
+/// One of the five lengths of context. Files also say so many tokens, in thousands of 1,000 or of 1,024.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Length {
+    K8,
+    K16,
+    K32,
+    K64,
+    K128,
+}
+
+const LENGTHS: Terms<Length, 5> = [
+    (Length::K8, "8k", "8k", &["8000", "8192"]),
+    (Length::K16, "16k", "16k", &["16000", "16384"]),
+    (Length::K32, "32k", "32k", &["32000", "32768"]),
+    (Length::K64, "64k", "64k", &["64000", "65536"]),
+    (Length::K128, "128k", "128k", &["128000", "131072"]),
+];
+
+impl Length {
+    pub const ALL: [Length; 5] = all(&LENGTHS);
+
+    pub fn name(self) -> &'static str {
+        LENGTHS[self as usize].1
+    }
+
+    pub fn parse(text: &str) -> Option<Length> {
+        spelt(text, &LENGTHS)
+    }
+}
+
 pub(super) fn names<T: Copy, const N: usize>(all: [T; N], name: impl Fn(T) -> &'static str) -> String {
     all.map(name).join(", ")
 }

@@ -7,20 +7,16 @@
 
 use super::orders::{LETTERS, parse};
 use super::row::OPTIONS;
-use crate::benchmarks::node::quote_up_to;
+use crate::benchmarks::shape::quote_up_to;
 use crate::benchmarks::{Given, NotRead, Reading, Said, Told};
 
 /// Behind which a thought has ended, where it was left in an answer.
 const THOUGHT_ENDS: &str = "</think>";
 const THOUGHT_BEGINS: &str = "<think>";
-/// Markup that may stand around and in a verdict.
 const MARKUP: [char; 5] = ['*', '_', '`', '\\', '~'];
-/// Characters of a verdict.
 const VERDICT_CHARS: usize = 5;
-/// Most characters of an answer that a message quotes.
 const QUOTED_CHARS: usize = 40;
 
-/// The readings, in the order in which they are told.
 pub(super) const READINGS: &[Reading] = &[
     Reading {
         name: "lenient",

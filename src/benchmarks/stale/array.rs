@@ -12,7 +12,6 @@ use crate::benchmarks::reading::ReadError;
 /// The longest row read. The published rows have 0.8 MB; a text that is no row stops here instead of filling the memory.
 const MAX_ROW_BYTES: usize = 64 << 20;
 
-/// Where the cutter stands between two calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     BeforeArray,
@@ -21,12 +20,10 @@ enum State {
     AfterArray,
 }
 
-/// Where a row begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowStart {
     pub(super) row: usize,
     line: usize,
-    /// One-based, in bytes.
     column: usize,
 }
 
@@ -38,8 +35,12 @@ impl RowStart {
             line => (self.line + line - 1, error.column()),
         };
         // The parser's own place is relative to the row.
-        let what = format!("not valid JSON: {}", without_place(error));
-        ReadError::Syntax { file: None, row: self.row, line, column, what }
+        RowStart { line, column, ..self }.syntax(format!("not valid JSON: {}", without_place(error)))
+    }
+
+    fn syntax(self, what: String) -> ReadError {
+        let RowStart { row, line, column } = self;
+        ReadError::Syntax { file: None, row, line, column, what }
     }
 }
 
@@ -58,6 +59,10 @@ pub(super) struct RowSplitter<R> {
 impl<R: BufRead> RowSplitter<R> {
     pub(super) fn new(reader: R) -> Self {
         RowSplitter { reader, state: State::BeforeArray, in_object: false, rows: 0, line: 1, column: 1 }
+    }
+
+    fn here(&self) -> RowStart {
+        RowStart { row: self.rows, line: self.line, column: self.column }
     }
 
     /// Puts the next element's text into `text`; `None` at the end of a sound array.
@@ -100,7 +105,7 @@ impl<R: BufRead> RowSplitter<R> {
             (State::AfterArray, _) => return Ok(None),
             (State::BeforeArray | State::BeforeFirst, _) => {}
         }
-        let start = RowStart { row: self.rows, line: self.line, column: self.column };
+        let start = self.here();
         self.copy_element(start, text)?;
         self.rows += 1;
         self.state = State::BetweenRows;
@@ -168,7 +173,7 @@ impl<R: BufRead> RowSplitter<R> {
     /// Consumes a value, which `text` then holds.
     fn skip_value(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
         text.clear();
-        self.copy_element(RowStart { row: self.rows, line: self.line, column: self.column }, text)
+        self.copy_element(self.here(), text)
     }
 
     /// Consumes `]`, and the rest of the object that the array may stand in, and makes sure that nothing follows.
@@ -187,33 +192,21 @@ impl<R: BufRead> RowSplitter<R> {
 
     /// Copies one element: up to its closing bracket or quote, or, for a bare word, up to what ends it.
     fn copy_element(&mut self, start: RowStart, text: &mut Vec<u8>) -> Result<(), ReadError> {
-        match self.peek()? {
-            Some(b'}' | b']' | b',' | b':') | None => {
-                let found = self.peek()?;
-                return Err(self.unexpected(found, "a row must stand here"));
-            }
-            Some(_) => {}
+        if let found @ (Some(b'}' | b']' | b',' | b':') | None) = self.peek()? {
+            return Err(self.unexpected(found, "a row must stand here"));
         }
         let mut scan = Scan::default();
         loop {
-            let chunk = match fill(&mut self.reader) {
-                Ok(chunk) => chunk,
-                Err(source) => return Err(ReadError::Read { file: None, row: self.rows, source }),
-            };
+            let failed = |source| ReadError::Read { file: None, row: self.rows, source };
+            let chunk = fill(&mut self.reader).map_err(failed)?;
             if chunk.is_empty() {
                 if scan.bare() {
                     return Ok(());
                 }
-                return Err(ReadError::Syntax {
-                    file: None,
-                    row: start.row,
-                    line: self.line,
-                    column: self.column,
-                    what: format!(
-                        "the file ends inside the row that begins at line {}, column {}; it is cut off, fetch it again",
-                        start.line, start.column
-                    ),
-                });
+                let RowStart { line, column, .. } = start;
+                return Err(self.here().syntax(format!(
+                    "the file ends inside the row that begins at line {line}, column {column}; it is cut off, fetch it again"
+                )));
             }
             let (used, done) = scan.advance(chunk);
             for &byte in &chunk[..used] {
@@ -225,16 +218,10 @@ impl<R: BufRead> RowSplitter<R> {
                 return Ok(());
             }
             if text.len() > MAX_ROW_BYTES {
-                return Err(ReadError::Syntax {
-                    file: None,
-                    row: start.row,
-                    line: start.line,
-                    column: start.column,
-                    what: format!(
-                        "the row that begins here has not ended after {} MiB; a quote or bracket is probably missing",
-                        MAX_ROW_BYTES >> 20
-                    ),
-                });
+                return Err(start.syntax(format!(
+                    "the row that begins here has not ended after {} MiB; a quote or bracket is probably missing",
+                    MAX_ROW_BYTES >> 20
+                )));
             }
         }
     }
@@ -250,13 +237,10 @@ impl<R: BufRead> RowSplitter<R> {
     }
 
     fn peek(&mut self) -> Result<Option<u8>, ReadError> {
-        match fill(&mut self.reader) {
-            Ok(chunk) => Ok(chunk.first().copied()),
-            Err(source) => Err(ReadError::Read { file: None, row: self.rows, source }),
-        }
+        let failed = |source| ReadError::Read { file: None, row: self.rows, source };
+        Ok(fill(&mut self.reader).map_err(failed)?.first().copied())
     }
 
-    /// Consumes the byte that the last peek showed.
     fn bump(&mut self) {
         if let Ok(&[byte, ..]) = self.reader.fill_buf() {
             step(&mut self.line, &mut self.column, byte);
@@ -270,13 +254,7 @@ impl<R: BufRead> RowSplitter<R> {
             Some(byte) if byte.is_ascii_graphic() => format!("`{}`", char::from(byte)),
             Some(byte) => format!("byte 0x{byte:02X}"),
         };
-        ReadError::Syntax {
-            file: None,
-            row: self.rows,
-            line: self.line,
-            column: self.column,
-            what: format!("found {found}; {remedy}"),
-        }
+        self.here().syntax(format!("found {found}; {remedy}"))
     }
 }
 
@@ -312,7 +290,6 @@ struct Scan {
 }
 
 impl Scan {
-    /// True if the element so far is a bare word such as a number.
     fn bare(&self) -> bool {
         self.begun && self.depth == 0 && !self.in_string
     }

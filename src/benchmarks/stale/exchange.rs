@@ -9,10 +9,8 @@ use super::row::PROBES;
 use crate::benchmarks::Exchanged;
 use crate::ground::json::{self, Fault};
 
-/// The authors' placeholder of an answer that a model did not give.
 pub const FAILED: &str = "ERROR: Failed after multiple retries.";
 
-/// One element of the array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StaleAnswers {
     pub uid: String,
@@ -34,14 +32,12 @@ fn null_is_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<St
     Ok(Option::<String>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// The text is not in the exchange format.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the answers are not in the exchange format: {0}; expected an array, or an object whose `data` is one, of {{\"uid\", \"target_model_responses\": {{\"dim1_response\", \"dim2_response\", \"dim3_response\"}}}}"
 )]
 pub struct NotAnswers(#[from] serde_json::Error);
 
-/// The object that the array may stand in.
 #[derive(Deserialize)]
 struct Wrapped {
     data: Vec<StaleAnswers>,

@@ -12,22 +12,16 @@ use crate::data::finding::{Check, Finding};
 use crate::data::{Case, Segment};
 use crate::ground::words::words;
 
-/// The second probe says what only the new statement says.
 static PREMISE_TELLS_NEW: Check = Check::warning(
     "premise-tells-new",
     "premise questions (dim2) with words of the new state that the old one does not have",
 );
-/// The third probe says what a statement says.
 static REQUEST_TELLS_STATE: Check =
     Check::warning("request-tells-state", "requests (dim3) with words of the old or the new state");
-/// The new statement says itself that something has changed.
 static MARKED_UPDATE: Check = Check::warning("marked-update", "new states with words of negation or change");
-/// The two statements have words in common.
 static SHARED_WORDS: Check = Check::warning("shared-words", "pairs of states that share words");
-/// The fact is not in its session.
 static FACT_NOT_TOLD: Check =
     Check::warning("fact-not-told", "facts of which no user turn of their session has 60% of the words");
-/// The fact is in another session too.
 static FACT_TOLD_AGAIN: Check =
     Check::warning("fact-told-again", "facts of which a user turn of another session has 60% of the words");
 
@@ -39,18 +33,14 @@ pub const CHANGE_WORDS: &str =
 const TOLD: f64 = 0.6;
 /// Fewest content words of a fact that is looked for in other sessions: one or two words stand anywhere.
 const FEWEST: usize = 3;
-/// The role of turns that tell facts.
 const USER: &str = "user";
 
 /// The most of the other sessions that use a word, as a part of them, for it to give anything away.
 const RARE: f64 = 0.1;
 
-/// The words of a session.
 struct Said {
     index: usize,
-    /// Content words of all of its turns.
     all: BTreeSet<String>,
-    /// Content words of each of its user turns.
     by_turn: Vec<BTreeSet<String>>,
 }
 

@@ -21,17 +21,16 @@ use jiff::ToSpan;
 use jiff::civil::{Date, DateTime, date};
 use serde::Deserialize;
 
+pub use super::row::ProbingQueries;
 use super::terms::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, judge_only, probe};
 use crate::data::draw::Draws;
 use crate::data::{Case, Evidence, History, Segment, Turn};
 
-/// The longest history that is assembled.
 pub const MAX_SESSIONS: usize = 10_000;
 
 /// The longest gap between old and new, and between new and query, in days: a hundred years.
 pub const MAX_GAP_DAYS: u32 = 36_525;
 
-/// Waking seconds of a day.
 const DAY: i64 = 14 * 3600;
 
 /// The hour at which the waking day begins.
@@ -45,11 +44,9 @@ const DAYS: u64 = 180;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Unique among the scenarios; becomes the case's id.
     pub uid: String,
     /// `T1` (the same attribute changes) or `T2` (an upstream one does).
     pub r#type: String,
-    /// Category of the seed ontology (STALE, table 4).
     pub category: String,
     pub attribute: String,
     #[serde(rename = "M_old")]
@@ -62,20 +59,9 @@ pub struct Scenario {
     pub gap_days: u32,
     /// Days from the new session to the query, at least 1.
     pub query_gap_days: u32,
-    /// The session that shows the old observation.
     pub old_session: Vec<Turn>,
-    /// The session that shows the new observation.
     pub new_session: Vec<Turn>,
     pub probing_queries: ProbingQueries,
-}
-
-/// The three probes of a [`Scenario`].
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProbingQueries {
-    pub dim1_query: String,
-    pub dim2_query: String,
-    pub dim3_query: String,
 }
 
 /// A session on an everyday topic that updates no attribute of any scenario.
@@ -87,7 +73,6 @@ pub struct Distractor {
     pub turns: Vec<Turn>,
 }
 
-/// Why a history could not be assembled.
 #[derive(Debug, thiserror::Error)]
 pub enum HaystackError {
     #[error("a history of {0} sessions cannot be assembled; ask for 2 to {MAX_SESSIONS}")]
@@ -247,45 +232,4 @@ fn civil_time(seconds: i64) -> Result<DateTime, jiff::Error> {
     let days = i32::try_from(seconds.div_euclid(DAY)).unwrap_or(i32::MAX);
     let clock = WAKING + seconds.rem_euclid(DAY);
     FIRST_DAY.at(0, 0, 0, 0).checked_add(clock.seconds())?.checked_add(days.days())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_legal_pair_of_positions_is_drawn_and_no_other() {
-        for sessions in 2..=9 {
-            let mut seen = std::collections::BTreeSet::new();
-            for seed in 0..600 {
-                seen.insert(positions(&mut Draws::new("test", seed, ""), sessions));
-            }
-            let legal = |old: usize, new: usize| match sessions {
-                2 => (old, new) == (0, 1),
-                3 | 4 => old + 2 <= new,
-                _ => old >= 1 && old + 2 <= new && new + 2 <= sessions,
-            };
-            let all: std::collections::BTreeSet<(usize, usize)> = (0..sessions)
-                .flat_map(|old| (0..sessions).map(move |new| (old, new)))
-                .filter(|&(old, new)| legal(old, new))
-                .collect();
-            assert_eq!(seen, all, "{sessions} sessions");
-        }
-    }
-
-    #[test]
-    fn no_distractor_comes_twice_in_a_row_and_each_round_uses_the_whole_pool() {
-        for pool in 2..6 {
-            for seed in 0..50 {
-                let order = distractor_order(&mut Draws::new("test", seed, ""), pool, 23);
-                assert_eq!(order.len(), 23);
-                assert!(order.windows(2).all(|pair| pair[0] != pair[1]), "{order:?}");
-                for round in order.chunks_exact(pool) {
-                    let mut round = round.to_vec();
-                    round.sort_unstable();
-                    assert_eq!(round, (0..pool).collect::<Vec<_>>());
-                }
-            }
-        }
-    }
 }

@@ -32,19 +32,16 @@ use crate::data::truncate::{Phases, Truncation};
 /// SHA-256 of the published `T1_T2_400_FULL.json`, in lower-case hexadecimal.
 pub const PUBLISHED_SHA256: &str = "5f3ec375179e20e2e94469e018189188f34e2e7e5f21cbecbd99fcfa648c1876";
 
-/// As the paper writes it.
 const TITLE: &str = "STALE";
 /// The curves of figures 6 and 7: the first is the new session's look back, the others are the query's.
 const CURVES: [Curve; 3] = [Curve::new(NEW, OLD), Curve::new(QUERY, OLD), Curve::new(QUERY, NEW)];
 
-/// The ids of its probes.
 const PROBE_IDS: [&str; 3] = [row::PROBES[0].1, row::PROBES[1].1, row::PROBES[2].1];
 
 /// The cut of the authors' code: 128,000 tokens in all, of which it keeps 512 free; two sessions from either end, then some between the
 /// old one and the new.
 const PHASES: Phases = Phases { first: OLD, last: NEW, ends: 2, context: 128_000, reserved: 512 };
 
-/// The benchmark.
 pub static STALE: Benchmark = Benchmark {
     name: "stale",
     title: TITLE,

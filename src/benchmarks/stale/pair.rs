@@ -15,7 +15,6 @@ pub struct Pair {
     pub old: String,
     pub new: String,
     pub explanation: String,
-    /// The sessions with their times, in order.
     pub sessions: Vec<(DateTime, Vec<Turn>)>,
     pub places: [usize; 2],
     /// The questions: whether the old state holds, one that takes it for granted, and one that needs the state.
@@ -24,7 +23,6 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The case.
     pub fn case(self) -> Case {
         let segments = self.sessions.into_iter().enumerate().map(|(index, (time, turns))| Segment {
             kind: SESSION.to_owned(),

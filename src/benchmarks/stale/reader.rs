@@ -23,9 +23,8 @@ use std::io::BufRead;
 use super::array::RowSplitter;
 use super::row;
 use crate::benchmarks::Cases;
-use crate::benchmarks::fields::Checker;
-use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::{ReadError, RowProblems, until_broken};
+use crate::benchmarks::shape::{Checker, Node};
 use crate::data::Case;
 use crate::ground::json;
 
@@ -41,7 +40,6 @@ pub fn read_stale<'a>(text: impl BufRead + 'a, split: Option<&'static str>) -> C
 
 struct StaleReader<R> {
     rows: RowSplitter<R>,
-    /// The raw text of the current row; reused.
     text: Vec<u8>,
     /// uid -> the row that had it first.
     uids: HashMap<String, usize>,
@@ -54,30 +52,23 @@ impl<R: BufRead> StaleReader<R> {
             return Ok(None);
         };
         let (node, faults) = json::read::<Node>(&self.text).map_err(|e| start.error(&e))?;
-        let (uid, outcome) = row::case_from_row(node, start.row, self.split);
-        let mut checker = Checker { uid: uid.clone(), ..Checker::new(None, start.row) };
-        checker.faults(faults);
-        let outcome = checker.beside(outcome);
-        let (case, RowProblems { mut problems, labels, .. }) = match outcome {
-            Ok(case) => {
-                let labels = case.labels.clone();
-                (Some(case), RowProblems { labels, ..RowProblems::default() })
-            }
-            Err(problems) => (None, problems),
+        let uid = node.text("uid").map(str::to_owned);
+        let mut row = Checker::new(None, start.row, uid.as_deref());
+        row.faults(faults);
+        let checker = Checker::new(None, start.row, uid.as_deref());
+        let outcome = row.beside(row::case_from_row(node, checker, self.split));
+        let first = uid.as_ref().and_then(|uid| self.uids.get(uid));
+        let Some(first) = first else {
+            self.uids.extend(uid.map(|uid| (uid, start.row)));
+            return Ok(Some(outcome?));
         };
-        if let Some(uid) = uid {
-            if let Some(first) = self.uids.get(&uid) {
-                let found = format!("the uid of row {first} again");
-                let mut row = Checker { uid: Some(uid), ..Checker::new(None, start.row) };
-                row.problem("uid", found, "give every row its own uid");
-                problems.extend(row.problems);
-            } else {
-                self.uids.insert(uid, start.row);
-            }
-        }
-        match case {
-            Some(case) if problems.is_empty() => Ok(Some(case)),
-            _ => Err(ReadError::Row(RowProblems { problems, labels, ..RowProblems::default() })),
-        }
+        let mut again = Checker::new(None, start.row, uid.as_deref());
+        again.problem("uid", format!("the uid of row {first} again"), "give every row its own uid");
+        let mut broken = outcome.map_or_else(
+            |broken| broken,
+            |case| RowProblems { labels: case.labels, ..RowProblems::default() },
+        );
+        broken.problems.extend(again.problems);
+        Err(ReadError::Row(broken))
     }
 }

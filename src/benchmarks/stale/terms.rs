@@ -8,11 +8,8 @@ pub(super) const OLD: &str = "old";
 pub(super) const NEW: &str = "new";
 /// The judge's note of why the new observation invalidates the old one.
 pub(super) const EXPLANATION: &str = "explanation";
-/// The kind of every segment.
 pub(super) const SESSION: &str = "session";
-/// The label that cases are split by.
 pub(super) const SPLIT: &str = "type";
-/// Its values.
 pub(super) const TYPES: [&str; 2] = ["T1", "T2"];
 /// The label of how far apart the two statements are, in the construction's own words.
 pub(super) const TIME_GAP: &str = "time_gap";
@@ -21,7 +18,6 @@ pub(super) const QUESTION: &str = "question";
 /// The form of the user's latest request (appendix E.1).
 pub(super) const REQUEST: &str = "request";
 
-/// The notes of a case that only the judge may see.
 pub(super) fn judge_only(
     old: impl Into<String>,
     new: impl Into<String>,

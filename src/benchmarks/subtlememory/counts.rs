@@ -4,8 +4,6 @@
 
 use std::collections::BTreeSet;
 
-/// The stages of the questions (SubtleMemory, section 4): right with the target sessions alone, still right with what the memory system
-/// stored of them, still right with what it finds by itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stages {
     pub questions: usize,
@@ -51,21 +49,6 @@ pub fn stages<Q: Ord>(
 /// Number of questions that only the first system gets right, and that only the second does: b and c of McNemar's test.
 pub fn discordant<Q: Ord>(one: &BTreeSet<Q>, other: &BTreeSet<Q>) -> (usize, usize) {
     (one.difference(other).count(), other.difference(one).count())
-}
-
-/// A share; absent of nothing.
-pub fn ratio(part: usize, whole: usize) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
-}
-
-/// `part` in percent of `whole` with two digits behind the point, as the paper prints it; halves are rounded up. `-` of nothing.
-pub fn percent(part: usize, whole: usize) -> String {
-    if whole == 0 {
-        return "-".to_owned();
-    }
-    let (part, whole) = (part as u128, whole as u128);
-    let hundredths = (2 * 10_000 * part + whole) / (2 * whole);
-    format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
 /// A difference of shares in percentage points with its sign.

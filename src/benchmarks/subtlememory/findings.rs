@@ -9,17 +9,14 @@ use crate::data::check::words::{content_words, part_said};
 use crate::data::finding::{Check, Finding, Gold, quote};
 use crate::data::{Case, Notes, Probe};
 
-/// Sets with more facts than sessions, or fewer.
 static FACTS_AND_SESSIONS: Check =
     Check::warning("facts-and-sessions", "sets that have another number of facts than of target sessions");
-/// Facts that nobody tells.
 static FACT_NOT_TOLD: Check =
     Check::warning("fact-not-told", "facts of which no target session of their set has half of the words");
 
 /// The least part of a fact's content words that a session has which tells it: facts are hidden, not quoted.
 const TOLD: f64 = 0.5;
 
-/// The right answers, as far as they are known.
 pub(super) fn golds(case: &Case) -> Vec<Gold> {
     let gold = |probe: &Probe| {
         let notes = case.judge.of_probes.get(&probe.id);

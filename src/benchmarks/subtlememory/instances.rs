@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::selected;
 use super::sessions::Sessions;
 use super::terms::{self, one_of};
 use super::terms::{CASE, CONFLICT_EARLY, CONFLICT_LATE, CONTRADICTORY, CORRECT_ANSWERS, FACTS};
@@ -15,10 +15,48 @@ use super::terms::{
     INCORRECT_ANSWERS, INSTANCE, NUANCED, OF_USER, PERSONA, RELATION, SELECTED, SOURCE, SUBTYPE, TARGET,
     TOPIC,
 };
-use crate::benchmarks::fields::{Checker, Fields, WHOLE_ROW};
-use crate::benchmarks::node::{Node, quote};
 use crate::benchmarks::reading::{BrokenProbe, RowProblems};
-use crate::data::{Evidence, Notes, Probe};
+use crate::benchmarks::shape::{Checker, Field, Node, Others, Shape, needed, quote};
+use crate::data::{Evidence, Notes, Probe, Segment};
+use crate::ground::words::phrase;
+
+const ROW: Shape = Shape::Fields(
+    &[
+        needed("instance_id", Shape::Text),
+        needed(CASE, Shape::Text),
+        needed(FACTS, Shape::List("fact", 1, &Shape::Text)),
+        needed(SOURCE, Shape::Text),
+        needed(TOPIC, Shape::Text),
+        needed("relation_type", Shape::Text),
+        needed("relation_subtype", Shape::Text),
+        needed("session_ids", Shape::List("target session", 1, &Shape::Text)),
+        needed("qas", Shape::List("question", 1, &Shape::Fields(&OF_QA, Others::Ignored))),
+    ],
+    Others::Ignored,
+);
+const OF_QA: [Field; 3] =
+    [needed("query", Shape::Text), needed(CORRECT_ANSWERS, ANSWERS), needed(INCORRECT_ANSWERS, ANSWERS)];
+const ANSWERS: Shape = Shape::List("answer", 1, &Shape::Text);
+
+#[derive(Deserialize)]
+struct Instance {
+    instance_id: String,
+    case: String,
+    facts: Vec<String>,
+    source: String,
+    topic: String,
+    relation_type: String,
+    relation_subtype: String,
+    session_ids: Vec<String>,
+    qas: Vec<Qa>,
+}
+
+#[derive(Deserialize)]
+struct Qa {
+    query: String,
+    correct_answers: Vec<String>,
+    incorrect_answers: Vec<String>,
+}
 
 /// The form of a question under the rules of the main results.
 pub(super) const STRONG: &str = "strong";
@@ -26,10 +64,8 @@ pub(super) const STRONG: &str = "strong";
 /// The most questions that a broken row may claim to have. The published sets have at most 5.
 const MOST_QUESTIONS: usize = 100;
 
-/// A question, with what only the judge may see.
 pub(super) type Question = (Probe, Notes);
 
-/// The id of a question: its set's and its place in it, from 1.
 fn question_id(instance: &str, place: usize) -> String {
     format!("{instance}-q{}", place + 1)
 }
@@ -54,80 +90,65 @@ pub(super) fn questions_of(node: &Node, row: usize) -> Vec<BrokenProbe> {
 
 /// A row's questions in order, or all that is wrong with it.
 pub(super) fn instance(
-    file: &str,
-    row: usize,
+    mut row: Checker<'_>,
     node: Node,
     history: &Sessions,
 ) -> Result<Vec<Question>, RowProblems> {
-    let probes = questions_of(&node, row);
-    let mut checker = Checker::new(Some(file), row);
-    checker.uid = node.text("instance_id").map(str::to_owned);
-    let questions = questions(&mut checker, node, history);
-    match questions {
-        Some(questions) if checker.problems.is_empty() => Ok(questions),
-        _ => Err(RowProblems { problems: checker.problems, probes, ..RowProblems::default() }),
+    let probes = questions_of(&node, row.row);
+    let persona = persona(&mut row, &node);
+    let read = row.read(node, &ROW);
+    match read.and_then(|read| questions(&mut row, read, persona, history)) {
+        Some(questions) if row.problems.is_empty() => Ok(questions),
+        _ => Err(RowProblems { problems: row.problems, probes, ..RowProblems::default() }),
     }
 }
 
-fn questions(checker: &mut Checker<'_>, node: Node, history: &Sessions) -> Option<Vec<Question>> {
-    let mut fields = checker.object(WHOLE_ROW, node)?;
-    let fields = &mut fields;
-    let instance = checker.text(fields, "instance_id", "instance_id");
-    let case = checker.text(fields, CASE, CASE);
-    let facts = checker.texts(fields, FACTS, FACTS, "fact");
-    let source = checker.text(fields, SOURCE, SOURCE);
-    let persona = source.as_ref().filter(|source| *source == OF_USER).and_then(|_| persona(checker, fields));
-    let topic = checker.text(fields, TOPIC, TOPIC);
-    let kind = kind(checker, fields);
-    let targets = targets(checker, fields, history);
-    if let (Some((CONTRADICTORY, _)), Some(targets)) = (kind, &targets)
-        && targets.len() < 2
-    {
+fn questions(
+    row: &mut Checker<'_>,
+    read: Instance,
+    persona: Option<String>,
+    history: &Sessions,
+) -> Option<Vec<Question>> {
+    let (relation, subtype) = kind(row, &read.relation_type, &read.relation_subtype)?;
+    let targets = targets(row, &read.session_ids, history)?;
+    if relation == CONTRADICTORY && targets.len() < 2 {
         let remedy = "a contradictory set needs at least two sessions";
-        checker.problem("session_ids", "a single session", remedy);
+        row.problem("session_ids", "a single session", remedy);
     }
-    let qas = checker.array(fields, "qas", "qas", "question");
-    let qas = qas.map(|items| {
-        let count = items.len();
-        let qas = items.into_iter().enumerate();
-        let qas: Vec<_> = qas.filter_map(|(at, item)| qa(checker, &format!("qas[{at}]"), item)).collect();
-        (qas, count)
-    });
-    let (qas, count) = qas?;
-    if qas.len() < count {
-        return None;
-    }
-    let (instance, case, facts, source, topic) = (instance?, case?, facts?, source?, topic?);
-    let ((relation, subtype), targets) = (kind?, targets?);
-    let facets =
-        [(RELATION, relation), (SUBTYPE, subtype), (INSTANCE, &instance), (SOURCE, &source), (TOPIC, &topic)];
+    let Instance { instance_id, case, facts, source, topic, qas, .. } = read;
+    let facets = [
+        (RELATION, relation),
+        (SUBTYPE, subtype),
+        (INSTANCE, &instance_id),
+        (SOURCE, &source),
+        (TOPIC, &topic),
+    ];
     let facets: BTreeMap<String, String> =
         facets.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let question = |(place, Qa { query, correct, incorrect }): (usize, Qa)| {
-        let evidence = evidence(relation, &targets, &correct, history);
+    let question = |(place, Qa { query, correct_answers, incorrect_answers }): (usize, Qa)| {
+        let evidence = evidence(relation, &targets, &correct_answers, history);
         let notes = [
             (CASE, Value::from(case.clone())),
             (FACTS, Value::from(facts.clone())),
-            (CORRECT_ANSWERS, Value::from(correct)),
-            (INCORRECT_ANSWERS, Value::from(incorrect)),
+            (CORRECT_ANSWERS, Value::from(correct_answers)),
+            (INCORRECT_ANSWERS, Value::from(incorrect_answers)),
         ];
         let persona = persona.clone().map(|persona| (PERSONA, Value::from(persona)));
         let notes = notes.into_iter().chain(persona);
         let notes: Notes = notes.map(|(name, value)| (name.to_owned(), value)).collect();
-        let id = question_id(&instance, place);
-        let facets = facets.clone();
-        (Probe { id, form: STRONG.to_owned(), query, evidence, facets, ..Probe::default() }, notes)
+        let (id, form, facets) = (question_id(&instance_id, place), STRONG.to_owned(), facets.clone());
+        (Probe { id, form, query, evidence, facets, ..Probe::default() }, notes)
     };
     Some(qas.into_iter().enumerate().map(question).collect())
 }
 
-/// The user's profile, where the row has one.
-fn persona(checker: &mut Checker<'_>, fields: &mut Fields) -> Option<String> {
-    match fields.take("persona_str") {
-        Some(Node::String(text)) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
-        Some(Node::Null) | None => None,
-        Some(other) => {
-            checker.problem("persona_str", other.describe(), "write a string, or leave it out");
+fn persona(row: &mut Checker<'_>, node: &Node) -> Option<String> {
+    node.text(SOURCE).filter(|source| *source == OF_USER)?;
+    match node.get("persona_str")? {
+        Node::String(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
+        Node::Null => None,
+        other => {
+            row.problem("persona_str", other.describe(), "write a string, or leave it out");
             None
         }
     }
@@ -137,7 +158,7 @@ fn persona(checker: &mut Checker<'_>, fields: &mut Fields) -> Option<String> {
 /// selected session, where it can be told.
 fn evidence(relation: &str, targets: &[usize], correct: &[String], history: &Sessions) -> Vec<Evidence> {
     let selected = match relation {
-        NUANCED => selected::selected(&history.segments, targets, correct),
+        NUANCED => selected(&history.segments, targets, correct),
         _ => None,
     };
     let role = |(place, session): (usize, &usize)| match relation {
@@ -151,68 +172,90 @@ fn evidence(relation: &str, targets: &[usize], correct: &[String], history: &Ses
 }
 
 /// Relation and subtype, which must go together.
-fn kind(checker: &mut Checker<'_>, fields: &mut Fields) -> Option<(&'static str, &'static str)> {
-    let relation = checker.text(fields, "relation_type", "relation_type").and_then(|text| {
-        let known = terms::relation(&text);
-        if known.is_none() {
-            let remedy = format!("write {}", one_of(terms::RELATIONS));
-            checker.problem("relation_type", quote(&text), remedy);
+fn kind(row: &mut Checker<'_>, relation: &str, subtype: &str) -> Option<(&'static str, &'static str)> {
+    let known = terms::relation(relation);
+    if known.is_none() {
+        let remedy = format!("write {}", one_of(terms::RELATIONS));
+        row.problem("relation_type", quote(relation), remedy);
+    }
+    let of = terms::subtype(subtype);
+    match (of, known) {
+        (None, _) => {
+            let remedy = format!("write {}", one_of(terms::SUBTYPES.iter().map(|s| s.name)));
+            row.problem("relation_subtype", quote(subtype), remedy);
         }
-        known
-    });
-    let subtype = checker.text(fields, "relation_subtype", "relation_subtype").and_then(|text| {
-        let known = terms::subtype(&text);
-        match (known, relation) {
-            (None, _) => {
-                let remedy = format!("write {}", one_of(terms::SUBTYPES.iter().map(|s| s.name)));
-                checker.problem("relation_subtype", quote(&text), remedy);
-            }
-            (Some(subtype), Some(relation)) if subtype.relation != relation => {
-                let found = format!("{}, which is {}, in a {relation} set", quote(&text), subtype.relation);
-                checker.problem("relation_subtype", found, "make relation and subtype agree");
-                return None;
-            }
-            _ => {}
+        (Some(of), Some(known)) if of.relation != known => {
+            let found = format!("{}, which is {}, in a {known} set", quote(subtype), of.relation);
+            row.problem("relation_subtype", found, "make relation and subtype agree");
         }
-        known
-    });
-    Some((relation?, subtype?.name))
+        _ => {}
+    }
+    Some((known?, of?.name))
 }
 
-/// The places of the target sessions in the order of the history.
-fn targets(checker: &mut Checker<'_>, fields: &mut Fields, history: &Sessions) -> Option<Vec<usize>> {
-    let ids = checker.texts(fields, "session_ids", "session_ids", "target session")?;
+fn targets(row: &mut Checker<'_>, ids: &[String], history: &Sessions) -> Option<Vec<usize>> {
     let mut places = Vec::with_capacity(ids.len());
-    let mut sound = true;
     for (at, id) in ids.iter().enumerate() {
         let path = format!("session_ids[{at}]");
         match history.places.get(id) {
             None => {
                 let found = format!("{}, which the history does not have", quote(id));
-                checker.problem(path, found, "name sessions of history_sessions.json by their session_id");
-                sound = false;
+                row.problem(path, found, "name sessions of history_sessions.json by their session_id");
             }
             Some(place) if places.contains(place) => {
-                checker.problem(path, format!("{} a second time", quote(id)), "name every session once");
-                sound = false;
+                row.problem(path, format!("{} a second time", quote(id)), "name every session once");
             }
             Some(place) => places.push(*place),
         }
     }
     places.sort_unstable();
-    sound.then_some(places)
+    (places.len() == ids.len()).then_some(places)
 }
 
-struct Qa {
-    query: String,
-    correct: Vec<String>,
-    incorrect: Vec<String>,
+/// The session of a nuanced set that governs a question, which no field of the data says: the one target in whose text a right answer
+/// stands word for word, letter case and punctuation aside, where exactly one does.
+fn selected(history: &[Segment], targets: &[usize], correct: &[String]) -> Option<usize> {
+    let answers: Vec<String> = correct.iter().map(|answer| phrase(answer)).filter(|a| a.len() > 2).collect();
+    let holds = |at: &&usize| {
+        let segment = history.iter().find(|segment| segment.index == **at);
+        segment.is_some_and(|segment| {
+            let texts: Vec<String> = segment.turns.iter().map(|turn| phrase(&turn.content)).collect();
+            answers.iter().any(|answer| texts.iter().any(|text| text.contains(answer)))
+        })
+    };
+    let mut holding = targets.iter().filter(holds);
+    let first = holding.next()?;
+    holding.next().is_none().then_some(*first)
 }
 
-fn qa(checker: &mut Checker<'_>, path: &str, node: Node) -> Option<Qa> {
-    let mut fields = checker.object(path, node)?;
-    let query = checker.text(&mut fields, &format!("{path}.query"), "query");
-    let mut answers = |name: &str| checker.texts(&mut fields, &format!("{path}.{name}"), name, "answer");
-    let (correct, incorrect) = (answers(CORRECT_ANSWERS), answers(INCORRECT_ANSWERS));
-    Some(Qa { query: query?, correct: correct?, incorrect: incorrect? })
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Turn;
+
+    #[test]
+    fn the_session_that_alone_holds_a_right_answer_is_selected() {
+        let segment = |(index, text): (usize, &str)| Segment {
+            kind: "session".to_owned(),
+            index,
+            time: None,
+            turns: vec![Turn::new("user", "How many?"), Turn::new("assistant", text)],
+        };
+        let history: Vec<Segment> =
+            ["As of June there were 431.", "As of March: 412 models.", "In all 1431 people came."]
+                .into_iter()
+                .enumerate()
+                .map(segment)
+                .collect();
+        let of = |targets: &[usize], answers: &[&str]| {
+            let answers: Vec<String> = answers.iter().map(|a| (*a).to_owned()).collect();
+            selected(&history, targets, &answers)
+        };
+        assert_eq!(of(&[0, 1, 2], &["431", "four hundred and thirty-one"]), Some(0));
+        assert_eq!(of(&[0, 1], &["412 Models"]), Some(1));
+        assert_eq!(of(&[0, 1], &["as of"]), None, "two hold it");
+        assert_eq!(of(&[0, 1], &["440"]), None, "none holds it");
+        assert_eq!(of(&[1, 2], &["431"]), None, "a part of a word is no word");
+        assert_eq!(of(&[0], &["...", ""]), None, "an answer without words is no value");
+    }
 }

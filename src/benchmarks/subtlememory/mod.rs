@@ -12,7 +12,6 @@ mod instances;
 mod measures;
 mod reader;
 mod sample;
-mod selected;
 mod sessions;
 mod settings;
 mod tables;
@@ -27,7 +26,6 @@ use crate::statistics::bounded::Intervals;
 use reader::{HISTORY_FILE, INSTANCES_FILE};
 use terms::{CONFLICT_EARLY, CONFLICT_LATE, RELATION, SELECTED, TARGET, TITLE};
 
-/// The form of a probe under the soft wording.
 const SOFT_FORM: &str = "soft";
 /// The query's looks at the parts of a set, and the later sessions' look back at the earlier ones, which no question changes.
 const CURVES: [Curve; 6] = [
@@ -58,7 +56,6 @@ const RUBRICS: [Rubric; 1] = [Rubric {
     ],
 }];
 
-/// The benchmark.
 pub static SUBTLEMEMORY: Benchmark = Benchmark {
     name: "subtlememory",
     title: TITLE,

@@ -16,15 +16,12 @@ use std::io;
 use super::instances::{instance, questions_of};
 use super::sessions::sessions;
 use crate::benchmarks::arrays::{Rows, rows};
-use crate::benchmarks::fields::{Checker, WHOLE_ROW};
-use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::{ReadError, RowProblems};
+use crate::benchmarks::shape::{Checker, Node, WHOLE_ROW};
 use crate::benchmarks::{Cases, Files};
 use crate::data::{Case, History, JudgeOnly};
 
-/// The file of the sessions.
 pub(super) const HISTORY_FILE: &str = "history_sessions.json";
-/// The file of the questions.
 pub(super) const INSTANCES_FILE: &str = "bench_instances.json";
 
 pub(super) fn read(files: Files<'_>) -> Cases<'_> {
@@ -76,7 +73,6 @@ fn natural(name: &str) -> Vec<(String, u64)> {
     pieces.into_iter().map(|(text, digits)| (text, digits.parse().unwrap_or(0))).collect()
 }
 
-/// One history with its questions, as far as its files can be parsed.
 struct Folder {
     history_file: String,
     instances_file: String,
@@ -110,7 +106,7 @@ impl Folder {
     /// The case, where any of its questions can be asked, then what is broken.
     fn cases(self) -> Vec<Result<Case, ReadError>> {
         let Folder { history_file, instances_file, case, sessions: of_history, instances } = self;
-        let mut row = Checker { uid: Some(case.clone()), ..Checker::new(Some(&history_file), 0) };
+        let mut row = Checker::new(Some(&history_file), 0, Some(&case));
         for (at, faults) in of_history.faults {
             row.row = at;
             row.faults(faults);
@@ -127,7 +123,7 @@ impl Folder {
             }
         };
         if instances.is_empty() {
-            let mut row = Checker { uid: Some(case), ..Checker::new(Some(&instances_file), 0) };
+            let mut row = Checker::new(Some(&instances_file), 0, Some(&case));
             row.problem(WHOLE_ROW, "no instance at all", "give the questions on the history");
             return vec![Err(RowProblems::from(row.problems).into())];
         }
@@ -135,28 +131,22 @@ impl Folder {
         let mut ids: HashMap<String, usize> = HashMap::new();
         for (row, node) in instances.into_iter().enumerate() {
             let id = node.text("instance_id").map(str::to_owned);
-            let of_row = questions_of(&node, row);
-            let mut found = instance(&instances_file, row, node, &history);
-            if let Some(faults) = faults_of.remove(&row) {
-                let mut row = Checker { uid: id.clone(), ..Checker::new(Some(&instances_file), row) };
-                row.faults(faults);
-                row.problems.extend(found.err().into_iter().flat_map(|broken| broken.problems));
-                let probes = of_row.clone();
-                found = Err(RowProblems { problems: row.problems, probes, ..RowProblems::default() });
-            }
-            if let Some(id) = id {
-                if let Some(first) = ids.get(&id) {
-                    let problems = found.err().map_or_else(Vec::new, |broken| broken.problems);
-                    let mut row = Checker::new(Some(&instances_file), row);
-                    (row.uid, row.problems) = (Some(id), problems);
-                    let found_again = format!("the instance_id of row {first} again");
-                    row.problem("instance_id", found_again, "give every instance its own id");
-                    found =
-                        Err(RowProblems { problems: row.problems, probes: of_row, ..RowProblems::default() });
-                } else {
-                    ids.insert(id, row);
+            let probes_of_row = questions_of(&node, row);
+            let mut own = Checker::new(Some(&instances_file), row, id.as_deref());
+            own.faults(faults_of.remove(&row).unwrap_or_default());
+            let checker = Checker::new(Some(&instances_file), row, id.as_deref());
+            let mut found = instance(checker, node, &history);
+            let again = id.as_ref().and_then(|id| ids.get(id));
+            if !own.problems.is_empty() || again.is_some() {
+                own.problems.extend(found.err().into_iter().flat_map(|broken| broken.problems));
+                if let Some(first) = again {
+                    let found = format!("the instance_id of row {first} again");
+                    own.problem("instance_id", found, "give every instance its own id");
                 }
+                let (problems, probes) = (own.problems, probes_of_row);
+                found = Err(RowProblems { problems, probes, ..RowProblems::default() });
             }
+            ids.extend(id.filter(|_| again.is_none()).map(|id| (id, row)));
             match found {
                 Ok(questions) => {
                     for (probe, notes) in questions {
@@ -177,7 +167,6 @@ impl Folder {
     }
 }
 
-/// The name of a history whose folder's is not known.
 fn own_name(sessions: &[Node]) -> String {
     let in_id = |node: &Node| {
         let id = node.text("session_id")?;

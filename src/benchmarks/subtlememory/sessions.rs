@@ -5,28 +5,44 @@ use std::collections::HashMap;
 use jiff::civil::DateTime;
 use jiff::fmt::temporal::Pieces;
 
-use crate::benchmarks::fields::{Checker, WHOLE_ROW};
-use crate::benchmarks::node::Node;
+use serde::Deserialize;
+
 use crate::benchmarks::reading::Problem;
+use crate::benchmarks::shape::{Checker, Node, OPEN_TURN, Others, Shape, WHOLE_ROW, needed};
 use crate::data::{Segment, Turn};
 
-/// The kind of every segment.
+const ROW: Shape = Shape::Fields(
+    &[
+        needed("session_id", Shape::Text),
+        needed("order", ORDER),
+        needed("timestamp", TIME),
+        needed("history", Shape::List("message", 1, &OPEN_TURN)),
+    ],
+    Others::Ignored,
+);
+const ORDER: Shape = Shape::Where(
+    |node| matches!(node, Node::Number(number) if number.is_i64()),
+    "write the session's place, a whole number",
+);
+const TIME: Shape = Shape::Where(
+    |node| node.as_str().is_some_and(|text| parse_time(text).is_some()),
+    "write a date and time with its offset, as 2025-04-01T10:01:36+08:00",
+);
+
 pub(super) const SESSION: &str = "session";
 
-/// A history as its file has it.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    /// In order, each with its place in it.
     pub(super) segments: Vec<Segment>,
-    /// The place of each session, by its id.
     pub(super) places: HashMap<String, usize>,
 }
 
+#[derive(Deserialize)]
 struct Session {
-    id: String,
+    session_id: String,
     order: i64,
-    local: DateTime,
-    turns: Vec<Turn>,
+    timestamp: String,
+    history: Vec<Turn>,
 }
 
 /// The sessions of the rows of `file`, or all that is wrong with them: problems name the history by `case`, and the session beside the
@@ -39,12 +55,12 @@ pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessio
     let mut found: Vec<Session> = Vec::new();
     let mut rows_of_ids: HashMap<String, usize> = HashMap::new();
     if rows.is_empty() {
-        let mut checker = checker(file, 0, case);
+        let mut checker = Checker::new(Some(file), 0, Some(case));
         checker.problem(WHOLE_ROW, "no session at all", "give the sessions of the history");
         problems.extend(checker.problems);
     }
     for (row, node) in rows.into_iter().enumerate() {
-        let mut checker = checker(file, row, case);
+        let mut checker = Checker::new(Some(file), row, Some(case));
         if let Some(id) = node.text("session_id") {
             checker.within = format!("session {id:?}, ");
             if let Some(first) = rows_of_ids.insert(id.to_owned(), row) {
@@ -52,72 +68,21 @@ pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessio
                 checker.problem("session_id", found, "give every session its own id");
             }
         }
-        found.extend(session(&mut checker, node));
+        found.extend(checker.read::<Session>(node, &ROW));
         problems.extend(checker.problems);
     }
     if !problems.is_empty() {
         return Err(problems);
     }
-    found.sort_by(|a, b| (a.order, &a.id).cmp(&(b.order, &b.id)));
-    let places = found.iter().enumerate().map(|(at, session)| (session.id.clone(), at)).collect();
-    let segments = found.into_iter().enumerate().map(|(index, Session { local, turns, .. })| Segment {
+    found.sort_by(|a, b| (a.order, &a.session_id).cmp(&(b.order, &b.session_id)));
+    let places = found.iter().enumerate().map(|(at, session)| (session.session_id.clone(), at)).collect();
+    let segments = found.into_iter().enumerate().map(|(index, session)| Segment {
         kind: SESSION.to_owned(),
         index,
-        time: Some(local),
-        turns,
+        time: parse_time(&session.timestamp),
+        turns: session.history,
     });
     Ok(Sessions { segments: segments.collect(), places })
-}
-
-fn checker<'a>(file: &'a str, row: usize, case: &str) -> Checker<'a> {
-    let mut checker = Checker::new(Some(file), row);
-    checker.uid = Some(case.to_owned());
-    checker
-}
-
-fn session(checker: &mut Checker<'_>, node: Node) -> Option<Session> {
-    let mut fields = checker.object(WHOLE_ROW, node)?;
-    let id = checker.text(&mut fields, "session_id", "session_id");
-    let order = match checker.required(&mut fields, "order", "order") {
-        Some(Node::Number(number)) if number.is_i64() => number.as_i64(),
-        Some(other) => {
-            checker.problem("order", other.describe(), "write the session's place, a whole number");
-            None
-        }
-        None => None,
-    };
-    let time = checker.text(&mut fields, "timestamp", "timestamp").and_then(|text| {
-        let time = parse_time(&text);
-        if time.is_none() {
-            let remedy = "write a date and time with its offset, as 2025-04-01T10:01:36+08:00";
-            checker.problem("timestamp", format!("{text:?}"), remedy);
-        }
-        time
-    });
-    let turns = checker.array(&mut fields, "history", "history", "message").map(|items| {
-        let count = items.len();
-        let turns = items.into_iter().enumerate();
-        let turns: Vec<Turn> =
-            turns.filter_map(|(at, item)| turn(checker, &format!("history[{at}]"), item)).collect();
-        (turns, count)
-    });
-    let (turns, count) = turns?;
-    (turns.len() == count).then_some(Session { id: id?, order: order?, local: time?, turns })
-}
-
-fn turn(checker: &mut Checker<'_>, path: &str, node: Node) -> Option<Turn> {
-    let mut fields = checker.object(path, node)?;
-    let role_at = format!("{path}.role");
-    let role = match checker.required(&mut fields, &role_at, "role") {
-        Some(Node::String(role)) if role == "user" || role == "assistant" => Some(role),
-        Some(other) => {
-            checker.problem(role_at, other.describe(), "write \"user\" or \"assistant\"");
-            None
-        }
-        None => None,
-    };
-    let content = checker.text(&mut fields, &format!("{path}.content"), "content");
-    Some(Turn { role: role?, content: content? })
 }
 
 /// Local time of the session: ISO 8601 with date, time and offset, which together must be a moment.

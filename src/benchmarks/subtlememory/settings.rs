@@ -2,15 +2,10 @@
 
 use crate::benchmarks::{Context, Retriever, Setting};
 
-/// The target sessions in the order of the history, and nothing else.
 pub(super) const ORACLE: &str = "oracle";
-/// The target sessions as the memory system stored them.
 pub(super) const PERFECT: &str = "perfect";
-/// The sessions that the memory system finds by itself.
 pub(super) const DEFAULT: &str = "default";
-/// The whole history. The paper has no such setting.
 pub(super) const FULL: &str = "full";
-/// The suffix of a setting under the soft wording.
 pub(super) const SOFT: &str = "-soft";
 
 /// Sessions that BM25 may find. Our choice: rather more than twice the mean number of target sessions of a set (2.17).

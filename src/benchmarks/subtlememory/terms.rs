@@ -1,11 +1,9 @@
 //! The names of relations, subtypes, roles, facets and notes, and the other names that files have for them.
 
-/// As the paper writes it.
 pub(super) const TITLE: &str = "SubtleMemory";
 
 /// The facet of what relation a question's memories are in (SubtleMemory, section 2.1).
 pub(super) const RELATION: &str = "relation";
-/// The facet of its subtype.
 pub(super) const SUBTYPE: &str = "subtype";
 /// The facet of the set of memories that a question asks about; only nuanced sets have several questions.
 pub(super) const INSTANCE: &str = "instance";
@@ -13,22 +11,15 @@ pub(super) const INSTANCE: &str = "instance";
 pub(super) const SOURCE: &str = "source";
 pub(super) const TOPIC: &str = "topic";
 
-/// The role of a session that a question needs.
 pub(super) const TARGET: &str = "target";
 /// The role of the one target that holds the right answer's value, where exactly one does.
 pub(super) const SELECTED: &str = "selected";
-/// The role of the earliest session of a contradictory set.
 pub(super) const CONFLICT_EARLY: &str = "conflict_early";
-/// The role of the later sessions of a contradictory set.
 pub(super) const CONFLICT_LATE: &str = "conflict_late";
 
-/// The judge's note of the answers that are right.
 pub(super) const CORRECT_ANSWERS: &str = "correct_answers";
-/// The judge's note of answers that are known to be wrong.
 pub(super) const INCORRECT_ANSWERS: &str = "incorrect_answers";
-/// The judge's note of what the sessions say.
 pub(super) const FACTS: &str = "facts";
-/// The judge's note of what the set is about.
 pub(super) const CASE: &str = "case";
 /// The judge's note of the user's profile, of questions about the user alone.
 pub(super) const PERSONA: &str = "persona";
@@ -42,10 +33,8 @@ pub(super) const COMPLEMENTARY: &str = "complementary";
 pub(super) const NUANCED: &str = "nuanced";
 /// The relation of memories that exclude each other, and the name of its one subtype.
 pub(super) const CONTRADICTORY: &str = "contradictory";
-/// In the order of the paper's tables.
 pub(super) const RELATIONS: [&str; 3] = [COMPLEMENTARY, NUANCED, CONTRADICTORY];
 
-/// A kind of relation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Subtype {
     pub(super) name: &'static str,
@@ -59,7 +48,6 @@ pub(super) struct Subtype {
 /// their judge's rules, and in neither the paper nor the released files.
 pub(super) const SINGLE_EVIDENCE: &str = "single_evidence";
 
-/// In the order of the paper's tables, and [`SINGLE_EVIDENCE`].
 pub(super) const SUBTYPES: [Subtype; 6] = [
     Subtype { name: "multi_evidence", relation: COMPLEMENTARY, also: &["k>1", "k_gt_1", "multievidence"] },
     Subtype { name: "any_one", relation: COMPLEMENTARY, also: &["any_one_of_n", "anyone"] },
@@ -78,7 +66,6 @@ fn plain(name: &str) -> String {
     name.trim().to_lowercase().replace(['-', ' '], "_")
 }
 
-/// The relation of that name, in whatever case.
 pub(super) fn relation(name: &str) -> Option<&'static str> {
     let name = plain(name);
     RELATIONS.into_iter().find(|relation| *relation == name)
@@ -90,7 +77,6 @@ pub(super) fn subtype(name: &str) -> Option<&'static Subtype> {
     SUBTYPES.iter().find(|subtype| subtype.name == name || subtype.also.contains(&name.as_str()))
 }
 
-/// The names of a list for a message: `a, b or c`.
 pub(super) fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     match names.split_last() {

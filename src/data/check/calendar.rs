@@ -4,32 +4,12 @@
 //! year is that nearest to the text's own), and, where the text has a time of its own, what it says of that day: `today is Monday`,
 //! `it's Monday morning`, `happy Monday`, `today is March 3`, `it's already March`. Other wording is not looked at.
 
+use std::ops::Range;
+
 use jiff::civil::{Date, DateTime, Weekday};
 
-const WEEKDAYS: [(&str, Weekday); 7] = [
-    ("Monday", Weekday::Monday),
-    ("Tuesday", Weekday::Tuesday),
-    ("Wednesday", Weekday::Wednesday),
-    ("Thursday", Weekday::Thursday),
-    ("Friday", Weekday::Friday),
-    ("Saturday", Weekday::Saturday),
-    ("Sunday", Weekday::Sunday),
-];
-
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
+const WEEKDAYS: &str = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday";
+const MONTHS: &str = "January February March April May June July August September October November December";
 
 /// Fewest letters of a weekday's or a month's name that are taken for it, where it begins with a capital.
 const SHORTEST: usize = 3;
@@ -38,42 +18,23 @@ const OF_DAY: [&str; 6] = ["today", "morning", "afternoon", "evening", "night", 
 /// Words that may stand before the name of a day or month after `it is`.
 const BEFORE: [&str; 8] = ["a", "already", "now", "only", "still", "early", "mid", "late"];
 
-/// A word or a number, and where it stands.
-struct Token<'a> {
-    text: &'a str,
-    start: usize,
-    end: usize,
-}
-
 /// Wrong statements of a text on days and months, in words. `at`: time of the text, where known.
 pub(super) fn misfits(text: &str, at: Option<DateTime>) -> Vec<String> {
     // Most texts have none of these.
     let lower = text.to_lowercase();
-    let begins = |name: &str| name.get(..SHORTEST).is_some_and(|short| lower.contains(&short.to_lowercase()));
-    if !WEEKDAYS.iter().any(|(name, _)| begins(name)) && !MONTHS.iter().any(|name| begins(name)) {
+    let mut names = WEEKDAYS.split(' ').chain(MONTHS.split(' '));
+    if !names.any(|name| name.get(..SHORTEST).is_some_and(|short| lower.contains(&short.to_lowercase()))) {
         return Vec::new();
     }
-    let scan = Scan { text, tokens: tokens(text), at: at.map(DateTime::date) };
-    let mut found: Vec<String> = (0..scan.tokens.len()).filter_map(|place| scan.dated(place)).collect();
-    found.extend((0..scan.tokens.len()).filter_map(|place| scan.of_today(place)));
-    found
-}
-
-fn tokens(text: &str) -> Vec<Token<'_>> {
-    let mut found = Vec::new();
-    let mut start = None;
-    for (at, c) in text.char_indices().chain([(text.len(), ' ')]) {
-        match (c.is_alphanumeric(), start) {
-            (true, None) => start = Some(at),
-            (false, Some(from)) => {
-                let word = text.get(from..at).unwrap_or_default();
-                found.push(Token { text: word, start: from, end: at });
-                start = None;
-            }
-            _ => {}
-        }
-    }
-    found
+    let places = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let start = |word: &str| word.as_ptr() as usize - text.as_ptr() as usize;
+    let tokens = places.map(|word| start(word)..start(word) + word.len()).collect();
+    let scan = Scan { text, tokens, at: at.map(DateTime::date) };
+    let all = || 0..scan.tokens.len();
+    all()
+        .filter_map(|place| scan.dated(place))
+        .chain(all().filter_map(|place| scan.of_today(place)))
+        .collect()
 }
 
 /// A date as it is written: the year may be missing.
@@ -87,21 +48,17 @@ struct Written {
 
 struct Scan<'a> {
     text: &'a str,
-    tokens: Vec<Token<'a>>,
+    tokens: Vec<Range<usize>>,
     at: Option<Date>,
 }
 
 impl Scan<'_> {
     fn word(&self, place: usize) -> &str {
-        self.tokens.get(place).map_or("", |token| token.text)
+        self.tokens.get(place).and_then(|token| self.text.get(token.clone())).unwrap_or_default()
     }
 
     fn is(&self, place: usize, word: &str) -> bool {
         self.word(place).eq_ignore_ascii_case(word)
-    }
-
-    fn is_one_of(&self, place: usize, words: &[&str]) -> bool {
-        words.iter().any(|word| self.is(place, word))
     }
 
     fn gap(&self, place: usize) -> &str {
@@ -124,26 +81,25 @@ impl Scan<'_> {
         self.text.get(first.start..last.end).unwrap_or_default()
     }
 
-    /// A name in full, in any case, or its beginning with a capital.
-    fn is_name(&self, place: usize, name: &str) -> bool {
-        let Some(token) = self.tokens.get(place) else { return false };
-        let short = token.text.len() >= SHORTEST && name.starts_with(token.text);
-        short || name.eq_ignore_ascii_case(token.text)
+    /// The place of a token among names: a name in full, in any case, or its beginning with a capital.
+    fn name_among(&self, place: usize, names: &str) -> Option<i8> {
+        let word = self.word(place);
+        let is =
+            |name: &str| word.len() >= SHORTEST && name.starts_with(word) || name.eq_ignore_ascii_case(word);
+        names.split(' ').position(is).and_then(|at| i8::try_from(at).ok())
     }
 
     fn weekday(&self, place: usize) -> Option<Weekday> {
-        // Of what somebody owns on that day nothing is said: `Monday's`.
+        // `Monday's` is about what somebody owns on that day.
         let owns = self.is(place + 1, "s") && self.gap(place).starts_with(['\'', '’']);
-        let day = WEEKDAYS.iter().find(|(name, _)| self.is_name(place, name)).map(|(_, day)| *day);
-        day.filter(|_| !owns)
+        let day = self.name_among(place, WEEKDAYS).filter(|_| !owns)?;
+        Weekday::from_monday_zero_offset(day).ok()
     }
 
     fn month(&self, place: usize) -> Option<i8> {
-        let at = MONTHS.iter().position(|name| self.is_name(place, name))?;
-        i8::try_from(at + 1).ok()
+        self.name_among(place, MONTHS).map(|at| at + 1)
     }
 
-    /// `3`, `3rd`.
     fn day(&self, place: usize) -> Option<i8> {
         let word = self.word(place);
         let digits = ["st", "nd", "rd", "th"].iter().find_map(|end| word.strip_suffix(end)).unwrap_or(word);
@@ -206,7 +162,7 @@ impl Scan<'_> {
         let meant = self.meant(written)?;
         let said = self.piece(from, to);
         let shown = if written.year.is_some() { String::new() } else { format!(" {}", meant.year()) };
-        (meant.weekday() != weekday).then(|| format!("\"{said}\"{shown} is a {}", name(meant.weekday())))
+        (meant.weekday() != weekday).then(|| format!("\"{said}\"{shown} is a {}", meant.strftime("%A")))
     }
 
     fn of_today(&self, place: usize) -> Option<String> {
@@ -223,7 +179,7 @@ impl Scan<'_> {
             false => return None,
         };
         let mut named = subject;
-        while self.is_one_of(named, &BEFORE) && named < subject + 2 {
+        while BEFORE.iter().any(|word| self.is(named, word)) && named < subject + 2 {
             named += 1;
         }
         if !(place..named)
@@ -231,9 +187,10 @@ impl Scan<'_> {
         {
             return None;
         }
-        let misfit = |to: usize| format!("\"{}\" on {at}, a {}", self.piece(place, to), name(at.weekday()));
+        let misfit = |to: usize| format!("\"{}\" on {at}, a {}", self.piece(place, to), at.strftime("%A"));
         if let Some(weekday) = self.weekday(named) {
-            let ends = !self.gap(named).chars().all(|c| c == ' ') || self.is_one_of(named + 1, &OF_DAY);
+            let ends = !self.gap(named).chars().all(|c| c == ' ')
+                || OF_DAY.iter().any(|word| self.is(named + 1, word));
             return ((!open || ends) && weekday != at.weekday()).then(|| misfit(named + 1));
         }
         if today && let Some(written) = self.date(named + usize::from(self.is(named, "the"))) {
@@ -242,21 +199,16 @@ impl Scan<'_> {
                 .then(|| misfit(written.next));
         }
         let month = self.month(named).filter(|_| open)?;
-        let capital = self.tokens.get(named).is_some_and(|token| token.text.starts_with(char::is_uppercase));
+        let capital = self.word(named).starts_with(char::is_uppercase);
         let ends = !self.gap(named).chars().all(|c| c == ' ') || self.is(named + 1, "already");
         (capital && ends && month != at.month()).then(|| misfit(named + 1))
     }
-}
-
-fn name(day: Weekday) -> &'static str {
-    WEEKDAYS.iter().find(|(_, other)| *other == day).map_or("", |(name, _)| name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The text's own day is a Wednesday.
     fn said(text: &str) -> Vec<String> {
         misfits(text, Some(jiff::civil::date(2025, 3, 5).at(10, 0, 0, 0)))
     }

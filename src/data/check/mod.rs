@@ -1,24 +1,310 @@
-//! Checks of data that need no model, for the cases of every benchmark.
+//! Checks of data that need no model, for the cases of every benchmark: the table of [`CHECKS`], a function each, and [`Checker`], which
+//! puts them to a case at a time.
 //!
-//! A benchmark's own checks stand in its folder and make the same findings. Called by [`crate::benchmarks::reading`] for
-//! `palimpsest data check`. Nothing here refuses a case.
-//!
-//! - [`Checker`]: puts them to a case at a time.
-//! - `turns`: what stands among the turns in the place of a text.
-//! - `times`: the order of times, and with `calendar` the words for days and months beside dates.
-//! - `questions`: options that are named and not given, one text with two golds, repeated and similar questions.
-//! - `golds`: golds that are empty, or of which the evidence holds nothing.
-//! - `copies`: the same segment twice, the same evidence or history in several cases.
-//! - [`words`]: content words, and the word lists; [`near`]: texts that are alike.
+//! A benchmark's own checks stand in its folder and make the same findings. Called for `palimpsest data check`. Nothing here refuses a case.
 
 mod calendar;
-mod checker;
-mod copies;
-mod golds;
 pub mod near;
 mod questions;
-mod times;
-mod turns;
 pub mod words;
 
-pub use checker::{CHECKS, Checker, Scope};
+use std::collections::{BTreeSet, HashMap};
+
+use calendar::misfits;
+use near::{ALIKE, Shingles, pairs};
+use questions::{Asked, LIKE_QUESTION, NO_OPTIONS, SAME_QUESTION, TWO_GOLDS};
+use rayon::prelude::*;
+use words::{STRAY_TEXTS, content_words, listed_words, part_said};
+
+use super::finding::{Check, Finding, Gold, quote};
+use super::{Case, Probe, Segment};
+
+static STRAY_TEXT: Check =
+    Check::error("stray-text", "turns that are no text but a generator's word, an error message or nothing");
+static TIME_ORDER: Check = Check::warning(
+    "time-order",
+    "segments whose time sorts before that of the one above them: by date, or because they have none",
+);
+static NO_TIME: Check = Check::warning("no-time", "segments without a time in a history that has times");
+static DAY_WORDS: Check = Check::warning(
+    "day-words",
+    "words for days or months that do not fit the date beside them or the time of their text",
+);
+static GOLD_NOT_IN_EVIDENCE: Check = Check::warning(
+    "gold-not-in-evidence",
+    "questions whose evidence has fewer than half of the words of the gold",
+);
+static SAME_SEGMENT: Check = Check::warning(
+    "same-segment",
+    "segments that say what an earlier one of their history says, letter case and punctuation aside",
+);
+static LIKE_SEGMENT: Check =
+    Check::warning("like-segment", "segments that say nearly what an earlier one of their history says");
+static SAME_EVIDENCE: Check = Check::warning(
+    "same-evidence",
+    "evidence segments that are, or nearly are, the evidence of an earlier case",
+);
+static SAME_HISTORY: Check =
+    Check::warning("same-history", "cases whose history and questions are those of an earlier case");
+
+/// Every check of this module, in the order in which findings are told.
+pub static CHECKS: [&Check; 13] = [
+    &STRAY_TEXT,
+    &TIME_ORDER,
+    &NO_TIME,
+    &DAY_WORDS,
+    &NO_OPTIONS,
+    &TWO_GOLDS,
+    &SAME_QUESTION,
+    &LIKE_QUESTION,
+    &GOLD_NOT_IN_EVIDENCE,
+    &SAME_SEGMENT,
+    &LIKE_SEGMENT,
+    &SAME_EVIDENCE,
+    &SAME_HISTORY,
+];
+
+/// Prefix of an error message that a generator wrote in the place of a text.
+const FAILURE: &str = "ERROR:";
+/// The least part of a gold's content words that its evidence has.
+const LEAST: f64 = 0.5;
+/// Fewest words of a segment that is held against others: short ones are alike by chance.
+const FEWEST_WORDS: usize = 12;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scope {
+    /// True if queries are texts of the data. Otherwise they are a benchmark's own instruction, the same for every case.
+    pub queries: bool,
+    /// True if segments that are alike are copies. Otherwise they are alike by design.
+    pub copies: bool,
+    pub order: bool,
+}
+
+impl Scope {
+    pub const ALL: Self = Scope { queries: true, copies: true, order: true };
+}
+
+/// A segment's original index and its shingles.
+type Said = (usize, Shingles);
+
+/// The checks, a case at a time. Keeps hashes of questions, evidence and histories, never the cases.
+#[derive(Debug)]
+pub struct Checker {
+    scope: Scope,
+    findings: Vec<Finding>,
+    asked: Asked,
+    /// Of each segment of evidence its case, its index and its shingles.
+    evidence: Vec<(String, usize)>,
+    texts: Vec<Vec<u64>>,
+    /// The first case of each history with its questions.
+    histories: HashMap<u64, String>,
+    same_histories: Vec<Finding>,
+}
+
+impl Checker {
+    pub fn new(scope: Scope) -> Self {
+        Checker {
+            scope,
+            findings: Vec::new(),
+            asked: Asked::default(),
+            evidence: Vec::new(),
+            texts: Vec::new(),
+            histories: HashMap::new(),
+            same_histories: Vec::new(),
+        }
+    }
+
+    /// Looks at a case. `golds` has what is known of the right answer to each of its probes, in their order.
+    pub fn case(&mut self, case: &Case, golds: &[Gold]) {
+        let Scope { queries, copies, order } = self.scope;
+        self.findings.extend(stray(case));
+        if order {
+            self.findings.extend(times(case));
+        }
+        self.findings.extend(day_words(case, golds));
+        if queries {
+            self.findings.extend(questions::without_options(case, golds));
+            self.findings.extend(questions::repeated(case, golds));
+            self.asked.add(case);
+        }
+        let with_gold = case.probes.iter().zip(golds);
+        self.findings.extend(with_gold.filter_map(|(probe, gold)| not_in_evidence(case, probe, gold)));
+        let shingles = |segment: &Segment| {
+            let turns = segment.turns.iter().map(|turn| turn.content.as_str());
+            (segment.index, Shingles::of(&turns.collect::<Vec<_>>().join("\n")))
+        };
+        let said: Vec<Said> = case.history.segments.par_iter().map(shingles).collect();
+        if copies {
+            self.findings.extend(alike_within(case, &said));
+        }
+        self.remember(case, &said);
+    }
+
+    /// Keeps a case's history and its evidence, to be held against those of the cases that follow.
+    fn remember(&mut self, case: &Case, said: &[Said]) {
+        let queries = case.probes.iter().map(|probe| Shingles::of(&probe.query).digest);
+        let all: Vec<u64> = said.iter().map(|(_, text)| text.digest).chain(queries).collect();
+        let whole = Shingles::of(&format!("{all:?}")).digest;
+        if let Some(earlier) = self.histories.get(&whole) {
+            let what = format!("history and questions are those of case `{earlier}`");
+            self.same_histories.push(Finding::new(&SAME_HISTORY, &case.id, what));
+            // Its evidence is the same, of course.
+            return;
+        }
+        self.histories.insert(whole, case.id.clone());
+        if !self.scope.copies {
+            return;
+        }
+        let all = case.evidence.iter().chain(case.probes.iter().flat_map(|probe| &probe.evidence));
+        let cited: BTreeSet<usize> = all.map(|evidence| evidence.place.segment).collect();
+        for (index, text) in said {
+            if cited.contains(index) && text.words >= FEWEST_WORDS {
+                self.evidence.push((case.id.clone(), *index));
+                self.texts.push(text.pairs.clone());
+            }
+        }
+    }
+
+    /// All that was found, and what only shows when all cases have been seen.
+    pub fn finish(self) -> Vec<Finding> {
+        let Checker { mut findings, asked, evidence, texts, same_histories, .. } = self;
+        findings.extend(asked.alike());
+        findings.extend(same_histories);
+        for pair in pairs(&texts, ALIKE) {
+            let ((case, index), (other, at)) = (&evidence[pair.first], &evidence[pair.second]);
+            if case != other {
+                let percent = 100.0 * pair.similarity;
+                let what =
+                    format!("it has {percent:.0}% of its word pairs from segment {index} of case `{case}`");
+                findings.push(Finding::new(&SAME_EVIDENCE, other, what).at([*at]));
+            }
+        }
+        findings
+    }
+}
+
+fn stray(case: &Case) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for segment in &case.history.segments {
+        for (at, turn) in segment.turns.iter().enumerate().filter(|(_, turn)| is_stray(&turn.content)) {
+            let what = format!("turn {at} is {}", quote(turn.content.trim()));
+            found.push(Finding::new(&STRAY_TEXT, &case.id, what).at([segment.index]));
+        }
+    }
+    found
+}
+
+fn is_stray(text: &str) -> bool {
+    let bare = text.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
+    // Signs alone can be an answer (`?`, an emoji), nothing at all cannot.
+    text.trim().is_empty() || STRAY_TEXTS.contains(&bare.as_str()) || text.trim_start().starts_with(FAILURE)
+}
+
+/// Segments out of the order of times, and those without a time among others.
+fn times(case: &Case) -> Vec<Finding> {
+    let segments = &case.history.segments;
+    let mut found = Vec::new();
+    for pair in segments.windows(2) {
+        let [above, segment] = pair else { continue };
+        let kind = &segment.kind;
+        let what = match (above.time, segment.time) {
+            (Some(above), Some(time)) if time < above => format!("{kind} of {time} below one of {above}"),
+            (Some(above), None) => format!("{kind} without a time below one of {above}"),
+            _ => continue,
+        };
+        found.push(Finding::new(&TIME_ORDER, &case.id, what).at([segment.index]));
+    }
+    if segments.iter().any(|segment| segment.time.is_some()) {
+        let undated = segments.iter().filter(|segment| segment.time.is_none());
+        found.extend(undated.map(|segment| {
+            Finding::new(&NO_TIME, &case.id, format!("{} without a time", segment.kind)).at([segment.index])
+        }));
+    }
+    found
+}
+
+fn day_words(case: &Case, golds: &[Gold]) -> Vec<Finding> {
+    let of_segment = |segment: &Segment| {
+        let said = segment.turns.iter().flat_map(|turn| misfits(&turn.content, segment.time));
+        let said: BTreeSet<String> = said.collect();
+        let index = segment.index;
+        said.into_iter().map(move |what| Finding::new(&DAY_WORDS, &case.id, what).at([index]))
+    };
+    let mut found: Vec<Finding> = case.history.segments.par_iter().flat_map_iter(of_segment).collect();
+    for (at, probe) in case.probes.iter().enumerate() {
+        let texts = golds.get(at).into_iter().flat_map(|gold| &gold.texts);
+        let of_query = misfits(&probe.query, case.history.query_time);
+        let said: BTreeSet<String> =
+            of_query.into_iter().chain(texts.flat_map(|text| misfits(text, None))).collect();
+        found.extend(said.into_iter().map(|what| Finding::new(&DAY_WORDS, &case.id, what).of([&probe.id])));
+    }
+    found
+}
+
+/// A gold whose words the evidence lacks. Words that the question has itself prove nothing and are left out.
+fn not_in_evidence(case: &Case, probe: &Probe, gold: &Gold) -> Option<Finding> {
+    if !gold.quoted {
+        return None;
+    }
+    let cited: BTreeSet<usize> = case.evidence_of(probe).map(|evidence| evidence.place.segment).collect();
+    let segments = case.history.segments.iter().filter(|segment| cited.contains(&segment.index));
+    let said: BTreeSet<String> = segments.flat_map(words_and_date).collect();
+    if said.is_empty() {
+        return None;
+    }
+    let asked = content_words(&probe.query);
+    let mut best: Option<(f64, &String, BTreeSet<String>)> = None;
+    for text in &gold.texts {
+        let words: BTreeSet<String> = content_words(text).difference(&asked).cloned().collect();
+        let part = part_said(&words, &said);
+        if best.as_ref().is_none_or(|(most, ..)| part > *most) {
+            best = Some((part, text, words.difference(&said).cloned().collect()));
+        }
+    }
+    let (_, text, missing) = best.filter(|(part, ..)| *part < LEAST)?;
+    let what = format!("the evidence of {} does not have: {}", quote(text), listed_words(&missing));
+    Some(Finding::new(&GOLD_NOT_IN_EVIDENCE, &case.id, what).at(cited).of([&probe.id]))
+}
+
+fn words_and_date(segment: &Segment) -> BTreeSet<String> {
+    let date = segment.time.map(|time| time.strftime("%A %B %-d %d %m %Y %H %M %S %-H").to_string());
+    let turns = segment.turns.iter().map(|turn| turn.content.clone());
+    date.into_iter().chain(turns).flat_map(|text| content_words(&text)).collect()
+}
+
+fn alike_within(case: &Case, said: &[Said]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut first: HashMap<u64, usize> = HashMap::new();
+    let (mut own, mut sets) = (Vec::new(), Vec::new());
+    for (index, text) in said.iter().filter(|(_, text)| text.words >= FEWEST_WORDS) {
+        if let Some(earlier) = first.get(&text.digest) {
+            let what = format!("it says what segment {earlier} says");
+            found.push(Finding::new(&SAME_SEGMENT, &case.id, what).at([*index, *earlier]));
+            continue;
+        }
+        first.insert(text.digest, *index);
+        own.push(*index);
+        sets.push(text.pairs.clone());
+    }
+    found.extend(pairs(&sets, ALIKE).into_iter().map(|pair| {
+        let (a, b) = (own[pair.first], own[pair.second]);
+        let what = format!("it has {:.0}% of its word pairs from segment {a}", 100.0 * pair.similarity);
+        Finding::new(&LIKE_SEGMENT, &case.id, what).at([b, a])
+    }));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_stray;
+
+    #[test]
+    fn only_whole_texts_are_stray() {
+        for text in ["STOP", "[STOP]", " stop.\n", "", " \n", "ERROR: Failed after multiple retries."] {
+            assert!(is_stray(text), "{text:?}");
+        }
+        for text in ["Stop it.", "Please continue", "An error: what now?", "?", "👍", "the bus stop"] {
+            assert!(!is_stray(text), "{text:?}");
+        }
+    }
+}

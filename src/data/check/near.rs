@@ -11,7 +11,6 @@ use crate::ground::words::{phrase, units};
 /// The least similarity of texts that are told as alike.
 pub const ALIKE: f64 = 0.7;
 
-/// Two texts that are alike.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Alike {
     pub first: usize,
@@ -32,7 +31,6 @@ pub struct Shingles {
 }
 
 impl Shingles {
-    /// Shingles of a text.
     pub fn of(text: &str) -> Self {
         let words = units(text);
         let mut pairs: Vec<u64> = match words.as_slice() {

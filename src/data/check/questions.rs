@@ -1,10 +1,10 @@
 //! Checks of the texts of questions, alone and in pairs.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::near::{ALIKE, Shingles, pairs};
+use crate::data::Case;
 use crate::data::finding::{Check, Finding, Gold, quote};
-use crate::data::{Case, Probe};
 use crate::ground::words::{phrase, words};
 
 pub(super) static NO_OPTIONS: Check = Check::error(
@@ -27,31 +27,24 @@ const OPTION_WORDS: [&str; 8] =
     ["options", "events", "statements", "choices", "items", "answers", "option", "between"];
 const NAMED: usize = 6;
 
-/// Questions that name options by letters and do not say what they are.
+/// Questions that name options by letters which no option and no part of their text stands behind.
 pub(super) fn without_options(case: &Case, golds: &[Gold]) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, probe) in case.probes.iter().enumerate() {
         let mut named = named_letters(&probe.query);
         let texts = golds.get(at).into_iter().flat_map(|gold| &gold.texts);
         named.extend(texts.flat_map(|text| ordered_letters(text)));
-        let missing: Vec<String> = missing(probe, &named).iter().map(char::to_string).collect();
+        if probe.options.len() >= named.len() {
+            continue;
+        }
+        let missing = named.iter().filter(|letter| !is_defined(&probe.query, **letter));
+        let missing: Vec<String> = missing.map(char::to_string).collect();
         if !missing.is_empty() {
             let what = format!("{} says nowhere what {} are", quote(&probe.query), missing.join(", "));
-            found.push(Finding::new(&NO_OPTIONS, &case.id, what).of([probe.id.as_str()]));
+            found.push(Finding::new(&NO_OPTIONS, &case.id, what).of([&probe.id]));
         }
     }
     found
-}
-
-/// The letters that no option of the probe and no part of its text stands behind.
-fn missing(probe: &Probe, named: &BTreeSet<char>) -> Vec<char> {
-    let has_options = probe.options.len() >= named.len();
-    let undefined = |letter: &&char| !is_defined(&probe.query, **letter);
-    if named.is_empty() || has_options {
-        Vec::new()
-    } else {
-        named.iter().filter(undefined).copied().collect()
-    }
 }
 
 /// Capital letters that stand alone, by their places in bytes.
@@ -175,7 +168,6 @@ fn some<'a>(ids: impl Iterator<Item = &'a str>) -> String {
     if ids.len() > NAMED { format!("{shown}, …") } else { shown }
 }
 
-/// The questions of all cases so far, by what is needed to find those that are alike.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     questions: Vec<Question>,
@@ -196,12 +188,11 @@ impl Asked {
         let mut seen = BTreeSet::new();
         for probe in &case.probes {
             let Shingles { words, digest, pairs } = Shingles::of(&probe.query);
-            if words < FEWEST_WORDS || !seen.insert(digest) {
-                continue;
+            if words >= FEWEST_WORDS && seen.insert(digest) {
+                let (case, beginning) = (case.id.clone(), quote(&probe.query));
+                self.questions.push(Question { case, probe: probe.id.clone(), digest, beginning });
+                self.texts.push(pairs);
             }
-            let (case, probe_id) = (case.id.clone(), probe.id.clone());
-            self.questions.push(Question { case, probe: probe_id, digest, beginning: quote(&probe.query) });
-            self.texts.push(pairs);
         }
     }
 
@@ -210,41 +201,37 @@ impl Asked {
         let Asked { questions, texts } = self;
         let mut found = Vec::new();
         let mut by_text: HashMap<u64, Vec<&Question>> = HashMap::new();
-        let mut order = Vec::new();
         for question in &questions {
-            let of = by_text.entry(question.digest).or_default();
-            if of.is_empty() {
-                order.push(question.digest);
-            }
-            of.push(question);
+            by_text.entry(question.digest).or_default().push(question);
         }
-        for text in order {
-            if let Some([first, others @ ..]) = by_text.get(&text).map(Vec::as_slice)
-                && !others.is_empty()
-            {
-                let names = others.iter().map(|other| other.case.as_str());
-                let what =
-                    format!("{} is asked in {} more cases: {}", first.beginning, others.len(), some(names));
-                found.push(Finding::new(&SAME_QUESTION, &first.case, what).of([first.probe.as_str()]));
+        for digest in unique_in_order(&questions) {
+            let Some([first, others @ ..]) = by_text.get(&digest).map(Vec::as_slice) else { continue };
+            if !others.is_empty() {
+                let names = some(others.iter().map(|other| other.case.as_str()));
+                let what = format!("{} is asked in {} more cases: {names}", first.beginning, others.len());
+                found.push(Finding::new(&SAME_QUESTION, &first.case, what).of([&first.probe]));
             }
         }
         for pair in pairs(&texts, ALIKE) {
-            let (Some(a), Some(b)) = (questions.get(pair.first), questions.get(pair.second)) else {
-                continue;
-            };
+            let (a, b) = (&questions[pair.first], &questions[pair.second]);
             if a.digest == b.digest {
                 continue;
             }
-            let other =
-                if a.case == b.case { b.probe.clone() } else { format!("case `{}` {}", b.case, b.probe) };
-            let of_both = 100.0 * pair.similarity;
+            let of_one = a.case == b.case;
+            let other = if of_one { b.probe.clone() } else { format!("case `{}` {}", b.case, b.probe) };
+            let percent = 100.0 * pair.similarity;
             let what =
-                format!("{other} has {of_both:.0}% of its word pairs: {} and {}", a.beginning, b.beginning);
-            let probes = [Some(a), Some(b).filter(|b| b.case == a.case)].into_iter().flatten();
-            found.push(Finding::new(&LIKE_QUESTION, &a.case, what).of(probes.map(|q| q.probe.as_str())));
+                format!("{other} has {percent:.0}% of its word pairs: {} and {}", a.beginning, b.beginning);
+            let probes = [Some(&a.probe), Some(&b.probe).filter(|_| of_one)].into_iter().flatten();
+            found.push(Finding::new(&LIKE_QUESTION, &a.case, what).of(probes));
         }
         found
     }
+}
+
+fn unique_in_order(questions: &[Question]) -> Vec<u64> {
+    let mut seen = HashSet::new();
+    questions.iter().map(|question| question.digest).filter(|digest| seen.insert(*digest)).collect()
 }
 
 #[cfg(test)]

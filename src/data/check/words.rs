@@ -30,7 +30,6 @@ static STOPS: LazyLock<HashSet<&str>> = LazyLock::new(|| STOP_WORDS.split_ascii_
 static TIMES: LazyLock<HashSet<String>> =
     LazyLock::new(|| TIME_WORDS.split_ascii_whitespace().map(stem).collect());
 
-/// True if a stem is that of a word for a time.
 pub fn is_of_time(stem: &str) -> bool {
     TIMES.contains(stem)
 }
@@ -85,7 +84,6 @@ pub fn part_said(of: &BTreeSet<String>, in_text: &BTreeSet<String>) -> f64 {
     if of.is_empty() { 1.0 } else { of.intersection(in_text).count() as f64 / of.len() as f64 }
 }
 
-/// A list of words for a message.
 pub fn listed_words<'a>(words: impl IntoIterator<Item = &'a String>) -> String {
     words.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }

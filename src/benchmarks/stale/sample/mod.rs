@@ -9,7 +9,6 @@ use super::haystack::{Distractor, HaystackError, Scenario, assemble};
 use crate::benchmarks::SampleSpec;
 use crate::data::Case;
 
-/// The name of the sample as a file.
 pub(super) const FILE: &str = "stale-sample.json";
 
 /// Sessions of a sample case unless asked otherwise. The history alone then has 3,800 to 4,150 tokens of SmolLM2's
@@ -17,7 +16,6 @@ pub(super) const FILE: &str = "stale-sample.json";
 /// truncation at work.
 pub const DEFAULT_SESSIONS: usize = 16;
 
-/// The sample's scenarios, T1 and T2 by turns.
 pub fn scenarios() -> &'static [Scenario] {
     static PARSED: LazyLock<Vec<Scenario>> = LazyLock::new(|| {
         // Part of the program, not input; a test reads it.
@@ -26,7 +24,6 @@ pub fn scenarios() -> &'static [Scenario] {
     &PARSED
 }
 
-/// The sample's distractor sessions.
 pub fn distractors() -> &'static [Distractor] {
     static PARSED: LazyLock<Vec<Distractor>> = LazyLock::new(|| {
         // Part of the program, not input; a test reads it.
@@ -35,7 +32,6 @@ pub fn distractors() -> &'static [Distractor] {
     &PARSED
 }
 
-/// The sample's cases in the order of the scenarios.
 pub fn cases(spec: SampleSpec) -> Result<Vec<Case>, HaystackError> {
     let sessions = spec.segments.unwrap_or(DEFAULT_SESSIONS);
     scenarios().iter().map(|scenario| assemble(scenario, distractors(), spec.seed, sessions)).collect()

@@ -3,7 +3,6 @@
 use super::reader::{HISTORY_FILE, INSTANCES_FILE};
 use crate::benchmarks::{SampleError, SampleSpec};
 
-/// Sessions of its history.
 pub(super) const SESSIONS: usize = 24;
 
 /// The files of a folder, sorted. Nothing is drawn, so every seed gives the same.

@@ -1,22 +1,19 @@
 //! Accuracy by relation and subtype: tables 1 and 13, and their intervals, table 11.
 
-use super::super::counts::{percent, ratio};
-use super::columns::{Column, columns_of};
-use super::heads::Heads;
-use super::systems::{Group, System};
-use crate::benchmarks::Table;
+use super::super::settings::{FULL, PERFECT};
+use super::columns::{Column, shares};
+use super::systems::{Group, Outcome, System};
+use crate::benchmarks::{Share, Table};
 use crate::ground::order::unique;
-use crate::ground::sheet::{self, Sheet, cell};
+use crate::ground::sheet::Sheet;
 use crate::statistics::Interval;
 use crate::statistics::bounded::{Intervals, of_units};
 
-/// Table 1: the systems and the oracle.
 pub(super) fn table_1(systems: &[System<'_>]) -> Option<Table> {
-    let rows: Vec<&System<'_>> =
-        systems.iter().filter(|s| s.setting != super::super::settings::PERFECT).collect();
+    let rows: Vec<&System<'_>> = systems.iter().filter(|s| s.setting != PERFECT).collect();
     let mut sheet = accuracies(&rows)?;
     sheet.notes.extend(contextual_above_temporal(&rows));
-    if rows.iter().any(|row| row.setting == super::super::settings::FULL) {
+    if rows.iter().any(|row| row.setting == FULL) {
         sheet.notes.push("the paper has no setting that shows the full history: it is ours".to_owned());
     }
     let title = "accuracy by relation and subtype (table 1)".to_owned();
@@ -29,9 +26,9 @@ fn contextual_above_temporal(rows: &[&System<'_>]) -> Vec<String> {
     let systems = || rows.iter().filter(|row| row.is_memory() && row.repetition == 0);
     let share = |system: &System<'_>, name: &'static str| {
         let repetitions = rows.iter().filter(|row| row.repeats(system));
-        let counts = repetitions.map(|row| Column::Subtype(name).counts(row));
-        let (right, of) = counts.fold((0, 0), |(right, of), own| (right + own.0, of + own.1));
-        ratio(right, of)
+        let own = repetitions.flat_map(|row| row.outcomes.values());
+        let own = own.filter(|outcome| Column::Subtype(name).holds(outcome));
+        Share::of(own.map(|outcome| outcome.right)).share()
     };
     let groups = unique(systems().map(|system| system.group));
     let note = |group: &Group<'_>| {
@@ -47,10 +44,8 @@ fn contextual_above_temporal(rows: &[&System<'_>]) -> Vec<String> {
     groups.iter().filter_map(note).collect()
 }
 
-/// Table 13: perfect retrieval.
 pub(super) fn table_13(systems: &[System<'_>]) -> Option<Table> {
-    let rows: Vec<&System<'_>> =
-        systems.iter().filter(|s| s.setting == super::super::settings::PERFECT).collect();
+    let rows: Vec<&System<'_>> = systems.iter().filter(|s| s.setting == PERFECT).collect();
     let mut sheet = accuracies(&rows)?;
     if rows.iter().any(|row| row.memory.is_none()) {
         sheet.notes.push(
@@ -64,34 +59,15 @@ pub(super) fn table_13(systems: &[System<'_>]) -> Option<Table> {
 }
 
 fn accuracies(rows: &[&System<'_>]) -> Option<Sheet> {
-    let heads = Heads::of(rows)?;
-    let own = columns_of(rows);
-    let mut columns = heads.columns();
-    columns.extend(own.iter().map(|column| sheet::Column::number(column.name())));
-    let mut notes = vec!["all: over questions, not the mean of the relations".to_owned()];
-    let mut sheet_rows = Vec::new();
-    for row in rows {
-        let mut cells = heads.cells(row);
-        cells.extend(own.iter().map(|column| {
-            let (right, of) = column.counts(row);
-            vec![marked(row, *column, right, of), format!("{right}/{of}")]
-        }));
-        sheet_rows.push(cells);
-        notes.extend(remarks(row));
-    }
-    Some(Sheet { columns, rows: sheet_rows, notes })
-}
-
-/// A share in percent, marked where it rests on histories that were cut.
-fn marked(row: &System<'_>, column: Column, right: usize, of: usize) -> String {
-    let cuts = row.cuts(|outcome| column.holds(outcome));
-    format!("{}{}", percent(right, of), cuts.mark())
+    let mut sheet = shares(rows, |_, _, share| format!("{}/{}", share.count, share.of))?;
+    sheet.notes.push("all: over questions, not the mean of the relations".to_owned());
+    sheet.notes.extend(rows.iter().flat_map(|row| remarks(row)));
+    Some(sheet)
 }
 
 /// Remarks on questions that have no verdict and count as wrong, and on those without a relation.
 fn remarks(row: &System<'_>) -> Vec<String> {
-    let count =
-        |holds: fn(&super::systems::Outcome<'_>) -> bool| row.outcomes.values().filter(|o| holds(o)).count();
+    let count = |holds: fn(&Outcome<'_>) -> bool| row.outcomes.values().filter(|o| holds(o)).count();
     let (unjudged, unknown) = (count(|o| !o.judged), count(|o| o.relation.is_none()));
     let name = format!("{} {}", row.run, row.setting());
     let mut notes = Vec::new();
@@ -107,26 +83,13 @@ fn remarks(row: &System<'_>) -> Vec<String> {
     notes
 }
 
-/// Table 11: 95% intervals of table 1.
 pub(super) fn table_11(systems: &[System<'_>], intervals: Intervals) -> Option<Table> {
     let rows: Vec<&System<'_>> = systems.iter().collect();
-    let heads = Heads::of(&rows)?;
-    let own = columns_of(&rows);
-    let mut columns = heads.columns();
-    columns.extend(own.iter().map(|column| sheet::Column::number(column.name())));
-    let rows = rows.iter().map(|row| {
-        let mut cells = heads.cells(row);
-        cells.extend(own.iter().map(|column| {
-            let (right, of) = column.counts(row);
-            let ends = interval(row, *column, intervals).map_or_else(
-                || "-".to_owned(),
-                |Interval { low, high }| format!("[{:.2}, {:.2}]", 100.0 * low, 100.0 * high),
-            );
-            vec![marked(row, *column, right, of), ends]
-        }));
-        cells
-    });
-    let rows = rows.collect();
+    let mut sheet = shares(&rows, |row, column, _| {
+        let ends = interval(row, column, intervals);
+        let ends = ends.map(|Interval { low, high }| format!("[{:.2}, {:.2}]", 100.0 * low, 100.0 * high));
+        ends.unwrap_or_else(|| "-".to_owned())
+    })?;
     let note = match intervals {
         Intervals::Adjusted => {
             "95% intervals: Wilson's, of `all` Student's t within the relations with one question added at either end; --intervals paper \
@@ -137,17 +100,13 @@ pub(super) fn table_11(systems: &[System<'_>], intervals: Intervals) -> Option<T
              resamples (the paper draws 10,000)"
         }
     };
-    let title = "95% intervals of the accuracies (table 11)";
-    Some(Table::new("intervals", title, columns, rows, vec![note.to_owned()]))
+    sheet.notes.push(note.to_owned());
+    let title = "95% intervals of the accuracies (table 11)".to_owned();
+    Some(Table { key: "intervals".to_owned(), title, sheet })
 }
 
 fn interval(system: &System<'_>, column: Column, intervals: Intervals) -> Option<Interval> {
     let own = system.outcomes.values().filter(|outcome| column.holds(outcome));
     let strata = column.strata(own.map(|outcome| (outcome, f64::from(u8::from(outcome.right)))));
     of_units(&strata, (0.0, 1.0), intervals)
-}
-
-/// A cell with nothing in it.
-pub(super) fn none() -> Vec<String> {
-    cell("-")
 }

@@ -1,12 +1,15 @@
-//! The columns of tables 1, 3, 11 and 13: all questions, the relations, and their subtypes.
+//! The columns of the tables: which run, model and setting a row is of, then all questions, the relations, and their subtypes.
 
 use std::collections::BTreeMap;
 
 use super::super::terms::{COMPLEMENTARY, CONTRADICTORY, NUANCED, RELATIONS, SINGLE_EVIDENCE};
-use super::systems::{Outcome, System};
+use super::systems::{Group, Outcome, System};
+use crate::benchmarks::Share;
+use crate::ground::sheet::{self, Sheet, cell};
 use crate::statistics::bounded::Stratum;
 
-/// Some of the questions.
+pub(super) const DECIMALS: u32 = 2;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
     /// All: the micro average, not the mean of the relations.
@@ -28,15 +31,13 @@ const COLUMNS: [Column; 9] = [
     Column::Relation(CONTRADICTORY),
 ];
 
-/// The columns of some systems.
 pub(super) fn columns_of(systems: &[&System<'_>]) -> Vec<Column> {
-    let is_asked = |column: &Column| systems.iter().any(|system| column.counts(system).1 > 0);
+    let is_asked = |column: &Column| systems.iter().any(|system| column.share(system).of > 0);
     let single = Column::Subtype(SINGLE_EVIDENCE);
     COLUMNS.into_iter().filter(|column| *column != single || is_asked(column)).collect()
 }
 
 impl Column {
-    /// Its head.
     pub(super) fn name(self) -> &'static str {
         match self {
             Column::All => "all",
@@ -44,7 +45,6 @@ impl Column {
         }
     }
 
-    /// True if it has a question.
     pub(super) fn holds(self, outcome: &Outcome<'_>) -> bool {
         match self {
             Column::All => true,
@@ -53,10 +53,9 @@ impl Column {
         }
     }
 
-    /// Its right questions, and all of them.
-    pub(super) fn counts(self, system: &System<'_>) -> (usize, usize) {
+    pub(super) fn share(self, system: &System<'_>) -> Share {
         let own = system.outcomes.values().filter(|outcome| self.holds(outcome));
-        own.fold((0, 0), |(right, of), outcome| (right + usize::from(outcome.right), of + 1))
+        Share::of(own.map(|outcome| outcome.right))
     }
 
     /// The numbers of some of its questions by what an interval holds fixed: of all questions the relations, and what a broken row does
@@ -75,4 +74,69 @@ impl Column {
         }
         strata.into_values().map(|units| Stratum { weight: units.len() as f64 / count, units }).collect()
     }
+}
+
+/// The first columns of every table; data and judge where they differ.
+pub(super) struct Heads {
+    datasets: bool,
+    judges: bool,
+}
+
+impl Heads {
+    /// The columns that some rows need; absent without rows.
+    pub(super) fn of(rows: &[&System<'_>]) -> Option<Self> {
+        let first = rows.first()?.group;
+        let differ = |same: fn(&Group<'_>, &Group<'_>) -> bool| rows.iter().any(|r| !same(&r.group, &first));
+        Some(Heads {
+            datasets: differ(|a, b| a.dataset == b.dataset),
+            judges: differ(|a, b| a.judge == b.judge),
+        })
+    }
+
+    pub(super) fn columns(&self) -> Vec<sheet::Column> {
+        let mut columns: Vec<sheet::Column> = ["run", "model", "setting"].map(sheet::Column::text).into();
+        columns.extend(self.of_groups());
+        columns
+    }
+
+    /// Data and judge, where they differ.
+    pub(super) fn of_groups(&self) -> Vec<sheet::Column> {
+        let names = self.datasets.then_some("data").into_iter().chain(self.judges.then_some("judge"));
+        names.map(sheet::Column::text).collect()
+    }
+
+    pub(super) fn cells(&self, row: &System<'_>) -> Vec<Vec<String>> {
+        let mut cells = vec![
+            cell(row.run),
+            cell(row.group.model),
+            cell(format!("{}{}", row.setting(), row.cuts(|_| true).mark())),
+        ];
+        cells.extend(self.of_group(row));
+        cells
+    }
+
+    pub(super) fn of_group(&self, row: &System<'_>) -> Vec<Vec<String>> {
+        let dataset = self.datasets.then(|| cell(row.group.dataset));
+        dataset.into_iter().chain(self.judges.then(|| cell(row.group.judge.unwrap_or("none")))).collect()
+    }
+}
+
+/// A row a system: of each column the share in percent, marked where it rests on histories that were cut, and a line below it.
+pub(super) fn shares(
+    rows: &[&System<'_>],
+    below: impl Fn(&System<'_>, Column, Share) -> String,
+) -> Option<Sheet> {
+    let heads = Heads::of(rows)?;
+    let own = columns_of(rows);
+    let mut columns = heads.columns();
+    columns.extend(own.iter().map(|column| sheet::Column::number(column.name())));
+    let cells = |row: &&System<'_>| {
+        let numbers = own.iter().map(|column| {
+            let share = column.share(row);
+            let cuts = row.cuts(|outcome| column.holds(outcome));
+            vec![format!("{}{}", share.percent(DECIMALS), cuts.mark()), below(row, *column, share)]
+        });
+        heads.cells(row).into_iter().chain(numbers).collect()
+    };
+    Some(Sheet { columns, rows: rows.iter().map(cells).collect(), notes: Vec::new() })
 }

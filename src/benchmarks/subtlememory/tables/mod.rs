@@ -2,7 +2,6 @@
 
 mod accuracy;
 mod columns;
-mod heads;
 mod paired;
 mod systems;
 mod waterfall;

@@ -1,13 +1,9 @@
 //! Differences on the same questions: a plugin against its standalone system (table 3), and the oracle against the best system
 //! (table 12).
 
-use std::collections::BTreeSet;
-
-use super::super::counts::{discordant, percent, points, ratio};
+use super::super::counts::{discordant, points};
 use super::super::settings::ORACLE;
-use super::accuracy::none;
-use super::columns::{Column, columns_of};
-use super::heads::Heads;
+use super::columns::{Column, DECIMALS, Heads, columns_of};
 use super::systems::{Group, System};
 use crate::benchmarks::Table;
 use crate::ground::numbers::p_value;
@@ -55,11 +51,8 @@ pub(super) fn table_3(systems: &[System<'_>]) -> Option<Table> {
         let mut cells = heads.cells(system);
         cells.push(cell(other.named()));
         cells.extend(of_pairs.iter().map(|column| {
-            let share = |system: &System<'_>| {
-                let (right, of) = column.counts(system);
-                ratio(right, of)
-            };
-            share(system).zip(share(other)).map_or_else(none, |(a, b)| cell(points(a - b)))
+            let both = column.share(system).share().zip(column.share(other).share());
+            cell(both.map_or_else(|| "-".to_owned(), |(a, b)| points(a - b)))
         }));
         cells
     });
@@ -74,13 +67,11 @@ pub(super) fn table_3(systems: &[System<'_>]) -> Option<Table> {
     Some(Table::new("integration", "integration delta (table 3)", columns, rows, notes))
 }
 
-/// A note below tables that compare one repetition of each system.
 fn first_alone(systems: &[System<'_>]) -> Option<String> {
     let repeated = systems.iter().any(|system| system.repetition > 0);
     repeated.then(|| "the first repetition of each setting is compared; the others are left out".to_owned())
 }
 
-/// The words of a name, in lower case.
 fn words(name: &str) -> Vec<String> {
     let words = name.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|word| !word.is_empty());
     words.map(str::to_lowercase).collect()
@@ -93,7 +84,6 @@ fn memory_of_plugin(run: &str) -> Option<Vec<String>> {
     (memory.len() < all.len() && !memory.is_empty()).then_some(memory)
 }
 
-/// The name of the memory that a run uses by itself.
 fn memory_alone(run: &str) -> Option<Vec<String>> {
     let all = words(run);
     let plugged = all.iter().any(|word| PLUGIN.contains(&word.as_str()));
@@ -111,10 +101,7 @@ pub(super) fn table_12(systems: &[System<'_>], intervals: Intervals) -> Option<T
         }
         let of_group =
             systems.iter().filter(|s| s.group == oracle.group && s.is_memory() && s.repetition == 0);
-        let right = |system: &System<'_>| {
-            let (right, of) = Column::All.counts(system);
-            ratio(right, of).unwrap_or(0.0)
-        };
+        let right = |system: &System<'_>| Column::All.share(system).share().unwrap_or(0.0);
         // The first of equally good ones.
         let best = of_group.reduce(|best, other| if right(other) > right(best) { other } else { best });
         let Some(best) = best else { continue };
@@ -148,10 +135,7 @@ pub(super) fn table_12(systems: &[System<'_>], intervals: Intervals) -> Option<T
     let numbers = ["questions", "oracle", "best", "b", "c", "difference", "p", "p (Holm)"];
     let columns = heads.into_iter().chain(numbers.map(sheet::Column::number)).collect();
     let rows = pairs.iter().zip(&tests).zip(adjusted).map(|(((oracle, best), test), holm)| {
-        let share = |system: &System<'_>| {
-            let (right, of) = Column::All.counts(system);
-            cell(percent(right, of))
-        };
+        let share = |system: &System<'_>| cell(Column::All.share(system).percent(DECIMALS));
         let interval = test.interval.map_or_else(String::new, |Interval { low, high }| {
             format!("[{}, {}]", points(low), points(high))
         });
@@ -213,7 +197,6 @@ struct Test {
 }
 
 impl Test {
-    /// Both have the same questions.
     fn of(oracle: &System<'_>, best: &System<'_>, intervals: Intervals) -> Self {
         let (b, c) = discordant(&oracle.right(), &best.right());
         let n = oracle.outcomes.len();
@@ -227,11 +210,6 @@ impl Test {
         let difference = (b as f64 - c as f64) / n.max(1) as f64;
         Test { n, b, c, difference, interval, p: mcnemar(b, c) }
     }
-}
-
-/// The questions of a system in a relation, or all of them.
-pub(super) fn asked<'a>(system: &System<'a>, column: Column) -> BTreeSet<super::systems::Question<'a>> {
-    system.questions(|outcome| column.holds(outcome))
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use super::super::terms::{RELATION, SUBTYPE};
 use crate::benchmarks::{Context, CutCount, Graded, HistoryCut, ShownSegments};
 use crate::ground::order::entry;
 
-/// A question, by case and probe.
 pub(super) type Question<'a> = (&'a str, &'a str);
 
 /// The properties that two systems must share to be compared.
@@ -16,7 +15,6 @@ pub(super) struct Group<'a> {
     pub(super) dataset: &'a str,
     pub(super) model: &'a str,
     pub(super) judge: Option<&'a str>,
-    /// True if the soft wording was used.
     pub(super) soft: bool,
 }
 
@@ -30,7 +28,6 @@ pub(super) struct System<'a> {
     /// Without the wording. Of a memory system [`settings::DEFAULT`] for the first k of its search, [`settings::PERFECT`], or how else its
     /// memories are shown.
     pub(super) setting: &'a str,
-    /// The part of the history that it shows.
     context: Context,
     pub(super) repetition: u32,
     pub(super) outcomes: BTreeMap<Question<'a>, Outcome<'a>>,
@@ -54,13 +51,11 @@ impl Outcome<'_> {
         self.answer.is_some() && self.answer == other.answer
     }
 
-    /// True if both answers were given to the same segments.
     pub(super) fn same_context(&self, other: &Self) -> bool {
         self.answer.is_some() && other.answer.is_some() && self.shown.same(other.shown)
     }
 }
 
-/// The systems in the order in which they come first.
 pub(super) fn systems<'a>(graded: &[Graded<'a>]) -> Vec<System<'a>> {
     let mut systems: Vec<System<'a>> = Vec::new();
     for row in graded {
@@ -99,7 +94,6 @@ pub(super) fn systems<'a>(graded: &[Graded<'a>]) -> Vec<System<'a>> {
 }
 
 impl<'a> System<'a> {
-    /// The questions for which `holds`.
     pub(super) fn questions(&self, holds: impl Fn(&Outcome<'_>) -> bool) -> BTreeSet<Question<'a>> {
         self.outcomes.iter().filter(|(_, outcome)| holds(outcome)).map(|(question, _)| *question).collect()
     }
@@ -110,7 +104,6 @@ impl<'a> System<'a> {
         CutCount::of(answered.map(|outcome| outcome.history_cut))
     }
 
-    /// A note below tables on a system whose histories were cut.
     pub(super) fn cut_note(&self) -> Option<String> {
         self.cuts(|_| true).note(&format!("{} {}", self.run, self.setting()))
     }
@@ -124,7 +117,6 @@ impl<'a> System<'a> {
         self.memory.unwrap_or(self.run)
     }
 
-    /// The setting as tables write it.
     pub(super) fn setting(&self) -> String {
         let mut text = match self.setting {
             settings::DEFAULT if self.memory.is_some() => String::new(),
@@ -154,7 +146,6 @@ impl<'a> System<'a> {
         self.is_system() && self.setting != settings::FULL
     }
 
-    /// True if it is a repetition of another one, or that itself.
     pub(super) fn repeats(&self, other: &System<'_>) -> bool {
         self.group == other.group
             && (self.run, self.memory, self.setting) == (other.run, other.memory, other.setting)

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::super::counts::{Stages, percent, stages};
+use super::super::counts::{Stages, stages};
 use super::super::settings::{ORACLE, PERFECT};
 use super::super::terms::{COMPLEMENTARY, CONTRADICTORY, NUANCED};
-use super::columns::Column;
-use super::heads::Heads;
+use super::columns::{Column, DECIMALS, Heads};
 use super::systems::{Question, System};
-use crate::benchmarks::{Bar, BarChart, Chart, Table};
+use crate::benchmarks::{Bar, BarChart, Chart, Share, Table};
 use crate::ground::sheet::{self, cell};
 
-/// All questions, and the relations.
 const ROWS: [Column; 4] = [
     Column::All,
     Column::Relation(COMPLEMENTARY),
@@ -22,7 +20,6 @@ const ROWS: [Column; 4] = [
 /// A system with the settings that its stages are told by.
 struct Traced<'s, 'a> {
     system: &'s System<'a>,
-    /// One for each of [`ROWS`].
     stages: [Stages; 4],
     /// The same, of the steps from oracle to perfect and from there to the system's setting.
     losses: [[Loss; 2]; 4],
@@ -37,7 +34,10 @@ struct Loss {
     same_context: usize,
 }
 
-/// Questions that a step loses.
+fn percent(count: usize, of: usize) -> String {
+    Share { count, of }.percent(DECIMALS)
+}
+
 type Lost = fn(&Stages) -> usize;
 
 /// The steps by name, with how many questions each loses.
@@ -174,7 +174,7 @@ fn trace<'s, 'a>(
         }
     }
     let (in_oracle, in_perfect, by_default) = (oracle.right(), perfect.right(), system.right());
-    let asked = ROWS.map(|column| super::paired::asked(system, column));
+    let asked = ROWS.map(|column| system.questions(|outcome| column.holds(outcome)));
     let stages = asked.each_ref().map(|asked| stages(asked, &in_oracle, &in_perfect, &by_default));
     let losses = asked.each_ref().map(|asked| {
         let preserved: BTreeSet<Question<'_>> = in_oracle.intersection(&in_perfect).copied().collect();
