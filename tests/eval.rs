@@ -463,7 +463,7 @@ fn a_subject_hears_of_the_next_case_that_lacks_answers_before_it_is_asked_for_on
     #[derive(Default)]
     struct Listener(Vec<String>);
     impl Subject for Listener {
-        fn prepare(&mut self, next: &Case) {
+        fn prepare(&mut self, next: &std::sync::Arc<Case>) {
             self.0.push(format!("next: {}", next.id));
         }
 

@@ -15,7 +15,6 @@ fn conversation(model: &LocalModel, messages: &[Message]) -> Result<String, Loca
     Ok(model.template().render_past_thought(messages)?)
 }
 
-/// Refuses what does not fit the context.
 fn check_room(model: &LocalModel, needed: usize) -> Result<(), LocalError> {
     let context = model.context();
     if needed > context { Err(LocalError::DoesNotFit { needed, context }) } else { Ok(()) }

@@ -13,7 +13,6 @@ use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::RunStore;
 use palimpsest_core::digest::sha256;
 
-/// Counts of one reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadSummary {
     /// The reading, which is the judge's name.
@@ -150,7 +149,6 @@ fn scores(row: &AnswerRow) -> BTreeMap<String, f64> {
 /// The note of a probe that says which choice is right.
 const EXPECTED: &str = "expected";
 
-/// Which choice is right, where a note says so.
 pub(super) fn expected(probe: &PlannedProbe) -> Option<&str> {
     probe.judge.get(EXPECTED).and_then(serde_json::Value::as_str)
 }

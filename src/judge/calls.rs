@@ -8,8 +8,8 @@ use super::conduct::{Conduct, Judge};
 use crate::chat::parallel::in_order;
 use crate::run::energy::Joulemeter;
 use crate::run::error::RunError;
+use crate::run::subject::PATIENCE;
 
-/// Makes one call, the `usize`th.
 pub(super) type Ask<'a, T> = &'a (dyn Fn(&mut Judge<'_>, &mut Joulemeter, usize) -> T + Sync);
 
 /// Makes `count` calls and hands what came of each to `take`, in their order. Returns whether `stop` ended it before the last; those under
@@ -46,32 +46,47 @@ pub(super) fn make_calls<T: Send>(
     Ok(!whole)
 }
 
-/// Counts calls in a row that brought no verdict.
-pub(super) struct Unreadable<'a> {
+/// Counts calls in a row that failed, and calls in a row that brought no verdict.
+pub(super) struct Failures<'a> {
     conduct: &'a Conduct,
-    in_a_row: usize,
+    failed: usize,
+    unreadable: usize,
 }
 
-impl<'a> Unreadable<'a> {
+impl<'a> Failures<'a> {
     pub fn new(conduct: &'a Conduct) -> Self {
-        Unreadable { conduct, in_a_row: 0 }
+        Failures { conduct, failed: 0, unreadable: 0 }
+    }
+
+    pub fn call_came(&mut self) {
+        self.failed = 0;
+    }
+
+    pub fn call_failed(&mut self, error: &str) -> Result<(), RunError> {
+        self.failed += 1;
+        if self.failed < PATIENCE {
+            return Ok(());
+        }
+        Err(RunError::GaveUp(format!(
+            "{PATIENCE} calls of the judge in a row failed, so judging stops here (the same command goes on); the last said: {error}"
+        )))
     }
 
     /// A call about `what` brought a verdict, or none for a reason.
     pub fn count(&mut self, judge: &str, what: &str, why: Option<&str>) -> Result<(), RunError> {
         let Some(why) = why else {
-            self.in_a_row = 0;
+            self.unreadable = 0;
             return Ok(());
         };
-        self.in_a_row += 1;
-        if self.conduct.give_up_after != Some(self.in_a_row) {
+        self.unreadable += 1;
+        if self.conduct.give_up_after != Some(self.unreadable) {
             return Ok(());
         }
         Err(RunError::GaveUp(format!(
             "{} replies of {judge} in a row hold nothing that can be read, so judging stops here; what was judged is kept, and the same \
              command goes on. The last, on {what}: {why}. Try another judge, more --max-new-tokens, --thinking off or a judge.j2 of your own \
              with --prompts; --give-up-after 0 goes on whatever comes",
-            self.in_a_row
+            self.unreadable
         )))
     }
 }

@@ -2,33 +2,25 @@
 
 use crate::chat::{CallTokens, ChatModel, Hardware, Sampling, ScoringModel};
 
-/// A judge with its sampling.
 pub enum Judge<'a> {
     /// By weighing `true` against `false` at each decision.
     Scoring(&'a mut dyn ScoringModel),
     /// By asking for JSON: of an endpoint, or of a local model that is to think first.
     Reply { model: &'a mut dyn ChatModel, sampling: Sampling },
     /// By asking for JSON, several calls at once: of an endpoint.
-    Several {
-        /// The judge, once for each call at once.
-        models: Vec<&'a mut (dyn ChatModel + Send)>,
-        sampling: Sampling,
-    },
+    Several { models: Vec<&'a mut (dyn ChatModel + Send)>, sampling: Sampling },
 }
 
 /// Reporting of a judging, and when to give up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conduct {
-    /// True if anybody is told how far it is.
     pub show_progress: bool,
-    /// True if each verdict has a line.
     pub verbose: bool,
     /// After how many calls in a row whose replies hold no verdict it ends; never where absent.
     pub give_up_after: Option<usize>,
 }
 
 impl Conduct {
-    /// Calls in a row without a verdict after which it ends, unless told otherwise.
     pub const GIVE_UP_AFTER: usize = 10;
 }
 
@@ -49,7 +41,6 @@ impl Judge<'_> {
         }
     }
 
-    /// The tokens of its calls since this was asked last.
     pub(super) fn take_tokens(&mut self) -> CallTokens {
         match self {
             Judge::Scoring(model) => model.take_tokens(),
@@ -58,7 +49,6 @@ impl Judge<'_> {
         }
     }
 
-    /// The parameters that it refused in its calls.
     pub(super) fn refused_parameters(&self) -> Vec<String> {
         match self {
             Judge::Scoring(model) => model.refused_parameters(),

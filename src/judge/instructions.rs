@@ -32,7 +32,6 @@ pub enum Reasons {
 }
 
 impl Reasons {
-    /// The word for it on the command line and in templates.
     pub fn name(self) -> &'static str {
         match self {
             Reasons::First => "first",
@@ -42,7 +41,6 @@ impl Reasons {
     }
 }
 
-/// Instructions of a judge.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instructions {
     /// The rubric's name ([`Rubric::name`]); of a template of the caller's own [`Instructions::with_template`]. No part of the digest.
@@ -51,7 +49,6 @@ pub struct Instructions {
     pub template: Cow<'static, str>,
     pub unit: JudgeUnit,
     pub verdict: VerdictKind,
-    /// Where its reasons stand.
     pub reasons: Reasons,
     /// Thinking settings of the judge, in a canonical text; `None` where it is told nothing, and of judges that are read by
     /// scoring.
@@ -82,6 +79,24 @@ impl Instructions {
         Instructions { references: benchmark.references, ..Instructions::from(rubric) }
     }
 
+    /// Instructions to choose one of these words for each probe.
+    pub(super) fn of_choice(
+        name: &'static str,
+        template: &'static str,
+        words: &'static [&'static str],
+        reasons: Reasons,
+    ) -> Self {
+        Instructions {
+            name: name.into(),
+            template: template.into(),
+            unit: JudgeUnit::Probe,
+            verdict: VerdictKind::Choice { of: words },
+            reasons,
+            thinking: None,
+            references: None,
+        }
+    }
+
     /// The same with a template of the caller's own, under a name that tells it from other templates: `own-` and the beginning of
     /// its SHA-256.
     #[must_use]
@@ -103,7 +118,6 @@ impl Instructions {
         sha256(format!("palimpsest criteria 1\n{verdict:?}\n{template}"))
     }
 
-    /// As `rubrics.jsonl` keeps them.
     pub fn row(&self) -> RubricRow {
         RubricRow {
             rubric: self.digest(),
@@ -176,7 +190,6 @@ impl Instructions {
         Ok(environment)
     }
 
-    /// The judge's prompt for one call, with everything that it may see.
     pub fn prompt(&self, case: &PlannedCase, exchanges: &[Exchange]) -> Result<String, JudgeError> {
         let probe = |Exchange { probe, answer, cut }: &Exchange| {
             context! {

@@ -12,23 +12,19 @@ use crate::run::setup::Thinking;
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest_core::text::ThinkingMode;
 
-/// Before the name of a judge on this machine.
 const LOCAL: &str = "local:";
 
 /// Context of a local judge: a case's notes, three queries and long answers fit many times over, and the cache of a model
 /// made for 128K tokens need not.
 const JUDGE_CONTEXT: usize = 16_384;
 
-/// Where a judge is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JudgeSource<'a> {
-    /// A model of this machine, by its name.
     Local(&'a str),
     Endpoint(&'a str),
 }
 
 impl<'a> JudgeSource<'a> {
-    /// Reads a judge's name.
     pub fn parse(text: &'a str) -> anyhow::Result<Self> {
         match text.strip_prefix(LOCAL) {
             Some("") => anyhow::bail!(
@@ -49,16 +45,13 @@ impl<'a> JudgeSource<'a> {
     }
 }
 
-/// Options to open and ask a judge with.
 #[derive(Debug, Clone)]
 pub struct JudgeOptions {
-    /// Devices and kernel of a local judge.
     pub on: DeviceArgs,
     pub in_dtype: DtypeArgs,
     pub thinking: Thinking,
     /// Most tokens of a reply, beside its thought.
     pub max_new_tokens: usize,
-    /// Calls of an endpoint at once.
     pub parallel: usize,
     pub patience: Patience,
 }
@@ -77,7 +70,6 @@ impl JudgeOptions {
     }
 }
 
-/// A judge that is open.
 pub struct OpenJudge {
     model: Model,
     sampling: Sampling,
@@ -91,7 +83,6 @@ enum Model {
 }
 
 impl OpenJudge {
-    /// Opens a judge.
     pub fn open(judge: &str, options: &JudgeOptions) -> anyhow::Result<Self> {
         let JudgeOptions { on, in_dtype, thinking, max_new_tokens, parallel, patience } = options;
         let source = JudgeSource::parse(judge)?;
@@ -122,7 +113,6 @@ impl OpenJudge {
         Ok(OpenJudge { model, sampling })
     }
 
-    /// The judge, to be asked.
     pub fn judge(&mut self) -> Judge<'_> {
         let sampling = self.sampling;
         match &mut self.model {

@@ -33,7 +33,6 @@ const MOST_UNREADABLE: usize = 256;
 
 const LABEL_WORDS: usize = 4;
 
-/// Most characters of what is told to be no verdict.
 const QUOTED: usize = 60;
 
 /// The tags that models put their thoughts between.
@@ -49,11 +48,9 @@ pub enum Found {
     Missing,
 }
 
-/// A reply, and what is known about it.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyText<'a> {
     pub text: &'a str,
-    /// True if the limit of new tokens ended it.
     pub cut: bool,
     /// The place, in the ids, of the one that a verdict without an id is on, where only one was asked about.
     pub sole: Option<usize>,
@@ -225,7 +222,6 @@ fn of_group(group: &[Object], ids: &[&str], at: usize, sole: Option<usize>, kind
 /// A verdict, or what stands in its place and is none.
 type Stated<T> = Result<T, String>;
 
-/// Looks for the verdicts on one id.
 struct Search<'a> {
     ids: &'a [&'a str],
     at: usize,
@@ -413,7 +409,6 @@ fn same(a: &str, b: &str) -> bool {
     letters(a) == letters(b)
 }
 
-/// Reads a scalar as a verdict of the kind that was asked for.
 fn scalar(value: &Node, kind: VerdictKind) -> Option<Stated<Said>> {
     let shown = match value {
         Node::Object(_) | Node::Array(_) => return None,

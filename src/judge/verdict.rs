@@ -3,7 +3,6 @@
 use crate::benchmarks::Said;
 use crate::chat::StopReason;
 
-/// A verdict on one response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     pub said: Said,
@@ -13,7 +12,6 @@ pub struct Verdict {
     pub reason: Option<String>,
 }
 
-/// Why there is no verdict on an answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum NoVerdict {
@@ -23,14 +21,12 @@ pub enum NoVerdict {
     Differing(Said, Said),
     #[error("the judge refused: {began}")]
     Refused { began: String },
-    /// The limit of new tokens came before the verdict.
     #[error(
         "the judge's reply was cut at {tokens} tokens before the verdict, twice; allow it more tokens; it began: {began}"
     )]
     Cut { tokens: usize, began: String },
     #[error("the judge gave no verdict: {}", .0.without_answer(None).unwrap_or_default())]
     Thought(StopReason),
-    /// The reply says something else than a verdict of the rubric's kind.
     #[error(
         "the judge's reply has no \"{key}\" that the rubric gives ({values}), twice; the last one said {said}"
     )]

@@ -22,7 +22,6 @@ struct Answer<'a> {
 }
 
 impl<'a> AnswerStreams<'a> {
-    /// Shown up to the first of `stops`.
     pub fn new(
         count: usize,
         tokenizer: &'a Tokenizer,

@@ -41,7 +41,6 @@ fn is_whole(context: &Context) -> bool {
 }
 
 impl Condition {
-    /// The plain condition.
     pub const PLAIN: Condition = Condition {
         name: String::new(),
         repetition: 0,
@@ -61,7 +60,6 @@ impl Condition {
         Condition::beside(&all, knockouts, count)
     }
 
-    /// The condition of a setting.
     pub fn of_setting(setting: &Setting) -> Self {
         Condition {
             name: setting.name.to_owned(),
@@ -100,7 +98,6 @@ impl Condition {
         all.iter().flat_map(repetitions).collect()
     }
 
-    /// The case as its probes are shown it under this condition.
     pub fn views(&self, memory: &mut Memory, case: &Case) -> Vec<View> {
         memory.views(case, self.setting.as_deref(), self.context, self.memory.as_ref())
     }
@@ -110,12 +107,10 @@ impl Condition {
         if self.memory.is_some() { crate::memory::shown::MEMORY } else { benchmark.segment }
     }
 
-    /// True if probes see the same under both.
     pub fn shows_as(&self, other: &Condition) -> bool {
         (&self.setting, self.context, &self.memory) == (&other.setting, other.context, &other.memory)
     }
 
-    /// The name that people read and type: [`label`] of the condition's.
     pub fn label(&self) -> &str {
         label(&self.name)
     }
@@ -198,7 +193,6 @@ pub fn stored(label: &str) -> &str {
     if label == "plain" { "" } else { label }
 }
 
-/// A probe under a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question<'a> {
     pub probe: &'a Probe,

@@ -26,7 +26,6 @@ use palimpsest_core::timing;
 /// put before the system message. Our choice: the longest known of these (gpt-oss) take less than a hundred.
 pub const TEMPLATE_RESERVE: usize = 256;
 
-/// Truncation of histories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     /// Most tokens of a prompt ([`Truncation::budget`]).
@@ -43,7 +42,6 @@ impl Cut {
         Cut { budget, by, seed }
     }
 
-    /// To `budget` tokens, so that all evidence stays.
     pub fn keeping_evidence(budget: usize, seed: u64) -> Self {
         Cut { budget, by: Truncation::Evidence, seed }
     }
@@ -54,7 +52,6 @@ impl Cut {
     }
 }
 
-/// Segments left out of a history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Original indices of the segments of which nothing is left, ascending.
@@ -85,7 +82,6 @@ impl<P> BudgetedCase<P> {
         BudgetedCase { probes, history, dropped: Dropped::default(), prompts }
     }
 
-    /// The same with other prompts.
     pub fn map<Q, E>(self, of: impl Fn(P) -> Result<Q, E>) -> Result<BudgetedCase<Q>, E> {
         let BudgetedCase { probes, history, dropped, prompts } = self;
         let prompts = prompts.into_iter().map(of).collect::<Result<_, E>>()?;
@@ -93,7 +89,6 @@ impl<P> BudgetedCase<P> {
     }
 }
 
-/// Why a case could not be cut to its budget.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum BudgetError {
@@ -112,7 +107,6 @@ pub enum BudgetError {
 }
 
 impl BudgetError {
-    /// True if the case does not fit its budget, whatever is cut.
     pub fn is_too_long(&self) -> bool {
         match self {
             BudgetError::Truncate(error) => matches!(
@@ -159,7 +153,6 @@ pub fn cut_messages(
     parts.into_iter().map(|part| part.map(|prompt| Ok(prompt.messages))).collect()
 }
 
-/// [`cut_messages`] with whole prompts.
 pub fn cut_prompts(
     builder: &PromptBuilder,
     tokens: &dyn CountTokens,

@@ -17,7 +17,6 @@ pub struct CostRow {
     pub case: String,
     /// The ids of the probes that it was spent on: one of an answer, all that a judge's call covers.
     pub probes: Vec<String>,
-    /// The condition's name; absent for the plain one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,14 +25,12 @@ pub struct CostRow {
     pub cost: Cost,
 }
 
-/// Tokens, seconds and joules of an answer or a verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Tokens of the prompt that were computed; of an endpoint, all of them, where it says.
     pub tokens_computed: Option<usize>,
     /// Tokens of the prompt that were in the KV cache, from a prompt that begins with the same ones; null where it is not told.
     pub tokens_reused: Option<usize>,
-    /// Tokens generated, where known.
     pub tokens_generated: Option<usize>,
     /// Seconds of the prefill, recording attention included; null where it is not told apart, and the whole call is in `decode_seconds`.
     pub prefill_seconds: Option<f64>,
@@ -76,7 +73,6 @@ pub struct Amount {
     /// The sum of what rows tell, over all cases.
     pub told: f64,
     pub rows: usize,
-    /// Rows that do not.
     pub untold: usize,
 }
 
@@ -91,7 +87,6 @@ impl Amount {
         amount
     }
 
-    /// The amount, where every row tells its part.
     pub fn known(self) -> Option<f64> {
         (self.untold == 0).then_some(self.told)
     }
@@ -110,7 +105,6 @@ impl Amount {
 /// The mean cost of a case: all that was spent on answers, over the cases that it was spent on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeanCost {
-    /// Cases that have at least one row.
     pub cases: usize,
     pub rows: usize,
     pub tokens_computed: Amount,
@@ -122,7 +116,6 @@ pub struct MeanCost {
     pub decode_seconds: f64,
     /// Joules a case; `None` where a row has none, or where rows have theirs from different sources.
     pub joules: Option<f64>,
-    /// Where they were read.
     pub joules_from: Option<JoulesFrom>,
 }
 

@@ -6,7 +6,6 @@
 /// The time of a prefill, fitted to one that was measured chunk by chunk.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PrefillFit {
-    /// Seconds a token.
     pub a: f64,
     /// Seconds a token and token before it, by half.
     pub b: f64,

@@ -27,11 +27,9 @@ pub const FORMAT: &str = "palimpsest run 1";
 /// default, so that runs without it keep their hash; only a change of what a field means makes a new version.
 pub const IDENTITY_VERSION: u32 = 1;
 
-/// `run.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunHeader {
-    /// Always [`FORMAT`].
     pub format: String,
     /// [`hash`] of `identity` as it is stored.
     pub identity_sha256: String,
@@ -46,7 +44,6 @@ pub struct RunHeader {
 }
 
 impl RunHeader {
-    /// A header of this version, with the identity's hash filled in.
     pub fn new(identity: Identity, shard: Option<Shard>, machine: Machine) -> Self {
         let identity_sha256 = identity.hash();
         let format = FORMAT.to_owned();
@@ -83,25 +80,21 @@ pub struct Identity {
     pub benchmark: String,
     pub dataset: NameAndDigest,
     pub model: NameAndDigest,
-    /// The dtype that the model ran in.
     pub dtype: Option<String>,
     /// The dtype of keys and values in its cache; absent where that is the model's. Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_dtype: Option<String>,
     pub prompts: Option<String>,
     pub sampling: Option<Sampling>,
-    /// Truncation of histories to the model's context.
     pub context: ContextPolicy,
     /// Seed of everything random that is not the sampler (haystack assembly).
     pub seed: u64,
     /// The `--only` filter, as typed.
     pub only: Option<String>,
-    /// The `--limit`.
     pub limit: Option<usize>,
     /// The `--limit-probes`; absent where there was none. Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_probes: Option<usize>,
-    /// True if attention is recorded.
     pub attention: bool,
     pub version: String,
     /// The `--sample`; absent where all cases were taken. Since version 0.2.
@@ -152,14 +145,12 @@ pub struct MemoryIdentity {
     pub decoding: Decoding,
 }
 
-/// Thinking settings of a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThinkingPolicy {
     /// `on` or `off`; absent where an endpoint was not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ThinkingMode>,
-    /// Most tokens of a thought.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<usize>,
     /// The word that the chat template or the endpoint read.
@@ -170,7 +161,6 @@ pub struct ThinkingPolicy {
 }
 
 impl Identity {
-    /// The conditions, of which there is always one.
     pub fn conditions_or_plain(&self) -> &[Condition] {
         const PLAIN: &[Condition] = &[Condition::PLAIN];
         if self.conditions.is_empty() { PLAIN } else { &self.conditions }
@@ -182,7 +172,6 @@ impl Identity {
         of.map_or(benchmark.segment, |one| one.segment(benchmark))
     }
 
-    /// The conditions' names, in order: of the plain one the empty name.
     pub fn condition_names(&self) -> Vec<&str> {
         self.conditions_or_plain().iter().map(|condition| condition.name.as_str()).collect()
     }
@@ -198,7 +187,6 @@ pub struct NameAndDigest {
     pub digest: String,
 }
 
-/// Truncation of histories to the model's context.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContextPolicy {
@@ -225,7 +213,6 @@ pub struct ContextPolicy {
     pub query_time: bool,
 }
 
-/// Where a run happened: kept for the reader, outside the identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -233,7 +220,6 @@ pub struct Machine {
     pub device: String,
     pub os: String,
     pub threads: usize,
-    /// The processor's name, where the system tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
     /// Attention kernel; absent where there is no choice, which is everywhere but on CUDA, and in earlier runs. Since version 0.2.
@@ -245,7 +231,6 @@ pub struct Machine {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttentionBy {
-    /// `--attention-kernel`.
     pub chosen: String,
     /// Forward kernels: `products`, `fused` or `flash`; several where layers differ.
     pub forward: Vec<String>,
@@ -277,20 +262,16 @@ impl Machine {
         Machine { device: device.into(), os, threads, cpu, attention_kernel: None }
     }
 
-    /// The same, with what computes attention there.
     pub fn attending_by(self, attention_kernel: Option<AttentionBy>) -> Self {
         Machine { attention_kernel, ..self }
     }
 }
 
-/// A field in which two identities differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// Dotted path, for example `model.digest`.
     pub field: String,
-    /// Its value in the folder, as JSON.
     pub stored: String,
-    /// Its value in what is asked for, as JSON.
     pub asked: String,
 }
 
@@ -301,7 +282,6 @@ impl std::fmt::Display for Difference {
 }
 
 impl Identity {
-    /// [`hash`] of it as it would be stored.
     pub fn hash(&self) -> String {
         hash(&to_value(self), IDENTITY_VERSION)
     }

@@ -12,10 +12,8 @@ use crate::benchmarks::{is_reading, named};
 /// Characters of a digest that tell two of them apart for people.
 const SHORT: usize = 8;
 
-/// A judge by one rubric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JudgeName {
-    /// The judge, as verdict rows have it.
     pub judge: String,
     /// SHA-256 of what it was told; absent in runs of version 0.1.0.
     pub digest: Option<String>,
@@ -26,7 +24,6 @@ pub struct JudgeName {
 }
 
 impl JudgeName {
-    /// True if a row is its verdict.
     pub fn gave(&self, row: &VerdictRow) -> bool {
         self.judge == row.judge && self.digest == row.rubric
     }
@@ -70,12 +67,10 @@ pub struct JudgeChoice<'a> {
 }
 
 impl<'a> JudgeChoice<'a> {
-    /// By the judge's name or label alone.
     pub fn of(judge: Option<&'a str>) -> Self {
         JudgeChoice { judge, rubric: None }
     }
 
-    /// True if a judge of this label is meant.
     pub fn takes(&self, label: &str) -> bool {
         let (judge, brackets) = parts(label);
         // `strict` is also `strict, reasons first`.
@@ -140,7 +135,6 @@ pub(super) fn judge_names(verdicts: &[VerdictRow], rubrics: &[RubricRow], benchm
     names
 }
 
-/// In the place of a name that nobody knows.
 const UNNAMED: &str = "unnamed rubric";
 
 fn labelled(name: &JudgeName, brackets: &[String]) -> String {

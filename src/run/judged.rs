@@ -18,32 +18,26 @@ pub struct Judged<'a> {
 }
 
 impl<'a> Judged<'a> {
-    /// Why these verdicts are no result, where they are none ([`no_result`]).
     pub fn no_result(&self) -> Option<String> {
         no_result(&self.name.judge)
     }
 
-    /// Caveat of these verdicts ([`warning`]).
     pub fn warning(&self) -> Option<String> {
         warning(&self.name.judge, self.rows())
     }
 
-    /// True if the judge said anything that could be read.
     pub fn said_something(&self) -> bool {
         self.rows().any(VerdictRow::is_clean)
     }
 
-    /// True if the judge was asked about any answer under a condition.
     pub fn judged_under(&self, condition: &str) -> bool {
         self.rows.keys().any(|key| key.condition == condition)
     }
 
-    /// All rows, in no order.
     pub fn rows(&self) -> impl Iterator<Item = &'a VerdictRow> {
         self.rows.values().copied()
     }
 
-    /// The row on an answer, where there is one.
     pub fn get(&self, key: AnswerKey<&str>) -> Option<&'a VerdictRow> {
         self.rows.get(&key).copied()
     }
@@ -112,7 +106,6 @@ fn parameters_by_name(name: &str) -> Option<f64> {
     })
 }
 
-/// A judge was named that gave no verdict.
 #[derive(Debug, thiserror::Error)]
 #[error("{dir} has no verdict of the {judge}; it has verdicts of: {known}")]
 pub struct UnknownJudge {
@@ -128,7 +121,6 @@ impl RunFolder {
         self.judges().iter().map(|name| self.judged_as(name)).collect()
     }
 
-    /// The verdicts of one of [`RunFolder::judges`].
     pub fn judged_as<'a>(&'a self, name: &'a JudgeName) -> Judged<'a> {
         let own = self.verdicts.iter().filter(|row| name.gave(row));
         Judged { name, rows: own.map(|row| (row.key(), row)).collect() }

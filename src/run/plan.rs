@@ -23,17 +23,14 @@ pub struct PlannedCase {
     pub position: usize,
     pub case: String,
     pub labels: BTreeMap<String, String>,
-    /// The probes to answer, in dataset order.
     pub probes: Vec<PlannedProbe>,
     pub evidence: Vec<PlannedEvidence>,
-    /// Notes on the case that only the judge sees.
     pub judge: Notes,
     /// Fault of the file's row, where it is broken and cannot be asked; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
 }
 
-/// One probe of a [`PlannedCase`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedProbe {
@@ -43,7 +40,6 @@ pub struct PlannedProbe {
     pub facets: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<PlannedEvidence>,
-    /// Notes on it that only the judge sees.
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub judge: Notes,
     /// Names of conditions that it is not put under, since its prompt lacks a span that a knock-out names.
@@ -52,13 +48,11 @@ pub struct PlannedProbe {
 }
 
 impl PlannedProbe {
-    /// True if it is put under the condition of this name.
     pub fn is_asked_under(&self, condition: &str) -> bool {
         !self.left_out.iter().any(|name| name == condition)
     }
 }
 
-/// One piece of evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedEvidence {
@@ -117,13 +111,11 @@ pub struct CaseSample {
     pub seed: u64,
 }
 
-/// Why no plan could be made.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum PlanError {
     #[error("shard `{given}`: give i/n with 0 <= i < n, for example 0/4 for the first of four")]
     Shard { given: String },
-    /// `--only` names nothing in the dataset.
     #[error(
         "filter `{given}` names nothing in this dataset; valid are a {split} ({values}), a probe ({probes}), or both as {example}"
     )]
@@ -132,14 +124,12 @@ pub enum PlanError {
     Sample { asked: usize, split: &'static str, value: String, found: usize },
     #[error("nothing to run: {reason}")]
     Empty { reason: String },
-    /// Two cases, or two probes of a case, cannot be told apart.
     #[error(
         "case `{case}` probe `{probe}` occurs twice, or its file name equals another's; make the ids distinct"
     )]
     Double { case: String, probe: String },
 }
 
-/// Which cases and probes to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     /// The label that cases are split by ([`Benchmark::split`]).
@@ -152,13 +142,10 @@ pub struct Selection {
     /// At most so many probes of all these cases: one of each group that [`Benchmark::dimension`] makes, in order of first
     /// appearance, then a second one of each, and so on, within a group in the order of the file.
     pub limit_probes: Option<usize>,
-    /// Dimension that probes are grouped by, for `limit_probes`.
     pub dimension: Dimension,
-    /// Only this part of what is left.
     pub shard: Option<Shard>,
 }
 
-/// The part of a plan that is asked under the condition of this name.
 pub fn asked_under(plan: &[PlannedCase], condition: &str) -> Vec<PlannedCase> {
     let of = |case: &PlannedCase| {
         let mut asked = case.clone();
@@ -198,7 +185,6 @@ impl PlannedCase {
 }
 
 impl Selection {
-    /// All of a benchmark's cases and probes.
     pub fn of_all(benchmark: &Benchmark) -> Self {
         Selection {
             split: benchmark.split,

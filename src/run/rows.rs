@@ -28,24 +28,20 @@ fn is_empty(name: &impl AsRef<str>) -> bool {
 }
 
 impl AnswerKey {
-    /// The same, borrowed.
     pub fn by_ref(&self) -> AnswerKey<&str> {
         AnswerKey::of(&self.case, &self.probe, &self.condition)
     }
 }
 
 impl<'a> AnswerKey<&'a str> {
-    /// Of a case's id, a probe's and a condition's name.
     pub fn of(case: &'a str, probe: &'a str, condition: &'a str) -> Self {
         AnswerKey { case, probe, condition }
     }
 
-    /// The answer of an attention file.
     pub fn of_store(store: &'a AttentionStore) -> Self {
         AnswerKey::of(&store.case, &store.probe, &store.condition)
     }
 
-    /// With texts of its own.
     pub fn owned(self) -> AnswerKey {
         AnswerKey {
             case: self.case.to_owned(),
@@ -60,7 +56,6 @@ impl<'a> AnswerKey<&'a str> {
 pub struct AnswerRow {
     pub case: String,
     pub probe: String,
-    /// The condition's name; absent for the plain one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
     pub labels: BTreeMap<String, String>,
@@ -111,7 +106,6 @@ pub struct AnswerRow {
     /// where the way of cutting looks at no evidence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped_neighbours: Vec<usize>,
-    /// The attention store, relative to the run folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -130,12 +124,10 @@ fn is_zero(count: &usize) -> bool {
 }
 
 impl AnswerRow {
-    /// Which answer it is.
     pub fn key(&self) -> AnswerKey<&str> {
         AnswerKey::of(&self.case, &self.probe, &self.condition)
     }
 
-    /// True unless the prompt was longer than the context.
     pub fn fits(&self) -> bool {
         !self.too_long
     }
@@ -160,7 +152,6 @@ impl AnswerRow {
         }
     }
 
-    /// True if the model was shown a segment.
     pub fn shows(&self, index: usize) -> bool {
         self.context.as_ref().is_none_or(|context| context.contains(&index))
             && !self.dropped_sessions.contains(&index)
@@ -187,13 +178,11 @@ pub struct Contrast {
 }
 
 impl Contrast {
-    /// All values.
     pub fn values(&self) -> impl Iterator<Item = &ValueLogP> {
         let one = std::iter::once(&self.current).chain(&self.stale).chain(&self.absent);
         one.chain(&self.earlier).chain(&self.others)
     }
 
-    /// The value that the current one is held against.
     pub fn against(&self) -> Option<&ValueLogP> {
         self.stale.as_ref().or(self.absent.as_ref())
     }
@@ -208,7 +197,6 @@ pub struct ValueLogP {
     pub log_p: f64,
 }
 
-/// Why a probe has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
     #[error("{0}")]
@@ -218,7 +206,6 @@ pub enum NoAnswer {
 }
 
 impl NoAnswer {
-    /// True if the prompt is longer than the context.
     pub fn is_too_long(&self) -> bool {
         matches!(self, NoAnswer::TooLong(_))
     }
@@ -255,7 +242,6 @@ impl From<BudgetError> for NoAnswer {
 pub struct VerdictRow {
     pub case: String,
     pub probe: String,
-    /// The condition's name; absent for the plain one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
     /// Which judge, for example `local:smollm2-135m`.
@@ -269,10 +255,8 @@ pub struct VerdictRow {
     /// True if the answer is right, where that is what the judge was asked or follows from its choice; absent when `error` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correct: Option<bool>,
-    /// The score, where the judge was asked for one.
     #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "in_short")]
     pub score: Option<f64>,
-    /// The word that the judge chose, where it was to choose one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<String>,
     /// A judge by scoring: the probability of what it said, of `true` where that is right or wrong.
@@ -297,7 +281,6 @@ fn in_short<S: Serializer>(score: &Option<f64>, serializer: S) -> Result<S::Ok, 
 }
 
 impl VerdictRow {
-    /// Which answer it is on.
     pub fn key(&self) -> AnswerKey<&str> {
         AnswerKey::of(&self.case, &self.probe, &self.condition)
     }
@@ -345,11 +328,9 @@ pub struct ReplyRow {
     pub case: String,
     /// The ids of the probes that the call was about.
     pub probes: Vec<String>,
-    /// The condition's name; absent for the plain one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
     pub judge: String,
-    /// SHA-256 of the rubric.
     pub rubric: String,
     /// Its replies in order: a second one where the first lacked a verdict. Of a judge by scoring, the JSON that was written for it
     /// with its decision, one a probe that has an answer.

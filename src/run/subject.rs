@@ -1,7 +1,5 @@
 //! A [`Subject`] of any [`ChatModel`]: answers without attention, one call a probe, several at once where there are several lines to
 //! the model.
-//!
-//! Prompts come from a closure, so that this room needs to know no prompt wording.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -21,7 +19,6 @@ use crate::progress::Status;
 /// After so many failed calls in a row the model is taken to be gone.
 pub const PATIENCE: usize = 3;
 
-/// Counts a failed call that said `error`.
 pub fn count_failure(failed_in_a_row: &mut usize, error: &NoAnswer) -> Result<(), RunError> {
     if error.is_too_long() {
         return Ok(());
@@ -35,35 +32,37 @@ pub fn count_failure(failed_in_a_row: &mut usize, error: &NoAnswer) -> Result<()
     }
 }
 
-/// The conversation that puts a probe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChatPrompt {
     pub messages: Vec<Message>,
-    /// The parts of the history that were left out.
     pub dropped: Dropped,
 }
 
-/// A chat model under test.
-pub struct ChatSubject<'a, F> {
+/// A chat model under test. Conversations come from closures, so that this room knows no prompt wording: `cut` makes of a case what
+/// its probes share, `shown` the conversation of one of them.
+pub struct ChatSubject<'a, C, F> {
     models: Vec<&'a mut (dyn ChatModel + Send)>,
     sampling: Sampling,
+    cut: C,
     shown: F,
     failed_in_a_row: usize,
 }
 
-impl<'a, F> ChatSubject<'a, F>
-where
-    F: FnMut(&Case, &Probe) -> Result<ChatPrompt, NoAnswer>,
-{
-    /// Answers to what `shown` makes of a case and a probe: `models` is the model once for each call at once.
-    pub fn new(models: Vec<&'a mut (dyn ChatModel + Send)>, sampling: Sampling, shown: F) -> Self {
-        ChatSubject { models, sampling, shown, failed_in_a_row: 0 }
+impl<'a, C, F> ChatSubject<'a, C, F> {
+    /// `models` is the model once for each call at once.
+    pub fn new<T>(models: Vec<&'a mut (dyn ChatModel + Send)>, sampling: Sampling, cut: C, shown: F) -> Self
+    where
+        C: FnMut(&Case) -> Result<T, NoAnswer>,
+        F: FnMut(&T, &Case, &Probe) -> Result<ChatPrompt, NoAnswer>,
+    {
+        ChatSubject { models, sampling, cut, shown, failed_in_a_row: 0 }
     }
 }
 
-impl<F> Subject for ChatSubject<'_, F>
+impl<T, C, F> Subject for ChatSubject<'_, C, F>
 where
-    F: FnMut(&Case, &Probe) -> Result<ChatPrompt, NoAnswer>,
+    C: FnMut(&Case) -> Result<T, NoAnswer>,
+    F: FnMut(&T, &Case, &Probe) -> Result<ChatPrompt, NoAnswer>,
 {
     fn answer_case(
         &mut self,
@@ -72,7 +71,9 @@ where
         status: &Status,
         sink: &mut Sink<'_>,
     ) -> Result<(), RunError> {
-        let ChatSubject { models, sampling, shown, failed_in_a_row } = self;
+        let ChatSubject { models, sampling, cut, shown, failed_in_a_row } = self;
+        let shared = cut(case);
+        let mut shown = |probe: &Probe| shown(shared.as_ref().map_err(Clone::clone)?, case, probe);
         in_order(
             models.iter_mut().collect(),
             questions.len(),
@@ -82,11 +83,11 @@ where
                 status.begin(&format!("{} {question}", case.id), "waiting for the reply");
                 // A server that honours seeds draws anew each time.
                 let seed = sampling.seed.wrapping_add(u64::from(question.condition.repetition));
-                (shown(case, question.probe), Sampling { seed, ..*sampling })
+                (shown(question.probe), Sampling { seed, ..*sampling })
             },
             &|model, (shown, sampling)| match shown {
                 Ok(shown) => asked(&mut ***model, shown, &sampling),
-                Err(reason) => Err(Unanswered::NotAsked(reason)),
+                Err(reason) => Err((reason, false)),
             },
             &mut |nth, outcome| {
                 let question = questions[nth];
@@ -95,10 +96,9 @@ where
                         *failed_in_a_row = 0;
                         sink(question, Ok(outcome))
                     }
-                    Err(Unanswered::NotAsked(reason)) => sink(question, Err(reason)),
-                    Err(Unanswered::Failed(error)) => {
-                        sink(question, Err(error.clone()))?;
-                        count_failure(failed_in_a_row, &error)
+                    Err((reason, was_asked)) => {
+                        sink(question, Err(reason.clone()))?;
+                        if was_asked { count_failure(failed_in_a_row, &reason) } else { Ok(()) }
                     }
                 }
             },
@@ -107,19 +107,14 @@ where
     }
 }
 
-/// Why a probe has no answer.
-enum Unanswered {
-    NotAsked(NoAnswer),
-    Failed(NoAnswer),
-}
-
+/// The outcome of a call; else why there is none, and whether the model was asked.
 fn asked(
     model: &mut dyn ChatModel,
     shown: ChatPrompt,
     sampling: &Sampling,
-) -> Result<ProbeOutcome, Unanswered> {
+) -> Result<ProbeOutcome, (NoAnswer, bool)> {
     let begun = Instant::now();
-    let reply = model.reply(&shown.messages, sampling).map_err(|e| Unanswered::Failed(e.into()))?;
+    let reply = model.reply(&shown.messages, sampling).map_err(|e| (e.into(), true))?;
     // An endpoint does not say how long its prefill took or how much of it was cached.
     let cost = Cost {
         tokens_computed: reply.prompt_tokens,

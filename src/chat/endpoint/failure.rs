@@ -40,10 +40,8 @@ const PASSING: [&str; 15] = [
 /// Beginning of the standard library's error of a host name that does not resolve.
 const UNRESOLVED: &str = "failed to lookup address information";
 
-/// Keys of an HTTP status in an error.
 const CODES: [&str; 5] = ["code", "status", "status_code", "statusCode", "http_code"];
 
-/// The failure of one attempt.
 pub(super) enum Failure {
     Transport(ureq::Error),
     /// The server answered with an error that has a status, of its head or its body.
@@ -52,7 +50,6 @@ pub(super) enum Failure {
         body: String,
         retry_after: Option<Duration>,
     },
-    /// The body is an error that carries no status.
     Told {
         body: String,
         retry_after: Option<Duration>,
@@ -84,7 +81,6 @@ impl Failure {
         }
     }
 
-    /// The wait that the server asks for.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Failure::Status { retry_after, .. } | Failure::Told { retry_after, .. } => *retry_after,
@@ -102,7 +98,6 @@ impl Failure {
         }
     }
 
-    /// The event and the remedy. `quote` shortens the words of a server.
     pub fn words(&self, timeout: Duration, quote: impl Fn(&str) -> String) -> (String, &'static str) {
         match self {
             Failure::Transport(ureq::Error::Timeout(_)) => (
@@ -200,7 +195,6 @@ pub(super) fn retry_after(header: &str) -> Option<Duration> {
     Some(Duration::try_from(wait).unwrap_or_default())
 }
 
-/// True if nobody could be reached at all.
 pub(super) fn is_connect(error: &ureq::Error) -> bool {
     use std::io::ErrorKind;
     match error {

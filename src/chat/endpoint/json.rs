@@ -5,7 +5,6 @@ use serde_json::Value;
 /// Values that Python's json writes and JSON does not have.
 const NO_NUMBERS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// White space, and the byte order mark.
 pub(super) fn is_blank(c: char) -> bool {
     c.is_whitespace() || c == '\u{feff}'
 }

@@ -28,7 +28,6 @@ use super::{Endpoint, Failure, says_too_long};
 use crate::chat::ChatError;
 use crate::chat::parallel::in_order;
 
-/// A palimpsest server's description of its model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerCard {
     /// Most tokens of prompt and answer together.
@@ -40,7 +39,6 @@ pub struct ServerCard {
     pub windows: Vec<Option<usize>>,
     /// The rule for a token across a span's border; earlier servers do not say.
     pub borders: BorderRule,
-    /// True if it has layers of linear attention.
     pub has_delta: bool,
     pub chat_template: String,
     /// The token that texts begin with, as the template writes it.
@@ -85,7 +83,6 @@ struct TokenizerInfo {
 }
 
 impl Endpoint {
-    /// The model's name at the endpoint.
     pub fn model(&self) -> &str {
         &self.model
     }
@@ -120,7 +117,6 @@ impl Endpoint {
         }))
     }
 
-    /// The tokeniser of a palimpsest server's model.
     pub fn tokenizer(&self) -> Result<Tokenizer, ChatError> {
         self.root_file("tokenizer.json", |bytes| Tokenizer::from_bytes(bytes, &self.model))
     }
@@ -139,7 +135,6 @@ impl Endpoint {
         file.map_err(|failure| self.failed(&failure))
     }
 
-    /// The reply of `/completions` to `body`.
     fn completion(&self, body: &impl Serialize) -> Result<Completion, RequestError> {
         let unwritten = |error: serde_json::Error| RequestError::Refused(error.to_string());
         let body = serde_json::to_vec(body).map_err(unwritten)?;
@@ -164,7 +159,6 @@ fn unreadable(reason: &str) -> Failure {
     Failure::Unreadable { reason: reason.to_owned(), body: String::new() }
 }
 
-/// A palimpsest server's model.
 pub struct ServerModel {
     endpoint: Endpoint,
     card: ServerCard,
@@ -180,7 +174,6 @@ struct Call {
     wire: Result<Wire, &'static str>,
 }
 
-/// A task as the server takes it.
 enum Wire {
     Measure {
         fields: Map<String, Value>,
@@ -484,7 +477,6 @@ impl ServerModel {
     }
 }
 
-/// The name of a span in a request.
 fn name(span: usize) -> String {
     format!("span {span}")
 }
