@@ -24,13 +24,13 @@ mod verdict;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use crate::benchmarks::JudgeUnit;
 use crate::chat::{CallTokens, ChatError, Message, MessageRole, StopReason};
 use crate::progress::{StepSeconds, Steps};
 use crate::run::condition::named;
 use crate::run::cost::{Cost, CostRow};
-use crate::run::energy::Spent;
 use crate::run::error::RunError;
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::rows::{AnswerKey, ReplyRow, VerdictRow};
@@ -99,7 +99,7 @@ enum Settled {
     ByReferences(Vec<bool>),
     Asked {
         outcome: Result<Judged, JudgeError>,
-        spent: Spent,
+        seconds: f64,
         usage: CallTokens,
         refused: Vec<String>,
     },
@@ -168,7 +168,7 @@ pub fn run(
         judge,
         calls.len(),
         stop,
-        &|judge, meter, nth| {
+        &|judge, nth| {
             let call = &calls[nth];
             let exchanges = exchanges_of(call);
             let settled: Option<Vec<bool>> =
@@ -178,10 +178,11 @@ pub fn run(
             } else if let Some(right) = settled {
                 Settled::ByReferences(right)
             } else {
-                let begun = meter.begin();
+                let begun = Instant::now();
                 let outcome = judge_call(judge, &instructions, call.case, &exchanges);
+                let seconds = begun.elapsed().as_secs_f64();
                 let refused = judge.refused_parameters();
-                Settled::Asked { outcome, spent: meter.end(&begun), usage: judge.take_tokens(), refused }
+                Settled::Asked { outcome, seconds, usage: judge.take_tokens(), refused }
             };
             Came { exchanges, how }
         },
@@ -195,7 +196,7 @@ pub fn run(
                 rows.filter(new).collect::<Vec<_>>()
             };
             let same_error = |error: JudgeError| exchanges.iter().map(|_| Err(error.clone())).collect();
-            let (outcome, spent, usage, refused) = match how {
+            let (outcome, seconds, usage, refused) = match how {
                 Settled::Unanswered => return desk.file(rows(same_error(NoVerdict::NoAnswer.into())), None),
                 Settled::ByReferences(right) => {
                     let mut rows = rows(right.into_iter().map(|right| Ok(by_reference(right))).collect());
@@ -203,7 +204,7 @@ pub fn run(
                     desk.summary.settled += rows.len();
                     return desk.file(rows, None);
                 }
-                Settled::Asked { outcome, spent, usage, refused } => (outcome, spent, usage, refused),
+                Settled::Asked { outcome, seconds, usage, refused } => (outcome, seconds, usage, refused),
             };
             if let Err(error @ JudgeError::Call(_)) = outcome {
                 failed_in_a_row += 1;
@@ -221,7 +222,7 @@ pub fn run(
             desk.file(std::mem::take(&mut waiting), None)?;
             let verdicts: Vec<Result<Verdict, JudgeError>> = match outcome {
                 Ok(Judged { verdicts, replies }) => {
-                    desk.store.append_cost(cost_row(call, task, spent, usage))?;
+                    desk.store.append_cost(cost_row(call, task, seconds, usage))?;
                     desk.store.append_reply(ReplyRow {
                         case: call.case.case.clone(),
                         probes: call.probes.iter().map(|probe| probe.id.clone()).collect(),
@@ -237,7 +238,7 @@ pub fn run(
             let why = why_none(&exchanges, &verdicts);
             let mut rows = rows(verdicts);
             rows.iter_mut().for_each(|row| row.refused_parameters.clone_from(&refused));
-            desk.file(rows, Some(spent.seconds))?;
+            desk.file(rows, Some(seconds))?;
             let probes: Vec<&str> = call.probes.iter().map(|probe| probe.id.as_str()).collect();
             let what = format!("case `{}` ({})", call.case.case, named(&probes.join(", "), call.condition));
             unreadable.count(&name, &what, why.as_deref())
@@ -260,7 +261,7 @@ fn why_none(exchanges: &[Exchange], verdicts: &[Result<Verdict, JudgeError>]) ->
 }
 
 /// Cost of a call. Prefill and decoding are not told apart, nor what is reused.
-fn cost_row(call: &Call<'_>, task: Task<'_>, spent: Spent, usage: CallTokens) -> CostRow {
+fn cost_row(call: &Call<'_>, task: Task<'_>, seconds: f64, usage: CallTokens) -> CostRow {
     CostRow {
         case: call.case.case.clone(),
         probes: call.probes.iter().map(|probe| probe.id.clone()).collect(),
@@ -269,7 +270,7 @@ fn cost_row(call: &Call<'_>, task: Task<'_>, spent: Spent, usage: CallTokens) ->
         cost: Cost {
             tokens_computed: usage.computed,
             tokens_generated: usage.generated,
-            ..Cost::of_call(spent)
+            ..Cost::of_call(seconds)
         },
     }
 }

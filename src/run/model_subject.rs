@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use palimpsest_core::attention::{AnswerRows, AttentionStore, KnockoutError, LayerHoles, Masses, Step};
 use palimpsest_core::engine::{
@@ -21,7 +22,6 @@ use super::condition::Question;
 use super::context_budget::{BudgetError, BudgetedCase, Cut, Dropped, cut_to_budget};
 use super::contrast::{ContrastError, ContrastTokens};
 use super::cost::Cost;
-use super::energy::{Joulemeter, Spent, Stretch};
 use super::error::RunError;
 use super::rows::{Contrast, NoAnswer};
 use super::runner::{ProbeOutcome, Sink, Subject};
@@ -48,7 +48,6 @@ pub struct ModelSubject<'a> {
     stops: Vec<String>,
     /// The benchmark that names the deciding token of an answer, where its row is wanted.
     decisive: Option<&'static Benchmark>,
-    meter: Joulemeter,
     /// The next case and, until it is begun, the one under way, with their workers.
     prefetched: Vec<(Case, JoinHandle<Prepared>)>,
     failed_in_a_row: usize,
@@ -88,7 +87,7 @@ struct Asked<'p> {
     /// Sequences of the values that are held against each other, where there are such.
     values: Option<ContrastTokens>,
     scores: Result<Scores, RequestError>,
-    prefill: Spent,
+    prefill_seconds: f64,
     /// Decode steps, the one that ends the answer included; 0 before the prompt is whole.
     steps: usize,
     outcome: Option<Result<Box<Measured>, RequestError>>,
@@ -103,8 +102,8 @@ struct Scores {
 
 /// The part of a request that takes its time.
 enum Clock {
-    Prefill(Stretch),
-    Decode(Stretch),
+    Prefill(Instant),
+    Decode(Instant),
 }
 
 impl Asked<'_> {
@@ -132,11 +131,10 @@ impl<'a> ModelSubject<'a> {
         options: SubjectOptions,
         stop: &'a AtomicBool,
     ) -> Self {
-        let meter = Joulemeter::of(Some(model.hardware()));
         let tokenizer = Arc::clone(model.tokenizer());
         let prepare = Arc::new(move |case: &Case| cut_to_budget(&builder, &tokenizer, case, cut));
         let (session, text) = model.parts();
-        ModelSubject { meter, ..ModelSubject::new(session, text, prepare, row_roles, options, stop) }
+        ModelSubject::new(session, text, prepare, row_roles, options, stop)
     }
 
     /// A model anywhere, which stops at the next chunk or token, or before the next call, when `stop` is set. Spans in `row_roles` are
@@ -159,7 +157,6 @@ impl<'a> ModelSubject<'a> {
             on_text: None,
             stops: Vec::new(),
             decisive: None,
-            meter: Joulemeter::default(),
             prefetched: Vec::new(),
             failed_in_a_row: 0,
         }
@@ -266,7 +263,7 @@ impl<'a> ModelSubject<'a> {
             options,
             values: values.filter(|values| fits(&values.sequences())),
             scores: Ok(Scores::default()),
-            prefill: Spent::default(),
+            prefill_seconds: 0.0,
             steps: 0,
             outcome: None,
         })
@@ -335,8 +332,7 @@ impl<'a> ModelSubject<'a> {
         let count = asked.len();
         let mut texts =
             self.on_text.as_mut().map(|show| AnswerStreams::new(count, &text.tokenizer, &self.stops, show));
-        let meter = &mut self.meter;
-        let mut clock = Clock::Prefill(meter.begin());
+        let mut clock = Clock::Prefill(Instant::now());
         let (mut cached, mut answered, mut begun, mut handed) = (0, 0, 0, 0);
         let mut done: Result<(), RunError> = Ok(());
         let first_phase = self.model.first_phase();
@@ -346,27 +342,25 @@ impl<'a> ModelSubject<'a> {
             }
             match event {
                 Event::Begun(held) if task == 0 => {
-                    if let Clock::Decode(stretch) = &clock {
+                    if let Clock::Decode(begun) = clock {
                         // The answers of the batch before have ended.
-                        let spent = meter.end(stretch);
-                        let stored = outcomes.hand_on(&mut asked, spent, &mut handed, sink);
+                        let seconds = begun.elapsed().as_secs_f64();
+                        let stored = outcomes.hand_on(&mut asked, seconds, &mut handed, sink);
                         done = std::mem::replace(&mut done, Ok(())).and(stored);
-                        clock = Clock::Prefill(meter.begin());
+                        clock = Clock::Prefill(Instant::now());
                     }
                     status.begin(&format!("{} {}", case.id, asked[nth].question), first_phase);
                     (cached, begun) = (held, begun + 1);
                 }
                 Event::Prefilled(tokens) if task == 0 && tokens > 0 => {
                     cached += tokens;
-                    // Counters begin anew every few minutes, and a prefill may take hours.
-                    meter.joules();
                     status.prefill(cached, asked[nth].prompt.tokens.len());
                 }
                 Event::Prompt if task == 0 => {
-                    if let Clock::Prefill(stretch) = &clock {
-                        asked[nth].prefill = meter.end(stretch);
+                    if let Clock::Prefill(begun) = clock {
+                        asked[nth].prefill_seconds = begun.elapsed().as_secs_f64();
                         asked[nth].steps = 1;
-                        clock = Clock::Prefill(meter.begin());
+                        clock = Clock::Prefill(Instant::now());
                     }
                 }
                 Event::Token(chosen) => {
@@ -374,7 +368,7 @@ impl<'a> ModelSubject<'a> {
                         let batch = asked.iter().filter(|one| one.steps > 0 && one.outcome.is_none());
                         let names: Vec<String> = batch.map(|one| one.question.to_string()).collect();
                         status.begin(&format!("{} {}", case.id, names.join(", ")), "decode");
-                        clock = Clock::Decode(meter.begin());
+                        clock = Clock::Decode(Instant::now());
                         answered = 0;
                     }
                     texts.iter_mut().for_each(|texts| texts.take(nth, Some(chosen.token)));
@@ -395,10 +389,9 @@ impl<'a> ModelSubject<'a> {
             }
             done.is_ok() && !stop.load(Ordering::Relaxed)
         });
-        let spent = match &clock {
-            Clock::Decode(stretch) | Clock::Prefill(stretch) => meter.end(stretch),
-        };
-        let stored = outcomes.hand_on(&mut asked, spent, &mut handed, sink);
+        let (Clock::Decode(since) | Clock::Prefill(since)) = clock;
+        let seconds = since.elapsed().as_secs_f64();
+        let stored = outcomes.hand_on(&mut asked, seconds, &mut handed, sink);
         let done = done.and(stored);
         if let Err(RunError::Stopped) = &done {
             status.lose(begun - handed);
@@ -420,11 +413,11 @@ struct Outcomes<'a> {
 }
 
 impl Outcomes<'_> {
-    /// Hands on the outcomes that are there, of answers that were generated together in the time `spent`. Counts them in `handed`.
+    /// Hands on the outcomes that are there, of answers that were generated together in these seconds. Counts them in `handed`.
     fn hand_on(
         &mut self,
         asked: &mut [Asked<'_>],
-        spent: Spent,
+        seconds: f64,
         handed: &mut usize,
         sink: &mut Sink<'_>,
     ) -> Result<(), RunError> {
@@ -433,10 +426,10 @@ impl Outcomes<'_> {
         let mut stopped = Ok(());
         for one in asked {
             let Some(outcome) = one.outcome.take() else { continue };
-            let decode = spent.share(one.steps as f64 / all.max(1) as f64);
+            let decode_seconds = seconds * (one.steps as f64 / all.max(1) as f64);
             let outcome = outcome.map_err(ProbeError::from).and_then(|measured| {
                 let scores = std::mem::replace(&mut one.scores, Ok(Scores::default()))?;
-                self.outcome(one, (*measured, scores), decode)
+                self.outcome(one, (*measured, scores), decode_seconds)
             });
             match outcome {
                 // Answers that ended beside those that a stop cuts off are kept.
@@ -469,7 +462,7 @@ impl Outcomes<'_> {
         &self,
         one: &Asked<'_>,
         (measured, scores): (Measured, Scores),
-        decode: Spent,
+        decode_seconds: f64,
     ) -> Result<ProbeOutcome, ProbeError> {
         let Measured { generated, reused, call_seconds, .. } = &measured;
         let (Split { thought, answer }, stop) = match one.question.probe.prefix.is_empty() {
@@ -483,9 +476,9 @@ impl Outcomes<'_> {
         };
         let (prompt, generated) = (one.prompt.tokens.len(), generated.tokens.len());
         let cost = match *call_seconds {
-            None => Cost::of(one.prefill, decode),
+            None => Cost::of(one.prefill_seconds, decode_seconds),
             // The time of a prefill elsewhere is unknown here.
-            Some(seconds) => Cost::of_call(Spent { seconds, joules: None }),
+            Some(seconds) => Cost::of_call(seconds),
         };
         Ok(ProbeOutcome {
             answer: answer.unwrap_or_default(),

@@ -47,6 +47,7 @@ pub enum Error {
     /// A span's text is not exactly once in the prompt.
     #[error("span `{label}`: its text occurs {count} times in the prompt; give a text that occurs once")]
     Place {
+        /// The span.
         label: String,
         /// The number of times its text was found.
         count: usize,

@@ -243,12 +243,22 @@ pub struct Attributions {
 pub enum TargetError {
     /// It is not in the prompt.
     #[error("a target is at position {position}, and there are {tokens} tokens; positions count from 0")]
-    Position { position: usize, tokens: usize },
+    Position {
+        /// The position.
+        position: usize,
+        /// Tokens of the prompt.
+        tokens: usize,
+    },
     /// Two spans share keys, whose term would count twice.
     #[error(
         "targets need spans without common tokens, and `{first}` and `{second}` share some; leave one out"
     )]
-    Overlap { first: String, second: String },
+    Overlap {
+        /// One span.
+        first: String,
+        /// The other one.
+        second: String,
+    },
 }
 
 impl Attribution {

@@ -32,7 +32,12 @@ pub enum KernelError {
     Unknown(String),
     /// Not in this build.
     #[error("this build has no attention kernel `{kernel}`: build with `--features {feature}`, or give auto")]
-    NotBuilt { kernel: AttentionKernel, feature: &'static str },
+    NotBuilt {
+        /// The choice.
+        kernel: AttentionKernel,
+        /// The feature that brings it.
+        feature: &'static str,
+    },
 }
 
 const ALL: [AttentionKernel; 4] = [Auto, Products, Fused, Flash];

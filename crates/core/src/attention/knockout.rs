@@ -56,23 +56,46 @@ pub enum KnockoutError {
         "knock-out `{given}`: {why}; write ROWS->KEYS, such as query->old, with @8..16 behind it for layers 8 to 15 and `only ` before it \
          for the rows of ROWS alone"
     )]
-    Grammar { given: String, why: &'static str },
+    Grammar {
+        /// The text.
+        given: String,
+        /// The fault.
+        why: &'static str,
+    },
     /// No span has the name.
     #[error("knock-out `{knockout}`: no span is called `{name}` or has that role; there are {known}")]
-    UnknownSpan { knockout: String, name: String, known: String },
+    UnknownSpan {
+        /// The knock-out.
+        knockout: String,
+        /// The name.
+        name: String,
+        /// The spans' names.
+        known: String,
+    },
     /// There are no such layers.
     #[error(
         "knock-out `{knockout}`: layers {start}..{end} are none of this model's, which are 0..{layers}; give a part of those that holds at \
          least one"
     )]
-    Layers { knockout: String, start: usize, end: usize, layers: usize },
+    Layers {
+        /// The knock-out.
+        knockout: String,
+        /// The first.
+        start: usize,
+        /// One past the last.
+        end: usize,
+        /// The layers that there are.
+        layers: usize,
+    },
     /// A linear-attention layer is among the layers.
     #[error(
         "knock-out `{knockout}`: layer {layer} is a linear-attention layer, which keeps no keys that could be hidden; name layers without \
          one, such as {softmax}"
     )]
     Linear {
+        /// The knock-out.
         knockout: String,
+        /// The first such layer.
         layer: usize,
         /// A range of layers that can be blocked, as it would be written.
         softmax: String,
@@ -83,7 +106,16 @@ pub enum KnockoutError {
          row of `{rows}`; name rows that come after the keys",
         if *windowed { " and within its layer's sliding window" } else { "" }
     )]
-    BlocksNothing { knockout: String, rows: String, keys: String, windowed: bool },
+    BlocksNothing {
+        /// The knock-out.
+        knockout: String,
+        /// Its rows.
+        rows: String,
+        /// Its keys.
+        keys: String,
+        /// The layers have sliding windows.
+        windowed: bool,
+    },
     /// A row would see nothing.
     #[error(
         "row {row} would see nothing at layer {layer}: all of its keys {start}..{end} are hidden from it{}; leave the row some of them, or \
@@ -91,11 +123,15 @@ pub enum KnockoutError {
         if *windowed { " (the layer has a sliding window)" } else { "" }
     )]
     HidesAll {
+        /// The row's position.
         row: usize,
+        /// The layer.
         layer: usize,
         /// The first key that it would see.
         start: usize,
+        /// One past the last.
         end: usize,
+        /// A window makes them fewer.
         windowed: bool,
     },
 }

@@ -33,21 +33,42 @@ use crate::transfer;
 pub enum SpanError {
     /// A span reaches past the tokens, or ends before it begins.
     #[error("span `{label}` [{start}, {end}) is not within the {tokens} tokens")]
-    OutOfRange { label: String, start: usize, end: usize, tokens: usize },
+    OutOfRange {
+        /// The span.
+        label: String,
+        /// Its first token.
+        start: usize,
+        /// One past its last token.
+        end: usize,
+        /// The tokens that there are.
+        tokens: usize,
+    },
     /// A span has a name that means something else.
     #[error(
         "span `{label}`: `last`, `answer` and `each` name rows (the prompt's last position and the generated tokens); call it something else"
     )]
-    Reserved { label: String },
+    Reserved {
+        /// The span.
+        label: String,
+    },
     /// A row has a name that no span has.
     #[error("row `{label}` is none of the spans; add it to `spans`")]
-    UnknownRow { label: String },
+    UnknownRow {
+        /// The row.
+        label: String,
+    },
     /// The generated tokens are asked for twice.
     #[error("row `{label}` comes twice; name it once")]
-    RowTwice { label: String },
+    RowTwice {
+        /// The row.
+        label: String,
+    },
     /// A row span holds no token, so that a mean over its rows means nothing.
     #[error("row span `{label}` is empty; a mass is a mean over its tokens, so give it at least one")]
-    EmptyRows { label: String },
+    EmptyRows {
+        /// The span.
+        label: String,
+    },
 }
 
 /// The measurements of a [`MassObserver`].

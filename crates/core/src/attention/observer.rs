@@ -33,7 +33,12 @@ pub enum Point<'a> {
     /// Linear attention of a chunk: [`Event::LinearAttention`] may follow.
     LinearAttention(&'a DeltaSite),
     /// The residual stream of the `l` positions from `offset` on: an [`Event::Term`] of each term may follow.
-    Residual { offset: usize, l: usize },
+    Residual {
+        /// The first position.
+        offset: usize,
+        /// Positions.
+        l: usize,
+    },
 }
 
 /// The wishes of an observer at a point.
@@ -70,6 +75,7 @@ impl<'a> Wanted<'a> {
 pub enum Event<'a> {
     /// The inputs of a softmax layer's chunk.
     Attention {
+        /// Its settings.
         site: &'a Site,
         /// (l, heads, head_dim), rotated.
         q: &'a Tensor,
@@ -91,6 +97,7 @@ pub enum Event<'a> {
     /// The inputs of a linear-attention layer's chunk, as they leave the convolution: neither normalised nor scaled yet. Keys of
     /// earlier chunks are in no cache: an observer that needs them keeps them.
     LinearAttention {
+        /// Its settings.
         site: &'a DeltaSite,
         /// (l, key_heads, key_dim), in the model's dtype.
         q: &'a Tensor,

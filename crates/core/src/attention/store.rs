@@ -70,10 +70,20 @@ const FORMAT_1: &str = "palimpsest attention store 1";
 pub enum StoreError {
     /// The file system refused.
     #[error("attention store {path}: {source}{}", crate::files::io_remedy(source))]
-    Io { path: PathBuf, source: std::io::Error },
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's message.
+        source: std::io::Error,
+    },
     /// The file is not an attention store.
     #[error("attention store {path}: {reason}; delete it and start the run again, which redoes this probe")]
-    Broken { path: PathBuf, reason: String },
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// The fault.
+        reason: String,
+    },
 }
 
 /// The elements of a tensor to write.

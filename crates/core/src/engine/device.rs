@@ -16,25 +16,50 @@ pub enum DeviceError {
     #[error(
         "`{name}` is no device; use `cpu`, `cuda`, `cuda:N`, `metal`, or a list such as `cuda:0,cuda:1` to split the layers"
     )]
-    UnknownDevice { name: String },
+    UnknownDevice {
+        /// The text that was typed.
+        name: String,
+    },
     /// A device stands twice in a list.
     #[error(
         "`{list}` names {device} twice, which would share its memory with itself; name every device once (only `cpu` may be repeated, to try a split out)"
     )]
-    Twice { list: String, device: DeviceName },
+    Twice {
+        /// The text that was typed.
+        list: String,
+        /// The device.
+        device: DeviceName,
+    },
     /// A list mixes kinds.
     #[error(
         "`{list}` mixes {first} with {other}; a model runs in one dtype with one family of kernels, so give devices of one kind"
     )]
-    Mixed { list: String, first: DeviceName, other: DeviceName },
+    Mixed {
+        /// The text that was typed.
+        list: String,
+        /// The first device.
+        first: DeviceName,
+        /// The first one of another kind.
+        other: DeviceName,
+    },
     /// The device cannot be opened.
     #[error(
         "device `{name}` cannot be used: {reason}; use --device cpu, or a build with the feature `{feature}` on a machine that has the device"
     )]
-    Unavailable { name: DeviceName, reason: String, feature: &'static str },
+    Unavailable {
+        /// Which.
+        name: DeviceName,
+        /// Candle's error.
+        reason: String,
+        /// The Cargo feature that it needs.
+        feature: &'static str,
+    },
     /// The dtype is none of ours.
     #[error("`{name}` is no dtype that models run in here; use `f32`, `bf16` or `f16`")]
-    UnknownDtype { name: String },
+    UnknownDtype {
+        /// The text that was typed.
+        name: String,
+    },
 }
 
 /// A device that need not be here.

@@ -21,12 +21,24 @@ pub enum LocalError {
     Request(#[from] RequestError),
     /// Its chat template cannot do what is asked about thoughts.
     #[error("`{model}`: {source}")]
-    Thinking { model: String, source: TextError },
+    Thinking {
+        /// The model.
+        model: String,
+        /// The switch that it lacks.
+        source: TextError,
+    },
     /// The context asked for is longer than the model's.
     #[error(
         "a context of {asked} tokens is longer than the {limit} that `{model}` was made for; ask for less, use a model with a longer context, or pass --allow-longer to see what it does beyond"
     )]
-    ContextTooLong { model: String, asked: usize, limit: usize },
+    ContextTooLong {
+        /// The model.
+        model: String,
+        /// The length that was asked for.
+        asked: usize,
+        /// The model's.
+        limit: usize,
+    },
     /// There is not enough memory.
     #[error(transparent)]
     Memory(#[from] Box<memory_plan::DoesNotFit>),
@@ -34,7 +46,12 @@ pub enum LocalError {
     #[error(
         "{needed} tokens (prompt and answer) do not fit the context of {context}; shorten the input, or use a longer context or a model that has one"
     )]
-    DoesNotFit { needed: usize, context: usize },
+    DoesNotFit {
+        /// Tokens needed.
+        needed: usize,
+        /// Tokens there are.
+        context: usize,
+    },
 }
 
 impl From<candle_core::Error> for LocalError {

@@ -20,7 +20,6 @@ mod decoding;
 mod device;
 mod end_tokens;
 mod generated;
-mod hardware;
 mod likelihood;
 mod local;
 mod local_error;
@@ -45,7 +44,6 @@ pub use decoding::Decoding;
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
 pub use end_tokens::EndToken;
 pub use generated::Generated;
-pub use hardware::Hardware;
 pub use likelihood::{Likelihood, is_likeliest, log_sum_exp};
 pub use local::{ContextLength, DEFAULT_MAX_THINKING, LocalModel, LocalOptions, ModelText, ThinkingOptions};
 pub use local_error::LocalError;
@@ -78,6 +76,7 @@ pub enum EngineError {
         /// Position in the context of the first output found. A value that is not finite reaches the outputs of earlier
         /// positions of its chunk too: a weight of 0 times NaN is NaN.
         position: usize,
+        /// The value.
         value: f32,
         /// The dtype that the model ran in.
         dtype: candle_core::DType,

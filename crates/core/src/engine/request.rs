@@ -242,10 +242,18 @@ pub enum RequestError {
     Targets(#[from] TargetError),
     /// It is longer than the cache.
     #[error("{needed} tokens of prompt and answer do not fit the context of {context}; shorten them")]
-    TooLong { needed: usize, context: usize },
+    TooLong {
+        /// Tokens of both.
+        needed: usize,
+        /// Tokens of the cache.
+        context: usize,
+    },
     /// A server cannot be asked for it.
     #[error("a server cannot be asked for {what}; run the model itself for that")]
-    NotServed { what: &'static str },
+    NotServed {
+        /// The part of the request.
+        what: &'static str,
+    },
     /// A server refused the request, or its reply cannot be used.
     #[error("{0}")]
     Refused(String),

@@ -9,13 +9,30 @@ pub enum ModelError {
     #[error(
         "unknown architecture `{found}`; this build knows {known}. See CONTRIBUTING.md for how to add one"
     )]
-    UnknownArchitecture { found: String, known: String },
+    UnknownArchitecture {
+        /// The config's value.
+        found: String,
+        /// The known ones, comma-separated.
+        known: String,
+    },
     /// A config field is missing, has the wrong type, or asks for maths that this build does not do.
     #[error("{place}: `{field}` {problem}")]
-    Config { place: String, field: String, problem: String },
+    Config {
+        /// The file.
+        place: String,
+        /// The field.
+        field: String,
+        /// The fault.
+        problem: String,
+    },
     /// The config contradicts itself.
     #[error("{place} describes no model: {fault}; the file is damaged or was edited wrongly")]
-    Contradiction { place: String, fault: String },
+    Contradiction {
+        /// The file.
+        place: String,
+        /// The contradiction.
+        fault: String,
+    },
     /// A dtype of the cache that the device does not keep.
     #[error(transparent)]
     CacheFormat(#[from] super::CacheFormat),
@@ -23,12 +40,20 @@ pub enum ModelError {
     #[error(
         "{place}: tensor `{name}` is missing; the checkpoint is incomplete or of another architecture than its config says"
     )]
-    MissingTensor { place: String, name: String },
+    MissingTensor {
+        /// The file or folder.
+        place: String,
+        /// The tensor, by the file's naming.
+        name: String,
+    },
     /// A tensor has another shape than the config implies.
     #[error("{place}: tensor `{name}` has shape {found:?} where the config implies {expected:?}")]
     Shape {
+        /// The file or folder.
         place: String,
+        /// The tensor.
         name: String,
+        /// Its shape.
         found: Vec<usize>,
         /// The shape by the config.
         expected: Vec<usize>,
@@ -37,10 +62,20 @@ pub enum ModelError {
     #[error(
         "{place}: tensors that this architecture does not use: {names}; the config does not describe this checkpoint"
     )]
-    LeftOver { place: String, names: String },
+    LeftOver {
+        /// The file or folder.
+        place: String,
+        /// The first few, comma-separated.
+        names: String,
+    },
     /// Quantised blocks of a tensor are broken.
     #[error("{place}: {source}; fetch the model again")]
-    Blocks { place: String, source: super::weights::BlocksError },
+    Blocks {
+        /// The file.
+        place: String,
+        /// The fault.
+        source: super::weights::BlocksError,
+    },
     /// There is nothing to put the layers on.
     #[error("a model needs at least one layer and a device for each; none was given")]
     NoDevice,
@@ -49,7 +84,12 @@ pub enum ModelError {
     NoFile,
     /// A file could not be read.
     #[error("cannot read {place}")]
-    Io { place: String, source: std::io::Error },
+    Io {
+        /// The file.
+        place: String,
+        /// The system's message.
+        source: std::io::Error,
+    },
     /// A GGUF file is broken.
     #[error(transparent)]
     Gguf(#[from] GgufError),
@@ -58,7 +98,12 @@ pub enum ModelError {
     Safetensors(#[from] SafetensorsError),
     /// A JSON file is broken.
     #[error("{place} is not valid JSON; fetch the model again")]
-    Json { place: String, source: serde_json::Error },
+    Json {
+        /// The file.
+        place: String,
+        /// Where it breaks.
+        source: serde_json::Error,
+    },
     /// A tensor operation failed.
     #[error(transparent)]
     Tensor(#[from] candle_core::Error),

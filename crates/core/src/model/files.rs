@@ -42,13 +42,26 @@ pub enum PathError {
     #[error(
         "there is no file or folder {path}; give a model's name (palimpsest model list), a .gguf file or a folder"
     )]
-    NoSuchPath { path: PathBuf },
+    NoSuchPath {
+        /// The path.
+        path: PathBuf,
+    },
     /// Neither a folder in Hugging Face layout nor a GGUF file.
     #[error("{path} is not a model: {fault}")]
-    NotAModel { path: PathBuf, fault: String },
+    NotAModel {
+        /// The path.
+        path: PathBuf,
+        /// The fault, and the remedy.
+        fault: String,
+    },
     /// The file system refused.
     #[error("cannot read {path}")]
-    Io { path: PathBuf, source: io::Error },
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
     /// A split GGUF is incomplete.
     #[error(transparent)]
     Gguf(#[from] GgufError),

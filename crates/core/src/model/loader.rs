@@ -27,6 +27,7 @@ pub enum Checkpoint {
     Gguf(GgufFile),
     /// A folder with safetensors.
     Safetensors {
+        /// Its weights.
         folder: SafetensorsFolder,
         /// Rows and columns that share a scale, where weights are FP8.
         fp8_block: (usize, usize),

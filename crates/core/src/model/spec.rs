@@ -209,6 +209,7 @@ pub enum Activation {
     GeluTanh,
     /// min(gate, limit) * sigmoid(alpha * min(gate, limit)) * (clamp(up, -limit, limit) + 1) (transformers, `GptOssExperts`).
     Clamped {
+        /// Slope of the sigmoid.
         alpha: f64,
         /// Bound of gate (above) and up (on both sides).
         limit: f64,
@@ -248,6 +249,7 @@ pub enum Routing {
     Sigmoid {
         /// The weights of the chosen are divided by their sum plus this.
         normalise: Option<f64>,
+        /// The last factor of the weights.
         scale: f64,
         /// (groups, groups kept): experts outside the groups whose two best corrected scores sum highest are left out.
         groups: Option<(usize, usize)>,
@@ -271,10 +273,14 @@ pub enum RopeScaling {
     /// Not at all.
     None,
     /// All divided by a factor (transformers, `_compute_linear_scaling_rope_parameters`).
-    Projection { factor: f64 },
+    Projection {
+        /// The divisor.
+        factor: f64,
+    },
     /// Llama 3.1's: low frequencies divided by `factor`, high ones kept, a linear blend between
     /// (transformers, `_compute_llama3_parameters`).
     Llama3 {
+        /// Divisor of the low frequencies.
         factor: f64,
         /// Wavelengths longer than `original / low` are low.
         low: f64,

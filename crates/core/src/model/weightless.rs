@@ -17,7 +17,10 @@ use super::DecoderSpec;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
     /// Random numbers from a seed: the same in f32, bf16 and f16 to the last bit, and on every device.
-    Random { seed: u64 },
+    Random {
+        /// The seed.
+        seed: u64,
+    },
     /// Zeros: the quickest to make, for memory alone. Routers then send every token to the same experts.
     Zeros,
 }

@@ -11,33 +11,49 @@ pub enum TextError {
     Read {
         /// The text that was to be read.
         path: PathBuf,
+        /// The operating system's reason.
         source: std::io::Error,
     },
     /// A JSON file does not parse, or a field has an unexpected shape.
     #[error("{}: {reason}", path.display())]
-    Json { path: PathBuf, reason: String },
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// The fault.
+        reason: String,
+    },
     /// A tokeniser file or the tokeniser part of a GGUF file is unusable.
     #[error("tokeniser {name}: {reason}")]
     Tokenizer {
         /// The file, or what it was built from.
         name: String,
+        /// The fault and the remedy.
         reason: String,
     },
     /// A GGUF file names a pre-tokeniser that is not built in.
     #[error(
         "GGUF pre-tokeniser {found:?} is not known (known: {known}); use a model folder with tokenizer.json instead"
     )]
-    UnknownPreTokenizer { found: String, known: String },
+    UnknownPreTokenizer {
+        /// The name in the file.
+        found: String,
+        /// The names that are.
+        known: String,
+    },
     /// A GGUF file with a byte-level vocabulary does not name its pre-tokeniser.
     #[error(
         "the GGUF file has no tokenizer.ggml.pre, by which its text is cut into words; without it the model would get other tokens than \
          it was trained with. Write it with `gguf-new-metadata --pre-tokenizer NAME OLD.gguf NEW.gguf` (of `pip install gguf`), NAME one \
          of {known}, or convert the model again"
     )]
-    MissingPreTokenizer { known: String },
+    MissingPreTokenizer {
+        /// The names that are known.
+        known: String,
+    },
     /// A template does not compile, raises, or uses more than it may.
     #[error("template {name}{}: {reason}", at_line(*line))]
     Template {
+        /// The template.
         name: String,
         /// One-based line, where known.
         line: Option<usize>,
@@ -51,6 +67,7 @@ pub enum TextError {
         "template {template} writes {variable}, which the tokeniser does not define; add it to tokenizer_config.json, or use the files that belong to the model"
     )]
     UndefinedToken {
+        /// The template.
         template: String,
         /// `bos_token` or `eos_token`.
         variable: &'static str,
@@ -59,13 +76,24 @@ pub enum TextError {
     #[error(
         "template {template} writes {token:?}, which is no token of the tokeniser: the model would read it letter by letter; use the template and the tokeniser that belong to the model"
     )]
-    MissingToken { template: String, token: String },
+    MissingToken {
+        /// The template.
+        template: String,
+        /// The token's text.
+        token: String,
+    },
     /// A chat template cannot do what is asked about thoughts.
     #[error("template {template} {problem}")]
-    Thinking { template: String, problem: &'static str },
+    Thinking {
+        /// The template.
+        template: String,
+        /// The limitation and the remedy.
+        problem: &'static str,
+    },
     /// A placed text does not occur exactly once.
     #[error("template {name} places the {what} {count} times; it must place it exactly once, unaltered")]
     Placement {
+        /// The template.
         name: String,
         /// Which text: `system text`, `user content`, `history`, `query`.
         what: &'static str,
@@ -76,10 +104,18 @@ pub enum TextError {
     #[error(
         "template {name} alters or depends on the {what} that it places, so spans cannot be exact; place it as it is"
     )]
-    Altered { name: String, what: &'static str },
+    Altered {
+        /// The template.
+        name: String,
+        /// Which text.
+        what: &'static str,
+    },
     /// A span that must hold tokens holds none.
     #[error("span {label} holds no token; its text is too short for this tokeniser, or white space")]
-    EmptySpan { label: String },
+    EmptySpan {
+        /// The span.
+        label: String,
+    },
 }
 
 impl TextError {

@@ -43,7 +43,12 @@ pub enum ConstraintError {
     Busy,
     /// Following it cost too much, or failed.
     #[error("the answer cannot be kept to `{name}`: {reason}; make it simpler")]
-    Lost { name: String, reason: String },
+    Lost {
+        /// The constraint's name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
 }
 
 /// A model's tokens as a tree of bytes.
@@ -66,6 +71,7 @@ pub enum Starts {
     AtOnce,
     /// Where this text is generated, which the grammar begins with; until then the answer is free.
     At {
+        /// The text.
         marker: String,
         /// True if it must be the first one.
         at_start: bool,

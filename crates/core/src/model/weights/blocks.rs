@@ -23,10 +23,22 @@ const E4M3: [f32; 256] = e4m3_values();
 pub enum BlocksError {
     /// Another number of bytes or scales than the shape takes.
     #[error("has {found} {what} where {of} takes {expected}; the file is corrupt or of another layout")]
-    Length { what: &'static str, of: String, found: usize, expected: usize },
+    Length {
+        /// The counted thing.
+        what: &'static str,
+        /// The limit.
+        of: String,
+        /// The number that is there.
+        found: usize,
+        /// The number that should be.
+        expected: usize,
+    },
     /// A shape that no memory holds, or a block without rows or columns.
     #[error("has the impossible size {size}; the file or its config is corrupt")]
-    Size { size: String },
+    Size {
+        /// The size, in words.
+        size: String,
+    },
 }
 
 /// The value of an FP8 E4M3 code (`torch.float8_e4m3fn`); 0x7f and 0xff are not a number.

@@ -42,7 +42,14 @@ pub enum Arguments {
     /// As a JSON object.
     Json,
     /// Each in tags of its own: texts as they are, other values as JSON.
-    Tags { key: &'static str, after_key: &'static str, after_value: &'static str },
+    Tags {
+        /// Before a name.
+        key: &'static str,
+        /// Between a name and its value.
+        after_key: &'static str,
+        /// After a value.
+        after_value: &'static str,
+    },
 }
 
 /// JSON in `<tool_call>`: Hermes, Qwen 2.5 and 3, and our plain layout.
