@@ -8,7 +8,7 @@ pub mod parallel;
 
 mod local;
 
-pub use palimpsest_core::engine::{Hardware, Sampling, StopReason};
+pub use palimpsest_core::engine::{Sampling, StopReason};
 pub use palimpsest_core::text::{Message, MessageRole};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,11 +48,6 @@ pub trait ChatModel {
     fn name(&self) -> String;
 
     fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError>;
-
-    /// Its hardware on this machine; `None` where it runs elsewhere, and its energy is not this machine's.
-    fn hardware(&self) -> Option<Hardware> {
-        None
-    }
 
     /// Parameters of requests that the model refused by name, so that they are left out: its answers are drawn by its own defaults for
     /// them.

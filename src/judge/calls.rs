@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::conduct::{Conduct, Judge};
 use crate::chat::parallel::in_order;
-use crate::run::energy::Joulemeter;
 use crate::run::error::RunError;
 use crate::run::subject::PATIENCE;
 
-pub(super) type Ask<'a, T> = &'a (dyn Fn(&mut Judge<'_>, &mut Joulemeter, usize) -> T + Sync);
+pub(super) type Ask<'a, T> = &'a (dyn Fn(&mut Judge<'_>, usize) -> T + Sync);
 
 /// Makes `count` calls and hands what came of each to `take`, in their order. Returns whether `stop` ended it before the last; those under
 /// way are finished then, and also after an error of `take`, which ends it too.
@@ -22,12 +21,11 @@ pub(super) fn make_calls<T: Send>(
     take: &mut dyn FnMut(usize, T) -> Result<(), RunError>,
 ) -> Result<bool, RunError> {
     let Judge::Several { models, sampling } = judge else {
-        let mut meter = Joulemeter::of(judge.hardware().as_ref());
         for nth in 0..count {
             if stop.load(Ordering::Relaxed) {
                 return Ok(true);
             }
-            take(nth, ask(judge, &mut meter, nth))?;
+            take(nth, ask(judge, nth))?;
         }
         return Ok(false);
     };
@@ -39,7 +37,7 @@ pub(super) fn make_calls<T: Send>(
         &mut |nth| nth,
         &|model, nth| {
             let mut judge = Judge::Reply { model: &mut ***model, sampling };
-            ask(&mut judge, &mut Joulemeter::of(None), nth)
+            ask(&mut judge, nth)
         },
         take,
     )?;

@@ -1,6 +1,6 @@
 //! Judges, and the reporting of a judging.
 
-use crate::chat::{CallTokens, ChatModel, Hardware, Sampling, ScoringModel};
+use crate::chat::{CallTokens, ChatModel, Sampling, ScoringModel};
 
 pub enum Judge<'a> {
     /// By weighing `true` against `false` at each decision.
@@ -54,15 +54,6 @@ impl Judge<'_> {
             Judge::Scoring(model) => model.refused_parameters(),
             Judge::Reply { model, .. } => model.refused_parameters(),
             Judge::Several { .. } => Vec::new(),
-        }
-    }
-
-    /// Hardware of this machine that it runs on; `None` where it runs elsewhere.
-    pub(super) fn hardware(&self) -> Option<Hardware> {
-        match self {
-            Judge::Scoring(model) => model.hardware(),
-            Judge::Reply { model, .. } => model.hardware(),
-            Judge::Several { .. } => None,
         }
     }
 }

@@ -24,13 +24,13 @@ mod verdict;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use crate::benchmarks::JudgeUnit;
 use crate::chat::{CallTokens, ChatError, Message, MessageRole, StopReason};
 use crate::progress::{StepSeconds, Steps};
 use crate::run::condition::named;
 use crate::run::cost::{Cost, CostRow};
-use crate::run::energy::Spent;
 use crate::run::error::RunError;
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::rows::{AnswerKey, ReplyRow, VerdictRow};
@@ -90,7 +90,7 @@ pub enum JudgeError {
 /// An asked judge's outcome of one call, and its cost.
 struct Asked {
     outcome: Result<Judged, JudgeError>,
-    spent: Spent,
+    seconds: f64,
     usage: CallTokens,
     refused: Vec<String>,
 }
@@ -143,15 +143,16 @@ pub fn run(
         judge,
         calls.len(),
         stop,
-        &|judge, meter, nth| {
+        &|judge, nth| {
             let call = &calls[nth];
             if !call.is_answered() || settled_of(call).is_some() {
                 return None;
             }
-            let begun = meter.begin();
+            let begun = Instant::now();
             let outcome = judge_call(judge, &instructions, call.case, &call.exchanges);
+            let seconds = begun.elapsed().as_secs_f64();
             let refused = judge.refused_parameters();
-            Some(Asked { outcome, spent: meter.end(&begun), usage: judge.take_tokens(), refused })
+            Some(Asked { outcome, seconds, usage: judge.take_tokens(), refused })
         },
         &mut |nth, asked| {
             let call = &calls[nth];
@@ -171,7 +172,7 @@ pub fn run(
                 rows.map(row).collect::<Vec<_>>()
             };
             let same_error = |error: JudgeError| call.exchanges.iter().map(|_| Err(error.clone())).collect();
-            let Some(Asked { outcome, spent, usage, refused }) = asked else {
+            let Some(Asked { outcome, seconds, usage, refused }) = asked else {
                 let Some(right) = settled_of(call) else {
                     return desk.file(rows(same_error(NoVerdict::NoAnswer.into()), &[]), None);
                 };
@@ -193,7 +194,7 @@ pub fn run(
                     let cost = Cost {
                         tokens_computed: usage.computed,
                         tokens_generated: usage.generated,
-                        ..Cost::of_call(spent)
+                        ..Cost::of_call(seconds)
                     };
                     desk.store.append_cost(CostRow {
                         case: case.clone(),
@@ -210,7 +211,7 @@ pub fn run(
                 Err(error) => same_error(error),
             };
             let why = why_none(&call.exchanges, &verdicts);
-            desk.file(rows(verdicts, &refused), Some(spent.seconds))?;
+            desk.file(rows(verdicts, &refused), Some(seconds))?;
             let probes = named(&call.probes().join(", "), call.condition);
             failures.count(&name, &format!("case `{}` ({probes})", call.case.case), why.as_deref())
         },

@@ -1,6 +1,7 @@
 //! Questions to a judge about something else than an answer: one call and one verdict each.
 
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use super::calls::{Failures, make_calls};
 use super::{Conduct, Exchange, Instructions, Judge, JudgeError, Judged, NoVerdict, Verdict, judge_call};
@@ -35,13 +36,13 @@ pub(super) fn ask<T: Sync>(
         judge,
         questions.len(),
         stop,
-        &|judge, meter, nth| {
+        &|judge, nth| {
             let Question { case, probe, .. } = &questions[nth];
             // There is no answer to judge; an empty one says that the judge is to be asked.
             let exchange = Exchange { probe: probe.clone(), answer: Some(String::new()), cut: false };
-            let begun = meter.begin();
+            let begun = Instant::now();
             let outcome = judge_call(judge, instructions, case, &[exchange]);
-            (outcome, meter.end(&begun).seconds)
+            (outcome, begun.elapsed().as_secs_f64())
         },
         &mut |nth, (outcome, seconds)| {
             let Question { what, row, .. } = &questions[nth];

@@ -4,13 +4,13 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use palimpsest_core::engine::{Backend, Event, LocalModel, ModelText, Request, Reuse};
 
 use super::answer_streams::AnswerStreams;
 use super::condition::Question;
 use super::context_budget::{BudgetedCase, Cut, cut_to_budget};
-use super::energy::{Joulemeter, Stretch};
 use super::error::RunError;
 use super::prefetch::{Prefetch, Prepare};
 use super::probe_output::Outputs;
@@ -32,14 +32,13 @@ pub struct ModelSubject<'a> {
     prefetch: Prefetch,
     stop: &'a AtomicBool,
     on_text: Option<Box<dyn FnMut(&str) + 'a>>,
-    meter: Joulemeter,
     failed_in_a_row: usize,
 }
 
 /// The part of a request that takes its time.
 enum Clock {
-    Prefill(Stretch),
-    Decode(Stretch),
+    Prefill(Instant),
+    Decode(Instant),
 }
 
 impl<'a> ModelSubject<'a> {
@@ -52,11 +51,10 @@ impl<'a> ModelSubject<'a> {
         options: SubjectOptions,
         stop: &'a AtomicBool,
     ) -> Self {
-        let meter = Joulemeter::of(Some(model.hardware()));
         let tokenizer = Arc::clone(model.tokenizer());
         let prepare = Arc::new(move |case: &Case| cut_to_budget(&builder, &tokenizer, case, cut));
         let (session, text) = model.parts();
-        ModelSubject { meter, ..ModelSubject::new(session, text, prepare, row_roles, options, stop) }
+        ModelSubject::new(session, text, prepare, row_roles, options, stop)
     }
 
     /// A model anywhere, which stops at the next chunk or token, or before the next call, when `stop` is set. Spans in `row_roles` are
@@ -75,7 +73,6 @@ impl<'a> ModelSubject<'a> {
             prefetch: Prefetch::new(prepare),
             stop,
             on_text: None,
-            meter: Joulemeter::default(),
             failed_in_a_row: 0,
         }
     }
@@ -159,8 +156,7 @@ impl<'a> ModelSubject<'a> {
         let tokenizer = &asking.text.tokenizer;
         let mut texts =
             self.on_text.as_mut().map(|show| AnswerStreams::new(count, tokenizer, &asking.stops, show));
-        let meter = &mut self.meter;
-        let mut clock = Clock::Prefill(meter.begin());
+        let mut clock = Clock::Prefill(Instant::now());
         let (mut cached, mut answered, mut begun, mut handed) = (0, 0, 0, 0);
         let mut done: Result<(), RunError> = Ok(());
         let first_phase = self.model.first_phase();
@@ -170,27 +166,25 @@ impl<'a> ModelSubject<'a> {
             }
             match event {
                 Event::Begun(held) if task == 0 => {
-                    if let Clock::Decode(stretch) = &clock {
+                    if let Clock::Decode(begun) = clock {
                         // The answers of the batch before have ended.
-                        let spent = meter.end(stretch);
-                        let stored = outputs.hand_on(&mut asked, spent, &mut handed, sink);
+                        let seconds = begun.elapsed().as_secs_f64();
+                        let stored = outputs.hand_on(&mut asked, seconds, &mut handed, sink);
                         done = std::mem::replace(&mut done, Ok(())).and(stored);
-                        clock = Clock::Prefill(meter.begin());
+                        clock = Clock::Prefill(Instant::now());
                     }
                     status.begin(&format!("{} {}", case.id, asked[nth].question), first_phase);
                     (cached, begun) = (held, begun + 1);
                 }
                 Event::Prefilled(tokens) if task == 0 && tokens > 0 => {
                     cached += tokens;
-                    // Counters begin anew every few minutes, and a prefill may take hours.
-                    meter.joules();
                     status.prefill(cached, asked[nth].prompt.tokens.len());
                 }
                 Event::Prompt if task == 0 => {
-                    if let Clock::Prefill(stretch) = &clock {
-                        asked[nth].prefill = meter.end(stretch);
+                    if let Clock::Prefill(begun) = clock {
+                        asked[nth].prefill_seconds = begun.elapsed().as_secs_f64();
                         asked[nth].steps = 1;
-                        clock = Clock::Prefill(meter.begin());
+                        clock = Clock::Prefill(Instant::now());
                     }
                 }
                 Event::Token(chosen) => {
@@ -198,7 +192,7 @@ impl<'a> ModelSubject<'a> {
                         let batch = asked.iter().filter(|one| one.steps > 0 && one.outcome.is_none());
                         let names: Vec<String> = batch.map(|one| one.question.to_string()).collect();
                         status.begin(&format!("{} {}", case.id, names.join(", ")), "decode");
-                        clock = Clock::Decode(meter.begin());
+                        clock = Clock::Decode(Instant::now());
                         answered = 0;
                     }
                     texts.iter_mut().for_each(|texts| texts.take(nth, Some(chosen.token)));
@@ -217,10 +211,9 @@ impl<'a> ModelSubject<'a> {
             }
             done.is_ok() && !stop.load(Ordering::Relaxed)
         });
-        let spent = match &clock {
-            Clock::Decode(stretch) | Clock::Prefill(stretch) => meter.end(stretch),
-        };
-        let stored = outputs.hand_on(&mut asked, spent, &mut handed, sink);
+        let (Clock::Decode(since) | Clock::Prefill(since)) = clock;
+        let seconds = since.elapsed().as_secs_f64();
+        let stored = outputs.hand_on(&mut asked, seconds, &mut handed, sink);
         let done = done.and(stored);
         if let Err(RunError::Stopped) = &done {
             status.lose(begun - handed);

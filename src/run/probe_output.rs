@@ -6,7 +6,6 @@ use palimpsest_core::text::{Split, TextError};
 
 use super::context_budget::Dropped;
 use super::cost::Cost;
-use super::energy::Spent;
 use super::error::RunError;
 use super::probe_request::{Asking, PendingProbe, ProbeError, Scores, all_spans};
 use super::rows::NoAnswer;
@@ -25,11 +24,11 @@ pub(super) struct Outputs<'a> {
 }
 
 impl Outputs<'_> {
-    /// Hands on the outcomes that are there, of answers that were generated together in the time `spent`. Counts them in `handed`.
+    /// Hands on the outcomes that are there, of answers that were generated together in these seconds. Counts them in `handed`.
     pub fn hand_on(
         &mut self,
         asked: &mut [PendingProbe<'_>],
-        spent: Spent,
+        seconds: f64,
         handed: &mut usize,
         sink: &mut Sink<'_>,
     ) -> Result<(), RunError> {
@@ -38,10 +37,10 @@ impl Outputs<'_> {
         let mut stopped = Ok(());
         for one in asked {
             let Some(outcome) = one.outcome.take() else { continue };
-            let decode = spent.share(one.steps as f64 / all.max(1) as f64);
+            let decode_seconds = seconds * (one.steps as f64 / all.max(1) as f64);
             let outcome = outcome.map_err(ProbeError::from).and_then(|measured| {
                 let scores = std::mem::replace(&mut one.scores, Ok(Scores::default()))?;
-                self.outcome(one, (*measured, scores), decode)
+                self.outcome(one, (*measured, scores), decode_seconds)
             });
             match outcome {
                 // Answers that ended beside those that a stop cuts off are kept.
@@ -74,7 +73,7 @@ impl Outputs<'_> {
         &self,
         one: &PendingProbe<'_>,
         (measured, scores): (Measured, Scores),
-        decode: Spent,
+        decode_seconds: f64,
     ) -> Result<ProbeOutcome, ProbeError> {
         let Measured { generated, reused, call_seconds, .. } = &measured;
         let (Split { thought, answer }, stop) = match one.question.probe.prefix.is_empty() {
@@ -90,9 +89,9 @@ impl Outputs<'_> {
         };
         let (prompt, generated) = (one.prompt.tokens.len(), generated.tokens.len());
         let cost = match *call_seconds {
-            None => Cost::of(one.prefill, decode),
+            None => Cost::of(one.prefill_seconds, decode_seconds),
             // The time of a prefill elsewhere is unknown here.
-            Some(seconds) => Cost::of_call(Spent { seconds, joules: None }),
+            Some(seconds) => Cost::of_call(seconds),
         };
         Ok(ProbeOutcome {
             answer: answer.unwrap_or_default(),

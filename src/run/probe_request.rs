@@ -12,7 +12,6 @@ use sha2::{Digest, Sha256};
 
 use super::condition::Question;
 use super::contrast::{ContrastError, ContrastTokens};
-use super::energy::Spent;
 use super::rows::{Contrast, NoAnswer};
 use crate::benchmarks::{Benchmark, GENERATION, QUERY};
 use crate::chat::Sampling;
@@ -53,7 +52,7 @@ pub(super) struct PendingProbe<'p> {
     /// Token sequences of contrasted values.
     values: Option<ContrastTokens>,
     pub scores: Result<Scores, RequestError>,
-    pub prefill: Spent,
+    pub prefill_seconds: f64,
     /// Decode steps, the one that ends the answer included; 0 before the prompt is whole.
     pub steps: usize,
     pub outcome: Option<Result<Box<Measured>, RequestError>>,
@@ -132,7 +131,7 @@ impl Asking<'_> {
             options,
             values: values.filter(|values| fits(&values.sequences())),
             scores: Ok(Scores::default()),
-            prefill: Spent::default(),
+            prefill_seconds: 0.0,
             steps: 0,
             outcome: None,
         })

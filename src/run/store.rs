@@ -9,7 +9,7 @@
 //! rubrics.jsonl   what judges were told, one row a rubric
 //! contrast-causes.jsonl  the same of contrasts, with causes-contrast/ (see `contrast_rows`)
 //! trials.jsonl    answers asked again with something changed (see docs/view.md)
-//! costs.jsonl     tokens, seconds and joules; the one file that differs from run to run (see `cost`)
+//! costs.jsonl     tokens and seconds; the one file that differs from run to run (see `cost`)
 //! ```
 //!
 //! [`RunStore`] writes it, under a lock, and survives a kill at any point: each row is on the disk before the next one

@@ -7,7 +7,6 @@ use std::time::Instant;
 use super::condition::Question;
 use super::context_budget::Dropped;
 use super::cost::Cost;
-use super::energy::Spent;
 use super::error::RunError;
 use super::rows::NoAnswer;
 use super::runner::{ProbeOutcome, Sink, Subject};
@@ -119,7 +118,7 @@ fn asked(
     let cost = Cost {
         tokens_computed: reply.prompt_tokens,
         tokens_generated: reply.completion_tokens,
-        ..Cost::of_call(Spent { seconds: begun.elapsed().as_secs_f64(), joules: None })
+        ..Cost::of_call(begun.elapsed().as_secs_f64())
     };
     Ok(ProbeOutcome {
         answer: reply.text,
