@@ -19,6 +19,7 @@ use palimpsest::run::subject::{ChatPrompt, ChatSubject};
 use crate::eval::{cases, header};
 use crate::judge::said;
 
+mod at_once;
 mod replies;
 mod schemas;
 mod thoughts;

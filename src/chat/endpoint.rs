@@ -109,8 +109,7 @@ struct Request<'a> {
 }
 
 impl Endpoint {
-    /// The endpoint that `address` names: `http://host[:port]/v1#model`. The key is the first of [`KEY_VARIABLES`] that
-    /// is set, or none.
+    /// The endpoint at `http://host[:port]/v1#model`, with the first of [`KEY_VARIABLES`] that is set.
     pub fn from_address(address: &str, patience: Patience) -> Result<Self, ChatError> {
         let key = KEY_VARIABLES.iter().find_map(|name| {
             let value = std::env::var(name).ok()?;
@@ -160,8 +159,7 @@ impl Endpoint {
         Endpoint { stops, ..self }
     }
 
-    /// Refuses an endpoint that nobody answers at, at once and without retries: for the start of a long job. Any HTTP
-    /// response will do, and so will a slow one; what it says comes out with the first request.
+    /// Refuses an endpoint that nobody answers at, without retries. Any HTTP response will do, and so will a slow one.
     pub fn check_reachable(&self) -> Result<(), ChatError> {
         let mut request = self.agent.get(&self.base);
         if let Some(key) = &self.key {

@@ -49,8 +49,7 @@ pub trait ChatModel {
 
     fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError>;
 
-    /// Parameters of requests that the model refused by name, so that they are left out: its answers are drawn by its own defaults for
-    /// them.
+    /// Parameters of requests that the model refused by name, so that its own defaults held for them.
     fn refused_parameters(&self) -> Vec<String> {
         Vec::new()
     }
@@ -63,8 +62,7 @@ pub trait ChatModel {
 
 /// A model whose probabilities can be read: what a judge by scoring needs.
 pub trait ScoringModel: ChatModel {
-    /// The natural-log probability of each of `choices` as the continuation of an assistant turn that has begun with
-    /// `prefix`, in the order given.
+    /// The natural-log probability of each of `choices` as the continuation of an assistant turn that begins with `prefix`.
     fn score(&mut self, messages: &[Message], prefix: &str, choices: &[&str]) -> Result<Vec<f64>, ChatError>;
 
     /// The greedy continuation of an assistant turn that has begun with `prefix`, up to (not including) the first

@@ -32,13 +32,21 @@ impl From<bool> for Conduct {
 }
 
 impl Judge<'_> {
+    fn model(&self) -> Option<&dyn ChatModel> {
+        match self {
+            Judge::Scoring(model) => Some(&**model),
+            Judge::Reply { model, .. } => Some(&**model),
+            Judge::Several { models, .. } => models.first().map(|model| &**model as &dyn ChatModel),
+        }
+    }
+
     /// The judge's name, as verdict rows carry it.
     pub fn name(&self) -> String {
-        match self {
-            Judge::Scoring(model) => model.name(),
-            Judge::Reply { model, .. } => model.name(),
-            Judge::Several { models, .. } => models.first().map(|model| model.name()).unwrap_or_default(),
-        }
+        self.model().map(ChatModel::name).unwrap_or_default()
+    }
+
+    pub(super) fn refused_parameters(&self) -> Vec<String> {
+        self.model().map(ChatModel::refused_parameters).unwrap_or_default()
     }
 
     pub(super) fn take_tokens(&mut self) -> CallTokens {
@@ -46,14 +54,6 @@ impl Judge<'_> {
             Judge::Scoring(model) => model.take_tokens(),
             Judge::Reply { model, .. } => model.take_tokens(),
             Judge::Several { .. } => CallTokens::default(),
-        }
-    }
-
-    pub(super) fn refused_parameters(&self) -> Vec<String> {
-        match self {
-            Judge::Scoring(model) => model.refused_parameters(),
-            Judge::Reply { model, .. } => model.refused_parameters(),
-            Judge::Several { .. } => Vec::new(),
         }
     }
 }

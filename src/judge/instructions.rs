@@ -18,8 +18,7 @@ use crate::run::setup::WrongUsage;
 use palimpsest_core::digest::sha256;
 use palimpsest_core::text::sandbox;
 
-/// Where a judge's reason stands. Tokens are conditioned on those before them, so the place decides which of reason and verdict
-/// rests on the other.
+/// Where a judge's reason stands: of reason and verdict the later one is conditioned on the earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Reasons {
     /// Before the verdict, which is then conditioned on it
@@ -50,8 +49,7 @@ pub struct Instructions {
     pub unit: JudgeUnit,
     pub verdict: VerdictKind,
     pub reasons: Reasons,
-    /// Thinking settings of the judge, in a canonical text; `None` where it is told nothing, and of judges that are read by
-    /// scoring.
+    /// Thinking settings in a canonical text; `None` where the judge is told nothing or is read by scoring.
     pub thinking: Option<String>,
     /// The reference answers that settle a verdict without a call; `None` where the judge decides all.
     pub references: Option<References>,
@@ -97,8 +95,7 @@ impl Instructions {
         }
     }
 
-    /// The same with a template of the caller's own, under a name that tells it from other templates: `own-` and the beginning of
-    /// its SHA-256.
+    /// The same with a template of the caller's own, named `own-` and the beginning of its SHA-256.
     #[must_use]
     pub fn with_template(self, template: String) -> Self {
         let digest = sha256(&template);
@@ -111,8 +108,7 @@ impl Instructions {
         Instructions { name, template: template.into(), verdict, ..self }
     }
 
-    /// SHA-256 (lower-case hexadecimal) of what people who rate the same answers must share with the judge: the text and what it
-    /// returns. Where reasons stand and how the judge thinks are no part of it.
+    /// SHA-256 (lower-case hexadecimal) of what people who rate the same answers must share with the judge.
     pub fn criteria(&self) -> String {
         let Instructions { template, verdict, .. } = self;
         sha256(format!("palimpsest criteria 1\n{verdict:?}\n{template}"))
@@ -131,8 +127,7 @@ impl Instructions {
         }
     }
 
-    /// SHA-256 (lower-case hexadecimal) of everything in them that decides a verdict. The number at the front counts the ways in
-    /// which this code has judged.
+    /// SHA-256 (lower-case hexadecimal) of everything that decides a verdict, with a version of this code.
     pub fn digest(&self) -> String {
         let Instructions { name: _, template, unit, verdict, reasons, thinking, references } = self;
         let of_references = |References { right, wrong }| format!("folded equals {right} or {wrong}\n");

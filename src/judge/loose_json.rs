@@ -120,8 +120,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A quoted string. A quote closes it only before `, : } ]` or the end, so that `'doesn't'` and `"so-called "old" one"`
-    /// are read whole.
+    /// A quoted string. A quote closes it only before `, : } ]` or the end, so that `'doesn't'` is read whole.
     fn string(&mut self, quote: char) -> Option<String> {
         self.next();
         let mut out = String::new();

@@ -49,6 +49,7 @@ pub use memories::{judge_memories, memory_instructions};
 pub use open::{JudgeOptions, JudgeSource, OpenJudge};
 pub use verdict::{NoVerdict, Verdict};
 
+use by_reading::with_said;
 use calls::{Failures, make_calls};
 
 /// A query and its response, as the judge sees them.
@@ -298,25 +299,14 @@ fn by_reference(right: bool) -> Verdict {
 
 /// The part of a row that tells a verdict on an answer.
 fn verdict_row(exchange: &Exchange, verdict: Result<Verdict, JudgeError>) -> VerdictRow {
-    let mut row = VerdictRow { probe: exchange.probe.id.clone(), ..VerdictRow::default() };
+    let row = VerdictRow { probe: exchange.probe.id.clone(), ..VerdictRow::default() };
     match verdict {
-        _ if exchange.answer.is_none() => row.error = Some(NoVerdict::NoAnswer.to_string()),
+        _ if exchange.answer.is_none() => VerdictRow { error: Some(NoVerdict::NoAnswer.to_string()), ..row },
         Ok(Verdict { said, probability, reason }) => {
-            match said {
-                Said::Correct(correct) => row.correct = Some(correct),
-                Said::Score(score) => row.score = Some(score),
-                Said::Choice(choice) => {
-                    let expected = by_reading::expected(&exchange.probe);
-                    row.correct = expected.map(|expected| expected == choice);
-                    row.choice = Some(choice);
-                }
-            }
-            row.probability = probability;
-            row.reason = reason;
+            VerdictRow { probability, reason, ..with_said(row, said, None, &exchange.probe) }
         }
-        Err(error) => row.error = Some(error.to_string()),
+        Err(error) => VerdictRow { error: Some(error.to_string()), ..row },
     }
-    row
 }
 
 #[derive(Debug, Clone, PartialEq)]

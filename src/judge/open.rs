@@ -14,8 +14,7 @@ use palimpsest_core::text::ThinkingMode;
 
 const LOCAL: &str = "local:";
 
-/// Context of a local judge: a case's notes, three queries and long answers fit many times over, and the cache of a model
-/// made for 128K tokens need not.
+/// Context of a local judge: a case's notes, three queries and long answers fit many times over.
 const JUDGE_CONTEXT: usize = 16_384;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +37,7 @@ impl<'a> JudgeSource<'a> {
         }
     }
 
-    /// True of a judge that writes its verdicts. Scoring leaves no place for a thought, so a judge that is to think is asked for JSON,
-    /// wherever it runs.
+    /// True of a judge that writes its verdicts: scoring leaves no place for a thought.
     pub fn replies(self, thinking: &Thinking) -> bool {
         matches!(self, JudgeSource::Endpoint(_)) || thinking.thinking == ThinkingMode::On
     }

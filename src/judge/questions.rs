@@ -20,8 +20,7 @@ pub(super) struct Question<T> {
 /// Gets the verdict on a question, or why there is none.
 pub(super) type Take<'a, T> = &'a mut dyn FnMut(&T, Result<Verdict, String>) -> Result<(), RunError>;
 
-/// Puts questions to a judge, in order, and hands on each verdict, or why there is none. Counts them in `summary`. `many` is the word for
-/// what is asked about.
+/// Puts questions to a judge, in order, and hands on each verdict. `many` is the word for what is asked about.
 pub(super) fn ask<T: Sync>(
     judge: &mut Judge<'_>,
     (instructions, conduct, stop): (&Instructions, &Conduct, &AtomicBool),

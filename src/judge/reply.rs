@@ -318,32 +318,9 @@ fn names(entries: &[(String, Node)]) -> impl Iterator<Item = &str> {
 }
 
 /// Keys that models use in the place of the one that was asked for, the likeliest first; scores have others.
-const WORDS: [&str; 12] = [
-    "correct",
-    "iscorrect",
-    "choice",
-    "label",
-    "verdict",
-    "decision",
-    "result",
-    "pass",
-    "passed",
-    "judgement",
-    "judgment",
-    "grade",
-];
-const SCORES: [&str; 10] = [
-    "rating",
-    "grade",
-    "total",
-    "overall",
-    "final",
-    "verdict",
-    "decision",
-    "result",
-    "judgement",
-    "judgment",
-];
+const WORDS: &str =
+    "correct iscorrect choice label verdict decision result pass passed judgement judgment grade";
+const SCORES: &str = "rating grade total overall final verdict decision result judgement judgment";
 /// Keys of a score of the whole, as good as the one that was asked for.
 const TOTALS: [&str; 3] = ["finalscore", "totalscore", "overallscore"];
 /// Keys of the best score of a scale.
@@ -362,17 +339,17 @@ fn decided(
     let under = |word: &str| values(word).into_iter().filter_map(|value| scalar(value, kind));
     // Under a key that was not asked for, 1 is as likely a grade as a yes.
     let is_said = |value: &&Node| kind.most().is_some() || number(value).is_none();
-    let first = |words: &[&str]| {
-        let said = |word: &&str| -> Vec<Stated<Said>> {
+    let first = |words: &str| {
+        let said = |word: &str| -> Vec<Stated<Said>> {
             let said = values(word).into_iter().filter(is_said).filter_map(|value| scalar(value, kind));
             said.filter(Result::is_ok).collect()
         };
-        words.iter().map(said).find(|said| !said.is_empty()).unwrap_or_default()
+        words.split(' ').map(said).find(|said| !said.is_empty()).unwrap_or_default()
     };
     let mut asked: Vec<Stated<Said>> = under(kind.key()).collect();
-    let Some(most) = kind.most() else { return if asked.is_empty() { first(&WORDS) } else { asked } };
+    let Some(most) = kind.most() else { return if asked.is_empty() { first(WORDS) } else { asked } };
     asked.extend(TOTALS.iter().flat_map(|word| under(word)));
-    let scores = if asked.is_empty() { first(&SCORES) } else { asked };
+    let scores = if asked.is_empty() { first(SCORES) } else { asked };
     let bests = entries.iter().filter(|(key, _)| BEST.iter().any(|word| is(key, word)));
     let best = bests.filter_map(|(_, value)| last_number(value)).find(|best| *best != f64::from(most));
     let on_scale = |score: Stated<Said>| match (score, best) {

@@ -6,8 +6,7 @@ use crate::chat::StopReason;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     pub said: Said,
-    /// Where the judge was read by scoring: the probability of what was said against the other words; of `true`, where it is right
-    /// or wrong.
+    /// By scoring: the probability of what was said; of `true`, where it is right or wrong.
     pub probability: Option<f64>,
     pub reason: Option<String>,
 }

@@ -22,8 +22,7 @@ use palimpsest_core::text::{CountTokens, Message, Prompt, TextError};
 use palimpsest_core::text::{TokenizedPrompt, Tokenizer};
 use palimpsest_core::timing;
 
-/// Tokens kept free for the chat template of an endpoint, which cannot be seen: role headers, and the lines that some templates
-/// put before the system message. Our choice: the longest known of these (gpt-oss) take less than a hundred.
+/// Tokens kept free for an endpoint's chat template, which cannot be seen; the longest known (gpt-oss) take less than 100.
 pub const TEMPLATE_RESERVE: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,8 +219,7 @@ struct Fit<'a> {
 }
 
 impl Fit<'_> {
-    /// True if the probes have evidence of their own, so that fewer of them can need less. Where evidence is not looked at they
-    /// need the same.
+    /// True if the probes have evidence of their own, so that fewer of them can need less.
     fn differ(&self, probes: &Range<usize>) -> bool {
         if !self.keeps_evidence() {
             return false;
@@ -311,8 +309,7 @@ impl Fit<'_> {
         Dropped { segments, neighbours, tokens, of: self.costs.iter().sum() }
     }
 
-    /// The whole history for each probe, or with the middle of its prompt cut out. Probes whose prompts stay whole one after the other
-    /// are a part.
+    /// Prompts with their middle cut out where they are too long. Neighbouring probes whose prompts stay whole are one part.
     fn middles<P>(
         &self,
         middle: Middle,

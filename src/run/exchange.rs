@@ -45,9 +45,7 @@ pub fn unanswered(missing: usize, failed: usize) -> String {
     format!("{} questions have no answer: {}", missing + failed, parts.collect::<Vec<_>>().join(", "))
 }
 
-/// The answers of a run under one condition, in dataset order.
-///
-/// Refused while questions have none, as a gap would be scored as a wrong answer; with `partial` they are left out.
+/// The answers of a run in dataset order. Refused while some are missing; with `partial` they are left out.
 pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, ExchangeError> {
     let rows: HashMap<(&str, &str), &AnswerRow> =
         folder.answers.iter().map(|row| ((row.case.as_str(), row.probe.as_str()), row)).collect();
@@ -93,9 +91,7 @@ pub struct Imported {
     pub cut: usize,
 }
 
-/// Makes `dir` a run folder of answers that a file, `text`, held.
-///
-/// The file's text, whatever made it, is the identity's model digest. Nothing is written unless all of it is right.
+/// Makes `dir` a run folder of the answers of a file, whose digest stands for the model. Nothing is written unless all is right.
 pub fn import(
     dir: &Path,
     text: &[u8],
@@ -121,8 +117,8 @@ pub fn import(
         let entry = by_case.get(case.case.as_str());
         for probe in &case.probes {
             let answer = entry.and_then(|entry| entry.answers.get(&probe.id));
-            let failed = entry.and_then(|entry| entry.errors.get(&probe.id));
-            if answer.is_none() && failed.is_none() {
+            let said = entry.and_then(|entry| entry.errors.get(&probe.id));
+            if answer.is_none() && said.is_none() {
                 missing.push(format!("{}/{}", case.case, probe.id));
             }
             rows.push(AnswerRow {
@@ -130,7 +126,7 @@ pub fn import(
                 probe: probe.id.clone(),
                 labels: case.labels.clone(),
                 query: probe.query.clone(),
-                ..match failed {
+                ..match said {
                     // A call that failed, by the text that stands in its answer's place.
                     Some(said) if answer.is_none() => {
                         failed(format!("the imported file has no answer but {said:?}"))

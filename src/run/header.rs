@@ -23,8 +23,7 @@ use palimpsest_core::text::{BorderRule, ReasoningEffort, SpecialTokens, Thinking
 /// The value of [`RunHeader::format`] that this version writes and reads.
 pub const FORMAT: &str = "palimpsest run 1";
 
-/// The version of the identity that this version writes. A field that is added later is absent from the JSON where it has its
-/// default, so that runs without it keep their hash; only a change of what a field means makes a new version.
+/// A field that is added later is absent where it has its default, so that hashes stay; only a change of meaning counts up.
 pub const IDENTITY_VERSION: u32 = 1;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -63,8 +62,7 @@ fn is_first(version: &u32) -> bool {
     *version == 1
 }
 
-/// Lower-case hexadecimal SHA-256 over the name of an identity's version and its JSON, canonical: keys sorted, no whitespace.
-/// Taken of what is stored, so that fields that only a later version knows count too.
+/// Lower-case hexadecimal SHA-256 over an identity's version and its JSON as stored: keys sorted, no whitespace.
 pub fn hash(identity: &Value, version: u32) -> String {
     // The name comes first, so that no two versions can collide.
     sha256(format!("palimpsest identity {version}\n{}", canonical(identity)))
@@ -182,8 +180,7 @@ impl Identity {
 #[serde(deny_unknown_fields)]
 pub struct NameAndDigest {
     pub name: String,
-    /// Lower-case hexadecimal SHA-256 of the content; for an endpoint, whose weights cannot be seen, of its address and
-    /// model name.
+    /// Lower-case hexadecimal SHA-256 of the content; for an endpoint of its address and model name.
     pub digest: String,
 }
 
@@ -203,12 +200,10 @@ pub struct ContextPolicy {
     /// Tokens kept free for an endpoint's chat template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<usize>,
-    /// Under which numbers segments are shown; absent where consecutively. Runs of version 0.1.0, where it is absent too, kept the
-    /// original numbers of histories that they cut.
+    /// Numbers of segments that are shown; absent where consecutive, and in runs of version 0.1.0, which kept the original ones.
     #[serde(default, rename = "session_numbers", skip_serializing_if = "SegmentNumbers::is_default")]
     pub numbers: SegmentNumbers,
-    /// True if prompts told when the question is put, although the benchmark's own do not
-    /// ([`Benchmark::query_time_if_asked`](crate::benchmarks::Benchmark::query_time_if_asked)).
+    /// True if prompts told when the question is put, although the benchmark's own do not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub query_time: bool,
 }
@@ -331,24 +326,5 @@ mod tests {
     fn canonical_json_sorts_keys_at_every_depth_and_writes_no_whitespace() {
         let value = serde_json::json!({"b": [1, {"z": null, "a": "é\""}], "a": 0.5});
         assert_eq!(canonical(&value), r#"{"a":0.5,"b":[1,{"a":"é\"","z":null}]}"#);
-    }
-
-    #[test]
-    fn a_header_says_what_computed_attention_and_one_without_it_still_reads() {
-        use AttentionKernel::{Auto, Fused, Products};
-        let layer = |forward, sums| Settled { forward, sums };
-        let layers = [layer(Fused, Fused), layer(Products, Fused), layer(Fused, Fused)];
-        let by = AttentionBy::of(Auto, layers.into_iter());
-        let machine = Machine::here("cuda:0", 2).attending_by(by);
-        let value = serde_json::to_value(&machine).unwrap();
-        let expected =
-            serde_json::json!({"chosen": "auto", "forward": ["products", "fused"], "sums": ["fused"]});
-        assert_eq!(value["attention_kernel"], expected);
-        assert_eq!(serde_json::from_value::<Machine>(value).unwrap(), machine);
-        // Where there is nothing to choose nothing is written, as in runs of before.
-        let cpu = Machine::here("cpu", 2).attending_by(AttentionBy::of(Auto, std::iter::empty()));
-        let old = serde_json::to_value(&cpu).unwrap();
-        assert!(old.get("attention_kernel").is_none());
-        assert_eq!(serde_json::from_value::<Machine>(old).unwrap(), cpu);
     }
 }

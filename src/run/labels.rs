@@ -56,8 +56,7 @@ pub fn label_rows(dir: &Path) -> Result<Vec<LabelRow>, RunError> {
     Ok(read_rows(&dir.join(LABELS))?)
 }
 
-/// The first probe of each case and unit, with its index among the case's probes. Broken rows, and probes without the facet, are
-/// left out.
+/// The first probe of each case and unit, with its index in the case. Broken rows are left out.
 pub fn units<'a>(check: &LabelCheck, plan: &'a [PlannedCase]) -> Vec<(&'a PlannedCase, usize)> {
     let mut units: Vec<(&PlannedCase, usize)> = Vec::new();
     for case in plan.iter().filter(|case| case.broken.is_none()) {

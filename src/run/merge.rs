@@ -67,8 +67,7 @@ pub struct Merged {
     pub uneven: Vec<PathBuf>,
 }
 
-/// Merges the shards in `dirs` into the new folder `out`. Files are linked where the file system can, else copied; the
-/// shards stay as they are. Error rows are taken over: the merged run, started again, retries them.
+/// Merges the shards in `dirs` into the new folder `out`. Error rows are taken over: the merged run retries them.
 pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     if out.exists() {
         return Err(MergeError::Occupied(out.to_owned()));

@@ -30,7 +30,6 @@ pub mod reread;
 pub mod rows;
 pub mod runner;
 pub mod setup;
-pub mod shown_judge;
 pub mod store;
 pub mod subject;
 pub mod why_rows;

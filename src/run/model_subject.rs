@@ -24,8 +24,7 @@ use crate::prompt::PromptBuilder;
 
 pub use super::probe_request::{SubjectOptions, row_spans, shared_tokens, stream_seed};
 
-/// Answers a case's probes with a model. A local model generates as many answers together as its [`LocalModel::branches`] reach; they
-/// are the same either way.
+/// Answers a case's probes with a model, several of them together; answers are the same either way.
 pub struct ModelSubject<'a> {
     model: &'a mut dyn Backend,
     asking: Asking<'a>,
@@ -77,16 +76,14 @@ impl<'a> ModelSubject<'a> {
         }
     }
 
-    /// Shows every piece of an answer to `on_text` as it is generated; an empty piece ends an answer. Of answers that are
-    /// decoded as one batch the first is shown first.
+    /// Shows every piece of an answer as it is generated; an empty piece ends an answer.
     #[must_use]
     pub fn streaming(mut self, on_text: impl FnMut(&str) + 'a) -> Self {
         self.on_text = Some(Box::new(on_text));
         self
     }
 
-    /// Ends an answer at the first of these strings, none of them empty; it is no part of it, though the tokens that spell it are among the
-    /// generated ones.
+    /// Ends an answer before the first of these strings; the tokens that spell it are among the generated ones.
     #[must_use]
     pub fn stopping_at(mut self, stops: Vec<String>) -> Self {
         self.asking.stops = stops;

@@ -204,7 +204,8 @@ impl Selection {
 
     /// The same of cases as they would all be planned, for data sets that do not fit in memory.
     pub fn of(&self, all: Vec<PlannedCase>) -> Result<Vec<PlannedCase>, PlanError> {
-        let only = self.only.as_deref().map(|text| Only::parse(text, self.split, &all)).transpose()?;
+        let only = self.only.as_deref().map(|text| parse_only(text, self.split, &all)).transpose()?;
+        let (only_value, only_probe) = only.unwrap_or_default();
         let none = all.is_empty();
         let drawn = self.sample.map(|sample| sample.draw(self.split, &all)).transpose()?;
         let mut selected: Vec<PlannedCase> = Vec::new();
@@ -215,10 +216,8 @@ impl Selection {
             if drawn.as_ref().is_some_and(|drawn| !drawn.contains(&case.case)) {
                 continue;
             }
-            if let Some(only) = &only {
-                let taken = only.takes_case(&case);
-                case.probes.retain(|probe| taken && only.takes_probe(&probe.id));
-            }
+            let taken = only_value.as_ref().is_none_or(|value| case.labels.get(self.split) == Some(value));
+            case.probes.retain(|probe| taken && only_probe.as_ref().is_none_or(|only| *only == probe.id));
             if !case.probes.is_empty() {
                 selected.push(case);
             }
@@ -305,60 +304,42 @@ impl CaseSample {
     }
 }
 
-struct Only {
+/// The value and the probe that a filter names, in the data's spelling.
+fn parse_only(
+    text: &str,
     split: &'static str,
-    value: Option<String>,
-    probe: Option<String>,
-}
-
-impl Only {
-    fn parse(text: &str, split: &'static str, cases: &[PlannedCase]) -> Result<Only, PlanError> {
-        let values: BTreeSet<&str> =
-            cases.iter().filter_map(|c| c.labels.get(split)).map(String::as_str).collect();
-        // Probes in the order of the file, not of the alphabet.
-        let mut probes: Vec<&str> = Vec::new();
-        let mut seen: BTreeSet<&str> = BTreeSet::new();
-        for probe in cases.iter().flat_map(|c| &c.probes) {
-            if seen.insert(&probe.id) {
-                probes.push(&probe.id);
-            }
+    cases: &[PlannedCase],
+) -> Result<(Option<String>, Option<String>), PlanError> {
+    let values: BTreeSet<&str> =
+        cases.iter().filter_map(|c| c.labels.get(split)).map(String::as_str).collect();
+    // Probes in the order of the file, not of the alphabet.
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let probes = cases.iter().flat_map(|c| &c.probes).map(|probe| probe.id.as_str());
+    let probes: Vec<&str> = probes.filter(|id| seen.insert(id)).collect();
+    let known_value = |name: &str| values.iter().find(|t| t.eq_ignore_ascii_case(name.trim())).copied();
+    let known_probe = |name: &str| probes.iter().find(|p| p.eq_ignore_ascii_case(name.trim())).copied();
+    let found = match text.trim().split_once('/') {
+        Some((value, probe)) => {
+            known_value(value).zip(known_probe(probe)).map(|(value, probe)| (Some(value), Some(probe)))
         }
-        let known_value = |name: &str| values.iter().find(|t| t.eq_ignore_ascii_case(name)).copied();
-        let known_probe = |name: &str| probes.iter().find(|p| p.eq_ignore_ascii_case(name)).copied();
-        let found = match text.trim().split_once('/') {
-            Some((value, probe)) => match (known_value(value.trim()), known_probe(probe.trim())) {
-                (Some(value), Some(probe)) => Some((Some(value), Some(probe))),
-                _ => None,
-            },
-            None => known_value(text.trim())
-                .map(|value| (Some(value), None))
-                .or_else(|| known_probe(text.trim()).map(|probe| (None, Some(probe)))),
-        };
-        match found {
-            Some((value, probe)) => {
-                Ok(Only { split, value: value.map(str::to_owned), probe: probe.map(str::to_owned) })
-            }
-            None => Err(PlanError::Filter {
-                given: text.to_owned(),
-                split,
-                values: values.iter().copied().collect::<Vec<_>>().join(", "),
-                probes: some(&probes),
-                example: format!(
-                    "{}/{}",
-                    values.first().copied().unwrap_or("VALUE"),
-                    probes.first().copied().unwrap_or("PROBE")
-                ),
-            }),
-        }
-    }
-
-    fn takes_case(&self, case: &PlannedCase) -> bool {
-        self.value.as_ref().is_none_or(|value| case.labels.get(self.split) == Some(value))
-    }
-
-    fn takes_probe(&self, probe: &str) -> bool {
-        self.probe.as_ref().is_none_or(|wanted| wanted == probe)
-    }
+        None => known_value(text)
+            .map(|value| (Some(value), None))
+            .or_else(|| known_probe(text).map(|probe| (None, Some(probe)))),
+    };
+    let Some((value, probe)) = found else {
+        return Err(PlanError::Filter {
+            given: text.to_owned(),
+            split,
+            values: values.iter().copied().collect::<Vec<_>>().join(", "),
+            probes: some(&probes),
+            example: format!(
+                "{}/{}",
+                values.first().copied().unwrap_or("VALUE"),
+                probes.first().copied().unwrap_or("PROBE")
+            ),
+        });
+    };
+    Ok((value.map(str::to_owned), probe.map(str::to_owned)))
 }
 
 fn some(items: &[&str]) -> String {
@@ -398,8 +379,7 @@ pub(super) fn check_distinct(plan: &[PlannedCase]) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// The attention file of a probe under a condition, relative to the run folder. The double hyphen keeps conditions apart from
-/// probes: names of conditions have none.
+/// Relative to the run folder. The double hyphen keeps conditions apart from probes: names of conditions have none.
 pub fn attention_file(case: &str, probe: &str, condition: &str) -> String {
     let condition = if condition.is_empty() { String::new() } else { format!("--{}", file_stem(condition)) };
     format!("attention/{}-{}{condition}.safetensors", file_stem(case), file_stem(probe))

@@ -35,7 +35,7 @@ impl Prefetch {
 
     /// Waits for the worker of this very case; prepares it here where none was begun.
     pub fn take(&mut self, case: &Case) -> Prepared {
-        let at = self.workers.iter().position(|(other, _)| std::ptr::eq(&raw const **other, case));
+        let at = self.workers.iter().position(|(other, _)| std::ptr::eq(Arc::as_ptr(other), case));
         let prepared = at.and_then(|at| self.workers.remove(at).1.join().ok());
         prepared.unwrap_or_else(|| (self.prepare)(case))
     }

@@ -61,7 +61,7 @@ impl Outputs<'_> {
                         stored => stored?,
                     }
                     if let Some(error) = unreachable {
-                        count_failure(self.failed_in_a_row, &NoAnswer::Failed(error))?;
+                        count_failure(self.failed_in_a_row, &NoAnswer::from(error))?;
                     }
                 }
             }

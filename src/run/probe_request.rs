@@ -20,8 +20,7 @@ use crate::data::{Case, Probe};
 /// Settings of a [`ModelSubject`](super::model_subject::ModelSubject).
 #[derive(Debug, Clone, Copy)]
 pub struct SubjectOptions {
-    /// Each probe samples from a stream of its own, derived from the seed, the case and the probe, so that answers do not depend on
-    /// what was asked before.
+    /// Each probe samples from a stream of its own, derived from the seed, the case and the probe.
     pub sampling: Sampling,
     pub attention: bool,
     /// Also record the row `last`, the prompt's last position, and `answer`, the mean over the generated tokens.
@@ -83,8 +82,7 @@ pub(super) enum ProbeError {
 impl From<ProbeError> for NoAnswer {
     fn from(error: ProbeError) -> Self {
         let too_long = matches!(error, ProbeError::Request(RequestError::RefusedTooLong(_)));
-        let kind = if too_long { NoAnswer::TooLong } else { NoAnswer::Failed };
-        kind(format!("{:#}", anyhow::Error::from(error)))
+        NoAnswer { message: format!("{:#}", anyhow::Error::from(error)), too_long }
     }
 }
 

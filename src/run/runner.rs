@@ -15,7 +15,7 @@ use super::error::RunError;
 use super::plan::{PlannedCase, PlannedProbe};
 use super::rows::{AnswerKey, AnswerRow, Contrast, NoAnswer};
 use super::store::{RunStore, ShownCase, ShownSegment};
-use crate::chat::StopReason;
+use crate::chat::{Reply, StopReason};
 use crate::data::{Case, Probe};
 use crate::memory::{Memory, View};
 use crate::progress::{Status, StepSeconds, Steps, note};
@@ -43,16 +43,15 @@ pub struct ProbeOutcome {
     pub refused_parameters: Vec<String>,
 }
 
-impl ProbeOutcome {
-    /// An answer of something that is no model here: its text alone.
-    fn said(answer: &str) -> Self {
+impl From<Reply> for ProbeOutcome {
+    fn from(Reply { text, thought, stop, prompt_tokens, completion_tokens }: Reply) -> Self {
         ProbeOutcome {
-            answer: answer.to_owned(),
-            thought: None,
+            answer: text,
+            thought,
             max_thinking: None,
-            stop: StopReason::EndOfTurn,
-            prompt_tokens: None,
-            completion_tokens: None,
+            stop,
+            prompt_tokens,
+            completion_tokens,
             dropped: Dropped::default(),
             scores: BTreeMap::new(),
             contrast: None,
@@ -67,8 +66,7 @@ impl ProbeOutcome {
 pub type Sink<'a> = dyn FnMut(Question<'_>, Result<ProbeOutcome, NoAnswer>) -> Result<(), RunError> + 'a;
 
 pub trait Subject {
-    /// Told, before a case is answered, which one comes after it, or which other context of it, so that what needs no model can be
-    /// done meanwhile.
+    /// Told, before a case is answered, which one comes next, so that what needs no model can be done meanwhile.
     fn prepare(&mut self, _next: &Arc<Case>) {}
 
     /// Answers `questions` on `case` one after the other, handing each outcome to `sink` as soon as it is there.
@@ -315,8 +313,16 @@ impl RunState<'_> {
                 record(self, question, Err(why.clone().into()))?;
             }
         } else if let Some(answer) = &view.answered {
+            // Of something that is no model here: its text alone.
+            let reply = Reply {
+                text: answer.clone(),
+                thought: None,
+                stop: StopReason::EndOfTurn,
+                prompt_tokens: None,
+                completion_tokens: None,
+            };
             for &question in &questions {
-                record(self, question, Ok(ProbeOutcome::said(answer)))?;
+                record(self, question, Ok(reply.clone().into()))?;
             }
         } else {
             let status = self.progress.status();
@@ -420,7 +426,7 @@ fn answer_row(
             (row, outcome.attention)
         }
         Err(error) => {
-            row.too_long = error.is_too_long();
+            row.too_long = error.too_long;
             row.error = Some(error.to_string());
             (row, None)
         }
@@ -432,8 +438,7 @@ fn stored_number(numbers: SegmentNumbers, place: usize, index: usize) -> Option<
     numbers.of(place, index).filter(|number| *number != index + 1)
 }
 
-/// Refuses a run that was begun by version 0.1.0 and has histories cut by it: their numbers had gaps, and the identity of both
-/// versions is the same, so that runs of histories that fit can go on.
+/// Refuses to go on with histories that version 0.1.0 cut: their numbers had gaps, under the same identity.
 fn check_numbers(store: &RunStore) -> Result<(), RunError> {
     let answers = store.answers();
     // Conditions with contexts came later.
@@ -458,8 +463,7 @@ fn check_numbers(store: &RunStore) -> Result<(), RunError> {
     )))
 }
 
-/// Writes the segments that at least one answered probe of the case was shown. Decided from the rows, so that it does
-/// not depend on which of them this process wrote.
+/// Writes the segments that an answered probe of the case was shown, as the rows say, whichever process wrote them.
 fn write_shown(store: &RunStore, case: &Case) -> Result<(), RunError> {
     let answered: Vec<AnswerRow> =
         store.answers().into_iter().filter(|row| row.case == case.id && row.error.is_none()).collect();

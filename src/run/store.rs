@@ -133,8 +133,7 @@ impl RunFolder {
         RunFolder { dir: dir.to_owned(), header, plan, answers, verdicts, rubrics, costs, judges }
     }
 
-    /// The same run with the answers and verdicts of one condition alone. An empty name is the plain one or, where the run has
-    /// none, the first.
+    /// The run under one condition alone. An empty name is the plain one or, where there is none, the first.
     pub fn condition(mut self, name: &str) -> Result<Self, RunError> {
         let known = self.header.identity.condition_names();
         let first = known.first().copied().unwrap_or_default().to_owned();
@@ -171,8 +170,7 @@ impl RunFolder {
         benchmark_of(&self.dir, &self.header)
     }
 
-    /// The judges, one for each rubric and way of asking by which they judged, in order of first appearance: also those of whose replies
-    /// nothing could be read.
+    /// The judges, one for each rubric and way of asking, in order of first appearance.
     pub fn judges(&self) -> &[JudgeName] {
         &self.judges
     }
@@ -330,8 +328,7 @@ impl RunStore {
         self.retry_cut = true;
     }
 
-    /// Questions without an answer that are not retried: generation ended inside a thought and would again. None after
-    /// [`Self::retry_cut`].
+    /// Questions that are not retried: generation ended inside a thought and would again.
     pub fn cut_answers(&self) -> BTreeSet<AnswerKey> {
         let rows = self.answers().into_iter().filter(|row| row.cut && row.error.is_some() && !self.retry_cut);
         rows.map(|row| row.key().owned()).collect()
@@ -402,8 +399,7 @@ impl RunStore {
         self.dir.join(case_file(case)).is_file()
     }
 
-    /// Drops superseded rows and puts the rest into dataset order, so that a run that was interrupted ends with the
-    /// same bytes as one that was not.
+    /// Drops superseded rows and sorts the rest, so that an interrupted run ends with the same bytes as another.
     pub fn finish(&mut self) -> Result<(), RunError> {
         let _span = timing::io();
         let answers = self.answers();

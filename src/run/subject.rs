@@ -1,7 +1,6 @@
 //! A [`Subject`] of any [`ChatModel`]: answers without attention, one call a probe, several at once where there are several lines to
 //! the model.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::condition::Question;
@@ -19,7 +18,7 @@ use crate::progress::Status;
 pub const PATIENCE: usize = 3;
 
 pub fn count_failure(failed_in_a_row: &mut usize, error: &NoAnswer) -> Result<(), RunError> {
-    if error.is_too_long() {
+    if error.too_long {
         return Ok(());
     }
     *failed_in_a_row += 1;
@@ -113,7 +112,7 @@ fn asked(
     sampling: &Sampling,
 ) -> Result<ProbeOutcome, (NoAnswer, bool)> {
     let begun = Instant::now();
-    let reply = model.reply(&shown.messages, sampling).map_err(|e| (e.into(), true))?;
+    let reply = model.reply(&shown.messages, sampling).map_err(|error| (error, true))?;
     // An endpoint does not say how long its prefill took or how much of it was cached.
     let cost = Cost {
         tokens_computed: reply.prompt_tokens,
@@ -121,17 +120,9 @@ fn asked(
         ..Cost::of_call(begun.elapsed().as_secs_f64())
     };
     Ok(ProbeOutcome {
-        answer: reply.text,
-        thought: reply.thought,
-        max_thinking: None,
-        stop: reply.stop,
-        prompt_tokens: reply.prompt_tokens,
-        completion_tokens: reply.completion_tokens,
         dropped: shown.dropped,
-        scores: BTreeMap::new(),
-        contrast: None,
-        attention: None,
         cost: Some(cost),
         refused_parameters: model.refused_parameters(),
+        ..reply.into()
     })
 }

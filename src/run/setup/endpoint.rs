@@ -125,7 +125,7 @@ impl RunSpec {
             memory: systems.identities.clone(),
             thinking: self.thinking.endpoint_policy(),
             stop: stops.clone(),
-            borders: own.as_ref().map_or(counted, |(server, _)| server.borders),
+            borders: own.as_ref().map_or(counted, |(server, _)| server.attention.borders),
             ..self.identity(&data, conditions)
         };
         let calls = self.parallel.unwrap_or(1);
@@ -183,8 +183,7 @@ impl RunSpec {
         self.answer((begin, &stop, machine(&self.model)), identity, (dataset, plan), systems, &mut subject)
     }
 
-    /// The endpoint as a server of palimpsest whose attention is to be recorded, with its chat template; `None` where it is none, or
-    /// where it cannot be, which is told.
+    /// The card and chat template of a palimpsest server whose attention can be recorded; it is told why not.
     fn measuring_server(
         &self,
         endpoint: &Endpoint,
@@ -194,15 +193,10 @@ impl RunSpec {
             return Ok(None);
         }
         let Some(server) = endpoint.server_card()? else { return Ok(None) };
-        let template = ChatTemplate::new(
-            endpoint.model(),
-            &server.chat_template,
-            server.bos.as_deref(),
-            server.eos.as_deref(),
-        )?;
+        let template = server.template(endpoint.model())?;
         let (template, thoughts) = template.with_thinking(ThinkingMode::Auto, None)?;
         let further = wants_verdict_row(benchmark) || row_roles(benchmark).contains(&GENERATION);
-        let why = match (thoughts, server.has_delta, further) {
+        let why = match (thoughts, !server.delta_layers.is_empty(), further) {
             (Some(_), ..) => "the model can think, and a server tells no attention of text after a thought",
             (_, true, _) => "the model has layers of linear attention, of which a server tells too little",
             (.., true) => {
