@@ -19,6 +19,7 @@ use palimpsest::run::subject::{ChatPrompt, ChatSubject};
 use crate::eval::{cases, header};
 use crate::judge::said;
 
+mod at_once;
 mod replies;
 mod schemas;
 mod thoughts;
@@ -364,7 +365,7 @@ fn keyed(address: &str, key: &str, patience: Patience) -> Result<Endpoint, ChatE
     Endpoint::new(address, Some(Key::new("the key", key)?), patience)
 }
 
-fn shown(_: &Case, probe: &Probe) -> Result<ChatPrompt, NoAnswer> {
+fn shown((): &(), _: &Case, probe: &Probe) -> Result<ChatPrompt, NoAnswer> {
     let messages = vec![Message { role: MessageRole::User, content: probe.query.clone() }];
     Ok(ChatPrompt { messages, dropped: Dropped { segments: vec![0], ..Dropped::default() } })
 }
@@ -378,7 +379,7 @@ fn an_endpoint_under_test_fills_a_run_and_stops_it_when_it_is_gone() {
     let mut store = RunStore::open_or_create(root.path(), &header(None), plan).unwrap();
     let gone = serve((0..3).map(|_| status("401 Unauthorized", "no")).collect());
     let mut endpoint = gone.endpoint(0);
-    let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, shown);
+    let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, |_| Ok(()), shown);
     let error =
         run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&STALE, 0), &mut subject, &stop, false)
             .unwrap_err()
@@ -388,7 +389,7 @@ fn an_endpoint_under_test_fills_a_run_and_stops_it_when_it_is_gone() {
 
     let back = serve((0..6).map(|i| ok(&format!("answer {i}"), "stop")).collect());
     let mut endpoint = back.endpoint(0);
-    let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, shown);
+    let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, |_| Ok(()), shown);
     let summary =
         run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&STALE, 0), &mut subject, &stop, false)
             .unwrap();
@@ -427,7 +428,7 @@ fn questions_of_a_case_are_asked_at_once_and_their_rows_are_in_order() {
     let barrier = Arc::new(std::sync::Barrier::new(3));
     let mut lines = [0; 3].map(|_| Line(Arc::clone(&barrier)));
     let lines = lines.iter_mut().map(|line| line as &mut (dyn ChatModel + Send)).collect();
-    let mut subject = ChatSubject::new(lines, SAMPLING, shown);
+    let mut subject = ChatSubject::new(lines, SAMPLING, |_| Ok(()), shown);
     let summary =
         run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&STALE, 0), &mut subject, &stop, false)
             .unwrap();
@@ -453,7 +454,7 @@ fn prompts_that_are_too_long_for_a_server_do_not_stop_a_run() {
     script.push(ok("fine", "stop"));
     let server = serve(script);
     let mut endpoint = server.endpoint(0);
-    let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, shown);
+    let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, |_| Ok(()), shown);
     let summary =
         run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&STALE, 0), &mut subject, &stop, false)
             .unwrap();

@@ -3,7 +3,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+mod conditions;
+mod costs;
 mod exchange;
+mod forecast;
+mod machine;
 mod shards;
 
 use ndarray::Array4;
@@ -419,7 +423,7 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
 /// A run of two conditions.
 fn two_conditions(dir: &Path, cases: &[Case]) -> RunStore {
     let mut header = header(None);
-    header.identity.conditions = Condition::of(&[], &[], 2);
+    header.identity.conditions = Condition::beside(&[Condition::PLAIN], &[], 2);
     let header = RunHeader::new(header.identity, None, header.machine);
     RunStore::open_or_create(dir, &header, Selection::of_all(&STALE).plan(cases).unwrap()).unwrap()
 }
@@ -463,7 +467,7 @@ fn a_subject_hears_of_the_next_case_that_lacks_answers_before_it_is_asked_for_on
     #[derive(Default)]
     struct Listener(Vec<String>);
     impl Subject for Listener {
-        fn prepare(&mut self, next: &Case) {
+        fn prepare(&mut self, next: &std::sync::Arc<Case>) {
             self.0.push(format!("next: {}", next.id));
         }
 

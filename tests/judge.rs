@@ -19,6 +19,7 @@ use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 use crate::eval::{cases, finished, header};
 
 mod instructions;
+mod names;
 mod parallel;
 mod reply;
 mod scales;

@@ -289,7 +289,8 @@ fn four_ways(repeat: u32) -> RunHeader {
     let header = header(None);
     let mut identity = header.identity.clone();
     identity.benchmark = "four-ways".to_owned();
-    identity.conditions = Condition::of(FOUR_WAYS.settings, &[], repeat);
+    let all: Vec<Condition> = FOUR_WAYS.settings.iter().map(Condition::of_setting).collect();
+    identity.conditions = Condition::beside(&all, &[], repeat);
     RunHeader::new(identity, None, header.machine)
 }
 

@@ -105,7 +105,7 @@ impl Run {
     }
 
     fn conditions(&self) -> Vec<Condition> {
-        Condition::of(&[], &[], self.right.len() as u32)
+        Condition::beside(&[Condition::PLAIN], &[], self.right.len() as u32)
     }
 
     fn plan(&self) -> Vec<PlannedCase> {

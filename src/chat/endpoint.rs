@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use ureq::http::{HeaderValue, Uri};
@@ -34,18 +34,15 @@ use proxy::Between;
 /// Where the key is looked for, in this order.
 pub const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
 
-/// Most characters of a server's own words that an error repeats.
 const QUOTED: usize = 300;
 
 /// Most bytes of a reply: far more than any answer has.
 const LONGEST_REPLY: u64 = 64 << 20;
 
-/// Timeouts and retries of an [`Endpoint`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Patience {
     /// For one attempt, from connecting to the reply's last byte.
     pub timeout: Duration,
-    /// Attempts after the first one.
     pub retries: usize,
     /// Before the first retry; doubled for each further one, with jitter.
     pub first_delay: Duration,
@@ -82,7 +79,6 @@ pub struct Endpoint {
     usage: Option<CallTokens>,
     thinking: EndpointThinking,
     stops: Vec<String>,
-    /// Sent as `response_format`.
     response_format: Option<Value>,
 }
 
@@ -93,47 +89,27 @@ pub struct EndpointThinking {
     pub on: bool,
     /// Sent as `chat_template_kwargs`, the variables that the server renders its chat template with; empty sends nothing.
     pub chat_template_kwargs: Map<String, Value>,
-    /// Sent as `reasoning_effort`.
     pub reasoning_effort: Option<ReasoningEffort>,
     /// Most tokens of a thought, added to the request's limit; 0 adds none.
     pub max_tokens: usize,
 }
 
-/// A secret key of an endpoint.
 #[derive(Clone)]
 pub struct Key {
     secret: String,
     header: HeaderValue,
 }
 
-/// The body of a request, less the parameters that the server refuses. `max_tokens` is deprecated, and the only name that every server knows.
 #[derive(Serialize)]
 struct Request<'a> {
     model: &'a str,
     messages: &'a [Message],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    temperature: Option<f32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    top_p: Option<f32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seed: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_tokens: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_completion_tokens: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning_effort: Option<ReasoningEffort>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    chat_template_kwargs: Option<&'a Map<String, Value>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stop: Option<&'a [String]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    response_format: Option<&'a Value>,
+    #[serde(flatten)]
+    parameters: Map<String, Value>,
 }
 
 impl Endpoint {
-    /// The endpoint that `address` names: `http://host[:port]/v1#model`. The key is the first of [`KEY_VARIABLES`] that
-    /// is set, or none.
+    /// The endpoint at `http://host[:port]/v1#model`, with the first of [`KEY_VARIABLES`] that is set.
     pub fn from_address(address: &str, patience: Patience) -> Result<Self, ChatError> {
         let key = KEY_VARIABLES.iter().find_map(|name| {
             let value = std::env::var(name).ok()?;
@@ -143,9 +119,8 @@ impl Endpoint {
         Endpoint::new(address, key, patience)
     }
 
-    /// The endpoint at an address, with this key.
     pub fn new(address: &str, key: Option<Key>, patience: Patience) -> Result<Self, ChatError> {
-        let Address { base, host, model } = Address::parse(address)?;
+        let (base, host, model) = parse_address(address)?;
         let url = format!("{base}/chat/completions");
         let (through, proxy) = if is_here(&host) { (None, None) } else { Between::of(&url) };
         let config = Agent::config_builder()
@@ -174,20 +149,17 @@ impl Endpoint {
         })
     }
 
-    /// The same endpoint, told about thoughts.
     #[must_use]
     pub fn thinking(self, thinking: EndpointThinking) -> Self {
         Endpoint { thinking, ..self }
     }
 
-    /// The same endpoint, told strings that end an answer.
     #[must_use]
     pub fn stopping_at(self, stops: Vec<String>) -> Self {
         Endpoint { stops, ..self }
     }
 
-    /// Refuses an endpoint that nobody answers at, at once and without retries: for the start of a long job. Any HTTP
-    /// response will do, and so will a slow one; what it says comes out with the first request.
+    /// Refuses an endpoint that nobody answers at, without retries. Any HTTP response will do, and so will a slow one.
     pub fn check_reachable(&self) -> Result<(), ChatError> {
         let mut request = self.agent.get(&self.base);
         if let Some(key) = &self.key {
@@ -199,42 +171,39 @@ impl Endpoint {
         }
     }
 
+    /// The value of a parameter of a request; `None` where it is not given.
+    fn value(&self, parameter: Parameter, sampling: &Sampling) -> Option<Value> {
+        let EndpointThinking { chat_template_kwargs: kwargs, reasoning_effort, max_tokens, .. } =
+            &self.thinking;
+        match parameter {
+            Parameter::Temperature => Some(sampling.temperature.into()),
+            Parameter::TopP => Some(sampling.top_p.into()),
+            Parameter::Seed => i64::try_from(sampling.seed).ok().map(Value::from),
+            Parameter::Stop => (!self.stops.is_empty()).then(|| json!(self.stops)),
+            Parameter::ReasoningEffort => reasoning_effort.map(|effort| json!(effort)),
+            Parameter::ChatTemplateKwargs => (!kwargs.is_empty()).then(|| json!(kwargs)),
+            Parameter::ResponseFormat => self.response_format.clone(),
+            Parameter::MaxTokens => Some(sampling.max_new_tokens.saturating_add(*max_tokens).into()),
+        }
+    }
+
+    /// A request without the parameters that the server refuses. `max_tokens` is deprecated, and the only name that every server knows.
     fn request<'a>(
         &'a self,
         messages: &'a [Message],
         sampling: &Sampling,
         left_out: &[Parameter],
     ) -> Request<'a> {
-        let limit = sampling.max_new_tokens.saturating_add(self.thinking.max_tokens);
-        let has = |parameter| !left_out.contains(&parameter);
-        let is_older = has(Parameter::MaxTokens);
-        let kwargs = Some(&self.thinking.chat_template_kwargs).filter(|kwargs| !kwargs.is_empty());
-        let stops = Some(&*self.stops).filter(|stops| !stops.is_empty());
-        Request {
-            model: &self.model,
-            messages,
-            temperature: has(Parameter::Temperature).then_some(sampling.temperature as f32),
-            top_p: has(Parameter::TopP).then_some(sampling.top_p as f32),
-            seed: i64::try_from(sampling.seed).ok().filter(|_| has(Parameter::Seed)),
-            max_tokens: is_older.then_some(limit),
-            max_completion_tokens: (!is_older).then_some(limit),
-            reasoning_effort: self.thinking.reasoning_effort.filter(|_| has(Parameter::ReasoningEffort)),
-            chat_template_kwargs: kwargs.filter(|_| has(Parameter::ChatTemplateKwargs)),
-            stop: stops.filter(|_| has(Parameter::Stop)),
-            response_format: self.response_format.as_ref().filter(|_| has(Parameter::ResponseFormat)),
+        let mut parameters = Map::new();
+        for parameter in Parameter::ALL {
+            let name = match parameter {
+                Parameter::MaxTokens if left_out.contains(&parameter) => "max_completion_tokens",
+                _ if left_out.contains(&parameter) => continue,
+                _ => parameter.name(),
+            };
+            parameters.extend(self.value(parameter, sampling).map(|value| (name.to_owned(), value)));
         }
-    }
-
-    /// The parameters of a request, less those of `left_out`.
-    fn sent(&self, left_out: &[Parameter]) -> Vec<Parameter> {
-        let is_given = |parameter: &Parameter| match parameter {
-            Parameter::Stop => !self.stops.is_empty(),
-            Parameter::ReasoningEffort => self.thinking.reasoning_effort.is_some(),
-            Parameter::ChatTemplateKwargs => !self.thinking.chat_template_kwargs.is_empty(),
-            Parameter::ResponseFormat => self.response_format.is_some(),
-            _ => true,
-        };
-        Parameter::ALL.into_iter().filter(|one| is_given(one) && !left_out.contains(one)).collect()
+        Request { model: &self.model, messages, parameters }
     }
 
     /// One request, a POST of JSON where there is a body and a GET where there is none, and what came back without an error.
@@ -292,13 +261,18 @@ impl Endpoint {
         }
     }
 
+    fn sent(&self, sampling: &Sampling, left_out: &[Parameter]) -> Vec<Parameter> {
+        let is_sent = |one: &Parameter| !left_out.contains(one) && self.value(*one, sampling).is_some();
+        Parameter::ALL.into_iter().filter(is_sent).collect()
+    }
+
     /// Sends without the parameters that the server refuses by name, and leaves them out from then on.
     fn send_accepted(&self, messages: &[Message], sampling: &Sampling) -> Result<Reply, Failure> {
         let mut left_out = self.left_out.now();
         let mut outcome = self.send(messages, sampling, &left_out);
         while let Err(failure) = &outcome
             && let Some(body) = failure.refusal().filter(|body| !says_too_long(body))
-            && let Some(refused) = Parameter::refused(body, &self.sent(&left_out), sampling)
+            && let Some(refused) = Parameter::refused(body, &self.sent(sampling, &left_out), sampling)
         {
             left_out.push(refused);
             outcome = self.send(messages, sampling, &left_out);
@@ -409,7 +383,6 @@ impl ChatModel for Endpoint {
 }
 
 impl std::fmt::Debug for Endpoint {
-    /// Without the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Endpoint").field("url", &self.url).field("model", &self.model).finish_non_exhaustive()
     }
@@ -428,44 +401,35 @@ impl Key {
     }
 }
 
-/// `http://host[:port]/v1#model`, taken apart.
-struct Address {
-    /// Without the model and a slash at the end.
-    base: String,
-    host: String,
-    model: String,
-}
-
-impl Address {
-    fn parse(address: &str) -> Result<Self, ChatError> {
-        const FORM: &str = "give http://host[:port]/v1#model, for example http://127.0.0.1:8000/v1#qwen3-8b";
-        let (base, model) = address.split_once('#').unwrap_or((address, ""));
-        let lower = base.to_lowercase();
-        // The address is not repeated where it may hold a password.
-        if !["http://", "https://"].iter().any(|scheme| lower.starts_with(scheme)) && !base.contains('@') {
-            return Err(ChatError::from(format!("endpoint `{address}` is no http or https address; {FORM}")));
-        }
-        let uri: Uri = base
-            .parse()
-            .map_err(|e| ChatError::from(format!("the endpoint's address does not parse ({e}); {FORM}")))?;
-        let authority = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
-        if authority.contains('@') || uri.query().is_some() {
-            let keys = KEY_VARIABLES.join(" or ");
-            return Err(ChatError::from(format!(
-                "the endpoint's address holds a user, a password or a query; put the key into {keys} and {FORM}"
-            )));
-        }
-        let host = uri.host().unwrap_or_default().to_lowercase();
-        let Some(scheme @ ("http" | "https")) = uri.scheme_str().filter(|_| !host.is_empty()) else {
-            return Err(ChatError::from(format!("endpoint `{address}` is no http or https address; {FORM}")));
-        };
-        if model.is_empty() {
-            return Err(ChatError::from(format!("endpoint `{address}` names no model; {FORM}")));
-        }
-        let usual = if scheme == "http" { 80 } else { 443 };
-        let port = uri.port_u16().filter(|port| *port != usual);
-        let port = port.map(|port| format!(":{port}")).unwrap_or_default();
-        let path = uri.path().trim_end_matches('/');
-        Ok(Address { base: format!("{scheme}://{host}{port}{path}"), host, model: model.to_owned() })
+/// The base of `http://host[:port]/v1#model` without a slash at its end, its host, and the model.
+fn parse_address(address: &str) -> Result<(String, String, String), ChatError> {
+    const FORM: &str = "give http://host[:port]/v1#model, for example http://127.0.0.1:8000/v1#qwen3-8b";
+    let no_http = || ChatError::from(format!("endpoint `{address}` is no http or https address; {FORM}"));
+    let (base, model) = address.split_once('#').unwrap_or((address, ""));
+    let lower = base.to_lowercase();
+    // The address is not repeated where it may hold a password.
+    if !["http://", "https://"].iter().any(|scheme| lower.starts_with(scheme)) && !base.contains('@') {
+        return Err(no_http());
     }
+    let uri: Uri =
+        base.parse().map_err(|e| format!("the endpoint's address does not parse ({e}); {FORM}"))?;
+    let authority = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
+    if authority.contains('@') || uri.query().is_some() {
+        let keys = KEY_VARIABLES.join(" or ");
+        return Err(ChatError::from(format!(
+            "the endpoint's address holds a user, a password or a query; put the key into {keys} and {FORM}"
+        )));
+    }
+    let host = uri.host().unwrap_or_default().to_lowercase();
+    let Some(scheme @ ("http" | "https")) = uri.scheme_str().filter(|_| !host.is_empty()) else {
+        return Err(no_http());
+    };
+    if model.is_empty() {
+        return Err(ChatError::from(format!("endpoint `{address}` names no model; {FORM}")));
+    }
+    let usual = if scheme == "http" { 80 } else { 443 };
+    let port = uri.port_u16().filter(|port| *port != usual);
+    let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+    let path = uri.path().trim_end_matches('/');
+    Ok((format!("{scheme}://{host}{port}{path}"), host, model.to_owned()))
 }

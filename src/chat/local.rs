@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use palimpsest_core::engine::{
-    Branch, Event, Generate, Hardware, LocalError, LocalModel, Measured, Observe, Request, RequestError,
-    Reuse, Task,
+    Branch, Event, Generate, LocalError, LocalModel, Measured, Observe, Request, RequestError, Reuse, Task,
 };
 use palimpsest_core::text::{Split, StreamDecoder};
 
@@ -15,7 +14,6 @@ fn conversation(model: &LocalModel, messages: &[Message]) -> Result<String, Loca
     Ok(model.template().render_past_thought(messages)?)
 }
 
-/// Refuses what does not fit the context.
 fn check_room(model: &LocalModel, needed: usize) -> Result<(), LocalError> {
     let context = model.context();
     if needed > context { Err(LocalError::DoesNotFit { needed, context }) } else { Ok(()) }
@@ -141,10 +139,6 @@ impl ChatModel for LocalModel {
 
     fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError> {
         reply(self, messages, sampling).map_err(|e| chat_error(self, e))
-    }
-
-    fn hardware(&self) -> Option<Hardware> {
-        Some(LocalModel::hardware(self).clone())
     }
 
     fn take_tokens(&mut self) -> CallTokens {

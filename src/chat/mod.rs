@@ -8,30 +8,24 @@ pub mod parallel;
 
 mod local;
 
-pub use palimpsest_core::engine::{Hardware, Sampling, StopReason};
+pub use palimpsest_core::engine::{Sampling, StopReason};
 pub use palimpsest_core::text::{Message, MessageRole};
 
-/// A model's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// The answer's text, without special tokens and without a thought; empty where there is none ([`StopReason::has_answer`]).
     pub text: String,
-    /// The thought before it, where the model says so.
     pub thought: Option<String>,
     pub stop: StopReason,
-    /// Tokens of the prompt, where known.
     pub prompt_tokens: Option<usize>,
-    /// Tokens generated, where known.
     pub completion_tokens: Option<usize>,
 }
 
-/// Why a model gave no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ChatError {
     /// Names the model and the remedy and never holds a key.
     pub message: String,
-    /// True if the prompt is longer than the model's context.
     pub too_long: bool,
 }
 
@@ -41,7 +35,6 @@ impl From<String> for ChatError {
     }
 }
 
-/// Tokens of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallTokens {
     /// Tokens of prompts that were computed; `None` where a call did not say.
@@ -50,21 +43,13 @@ pub struct CallTokens {
     pub generated: Option<usize>,
 }
 
-/// Anything that answers a conversation.
 pub trait ChatModel {
     /// Its name in logs and reports, for example `local:smollm2-135m`.
     fn name(&self) -> String;
 
-    /// The reply to `messages`.
     fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError>;
 
-    /// Its hardware on this machine; `None` where it runs elsewhere, and its energy is not this machine's.
-    fn hardware(&self) -> Option<Hardware> {
-        None
-    }
-
-    /// Parameters of requests that the model refused by name, so that they are left out: its answers are drawn by its own defaults for
-    /// them.
+    /// Parameters of requests that the model refused by name, so that its own defaults held for them.
     fn refused_parameters(&self) -> Vec<String> {
         Vec::new()
     }
@@ -77,8 +62,7 @@ pub trait ChatModel {
 
 /// A model whose probabilities can be read: what a judge by scoring needs.
 pub trait ScoringModel: ChatModel {
-    /// The natural-log probability of each of `choices` as the continuation of an assistant turn that has begun with
-    /// `prefix`, in the order given.
+    /// The natural-log probability of each of `choices` as the continuation of an assistant turn that begins with `prefix`.
     fn score(&mut self, messages: &[Message], prefix: &str, choices: &[&str]) -> Result<Vec<f64>, ChatError>;
 
     /// The greedy continuation of an assistant turn that has begun with `prefix`, up to (not including) the first

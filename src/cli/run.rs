@@ -25,7 +25,7 @@ Examples:
 /// Answer a benchmark file and record attention, in one pass.
 ///
 /// The folder OUT gets run.json (what was run), plan.jsonl, answers.jsonl, cases/ (what the model was shown), attention/ (one
-/// safetensors file a probe) and costs.jsonl (tokens, seconds, joules). Started again with the same settings it goes on where
+/// safetensors file a probe) and costs.jsonl (tokens, seconds). Started again with the same settings it goes on where
 /// it was, also after a kill; with other settings it refuses and names what differs. Judge it next with `palimpsest judge OUT`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

@@ -12,9 +12,9 @@ use crate::judge::{AnewJudge, anew_instructions};
 use crate::models::ModelStore;
 use crate::progress::note;
 use crate::run::judge_name::JudgeChoice;
+use crate::run::judged::say_which;
 use crate::run::reread::{Reread, RereadArgs};
 use crate::run::rows::AnswerRow;
-use crate::run::shown_judge::say_which;
 use crate::run::why_rows::{WHY, WhySettings};
 use crate::why::{self, Measured, controls, labels, sheet, signals};
 

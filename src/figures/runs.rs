@@ -15,7 +15,7 @@ use crate::losses::Losses;
 use crate::results::graded::graded;
 use crate::run::condition::label;
 use crate::run::judge_name::JudgeChoice;
-use crate::run::shown_judge::say_which;
+use crate::run::judged::say_which;
 use crate::run::store::RunFolder;
 
 /// Choice of the figures of run folders.

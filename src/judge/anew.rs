@@ -40,7 +40,6 @@ pub fn anew_instructions(folder: &RunFolder, name: &JudgeName) -> anyhow::Result
 }
 
 impl AnewJudge {
-    /// Opens the judge of a run's verdicts, who goes by `instructions`.
     pub fn open(on: &DeviceArgs, judge: &str, instructions: Instructions) -> anyhow::Result<Self> {
         Ok(AnewJudge { judge: OpenJudge::open(judge, &JudgeOptions::on(on.clone()))?, instructions })
     }

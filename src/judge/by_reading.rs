@@ -13,7 +13,6 @@ use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::RunStore;
 use palimpsest_core::digest::sha256;
 
-/// Counts of one reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadSummary {
     /// The reading, which is the judge's name.
@@ -25,8 +24,7 @@ pub struct ReadSummary {
     pub unanswered: usize,
 }
 
-/// SHA-256 (lower-case hexadecimal) of what decides a reading's verdicts. The number at the front counts the ways in which this code
-/// has read.
+/// SHA-256 (lower-case hexadecimal) of what decides a reading's verdicts, with a version of this code.
 pub fn reading_digest(benchmark: &Benchmark, reading: &Reading) -> String {
     sha256(format!("palimpsest reading 1\n{}\n{}\n{}", benchmark.name, reading.name, reading.about))
 }
@@ -124,15 +122,25 @@ fn verdict(
     match (reading.read)(&given) {
         Err(error) => VerdictRow { error: Some(error.to_string()), ..row },
         Ok(Told { said, correct, probability }) => {
-            let row = VerdictRow { probability, ..row };
-            match said {
-                Said::Correct(correct) => VerdictRow { correct: Some(correct), ..row },
-                Said::Score(score) => VerdictRow { score: Some(score), correct, ..row },
-                Said::Choice(choice) => {
-                    let correct = correct.or_else(|| expected(probe).map(|expected| expected == choice));
-                    VerdictRow { choice: Some(choice), correct, ..row }
-                }
-            }
+            VerdictRow { probability, ..with_said(row, said, correct, probe) }
+        }
+    }
+}
+
+/// The row with what was said. A choice is right where a note of the probe says so, unless `correct` does.
+pub(super) fn with_said(
+    row: VerdictRow,
+    said: Said,
+    correct: Option<bool>,
+    probe: &PlannedProbe,
+) -> VerdictRow {
+    match said {
+        Said::Correct(correct) => VerdictRow { correct: Some(correct), ..row },
+        Said::Score(score) => VerdictRow { score: Some(score), correct, ..row },
+        Said::Choice(choice) => {
+            let expected = probe.judge.get(EXPECTED).and_then(serde_json::Value::as_str);
+            let correct = correct.or_else(|| expected.map(|expected| expected == choice));
+            VerdictRow { choice: Some(choice), correct, ..row }
         }
     }
 }
@@ -149,8 +157,3 @@ fn scores(row: &AnswerRow) -> BTreeMap<String, f64> {
 
 /// The note of a probe that says which choice is right.
 const EXPECTED: &str = "expected";
-
-/// Which choice is right, where a note says so.
-pub(super) fn expected(probe: &PlannedProbe) -> Option<&str> {
-    probe.judge.get(EXPECTED).and_then(serde_json::Value::as_str)
-}

@@ -133,7 +133,6 @@ fn request_again(
     again
 }
 
-/// Why the last reply holds no verdict.
 fn why_missing(replies: &[Reply], sampling: &Sampling) -> NoVerdict {
     let Some(last) = replies.last() else { return NoVerdict::Nothing };
     let words = last.text.split_whitespace().collect::<Vec<_>>().join(" ");

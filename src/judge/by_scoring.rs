@@ -60,8 +60,8 @@ fn decide(
         text.push_str(", ");
     }
     text.push_str(&format!("\"{}\":", kind.key()));
-    let (words, says) = words(*kind, &probe.facets);
-    let asked: Vec<&str> = words.iter().map(String::as_str).collect();
+    let words = words(*kind, &probe.facets);
+    let asked: Vec<&str> = words.iter().map(|(word, _)| word.as_str()).collect();
     let scores = model.score(messages, &text, &asked)?;
     if scores.len() != words.len() {
         return Err(NoVerdict::Scores { scores: scores.len(), words: words.len() }.into());
@@ -86,14 +86,15 @@ fn decide(
             (at, probabilities[at])
         }
     };
-    text.push_str(&words[chosen]);
+    let (word, said) = &words[chosen];
+    text.push_str(word);
     if *reasons == Reasons::Last {
         text.push_str(", ");
         reason = written_reason(model, messages, &mut text, AFTER_TOKENS)?;
     }
     text.push_str(closing);
     let verdict = Verdict {
-        said: says[chosen].clone(),
+        said: said.clone(),
         probability: Some(probability),
         reason: (!reason.is_empty()).then_some(reason),
     };
@@ -115,26 +116,21 @@ fn written_reason(
 }
 
 /// The words of a kind of verdict on a probe of these facets as JSON, each with the space before it, and what each says.
-fn words(kind: VerdictKind, facets: &BTreeMap<String, String>) -> (Vec<String>, Vec<Said>) {
-    let of = |said: Said| {
-        let word = match &said {
-            Said::Correct(correct) => format!(" {correct}"),
-            Said::Score(score) => format!(" {score}"),
-            Said::Choice(choice) => format!(" {}", json_string(choice)),
-        };
-        (word, said)
-    };
-    match kind {
-        VerdictKind::Correct => [true, false].map(|correct| of(Said::Correct(correct))).into_iter().unzip(),
+fn words(kind: VerdictKind, facets: &BTreeMap<String, String>) -> Vec<(String, Said)> {
+    let words: Vec<(String, Said)> = match kind {
+        VerdictKind::Correct => [true, false].map(|right| (right.to_string(), Said::Correct(right))).into(),
         VerdictKind::Label { right, wrong } => [(right, true), (wrong, false)]
-            .map(|(word, correct)| (format!(" {}", json_string(word)), Said::Correct(correct)))
-            .into_iter()
-            .unzip(),
+            .map(|(word, is_right)| (json_string(word), Said::Correct(is_right)))
+            .into(),
         VerdictKind::Score { .. } => {
-            kind.scores(facets).into_iter().map(|score| of(Said::Score(f64::from(score)))).unzip()
+            let scores = kind.scores(facets).into_iter();
+            scores.map(|score| (score.to_string(), Said::Score(f64::from(score)))).collect()
         }
-        VerdictKind::Choice { of: words } => words.iter().map(|w| of(Said::Choice((*w).to_owned()))).unzip(),
-    }
+        VerdictKind::Choice { of } => {
+            of.iter().map(|word| (json_string(word), Said::Choice((*word).to_owned()))).collect()
+        }
+    };
+    words.into_iter().map(|(word, said)| (format!(" {word}"), said)).collect()
 }
 
 /// A reason on one line, without the control characters and stray backslashes that would break the JSON around it.

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::conduct::{Conduct, Judge};
 use crate::chat::parallel::in_order;
-use crate::run::energy::Joulemeter;
 use crate::run::error::RunError;
+use crate::run::subject::PATIENCE;
 
-/// Makes one call, the `usize`th.
-pub(super) type Ask<'a, T> = &'a (dyn Fn(&mut Judge<'_>, &mut Joulemeter, usize) -> T + Sync);
+pub(super) type Ask<'a, T> = &'a (dyn Fn(&mut Judge<'_>, usize) -> T + Sync);
 
 /// Makes `count` calls and hands what came of each to `take`, in their order. Returns whether `stop` ended it before the last; those under
 /// way are finished then, and also after an error of `take`, which ends it too.
@@ -22,12 +21,11 @@ pub(super) fn make_calls<T: Send>(
     take: &mut dyn FnMut(usize, T) -> Result<(), RunError>,
 ) -> Result<bool, RunError> {
     let Judge::Several { models, sampling } = judge else {
-        let mut meter = Joulemeter::of(judge.hardware().as_ref());
         for nth in 0..count {
             if stop.load(Ordering::Relaxed) {
                 return Ok(true);
             }
-            take(nth, ask(judge, &mut meter, nth))?;
+            take(nth, ask(judge, nth))?;
         }
         return Ok(false);
     };
@@ -39,39 +37,54 @@ pub(super) fn make_calls<T: Send>(
         &mut |nth| nth,
         &|model, nth| {
             let mut judge = Judge::Reply { model: &mut ***model, sampling };
-            ask(&mut judge, &mut Joulemeter::of(None), nth)
+            ask(&mut judge, nth)
         },
         take,
     )?;
     Ok(!whole)
 }
 
-/// Counts calls in a row that brought no verdict.
-pub(super) struct Unreadable<'a> {
+/// Counts calls in a row that failed, and calls in a row that brought no verdict.
+pub(super) struct Failures<'a> {
     conduct: &'a Conduct,
-    in_a_row: usize,
+    failed: usize,
+    unreadable: usize,
 }
 
-impl<'a> Unreadable<'a> {
+impl<'a> Failures<'a> {
     pub fn new(conduct: &'a Conduct) -> Self {
-        Unreadable { conduct, in_a_row: 0 }
+        Failures { conduct, failed: 0, unreadable: 0 }
+    }
+
+    pub fn call_came(&mut self) {
+        self.failed = 0;
+    }
+
+    pub fn call_failed(&mut self, error: &str) -> Result<(), RunError> {
+        self.failed += 1;
+        if self.failed < PATIENCE {
+            return Ok(());
+        }
+        Err(RunError::GaveUp(format!(
+            "{PATIENCE} calls of the judge in a row failed, so judging stops here (the same command goes on); the last said: {error}"
+        )))
     }
 
     /// A call about `what` brought a verdict, or none for a reason.
     pub fn count(&mut self, judge: &str, what: &str, why: Option<&str>) -> Result<(), RunError> {
         let Some(why) = why else {
-            self.in_a_row = 0;
+            self.unreadable = 0;
             return Ok(());
         };
-        self.in_a_row += 1;
-        if self.conduct.give_up_after != Some(self.in_a_row) {
+        self.unreadable += 1;
+        if self.conduct.give_up_after != Some(self.unreadable) {
             return Ok(());
         }
         Err(RunError::GaveUp(format!(
             "{} replies of {judge} in a row hold nothing that can be read, so judging stops here; what was judged is kept, and the same \
              command goes on. The last, on {what}: {why}. Try another judge, more --max-new-tokens, --thinking off or a judge.j2 of your own \
              with --prompts; --give-up-after 0 goes on whatever comes",
-            self.in_a_row
+            self.unreadable
         )))
     }
 }

@@ -1,34 +1,26 @@
 //! Judges, and the reporting of a judging.
 
-use crate::chat::{CallTokens, ChatModel, Hardware, Sampling, ScoringModel};
+use crate::chat::{CallTokens, ChatModel, Sampling, ScoringModel};
 
-/// A judge with its sampling.
 pub enum Judge<'a> {
     /// By weighing `true` against `false` at each decision.
     Scoring(&'a mut dyn ScoringModel),
     /// By asking for JSON: of an endpoint, or of a local model that is to think first.
     Reply { model: &'a mut dyn ChatModel, sampling: Sampling },
     /// By asking for JSON, several calls at once: of an endpoint.
-    Several {
-        /// The judge, once for each call at once.
-        models: Vec<&'a mut (dyn ChatModel + Send)>,
-        sampling: Sampling,
-    },
+    Several { models: Vec<&'a mut (dyn ChatModel + Send)>, sampling: Sampling },
 }
 
 /// Reporting of a judging, and when to give up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conduct {
-    /// True if anybody is told how far it is.
     pub show_progress: bool,
-    /// True if each verdict has a line.
     pub verbose: bool,
     /// After how many calls in a row whose replies hold no verdict it ends; never where absent.
     pub give_up_after: Option<usize>,
 }
 
 impl Conduct {
-    /// Calls in a row without a verdict after which it ends, unless told otherwise.
     pub const GIVE_UP_AFTER: usize = 10;
 }
 
@@ -40,39 +32,28 @@ impl From<bool> for Conduct {
 }
 
 impl Judge<'_> {
-    /// The judge's name, as verdict rows carry it.
-    pub fn name(&self) -> String {
+    fn model(&self) -> Option<&dyn ChatModel> {
         match self {
-            Judge::Scoring(model) => model.name(),
-            Judge::Reply { model, .. } => model.name(),
-            Judge::Several { models, .. } => models.first().map(|model| model.name()).unwrap_or_default(),
+            Judge::Scoring(model) => Some(&**model),
+            Judge::Reply { model, .. } => Some(&**model),
+            Judge::Several { models, .. } => models.first().map(|model| &**model as &dyn ChatModel),
         }
     }
 
-    /// The tokens of its calls since this was asked last.
+    /// The judge's name, as verdict rows carry it.
+    pub fn name(&self) -> String {
+        self.model().map(ChatModel::name).unwrap_or_default()
+    }
+
+    pub(super) fn refused_parameters(&self) -> Vec<String> {
+        self.model().map(ChatModel::refused_parameters).unwrap_or_default()
+    }
+
     pub(super) fn take_tokens(&mut self) -> CallTokens {
         match self {
             Judge::Scoring(model) => model.take_tokens(),
             Judge::Reply { model, .. } => model.take_tokens(),
             Judge::Several { .. } => CallTokens::default(),
-        }
-    }
-
-    /// The parameters that it refused in its calls.
-    pub(super) fn refused_parameters(&self) -> Vec<String> {
-        match self {
-            Judge::Scoring(model) => model.refused_parameters(),
-            Judge::Reply { model, .. } => model.refused_parameters(),
-            Judge::Several { .. } => Vec::new(),
-        }
-    }
-
-    /// Hardware of this machine that it runs on; `None` where it runs elsewhere.
-    pub(super) fn hardware(&self) -> Option<Hardware> {
-        match self {
-            Judge::Scoring(model) => model.hardware(),
-            Judge::Reply { model, .. } => model.hardware(),
-            Judge::Several { .. } => None,
         }
     }
 }

@@ -18,8 +18,7 @@ use crate::run::setup::WrongUsage;
 use palimpsest_core::digest::sha256;
 use palimpsest_core::text::sandbox;
 
-/// Where a judge's reason stands. Tokens are conditioned on those before them, so the place decides which of reason and verdict
-/// rests on the other.
+/// Where a judge's reason stands: of reason and verdict the later one is conditioned on the earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Reasons {
     /// Before the verdict, which is then conditioned on it
@@ -32,7 +31,6 @@ pub enum Reasons {
 }
 
 impl Reasons {
-    /// The word for it on the command line and in templates.
     pub fn name(self) -> &'static str {
         match self {
             Reasons::First => "first",
@@ -42,7 +40,6 @@ impl Reasons {
     }
 }
 
-/// Instructions of a judge.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instructions {
     /// The rubric's name ([`Rubric::name`]); of a template of the caller's own [`Instructions::with_template`]. No part of the digest.
@@ -51,10 +48,8 @@ pub struct Instructions {
     pub template: Cow<'static, str>,
     pub unit: JudgeUnit,
     pub verdict: VerdictKind,
-    /// Where its reasons stand.
     pub reasons: Reasons,
-    /// Thinking settings of the judge, in a canonical text; `None` where it is told nothing, and of judges that are read by
-    /// scoring.
+    /// Thinking settings in a canonical text; `None` where the judge is told nothing or is read by scoring.
     pub thinking: Option<String>,
     /// The reference answers that settle a verdict without a call; `None` where the judge decides all.
     pub references: Option<References>,
@@ -82,8 +77,25 @@ impl Instructions {
         Instructions { references: benchmark.references, ..Instructions::from(rubric) }
     }
 
-    /// The same with a template of the caller's own, under a name that tells it from other templates: `own-` and the beginning of
-    /// its SHA-256.
+    /// Instructions to choose one of these words for each probe.
+    pub(super) fn of_choice(
+        name: &'static str,
+        template: &'static str,
+        words: &'static [&'static str],
+        reasons: Reasons,
+    ) -> Self {
+        Instructions {
+            name: name.into(),
+            template: template.into(),
+            unit: JudgeUnit::Probe,
+            verdict: VerdictKind::Choice { of: words },
+            reasons,
+            thinking: None,
+            references: None,
+        }
+    }
+
+    /// The same with a template of the caller's own, named `own-` and the beginning of its SHA-256.
     #[must_use]
     pub fn with_template(self, template: String) -> Self {
         let digest = sha256(&template);
@@ -96,14 +108,12 @@ impl Instructions {
         Instructions { name, template: template.into(), verdict, ..self }
     }
 
-    /// SHA-256 (lower-case hexadecimal) of what people who rate the same answers must share with the judge: the text and what it
-    /// returns. Where reasons stand and how the judge thinks are no part of it.
+    /// SHA-256 (lower-case hexadecimal) of what people who rate the same answers must share with the judge.
     pub fn criteria(&self) -> String {
         let Instructions { template, verdict, .. } = self;
         sha256(format!("palimpsest criteria 1\n{verdict:?}\n{template}"))
     }
 
-    /// As `rubrics.jsonl` keeps them.
     pub fn row(&self) -> RubricRow {
         RubricRow {
             rubric: self.digest(),
@@ -117,8 +127,7 @@ impl Instructions {
         }
     }
 
-    /// SHA-256 (lower-case hexadecimal) of everything in them that decides a verdict. The number at the front counts the ways in
-    /// which this code has judged.
+    /// SHA-256 (lower-case hexadecimal) of everything that decides a verdict, with a version of this code.
     pub fn digest(&self) -> String {
         let Instructions { name: _, template, unit, verdict, reasons, thinking, references } = self;
         let of_references = |References { right, wrong }| format!("folded equals {right} or {wrong}\n");
@@ -176,7 +185,6 @@ impl Instructions {
         Ok(environment)
     }
 
-    /// The judge's prompt for one call, with everything that it may see.
     pub fn prompt(&self, case: &PlannedCase, exchanges: &[Exchange]) -> Result<String, JudgeError> {
         let probe = |Exchange { probe, answer, cut }: &Exchange| {
             context! {

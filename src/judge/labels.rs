@@ -6,23 +6,14 @@ use std::sync::atomic::AtomicBool;
 
 use super::questions::{Question, ask};
 use super::{Conduct, Instructions, Judge, Reasons};
-use crate::benchmarks::{JudgeUnit, LabelCheck, Said, VerdictKind};
+use crate::benchmarks::{LabelCheck, Said};
 use crate::run::error::RunError;
 use crate::run::labels::{LabelLog, LabelRow, units};
 use crate::run::plan::PlannedCase;
 use crate::run::runner::Summary;
 
-/// The instructions of a check.
 pub fn label_instructions(check: &LabelCheck, reasons: Reasons) -> Instructions {
-    Instructions {
-        name: "labels".into(),
-        template: check.template.into(),
-        unit: JudgeUnit::Probe,
-        verdict: VerdictKind::Choice { of: check.values },
-        reasons,
-        thinking: None,
-        references: None,
-    }
+    Instructions::of_choice("labels", check.template, check.values, reasons)
 }
 
 /// Asks about what has no clean row of this judge by these instructions yet.

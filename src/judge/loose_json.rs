@@ -7,7 +7,6 @@
 /// Deeper nesting than any verdict has; more is refused rather than recursed into.
 const DEEPEST: usize = 16;
 
-/// A value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Node {
     Null,
@@ -22,7 +21,6 @@ pub(super) enum Node {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Read {
     pub value: Node,
-    /// Bytes of the text that it takes.
     pub length: usize,
     /// True if its last bracket is there. Of an unfinished value only what was whole is kept.
     pub finished: bool,
@@ -122,8 +120,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A quoted string. A quote closes it only before `, : } ]` or the end, so that `'doesn't'` and `"so-called "old" one"`
-    /// are read whole.
+    /// A quoted string. A quote closes it only before `, : } ]` or the end, so that `'doesn't'` is read whole.
     fn string(&mut self, quote: char) -> Option<String> {
         self.next();
         let mut out = String::new();

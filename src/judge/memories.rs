@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::questions::{Question, ask};
 use super::{Conduct, Instructions, Judge, Reasons};
-use crate::benchmarks::{Benchmark, JudgeUnit, Said, VerdictKind};
+use crate::benchmarks::{Benchmark, Said};
 use crate::data::Notes;
 use crate::ground::jsonl::{JsonlError, RowLog};
 use crate::memory::system::case_rows::{MemoryRows, STATED};
@@ -27,17 +27,8 @@ const WORDS: [&str; 2] = ["states", "other"];
 /// A memory and a piece of evidence, with the folder that keeps their row.
 type Asked = (PathBuf, StatedRow);
 
-/// The instructions.
 pub fn memory_instructions(reasons: Reasons) -> Instructions {
-    Instructions {
-        name: "memories".into(),
-        template: include_str!("memory.j2").into(),
-        unit: JudgeUnit::Probe,
-        verdict: VerdictKind::Choice { of: &WORDS },
-        reasons,
-        thinking: None,
-        references: None,
-    }
+    Instructions::of_choice("memories", include_str!("memory.j2"), &WORDS, reasons)
 }
 
 /// Asks about every memory of every system of the run in `dir` that has no row of this judge yet.
@@ -82,7 +73,6 @@ pub fn judge_memories(
     Ok(summary)
 }
 
-/// The memory systems that a run keeps files of, by their folders' names.
 fn systems(dir: &Path) -> Result<Vec<String>, JsonlError> {
     let folder = dir.join("memory");
     if !folder.is_dir() {

@@ -24,19 +24,18 @@ mod verdict;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use crate::benchmarks::JudgeUnit;
 use crate::chat::{CallTokens, ChatError, Message, MessageRole, StopReason};
 use crate::progress::{StepSeconds, Steps};
 use crate::run::condition::named;
 use crate::run::cost::{Cost, CostRow};
-use crate::run::energy::Spent;
 use crate::run::error::RunError;
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::rows::{AnswerKey, ReplyRow, VerdictRow};
 use crate::run::runner::Summary;
 use crate::run::store::RunStore;
-use crate::run::subject::PATIENCE;
 
 pub use crate::benchmarks::Said;
 pub use anew::{AnewJudge, anew_instructions};
@@ -50,33 +49,35 @@ pub use memories::{judge_memories, memory_instructions};
 pub use open::{JudgeOptions, JudgeSource, OpenJudge};
 pub use verdict::{NoVerdict, Verdict};
 
-use calls::{Unreadable, make_calls};
+use by_reading::with_said;
+use calls::{Failures, make_calls};
 
 /// A query and its response, as the judge sees them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exchange {
     /// The probe, with the notes that only a judge sees.
     pub probe: PlannedProbe,
-    /// The response; absent where there is none.
     pub answer: Option<String>,
-    /// True if the limit of new tokens cut it off.
     pub cut: bool,
 }
 
+/// What is asked at once: answers to some probes of a case under a condition.
 struct Call<'a> {
     case: &'a PlannedCase,
-    probes: Vec<&'a PlannedProbe>,
     condition: &'a str,
+    exchanges: Vec<Exchange>,
 }
 
-#[derive(Clone, Copy)]
-struct Task<'a> {
-    judge: &'a str,
-    digest: &'a str,
-    rubric: &'a str,
+impl Call<'_> {
+    fn probes(&self) -> Vec<String> {
+        self.exchanges.iter().map(|exchange| exchange.probe.id.clone()).collect()
+    }
+
+    fn is_answered(&self) -> bool {
+        self.exchanges.iter().any(|exchange| exchange.answer.is_some())
+    }
 }
 
-/// Why there is no verdict.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum JudgeError {
     #[error(transparent)]
@@ -87,22 +88,12 @@ pub enum JudgeError {
     Template(String),
 }
 
-struct Came {
-    exchanges: Vec<Exchange>,
-    how: Settled,
-}
-
-enum Settled {
-    /// There is none to judge.
-    Unanswered,
-    /// Every answer equals a reference answer: true of those that equal a right one.
-    ByReferences(Vec<bool>),
-    Asked {
-        outcome: Result<Judged, JudgeError>,
-        spent: Spent,
-        usage: CallTokens,
-        refused: Vec<String>,
-    },
+/// An asked judge's outcome of one call, and its cost.
+struct Asked {
+    outcome: Result<Judged, JudgeError>,
+    seconds: f64,
+    usage: CallTokens,
+    refused: Vec<String>,
 }
 
 /// Judges what has no clean verdict of this judge by this rubric yet. Verdicts of other judges, and by other rubrics, stay beside
@@ -119,39 +110,22 @@ pub fn run(
 ) -> Result<Summary, RunError> {
     let (instructions, conduct) = (instructions.into(), conduct.into());
     let (name, digest) = (judge.name(), instructions.digest());
-    let task = Task { judge: &name, digest: &digest, rubric: &instructions.name };
     let plan = store.plan().to_vec();
-    let answers = store.answers().into_iter().filter(|row| row.error.is_none());
-    let answers: HashMap<_, _> = answers.map(|row| (row.key().owned(), (row.answer, row.stop))).collect();
-    let key = |call: &Call<'_>, probe: &PlannedProbe| {
-        AnswerKey::of(&call.case.case, &probe.id, call.condition).owned()
-    };
-    let clean = store
-        .verdicts()
-        .into_iter()
-        .filter(|row| row.judge == name && row.rubric.as_deref() == Some(&*digest) && row.is_clean());
-    let clean: HashSet<_> = clean.map(|row| row.key().owned()).collect();
     let conditions: Vec<String> =
         store.header().identity.condition_names().into_iter().map(str::to_owned).collect();
-    let mut calls: Vec<Call<'_>> = calls(&plan, &conditions, instructions.unit);
-    let planned = store.planned();
-    let judged = |call: &Call<'_>| call.probes.iter().filter(|p| clean.contains(&key(call, p))).count();
-    let skipped = calls.iter().map(judged).sum();
-    calls.retain(|call| judged(call) < call.probes.len());
-    let exchanges_of = |call: &Call<'_>| -> Vec<Exchange> {
-        let exchange = |probe: &&PlannedProbe| {
-            let (answer, stop) = answers.get(&key(call, probe)).cloned().unwrap_or_default();
-            Exchange { probe: (*probe).clone(), answer, cut: stop == Some(StopReason::MaxNewTokens) }
-        };
-        call.probes.iter().map(exchange).collect()
+    let mut calls = calls(store, &plan, &conditions, instructions.unit);
+    let verdicts = store.verdicts().into_iter();
+    let own = verdicts.filter(|row| row.judge == name && row.rubric.as_deref() == Some(&*digest));
+    let clean: HashSet<_> = own.filter(VerdictRow::is_clean).map(|row| row.key().owned()).collect();
+    let is_clean = |call: &Call<'_>, exchange: &Exchange| {
+        clean.contains(&AnswerKey::of(&call.case.case, &exchange.probe.id, call.condition).owned())
     };
-    for call in &calls {
-        let exchanges = exchanges_of(call);
-        // Without an answer there is no call; of a broken row there are no notes either.
-        if exchanges.iter().all(|exchange| exchange.answer.is_none()) {
-            continue;
-        }
-        let rendered = instructions.prompt(call.case, &exchanges);
+    let judged = |call: &Call<'_>| call.exchanges.iter().filter(|one| is_clean(call, one)).count();
+    let (planned, skipped) = (store.planned(), calls.iter().map(judged).sum());
+    calls.retain(|call| judged(call) < call.exchanges.len());
+    // Without an answer there is no call; of a broken row there are no notes either.
+    for call in calls.iter().filter(|call| call.is_answered()) {
+        let rendered = instructions.prompt(call.case, &call.exchanges);
         rendered.map_err(|error| RunError::GaveUp(error.to_string()))?;
     }
     // Before the first verdict that names it.
@@ -162,85 +136,85 @@ pub fn run(
     let mut desk = Desk { store, progress, summary };
     // Rows of failed calls wait for the next call: a judge that turns out to be gone leaves none behind.
     let mut waiting: Vec<VerdictRow> = Vec::new();
-    let mut failed_in_a_row = 0;
-    let mut unreadable = Unreadable::new(&conduct);
+    let mut failures = Failures::new(&conduct);
+    let settled_of = |call: &Call<'_>| -> Option<Vec<bool>> {
+        call.exchanges.iter().map(|exchange| instructions.settled(exchange)).collect()
+    };
     let stopped = make_calls(
         judge,
         calls.len(),
         stop,
-        &|judge, meter, nth| {
+        &|judge, nth| {
             let call = &calls[nth];
-            let exchanges = exchanges_of(call);
-            let settled: Option<Vec<bool>> =
-                exchanges.iter().map(|exchange| instructions.settled(exchange)).collect();
-            let how = if exchanges.iter().all(|exchange| exchange.answer.is_none()) {
-                Settled::Unanswered
-            } else if let Some(right) = settled {
-                Settled::ByReferences(right)
-            } else {
-                let begun = meter.begin();
-                let outcome = judge_call(judge, &instructions, call.case, &exchanges);
-                let refused = judge.refused_parameters();
-                Settled::Asked { outcome, spent: meter.end(&begun), usage: judge.take_tokens(), refused }
-            };
-            Came { exchanges, how }
+            if !call.is_answered() || settled_of(call).is_some() {
+                return None;
+            }
+            let begun = Instant::now();
+            let outcome = judge_call(judge, &instructions, call.case, &call.exchanges);
+            let seconds = begun.elapsed().as_secs_f64();
+            let refused = judge.refused_parameters();
+            Some(Asked { outcome, seconds, usage: judge.take_tokens(), refused })
         },
-        &mut |nth, Came { exchanges, how }| {
+        &mut |nth, asked| {
             let call = &calls[nth];
-            let rows = |verdicts: Vec<Result<Verdict, JudgeError>>| {
-                let rows = exchanges.iter().zip(verdicts);
-                let rows = rows.map(|(exchange, verdict)| verdict_row(call, exchange, task, verdict));
+            let rows = |verdicts: Vec<Result<Verdict, JudgeError>>, refused: &[String]| {
+                let rows = call.exchanges.iter().zip(verdicts);
                 // A case is judged as a whole; what was clean before stays as it is.
-                let new = |row: &VerdictRow| !clean.contains(&row.key().owned());
-                rows.filter(new).collect::<Vec<_>>()
+                let rows = rows.filter(|(exchange, _)| !is_clean(call, exchange));
+                let row = |(exchange, verdict): (&Exchange, _)| VerdictRow {
+                    case: call.case.case.clone(),
+                    condition: call.condition.to_owned(),
+                    judge: name.clone(),
+                    rubric: Some(digest.clone()),
+                    rubric_name: Some(instructions.name.clone().into_owned()),
+                    refused_parameters: refused.to_vec(),
+                    ..verdict_row(exchange, verdict)
+                };
+                rows.map(row).collect::<Vec<_>>()
             };
-            let same_error = |error: JudgeError| exchanges.iter().map(|_| Err(error.clone())).collect();
-            let (outcome, spent, usage, refused) = match how {
-                Settled::Unanswered => return desk.file(rows(same_error(NoVerdict::NoAnswer.into())), None),
-                Settled::ByReferences(right) => {
-                    let mut rows = rows(right.into_iter().map(|right| Ok(by_reference(right))).collect());
-                    rows.iter_mut().for_each(|row| row.settled = true);
-                    desk.summary.settled += rows.len();
-                    return desk.file(rows, None);
-                }
-                Settled::Asked { outcome, spent, usage, refused } => (outcome, spent, usage, refused),
+            let same_error = |error: JudgeError| call.exchanges.iter().map(|_| Err(error.clone())).collect();
+            let Some(Asked { outcome, seconds, usage, refused }) = asked else {
+                let Some(right) = settled_of(call) else {
+                    return desk.file(rows(same_error(NoVerdict::NoAnswer.into()), &[]), None);
+                };
+                let mut rows = rows(right.into_iter().map(|right| Ok(by_reference(right))).collect(), &[]);
+                rows.iter_mut().for_each(|row| row.settled = true);
+                desk.summary.settled += rows.len();
+                return desk.file(rows, None);
             };
             if let Err(error @ JudgeError::Call(_)) = outcome {
-                failed_in_a_row += 1;
-                waiting.extend(rows(same_error(error.clone())));
-                if failed_in_a_row >= PATIENCE {
-                    waiting.clear();
-                    return Err(RunError::GaveUp(format!(
-                        "{PATIENCE} calls of the judge in a row failed, so judging stops here (the same command goes \
-                         on); the last said: {error}"
-                    )));
-                }
-                return Ok(());
+                waiting.extend(rows(same_error(error.clone()), &[]));
+                return failures.call_failed(&error.to_string()).inspect_err(|_| waiting.clear());
             }
-            failed_in_a_row = 0;
+            failures.call_came();
             desk.file(std::mem::take(&mut waiting), None)?;
             let verdicts: Vec<Result<Verdict, JudgeError>> = match outcome {
                 Ok(Judged { verdicts, replies }) => {
-                    desk.store.append_cost(cost_row(call, task, spent, usage))?;
-                    desk.store.append_reply(ReplyRow {
-                        case: call.case.case.clone(),
-                        probes: call.probes.iter().map(|probe| probe.id.clone()).collect(),
-                        condition: call.condition.to_owned(),
-                        judge: name.clone(),
-                        rubric: digest.clone(),
-                        replies,
+                    let (case, condition) = (call.case.case.clone(), call.condition.to_owned());
+                    // Prefill and decoding are not told apart, nor what is reused.
+                    let cost = Cost {
+                        tokens_computed: usage.computed,
+                        tokens_generated: usage.generated,
+                        ..Cost::of_call(seconds)
+                    };
+                    desk.store.append_cost(CostRow {
+                        case: case.clone(),
+                        probes: call.probes(),
+                        condition: condition.clone(),
+                        judge: Some(name.clone()),
+                        cost,
                     })?;
+                    let (judge, rubric) = (name.clone(), digest.clone());
+                    let probes = call.probes();
+                    desk.store.append_reply(ReplyRow { case, probes, condition, judge, rubric, replies })?;
                     verdicts.into_iter().map(|verdict| verdict.map_err(JudgeError::from)).collect()
                 }
                 Err(error) => same_error(error),
             };
-            let why = why_none(&exchanges, &verdicts);
-            let mut rows = rows(verdicts);
-            rows.iter_mut().for_each(|row| row.refused_parameters.clone_from(&refused));
-            desk.file(rows, Some(spent.seconds))?;
-            let probes: Vec<&str> = call.probes.iter().map(|probe| probe.id.as_str()).collect();
-            let what = format!("case `{}` ({})", call.case.case, named(&probes.join(", "), call.condition));
-            unreadable.count(&name, &what, why.as_deref())
+            let why = why_none(&call.exchanges, &verdicts);
+            desk.file(rows(verdicts, &refused), Some(seconds))?;
+            let probes = named(&call.probes().join(", "), call.condition);
+            failures.count(&name, &format!("case `{}` ({probes})", call.case.case), why.as_deref())
         },
     )?;
     desk.file(waiting, None)?;
@@ -259,38 +233,34 @@ fn why_none(exchanges: &[Exchange], verdicts: &[Result<Verdict, JudgeError>]) ->
     first.filter(|_| asked.all(|(_, verdict)| verdict.is_err()))
 }
 
-/// Cost of a call. Prefill and decoding are not told apart, nor what is reused.
-fn cost_row(call: &Call<'_>, task: Task<'_>, spent: Spent, usage: CallTokens) -> CostRow {
-    CostRow {
-        case: call.case.case.clone(),
-        probes: call.probes.iter().map(|probe| probe.id.clone()).collect(),
-        condition: call.condition.to_owned(),
-        judge: Some(task.judge.to_owned()),
-        cost: Cost {
-            tokens_computed: usage.computed,
-            tokens_generated: usage.generated,
-            ..Cost::of_call(spent)
-        },
-    }
-}
-
-fn calls<'a>(plan: &'a [PlannedCase], conditions: &'a [String], unit: JudgeUnit) -> Vec<Call<'a>> {
+fn calls<'a>(
+    store: &RunStore,
+    plan: &'a [PlannedCase],
+    conditions: &'a [String],
+    unit: JudgeUnit,
+) -> Vec<Call<'a>> {
+    let answers = store.answers().into_iter().filter(|row| row.error.is_none());
+    let answers: HashMap<_, _> = answers.map(|row| (row.key().owned(), (row.answer, row.stop))).collect();
     let mut calls = Vec::new();
     for case in plan {
         for condition in conditions {
-            let asked: Vec<&PlannedProbe> =
-                case.probes.iter().filter(|probe| probe.is_asked_under(condition)).collect();
+            let exchange = |probe: &PlannedProbe| {
+                let key = AnswerKey::of(&case.case, &probe.id, condition).owned();
+                let (answer, stop) = answers.get(&key).cloned().unwrap_or_default();
+                Exchange { probe: probe.clone(), answer, cut: stop == Some(StopReason::MaxNewTokens) }
+            };
+            let asked = case.probes.iter().filter(|probe| probe.is_asked_under(condition));
+            let asked: Vec<Exchange> = asked.map(exchange).collect();
             let size = match unit {
                 JudgeUnit::Case => asked.len().max(1),
                 JudgeUnit::Probe => 1,
             };
-            calls.extend(asked.chunks(size).map(|probes| Call { case, probes: probes.to_vec(), condition }));
+            calls.extend(asked.chunks(size).map(|some| Call { case, condition, exchanges: some.to_vec() }));
         }
     }
     calls
 }
 
-/// Where verdicts are filed and counted.
 struct Desk<'a> {
     store: &'a mut RunStore,
     progress: Steps,
@@ -327,42 +297,18 @@ fn by_reference(right: bool) -> Verdict {
     Verdict { said: Said::Correct(right), probability: None, reason: Some(reason) }
 }
 
-fn verdict_row(
-    call: &Call<'_>,
-    exchange: &Exchange,
-    task: Task<'_>,
-    verdict: Result<Verdict, JudgeError>,
-) -> VerdictRow {
-    let mut row = VerdictRow {
-        case: call.case.case.clone(),
-        probe: exchange.probe.id.clone(),
-        condition: call.condition.to_owned(),
-        judge: task.judge.to_owned(),
-        rubric: Some(task.digest.to_owned()),
-        rubric_name: Some(task.rubric.to_owned()),
-        ..VerdictRow::default()
-    };
+/// The part of a row that tells a verdict on an answer.
+fn verdict_row(exchange: &Exchange, verdict: Result<Verdict, JudgeError>) -> VerdictRow {
+    let row = VerdictRow { probe: exchange.probe.id.clone(), ..VerdictRow::default() };
     match verdict {
-        _ if exchange.answer.is_none() => row.error = Some(NoVerdict::NoAnswer.to_string()),
+        _ if exchange.answer.is_none() => VerdictRow { error: Some(NoVerdict::NoAnswer.to_string()), ..row },
         Ok(Verdict { said, probability, reason }) => {
-            match said {
-                Said::Correct(correct) => row.correct = Some(correct),
-                Said::Score(score) => row.score = Some(score),
-                Said::Choice(choice) => {
-                    let expected = by_reading::expected(&exchange.probe);
-                    row.correct = expected.map(|expected| expected == choice);
-                    row.choice = Some(choice);
-                }
-            }
-            row.probability = probability;
-            row.reason = reason;
+            VerdictRow { probability, reason, ..with_said(row, said, None, &exchange.probe) }
         }
-        Err(error) => row.error = Some(error.to_string()),
+        Err(error) => VerdictRow { error: Some(error.to_string()), ..row },
     }
-    row
 }
 
-/// Verdicts of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
     /// On each exchange, in order.

@@ -12,23 +12,18 @@ use crate::run::setup::Thinking;
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest_core::text::ThinkingMode;
 
-/// Before the name of a judge on this machine.
 const LOCAL: &str = "local:";
 
-/// Context of a local judge: a case's notes, three queries and long answers fit many times over, and the cache of a model
-/// made for 128K tokens need not.
+/// Context of a local judge: a case's notes, three queries and long answers fit many times over.
 const JUDGE_CONTEXT: usize = 16_384;
 
-/// Where a judge is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JudgeSource<'a> {
-    /// A model of this machine, by its name.
     Local(&'a str),
     Endpoint(&'a str),
 }
 
 impl<'a> JudgeSource<'a> {
-    /// Reads a judge's name.
     pub fn parse(text: &'a str) -> anyhow::Result<Self> {
         match text.strip_prefix(LOCAL) {
             Some("") => anyhow::bail!(
@@ -42,23 +37,19 @@ impl<'a> JudgeSource<'a> {
         }
     }
 
-    /// True of a judge that writes its verdicts. Scoring leaves no place for a thought, so a judge that is to think is asked for JSON,
-    /// wherever it runs.
+    /// True of a judge that writes its verdicts: scoring leaves no place for a thought.
     pub fn replies(self, thinking: &Thinking) -> bool {
         matches!(self, JudgeSource::Endpoint(_)) || thinking.thinking == ThinkingMode::On
     }
 }
 
-/// Options to open and ask a judge with.
 #[derive(Debug, Clone)]
 pub struct JudgeOptions {
-    /// Devices and kernel of a local judge.
     pub on: DeviceArgs,
     pub in_dtype: DtypeArgs,
     pub thinking: Thinking,
     /// Most tokens of a reply, beside its thought.
     pub max_new_tokens: usize,
-    /// Calls of an endpoint at once.
     pub parallel: usize,
     pub patience: Patience,
 }
@@ -77,7 +68,6 @@ impl JudgeOptions {
     }
 }
 
-/// A judge that is open.
 pub struct OpenJudge {
     model: Model,
     sampling: Sampling,
@@ -91,7 +81,6 @@ enum Model {
 }
 
 impl OpenJudge {
-    /// Opens a judge.
     pub fn open(judge: &str, options: &JudgeOptions) -> anyhow::Result<Self> {
         let JudgeOptions { on, in_dtype, thinking, max_new_tokens, parallel, patience } = options;
         let source = JudgeSource::parse(judge)?;
@@ -122,7 +111,6 @@ impl OpenJudge {
         Ok(OpenJudge { model, sampling })
     }
 
-    /// The judge, to be asked.
     pub fn judge(&mut self) -> Judge<'_> {
         let sampling = self.sampling;
         match &mut self.model {

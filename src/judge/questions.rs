@@ -1,21 +1,17 @@
 //! Questions to a judge about something else than an answer: one call and one verdict each.
 
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
-use super::calls::{Unreadable, make_calls};
-use super::{
-    Conduct, Exchange, Instructions, Judge, JudgeError, Judged, NoVerdict, PATIENCE, Verdict, judge_call,
-};
+use super::calls::{Failures, make_calls};
+use super::{Conduct, Exchange, Instructions, Judge, JudgeError, Judged, NoVerdict, Verdict, judge_call};
 use crate::progress::{StepSeconds, Steps};
 use crate::run::error::RunError;
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::runner::Summary;
 
-/// A question.
 pub(super) struct Question<T> {
-    /// The case whose notes the judge sees.
     pub case: PlannedCase,
-    /// A probe whose notes it sees, too.
     pub probe: PlannedProbe,
     pub what: String,
     pub row: T,
@@ -24,8 +20,7 @@ pub(super) struct Question<T> {
 /// Gets the verdict on a question, or why there is none.
 pub(super) type Take<'a, T> = &'a mut dyn FnMut(&T, Result<Verdict, String>) -> Result<(), RunError>;
 
-/// Puts questions to a judge, in order, and hands on each verdict, or why there is none. Counts them in `summary`. `many` is the word for
-/// what is asked about.
+/// Puts questions to a judge, in order, and hands on each verdict. `many` is the word for what is asked about.
 pub(super) fn ask<T: Sync>(
     judge: &mut Judge<'_>,
     (instructions, conduct, stop): (&Instructions, &Conduct, &AtomicBool),
@@ -35,19 +30,18 @@ pub(super) fn ask<T: Sync>(
 ) -> Result<(), RunError> {
     let name = judge.name();
     let mut progress = Steps::new(many, questions.len(), conduct.show_progress).brief(!conduct.verbose);
-    let mut failed_in_a_row = 0;
-    let mut unreadable = Unreadable::new(conduct);
+    let mut failures = Failures::new(conduct);
     summary.stopped = make_calls(
         judge,
         questions.len(),
         stop,
-        &|judge, meter, nth| {
+        &|judge, nth| {
             let Question { case, probe, .. } = &questions[nth];
             // There is no answer to judge; an empty one says that the judge is to be asked.
             let exchange = Exchange { probe: probe.clone(), answer: Some(String::new()), cut: false };
-            let begun = meter.begin();
+            let begun = Instant::now();
             let outcome = judge_call(judge, instructions, case, &[exchange]);
-            (outcome, meter.end(&begun).seconds)
+            (outcome, begun.elapsed().as_secs_f64())
         },
         &mut |nth, (outcome, seconds)| {
             let Question { what, row, .. } = &questions[nth];
@@ -61,12 +55,9 @@ pub(super) fn ask<T: Sync>(
                 told => told.map_err(|error| error.to_string()),
             };
             let error = verdict.as_ref().err().cloned();
-            failed_in_a_row = if failed { failed_in_a_row + 1 } else { 0 };
-            if failed_in_a_row >= PATIENCE {
-                return Err(RunError::GaveUp(format!(
-                    "{PATIENCE} calls of the judge in a row failed, so judging stops here (the same command goes on); the last said: {}",
-                    error.unwrap_or_default()
-                )));
+            match &error {
+                Some(error) if failed => failures.call_failed(error)?,
+                _ => failures.call_came(),
             }
             let took = Some(StepSeconds { before: 0.0, own: seconds });
             progress.measured_step(what, error.as_deref(), took);
@@ -75,7 +66,7 @@ pub(super) fn ask<T: Sync>(
                 None => summary.done += 1,
             }
             take(row, verdict)?;
-            if failed { Ok(()) } else { unreadable.count(&name, what, error.as_deref()) }
+            if failed { Ok(()) } else { failures.count(&name, what, error.as_deref()) }
         },
     )?;
     Ok(())

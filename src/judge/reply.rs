@@ -33,7 +33,6 @@ const MOST_UNREADABLE: usize = 256;
 
 const LABEL_WORDS: usize = 4;
 
-/// Most characters of what is told to be no verdict.
 const QUOTED: usize = 60;
 
 /// The tags that models put their thoughts between.
@@ -49,11 +48,9 @@ pub enum Found {
     Missing,
 }
 
-/// A reply, and what is known about it.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyText<'a> {
     pub text: &'a str,
-    /// True if the limit of new tokens ended it.
     pub cut: bool,
     /// The place, in the ids, of the one that a verdict without an id is on, where only one was asked about.
     pub sole: Option<usize>,
@@ -225,7 +222,6 @@ fn of_group(group: &[Object], ids: &[&str], at: usize, sole: Option<usize>, kind
 /// A verdict, or what stands in its place and is none.
 type Stated<T> = Result<T, String>;
 
-/// Looks for the verdicts on one id.
 struct Search<'a> {
     ids: &'a [&'a str],
     at: usize,
@@ -322,32 +318,9 @@ fn names(entries: &[(String, Node)]) -> impl Iterator<Item = &str> {
 }
 
 /// Keys that models use in the place of the one that was asked for, the likeliest first; scores have others.
-const WORDS: [&str; 12] = [
-    "correct",
-    "iscorrect",
-    "choice",
-    "label",
-    "verdict",
-    "decision",
-    "result",
-    "pass",
-    "passed",
-    "judgement",
-    "judgment",
-    "grade",
-];
-const SCORES: [&str; 10] = [
-    "rating",
-    "grade",
-    "total",
-    "overall",
-    "final",
-    "verdict",
-    "decision",
-    "result",
-    "judgement",
-    "judgment",
-];
+const WORDS: &str =
+    "correct iscorrect choice label verdict decision result pass passed judgement judgment grade";
+const SCORES: &str = "rating grade total overall final verdict decision result judgement judgment";
 /// Keys of a score of the whole, as good as the one that was asked for.
 const TOTALS: [&str; 3] = ["finalscore", "totalscore", "overallscore"];
 /// Keys of the best score of a scale.
@@ -366,17 +339,17 @@ fn decided(
     let under = |word: &str| values(word).into_iter().filter_map(|value| scalar(value, kind));
     // Under a key that was not asked for, 1 is as likely a grade as a yes.
     let is_said = |value: &&Node| kind.most().is_some() || number(value).is_none();
-    let first = |words: &[&str]| {
-        let said = |word: &&str| -> Vec<Stated<Said>> {
+    let first = |words: &str| {
+        let said = |word: &str| -> Vec<Stated<Said>> {
             let said = values(word).into_iter().filter(is_said).filter_map(|value| scalar(value, kind));
             said.filter(Result::is_ok).collect()
         };
-        words.iter().map(said).find(|said| !said.is_empty()).unwrap_or_default()
+        words.split(' ').map(said).find(|said| !said.is_empty()).unwrap_or_default()
     };
     let mut asked: Vec<Stated<Said>> = under(kind.key()).collect();
-    let Some(most) = kind.most() else { return if asked.is_empty() { first(&WORDS) } else { asked } };
+    let Some(most) = kind.most() else { return if asked.is_empty() { first(WORDS) } else { asked } };
     asked.extend(TOTALS.iter().flat_map(|word| under(word)));
-    let scores = if asked.is_empty() { first(&SCORES) } else { asked };
+    let scores = if asked.is_empty() { first(SCORES) } else { asked };
     let bests = entries.iter().filter(|(key, _)| BEST.iter().any(|word| is(key, word)));
     let best = bests.filter_map(|(_, value)| last_number(value)).find(|best| *best != f64::from(most));
     let on_scale = |score: Stated<Said>| match (score, best) {
@@ -413,7 +386,6 @@ fn same(a: &str, b: &str) -> bool {
     letters(a) == letters(b)
 }
 
-/// Reads a scalar as a verdict of the kind that was asked for.
 fn scalar(value: &Node, kind: VerdictKind) -> Option<Stated<Said>> {
     let shown = match value {
         Node::Object(_) | Node::Array(_) => return None,

@@ -3,17 +3,14 @@
 use crate::benchmarks::Said;
 use crate::chat::StopReason;
 
-/// A verdict on one response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     pub said: Said,
-    /// Where the judge was read by scoring: the probability of what was said against the other words; of `true`, where it is right
-    /// or wrong.
+    /// By scoring: the probability of what was said; of `true`, where it is right or wrong.
     pub probability: Option<f64>,
     pub reason: Option<String>,
 }
 
-/// Why there is no verdict on an answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum NoVerdict {
@@ -23,14 +20,12 @@ pub enum NoVerdict {
     Differing(Said, Said),
     #[error("the judge refused: {began}")]
     Refused { began: String },
-    /// The limit of new tokens came before the verdict.
     #[error(
         "the judge's reply was cut at {tokens} tokens before the verdict, twice; allow it more tokens; it began: {began}"
     )]
     Cut { tokens: usize, began: String },
     #[error("the judge gave no verdict: {}", .0.without_answer(None).unwrap_or_default())]
     Thought(StopReason),
-    /// The reply says something else than a verdict of the rubric's kind.
     #[error(
         "the judge's reply has no \"{key}\" that the rubric gives ({values}), twice; the last one said {said}"
     )]

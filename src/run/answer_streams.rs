@@ -22,7 +22,6 @@ struct Answer<'a> {
 }
 
 impl<'a> AnswerStreams<'a> {
-    /// Shown up to the first of `stops`.
     pub fn new(
         count: usize,
         tokenizer: &'a Tokenizer,
@@ -37,8 +36,7 @@ impl<'a> AnswerStreams<'a> {
         AnswerStreams { answers: std::iter::repeat_with(answer).take(count).collect(), turn: 0, show }
     }
 
-    /// Answer `nth` goes on with `token`, or has ended. Text that cannot be decoded is not shown; the answer itself, which is
-    /// decoded as a whole, says why.
+    /// Answer `nth` goes on with `token`, or has ended. Text that cannot be decoded is not shown.
     pub fn take(&mut self, nth: usize, token: Option<u32>) {
         let Some(answer) = self.answers.get_mut(nth) else { return };
         let piece = match token {

@@ -27,8 +27,7 @@ impl RunFolder {
         self.header.identity.condition_names() != [""]
     }
 
-    /// The questions under these conditions that were not asked yet, as `case/probe`, and with the condition where the run has several.
-    /// Rows that say why there is no answer are not among them.
+    /// The questions that have no row yet, as `case/probe`, with the condition where the run has several.
     pub fn missing(&self, conditions: &[String]) -> Vec<String> {
         let asked: std::collections::HashSet<_> = self.answers.iter().map(AnswerRow::key).collect();
         let named = |case: &str, probe: &str, condition: &str| {

@@ -8,8 +8,7 @@ use crate::memory::system::{MemoryContext, Show};
 use crate::memory::{Memory, View};
 use palimpsest_core::attention::Knockout;
 
-/// A condition under which probes are put. Answers, verdicts and attention files are keyed by case, probe and the
-/// condition's name.
+/// A condition under which probes are put; its name is part of every key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
@@ -41,7 +40,6 @@ fn is_whole(context: &Context) -> bool {
 }
 
 impl Condition {
-    /// The plain condition.
     pub const PLAIN: Condition = Condition {
         name: String::new(),
         repetition: 0,
@@ -51,17 +49,6 @@ impl Condition {
         knockout: None,
     };
 
-    /// `count` repetitions of each of `settings`, or of the plain condition where there are none (`SETTING`, `SETTING-repeat-2`, ...), each
-    /// also with every path of `knockouts` blocked in turn (`SETTING-knockout-query-old`, ...).
-    pub fn of(settings: &[Setting], knockouts: &[Knockout], count: u32) -> Vec<Self> {
-        let all: Vec<Condition> = match settings {
-            [] => vec![Condition::PLAIN],
-            _ => settings.iter().map(Condition::of_setting).collect(),
-        };
-        Condition::beside(&all, knockouts, count)
-    }
-
-    /// The condition of a setting.
     pub fn of_setting(setting: &Setting) -> Self {
         Condition {
             name: setting.name.to_owned(),
@@ -71,7 +58,8 @@ impl Condition {
         }
     }
 
-    /// Each of `all` with every path of `knockouts` blocked in turn beside what blocks none, and each of these `count` times.
+    /// Each of `all` with every path of `knockouts` blocked in turn beside what blocks none, and each of these `count` times
+    /// (`SETTING-knockout-query-old-repeat-2`).
     pub fn beside(all: &[Condition], knockouts: &[Knockout], count: u32) -> Vec<Self> {
         let beside = |one: &Condition, end: String| {
             if one.name.is_empty() { end } else { format!("{}-{end}", one.name) }
@@ -100,7 +88,6 @@ impl Condition {
         all.iter().flat_map(repetitions).collect()
     }
 
-    /// The case as its probes are shown it under this condition.
     pub fn views(&self, memory: &mut Memory, case: &Case) -> Vec<View> {
         memory.views(case, self.setting.as_deref(), self.context, self.memory.as_ref())
     }
@@ -110,12 +97,10 @@ impl Condition {
         if self.memory.is_some() { crate::memory::shown::MEMORY } else { benchmark.segment }
     }
 
-    /// True if probes see the same under both.
     pub fn shows_as(&self, other: &Condition) -> bool {
         (&self.setting, self.context, &self.memory) == (&other.setting, other.context, &other.memory)
     }
 
-    /// The name that people read and type: [`label`] of the condition's.
     pub fn label(&self) -> &str {
         label(&self.name)
     }
@@ -198,7 +183,6 @@ pub fn stored(label: &str) -> &str {
     if label == "plain" { "" } else { label }
 }
 
-/// A probe under a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question<'a> {
     pub probe: &'a Probe,
@@ -215,40 +199,4 @@ impl std::fmt::Display for Question<'_> {
 /// A probe and a condition by their names: `SR`, or `SR repeat-2`.
 pub fn named(probe: &str, condition: &str) -> String {
     if condition.is_empty() { probe.to_owned() } else { format!("{probe} {condition}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plain_is_a_name_like_any_other() {
-        for name in ["", "repeat-2", "knockout-query-old"] {
-            assert_eq!(stored(label(name)), name);
-        }
-        assert_eq!((Condition::PLAIN.label(), label("repeat-2")), ("plain", "repeat-2"));
-    }
-
-    #[test]
-    fn words_say_what_a_condition_does() {
-        let benchmark = crate::benchmarks::ALL[0];
-        let knockouts =
-            ["query->old", "only new->old@8..16", "query->new@3..4"].map(|text| text.parse().unwrap());
-        let said: Vec<String> =
-            Condition::of(&[], &knockouts, 2).iter().map(|condition| condition.in_words(benchmark)).collect();
-        let parts = [
-            "the whole history",
-            "the same as plain once more (time 2)",
-            "every token from the first of \u{201c}query\u{201d} on, generated ones too, is kept from seeing \u{201c}old\u{201d} at all layers;",
-            "the same as knockout-query-old once more",
-            "the tokens of \u{201c}new\u{201d} alone are kept from seeing \u{201c}old\u{201d} at layers 8 to 15 and at no others",
-            "the same as knockout-only-new-old-8-16",
-            "at layer 3 and at no other",
-            "time 2",
-        ];
-        assert_eq!(said.len(), parts.len());
-        for (said, part) in said.iter().zip(parts) {
-            assert!(said.contains(part), "{said}");
-        }
-    }
 }

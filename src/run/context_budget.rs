@@ -22,11 +22,9 @@ use palimpsest_core::text::{CountTokens, Message, Prompt, TextError};
 use palimpsest_core::text::{TokenizedPrompt, Tokenizer};
 use palimpsest_core::timing;
 
-/// Tokens kept free for the chat template of an endpoint, which cannot be seen: role headers, and the lines that some templates
-/// put before the system message. Our choice: the longest known of these (gpt-oss) take less than a hundred.
+/// Tokens kept free for an endpoint's chat template, which cannot be seen; the longest known (gpt-oss) take less than 100.
 pub const TEMPLATE_RESERVE: usize = 256;
 
-/// Truncation of histories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     /// Most tokens of a prompt ([`Truncation::budget`]).
@@ -43,7 +41,6 @@ impl Cut {
         Cut { budget, by, seed }
     }
 
-    /// To `budget` tokens, so that all evidence stays.
     pub fn keeping_evidence(budget: usize, seed: u64) -> Self {
         Cut { budget, by: Truncation::Evidence, seed }
     }
@@ -54,7 +51,6 @@ impl Cut {
     }
 }
 
-/// Segments left out of a history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Original indices of the segments of which nothing is left, ascending.
@@ -85,7 +81,6 @@ impl<P> BudgetedCase<P> {
         BudgetedCase { probes, history, dropped: Dropped::default(), prompts }
     }
 
-    /// The same with other prompts.
     pub fn map<Q, E>(self, of: impl Fn(P) -> Result<Q, E>) -> Result<BudgetedCase<Q>, E> {
         let BudgetedCase { probes, history, dropped, prompts } = self;
         let prompts = prompts.into_iter().map(of).collect::<Result<_, E>>()?;
@@ -93,7 +88,6 @@ impl<P> BudgetedCase<P> {
     }
 }
 
-/// Why a case could not be cut to its budget.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum BudgetError {
@@ -112,7 +106,6 @@ pub enum BudgetError {
 }
 
 impl BudgetError {
-    /// True if the case does not fit its budget, whatever is cut.
     pub fn is_too_long(&self) -> bool {
         match self {
             BudgetError::Truncate(error) => matches!(
@@ -159,7 +152,6 @@ pub fn cut_messages(
     parts.into_iter().map(|part| part.map(|prompt| Ok(prompt.messages))).collect()
 }
 
-/// [`cut_messages`] with whole prompts.
 pub fn cut_prompts(
     builder: &PromptBuilder,
     tokens: &dyn CountTokens,
@@ -227,8 +219,7 @@ struct Fit<'a> {
 }
 
 impl Fit<'_> {
-    /// True if the probes have evidence of their own, so that fewer of them can need less. Where evidence is not looked at they
-    /// need the same.
+    /// True if the probes have evidence of their own, so that fewer of them can need less.
     fn differ(&self, probes: &Range<usize>) -> bool {
         if !self.keeps_evidence() {
             return false;
@@ -318,8 +309,7 @@ impl Fit<'_> {
         Dropped { segments, neighbours, tokens, of: self.costs.iter().sum() }
     }
 
-    /// The whole history for each probe, or with the middle of its prompt cut out. Probes whose prompts stay whole one after the other
-    /// are a part.
+    /// Prompts with their middle cut out where they are too long. Neighbouring probes whose prompts stay whole are one part.
     fn middles<P>(
         &self,
         middle: Middle,

@@ -8,7 +8,6 @@ use crate::ground::jsonl::JsonlError;
 use palimpsest_core::attention::StoreError;
 use palimpsest_core::files::io_remedy;
 
-/// Why a run folder could not be used.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum RunError {

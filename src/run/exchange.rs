@@ -2,7 +2,7 @@
 //!
 //! In what format is the benchmark's business. Called by `palimpsest export` and `palimpsest import`.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use super::error::RunError;
@@ -15,19 +15,15 @@ use crate::data::Case;
 use palimpsest_core::digest::sha256;
 use palimpsest_core::text::Split;
 
-/// Number of items that an error lists before it only counts them.
 const LISTED: usize = 10;
 
-/// Why answers could not be exchanged.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum ExchangeError {
-    /// The file lacks answers.
     #[error(
         "{count} answers are missing ({list}); complete the file, or import them as errors with --partial"
     )]
     Missing { count: usize, list: String },
-    /// The run lacks answers.
     #[error(
         "{} ({list}); finish the run with the same `palimpsest run` command, or write them as empty strings with --partial",
         unanswered(*missing, *failed)
@@ -43,41 +39,29 @@ pub enum ExchangeError {
     Run(#[from] RunError),
 }
 
-/// A note on questions without an answer.
 pub fn unanswered(missing: usize, failed: usize) -> String {
     let parts = [(missing, "were not asked yet"), (failed, "ended in an error")];
     let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     format!("{} questions have no answer: {}", missing + failed, parts.collect::<Vec<_>>().join(", "))
 }
 
-/// The answers of a run under one condition, in dataset order.
-///
-/// Refused while questions have none, as a gap would be scored as a wrong answer; with `partial` they are left out.
+/// The answers of a run in dataset order. Refused while some are missing; with `partial` they are left out.
 pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, ExchangeError> {
-    let answers: HashMap<(&str, &str), &str> = folder
-        .answers
-        .iter()
-        .filter(|row| row.error.is_none())
-        .filter_map(|row| Some(((row.case.as_str(), row.probe.as_str()), row.answer.as_deref()?)))
-        .collect();
-    let rows: HashSet<(&str, &str)> =
-        folder.answers.iter().map(|row| (row.case.as_str(), row.probe.as_str())).collect();
+    let rows: HashMap<(&str, &str), &AnswerRow> =
+        folder.answers.iter().map(|row| ((row.case.as_str(), row.probe.as_str()), row)).collect();
     let (mut lacking, mut missing) = (Vec::new(), 0);
     let mut out = Vec::with_capacity(folder.plan.len());
     for case in &folder.plan {
         let mut exchanged = Exchanged { case: case.case.clone(), ..Exchanged::default() };
         for probe in &case.probes {
-            match answers.get(&(case.case.as_str(), probe.id.as_str())) {
-                Some(answer) => {
-                    exchanged.answers.insert(probe.id.clone(), (*answer).to_owned());
-                }
-                // No further run can fill it; it leaves as the missing answer that it is.
-                None if case.broken.is_some() => {}
-                None => {
-                    missing += usize::from(!rows.contains(&(case.case.as_str(), probe.id.as_str())));
-                    lacking.push(format!("{}/{}", case.case, probe.id));
-                }
+            let row = rows.get(&(case.case.as_str(), probe.id.as_str()));
+            let answer = row.filter(|row| row.error.is_none()).and_then(|row| row.answer.clone());
+            // No further run can fill a broken row; it leaves as the missing answer that it is.
+            if answer.is_none() && case.broken.is_none() {
+                missing += usize::from(row.is_none());
+                lacking.push(format!("{}/{}", case.case, probe.id));
             }
+            exchanged.answers.extend(answer.map(|answer| (probe.id.clone(), answer)));
         }
         out.push(exchanged);
     }
@@ -88,19 +72,16 @@ pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, Excha
     Err(ExchangeError::Unanswered { missing, failed: lacking.len() - missing, list })
 }
 
-/// Settings of an import.
 #[derive(Debug, Clone)]
 pub struct Import<'a> {
     pub benchmark: &'static Benchmark,
     pub dataset: NameAndDigest,
     pub cases: &'a [Case],
-    /// Name of the model that gave the answers.
     pub model: String,
     /// True if missing answers become error rows instead of refusing the import.
     pub partial: bool,
 }
 
-/// Result of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imported {
     pub answers: usize,
@@ -110,9 +91,7 @@ pub struct Imported {
     pub cut: usize,
 }
 
-/// Makes `dir` a run folder of answers that a file, `text`, held.
-///
-/// The file's text, whatever made it, is the identity's model digest. Nothing is written unless all of it is right.
+/// Makes `dir` a run folder of the answers of a file, whose digest stands for the model. Nothing is written unless all is right.
 pub fn import(
     dir: &Path,
     text: &[u8],
@@ -125,11 +104,9 @@ pub fn import(
             return Err(ExchangeError::DoubleUid(entry.case.clone()));
         }
     }
-    let unknown: Vec<String> = entries
-        .iter()
-        .filter(|entry| !import.cases.iter().any(|case| case.id == entry.case))
-        .map(|entry| entry.case.clone())
-        .collect();
+    let is_known = |id: &&String| import.cases.iter().any(|case| case.id == **id);
+    let unknown: Vec<String> =
+        entries.iter().map(|entry| &entry.case).filter(|id| !is_known(id)).cloned().collect();
     if !unknown.is_empty() {
         return Err(ExchangeError::UnknownUids { count: unknown.len(), list: shorten(&unknown) });
     }
@@ -140,8 +117,8 @@ pub fn import(
         let entry = by_case.get(case.case.as_str());
         for probe in &case.probes {
             let answer = entry.and_then(|entry| entry.answers.get(&probe.id));
-            let failed = entry.and_then(|entry| entry.errors.get(&probe.id));
-            if answer.is_none() && failed.is_none() {
+            let said = entry.and_then(|entry| entry.errors.get(&probe.id));
+            if answer.is_none() && said.is_none() {
                 missing.push(format!("{}/{}", case.case, probe.id));
             }
             rows.push(AnswerRow {
@@ -149,8 +126,11 @@ pub fn import(
                 probe: probe.id.clone(),
                 labels: case.labels.clone(),
                 query: probe.query.clone(),
-                ..match failed {
-                    Some(said) if answer.is_none() => failed_row(said),
+                ..match said {
+                    // A call that failed, by the text that stands in its answer's place.
+                    Some(said) if answer.is_none() => {
+                        failed(format!("the imported file has no answer but {said:?}"))
+                    }
                     _ => imported_row(answer.map(String::as_str)),
                 }
             });
@@ -181,19 +161,13 @@ pub fn import(
     Ok(imported)
 }
 
-/// A call that failed, by the text that stands in its answer's place.
-fn failed_row(said: &str) -> AnswerRow {
-    AnswerRow { error: Some(format!("the imported file has no answer but {said:?}")), ..AnswerRow::default() }
+fn failed(error: String) -> AnswerRow {
+    AnswerRow { error: Some(error), ..AnswerRow::default() }
 }
 
 /// Row of an imported text, the thought apart from the answer as of a model that was asked here.
 fn imported_row(text: Option<&str>) -> AnswerRow {
-    let Some(text) = text else {
-        return AnswerRow {
-            error: Some("the imported file has no answer".to_owned()),
-            ..AnswerRow::default()
-        };
-    };
+    let Some(text) = text else { return failed("the imported file has no answer".to_owned()) };
     let Split { thought, answer } = Split::of_foreign(text);
     let has_answer = answer.as_ref().is_some_and(|answer| !answer.is_empty());
     // An empty text is an answer that says nothing; one that is all thought is none.
@@ -204,10 +178,9 @@ fn imported_row(text: Option<&str>) -> AnswerRow {
         None => "the imported answer ends inside its thought",
         Some(_) => "the imported answer holds a thought and nothing behind it",
     };
-    AnswerRow { thought, error: Some(error.to_owned()), cut: true, ..AnswerRow::default() }
+    AnswerRow { thought, cut: true, ..failed(error.to_owned()) }
 }
 
-/// The first of them, and that there are more.
 pub fn shorten(items: &[String]) -> String {
     let first = items.iter().take(LISTED).cloned().collect::<Vec<_>>().join(", ");
     if items.len() > LISTED { format!("{first}, ...") } else { first }

@@ -14,7 +14,6 @@ use crate::data::Case;
 /// The one probe of a broken row where a benchmark's cases have different ones.
 const ROW: &str = "row";
 
-/// Rows of a file, as far as they were read.
 #[derive(Debug)]
 pub struct FilePlan {
     benchmark: &'static Benchmark,
@@ -25,17 +24,14 @@ pub struct FilePlan {
 }
 
 impl FilePlan {
-    /// No row yet.
     pub fn new(benchmark: &'static Benchmark) -> Self {
         FilePlan { benchmark, cases: Vec::new(), broken: Vec::new(), first_problem: None }
     }
 
-    /// Adds a sound row.
     pub fn sound(&mut self, case: &Case) {
         self.cases.push(PlannedCase::of(case));
     }
 
-    /// Adds a broken one.
     pub fn broken(&mut self, RowProblems { problems, labels, probes }: RowProblems) {
         let first = problems.first();
         let mut reason = first.map_or_else(|| "the row is broken".to_owned(), ToString::to_string);
@@ -62,7 +58,6 @@ impl FilePlan {
         (self.cases.len(), self.broken.len())
     }
 
-    /// Fault of the first broken row.
     pub fn first_problem(&self) -> Option<&str> {
         self.first_problem.as_deref()
     }

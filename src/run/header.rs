@@ -23,15 +23,12 @@ use palimpsest_core::text::{BorderRule, ReasoningEffort, SpecialTokens, Thinking
 /// The value of [`RunHeader::format`] that this version writes and reads.
 pub const FORMAT: &str = "palimpsest run 1";
 
-/// The version of the identity that this version writes. A field that is added later is absent from the JSON where it has its
-/// default, so that runs without it keep their hash; only a change of what a field means makes a new version.
+/// A field that is added later is absent where it has its default, so that hashes stay; only a change of meaning counts up.
 pub const IDENTITY_VERSION: u32 = 1;
 
-/// `run.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunHeader {
-    /// Always [`FORMAT`].
     pub format: String,
     /// [`hash`] of `identity` as it is stored.
     pub identity_sha256: String,
@@ -46,7 +43,6 @@ pub struct RunHeader {
 }
 
 impl RunHeader {
-    /// A header of this version, with the identity's hash filled in.
     pub fn new(identity: Identity, shard: Option<Shard>, machine: Machine) -> Self {
         let identity_sha256 = identity.hash();
         let format = FORMAT.to_owned();
@@ -66,8 +62,7 @@ fn is_first(version: &u32) -> bool {
     *version == 1
 }
 
-/// Lower-case hexadecimal SHA-256 over the name of an identity's version and its JSON, canonical: keys sorted, no whitespace.
-/// Taken of what is stored, so that fields that only a later version knows count too.
+/// Lower-case hexadecimal SHA-256 over an identity's version and its JSON as stored: keys sorted, no whitespace.
 pub fn hash(identity: &Value, version: u32) -> String {
     // The name comes first, so that no two versions can collide.
     sha256(format!("palimpsest identity {version}\n{}", canonical(identity)))
@@ -83,25 +78,21 @@ pub struct Identity {
     pub benchmark: String,
     pub dataset: NameAndDigest,
     pub model: NameAndDigest,
-    /// The dtype that the model ran in.
     pub dtype: Option<String>,
     /// The dtype of keys and values in its cache; absent where that is the model's. Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_dtype: Option<String>,
     pub prompts: Option<String>,
     pub sampling: Option<Sampling>,
-    /// Truncation of histories to the model's context.
     pub context: ContextPolicy,
     /// Seed of everything random that is not the sampler (haystack assembly).
     pub seed: u64,
     /// The `--only` filter, as typed.
     pub only: Option<String>,
-    /// The `--limit`.
     pub limit: Option<usize>,
     /// The `--limit-probes`; absent where there was none. Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_probes: Option<usize>,
-    /// True if attention is recorded.
     pub attention: bool,
     pub version: String,
     /// The `--sample`; absent where all cases were taken. Since version 0.2.
@@ -152,14 +143,12 @@ pub struct MemoryIdentity {
     pub decoding: Decoding,
 }
 
-/// Thinking settings of a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThinkingPolicy {
     /// `on` or `off`; absent where an endpoint was not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ThinkingMode>,
-    /// Most tokens of a thought.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<usize>,
     /// The word that the chat template or the endpoint read.
@@ -170,7 +159,6 @@ pub struct ThinkingPolicy {
 }
 
 impl Identity {
-    /// The conditions, of which there is always one.
     pub fn conditions_or_plain(&self) -> &[Condition] {
         const PLAIN: &[Condition] = &[Condition::PLAIN];
         if self.conditions.is_empty() { PLAIN } else { &self.conditions }
@@ -182,7 +170,6 @@ impl Identity {
         of.map_or(benchmark.segment, |one| one.segment(benchmark))
     }
 
-    /// The conditions' names, in order: of the plain one the empty name.
     pub fn condition_names(&self) -> Vec<&str> {
         self.conditions_or_plain().iter().map(|condition| condition.name.as_str()).collect()
     }
@@ -193,12 +180,10 @@ impl Identity {
 #[serde(deny_unknown_fields)]
 pub struct NameAndDigest {
     pub name: String,
-    /// Lower-case hexadecimal SHA-256 of the content; for an endpoint, whose weights cannot be seen, of its address and
-    /// model name.
+    /// Lower-case hexadecimal SHA-256 of the content; for an endpoint of its address and model name.
     pub digest: String,
 }
 
-/// Truncation of histories to the model's context.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContextPolicy {
@@ -215,17 +200,14 @@ pub struct ContextPolicy {
     /// Tokens kept free for an endpoint's chat template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<usize>,
-    /// Under which numbers segments are shown; absent where consecutively. Runs of version 0.1.0, where it is absent too, kept the
-    /// original numbers of histories that they cut.
+    /// Numbers of segments that are shown; absent where consecutive, and in runs of version 0.1.0, which kept the original ones.
     #[serde(default, rename = "session_numbers", skip_serializing_if = "SegmentNumbers::is_default")]
     pub numbers: SegmentNumbers,
-    /// True if prompts told when the question is put, although the benchmark's own do not
-    /// ([`Benchmark::query_time_if_asked`](crate::benchmarks::Benchmark::query_time_if_asked)).
+    /// True if prompts told when the question is put, although the benchmark's own do not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub query_time: bool,
 }
 
-/// Where a run happened: kept for the reader, outside the identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -233,7 +215,6 @@ pub struct Machine {
     pub device: String,
     pub os: String,
     pub threads: usize,
-    /// The processor's name, where the system tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
     /// Attention kernel; absent where there is no choice, which is everywhere but on CUDA, and in earlier runs. Since version 0.2.
@@ -245,7 +226,6 @@ pub struct Machine {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttentionBy {
-    /// `--attention-kernel`.
     pub chosen: String,
     /// Forward kernels: `products`, `fused` or `flash`; several where layers differ.
     pub forward: Vec<String>,
@@ -277,20 +257,16 @@ impl Machine {
         Machine { device: device.into(), os, threads, cpu, attention_kernel: None }
     }
 
-    /// The same, with what computes attention there.
     pub fn attending_by(self, attention_kernel: Option<AttentionBy>) -> Self {
         Machine { attention_kernel, ..self }
     }
 }
 
-/// A field in which two identities differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// Dotted path, for example `model.digest`.
     pub field: String,
-    /// Its value in the folder, as JSON.
     pub stored: String,
-    /// Its value in what is asked for, as JSON.
     pub asked: String,
 }
 
@@ -301,7 +277,6 @@ impl std::fmt::Display for Difference {
 }
 
 impl Identity {
-    /// [`hash`] of it as it would be stored.
     pub fn hash(&self) -> String {
         hash(&to_value(self), IDENTITY_VERSION)
     }
@@ -351,24 +326,5 @@ mod tests {
     fn canonical_json_sorts_keys_at_every_depth_and_writes_no_whitespace() {
         let value = serde_json::json!({"b": [1, {"z": null, "a": "é\""}], "a": 0.5});
         assert_eq!(canonical(&value), r#"{"a":0.5,"b":[1,{"a":"é\"","z":null}]}"#);
-    }
-
-    #[test]
-    fn a_header_says_what_computed_attention_and_one_without_it_still_reads() {
-        use AttentionKernel::{Auto, Fused, Products};
-        let layer = |forward, sums| Settled { forward, sums };
-        let layers = [layer(Fused, Fused), layer(Products, Fused), layer(Fused, Fused)];
-        let by = AttentionBy::of(Auto, layers.into_iter());
-        let machine = Machine::here("cuda:0", 2).attending_by(by);
-        let value = serde_json::to_value(&machine).unwrap();
-        let expected =
-            serde_json::json!({"chosen": "auto", "forward": ["products", "fused"], "sums": ["fused"]});
-        assert_eq!(value["attention_kernel"], expected);
-        assert_eq!(serde_json::from_value::<Machine>(value).unwrap(), machine);
-        // Where there is nothing to choose nothing is written, as in runs of before.
-        let cpu = Machine::here("cpu", 2).attending_by(AttentionBy::of(Auto, std::iter::empty()));
-        let old = serde_json::to_value(&cpu).unwrap();
-        assert!(old.get("attention_kernel").is_none());
-        assert_eq!(serde_json::from_value::<Machine>(old).unwrap(), cpu);
     }
 }

@@ -12,10 +12,8 @@ use crate::benchmarks::{is_reading, named};
 /// Characters of a digest that tell two of them apart for people.
 const SHORT: usize = 8;
 
-/// A judge by one rubric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JudgeName {
-    /// The judge, as verdict rows have it.
     pub judge: String,
     /// SHA-256 of what it was told; absent in runs of version 0.1.0.
     pub digest: Option<String>,
@@ -26,7 +24,6 @@ pub struct JudgeName {
 }
 
 impl JudgeName {
-    /// True if a row is its verdict.
     pub fn gave(&self, row: &VerdictRow) -> bool {
         self.judge == row.judge && self.digest == row.rubric
     }
@@ -70,12 +67,10 @@ pub struct JudgeChoice<'a> {
 }
 
 impl<'a> JudgeChoice<'a> {
-    /// By the judge's name or label alone.
     pub fn of(judge: Option<&'a str>) -> Self {
         JudgeChoice { judge, rubric: None }
     }
 
-    /// True if a judge of this label is meant.
     pub fn takes(&self, label: &str) -> bool {
         let (judge, brackets) = parts(label);
         // `strict` is also `strict, reasons first`.
@@ -113,7 +108,7 @@ fn bracketed(text: &str) -> Option<&str> {
 }
 
 /// The judges of these rows, in order of first appearance: also those of which nothing could be read.
-pub(super) fn judge_names(verdicts: &[VerdictRow], rubrics: &[RubricRow], benchmark: &str) -> Vec<JudgeName> {
+pub fn judge_names(verdicts: &[VerdictRow], rubrics: &[RubricRow], benchmark: &str) -> Vec<JudgeName> {
     let mut names: Vec<JudgeName> = Vec::new();
     for row in verdicts {
         // Rows of one judge stand together, so that the last one is nearly always it.
@@ -140,7 +135,6 @@ pub(super) fn judge_names(verdicts: &[VerdictRow], rubrics: &[RubricRow], benchm
     names
 }
 
-/// In the place of a name that nobody knows.
 const UNNAMED: &str = "unnamed rubric";
 
 fn labelled(name: &JudgeName, brackets: &[String]) -> String {
@@ -182,108 +176,4 @@ fn earlier_name(benchmark: &str, row: &VerdictRow) -> Option<String> {
     let digest = row.rubric.as_deref()?;
     let rubric = named(benchmark)?.rubrics.iter().find(|rubric| rubric.earlier.contains(&digest))?;
     Some(rubric.name.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(judge: &str, digest: Option<&str>, name: Option<&str>) -> VerdictRow {
-        VerdictRow {
-            judge: judge.to_owned(),
-            rubric: digest.map(str::to_owned),
-            rubric_name: name.map(str::to_owned),
-            correct: Some(true),
-            ..VerdictRow::default()
-        }
-    }
-
-    fn told(digest: &str, reasons: &str) -> RubricRow {
-        RubricRow {
-            rubric: digest.to_owned(),
-            name: "fair".to_owned(),
-            criteria: String::new(),
-            reasons: reasons.to_owned(),
-            thinking: None,
-            accepted: None,
-            rejected: None,
-            template: String::new(),
-        }
-    }
-
-    fn labels(rows: &[VerdictRow], rubrics: &[RubricRow]) -> Vec<String> {
-        judge_names(rows, rubrics, "none").into_iter().map(|name| name.label).collect()
-    }
-
-    #[test]
-    fn two_rubrics_of_one_judge_are_two_and_so_are_two_ways_of_asking() {
-        let rows = [row("j", Some("aaaaaaaaa1"), Some("fair")), row("j", Some("b"), Some("hard"))];
-        assert_eq!(labels(&rows, &[]), ["j (fair)", "j (hard)"]);
-        let rows = [
-            row("j", Some("aaaaaaaaa1"), Some("fair")),
-            row("j", Some("bbbbbbbbb2"), Some("fair")),
-            row("k", Some("bbbbbbbbb2"), Some("fair")),
-        ];
-        let rubrics = [told("aaaaaaaaa1", "first"), told("bbbbbbbbb2", "last")];
-        let asked = ["j (fair, reasons first)", "j (fair, reasons last)", "k (fair, reasons last)"];
-        assert_eq!(labels(&rows, &rubrics), asked);
-        // The first judging keeps its name when the second comes.
-        assert_eq!(labels(&rows[..1], &rubrics), asked[..1]);
-        let thinking = |text: &str| RubricRow { thinking: Some(text.to_owned()), ..told("x", "last") };
-        let of = |text: &str| {
-            brackets(&judge_names(&[row("j", Some("x"), Some("fair"))], &[], "")[0], &[thinking(text)])
-        };
-        assert_eq!(of("{\"mode\":\"on\"}")[2], "thinking on");
-        assert_eq!(of("{\"mode\":\"on\",\"reasoning_effort\":\"low\"}")[2], "told about thinking");
-        // A text that changed under its name.
-        assert_eq!(labels(&rows, &[])[..2], ["j (fair, aaaaaaaa)", "j (fair, bbbbbbbb)"]);
-        let old = [row("j", None, None), row("j", Some("cccccccccc"), None)];
-        assert_eq!(labels(&old, &[]), ["j", "j (unnamed rubric cccccccc)"]);
-        let failed = VerdictRow { correct: None, error: Some("no".to_owned()), ..row("j", None, None) };
-        assert_eq!(labels(&[failed], &[]), ["j"], "a judge that said nothing readable judged");
-    }
-
-    #[test]
-    fn judges_go_without_their_addresses_unless_two_would_be_called_the_same() {
-        let judges = ["http://a/v1#m", "http://b/v1#m", "http://a/v1#n", "local:m"];
-        let short = short_judges(judges.into_iter());
-        assert_eq!(judges.map(|judge| short[judge]), ["http://a/v1#m", "http://b/v1#m", "n", "local:m"]);
-        assert_eq!(short_judges(judges.into_iter().skip(1))["http://b/v1#m"], "m");
-    }
-
-    #[test]
-    fn a_choice_takes_a_judge_by_its_name_or_its_label_and_a_rubric_by_its_name() {
-        let choice = |judge, rubric| JudgeChoice { judge, rubric };
-        let label = "http://h/v1#m (strict, reasons first)";
-        for judge in [
-            None,
-            Some("http://h/v1#m"),
-            Some("m"),
-            Some("m (strict)"),
-            Some("http://h/v1#m (strict)"),
-            Some(label),
-        ] {
-            for rubric in [None, Some("strict"), Some("strict, reasons first")] {
-                assert!(choice(judge, rubric).takes(label), "{judge:?} {rubric:?}");
-            }
-        }
-        for (judge, rubric) in [(Some("http://h/v1"), None), (None, Some("str")), (None, Some("released"))] {
-            assert!(!choice(judge, rubric).takes(label), "{judge:?} {rubric:?}");
-        }
-        assert!(
-            choice(Some("lenient"), None).takes("lenient") && !choice(None, Some("strict")).takes("lenient")
-        );
-    }
-
-    #[test]
-    fn rows_without_a_name_get_it_by_the_digests_of_earlier_texts() {
-        for benchmark in crate::benchmarks::ALL {
-            for rubric in benchmark.rubrics {
-                for digest in rubric.earlier {
-                    let names = judge_names(&[row("j", Some(digest), None)], &[], benchmark.name);
-                    assert_eq!(names[0].rubric.as_deref(), Some(rubric.name));
-                }
-            }
-        }
-    }
 }

@@ -3,12 +3,13 @@
 //! Called by tables, exports, the attention analysis and the scoring of human ratings, which judge nothing.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::judge_name::{JudgeChoice, JudgeName};
 use super::rows::{AnswerKey, VerdictRow};
 use super::store::RunFolder;
 use crate::benchmarks::is_reading;
+use crate::progress::note;
 
 /// The verdicts of one judge by one rubric, error rows included.
 #[derive(Debug, Clone)]
@@ -18,32 +19,26 @@ pub struct Judged<'a> {
 }
 
 impl<'a> Judged<'a> {
-    /// Why these verdicts are no result, where they are none ([`no_result`]).
     pub fn no_result(&self) -> Option<String> {
         no_result(&self.name.judge)
     }
 
-    /// Caveat of these verdicts ([`warning`]).
     pub fn warning(&self) -> Option<String> {
         warning(&self.name.judge, self.rows())
     }
 
-    /// True if the judge said anything that could be read.
     pub fn said_something(&self) -> bool {
         self.rows().any(VerdictRow::is_clean)
     }
 
-    /// True if the judge was asked about any answer under a condition.
     pub fn judged_under(&self, condition: &str) -> bool {
         self.rows.keys().any(|key| key.condition == condition)
     }
 
-    /// All rows, in no order.
     pub fn rows(&self) -> impl Iterator<Item = &'a VerdictRow> {
         self.rows.values().copied()
     }
 
-    /// The row on an answer, where there is one.
     pub fn get(&self, key: AnswerKey<&str>) -> Option<&'a VerdictRow> {
         self.rows.get(&key).copied()
     }
@@ -63,8 +58,7 @@ pub fn no_result(judge: &str) -> Option<String> {
     ))
 }
 
-/// Caveat of a judge's numbers: no verdict could be read, or all verdicts are the same and nobody knows how able it is. The latter
-/// may well be so: a model that notices nothing gets 0%.
+/// Caveat of a judge's numbers: nothing readable, or all the same, from a judge of unknown size.
 pub fn warning<'a>(judge: &str, verdicts: impl Iterator<Item = &'a VerdictRow>) -> Option<String> {
     // The judge was not asked about an answer that equals a reference answer.
     let rows: Vec<&VerdictRow> = verdicts.filter(|row| !row.settled).collect();
@@ -112,7 +106,6 @@ fn parameters_by_name(name: &str) -> Option<f64> {
     })
 }
 
-/// A judge was named that gave no verdict.
 #[derive(Debug, thiserror::Error)]
 #[error("{dir} has no verdict of the {judge}; it has verdicts of: {known}")]
 pub struct UnknownJudge {
@@ -122,20 +115,39 @@ pub struct UnknownJudge {
     pub known: String,
 }
 
+/// Notes which of several judgings is shown. Silent about a folder that cannot be read: the command says why.
+pub fn say_which(dir: &Path, shown: Option<&str>, named: Option<&str>) {
+    let (Ok(folder), Some(shown)) = (RunFolder::read(dir), shown) else { return };
+    if let Some(text) = which(folder.judges(), shown, named) {
+        note(format_args!("note: {}: {text}", dir.display()));
+    }
+}
+
+fn which(judges: &[JudgeName], shown: &str, named: Option<&str>) -> Option<String> {
+    let choice = JudgeChoice::of(named);
+    let labels = judges.iter().map(|name| name.label.as_str());
+    let others: Vec<&str> =
+        labels.filter(|label| choice.takes(label) && *label != shown && named != Some(shown)).collect();
+    (!others.is_empty()).then(|| {
+        format!(
+            "verdicts are those of {shown}, the last that could be read; there are others, which --judge shows: {} (`palimpsest table` has a row each)",
+            others.join("; ")
+        )
+    })
+}
+
 impl RunFolder {
     /// The verdicts of each judge by each rubric that it judged by, in order of first appearance.
     pub fn judged(&self) -> Vec<Judged<'_>> {
         self.judges().iter().map(|name| self.judged_as(name)).collect()
     }
 
-    /// The verdicts of one of [`RunFolder::judges`].
     pub fn judged_as<'a>(&'a self, name: &'a JudgeName) -> Judged<'a> {
         let own = self.verdicts.iter().filter(|row| name.gave(row));
         Judged { name, rows: own.map(|row| (row.key(), row)).collect() }
     }
 
-    /// The judging that is shown where one is, of those that are meant: the last of which anything could be read; and the labels of the
-    /// others, which a reader is told of.
+    /// Of the chosen judgings the last readable one, and the labels of the others.
     pub fn judged_last(
         &self,
         choice: JudgeChoice<'_>,
@@ -163,32 +175,19 @@ impl RunFolder {
 mod tests {
     use super::*;
 
-    fn of_rows(judge: &str, correct: &[Option<bool>]) -> Option<String> {
-        let row = |correct: &Option<bool>| VerdictRow { correct: *correct, ..VerdictRow::default() };
-        warning(judge, correct.iter().map(row).collect::<Vec<_>>().iter())
-    }
-
     #[test]
-    fn a_judge_that_is_too_small_gives_no_result_and_one_that_says_the_same_of_all_a_result_with_a_warning() {
-        for (small, millions) in [
-            ("local:smollm2-135m", "135"),
-            ("local:qwen3-0.6b", "600"),
-            ("http://h/v1#Gemma-3-270M-it", "270"),
-        ] {
-            assert!(no_result(small).unwrap().contains(&format!("about {millions} million")));
-        }
-        for able in
-            ["local:qwen3.5-9b", "http://h/v1#gpt-oss-120b", "http://h:8000/v1#gemini", "local:Llama-3.1-8B"]
-        {
-            assert_eq!(no_result(able), None, "{able}");
-            assert_eq!(of_rows(able, &[Some(true), Some(false), None]), None, "{able}");
-            // All wrong is a result; of a judge of which nobody knows how able it is, with a word beside it.
-            let said = of_rows(able, &[Some(false), None, Some(false)]);
-            let known = !able.ends_with("gemini");
-            assert_eq!(said.is_none(), known, "{able}: {said:?}");
-            assert!(known || said.is_some_and(|said| said.contains("all 2 answers wrong")));
-            // One verdict is the same as itself.
-            assert_eq!(of_rows(able, &[Some(true)]), None);
-        }
+    fn other_judgings_are_named_unless_one_was_meant() {
+        let judge = |label: &str| JudgeName {
+            judge: "j".to_owned(),
+            digest: None,
+            rubric: None,
+            label: label.to_owned(),
+        };
+        let two = [judge("j (strict, reasons first)"), judge("j (strict, reasons last)")];
+        let shown = "j (strict, reasons last)";
+        assert!(which(&two, shown, None).is_some_and(|text| text.contains("j (strict, reasons first)")));
+        assert!(which(&two, shown, Some("j")).is_some(), "the name alone means both");
+        assert_eq!(which(&two, shown, Some(shown)), None);
+        assert_eq!(which(&two[1..], shown, None), None);
     }
 }

@@ -12,7 +12,6 @@ use crate::ground::jsonl::{RowLog, read_rows};
 
 pub(super) const LABELS: &str = "labels.jsonl";
 
-/// One line of `labels.jsonl`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LabelRow {
     pub case: String,
@@ -30,7 +29,6 @@ pub struct LabelRow {
     pub probability: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why there is no word of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -40,17 +38,14 @@ pub struct LabelRow {
 pub struct LabelLog(RowLog<LabelRow>);
 
 impl LabelLog {
-    /// Opens or creates it.
     pub fn open(dir: &Path) -> Result<Self, RunError> {
         Ok(LabelLog(RowLog::open(dir.join(LABELS))?))
     }
 
-    /// All rows, superseded ones included.
     pub fn rows(&self) -> &[LabelRow] {
         &self.0.rows
     }
 
-    /// Appends a row.
     pub fn append(&mut self, row: LabelRow) -> Result<(), RunError> {
         Ok(self.0.append(row)?)
     }
@@ -61,8 +56,7 @@ pub fn label_rows(dir: &Path) -> Result<Vec<LabelRow>, RunError> {
     Ok(read_rows(&dir.join(LABELS))?)
 }
 
-/// The first probe of each case and unit, with its index among the case's probes. Broken rows, and probes without the facet, are
-/// left out.
+/// The first probe of each case and unit, with its index in the case. Broken rows are left out.
 pub fn units<'a>(check: &LabelCheck, plan: &'a [PlannedCase]) -> Vec<(&'a PlannedCase, usize)> {
     let mut units: Vec<(&PlannedCase, usize)> = Vec::new();
     for case in plan.iter().filter(|case| case.broken.is_none()) {

@@ -4,7 +4,7 @@
 //! folder beside the destination and renamed, so that the destination is whole or absent. What was measured and said beside the
 //! answers comes along: causes with their measures of sessions, labels of answers, and words on the data's labels.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -17,18 +17,17 @@ use super::cost::CostRow;
 use super::error::RunError;
 use super::exchange::shorten;
 use super::header::RunHeader;
-use super::labels::{LABELS, LabelRow, label_rows};
-use super::memory_systems::OWN_FOLDER;
+use super::labels::{LABELS, label_rows};
 use super::plan::PlannedCase;
 use super::rows::{AnswerRow, ReplyRow, VerdictRow};
 use super::store::{
-    ANSWERS, COSTS, FOLDERS, MEMORY, PLAN, REPLIES, RUBRICS, RunFolder, RunStore, VERDICTS, write_header,
+    ANSWERS, COSTS, FOLDERS, MEMORY, OWN_FOLDER, PLAN, REPLIES, RUBRICS, RunFolder, RunStore, VERDICTS,
+    write_header,
 };
 use super::why_rows::{WHY, read_why};
 use crate::ground::jsonl::{JsonlError, read_rows, write_rows};
 use crate::ground::order::unique;
 
-/// Why shards could not be merged.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum MergeError {
@@ -42,12 +41,10 @@ pub enum MergeError {
     Different { first: PathBuf, other: PathBuf, difference: String },
     #[error("shard {shard} is {what}; give every shard's folder once")]
     Shards { shard: String, what: &'static str },
-    /// The positions of the cases have a gap or a double.
     #[error(
         "the shards do not tile the cases: position {position} is {what}; were they run on the same dataset?"
     )]
     Positions { position: usize, what: &'static str },
-    /// A shard is not finished.
     #[error(
         "{dir} lacks {missing} of its answers ({list}); start its command again until it ends, then merge"
     )]
@@ -56,7 +53,6 @@ pub enum MergeError {
     Run(#[from] RunError),
 }
 
-/// Counts of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Merged {
     pub cases: usize,
@@ -71,8 +67,7 @@ pub struct Merged {
     pub uneven: Vec<PathBuf>,
 }
 
-/// Merges the shards in `dirs` into the new folder `out`. Files are linked where the file system can, else copied; the
-/// shards stay as they are. Error rows are taken over: the merged run, started again, retries them.
+/// Merges the shards in `dirs` into the new folder `out`. Error rows are taken over: the merged run retries them.
 pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     if out.exists() {
         return Err(MergeError::Occupied(out.to_owned()));
@@ -93,30 +88,25 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
             return Err(MergeError::Unfinished { dir, missing: missing.len(), list });
         }
     }
-    let mut answers: Vec<AnswerRow> = Vec::new();
-    let mut verdicts: Vec<VerdictRow> = Vec::new();
-    let mut replies: Vec<ReplyRow> = Vec::new();
-    for shard in &shards {
-        answers.extend(shard.answers.iter().cloned());
-        verdicts.extend(shard.verdicts.iter().cloned());
-        replies.extend(read_rows::<ReplyRow>(&shard.dir.join(REPLIES))?);
-    }
+    let answers: Vec<AnswerRow> = shards.iter().flat_map(|shard| shard.answers.clone()).collect();
+    let verdicts: Vec<VerdictRow> = shards.iter().flat_map(|shard| shard.verdicts.clone()).collect();
+    let costs: Vec<CostRow> = shards.iter().flat_map(|shard| shard.costs.clone()).collect();
+    let replies: Vec<Vec<ReplyRow>> = of_each(&shards, |dir| read_rows(&dir.join(REPLIES)))?;
     let rubrics = unique(shards.iter().flat_map(|shard| shard.rubrics.iter().cloned()));
 
-    let (causes, mut lack) = causes(&shards, &plan)?;
-    let of_contrasts: Vec<Vec<ContrastCauseRow>> =
-        shards.iter().map(|shard| read_contrast_causes(&shard.dir)).collect::<Result<_, _>>()?;
-    lack.extend(lacking(&shards, &of_contrasts, ContrastCauseRow::way));
-    let uneven = dirs.iter().filter(|dir| lack.contains(dir)).cloned().collect();
-    let mut contrast_causes = of_contrasts.concat();
     let place = |case: &str| plan.iter().position(|planned| planned.case == case);
+    // Those of a case as they were measured.
+    let causes = of_each(&shards, read_lines)?;
+    let contrast_causes = of_each(&shards, read_contrast_causes)?;
+    let mut lack = lacking(&shards, &causes, CauseLine::way);
+    lack.extend(lacking(&shards, &contrast_causes, ContrastCauseRow::way));
+    let uneven = dirs.iter().filter(|dir| lack.contains(dir)).cloned().collect();
+    let (mut causes, mut contrast_causes) = (causes.concat(), contrast_causes.concat());
+    causes.sort_by_cached_key(|line| place(&line.answer().case));
     contrast_causes.sort_by_cached_key(|row| place(&row.answer.case));
-    let why = shards.iter().map(|shard| read_why(&shard.dir));
-    let mut why = why.collect::<Result<Vec<_>, _>>()?.concat();
+    let mut why = of_each(&shards, read_why)?.concat();
     why.sort_by_cached_key(|row| place(&row.case));
-    let labels: Vec<Vec<LabelRow>> =
-        shards.iter().map(|shard| label_rows(&shard.dir)).collect::<Result<_, _>>()?;
-    let labels = labels.concat();
+    let labels = of_each(&shards, label_rows)?.concat();
 
     let parent = out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(RunError::io("create", parent))?;
@@ -145,8 +135,7 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     write_rows(&building.path().join(PLAN), &plan)?;
     write_rows(&building.path().join(ANSWERS), &answers)?;
     write_rows(&building.path().join(VERDICTS), &verdicts)?;
-    let costs: Vec<CostRow> = shards.iter().flat_map(|shard| shard.costs.iter().cloned()).collect();
-    write_any(&building.path().join(REPLIES), &replies)?;
+    write_any(&building.path().join(REPLIES), &replies.concat())?;
     write_any(&building.path().join(CAUSES), &causes)?;
     write_any(&building.path().join(CONTRAST_CAUSES), &contrast_causes)?;
     write_any(&building.path().join(WHY), &why)?;
@@ -217,15 +206,8 @@ fn write_any<T: Serialize>(path: &Path, rows: &[T]) -> Result<(), JsonlError> {
     if rows.is_empty() { Ok(()) } else { write_rows(path, rows) }
 }
 
-/// The causes of all shards in the order of their cases, those of a case as they were measured; and the shards that lack some.
-fn causes(shards: &[RunFolder], plan: &[PlannedCase]) -> Result<(Vec<CauseLine>, Vec<PathBuf>), RunError> {
-    let read: Vec<Vec<CauseLine>> =
-        shards.iter().map(|shard| read_lines(&shard.dir)).collect::<Result<_, RunError>>()?;
-    let uneven = lacking(shards, &read, CauseLine::way);
-    let places: BTreeMap<&str, usize> = plan.iter().map(|case| (case.case.as_str(), case.position)).collect();
-    let mut lines = read.concat();
-    lines.sort_by_key(|line| places.get(line.answer().case.as_str()).copied());
-    Ok((lines, uneven))
+fn of_each<T, E>(shards: &[RunFolder], read: impl Fn(&Path) -> Result<Vec<T>, E>) -> Result<Vec<Vec<T>>, E> {
+    shards.iter().map(|shard| read(&shard.dir)).collect()
 }
 
 /// The shards with cases whose rows lack a way of measuring that others' have.
@@ -238,7 +220,6 @@ fn lacking<T, W: Ord>(shards: &[RunFolder], rows: &[Vec<T>], way: impl Fn(&T) ->
 
 const CONDITIONS: &str = "conditions";
 
-/// By which conditions two shards differ, by name.
 fn conditions_apart(first: &RunFolder, other: &RunFolder) -> Option<String> {
     let all = |folder: &'_ RunFolder| folder.header.identity.conditions_or_plain().to_vec();
     let (ours, theirs) = (all(first), all(other));
@@ -277,12 +258,8 @@ fn check_shards(shards: &[RunFolder]) -> Result<RunHeader, MergeError> {
             difference.push(format!("number of shards ({} and {})", split.count, own.count));
         }
         if !difference.is_empty() {
-            let difference = difference.join(", ");
-            return Err(MergeError::Different {
-                first: first.dir.clone(),
-                other: shard.dir.clone(),
-                difference,
-            });
+            let (first, other) = (first.dir.clone(), shard.dir.clone());
+            return Err(MergeError::Different { first, other, difference: difference.join(", ") });
         }
         match seen.get_mut(own.index) {
             Some(seen) if !*seen => *seen = true,

@@ -23,17 +23,14 @@ pub struct PlannedCase {
     pub position: usize,
     pub case: String,
     pub labels: BTreeMap<String, String>,
-    /// The probes to answer, in dataset order.
     pub probes: Vec<PlannedProbe>,
     pub evidence: Vec<PlannedEvidence>,
-    /// Notes on the case that only the judge sees.
     pub judge: Notes,
     /// Fault of the file's row, where it is broken and cannot be asked; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
 }
 
-/// One probe of a [`PlannedCase`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedProbe {
@@ -43,7 +40,6 @@ pub struct PlannedProbe {
     pub facets: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<PlannedEvidence>,
-    /// Notes on it that only the judge sees.
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub judge: Notes,
     /// Names of conditions that it is not put under, since its prompt lacks a span that a knock-out names.
@@ -52,13 +48,11 @@ pub struct PlannedProbe {
 }
 
 impl PlannedProbe {
-    /// True if it is put under the condition of this name.
     pub fn is_asked_under(&self, condition: &str) -> bool {
         !self.left_out.iter().any(|name| name == condition)
     }
 }
 
-/// One piece of evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedEvidence {
@@ -117,13 +111,11 @@ pub struct CaseSample {
     pub seed: u64,
 }
 
-/// Why no plan could be made.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the fields are what the messages print
 pub enum PlanError {
     #[error("shard `{given}`: give i/n with 0 <= i < n, for example 0/4 for the first of four")]
     Shard { given: String },
-    /// `--only` names nothing in the dataset.
     #[error(
         "filter `{given}` names nothing in this dataset; valid are a {split} ({values}), a probe ({probes}), or both as {example}"
     )]
@@ -132,14 +124,12 @@ pub enum PlanError {
     Sample { asked: usize, split: &'static str, value: String, found: usize },
     #[error("nothing to run: {reason}")]
     Empty { reason: String },
-    /// Two cases, or two probes of a case, cannot be told apart.
     #[error(
         "case `{case}` probe `{probe}` occurs twice, or its file name equals another's; make the ids distinct"
     )]
     Double { case: String, probe: String },
 }
 
-/// Which cases and probes to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     /// The label that cases are split by ([`Benchmark::split`]).
@@ -152,13 +142,10 @@ pub struct Selection {
     /// At most so many probes of all these cases: one of each group that [`Benchmark::dimension`] makes, in order of first
     /// appearance, then a second one of each, and so on, within a group in the order of the file.
     pub limit_probes: Option<usize>,
-    /// Dimension that probes are grouped by, for `limit_probes`.
     pub dimension: Dimension,
-    /// Only this part of what is left.
     pub shard: Option<Shard>,
 }
 
-/// The part of a plan that is asked under the condition of this name.
 pub fn asked_under(plan: &[PlannedCase], condition: &str) -> Vec<PlannedCase> {
     let of = |case: &PlannedCase| {
         let mut asked = case.clone();
@@ -198,7 +185,6 @@ impl PlannedCase {
 }
 
 impl Selection {
-    /// All of a benchmark's cases and probes.
     pub fn of_all(benchmark: &Benchmark) -> Self {
         Selection {
             split: benchmark.split,
@@ -218,7 +204,8 @@ impl Selection {
 
     /// The same of cases as they would all be planned, for data sets that do not fit in memory.
     pub fn of(&self, all: Vec<PlannedCase>) -> Result<Vec<PlannedCase>, PlanError> {
-        let only = self.only.as_deref().map(|text| Only::parse(text, self.split, &all)).transpose()?;
+        let only = self.only.as_deref().map(|text| parse_only(text, self.split, &all)).transpose()?;
+        let (only_value, only_probe) = only.unwrap_or_default();
         let none = all.is_empty();
         let drawn = self.sample.map(|sample| sample.draw(self.split, &all)).transpose()?;
         let mut selected: Vec<PlannedCase> = Vec::new();
@@ -229,10 +216,8 @@ impl Selection {
             if drawn.as_ref().is_some_and(|drawn| !drawn.contains(&case.case)) {
                 continue;
             }
-            if let Some(only) = &only {
-                let taken = only.takes_case(&case);
-                case.probes.retain(|probe| taken && only.takes_probe(&probe.id));
-            }
+            let taken = only_value.as_ref().is_none_or(|value| case.labels.get(self.split) == Some(value));
+            case.probes.retain(|probe| taken && only_probe.as_ref().is_none_or(|only| *only == probe.id));
             if !case.probes.is_empty() {
                 selected.push(case);
             }
@@ -319,60 +304,42 @@ impl CaseSample {
     }
 }
 
-struct Only {
+/// The value and the probe that a filter names, in the data's spelling.
+fn parse_only(
+    text: &str,
     split: &'static str,
-    value: Option<String>,
-    probe: Option<String>,
-}
-
-impl Only {
-    fn parse(text: &str, split: &'static str, cases: &[PlannedCase]) -> Result<Only, PlanError> {
-        let values: BTreeSet<&str> =
-            cases.iter().filter_map(|c| c.labels.get(split)).map(String::as_str).collect();
-        // Probes in the order of the file, not of the alphabet.
-        let mut probes: Vec<&str> = Vec::new();
-        let mut seen: BTreeSet<&str> = BTreeSet::new();
-        for probe in cases.iter().flat_map(|c| &c.probes) {
-            if seen.insert(&probe.id) {
-                probes.push(&probe.id);
-            }
+    cases: &[PlannedCase],
+) -> Result<(Option<String>, Option<String>), PlanError> {
+    let values: BTreeSet<&str> =
+        cases.iter().filter_map(|c| c.labels.get(split)).map(String::as_str).collect();
+    // Probes in the order of the file, not of the alphabet.
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let probes = cases.iter().flat_map(|c| &c.probes).map(|probe| probe.id.as_str());
+    let probes: Vec<&str> = probes.filter(|id| seen.insert(id)).collect();
+    let known_value = |name: &str| values.iter().find(|t| t.eq_ignore_ascii_case(name.trim())).copied();
+    let known_probe = |name: &str| probes.iter().find(|p| p.eq_ignore_ascii_case(name.trim())).copied();
+    let found = match text.trim().split_once('/') {
+        Some((value, probe)) => {
+            known_value(value).zip(known_probe(probe)).map(|(value, probe)| (Some(value), Some(probe)))
         }
-        let known_value = |name: &str| values.iter().find(|t| t.eq_ignore_ascii_case(name)).copied();
-        let known_probe = |name: &str| probes.iter().find(|p| p.eq_ignore_ascii_case(name)).copied();
-        let found = match text.trim().split_once('/') {
-            Some((value, probe)) => match (known_value(value.trim()), known_probe(probe.trim())) {
-                (Some(value), Some(probe)) => Some((Some(value), Some(probe))),
-                _ => None,
-            },
-            None => known_value(text.trim())
-                .map(|value| (Some(value), None))
-                .or_else(|| known_probe(text.trim()).map(|probe| (None, Some(probe)))),
-        };
-        match found {
-            Some((value, probe)) => {
-                Ok(Only { split, value: value.map(str::to_owned), probe: probe.map(str::to_owned) })
-            }
-            None => Err(PlanError::Filter {
-                given: text.to_owned(),
-                split,
-                values: values.iter().copied().collect::<Vec<_>>().join(", "),
-                probes: some(&probes),
-                example: format!(
-                    "{}/{}",
-                    values.first().copied().unwrap_or("VALUE"),
-                    probes.first().copied().unwrap_or("PROBE")
-                ),
-            }),
-        }
-    }
-
-    fn takes_case(&self, case: &PlannedCase) -> bool {
-        self.value.as_ref().is_none_or(|value| case.labels.get(self.split) == Some(value))
-    }
-
-    fn takes_probe(&self, probe: &str) -> bool {
-        self.probe.as_ref().is_none_or(|wanted| wanted == probe)
-    }
+        None => known_value(text)
+            .map(|value| (Some(value), None))
+            .or_else(|| known_probe(text).map(|probe| (None, Some(probe)))),
+    };
+    let Some((value, probe)) = found else {
+        return Err(PlanError::Filter {
+            given: text.to_owned(),
+            split,
+            values: values.iter().copied().collect::<Vec<_>>().join(", "),
+            probes: some(&probes),
+            example: format!(
+                "{}/{}",
+                values.first().copied().unwrap_or("VALUE"),
+                probes.first().copied().unwrap_or("PROBE")
+            ),
+        });
+    };
+    Ok((value.map(str::to_owned), probe.map(str::to_owned)))
 }
 
 fn some(items: &[&str]) -> String {
@@ -412,8 +379,7 @@ pub(super) fn check_distinct(plan: &[PlannedCase]) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// The attention file of a probe under a condition, relative to the run folder. The double hyphen keeps conditions apart from
-/// probes: names of conditions have none.
+/// Relative to the run folder. The double hyphen keeps conditions apart from probes: names of conditions have none.
 pub fn attention_file(case: &str, probe: &str, condition: &str) -> String {
     let condition = if condition.is_empty() { String::new() } else { format!("--{}", file_stem(condition)) };
     format!("attention/{}-{}{condition}.safetensors", file_stem(case), file_stem(probe))

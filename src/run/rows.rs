@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::context_budget::BudgetError;
-use crate::chat::{ChatError, StopReason};
+use crate::chat::StopReason;
 use crate::ground::numbers::in_json;
 use crate::prompt::PromptError;
 use palimpsest_core::attention::AttentionStore;
@@ -28,24 +28,20 @@ fn is_empty(name: &impl AsRef<str>) -> bool {
 }
 
 impl AnswerKey {
-    /// The same, borrowed.
     pub fn by_ref(&self) -> AnswerKey<&str> {
         AnswerKey::of(&self.case, &self.probe, &self.condition)
     }
 }
 
 impl<'a> AnswerKey<&'a str> {
-    /// Of a case's id, a probe's and a condition's name.
     pub fn of(case: &'a str, probe: &'a str, condition: &'a str) -> Self {
         AnswerKey { case, probe, condition }
     }
 
-    /// The answer of an attention file.
     pub fn of_store(store: &'a AttentionStore) -> Self {
         AnswerKey::of(&store.case, &store.probe, &store.condition)
     }
 
-    /// With texts of its own.
     pub fn owned(self) -> AnswerKey {
         AnswerKey {
             case: self.case.to_owned(),
@@ -60,7 +56,6 @@ impl<'a> AnswerKey<&'a str> {
 pub struct AnswerRow {
     pub case: String,
     pub probe: String,
-    /// The condition's name; absent for the plain one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
     pub labels: BTreeMap<String, String>,
@@ -74,24 +69,20 @@ pub struct AnswerRow {
     pub thought: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<StopReason>,
-    /// The natural-log probability of each of the probe's options right after the prompt, without sampling and without a thought;
-    /// absent where the probe has no options or the model gives no probabilities.
+    /// The natural-log probability of each of the probe's options right after the prompt; absent where there is none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scores: BTreeMap<String, f64>,
-    /// Log-probabilities of the probe's values ([`crate::data::Probe::contrast`]) right after the prompt; absent where it has none or
-    /// the model gives no probabilities. Since version 0.2.
+    /// Log-probabilities of the probe's contrasted values right after the prompt; absent where there is none. Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contrast: Option<Contrast>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_tokens: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_tokens: Option<usize>,
-    /// Parameters of the request that the endpoint refused and that were left out of it, such as `temperature`: its own defaults held in
-    /// the place of the run's sampling. Absent where it took all. Since version 0.2.
+    /// Parameters that the endpoint refused, so that its own defaults held. Since version 0.2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused_parameters: Vec<String>,
-    /// Original indices of the segments that the condition's context held before truncation, in order; absent where that is the
-    /// whole history.
+    /// Original indices of the segments in the condition's context before truncation; absent for the whole history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Vec<usize>>,
     /// Ids of the memories that were shown, by rank, where a memory system was; those that did not fit the context are not among them.
@@ -100,18 +91,15 @@ pub struct AnswerRow {
     pub memories: Option<Vec<String>>,
     /// Original indices of the segments that truncation dropped; ranks of memories, where a memory system was shown.
     pub dropped_sessions: Vec<usize>,
-    /// Tokens of the history that truncation left out, of segments that are partly left too; absent where it left out none. Since
-    /// version 0.2, as the next.
+    /// Tokens of the history that truncation left out; absent where none. Since version 0.2, as the next.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped_tokens: usize,
     /// Tokens of the history that it left them out of, as they add up segment by segment; absent where it left out none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub history_tokens: usize,
-    /// Of the dropped segments those that are immediate neighbours of evidence, the noise baseline; absent where there are none and
-    /// where the way of cutting looks at no evidence.
+    /// Dropped segments that are immediate neighbours of evidence, the noise baseline; absent where there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped_neighbours: Vec<usize>,
-    /// The attention store, relative to the run folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -119,8 +107,7 @@ pub struct AnswerRow {
     /// True if the prompt was longer than the context. Since version 0.2.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub too_long: bool,
-    /// True if that is because generation ended inside the thought. The same would come again, so resuming leaves the row as it is
-    /// unless it is told otherwise.
+    /// True if generation ended inside the thought. The same would come again, so resuming leaves the row unless told otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
 }
@@ -130,12 +117,10 @@ fn is_zero(count: &usize) -> bool {
 }
 
 impl AnswerRow {
-    /// Which answer it is.
     pub fn key(&self) -> AnswerKey<&str> {
         AnswerKey::of(&self.case, &self.probe, &self.condition)
     }
 
-    /// True unless the prompt was longer than the context.
     pub fn fits(&self) -> bool {
         !self.too_long
     }
@@ -150,8 +135,7 @@ impl AnswerRow {
         !self.dropped_sessions.is_empty() || self.dropped_tokens > 0
     }
 
-    /// The share of the history's tokens that was shown: 1 where it was not cut; absent where it was, in a row that does not say by
-    /// how much.
+    /// The share of the history's tokens that was shown; absent where the row does not say.
     pub fn history_shown(&self) -> Option<f64> {
         match (self.was_cut_to_fit(), self.history_tokens) {
             (false, _) => Some(1.0),
@@ -160,7 +144,6 @@ impl AnswerRow {
         }
     }
 
-    /// True if the model was shown a segment.
     pub fn shows(&self, index: usize) -> bool {
         self.context.as_ref().is_none_or(|context| context.contains(&index))
             && !self.dropped_sessions.contains(&index)
@@ -170,8 +153,7 @@ impl AnswerRow {
 /// Log-probabilities of values right after a prompt, without sampling.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Contrast {
-    /// log p of the current value less log p of the stale one (of the absent one where nothing is stale), in nats: above 0 the model
-    /// holds the current value for likelier.
+    /// log p of the current value less log p of the stale (else the absent) one, in nats.
     pub value: f64,
     pub current: ValueLogP,
     /// The value that the current one replaced; absent where it replaced none.
@@ -187,20 +169,17 @@ pub struct Contrast {
 }
 
 impl Contrast {
-    /// All values.
     pub fn values(&self) -> impl Iterator<Item = &ValueLogP> {
         let one = std::iter::once(&self.current).chain(&self.stale).chain(&self.absent);
         one.chain(&self.earlier).chain(&self.others)
     }
 
-    /// The value that the current one is held against.
     pub fn against(&self) -> Option<&ValueLogP> {
         self.stale.as_ref().or(self.absent.as_ref())
     }
 }
 
-/// A value and the log-probability of its first token that differs from the current value's (of the current value's own: from that of
-/// the value that it is held against), given the tokens before.
+/// A value and the log-probability of its first token that differs from the current value's, given the tokens before.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ValueLogP {
     pub text: String,
@@ -209,33 +188,7 @@ pub struct ValueLogP {
 }
 
 /// Why a probe has no answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoAnswer {
-    #[error("{0}")]
-    TooLong(String),
-    #[error("{0}")]
-    Failed(String),
-}
-
-impl NoAnswer {
-    /// True if the prompt is longer than the context.
-    pub fn is_too_long(&self) -> bool {
-        matches!(self, NoAnswer::TooLong(_))
-    }
-}
-
-impl From<String> for NoAnswer {
-    fn from(message: String) -> Self {
-        NoAnswer::Failed(message)
-    }
-}
-
-impl From<ChatError> for NoAnswer {
-    fn from(error: ChatError) -> Self {
-        let kind = if error.too_long { NoAnswer::TooLong } else { NoAnswer::Failed };
-        kind(error.message)
-    }
-}
+pub use crate::chat::ChatError as NoAnswer;
 
 impl From<PromptError> for NoAnswer {
     fn from(error: PromptError) -> Self {
@@ -245,8 +198,8 @@ impl From<PromptError> for NoAnswer {
 
 impl From<BudgetError> for NoAnswer {
     fn from(error: BudgetError) -> Self {
-        let kind = if error.is_too_long() { NoAnswer::TooLong } else { NoAnswer::Failed };
-        kind(format!("{:#}", anyhow::Error::from(error)))
+        let too_long = error.is_too_long();
+        NoAnswer { message: format!("{:#}", anyhow::Error::from(error)), too_long }
     }
 }
 
@@ -255,7 +208,6 @@ impl From<BudgetError> for NoAnswer {
 pub struct VerdictRow {
     pub case: String,
     pub probe: String,
-    /// The condition's name; absent for the plain one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
     /// Which judge, for example `local:smollm2-135m`.
@@ -269,10 +221,8 @@ pub struct VerdictRow {
     /// True if the answer is right, where that is what the judge was asked or follows from its choice; absent when `error` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correct: Option<bool>,
-    /// The score, where the judge was asked for one.
     #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "in_short")]
     pub score: Option<f64>,
-    /// The word that the judge chose, where it was to choose one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<String>,
     /// A judge by scoring: the probability of what it said, of `true` where that is right or wrong.
@@ -280,8 +230,7 @@ pub struct VerdictRow {
     pub probability: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Parameters of the request that the judge's endpoint refused and that were left out of it, such as `temperature`. Absent where it
-    /// took all. Since version 0.2.
+    /// Parameters that the judge's endpoint refused. Since version 0.2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused_parameters: Vec<String>,
     /// True if the answer equals a reference answer, so that the judge was not asked.
@@ -297,7 +246,6 @@ fn in_short<S: Serializer>(score: &Option<f64>, serializer: S) -> Result<S::Ok, 
 }
 
 impl VerdictRow {
-    /// Which answer it is on.
     pub fn key(&self) -> AnswerKey<&str> {
         AnswerKey::of(&self.case, &self.probe, &self.condition)
     }
@@ -345,13 +293,10 @@ pub struct ReplyRow {
     pub case: String,
     /// The ids of the probes that the call was about.
     pub probes: Vec<String>,
-    /// The condition's name; absent for the plain one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
     pub judge: String,
-    /// SHA-256 of the rubric.
     pub rubric: String,
-    /// Its replies in order: a second one where the first lacked a verdict. Of a judge by scoring, the JSON that was written for it
-    /// with its decision, one a probe that has an answer.
+    /// Its replies in order, the second one where the first lacked a verdict; by scoring, the JSON that was written for it.
     pub replies: Vec<String>,
 }

@@ -5,7 +5,7 @@
 //! pointless (a full disk, an endpoint that is gone) ends the run.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::condition::{Condition, Question};
@@ -15,14 +15,13 @@ use super::error::RunError;
 use super::plan::{PlannedCase, PlannedProbe};
 use super::rows::{AnswerKey, AnswerRow, Contrast, NoAnswer};
 use super::store::{RunStore, ShownCase, ShownSegment};
-use crate::chat::StopReason;
+use crate::chat::{Reply, StopReason};
 use crate::data::{Case, Probe};
 use crate::memory::{Memory, View};
 use crate::progress::{Status, StepSeconds, Steps, note};
 use crate::prompt::SegmentNumbers;
 use palimpsest_core::attention::AttentionStore;
 
-/// Outcome of one probe.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeOutcome {
     /// The answer's text; empty where `stop` says that there is none.
@@ -31,34 +30,28 @@ pub struct ProbeOutcome {
     /// Most tokens of a thought, where there was such a limit.
     pub max_thinking: Option<usize>,
     pub stop: StopReason,
-    /// Tokens of the prompt, where known.
     pub prompt_tokens: Option<usize>,
-    /// Tokens generated, where known.
     pub completion_tokens: Option<usize>,
-    /// Segments that truncation left out of the history.
     pub dropped: Dropped,
     /// The natural-log probability of each of the probe's options, where the model gives probabilities.
     pub scores: BTreeMap<String, f64>,
     /// Log-probabilities of the probe's contrasted values, where it has some and the model gives probabilities.
     pub contrast: Option<Contrast>,
-    /// The attention masses, where they were recorded.
     pub attention: Option<AttentionStore>,
-    /// Cost, where it was measured.
     pub cost: Option<Cost>,
     /// Parameters of the request that the model refused, so that they were left out.
     pub refused_parameters: Vec<String>,
 }
 
-impl ProbeOutcome {
-    /// An answer of something that is no model here: its text alone.
-    fn said(answer: &str) -> Self {
+impl From<Reply> for ProbeOutcome {
+    fn from(Reply { text, thought, stop, prompt_tokens, completion_tokens }: Reply) -> Self {
         ProbeOutcome {
-            answer: answer.to_owned(),
-            thought: None,
+            answer: text,
+            thought,
             max_thinking: None,
-            stop: StopReason::EndOfTurn,
-            prompt_tokens: None,
-            completion_tokens: None,
+            stop,
+            prompt_tokens,
+            completion_tokens,
             dropped: Dropped::default(),
             scores: BTreeMap::new(),
             contrast: None,
@@ -72,11 +65,9 @@ impl ProbeOutcome {
 /// Takes the outcome of one question, or why there is none, and has it on the disk when it returns.
 pub type Sink<'a> = dyn FnMut(Question<'_>, Result<ProbeOutcome, NoAnswer>) -> Result<(), RunError> + 'a;
 
-/// The model under test.
 pub trait Subject {
-    /// Told, before a case is answered, which one comes after it, or which other context of it, so that what needs no model can be
-    /// done meanwhile.
-    fn prepare(&mut self, _next: &Case) {}
+    /// Told, before a case is answered, which one comes next, so that what needs no model can be done meanwhile.
+    fn prepare(&mut self, _next: &Arc<Case>) {}
 
     /// Answers `questions` on `case` one after the other, handing each outcome to `sink` as soon as it is there.
     ///
@@ -93,7 +84,6 @@ pub trait Subject {
     ) -> Result<(), RunError>;
 }
 
-/// Counts of a run or a judging, or of a part of one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Answers or verdicts that the plan asks for: one a case, probe and condition.
@@ -102,7 +92,6 @@ pub struct Summary {
     pub done: usize,
     /// Ended as error rows in this process (for a judge, missing answers included); the same command tries them again.
     pub errors: usize,
-    /// True if a stop was asked for before the end.
     pub stopped: bool,
     /// Error rows from before that were left as they are, because generation ended inside the thought and would again.
     pub cut: usize,
@@ -155,7 +144,7 @@ pub fn run(
             }
             let case = case?;
             let Some(planned) = missing.remove(case.id.as_str()) else { continue };
-            let whole = Rc::new(case);
+            let whole = Arc::new(case);
             let shown = shown(memory, planned, &whole, &conditions, &settled);
             if shown.is_empty() {
                 job.show(&whole)?;
@@ -195,7 +184,9 @@ pub fn run(
 /// History that some of a case's probes share, and their open questions.
 struct SharedHistory<'a> {
     planned: &'a PlannedCase,
-    whole: Rc<Case>,
+    whole: Arc<Case>,
+    /// The case as the probes are shown it, and the rest of the view.
+    shown: Arc<Case>,
     view: View,
     /// By the probe's place in the view's case, and the condition.
     wanted: Vec<(usize, &'a Condition)>,
@@ -205,7 +196,7 @@ struct SharedHistory<'a> {
 
 impl SharedHistory<'_> {
     fn questions(&self) -> Vec<Question<'_>> {
-        let probes = &self.view.case.probes;
+        let probes = &self.shown.probes;
         let of = |&(at, condition): &(usize, _)| Some(Question { probe: probes.get(at)?, condition });
         self.wanted.iter().filter_map(of).collect()
     }
@@ -215,7 +206,7 @@ impl SharedHistory<'_> {
 fn shown<'a>(
     memory: &mut Memory,
     planned: &'a PlannedCase,
-    case: &Rc<Case>,
+    case: &Arc<Case>,
     conditions: &'a [Condition],
     settled: &BTreeSet<AnswerKey>,
 ) -> Vec<SharedHistory<'a>> {
@@ -234,26 +225,22 @@ fn shown<'a>(
             continue;
         }
         // A memory system is asked for each probe by itself.
-        let mut asked = Rc::clone(case);
+        let mut asked = Arc::clone(case);
         if first.memory.is_some() {
             let is_asked = |probe: &Probe| together.iter().any(|condition| is_wanted(probe, condition));
-            Rc::make_mut(&mut asked).probes.retain(is_asked);
+            Arc::make_mut(&mut asked).probes.retain(is_asked);
         }
-        for view in first.views(memory, &asked) {
-            let probes = view.case.probes.iter().enumerate();
+        for mut view in first.views(memory, &asked) {
+            let shown = Arc::new(std::mem::take(&mut view.case));
+            let probes = shown.probes.iter().enumerate();
             let wanted: Vec<_> = probes
                 .flat_map(|(at, probe)| together.iter().map(move |condition| (at, probe, condition)))
                 .filter(|(_, probe, condition)| is_wanted(probe, condition))
                 .map(|(at, _, condition)| (at, condition))
                 .collect();
             if !wanted.is_empty() {
-                all.push(SharedHistory {
-                    planned,
-                    whole: Rc::clone(case),
-                    view,
-                    wanted,
-                    ends: (false, false),
-                });
+                let (whole, ends) = (Arc::clone(case), (false, false));
+                all.push(SharedHistory { planned, whole, shown, view, wanted, ends });
             }
         }
     }
@@ -300,22 +287,22 @@ impl RunState<'_> {
     /// Has what is not clean of what is shown answered, before `next`.
     fn answer(
         &mut self,
-        shown: &SharedHistory<'_>,
+        current: &SharedHistory<'_>,
         next: Option<&SharedHistory<'_>>,
         subject: &mut dyn Subject,
     ) -> Result<(), RunError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(RunError::Stopped);
         }
-        let SharedHistory { planned, whole, view, ends: (first, last), .. } = shown;
+        let SharedHistory { planned, whole, view, ends: (first, last), .. } = current;
         if *first {
             // Until the case is through again, so that a kill in between cannot leave an outdated one.
             self.store.remove_shown(&whole.id)?;
         }
         if let Some(next) = next.filter(|next| next.view.refused.is_none()) {
-            subject.prepare(&next.view.case);
+            subject.prepare(&next.shown);
         }
-        let questions = shown.questions();
+        let questions = current.questions();
         self.progress.begin_group(questions.len());
         let mut missing = questions.clone();
         let mut record = |job: &mut Self, question: Question<'_>, outcome: Result<ProbeOutcome, NoAnswer>| {
@@ -326,14 +313,23 @@ impl RunState<'_> {
                 record(self, question, Err(why.clone().into()))?;
             }
         } else if let Some(answer) = &view.answered {
+            // Of something that is no model here: its text alone.
+            let reply = Reply {
+                text: answer.clone(),
+                thought: None,
+                stop: StopReason::EndOfTurn,
+                prompt_tokens: None,
+                completion_tokens: None,
+            };
             for &question in &questions {
-                record(self, question, Ok(ProbeOutcome::said(answer)))?;
+                record(self, question, Ok(reply.clone().into()))?;
             }
         } else {
             let status = self.progress.status();
-            let answered = subject.answer_case(&view.case, &questions, &status, &mut |question, outcome| {
-                record(self, question, outcome)
-            });
+            let answered =
+                subject.answer_case(&current.shown, &questions, &status, &mut |question, outcome| {
+                    record(self, question, outcome)
+                });
             if let (Err(RunError::Stopped), lost @ 1..) = (&answered, status.lost()) {
                 self.lost = Some(format!(
                     "{lost} of {} answers of case {} were under way and will be asked again",
@@ -430,7 +426,7 @@ fn answer_row(
             (row, outcome.attention)
         }
         Err(error) => {
-            row.too_long = error.is_too_long();
+            row.too_long = error.too_long;
             row.error = Some(error.to_string());
             (row, None)
         }
@@ -442,8 +438,7 @@ fn stored_number(numbers: SegmentNumbers, place: usize, index: usize) -> Option<
     numbers.of(place, index).filter(|number| *number != index + 1)
 }
 
-/// Refuses a run that was begun by version 0.1.0 and has histories cut by it: their numbers had gaps, and the identity of both
-/// versions is the same, so that runs of histories that fit can go on.
+/// Refuses to go on with histories that version 0.1.0 cut: their numbers had gaps, under the same identity.
 fn check_numbers(store: &RunStore) -> Result<(), RunError> {
     let answers = store.answers();
     // Conditions with contexts came later.
@@ -468,8 +463,7 @@ fn check_numbers(store: &RunStore) -> Result<(), RunError> {
     )))
 }
 
-/// Writes the segments that at least one answered probe of the case was shown. Decided from the rows, so that it does
-/// not depend on which of them this process wrote.
+/// Writes the segments that an answered probe of the case was shown, as the rows say, whichever process wrote them.
 fn write_shown(store: &RunStore, case: &Case) -> Result<(), RunError> {
     let answered: Vec<AnswerRow> =
         store.answers().into_iter().filter(|row| row.case == case.id && row.error.is_none()).collect();

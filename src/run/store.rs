@@ -9,7 +9,7 @@
 //! rubrics.jsonl   what judges were told, one row a rubric
 //! contrast-causes.jsonl  the same of contrasts, with causes-contrast/ (see `contrast_rows`)
 //! trials.jsonl    answers asked again with something changed (see docs/view.md)
-//! costs.jsonl     tokens, seconds and joules; the one file that differs from run to run (see `cost`)
+//! costs.jsonl     tokens and seconds; the one file that differs from run to run (see `cost`)
 //! ```
 //!
 //! [`RunStore`] writes it, under a lock, and survives a kill at any point: each row is on the disk before the next one
@@ -21,6 +21,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
 use jiff::civil::DateTime;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::condition::named;
@@ -38,26 +39,21 @@ use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::files::write_atomically;
 use palimpsest_core::timing;
 
-/// A file of the folder.
 pub const HEADER: &str = "run.json";
-/// A file of the folder.
 pub const PLAN: &str = "plan.jsonl";
-/// A file of the folder.
 pub const ANSWERS: &str = "answers.jsonl";
-/// A file of the folder.
 pub const VERDICTS: &str = "verdicts.jsonl";
-/// A file of the folder.
 pub const REPLIES: &str = "replies.jsonl";
-/// A file of the folder.
 pub const RUBRICS: &str = "rubrics.jsonl";
-/// A file of the folder, which the page of `palimpsest view` appends to.
+/// Appended to by the page of `palimpsest view`.
 pub const TRIALS: &str = "trials.jsonl";
 pub(super) const COSTS: &str = "costs.jsonl";
 const LOCK: &str = "run.lock";
-/// The subfolders of a run folder.
 pub(super) const FOLDERS: [&str; 2] = ["attention", "cases"];
 /// The folder of what is kept of memory systems. It is there before the header, which says what the systems say of themselves.
 pub(super) const MEMORY: &str = "memory";
+/// The folder within a memory system's that it keeps for itself, beside those of the cases.
+pub(super) const OWN_FOLDER: &str = ".system";
 /// Prefix of `tempfile`'s names, which files of a killed process bear.
 const TEMPORARY: &str = ".tmp";
 
@@ -65,14 +61,12 @@ const TEMPORARY: &str = ".tmp";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShownCase {
     pub case: String,
-    /// When the question is asked, where the dataset says so.
     pub query_time: Option<DateTime>,
     /// The segments that truncation left, in order.
     #[serde(rename = "sessions")]
     pub segments: Vec<ShownSegment>,
 }
 
-/// One segment of a [`ShownCase`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShownSegment {
     /// Kind; absent for a `session`, which is all that there was in version 0.1.0.
@@ -82,7 +76,6 @@ pub struct ShownSegment {
     /// The number that it was shown under; absent where that is one more than its index, and where it was shown under none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<usize>,
-    /// When it took place, where the dataset says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<DateTime>,
     pub turns: Vec<Turn>,
@@ -101,7 +94,6 @@ fn is_session(kind: &String) -> bool {
 pub struct RunFolder {
     pub dir: PathBuf,
     pub header: RunHeader,
-    /// The plan in dataset order: the source of every denominator.
     pub plan: Vec<PlannedCase>,
     /// The rows that count, in dataset order.
     pub answers: Vec<AnswerRow>,
@@ -117,18 +109,15 @@ pub struct RunFolder {
 impl RunFolder {
     /// Reads the folder. A last line that is still being written is left out.
     pub fn read(dir: &Path) -> Result<Self, RunError> {
-        let header = read_header(dir)?;
-        let plan: Vec<PlannedCase> = read_rows(&dir.join(PLAN))?;
-        let keys = keys(&plan, &header.identity);
-        let answers = in_order(&keys, &read_rows(&dir.join(ANSWERS))?, AnswerRow::key);
-        let verdicts = verdicts_in_order(&keys, &read_rows(&dir.join(VERDICTS))?);
-        let rubrics: Vec<RubricRow> = read_rows(&dir.join(RUBRICS))?;
+        let (header, plan) = (read_header(dir)?, read_rows(&dir.join(PLAN))?);
+        let answers: Vec<AnswerRow> = read_rows(&dir.join(ANSWERS))?;
+        let verdicts: Vec<VerdictRow> = read_rows(&dir.join(VERDICTS))?;
+        let rubrics = read_rows(&dir.join(RUBRICS))?;
         let costs = read_rows(&dir.join(COSTS))?;
-        let judges = judge_names(&verdicts, &rubrics, &header.identity.benchmark);
-        Ok(RunFolder { dir: dir.to_owned(), header, plan, answers, verdicts, rubrics, costs, judges })
+        Ok(RunFolder { costs, ..RunFolder::of_rows(dir, header, plan, &answers, (&verdicts, rubrics)) })
     }
 
-    /// Of rows that were read before, each key's last.
+    /// Of rows that were read before, each key's last, without costs.
     pub fn of_rows(
         dir: &Path,
         header: RunHeader,
@@ -144,8 +133,7 @@ impl RunFolder {
         RunFolder { dir: dir.to_owned(), header, plan, answers, verdicts, rubrics, costs, judges }
     }
 
-    /// The same run with the answers and verdicts of one condition alone. An empty name is the plain one or, where the run has
-    /// none, the first.
+    /// The run under one condition alone. An empty name is the plain one or, where there is none, the first.
     pub fn condition(mut self, name: &str) -> Result<Self, RunError> {
         let known = self.header.identity.condition_names();
         let first = known.first().copied().unwrap_or_default().to_owned();
@@ -178,19 +166,16 @@ impl RunFolder {
         Ok(Some(AttentionStore::load(&self.dir.join(name))?))
     }
 
-    /// The benchmark that it is a run of.
     pub fn benchmark(&self) -> Result<&'static Benchmark, RunError> {
         benchmark_of(&self.dir, &self.header)
     }
 
-    /// The judges, one for each rubric and way of asking by which they judged, in order of first appearance: also those of whose replies
-    /// nothing could be read.
+    /// The judges, one for each rubric and way of asking, in order of first appearance.
     pub fn judges(&self) -> &[JudgeName] {
         &self.judges
     }
 }
 
-/// A run folder, open for writing by this process alone.
 #[derive(Debug)]
 pub struct RunStore {
     dir: PathBuf,
@@ -198,9 +183,7 @@ pub struct RunStore {
     plan: Vec<PlannedCase>,
     answers: RowLog<AnswerRow>,
     verdicts: RowLog<VerdictRow>,
-    /// Where a judge has replied.
     replies: Option<RowLog<ReplyRow>>,
-    /// Where anything was spent by this process.
     costs: Option<RowLog<CostRow>>,
     /// True if rows without an answer because of a thought that did not end are to be tried again.
     retry_cut: bool,
@@ -262,7 +245,6 @@ impl RunStore {
         Ok(store)
     }
 
-    /// Opens an existing run, to judge it.
     pub fn open(dir: &Path) -> Result<Self, RunError> {
         read_header(dir)?;
         RunStore::open_locked(dir, lock(dir)?)
@@ -301,17 +283,14 @@ impl RunStore {
         })
     }
 
-    /// The benchmark that it is a run of.
     pub fn benchmark(&self) -> Result<&'static Benchmark, RunError> {
         benchmark_of(&self.dir, &self.header)
     }
 
-    /// Header of the run.
     pub fn header(&self) -> &RunHeader {
         &self.header
     }
 
-    /// The plan in dataset order.
     pub fn plan(&self) -> &[PlannedCase] {
         &self.plan
     }
@@ -321,12 +300,10 @@ impl RunStore {
         in_order(&self.keys(), &self.answers.rows, AnswerRow::key)
     }
 
-    /// All (case, probe, condition) of the plan, in order.
     fn keys(&self) -> Vec<Key<'_>> {
         keys(&self.plan, &self.header.identity)
     }
 
-    /// Number of answers that the plan asks for.
     pub fn planned(&self) -> usize {
         self.keys().len()
     }
@@ -351,8 +328,7 @@ impl RunStore {
         self.retry_cut = true;
     }
 
-    /// Questions without an answer that are not retried: generation ended inside a thought and would again. None after
-    /// [`Self::retry_cut`].
+    /// Questions that are not retried: generation ended inside a thought and would again.
     pub fn cut_answers(&self) -> BTreeSet<AnswerKey> {
         let rows = self.answers().into_iter().filter(|row| row.cut && row.error.is_some() && !self.retry_cut);
         rows.map(|row| row.key().owned()).collect()
@@ -379,13 +355,8 @@ impl RunStore {
         Ok(self.answers.rewrite(rows)?)
     }
 
-    /// Appends what a judge replied.
     pub fn append_reply(&mut self, row: ReplyRow) -> Result<(), RunError> {
-        let log = match self.replies.take() {
-            Some(log) => log,
-            None => RowLog::open(self.dir.join(REPLIES))?,
-        };
-        Ok(self.replies.insert(log).append(row)?)
+        append_to(&mut self.replies, self.dir.join(REPLIES), row)
     }
 
     /// Keeps what a judge is told, where it is not kept yet.
@@ -397,37 +368,24 @@ impl RunStore {
         Ok(())
     }
 
-    /// Appends what an answer or a call of a judge cost.
     pub fn append_cost(&mut self, row: CostRow) -> Result<(), RunError> {
-        let log = match self.costs.take() {
-            Some(log) => log,
-            None => RowLog::open(self.dir.join(COSTS))?,
-        };
-        Ok(self.costs.insert(log).append(row)?)
+        append_to(&mut self.costs, self.dir.join(COSTS), row)
     }
 
-    /// Appends a verdict.
     pub fn append_verdict(&mut self, row: VerdictRow) -> Result<(), RunError> {
         Ok(self.verdicts.append(row)?)
     }
 
-    /// Writes what the model was shown of a case.
     pub fn write_shown(&self, shown: &ShownCase) -> Result<(), RunError> {
         let _span = timing::io();
-        let path = self.dir.join(case_file(&shown.case));
-        let bytes = serde_json::to_vec(shown).map_err(|e| RunError::Broken {
-            path: path.clone(),
-            reason: format!("it cannot be written: {e}"),
-        })?;
-        write_atomically(&path, &bytes).map_err(RunError::io("write", &path))
+        let text = serde_json::to_string(shown);
+        write_json(&self.dir.join(case_file(&shown.case)), text, "it")
     }
 
-    /// The record of [`Self::write_shown`].
     pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, RunError> {
         read_shown(&self.dir, case)
     }
 
-    /// Undoes [`Self::write_shown`].
     pub fn remove_shown(&self, case: &str) -> Result<(), RunError> {
         let _span = timing::io();
         let path = self.dir.join(case_file(case));
@@ -437,13 +395,11 @@ impl RunStore {
         }
     }
 
-    /// True if [`Self::write_shown`] was done for `case`.
     pub fn has_shown(&self, case: &str) -> bool {
         self.dir.join(case_file(case)).is_file()
     }
 
-    /// Drops superseded rows and puts the rest into dataset order, so that a run that was interrupted ends with the
-    /// same bytes as one that was not.
+    /// Drops superseded rows and sorts the rest, so that an interrupted run ends with the same bytes as another.
     pub fn finish(&mut self) -> Result<(), RunError> {
         let _span = timing::io();
         let answers = self.answers();
@@ -481,7 +437,7 @@ fn read_shown(dir: &Path, case: &str) -> Result<Option<ShownCase>, RunError> {
 
 type Key<'a> = AnswerKey<&'a str>;
 
-/// All that is planned: case by case, probe by probe, condition by condition.
+/// Of all that is planned, case by case, probe by probe, condition by condition.
 fn keys<'a>(plan: &'a [PlannedCase], identity: &'a Identity) -> Vec<Key<'a>> {
     let conditions = identity.condition_names();
     let probes = plan.iter().flat_map(|c| c.probes.iter().map(|p| (c.case.as_str(), p)));
@@ -496,17 +452,8 @@ fn in_order<R: Clone>(keys: &[Key<'_>], rows: &[R], key: impl Fn(&R) -> Key<'_>)
     keys.iter().filter_map(|key| last.get(key).map(|row| (*row).clone())).collect()
 }
 
-/// Judge by judge and rubric by rubric, in order of first appearance.
 fn verdicts_in_order(keys: &[Key<'_>], rows: &[VerdictRow]) -> Vec<VerdictRow> {
-    let of = |(judge, rubric): (&str, Option<&str>)| {
-        let own = rows.iter().filter(|row| row.judge == judge && row.rubric.as_deref() == rubric);
-        in_order(keys, &own.cloned().collect::<Vec<_>>(), VerdictRow::key)
-    };
-    judges(rows.iter()).into_iter().flat_map(of).collect()
-}
-
-fn judges<'a>(rows: impl Iterator<Item = &'a VerdictRow>) -> Vec<(&'a str, Option<&'a str>)> {
-    unique(rows.map(|row| (row.judge.as_str(), row.rubric.as_deref())))
+    by_judge(keys, rows, |row| (&row.judge, row.rubric.as_deref()), VerdictRow::key)
 }
 
 /// The last reply to each call, in the order of verdicts.
@@ -515,24 +462,49 @@ fn replies_in_order(keys: &[Key<'_>], rows: &[ReplyRow]) -> Vec<ReplyRow> {
     fn key(row: &ReplyRow) -> Key<'_> {
         AnswerKey::of(&row.case, row.probes.first().map_or("", String::as_str), &row.condition)
     }
-    let of = |(judge, rubric): (&str, &str)| {
-        let own = rows.iter().filter(|row| row.judge == judge && row.rubric == rubric);
-        in_order(keys, &own.cloned().collect::<Vec<_>>(), key)
+    by_judge(keys, rows, |row| (&row.judge, Some(&row.rubric)), key)
+}
+
+/// Judge by judge and rubric by rubric, in order of first appearance; of each the last row of each key.
+fn by_judge<R: Clone>(
+    keys: &[Key<'_>],
+    rows: &[R],
+    judge: impl Fn(&R) -> (&str, Option<&str>),
+    key: impl Fn(&R) -> Key<'_>,
+) -> Vec<R> {
+    let of = |one: (&str, Option<&str>)| {
+        let own: Vec<R> = rows.iter().filter(|row| judge(row) == one).cloned().collect();
+        in_order(keys, &own, &key)
     };
-    unique(rows.iter().map(|row| (&*row.judge, &*row.rubric))).into_iter().flat_map(of).collect()
+    unique(rows.iter().map(&judge)).into_iter().flat_map(of).collect()
 }
 
 /// With it the folder is a run.
 pub(super) fn write_header(dir: &Path, header: &RunHeader) -> Result<(), RunError> {
-    let path = dir.join(HEADER);
-    let text = serde_json::to_string_pretty(header).map_err(|e| RunError::Broken {
-        path: path.clone(),
-        reason: format!("the header cannot be written: {e}"),
-    })?;
-    write_atomically(&path, (text + "\n").as_bytes()).map_err(RunError::io("write", &path))
+    let text = serde_json::to_string_pretty(header).map(|text| text + "\n");
+    write_json(&dir.join(HEADER), text, "the header")
 }
 
-/// The header of the run in a folder.
+fn write_json(path: &Path, text: serde_json::Result<String>, what: &str) -> Result<(), RunError> {
+    let text = text.map_err(|e| RunError::Broken {
+        path: path.to_owned(),
+        reason: format!("{what} cannot be written: {e}"),
+    })?;
+    write_atomically(path, text.as_bytes()).map_err(RunError::io("write", path))
+}
+
+fn append_to<T: Serialize + DeserializeOwned>(
+    log: &mut Option<RowLog<T>>,
+    path: PathBuf,
+    row: T,
+) -> Result<(), RunError> {
+    let open = match log.take() {
+        Some(open) => open,
+        None => RowLog::open(path)?,
+    };
+    Ok(log.insert(open).append(row)?)
+}
+
 pub fn read_header(dir: &Path) -> Result<RunHeader, RunError> {
     let path = dir.join(HEADER);
     let text = match std::fs::read_to_string(&path) {

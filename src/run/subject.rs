@@ -1,15 +1,11 @@
 //! A [`Subject`] of any [`ChatModel`]: answers without attention, one call a probe, several at once where there are several lines to
 //! the model.
-//!
-//! Prompts come from a closure, so that this room needs to know no prompt wording.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::condition::Question;
 use super::context_budget::Dropped;
 use super::cost::Cost;
-use super::energy::Spent;
 use super::error::RunError;
 use super::rows::NoAnswer;
 use super::runner::{ProbeOutcome, Sink, Subject};
@@ -21,9 +17,8 @@ use crate::progress::Status;
 /// After so many failed calls in a row the model is taken to be gone.
 pub const PATIENCE: usize = 3;
 
-/// Counts a failed call that said `error`.
 pub fn count_failure(failed_in_a_row: &mut usize, error: &NoAnswer) -> Result<(), RunError> {
-    if error.is_too_long() {
+    if error.too_long {
         return Ok(());
     }
     *failed_in_a_row += 1;
@@ -35,35 +30,37 @@ pub fn count_failure(failed_in_a_row: &mut usize, error: &NoAnswer) -> Result<()
     }
 }
 
-/// The conversation that puts a probe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChatPrompt {
     pub messages: Vec<Message>,
-    /// The parts of the history that were left out.
     pub dropped: Dropped,
 }
 
-/// A chat model under test.
-pub struct ChatSubject<'a, F> {
+/// A chat model under test. Conversations come from closures, so that this room knows no prompt wording: `cut` makes of a case what
+/// its probes share, `shown` the conversation of one of them.
+pub struct ChatSubject<'a, C, F> {
     models: Vec<&'a mut (dyn ChatModel + Send)>,
     sampling: Sampling,
+    cut: C,
     shown: F,
     failed_in_a_row: usize,
 }
 
-impl<'a, F> ChatSubject<'a, F>
-where
-    F: FnMut(&Case, &Probe) -> Result<ChatPrompt, NoAnswer>,
-{
-    /// Answers to what `shown` makes of a case and a probe: `models` is the model once for each call at once.
-    pub fn new(models: Vec<&'a mut (dyn ChatModel + Send)>, sampling: Sampling, shown: F) -> Self {
-        ChatSubject { models, sampling, shown, failed_in_a_row: 0 }
+impl<'a, C, F> ChatSubject<'a, C, F> {
+    /// `models` is the model once for each call at once.
+    pub fn new<T>(models: Vec<&'a mut (dyn ChatModel + Send)>, sampling: Sampling, cut: C, shown: F) -> Self
+    where
+        C: FnMut(&Case) -> Result<T, NoAnswer>,
+        F: FnMut(&T, &Case, &Probe) -> Result<ChatPrompt, NoAnswer>,
+    {
+        ChatSubject { models, sampling, cut, shown, failed_in_a_row: 0 }
     }
 }
 
-impl<F> Subject for ChatSubject<'_, F>
+impl<T, C, F> Subject for ChatSubject<'_, C, F>
 where
-    F: FnMut(&Case, &Probe) -> Result<ChatPrompt, NoAnswer>,
+    C: FnMut(&Case) -> Result<T, NoAnswer>,
+    F: FnMut(&T, &Case, &Probe) -> Result<ChatPrompt, NoAnswer>,
 {
     fn answer_case(
         &mut self,
@@ -72,7 +69,9 @@ where
         status: &Status,
         sink: &mut Sink<'_>,
     ) -> Result<(), RunError> {
-        let ChatSubject { models, sampling, shown, failed_in_a_row } = self;
+        let ChatSubject { models, sampling, cut, shown, failed_in_a_row } = self;
+        let shared = cut(case);
+        let mut shown = |probe: &Probe| shown(shared.as_ref().map_err(Clone::clone)?, case, probe);
         in_order(
             models.iter_mut().collect(),
             questions.len(),
@@ -82,11 +81,11 @@ where
                 status.begin(&format!("{} {question}", case.id), "waiting for the reply");
                 // A server that honours seeds draws anew each time.
                 let seed = sampling.seed.wrapping_add(u64::from(question.condition.repetition));
-                (shown(case, question.probe), Sampling { seed, ..*sampling })
+                (shown(question.probe), Sampling { seed, ..*sampling })
             },
             &|model, (shown, sampling)| match shown {
                 Ok(shown) => asked(&mut ***model, shown, &sampling),
-                Err(reason) => Err(Unanswered::NotAsked(reason)),
+                Err(reason) => Err((reason, false)),
             },
             &mut |nth, outcome| {
                 let question = questions[nth];
@@ -95,10 +94,9 @@ where
                         *failed_in_a_row = 0;
                         sink(question, Ok(outcome))
                     }
-                    Err(Unanswered::NotAsked(reason)) => sink(question, Err(reason)),
-                    Err(Unanswered::Failed(error)) => {
-                        sink(question, Err(error.clone()))?;
-                        count_failure(failed_in_a_row, &error)
+                    Err((reason, was_asked)) => {
+                        sink(question, Err(reason.clone()))?;
+                        if was_asked { count_failure(failed_in_a_row, &reason) } else { Ok(()) }
                     }
                 }
             },
@@ -107,37 +105,24 @@ where
     }
 }
 
-/// Why a probe has no answer.
-enum Unanswered {
-    NotAsked(NoAnswer),
-    Failed(NoAnswer),
-}
-
+/// The outcome of a call; else why there is none, and whether the model was asked.
 fn asked(
     model: &mut dyn ChatModel,
     shown: ChatPrompt,
     sampling: &Sampling,
-) -> Result<ProbeOutcome, Unanswered> {
+) -> Result<ProbeOutcome, (NoAnswer, bool)> {
     let begun = Instant::now();
-    let reply = model.reply(&shown.messages, sampling).map_err(|e| Unanswered::Failed(e.into()))?;
+    let reply = model.reply(&shown.messages, sampling).map_err(|error| (error, true))?;
     // An endpoint does not say how long its prefill took or how much of it was cached.
     let cost = Cost {
         tokens_computed: reply.prompt_tokens,
         tokens_generated: reply.completion_tokens,
-        ..Cost::of_call(Spent { seconds: begun.elapsed().as_secs_f64(), joules: None })
+        ..Cost::of_call(begun.elapsed().as_secs_f64())
     };
     Ok(ProbeOutcome {
-        answer: reply.text,
-        thought: reply.thought,
-        max_thinking: None,
-        stop: reply.stop,
-        prompt_tokens: reply.prompt_tokens,
-        completion_tokens: reply.completion_tokens,
         dropped: shown.dropped,
-        scores: BTreeMap::new(),
-        contrast: None,
-        attention: None,
         cost: Some(cost),
         refused_parameters: model.refused_parameters(),
+        ..reply.into()
     })
 }

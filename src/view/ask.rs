@@ -15,7 +15,7 @@ use axum::http::StatusCode;
 use palimpsest_core::attention::{AttentionStore, LayerKind};
 use palimpsest_core::digest::sha256;
 use palimpsest_core::engine::{Backend, LocalModel, ModelText, Sampling, Session};
-use palimpsest_core::text::{ChatTemplate, ThinkingMode};
+use palimpsest_core::text::ThinkingMode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -148,12 +148,7 @@ impl Asker {
         let card = card.with_context(|| {
             format!("{address} is no palimpsest server, or serves no such model; give http://host/v1#MODEL")
         })?;
-        let template = ChatTemplate::new(
-            endpoint.model(),
-            &card.chat_template,
-            card.bos.as_deref(),
-            card.eos.as_deref(),
-        )?;
+        let template = card.template(endpoint.model())?;
         let (template, thoughts) = template.with_thinking(ThinkingMode::Off, None)?;
         let name = endpoint.model().to_owned();
         let digest = sha256(format!("{address}\n{name}"));

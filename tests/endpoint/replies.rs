@@ -283,7 +283,7 @@ fn cost(usages: [Value; 3]) -> (String, String) {
     };
     let server = serve(usages.map(reply).into());
     let mut endpoint = server.endpoint(0);
-    let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, shown);
+    let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, |_| Ok(()), shown);
     run(&mut store, all.into_iter().map(Ok), &mut Memory::new(&STALE, 0), &mut subject, &stop, false)
         .unwrap();
     drop(store);

@@ -33,7 +33,7 @@ fn rows_told(told: EndpointThinking, script: Vec<Scripted>, retries: usize) -> (
     let mut store = RunStore::open_or_create(root.path(), &header(None), plan).unwrap();
     let server = serve(script);
     let mut endpoint = server.endpoint(retries).thinking(told);
-    let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, shown);
+    let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, |_| Ok(()), shown);
     // An endpoint that is gone ends the run; its rows are there.
     let _ = run(&mut store, all.into_iter().map(Ok), &mut Memory::new(&STALE, 0), &mut subject, &stop, false);
     drop(store);

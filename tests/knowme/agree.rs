@@ -21,7 +21,7 @@ const JUDGE: &str = "local:judge";
 fn answered(dir: &Path, case: &Case) {
     let mut identity = header(None).identity;
     identity.benchmark = "knowme".to_owned();
-    identity.conditions = Condition::of(&KNOWME.settings[..1], &[], 1);
+    identity.conditions = vec![Condition::of_setting(&KNOWME.settings[0])];
     let header =
         RunHeader { machine: header(None).machine, ..RunHeader::new(identity, None, Default::default()) };
     let plan = Selection::of_all(&KNOWME).plan(std::slice::from_ref(case)).unwrap();

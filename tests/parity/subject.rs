@@ -37,11 +37,12 @@ fn ask(
     let mut outcomes = Vec::new();
     let cut = Cut::of_model(Truncation::Evidence, 0, model.text(), options.sampling.max_new_tokens);
     let mut subject = ModelSubject::local(model, builder, cut, row_roles(&STALE), options, &stop);
+    let case = std::sync::Arc::new(case.clone());
     if ahead {
-        subject.prepare(case);
+        subject.prepare(&case);
     }
     subject
-        .answer_case(case, &plain(probes), &palimpsest::progress::Status::silent(), &mut |_, outcome| {
+        .answer_case(&case, &plain(probes), &palimpsest::progress::Status::silent(), &mut |_, outcome| {
             outcomes.push(outcome);
             Ok(())
         })

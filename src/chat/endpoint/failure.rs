@@ -40,10 +40,8 @@ const PASSING: [&str; 15] = [
 /// Beginning of the standard library's error of a host name that does not resolve.
 const UNRESOLVED: &str = "failed to lookup address information";
 
-/// Keys of an HTTP status in an error.
 const CODES: [&str; 5] = ["code", "status", "status_code", "statusCode", "http_code"];
 
-/// The failure of one attempt.
 pub(super) enum Failure {
     Transport(ureq::Error),
     /// The server answered with an error that has a status, of its head or its body.
@@ -52,7 +50,6 @@ pub(super) enum Failure {
         body: String,
         retry_after: Option<Duration>,
     },
-    /// The body is an error that carries no status.
     Told {
         body: String,
         retry_after: Option<Duration>,
@@ -84,7 +81,6 @@ impl Failure {
         }
     }
 
-    /// The wait that the server asks for.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Failure::Status { retry_after, .. } | Failure::Told { retry_after, .. } => *retry_after,
@@ -102,7 +98,6 @@ impl Failure {
         }
     }
 
-    /// The event and the remedy. `quote` shortens the words of a server.
     pub fn words(&self, timeout: Duration, quote: impl Fn(&str) -> String) -> (String, &'static str) {
         match self {
             Failure::Transport(ureq::Error::Timeout(_)) => (
@@ -200,7 +195,6 @@ pub(super) fn retry_after(header: &str) -> Option<Duration> {
     Some(Duration::try_from(wait).unwrap_or_default())
 }
 
-/// True if nobody could be reached at all.
 pub(super) fn is_connect(error: &ureq::Error) -> bool {
     use std::io::ErrorKind;
     match error {
@@ -282,51 +276,49 @@ mod tests {
         }
     }
 
-    /// By the body of a reply with status 200: its status, or `passing`, `lasting` or `cut` of one without; `-` where it is no error.
+    /// The status, or `passing`, `lasting` or `cut` of an error without one, or `-` of no error; and the body of a reply with status 200.
+    const BODIES: &str = r#"
+429 {"error": {"message": "Rate limit exceeded", "code": 429}, "user_id": "u"}
+429 {"error": {"message": "x", "code": 429.0}}
+503 {"error": {"message": "x", "code": "503"}}
+408 {"error": {"message": "x", "status": 408}}
+503 {"error": "model is loading", "status": 503}
+502 {"error": true, "message": "x", "statusCode": 502}
+429 [{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}}]
+400 {"object": "error", "message": "\"error\"", "code": 400}
+401 {"error": {"code": 401}, "choices": [{"message": {"content": "x"}}]}
+502 {"choices": [{"error": {"code": 502, "message": "x"}, "message": {"content": "x"}}]}
+cut {"choices": [{"error": {"message": "x"}, "message": {"content": "x"}}]}
+passing {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+passing {"error": {"code": "rate_limit_exceeded"}}
+passing {"error": "upstream timed out"}
+lasting {"error": {"code": "1302", "message": "slow down"}}
+lasting {"error": "Unexpected endpoint or method."}
+lasting {"error": {"message": "internal: maximum context length is 5"}}
+- {"error": null, "choices": []}
+- {"error": {}, "choices": []}
+- {"error": "", "choices": []}
+- {"error": false, "choices": []}
+- {"choices": [{"message": {"content": "an \"error\" in it"}}]}
+- {"choices": [{"message": {"content": "{\"error\": {\"code\": 500}}"}}]}
+- no JSON with "error"
+"#;
+
     #[test]
     fn an_error_is_an_error_whatever_the_status() {
-        for (body, expected) in [
-            (r#"{"error": {"message": "Rate limit exceeded", "code": 429}, "user_id": "u"}"#, "429"),
-            (r#"{"error": {"message": "x", "code": 429.0}}"#, "429"),
-            (r#"{"error": {"message": "x", "code": "503"}}"#, "503"),
-            (r#"{"error": {"message": "x", "status": 408}}"#, "408"),
-            (r#"{"error": "model is loading", "status": 503}"#, "503"),
-            (r#"{"error": true, "message": "x", "statusCode": 502}"#, "502"),
-            (r#"[{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}}]"#, "429"),
-            (r#"{"object": "error", "message": "\"error\"", "code": 400}"#, "400"),
-            ("\u{feff}{\"error\": {\"code\": 500}}", "500"),
-            (r#"{"error": {"code": 401}, "choices": [{"message": {"content": "x"}}]}"#, "401"),
-            (
-                r#"{"choices": [{"error": {"code": 502, "message": "x"}, "message": {"content": "x"}}]}"#,
-                "502",
-            ),
-            (r#"{"choices": [{"error": {"message": "x"}, "message": {"content": "x"}}]}"#, "cut"),
-            (
-                r#"{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}"#,
-                "passing",
-            ),
-            (r#"{"error": {"code": "rate_limit_exceeded"}}"#, "passing"),
-            (r#"{"error": "upstream timed out"}"#, "passing"),
-            (r#"{"error": {"code": "1302", "message": "slow down"}}"#, "lasting"),
-            (r#"{"error": "Unexpected endpoint or method."}"#, "lasting"),
-            (r#"{"error": {"message": "internal: maximum context length is 5"}}"#, "lasting"),
-            (r#"{"error": null, "choices": []}"#, "-"),
-            (r#"{"error": {}, "choices": []}"#, "-"),
-            (r#"{"error": "", "choices": []}"#, "-"),
-            (r#"{"error": false, "choices": []}"#, "-"),
-            (r#"{"choices": [{"message": {"content": "an \"error\" in it"}}]}"#, "-"),
-            (r#"{"choices": [{"message": {"content": "{\"error\": {\"code\": 500}}"}}]}"#, "-"),
-            ("no JSON with \"error\"", "-"),
-        ] {
-            let found = match error_in(body.as_bytes(), None) {
-                Some(Failure::Status { status, .. }) => status.to_string(),
-                Some(told @ Failure::Told { .. }) if told.is_passing() => "passing".to_owned(),
-                Some(Failure::Told { .. }) => "lasting".to_owned(),
-                Some(Failure::Cut { .. }) => "cut".to_owned(),
-                Some(_) => "?".to_owned(),
-                None => "-".to_owned(),
-            };
-            assert_eq!(found, expected, "{body}");
+        for line in BODIES.trim().lines() {
+            let (expected, body) = line.split_once(' ').unwrap();
+            for body in [body.to_owned(), format!("\u{feff}{body}")] {
+                let found = match error_in(body.as_bytes(), None) {
+                    Some(Failure::Status { status, .. }) => status.to_string(),
+                    Some(told @ Failure::Told { .. }) if told.is_passing() => "passing".to_owned(),
+                    Some(Failure::Told { .. }) => "lasting".to_owned(),
+                    Some(Failure::Cut { .. }) => "cut".to_owned(),
+                    Some(_) => "?".to_owned(),
+                    None => "-".to_owned(),
+                };
+                assert_eq!(found, expected, "{body}");
+            }
         }
     }
 }

@@ -5,13 +5,11 @@ use serde_json::Value;
 /// Values that Python's json writes and JSON does not have.
 const NO_NUMBERS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// White space, and the byte order mark.
 pub(super) fn is_blank(c: char) -> bool {
     c.is_whitespace() || c == '\u{feff}'
 }
 
-/// The JSON of a body, without a byte order mark; one that stands alone in a list (Gemini's errors do) by itself. Where it is no
-/// strict JSON, numbers that are none are null and half a surrogate pair is U+FFFD.
+/// The JSON of a body, mended where it is not strict. One that stands alone in a list (Gemini's errors do) is taken out.
 pub(super) fn parsed(body: &str) -> serde_json::Result<Value> {
     let text = body.trim_start_matches(is_blank);
     let value: Value = serde_json::from_str(text).or_else(|_| serde_json::from_str(&mended(text)))?;

@@ -41,7 +41,6 @@ const UNSUPPORTED: [&str; 12] = [
 ];
 
 impl Parameter {
-    /// All of them.
     pub const ALL: [Parameter; 8] = [
         Parameter::Temperature,
         Parameter::TopP,
@@ -66,7 +65,6 @@ impl Parameter {
         }
     }
 
-    /// True of a text that names any.
     pub fn is_named(text: &str) -> bool {
         Parameter::ALL.iter().any(|parameter| word(text, parameter.name()).is_some())
     }
@@ -122,7 +120,6 @@ fn word(text: &str, word: &str) -> Option<usize> {
     })
 }
 
-/// The parameters that an endpoint and its clones leave out.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LeftOut(Arc<Mutex<Vec<Parameter>>>);
 
@@ -146,110 +143,46 @@ impl LeftOut {
 mod tests {
     use super::*;
 
-    /// Texts of OpenAI, Azure, vLLM, Mistral, Gemini, Anthropic, Bedrock, LiteLLM, TGI and Groq.
+    /// A sampling, the parameter that is refused, and the text of OpenAI, Azure, vLLM, Mistral, Gemini, Anthropic, Bedrock, LiteLLM, TGI
+    /// or Groq. The last are values of one's own that are out of range, and names that are no parameter's.
+    const REFUSALS: &str = r#"
+greedy temperature {"error": {"message": "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.", "param": "temperature", "code": "unsupported_value"}}
+drawn temperature {"error": {"message": "Unsupported value: 'temperature' does not support 3 with this model.", "param": "temperature"}}
+greedy max_tokens {"error": {"message": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.", "param": "max_tokens"}}
+greedy top_p {"error": {"message": "Unsupported parameter. Supported: temperature, seed.", "param": "top_p"}}
+greedy seed {"error": {"message": "Unrecognized request argument supplied: seed", "param": null}}
+greedy seed {"object": "error", "message": {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted", "input": 0}]}}
+greedy seed [{"error": {"code": 400, "message": "Invalid JSON payload received. Unknown name \"seed\": Cannot find field."}}]
+drawn temperature {"error": {"message": "`temperature` is deprecated for this model."}}
+greedy top_p {"message": "`temperature` and `top_p` cannot both be specified for this model. Please use only one."}
+drawn temperature {"message": "`temperature` and `top_p` cannot both be specified for this model. Please use only one."}
+greedy top_p litellm.UnsupportedParamsError: openai does not support parameters: ['top_p'], for model=o3
+greedy temperature Input validation error: `temperature` must be strictly positive
+greedy top_p Input validation error: `top_p` must be > 0.0 and < 1.0
+greedy stop {"error": {"message": "Unsupported parameter: 'stop' is not supported with this model."}}
+greedy reasoning_effort {"error": {"message": "reasoning_effort is not supported with this model"}}
+greedy chat_template_kwargs Unrecognized request argument supplied: chat_template_kwargs
+greedy response_format {"error": "'response_format.type' must be 'text': json_schema is not supported"}
+drawn - {"error": {"message": "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 3 instead.", "param": "temperature"}}
+greedy - {"error": {"message": "max_tokens is too large: 99999", "param": "max_tokens"}}
+greedy - unsupported: stop_token_ids, seeds, top_p_decay
+greedy - the model does not support images
+"#;
+
     #[test]
     fn a_parameter_that_is_refused_is_known_by_its_name() {
         let greedy = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 9 };
         let drawn = Sampling { temperature: 3.0, top_p: 0.9, ..greedy };
-        for (sampling, body, expected) in [
-            (
-                greedy,
-                r#"{"error": {"message": "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.", "param": "temperature", "code": "unsupported_value"}}"#,
-                Some("temperature"),
-            ),
-            (
-                drawn,
-                r#"{"error": {"message": "Unsupported value: 'temperature' does not support 3 with this model.", "param": "temperature"}}"#,
-                Some("temperature"),
-            ),
-            (
-                greedy,
-                r#"{"error": {"message": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.", "param": "max_tokens"}}"#,
-                Some("max_tokens"),
-            ),
-            (
-                greedy,
-                r#"{"error": {"message": "Unsupported parameter. Supported: temperature, seed.", "param": "top_p"}}"#,
-                Some("top_p"),
-            ),
-            (
-                greedy,
-                r#"{"error": {"message": "Unrecognized request argument supplied: seed", "param": null}}"#,
-                Some("seed"),
-            ),
-            (
-                greedy,
-                r#"{"object": "error", "message": {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted", "input": 0}]}}"#,
-                Some("seed"),
-            ),
-            (
-                greedy,
-                r#"[{"error": {"code": 400, "message": "Invalid JSON payload received. Unknown name \"seed\": Cannot find field."}}]"#,
-                Some("seed"),
-            ),
-            (
-                drawn,
-                r#"{"error": {"message": "`temperature` is deprecated for this model."}}"#,
-                Some("temperature"),
-            ),
-            (
-                greedy,
-                r#"{"message": "`temperature` and `top_p` cannot both be specified for this model. Please use only one."}"#,
-                Some("top_p"),
-            ),
-            (
-                drawn,
-                r#"{"message": "`temperature` and `top_p` cannot both be specified for this model. Please use only one."}"#,
-                Some("temperature"),
-            ),
-            (
-                greedy,
-                "litellm.UnsupportedParamsError: openai does not support parameters: ['top_p'], for model=o3",
-                Some("top_p"),
-            ),
-            (greedy, "Input validation error: `temperature` must be strictly positive", Some("temperature")),
-            (greedy, "Input validation error: `top_p` must be > 0.0 and < 1.0", Some("top_p")),
-            (
-                greedy,
-                r#"{"error": {"message": "Unsupported parameter: 'stop' is not supported with this model."}}"#,
-                Some("stop"),
-            ),
-            (
-                greedy,
-                r#"{"error": {"message": "reasoning_effort is not supported with this model"}}"#,
-                Some("reasoning_effort"),
-            ),
-            (
-                greedy,
-                "Unrecognized request argument supplied: chat_template_kwargs",
-                Some("chat_template_kwargs"),
-            ),
-            (
-                greedy,
-                r#"{"error": "'response_format.type' must be 'text': json_schema is not supported"}"#,
-                Some("response_format"),
-            ),
-            // A value of one's own that is out of range.
-            (
-                drawn,
-                r#"{"error": {"message": "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 3 instead.", "param": "temperature"}}"#,
-                None,
-            ),
-            (
-                greedy,
-                r#"{"error": {"message": "max_tokens is too large: 99999", "param": "max_tokens"}}"#,
-                None,
-            ),
-            (greedy, "unsupported: stop_token_ids, seeds, top_p_decay", None),
-            (greedy, "the model does not support images", None),
-        ] {
+        for line in REFUSALS.trim().lines() {
+            let [sampling, expected, body] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else {
+                panic!("{line}")
+            };
+            let sampling = if sampling == "greedy" { greedy } else { drawn };
             let found = Parameter::refused(body, &Parameter::ALL, &sampling);
-            assert_eq!(found.map(Parameter::name), expected, "{body}");
+            assert_eq!(found.map_or("-", Parameter::name), expected, "{body}");
         }
         let rest = [Parameter::Seed, Parameter::TopP];
-        assert_eq!(
-            Parameter::refused("temperature, seed: not supported", &rest, &greedy),
-            Some(Parameter::Seed)
-        );
+        let found = Parameter::refused("temperature, seed: not supported", &rest, &greedy);
+        assert_eq!(found, Some(Parameter::Seed));
     }
 }

@@ -37,7 +37,6 @@ impl Between {
         (Some(proxy).filter(|_| between.is_used), Some(between))
     }
 
-    /// The remedy where nobody is reached.
     pub fn remedy(&self, host: &str) -> String {
         match self.is_used {
             true => format!(

@@ -54,8 +54,7 @@ impl Finish {
     }
 }
 
-/// The reply in a body. `in_thought` says that the model was told to think: where its limit cut such a reply it began inside a
-/// thought, which then has no marker.
+/// The reply in a body. `in_thought`: the model was told to think, so that what its limit cut began inside a thought.
 pub(super) fn read(bytes: &[u8], in_thought: bool) -> Result<Reply, Failure> {
     let body = String::from_utf8_lossy(bytes);
     let unreadable = |reason: String| Failure::Unreadable { reason, body: body.to_string() };

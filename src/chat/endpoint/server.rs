@@ -19,7 +19,7 @@ use palimpsest_core::engine::{
     OnEvent, Request, RequestError, StopReason, Task,
 };
 use palimpsest_core::span::Span;
-use palimpsest_core::text::{BorderRule, Tokenizer};
+use palimpsest_core::text::{BorderRule, ChatTemplate, TextError, Tokenizer};
 use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -28,99 +28,63 @@ use super::{Endpoint, Failure, says_too_long};
 use crate::chat::ChatError;
 use crate::chat::parallel::in_order;
 
-/// A palimpsest server's description of its model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A palimpsest server's description of its model, from `/v1/models` and `/tokenizer_info`.
+#[derive(Deserialize)]
 pub struct ServerCard {
     /// Most tokens of prompt and answer together.
     pub context: usize,
     pub dtype: String,
-    /// The dtype of keys and values, where it is another.
+    /// The dtype of keys and values, where it is another; earlier servers do not say.
     pub cache_dtype: Option<String>,
+    pub attention: AttentionCard,
+    #[serde(default)]
+    pub delta_layers: Vec<usize>,
+    #[serde(skip)]
+    pub text: TokenizerInfo,
+}
+
+#[derive(Deserialize)]
+pub struct AttentionCard {
     /// By layer of softmax attention: keys that a row sees at most; `None` where it sees all before it.
     pub windows: Vec<Option<usize>>,
     /// The rule for a token across a span's border; earlier servers do not say.
+    #[serde(default)]
     pub borders: BorderRule,
-    /// True if it has layers of linear attention.
-    pub has_delta: bool,
+}
+
+#[derive(Default, Deserialize)]
+pub struct TokenizerInfo {
     pub chat_template: String,
     /// The token that texts begin with, as the template writes it.
-    pub bos: Option<String>,
-    pub eos: Option<String>,
+    pub bos_token: Option<String>,
+    pub eos_token: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct Models {
-    data: Vec<Card>,
-}
-
-#[derive(Deserialize)]
-struct Card {
-    id: String,
-    palimpsest: Option<Own>,
-}
-
-#[derive(Deserialize)]
-struct Own {
-    context: usize,
-    dtype: String,
-    /// Earlier servers do not say.
-    cache_dtype: Option<String>,
-    attention: Option<OwnAttention>,
-    #[serde(default)]
-    delta_layers: Vec<usize>,
-}
-
-#[derive(Deserialize)]
-struct OwnAttention {
-    windows: Vec<Option<usize>>,
-    #[serde(default)]
-    borders: BorderRule,
-}
-
-#[derive(Deserialize)]
-struct TokenizerInfo {
-    chat_template: String,
-    bos_token: Option<String>,
-    eos_token: Option<String>,
+impl ServerCard {
+    pub fn template(&self, model: &str) -> Result<ChatTemplate, TextError> {
+        let TokenizerInfo { chat_template, bos_token, eos_token } = &self.text;
+        ChatTemplate::new(model, chat_template, bos_token.as_deref(), eos_token.as_deref())
+    }
 }
 
 impl Endpoint {
-    /// The model's name at the endpoint.
     pub fn model(&self) -> &str {
         &self.model
     }
 
-    /// The card of the model where the endpoint is a palimpsest server; `None` of others, and of one that does not reply, which the
-    /// first request will tell.
+    /// The card of a palimpsest server's model; `None` of other servers, and of one that does not reply.
     pub fn server_card(&self) -> Result<Option<ServerCard>, ChatError> {
         let models = self.exchange(&format!("{}/models", self.base), None);
-        let models = models.ok().and_then(|bytes| serde_json::from_slice::<Models>(&bytes).ok());
-        let card = models.and_then(|models| models.data.into_iter().find(|card| card.id == self.model));
-        let Some(Own {
-            context,
-            dtype,
-            cache_dtype,
-            attention: Some(OwnAttention { windows, borders }),
-            delta_layers,
-        }) = card.and_then(|card| card.palimpsest)
-        else {
-            return Ok(None);
-        };
-        let info: TokenizerInfo = self.root_file("tokenizer_info", |bytes| serde_json::from_slice(bytes))?;
-        Ok(Some(ServerCard {
-            context,
-            cache_dtype: cache_dtype.filter(|cache| *cache != dtype),
-            dtype,
-            windows,
-            borders,
-            has_delta: !delta_layers.is_empty(),
-            chat_template: info.chat_template,
-            bos: info.bos_token,
-            eos: info.eos_token,
-        }))
+        let models = models.ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+        let is_it = |card: &&Value| card["id"] == *self.model;
+        let card = models.as_ref().and_then(|models| models["data"].as_array()?.iter().find(is_it));
+        let card = card.and_then(|card| ServerCard::deserialize(&card["palimpsest"]).ok());
+        let Some(ServerCard { cache_dtype, dtype, .. }) = &card else { return Ok(None) };
+        let cache_dtype = cache_dtype.clone().filter(|cache| cache != dtype);
+        let text = self.root_file("tokenizer_info", |bytes| serde_json::from_slice(bytes))?;
+        Ok(card.map(|card| ServerCard { cache_dtype, text, ..card }))
     }
 
-    /// The tokeniser of a palimpsest server's model.
     pub fn tokenizer(&self) -> Result<Tokenizer, ChatError> {
         self.root_file("tokenizer.json", |bytes| Tokenizer::from_bytes(bytes, &self.model))
     }
@@ -139,7 +103,6 @@ impl Endpoint {
         file.map_err(|failure| self.failed(&failure))
     }
 
-    /// The reply of `/completions` to `body`.
     fn completion(&self, body: &impl Serialize) -> Result<Completion, RequestError> {
         let unwritten = |error: serde_json::Error| RequestError::Refused(error.to_string());
         let body = serde_json::to_vec(body).map_err(unwritten)?;
@@ -164,7 +127,6 @@ fn unreadable(reason: &str) -> Failure {
     Failure::Unreadable { reason: reason.to_owned(), body: String::new() }
 }
 
-/// A palimpsest server's model.
 pub struct ServerModel {
     endpoint: Endpoint,
     card: ServerCard,
@@ -180,7 +142,6 @@ struct Call {
     wire: Result<Wire, &'static str>,
 }
 
-/// A task as the server takes it.
 enum Wire {
     Measure {
         fields: Map<String, Value>,
@@ -234,6 +195,10 @@ impl ServerModel {
         ServerModel { endpoint, card, parallel: parallel.max(1) }
     }
 
+    fn has_delta(&self) -> bool {
+        !self.card.delta_layers.is_empty()
+    }
+
     fn calls(&self, request: Request) -> Vec<Call> {
         let Request { prefix, branches, .. } = request;
         let mut calls = Vec::new();
@@ -277,7 +242,7 @@ impl ServerModel {
             Observe { likeliest: Some(_), .. } => return Err("likelihoods of the prompt"),
             Observe { logits: 1.., .. } => return Err("logits"),
             _ if rows.answer.each || rows.answer.step => return Err("rows of single tokens"),
-            _ if self.card.has_delta && observe.any() && !observe.softmax_only => {
+            _ if self.has_delta() && observe.any() && !observe.softmax_only => {
                 return Err("implicit attention");
             }
             _ => {}
@@ -322,10 +287,10 @@ impl ServerModel {
 
     /// Spans of what is hidden from what, and the knock-outs between them.
     fn on_wire(&self, holes: &LayerHoles, prompt: usize) -> Result<(Vec<Value>, Vec<String>), &'static str> {
-        if self.card.has_delta {
+        if self.has_delta() {
             return Err("knock-outs in a model with linear-attention layers");
         }
-        let layers = self.card.windows.len();
+        let layers = self.card.attention.windows.len();
         let mut found: BTreeMap<[usize; 4], Vec<usize>> = BTreeMap::new();
         for layer in 0..layers {
             for Hole { rows, keys } in holes.of(layer).iter() {
@@ -423,7 +388,7 @@ impl ServerModel {
             false => Some(row.clone()),
         };
         let rows: Vec<Span> = rows.iter().filter_map(named).collect();
-        let (layers, windows) = (told.layers.clone(), self.card.windows.clone());
+        let (layers, windows) = (told.layers.clone(), self.card.attention.windows.clone());
         if (!rows.is_empty() && rows.len() != told.rows.len()) || windows.len() != layers.len() {
             return Err(self.unusable(format_args!(
                 "it has {} rows and {} layers where {} and {} were asked for",
@@ -484,7 +449,6 @@ impl ServerModel {
     }
 }
 
-/// The name of a span in a request.
 fn name(span: usize) -> String {
     format!("span {span}")
 }
@@ -580,6 +544,11 @@ impl Backend for ServerModel {
     }
 
     fn layer_kinds(&self) -> Vec<LayerKind> {
-        self.card.windows.iter().map(|&window| LayerKind::Softmax { window, sinks: false }).collect()
+        self.card
+            .attention
+            .windows
+            .iter()
+            .map(|&window| LayerKind::Softmax { window, sinks: false })
+            .collect()
     }
 }

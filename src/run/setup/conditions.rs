@@ -97,8 +97,7 @@ pub(super) fn check_knockouts(
     Ok(())
 }
 
-/// The retrievers of `conditions`. One by embeddings is opened, and its model fetched, only where one of them wants it.
-/// `show`: with progress.
+/// The retrievers of `conditions`. A model of embeddings is fetched only where one of them wants it.
 pub fn retrievers(
     benchmark: &'static Benchmark,
     seed: u64,

@@ -9,7 +9,7 @@ use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::{Benchmark, GENERATION, row_roles, wants_verdict_row};
 use crate::chat::ChatModel;
 use crate::chat::endpoint::{Endpoint, Patience, ServerCard, ServerModel};
-use crate::data::Case;
+use crate::data::{Case, Probe};
 use crate::models::TokenCounter;
 use crate::progress::note;
 use crate::prompt::PromptBuilder;
@@ -17,7 +17,6 @@ use crate::run::condition::Condition;
 use crate::run::context_budget::{BudgetedCase, Cut, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of};
 use crate::run::header::{ContextPolicy, Identity, NameAndDigest};
 use crate::run::model_subject::{ModelSubject, SubjectOptions};
-use crate::run::rows::NoAnswer;
 use crate::run::runner::Summary;
 use crate::run::subject::{ChatPrompt, ChatSubject};
 use palimpsest_core::digest::sha256;
@@ -26,7 +25,6 @@ use palimpsest_core::text::{
     BorderRule, CharsPerToken, ChatTemplate, CountTokens, Message, TextError, ThinkingMode,
 };
 
-/// The counter of an endpoint's tokens.
 pub struct Counter {
     /// The tokeniser; absent for a stated bound.
     named: Option<NameAndDigest>,
@@ -64,7 +62,6 @@ impl RunSpec {
         limits.max_new_tokens.saturating_add(self.thinking.endpoint().max_tokens)
     }
 
-    /// The cut of an endpoint's histories where they are counted.
     pub fn cut_of_endpoint(&self, limits: AnswerLimits) -> Cut {
         let by = limits.truncation;
         let budget = by.budget(self.context.unwrap_or(usize::MAX), self.generated_by_endpoint(limits));
@@ -128,7 +125,7 @@ impl RunSpec {
             memory: systems.identities.clone(),
             thinking: self.thinking.endpoint_policy(),
             stop: stops.clone(),
-            borders: own.as_ref().map_or(counted, |(server, _)| server.borders),
+            borders: own.as_ref().map_or(counted, |(server, _)| server.attention.borders),
             ..self.identity(&data, conditions)
         };
         let calls = self.parallel.unwrap_or(1);
@@ -165,37 +162,28 @@ impl RunSpec {
             return self.answer(at, identity, (dataset, plan), systems, &mut { subject });
         }
         endpoint = endpoint.stopping_at(stops);
-        // Probes that are shown the same history share the cutting of it.
-        let mut held: Option<(Case, Vec<BudgetedCase<Vec<Message>>>)> = None;
         let mut lines = vec![endpoint; calls];
         let lines = lines.iter_mut().map(|line| line as &mut (dyn ChatModel + Send)).collect();
-        let mut subject = ChatSubject::new(lines, self.sampling(limits), |case, probe| {
-            let Some(Counter { tokens, .. }) = &counter else {
-                let prompt = builder.build(&case.history, &case.evidence, probe);
-                return Ok(ChatPrompt {
-                    messages: prompt.map_err(NoAnswer::from)?.messages,
-                    ..ChatPrompt::default()
-                });
-            };
-            let parts = match held.take() {
-                Some((other, parts)) if other == *case => parts,
-                _ => cut_messages(&builder, &**tokens, case, cut).map_err(NoAnswer::from)?,
+        let cut_case = |case: &Case| match &counter {
+            Some(Counter { tokens, .. }) => Ok(Some(cut_messages(&builder, &**tokens, case, cut)?)),
+            None => Ok(None),
+        };
+        let shown = |parts: &Option<Vec<BudgetedCase<Vec<Message>>>>, case: &Case, probe: &Probe| {
+            let Some(parts) = parts else {
+                let prompt = builder.build(&case.history, &case.evidence, probe)?;
+                return Ok(ChatPrompt { messages: prompt.messages, ..ChatPrompt::default() });
             };
             let at = case.probes.iter().position(|other| other.id == probe.id);
-            let shown = at.and_then(|at| part_of(&parts, at)).map(|(part, messages)| ChatPrompt {
-                messages: messages.clone(),
-                dropped: part.dropped.clone(),
-            });
-            held = Some((case.clone(), parts));
-            shown.ok_or_else(|| {
-                format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id).into()
-            })
-        });
+            let shown = at.and_then(|at| part_of(parts, at));
+            let (part, messages) = shown
+                .ok_or_else(|| format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id))?;
+            Ok(ChatPrompt { messages: messages.clone(), dropped: part.dropped.clone() })
+        };
+        let mut subject = ChatSubject::new(lines, self.sampling(limits), cut_case, shown);
         self.answer((begin, &stop, machine(&self.model)), identity, (dataset, plan), systems, &mut subject)
     }
 
-    /// The endpoint as a server of palimpsest whose attention is to be recorded, with its chat template; `None` where it is none, or
-    /// where it cannot be, which is told.
+    /// The card and chat template of a palimpsest server whose attention can be recorded; it is told why not.
     fn measuring_server(
         &self,
         endpoint: &Endpoint,
@@ -205,15 +193,10 @@ impl RunSpec {
             return Ok(None);
         }
         let Some(server) = endpoint.server_card()? else { return Ok(None) };
-        let template = ChatTemplate::new(
-            endpoint.model(),
-            &server.chat_template,
-            server.bos.as_deref(),
-            server.eos.as_deref(),
-        )?;
+        let template = server.template(endpoint.model())?;
         let (template, thoughts) = template.with_thinking(ThinkingMode::Auto, None)?;
         let further = wants_verdict_row(benchmark) || row_roles(benchmark).contains(&GENERATION);
-        let why = match (thoughts, server.has_delta, further) {
+        let why = match (thoughts, !server.delta_layers.is_empty(), further) {
             (Some(_), ..) => "the model can think, and a server tells no attention of text after a thought",
             (_, true, _) => "the model has layers of linear attention, of which a server tells too little",
             (.., true) => {

@@ -18,7 +18,6 @@ use palimpsest_core::span::Span;
 /// Number of cases that a note names before it only counts them.
 const NAMED: usize = 10;
 
-/// The spans of each probe's prompt, by its id.
 type SpansOf = HashMap<String, Vec<Span>>;
 
 /// Cases that lack a span of one knock-out.
@@ -118,7 +117,6 @@ fn tell(knockout: &str, all: &Lacking, is_part: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Spans of the prompts of a case's probes under a condition.
 fn spans_of(
     memory: &mut Memory,
     case: &Case,

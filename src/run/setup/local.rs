@@ -22,13 +22,11 @@ use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest_core::text::BorderRule;
 use palimpsest_core::timing::Recorder;
 
-/// Data, templates and model of a run on this machine.
 pub struct OpenedModel {
     pub data: OpenedData,
     pub templates: Templates,
     pub options: LocalOptions,
     pub model: LocalModel,
-    /// SHA-256 of its weights.
     pub digest: String,
 }
 
@@ -59,7 +57,6 @@ pub fn observed(all: &[PlannedCase], benchmark: &Benchmark, batch: usize, genera
 }
 
 impl RunSpec {
-    /// The conditions under which a local model is asked.
     pub fn local_conditions(
         &self,
         dataset: &Dataset,
@@ -72,7 +69,6 @@ impl RunSpec {
         })
     }
 
-    /// Opens data and model as a run does.
     pub fn open_local(&self, recorder: Option<&Recorder>) -> anyhow::Result<OpenedModel> {
         let devices = self.loaded.on.open()?;
         recorder.inspect(|recorder| recorder.wait_for(&devices));

@@ -1,4 +1,4 @@
-//! The flags of memory systems, and the conditions that they come to.
+//! The flags of memory systems, the conditions that they come to, and the systems started.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -10,15 +10,23 @@ use serde_json::{Map, Value};
 
 use super::{RunSpec, WrongUsage, WrongValue, positive};
 use crate::benchmarks::Benchmark;
+use crate::chat::endpoint::{self, Endpoint};
+use crate::data::{Case, Probe};
 use crate::ground::text_file;
-use crate::memory::system::history::Progress;
-use crate::memory::system::proxy::Decoding;
+use crate::memory::system::history::{Progress, SystemRun, Wanted};
+use crate::memory::system::open::open;
+use crate::memory::system::protocol::{Capability, HelloRequest, PROTOCOL};
+use crate::memory::system::proxy::{Decoding, Models, Proxy, Upstream};
+use crate::memory::system::record::system_folder;
+use crate::memory::system::rows::SearchRow;
 use crate::memory::system::wire::Patience;
-use crate::memory::system::{MemoryContext, Show};
+use crate::memory::system::{MemoryContext, Searches, Show};
 use crate::progress::note;
 use crate::run::condition::Condition;
-use crate::run::memory_systems::{Given, MemorySystems, SystemSpec};
-use crate::run::store::RunStore;
+use crate::run::error::RunError;
+use crate::run::header::{MemoryIdentity, NameAndDigest};
+use crate::run::store::{OWN_FOLDER, RunStore};
+use palimpsest_core::digest::sha256;
 
 /// Between two lines on how far a history is.
 const QUIET: Duration = Duration::from_secs(15);
@@ -88,11 +96,8 @@ impl MemoryArgs {
         let names: Vec<&str> = self.memory.iter().map(|system| system.name.as_str()).collect();
         let twice = |at: usize| names.get(..at).is_some_and(|before| before.contains(&names[at]));
         if let Some(at) = (0..names.len()).find(|&at| twice(at)) {
-            return Err(WrongUsage(format!(
-                "--memory names `{}` twice; give each a name of its own",
-                names[at]
-            ))
-            .into());
+            let why = format!("--memory names `{}` twice; give each a name of its own", names[at]);
+            return Err(WrongUsage(why).into());
         }
         if let Some(other) = self.memory_config.iter().find(|config| !names.contains(&&*config.name)) {
             let why = format!(
@@ -125,45 +130,174 @@ impl MemoryArgs {
         }
         Ok(all)
     }
+
+    /// The settings of a system, from its files.
+    fn config(&self, system: &str) -> anyhow::Result<Map<String, Value>> {
+        let mut config = Map::new();
+        for NamedSystem { name, value: file } in self.memory_config.iter().filter(|file| file.name == system)
+        {
+            let read = || -> anyhow::Result<Map<String, Value>> {
+                Ok(serde_json::from_str(&text_file::read(file.as_ref())?)?)
+            };
+            config.extend(
+                read().with_context(|| {
+                    format!("--memory-config {name}={file} is no file with a JSON object")
+                })?,
+            );
+        }
+        Ok(config)
+    }
+
+    /// The models of all systems, where they are given any. The server of a local one starts with the first call and serves them all.
+    fn models(&self, out: &Path) -> Result<Option<Models>, String> {
+        let log = out.join("memory").join("models.txt");
+        let upstream = |model: &String| Upstream::parse(model, &log);
+        let embedder = self.memory_embedder.as_ref().map(upstream).transpose()?;
+        let llm = match (&self.memory_model, &embedder) {
+            // A model that embeds, too, is served once.
+            (Some(model), Some(embedder)) if self.memory_embedder.as_ref() == Some(model) => embedder.clone(),
+            (Some(model), _) => upstream(model)?,
+            // A system that is given an embedder alone is given no address of a language model either.
+            (None, Some(embedder)) => embedder.clone(),
+            (None, None) => return Ok(None),
+        };
+        let embedder = embedder.map(|embedder| (embedder, None));
+        Ok(Some(Models { llm, embedder, decoding: self.memory_decoding }))
+    }
+}
+
+/// Started memory systems. They are started before a run's identity is known, since what they say of themselves is part of it.
+#[derive(Default)]
+pub struct MemorySystems {
+    pub identities: Vec<MemoryIdentity>,
+    pub searches: Vec<Box<dyn Searches>>,
 }
 
 impl RunSpec {
-    /// Starts the memory systems of the command line.
+    /// Starts the memory systems of the command line. `stop` ends the writing of a history after the session under way.
     pub(super) fn start_systems(
         &self,
         folder: &Path,
         conditions: &[Condition],
         stop: &Arc<AtomicBool>,
     ) -> anyhow::Result<MemorySystems> {
-        let MemoryArgs { memory, memory_model, memory_embedder, memory_config, memory_decoding, .. } =
-            &self.memory;
-        if memory.is_empty() {
-            return Ok(MemorySystems::default());
+        let mut started = MemorySystems::default();
+        if self.memory.memory.is_empty() {
+            return Ok(started);
         }
         RunStore::check_folder(folder)?;
-        let mut specs = Vec::new();
-        for NamedSystem { name, value } in memory {
-            let mut config = Map::new();
-            for NamedSystem { value: file, .. } in memory_config.iter().filter(|config| config.name == *name)
-            {
-                let read = || -> anyhow::Result<Map<String, Value>> {
-                    Ok(serde_json::from_str(&text_file::read(file.as_ref())?)?)
-                };
-                let read = read().with_context(|| {
-                    format!("--memory-config {name}={file} is no file with a JSON object")
-                })?;
-                config.extend(read);
-            }
-            specs.push(SystemSpec { name: name.clone(), command: value.clone(), config });
+        let configs = self.memory.memory.iter().map(|system| self.memory.config(&system.name));
+        let configs = configs.collect::<anyhow::Result<Vec<_>>>()?;
+        let given = [&self.memory.memory_model, &self.memory.memory_embedder];
+        given.into_iter().flatten().for_each(|model| tell_unreachable(model));
+        let models = self.memory.models(folder).map_err(|error| gave_up("--memory-model", error))?;
+        let told = telling();
+        for (NamedSystem { name, value: command }, config) in self.memory.memory.iter().zip(configs) {
+            let (identity, system) =
+                self.start_system(name, command, config, models.clone(), (folder, conditions))?;
+            let named = name.clone();
+            let told = told.clone();
+            let run = system.run.stopped_by(Arc::clone(stop)).told(move |progress| told(&named, progress));
+            started.identities.push(identity);
+            started.searches.push(Box::new(StartedSystem { run, ..system }));
         }
-        let given = Given {
-            model: memory_model.clone(),
-            embedder: memory_embedder.clone(),
-            decoding: *memory_decoding,
-            patience: self.memory.memory_timeout.unwrap_or_default(),
+        Ok(started)
+    }
+
+    fn start_system(
+        &self,
+        name: &str,
+        command: &str,
+        config: Map<String, Value>,
+        models: Option<Models>,
+        (out, conditions): (&Path, &[Condition]),
+    ) -> Result<(MemoryIdentity, StartedSystem), RunError> {
+        let MemoryArgs { memory_model, memory_embedder, memory_decoding, memory_timeout, .. } = &self.memory;
+        let failed = |error: String| gave_up(&format!("--memory {name}"), error);
+        let folder = system_folder(out, name);
+        let own = folder.join(OWN_FOLDER);
+        std::fs::create_dir_all(&own).map_err(RunError::io("create", &own))?;
+        // An adapter may change its working folder.
+        let own = std::path::absolute(&own).map_err(RunError::io("find", &own))?;
+        let proxy = models.map(|models| Proxy::start(name, models, out)).transpose();
+        let proxy =
+            proxy.map_err(|error| failed(format!("no address for its calls to the model: {error}")))?;
+        let hello = HelloRequest {
+            protocol: PROTOCOL,
+            llm: proxy.as_ref().filter(|_| memory_model.is_some()).map(Proxy::llm),
+            embedder: proxy.as_ref().and_then(Proxy::embedder),
+            folder: own.display().to_string(),
             seed: self.seed,
+            config: config.clone(),
         };
-        Ok(MemorySystems::start(&specs, &given, (folder, conditions), stop, telling())?)
+        let patience = memory_timeout.unwrap_or_default();
+        let system = open(name, command, hello, &folder.join("log.txt"), patience).map_err(failed)?;
+        let mut run = SystemRun::start(name, system, out).map_err(|error| failed(error.to_string()))?;
+        if let Some(proxy) = &proxy {
+            run = run.watched(proxy.operation());
+        }
+        let wanted = wanted(name, conditions);
+        if wanted.answer && !run.identity().can(Capability::Answer) {
+            return Err(failed(
+                "it gives no answers of its own; leave answer out of --memory-show".to_owned(),
+            ));
+        }
+        let named = |model: &String| NameAndDigest { digest: sha256(model), name: model.clone() };
+        let identity = MemoryIdentity {
+            name: name.to_owned(),
+            system: run.identity().clone(),
+            config,
+            model: memory_model.as_ref().map(named),
+            embedder: memory_embedder.as_ref().map(named),
+            decoding: *memory_decoding,
+        };
+        Ok((identity, StartedSystem { wanted, run, _proxy: proxy }))
+    }
+}
+
+fn gave_up(flag: &str, error: String) -> RunError {
+    RunError::GaveUp(format!("{flag}: {error}"))
+}
+
+/// Says so where nobody answers at a model's address. No error: calls that the run keeps are answered all the same.
+fn tell_unreachable(model: &str) {
+    let is_address = model.starts_with("http://") || model.starts_with("https://");
+    // An address that does not parse is refused where it is used.
+    let patience = endpoint::Patience { retries: 0, ..endpoint::Patience::default() };
+    let Some(Ok(endpoint)) = is_address.then(|| Endpoint::from_address(model, patience)) else { return };
+    if let Err(error) = endpoint.check_reachable() {
+        note(format_args!(
+            "note: {error}; memory systems get the calls that the run keeps, and sessions that need others end as errors"
+        ));
+    }
+}
+
+/// The most that any condition shows of a system.
+fn wanted(name: &str, conditions: &[Condition]) -> Wanted {
+    let mut wanted = Wanted::default();
+    let shown = conditions.iter().filter_map(|one| one.memory.as_ref());
+    for shown in shown.filter(|shown| shown.system == name) {
+        wanted.k = wanted.k.max(shown.k);
+        wanted.readback |= shown.show == Show::Perfect;
+        wanted.answer |= shown.show == Show::Answer;
+    }
+    wanted
+}
+
+struct StartedSystem {
+    run: SystemRun,
+    wanted: Wanted,
+    /// Serves the system's calls as long as it lives.
+    _proxy: Option<Proxy>,
+}
+
+impl Searches for StartedSystem {
+    fn name(&self) -> &str {
+        self.run.name()
+    }
+
+    fn searched(&mut self, case: &Case, probe: &Probe) -> Result<SearchRow, String> {
+        self.run.searched(case, probe, self.wanted).map_err(|error| error.to_string())
     }
 }
 

@@ -28,10 +28,10 @@ use crate::run::context_budget::TEMPLATE_RESERVE;
 use crate::run::error::RunError;
 use crate::run::file_plan::FilePlan;
 use crate::run::header::{Identity, Machine, NameAndDigest, RunHeader};
-use crate::run::memory_systems::MemorySystems;
 use crate::run::plan::{PlannedCase, Selection};
 use crate::run::runner::{self, Subject, Summary};
 use crate::run::store::RunStore;
+use memory_args::MemorySystems;
 use palimpsest_core::timing::{self, Recorder};
 
 pub use conditions::{choose, fits, retrievers};
@@ -42,7 +42,6 @@ pub use spec::{AnswerLimits, DEFAULT_BATCH_SIZE, RunSpec};
 pub use special::special_tokens;
 pub use thinking::Thinking;
 
-/// Flags that make no sense, alone or together.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongUsage(pub String);
@@ -52,7 +51,6 @@ pub struct WrongUsage(pub String);
 #[error("{0}")]
 pub struct WrongValue(pub String);
 
-/// Parses a whole number above 0.
 pub fn positive(text: &str) -> Result<usize, WrongValue> {
     let number = text.parse().ok().filter(|n| *n > 0);
     number.ok_or_else(|| WrongValue("give a whole number above 0".to_owned()))
@@ -72,7 +70,6 @@ pub fn sound_cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = any
     Ok(cases(dataset)?.filter(move |case| !case.as_ref().is_err_and(is_broken)))
 }
 
-/// A data set that was read once.
 pub struct OpenedData {
     pub dataset: Dataset,
     pub named: NameAndDigest,
@@ -85,12 +82,9 @@ pub struct OpenedData {
 /// Watches for an interrupt from now on: given the words that it answers with, returns the flag that it sets.
 pub type Watch<'a> = &'a dyn Fn(&'static str) -> anyhow::Result<Arc<AtomicBool>>;
 
-/// Where the answers of a run go.
 pub struct Begin<'a> {
     pub folder: &'a Path,
-    /// Times the run, where that is asked for.
     pub recorder: Option<&'a Recorder>,
-    /// True if progress is shown.
     pub show_progress: bool,
     /// Hears every piece of an answer as it is generated, where it is streamed.
     pub on_text: &'a dyn Fn(&str),
@@ -98,7 +92,6 @@ pub struct Begin<'a> {
 }
 
 impl RunSpec {
-    /// Answers what is not answered yet.
     pub fn run(&self, begin: &Begin<'_>) -> anyhow::Result<Summary> {
         self.checked()?;
         if let Some(folder) = self.prompts.as_deref().filter(|dir| dir.join(JUDGE_FILE).exists()) {
@@ -110,7 +103,6 @@ impl RunSpec {
         if self.is_endpoint() { self.run_endpoint(begin) } else { self.run_local(begin) }
     }
 
-    /// Refuses flags that make no sense together.
     pub fn checked(&self) -> Result<(), WrongUsage> {
         self.check().map_err(|e| WrongUsage(format!("{e:#}")))
     }
@@ -164,7 +156,6 @@ impl RunSpec {
         Ok(OpenedData { dataset, named, all, first, limits })
     }
 
-    /// The selected cases of a data set.
     pub fn plan(&self, dataset: &Dataset, all: Vec<PlannedCase>) -> anyhow::Result<Vec<PlannedCase>> {
         let selection = Selection {
             sample: self.case_sample(),
@@ -177,7 +168,6 @@ impl RunSpec {
         Ok(selection.of(all)?)
     }
 
-    /// The templates of its prompts.
     pub fn templates(&self, benchmark: &Benchmark) -> anyhow::Result<Templates> {
         let folder = self.prompts.as_deref();
         if self.query_time && !benchmark.query_time_if_asked {

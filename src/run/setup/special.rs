@@ -9,8 +9,7 @@ use crate::prompt::contents;
 use palimpsest_core::engine::TextSide;
 use palimpsest_core::text::known_special_tokens;
 
-/// The cases that hold text that spells a special token, each with those tokens. They are sound: it is read as that token unless a run
-/// is told otherwise.
+/// The cases whose text spells special tokens, each with those tokens.
 pub fn special_tokens(
     dataset: &Dataset,
     model: Option<&str>,

@@ -12,7 +12,7 @@ use super::memory_plan::{self, Branches, MemoryRequest, ObservedSpans, ServerMem
 use super::stop_strings::{StopStrings, before_stop};
 use super::text_side::TextSide;
 use super::thread::Limits;
-use super::{DeviceName, Engine, Generated, Hardware, Session, StopReason, Thinker};
+use super::{DeviceName, Engine, Generated, Session, StopReason, Thinker};
 use crate::attention::AttentionKernel;
 use crate::model::{Kept, ModelFiles, OpenModel};
 use crate::text::{
@@ -120,7 +120,6 @@ pub struct LocalModel {
     limits: Limits,
     server: ServerMemory,
     observed: ObservedSpans,
-    hardware: Hardware,
 }
 
 /// The text side of an opened model: between conversations and tokens.
@@ -223,7 +222,6 @@ impl LocalModel {
             Some(serving) => e.of_server(serving.memory),
             None => e,
         })?;
-        let hardware = Hardware::of(&placed.devices);
         let model = model.keeping(placed.kept).attending_by(options.kernel).caching_in(options.cache_dtype);
         let engine = Engine::new(model.load_split(placed.devices, dtype)?, options.chunk);
         let cache = engine.decoder().cache(context)?;
@@ -237,7 +235,7 @@ impl LocalModel {
             context,
         };
         let session = Session::new(engine, cache, Limits::of_branches(context, branches));
-        Ok(LocalModel { session, text, branches, limits, server, observed, hardware })
+        Ok(LocalModel { session, text, branches, limits, server, observed })
     }
 
     /// The manifest's name, or that of the file or folder.
@@ -288,11 +286,6 @@ impl LocalModel {
     /// The spans that the attention observer was planned for; a thought counts as generated.
     pub fn observed(&self) -> ObservedSpans {
         self.observed
-    }
-
-    /// Its hardware.
-    pub fn hardware(&self) -> &Hardware {
-        &self.hardware
     }
 
     /// Tokens that end a turn.

@@ -8,11 +8,6 @@ pub fn open(ordinal: usize) -> Result<Device> {
 }
 
 /// Not known: there is no card.
-pub fn uuid(_device: &Device) -> Option<String> {
-    None
-}
-
-/// Not known: there is no card.
 pub fn available_bytes(_device: &Device) -> Option<u64> {
     None
 }

@@ -2,8 +2,6 @@
 
 use candle_core::{Device, Result};
 
-use super::card_uuid;
-
 /// Opens card `ordinal` with a stream of its own.
 ///
 /// Candle's usual device works through the per-thread stream, a handle that means the stream of whichever card the thread
@@ -18,13 +16,6 @@ pub fn open(ordinal: usize) -> Result<Device> {
     // what was opened stays open until the process ends and its driver takes everything back.
     std::mem::forget(device.clone());
     Ok(device)
-}
-
-/// The card's UUID as NVIDIA's management library writes it.
-pub fn uuid(device: &Device) -> Option<String> {
-    let uuid = device.as_cuda_device().ok()?.cuda_stream().context().uuid().ok()?;
-    // The signedness of a C char differs between processors.
-    Some(card_uuid(uuid.bytes.map(|byte| byte as u8)))
 }
 
 /// Bytes that the card's driver says are free.
