@@ -29,7 +29,6 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// All of them.
     pub fn total(&self) -> f64 {
         self.prefill + self.recording + self.decoding
     }

@@ -38,7 +38,6 @@ impl Peaks {
     }
 }
 
-/// A card by the name that is typed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NamedCard {
     pub name: &'static str,

@@ -169,7 +169,7 @@ fn score(args: &ScoreArgs) -> anyhow::Result<()> {
             label(asked),
             label(asked)
         );
-        return Err(super::WrongUsage(why).into());
+        return super::wrong(why);
     }
     let raters: Vec<Ratings> =
         ratings.iter().map(|path| Ratings::read(path, &key)).collect::<Result<_, _>>()?;

@@ -67,8 +67,10 @@ use without::{
 #[cfg(not(feature = "serve"))]
 use without::{serve, serve as view};
 
-use arguments::{WrongUsage, WrongValue, check_context, positive};
-use output::{EndedWithErrors, WITH_ERRORS, conclude, say, without_errors, writable, write_out, write_stats};
+use arguments::{WrongUsage, WrongValue, check_context, positive, wrong};
+use output::{
+    EndedWithErrors, WITH_ERRORS, conclude, save, say, without_errors, writable, write_out, write_stats,
+};
 
 /// Which writing does a language model read after a later session has overwritten an earlier one?
 #[derive(Debug, Parser)]

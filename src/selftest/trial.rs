@@ -10,14 +10,16 @@ use candle_core::{DType, Device, Result as TensorResult, Tensor};
 use serde::Serialize;
 
 use super::SelfTestError;
-use super::device::{Gauge, Peak};
+use super::machine::Gauge;
+pub(crate) use super::machine::Peak;
 use super::rule::Numbers;
+use super::shapes::FILL;
 use crate::cards::{self, Kernel, LayerWork, Recording, Work};
 use palimpsest_core::attention::{
     AttentionKernel, Event, MassObserver, Masses, NoObserver, Observer, Point, Wanted,
 };
 use palimpsest_core::engine::memory_plan::{self, MemoryPlan, MemoryRequest, available_bytes};
-use palimpsest_core::engine::{DeviceName, Engine, Sampling};
+use palimpsest_core::engine::{self, DeviceName, Engine, Sampling};
 use palimpsest_core::model::{DecoderSpec, Fill, ModelDescription, OpenModel};
 use palimpsest_core::span::Span;
 
@@ -29,18 +31,35 @@ pub struct Setting {
     pub cache: Option<DType>,
     /// Hidden states are of the dtype on the CPU too, as on cards.
     pub rounds: bool,
-    /// One, or several that share the layers out.
     pub devices: Vec<Device>,
     pub kernel: AttentionKernel,
     /// Tokens that a prefill reads at a time.
     pub chunk: usize,
     pub tokens: usize,
-    /// Tokens to generate after it.
+    /// Tokens to generate after those of the prompt.
     pub generate: usize,
     pub fill: Fill,
 }
 
+/// Devices, between which layers are split, and the choice of attention's kernel.
+pub type On<'a> = (&'a [Device], AttentionKernel);
+
 impl Setting {
+    /// Random weights, the usual chunk and a few generated tokens.
+    pub fn new((devices, kernel): On<'_>, dtype: DType, tokens: usize) -> Self {
+        Setting {
+            dtype,
+            cache: None,
+            rounds: false,
+            devices: devices.to_vec(),
+            kernel,
+            chunk: engine::DEFAULT_CHUNK,
+            tokens,
+            generate: 16,
+            fill: FILL,
+        }
+    }
+
     fn request(&self, context: usize) -> MemoryRequest {
         let Setting { chunk, cache, kernel, .. } = *self;
         let devices = self.devices.iter().map(DeviceName::of).collect();
@@ -48,7 +67,7 @@ impl Setting {
     }
 }
 
-/// A plan's bytes beside the measured ones, on one device, as far as it tells.
+/// Planned bytes of a device beside the measured ones, as far as it tells.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Memory {
     pub device: String,

@@ -73,7 +73,7 @@ impl ServedEmbedder {
 
     /// Its entry of `/v1/models`.
     pub fn json(&self, created: u64) -> Value {
-        let EmbedderCard { name, max_tokens, dimensions } = &self.card;
+        let EmbedderCard { name, max_tokens, dimensions, .. } = &self.card;
         json!({
             "id": name, "object": "model", "created": created, "owned_by": "palimpsest",
             "palimpsest": {
