@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use palimpsest_core::text::TextError;
 
-use crate::models::CounterError;
+use crate::models::ModelsError;
 
 /// Why a build failed.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +28,7 @@ pub enum BuildError {
     #[error(
         "the tokenizer `{name}` cannot be opened; fetch the model with `palimpsest model pull {name}`, or name a folder, a tokenizer.json or an encoding with --tokenizer"
     )]
-    Tokenizer { name: String, source: Box<CounterError> },
+    Tokenizer { name: String, source: Box<ModelsError> },
     #[error(transparent)]
     Text(#[from] TextError),
     #[error("cannot {action} {}", path.display())]

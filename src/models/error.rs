@@ -1,15 +1,16 @@
-//! Why a model could not be found, fetched or trusted.
+//! Why a model could not be found, fetched, trusted, read or opened.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::models::manifest::ManifestError;
 use palimpsest_core::engine::LocalError;
+use palimpsest_core::model::weights::{GgufError, SafetensorsError};
 use palimpsest_core::model::{ModelError, PathError};
+use palimpsest_core::text::TextError;
 
-/// Why a model could not be found, fetched or trusted. Every message names the thing and the remedy.
+/// Every message names the thing and the remedy.
 #[derive(Debug, thiserror::Error)]
-pub enum FetchError {
+pub enum ModelsError {
     #[error("no home directory is set; name a folder for models in PALIMPSEST_HOME")]
     NoHome,
     #[error("cannot {doing} {path}")]
@@ -17,9 +18,31 @@ pub enum FetchError {
     #[error("cannot create {path} in the model home; name a folder that you can write to in PALIMPSEST_HOME")]
     Home { path: PathBuf, source: io::Error },
     #[error(transparent)]
-    Manifest(#[from] ManifestError),
-    #[error(transparent)]
     Path(#[from] PathError),
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    #[error(transparent)]
+    Text(#[from] TextError),
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    #[error(transparent)]
+    Safetensors(#[from] SafetensorsError),
+    #[error("{file} is not valid JSON; fetch it again")]
+    Json { file: PathBuf, source: serde_json::Error },
+    #[error("the manifest {file} is wrong")]
+    Syntax { file: PathBuf, source: Box<toml::de::Error> },
+    #[error("the manifest {file} is wrong: {field} is {value:?}; {remedy}")]
+    Field { file: PathBuf, field: &'static str, value: String, remedy: &'static str },
+    #[error("the manifests {first} and {second} both describe {name:?}; rename or remove one")]
+    Duplicate { name: String, first: PathBuf, second: PathBuf },
+    #[error("{} is there already; give the name of a folder that is not", .0.display())]
+    Exists(PathBuf),
+    #[error(
+        "{place} scales its rotary frequencies already ({kind}); extend the model as its makers released it"
+    )]
+    Scaled { place: String, kind: String },
     #[error(
         "no model is called {name:?}{suggestion}; known: {known} (or give a .gguf file or a model folder)"
     )]
@@ -54,23 +77,12 @@ pub enum FetchError {
     Hub { repo: String, what: String, cause: String },
 }
 
-impl FetchError {
+impl ModelsError {
     /// For `map_err`: wraps what the file system said when asked to do this to `path`.
-    pub(super) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FetchError {
+    pub(super) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ModelsError {
         let path = path.to_owned();
-        move |source| FetchError::Io { doing, path, source }
+        move |source| ModelsError::Io { doing, path, source }
     }
-}
-
-/// A model could not be found or opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    #[error(transparent)]
-    Fetch(#[from] FetchError),
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    #[error(transparent)]
-    Local(#[from] LocalError),
 }
 
 /// An error with its causes, as one line.

