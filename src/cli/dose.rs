@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use super::dose_figures;
 use crate::dose::{DoseOptions, Doses, table, words};
 
 const EXAMPLES: &str = "\
@@ -51,7 +50,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         super::save(&path, &rows)?;
     }
     if let Some(folder) = out {
-        dose_figures::write(&doses, &folder)?;
+        super::pictures::doses(&doses, &folder)?;
         super::save(&folder.join("dose.csv"), &rows)?;
         super::save(&folder.join("dose.txt"), words::text(&doses))?;
     }

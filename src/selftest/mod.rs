@@ -1,7 +1,7 @@
 //! The self-test: parity of devices with the CPU, a smoke test of layers, memory against the plan, and attention's kernels timed.
 //!
 //! Needs no network and no files: `shapes` makes models of random weights from released configs. `parity` compares small ones of
-//! every architecture on the devices with the CPU, within the [`rule`] of the parity tests. `layers` tries single layers at
+//! every architecture on the devices with the CPU, within the [`rule`] of the parity tests, and tries single layers at
 //! released widths (`trial`) with every kernel of attention that there is; `machine` measures their memory. `report` is all of it,
 //! as text, as JSON, and in a verdict. That the engine agrees with transformers is shown by `tests/parity`, on checkpoints as they
 //! are stored. Called by `palimpsest selftest` and `palimpsest model try`; it knows no prompts of people and no cases.
@@ -11,12 +11,9 @@ use std::time::Instant;
 use candle_core::{DType, Device};
 
 use crate::progress::Steps;
-use palimpsest_core::attention::{AttentionKernel, SpanError};
-use palimpsest_core::engine::memory_plan::DoesNotFit;
-use palimpsest_core::engine::{DeviceName, EngineError};
-use palimpsest_core::model::ModelError;
+use palimpsest_core::attention::AttentionKernel;
+use palimpsest_core::engine::DeviceName;
 
-mod layers;
 mod machine;
 mod parity;
 mod report;
@@ -24,39 +21,10 @@ pub mod rule;
 mod shapes;
 pub(crate) mod trial;
 
-use layers::Schedule;
 use machine::{DeviceFacts, Host};
-use parity::Parity;
+use parity::{Parity, Schedule};
 use report::Report;
-
-/// Why the self-test ended early, or one of its parts did.
-#[derive(Debug, thiserror::Error)]
-pub enum SelfTestError {
-    #[error("interrupted")]
-    Interrupted,
-    #[error("no device was named; name at least one, such as cpu or cuda:0")]
-    NoDevice,
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    #[error(transparent)]
-    DoesNotFit(#[from] Box<DoesNotFit>),
-    #[error(transparent)]
-    Engine(EngineError),
-    #[error(transparent)]
-    Spans(#[from] SpanError),
-    #[error(transparent)]
-    Tensor(#[from] candle_core::Error),
-}
-
-impl From<EngineError> for SelfTestError {
-    /// An interruption is no failure of the model.
-    fn from(error: EngineError) -> Self {
-        match error {
-            EngineError::Interrupted => SelfTestError::Interrupted,
-            other => SelfTestError::Engine(other),
-        }
-    }
-}
+pub use trial::SelfTestError;
 
 /// The dtype that layers are tried in: the device's default, or f16 on cards that are too old for bf16.
 fn dtype_for_layers(facts: &DeviceFacts, device: &Device) -> DType {

@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::layers::{LayerResult, MASSES_OFF};
 use super::machine::{DeviceFacts, Host, How};
-use super::parity::Parity;
+use super::parity::{LayerResult, MASSES_OFF, Parity};
 use super::rule::Compared;
 use super::trial::Trial;
 use crate::ground::table::columns;

@@ -9,19 +9,47 @@ use std::time::{Duration, Instant};
 use candle_core::{DType, Device, Result as TensorResult, Tensor};
 use serde::Serialize;
 
-use super::SelfTestError;
 use super::machine::Gauge;
 pub(crate) use super::machine::Peak;
 use super::rule::Numbers;
 use super::shapes::FILL;
 use crate::cards::{self, Kernel, LayerWork, Recording, Work};
 use palimpsest_core::attention::{
-    AttentionKernel, Event, MassObserver, Masses, NoObserver, Observer, Point, Wanted,
+    AttentionKernel, Event, MassObserver, Masses, NoObserver, Observer, Point, SpanError, Wanted,
 };
-use palimpsest_core::engine::memory_plan::{self, MemoryPlan, MemoryRequest, available_bytes};
-use palimpsest_core::engine::{self, DeviceName, Engine, Sampling};
-use palimpsest_core::model::{DecoderSpec, Fill, ModelDescription, OpenModel};
+use palimpsest_core::engine::memory_plan::{self, DoesNotFit, MemoryPlan, MemoryRequest, available_bytes};
+use palimpsest_core::engine::{self, DeviceName, Engine, EngineError, Sampling};
+use palimpsest_core::model::{DecoderSpec, Fill, ModelDescription, ModelError, OpenModel};
 use palimpsest_core::span::Span;
+
+/// Why the self-test ended early, or one of its parts did.
+#[derive(Debug, thiserror::Error)]
+pub enum SelfTestError {
+    #[error("interrupted")]
+    Interrupted,
+    #[error("no device was named; name at least one, such as cpu or cuda:0")]
+    NoDevice,
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    DoesNotFit(#[from] Box<DoesNotFit>),
+    #[error(transparent)]
+    Engine(EngineError),
+    #[error(transparent)]
+    Spans(#[from] SpanError),
+    #[error(transparent)]
+    Tensor(#[from] candle_core::Error),
+}
+
+impl From<EngineError> for SelfTestError {
+    /// An interruption is no failure of the model.
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Interrupted => SelfTestError::Interrupted,
+            other => SelfTestError::Engine(other),
+        }
+    }
+}
 
 /// Where and for which lengths a decoder is loaded.
 #[derive(Debug, Clone)]
@@ -207,9 +235,8 @@ impl Subject {
         let decode = start.elapsed();
 
         // 3. The counts, and the memory that was taken.
-        let of = |work: &dyn Fn(LayerWork, Kernel, Kernel) -> Work| -> Work {
-            self.layers().map(|(layer, kernel, sums)| work(layer, kernel, sums)).sum()
-        };
+        let of =
+            |work: &dyn Fn((LayerWork, Kernel, Kernel)) -> Work| -> Work { self.layers().map(work).sum() };
         let steps = greedy.len().saturating_sub(1);
         let mut kernels = (0..spec.layers.len()).filter_map(|i| decoder.attention_kernel(i));
         let trial = Trial {
@@ -223,9 +250,9 @@ impl Subject {
             prefill_seconds: prefill.as_secs_f64(),
             recording_seconds: observer.spent.as_secs_f64(),
             token_seconds: decode.as_secs_f64() / steps.max(1) as f64,
-            prefill: of(&|layer, kernel, _| layer.prefill(tokens, kernel)) + cards::head(spec),
-            recording: of(&|layer, _, sums| layer.recorded(tokens, recording, sums)),
-            token: of(&|layer, kernel, _| layer.step(tokens, 0, 1, kernel))
+            prefill: of(&|(layer, kernel, _)| layer.prefill(tokens, kernel)) + cards::head(spec),
+            recording: of(&|(layer, _, sums)| layer.recorded(tokens, recording, sums)),
+            token: of(&|(layer, kernel, _)| layer.step(tokens, 0, 1, kernel))
                 + cards::token_head(spec, dtype.size_in_bytes()),
             masses_off: off_from_1(&masses),
             memory: self.memory(tokens + generate),
