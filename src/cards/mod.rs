@@ -1,17 +1,15 @@
 //! Cards that need not be here (`--card`): their memory, and an estimate of the seconds that a run takes there.
 //!
-//! `work` counts operations and bytes of a decoder's layers, `forecast` divides them by the published rates of this
-//! table, and `hours` says it in words. An estimate, never a measurement. Called by `model plan --card` and
+//! `work` counts operations and bytes of a decoder's layers, `hours` divides them by the published rates of this
+//! table and says it in words. An estimate, never a measurement. Called by `model plan --card` and
 //! `run --estimate --card`; `model try` shows what is counted beside what it measures.
 
 use std::str::FromStr;
 
-mod forecast;
 mod hours;
 mod work;
 
-pub use forecast::{CaseShape, Expected, Forecast, LAUNCH, duration};
-pub use hours::{Hours, fewest_cards};
+pub use hours::{CaseShape, Expected, Forecast, Hours, LAUNCH, duration, fewest_cards};
 pub use work::{Kernel, LayerWork, Recording, Work, head, token_head};
 
 /// Rates of a device, a second.
@@ -38,7 +36,6 @@ impl Peaks {
     }
 }
 
-/// A card by the name that is typed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NamedCard {
     pub name: &'static str,
@@ -82,7 +79,6 @@ impl NamedCard {
     }
 }
 
-/// A card that is not in [`NAMED`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the rates of `{0}` are not known; there are {known}", known = NAMED.map(|card| card.name).join(", "))]
 pub struct UnknownCard(String);

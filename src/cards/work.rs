@@ -22,7 +22,6 @@ const INVERSE: f64 = (2.0 * 65_536.0 + 28.0 * 8_192.0) / RULE_BLOCK;
 /// Bytes of a number of a delta net's state that a token takes: decayed 8, read by the key 4, added to 8, read by the query 4.
 const STATE_BYTES: f64 = 24.0;
 
-/// The attention implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kernel {
     /// As matrix products over blocks of 512 rows, whose scores go through memory.
@@ -31,7 +30,6 @@ pub enum Kernel {
     Fused,
 }
 
-/// A piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize)]
 pub struct Work {
     /// Operations of products in the model's dtype.
@@ -43,7 +41,6 @@ pub struct Work {
 }
 
 impl Work {
-    /// All operations.
     pub fn operations(&self) -> f64 {
         self.products + self.products_f32
     }

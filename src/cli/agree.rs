@@ -121,11 +121,8 @@ fn draw(args: &DrawArgs) -> anyhow::Result<()> {
     // The key names the condition, so that verdicts are looked up under it.
     let first = RunFolder::read(first)?;
     let names = first.header.identity.condition_names();
-    let condition = match (condition, names.first()) {
-        (Some(condition), _) => stored(condition),
-        (None, Some(first)) if !names.contains(&"") => first,
-        (None, _) => "",
-    };
+    let usual = names.first().copied().filter(|_| !names.contains(&"")).unwrap_or_default();
+    let condition = condition.as_deref().map_or(usual, stored);
     let runs: Vec<RunFolder> = runs.iter().map(|dir| read(dir, condition)).collect::<Result<_, _>>()?;
     let benchmark = first.benchmark()?;
     let how = Draw { per_cell: *per_cell, seed: *seed };
@@ -150,11 +147,10 @@ fn draw(args: &DrawArgs) -> anyhow::Result<()> {
         ))?;
     }
     super::say(format_args!(
-        "give raters {out}/{} or {out}/{}, and keep {out}/key.json",
+        "give raters {out}/{} or {out}/{}, and keep {out}/key.json\nnext: palimpsest agree score {out} --ratings FILE",
         sheet::HTML,
         sheet::CSV
-    ))?;
-    super::say(format_args!("next: palimpsest agree score {out} --ratings FILE"))
+    ))
 }
 
 fn score(args: &ScoreArgs) -> anyhow::Result<()> {
@@ -169,7 +165,7 @@ fn score(args: &ScoreArgs) -> anyhow::Result<()> {
             label(asked),
             label(asked)
         );
-        return Err(super::WrongUsage(why).into());
+        return super::wrong(why);
     }
     let raters: Vec<Ratings> =
         ratings.iter().map(|path| Ratings::read(path, &key)).collect::<Result<_, _>>()?;

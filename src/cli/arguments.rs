@@ -2,6 +2,11 @@
 
 pub(super) use crate::run::setup::{WrongUsage, WrongValue, positive};
 
+/// A refusal of what was typed.
+pub(super) fn wrong<T>(why: impl Into<String>) -> anyhow::Result<T> {
+    Err(WrongUsage(why.into()).into())
+}
+
 /// Refuses a context longer than the model was made for, unless told to go on.
 pub(super) fn check_context(tokens: usize, model_limit: usize, allow_longer: bool) -> anyhow::Result<()> {
     anyhow::ensure!(

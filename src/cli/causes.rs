@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use anyhow::ensure;
 
 use super::WrongValue;
-use super::interrupt::INTERRUPTED;
 use crate::lens::causes::texts::text;
 use crate::progress::note;
 use crate::run::causes::blocked::CauseOptions;
@@ -154,8 +153,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
     }
     if stopped {
-        super::say("stopped; the same command goes on from here")?;
-        std::process::exit(INTERRUPTED);
+        super::interrupt::end_resumable()?;
     }
     super::say(text(&args.dir, way, &model.engine().decoder().spec().layer_kinds())?)
 }

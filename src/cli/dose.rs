@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use super::dose_figures;
 use crate::dose::{DoseOptions, Doses, table, words};
 
 const EXAMPLES: &str = "\
@@ -48,12 +47,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         super::write_out(words::text(&doses).as_bytes())?;
     }
     if let Some(path) = csv.filter(|path| path != Path::new("-")) {
-        palimpsest_core::files::write_atomically(&path, &rows)?;
+        super::save(&path, &rows)?;
     }
     if let Some(folder) = out {
-        dose_figures::write(&doses, &folder)?;
-        palimpsest_core::files::write_atomically(&folder.join("dose.csv"), &rows)?;
-        palimpsest_core::files::write_atomically(&folder.join("dose.txt"), words::text(&doses).as_bytes())?;
+        super::pictures::doses(&doses, &folder)?;
+        super::save(&folder.join("dose.csv"), &rows)?;
+        super::save(&folder.join("dose.txt"), words::text(&doses))?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use super::wrong;
 use crate::benchmarks::stale::exchange;
 use crate::export::{ExportText, OneAnswer, inspect, not_asked, other_conditions, parquet, under};
 use crate::progress::note;
@@ -76,7 +77,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { dir, format: asked, stale, condition, judge, rubric, with_history, out, partial } = args;
     let asked = asked.unwrap_or(Format::Stale);
     let Some(dir) = dir.or(stale) else { return Ok(()) };
-    let wrong = |why: &str| Err(super::WrongUsage(why.to_owned()).into());
     if with_history && asked != Format::Inspect {
         return wrong("--with-history is for --format inspect; drop it");
     }
@@ -153,7 +153,7 @@ fn by_condition(
             folder.dir.display(),
             names.join(", ")
         );
-        return Err(super::WrongUsage(why).into());
+        return wrong(why);
     }
     // All of them before the first file: a refusal leaves none behind.
     let texts = conditions.iter().map(|name| asked.text(&folder.clone().condition(name)?, name, partial));

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 
-use super::figure_style::FigureStyle;
 use super::lens::Analysis;
-use crate::figures::{self, RunFigures};
+use crate::figures::look::{Look, Scope, Size};
+use crate::figures::{self, RunFigures, Style};
 
 /// The figures of a run, as SVG, PDF and PNG; of several runs, side by side; of runs of several benchmarks, one look over all.
 ///
@@ -36,7 +36,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { dirs, out, difference, style_example, look, analysis } = args;
     if style_example {
-        return super::say(format_args!("{}", figures::Style::example().trim_end()));
+        return super::say(format_args!("{}", Style::example().trim_end()));
     }
     let _look = look.enter()?;
     let out = match (out, &dirs[..]) {
@@ -65,4 +65,110 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         figures.len(),
         out.display()
     ))
+}
+
+/// Options of the look of figures.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Look of the figures")]
+pub struct FigureStyle {
+    /// Leave the title, and the line that says where the numbers come from, to the caption: a page has captions of its own.
+    #[arg(long)]
+    no_title: bool,
+    /// Width of each picture, such as 84mm (a column), 17cm, 3.3in, 240pt or 600px; it is laid out anew for it, not scaled
+    /// [default: as wide as a picture's own content].
+    #[arg(long, value_name = "LENGTH")]
+    width: Option<String>,
+    /// Size of words where a width is given, such as 8pt or 2.8mm; numbers at ticks are five sixths of it.
+    #[arg(long, value_name = "LENGTH", requires = "width", default_value = DEFAULT_TEXT)]
+    text_size: Option<String>,
+    /// A style file: colours and dashes by meaning, words, a font. docs/figures.md describes it.
+    #[arg(long, value_name = "FILE")]
+    style: Option<PathBuf>,
+}
+
+/// Of words, where a width is given and nothing else is said.
+const DEFAULT_TEXT: &str = "8pt";
+/// The narrowest layout, in pixels of which words are 12 high: a panel with its axis.
+const LEAST_ROOM: i32 = 200;
+
+impl FigureStyle {
+    /// What follows is drawn in this way, until the scope is dropped.
+    fn enter(&self) -> anyhow::Result<Scope> {
+        Ok(self.look()?.enter())
+    }
+
+    fn look(&self) -> anyhow::Result<Look> {
+        let style = self.style.as_deref().map(Style::read).transpose()?.unwrap_or_default();
+        let size = self.width.as_deref().map(|width| {
+            let text = self.text_size.as_deref().unwrap_or(DEFAULT_TEXT);
+            let size = Size { width: pixels("--width", width)?, text: pixels("--text-size", text)? };
+            if !(4.0..=96.0).contains(&size.text) {
+                bail!("--text-size {text} is no size to read; give one from 3pt to 72pt");
+            }
+            if size.room() < LEAST_ROOM {
+                bail!(
+                    "--width {width} has no room for a panel with words of {text}; give at least {:.0}mm, or smaller words with --text-size",
+                    (f64::from(LEAST_ROOM + 1) * size.scale() / 96.0 * 25.4).ceil()
+                );
+            }
+            Ok(size)
+        });
+        Ok(Look { titles: !self.no_title, size: size.transpose()?, style })
+    }
+}
+
+fn pixels(option: &str, text: &str) -> anyhow::Result<f64> {
+    const UNITS: [(&str, f64); 5] =
+        [("mm", 96.0 / 25.4), ("cm", 96.0 / 2.54), ("in", 96.0), ("pt", 96.0 / 72.0), ("px", 1.0)];
+    let split = |(unit, factor): &(&str, f64)| Some((text.strip_suffix(unit)?.trim_end(), *factor));
+    let (number, factor) = UNITS.iter().find_map(split).with_context(|| {
+        format!("{option} {text} has no unit; write a number with mm, cm, in, pt or px, such as 84mm")
+    })?;
+    match number.parse::<f64>() {
+        Ok(number) if number > 0.0 && number * factor <= 10_000.0 => Ok(number * factor),
+        Ok(_) => bail!("{option} {text} is no length of a page; give one above 0 and below 2600mm"),
+        Err(_) => {
+            bail!("{option} {text} is no length; write a number with mm, cm, in, pt or px, such as 84mm")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(width: &str, text: Option<&str>) -> Result<Option<Size>, String> {
+        let style = FigureStyle {
+            width: Some(width.to_owned()),
+            text_size: text.map(str::to_owned),
+            ..FigureStyle::default()
+        };
+        style.look().map(|look| look.size).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn lengths_have_their_units() {
+        for (text, wanted) in
+            [("25.4mm", 96.0), ("2.54 cm", 96.0), ("1in", 96.0), ("72pt", 96.0), ("96px", 96.0)]
+        {
+            assert!((pixels("--width", text).unwrap() - wanted).abs() < 1e-9, "{text}");
+        }
+        let column = with("84mm", None).unwrap().unwrap();
+        assert!((column.text - 8.0 / 0.75).abs() < 1e-9 && column.room() == 357);
+    }
+
+    #[test]
+    fn what_is_no_width_is_refused_with_the_value_and_the_remedy() {
+        for (width, text, words) in [
+            ("84", None, ["--width 84 has no unit", "84mm"]),
+            ("wide mm", None, ["--width wide mm is no length", "84mm"]),
+            ("-3mm", None, ["--width -3mm", "above 0"]),
+            ("20mm", None, ["--width 20mm has no room", "at least 48mm"]),
+            ("84mm", Some("1pt"), ["--text-size 1pt", "3pt to 72pt"]),
+        ] {
+            let said = with(width, text).unwrap_err();
+            assert!(words.iter().all(|word| said.contains(word)), "{said}");
+        }
+        assert_eq!(crate::figures::look::current().size, None, "nothing is left behind");
+    }
 }

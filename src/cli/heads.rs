@@ -3,16 +3,14 @@
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 
-use super::interrupt::INTERRUPTED;
 use crate::ground::sheet::{Column, Sheet, cell};
 use crate::ground::table::aligned;
 use crate::heads::probing::{ProbingOptions, probe};
 use crate::heads::{HeadScores, Score, plant};
 use crate::models::{self, ModelArgs, ModelStore, Opened};
 use crate::progress::note;
-use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
+use palimpsest_core::engine::memory_plan::ObservedSpans;
 use palimpsest_core::engine::{ContextLength, LocalOptions};
 
 const EXAMPLES: &str = "\
@@ -86,16 +84,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         false => ContextLength::AtMost(args.context),
     };
     let options = LocalOptions {
-        kernel: args.loaded.on.attention_kernel,
-        devices: args.loaded.on.open()?,
-        dtype: args.loaded.in_dtype.dtype()?,
-        cache_dtype: args.loaded.in_dtype.cache()?,
         context,
         allow_longer: args.allow_longer,
-        branches: Branches::default(),
         observed: ObservedSpans { rows: 1, keys: 1, generated: args.max_new_tokens },
-        kept: args.loaded.weights.into(),
-        ..LocalOptions::default()
+        ..args.loaded.options()?
     };
     let Opened { mut model, digest } = models::open(&args.model, &options)?;
 
@@ -105,9 +97,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         ProbingOptions { context: model.context(), max_new_tokens: args.max_new_tokens, seed: args.seed };
     let show = std::io::stderr().is_terminal();
     let Some(scores) = probe((&mut model, &digest), &needles, options, &stop, show)? else {
-        debug_assert!(stop.load(Ordering::Relaxed));
-        note(format_args!("stopped; {} was not written", args.out.display()));
-        std::process::exit(INTERRUPTED);
+        super::interrupt::end(format_args!("stopped; {} was not written", args.out.display()));
     };
     scores.save(&args.out)?;
     if keep {
@@ -117,7 +107,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         note(format_args!("the scores are kept in {}", path.display()));
     }
     if let Some(path) = &args.csv {
-        palimpsest_core::files::write_atomically(path, sheet(&scores).csv()?.as_bytes())?;
+        super::save(path, sheet(&scores).csv()?)?;
     }
     if args.json {
         return super::write_out(scores.json()?.as_bytes());

@@ -64,10 +64,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if failed > 0 {
         said += &format!("; {failed} failed calls, which count as errors");
     }
-    super::say(format_args!(
-        "{}: {said}; judge them with `palimpsest judge {}`",
-        out.display(),
-        out.display()
-    ))?;
-    Ok(())
+    let out = out.display();
+    super::say(format_args!("{out}: {said}; judge them with `palimpsest judge {out}`"))
 }

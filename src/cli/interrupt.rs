@@ -1,5 +1,6 @@
 //! Ctrl-C: the first one asks for an end, the second one makes it.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -8,7 +9,19 @@ use anyhow::Context;
 use crate::progress::note;
 
 /// The exit code of a command that was stopped by Ctrl-C.
-pub(super) const INTERRUPTED: i32 = 130;
+const INTERRUPTED: i32 = 130;
+
+/// Says that the command was stopped, and ends the process.
+pub(super) fn end(says: impl Display) -> ! {
+    note(says);
+    std::process::exit(INTERRUPTED)
+}
+
+/// Ends a command that goes on when it is started again.
+pub(super) fn end_resumable() -> anyhow::Result<()> {
+    super::say("stopped; the same command goes on from here")?;
+    std::process::exit(INTERRUPTED)
+}
 
 /// A flag that Ctrl-C (or a polite kill) sets: the `step` under way is finished. The second one ends the process at once, which
 /// loses nothing but that step.
@@ -30,8 +43,7 @@ fn flag_with(says: impl Fn() -> String + Send + 'static) -> anyhow::Result<Arc<A
     let seen = Arc::clone(&flag);
     ctrlc::set_handler(move || {
         if seen.swap(true, Ordering::Relaxed) {
-            note("stopped; the same command goes on from here");
-            std::process::exit(INTERRUPTED);
+            end("stopped; the same command goes on from here");
         }
         note(format_args!("{}; press Ctrl-C again to stop at once", says()));
     })

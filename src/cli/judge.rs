@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::{WrongUsage, wrong};
 use crate::benchmarks::{Benchmark, LabelCheck, Rubric, rubric_named};
 use crate::chat::endpoint::Patience;
 use crate::ground::text_file;
@@ -129,21 +130,18 @@ impl Settings {
 
     /// Options to open the judge with, and true if it writes replies; an error where flags contradict each other.
     fn options(&self, judge: &str) -> anyhow::Result<(JudgeOptions, bool)> {
-        let wrong = |why: String| super::WrongUsage(why);
-        let source = JudgeSource::parse(judge).map_err(|e| wrong(e.to_string()))?;
+        let source = JudgeSource::parse(judge).map_err(|e| WrongUsage(e.to_string()))?;
         let is_endpoint = matches!(source, JudgeSource::Endpoint(_));
-        self.thinking.check(is_endpoint).map_err(|e| wrong(e.to_string()))?;
+        self.thinking.check(is_endpoint).map_err(|e| WrongUsage(e.to_string()))?;
         if is_endpoint && (!self.on.is_cpu() || self.in_dtype != DtypeArgs::default()) {
-            let why = format!(
+            return wrong(format!(
                 "--device, --dtype and --cache-dtype are for local judges, and {judge} is an endpoint; drop them"
-            );
-            return Err(wrong(why).into());
+            ));
         }
         if let Some(calls) = self.parallel.filter(|_| !is_endpoint) {
-            let why = format!(
+            return wrong(format!(
                 "--parallel {calls} is for endpoints, and {judge} is one model on this machine; drop it"
-            );
-            return Err(wrong(why).into());
+            ));
         }
         let replies = source.replies(&self.thinking);
         let of_replies = [
@@ -151,10 +149,9 @@ impl Settings {
             ("--max-thinking", self.thinking.max_thinking.is_some()),
         ];
         if let Some((flag, _)) = of_replies.iter().find(|(_, given)| *given && !replies) {
-            let why = format!(
+            return wrong(format!(
                 "{flag} is for judges that write a reply, and {judge} is read by scoring; drop it, or add --thinking on"
-            );
-            return Err(wrong(why).into());
+            ));
         }
         let timeout = Duration::from_secs(self.timeout.max(1));
         let options = JudgeOptions {
@@ -177,58 +174,62 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     // The folder first: a wrong one should not cost the loading of a model.
     let benchmark = RunFolder::read(&dir)?.benchmark()?;
     if labels && settings.no_exact_match {
-        let why = "--no-exact-match is for answers, and --labels judges none; drop one of them";
-        return Err(super::WrongUsage(why.to_owned()).into());
+        return wrong("--no-exact-match is for answers, and --labels judges none; drop one of them");
     }
-    if let (true, Some(judge)) = (labels, &judge) {
-        let Some(check) = benchmark.label_check else {
-            let why = format!("--labels: {} has no label that is checked; leave it out", benchmark.title);
-            return Err(super::WrongUsage(why).into());
-        };
-        let summary = check_folder(&dir, judge, &settings, &check)?;
-        super::conclude(&dir, "labels", "labels.jsonl", &summary)?;
-        super::say(format_args!("next: palimpsest table {}", dir.display()))?;
-        return super::without_errors("labels", "labels.jsonl", &summary);
-    }
-    if let (true, Some(judge)) = (memories, &judge) {
-        let summary = memories_of(&dir, benchmark, judge, &settings)?;
-        super::conclude(&dir, "memories", "the lines above", &summary)?;
-        super::say(format_args!("next: palimpsest table {} --memory", dir.display()))?;
-        return super::without_errors("memories", "the lines above", &summary);
-    }
-    // A wrong name should not cost the loading of a model, either.
-    rubric_of(benchmark, &settings)?;
-    let judge = match (judge, benchmark.readings) {
-        (None, []) => {
-            let why = "--judge is missing: give local:NAME or http://host[:port]/v1#model; answers of this benchmark have to be judged by a model";
-            return Err(super::WrongUsage(why.to_owned()).into());
+    let (summary, what, file, next) = match judge {
+        Some(judge) if labels => {
+            let Some(check) = benchmark.label_check else {
+                return wrong(format!(
+                    "--labels: {} has no label that is checked; leave it out",
+                    benchmark.title
+                ));
+            };
+            let summary = check_folder(&dir, &judge, &settings, &check)?;
+            (summary, "labels", "labels.jsonl", Some(format!("table {}", dir.display())))
         }
-        (None, _) => return read_folder(&dir, benchmark),
-        (Some(_), [_, ..]) => {
-            let why = format!(
-                "answers of {} are read by rules, without a judging model; drop --judge",
-                benchmark.title
-            );
-            return Err(super::WrongUsage(why).into());
+        Some(judge) if memories => {
+            let summary = memories_of(&dir, benchmark, &judge, &settings)?;
+            (summary, "memories", "the lines above", Some(format!("table {} --memory", dir.display())))
         }
-        (Some(judge), []) => judge,
+        judge => {
+            // A wrong name should not cost the loading of a model, either.
+            rubric_of(benchmark, &settings)?;
+            let judge = match (judge, benchmark.readings) {
+                (Some(judge), []) => judge,
+                (None, []) => {
+                    return wrong(
+                        "--judge is missing: give local:NAME or http://host[:port]/v1#model; answers of this benchmark have to be judged by a model",
+                    );
+                }
+                (None, _) => return read_folder(&dir, benchmark),
+                (Some(_), [_, ..]) => {
+                    return wrong(format!(
+                        "answers of {} are read by rules, without a judging model; drop --judge",
+                        benchmark.title
+                    ));
+                }
+            };
+            let summary = judge_folder(&dir, &judge, &settings)?;
+            let next = (summary.errors == 0).then(|| format!("report {}", dir.display()));
+            (summary, "verdicts", "verdicts.jsonl", next)
+        }
     };
-    let summary = judge_folder(&dir, &judge, &settings)?;
-    super::conclude(&dir, "verdicts", "verdicts.jsonl", &summary)?;
-    if summary.errors == 0 {
-        super::say(format_args!("next: palimpsest report {}", dir.display()))?;
+    super::conclude(&dir, what, file, &summary)?;
+    if let Some(next) = next {
+        super::say(format_args!("next: palimpsest {next}"))?;
     }
-    super::without_errors("verdicts", "verdicts.jsonl", &summary)
+    super::without_errors(what, file, &summary)
 }
 
 fn rubric_of(benchmark: &Benchmark, settings: &Settings) -> anyhow::Result<Rubric> {
     let Some(name) = &settings.rubric else { return Ok(benchmark.rubric()) };
     if !benchmark.readings.is_empty() {
-        let why =
-            format!("answers of {} are read by rules, without a rubric; drop --rubric", benchmark.title);
-        return Err(super::WrongUsage(why).into());
+        return wrong(format!(
+            "answers of {} are read by rules, without a rubric; drop --rubric",
+            benchmark.title
+        ));
     }
-    Ok(rubric_named(benchmark, name).map_err(|unknown| super::WrongUsage(format!("--rubric: {unknown}")))?)
+    Ok(rubric_named(benchmark, name).map_err(|unknown| WrongUsage(format!("--rubric: {unknown}")))?)
 }
 
 /// The text of a folder's judge.j2.
@@ -264,11 +265,10 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
             let named =
                 [("--no-exact-match", settings.no_exact_match), ("--exact-match", settings.exact_match)];
             if let (Some((flag, _)), None) = (named.iter().find(|(_, given)| *given), &benchmark.references) {
-                let why = format!(
+                return wrong(format!(
                     "{flag}: {} has no reference answers that settle a verdict; drop it",
                     benchmark.title
-                );
-                return Err(super::WrongUsage(why).into());
+                ));
             }
             let instructions = Instructions::of(benchmark, &rubric_of(benchmark, settings)?);
             let references = instructions.references.filter(|_| !settings.no_exact_match);
@@ -297,18 +297,16 @@ fn memories_of(
     settings: &Settings,
 ) -> anyhow::Result<Summary> {
     if benchmark.stated.is_empty() {
-        let why = format!(
+        return wrong(format!(
             "--memories: the data of {} does not say in words what its evidence states; leave it out",
             benchmark.title
-        );
-        return Err(super::WrongUsage(why).into());
+        ));
     }
     if !dir.join("memory").is_dir() {
-        let why = format!(
+        return wrong(format!(
             "--memories: {} is no run of memory systems; run with --memory NAME=COMMAND first",
             dir.display()
-        );
-        return Err(super::WrongUsage(why).into());
+        ));
     }
     with_judge(
         (dir, judge, settings),

@@ -1,8 +1,15 @@
 //! `palimpsest memory`: memory systems by themselves.
 
-use clap::Subcommand;
+use std::path::PathBuf;
 
-use super::{memory_check, memory_show};
+use anyhow::{Context, bail};
+
+use super::memory_check;
+use crate::ground::jsonl::read_rows;
+use crate::memory::cupmem::{self, Store, system};
+use crate::memory::system::lives::lives;
+use crate::memory::system::record::{EVENTS, case_folder, last_save};
+use crate::run::store::RunFolder;
 
 /// Check memory systems, and show what they made of a history.
 #[derive(Debug, clap::Args)]
@@ -11,16 +18,70 @@ pub struct Args {
     action: Action,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Debug, clap::Subcommand)]
 enum Action {
     Check(memory_check::Args),
-    Show(memory_show::Args),
+    Show(ShowArgs),
 }
 
-/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     match &args.action {
         Action::Check(args) => memory_check::run(args),
-        Action::Show(args) => memory_show::run(args),
+        Action::Show(args) => show(args),
     }
+}
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  palimpsest memory show runs/mem0 sample-t1-01-suitcase
+  palimpsest memory show runs/two sample-t1-01-suitcase --memory cup";
+
+/// Show the life of each memory of a case: written, considered, changed, ended, by which session and why.
+///
+/// Of CUPMem also each slot with its states and markers, and every decision with its grounds.
+#[derive(Debug, clap::Args)]
+#[command(after_help = SHOW_EXAMPLES)]
+pub struct ShowArgs {
+    /// The run folder
+    run: PathBuf,
+    /// The case's id
+    case: String,
+    /// The system, where the run has several
+    #[arg(long, value_name = "NAME")]
+    memory: Option<String>,
+}
+
+fn show(args: &ShowArgs) -> anyhow::Result<()> {
+    let ShowArgs { run, case, memory } = args;
+    let folder = RunFolder::read(run)?;
+    let systems = &folder.header.identity.memory;
+    let names: Vec<&str> = systems.iter().map(|system| system.name.as_str()).collect();
+    let system = match (memory, systems.as_slice()) {
+        (_, []) => bail!("{} has no memory systems; run with --memory", run.display()),
+        (None, [only]) => only,
+        (None, _) => bail!(
+            "{} has several memory systems; name one with --memory: {}",
+            run.display(),
+            names.join(", ")
+        ),
+        (Some(name), all) => all.iter().find(|system| system.name == *name).with_context(|| {
+            format!("{} has no memory system `{name}`; it has {}", run.display(), names.join(", "))
+        })?,
+    };
+    if !folder.plan.iter().any(|planned| planned.case == *case) {
+        let known: Vec<&str> = folder.plan.iter().take(5).map(|planned| planned.case.as_str()).collect();
+        bail!("{} has no case `{case}`; its first are {}", run.display(), known.join(", "));
+    }
+    let kept = case_folder(run, &system.name, case);
+    let events = kept.join(EVENTS);
+    if !events.exists() {
+        bail!("{} wrote nothing of {case} yet; the run's command goes on", system.name);
+    }
+    if system.system.name == system::NAME
+        && let Some((_, saved)) = last_save(&kept, usize::MAX)
+    {
+        let store = Store::load(&saved).map_err(anyhow::Error::msg)?;
+        return super::say(cupmem::show(&store).trim_end());
+    }
+    super::say(lives(&read_rows(&events)?).trim_end())
 }

@@ -26,6 +26,8 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { out, shards } = args;
     let merged = merge(&out, &shards)?;
+    let names =
+        |dirs: &[PathBuf]| dirs.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(", ");
     super::say(format_args!(
         "{}: {} cases, {} answers ({} errors), {} verdicts of {} shards",
         out.display(),
@@ -36,21 +38,19 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         shards.len()
     ))?;
     if !merged.other_machines.is_empty() {
-        let dirs: Vec<String> = merged.other_machines.iter().map(|dir| dir.display().to_string()).collect();
         super::say(format_args!(
             "run.json names the machine of {} alone; on others, or with another attention kernel, ran: {}",
-            shards.first().map_or_else(String::new, |first| first.display().to_string()),
-            dirs.join(", ")
+            names(&shards[..1]),
+            names(&merged.other_machines)
         ))?;
     }
     if merged.causes > 0 {
         super::say(format_args!("{} rows of causes", merged.causes))?;
     }
     if !merged.uneven.is_empty() {
-        let dirs: Vec<String> = merged.uneven.iter().map(|dir| dir.display().to_string()).collect();
         super::say(format_args!(
             "without all causes that other shards have: {}; the same `palimpsest causes` commands on {} measure what is missing",
-            dirs.join(", "),
+            names(&merged.uneven),
             out.display()
         ))?;
     }

@@ -17,15 +17,9 @@ mod causes;
 mod data;
 mod data_check;
 mod data_stats;
-#[cfg(feature = "figures")]
-mod distribution;
 mod dose;
-#[cfg(feature = "figures")]
-mod dose_figures;
 mod driver;
 mod export;
-#[cfg(feature = "figures")]
-mod figure_style;
 #[cfg(feature = "figures")]
 mod figures;
 mod heads;
@@ -35,10 +29,11 @@ mod judge;
 mod lens;
 mod memory;
 mod memory_check;
-mod memory_show;
 mod merge;
 mod model;
 mod output;
+#[cfg(feature = "figures")]
+mod pictures;
 pub mod process;
 #[cfg(feature = "figures")]
 mod quickstart;
@@ -61,14 +56,14 @@ mod why;
 mod without;
 
 #[cfg(not(feature = "figures"))]
-use without::{
-    figures, figures as distribution, figures as dose_figures, figures as quickstart, figures as report,
-};
+use without::{figures, figures as pictures, figures as quickstart, figures as report};
 #[cfg(not(feature = "serve"))]
 use without::{serve, serve as view};
 
-use arguments::{WrongUsage, WrongValue, check_context, positive};
-use output::{EndedWithErrors, WITH_ERRORS, conclude, say, without_errors, writable, write_out, write_stats};
+use arguments::{WrongUsage, WrongValue, check_context, positive, wrong};
+use output::{
+    EndedWithErrors, WITH_ERRORS, conclude, save, say, without_errors, writable, write_out, write_stats,
+};
 
 /// Which writing does a language model read after a later session has overwritten an earlier one?
 #[derive(Debug, Parser)]

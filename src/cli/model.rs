@@ -81,18 +81,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             format!("{name} is here and verified: {}\n", files.path().display())
         }
         Command::Info { model } => {
-            let Some(files) = store.locate(&model)? else {
-                anyhow::bail!(
-                    "{model} is known but not here yet; fetch it with `palimpsest model pull {model}`"
-                );
-            };
+            let files = here(&store, &model)?;
             let described = info::describe(&files)?;
             info_text(&files, store.manifest_of(&model)?.as_ref(), &described)
         }
         Command::Extend { model, rope_scaling, out } => {
-            let Some(files) = store.locate(&model)? else {
-                bail!("{model} is known but not here yet; fetch it with `palimpsest model pull {model}`");
-            };
+            let files = here(&store, &model)?;
             let ModelKind::Folder(folder) = &files.kind else {
                 bail!(
                     "{model} is a GGUF file, which states its scaling itself; convert the folder that `palimpsest model extend` makes, or \
@@ -114,6 +108,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     super::write_out(text.as_bytes())
 }
 
+fn here(store: &ModelStore, model: &str) -> anyhow::Result<ModelFiles> {
+    store.locate(model)?.with_context(|| {
+        format!("{model} is known but not here yet; fetch it with `palimpsest model pull {model}`")
+    })
+}
+
 fn list(store: &ModelStore) -> anyhow::Result<String> {
     let manifests = store.manifests()?;
     let header =
@@ -129,36 +129,28 @@ fn list(store: &ModelStore) -> anyhow::Result<String> {
                 "CHANGED"
             }
         };
-        rows.push([
-            manifest.name.clone(),
-            here.to_string(),
-            if arch::check_known(&manifest.architecture).is_ok() { "yes" } else { "no" }.to_string(),
-            manifest.architecture.clone(),
-            grouped(manifest.context_length as u64),
-            manifest.licence.clone(),
-            kinds(manifest),
-            manifest.title.clone(),
-        ]);
+        let runs = if arch::check_known(&manifest.architecture).is_ok() { "yes" } else { "no" };
+        let context = grouped(manifest.context_length as u64);
+        let Manifest { name, architecture, licence, title, .. } = manifest;
+        rows.push(
+            [name, here, runs, architecture, &context, licence, &kinds(manifest), title].map(str::to_owned),
+        );
     }
-    let mut text = columns(&rows);
-    text.push_str(&format!(
-        "\nRUNS: whether this version runs the architecture. {DEFAULT_MODEL} is the default. Model home: {}\n",
+    Ok(format!(
+        "{}\nRUNS: whether this version runs the architecture. {DEFAULT_MODEL} is the default. Model home: {}\n",
+        columns(&rows),
         store.home().display()
-    ));
-    Ok(text)
+    ))
 }
 
 fn kinds(manifest: &Manifest) -> String {
-    let mut kinds: Vec<&str> = manifest
-        .sources
-        .iter()
-        .map(|source| match source {
-            Source::Hub(_) if manifest.gated => "hub (needs HF_TOKEN)",
-            Source::Hub(_) => "hub",
-            Source::Pip(_) => "pip",
-            Source::Path(_) => "path",
-        })
-        .collect();
+    let kind = |source: &Source| match source {
+        Source::Hub(_) if manifest.gated => "hub (needs HF_TOKEN)",
+        Source::Hub(_) => "hub",
+        Source::Pip(_) => "pip",
+        Source::Path(_) => "path",
+    };
+    let mut kinds: Vec<&str> = manifest.sources.iter().map(kind).collect();
     kinds.dedup();
     kinds.join(", ")
 }
@@ -176,15 +168,8 @@ fn info_text(files: &ModelFiles, manifest: Option<&Manifest>, info: &ModelInfo) 
     row("parameters", parameters(info.parameters));
     row("layers", number(info.layers));
     row("hidden size", number(info.hidden));
-    row(
-        "heads",
-        format!(
-            "{} query, {} key/value, of {}",
-            number(info.heads),
-            number(info.kv_heads),
-            number(info.head_dim)
-        ),
-    );
+    let [heads, kv_heads, head_dim] = [info.heads, info.kv_heads, info.head_dim].map(number);
+    row("heads", format!("{heads} query, {kv_heads} key/value, of {head_dim}"));
     row("vocabulary", number(info.vocab));
     row("context", format!("{} tokens", number(info.context)));
     if let Some(window) = info.window {

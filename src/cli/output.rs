@@ -7,7 +7,6 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::json;
 
-use super::interrupt::INTERRUPTED;
 use crate::progress::note;
 use crate::run::runner::Summary;
 use palimpsest_core::timing::Recorder;
@@ -42,15 +41,18 @@ pub(super) fn writable(path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("{} cannot be written: its folder {}", path.display(), folder.display()))
 }
 
+/// Writes a file, whole or not at all.
+pub(super) fn save(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> {
+    palimpsest_core::files::write_atomically(path, bytes.as_ref()).with_context(|| path.display().to_string())
+}
+
 /// Writes what `--stats` asks for to its file, and as a table to stderr.
 pub(super) fn write_stats(path: &Path, stats: &Recorder) -> anyhow::Result<()> {
     let report = stats.report();
     let mut json = report.json();
     json.insert("peak_resident_bytes".to_owned(), json!(palimpsest_core::engine::peak_resident_bytes()));
     note(report.table());
-    let text = format!("{:#}\n", serde_json::Value::from(json));
-    palimpsest_core::files::write_atomically(path, text.as_bytes())
-        .with_context(|| format!("{}", path.display()))
+    save(path, format!("{:#}\n", serde_json::Value::from(json)))
 }
 
 /// Says what a job that can be resumed came to. Ends the process with the interrupt's exit code where it was stopped, and
@@ -78,8 +80,7 @@ pub(super) fn conclude(dir: &Path, what: &str, file: &str, summary: &Summary) ->
         ))?;
     }
     if stopped {
-        say("stopped; the same command goes on from here")?;
-        std::process::exit(INTERRUPTED);
+        super::interrupt::end_resumable()?;
     }
     // Those of broken rows stay until the file is mended.
     if errors > broken && there == 0 {

@@ -40,6 +40,5 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     sections.push(Section { heading, about: None, figures: counts });
     let causes = Causes::open(&study)?;
     let page = report::write_study(&study, &sections, causes.as_ref(), &args.dir)?;
-    super::say(format_args!("wrote {}; open it in any browser", page.display()))?;
-    Ok(())
+    super::say(format_args!("wrote {}; open it in any browser", page.display()))
 }

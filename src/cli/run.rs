@@ -3,7 +3,6 @@
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use super::WrongUsage;
 use super::interrupt;
 use crate::estimate::{self, EstimateArgs};
 use crate::models::manifest::DEFAULT_MODEL;
@@ -55,7 +54,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     if let Some(path) = &stats {
         if spec.is_endpoint() {
             let why = format!("--stats is for local models, and {} is an endpoint; drop it", spec.model);
-            return Err(WrongUsage(why).into());
+            return super::wrong(why);
         }
         super::writable(path)?;
     }

@@ -4,12 +4,9 @@ use std::path::PathBuf;
 
 use std::sync::atomic::Ordering;
 
-use anyhow::Context;
-
-use super::interrupt::{self, INTERRUPTED};
+use super::interrupt;
 use crate::models::DeviceArgs;
-use crate::progress::note;
-use crate::selftest::{self, Options, SelfTestError};
+use crate::selftest::{self, SelfTestError};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,20 +42,15 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     args.json.as_deref().map_or(Ok(()), super::writable)?;
     let devices = args.on.open()?;
     let stop = interrupt::flag("step")?;
-    let options = Options { devices, kernel: args.on.attention_kernel, quick: args.quick };
-    let report = match selftest::run(&options, &|| !stop.load(Ordering::Relaxed)) {
-        Err(SelfTestError::Interrupted) => {
-            note("stopped");
-            std::process::exit(INTERRUPTED);
-        }
+    let going = || !stop.load(Ordering::Relaxed);
+    let report = match selftest::run(&devices, args.on.attention_kernel, args.quick, &going) {
+        Err(SelfTestError::Interrupted) => interrupt::end("stopped"),
         other => other?,
     };
     super::write_out(report.text().as_bytes())?;
     match &args.json {
         Some(path) => {
-            let text = format!("{:#}\n", report.json());
-            palimpsest_core::files::write_atomically(path, text.as_bytes())
-                .with_context(|| format!("{}", path.display()))?;
+            super::save(path, format!("{:#}\n", report.json()))?;
             super::say(format_args!("{}: everything, to send in", path.display()))?;
         }
         None => super::say("--json FILE writes everything to a file, to send in.")?,

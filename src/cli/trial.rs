@@ -4,14 +4,14 @@ use std::sync::atomic::Ordering;
 
 use serde_json::json;
 
-use super::interrupt::{self, INTERRUPTED};
+use super::interrupt;
 use crate::cards::Recording;
 use crate::ground::table::columns;
 use crate::models::manifest::DEFAULT_MODEL;
 use crate::models::{DeviceArgs, DtypeArgs};
 use crate::progress::{grouped, note};
 use crate::selftest::SelfTestError;
-use crate::selftest::trial::{Setting, Subject, Trial};
+use crate::selftest::trial::{Memory, Peak, Setting, Subject, Trial};
 use palimpsest_core::engine::{self, memory_plan::gigabytes};
 use palimpsest_core::model::Fill;
 
@@ -57,7 +57,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Tries the model and says what came of it. Ends the process with 130 where it was stopped.
 pub fn text(args: &Args) -> anyhow::Result<String> {
     let devices = args.on.open()?;
     let dtype = args.in_dtype.dtype()?.unwrap_or_else(|| engine::default_dtype(&devices));
@@ -78,10 +77,12 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         ));
     }
     let stop = interrupt::flag("step")?;
-    let fill = if args.zeros { Fill::Zeros } else { Fill::Random { seed: 9 } };
-    let tokens = args.context - args.generate;
-    let (chunk, generate, kernel) = (args.chunk, args.generate, args.on.attention_kernel);
-    let setting = Setting { dtype, cache, rounds: false, devices, kernel, chunk, tokens, generate, fill };
+    let (on, tokens) = ((&devices[..], args.on.attention_kernel), args.context - args.generate);
+    let mut setting =
+        Setting { cache, chunk: args.chunk, generate: args.generate, ..Setting::new(on, dtype, tokens) };
+    if args.zeros {
+        setting.fill = Fill::Zeros;
+    }
     let measured = || -> Result<(Trial, u128), SelfTestError> {
         let making = crate::progress::spinner("making weights");
         let subject = Subject::load(&name, description.spec.clone(), setting)?;
@@ -100,10 +101,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         Ok((trial?.trial, subject.spec().parameters()))
     };
     let (trial, parameters) = match measured() {
-        Err(SelfTestError::Interrupted) => {
-            note("stopped");
-            std::process::exit(INTERRUPTED);
-        }
+        Err(SelfTestError::Interrupted) => interrupt::end("stopped"),
         other => other?,
     };
     if args.json {
@@ -130,33 +128,29 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
 
 fn in_words(trial: &Trial) -> String {
     let mut rows = vec![["DEVICE", "PLANNED", "TAKEN", "OF PLAN", "MEASURED"].map(str::to_owned)];
-    for memory in &trial.memory {
-        let taken = memory.peak.as_ref();
-        rows.push([
-            memory.device.clone(),
-            gigabytes(memory.planned),
-            taken.map_or_else(|| "not known".to_owned(), |peak| gigabytes(peak.bytes)),
-            taken.map_or_else(String::new, |peak| {
-                format!("{:.2}", peak.bytes as f64 / memory.planned.max(1) as f64)
-            }),
-            taken.map_or_else(String::new, |peak| peak.how.in_words().to_owned()),
-        ]);
+    for Memory { device, planned, peak } in &trial.memory {
+        let [taken, part, how] = match peak {
+            Some(Peak { bytes, how, .. }) => {
+                let part = *bytes as f64 / (*planned).max(1) as f64;
+                [gigabytes(*bytes), format!("{part:.2}"), how.in_words().to_owned()]
+            }
+            None => ["not known".to_owned(), String::new(), String::new()],
+        };
+        rows.push([device.clone(), gigabytes(*planned), taken, part, how]);
     }
     let mut text = columns(&rows);
-    let rate = |tokens: usize, seconds: f64| tokens as f64 / seconds;
-    let teraflops = |operations: f64, seconds: f64| operations / seconds / 1e12;
-    text += &format!("\nweights made in {:.1} s\n", trial.loading_seconds);
+    let (seconds, teraflop) = (trial.prefill_seconds, trial.prefill.operations() / 1e12);
     text += &format!(
-        "prefill of {} tokens: {:.2} s, {:.0} tokens/s, {:.2} TFLOP/s of {:.1} TFLOP counted\n",
+        "\nweights made in {:.1} s\n\
+         prefill of {} tokens: {seconds:.2} s, {:.0} tokens/s, {:.2} TFLOP/s of {teraflop:.1} TFLOP counted\n\
+         recording of the last {} rows over {} spans: {:.2} s beside that\n",
+        trial.loading_seconds,
         grouped(trial.tokens as u64),
-        trial.prefill_seconds,
-        rate(trial.tokens, trial.prefill_seconds),
-        teraflops(trial.prefill.operations(), trial.prefill_seconds),
-        trial.prefill.operations() / 1e12
-    );
-    text += &format!(
-        "recording of the last {} rows over {} spans: {:.2} s beside that\n",
-        trial.rows, trial.spans, trial.recording_seconds
+        trial.tokens as f64 / seconds,
+        teraflop / seconds,
+        trial.rows,
+        trial.spans,
+        trial.recording_seconds
     );
     if trial.generated > 0 {
         text += &format!(

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 
-use super::interrupt::INTERRUPTED;
 use crate::ground::sheet::Format;
 use crate::heads::HeadScores;
 use crate::judge::{AnewJudge, anew_instructions};
@@ -113,8 +112,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         file.display()
     ));
     if stopped {
-        super::say("stopped; the same command goes on from here")?;
-        std::process::exit(INTERRUPTED);
+        super::interrupt::end_resumable()?;
     }
     if unjudged > 0 {
         note(format_args!(

@@ -20,20 +20,17 @@ pub mod figures {
 
     pub use super::Args;
 
-    /// Refuses.
     pub fn run(_: Args) -> anyhow::Result<()> {
         anyhow::bail!(
             "this build of palimpsest draws no figures; build it with the cargo feature `figures`, which is on by default"
         );
     }
 
-    /// Refuses.
-    pub fn draw(_: &Dataset, _: &str, _: &Path) -> anyhow::Result<()> {
+    pub fn distribution(_: &Dataset, _: &str, _: &Path) -> anyhow::Result<()> {
         run(Args { _rest: Vec::new() })
     }
 
-    /// Refuses.
-    pub fn write(_: &Doses, _: &Path) -> anyhow::Result<()> {
+    pub fn doses(_: &Doses, _: &Path) -> anyhow::Result<()> {
         run(Args { _rest: Vec::new() })
     }
 }
@@ -43,7 +40,6 @@ pub mod figures {
 pub mod serve {
     pub use super::Args;
 
-    /// Refuses.
     pub fn run(_: Args) -> anyhow::Result<()> {
         anyhow::bail!(
             "this build of palimpsest has no server; build it with the cargo feature `serve`, which is on by default"

@@ -13,32 +13,26 @@ impl Embedder {
         Err(EmbedError::Absent)
     }
 
-    /// Refuses.
     pub fn open(_: &EmbedderFiles) -> Result<Self, EmbedError> {
         Err(EmbedError::Absent)
     }
 
-    /// Token ids are below this.
     pub fn vocab(&self) -> usize {
         match *self {}
     }
 
-    /// Most tokens of a text.
     pub fn limit(&self) -> usize {
         match *self {}
     }
 
-    /// The tokens of texts.
     pub fn tokens<S: AsRef<str> + Sync>(&self, _: &[S]) -> Result<Vec<Vec<u32>>, EmbedError> {
         match *self {}
     }
 
-    /// The vectors of texts.
     pub fn embed(&self, _: &[&str], _: impl Fn(usize) + Sync) -> Result<Vec<Vec<f32>>, EmbedError> {
         match *self {}
     }
 
-    /// The vectors of texts whose tokens are known.
     pub fn embed_tokens(
         &self,
         _: &[Vec<u32>],

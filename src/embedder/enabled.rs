@@ -23,7 +23,6 @@ const WINDOW: usize = 16 << 10;
 /// Bytes of a text that are looked at for as many tokens as are kept.
 const MOST_READ: usize = 2 << 20;
 
-/// An embedding model in memory.
 pub struct Embedder {
     model: BertModel,
     tokenizer: Tokenizer,
@@ -43,7 +42,6 @@ impl Embedder {
         Ok(())
     }
 
-    /// Opens the files of a model.
     pub fn open(files: &EmbedderFiles) -> Result<Self, EmbedError> {
         let at = |name: &str| files.folder.join(name);
         let broken = |name: &str, reason: String| EmbedError::Broken { path: at(name), reason };

@@ -8,19 +8,16 @@ mod imp;
 
 pub use imp::Embedder;
 
-/// Why texts could not be embedded.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedError {
     #[error("cannot read {path}; fetch the embedding model again by removing its folder")]
     Read { path: PathBuf, source: std::io::Error },
-    /// A file of the model is not as it must be.
     #[error(
         "{path} is no embedding model's file: {reason}; fetch the embedding model again by removing its folder"
     )]
     Broken { path: PathBuf, reason: String },
     #[error("a text cannot be tokenised for the embedding model: {0}")]
     Tokens(String),
-    /// This build has none.
     #[error(
         "this build of palimpsest embeds no texts; build it with the cargo feature `embedder`, which is on by default"
     )]

@@ -18,10 +18,10 @@ use crate::run::model_subject::{row_spans, shared_tokens};
 use crate::run::setup::{OpenedData, RunSpec, WrongUsage, choose, fits, observed};
 use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::memory_plan::{Branches, MemoryRequest, gigabytes};
-use palimpsest_core::engine::{self, DeviceName, TextSide};
+use palimpsest_core::engine::{DeviceName, TextSide};
 use palimpsest_core::model::{ModelFiles, ModelKind};
 use palimpsest_core::span::Span;
-use palimpsest_core::text::{CharSpan, ChatTemplate, CountTokens, Prompt, TextError, ThinkingMode};
+use palimpsest_core::text::{CharSpan, ChatTemplate, CountTokens, Prompt, ThinkingMode};
 
 enum Reader {
     /// The model's own tokenizer and chat template.
@@ -49,6 +49,55 @@ impl Reader {
             Reader::Encoding(encoding) => &**encoding,
         }
     }
+
+    /// The contexts of a case, each with its asked questions.
+    fn lengths(
+        &self,
+        builder: &PromptBuilder,
+        case: &Case,
+        cut: Cut,
+        (asked, roles): (&[&str], &[&str]),
+    ) -> anyhow::Result<Vec<Lengths>> {
+        let mut all = Vec::new();
+        match self {
+            Reader::Model(side) => {
+                for part in cut_to_budget(builder, &side.tokenizer, case, cut)? {
+                    let mut lengths = Lengths::after(shared_tokens(&part.prompts, roles));
+                    for prompt in asked_of(case, &part, asked) {
+                        let rows = row_spans(prompt, roles);
+                        let tokens = rows.iter().map(Span::len).sum();
+                        let spans = prompt.spans.len() + prompt.overlays.len();
+                        lengths.push(prompt.tokens.len() - lengths.shared, tokens, rows.len(), spans);
+                    }
+                    all.push(lengths);
+                }
+            }
+            Reader::Encoding(encoding) => {
+                let is_row = |span: &&CharSpan| {
+                    span.role.as_deref().is_some_and(|role| role == QUERY || roles.contains(&role))
+                };
+                for part in cut_prompts(builder, &**encoding, case, cut)? {
+                    let common = common_bytes(&part.prompts);
+                    let shared = part.prompts.first().and_then(|prompt| prompt.text.get(..common));
+                    let mut lengths = Lengths::after(encoding.count(shared.unwrap_or_default())?);
+                    for prompt in asked_of(case, &part, asked) {
+                        let count = |range| encoding.count(prompt.text.get(range).unwrap_or_default());
+                        let own = count(common..prompt.text.len())?;
+                        let spans = || prompt.spans.iter().chain(&prompt.overlays);
+                        let (mut tokens, mut rows) = (0, 0);
+                        for span in spans().filter(is_row) {
+                            tokens += count(span.start..span.end)?;
+                            rows += 1;
+                        }
+                        lengths.push(own, tokens, rows, spans().count());
+                    }
+                    all.push(lengths);
+                }
+            }
+        }
+        all.retain(|lengths| !lengths.own.is_empty());
+        Ok(all)
+    }
 }
 
 fn has_tokenizer(files: &ModelFiles) -> bool {
@@ -58,6 +107,8 @@ fn has_tokenizer(files: &ModelFiles) -> bool {
     }
 }
 
+/// Tokens of a context and of its questions. Rows of evidence are the same of all prompts, and are recorded once: the most of any
+/// prompt counts.
 struct Lengths {
     shared: usize,
     own: Vec<usize>,
@@ -65,33 +116,45 @@ struct Lengths {
     row_spans: usize,
 }
 
-/// What a run will take on a card.
+impl Lengths {
+    fn after(shared: usize) -> Self {
+        Lengths { shared, own: Vec::new(), recording: Recording { rows: 0, spans: 0 }, row_spans: 0 }
+    }
+
+    fn push(&mut self, own: usize, rows: usize, row_spans: usize, spans: usize) {
+        self.own.push(own);
+        self.recording.rows = self.recording.rows.max(rows);
+        self.recording.spans = self.recording.spans.max(spans);
+        self.row_spans = self.row_spans.max(row_spans);
+    }
+}
+
 pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     if job.is_endpoint() {
         let why = format!("--card is for local models, and {} is an endpoint; drop it", job.model);
         return Err(WrongUsage(why).into());
     }
     let (name, description, _) = description(&job.model)?;
-    let (s, spec) = (job, &description.spec);
+    let spec = &description.spec;
     let OpenedData { dataset, all, limits: asked, .. } = job.open()?;
     let benchmark = dataset.benchmark();
     let roles = row_roles(benchmark);
     let plan = job.plan(&dataset, all)?;
     let reader = Reader::open(&job.model)?;
+    let thinking = job.thinking.local();
     let (template, thought) = match &reader {
         Reader::Model(side) => {
-            let options = s.thinking.local();
-            let (template, thoughts) = side.template.with_thinking(options.mode, options.effort)?;
-            (template, if thoughts.is_some_and(|thoughts| thoughts.on) { options.max } else { 0 })
+            let (template, thoughts) = side.template.with_thinking(thinking.mode, thinking.effort)?;
+            (template, if thoughts.is_some_and(|thoughts| thoughts.on) { thinking.max } else { 0 })
         }
         // Whether the model thinks of itself is not known without its template.
         Reader::Encoding(_) => {
-            let on = s.thinking.thinking == ThinkingMode::On;
-            (ChatTemplate::plain(None)?, if on { s.thinking.local().max } else { 0 })
+            let on = job.thinking.thinking == ThinkingMode::On;
+            (ChatTemplate::plain(None)?, if on { thinking.max } else { 0 })
         }
     };
-    let context = s.context.unwrap_or(spec.max_positions);
-    if context > spec.max_positions && !s.allow_longer {
+    let context = job.context.unwrap_or(spec.max_positions);
+    if context > spec.max_positions && !job.allow_longer {
         note(format_args!(
             "note: {} tokens are more than the {} that {name} was made for; the run takes them with --allow-longer only, and `palimpsest \
              model extend` makes a folder with its makers' scaling",
@@ -102,14 +165,17 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     let most_new = asked.max_new_tokens.saturating_add(thought);
     asked.check_room(context, thought, 0)?;
     let by = asked.truncation;
-    let cut = Cut { budget: by.budget(context, most_new), by, seed: s.seed };
-    let builder = PromptBuilder::new(s.templates(benchmark)?, template)
-        .numbering(s.session_numbers)
-        .reading(s.special_tokens);
-    let conditions =
-        at_least_plain(choose(benchmark, &s.conditions, (&s.knockouts, s.repeat), &s.memory, || {
-            fits(&dataset, &builder, reader.counter(), cut.budget)
-        })?);
+    let cut = Cut { budget: by.budget(context, most_new), by, seed: job.seed };
+    let builder = PromptBuilder::new(job.templates(benchmark)?, template)
+        .numbering(job.session_numbers)
+        .reading(job.special_tokens);
+    let conditions = at_least_plain(choose(
+        benchmark,
+        &job.conditions,
+        (&job.knockouts, job.repeat),
+        &job.memory,
+        || fits(&dataset, &builder, reader.counter(), cut.budget),
+    )?);
     let is_dense = |one: &&Condition| matches!(one.context, Context::Retrieved { by: Retriever::Dense, .. });
     if let Some(dense) = conditions.iter().find(is_dense) {
         let why = format!(
@@ -121,31 +187,22 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     }
     let mut lengths: Vec<Lengths> = Vec::new();
     let cases = each_sampled(job, &dataset, &plan, (&conditions, has_own_prompts), |case, asked| {
-        lengths.extend(read(&reader, &builder, case, cut, (asked, &roles))?);
+        lengths.extend(reader.lengths(&builder, case, cut, (asked, &roles))?);
         Ok(())
     })?;
 
     // As a run opens the model, on as many of the cards as hold it.
     let sampled = Sampled::of(job, &plan, &conditions, cases);
     let Sampled { repeat, batch, .. } = sampled;
-    let dtype = s.loaded.in_dtype.dtype()?.unwrap_or_else(|| DeviceName::Cuda(0).default_dtype());
-    let kernel = match s.knockouts.is_empty() {
-        true => s.loaded.on.attention_kernel,
-        false => AttentionKernel::Products,
-    };
+    let usual = DeviceName::Cuda(0).default_dtype();
     let mut request = MemoryRequest {
-        context,
-        chunk: engine::DEFAULT_CHUNK,
-        logits: 1,
-        dtype,
-        cache: s.loaded.in_dtype.cache()?,
-        kernel,
-        devices: Vec::new(),
         branches: Branches::for_answers(batch, most_new),
         observed: observed(&plan, benchmark, batch, most_new),
-        kept: s.loaded.weights.into(),
-        beside: 0,
+        ..job.loaded.request(context, usual, Vec::new())?
     };
+    if !job.knockouts.is_empty() {
+        request.kernel = AttentionKernel::Products;
+    }
     let (cards, memory_plan) = fewest_cards(&description, &mut request, card.usable());
     request.check_formats()?;
 
@@ -153,8 +210,8 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     for Lengths { shared, own, recording, row_spans } in lengths {
         let of = |own: &usize| store_bytes(spec, (row_spans + 2, recording.spans), shared + own + most_new);
         let bytes = own.iter().map(of).sum();
-        let asked = own.iter().copied().cycle().take(own.len() * repeat).collect();
-        let recording = if s.no_attention { Recording { rows: 0, spans: 0 } } else { recording };
+        let asked = own.repeat(repeat);
+        let recording = if job.no_attention { Recording { rows: 0, spans: 0 } } else { recording };
         shapes.push((CaseShape { shared, own: asked, answer: most_new, recording }, sampled.scale));
         contexts.push(SampledContext { shared, own, bytes });
     }
@@ -165,87 +222,21 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
             format!("; tokens of {}, since the tokenizer of {name} is not here", encoding.name())
         }
     };
-    let mut text = format!(
-        "{} by {name} ({}, {}): nothing was run or fetched\n{}",
-        sampled.asked(),
-        card.title,
-        format!("{dtype:?}").to_lowercase(),
-        sampled.text(&contexts, most_new, &counted, ""),
-    );
-    let free = vec![Some(card.usable()); cards];
-    let held = match memory_plan.fits(&free) {
+    let held = match memory_plan.fits(&vec![Some(card.usable()); cards]) {
         Some(true) if cards == 1 => "one card holds it".to_owned(),
         Some(true) => format!("{cards} cards hold it, with the layers split between them"),
         _ => format!("more than {cards} cards hold; give a shorter --context or a smaller model"),
     };
-    text += &format!(
-        "memory      {} of {} a card: {held}\n",
+    let asked = sampled.asked();
+    Ok(format!(
+        "{asked} by {name} ({}, {}): nothing was run or fetched\n{}memory      {} of {} a card: {held}\n\n{}",
+        card.title,
+        format!("{:?}", request.dtype).to_lowercase(),
+        sampled.text(&contexts, most_new, &counted, ""),
         gigabytes(memory_plan.total()),
-        gigabytes(card.usable())
-    );
-    text += "\n";
-    text += hours.text(&sampled.asked(), cards).trim_end();
-    Ok(text)
-}
-
-fn read(
-    reader: &Reader,
-    builder: &PromptBuilder,
-    case: &Case,
-    cut: Cut,
-    (asked, roles): (&[&str], &[&str]),
-) -> anyhow::Result<Vec<Lengths>> {
-    let mut all = Vec::new();
-    match reader {
-        Reader::Model(side) => {
-            for part in cut_to_budget(builder, &side.tokenizer, case, cut)? {
-                let shared = shared_tokens(&part.prompts, roles);
-                let (mut own, mut recorded) = (Vec::new(), (0, 0, 0));
-                for prompt in asked_of(case, &part, asked) {
-                    own.push(prompt.tokens.len() - shared);
-                    let rows = row_spans(prompt, roles);
-                    let keys = prompt.spans.len() + prompt.overlays.len();
-                    recorded = more(recorded, (rows.iter().map(Span::len).sum(), rows.len(), keys));
-                }
-                all.extend(Lengths::of(shared, own, recorded));
-            }
-        }
-        Reader::Encoding(encoding) => {
-            for part in cut_prompts(builder, &**encoding, case, cut)? {
-                let common = common_bytes(&part.prompts);
-                let shared =
-                    part.prompts.first().and_then(|prompt| prompt.text.get(..common)).unwrap_or_default();
-                let shared = encoding.count(shared)?;
-                let (mut own, mut recorded) = (Vec::new(), (0, 0, 0));
-                for prompt in asked_of(case, &part, asked) {
-                    own.push(encoding.count(prompt.text.get(common..).unwrap_or_default())?);
-                    let is_row = |span: &&CharSpan| {
-                        span.role.as_deref().is_some_and(|role| role == QUERY || roles.contains(&role))
-                    };
-                    let spans = || prompt.spans.iter().chain(&prompt.overlays);
-                    let tokens = spans()
-                        .filter(is_row)
-                        .map(|span| encoding.count(prompt.text.get(span.start..span.end).unwrap_or_default()))
-                        .sum::<Result<usize, TextError>>()?;
-                    recorded = more(recorded, (tokens, spans().filter(is_row).count(), spans().count()));
-                }
-                all.extend(Lengths::of(shared, own, recorded));
-            }
-        }
-    }
-    Ok(all)
-}
-
-impl Lengths {
-    /// Nothing where no question of the part is asked.
-    fn of(shared: usize, own: Vec<usize>, (rows, row_spans, spans): (usize, usize, usize)) -> Option<Self> {
-        (!own.is_empty()).then_some(Lengths { shared, own, recording: Recording { rows, spans }, row_spans })
-    }
-}
-
-/// The larger of each: the rows of evidence are the same of all prompts of a case, and are recorded once.
-fn more(a: (usize, usize, usize), b: (usize, usize, usize)) -> (usize, usize, usize) {
-    (a.0.max(b.0), a.1.max(b.1), a.2.max(b.2))
+        gigabytes(card.usable()),
+        hours.text(&asked, cards).trim_end(),
+    ))
 }
 
 /// Bytes that all prompts begin with, up to the first query.
@@ -257,8 +248,5 @@ fn common_bytes(prompts: &[Prompt]) -> usize {
         let same = first.text.bytes().zip(other.text.bytes()).take_while(|(a, b)| a == b).count();
         common = common.min(same);
     }
-    while !first.text.is_char_boundary(common) {
-        common -= 1;
-    }
-    common
+    first.text.floor_char_boundary(common)
 }

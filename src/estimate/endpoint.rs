@@ -10,7 +10,6 @@ use crate::run::setup::{OpenedData, RunSpec, WrongUsage};
 use palimpsest_core::engine::memory_plan::gigabytes;
 use palimpsest_core::text::{ChatTemplate, CountTokens};
 
-/// What a run on an endpoint will take.
 pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
     let encoding =
         BytePairEncoding::named(&args.estimate_tokenizer).map_err(|e| WrongUsage(e.to_string()))?;

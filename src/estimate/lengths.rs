@@ -52,7 +52,6 @@ impl LengthCounter {
         Ok(LengthCounter { name: tokens.name().to_owned(), builder, tokens: Box::new(tokens) })
     }
 
-    /// A model's tokeniser and chat template.
     pub fn of_model(name: &str, benchmark: &Benchmark) -> anyhow::Result<Self> {
         let files = ModelStore::open()?.resolve(name)?;
         let TextSide { tokenizer, template, .. } = TextSide::open(&files)?;
@@ -60,13 +59,11 @@ impl LengthCounter {
         Ok(LengthCounter { name: name.to_owned(), builder, tokens: Box::new(tokenizer) })
     }
 
-    /// A case's first prompt.
     pub fn format(&self, case: &Case) -> anyhow::Result<String> {
         let probe = case.probes.first().with_context(|| format!("case `{}` has no probe", case.id))?;
         Ok(self.builder.build(&case.history, &case.evidence, probe)?.text)
     }
 
-    /// Tokens of a text.
     pub fn count(&self, text: &str) -> anyhow::Result<usize> {
         Ok(self.tokens.count(text)?)
     }

@@ -41,11 +41,10 @@ struct Measured {
     steps: [(usize, f64); 2],
     /// Tokens that the measured prefill read, and its seconds.
     prefill: (usize, f64),
-    /// All seconds of the measurement.
     seconds: f64,
 }
 
-/// What a run on this machine will take, with its parts on standard error as they are measured.
+/// The estimate of a run on this machine.
 pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
     if ModelStore::open()?.locate(&job.model)?.is_none() {
         anyhow::bail!(
@@ -149,19 +148,17 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
 /// The plan's peak of memory; `None` where the model's description cannot be had without its files.
 fn peak(job: &RunSpec, options: &engine::LocalOptions, model: &LocalModel) -> anyhow::Result<Option<u64>> {
     let Ok((_, description, _)) = description(&job.model) else { return Ok(None) };
+    let dtype = options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices));
+    let devices = options.devices.iter().map(DeviceName::of).collect();
     let request = MemoryRequest {
-        context: model.context(),
         chunk: options.chunk,
-        logits: 1,
-        dtype: options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices)),
         cache: options.cache_dtype,
         kernel: options.planned_kernel(),
-        devices: options.devices.iter().map(DeviceName::of).collect(),
         // With room for thoughts, which the options do not have.
         branches: model.branches(),
         observed: model.observed(),
         kept: options.kept,
-        beside: 0,
+        ..MemoryRequest::new(model.context(), dtype, devices)
     };
     let free: Vec<Option<u64>> = options.devices.iter().map(|_| None).collect();
     Ok(Some(MemoryPlan::new(&description, &request, &free).peak_resident()))

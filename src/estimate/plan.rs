@@ -12,7 +12,7 @@ use crate::models::{ModelArgs, description};
 use crate::progress::{grouped, note};
 use crate::run::setup::{WrongValue, positive};
 use palimpsest_core::engine::memory_plan::{
-    Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes, gigabytes, in_words,
+    Branches, MemoryPlan, MemoryRequest, ObservedSpans, Share, available_bytes, gigabytes, in_words,
 };
 use palimpsest_core::engine::{self, DeviceName};
 use palimpsest_core::model::{Kept, ModelDescription};
@@ -72,6 +72,9 @@ const QUESTION: usize = 64;
 /// Recording in the hours of `--card`: rows of a session and a question, over twice the spans of STALE's histories.
 const RECORDED: Recording = Recording { rows: 500, spans: 512 };
 
+/// Far beyond any model; beyond it the sums themselves would not fit into a number.
+const MOST_CONTEXT: usize = 1 << 36;
+
 /// The plan as text.
 pub fn plan_text(args: &PlanArgs) -> anyhow::Result<String> {
     let names = match args.card {
@@ -79,15 +82,12 @@ pub fn plan_text(args: &PlanArgs) -> anyhow::Result<String> {
         None => engine::parse_device_names(&args.loaded.on.device)?,
     };
     let usual = names.first().map_or(DType::F32, |name| name.default_dtype());
-    let dtype = args.loaded.in_dtype.dtype()?.unwrap_or(usual);
     let (name, description, source) = description(&args.model)?;
     let limit = description.spec.max_positions;
     let context = args.context.unwrap_or(limit);
-    // Far beyond any model; beyond it the sums themselves would not fit into a number.
-    const MOST: usize = 1 << 36;
     anyhow::ensure!(
-        context <= MOST,
-        "a context of {context} tokens is more than {MOST}, the most that is reckoned; ask for less"
+        context <= MOST_CONTEXT,
+        "a context of {context} tokens is more than {MOST_CONTEXT}, the most that is reckoned; ask for less"
     );
     if context > limit {
         note(format_args!(
@@ -99,55 +99,47 @@ pub fn plan_text(args: &PlanArgs) -> anyhow::Result<String> {
     }
     // As `run` plans where it is told nothing.
     let answer = benchmarks::named(&benchmarks::default_name()).map_or(0, |usual| usual.max_new_tokens);
-    let branches = Branches::for_answers(args.batch_size, answer);
     let mut request = MemoryRequest {
-        context,
         chunk: args.chunk,
-        logits: 1,
-        dtype,
-        cache: args.loaded.in_dtype.cache()?,
-        kernel: args.loaded.on.attention_kernel,
-        devices: names,
-        branches,
+        branches: Branches::for_answers(args.batch_size, answer),
         observed: ObservedSpans { generated: answer, ..ObservedSpans::default() },
-        kept: args.loaded.weights.into(),
-        beside: 0,
+        ..args.loaded.request(context, usual, names)?
     };
     request.check_formats()?;
-    let Some(card) = args.card else {
-        let free: Vec<Option<u64>> =
-            request.devices.iter().map(|&name| args.memory.or_else(|| free_here(name))).collect();
-        let plan = MemoryPlan::new(&description, &request, &free);
-        let (description, request, plan) = (&description, &request, &plan);
-        let shown = PlanText { name: &name, source, description, request, plan, free: &free, hours: None };
-        return Ok(if args.json { format!("{:#}\n", shown.json()) } else { shown.table() });
+    let (plan, free, hours) = match args.card {
+        None => {
+            let free = |&name: &DeviceName| args.memory.or_else(|| available_bytes(&name.open().ok()?));
+            let free: Vec<Option<u64>> = request.devices.iter().map(free).collect();
+            (MemoryPlan::new(&description, &request, &free), free, None)
+        }
+        Some(card) => {
+            let (cards, plan) = fewest_cards(&description, &mut request, card.usable());
+            let (own, shared) = (vec![QUESTION; args.batch_size], context.saturating_sub(answer + QUESTION));
+            let case = CaseShape { shared, own, answer, recording: RECORDED };
+            let hours = Hours::new(&description.spec, &request, card, &[(case, args.cases as f64)]);
+            (plan, vec![Some(card.usable()); cards], Some(hours))
+        }
     };
-    let (cards, plan) = fewest_cards(&description, &mut request, card.usable());
-    let free = vec![Some(card.usable()); cards];
-    let probes = args.batch_size;
-    let own = vec![QUESTION; probes];
-    let shared = context.saturating_sub(answer + QUESTION);
-    let case = CaseShape { shared, own, answer, recording: RECORDED };
-    let hours = Hours::new(&description.spec, &request, card, &[(case, args.cases as f64)]);
-    let (description, request, plan) = (&description, &request, &plan);
-    let shown = PlanText { name: &name, source, description, request, plan, free: &free, hours: None };
     if args.json {
-        let shown = PlanText { hours: Some(&hours), ..shown };
-        return Ok(format!("{:#}\n", shown.json()));
+        let mut json = json(&name, &description, &request, &plan, &free);
+        if let Some(hours) = hours {
+            json["estimate"] = hours.json(free.len());
+        }
+        return Ok(format!("{json:#}\n"));
     }
-    let questions = if probes == 1 { "question".to_owned() } else { format!("{probes} questions") };
+    let table = table((&name, source), &description, &request, &plan, &free);
+    let Some(hours) = hours else { return Ok(table) };
+    let questions = match args.batch_size {
+        1 => "question".to_owned(),
+        several => format!("{several} questions"),
+    };
     let cases = if args.cases == 1 { "case" } else { "cases" };
     let asked = format!(
         "{} {cases} x {questions} at {} tokens, answers of {answer}",
         grouped(args.cases as u64),
         grouped(context as u64),
     );
-    Ok(format!("{}\n{}", shown.table(), hours.text(&asked, cards)))
-}
-
-/// Free memory of a device of this machine; `None` where there is none or it does not tell.
-fn free_here(name: DeviceName) -> Option<u64> {
-    available_bytes(&name.open().ok()?)
+    Ok(format!("{table}\n{}", hours.text(&asked, free.len())))
 }
 
 fn memory(text: &str) -> Result<u64, WrongValue> {
@@ -157,130 +149,115 @@ fn memory(text: &str) -> Result<u64, WrongValue> {
     }
 }
 
-struct PlanText<'a> {
-    name: &'a str,
-    source: &'static str,
-    description: &'a ModelDescription,
-    request: &'a MemoryRequest,
-    plan: &'a MemoryPlan,
-    free: &'a [Option<u64>],
-    hours: Option<&'a Hours>,
+/// Bytes of a device's share, by the names that they have in JSON and at the head of the table.
+const PARTS: [(&str, fn(&Share) -> u64); 6] = [
+    ("weights", |share| share.weights),
+    ("cache", |share| share.cache),
+    ("activations", |share| share.activations),
+    ("observer", |share| share.observer),
+    ("process", |share| share.process),
+    ("total", Share::total),
+];
+
+fn json(
+    name: &str,
+    description: &ModelDescription,
+    request: &MemoryRequest,
+    plan: &MemoryPlan,
+    free: &[Option<u64>],
+) -> serde_json::Value {
+    let device = |(share, free): (&Share, &Option<u64>)| {
+        let mut device = json!({"device": share.device.to_string(), "layers": share.layers});
+        for (part, bytes) in PARTS {
+            device[part] = json!(bytes(share));
+        }
+        device["free"] = json!(free);
+        device
+    };
+    let devices: Vec<_> = plan.shares.iter().zip(free).map(device).collect();
+    json!({
+        "model": name,
+        "architecture": description.spec.architecture,
+        "parameters": description.spec.parameters(),
+        "model_context": description.spec.max_positions,
+        "context": request.context,
+        "chunk": request.chunk,
+        "dtype": request.dtype.as_str(),
+        "cache_dtype": request.formats().cache.as_str(),
+        "kept": plan.kept.map(|kept| match kept {
+            Kept::Dense => "dense",
+            Kept::Quantised => "quantised",
+        }),
+        "weights": plan.weights(),
+        "cache": plan.cache(),
+        "activations": plan.activations(),
+        "observer": plan.observer(),
+        "total": plan.total(),
+        "mapped_while_loading": plan.mapped,
+        "peak_resident": plan.peak_resident(),
+        "fits": plan.fits(free),
+        "devices": devices,
+    })
 }
 
-impl PlanText<'_> {
-    fn json(&self) -> serde_json::Value {
-        let PlanText { name, description, request, plan, free, hours, .. } = self;
-        let devices: Vec<_> = (plan.shares.iter().zip(*free))
-            .map(|(share, free)| {
-                json!({
-                    "device": share.device.to_string(),
-                    "layers": share.layers,
-                    "weights": share.weights,
-                    "cache": share.cache,
-                    "activations": share.activations,
-                    "observer": share.observer,
-                    "process": share.process,
-                    "total": share.total(),
-                    "free": free,
-                })
-            })
-            .collect();
-        let mut all = json!({
-            "model": name,
-            "architecture": description.spec.architecture,
-            "parameters": description.spec.parameters(),
-            "model_context": description.spec.max_positions,
-            "context": request.context,
-            "chunk": request.chunk,
-            "dtype": request.dtype.as_str(),
-            "cache_dtype": request.formats().cache.as_str(),
-            "kept": plan.kept.map(|kept| match kept {
-                Kept::Dense => "dense",
-                Kept::Quantised => "quantised",
-            }),
-            "weights": plan.weights(),
-            "cache": plan.cache(),
-            "activations": plan.activations(),
-            "observer": plan.observer(),
-            "total": plan.total(),
-            "mapped_while_loading": plan.mapped,
-            "peak_resident": plan.peak_resident(),
-            "fits": plan.fits(free),
-            "devices": devices,
-        });
-        if let Some(hours) = hours {
-            all["estimate"] = hours.json(plan.shares.len());
-        }
-        all
+fn table(
+    (name, source): (&str, &str),
+    description: &ModelDescription,
+    request: &MemoryRequest,
+    plan: &MemoryPlan,
+    free: &[Option<u64>],
+) -> String {
+    let spec = &description.spec;
+    let linear = spec.layers.iter().filter(|l| l.delta_net().is_some()).count();
+    let windowed = spec.layers.iter().filter(|l| l.attention().is_some_and(|a| a.window.is_some())).count();
+    let mut layers = format!("{} layers", spec.layers.len());
+    if windowed > 0 {
+        layers += &format!(", {windowed} with a window");
     }
-
-    fn table(&self) -> String {
-        let PlanText { name, source, description, request, plan, free, .. } = self;
-        let spec = &description.spec;
-        let linear = spec.layers.iter().filter(|l| l.delta_net().is_some()).count();
-        let windowed =
-            spec.layers.iter().filter(|l| l.attention().is_some_and(|a| a.window.is_some())).count();
-        let mut layers = format!("{} layers", spec.layers.len());
-        if windowed > 0 {
-            layers += &format!(", {windowed} with a window");
-        }
-        if linear > 0 {
-            layers += &format!(", {linear} with linear attention");
-        }
-        let mut text = format!(
-            "{name} ({}, {:.2}B parameters, {layers}), from {source}\n{} tokens of context in {}, read {} at a time\n\n",
-            spec.architecture,
-            spec.parameters() as f64 / 1e9,
-            grouped(request.context as u64),
-            request.formats(),
-            grouped(request.chunk as u64),
+    if linear > 0 {
+        layers += &format!(", {linear} with linear attention");
+    }
+    let mut text = format!(
+        "{name} ({}, {:.2}B parameters, {layers}), from {source}\n{} tokens of context in {}, read {} at a time\n\n",
+        spec.architecture,
+        spec.parameters() as f64 / 1e9,
+        grouped(request.context as u64),
+        request.formats(),
+        grouped(request.chunk as u64),
+    );
+    let row = |device: &str, layers: usize, part: &dyn Fn(fn(&Share) -> u64) -> u64, free: String| {
+        let bytes = PARTS.map(|(_, of)| gigabytes(part(of)));
+        [&[device.to_owned(), layers.to_string()], &bytes[..], &[free]].concat()
+    };
+    let parts = PARTS.map(|(name, _)| name.to_uppercase());
+    let mut rows =
+        vec![[&["DEVICE", "LAYERS"].map(str::to_owned), &parts[..], &["FREE".to_owned()]].concat()];
+    for (share, free) in plan.shares.iter().zip(free) {
+        let free = free.map_or_else(|| "not known".to_owned(), gigabytes);
+        rows.push(row(&share.device.to_string(), share.layers, &|of| of(share), free));
+    }
+    if plan.shares.len() > 1 {
+        let all = |of: fn(&Share) -> u64| plan.shares.iter().map(of).sum();
+        rows.push(row("all", spec.layers.len(), &all, String::new()));
+    }
+    text += &columns(&rows);
+    if let Some(kept) = plan.kept {
+        text += &format!("\nWeights: {}.\n", in_words(kept));
+    }
+    if plan.mapped > 0 {
+        text += &format!(
+            "\nWhile loading, {} of the file are mapped too, which the system takes back when it needs them; the process is seen to hold {} at its peak.\n",
+            gigabytes(plan.mapped),
+            gigabytes(plan.peak_resident())
         );
-        let header =
-            ["DEVICE", "LAYERS", "WEIGHTS", "CACHE", "ACTIVATIONS", "OBSERVER", "PROCESS", "TOTAL", "FREE"];
-        let mut rows = vec![header.map(str::to_string)];
-        let unknown = || "not known".to_string();
-        for (share, free) in plan.shares.iter().zip(*free) {
-            rows.push([
-                share.device.to_string(),
-                share.layers.to_string(),
-                gigabytes(share.weights),
-                gigabytes(share.cache),
-                gigabytes(share.activations),
-                gigabytes(share.observer),
-                gigabytes(share.process),
-                gigabytes(share.total()),
-                free.map_or_else(unknown, gigabytes),
-            ]);
+    }
+    text + match plan.fits(free) {
+        Some(true) => "\nIt fits.\n",
+        Some(false) => {
+            "\nIt does not fit. Give a shorter --context, a smaller --chunk, --dtype bf16, on the CPU --cache-dtype bf16, more devices, or a smaller model.\n"
         }
-        if plan.shares.len() > 1 {
-            rows.push([
-                "all".to_string(),
-                spec.layers.len().to_string(),
-                gigabytes(plan.weights()),
-                gigabytes(plan.cache()),
-                gigabytes(plan.activations()),
-                gigabytes(plan.observer()),
-                gigabytes(plan.shares.iter().map(|s| s.process).sum()),
-                gigabytes(plan.total()),
-                String::new(),
-            ]);
+        None => {
+            "\nWhether it fits is not known: a device is not here or does not tell. Give its usable memory with --memory GB.\n"
         }
-        text.push_str(&columns(&rows));
-        if let Some(kept) = plan.kept {
-            text.push_str(&format!("\nWeights: {}.\n", in_words(kept)));
-        }
-        if plan.mapped > 0 {
-            text.push_str(&format!(
-                "\nWhile loading, {} of the file are mapped too, which the system takes back when it needs them; the process is seen to hold {} at its peak.\n",
-                gigabytes(plan.mapped),
-                gigabytes(plan.peak_resident())
-            ));
-        }
-        text.push_str(match plan.fits(free) {
-            Some(true) => "\nIt fits.\n",
-            Some(false) => "\nIt does not fit. Give a shorter --context, a smaller --chunk, --dtype bf16, on the CPU --cache-dtype bf16, more devices, or a smaller model.\n",
-            None => "\nWhether it fits is not known: a device is not here or does not tell. Give its usable memory with --memory GB.\n",
-        });
-        text
     }
 }

@@ -32,7 +32,8 @@ pub(super) fn count_of_cases(plan: &[PlannedCase]) -> String {
     }
 }
 
-/// Calls `of` with each sampled case of the plan as each of these conditions shows it, and with the ids of its planned probes.
+/// Calls `of` with each sampled case of the plan as each of the conditions that are read shows it, and with the ids of its planned
+/// probes. Returns how many cases there are.
 pub(super) fn each_sampled(
     job: &RunSpec,
     dataset: &Dataset,
@@ -42,8 +43,8 @@ pub(super) fn each_sampled(
 ) -> anyhow::Result<usize> {
     let (conditions, is_read) = conditions;
     let mut memory = retrievers(dataset.benchmark(), job.seed, conditions, true)?;
-    note(format_args!("cutting and tokenising {} of {} cases", sample(plan).len(), plan.len()));
     let wanted = sample(plan);
+    note(format_args!("cutting and tokenising {} of {} cases", wanted.len(), plan.len()));
     let mut left: BTreeSet<&str> = wanted.iter().map(|case| case.case.as_str()).collect();
     for case in sound_cases(dataset)? {
         if left.is_empty() {
@@ -85,18 +86,16 @@ pub(super) struct SampledContext {
 }
 
 impl SampledContext {
-    /// Tokens of its longest prompt.
+    /// Tokens of the longest prompt.
     pub fn longest(&self) -> usize {
         self.shared + self.own.iter().max().unwrap_or(&0)
     }
 }
 
-/// A local model's run and its sample.
 pub(super) struct Sampled<'a> {
     job: &'a RunSpec,
     plan: &'a [PlannedCase],
     answers: usize,
-    /// Cases that were looked at.
     cases: usize,
     /// Cases of the run to one of the sample; broken rows are not asked.
     pub scale: f64,

@@ -6,13 +6,13 @@
 use super::rank::{Rank, texts};
 use crate::data::Case;
 use crate::embedder::{EmbedError, Embedder};
-use crate::models::{FetchError, ModelStore};
+use crate::models::{ModelStore, ModelsError};
 use crate::progress;
 
 #[derive(Debug, thiserror::Error)]
 pub enum DenseError {
     #[error(transparent)]
-    Fetch(#[from] FetchError),
+    Fetch(#[from] ModelsError),
     #[error(transparent)]
     Embed(#[from] EmbedError),
 }

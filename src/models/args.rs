@@ -2,7 +2,8 @@
 
 use candle_core::{DType, Device};
 use palimpsest_core::attention::AttentionKernel;
-use palimpsest_core::engine::{self, DeviceError};
+use palimpsest_core::engine::memory_plan::MemoryRequest;
+use palimpsest_core::engine::{self, DeviceError, DeviceName, LocalOptions};
 use palimpsest_core::model::Kept;
 
 /// Where a model runs.
@@ -21,12 +22,10 @@ pub struct DeviceArgs {
 const CPU: &str = "cpu";
 
 impl DeviceArgs {
-    /// Opens the devices.
     pub fn open(&self) -> Result<Vec<Device>, DeviceError> {
         engine::parse_devices(&self.device)
     }
 
-    /// True if no other device was asked for.
     pub fn is_cpu(&self) -> bool {
         self.device == CPU
     }
@@ -45,12 +44,11 @@ pub struct DtypeArgs {
 }
 
 impl DtypeArgs {
-    /// The dtype; `None` for that of the device.
     pub fn dtype(&self) -> Result<Option<DType>, DeviceError> {
         self.dtype.as_deref().map(engine::parse_dtype).transpose()
     }
 
-    /// The dtype of keys and values; `None` for that of the model.
+    /// That of keys and values.
     pub fn cache(&self) -> Result<Option<DType>, DeviceError> {
         self.cache_dtype.as_deref().map(engine::parse_dtype).transpose()
     }
@@ -61,14 +59,41 @@ impl DtypeArgs {
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
     #[command(flatten)]
-    #[allow(missing_docs)] // the struct's own doc says it
     pub on: DeviceArgs,
     #[command(flatten)]
-    #[allow(missing_docs)] // the struct's own doc says it
     pub in_dtype: DtypeArgs,
     /// What to keep of quantised weights on the CPU
     #[arg(long, value_enum, default_value_t)]
     pub weights: Weights,
+}
+
+impl ModelArgs {
+    /// Options of a model with these flags, its devices opened; all else as it usually is.
+    pub fn options(&self) -> Result<LocalOptions, DeviceError> {
+        Ok(LocalOptions {
+            devices: self.on.open()?,
+            dtype: self.in_dtype.dtype()?,
+            cache_dtype: self.in_dtype.cache()?,
+            kernel: self.on.attention_kernel,
+            kept: self.weights.into(),
+            ..LocalOptions::default()
+        })
+    }
+
+    /// The memory of a model with these flags for a context, on devices whose default is `usual`.
+    pub fn request(
+        &self,
+        context: usize,
+        usual: DType,
+        devices: Vec<DeviceName>,
+    ) -> Result<MemoryRequest, DeviceError> {
+        Ok(MemoryRequest {
+            cache: self.in_dtype.cache()?,
+            kernel: self.on.attention_kernel,
+            kept: self.weights.into(),
+            ..MemoryRequest::new(context, self.in_dtype.dtype()?.unwrap_or(usual), devices)
+        })
+    }
 }
 
 /// Form of quantised weights in memory on the CPU. Answers are the same.

@@ -5,25 +5,14 @@
 use std::path::Path;
 
 use palimpsest_core::digest::{hex, sha256};
+use palimpsest_core::model::ModelKind;
 use palimpsest_core::model::weights::GgufFile;
 use palimpsest_core::model::weights::gguf_tokenizer::tokenizer_fields;
-use palimpsest_core::model::{ModelError, ModelKind};
-use palimpsest_core::text::{CountTokens, GgufTokenizer, TextError, Tokenizer};
+use palimpsest_core::text::{CountTokens, GgufTokenizer, Tokenizer};
 use sha2::{Digest, Sha256};
 
-use super::{FetchError, ModelStore};
+use super::{ModelStore, ModelsError};
 use crate::prompt::{BytePairEncoding, ENCODINGS};
-
-/// A tokenizer could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum CounterError {
-    #[error(transparent)]
-    Fetch(#[from] FetchError),
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    #[error(transparent)]
-    Text(#[from] TextError),
-}
 
 /// A tokeniser, and what identifies it.
 pub struct TokenCounter {
@@ -36,7 +25,7 @@ pub struct TokenCounter {
 
 impl TokenCounter {
     /// Opens an encoding by its name ([`ENCODINGS`]), a `tokenizer.json`, or the tokeniser of a model: a manifest's name (fetched if need be), a folder, or a .gguf file.
-    pub fn open(name_or_file: &str) -> Result<Self, CounterError> {
+    pub fn open(name_or_file: &str) -> Result<Self, ModelsError> {
         if ENCODINGS.contains(&name_or_file) {
             let tokens = Box::new(BytePairEncoding::named(name_or_file)?);
             // Its table is a part of this program, and its name stands for one table alone.
@@ -58,18 +47,17 @@ impl TokenCounter {
         match &files.kind {
             ModelKind::Folder(folder) => Self::json(files.name.clone(), &folder.join(TOKENIZER)),
             ModelKind::Gguf(parts) => {
-                let file = GgufFile::open(parts).map_err(ModelError::from)?;
-                let fields = tokenizer_fields(&file).map_err(ModelError::from)?;
+                let file = GgufFile::open(parts)?;
+                let fields = tokenizer_fields(&file)?;
                 let tokens = Box::new(Tokenizer::from_gguf_metadata(&fields)?);
                 Ok(TokenCounter { name: files.name.clone(), digest: vocabulary(&fields), tokens })
             }
         }
     }
 
-    fn json(name: String, path: &Path) -> Result<Self, CounterError> {
+    fn json(name: String, path: &Path) -> Result<Self, ModelsError> {
         let tokens = Box::new(Tokenizer::from_file(path)?);
-        let read = |source| TextError::Read { path: path.to_owned(), source };
-        let digest = sha256(std::fs::read(path).map_err(read)?);
+        let digest = sha256(std::fs::read(path).map_err(ModelsError::io("read", path))?);
         Ok(TokenCounter { name, digest, tokens })
     }
 }

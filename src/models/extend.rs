@@ -4,11 +4,12 @@
 //! config.json is in a run's identity. Called by `model extend`.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
 use serde_json::{Map, Value, json};
 
+use super::ModelsError;
 use palimpsest_core::model::{ModelDescription, ModelError};
 
 /// YaRN over the context that a model was trained for, as typed: `yarn:4:32768`.
@@ -19,7 +20,6 @@ pub struct YarnScaling {
     pub original: usize,
 }
 
-/// Text that is no scaling.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no rope scaling; write yarn:FACTOR:TOKENS, the factor above 1, as yarn:4:32768")]
 pub struct NoScaling(String);
@@ -41,31 +41,11 @@ impl FromStr for YarnScaling {
     }
 }
 
-/// Why no folder was made.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
-pub enum ExtendError {
-    #[error("{doing} {}", path.display())]
-    Io { doing: &'static str, path: PathBuf, source: io::Error },
-    #[error("{} is there already; give the name of a folder that is not", .0.display())]
-    Exists(PathBuf),
-    /// The config scales already.
-    #[error(
-        "{place} scales its rotary frequencies already ({kind}); extend the model as its makers released it"
-    )]
-    Scaled { place: String, kind: String },
-    #[error(transparent)]
-    Model(#[from] ModelError),
-}
-
 /// Makes the folder `out`: `config.json` of `folder` with the scaling, and links to all of its other files.
-pub fn extend(folder: &Path, out: &Path, scaling: YarnScaling) -> Result<(), ExtendError> {
-    let at = |doing, path: &Path| {
-        let path = path.to_path_buf();
-        move |source| ExtendError::Io { doing, path, source }
-    };
+pub fn extend(folder: &Path, out: &Path, scaling: YarnScaling) -> Result<(), ModelsError> {
+    let at = ModelsError::io;
     let place = folder.join("config.json");
-    let text = std::fs::read(&place).map_err(at("cannot read", &place))?;
+    let text = std::fs::read(&place).map_err(at("read", &place))?;
     let shown = place.display().to_string();
     let mut config: Value =
         serde_json::from_slice(&text).map_err(|source| ModelError::Json { place: shown.clone(), source })?;
@@ -74,20 +54,20 @@ pub fn extend(folder: &Path, out: &Path, scaling: YarnScaling) -> Result<(), Ext
     // The same text that will be read: an architecture whose frequencies are stated otherwise is refused here.
     ModelDescription::from_config_text(text.as_bytes(), &shown)?;
     if out.exists() {
-        return Err(ExtendError::Exists(out.to_path_buf()));
+        return Err(ModelsError::Exists(out.to_path_buf()));
     }
-    std::fs::create_dir_all(out).map_err(at("cannot make", out))?;
-    let filled = || -> Result<(), ExtendError> {
-        for entry in std::fs::read_dir(folder).map_err(at("cannot read", folder))? {
-            let path = entry.map_err(at("cannot read", folder))?.path();
+    std::fs::create_dir_all(out).map_err(at("make", out))?;
+    let filled = || -> Result<(), ModelsError> {
+        for entry in std::fs::read_dir(folder).map_err(at("read", folder))? {
+            let path = entry.map_err(at("read", folder))?.path();
             let Some(name) = path.file_name().filter(|name| *name != "config.json") else { continue };
             if path.is_file() {
-                let real = path.canonicalize().map_err(at("cannot read", &path))?;
-                link(&real, &out.join(name)).map_err(at("cannot link", &path))?;
+                let real = path.canonicalize().map_err(at("read", &path))?;
+                link(&real, &out.join(name)).map_err(at("link", &path))?;
             }
         }
         let config = out.join("config.json");
-        std::fs::write(&config, &text).map_err(at("cannot write", &config))
+        std::fs::write(&config, &text).map_err(at("write", &config))
     };
     filled().inspect_err(|_| {
         // It was made a moment ago, and holds nothing but links.
@@ -96,7 +76,7 @@ pub fn extend(folder: &Path, out: &Path, scaling: YarnScaling) -> Result<(), Ext
 }
 
 /// Puts the scaling where the config states its rotary settings.
-fn scale(config: &mut Value, scaling: YarnScaling, place: &str) -> Result<(), ExtendError> {
+fn scale(config: &mut Value, scaling: YarnScaling, place: &str) -> Result<(), ModelsError> {
     let not_object = || ModelError::Config {
         place: place.to_owned(),
         field: "(all)".to_owned(),
@@ -111,7 +91,7 @@ fn scale(config: &mut Value, scaling: YarnScaling, place: &str) -> Result<(), Ex
     };
     for field in ["rope_scaling", "rope_parameters"] {
         if let Some(kind) = config.get(field).and_then(Value::as_object).and_then(kind) {
-            return Err(ExtendError::Scaled { place: place.to_owned(), kind });
+            return Err(ModelsError::Scaled { place: place.to_owned(), kind });
         }
     }
     let yarn = json!({
@@ -160,7 +140,7 @@ mod tests {
         std::fs::write(from.join("tokenizer.json"), "{}").unwrap();
         extend(&from, &to, scaling.parse().unwrap()).unwrap();
         assert_eq!(std::fs::read_to_string(to.join("tokenizer.json")).unwrap(), "{}");
-        assert!(matches!(extend(&from, &to, scaling.parse().unwrap()), Err(ExtendError::Exists(_))));
+        assert!(matches!(extend(&from, &to, scaling.parse().unwrap()), Err(ModelsError::Exists(_))));
         std::fs::read_to_string(to.join("config.json")).unwrap()
     }
 

@@ -14,7 +14,7 @@ use indicatif::ProgressBar;
 
 use palimpsest_core::model::PathError;
 
-use super::FetchError;
+use super::ModelsError;
 use crate::models::manifest::HubSource;
 use crate::progress;
 
@@ -31,12 +31,12 @@ pub(super) struct Fetched {
 }
 
 /// Fetches the files of a source into a folder under `partial`.
-pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, FetchError> {
+pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, ModelsError> {
     let fail = |what: &str, error: ApiError| match status(&error) {
-        Some(401 | 403) => FetchError::HubToken { repo: source.repo.clone() },
-        _ => FetchError::Hub { repo: source.repo.clone(), what: what.to_string(), cause: error.to_string() },
+        Some(401 | 403) => ModelsError::HubToken { repo: source.repo.clone() },
+        _ => ModelsError::Hub { repo: source.repo.clone(), what: what.to_string(), cause: error.to_string() },
     };
-    let repo = |revision: &str, cache: PathBuf| -> Result<ApiRepo, FetchError> {
+    let repo = |revision: &str, cache: PathBuf| -> Result<ApiRepo, ModelsError> {
         let token = std::env::var("HF_TOKEN").ok().filter(|token| !token.is_empty());
         let mut builder = ApiBuilder::from_cache(Cache::new(cache))
             .with_token(token.or_else(|| Cache::from_env().token()))
@@ -67,7 +67,7 @@ pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, Fetch
         }
         let target = dir.join(&file);
         if !target.is_file() {
-            let at = |source| FetchError::Io { doing: "write", path: target.clone(), source };
+            let at = |source| ModelsError::Io { doing: "write", path: target.clone(), source };
             std::fs::create_dir_all(&unfinished).map_err(at)?;
             let bar = Bar(progress::bytes(0, &file));
             let fetched = pinned.download_with_progress(&file, bar).map_err(|error| fail(&file, error))?;
@@ -106,9 +106,9 @@ fn status(error: &ApiError) -> Option<u16> {
     }
 }
 
-fn shards(index: &Path) -> Result<BTreeSet<String>, FetchError> {
-    let bad = |fault: String| FetchError::from(PathError::NotAModel { path: index.to_path_buf(), fault });
-    let text = std::fs::read(index).map_err(FetchError::io("read", index))?;
+fn shards(index: &Path) -> Result<BTreeSet<String>, ModelsError> {
+    let bad = |fault: String| ModelsError::from(PathError::NotAModel { path: index.to_path_buf(), fault });
+    let text = std::fs::read(index).map_err(ModelsError::io("read", index))?;
     let index: serde_json::Value = serde_json::from_slice(&text)
         .map_err(|error| bad(format!("the index of shards is not JSON ({error})")))?;
     let map = index

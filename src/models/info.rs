@@ -8,24 +8,11 @@ use std::path::{Path, PathBuf};
 use serde_json::Value as Json;
 
 use palimpsest_core::model::weights::gguf::FromValue;
-use palimpsest_core::model::weights::{GgufError, GgufFile, SafetensorsError, SafetensorsFolder};
+use palimpsest_core::model::weights::{GgufFile, SafetensorsFolder};
 use palimpsest_core::model::{ModelFiles, ModelKind};
 
+use super::ModelsError;
 use crate::progress::grouped;
-
-/// Why a model could not be described.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
-pub enum InfoError {
-    #[error(transparent)]
-    Gguf(#[from] GgufError),
-    #[error(transparent)]
-    Safetensors(#[from] SafetensorsError),
-    #[error("cannot read {file}")]
-    Io { file: PathBuf, source: std::io::Error },
-    #[error("{file} is not valid JSON; fetch it again")]
-    Json { file: PathBuf, source: serde_json::Error },
-}
 
 /// Facts of a model from its headers.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,20 +40,18 @@ pub struct ModelInfo {
     pub files: usize,
     /// Safetensors of the folder that are named as weights and are not read.
     pub left: Vec<String>,
-    /// True if there is a chat template.
     pub chat_template: bool,
     pub licence: Option<String>,
 }
 
-/// Describes a model from its headers.
-pub fn describe(files: &ModelFiles) -> Result<ModelInfo, InfoError> {
+pub fn describe(files: &ModelFiles) -> Result<ModelInfo, ModelsError> {
     match &files.kind {
         ModelKind::Gguf(parts) => describe_gguf(parts),
         ModelKind::Folder(dir) => describe_folder(dir),
     }
 }
 
-fn describe_gguf(parts: &[PathBuf]) -> Result<ModelInfo, InfoError> {
+fn describe_gguf(parts: &[PathBuf]) -> Result<ModelInfo, ModelsError> {
     let file = GgufFile::open(parts)?;
     let architecture = file.get::<&str>("general.architecture")?.map(str::to_string);
     let prefix = architecture.clone().unwrap_or_default();
@@ -107,7 +92,7 @@ fn describe_gguf(parts: &[PathBuf]) -> Result<ModelInfo, InfoError> {
     })
 }
 
-fn describe_folder(dir: &Path) -> Result<ModelInfo, InfoError> {
+fn describe_folder(dir: &Path) -> Result<ModelInfo, ModelsError> {
     let config = read_json(&dir.join("config.json"))?;
     // Multimodal checkpoints nest the language model's config.
     let text = config.get("text_config").filter(|inner| inner.is_object()).unwrap_or(&config);
@@ -162,9 +147,9 @@ fn describe_folder(dir: &Path) -> Result<ModelInfo, InfoError> {
     })
 }
 
-fn read_json(path: &Path) -> Result<Json, InfoError> {
-    let bytes = std::fs::read(path).map_err(|source| InfoError::Io { file: path.to_path_buf(), source })?;
-    serde_json::from_slice(&bytes).map_err(|source| InfoError::Json { file: path.to_path_buf(), source })
+fn read_json(path: &Path) -> Result<Json, ModelsError> {
+    let bytes = std::fs::read(path).map_err(ModelsError::io("read", path))?;
+    serde_json::from_slice(&bytes).map_err(|source| ModelsError::Json { file: path.to_path_buf(), source })
 }
 
 fn count(dtypes: &mut Vec<(String, usize, u64)>, name: &str, elements: u64) {

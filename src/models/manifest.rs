@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::ModelsError;
 use crate::ground::text_file;
 
 /// The model that commands take when none is named.
@@ -36,30 +37,13 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("models/minimax-m2.5.toml", include_str!("../../models/minimax-m2.5.toml")),
 ];
 
-/// Faults of a manifest.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
-pub enum ManifestError {
-    #[error("cannot read the manifest {file}")]
-    Io { file: PathBuf, source: std::io::Error },
-    #[error("the manifest {file} is wrong")]
-    Syntax { file: PathBuf, source: Box<toml::de::Error> },
-    #[error("the manifest {file} is wrong: {field} is {value:?}; {remedy}")]
-    Field { file: PathBuf, field: &'static str, value: String, remedy: &'static str },
-    #[error("the manifests {first} and {second} both describe {name:?}; rename or remove one")]
-    Duplicate { name: String, first: PathBuf, second: PathBuf },
-}
-
 /// The weight type that a model is best run in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SuggestedDtype {
     Quantised,
-    /// 32-bit floats.
     F32,
-    /// 16-bit floats.
     F16,
-    /// bfloat16.
     Bf16,
 }
 
@@ -84,7 +68,7 @@ pub struct Manifest {
     pub sources: Vec<Source>,
 }
 
-/// A place that the files of a model come from.
+/// Where the files of a model come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Source {
@@ -96,7 +80,6 @@ pub enum Source {
     Path(PathSource),
 }
 
-/// A repository on the Hugging Face hub.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HubSource {
@@ -108,7 +91,6 @@ pub struct HubSource {
     pub files: Vec<HubFile>,
 }
 
-/// A file in a hub repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HubFile {
@@ -138,7 +120,6 @@ pub struct WheelPart {
     pub path: String,
 }
 
-/// Files that are already on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathSource {
@@ -166,14 +147,14 @@ impl Source {
 
 impl Manifest {
     /// Parses and checks a manifest; `file` is for messages and for relative `path` sources.
-    pub fn parse(text: &str, file: &Path) -> Result<Self, ManifestError> {
+    pub fn parse(text: &str, file: &Path) -> Result<Self, ModelsError> {
         let mut manifest: Self = toml::from_str(text)
-            .map_err(|source| ManifestError::Syntax { file: file.to_path_buf(), source: Box::new(source) })?;
+            .map_err(|source| ModelsError::Syntax { file: file.to_path_buf(), source: Box::new(source) })?;
         let check = |good: bool, field: &'static str, value: &str, remedy: &'static str| {
             if good {
                 return Ok(());
             }
-            Err(ManifestError::Field { file: file.to_path_buf(), field, value: value.to_string(), remedy })
+            Err(ModelsError::Field { file: file.to_path_buf(), field, value: value.to_string(), remedy })
         };
         let sha256 = |field, sha256: &str| {
             check(is_sha256(sha256), field, sha256, "give 64 lower-case hexadecimal digits")
@@ -229,14 +210,13 @@ impl Manifest {
 
 /// All known models: the user's own from `models_d` (which need not exist), then the built-in ones that they do not
 /// replace; the default model first, the others by name.
-pub fn known(models_d: &Path) -> Result<Vec<Manifest>, ManifestError> {
+pub fn known(models_d: &Path) -> Result<Vec<Manifest>, ModelsError> {
     let mut found: Vec<(Manifest, PathBuf)> = Vec::new();
     for file in toml_files(models_d)? {
-        let text =
-            text_file::read(&file).map_err(|source| ManifestError::Io { file: file.clone(), source })?;
+        let text = text_file::read(&file).map_err(ModelsError::io("read the manifest", &file))?;
         let manifest = Manifest::parse(&text, &file)?;
         if let Some((_, first)) = found.iter().find(|(other, _)| other.name == manifest.name) {
-            return Err(ManifestError::Duplicate { name: manifest.name, first: first.clone(), second: file });
+            return Err(ModelsError::Duplicate { name: manifest.name, first: first.clone(), second: file });
         }
         found.push((manifest, file));
     }
@@ -251,24 +231,19 @@ pub fn known(models_d: &Path) -> Result<Vec<Manifest>, ManifestError> {
 }
 
 /// The manifests that are compiled in, the default one first.
-pub fn built_in() -> Result<Vec<Manifest>, ManifestError> {
+pub fn built_in() -> Result<Vec<Manifest>, ModelsError> {
     BUILT_IN.iter().map(|(file, text)| Manifest::parse(text, Path::new(file))).collect()
 }
 
-fn toml_files(folder: &Path) -> Result<Vec<PathBuf>, ManifestError> {
-    let at = |source| ManifestError::Io { file: folder.to_path_buf(), source };
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(at(error)),
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(at)?.path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
-            files.push(path);
-        }
+fn toml_files(folder: &Path) -> Result<Vec<PathBuf>, ModelsError> {
+    if !folder.exists() {
+        return Ok(Vec::new());
     }
+    let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+    let paths =
+        entries.map_err(ModelsError::io("read the manifest", folder))?.into_iter().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect();
     files.sort();
     Ok(files)
 }

@@ -17,14 +17,14 @@
 //!
 //! A folder under `models/` appears by rename, complete and verified, or not at all.
 
-use palimpsest_core::digest::hex;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
-use sha2::{Digest, Sha256};
+use serde::{Deserialize, Serialize};
 
 use manifest::{Manifest, PathSource, Source};
+use palimpsest_core::digest::sha256;
 use palimpsest_core::engine::{LocalModel, LocalOptions};
 use palimpsest_core::model::{ModelDescription, ModelFiles, ModelKind, PathError, arch, is_gguf};
 
@@ -38,19 +38,47 @@ mod hub;
 pub mod info;
 pub mod manifest;
 mod pip;
-mod record;
 
 pub use args::{DeviceArgs, DtypeArgs, ModelArgs, Weights};
-pub use counter::{CounterError, TokenCounter};
+pub use counter::TokenCounter;
 use digest::Digests;
 pub use embedder::{EmbedderCard, EmbedderFiles};
+pub use error::ModelsError;
 use error::chain;
-pub use error::{FetchError, OpenError};
-use record::{Record, RecordedFile};
 
 const RECORD_FILE: &str = ".ok.json";
 /// The environment variable that names the model home.
 pub const HOME_VARIABLE: &str = "PALIMPSEST_HOME";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct RecordedFile {
+    name: String,
+    sha256: String,
+}
+
+/// Where a fetched model came from and what it must be; written last, so its presence says that the rest is complete.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    source: Source,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    commit: Option<String>,
+    files: Vec<RecordedFile>,
+}
+
+impl Record {
+    fn paths(&self, folder: &Path) -> Vec<PathBuf> {
+        self.files.iter().map(|file| folder.join(&file.name)).collect()
+    }
+
+    /// The model in its folder.
+    fn files_in(&self, manifest: &Manifest, folder: PathBuf) -> ModelFiles {
+        let kind = match self.source {
+            Source::Pip(_) => ModelKind::Gguf(self.paths(&folder)),
+            Source::Hub(_) | Source::Path(_) => ModelKind::Folder(folder),
+        };
+        named(manifest, kind)
+    }
+}
 
 /// An opened model, and what identifies it.
 pub struct Opened {
@@ -60,7 +88,7 @@ pub struct Opened {
 }
 
 /// Opens a known model by its name, fetching it if need be, a model folder or a .gguf file.
-pub fn open(name_or_path: &str, options: &LocalOptions) -> Result<Opened, OpenError> {
+pub fn open(name_or_path: &str, options: &LocalOptions) -> Result<Opened, ModelsError> {
     let store = ModelStore::open()?;
     let files = store.resolve_to_run(name_or_path)?;
     let digest = store.digest(&files)?;
@@ -99,33 +127,31 @@ pub fn description(model: &str) -> anyhow::Result<(String, ModelDescription, &'s
 
 impl ModelStore {
     /// The model home of this user: `$PALIMPSEST_HOME`, else `palimpsest` in the user's cache folder. Creates nothing.
-    pub fn open() -> Result<Self, FetchError> {
+    pub fn open() -> Result<Self, ModelsError> {
         if let Some(home) = std::env::var_os(HOME_VARIABLE).filter(|home| !home.is_empty()) {
             return Ok(Self::at(PathBuf::from(home)));
         }
-        let strategy = etcetera::choose_base_strategy().map_err(|_| FetchError::NoHome)?;
+        let strategy = etcetera::choose_base_strategy().map_err(|_| ModelsError::NoHome)?;
         Ok(Self::at(strategy.cache_dir().join("palimpsest")))
     }
 
-    /// A model home at a given place.
     pub fn at(home: PathBuf) -> Self {
         let digests = Digests::new(home.join("digests"));
         Self { home, digests }
     }
 
-    /// The folder.
     pub fn home(&self) -> &Path {
         &self.home
     }
 
     /// All known models, the default one first.
-    pub fn manifests(&self) -> Result<Vec<Manifest>, FetchError> {
-        Ok(manifest::known(&self.home.join("models.d"))?)
+    pub fn manifests(&self) -> Result<Vec<Manifest>, ModelsError> {
+        manifest::known(&self.home.join("models.d"))
     }
 
     /// The files of what `--model` says: a model's name (fetched where they are not here yet), a `.gguf` file, or a folder.
     /// A name wins over a file of the same name in the current folder; `./NAME` means the file.
-    pub fn resolve(&self, name_or_path: &str) -> Result<ModelFiles, FetchError> {
+    pub fn resolve(&self, name_or_path: &str) -> Result<ModelFiles, ModelsError> {
         match self.by_path(name_or_path)? {
             Some(files) => Ok(files),
             None => self.fetch(&self.manifest(name_or_path)?, false),
@@ -133,7 +159,7 @@ impl ModelStore {
     }
 
     /// Like [`resolve`](Self::resolve), but refuses a model by name that this build cannot run before it is fetched.
-    pub fn resolve_to_run(&self, name_or_path: &str) -> Result<ModelFiles, OpenError> {
+    pub fn resolve_to_run(&self, name_or_path: &str) -> Result<ModelFiles, ModelsError> {
         if self.locate(name_or_path)?.is_none() {
             arch::check_known(&self.manifest(name_or_path)?.architecture)?;
         }
@@ -141,7 +167,7 @@ impl ModelStore {
     }
 
     /// Like [`resolve`](Self::resolve), but fetches nothing: `None` for a known model that is not here.
-    pub fn locate(&self, name_or_path: &str) -> Result<Option<ModelFiles>, FetchError> {
+    pub fn locate(&self, name_or_path: &str) -> Result<Option<ModelFiles>, ModelsError> {
         match self.by_path(name_or_path)? {
             Some(files) => Ok(Some(files)),
             None => self.cached(&self.manifest(name_or_path)?),
@@ -149,12 +175,12 @@ impl ModelStore {
     }
 
     /// Fetches a known model, unless it is here and unchanged; with `force` in any case.
-    pub fn pull(&self, name: &str, force: bool) -> Result<ModelFiles, FetchError> {
+    pub fn pull(&self, name: &str, force: bool) -> Result<ModelFiles, ModelsError> {
         self.fetch(&self.manifest(name)?, force)
     }
 
     /// The files of a known model where they are here: fetched before and unchanged, or at a `path` source.
-    pub fn cached(&self, manifest: &Manifest) -> Result<Option<ModelFiles>, FetchError> {
+    pub fn cached(&self, manifest: &Manifest) -> Result<Option<ModelFiles>, ModelsError> {
         let dir = self.model_dir(manifest);
         let record = std::fs::read(dir.join(RECORD_FILE)).ok();
         let record = record.and_then(|json| serde_json::from_slice::<Record>(&json).ok());
@@ -162,14 +188,14 @@ impl ModelStore {
         let Some(record) = record.filter(|record| manifest.sources.contains(&record.source)) else {
             return self.at_path_source(manifest);
         };
-        let paths: Vec<PathBuf> = record.files.iter().map(|file| dir.join(&file.name)).collect();
+        let paths = record.paths(&dir);
         if paths.iter().any(|path| !path.is_file()) {
             return self.at_path_source(manifest);
         }
         for (file, path) in record.files.iter().zip(&paths) {
             let found = self.sha256(path)?;
             if found != file.sha256 {
-                return Err(FetchError::Changed {
+                return Err(ModelsError::Changed {
                     name: manifest.name.clone(),
                     path: path.clone(),
                     expected: file.sha256.clone(),
@@ -177,16 +203,12 @@ impl ModelStore {
                 });
             }
         }
-        let kind = match record.source {
-            Source::Pip(_) => ModelKind::Gguf(paths),
-            Source::Hub(_) | Source::Path(_) => ModelKind::Folder(dir),
-        };
-        Ok(Some(named(manifest, kind)))
+        Ok(Some(record.files_in(manifest, dir)))
     }
 
     /// The identity of a model's weights and tokeniser: the SHA-256 of a single GGUF file; for split files and folders, of
     /// the sorted lines `SHA-256  NAME` of the files that decide the model's answers. Computed once a file, then remembered.
-    pub fn digest(&self, files: &ModelFiles) -> Result<String, FetchError> {
+    pub fn digest(&self, files: &ModelFiles) -> Result<String, ModelsError> {
         let paths = match &files.kind {
             ModelKind::Gguf(parts) => match parts.as_slice() {
                 [one] => return self.sha256(one),
@@ -194,21 +216,17 @@ impl ModelStore {
             },
             ModelKind::Folder(_) => files.deciding()?,
         };
-        let mut lines = Vec::with_capacity(paths.len());
-        for path in paths {
+        let line = |path: &PathBuf| -> Result<_, ModelsError> {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            lines.push((name, self.sha256(&path)?));
-        }
+            Ok((name, self.sha256(path)?))
+        };
+        let mut lines = paths.iter().map(line).collect::<Result<Vec<_>, _>>()?;
         lines.sort();
-        let mut hasher = Sha256::new();
-        for (name, sha256) in lines {
-            hasher.update(format!("{sha256}  {name}\n"));
-        }
-        Ok(hex(&hasher.finalize()))
+        Ok(sha256(lines.iter().map(|(name, digest)| format!("{digest}  {name}\n")).collect::<String>()))
     }
 
     /// The manifest of a known model.
-    pub fn manifest(&self, name: &str) -> Result<Manifest, FetchError> {
+    pub fn manifest(&self, name: &str) -> Result<Manifest, ModelsError> {
         let mut manifests = self.manifests()?;
         if let Some(place) = manifests.iter().position(|manifest| manifest.name == name) {
             return Ok(manifests.swap_remove(place));
@@ -224,11 +242,11 @@ impl ModelStore {
             _ => String::new(),
         };
         let known = manifests.iter().map(|manifest| manifest.name.as_str()).collect::<Vec<_>>().join(", ");
-        Err(FetchError::Unknown { name: name.to_string(), suggestion, known })
+        Err(ModelsError::Unknown { name: name.to_string(), suggestion, known })
     }
 
     /// The manifest of what `--model` says; `None` for a path.
-    pub fn manifest_of(&self, name_or_path: &str) -> Result<Option<Manifest>, FetchError> {
+    pub fn manifest_of(&self, name_or_path: &str) -> Result<Option<Manifest>, ModelsError> {
         match self.by_path(name_or_path)? {
             Some(_) => Ok(None),
             None => self.manifest(name_or_path).map(Some),
@@ -236,7 +254,7 @@ impl ModelStore {
     }
 
     /// The model at a path, or `None` for what must be a model's name.
-    fn by_path(&self, name_or_path: &str) -> Result<Option<ModelFiles>, FetchError> {
+    fn by_path(&self, name_or_path: &str) -> Result<Option<ModelFiles>, ModelsError> {
         let path = Path::new(name_or_path);
         let is_path = name_or_path.contains(['/', '\\'])
             || is_gguf(path)
@@ -248,22 +266,20 @@ impl ModelStore {
         self.home.join("models").join(&manifest.name)
     }
 
-    fn sha256(&self, path: &Path) -> Result<String, FetchError> {
-        self.digests.sha256(path).map_err(FetchError::io("read", path))
+    fn sha256(&self, path: &Path) -> Result<String, ModelsError> {
+        self.digests.sha256(path).map_err(ModelsError::io("read", path))
     }
 
-    fn at_path_source(&self, manifest: &Manifest) -> Result<Option<ModelFiles>, FetchError> {
-        for source in &manifest.sources {
-            if let Source::Path(source) = source
-                && source.path.exists()
-            {
-                return self.in_place(manifest, source).map(Some);
-            }
-        }
-        Ok(None)
+    fn at_path_source(&self, manifest: &Manifest) -> Result<Option<ModelFiles>, ModelsError> {
+        let mut sources = manifest.sources.iter();
+        let here = sources.find_map(|source| match source {
+            Source::Path(source) if source.path.exists() => Some(source),
+            _ => None,
+        });
+        here.map(|source| self.in_place(manifest, source)).transpose()
     }
 
-    fn in_place(&self, manifest: &Manifest, source: &PathSource) -> Result<ModelFiles, FetchError> {
+    fn in_place(&self, manifest: &Manifest, source: &PathSource) -> Result<ModelFiles, ModelsError> {
         let kind = ModelFiles::at(&source.path)?.kind;
         if let (Some(expected), ModelKind::Gguf(parts)) = (&source.sha256, &kind) {
             let [one] = parts.as_slice() else {
@@ -272,7 +288,7 @@ impl ModelStore {
             };
             let found = self.sha256(one)?;
             if found != *expected {
-                return Err(FetchError::Checksum {
+                return Err(ModelsError::Checksum {
                     file: one.display().to_string(),
                     from: "this machine".to_string(),
                     expected: expected.clone(),
@@ -283,22 +299,38 @@ impl ModelStore {
         Ok(named(manifest, kind))
     }
 
-    fn fetch(&self, manifest: &Manifest, force: bool) -> Result<ModelFiles, FetchError> {
-        if !force && let Some(files) = self.cached(manifest)? {
-            return Ok(files);
+    fn fetch(&self, manifest: &Manifest, force: bool) -> Result<ModelFiles, ModelsError> {
+        let here = || if force { Ok(None) } else { self.cached(manifest) };
+        self.fetched("models", &manifest.name, here, |partial| self.try_sources(manifest, partial))
+    }
+
+    /// A thing that is here, or that `fetch` makes with a folder for work under way, while no other process fetches it.
+    fn fetched<T>(
+        &self,
+        folder: &str,
+        name: &str,
+        here: impl Fn() -> Result<Option<T>, ModelsError>,
+        fetch: impl FnOnce(&Path) -> Result<T, ModelsError>,
+    ) -> Result<T, ModelsError> {
+        if let Some(found) = here()? {
+            return Ok(found);
         }
-        let name = &manifest.name;
-        let models = self.home.join("models");
-        create_dir(&models)?;
-        let lock = lock(&models.join(format!("{name}.lock")), name)?;
+        let folder = self.home.join(folder);
+        create_dir(&folder)?;
+        let _lock = lock(&folder.join(format!("{name}.lock")), name)?;
         // Another process may have fetched it while this one waited.
-        if !force && let Some(files) = self.cached(manifest)? {
-            return Ok(files);
+        if let Some(found) = here()? {
+            return Ok(found);
         }
         let partial = self.home.join("partial").join(name);
         create_dir(&partial)?;
         remove_leftovers(&partial)?;
+        fetch(&partial)
+    }
 
+    /// The lock is held.
+    fn try_sources(&self, manifest: &Manifest, partial: &Path) -> Result<ModelFiles, ModelsError> {
+        let name = &manifest.name;
         let mut failures = Vec::new();
         for source in &manifest.sources {
             let tried = match source {
@@ -308,16 +340,13 @@ impl ModelStore {
                     crate::progress::note(format!(
                         "fetching {name} ({}) into {}",
                         source.describe(),
-                        models.display()
+                        self.home.join("models").display()
                     ));
-                    self.fetch_from(source, manifest, &partial)
+                    self.fetch_from(source, manifest, partial)
                 }
             };
             match tried {
-                Ok(files) => {
-                    drop(lock);
-                    return Ok(files);
-                }
+                Ok(files) => return Ok(files),
                 Err(error) => failures.push((source.describe(), error)),
             }
         }
@@ -329,7 +358,7 @@ impl ModelStore {
         }
         let failures =
             failures.iter().map(|(source, error)| format!("\n  {source}: {}", chain(error))).collect();
-        Err(FetchError::AllSources { name: name.clone(), failures })
+        Err(ModelsError::AllSources { name: name.clone(), failures })
     }
 
     /// Fetches from one source into a staging folder, verifies, and renames into place. The lock is held.
@@ -338,12 +367,13 @@ impl ModelStore {
         source: &Source,
         manifest: &Manifest,
         partial: &Path,
-    ) -> Result<ModelFiles, FetchError> {
+    ) -> Result<ModelFiles, ModelsError> {
         let staging = staging_in(partial)?;
         let (dir, commit, files) = match source {
             Source::Pip(pip) => {
                 let dir = staging.path().join("files");
-                let file = pip::fetch(pip, staging.path(), &dir)?;
+                pip::fetch(std::slice::from_ref(pip), staging.path(), &dir)?;
+                let file = RecordedFile { name: pip.file.clone(), sha256: pip.sha256.clone() };
                 (dir, None, vec![file])
             }
             Source::Hub(hub) => {
@@ -361,20 +391,14 @@ impl ModelStore {
         for file in &record.files {
             self.digests.remember(&home.join(&file.name), &file.sha256);
         }
-        let kind = match source {
-            Source::Pip(_) => {
-                ModelKind::Gguf(record.files.iter().map(|file| home.join(&file.name)).collect())
-            }
-            Source::Hub(_) | Source::Path(_) => ModelKind::Folder(home),
-        };
-        Ok(named(manifest, kind))
+        Ok(record.files_in(manifest, home))
     }
 
     fn verify_hub(
         &self,
         source: &manifest::HubSource,
         fetched: &hub::Fetched,
-    ) -> Result<Vec<RecordedFile>, FetchError> {
+    ) -> Result<Vec<RecordedFile>, ModelsError> {
         let mut files = Vec::with_capacity(fetched.names.len());
         for name in &fetched.names {
             let path = fetched.dir.join(name);
@@ -384,8 +408,8 @@ impl ModelStore {
                 && *expected != found
             {
                 // It must not be taken for a finished download by the next pull.
-                std::fs::remove_file(&path).map_err(FetchError::io("remove", &path))?;
-                return Err(FetchError::Checksum {
+                std::fs::remove_file(&path).map_err(ModelsError::io("remove", &path))?;
+                return Err(ModelsError::Checksum {
                     file: name.clone(),
                     from: source.repo.clone(),
                     expected: expected.clone(),
@@ -402,20 +426,20 @@ fn named(manifest: &Manifest, kind: ModelKind) -> ModelFiles {
     ModelFiles { name: manifest.name.clone(), kind }
 }
 
-fn create_dir(path: &Path) -> Result<(), FetchError> {
-    std::fs::create_dir_all(path).map_err(|source| FetchError::Home { path: path.to_path_buf(), source })
+fn create_dir(path: &Path) -> Result<(), ModelsError> {
+    std::fs::create_dir_all(path).map_err(|source| ModelsError::Home { path: path.to_path_buf(), source })
 }
 
 /// Takes the lock of a model, waiting (and saying so) while another process holds it. The system releases it when the
 /// file is closed, however the process ends; the empty file stays, since removing it would let two processes lock two files.
-fn lock(path: &Path, name: &str) -> Result<File, FetchError> {
-    let at = |source| FetchError::io("lock", path)(source);
+fn lock(path: &Path, name: &str) -> Result<File, ModelsError> {
+    let at = |source| ModelsError::io("lock", path)(source);
     let file = File::options()
         .create(true)
         .truncate(false)
         .write(true)
         .open(path)
-        .map_err(|source| FetchError::Home { path: path.to_path_buf(), source })?;
+        .map_err(|source| ModelsError::Home { path: path.to_path_buf(), source })?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -427,14 +451,14 @@ fn lock(path: &Path, name: &str) -> Result<File, FetchError> {
     Ok(file)
 }
 
-fn staging_in(partial: &Path) -> Result<tempfile::TempDir, FetchError> {
+fn staging_in(partial: &Path) -> Result<tempfile::TempDir, ModelsError> {
     let staging = tempfile::Builder::new().prefix("pull-").tempdir_in(partial);
-    staging.map_err(FetchError::io("create a folder in", partial))
+    staging.map_err(ModelsError::io("create a folder in", partial))
 }
 
 /// Renames a fetched folder to where it is used; the one before it goes with `staging`.
-fn put_in_place(fetched: &Path, folder: &Path, staging: &Path) -> Result<(), FetchError> {
-    let at = |source| FetchError::io("put the files in place at", folder)(source);
+fn put_in_place(fetched: &Path, folder: &Path, staging: &Path) -> Result<(), ModelsError> {
+    let at = |source| ModelsError::io("put the files in place at", folder)(source);
     if folder.exists() {
         std::fs::rename(folder, staging.join("replaced")).map_err(at)?;
     }
@@ -442,8 +466,8 @@ fn put_in_place(fetched: &Path, folder: &Path, staging: &Path) -> Result<(), Fet
 }
 
 /// Removes what a killed fetch left, but for the finished files of a hub source. The lock is held.
-fn remove_leftovers(partial: &Path) -> Result<(), FetchError> {
-    let at = |source| FetchError::io("clear", partial)(source);
+fn remove_leftovers(partial: &Path) -> Result<(), ModelsError> {
+    let at = |source| ModelsError::io("clear", partial)(source);
     for entry in std::fs::read_dir(partial).map_err(at)? {
         let entry = entry.map_err(at)?;
         if entry.file_name().to_string_lossy().starts_with(hub::KEPT_PREFIX) {
@@ -456,8 +480,8 @@ fn remove_leftovers(partial: &Path) -> Result<(), FetchError> {
     Ok(())
 }
 
-fn write_record(path: &Path, record: &Record) -> Result<(), FetchError> {
-    let at = |source| FetchError::io("write", path)(source);
+fn write_record(path: &Path, record: &Record) -> Result<(), ModelsError> {
+    let at = |source| ModelsError::io("write", path)(source);
     let json = serde_json::to_vec_pretty(record).map_err(|error| at(error.into()))?;
     std::fs::write(path, json).map_err(at)
 }

@@ -1,8 +1,8 @@
 //! The self-test: parity of devices with the CPU, a smoke test of layers, memory against the plan, and attention's kernels timed.
 //!
 //! Needs no network and no files: `shapes` makes models of random weights from released configs. `parity` compares small ones of
-//! every architecture on the devices with the CPU, within the [`rule`] of the parity tests. `layers` tries single layers at
-//! released widths (`trial`) with every kernel of attention that there is; `device` measures their memory. `report` is all of it,
+//! every architecture on the devices with the CPU, within the [`rule`] of the parity tests, and tries single layers at
+//! released widths (`trial`) with every kernel of attention that there is; `machine` measures their memory. `report` is all of it,
 //! as text, as JSON, and in a verdict. That the engine agrees with transformers is shown by `tests/parity`, on checkpoints as they
 //! are stored. Called by `palimpsest selftest` and `palimpsest model try`; it knows no prompts of people and no cases.
 
@@ -14,32 +14,17 @@ use crate::progress::Steps;
 use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::DeviceName;
 
-mod device;
-mod error;
-mod host;
-mod layers;
+mod machine;
 mod parity;
 mod report;
 pub mod rule;
 mod shapes;
 pub(crate) mod trial;
 
-use device::DeviceFacts;
-pub use error::SelfTestError;
-use host::Host;
-use layers::{LayerResult, Schedule};
-use parity::Parity;
+use machine::{DeviceFacts, Host};
+use parity::{Parity, Schedule};
 use report::Report;
-
-/// The settings of a self-test.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The devices: parity is tested with the layers split between all of them, single layers on the first.
-    pub devices: Vec<Device>,
-    /// The kernel that computes attention on CUDA.
-    pub kernel: AttentionKernel,
-    pub quick: bool,
-}
+pub use trial::SelfTestError;
 
 /// The dtype that layers are tried in: the device's default, or f16 on cards that are too old for bf16.
 fn dtype_for_layers(facts: &DeviceFacts, device: &Device) -> DType {
@@ -50,14 +35,20 @@ fn dtype_for_layers(facts: &DeviceFacts, device: &Device) -> DType {
     }
 }
 
-/// Runs the self-test. `going` is asked often, and ends it with [`SelfTestError::Interrupted`].
-pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTestError> {
+/// Runs the self-test. Parity is tested with the layers split between all devices, single layers on the first; `kernel` computes
+/// attention on CUDA. `going` is asked often, and ends it with [`SelfTestError::Interrupted`].
+pub fn run(
+    devices: &[Device],
+    kernel: AttentionKernel,
+    quick: bool,
+    going: &dyn Fn() -> bool,
+) -> Result<Report, SelfTestError> {
     let start = Instant::now();
-    let Some(first) = options.devices.first() else { return Err(SelfTestError::NoDevice) };
-    let devices: Vec<DeviceFacts> = options.devices.iter().map(DeviceFacts::of).collect();
-    let dtype = devices.first().map_or(DType::F32, |facts| dtype_for_layers(facts, first));
-    let schedule = Schedule::of(first, dtype, options.kernel, options.quick);
-    let (small, single) = (shapes::small()?, shapes::layers(options.quick)?);
+    let first = devices.first().ok_or(SelfTestError::NoDevice)?;
+    let facts: Vec<DeviceFacts> = devices.iter().map(DeviceFacts::of).collect();
+    let dtype = facts.first().map_or(DType::F32, |facts| dtype_for_layers(facts, first));
+    let schedule = Schedule::of(first, dtype, kernel, quick);
+    let (small, single) = (shapes::small()?, shapes::layers(quick)?);
     let mut steps = Steps::new("selftest", small.len() + single.len(), true);
     let status = steps.status();
 
@@ -67,7 +58,7 @@ pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTe
         status.begin(shape.name, "comparing with the CPU");
         let mut wrong = Vec::new();
         for dtype in [DType::F32, DType::BF16, DType::F16] {
-            let found = Parity::of(shape, dtype, (&options.devices, options.kernel), going)?;
+            let found = Parity::of(shape, dtype, (devices, kernel), going)?;
             if !found.sound {
                 wrong.push(found.dtype);
             }
@@ -78,7 +69,7 @@ pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTe
     }
 
     // 2. Single layers.
-    let mut layers: Vec<LayerResult> = Vec::new();
+    let mut layers = Vec::new();
     for shape in &single {
         let found = schedule.try_layer(shape, &status, going)?;
         steps.step(&shape.title(), found.error.as_deref());
@@ -88,8 +79,8 @@ pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTe
     Ok(Report {
         selftest: 1,
         host: Host::here(),
-        devices,
-        quick: options.quick,
+        devices: facts,
+        quick,
         seconds: start.elapsed().as_secs_f64(),
         parity,
         layers,

@@ -1,26 +1,29 @@
-//! Small random models on the devices under test, against the CPU.
+//! Models of random weights on the devices under test, against the CPU: small ones of every architecture, and single layers.
 //!
-//! The reference is one pass over the prompt on the CPU in f32. The device makes it too, and then reads the prompt in steps. In half
-//! precision it may be off by as much as the CPU is in that dtype, and a little more. So on the CPU itself f32 compares a prefill
-//! with single steps, and half precision shows no more than that it runs.
+//! The reference is one pass over a short prompt on the CPU in f32. The device makes it too, and then reads the prompt in steps. In half
+//! precision a small model may be off by as much as the CPU is in that dtype, and a little more. So on the CPU itself f32 compares a
+//! prefill with single steps, and half precision shows no more than that it runs. Layers have the widths of released models; each also
+//! reads a long prompt with recording and generation, whose masses must be whole and whose memory stands beside the plan. On a card the
+//! long prompt is timed with every kernel of attention.
 
 use candle_core::{DType, Device};
 use serde::Serialize;
 
-use super::SelfTestError;
-use super::rule::{self, Compared};
-use super::shapes::{self, Shape};
-use super::trial::{Measured, Setting, Subject};
+use super::rule::{self, Compared, Numbers};
+use super::shapes::{self, Shape, has_experts};
+use super::trial::{Measured, On, SelfTestError, Setting, Subject, Trial};
 use crate::cards::Recording;
+use crate::progress::Status;
 use palimpsest_core::attention::AttentionKernel;
+use palimpsest_core::engine::DeviceName;
 use palimpsest_core::model::DecoderSpec;
 
 /// Tokens of the prompt, of which the last positions are compared.
-pub const TOKENS: usize = 151;
+const TOKENS: usize = 151;
 const POSITIONS: usize = 16;
 /// The reference.
-pub const CPU: (&[Device], AttentionKernel) = (&[Device::Cpu], AttentionKernel::Auto);
-/// Tokens that are generated after it.
+const CPU: On<'_> = (&[Device::Cpu], AttentionKernel::Auto);
+/// Tokens that are generated after the prompt.
 const GREEDY: usize = 32;
 
 /// A model in a dtype.
@@ -41,23 +44,22 @@ pub struct Parity {
 }
 
 impl Parity {
-    /// Compares a model in `dtype` on devices, with a choice of attention's kernel, with the CPU. What fails is told in the result.
+    /// Compares a model in `dtype` on devices with the CPU. Failures are told in the result.
     pub fn of(
         shape: &Shape,
         dtype: DType,
-        on: (&[Device], AttentionKernel),
+        on: On<'_>,
         going: &dyn Fn() -> bool,
     ) -> Result<Self, SelfTestError> {
-        let (checkpoint, architecture, dtype_name) = (shape.name, shape.spec.architecture, dtype.as_str());
         let (compared, greedy, error) = match compare(&shape.spec, dtype, on, going) {
             Err(SelfTestError::Interrupted) => return Err(SelfTestError::Interrupted),
             Err(error) => (Vec::new(), 0, Some(error.to_string())),
             Ok((compared, greedy)) => (compared, greedy, None),
         };
         let parity = Parity {
-            checkpoint,
-            architecture,
-            dtype: dtype_name,
+            checkpoint: shape.name,
+            architecture: shape.spec.architecture,
+            dtype: dtype.as_str(),
             compared,
             greedy,
             greedy_of: GREEDY,
@@ -78,25 +80,25 @@ impl Parity {
 fn compare(
     spec: &DecoderSpec,
     dtype: DType,
-    on: (&[Device], AttentionKernel),
+    on: On<'_>,
     going: &dyn Fn() -> bool,
 ) -> Result<(Vec<Compared>, usize), SelfTestError> {
     let half = dtype != DType::F32;
     let spec = if half { shapes::to_all_experts(spec.clone()) } else { spec.clone() };
-    let exact = Reader::load(&spec, DType::F32, false, CPU)?.read(&[TOKENS], going)?;
+    let exact = read(&load(&spec, DType::F32, false, CPU)?, &[TOKENS], going)?;
     // With hidden states rounded as cards round them; the CPU's own bf16 keeps them in f32.
-    let theirs = half.then(|| Reader::load(&spec, dtype, true, CPU)).transpose()?;
-    let reader = Reader::load(&spec, dtype, false, on)?;
+    let theirs = half.then(|| load(&spec, dtype, true, CPU)).transpose()?;
+    let subject = load(&spec, dtype, false, on)?;
     let (mut worst, mut greedy) = (Vec::new(), GREEDY);
     for ends in [vec![TOKENS], in_steps()] {
-        let found = reader.read(&ends, going)?;
+        let found = read(&subject, &ends, going)?;
         let same = found.greedy.iter().zip(&exact.greedy).take_while(|(a, b)| a == b).count();
         greedy = greedy.min(same);
         let compared = match &theirs {
             None => rule::in_f32(&found.numbers, &exact.numbers),
             // Over the same parts: a single row is summed in another order than many.
             Some(theirs) => {
-                rule::in_half(&found.numbers, &exact.numbers, &theirs.read(&ends, going)?.numbers)
+                rule::in_half(&found.numbers, &exact.numbers, &read(theirs, &ends, going)?.numbers)
             }
         };
         take_worse(&mut worst, compared);
@@ -115,33 +117,179 @@ fn take_worse(worst: &mut Vec<Compared>, compared: Vec<Compared>) {
 }
 
 /// Ends of the prompt's parts: chunks, and then the last positions one by one, as tokens are decoded.
-pub fn in_steps() -> Vec<usize> {
+fn in_steps() -> Vec<usize> {
     let first = TOKENS - POSITIONS;
     (0..first).step_by(64).skip(1).chain(first..=TOKENS).collect()
 }
 
-/// A model of random weights that reads the prompt.
-pub struct Reader(Subject);
+/// Loads a model of random weights for the prompt. `rounds` asks for hidden states in the dtype on the CPU too.
+fn load(spec: &DecoderSpec, dtype: DType, rounds: bool, on: On<'_>) -> Result<Subject, SelfTestError> {
+    let setting = Setting { rounds, chunk: TOKENS, generate: GREEDY - 1, ..Setting::new(on, dtype, TOKENS) };
+    Subject::load("a model of random weights", spec.clone(), setting)
+}
 
-impl Reader {
-    /// Loads it onto devices, between which its layers are split, with a choice of attention's kernel. `rounds` asks for hidden states
-    /// in the dtype on the CPU too.
-    pub fn load(
-        spec: &DecoderSpec,
-        dtype: DType,
-        rounds: bool,
-        (devices, kernel): (&[Device], AttentionKernel),
-    ) -> Result<Self, SelfTestError> {
-        let (devices, fill, generate) = (devices.to_vec(), shapes::FILL, GREEDY - 1);
-        let (chunk, tokens, cache) = (TOKENS, TOKENS, None);
-        let setting = Setting { dtype, cache, rounds, devices, kernel, chunk, tokens, generate, fill };
-        Ok(Reader(Subject::load("a model of random weights", spec.clone(), setting)?))
+/// Reads the prompt in parts, and generates.
+fn read(subject: &Subject, ends: &[usize], going: &dyn Fn() -> bool) -> Result<Measured, SelfTestError> {
+    subject.measure(ends, POSITIONS, Recording { rows: 40, spans: 10 }, &mut |_| going())
+}
+
+/// In half precision the root mean square of a layer's logits may differ from f32's by this part; with experts, between which a
+/// rounding error chooses, by the second.
+const OFF: [f64; 2] = [0.045, 0.14];
+/// The masses of a row may miss 1 by this.
+pub const MASSES_OFF: f64 = 1e-3;
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LayerResult {
+    pub name: &'static str,
+    /// The released model whose widths it has.
+    pub of: &'static str,
+    pub parameters: u64,
+    pub dtype: &'static str,
+    pub device: String,
+    /// Its numbers over a short prompt beside those of the CPU in f32 with the same weights.
+    pub agreement: Vec<Compared>,
+    /// Trials over a long prompt, the first with the kernel that was chosen; none where it does not fit.
+    pub trials: Vec<Trial>,
+    pub notes: Vec<String>,
+    /// Why it could not be run.
+    pub error: Option<String>,
+    /// True if it agrees and its masses are whole. What was left out for want of memory is not held against it.
+    pub sound: bool,
+}
+
+/// The long prompt on the device under test, with the chosen kernel of attention.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    setting: Setting,
+    recording: Recording,
+}
+
+impl Schedule {
+    pub fn of(device: &Device, dtype: DType, kernel: AttentionKernel, quick: bool) -> Self {
+        let tokens = match device {
+            _ if quick => 256,
+            Device::Cpu => 1024,
+            _ => 32_768,
+        };
+        let setting = Setting::new((std::slice::from_ref(device), kernel), dtype, tokens);
+        match quick {
+            true => Schedule {
+                setting: Setting { chunk: 64, generate: 8, ..setting },
+                recording: Recording { rows: 40, spans: 16 },
+            },
+            // As many rows and spans as a case of the benchmark has.
+            false => Schedule { setting, recording: Recording { rows: 500, spans: 500 } },
+        }
     }
 
-    /// Reads the prompt in parts, and generates.
-    pub fn read(&self, ends: &[usize], going: &dyn Fn() -> bool) -> Result<Measured, SelfTestError> {
-        self.0.measure(ends, POSITIONS, Recording { rows: 40, spans: 10 }, &mut |_| going())
+    /// Tries a layer. What fails is told in the result, and what does not fit in its notes.
+    pub fn try_layer(
+        &self,
+        shape: &Shape,
+        status: &Status,
+        going: &dyn Fn() -> bool,
+    ) -> Result<LayerResult, SelfTestError> {
+        let Setting { devices, dtype, kernel, .. } = &self.setting;
+        let spec = &shape.spec;
+        let mut result = LayerResult {
+            name: shape.name,
+            of: shape.of,
+            parameters: spec.layers.iter().map(|layer| layer.parameters(spec.hidden) as u64).sum(),
+            dtype: dtype.as_str(),
+            device: devices.first().map(|device| DeviceName::of(device).to_string()).unwrap_or_default(),
+            agreement: Vec::new(),
+            trials: Vec::new(),
+            notes: Vec::new(),
+            error: None,
+            sound: false,
+        };
+        status.begin(&shape.title(), "comparing with the CPU in f32");
+        // Their weights are large: one of the two at a time.
+        let read = |on, dtype, ends: &[usize]| read(&load(spec, dtype, false, on)?, ends, going);
+        let done = read(CPU, DType::F32, &[TOKENS]).and_then(|expected| {
+            let found = read((devices, *kernel), *dtype, &in_steps())?.numbers;
+            result.agreement = of_layer(&found, &expected.numbers, *dtype, has_experts(spec));
+            self.try_kernels(&mut result, shape, status, going)
+        });
+        match done {
+            Err(SelfTestError::Interrupted) => return Err(SelfTestError::Interrupted),
+            Err(SelfTestError::DoesNotFit(refusal)) => result.notes.push(refusal.to_string()),
+            Err(error) => result.error = Some(error.to_string()),
+            Ok(()) => {}
+        }
+        Ok(result.judged())
     }
+
+    /// The long prompt with the kernel that was chosen, and where there is a choice with each other one that serves the layer.
+    fn try_kernels(
+        &self,
+        result: &mut LayerResult,
+        shape: &Shape,
+        status: &Status,
+        going: &dyn Fn() -> bool,
+    ) -> Result<(), SelfTestError> {
+        use AttentionKernel::{Flash, Fused, Products};
+        let trial = self.try_long(self.setting.kernel, shape, status, going)?;
+        let taken = trial.kernel;
+        result.trials.push(trial);
+        let attention = shape.spec.layers.first().and_then(|layer| layer.attention());
+        let (Some(taken), Some(attention)) = (taken, attention) else { return Ok(()) };
+        let serves = |kernel: &AttentionKernel| {
+            let built = *kernel != Flash || cfg!(feature = "flash-attn");
+            built && *kernel != taken && kernel.of_layer(&attention.shape(self.setting.dtype)) == *kernel
+        };
+        for kernel in [Products, Fused, Flash].into_iter().filter(serves) {
+            match self.try_long(kernel, shape, status, going) {
+                Err(SelfTestError::Interrupted) => return Err(SelfTestError::Interrupted),
+                Err(error) => result.notes.push(format!("{}, by {kernel}: {error}", shape.title())),
+                Ok(trial) => result.trials.push(trial),
+            }
+        }
+        Ok(())
+    }
+
+    fn try_long(
+        &self,
+        kernel: AttentionKernel,
+        shape: &Shape,
+        status: &Status,
+        going: &dyn Fn() -> bool,
+    ) -> Result<Trial, SelfTestError> {
+        let (setting, title) = (Setting { kernel, ..self.setting.clone() }, shape.title());
+        let (tokens, chunk) = (setting.tokens, setting.chunk);
+        status.begin(&title, "making weights");
+        let subject = Subject::load(&title, shape.spec.clone(), setting)?;
+        status.begin(&title, "warming up");
+        // So that kernels are loaded and memory is taken from the system before clocks run.
+        subject.measure(&[tokens.min(chunk)], 1, self.recording, &mut |_| going())?;
+        let measured = subject.measure(&[tokens], 1, self.recording, &mut |done| {
+            status.prefill(done, tokens);
+            going()
+        })?;
+        Ok(measured.trial)
+    }
+}
+
+impl LayerResult {
+    fn judged(self) -> Self {
+        let agrees = self.agreement.iter().all(Compared::holds);
+        let whole = self.trials.iter().all(|trial| trial.masses_off <= MASSES_OFF);
+        LayerResult { sound: self.error.is_none() && agrees && whole, ..self }
+    }
+}
+
+/// In f32 by the rule of the small models; in half precision the logits alone, by their size.
+fn of_layer(found: &Numbers, expected: &Numbers, dtype: DType, experts: bool) -> Vec<Compared> {
+    if dtype == DType::F32 {
+        return rule::in_f32(found, expected);
+    }
+    let logits = |numbers: &Numbers| numbers.get("logits").cloned().unwrap_or_default();
+    let (found, expected) = (logits(found), logits(expected));
+    let size = rule::root_mean_square(&expected, &vec![0.0; expected.len()]);
+    let found = rule::root_mean_square(&found, &expected);
+    let allowed = OFF[usize::from(experts)] * size;
+    vec![Compared { what: "logits", measure: "root_mean_square", found, allowed }]
 }
 
 #[cfg(test)]
@@ -174,13 +322,52 @@ mod tests {
         let shape = shapes::small()?.remove(1);
         let sound = Parity::of(&shape, DType::F32, CPU, &|| true)?;
         assert!(sound.sound && sound.greedy == GREEDY, "{sound:?}");
-        let read =
-            |spec: &DecoderSpec| Reader::load(spec, DType::F32, false, CPU)?.read(&in_steps(), &|| true);
+        let numbers = |spec: &DecoderSpec| read(&load(spec, DType::F32, false, CPU)?, &in_steps(), &|| true);
         let mut other = shape.spec.clone();
         other.layers.truncate(1);
-        let compared = rule::in_f32(&read(&other)?.numbers, &read(&shape.spec)?.numbers);
+        let compared = rule::in_f32(&numbers(&other)?.numbers, &numbers(&shape.spec)?.numbers);
         assert!(!compared.iter().any(Compared::holds), "{compared:?}");
         let stopped = Parity::of(&shape, DType::F32, CPU, &|| false);
+        assert!(matches!(stopped, Err(SelfTestError::Interrupted)));
+        Ok(())
+    }
+
+    #[test]
+    fn every_kind_of_layer_agrees_with_f32_in_half_precision_by_the_kernels_of_cards()
+    -> Result<(), SelfTestError> {
+        for dtype in [DType::BF16, DType::F16] {
+            let schedule = Schedule::of(&Device::Cpu, dtype, AttentionKernel::Auto, true);
+            for shape in shapes::layers(true)? {
+                let result = schedule.try_layer(&shape, &Status::silent(), &|| true)?;
+                assert!(result.sound && result.trials.len() == 1, "{result:?}");
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_layer_whose_logits_or_masses_are_off_is_not_sound() -> Result<(), SelfTestError> {
+        let numbers = |logit: f32, mass: f32| {
+            Numbers::from([("logits", vec![1.0, -2.0, logit]), ("mass", vec![0.5, mass])])
+        };
+        for (logit, mass, dtype, off) in [
+            (0.5, 0.5, DType::F32, 0),
+            (0.502, 0.5002, DType::F32, 2),
+            (0.502, 0.9, DType::BF16, 0), // logits alone
+            (0.7, 0.5, DType::BF16, 1),
+        ] {
+            let compared = of_layer(&numbers(logit, mass), &numbers(0.5, 0.5), dtype, false);
+            assert_eq!(compared.iter().filter(|c| !c.holds()).count(), off, "{logit} {mass} {dtype:?}");
+        }
+        let shape = shapes::layers(true)?.remove(1);
+        let schedule = Schedule::of(&Device::Cpu, DType::F32, AttentionKernel::Auto, true);
+        let mut result = schedule.try_layer(&shape, &Status::silent(), &|| true)?;
+        assert!(result.sound && result.notes.is_empty(), "{result:?}");
+        let trial = &mut result.trials[0];
+        assert_eq!((trial.rows, trial.spans), (40, 16));
+        trial.masses_off = 2.0 * MASSES_OFF;
+        assert!(!result.judged().sound);
+        let stopped = schedule.try_layer(&shape, &Status::silent(), &|| false);
         assert!(matches!(stopped, Err(SelfTestError::Interrupted)));
         Ok(())
     }

@@ -5,17 +5,14 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::device::{DeviceFacts, How};
-use super::host::Host;
-use super::layers::{LayerResult, MASSES_OFF};
-use super::parity::Parity;
+use super::machine::{DeviceFacts, Host, How};
+use super::parity::{LayerResult, MASSES_OFF, Parity};
 use super::rule::Compared;
 use super::trial::Trial;
 use crate::ground::table::columns;
 use crate::progress::grouped;
 use palimpsest_core::engine::memory_plan::gigabytes;
 
-/// All that the self-test found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     pub selftest: u32,
@@ -44,14 +41,13 @@ impl Report {
         self.devices.iter().map(|facts| facts.device.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    /// All of it, to send in.
+    /// For `--json`.
     pub fn json(&self) -> Value {
         let mut json = json!(self);
         json["verdict"] = json!(self.verdict());
         json
     }
 
-    /// All of it, to read.
     pub fn text(&self) -> String {
         let mut text = self.host.text();
         let mut seen = BTreeSet::new();
@@ -93,12 +89,9 @@ impl Report {
                 grouped(*chunk as u64)
             );
         }
-        let mut rows = vec![
-            ["LAYER", "OFF", "ALLOWED", "KERNEL", "TOKENS", "PREFILL", "RECORDING", "A TOKEN", "PLANNED"]
-                .map(str::to_owned)
-                .to_vec(),
-        ];
-        rows[0].extend(["TAKEN".to_owned(), String::new()]);
+        let figures = ["KERNEL", "TOKENS", "PREFILL", "RECORDING", "A TOKEN", "PLANNED", "TAKEN"];
+        let header = [&["LAYER", "OFF", "ALLOWED"][..], &figures, &[""]].concat();
+        let mut rows = vec![header.into_iter().map(str::to_owned).collect::<Vec<_>>()];
         for layer in &self.layers {
             let [off, allowed] = cells(layer.agreement.iter());
             let start = [format!("{}, {}", layer.name, layer.of), off, allowed];
@@ -112,10 +105,10 @@ impl Report {
                 let tokens = grouped(trial.tokens as u64);
                 [kernel, tokens, prefill, recording, token, gigabytes(planned), taken]
             });
-            let mut figures: Vec<_> = figures.collect();
-            figures.resize(figures.len().max(1), <[String; 7]>::default());
+            // A layer that was not tried has a row all the same.
+            let none = layer.trials.is_empty().then(<[String; 7]>::default);
             let row = |figures: [String; 7]| [&start[..], &figures, std::slice::from_ref(&wrong)].concat();
-            rows.extend(figures.into_iter().map(row));
+            rows.extend(figures.chain(none).map(row));
         }
         text += &format!(".\n\n{}", columns(&rows));
         for note in self.layers.iter().flat_map(|layer| &layer.notes) {
@@ -264,4 +257,191 @@ fn seconds(seconds: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    //! Planted faults: the verdict must name each, and say what to do.
+
+    use super::*;
+    use crate::cards::Work;
+    use crate::selftest::machine::Peak;
+    use crate::selftest::trial::Memory;
+    use palimpsest_core::attention::AttentionKernel;
+
+    fn compared(what: &'static str, found: f64) -> Compared {
+        Compared { what, measure: "largest", found, allowed: 1e-3 }
+    }
+
+    fn parity(architecture: &'static str, dtype: &'static str) -> Parity {
+        Parity {
+            checkpoint: "a-tiny",
+            architecture,
+            dtype,
+            compared: vec![compared("logits", 1e-5), compared("mass", 1e-6)],
+            greedy: 32,
+            greedy_of: 32,
+            error: None,
+            sound: true,
+        }
+    }
+
+    fn layer(name: &'static str) -> LayerResult {
+        let device = "cuda:0".to_owned();
+        let peak = Peak { device: device.clone(), bytes: 950_000_000, how: How::Pool };
+        let trial = Trial {
+            kernel: Some(AttentionKernel::Fused),
+            tokens: 32_768,
+            chunk: 1024,
+            rows: 500,
+            spans: 500,
+            generated: 16,
+            loading_seconds: 0.1,
+            prefill_seconds: 0.02,
+            recording_seconds: 0.01,
+            token_seconds: 0.0004,
+            prefill: Work::default(),
+            recording: Work::default(),
+            token: Work::default(),
+            masses_off: 1e-6,
+            memory: vec![Memory { device: device.clone(), planned: 1_000_000_000, peak: Some(peak) }],
+        };
+        LayerResult {
+            name,
+            of: "Qwen3.5-9B",
+            parameters: 200_000_000,
+            dtype: "bf16",
+            device,
+            agreement: vec![compared("logits", 1e-4)],
+            trials: vec![trial],
+            notes: Vec::new(),
+            error: None,
+            sound: true,
+        }
+    }
+
+    /// A card on which all is well.
+    fn fine() -> Report {
+        let facts = DeviceFacts {
+            device: "cuda:0".to_owned(),
+            card: Some("NVIDIA A100-SXM4-80GB".to_owned()),
+            compute_capability: Some((8, 0)),
+            driver: Some("550.54.15".to_owned()),
+            cuda: Some((12, 4)),
+            ..DeviceFacts::default()
+        };
+        let parity = ["f32", "bf16"].into_iter().flat_map(|d| ["llama", "qwen3_5"].map(|a| parity(a, d)));
+        Report {
+            selftest: 1,
+            host: Host::here(),
+            devices: vec![facts],
+            quick: false,
+            seconds: 60.0,
+            parity: parity.collect(),
+            layers: vec![layer("delta net"), layer("attention")],
+            peak_resident: None,
+        }
+    }
+
+    #[test]
+    fn every_fault_is_named_with_its_remedy_and_an_exceeded_plan_is_none() {
+        type Plant = fn(&mut Report);
+        let cases: [(Plant, bool, &[&str], &str); 8] = [
+            (|_| {}, true, &["All 2 models", "f32 and bf16", "It can be used."], "NOT SOUND"),
+            (
+                |report| report.parity[3].sound = false,
+                false,
+                &[
+                    "In bf16, qwen3_5 differs from the CPU",
+                    "Use --dtype f32 there.",
+                    "Please send the JSON in.",
+                ],
+                "--device cpu",
+            ),
+            (|report| report.parity[0].sound = false, false, &["use --device cpu"], "Use --dtype"),
+            (
+                |report| {
+                    for parity in report.parity.iter_mut().filter(|p| p.dtype == "bf16") {
+                        (parity.sound, parity.error) = (false, Some("no kernel for bf16".to_owned()));
+                    }
+                },
+                false,
+                &[
+                    "In bf16, llama and qwen3_5 could not be run: no kernel for bf16.",
+                    "Use --dtype f32 there.",
+                ],
+                "differ from",
+            ),
+            (
+                |report| {
+                    report.layers[0].agreement[0].found = 2e-3;
+                    report.layers[0].sound = false;
+                },
+                false,
+                &["`delta net`", "differs from the CPU's f32"],
+                "masses that miss",
+            ),
+            (
+                |report| {
+                    report.layers[0].trials[0].masses_off = 0.5;
+                    report.layers[0].sound = false;
+                },
+                false,
+                &["masses that miss 1"],
+                "differs from",
+            ),
+            (
+                |report| {
+                    report.layers[0].error = Some("out of memory".to_owned());
+                    report.layers[0].sound = false;
+                },
+                false,
+                &["could not be tried: out of memory."],
+                "differs from",
+            ),
+            (
+                |report| report.layers[1].trials[0].memory[0].planned = 790_000_000,
+                true,
+                &["took 0.95 GB where 0.79 GB were planned"],
+                "NOT SOUND",
+            ),
+        ];
+        for (plant, expected, parts, absent) in cases {
+            let mut report = fine();
+            plant(&mut report);
+            let Verdict { sound, text } = report.verdict();
+            assert_eq!((sound, &report.json()["verdict"]["sound"]), (expected, &json!(expected)), "{text}");
+            assert!(report.text().contains(if sound { "Sound. " } else { "NOT SOUND. " }), "{text}");
+            assert!(parts.iter().all(|part| text.contains(part)) && !text.contains(absent), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_figure_is_shown_kernels_side_by_side_and_no_times_are_trusted_of_a_device_that_only_pretends() {
+        let mut report = fine();
+        let mut products = report.layers[1].trials[0].clone();
+        products.kernel = Some(AttentionKernel::Products);
+        products.prefill_seconds = 0.5;
+        report.layers[1].trials.push(products);
+        report.layers[1].notes.push("attention of Qwen3.5-9B, by flash: out of memory".to_owned());
+        let text = report.text();
+        for part in [
+            "compute capability 8.0; driver 550.54.15 for CUDA up to 12.4",
+            "high-water mark",
+            "by flash: out of memory\n",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        for (kernel, prefill) in [("fused", "20"), ("products", "500")] {
+            let line = text.lines().rfind(|line| line.contains(&format!("{kernel} "))).unwrap_or_default();
+            assert_eq!(
+                line.split_whitespace().collect::<Vec<_>>().join(" "),
+                format!(
+                    "attention, Qwen3.5-9B 1.0e-4 1.0e-3 {kernel} 32,768 {prefill} ms 10 ms 0.40 ms 1.00 GB 0.95 GB"
+                )
+            );
+        }
+        let trials = &report.json()["layers"][1]["trials"];
+        assert_eq!((&trials[1]["kernel"], &trials[1]["tokens"]), (&json!("products"), &json!(32_768)));
+        assert!(!text.contains("say nothing of"), "{text}");
+        report.devices[0].card = Some("Rehearsal (no GPU)".to_owned());
+        assert!(report.text().contains("They say nothing of which is faster."));
+    }
+}

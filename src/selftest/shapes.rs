@@ -34,7 +34,7 @@ const VOCAB: usize = 1024;
 /// A model without weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
-    /// The name of the model, or of a kind of layer.
+    /// Of the model, or of a kind of layer.
     pub name: &'static str,
     /// The released model whose widths it has.
     pub of: &'static str,
@@ -42,7 +42,6 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The layer and the model whose widths it has.
     pub fn title(&self) -> String {
         format!("{} of {}", self.name, self.of)
     }
@@ -126,7 +125,6 @@ pub fn to_all_experts(mut spec: DecoderSpec) -> DecoderSpec {
     spec
 }
 
-/// True if a layer routes tokens to experts.
 pub fn has_experts(spec: &DecoderSpec) -> bool {
     spec.layers.iter().any(|layer| matches!(layer.feed_forward, FeedForwardSpec::Experts(_)))
 }

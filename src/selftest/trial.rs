@@ -9,17 +9,47 @@ use std::time::{Duration, Instant};
 use candle_core::{DType, Device, Result as TensorResult, Tensor};
 use serde::Serialize;
 
-use super::SelfTestError;
-use super::device::{Gauge, Peak};
+use super::machine::Gauge;
+pub(crate) use super::machine::Peak;
 use super::rule::Numbers;
+use super::shapes::FILL;
 use crate::cards::{self, Kernel, LayerWork, Recording, Work};
 use palimpsest_core::attention::{
-    AttentionKernel, Event, MassObserver, Masses, NoObserver, Observer, Point, Wanted,
+    AttentionKernel, Event, MassObserver, Masses, NoObserver, Observer, Point, SpanError, Wanted,
 };
-use palimpsest_core::engine::memory_plan::{self, MemoryPlan, MemoryRequest, available_bytes};
-use palimpsest_core::engine::{DeviceName, Engine, Sampling};
-use palimpsest_core::model::{DecoderSpec, Fill, ModelDescription, OpenModel};
+use palimpsest_core::engine::memory_plan::{self, DoesNotFit, MemoryPlan, MemoryRequest, available_bytes};
+use palimpsest_core::engine::{self, DeviceName, Engine, EngineError, Sampling};
+use palimpsest_core::model::{DecoderSpec, Fill, ModelDescription, ModelError, OpenModel};
 use palimpsest_core::span::Span;
+
+/// Why the self-test ended early, or one of its parts did.
+#[derive(Debug, thiserror::Error)]
+pub enum SelfTestError {
+    #[error("interrupted")]
+    Interrupted,
+    #[error("no device was named; name at least one, such as cpu or cuda:0")]
+    NoDevice,
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    DoesNotFit(#[from] Box<DoesNotFit>),
+    #[error(transparent)]
+    Engine(EngineError),
+    #[error(transparent)]
+    Spans(#[from] SpanError),
+    #[error(transparent)]
+    Tensor(#[from] candle_core::Error),
+}
+
+impl From<EngineError> for SelfTestError {
+    /// An interruption is no failure of the model.
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Interrupted => SelfTestError::Interrupted,
+            other => SelfTestError::Engine(other),
+        }
+    }
+}
 
 /// Where and for which lengths a decoder is loaded.
 #[derive(Debug, Clone)]
@@ -29,18 +59,35 @@ pub struct Setting {
     pub cache: Option<DType>,
     /// Hidden states are of the dtype on the CPU too, as on cards.
     pub rounds: bool,
-    /// One, or several that share the layers out.
     pub devices: Vec<Device>,
     pub kernel: AttentionKernel,
     /// Tokens that a prefill reads at a time.
     pub chunk: usize,
     pub tokens: usize,
-    /// Tokens to generate after it.
+    /// Tokens to generate after those of the prompt.
     pub generate: usize,
     pub fill: Fill,
 }
 
+/// Devices, between which layers are split, and the choice of attention's kernel.
+pub type On<'a> = (&'a [Device], AttentionKernel);
+
 impl Setting {
+    /// Random weights, the usual chunk and a few generated tokens.
+    pub fn new((devices, kernel): On<'_>, dtype: DType, tokens: usize) -> Self {
+        Setting {
+            dtype,
+            cache: None,
+            rounds: false,
+            devices: devices.to_vec(),
+            kernel,
+            chunk: engine::DEFAULT_CHUNK,
+            tokens,
+            generate: 16,
+            fill: FILL,
+        }
+    }
+
     fn request(&self, context: usize) -> MemoryRequest {
         let Setting { chunk, cache, kernel, .. } = *self;
         let devices = self.devices.iter().map(DeviceName::of).collect();
@@ -48,7 +95,7 @@ impl Setting {
     }
 }
 
-/// A plan's bytes beside the measured ones, on one device, as far as it tells.
+/// Planned bytes of a device beside the measured ones, as far as it tells.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Memory {
     pub device: String,
@@ -188,9 +235,8 @@ impl Subject {
         let decode = start.elapsed();
 
         // 3. The counts, and the memory that was taken.
-        let of = |work: &dyn Fn(LayerWork, Kernel, Kernel) -> Work| -> Work {
-            self.layers().map(|(layer, kernel, sums)| work(layer, kernel, sums)).sum()
-        };
+        let of =
+            |work: &dyn Fn((LayerWork, Kernel, Kernel)) -> Work| -> Work { self.layers().map(work).sum() };
         let steps = greedy.len().saturating_sub(1);
         let mut kernels = (0..spec.layers.len()).filter_map(|i| decoder.attention_kernel(i));
         let trial = Trial {
@@ -204,9 +250,9 @@ impl Subject {
             prefill_seconds: prefill.as_secs_f64(),
             recording_seconds: observer.spent.as_secs_f64(),
             token_seconds: decode.as_secs_f64() / steps.max(1) as f64,
-            prefill: of(&|layer, kernel, _| layer.prefill(tokens, kernel)) + cards::head(spec),
-            recording: of(&|layer, _, sums| layer.recorded(tokens, recording, sums)),
-            token: of(&|layer, kernel, _| layer.step(tokens, 0, 1, kernel))
+            prefill: of(&|(layer, kernel, _)| layer.prefill(tokens, kernel)) + cards::head(spec),
+            recording: of(&|(layer, _, sums)| layer.recorded(tokens, recording, sums)),
+            token: of(&|(layer, kernel, _)| layer.step(tokens, 0, 1, kernel))
                 + cards::token_head(spec, dtype.size_in_bytes()),
             masses_off: off_from_1(&masses),
             memory: self.memory(tokens + generate),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use crate::embedder::{EmbedError, Embedder};
-use crate::models::{EmbedderCard, FetchError, ModelStore};
+use crate::models::{EmbedderCard, ModelStore, ModelsError};
 
 /// Bytes of stack of a thread that computes.
 const STACK: usize = 8 << 20;
@@ -20,7 +20,7 @@ const STACK: usize = 8 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedderError {
     #[error(transparent)]
-    Fetch(#[from] FetchError),
+    Fetch(#[from] ModelsError),
     #[error(transparent)]
     Open(#[from] EmbedError),
     #[error("there are no threads for embeddings: {0}")]
@@ -73,7 +73,7 @@ impl ServedEmbedder {
 
     /// Its entry of `/v1/models`.
     pub fn json(&self, created: u64) -> Value {
-        let EmbedderCard { name, max_tokens, dimensions } = &self.card;
+        let EmbedderCard { name, max_tokens, dimensions, .. } = &self.card;
         json!({
             "id": name, "object": "model", "created": created, "owned_by": "palimpsest",
             "palimpsest": {

@@ -1,4 +1,4 @@
-//! The driver's answers, by way of Candle's own bindings.
+//! What a CUDA driver tells of a card, by way of Candle's own bindings.
 
 use std::ffi::c_void;
 use std::sync::Arc;
