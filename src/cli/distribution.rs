@@ -13,7 +13,7 @@ pub fn draw(dataset: &Dataset, label: &str, folder: &Path) -> anyhow::Result<()>
     let sound = dataset.cases()?.filter(|case| !matches!(case, Err(ReadError::Row(_))));
     let counts = labels::count(sound, label, dataset.benchmark().split)?;
     let origin = format!("{} · {} cases", dataset.name(), counts.cases);
-    let figure = figures::distribution(&counts, &origin)?;
+    let figure = figures::distribution(&counts, &origin);
     figures::write(std::slice::from_ref(&figure), folder)?;
     progress::note(format_args!("wrote {}", folder.join(figure.name).with_extension("svg").display()));
     Ok(())

@@ -7,6 +7,6 @@ use crate::figures;
 
 /// Draws a run's figures into a folder.
 pub(super) fn write(doses: &Doses, folder: &Path) -> anyhow::Result<()> {
-    figures::write(&figures::draw_doses(doses)?, folder)?;
+    figures::write(&figures::draw_doses(doses), folder)?;
     Ok(())
 }

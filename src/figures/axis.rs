@@ -4,7 +4,7 @@ use crate::lens::{Layer, Point, Series, Statistic, Target};
 
 /// The value axis that all panels of a sheet share, or those of a column.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Range {
+pub struct Range {
     pub low: f64,
     pub high: f64,
     pub ticks: Vec<f64>,
@@ -66,6 +66,18 @@ impl Range {
         let most = over(&mut around.filter(|value| value.is_finite()), curves);
         let (low, high) = (most.0.max(curves.0 - room), most.1.min(curves.1 + room));
         let pad = (high - low).max(1e-9) * 0.04;
+        let (low, high) = (low - pad, high + pad);
+        Range { low, high, ticks: round_ticks(low, high), linear: true, zero: None }
+    }
+
+    /// The axis of shares of a whole.
+    pub fn shares() -> Self {
+        Range { low: 0.0, high: 1.0, ticks: vec![0.0, 0.25, 0.5, 0.75, 1.0], linear: true, zero: None }
+    }
+
+    /// A linear axis between these ends, with some room beyond them.
+    pub fn between((low, high): (f64, f64)) -> Self {
+        let pad = (high - low).max(1e-9) * 0.05;
         let (low, high) = (low - pad, high + pad);
         Range { low, high, ticks: round_ticks(low, high), linear: true, zero: None }
     }

@@ -2,36 +2,104 @@
 //!
 //! Each is a function from [`Doses`] to figures. What a figure shows lies beside it as CSV: a row a point.
 
-use plotters::style::RGBColor;
-
-use super::dose_lines::{DoseLine, DoseLines, DosePanel};
+use super::axis::Range;
+use super::drawing::Colour;
+use super::map::{Cells, Column, Grid, Map, RowAxis, Shades};
 use super::meaning::Meaning;
-use super::style::{GREY, Stroke, shortened};
-use super::value_maps::{OF_LEVEL, ValueMap, ValueMaps, WRITTEN};
-use super::{Figure, FigureError, residue};
+use super::plot::{Mark, Plain, Sample};
+use super::sheet::{Across, Panel, Sheet};
+use super::style::{GREY, INK, Stroke, UNIT, shortened};
+use super::{Figure, residue, trends};
 use crate::dose::Doses;
 use crate::dose::answer::Chosen;
 use crate::dose::cell::Cell;
 use crate::dose::chains::{ChainLevel, Chains};
 use crate::dose::estimate::{Estimate, Share};
-use crate::dose::sweep::{Scale, Sweep};
+use crate::dose::sweep::{Level, Scale, Sweep};
 use crate::dose::words::recency;
 use crate::ground::csv::CsvTable;
+use crate::ground::order::unique;
 
 /// Every figure of a run, in the order of the report.
-pub fn draw_doses(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
+pub fn draw_doses(doses: &Doses) -> Vec<Figure> {
     let mut figures = Vec::new();
-    figures.extend(effect(doses)?);
-    figures.extend(over_updating(doses)?);
-    figures.extend(order(doses)?);
-    figures.extend(chains(doses)?);
-    figures.extend(attention(doses)?);
-    figures.extend(beside_cause(doses)?);
-    figures.extend(grids(doses)?);
-    figures.extend(layers(doses)?);
+    figures.extend(effect(doses));
+    figures.extend(over_updating(doses));
+    figures.extend(order(doses));
+    figures.extend(chains(doses));
+    figures.extend(attention(doses));
+    figures.extend(beside_cause(doses));
+    figures.extend(grids(doses));
+    figures.extend(layers(doses));
+    figures.extend(windows(doses));
     let title = "What hiding a session leaves of its effect on the contrast".to_owned();
-    figures.extend(residue::figure(&doses.residues, (title, origin(doses)))?);
-    Ok(figures)
+    figures.extend(residue::figure(&doses.residues, title, &origin(doses)));
+    figures
+}
+
+/// A line of means over levels.
+#[derive(Debug, Clone)]
+struct DoseLine {
+    /// As the legend has it; lines of one name look the same in all panels.
+    name: String,
+    stroke: Stroke,
+    points: Vec<Option<Estimate>>,
+}
+
+/// A panel: levels along the axis.
+#[derive(Debug, Clone, Default)]
+struct DosePanel {
+    title: String,
+    x_label: String,
+    levels: Vec<String>,
+    lines: Vec<DoseLine>,
+    /// A thin line an item, by level.
+    items: Vec<Vec<Option<f64>>>,
+    /// Dotted lines across: values that say nothing, in the colour of the lines that they belong to.
+    baselines: Vec<(f64, Colour)>,
+}
+
+/// The look of one item's line.
+fn item_look() -> Plain {
+    Plain { ink: INK.mix(0.22), width: UNIT * 3 / 4, dash: None }
+}
+
+fn baseline_look(colour: Colour) -> Plain {
+    Plain { ink: colour.into(), width: UNIT * 5 / 4, dash: Some((2, 3)) }
+}
+
+impl DosePanel {
+    fn panel(&self) -> Panel {
+        let end = self.levels.len() as f64 - 0.5;
+        let baselines = self.baselines.iter().map(|(at, colour)| Mark::Path {
+            places: vec![(-0.5, *at), (end, *at)],
+            look: baseline_look(*colour),
+        });
+        let item = |values: &Vec<Option<f64>>| {
+            let known =
+                values.iter().enumerate().filter_map(|(level, value)| Some((level as f64, (*value)?)));
+            let places: Vec<(f64, f64)> = known.collect();
+            match places[..] {
+                [at] => Mark::Dot { at, radius: UNIT, ink: INK.mix(0.22) },
+                _ => Mark::Path { places, look: item_look() },
+            }
+        };
+        let point = |estimate: &Option<Estimate>| {
+            let Estimate { mean, interval, .. } = (*estimate)?;
+            Some((mean, interval.map(|interval| (interval.low, interval.high))))
+        };
+        let lines: Vec<_> =
+            self.lines.iter().map(|line| (line.stroke, line.points.iter().map(point).collect())).collect();
+        let n = self.lines.iter().flat_map(|line| line.points.iter().flatten().map(|estimate| estimate.n));
+        Panel {
+            title: self.title.clone(),
+            legend: vec![(None, format!("n = {}", n.max().unwrap_or(0)))],
+            marks: baselines.chain(self.items.iter().map(item)).chain(trends::marks(&lines)).collect(),
+            x: Across::Names(self.levels.clone()),
+            x_label: self.x_label.clone(),
+            ..Panel::default()
+        }
+    }
 }
 
 /// The line of origin.
@@ -68,7 +136,7 @@ fn ticks(sweep: &Sweep) -> Vec<String> {
         n if n >= 1024.0 && n % 1024.0 == 0.0 => format!("{}K", n / 1024.0),
         _ => name.to_owned(),
     };
-    let tick = |level: &crate::dose::sweep::Level| {
+    let tick = |level: &Level| {
         let name = level.number.map_or_else(|| level.name.clone(), |number| short(number, &level.name));
         if level.base { format!("{name}*") } else { name }
     };
@@ -85,7 +153,6 @@ fn panel(doses: &Doses, sweep: &Sweep, lines: &[(&str, Stroke, &str)]) -> DosePa
         lines.iter().map(line).filter(|line| line.points.iter().any(Option::is_some)).collect();
     DosePanel {
         title: spoken(&sweep.factor),
-        note: note(&lines),
         x_label: unit_of(sweep),
         levels: ticks(sweep),
         lines,
@@ -131,7 +198,9 @@ struct About<'a> {
     title: &'a str,
     caption: String,
     y_label: &'a str,
+    /// The legend's words for the dotted lines; none where there are none.
     baseline: Option<&'a str>,
+    /// Ends that the value axis has in any case.
     ends: (f64, f64),
     of_items: bool,
 }
@@ -139,28 +208,52 @@ struct About<'a> {
 const INTERVALS: &str =
     " Bars: 95% intervals of means over items. An asterisk marks the base level, at which all factors meet.";
 
-fn lines(doses: &Doses, about: About<'_>, panels: Vec<DosePanel>) -> Result<Option<Figure>, FigureError> {
+fn lines(doses: &Doses, about: About<'_>, panels: Vec<DosePanel>) -> Option<Figure> {
     let panels: Vec<DosePanel> = panels.into_iter().filter(|panel| !panel.lines.is_empty()).collect();
     if panels.is_empty() {
-        return Ok(None);
+        return None;
     }
-    let csv = csv(about.name, &panels);
-    let drawing = DoseLines {
+    let all = || panels.iter().flat_map(|panel| &panel.lines);
+    let names = unique(all().map(|line| line.name.as_str()));
+    let known = names.iter().filter_map(|name| all().find(|line| line.name == *name));
+    let mut legend: Vec<(Sample, String)> =
+        known.map(|line| (Sample::Line(line.stroke), line.name.clone())).collect();
+    if about.of_items && panels.iter().any(|panel| !panel.items.is_empty()) {
+        legend.push((Sample::Plain(item_look()), "one item".to_owned()));
+    }
+    legend.extend(about.baseline.map(|words| (Sample::Plain(baseline_look(GREY)), words.to_owned())));
+    let sheet = Sheet {
         title: about.title.to_owned(),
         origin: origin(doses),
         y_label: about.y_label.to_owned(),
-        panels,
-        baseline: about.baseline.map(str::to_owned),
-        ends: about.ends,
-        of_items: about.of_items,
+        reference: Some(0.0),
+        rows: panels.iter().map(|panel| vec![Some(panel.panel())]).collect(),
+        legend,
+        panel: (270, 170),
+        range: Some(Range::between(value_ends(&panels, &about))),
+        ..Sheet::default()
     };
-    let svg = drawing.draw(about.name)?;
-    let (name, title) = (about.name.to_owned(), about.title.to_owned());
-    Ok(Some(Figure { name, title, caption: about.caption, svg, csv }))
+    let csv = csv(about.name, &panels);
+    Some(sheet.figure(about.name, about.caption, csv))
+}
+
+/// The ends of all panels' value axis. Values far beyond the means and most items do not set them.
+fn value_ends(panels: &[DosePanel], about: &About<'_>) -> (f64, f64) {
+    let estimates =
+        panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| line.points.iter().flatten());
+    let means = estimates.flat_map(|Estimate { mean, interval, .. }| {
+        interval.map_or([*mean; 3], |interval| [*mean, interval.low, interval.high])
+    });
+    let items = panels.iter().flat_map(|panel| panel.items.iter().flatten().flatten());
+    let mut items: Vec<f64> = items.copied().filter(|_| about.of_items).collect();
+    items.sort_by(f64::total_cmp);
+    let of_items = [0.02, 0.98].map(|q| crate::ground::numbers::quantile(&items, q));
+    let all = means.chain(of_items).filter(|value| value.is_finite());
+    all.fold(about.ends, |(low, high), value| (low.min(value), high.max(value)))
 }
 
 /// The update effect by dose, with a line an item.
-fn effect(doses: &Doses) -> Result<Option<Figure>, FigureError> {
+fn effect(doses: &Doses) -> Option<Figure> {
     let of = |sweep: &Sweep| {
         let items = sweep.by_item(&doses.cells, Cell::u);
         let items =
@@ -185,7 +278,7 @@ fn effect(doses: &Doses) -> Result<Option<Figure>, FigureError> {
 }
 
 /// Twins without an update beside update twins.
-fn over_updating(doses: &Doses) -> Result<Option<Figure>, FigureError> {
+fn over_updating(doses: &Doses) -> Option<Figure> {
     let of = |sweep: &Sweep| {
         let all = [
             ("update: the current value over the replaced one (u)", Meaning::New.stroke(), "u"),
@@ -216,7 +309,7 @@ fn over_updating(doses: &Doses) -> Result<Option<Figure>, FigureError> {
 }
 
 /// Recency of place against recency of time.
-fn order(doses: &Doses) -> Result<Option<Figure>, FigureError> {
+fn order(doses: &Doses) -> Option<Figure> {
     let of = |sweep: &Sweep| {
         let [time, place] = recency(doses, sweep)?;
         let mean = |values: &[(String, f64)]| {
@@ -229,7 +322,6 @@ fn order(doses: &Doses) -> Result<Option<Figure>, FigureError> {
         };
         Some(DosePanel {
             title: spoken(&sweep.factor),
-            note: format!("n = {}", time.len()),
             x_label: "recency that moves the contrast".to_owned(),
             levels: vec!["of time".to_owned(), "of place".to_owned()],
             lines: vec![line],
@@ -254,8 +346,8 @@ fn order(doses: &Doses) -> Result<Option<Figure>, FigureError> {
 }
 
 /// The likelihood of each value of a chain by its position, and the likeliest values by the number of updates.
-fn chains(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
-    let Some(chains) = Chains::of(doses) else { return Ok(Vec::new()) };
+fn chains(doses: &Doses) -> Vec<Figure> {
+    let Some(chains) = Chains::of(doses) else { return Vec::new() };
     let mut figures = Vec::new();
     let of = |(nth, level): (usize, &ChainLevel)| {
         let longest = chains.levels.iter().map(|level| level.positions.len()).max().unwrap_or(0);
@@ -274,7 +366,6 @@ fn chains(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
         true => Vec::new(),
         false => vec![DosePanel {
             title: "By position in the chain".to_owned(),
-            note: note(&by_position),
             x_label: "updates ago".to_owned(),
             levels: (0..longest).map(back).collect(),
             lines: by_position,
@@ -291,7 +382,7 @@ fn chains(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
         y_label: "log p over values never given (nats)",
         ..About::default()
     };
-    figures.extend(lines(doses, about, panels)?);
+    figures.extend(lines(doses, about, panels));
     let looks = [Meaning::New, Meaning::Old, Meaning::Group(3), Meaning::Others].map(Meaning::stroke);
     let share = |chosen: Chosen, level: &ChainLevel| {
         let share = level.chosen.iter().find(|(known, _)| *known == chosen).map(|(_, share)| *share)?;
@@ -313,7 +404,6 @@ fn chains(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
     });
     let panel = DosePanel {
         title: "The likeliest value".to_owned(),
-        note: note(&all),
         x_label: "updates".to_owned(),
         levels: chains.levels.iter().map(|level| level.updates.to_string()).collect(),
         lines: all,
@@ -329,18 +419,12 @@ fn chains(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
         ends: (0.0, 1.0),
         ..About::default()
     };
-    figures.extend(lines(doses, about, vec![panel])?);
-    Ok(figures)
-}
-
-/// The number of items of a panel.
-fn note(lines: &[DoseLine]) -> String {
-    let counts = lines.iter().flat_map(|line| line.points.iter().flatten().map(|estimate| estimate.n));
-    format!("n = {}", counts.max().unwrap_or(0))
+    figures.extend(lines(doses, about, vec![panel]));
+    figures
 }
 
 /// Densities of attention by dose.
-fn attention(doses: &Doses) -> Result<Option<Figure>, FigureError> {
+fn attention(doses: &Doses) -> Option<Figure> {
     let of = |sweep: &Sweep| {
         let all = [
             ("question to new", Meaning::New.stroke(), "density_query_new"),
@@ -368,10 +452,10 @@ fn attention(doses: &Doses) -> Result<Option<Figure>, FigureError> {
 }
 
 /// Attention beside the update effect and the effects of sessions, each divided by its largest mean.
-fn beside_cause(doses: &Doses) -> Result<Option<Figure>, FigureError> {
+fn beside_cause(doses: &Doses) -> Option<Figure> {
     let any = doses.numbers().iter().any(|name| name.starts_with("blocked_") || name.starts_with("removed_"));
     if !any {
-        return Ok(None);
+        return None;
     }
     let of = |sweep: &Sweep| {
         let all = [
@@ -384,7 +468,7 @@ fn beside_cause(doses: &Doses) -> Result<Option<Figure>, FigureError> {
             ("effect of removing old", Meaning::Group(1).stroke(), "removed_old"),
         ];
         let mut panel = panel(doses, sweep, &all);
-        let mut baselines: Vec<(f64, RGBColor)> = Vec::new();
+        let mut baselines: Vec<(f64, Colour)> = Vec::new();
         for line in &mut panel.lines {
             let most = line.points.iter().flatten().map(|point| point.mean.abs()).fold(0.0, f64::max);
             if most == 0.0 {
@@ -417,149 +501,140 @@ fn beside_cause(doses: &Doses) -> Result<Option<Figure>, FigureError> {
 }
 
 /// The update effect over grids of two factors.
-fn grids(doses: &Doses) -> Result<Option<Figure>, FigureError> {
+fn grids(doses: &Doses) -> Option<Figure> {
     let of = |sweep: &Sweep| {
         let cells = sweep.grid(&doses.cells, Cell::u);
-        let names = |axis: usize| -> Vec<String> {
-            sweep.axes[axis].all.iter().map(|level| level.name.clone()).collect()
-        };
-        ValueMap {
-            title: format!("{} by {}", spoken(&sweep.axes[0].factor), spoken(&sweep.axes[1].factor)),
-            x_label: spoken(&sweep.axes[1].factor),
-            columns: names(1),
-            rows: names(0),
-            values: cells
-                .iter()
-                .map(|row| row.iter().map(|cell| cell.map(|cell| cell.mean)).collect())
-                .collect(),
-        }
+        let [rows, columns] = [0, 1].map(|axis| &sweep.axes[axis]);
+        let by_column = columns.all.iter().enumerate().map(|(at, level)| {
+            let means = cells.iter().map(|row| row.get(at).copied().flatten().map(|cell| cell.mean));
+            (level.name.clone(), means.collect())
+        });
+        let title = format!("{} by {}", spoken(&rows.factor), spoken(&columns.factor));
+        map(title, spoken(&columns.factor), by_column.collect())
     };
-    let grids: Vec<&Sweep> = doses.sweeps.iter().filter(|sweep| sweep.is_grid()).collect();
-    let Some(first) = grids.first() else { return Ok(None) };
-    let drawing = ValueMaps {
-        title: "Update effect over two factors".to_owned(),
-        origin: origin(doses),
-        y_label: spoken(&first.axes[0].factor),
-        maps: grids.iter().map(|sweep| of(sweep)).collect(),
-        unit: "u (nats)".to_owned(),
-        middle: 0.0,
-        cell: WRITTEN,
+    let grids = || doses.sweeps.iter().filter(|sweep| sweep.is_grid());
+    let rows = &grids().next()?.axes[0];
+    let names: Vec<String> = rows.all.iter().map(|level| level.name.clone()).collect();
+    let maps: Vec<Map> = grids().map(of).collect();
+    let columns = maps.iter().map(|map| map.columns.len()).max().unwrap_or(1) as i32;
+    let size = ((columns * 48).clamp(150, 420), names.len() as i32 * 30);
+    let grid = Grid {
+        shades: Shades::around(&maps, 0.0, ["u", "(nats)"], usize::MAX),
+        maps,
+        rows: RowAxis { axis: spoken(&rows.factor), names, kinds: Vec::new() },
+        size,
+        written: true,
     };
     let caption = "The update effect u in nats, the mean over items, by the levels of two factors: rows are the levels of the first, columns \
-                   those of the second. Blue above 0: the update counts; orange below. Grey: no item was asked there."
-        .to_owned();
-    map("dose-grid", drawing, caption).map(Some)
+                   those of the second. Blue above 0: the update counts; orange below. Grey: no item was asked there.";
+    Some(maps_figure(doses, ("dose-grid", "Update effect over two factors"), grid, caption.to_owned()))
 }
 
-/// Attention by layer and level, and the effects of windows of layers where they were measured.
-fn layers(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
-    let mut figures = Vec::new();
+/// Maps of a number of rows by levels, a map a factor; those without a value are left out.
+fn by_level(
+    doses: &Doses,
+    axis: &str,
+    rows: &[String],
+    of: impl Fn(&Cell, usize) -> Option<f64>,
+) -> (Vec<Map>, RowAxis) {
+    let of_factor = |sweep: &Sweep| {
+        let by_row = (0..rows.len()).map(|row| {
+            let means = sweep.means(&sweep.by_item(&doses.cells, |cell| of(cell, row)));
+            means.iter().map(|mean| mean.map(|mean| mean.mean)).collect::<Vec<_>>()
+        });
+        let by_row: Vec<Vec<Option<f64>>> = by_row.collect();
+        let columns = ticks(sweep).into_iter().enumerate();
+        let columns = columns
+            .map(|(at, tick)| (tick, by_row.iter().map(|row| row.get(at).copied().flatten()).collect()));
+        map(spoken(&sweep.factor), unit_of(sweep), columns.collect())
+    };
+    let maps = factors(doses).map(of_factor).filter(|map| !values(map).is_empty());
+    (maps.collect(), RowAxis { axis: axis.to_owned(), names: rows.to_vec(), kinds: Vec::new() })
+}
+
+fn level_grid((maps, rows): (Vec<Map>, RowAxis), unit: [&'static str; 2]) -> Grid {
+    let columns = maps.iter().map(|map| map.columns.len()).max().unwrap_or(1) as i32;
+    let size = ((columns * 38).clamp(150, 420), (rows.names.len() as i32 * 10).clamp(120, 420));
+    Grid { shades: Shades::around(&maps, 0.0, unit, usize::MAX), maps, rows, size, written: false }
+}
+
+/// Attention by layer and level.
+fn layers(doses: &Doses) -> Vec<Figure> {
     let indices: Vec<String> = doses.layers.iter().map(|layer| layer.index.to_string()).collect();
-    for (key, words) in [
+    let all = [
         ("density_query_new", "the question to new"),
         ("density_query_old", "the question to old"),
         ("density_new_old", "new to old"),
-    ] {
-        let of = |sweep: &Sweep| {
-            let at = |layer: usize| {
-                let items = sweep.by_item(&doses.cells, |cell| {
-                    let value = *cell.by_layer.get(key)?.get(layer)?;
-                    (value > 0.0).then(|| value.log2())
-                });
-                sweep.means(&items).iter().map(|mean| mean.map(|mean| mean.mean)).collect::<Vec<_>>()
-            };
-            ValueMap {
-                title: spoken(&sweep.factor),
-                x_label: unit_of(sweep),
-                columns: ticks(sweep),
-                rows: indices.clone(),
-                values: (0..indices.len()).map(at).collect(),
-            }
-        };
-        let maps: Vec<ValueMap> = factors(doses).map(of).collect();
-        let maps: Vec<ValueMap> = maps.into_iter().filter(has_values).collect();
-        if maps.is_empty() {
-            continue;
+    ];
+    let figure = |(key, words): (&str, &str)| {
+        let found = by_level(doses, "layer", &indices, |cell, layer| {
+            let value = *cell.by_layer.get(key)?.get(layer)?;
+            (value > 0.0).then(|| value.log2())
+        });
+        if found.0.is_empty() {
+            return None;
         }
-        let drawing = ValueMaps {
-            title: format!("Density by layer and dose: {words}"),
-            origin: origin(doses),
-            y_label: "layer".to_owned(),
-            maps,
-            unit: "log2 density".to_owned(),
-            middle: 0.0,
-            cell: OF_LEVEL,
-        };
         let caption = format!(
             "The binary logarithm of the density of attention of {words}, the mean over items, by layer and level: white is uniform attention, \
              one more is twice as much (blue), one less half (orange). Grey: no item has a value. An asterisk marks the base level."
         );
         let name = key.replacen("density", "dose_layers", 1).replace('_', "-");
-        figures.push(map(&name, drawing, caption)?);
-    }
-    figures.extend(windows(doses)?);
-    Ok(figures)
+        let title = format!("Density by layer and dose: {words}");
+        Some(maps_figure(doses, (&name, &title), level_grid(found, ["log2", "density"]), caption))
+    };
+    all.into_iter().filter_map(figure).collect()
 }
 
 /// Effects of blocking the new session at windows of layers.
-fn windows(doses: &Doses) -> Result<Option<Figure>, FigureError> {
+fn windows(doses: &Doses) -> Option<Figure> {
     let start =
         |name: &str| name.split_once('@').and_then(|(_, at)| at.split_once('-')?.0.parse::<usize>().ok());
     let mut names: Vec<&str> =
         doses.numbers().into_iter().filter(|name| name.starts_with("blocked_new@")).collect();
     names.sort_by_key(|name| start(name));
-    if names.is_empty() {
-        return Ok(None);
-    }
-    let of = |sweep: &Sweep| {
-        let at = |name: &&str| {
-            let means = sweep.means(&sweep.by_item(&doses.cells, |cell| cell.number(name)));
-            means.iter().map(|mean| mean.map(|mean| mean.mean)).collect::<Vec<_>>()
-        };
-        let range = |name: &&str| name.split_once('@').map_or("", |(_, range)| range).to_owned();
-        ValueMap {
-            title: spoken(&sweep.factor),
-            x_label: unit_of(sweep),
-            columns: ticks(sweep),
-            rows: names.iter().map(range).collect(),
-            values: names.iter().map(at).collect(),
-        }
-    };
-    let drawing = ValueMaps {
-        title: "Effect of blocking new at windows of layers".to_owned(),
-        origin: origin(doses),
-        y_label: "layers".to_owned(),
-        maps: factors(doses).map(of).filter(has_values).collect(),
-        unit: "drop (nats)".to_owned(),
-        middle: 0.0,
-        cell: OF_LEVEL,
-    };
+    let range = |name: &&str| name.split_once('@').map_or("", |(_, range)| range).to_owned();
+    let rows: Vec<String> = names.iter().map(range).collect();
+    let found = by_level(doses, "layers", &rows, |cell, row| cell.number(names[row]));
     let caption = "By how many nats the contrast drops when the new session is blocked from the question on at some layers alone, less the \
-                   median of stretches without evidence: the mean over items. Blue above 0: these layers read the update."
-        .to_owned();
-    map("dose-windows", drawing, caption).map(Some)
+                   median of stretches without evidence: the mean over items. Blue above 0: these layers read the update.";
+    let grid = level_grid(found, ["drop", "(nats)"]);
+    let title = "Effect of blocking new at windows of layers";
+    (!names.is_empty()).then(|| maps_figure(doses, ("dose-windows", title), grid, caption.to_owned()))
 }
 
-fn has_values(map: &ValueMap) -> bool {
-    map.values.iter().flatten().any(Option::is_some)
+/// A map of named columns.
+fn map(title: String, axis: String, columns: Vec<(String, Vec<Option<f64>>)>) -> Map {
+    let columns = columns.into_iter().map(|(label, values)| Column {
+        label,
+        cells: Cells::Values(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect()),
+        ..Column::default()
+    });
+    Map { title, axis, columns: columns.collect(), ..Map::default() }
+}
+
+/// The known values of a map with their rows and columns, row by row.
+fn values(map: &Map) -> Vec<(usize, &Column, f64)> {
+    let cells = map.columns.iter().flat_map(|column| match &column.cells {
+        Cells::Values(values) => {
+            values.iter().enumerate().map(|(row, value)| (row, column, *value)).collect()
+        }
+        Cells::Gap => Vec::new(),
+    });
+    let mut known: Vec<(usize, &Column, f64)> = cells.filter(|(.., value)| !value.is_nan()).collect();
+    known.sort_by_key(|(row, ..)| *row);
+    known
 }
 
 /// A figure of maps, with a row a cell.
-fn map(name: &str, drawing: ValueMaps, caption: String) -> Result<Figure, FigureError> {
-    let mut rows: Vec<(&ValueMap, usize, usize, f64)> = Vec::new();
-    for map in &drawing.maps {
-        for (row, values) in map.values.iter().enumerate() {
-            let known = values.iter().enumerate().filter_map(|(column, value)| Some((column, (*value)?)));
-            rows.extend(known.map(|(column, value)| (map, row, column, value)));
-        }
-    }
-    let csv = CsvTable::of(&rows)
+fn maps_figure(doses: &Doses, (name, title): (&str, &str), grid: Grid, caption: String) -> Figure {
+    let cells: Vec<(&Map, (usize, &Column, f64))> =
+        grid.maps.iter().flat_map(|map| values(map).into_iter().map(move |cell| (map, cell))).collect();
+    let csv = CsvTable::of(&cells)
         .column("figure", |_| name)
-        .column("map", |row| &row.0.title)
-        .column("row", |row| &row.0.rows[row.1])
-        .column("column", |row| row.0.columns[row.2].trim_end_matches('*').to_owned())
-        .column("value", |row| row.3)
+        .column("map", |(map, _)| &map.title)
+        .column("row", |(_, (row, ..))| &grid.rows.names[*row])
+        .column("column", |(_, (_, column, _))| column.label.trim_end_matches('*').to_owned())
+        .column("value", |(_, (.., value))| value)
         .bytes();
-    let svg = drawing.draw(name)?;
-    Ok(Figure { name: name.to_owned(), title: drawing.title.clone(), caption, svg, csv })
+    grid.figure(name, (title.to_owned(), &origin(doses)), caption, csv)
 }

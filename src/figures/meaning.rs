@@ -3,7 +3,7 @@
 //! Colours are those of Okabe and Ito and of Tol's muted scheme, which stay apart for colour-blind readers. In print without colours
 //! markers, dashes and lightness tell lines apart. docs/figures.md has the table of [`Meaning::ALL`]; a style file changes it.
 
-use plotters::style::RGBColor;
+use super::drawing::Colour;
 
 use super::look;
 use super::style::{DOTS, Dash, Marker, Stroke};
@@ -35,7 +35,7 @@ pub const GROUPS: usize = 6;
 /// The look of one meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Looks {
-    pub colour: RGBColor,
+    pub colour: Colour,
     /// Of the line; `None` for a solid one.
     pub dash: Option<Dash>,
     pub marker: Marker,
@@ -88,7 +88,7 @@ impl Meaning {
     pub const fn own(self) -> Looks {
         const fn looks(colour: u32, dash: Option<Dash>, marker: Marker) -> Looks {
             let [_, r, g, b] = colour.to_be_bytes();
-            Looks { colour: RGBColor(r, g, b), dash, marker }
+            Looks { colour: Colour(r, g, b), dash, marker }
         }
         const LONG: Option<Dash> = Some((8, 3));
         const SHORT: Option<Dash> = Some((4, 2));
@@ -122,7 +122,7 @@ impl Meaning {
     }
 
     /// Its colour.
-    pub fn colour(self) -> RGBColor {
+    pub fn colour(self) -> Colour {
         self.looks().colour
     }
 
@@ -195,7 +195,7 @@ pub fn of_words<'a>(words: impl Iterator<Item = &'a str>) -> Vec<Stroke> {
 
 /// Luminance by WCAG, and what of it a print without colours shows.
 #[cfg(test)]
-fn luminance(RGBColor(r, g, b): RGBColor) -> f64 {
+fn luminance(Colour(r, g, b): Colour) -> f64 {
     let linear = |c: u8| {
         let c = f64::from(c) / 255.0;
         if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) }
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn curves_have_the_look_of_what_they_look_at() {
         let curves = [Curve::new("new", "old"), Curve::new("query", "old"), Curve::new("query", "new")];
-        let colours: Vec<RGBColor> = of_curves(&curves).iter().map(|stroke| stroke.colour).collect();
+        let colours: Vec<Colour> = of_curves(&curves).iter().map(|stroke| stroke.colour).collect();
         assert_eq!(colours, [Meaning::Back, Meaning::Old, Meaning::New].map(Meaning::colour));
         let twice = of_curves(&[Curve::new("query", "chosen"), Curve::new("verdict", "chosen")]);
         assert!(twice[0].colour == twice[1].colour && twice[0] != twice[1]);

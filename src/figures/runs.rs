@@ -58,9 +58,9 @@ pub fn draw_runs(dirs: &[PathBuf], wanted: RunFigures<'_>) -> anyhow::Result<(Ve
     }
     let mut figures = match &studies[..] {
         [study] => {
-            let mut figures = super::draw_study(study)?;
+            let mut figures = super::draw_study(study);
             if let Some(causes) = Causes::open(study)? {
-                figures.extend(super::draw_causes(&causes, study)?);
+                figures.extend(super::draw_causes(&causes, study));
             }
             if difference {
                 figures.extend(against(study)?);
@@ -73,7 +73,7 @@ pub fn draw_runs(dirs: &[PathBuf], wanted: RunFigures<'_>) -> anyhow::Result<(Ve
             }
             figures
         }
-        several if one_benchmark(several) => after_conditions(several, together(dirs, several)?),
+        several if one_benchmark(several) => after_conditions(several, together(dirs, several)),
         several => after_conditions(several, over_benchmarks(dirs, several)?),
     };
     if one_benchmark(&studies) {
@@ -92,7 +92,7 @@ fn of_memory(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow:
         return Ok(Vec::new());
     };
     let origin = format!("{}, {}", losses.benchmark.title, folder_name(dir));
-    Ok(vec![super::memory_waterfall(&losses, &origin)?])
+    Ok(vec![super::memory_waterfall(&losses, &origin)])
 }
 
 /// Figures of a run of dose by factor; nothing of several runs, of other benchmarks, where some conditions are asked for, and of a run whose
@@ -100,7 +100,7 @@ fn of_memory(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow:
 fn of_doses(dirs: &[PathBuf], asked: &[String]) -> anyhow::Result<Vec<Figure>> {
     let ([dir], []) = (dirs, asked) else { return Ok(Vec::new()) };
     match Doses::open(dir, &DoseOptions::default()) {
-        Ok(doses) => Ok(super::draw_doses(&doses)?),
+        Ok(doses) => Ok(super::draw_doses(&doses)),
         Err(DoseError::OtherBenchmark { .. } | DoseError::NoContrast { .. }) => Ok(Vec::new()),
         Err(error) => Err(error.into()),
     }
@@ -108,7 +108,7 @@ fn of_doses(dirs: &[PathBuf], asked: &[String]) -> anyhow::Result<Vec<Figure>> {
 
 /// The conditions of a run against each other.
 fn against(study: &Study) -> anyhow::Result<Vec<Figure>> {
-    let figures = super::draw_differences(study)?;
+    let figures = super::draw_differences(study);
     if figures.is_empty() {
         let dir = study.conditions.first().map(|condition| condition.run.path().display().to_string());
         bail!(
@@ -163,18 +163,18 @@ pub fn charts(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow
         .collect();
     let origin = format!("{}, {}", benchmark.title, names.join(", "));
     let charts = (benchmark.counts)(&rows).charts;
-    let drawn = charts.iter().map(|chart| super::draw_chart(chart, &origin)).collect::<Result<_, _>>()?;
+    let drawn = charts.iter().map(|chart| super::draw_chart(chart, &origin)).collect();
     let named = selections.iter().find(|selection| !selection.prefix.is_empty());
     let Some(selection) = named.or(selections.first()) else { return Ok(drawn) };
     Ok(super::charts_under(drawn, selection, !asked.is_empty()))
 }
 
-fn together(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Figure>> {
+fn together(dirs: &[PathBuf], studies: &[Study]) -> Vec<Figure> {
     let runs: Vec<Run<'_>> = dirs.iter().zip(studies).flat_map(|(dir, study)| runs_of(dir, study)).collect();
     let origins = told_apart(&runs);
     let sources = runs.iter().zip(&origins);
     let sources: Vec<Source<'_>> = sources.map(|(run, origin)| Source { lens: run.lens, origin }).collect();
-    Ok(super::draw_together(&sources)?)
+    super::draw_together(&sources)
 }
 
 /// One look at runs of several benchmarks, which must be of one model: that of another is another figure.
@@ -203,7 +203,7 @@ fn over_benchmarks(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Fi
         }
     }
     let both: Vec<(&Study, &Origin)> = studies.iter().zip(&origins).collect();
-    Ok(super::draw_overview(&both)?)
+    Ok(super::draw_overview(&both))
 }
 
 struct Run<'a> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use plotters::style::RGBColor;
+use super::drawing::Colour;
 use serde::Deserialize;
 
 use super::meaning::{Looks, Meaning};
@@ -159,7 +159,7 @@ impl Style {
                         # font = \"MyFont-Regular.ttf\"\n\n[colours]\n"
             .to_owned();
         for (meaning, key, about) in Meaning::ALL {
-            let RGBColor(r, g, b) = meaning.own().colour;
+            let Colour(r, g, b) = meaning.own().colour;
             text += &format!("{key} = \"#{r:02x}{g:02x}{b:02x}\" # {about}\n");
         }
         text +=
@@ -190,11 +190,11 @@ fn lengths_of(lengths: &[i32]) -> Option<Dash> {
 }
 
 /// `#0072b2`.
-fn colour(text: &str) -> Option<RGBColor> {
+fn colour(text: &str) -> Option<Colour> {
     let digits = text.strip_prefix('#').filter(|digits| digits.len() == 6 && digits.is_ascii())?;
     let number = u32::from_str_radix(digits, 16).ok()?;
     let [_, r, g, b] = number.to_be_bytes();
-    Some(RGBColor(r, g, b))
+    Some(Colour(r, g, b))
 }
 
 #[cfg(test)]
@@ -213,7 +213,7 @@ mod tests {
         }
         let style =
             parse("[colours]\nolder = \"#ABCDEF\"\n[dashes]\nnewer = [3, 1]\nolder = \"solid\"\n").unwrap();
-        assert_eq!(style.looks(Meaning::Old).colour, RGBColor(0xab, 0xcd, 0xef));
+        assert_eq!(style.looks(Meaning::Old).colour, Colour(0xab, 0xcd, 0xef));
         assert_eq!((style.looks(Meaning::New).dash, style.looks(Meaning::Old).dash), (Some((3, 1)), None));
         assert_eq!(style.looks(Meaning::New).colour, Meaning::New.own().colour);
     }

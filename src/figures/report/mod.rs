@@ -293,7 +293,7 @@ pub fn write_study(
             id: "causes",
             heading: "What made it answer",
             words: super::cause_words::in_words(causes, study),
-            pictures: super::draw_causes(causes, study)?.iter().map(picture).collect(),
+            pictures: super::draw_causes(causes, study).iter().map(picture).collect(),
         });
     }
     let name = format!("{}report.html", study.selection.prefix);
@@ -312,7 +312,7 @@ fn lost(study: &Study) -> Result<Option<Told>, ReportError> {
     let folder = RunFolder::read(first.run.path()).map_err(LensError::from)?;
     let choice = JudgeChoice::of(study.judge.as_deref());
     let Some(losses) = Losses::open(&folder, study.benchmark, choice)? else { return Ok(None) };
-    let figure = super::memory_waterfall(&losses, &super::Origin::of(&first.run, None).line)?;
+    let figure = super::memory_waterfall(&losses, &super::Origin::of(&first.run, None).line);
     Ok(Some(Told {
         id: "lost",
         heading: "Where it was lost",
@@ -351,7 +351,7 @@ fn by_dose(study: &Study) -> Result<Option<Told>, ReportError> {
         heading: "What moves the update effect",
         words: [paragraphs(&doses), crate::lens::causes::residue_words::in_words(&doses.residues, "session")]
             .concat(),
-        pictures: super::draw_doses(&doses)?.iter().map(picture).collect(),
+        pictures: super::draw_doses(&doses).iter().map(picture).collect(),
     }))
 }
 
