@@ -1,11 +1,10 @@
 //! Bars of counts: of each value of a label (STALE, figure 5), and bars that parts fill (SubtleMemory, figure 3).
 
 use super::Figure;
-use super::drawing::Colour;
 use super::meaning::Meaning;
 use super::plot::Sample;
 use super::rows::{Row, RowMark, Rows};
-use super::style::{GREY, LINEAR, shortened};
+use super::style::{Colour, GREY, LINEAR, shortened};
 use crate::benchmarks::{Bar, BarChart};
 use crate::data::labels::{LabelCounts, ValueCount};
 use crate::ground::csv::CsvTable;

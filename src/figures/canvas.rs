@@ -3,9 +3,9 @@
 //! Called by every kind of figure. A picture is laid out in pixels of which words are 12 high. Where a size is stated, those pixels are
 //! scaled so that words have it, and the layout has the room that is left of the stated width.
 
-use super::drawing::{Colour, Drawing, Form, Ink, Place, Side, Words};
+use super::drawing::{Drawing, Form, Place, Side, Words};
 use super::look;
-use super::style::{self, UNIT};
+use super::style::{self, Colour, Ink, UNIT};
 
 /// The widest picture where no width is stated, in pixels.
 const MOST: i32 = 1240;

@@ -54,23 +54,21 @@ pub(super) const LINEAR_CURVES: &str = "grey band, hollow markers, a thinner lin
 /// The look of linear layers in heat maps.
 pub(super) const LINEAR_ROWS: &str = "an open mark at the left of the row, the same scale of shades";
 
-/// The sentence of a figure that splits by verdict where there are no verdicts.
-pub(super) fn without_verdicts(lens: &Lens) -> String {
-    let split = lens.splits() != [Correctness::All];
-    match (&lens.judge, &lens.no_result) {
-        (Some(_), _) if split => String::new(),
-        (Some(_), _) => {
-            " Left out: the groups by correctness, since the judge called no answer right or wrong."
-                .to_owned()
-        }
-        (None, Some(why)) => {
-            format!(" Left out: the groups by correctness, since the verdicts are no result ({why}).")
-        }
-        (None, None) => {
-            " Left out: the groups by correctness, since this run has no verdicts yet (command: palimpsest judge)."
-                .to_owned()
-        }
+/// Why answers cannot be told apart by verdict, where there are no verdicts.
+fn no_verdicts(judge: Option<&str>, no_result: Option<&str>) -> Option<String> {
+    match (judge, no_result) {
+        (Some(_), _) => None,
+        (None, Some(why)) => Some(format!("the verdicts are no result ({why})")),
+        (None, None) => Some("this run has no verdicts yet (command: palimpsest judge)".to_owned()),
     }
+}
+
+/// The sentence of a figure that splits by verdict where it does not.
+pub(super) fn without_verdicts(lens: &Lens) -> String {
+    let none = lens.splits() == [Correctness::All];
+    let unsplit = none.then(|| "the judge called no answer right or wrong".to_owned());
+    let why = no_verdicts(lens.judge.as_deref(), lens.no_result.as_deref()).or(unsplit);
+    why.map(|why| format!(" Left out: the groups by correctness, since {why}.")).unwrap_or_default()
 }
 
 /// Which probes a figure that splits by verdict shows, where it does not show all.
@@ -158,16 +156,9 @@ fn far(lens: &Lens) -> String {
 /// Sentences of every figure of measures: the kinds of layers, the draw, and why nothing is told apart by verdict.
 pub(super) fn of_study(study: &Study) -> String {
     let Some((_, lens)) = study.measured().next() else { return String::new() };
-    let verdicts = match (&study.judge, &study.no_result) {
-        (Some(_), _) => String::new(),
-        (None, Some(why)) => {
-            format!(" Nothing is told apart by verdict, since the verdicts are no result ({why}).")
-        }
-        (None, None) => {
-            " Nothing is told apart by verdict, since this run has none yet (command: palimpsest judge)."
-                .to_owned()
-        }
-    };
+    let why = no_verdicts(study.judge.as_deref(), study.no_result.as_deref());
+    let verdicts =
+        why.map(|why| format!(" Nothing is told apart by verdict, since {why}.")).unwrap_or_default();
     format!("{verdicts}{}{}", about_layer_kinds(lens, LINEAR_CURVES), drawn(lens))
 }
 

@@ -2,12 +2,11 @@
 //! words that the figures of causes share stand here too.
 
 use super::curves::{bands, over_layers};
-use super::drawing::Colour;
 use super::intervals::{Intervals, Line};
 use super::meaning::Meaning;
 use super::plot::Sample;
 use super::sheet::{Panel, Sheet};
-use super::style::{Stroke, shortened};
+use super::style::{Colour, Stroke, shortened};
 use super::{Figure, Origin, captions};
 use crate::ground::csv::CsvTable;
 use crate::ground::numbers::percent;

@@ -3,13 +3,11 @@
 //! Each is a function from [`Doses`] to figures. What a figure shows lies beside it as CSV: a row a point.
 
 use super::axis::Range;
-use super::drawing::Colour;
-use super::map::{Cells, Column, Grid, Map, RowAxis, Shades};
 use super::meaning::Meaning;
 use super::plot::{Mark, Plain, Sample};
 use super::sheet::{Across, Panel, Sheet};
-use super::style::{GREY, INK, Stroke, UNIT, shortened};
-use super::{Figure, residue, trends};
+use super::style::{Colour, GREY, INK, Stroke, UNIT, shortened};
+use super::{Figure, trends};
 use crate::dose::Doses;
 use crate::dose::answer::Chosen;
 use crate::dose::cell::Cell;
@@ -20,21 +18,11 @@ use crate::dose::words::recency;
 use crate::ground::csv::CsvTable;
 use crate::ground::order::unique;
 
-/// Every figure of a run, in the order of the report.
-pub fn draw_doses(doses: &Doses) -> Vec<Figure> {
-    let mut figures = Vec::new();
-    figures.extend(effect(doses));
-    figures.extend(over_updating(doses));
-    figures.extend(order(doses));
-    figures.extend(chains(doses));
-    figures.extend(attention(doses));
-    figures.extend(beside_cause(doses));
-    figures.extend(grids(doses));
-    figures.extend(layers(doses));
-    figures.extend(windows(doses));
-    let title = "What hiding a session leaves of its effect on the contrast".to_owned();
-    figures.extend(residue::figure(&doses.residues, title, &origin(doses)));
-    figures
+/// The figures of lines of a run, in the order of the report.
+pub(super) fn of_lines(doses: &Doses) -> Vec<Figure> {
+    let first = [effect(doses), over_updating(doses), order(doses)];
+    let last = [attention(doses), beside_cause(doses)];
+    first.into_iter().flatten().chain(chains(doses)).chain(last.into_iter().flatten()).collect()
 }
 
 /// A line of means over levels.
@@ -103,7 +91,7 @@ impl DosePanel {
 }
 
 /// The line of origin.
-fn origin(doses: &Doses) -> String {
+pub(super) fn origin(doses: &Doses) -> String {
     let gated = if doses.gated { " · items that pass the gate" } else { "" };
     let folder = doses.dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let name = |text: &str| shortened(text.rsplit(['/', '\\']).next().unwrap_or(text), 48);
@@ -116,22 +104,22 @@ fn origin(doses: &Doses) -> String {
 }
 
 /// The factors that are varied alone at two levels or more.
-fn factors(doses: &Doses) -> impl Iterator<Item = &Sweep> {
+pub(super) fn factors(doses: &Doses) -> impl Iterator<Item = &Sweep> {
     doses.sweeps.iter().filter(|sweep| !sweep.is_grid() && sweep.levels().all.len() > 1)
 }
 
 /// The unit of the levels, below an axis.
-fn unit_of(sweep: &Sweep) -> String {
+pub(super) fn unit_of(sweep: &Sweep) -> String {
     if sweep.levels().scale == Scale::Tokens { "tokens".to_owned() } else { String::new() }
 }
 
 /// A factor's name as words.
-fn spoken(factor: &str) -> String {
+pub(super) fn spoken(factor: &str) -> String {
     factor.replace(['_', '-'], " ")
 }
 
 /// The levels as ticks; the base level has an asterisk.
-fn ticks(sweep: &Sweep) -> Vec<String> {
+pub(super) fn ticks(sweep: &Sweep) -> Vec<String> {
     let short = |number: f64, name: &str| match number {
         n if n >= 1024.0 && n % 1024.0 == 0.0 => format!("{}K", n / 1024.0),
         _ => name.to_owned(),
@@ -202,7 +190,6 @@ struct About<'a> {
     baseline: Option<&'a str>,
     /// Ends that the value axis has in any case.
     ends: (f64, f64),
-    of_items: bool,
 }
 
 const INTERVALS: &str =
@@ -218,7 +205,7 @@ fn lines(doses: &Doses, about: About<'_>, panels: Vec<DosePanel>) -> Option<Figu
     let known = names.iter().filter_map(|name| all().find(|line| line.name == *name));
     let mut legend: Vec<(Sample, String)> =
         known.map(|line| (Sample::Line(line.stroke), line.name.clone())).collect();
-    if about.of_items && panels.iter().any(|panel| !panel.items.is_empty()) {
+    if panels.iter().any(|panel| !panel.items.is_empty()) {
         legend.push((Sample::Plain(item_look()), "one item".to_owned()));
     }
     legend.extend(about.baseline.map(|words| (Sample::Plain(baseline_look(GREY)), words.to_owned())));
@@ -230,7 +217,7 @@ fn lines(doses: &Doses, about: About<'_>, panels: Vec<DosePanel>) -> Option<Figu
         rows: panels.iter().map(|panel| vec![Some(panel.panel())]).collect(),
         legend,
         panel: (270, 170),
-        range: Some(Range::between(value_ends(&panels, &about))),
+        range: Some(Range::between(value_ends(&panels, about.ends))),
         ..Sheet::default()
     };
     let csv = csv(about.name, &panels);
@@ -238,18 +225,18 @@ fn lines(doses: &Doses, about: About<'_>, panels: Vec<DosePanel>) -> Option<Figu
 }
 
 /// The ends of all panels' value axis. Values far beyond the means and most items do not set them.
-fn value_ends(panels: &[DosePanel], about: &About<'_>) -> (f64, f64) {
+fn value_ends(panels: &[DosePanel], ends: (f64, f64)) -> (f64, f64) {
     let estimates =
         panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| line.points.iter().flatten());
     let means = estimates.flat_map(|Estimate { mean, interval, .. }| {
         interval.map_or([*mean; 3], |interval| [*mean, interval.low, interval.high])
     });
     let items = panels.iter().flat_map(|panel| panel.items.iter().flatten().flatten());
-    let mut items: Vec<f64> = items.copied().filter(|_| about.of_items).collect();
+    let mut items: Vec<f64> = items.copied().collect();
     items.sort_by(f64::total_cmp);
     let of_items = [0.02, 0.98].map(|q| crate::ground::numbers::quantile(&items, q));
     let all = means.chain(of_items).filter(|value| value.is_finite());
-    all.fold(about.ends, |(low, high), value| (low.min(value), high.max(value)))
+    all.fold(ends, |(low, high), value| (low.min(value), high.max(value)))
 }
 
 /// The update effect by dose, with a line an item.
@@ -271,7 +258,6 @@ fn effect(doses: &Doses) -> Option<Figure> {
              that a model which only prefers one value has 0. Above 0 the update counts. Thin lines: one item each.{INTERVALS}"
         ),
         y_label: "update effect u (nats)",
-        of_items: true,
         ..About::default()
     };
     lines(doses, about, factors(doses).map(of).collect())
@@ -339,7 +325,6 @@ fn order(doses: &Doses) -> Option<Figure> {
             INTERVALS.split_inclusive('.').take(2).collect::<String>()
         ),
         y_label: "part of u (nats)",
-        of_items: true,
         ..About::default()
     };
     lines(doses, about, factors(doses).filter_map(of).collect())
@@ -498,143 +483,4 @@ fn beside_cause(doses: &Doses) -> Option<Figure> {
         ..About::default()
     };
     lines(doses, about, factors(doses).map(of).collect())
-}
-
-/// The update effect over grids of two factors.
-fn grids(doses: &Doses) -> Option<Figure> {
-    let of = |sweep: &Sweep| {
-        let cells = sweep.grid(&doses.cells, Cell::u);
-        let [rows, columns] = [0, 1].map(|axis| &sweep.axes[axis]);
-        let by_column = columns.all.iter().enumerate().map(|(at, level)| {
-            let means = cells.iter().map(|row| row.get(at).copied().flatten().map(|cell| cell.mean));
-            (level.name.clone(), means.collect())
-        });
-        let title = format!("{} by {}", spoken(&rows.factor), spoken(&columns.factor));
-        map(title, spoken(&columns.factor), by_column.collect())
-    };
-    let grids = || doses.sweeps.iter().filter(|sweep| sweep.is_grid());
-    let rows = &grids().next()?.axes[0];
-    let names: Vec<String> = rows.all.iter().map(|level| level.name.clone()).collect();
-    let maps: Vec<Map> = grids().map(of).collect();
-    let columns = maps.iter().map(|map| map.columns.len()).max().unwrap_or(1) as i32;
-    let size = ((columns * 48).clamp(150, 420), names.len() as i32 * 30);
-    let grid = Grid {
-        shades: Shades::around(&maps, 0.0, ["u", "(nats)"], usize::MAX),
-        maps,
-        rows: RowAxis { axis: spoken(&rows.factor), names, kinds: Vec::new() },
-        size,
-        written: true,
-    };
-    let caption = "The update effect u in nats, the mean over items, by the levels of two factors: rows are the levels of the first, columns \
-                   those of the second. Blue above 0: the update counts; orange below. Grey: no item was asked there.";
-    Some(maps_figure(doses, ("dose-grid", "Update effect over two factors"), grid, caption.to_owned()))
-}
-
-/// Maps of a number of rows by levels, a map a factor; those without a value are left out.
-fn by_level(
-    doses: &Doses,
-    axis: &str,
-    rows: &[String],
-    of: impl Fn(&Cell, usize) -> Option<f64>,
-) -> (Vec<Map>, RowAxis) {
-    let of_factor = |sweep: &Sweep| {
-        let by_row = (0..rows.len()).map(|row| {
-            let means = sweep.means(&sweep.by_item(&doses.cells, |cell| of(cell, row)));
-            means.iter().map(|mean| mean.map(|mean| mean.mean)).collect::<Vec<_>>()
-        });
-        let by_row: Vec<Vec<Option<f64>>> = by_row.collect();
-        let columns = ticks(sweep).into_iter().enumerate();
-        let columns = columns
-            .map(|(at, tick)| (tick, by_row.iter().map(|row| row.get(at).copied().flatten()).collect()));
-        map(spoken(&sweep.factor), unit_of(sweep), columns.collect())
-    };
-    let maps = factors(doses).map(of_factor).filter(|map| !values(map).is_empty());
-    (maps.collect(), RowAxis { axis: axis.to_owned(), names: rows.to_vec(), kinds: Vec::new() })
-}
-
-fn level_grid((maps, rows): (Vec<Map>, RowAxis), unit: [&'static str; 2]) -> Grid {
-    let columns = maps.iter().map(|map| map.columns.len()).max().unwrap_or(1) as i32;
-    let size = ((columns * 38).clamp(150, 420), (rows.names.len() as i32 * 10).clamp(120, 420));
-    Grid { shades: Shades::around(&maps, 0.0, unit, usize::MAX), maps, rows, size, written: false }
-}
-
-/// Attention by layer and level.
-fn layers(doses: &Doses) -> Vec<Figure> {
-    let indices: Vec<String> = doses.layers.iter().map(|layer| layer.index.to_string()).collect();
-    let all = [
-        ("density_query_new", "the question to new"),
-        ("density_query_old", "the question to old"),
-        ("density_new_old", "new to old"),
-    ];
-    let figure = |(key, words): (&str, &str)| {
-        let found = by_level(doses, "layer", &indices, |cell, layer| {
-            let value = *cell.by_layer.get(key)?.get(layer)?;
-            (value > 0.0).then(|| value.log2())
-        });
-        if found.0.is_empty() {
-            return None;
-        }
-        let caption = format!(
-            "The binary logarithm of the density of attention of {words}, the mean over items, by layer and level: white is uniform attention, \
-             one more is twice as much (blue), one less half (orange). Grey: no item has a value. An asterisk marks the base level."
-        );
-        let name = key.replacen("density", "dose_layers", 1).replace('_', "-");
-        let title = format!("Density by layer and dose: {words}");
-        Some(maps_figure(doses, (&name, &title), level_grid(found, ["log2", "density"]), caption))
-    };
-    all.into_iter().filter_map(figure).collect()
-}
-
-/// Effects of blocking the new session at windows of layers.
-fn windows(doses: &Doses) -> Option<Figure> {
-    let start =
-        |name: &str| name.split_once('@').and_then(|(_, at)| at.split_once('-')?.0.parse::<usize>().ok());
-    let mut names: Vec<&str> =
-        doses.numbers().into_iter().filter(|name| name.starts_with("blocked_new@")).collect();
-    names.sort_by_key(|name| start(name));
-    let range = |name: &&str| name.split_once('@').map_or("", |(_, range)| range).to_owned();
-    let rows: Vec<String> = names.iter().map(range).collect();
-    let found = by_level(doses, "layers", &rows, |cell, row| cell.number(names[row]));
-    let caption = "By how many nats the contrast drops when the new session is blocked from the question on at some layers alone, less the \
-                   median of stretches without evidence: the mean over items. Blue above 0: these layers read the update.";
-    let grid = level_grid(found, ["drop", "(nats)"]);
-    let title = "Effect of blocking new at windows of layers";
-    (!names.is_empty()).then(|| maps_figure(doses, ("dose-windows", title), grid, caption.to_owned()))
-}
-
-/// A map of named columns.
-fn map(title: String, axis: String, columns: Vec<(String, Vec<Option<f64>>)>) -> Map {
-    let columns = columns.into_iter().map(|(label, values)| Column {
-        label,
-        cells: Cells::Values(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect()),
-        ..Column::default()
-    });
-    Map { title, axis, columns: columns.collect(), ..Map::default() }
-}
-
-/// The known values of a map with their rows and columns, row by row.
-fn values(map: &Map) -> Vec<(usize, &Column, f64)> {
-    let cells = map.columns.iter().flat_map(|column| match &column.cells {
-        Cells::Values(values) => {
-            values.iter().enumerate().map(|(row, value)| (row, column, *value)).collect()
-        }
-        Cells::Gap => Vec::new(),
-    });
-    let mut known: Vec<(usize, &Column, f64)> = cells.filter(|(.., value)| !value.is_nan()).collect();
-    known.sort_by_key(|(row, ..)| *row);
-    known
-}
-
-/// A figure of maps, with a row a cell.
-fn maps_figure(doses: &Doses, (name, title): (&str, &str), grid: Grid, caption: String) -> Figure {
-    let cells: Vec<(&Map, (usize, &Column, f64))> =
-        grid.maps.iter().flat_map(|map| values(map).into_iter().map(move |cell| (map, cell))).collect();
-    let csv = CsvTable::of(&cells)
-        .column("figure", |_| name)
-        .column("map", |(map, _)| &map.title)
-        .column("row", |(_, (row, ..))| &grid.rows.names[*row])
-        .column("column", |(_, (_, column, _))| column.label.trim_end_matches('*').to_owned())
-        .column("value", |(_, (.., value))| value)
-        .bytes();
-    grid.figure(name, (title.to_owned(), &origin(doses)), caption, csv)
 }

@@ -5,33 +5,7 @@ use std::fmt::Write;
 use tiny_skia::{Path, PathBuilder, Rect};
 
 use super::look;
-use super::style::{Dash, UNIT};
-
-/// A colour, sRGB.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Colour(pub u8, pub u8, pub u8);
-
-pub const WHITE: Colour = Colour(255, 255, 255);
-
-impl Colour {
-    /// The colour at an opacity from 0 to 1.
-    pub fn mix(self, opacity: f64) -> Ink {
-        Ink { colour: self, opacity }
-    }
-}
-
-/// A colour and its opacity from 0 to 1.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ink {
-    pub colour: Colour,
-    pub opacity: f64,
-}
-
-impl From<Colour> for Ink {
-    fn from(colour: Colour) -> Self {
-        colour.mix(1.0)
-    }
-}
+use super::style::{Colour, Dash, Ink, UNIT, WHITE};
 
 /// A place in units of the picture.
 pub type Place = (i32, i32);

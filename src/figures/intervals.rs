@@ -2,9 +2,9 @@
 
 use super::Figure;
 use super::axis::{round_ticks, write_value};
-use super::drawing::Colour;
 use super::plot::Sample;
 use super::rows::{Row, RowMark, Rows};
+use super::style::Colour;
 use crate::ground::csv::CsvTable;
 use crate::lens::band::Estimate;
 

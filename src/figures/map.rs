@@ -10,10 +10,10 @@ use super::canvas::{
     Head, LABEL, NOTE, TICK, Tiling, filled, fitted, is_sized, margin, outlined, room, text_width, units,
     write, write_axis, write_middle, write_upright,
 };
-use super::drawing::{Colour, Drawing, WHITE};
+use super::drawing::Drawing;
 use super::legend::Legend;
 use super::sheet::LINEAR_LEGEND;
-use super::style::{self, GREY, INK, UNIT};
+use super::style::{self, Colour, GREY, INK, UNIT, WHITE};
 use crate::lens::{Layer, LayerKind, Scale};
 
 /// A map: columns from the left, each with a value a row, rows from below.

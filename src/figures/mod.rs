@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::benchmarks::Chart;
+use crate::dose::Doses;
 use crate::ground::csv;
 use crate::lens::causes::Causes;
 use crate::lens::selection::joined;
@@ -30,6 +31,7 @@ pub mod causes;
 pub mod curves;
 mod difference;
 mod dose;
+mod dose_maps;
 pub mod drawing;
 mod figure;
 pub mod head_map;
@@ -58,7 +60,6 @@ mod typeface;
 mod waterfall;
 
 pub use bars::distribution;
-pub use dose::draw_doses;
 pub use figure::{Figure, FigureError};
 pub use look::Look;
 pub use runs::{RunFigures, charts, draw_runs};
@@ -107,11 +108,9 @@ pub struct Section {
 pub fn draw_sections(study: &Study) -> Vec<Section> {
     let names: Vec<&str> = study.measured().map(|(condition, _)| condition.name.as_str()).collect();
     let Some(of_all) = OfConditions::of(study, &names) else { return Vec::new() };
-    let mut figures = beside(study);
-    for scale in Scale::ALL {
-        figures.extend(measures::of_study(study, &of_all.origin, scale));
-    }
-    figures.extend(head_map::of_study(study, &of_all.origin));
+    let measures = Scale::ALL.into_iter().flat_map(|scale| measures::of_study(study, &of_all.origin, scale));
+    let figures = beside(study).into_iter().chain(measures);
+    let figures = figures.chain(head_map::of_study(study, &of_all.origin)).collect();
     let figures = of_all.all(figures);
     let several = study.selection.several;
     let heading = several.then(|| "Conditions side by side".to_owned());
@@ -194,17 +193,26 @@ impl OfConditions {
     }
 
     fn all(&self, figures: Vec<Figure>) -> Vec<Figure> {
-        figures.into_iter().map(|figure| self.named(figure)).collect()
-    }
-
-    fn named(&self, figure: Figure) -> Figure {
-        Figure {
+        let named = |figure: Figure| Figure {
             name: format!("{}{}", self.prefix, figure.name),
             caption: figure.caption + &self.said,
             csv: with_condition(&figure.csv, &self.column),
             ..figure
-        }
+        };
+        figures.into_iter().map(named).collect()
     }
+}
+
+/// Charts of counts under these conditions of a run, or under all where none are named: names and tables say so.
+fn charts_under(figures: Vec<Figure>, selection: &Selection, asked: bool) -> Vec<Figure> {
+    let labels: Vec<&str> = selection.names.iter().map(|name| label(name)).collect();
+    let plural = if labels.len() == 1 { "" } else { "s" };
+    let (prefix, said) = match asked && !selection.prefix.is_empty() {
+        true => (selection.prefix.clone(), format!(" Condition{plural}: {}.", labels.join(", "))),
+        false => (String::new(), String::new()),
+    };
+    let named = OfConditions { origin: Origin::default(), prefix, said, column: joined(&selection.names) };
+    named.all(figures)
 }
 
 /// A table with the column `condition`, which is added where it is not among its columns.
@@ -235,28 +243,11 @@ pub fn draw_causes(causes: &Causes, study: &Study) -> Vec<Figure> {
     of_all.all(self::causes::of_causes(causes, study, &of_all.origin))
 }
 
-/// Charts of counts under these conditions of a run, or under all where none are named: names and tables say so.
-pub fn charts_under(figures: Vec<Figure>, selection: &Selection, asked: bool) -> Vec<Figure> {
-    let column = joined(&selection.names);
-    let labels: Vec<&str> = selection.names.iter().map(|name| label(name)).collect();
-    let one = |figure: Figure| -> Figure {
-        let csv = with_condition(&figure.csv, &column);
-        if !asked || selection.prefix.is_empty() {
-            return Figure { csv, ..figure };
-        }
-        Figure {
-            name: format!("{}{}", selection.prefix, figure.name),
-            caption: format!(
-                "{} Condition{}: {}.",
-                figure.caption,
-                if labels.len() == 1 { "" } else { "s" },
-                labels.join(", ")
-            ),
-            csv,
-            ..figure
-        }
-    };
-    figures.into_iter().map(one).collect()
+/// Every figure of a run of dose, in the order of the report.
+pub fn draw_doses(doses: &Doses) -> Vec<Figure> {
+    let title = "What hiding a session leaves of its effect on the contrast".to_owned();
+    let left = residue::figure(&doses.residues, title, &dose::origin(doses));
+    dose::of_lines(doses).into_iter().chain(dose_maps::of_maps(doses)).chain(left).collect()
 }
 
 /// One look at runs of several benchmarks by one model: the lift of their evidence, on the same axis.
@@ -266,11 +257,7 @@ pub fn draw_overview(studies: &[(&Study, &Origin)]) -> Vec<Figure> {
 
 /// The figures of curves over layers of several runs, side by side on the same value axes. The runs are of one benchmark.
 pub fn draw_together(sources: &[Source<'_>]) -> Vec<Figure> {
-    let mut figures = Vec::new();
-    for scale in Scale::ALL {
-        figures.extend(of_layers(sources, scale));
-    }
-    figures
+    Scale::ALL.into_iter().flat_map(|scale| of_layers(sources, scale)).collect()
 }
 
 /// Curves and ratios.

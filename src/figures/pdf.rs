@@ -12,8 +12,8 @@ use subsetter::GlyphRemapper;
 use tiny_skia::{Path, PathSegment, Transform};
 use ttf_parser::{Face, GlyphId};
 
-use super::drawing::{Colour, Drawing, Form, Ink, Pen};
-use super::style::UNIT;
+use super::drawing::{Drawing, Form, Pen};
+use super::style::{Colour, Ink, UNIT};
 use super::typeface::{Fonts, Glyph, Line};
 
 /// Points a CSS pixel.

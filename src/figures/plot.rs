@@ -5,8 +5,8 @@
 
 use super::axis::{Range, single_cases};
 use super::canvas::{LABEL, text_width, write};
-use super::drawing::{Colour, Drawing, Form, Ink, Place, WHITE};
-use super::style::{Dash, GREY, INK, LINEAR, Marker, Stroke, UNIT};
+use super::drawing::{Drawing, Form, Place};
+use super::style::{Colour, Dash, GREY, INK, Ink, LINEAR, Marker, Stroke, UNIT, WHITE};
 use crate::lens::{LayerKind, Point, Series, Statistic, Target};
 
 /// Runs of neighbouring points that have a place.

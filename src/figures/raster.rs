@@ -7,9 +7,9 @@ use std::rc::Rc;
 use tiny_skia::{Color, FillRule, Paint, Path, PathBuilder, Pixmap, Stroke, StrokeDash, Transform};
 use ttf_parser::OutlineBuilder;
 
-use super::drawing::{Colour, Drawing, Form, Ink};
+use super::drawing::{Drawing, Form};
 use super::look::Look;
-use super::style::UNIT;
+use super::style::{Colour, Ink, UNIT};
 use super::typeface::{Fonts, Line};
 use super::{Figure, FigureError, look, pdf};
 

@@ -6,10 +6,10 @@ use super::canvas::{
     Head, LABEL, NOTE, TICK, dot, filled, fitted, is_sized, line, margin, outlined, room, text_width, units,
     width_for, wrapped, write,
 };
-use super::drawing::{Colour, Drawing, Ink, WHITE};
+use super::drawing::Drawing;
 use super::legend::Legend;
 use super::plot::{SAMPLE, Sample, sample};
-use super::style::{GREY, GRID, INK, UNIT};
+use super::style::{Colour, GREY, GRID, INK, Ink, UNIT, WHITE};
 
 /// Rows on an axis between `ends`.
 #[derive(Debug, Clone, Default)]

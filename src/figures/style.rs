@@ -1,9 +1,33 @@
 //! Inks and strokes that every figure shares. What a colour means is [`super::meaning`]'s.
 
-use super::drawing::Colour;
-
 /// Drawing units a pixel: places are whole units, and curves need finer steps than pixels.
 pub const UNIT: i32 = 4;
+
+/// A colour, sRGB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Colour(pub u8, pub u8, pub u8);
+
+pub const WHITE: Colour = Colour(255, 255, 255);
+
+impl Colour {
+    /// The colour at an opacity from 0 to 1.
+    pub fn mix(self, opacity: f64) -> Ink {
+        Ink { colour: self, opacity }
+    }
+}
+
+/// A colour and its opacity from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ink {
+    pub colour: Colour,
+    pub opacity: f64,
+}
+
+impl From<Colour> for Ink {
+    fn from(colour: Colour) -> Self {
+        colour.mix(1.0)
+    }
+}
 
 /// Text.
 pub const INK: Colour = Colour(0x1a, 0x1a, 0x1a);

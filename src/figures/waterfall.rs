@@ -5,11 +5,10 @@
 
 use super::Figure;
 use super::axis::Range;
-use super::drawing::Colour;
 use super::meaning::Meaning;
 use super::plot::{Mark, Plain, Sample};
 use super::sheet::{Across, Panel, Sheet};
-use super::style::{INK, UNIT};
+use super::style::{Colour, INK, UNIT};
 use crate::ground::csv::CsvTable;
 use crate::ground::order::unique;
 use crate::losses::count::{Step, roles, waterfall};
