@@ -212,7 +212,8 @@ impl Words<'_> {
         let without = if causes.pools().is_none() { ", without controls" } else { "" };
         let alike = causes.rank(Predictor::Intervention(Intervention::Total));
         let removed = format!(
-            "Total effects, the {} removed and all after it read again (rank correlation with the direct effect {})",
+            "With a {} removed and all after it read again, the total effect, in which indirect paths count (rank correlation with the direct \
+             effect {})",
             self.segment,
             alike.map_or("none".to_owned(), |estimate| two(&estimate))
         );
@@ -258,7 +259,7 @@ impl Words<'_> {
                 parts.join(", ")
             ),
             true if causes.windows.len() > 1 => format!(
-                "Windows of {width} were blocked for {}: below {} no choice of layers is measured.",
+                "Windows of {width} were blocked for {}: with fewer than {} no choice of layers is measured.",
                 captions::counted(causes.windowed_units(), causes.unit.one()),
                 2 * LEAST_UNITS
             ),
