@@ -347,15 +347,12 @@ fn chains(doses: &Doses) -> Vec<Figure> {
     let by_position: Vec<DoseLine> = chains.levels.iter().enumerate().filter_map(of).collect();
     let longest = by_position.iter().map(|line| line.points.len()).max().unwrap_or(0);
     let back = |at: usize| if at + 1 == longest { "last".to_owned() } else { (longest - 1 - at).to_string() };
-    let panels = match by_position.is_empty() {
-        true => Vec::new(),
-        false => vec![DosePanel {
-            title: "By position in the chain".to_owned(),
-            x_label: "updates ago".to_owned(),
-            levels: (0..longest).map(back).collect(),
-            lines: by_position,
-            ..DosePanel::default()
-        }],
+    let panel = DosePanel {
+        title: "By position in the chain".to_owned(),
+        x_label: "updates ago".to_owned(),
+        levels: (0..longest).map(back).collect(),
+        lines: by_position,
+        ..DosePanel::default()
     };
     let about = About {
         name: "dose-chains",
@@ -367,11 +364,10 @@ fn chains(doses: &Doses) -> Vec<Figure> {
         y_label: "log p over values never given (nats)",
         ..About::default()
     };
-    figures.extend(lines(doses, about, panels));
+    figures.extend(lines(doses, about, vec![panel]));
     let looks = [Meaning::New, Meaning::Old, Meaning::Group(3), Meaning::Others].map(Meaning::stroke);
     let share = |chosen: Chosen, level: &ChainLevel| {
-        let share = level.chosen.iter().find(|(known, _)| *known == chosen).map(|(_, share)| *share)?;
-        let Share { n, mean, interval } = share;
+        let (_, Share { n, mean, interval }) = *level.chosen.iter().find(|(known, _)| *known == chosen)?;
         Some(Estimate { n, mean, interval, sd: None })
     };
     let line = |(chosen, stroke): (Chosen, Stroke)| DoseLine {

@@ -73,17 +73,18 @@ impl RowAxis {
 
 /// The scale of shades of maps, in steps, so that equal shades can be drawn as one.
 pub(super) struct Shades {
-    of: Values,
+    /// True of attention: the scale is logarithmic, and dark is much. Else it runs by differences, white in the middle, with a colour on
+    /// either side.
+    of_attention: bool,
+    low: f64,
+    high: f64,
+    /// Values between the ends that the scale names.
+    ticks: Vec<f64>,
+    percent: bool,
+    /// Above the scale.
+    unit: [&'static str; 2],
     /// Cells, those that lie beyond the ends (of attention, below the lower), and of those the ones that are 0.
     cells: (usize, usize, usize),
-}
-
-#[derive(Clone, Copy)]
-enum Values {
-    /// Attention, on a logarithmic scale: dark is much.
-    Attention { low: f64, high: f64, scale: Scale },
-    /// Differences from a value that says nothing: it is white, and either side has a colour.
-    Around { middle: f64, reach: f64, unit: [&'static str; 2] },
 }
 
 impl Shades {
@@ -99,7 +100,18 @@ impl Shades {
         let low = if low < high { low } else { high / 10.0 };
         let below = values.iter().filter(|value| **value < low).count();
         let zero = values.iter().filter(|value| **value == 0.0).count();
-        Shades { of: Values::Attention { low, high, scale }, cells: (values.len(), below, zero) }
+        Shades {
+            of_attention: true,
+            low,
+            high,
+            ticks: value_ticks(low, high),
+            percent: scale == Scale::Mass,
+            unit: match scale {
+                Scale::Mass => ["share of", "attention"],
+                Scale::Density => ["times", "uniform"],
+            },
+            cells: (values.len(), below, zero),
+        }
     }
 
     /// The shades of maps of effects: the scale ends where all but one cell in a hundred lie within.
@@ -114,84 +126,53 @@ impl Shades {
         let reach = sizes.len().checked_sub(1 + sizes.len() / most).and_then(|at| sizes.get(at));
         let reach = reach.copied().unwrap_or(0.0).max(1e-9);
         let beyond = sizes.iter().filter(|size| **size > reach).count();
-        Shades { of: Values::Around { middle, reach, unit }, cells: (sizes.len(), beyond, 0) }
+        Shades {
+            of_attention: false,
+            low: middle - reach,
+            high: middle + reach,
+            ticks: vec![middle - reach / 2.0, middle, middle + reach / 2.0],
+            percent: false,
+            unit,
+            cells: (sizes.len(), beyond, 0),
+        }
     }
 
     /// The ends of the scale, and the number of cells beyond.
     pub fn in_words(&self) -> String {
         let (all, beyond, zero) = self.cells;
-        let [low, high] = self.ends().map(|value| self.written(value));
-        match self.of {
-            Values::Attention { .. } if beyond == 0 => {
-                format!(" Shades from {low}, the least cell, to {high}, the greatest.")
-            }
-            Values::Attention { .. } => {
-                let zero = match zero {
-                    0 => String::new(),
-                    zero => format!(", {zero} of them 0"),
-                };
-                format!(
-                    " Shades from {low} to {high}, the greatest cell; {beyond} of {all} cells lie below and have the lightest shade{zero}."
-                )
-            }
-            Values::Around { .. } => {
-                let beyond = match beyond {
-                    0 => String::new(),
-                    beyond => format!("; {beyond} of {all} cells lie beyond and have the darkest shade"),
-                };
-                format!(
-                    " White is 0, blue above and orange below, darker the farther; the scale ends at {high}{beyond}."
-                )
-            }
-        }
-    }
-
-    fn ends(&self) -> [f64; 2] {
-        match self.of {
-            Values::Attention { low, high, .. } => [low, high],
-            Values::Around { middle, reach, .. } => [middle - reach, middle + reach],
+        let [low, high] = [self.low, self.high].map(|value| self.written(value));
+        let beyond_it = match beyond {
+            0 => String::new(),
+            _ => format!("; {beyond} of {all} cells lie beyond and have the darkest shade"),
+        };
+        let zero = if zero == 0 { String::new() } else { format!(", {zero} of them 0") };
+        match (self.of_attention, beyond) {
+            (true, 0) => format!(" Shades from {low}, the least cell, to {high}, the greatest."),
+            (true, _) => format!(
+                " Shades from {low} to {high}, the greatest cell; {beyond} of {all} cells lie below and have the lightest shade{zero}."
+            ),
+            (false, _) => format!(
+                " White is 0, blue above and orange below, darker the farther; the scale ends at {high}{beyond_it}."
+            ),
         }
     }
 
     fn written(&self, value: f64) -> String {
-        write_value(value, matches!(self.of, Values::Attention { scale: Scale::Mass, .. }))
-    }
-
-    /// The unit above the scale.
-    fn unit(&self) -> [&'static str; 2] {
-        match self.of {
-            Values::Attention { scale: Scale::Mass, .. } => ["share of", "attention"],
-            Values::Attention { scale: Scale::Density, .. } => ["times", "uniform"],
-            Values::Around { unit, .. } => unit,
-        }
-    }
-
-    /// Values between the ends that the scale names.
-    fn ticks(&self) -> Vec<f64> {
-        match self.of {
-            Values::Attention { low, high, .. } => value_ticks(low, high),
-            Values::Around { middle, reach, .. } => vec![middle - reach / 2.0, middle, middle + reach / 2.0],
-        }
+        write_value(value, self.percent)
     }
 
     fn step(&self, value: f64) -> i32 {
-        let share = match self.of {
-            Values::Attention { low, high, .. } => (value.max(low) / low).ln() / (high / low).ln(),
-            Values::Around { middle, reach, .. } => ((value - middle) / reach + 1.0) / 2.0,
+        let Shades { low, high, .. } = *self;
+        let share = match self.of_attention {
+            true => (value.max(low) / low).ln() / (high / low).ln(),
+            false => (value - low) / (high - low),
         };
         (share.clamp(0.0, 1.0) * f64::from(Self::STEPS)).round() as i32
     }
 
     fn colour(&self, step: i32) -> Colour {
         let share = f64::from(step) / f64::from(Self::STEPS);
-        match self.of {
-            Values::Attention { .. } => darkening(share),
-            Values::Around { .. } => style::diverging(2.0 * share - 1.0),
-        }
-    }
-
-    fn is_of_attention(&self) -> bool {
-        matches!(self.of, Values::Attention { .. })
+        if self.of_attention { darkening(share) } else { style::diverging(2.0 * share - 1.0) }
     }
 }
 
@@ -330,7 +311,7 @@ impl Grid {
         let below = Below::of(&maps, map_width);
         let above = match maps.iter().flat_map(|map| &map.columns).any(|column| column.role.is_some()) {
             true => MAP_HEAD,
-            false if maps.iter().all(|map| map.note.is_empty()) && self.shades.unit() == ["", ""] => TITLE,
+            false if maps.iter().all(|map| map.note.is_empty()) && self.shades.unit == ["", ""] => TITLE,
             false => NOTED,
         };
         let row_height = above + height + below.height() + 26;
@@ -544,7 +525,7 @@ fn mark(area: &mut Drawing, (x0, y0): (i32, i32), (x1, y1): (i32, i32), kind: La
 
 /// The marks of the kinds that the model has; none of a model of one kind.
 fn kinds(rows: &RowAxis, shades: &Shades, width: i32) -> Legend<LayerKind> {
-    let [softmax, windowed] = match shades.is_of_attention() {
+    let [softmax, windowed] = match shades.of_attention {
         true => ["softmax layer: share of attention", "windowed layer: the same, within its window"],
         false => ["layer that sees the whole prompt", "windowed layer"],
     };
@@ -566,18 +547,19 @@ fn bar(area: &mut Drawing, place: Place, shades: &Shades) {
     outlined(area, [(left, high), (left + width, low)], GREY);
     let beyond = shades.cells.1 > 0;
     let less = if beyond { "≤ " } else { "" };
-    let more = if beyond && !shades.is_of_attention() { "≥ " } else { "" };
-    let [least, greatest] = shades.ends().map(|value| shades.written(value));
+    let more = if beyond && !shades.of_attention { "≥ " } else { "" };
+    let [least, greatest] = [shades.low, shades.high].map(|value| shades.written(value));
     let mut label = |text: &str, middle: i32| write(area, text, (left + 17, middle - 7), TICK);
     label(&format!("{less}{least}"), low);
     label(&format!("{more}{greatest}"), high);
-    for tick in shades.ticks() {
-        let middle = (at(shades.step(tick)) + at(shades.step(tick) + 1)) / 2;
+    for tick in &shades.ticks {
+        let step = shades.step(*tick);
+        let middle = (at(step) + at(step + 1)) / 2;
         if middle - high >= 14 && low - middle >= 14 {
-            label(&shades.written(tick), middle);
+            label(&shades.written(*tick), middle);
         }
     }
-    let [above, below] = shades.unit();
+    let [above, below] = shades.unit;
     write(area, above, (left, top - 33), LABEL.sized(10));
     write(area, below, (left, top - 21), LABEL.sized(10));
 }

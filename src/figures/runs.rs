@@ -170,11 +170,11 @@ pub fn charts(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow
 }
 
 fn together(dirs: &[PathBuf], studies: &[Study]) -> Vec<Figure> {
-    let runs: Vec<Run<'_>> = dirs.iter().zip(studies).flat_map(|(dir, study)| runs_of(dir, study)).collect();
+    let runs: Vec<(&Path, &Lens, Origin)> =
+        dirs.iter().zip(studies).flat_map(|(dir, study)| runs_of(dir, study)).collect();
     let origins = told_apart(&runs);
-    let sources = runs.iter().zip(&origins);
-    let sources: Vec<Source<'_>> = sources.map(|(run, origin)| Source { lens: run.lens, origin }).collect();
-    super::draw_together(&sources)
+    let sources = runs.iter().zip(&origins).map(|((_, lens, _), origin)| Source { lens, origin });
+    super::draw_together(&sources.collect::<Vec<_>>())
 }
 
 /// One look at runs of several benchmarks, which must be of one model: that of another is another figure.
@@ -206,13 +206,8 @@ fn over_benchmarks(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Fi
     Ok(super::draw_overview(&both))
 }
 
-struct Run<'a> {
-    dir: &'a Path,
-    lens: &'a Lens,
-    origin: Origin,
-}
-
-fn runs_of<'a>(dir: &'a Path, study: &'a Study) -> Vec<Run<'a>> {
+/// The measured conditions of a run, with their folder and the origin of their numbers.
+fn runs_of<'a>(dir: &'a Path, study: &'a Study) -> Vec<(&'a Path, &'a Lens, Origin)> {
     let (named, several) = (study.selection.several, study.conditions.len() > 1);
     let run = |(condition, lens): (&'a Condition, &'a Lens)| {
         let mut origin = Origin::of(&condition.run, lens.judge.as_deref());
@@ -221,20 +216,21 @@ fn runs_of<'a>(dir: &'a Path, study: &'a Study) -> Vec<Run<'a>> {
             origin = origin.under(label(&condition.name));
             origin.name = if several { format!("{} {model}", origin.name) } else { model };
         }
-        Run { dir, lens, origin }
+        (dir, lens, origin)
     };
     study.measured().map(run).collect()
 }
 
 /// The runs' origins, with the folder in the name of a model that made several of them.
-fn told_apart(runs: &[Run<'_>]) -> Vec<Origin> {
-    let one = |run: &Run<'_>| {
-        let same = runs.iter().filter(|other| other.origin.name == run.origin.name).count();
-        let mut origin = run.origin.clone();
-        if same > 1 {
-            origin.model = format!("{} {}", folder_name(run.dir), origin.model);
-            origin.name = format!("{} {}", folder_name(run.dir), origin.name);
-            origin.line = format!("{}: {}", run.dir.display(), origin.line);
+fn told_apart(runs: &[(&Path, &Lens, Origin)]) -> Vec<Origin> {
+    let one = |(dir, _, origin): &(&Path, &Lens, Origin)| {
+        let (same, mut origin) =
+            (runs.iter().filter(|(.., other)| other.name == origin.name), origin.clone());
+        if same.count() > 1 {
+            let folder = folder_name(dir);
+            origin.model = format!("{folder} {}", origin.model);
+            origin.name = format!("{folder} {}", origin.name);
+            origin.line = format!("{}: {}", dir.display(), origin.line);
         }
         origin
     };

@@ -456,16 +456,17 @@ fn attention_by(run: &AnalysedRun) -> Option<String> {
 
 /// The settings of thoughts; nothing of a model that has none.
 fn thoughts(run: &AnalysedRun) -> Option<String> {
-    let text = |field: &str| run.header_text(&format!("/identity/thinking/{field}"));
-    let parts = [
-        text("mode"),
-        text("max_tokens").map(|most| format!("at most {most} tokens beside the answer")),
-        text("reasoning_effort").map(|effort| format!("effort {effort}")),
-        run.header()
-            .pointer("/identity/thinking/chat_template_kwargs")
-            .map(|kwargs| format!("the server's template was sent {kwargs}")),
+    let said = [
+        ("mode", "{}"),
+        ("max_tokens", "at most {} tokens beside the answer"),
+        ("reasoning_effort", "effort {}"),
     ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let said = said.into_iter().filter_map(|(field, words)| {
+        Some(words.replace("{}", &run.header_text(&format!("/identity/thinking/{field}"))?))
+    });
+    let kwargs = run.header().pointer("/identity/thinking/chat_template_kwargs");
+    let kwargs = kwargs.map(|kwargs| format!("the server's template was sent {kwargs}"));
+    let parts: Vec<String> = said.chain(kwargs).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
