@@ -172,7 +172,6 @@ pub(super) fn value_ticks(low: f64, high: f64) -> Vec<f64> {
     even_ticks(low, high)
 }
 
-/// Ticks in even round steps.
 fn even_ticks(low: f64, high: f64) -> Vec<f64> {
     let rough = (high - low) / 4.0;
     let scale = 10f64.powf(rough.log10().floor());

@@ -9,7 +9,6 @@ use crate::benchmarks::{Bar, BarChart};
 use crate::data::labels::{LabelCounts, ValueCount};
 use crate::ground::csv::CsvTable;
 
-/// Characters of a value's name.
 const NAME: usize = 44;
 /// From the left: dark parts first, so that the order shows without colour, too. An order's own scale, no meaning of lines.
 const PARTS: [Colour; 5] = [

@@ -73,7 +73,6 @@ impl Head {
     }
 }
 
-/// A text's width in pixels.
 pub(super) fn text_width(text: &str, size: i32) -> i32 {
     let look = look::current();
     let worded = look.style.worded(text);
@@ -106,7 +105,6 @@ pub(super) fn wrapped(text: &str, size: i32, width: i32) -> Vec<String> {
     lines
 }
 
-/// A text's beginning and end, so that it fits a width.
 pub(super) fn fitted(text: &str, size: i32, width: i32) -> String {
     let count = text.chars().count();
     let mut most = count;
@@ -116,7 +114,6 @@ pub(super) fn fitted(text: &str, size: i32, width: i32) -> String {
     style::shortened(text, most)
 }
 
-/// Size, colour and side of a text.
 #[derive(Clone, Copy)]
 pub(super) struct TextStyle {
     pub size: i32,
@@ -124,11 +121,8 @@ pub(super) struct TextStyle {
     side: Side,
 }
 
-/// Titles of panels, axes and legends.
 pub(super) const LABEL: TextStyle = TextStyle { size: 12, colour: style::INK, side: Side::Left };
-/// Remarks beside them.
 pub(super) const NOTE: TextStyle = TextStyle { size: 11, colour: style::GREY, side: Side::Left };
-/// Numbers at ticks.
 pub(super) const TICK: TextStyle = TextStyle { size: 10, colour: style::GREY, side: Side::Left };
 
 impl TextStyle {
@@ -220,7 +214,6 @@ impl Tiling {
         Tiling { columns, rows, width, panel: (width - across(columns, 0)) / columns }
     }
 
-    /// Column and row of a panel.
     pub fn place(&self, at: usize) -> (i32, i32) {
         (at as i32 % self.columns, at as i32 / self.columns)
     }
@@ -248,7 +241,6 @@ impl ValueAxis {
         if label.is_empty() || is_sized() { 0 } else { 18 }
     }
 
-    /// Room above the panels.
     pub fn above(&self) -> i32 {
         if self.upright { 0 } else { self.lines.len() as i32 * 15 + 5 }
     }

@@ -20,7 +20,6 @@ pub(super) fn of_each(sources: &[Source<'_>], sentence: impl Fn(&Lens) -> String
     }
 }
 
-/// The groups without members.
 pub(super) fn left_out(lens: &Lens, groups: &[Group]) -> String {
     if groups.is_empty() {
         return String::new();
@@ -49,9 +48,7 @@ pub(super) fn about_layer_kinds(lens: &Lens, shown: &str) -> String {
     )
 }
 
-/// The look of linear layers in curves.
 pub(super) const LINEAR_CURVES: &str = "grey band, hollow markers, a thinner line of their own";
-/// The look of linear layers in heat maps.
 pub(super) const LINEAR_ROWS: &str = "an open mark at the left of the row, the same scale of shades";
 
 /// Why answers cannot be told apart by verdict, where there are no verdicts.
@@ -112,7 +109,6 @@ pub(super) fn baseline(lens: &Lens) -> String {
     format!(" The noise baseline is what is paid to {by} instead of the evidence {segment}.{}", far(lens))
 }
 
-/// The stand-ins for the evidence.
 fn neighbours(lens: &Lens) -> String {
     let segment = lens.segment;
     if let Some(role) = lens.benchmark.lens.stand_in {
@@ -162,7 +158,6 @@ pub(super) fn of_study(study: &Study) -> String {
     format!("{verdicts}{}{}", about_layer_kinds(lens, LINEAR_CURVES), drawn(lens))
 }
 
-/// The draw of the run's examples.
 pub(super) fn drawn(lens: &Lens) -> String {
     let Some(drawn) = lens.drawn else { return String::new() };
     format!(
@@ -206,7 +201,6 @@ pub(super) fn zeros<'a>(series: impl Iterator<Item = &'a Series>) -> String {
     )
 }
 
-/// With a capital at its beginning.
 pub(super) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()

@@ -31,7 +31,6 @@ pub(super) fn colour(causes: &Causes, role: Option<&str>) -> Colour {
     meaning_of(causes, role).colour()
 }
 
-/// The effect of a session, for captions.
 pub(super) fn effect_in_words(causes: &Causes) -> String {
     format!(
         "The effect of a session is how far the answer's mean log-probability per token (natural logarithm, in nats) falls when everything \
@@ -57,13 +56,11 @@ fn behind_thoughts(causes: &Causes) -> &'static str {
     if has_thoughts(causes) { " The answer is the text behind the thought." } else { "" }
 }
 
-/// True if some answer has a thought before it.
 pub(super) fn has_thoughts(causes: &Causes) -> bool {
     let mut sessions = causes.answers.iter().flat_map(|answer| &answer.sessions);
     sessions.any(|session| session.effect.thought.is_some())
 }
 
-/// The definition of controls, for captions.
 pub(super) fn controls_in_words(causes: &Causes) -> String {
     let Some((least, most)) = causes.pools() else { return " No controls were measured.".to_owned() };
     let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
@@ -73,7 +70,6 @@ pub(super) fn controls_in_words(causes: &Causes) -> String {
     )
 }
 
-/// Effects that are drawn by name.
 const LARGEST: usize = 12;
 
 /// A session with its case, probe and condition: `session[6] of c1, SR`.
@@ -85,7 +81,6 @@ pub(super) fn named(answer: &CausedAnswer, session: &CausedSession) -> String {
     format!("{} of {}, {}{condition}", session.span, answer.case, answer.probe)
 }
 
-/// The sessions with the largest effects, by name.
 pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     let segment = study.segment();
     let largest = causes.largest(LARGEST);
@@ -148,7 +143,6 @@ pub(super) fn sessions<'a, R: Copy>(
         .column("changed", |row| session(row).effect.changed)
 }
 
-/// The end of the labels of controls.
 const CONTROL: &str = ", control of the same length";
 
 /// Lines of a group: one for each role, and for none, that has a number.
@@ -251,7 +245,6 @@ pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Fi
     intervals.figure("causes-kl", (origin.titled(title), &origin.line), caption)
 }
 
-/// Effects by the layers at which sessions were blocked.
 pub(super) fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     let mut series: Vec<(String, Stroke, Series)> = (causes.windowed_roles().into_iter())
         .map(|role| {

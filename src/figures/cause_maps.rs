@@ -12,7 +12,6 @@ use crate::lens::causes::windowed::{EffectMap, WindowedAnswer};
 use crate::lens::{LayerKind, Study};
 use crate::run::condition::label;
 
-/// The meaning of a cell, for captions.
 fn cell(causes: &Causes, study: &Study) -> String {
     let segment = study.segment();
     let kinds = match causes.layers.iter().any(|layer| layer.kind != LayerKind::Softmax) {

@@ -10,7 +10,6 @@ use crate::lens::causes::{
 use crate::lens::{Correctness, Study};
 use crate::run::causes::rows::Effect;
 
-/// Effects that are told by name.
 const NAMED: usize = 5;
 
 /// The findings, a paragraph each.
@@ -35,7 +34,6 @@ pub fn in_words(causes: &Causes, study: &Study) -> Vec<String> {
     said
 }
 
-/// Causes, and the names of things in sentences.
 struct Words<'a> {
     causes: &'a Causes,
     /// One of the history's parts: `session`.
@@ -44,7 +42,6 @@ struct Words<'a> {
     unit: &'static str,
 }
 
-/// A number with its interval, if it has one.
 fn with_band(estimate: &Estimate, write: impl Fn(f64) -> String) -> String {
     match (estimate.value, estimate.band) {
         (Some(value), Some((low, high))) => format!("{} [{}, {}]", write(value), write(low), write(high)),

@@ -20,7 +20,6 @@ use crate::lens::{Series, Study};
 
 const CORRELATION: &str = "rank correlation with the effect";
 
-/// Every figure of the causes of a study.
 pub fn of_causes(causes: &Causes, study: &Study, origin: &Origin) -> Vec<Figure> {
     let mut figures = Vec::new();
     if !causes.answers.is_empty() {

@@ -53,7 +53,6 @@ pub(super) fn bands(unit: Unit) -> String {
     )
 }
 
-/// One legend entry for the baselines of all curves.
 fn noise_entry() -> (Sample, String) {
     let dotted = Stroke::solid(GREY, Marker::None).noise();
     (Sample::Line(dotted), "dotted: noise baseline of the line of its colour".to_owned())
@@ -293,7 +292,6 @@ pub fn ratios(sources: &[Source<'_>], scale: Scale, statistic: Statistic) -> Opt
     Some(figure(name, caption, sheet, sources, blocks))
 }
 
-/// Title and definition of a quotient of two curves.
 fn ratio_in_words((over, under): (Curve, Curve), statistic: Statistic, lens: &Lens) -> (String, String) {
     let (many, segment) = (lens.unit().many(), lens.segment);
     let quotient = format!("{} over {}", captions::capital(&over.label()), under.label());
@@ -344,7 +342,6 @@ fn lines(lens: &Lens, all: &[Curve], group: &Group, scale: Scale) -> Vec<(Stroke
     noise.chain(signal).collect()
 }
 
-/// A title that says when it is about density.
 pub(super) fn titled(what: &str, scale: Scale) -> String {
     match scale {
         Scale::Mass => what.to_owned(),
@@ -365,7 +362,6 @@ pub(super) fn of_attention(what: impl AsRef<str>, lens: &Lens, scale: Scale) -> 
     }
 }
 
-/// The groups without members of each run.
 fn left_out(sources: &[Source<'_>], blocks: &[Block]) -> String {
     let of = |lens: &Lens| {
         let mut runs = sources.iter().zip(blocks).filter(|(source, _)| std::ptr::eq(source.lens, lens));

@@ -10,7 +10,6 @@ use crate::lens::difference::{Difference, differences_csv};
 use crate::lens::{Lens, Scale, Study};
 use crate::run::condition::label;
 
-/// Panels beside each other.
 const COLUMNS: usize = 4;
 
 /// A figure of both sides and one of their differences, by mass and by density; nothing of a study of one condition.

@@ -25,7 +25,6 @@ pub(super) fn of_lines(doses: &Doses) -> Vec<Figure> {
     first.into_iter().flatten().chain(chains(doses)).chain(last.into_iter().flatten()).collect()
 }
 
-/// A line of means over levels.
 #[derive(Debug, Clone)]
 struct DoseLine {
     /// As the legend has it; lines of one name look the same in all panels.
@@ -47,7 +46,6 @@ struct DosePanel {
     baselines: Vec<(f64, Colour)>,
 }
 
-/// The look of one item's line.
 fn item_look() -> Plain {
     Plain { ink: INK.mix(0.22), width: UNIT * 3 / 4, dash: None }
 }
@@ -90,7 +88,6 @@ impl DosePanel {
     }
 }
 
-/// The line of origin.
 pub(super) fn origin(doses: &Doses) -> String {
     let gated = if doses.gated { " · items that pass the gate" } else { "" };
     let folder = doses.dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -113,7 +110,6 @@ pub(super) fn unit_of(sweep: &Sweep) -> String {
     if sweep.levels().scale == Scale::Tokens { "tokens".to_owned() } else { String::new() }
 }
 
-/// A factor's name as words.
 pub(super) fn spoken(factor: &str) -> String {
     factor.replace(['_', '-'], " ")
 }
@@ -179,7 +175,6 @@ fn csv(figure: &str, panels: &[DosePanel]) -> Vec<u8> {
         .bytes()
 }
 
-/// Words and axis of a figure of lines.
 #[derive(Default)]
 struct About<'a> {
     name: &'a str,
@@ -263,7 +258,6 @@ fn effect(doses: &Doses) -> Option<Figure> {
     lines(doses, about, factors(doses).map(of).collect())
 }
 
-/// Twins without an update beside update twins.
 fn over_updating(doses: &Doses) -> Option<Figure> {
     let of = |sweep: &Sweep| {
         let all = [
@@ -294,7 +288,6 @@ fn over_updating(doses: &Doses) -> Option<Figure> {
     lines(doses, about, shown)
 }
 
-/// Recency of place against recency of time.
 fn order(doses: &Doses) -> Option<Figure> {
     let of = |sweep: &Sweep| {
         let [time, place] = recency(doses, sweep)?;
@@ -404,7 +397,6 @@ fn chains(doses: &Doses) -> Vec<Figure> {
     figures
 }
 
-/// Densities of attention by dose.
 fn attention(doses: &Doses) -> Option<Figure> {
     let of = |sweep: &Sweep| {
         let all = [

@@ -13,7 +13,6 @@ pub(super) fn of_maps(doses: &Doses) -> Vec<Figure> {
     grids(doses).into_iter().chain(layers(doses)).chain(windows(doses)).collect()
 }
 
-/// The update effect over grids of two factors.
 fn grids(doses: &Doses) -> Option<Figure> {
     let of = |sweep: &Sweep| {
         let cells = sweep.grid(&doses.cells, Cell::u);
@@ -71,7 +70,6 @@ fn level_grid((maps, rows): (Vec<Map>, RowAxis), unit: [&'static str; 2]) -> Gri
     Grid { shades: Shades::around(&maps, 0.0, unit, usize::MAX), maps, rows, size, written: false }
 }
 
-/// Attention by layer and level.
 fn layers(doses: &Doses) -> Vec<Figure> {
     let indices: Vec<String> = doses.layers.iter().map(|layer| layer.index.to_string()).collect();
     let all = [
@@ -115,7 +113,6 @@ fn windows(doses: &Doses) -> Option<Figure> {
     (!names.is_empty()).then(|| maps_figure(doses, ("dose-windows", title), grid, caption.to_owned()))
 }
 
-/// A map of named columns.
 fn map(title: String, axis: String, columns: Vec<(String, Vec<Option<f64>>)>) -> Map {
     let columns = columns.into_iter().map(|(label, values)| Column {
         label,

@@ -7,7 +7,6 @@ use tiny_skia::{Path, PathBuilder, Rect};
 use super::look;
 use super::style::{Colour, Dash, Ink, UNIT, WHITE};
 
-/// A place in units of the picture.
 pub type Place = (i32, i32);
 
 #[derive(Debug, Clone)]
@@ -19,7 +18,6 @@ pub(super) enum Form {
     Words(Words),
 }
 
-/// One line of text.
 #[derive(Debug, Clone)]
 pub(super) struct Words {
     pub text: String,
@@ -33,7 +31,6 @@ pub(super) struct Words {
     pub upright: bool,
 }
 
-/// Where the place of a text lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Left,
@@ -56,7 +53,6 @@ pub(super) struct Shape {
     pub pen: Option<Pen>,
 }
 
-/// A picture on white.
 #[derive(Debug, Clone, Default)]
 pub struct Drawing {
     /// Width and height in units.

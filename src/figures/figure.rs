@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use super::drawing::Drawing;
 
-/// A picture with what belongs to it.
 #[derive(Debug, Clone)]
 pub struct Figure {
     pub name: String,
@@ -34,7 +33,6 @@ impl Figure {
     }
 }
 
-/// Why a figure could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum FigureError {
     #[error("figure `{figure}`: {reason}")]

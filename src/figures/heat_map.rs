@@ -119,7 +119,6 @@ fn first_case_csv<'a>(
 
 /// Width of a map of few columns, in pixels.
 pub(super) const MAP_WIDTH: i32 = 288;
-/// Width of the widest map.
 const MOST_WIDTH: i32 = 1600;
 
 /// A case's segments in their order, with gaps where segments were dropped.

@@ -8,7 +8,6 @@ use super::style::Colour;
 use crate::ground::csv::CsvTable;
 use crate::lens::band::Estimate;
 
-/// A number with its interval.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     /// Above the first of the lines that share it.
@@ -21,7 +20,6 @@ pub(super) struct Line {
     pub mark: Option<f64>,
 }
 
-/// Numbers on one axis.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Intervals {
     pub axis: String,
@@ -34,7 +32,6 @@ pub(super) struct Intervals {
 }
 
 impl Intervals {
-    /// The figure, with its numbers.
     pub fn figure(self, name: &str, (title, origin): (String, &str), caption: String) -> Figure {
         let csv = self.csv();
         self.rows(title, origin.to_owned()).figure(name, caption, csv)

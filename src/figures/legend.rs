@@ -3,7 +3,6 @@
 use super::canvas::{TextStyle, text_width, write};
 use super::drawing::Drawing;
 
-/// Entries in lines.
 pub(super) struct Legend<S> {
     lines: Vec<Vec<Entry<S>>>,
     style: TextStyle,
@@ -44,7 +43,6 @@ impl<S> Legend<S> {
         Legend { lines, style, step }
     }
 
-    /// Height in pixels.
     pub fn height(&self) -> i32 {
         self.lines.len() as i32 * self.step
     }

@@ -37,7 +37,6 @@ pub(super) struct Column {
     pub cells: Cells,
 }
 
-/// The content of a column.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Cells {
     /// By row; NaN where there is none, as where a layer's window hides it.
@@ -90,7 +89,6 @@ pub(super) struct Shades {
 impl Shades {
     const STEPS: i32 = 40;
 
-    /// The shades of maps of attention.
     pub fn of(maps: &[Map], scale: Scale) -> Self {
         let values = values(maps);
         let high = values.iter().copied().fold(0.0, f64::max).max(1e-9);
@@ -201,7 +199,6 @@ fn darkening(share: f64) -> Colour {
     Colour(mix(0), mix(1), mix(2))
 }
 
-/// Cells that a layer's window hides.
 const HIDDEN: Colour = style::GRID;
 
 /// Left of the first map: the rows' names and their axis'.
@@ -222,7 +219,6 @@ const GAP: f64 = 0.55;
 /// The narrowest map that stands beside another, where a width is stated, and the least width of a column that has a number.
 const LEAST: (i32, i32) = (130, 11);
 
-/// Maps on one scale of shades.
 pub(super) struct Grid {
     pub maps: Vec<Map>,
     pub shades: Shades,
@@ -239,7 +235,6 @@ impl Grid {
         Grid { maps, shades, rows: RowAxis::of_layers(layers), size: (width, MAP_HEIGHT), written: false }
     }
 
-    /// The maps with what belongs to them.
     pub fn figure(
         self,
         name: impl Into<String>,

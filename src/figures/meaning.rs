@@ -30,7 +30,6 @@ pub enum Meaning {
 /// Groups that have a colour of their own; more of them take these again with other dashes.
 pub const GROUPS: usize = 6;
 
-/// The look of one meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Looks {
     pub colour: Colour,
@@ -95,7 +94,6 @@ impl Meaning {
         })
     }
 
-    /// The meaning of a verdict.
     pub fn of_verdict(verdict: Correctness) -> Self {
         match verdict {
             Correctness::Correct => Meaning::Right,
@@ -115,17 +113,14 @@ impl Meaning {
         found.map_or(looks(0, None, Marker::None), |(.., looks)| looks)
     }
 
-    /// As it is drawn now.
     pub fn looks(self) -> Looks {
         look::current().style.looks(self.key())
     }
 
-    /// Its colour.
     pub fn colour(self) -> Colour {
         self.looks().colour
     }
 
-    /// Its line.
     pub fn stroke(self) -> Stroke {
         let Looks { colour, dash, marker } = self.looks();
         let stroke = Stroke { dash, ..Stroke::solid(colour, marker) };

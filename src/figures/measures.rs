@@ -39,7 +39,6 @@ pub fn of_study(study: &Study, origin: &Origin, scale: Scale) -> Vec<Figure> {
     figures
 }
 
-/// Measures with the rows of panels of each.
 type Measured<'a> = Vec<(&'a Measure, Vec<MeasureRow>)>;
 
 /// Parted by the rows' words: those that have the same measures stay together, in order of first appearance.
@@ -67,20 +66,15 @@ fn draw(
     name: String,
     measured: &[(&Measure, Vec<MeasureRow>)],
 ) -> Figure {
-    let words = |of: &dyn Fn(&MeasureRow) -> Vec<String>| -> BTreeSet<String> {
-        measured.iter().flat_map(|(_, rows)| rows).flat_map(of).collect()
-    };
-    let lines = words(&|row| row.lines.iter().map(|line| line.word.clone()).collect());
-    let strokes = meaning::of_words(lines.iter().map(String::as_str));
+    let all = measured.iter().flat_map(|(_, rows)| rows).flat_map(|row| &row.lines);
+    let lines: BTreeSet<&str> = all.map(|line| line.word.as_str()).collect();
+    let strokes = meaning::of_words(lines.iter().copied());
     let stroke_of = |line: &str| {
-        let at = lines.iter().position(|other| other == line).unwrap_or(0);
+        let at = lines.iter().position(|other| *other == line).unwrap_or(0);
         strokes.get(at).copied().unwrap_or_else(|| Meaning::Query.stroke())
     };
     let places = places(study, measured);
-    let several = |of: fn(&(String, Option<String>)) -> String| {
-        places.iter().map(of).collect::<BTreeSet<String>>().len() > 1
-    };
-    let by_condition = several(|(_, condition)| condition.clone().unwrap_or_default());
+    let by_condition = unique(places.iter().map(|(_, condition)| condition)).len() > 1;
     let rows = places.iter().map(|place| {
         let panels = measured.iter().map(|(measure, rows)| {
             let row = rows.iter().find(|row| (&row.row, &row.condition) == (&place.0, &place.1))?;
@@ -93,7 +87,7 @@ fn draw(
     });
     let rows: Vec<Vec<Option<Panel>>> = rows.collect();
     let axes = measured.iter().map(|(measure, _)| axis_of(measure)).collect();
-    let legend = lines.iter().map(|line| (Sample::Line(stroke_of(line)), line.clone())).collect();
+    let legend = lines.iter().map(|line| (Sample::Line(stroke_of(line)), (*line).to_owned())).collect();
     let what = match paired {
         true => format!("Measures over both orders by layer, for each {}", grouping.label),
         false => format!("Measures by layer, for each {}", grouping.label),
@@ -216,7 +210,6 @@ fn of_scale(scale: Scale, segment: &str) -> String {
     }
 }
 
-/// The conditions without attention.
 fn without(study: &Study) -> String {
     let missing = study.conditions.iter().filter(|condition| condition.lens.is_none());
     let missing = missing.filter(|condition| !study.selection.unmeasured.contains(&condition.name));

@@ -92,7 +92,6 @@ pub fn draw_all(lens: &Lens, origin: &Origin) -> Vec<Figure> {
 /// Conditions that are drawn side by side unless they are asked for by name: panels of more would not be read.
 pub const MOST_BESIDE: usize = 4;
 
-/// Figures that belong together.
 #[derive(Debug, Clone)]
 pub struct Section {
     /// Their heading, where a run has conditions.
@@ -260,7 +259,6 @@ pub fn draw_together(sources: &[Source<'_>]) -> Vec<Figure> {
     Scale::ALL.into_iter().flat_map(|scale| of_layers(sources, scale)).collect()
 }
 
-/// Curves and ratios.
 fn of_layers(sources: &[Source<'_>], scale: Scale) -> Vec<Figure> {
     let curves = [curves::by_split(sources, scale), curves::by_type(sources, scale)];
     let have_ratios = sources.iter().all(|source| source.lens.ratio.is_some());
@@ -301,7 +299,6 @@ pub fn write(figures: &[Figure], folder: &Path) -> Result<Vec<PathBuf>, FigureEr
     Ok(written)
 }
 
-/// The captions of the figures that lie in a folder.
 fn still_there(folder: &Path) -> serde_json::Map<String, serde_json::Value> {
     let text = std::fs::read_to_string(folder.join("captions.json")).unwrap_or_default();
     // A file that is none is written anew.

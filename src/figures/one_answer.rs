@@ -11,7 +11,6 @@ use crate::ground::csv::CsvTable;
 use crate::lens::band::Estimate;
 use crate::lens::{Layer, Scale};
 
-/// A session of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnswerSession {
     pub label: String,
@@ -21,7 +20,6 @@ pub struct AnswerSession {
     pub layers: Vec<f64>,
 }
 
-/// Attention over one history, layers by sessions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnswerMap {
     pub title: String,
@@ -36,7 +34,6 @@ pub struct AnswerMap {
 }
 
 impl AnswerMap {
-    /// The figure.
     pub fn figure(&self) -> Figure {
         let column = |session: &AnswerSession| Column {
             label: session.label.clone(),
@@ -68,7 +65,6 @@ impl AnswerMap {
     }
 }
 
-/// A number of one session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionNumber {
     pub measure: String,

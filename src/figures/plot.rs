@@ -25,16 +25,31 @@ fn runs<T>(points: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
 /// Something at places of a panel's axes, (x, y).
 #[derive(Debug, Clone)]
 pub enum Mark {
-    /// A filled rectangle between two corners.
-    Bar { corners: [(f64, f64); 2], ink: Ink },
-    /// A plain line.
-    Path { places: Vec<(f64, f64)>, look: Plain },
+    Bar {
+        corners: [(f64, f64); 2],
+        ink: Ink,
+    },
+    Path {
+        places: Vec<(f64, f64)>,
+        look: Plain,
+    },
     /// A line with a marker at each of its places; a missing one interrupts it.
-    Line { stroke: Stroke, places: Vec<Option<(f64, f64)>> },
+    Line {
+        stroke: Stroke,
+        places: Vec<Option<(f64, f64)>>,
+    },
     /// A dot, its radius in units.
-    Dot { at: (f64, f64), radius: i32, ink: Ink },
+    Dot {
+        at: (f64, f64),
+        radius: i32,
+        ink: Ink,
+    },
     /// Words above a place, left out where they are wider than `room` of the x axis.
-    Words { at: (f64, f64), text: String, room: f64 },
+    Words {
+        at: (f64, f64),
+        text: String,
+        room: f64,
+    },
 }
 
 /// The look of a line without markers, its width in units.
@@ -45,15 +60,11 @@ pub struct Plain {
     pub dash: Option<Dash>,
 }
 
-/// Opacity of a band.
 pub(super) const BAND: f64 = 0.20;
-/// Opacity of a noise baseline's band.
 pub(super) const NOISE_BAND: f64 = 0.10;
-/// Opacity of a single case's point.
 const CASE: f64 = 0.55;
 /// Half the width of what stands for a lone layer.
 const BAR: i32 = 4 * UNIT;
-/// Most markers of a curve.
 const MARKERS: usize = 12;
 
 /// The marks that a legend must explain besides the curves.
@@ -313,14 +324,12 @@ fn outline(marker: Marker, s: i32, (x, y): Place) -> Vec<Place> {
     corners.into_iter().map(|(dx, dy)| (x + dx, y + dy)).collect()
 }
 
-/// The swatch of a legend's entry.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Sample {
     Line(Stroke),
     Plain(Plain),
     Dot(Colour),
     Bar(Colour),
-    /// An upright line.
     Upright,
     Band(f64),
     Cases,
@@ -328,7 +337,6 @@ pub enum Sample {
     Zero,
 }
 
-/// Width of a sample in pixels.
 pub(super) const SAMPLE: i32 = 27;
 
 /// A sample at (left, middle), in pixels.

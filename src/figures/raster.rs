@@ -13,7 +13,6 @@ use super::style::{Colour, Ink, UNIT};
 use super::typeface::{Fonts, Line};
 use super::{Figure, FigureError, look, pdf};
 
-/// Most letters that a warning lists.
 const TOLD: usize = 12;
 
 /// A renderer of pictures of the look that holds as it is made.

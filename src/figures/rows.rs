@@ -16,7 +16,6 @@ use super::style::{Colour, GREY, GRID, INK, Ink, UNIT, WHITE};
 pub(super) struct Rows {
     pub title: String,
     pub origin: String,
-    /// The name of the axis.
     pub axis: String,
     pub ends: (f64, f64),
     pub ticks: Vec<(f64, String)>,
@@ -51,7 +50,6 @@ const BAR: i32 = 15;
 const LENGTH: i32 = 380;
 const LEAST: i32 = 170;
 
-/// Where words and marks stand, in pixels.
 struct Layout {
     width: i32,
     /// Where marks begin, and how long the longest may be.
@@ -92,7 +90,6 @@ impl Layout {
 }
 
 impl Rows {
-    /// The rows with what belongs to them.
     pub fn figure(self, name: impl Into<String>, caption: String, csv: Vec<u8>) -> Figure {
         let drawing = self.draw();
         Figure::of(name, self.title, caption, drawing, csv)

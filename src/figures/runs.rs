@@ -18,7 +18,6 @@ use crate::run::judge_name::JudgeChoice;
 use crate::run::shown_judge::say_which;
 use crate::run::store::RunFolder;
 
-/// Choice of the figures of run folders.
 #[derive(Debug, Clone, Copy)]
 pub struct RunFigures<'a> {
     pub options: &'a Options,
@@ -106,7 +105,6 @@ fn of_doses(dirs: &[PathBuf], asked: &[String]) -> anyhow::Result<Vec<Figure>> {
     }
 }
 
-/// The conditions of a run against each other.
 fn against(study: &Study) -> anyhow::Result<Vec<Figure>> {
     let figures = super::draw_differences(study);
     if figures.is_empty() {

@@ -27,7 +27,6 @@ use super::style::{GREY, GRID, LINEAR, Marker, Stroke, UNIT};
 use crate::ground::order::sorted_unique;
 use crate::lens::{Layer, LayerKind, Point, Series};
 
-/// A grid of panels.
 #[derive(Debug, Clone, Default)]
 pub struct Sheet {
     pub title: String,
@@ -64,7 +63,6 @@ pub struct ColumnAxis {
     pub linear: Option<(f64, f64)>,
 }
 
-/// One panel.
 #[derive(Debug, Clone, Default)]
 pub struct Panel {
     pub title: String,
@@ -137,7 +135,6 @@ const X_AXIS: i32 = 20;
 /// Left of a panel: the ticks of its values.
 const Y_AXIS: i32 = 42;
 const GAP: i32 = 14;
-/// A panel's title.
 const TITLE: i32 = 17;
 /// A line of a legend.
 const LINE: i32 = 17;
@@ -220,7 +217,6 @@ fn panel_legend(panel: &Panel, width: i32) -> Legend<Option<Stroke>> {
 }
 
 impl Sheet {
-    /// The sheet with what belongs to it.
     pub fn figure(self, name: impl Into<String>, caption: String, csv: Vec<u8>) -> Figure {
         let drawing = self.draw();
         Figure::of(name, self.title, caption, drawing, csv)
