@@ -24,7 +24,7 @@ fn make(plan: &Plan) -> Made {
     synthetic::write(dir.path(), plan);
     let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
-    let figures = figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap();
+    let figures = figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref()));
     Made { dir, lens, figures }
 }
 
@@ -260,7 +260,7 @@ fn long_and_hostile_names_fit_and_stay_valid() {
     synthetic::write(dir.path(), &Plan { model, ..Plan::small() });
     let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
-    for figure in figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap() {
+    for figure in figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())) {
         assert_within(&figure);
     }
 }
@@ -389,7 +389,7 @@ fn bands_that_go_beyond_the_axis_are_marked() {
     let drawn = || {
         let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
         let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
-        let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
+        let figures = figures::draw_all(&lens, &Origin::of(&run, None));
         figures.into_iter().find(|figure| figure.name == "curves-by-type-mass").unwrap()
     };
     assert!(!texts(&drawn()).iter().any(|text| text == mark));
@@ -472,7 +472,7 @@ fn figures_of_changed(change: impl Fn(ndarray::ArrayViewMut2<f32>)) -> Vec<figur
     }
     let run = AnalysedRun::open_condition(dir.path(), "").unwrap();
     let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
-    figures::draw_all(&lens, &Origin::of(&run, None)).unwrap()
+    figures::draw_all(&lens, &Origin::of(&run, None))
 }
 
 #[test]
@@ -512,13 +512,13 @@ fn a_draw_and_distant_baselines_are_told_in_captions() {
     let per_group = Some(palimpsest::lens::PerGroup { most: 4, seed: 7 });
     let lens = synthetic::lens(dir.path(), &Options { per_group, ..Options::default() }).unwrap();
     let of = lens.drawn.unwrap();
-    for figure in figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap() {
+    for figure in figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())) {
         let said =
             format!("Drawn (seed 7): up to 4 examples of each probe, type and verdict, {} of 35.", of.kept);
         assert!(figure.caption.contains(&said), "{}", figure.caption);
     }
     let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
-    let figures = figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap();
+    let figures = figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref()));
     let said = "In 1 of 35 examples a neighbour was dropped to fit the context or is evidence itself: the nearest session that was \
                 kept in that direction stands in, up to 5 sessions away";
     assert!(figures[0].caption.contains(said), "{}", figures[0].caption);
@@ -568,7 +568,7 @@ fn the_distribution_of_a_label_is_drawn_with_its_counts() {
     };
     let cases = [("Routine", "T1"), ("Routine", "T2"), ("Health & Body", "T2"), ("Routine", "T2")];
     let counts = labels::count(cases.map(case), "category", "type").unwrap();
-    let figure = figures::distribution(&counts, "file.json · 4 cases").unwrap();
+    let figure = figures::distribution(&counts, "file.json · 4 cases");
     assert_within(&figure);
     let said = texts(&figure);
     for text in ["Cases by category", "Routine", "Health & Body", "3 (75.0%)", "1 (25.0%)", "T1", "T2"] {
@@ -694,7 +694,7 @@ fn a_judge_that_cannot_judge_gives_no_percentages_and_splits_no_figure() {
     let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();
     assert_eq!(lens.judge, None);
     assert!(lens.groups().iter().all(|group| group.correctness == Correctness::All));
-    let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
+    let figures = figures::draw_all(&lens, &Origin::of(&run, None));
     assert!(figures.iter().all(|figure| !figure.svg.contains("correct (n")));
     let about = figures.iter().find(|figure| figure.caption.contains("the verdicts are no result"));
     assert!(about.is_some());

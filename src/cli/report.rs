@@ -31,8 +31,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let reason = reasons.next().unwrap_or_default();
         super::say(format_args!("no attention in this run ({reason}): the page has no figures of it"))?;
     }
-    let mut sections = figures::draw_sections(&study)?;
-    let against = figures::draw_differences(&study)?;
+    let mut sections = figures::draw_sections(&study);
+    let against = figures::draw_differences(&study);
     let heading = Some("Conditions against each other, question by question".to_owned());
     sections.insert(0, Section { heading, about: None, figures: against });
     let counts = figures::charts(std::slice::from_ref(&args.dir), study.judge.as_deref(), asked)?;

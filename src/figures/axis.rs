@@ -4,7 +4,7 @@ use crate::lens::{Layer, Point, Series, Statistic, Target};
 
 /// The value axis that all panels of a sheet share, or those of a column.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Range {
+pub struct Range {
     pub low: f64,
     pub high: f64,
     pub ticks: Vec<f64>,
@@ -66,6 +66,18 @@ impl Range {
         let most = over(&mut around.filter(|value| value.is_finite()), curves);
         let (low, high) = (most.0.max(curves.0 - room), most.1.min(curves.1 + room));
         let pad = (high - low).max(1e-9) * 0.04;
+        let (low, high) = (low - pad, high + pad);
+        Range { low, high, ticks: round_ticks(low, high), linear: true, zero: None }
+    }
+
+    /// The axis of shares of a whole.
+    pub fn shares() -> Self {
+        Range { low: 0.0, high: 1.0, ticks: vec![0.0, 0.25, 0.5, 0.75, 1.0], linear: true, zero: None }
+    }
+
+    /// A linear axis between these ends, with some room beyond them.
+    pub fn between((low, high): (f64, f64)) -> Self {
+        let pad = (high - low).max(1e-9) * 0.05;
         let (low, high) = (low - pad, high + pad);
         Range { low, high, ticks: round_ticks(low, high), linear: true, zero: None }
     }
@@ -160,7 +172,6 @@ pub(super) fn value_ticks(low: f64, high: f64) -> Vec<f64> {
     even_ticks(low, high)
 }
 
-/// Ticks in even round steps.
 fn even_ticks(low: f64, high: f64) -> Vec<f64> {
     let rough = (high - low) / 4.0;
     let scale = 10f64.powf(rough.log10().floor());
@@ -220,58 +231,51 @@ mod tests {
 
     #[test]
     fn bands_lie_behind_linear_layers_only() {
-        let layer = |index, linear: bool| {
-            let kind = if linear { LayerKind::Linear } else { LayerKind::Softmax };
-            Layer { index, kind }
+        let layers = |kinds: &[(usize, bool)]| -> Vec<Layer> {
+            let kind = |linear| if linear { LayerKind::Linear } else { LayerKind::Softmax };
+            kinds.iter().map(|(index, linear)| Layer { index: *index, kind: kind(*linear) }).collect()
         };
-        let hybrid: Vec<Layer> = (0..8).map(|i| layer(i, i % 4 != 3)).collect();
-        assert_eq!(linear_stretches(&hybrid), vec![(-0.5, 2.5), (3.5, 6.5)]);
+        let hybrid: Vec<(usize, bool)> = (0..8).map(|i| (i, i % 4 != 3)).collect();
+        assert_eq!(linear_stretches(&layers(&hybrid)), vec![(-0.5, 2.5), (3.5, 6.5)]);
         // a layer that was not measured has no band
-        assert_eq!(
-            linear_stretches(&[layer(1, true), layer(4, true), layer(5, true)]),
-            vec![(0.5, 1.5), (3.5, 5.5)]
-        );
-        assert!(linear_stretches(&[layer(0, false), layer(1, false)]).is_empty());
+        let gap = layers(&[(1, true), (4, true), (5, true)]);
+        assert_eq!(linear_stretches(&gap), vec![(0.5, 1.5), (3.5, 5.5)]);
+        assert!(linear_stretches(&layers(&[(0, false), (1, false)])).is_empty());
     }
 
     #[test]
-    fn linear_layers_do_not_push_the_others_off_the_axis() {
+    fn a_logarithmic_axis_holds_softmax_layers_single_cases_and_zeros() {
         let (softmax, linear) = (LayerKind::Softmax, LayerKind::Linear);
         let far = range(vec![point(0, linear, 1e8), point(1, linear, 1e-8), point(2, softmax, 2.0)]);
         assert!((0.05..0.1).contains(&far.low) && (20.0..40.0).contains(&far.high), "{far:?}");
-        assert!(!far.holds(1e8) && !far.holds(1e-8));
         let near = range(vec![point(0, linear, 5.0), point(1, softmax, 2.0)]);
         assert!(near.holds(5.0) && near.high < 7.0, "{near:?}");
         assert!(
             range(vec![point(0, linear, 1e3)]).holds(1e3),
             "the axis is theirs where there are no others"
         );
-    }
-
-    #[test]
-    fn the_axis_holds_single_cases_half_a_decade_below_the_curve() {
-        let few = |cases: Vec<f64>| Point { n: cases.len(), cases, ..point(0, LayerKind::Softmax, 2.0) };
-        assert!(range(vec![few(vec![0.5, 3.5])]).holds(0.5) && range(vec![few(vec![0.5, 3.5])]).holds(3.5));
-        assert!(!range(vec![few(vec![0.01, 3.99])]).holds(0.01));
-    }
-
-    #[test]
-    fn zeros_have_a_place_of_their_own_below_a_logarithmic_axis() {
-        let some = range(vec![point(0, LayerKind::Softmax, 0.0), point(1, LayerKind::Softmax, 2.0)]);
+        // Single cases count half a decade below the curve.
+        let few =
+            |cases: [f64; 2]| range(vec![Point { n: 2, cases: cases.into(), ..point(0, softmax, 2.0) }]);
+        assert!(few([0.5, 3.5]).holds(0.5) && few([0.5, 3.5]).holds(3.5) && !few([0.01, 3.99]).holds(0.01));
+        // Zeros have a place of their own below.
+        let some = range(vec![point(0, softmax, 0.0), point(1, softmax, 2.0)]);
         assert!(some.zero.is_some_and(|zero| zero < some.low) && some.foot() < some.zero.unwrap());
         assert!(some.is_zero(0.0) && some.clamp(0.0) < some.clamp(1e-30) && !some.holds(0.0));
-        let none = range(vec![point(0, LayerKind::Softmax, 2.0)]);
-        assert_eq!((none.zero, none.foot()), (None, none.low));
     }
 
     #[test]
     fn a_linear_axis_holds_its_ends_and_what_goes_beyond_them() {
-        let balance = vec![point(0, LayerKind::Softmax, 0.4), point(1, LayerKind::Softmax, 0.7)];
         let (statistic, scale, probes) = (Statistic::Measure("balance"), Scale::Mass, "all".to_owned());
-        let mut series = Series { group: Group::all(), probes, statistic, scale, n: 1, points: balance };
+        let points = vec![point(0, LayerKind::Softmax, 0.4), point(1, LayerKind::Softmax, -0.2)];
+        let series = Series { group: Group::all(), probes, statistic, scale, n: 1, points };
         let axis = Range::linear(&[&series], (0.0, 1.0));
-        assert!(axis.holds(0.0) && axis.holds(1.0) && axis.shows(-0.1) && axis.high < 1.1, "{axis:?}");
-        assert_eq!(axis.place(0.5), 0.5);
+        assert!([-0.2, 0.0, 1.0].into_iter().all(|value| axis.holds(value)) && axis.high < 1.1, "{axis:?}");
+        assert!(axis.shows(-0.1) && axis.place(0.5) == 0.5);
+    }
+
+    #[test]
+    fn ticks_are_few_and_within_the_axis_at_any_span() {
         for (low, high) in
             [(0.0, 1.0), (0.05, 0.92), (0.28, 0.72), (-0.05, 0.05), (-0.41, 0.11), (3.0, 3.001)]
         {
@@ -279,37 +283,23 @@ mod tests {
             assert!((3..=8).contains(&ticks.len()), "[{low}, {high}]: {ticks:?}");
             assert!(ticks.iter().all(|t| (low..=high + 1e-9).contains(t)), "[{low}, {high}]: {ticks:?}");
         }
-        series.points[1].value = Some(-0.2);
-        let effect = Range::linear(&[&series], (-0.1, 0.1));
-        assert!(
-            effect.holds(-0.2) && effect.holds(0.4) && (3..=8).contains(&effect.ticks.len()),
-            "{effect:?}"
-        );
-        assert_eq!(
-            (write_value(0.0, false), write_value(-0.05, false)),
-            ("0".to_owned(), "-0.05".to_owned())
-        );
-    }
-
-    #[test]
-    fn layer_ticks_suit_shallow_and_deep_models_and_name_the_last_layer() {
-        assert_eq!(layer_ticks(&[0, 1, 2]), vec![0, 1, 2]);
-        let layers = |count: usize| (0..count).collect::<Vec<_>>();
-        assert_eq!(layer_ticks(&layers(64)), vec![0, 8, 16, 24, 32, 40, 48, 56, 63]);
-        assert_eq!(layer_ticks(&layers(30)), vec![0, 4, 8, 12, 16, 20, 24, 29]);
-        assert_eq!(layer_ticks(&layers(18)), vec![0, 4, 8, 12, 17]);
-        assert_eq!(layer_ticks(&[5]), vec![5]);
-        assert!(layer_ticks(&[]).is_empty());
-    }
-
-    #[test]
-    fn an_axis_has_at_least_two_and_at_most_eight_ticks_at_any_span() {
         for (low, high) in
             [(1e-6, 0.5), (0.01, 0.2), (0.5, 2.0), (0.9, 1.1), (0.98, 1.01), (3.0, 4.0), (1e-4, 2e-4)]
         {
             let ticks = value_ticks(low, high);
             assert!((2..=8).contains(&ticks.len()), "[{low}, {high}]: {ticks:?}");
             assert!(ticks.iter().all(|t| (low..=high).contains(t)));
+        }
+        assert_eq!([0.0, -0.05].map(|value| write_value(value, false)), ["0", "-0.05"]);
+        // The last layer is named always.
+        for (count, ticks) in [
+            (3, vec![0, 1, 2]),
+            (64, vec![0, 8, 16, 24, 32, 40, 48, 56, 63]),
+            (30, vec![0, 4, 8, 12, 16, 20, 24, 29]),
+            (18, vec![0, 4, 8, 12, 17]),
+            (0, vec![]),
+        ] {
+            assert_eq!(layer_ticks(&(0..count).collect::<Vec<_>>()), ticks);
         }
     }
 }

@@ -1,80 +1,65 @@
-//! Counts of each value of a label, as bars (STALE, figure 5). Called by `palimpsest data stats --by LABEL --figure DIR`.
+//! Bars of counts: of each value of a label (STALE, figure 5), and bars that parts fill (SubtleMemory, figure 3).
 
-use plotters::style::RGBColor;
-
-use super::canvas::{Head, LABEL, Refusal, TICK, filled, fitted, line, margin, svg, write};
-use super::legend::Legend;
+use super::Figure;
 use super::meaning::Meaning;
-use super::rows::RowLayout;
-use super::style::{GREY, GRID, shortened};
-use super::{Figure, FigureError};
+use super::plot::Sample;
+use super::rows::{Row, RowMark, Rows};
+use super::style::{Colour, GREY, LINEAR, shortened};
+use crate::benchmarks::{Bar, BarChart};
 use crate::data::labels::{LabelCounts, ValueCount};
 use crate::ground::csv::CsvTable;
 
-const BAR: i32 = 16;
-const STEP: i32 = 24;
-/// Length of the longest bar in pixels.
-const LENGTH: i32 = 380;
-/// Characters of a value's name.
 const NAME: usize = 44;
+/// From the left: dark parts first, so that the order shows without colour, too. An order's own scale, no meaning of lines.
+const PARTS: [Colour; 5] = [
+    Colour(0x00, 0x44, 0x88),
+    Colour(0x33, 0x88, 0xbb),
+    Colour(0x88, 0xc0, 0xd8),
+    Colour(0xd8, 0xb3, 0x65),
+    LINEAR,
+];
+
+/// Bars side by side, each with a length and a colour, from 0 on.
+fn stacked(parts: impl IntoIterator<Item = (f64, Colour)>) -> Vec<RowMark> {
+    let bars = parts.into_iter().filter(|(length, _)| *length > 0.0).scan(0.0, |done, (length, colour)| {
+        let from = *done;
+        *done += length;
+        Some(RowMark::Bar([from, *done], colour))
+    });
+    bars.collect()
+}
 
 /// A bar a value, the most frequent first, each parted by the split where cases have one. `origin` says where the cases come
-/// from.
-pub fn distribution(counts: &LabelCounts, origin: &str) -> Result<Figure, FigureError> {
-    let name = format!("distribution-{}", file_part(&counts.label));
-    let title = format!("Cases by {}", shortened(&counts.label, 40));
+/// from. Called by `palimpsest data stats --by LABEL --figure DIR`.
+pub fn distribution(counts: &LabelCounts, origin: &str) -> Figure {
     let splits = counts.splits();
-    let colour = |split: &str| {
-        splits.iter().position(|one| *one == split).map_or(GREY, |at| Meaning::Group(at).colour())
-    };
+    let colour = |at: usize| Meaning::Group(at).colour();
     let labelled = counts.cases - counts.without;
-    let names: Vec<String> = counts.values.iter().map(|value| shortened(&value.value, NAME)).collect();
-    let said = counts.values.iter().map(|value| {
-        let share = 100.0 * value.cases as f64 / labelled as f64;
-        format!("{} ({share:.1}%)", value.cases)
-    });
-    let texts: Vec<(&str, String)> = names.iter().map(String::as_str).zip(said).collect();
-    let rows = RowLayout::of(&texts, LENGTH, STEP);
-    let head = Head::of(&title, origin, rows.width);
-    let top = head.height() + 4;
-    let bottom = top + counts.values.len() as i32 * rows.step;
-    let room = rows.width - 2 * margin();
-    let entries = splits.iter().map(|split| (colour(split), 20, fitted(split, 12, room - 22)));
-    let legend = Legend::of(entries, LABEL, [22, 18], room);
-    let height = bottom + 26 + legend.height() + margin();
+    let row = |value: &ValueCount| {
+        let of = |split: &&str| value.by_split.get(*split).copied().unwrap_or(0);
+        let parted: usize = value.by_split.values().sum();
+        let parts = splits.iter().enumerate().map(|(at, split)| (of(split) as f64, colour(at)));
+        Row {
+            label: shortened(&value.value, NAME),
+            note: format!("{} ({:.1}%)", value.cases, 100.0 * value.cases as f64 / labelled as f64),
+            marks: stacked(parts.chain([((value.cases - parted) as f64, GREY)])),
+            ..Row::default()
+        }
+    };
     let most = counts.values.iter().map(|value| value.cases).max().unwrap_or(1).max(1);
-    let length = |cases: usize| (cases as f64 / most as f64 * f64::from(rows.length)).round() as i32;
-    let left = rows.left;
-    let svg = svg(&name, &title, (rows.width, height), |area| {
-        head.draw(area)?;
-        for tick in ticks(most) {
-            let x = left + length(tick);
-            line(area, [(x, top - 4), (x, bottom)], GRID)?;
-            write(area, &tick.to_string(), (x, bottom + 4), TICK.centred())?;
-        }
-        for (at, value) in counts.values.iter().enumerate() {
-            let row = top + at as i32 * rows.step;
-            rows.words(area, &texts[at], row)?;
-            let from_top = row + rows.mark_top;
-            let mut done = 0;
-            let mut part = |cases: usize, colour: RGBColor| -> Result<(), Refusal> {
-                let (from, to) = (left + length(done), left + length(done + cases));
-                done += cases;
-                filled(area, [(from, from_top), (to, from_top + BAR)], colour)
-            };
-            let parted: usize = value.by_split.values().sum();
-            for (split, cases) in &value.by_split {
-                part(*cases, colour(split))?;
-            }
-            part(value.cases - parted, GREY)?;
-        }
-        legend.draw(
-            area,
-            |_| margin(),
-            bottom + 26,
-            |colour, (x, y)| filled(area, [(x, y + 1), (x + 14, y + 13)], *colour),
-        )
-    })?;
+    let rows = Rows {
+        title: format!("Cases by {}", shortened(&counts.label, 40)),
+        origin: origin.to_owned(),
+        ends: (0.0, most as f64),
+        ticks: ticks(most).into_iter().map(|tick| (tick as f64, tick.to_string())).collect(),
+        rows: counts.values.iter().map(row).collect(),
+        legend: splits
+            .iter()
+            .enumerate()
+            .map(|(at, split)| (Sample::Bar(colour(at)), (*split).to_owned()))
+            .collect(),
+        ..Rows::default()
+    };
     let without = match counts.without {
         0 => String::new(),
         n => format!(" {n} of {} cases have no such label and are left out.", counts.cases),
@@ -84,12 +69,6 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Result<Figure, Figure
         counts.label,
         counts.values.len()
     );
-    let csv = csv(counts, &splits);
-    Ok(Figure { name, title, caption, svg, csv })
-}
-
-/// A row a value, with a column a value of the split.
-fn csv(counts: &LabelCounts, splits: &[&str]) -> Vec<u8> {
     let table = CsvTable::of(&counts.values)
         .column("label", |_| &counts.label)
         .column("value", |value| &value.value)
@@ -97,7 +76,8 @@ fn csv(counts: &LabelCounts, splits: &[&str]) -> Vec<u8> {
     let of_split = |table: CsvTable<_>, split: &&str| {
         table.column(split, |value: &ValueCount| value.by_split.get(*split).copied().unwrap_or(0))
     };
-    splits.iter().fold(table, of_split).bytes()
+    let csv = splits.iter().fold(table, of_split).bytes();
+    rows.figure(format!("distribution-{}", file_part(&counts.label)), caption, csv)
 }
 
 /// Whole numbers from 0 up to the longest bar.
@@ -110,6 +90,43 @@ fn ticks(most: usize) -> Vec<usize> {
 fn file_part(label: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     label.chars().take(40).map(plain).collect()
+}
+
+/// A benchmark's own bars that parts fill. Every bar is as long as the others, so that shares compare; the counts lie beside the picture
+/// as CSV.
+pub(super) fn of_parts(chart: &BarChart, origin: &str) -> Figure {
+    let colour = |at: usize| PARTS[at % PARTS.len()];
+    let row = |bar: &Bar| {
+        let whole = bar.counts.iter().sum::<usize>().max(1) as f64;
+        let parts = bar.counts.iter().enumerate().map(|(at, count)| (*count as f64 / whole, colour(at)));
+        let (group, label, note) = (bar.group.clone(), bar.label.clone(), bar.note.clone());
+        Row { group, label, note, marks: stacked(parts) }
+    };
+    let rows = Rows {
+        title: chart.title.clone(),
+        origin: origin.to_owned(),
+        ends: (0.0, 1.0),
+        ticks: [0, 25, 50, 75, 100].map(|percent| (f64::from(percent) / 100.0, format!("{percent}%"))).into(),
+        rows: chart.bars.iter().map(row).collect(),
+        legend: chart
+            .parts
+            .iter()
+            .enumerate()
+            .map(|(at, part)| (Sample::Bar(colour(at)), part.clone()))
+            .collect(),
+        ..Rows::default()
+    };
+    let counts = chart
+        .bars
+        .iter()
+        .flat_map(|bar| chart.parts.iter().zip(&bar.counts).map(move |(part, count)| (bar, part, count)));
+    let csv = CsvTable::of(counts)
+        .column("group", |(bar, ..)| &bar.group)
+        .column("bar", |(bar, ..)| &bar.label)
+        .column("part", |(_, part, _)| part)
+        .column("count", |(.., count)| count)
+        .bytes();
+    rows.figure(chart.key.clone(), chart.caption.clone(), csv)
 }
 
 #[cfg(test)]

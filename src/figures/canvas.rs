@@ -1,20 +1,11 @@
-//! The canvas of every picture: drawing units, its width, text, and the finished SVG.
+//! The canvas of every picture: its width, its head, text, and the tiling of panels.
 //!
 //! Called by every kind of figure. A picture is laid out in pixels of which words are 12 high. Where a size is stated, those pixels are
 //! scaled so that words have it, and the layout has the room that is left of the stated width.
 
-use plotters::coord::Shift;
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-
-use super::FigureError;
+use super::drawing::{Drawing, Form, Place, Side, Words};
 use super::look;
-use super::style::{self, UNIT};
-
-/// A drawing area in units of a quarter pixel.
-pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// An error of the drawing library.
-pub type Refusal = DrawingAreaErrorKind<std::io::Error>;
+use super::style::{self, Colour, Ink, UNIT};
 
 /// The widest picture where no width is stated, in pixels.
 const MOST: i32 = 1240;
@@ -68,22 +59,20 @@ impl Head {
         }
     }
 
-    pub fn draw(&self, area: &Area<'_>) -> Result<(), Refusal> {
+    pub fn draw(&self, area: &mut Drawing) {
         let mut top = margin();
         for line in &self.title {
-            write(area, line, (margin(), top), LABEL.sized(TITLE))?;
+            write(area, line, (margin(), top), LABEL.sized(TITLE));
             top += 19;
         }
         for line in &self.origin {
             // Names of models and files, which the words of a style file leave alone.
-            place(area, line, units((margin(), top)), NOTE, VPos::Top, FontTransform::None)?;
+            put(area, line.clone(), units((margin(), top)), NOTE, (false, false));
             top += 15;
         }
-        Ok(())
     }
 }
 
-/// A text's width in pixels.
 pub(super) fn text_width(text: &str, size: i32) -> i32 {
     let look = look::current();
     let worded = look.style.worded(text);
@@ -116,7 +105,6 @@ pub(super) fn wrapped(text: &str, size: i32, width: i32) -> Vec<String> {
     lines
 }
 
-/// A text's beginning and end, so that it fits a width.
 pub(super) fn fitted(text: &str, size: i32, width: i32) -> String {
     let count = text.chars().count();
     let mut most = count;
@@ -126,20 +114,16 @@ pub(super) fn fitted(text: &str, size: i32, width: i32) -> String {
     style::shortened(text, most)
 }
 
-/// Size, colour and side of a text.
 #[derive(Clone, Copy)]
 pub(super) struct TextStyle {
     pub size: i32,
-    colour: RGBColor,
-    side: HPos,
+    colour: Colour,
+    side: Side,
 }
 
-/// Titles of panels, axes and legends.
-pub(super) const LABEL: TextStyle = TextStyle { size: 12, colour: style::INK, side: HPos::Left };
-/// Remarks beside them.
-pub(super) const NOTE: TextStyle = TextStyle { size: 11, colour: style::GREY, side: HPos::Left };
-/// Numbers at ticks.
-pub(super) const TICK: TextStyle = TextStyle { size: 10, colour: style::GREY, side: HPos::Left };
+pub(super) const LABEL: TextStyle = TextStyle { size: 12, colour: style::INK, side: Side::Left };
+pub(super) const NOTE: TextStyle = TextStyle { size: 11, colour: style::GREY, side: Side::Left };
+pub(super) const TICK: TextStyle = TextStyle { size: 10, colour: style::GREY, side: Side::Left };
 
 impl TextStyle {
     pub fn sized(self, size: i32) -> Self {
@@ -147,113 +131,68 @@ impl TextStyle {
     }
 
     pub fn centred(self) -> Self {
-        TextStyle { side: HPos::Center, ..self }
+        TextStyle { side: Side::Centre, ..self }
     }
 
     pub fn right(self) -> Self {
-        TextStyle { side: HPos::Right, ..self }
+        TextStyle { side: Side::Right, ..self }
     }
 }
 
 /// Text with its top at a place in pixels.
-pub(super) fn write(area: &Area<'_>, text: &str, at: (i32, i32), style: TextStyle) -> Result<(), Refusal> {
-    place(area, &worded(text), units(at), style, VPos::Top, FontTransform::None)
+pub(super) fn write(area: &mut Drawing, text: &str, at: (i32, i32), style: TextStyle) {
+    put(area, worded(text), units(at), style, (false, false));
 }
 
 /// Text with its middle at a place in units.
-pub(super) fn write_middle(
-    area: &Area<'_>,
-    text: &str,
-    at: (i32, i32),
-    style: TextStyle,
-) -> Result<(), Refusal> {
-    place(area, &worded(text), at, style, VPos::Center, FontTransform::None)
-}
-
-/// Names of ticks below a plot, from the left, each at a place across in pixels; those without room beside the one before are left out.
-pub(super) fn write_ticks(
-    area: &Area<'_>,
-    top: i32,
-    ticks: impl Iterator<Item = (i32, String)>,
-) -> Result<(), Refusal> {
-    let mut free = i32::MIN;
-    for (x, name) in ticks {
-        let half = text_width(&name, TICK.size) / 2 + 2;
-        if x - half >= free {
-            write(area, &name, (x, top), TICK.centred())?;
-            free = x + half;
-        }
-    }
-    Ok(())
-}
-
-/// Thin lines across a plot at every quarter of a whole, named at its left; `level` is the height of a share in pixels.
-pub(super) fn percent_lines(
-    area: &Area<'_>,
-    (x0, x1): (i32, i32),
-    level: impl Fn(f64) -> i32,
-) -> Result<(), Refusal> {
-    for percent in [0, 25, 50, 75, 100] {
-        let y = level(f64::from(percent) / 100.0);
-        let thin = style::GRID.stroke_width(UNIT as u32 * 3 / 4);
-        area.draw(&PathElement::new([(x0, y), (x1, y)].map(units), thin))?;
-        write_middle(area, &format!("{percent}%"), units((x0 - 5, y)), TICK.right())?;
-    }
-    Ok(())
+pub(super) fn write_middle(area: &mut Drawing, text: &str, at: Place, style: TextStyle) {
+    put(area, worded(text), at, style, (true, false));
 }
 
 /// The number of a column, read from below and ending at a place in pixels.
-pub(super) fn write_upright(area: &Area<'_>, text: &str, at: (i32, i32)) -> Result<(), Refusal> {
-    place(area, &worded(text), units(at), TICK.right(), VPos::Center, FontTransform::Rotate270)
+pub(super) fn write_upright(area: &mut Drawing, text: &str, at: (i32, i32)) {
+    put(area, worded(text), units(at), TICK.right(), (true, true));
 }
 
 /// The name of the axis at a picture's left, read from below, with its middle at a height in pixels.
-pub(super) fn write_axis(area: &Area<'_>, text: &str, middle: i32) -> Result<(), Refusal> {
-    let at = units((margin(), middle));
-    place(area, &worded(text), at, LABEL.centred(), VPos::Top, FontTransform::Rotate270)
+pub(super) fn write_axis(area: &mut Drawing, text: &str, middle: i32) {
+    put(area, worded(text), units((margin(), middle)), LABEL.centred(), (false, true));
 }
 
 fn worded(text: &str) -> String {
     look::current().style.worded(text)
 }
 
-fn place(
-    area: &Area<'_>,
-    text: &str,
-    at: (i32, i32),
-    style: TextStyle,
-    vertical: VPos,
-    turned: FontTransform,
-) -> Result<(), Refusal> {
-    let families = look::current().style.typeface.families();
-    // The SVG backend divides sizes by 1.24.
-    let font = (families.as_str(), f64::from(style.size * UNIT) * 1.24).into_font().transform(turned);
-    let style = font.color(&style.colour).pos(Pos::new(style.side, vertical));
-    area.draw(&Text::new(text, at, style))
+fn put(area: &mut Drawing, text: String, at: Place, style: TextStyle, (middle, upright): (bool, bool)) {
+    let TextStyle { size, colour, side } = style;
+    if !text.is_empty() {
+        area.fill(Form::Words(Words { text, at, size: size * UNIT, side, middle, upright }), colour);
+    }
 }
 
 /// A place in pixels in drawing units.
-pub(super) fn units((x, y): (i32, i32)) -> (i32, i32) {
+pub(super) fn units((x, y): (i32, i32)) -> Place {
     (x * UNIT, y * UNIT)
 }
 
 /// A line of one pixel through places in pixels.
-pub(super) fn line<const N: usize>(
-    area: &Area<'_>,
-    points: [(i32, i32); N],
-    colour: RGBColor,
-) -> Result<(), Refusal> {
-    area.draw(&PathElement::new(points.map(units), colour.stroke_width(UNIT as u32)))
+pub(super) fn line(area: &mut Drawing, points: impl IntoIterator<Item = (i32, i32)>, ink: impl Into<Ink>) {
+    area.line(points.into_iter().map(units).collect::<Vec<_>>(), ink, UNIT);
 }
 
 /// A filled rectangle between two corners in pixels.
-pub(super) fn filled(area: &Area<'_>, corners: [(i32, i32); 2], colour: RGBColor) -> Result<(), Refusal> {
-    area.draw(&Rectangle::new(corners.map(units), colour.filled()))
+pub(super) fn filled(area: &mut Drawing, corners: [(i32, i32); 2], ink: impl Into<Ink>) {
+    area.fill(Form::Rectangle(corners.map(units)), ink);
 }
 
-/// The outline of a rectangle between two corners in pixels, of one pixel.
-pub(super) fn outlined(area: &Area<'_>, corners: [(i32, i32); 2], colour: RGBColor) -> Result<(), Refusal> {
-    area.draw(&Rectangle::new(corners.map(units), colour.stroke_width(UNIT as u32)))
+/// The outline of a rectangle between two corners in pixels.
+pub(super) fn outlined(area: &mut Drawing, corners: [(i32, i32); 2], ink: impl Into<Ink>) {
+    area.outline(corners.map(units), ink);
+}
+
+/// A dot at a place in pixels, of a radius in units.
+pub(super) fn dot(area: &mut Drawing, at: (i32, i32), radius: i32, ink: impl Into<Ink>) {
+    area.fill(Form::Circle(units(at), radius), ink);
 }
 
 /// Panels of one width in rows of the same number.
@@ -275,7 +214,6 @@ impl Tiling {
         Tiling { columns, rows, width, panel: (width - across(columns, 0)) / columns }
     }
 
-    /// Column and row of a panel.
     pub fn place(&self, at: usize) -> (i32, i32) {
         (at as i32 % self.columns, at as i32 / self.columns)
     }
@@ -303,20 +241,18 @@ impl ValueAxis {
         if label.is_empty() || is_sized() { 0 } else { 18 }
     }
 
-    /// Room above the panels.
     pub fn above(&self) -> i32 {
         if self.upright { 0 } else { self.lines.len() as i32 * 15 + 5 }
     }
 
     /// `top` is where the room above the panels begins.
-    pub fn draw(&self, area: &Area<'_>, top: i32, middle: i32) -> Result<(), Refusal> {
+    pub fn draw(&self, area: &mut Drawing, top: i32, middle: i32) {
         for (at, line) in self.lines.iter().enumerate() {
             match self.upright {
-                true => write_axis(area, line, middle)?,
-                false => write(area, line, (margin(), top + at as i32 * 15), LABEL)?,
+                true => write_axis(area, line, middle),
+                false => write(area, line, (margin(), top + at as i32 * 15), LABEL),
             }
         }
-        Ok(())
     }
 }
 
@@ -329,49 +265,6 @@ pub(super) fn columns_for(count: usize, most: usize) -> usize {
     }
     let empty = |columns: &usize| count.div_ceil(*columns) * columns - count;
     (most.div_ceil(2)..=most).rev().min_by_key(empty).unwrap_or(1)
-}
-
-/// A white picture of a size in pixels, drawn by `draw` in units, as SVG with a title for those who cannot see it.
-pub(super) fn svg(
-    name: &str,
-    title: &str,
-    (width, height): (i32, i32),
-    draw: impl FnOnce(&Area<'_>) -> Result<(), Refusal>,
-) -> Result<String, FigureError> {
-    let fail = |refusal: Refusal| FigureError::Draw { figure: name.to_owned(), reason: refusal.to_string() };
-    let units = |pixels: i32| (pixels * UNIT) as u32;
-    let mut text = String::new();
-    {
-        let area = SVGBackend::with_string(&mut text, (units(width), units(height))).into_drawing_area();
-        area.fill(&WHITE).map_err(fail)?;
-        draw(&area).map_err(fail)?;
-        area.present().map_err(fail)?;
-    }
-    // the backend sizes the picture in units; its view box stays in units, its size becomes pixels
-    // no control character of a name may make it invalid XML
-    text.retain(|c| c == '\n' || !(c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')));
-    let body = text.split_once('>').map(|(_, body)| body).unwrap_or_default();
-    let look = look::current();
-    let title: String = look.style.worded(title).chars().filter(|c| !c.is_control()).collect();
-    let label = minijinja::HtmlEscape(&title);
-    let size = match look.size {
-        None => format!("width=\"{width}\" height=\"{height}\""),
-        // Of a page: in its units, exactly as wide as was asked for.
-        Some(size) => {
-            let millimetres = |pixels: f64| pixels / 96.0 * 25.4;
-            format!(
-                "width=\"{:.3}mm\" height=\"{:.3}mm\"",
-                millimetres(size.width),
-                millimetres(f64::from(height) * size.width / f64::from(width))
-            )
-        }
-    };
-    Ok(format!(
-        "<svg {size} viewBox=\"0 0 {} {}\" xmlns=\"http://www.w3.org/2000/svg\" \
-         role=\"img\" aria-label=\"{label}\">\n<title>{label}</title>{body}",
-        units(width),
-        units(height),
-    ))
 }
 
 #[cfg(test)]

@@ -20,7 +20,6 @@ pub(super) fn of_each(sources: &[Source<'_>], sentence: impl Fn(&Lens) -> String
     }
 }
 
-/// The groups without members.
 pub(super) fn left_out(lens: &Lens, groups: &[Group]) -> String {
     if groups.is_empty() {
         return String::new();
@@ -49,28 +48,24 @@ pub(super) fn about_layer_kinds(lens: &Lens, shown: &str) -> String {
     )
 }
 
-/// The look of linear layers in curves.
 pub(super) const LINEAR_CURVES: &str = "grey band, hollow markers, a thinner line of their own";
-/// The look of linear layers in heat maps.
 pub(super) const LINEAR_ROWS: &str = "an open mark at the left of the row, the same scale of shades";
 
-/// The sentence of a figure that splits by verdict where there are no verdicts.
-pub(super) fn without_verdicts(lens: &Lens) -> String {
-    let split = lens.splits() != [Correctness::All];
-    match (&lens.judge, &lens.no_result) {
-        (Some(_), _) if split => String::new(),
-        (Some(_), _) => {
-            " Left out: the groups by correctness, since the judge called no answer right or wrong."
-                .to_owned()
-        }
-        (None, Some(why)) => {
-            format!(" Left out: the groups by correctness, since the verdicts are no result ({why}).")
-        }
-        (None, None) => {
-            " Left out: the groups by correctness, since this run has no verdicts yet (command: palimpsest judge)."
-                .to_owned()
-        }
+/// Why answers cannot be told apart by verdict, where there are no verdicts.
+fn no_verdicts(judge: Option<&str>, no_result: Option<&str>) -> Option<String> {
+    match (judge, no_result) {
+        (Some(_), _) => None,
+        (None, Some(why)) => Some(format!("the verdicts are no result ({why})")),
+        (None, None) => Some("this run has no verdicts yet (command: palimpsest judge)".to_owned()),
     }
+}
+
+/// The sentence of a figure that splits by verdict where it does not.
+pub(super) fn without_verdicts(lens: &Lens) -> String {
+    let none = lens.splits() == [Correctness::All];
+    let unsplit = none.then(|| "the judge called no answer right or wrong".to_owned());
+    let why = no_verdicts(lens.judge.as_deref(), lens.no_result.as_deref()).or(unsplit);
+    why.map(|why| format!(" Left out: the groups by correctness, since {why}.")).unwrap_or_default()
 }
 
 /// Which probes a figure that splits by verdict shows, where it does not show all.
@@ -114,7 +109,6 @@ pub(super) fn baseline(lens: &Lens) -> String {
     format!(" The noise baseline is what is paid to {by} instead of the evidence {segment}.{}", far(lens))
 }
 
-/// The stand-ins for the evidence.
 fn neighbours(lens: &Lens) -> String {
     let segment = lens.segment;
     if let Some(role) = lens.benchmark.lens.stand_in {
@@ -158,20 +152,12 @@ fn far(lens: &Lens) -> String {
 /// Sentences of every figure of measures: the kinds of layers, the draw, and why nothing is told apart by verdict.
 pub(super) fn of_study(study: &Study) -> String {
     let Some((_, lens)) = study.measured().next() else { return String::new() };
-    let verdicts = match (&study.judge, &study.no_result) {
-        (Some(_), _) => String::new(),
-        (None, Some(why)) => {
-            format!(" Nothing is told apart by verdict, since the verdicts are no result ({why}).")
-        }
-        (None, None) => {
-            " Nothing is told apart by verdict, since this run has none yet (command: palimpsest judge)."
-                .to_owned()
-        }
-    };
+    let why = no_verdicts(study.judge.as_deref(), study.no_result.as_deref());
+    let verdicts =
+        why.map(|why| format!(" Nothing is told apart by verdict, since {why}.")).unwrap_or_default();
     format!("{verdicts}{}{}", about_layer_kinds(lens, LINEAR_CURVES), drawn(lens))
 }
 
-/// The draw of the run's examples.
 pub(super) fn drawn(lens: &Lens) -> String {
     let Some(drawn) = lens.drawn else { return String::new() };
     format!(
@@ -215,7 +201,6 @@ pub(super) fn zeros<'a>(series: impl Iterator<Item = &'a Series>) -> String {
     )
 }
 
-/// With a capital at its beginning.
 pub(super) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()

@@ -1,15 +1,15 @@
-//! The effects of sessions: the largest by name, means by role with their controls, divergences, and effects by windows of layers.
+//! The effects of sessions: the largest by name, means by role with their controls, divergences, and effects by windows of layers. The
+//! words that the figures of causes share stand here too.
 
-use super::cause_captions::{
-    AXIS, colour, controls_in_words, effect_in_words, has_thoughts, meaning_of, open_in_words,
-};
 use super::curves::{bands, over_layers};
 use super::intervals::{Intervals, Line};
 use super::meaning::Meaning;
-use super::sheet::Panel;
-use super::style::{Stroke, shortened};
-use super::{Figure, FigureError, Origin, captions};
+use super::plot::Sample;
+use super::sheet::{Panel, Sheet};
+use super::style::{Colour, Stroke, shortened};
+use super::{Figure, Origin, captions};
 use crate::ground::csv::CsvTable;
+use crate::ground::numbers::percent;
 use crate::lens::band::Estimate;
 use crate::lens::causes::{CausedAnswer, CausedSession, Causes, Control, OTHERS};
 use crate::lens::table::lines_csv;
@@ -17,7 +17,59 @@ use crate::lens::{Correctness, Series, Study};
 use crate::run::causes::rows::Effect;
 use crate::run::condition::label;
 
-/// Effects that are drawn by name.
+pub(super) const AXIS: &str = "effect: fall of the answer's log-probability per token (nats)";
+
+/// Of sessions in a role, by its place among the roles, or without one.
+pub(super) fn meaning_of(causes: &Causes, role: Option<&str>) -> Meaning {
+    let Some(role) = role else { return Meaning::Others };
+    let others = causes.roles.iter().filter(|known| Meaning::of_role(known).is_none());
+    let place = others.into_iter().position(|known| known == role).unwrap_or(0);
+    Meaning::of_role(role).unwrap_or(Meaning::Group(place))
+}
+
+pub(super) fn colour(causes: &Causes, role: Option<&str>) -> Colour {
+    meaning_of(causes, role).colour()
+}
+
+pub(super) fn effect_in_words(causes: &Causes) -> String {
+    format!(
+        "The effect of a session is how far the answer's mean log-probability per token (natural logarithm, in nats) falls when everything \
+         from the question on is kept from seeing it; above 0, the answer needs it. Only direct paths are blocked: what other sessions took over from it still \
+         arrives.{}{}",
+        open_in_words(causes.layers_open(), "the model's"),
+        behind_thoughts(causes)
+    )
+}
+
+/// The share of layers that still saw what was blocked; empty where none did.
+pub(super) fn open_in_words(open: f64, whose: &str) -> String {
+    match open > 0.0 {
+        true => format!(
+            " Only softmax layers were blocked: {}% of {whose} layers, the linear-attention ones, still saw the session.",
+            percent(open)
+        ),
+        false => String::new(),
+    }
+}
+
+fn behind_thoughts(causes: &Causes) -> &'static str {
+    if has_thoughts(causes) { " The answer is the text behind the thought." } else { "" }
+}
+
+pub(super) fn has_thoughts(causes: &Causes) -> bool {
+    let mut sessions = causes.answers.iter().flat_map(|answer| &answer.sessions);
+    sessions.any(|session| session.effect.thought.is_some())
+}
+
+pub(super) fn controls_in_words(causes: &Causes) -> String {
+    let Some((least, most)) = causes.pools() else { return " No controls were measured.".to_owned() };
+    let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
+    format!(
+        " The control of a session is the effect of random text of its length: the median of the stretches nearest in length, of {count} \
+         without evidence that are drawn over the history of each case."
+    )
+}
+
 const LARGEST: usize = 12;
 
 /// A session with its case, probe and condition: `session[6] of c1, SR`.
@@ -29,8 +81,7 @@ pub(super) fn named(answer: &CausedAnswer, session: &CausedSession) -> String {
     format!("{} of {}, {}{condition}", session.span, answer.case, answer.probe)
 }
 
-/// The sessions with the largest effects, by name.
-pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
+pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     let segment = study.segment();
     let largest = causes.largest(LARGEST);
     let line = |(answer, session): &(&CausedAnswer, &CausedSession)| Line {
@@ -45,18 +96,15 @@ pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Result
         mark: session.control.map(|control| control.drop),
     };
     let all: usize = causes.answers.iter().map(|answer| answer.sessions.len()).sum();
+    let segments = captions::plural(segment);
+    let caption = format!(
+        "The {} largest of {all} effects by their size, each of one {segment} on one answer; {segments} are numbered from 0, as in the run's \
+         files. {}{} The table beside the figure has the divergences too.",
+        largest.len(),
+        effect_in_words(causes),
+        controls_in_words(causes)
+    );
     let intervals = Intervals {
-        name: "causes-largest".to_owned(),
-        title: origin.titled(format!("The {} with the largest effects", captions::plural(segment))),
-        origin: origin.line.clone(),
-        caption: format!(
-            "The {} largest of {all} effects by their size, each of one {segment} on one answer; {} are numbered from 0, as in the run's \
-             files. {}{} The table beside the figure has the divergences too.",
-            largest.len(),
-            captions::plural(segment),
-            effect_in_words(causes),
-            controls_in_words(causes)
-        ),
         axis: AXIS.to_owned(),
         mark: match causes.pools() {
             Some(_) => "control of the same length",
@@ -65,9 +113,9 @@ pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Result
         lines: largest.iter().map(line).collect(),
         ..Intervals::default()
     };
-    let figure = intervals.figure()?;
     let csv = sessions(CsvTable::of(largest), false, |row| row).bytes();
-    Ok(Figure { csv, ..figure })
+    let title = origin.titled(format!("The {segments} with the largest effects"));
+    intervals.rows(title, origin.line.clone()).figure("causes-largest", caption, csv)
 }
 
 /// The columns of a session and its effect, with the answer's verdict where it is wanted.
@@ -95,7 +143,6 @@ pub(super) fn sessions<'a, R: Copy>(
         .column("changed", |row| session(row).effect.changed)
 }
 
-/// The end of the labels of controls.
 const CONTROL: &str = ", control of the same length";
 
 /// Lines of a group: one for each role, and for none, that has a number.
@@ -122,7 +169,7 @@ fn by_role(
 }
 
 /// Mean effects by role, for right and wrong answers where they are judged.
-pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
+pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     let judged = [Correctness::Correct, Correctness::Wrong];
     let split = judged.iter().any(|verdict| causes.effect(None, *verdict).is_some());
     let groups = if split { judged.to_vec() } else { vec![Correctness::All] };
@@ -152,30 +199,25 @@ pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Result<F
         false => "",
     };
     let told = if split { "" } else { " There are no verdicts to tell answers apart by." };
-    Intervals {
-        name: "causes-effects".to_owned(),
-        title: origin.titled(match split {
-            true => "Effects of each part of the history on right and wrong answers".to_owned(),
-            false => "Effects of each part of the history on the answer".to_owned(),
-        }),
-        origin: origin.line.clone(),
-        caption: format!(
-            "{} Means over the {} in a role, then over answers and {}.{}{removed}{thoughts}{told} {}",
-            effect_in_words(causes),
-            captions::plural(study.segment()),
-            causes.unit.many(),
-            controls_in_words(causes),
-            bands(causes.unit)
-        ),
-        axis: AXIS.to_owned(),
-        lines: groups.into_iter().flat_map(of_verdict).collect(),
-        ..Intervals::default()
-    }
-    .figure()
+    let title = match split {
+        true => "Effects of each part of the history on right and wrong answers",
+        false => "Effects of each part of the history on the answer",
+    };
+    let caption = format!(
+        "{} Means over the {} in a role, then over answers and {}.{}{removed}{thoughts}{told} {}",
+        effect_in_words(causes),
+        captions::plural(study.segment()),
+        causes.unit.many(),
+        controls_in_words(causes),
+        bands(causes.unit)
+    );
+    let lines = groups.into_iter().flat_map(of_verdict).collect();
+    let intervals = Intervals { axis: AXIS.to_owned(), lines, ..Intervals::default() };
+    intervals.figure("causes-effects", (origin.titled(title.to_owned()), &origin.line), caption)
 }
 
 /// Mean divergences by role: of the answer's first token, and over all of its tokens.
-pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
+pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     type Numbers = (fn(&Effect) -> f64, fn(&Control) -> f64);
     let kinds: [(&str, Numbers); 2] = [
         ("first token of the answer", (|effect| effect.kl, |control| control.kl)),
@@ -187,33 +229,23 @@ pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Re
         [by_role(causes, group, "", effect), by_role(causes, group, CONTROL, control)].concat()
     };
     let (segment, unit) = (study.segment(), causes.unit.many());
-    Intervals {
-        name: "causes-kl".to_owned(),
-        title: origin.titled(format!("How far a blocked {segment} moves the answer's distribution")),
-        origin: origin.line.clone(),
-        caption: format!(
-            "Kullback-Leibler divergence, in nats, of the next token's distribution with a {segment} blocked from the one as it was: at the \
-             answer's first token, and averaged over all of its tokens. Where only the first moves, the {segment} decides how the answer \
-             begins; where only the mean does, what it says later on. Means over the {} in a role, then over answers and {unit}.{}{}{} {}",
-            captions::plural(segment),
-            open_in_words(causes.layers_open(), "the model's"),
-            match has_thoughts(causes) {
-                true => " The answer is the text behind the thought.",
-                false => "",
-            },
-            controls_in_words(causes),
-            bands(causes.unit)
-        ),
-        axis: "divergence (nats)".to_owned(),
-        lines: kinds.into_iter().flat_map(of_kind).collect(),
-        ..Intervals::default()
-    }
-    .figure()
+    let title = format!("How far a blocked {segment} moves the answer's distribution");
+    let caption = format!(
+        "Kullback-Leibler divergence, in nats, of the next token's distribution with a {segment} blocked from the one as it was: at the \
+         answer's first token, and averaged over all of its tokens. Where only the first moves, the {segment} decides how the answer \
+         begins; where only the mean does, what it says later on. Means over the {} in a role, then over answers and {unit}.{}{}{} {}",
+        captions::plural(segment),
+        open_in_words(causes.layers_open(), "the model's"),
+        behind_thoughts(causes),
+        controls_in_words(causes),
+        bands(causes.unit)
+    );
+    let lines = kinds.into_iter().flat_map(of_kind).collect();
+    let intervals = Intervals { axis: "divergence (nats)".to_owned(), lines, ..Intervals::default() };
+    intervals.figure("causes-kl", (origin.titled(title), &origin.line), caption)
 }
 
-/// Effects by the layers at which sessions were blocked.
-pub(super) fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
-    let name = "causes-by-window";
+pub(super) fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     let mut series: Vec<(String, Stroke, Series)> = (causes.windowed_roles().into_iter())
         .map(|role| {
             let line = meaning_of(causes, Some(role).filter(|role| *role != OTHERS)).stroke();
@@ -222,15 +254,12 @@ pub(super) fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Result
         .collect();
     series.push(("controls of the evidence".to_owned(), Meaning::Baseline.stroke(), causes.by_window(None)));
     series.retain(|(.., series)| series.n > 0);
-    let panel = Panel {
-        title: String::new(),
-        legend: vec![(None, format!("n = {}", series.iter().map(|(.., s)| s.n).max().unwrap_or(0)))],
-        lines: series.iter().map(|(_, line, series)| (*line, series.clone())).collect(),
-    };
-    let legend = series.iter().map(|(label, line, of)| (*line, format!("{label} (n = {})", of.n))).collect();
+    let n = series.iter().map(|(.., s)| s.n).max().unwrap_or(0);
+    let lines = series.iter().map(|(_, line, series)| (*line, series.clone())).collect();
+    let panel = Panel::of_layers(String::new(), vec![(None, format!("n = {n}"))], lines);
+    let legend =
+        series.iter().map(|(label, line, of)| (Sample::Line(*line), format!("{label} (n = {})", of.n)));
     let title = origin.titled("Effects of each part of the history by windows of layers".to_owned());
-    let rows = vec![vec![Some(panel)]];
-    let (svg, title) = over_layers((name, title), origin, AXIS, rows, legend, causes.unit.many())?;
     let caption = format!(
         "A {segment} is blocked at {width} at a time, window by window; each layer shows the effect of its window. The effect is how far the \
          answer's mean log-probability per token (nats) falls; above 0, the answer needs the {segment} there. The effects of windows need not \
@@ -240,7 +269,7 @@ pub(super) fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Result
         segment = study.segment(),
         width = captions::counted(causes.window_width(), "layer"),
     );
-    let rows = series.iter().map(|(label, _, series)| (label.as_str(), series));
-    let csv = lines_csv(rows);
-    Ok(Figure { name: name.to_owned(), title, caption, svg, csv })
+    let csv = lines_csv(series.iter().map(|(label, _, series)| (label.as_str(), series)));
+    let sheet = over_layers((title, origin), AXIS, vec![vec![Some(panel)]], causes.unit.many());
+    Sheet { legend: legend.collect(), ..sheet }.figure("causes-by-window", caption, csv)
 }

@@ -1,10 +1,10 @@
-//! Heat maps of the effects of sessions: windows of layers by sessions, with the evidence marked. `grid` draws them.
+//! Heat maps of the effects of sessions: windows of layers by sessions, with the evidence marked. `map` draws them.
 
-use super::cause_captions::open_in_words;
-use super::grid::{Cells, Column, Grid, Map, Shades, draw};
-use super::heat_map::{aligned, columns_of, numbered, places_left_out};
+use super::cause_effects::open_in_words;
+use super::heat_map::{MAP_WIDTH, aligned, alignment, numbered, width_of};
+use super::map::{Cells, Column, Grid, Map, Shades};
 use super::panels::MOST_PROBES;
-use super::{Figure, FigureError, Origin, captions};
+use super::{Figure, Origin, captions};
 use crate::ground::csv::CsvTable;
 use crate::ground::order::unique;
 use crate::lens::causes::Causes;
@@ -12,7 +12,6 @@ use crate::lens::causes::windowed::{EffectMap, WindowedAnswer};
 use crate::lens::{LayerKind, Study};
 use crate::run::condition::label;
 
-/// The meaning of a cell, for captions.
 fn cell(causes: &Causes, study: &Study) -> String {
     let segment = study.segment();
     let kinds = match causes.layers.iter().any(|layer| layer.kind != LayerKind::Softmax) {
@@ -35,40 +34,31 @@ fn probes(causes: &Causes) -> Vec<Option<String>> {
 }
 
 /// The mean over units, aligned at the evidence: one map a probe.
-pub fn mean(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
-    let name = "causes-map-mean".to_owned();
+pub fn mean(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
+    let name = "causes-map-mean";
     let (segment, many) = (study.segment(), causes.unit.many());
-    let segments = captions::plural(segment);
     let anchors = study.benchmark.lens.anchors;
     let found: Vec<EffectMap> =
         probes(causes).iter().map(|probe| causes.effect_map(probe.as_deref(), anchors)).collect();
-    let map = |found: &EffectMap| Map {
-        title: found.probe.clone().unwrap_or_else(|| "all probes".to_owned()),
-        note: format!("n = {}", found.n),
-        columns: columns_of(
-            found.cells.iter().map(|(place, n, values)| (*place, *n, values.clone())),
-            anchors,
-        ),
-    };
-    let maps: Vec<Map> = found.iter().map(map).collect();
-    let cells = found.iter().flat_map(|map| &map.cells);
-    let missing = cells.filter(|(.., values)| values.is_none()).map(|(place, ..)| *place).collect();
+    let maps: Vec<Map> = found
+        .iter()
+        .map(|map| aligned(map.probe.as_deref(), map.n, &map.cells, (anchors, segment)))
+        .collect();
     let shades = Shades::of_effects(&maps);
     let title = origin.titled(format!("Effects of the history by layers, mean over {many}"));
     let caption = format!(
-        "Each cell: {} Histories are aligned at their evidence: {}, the {segments} just before and after each (−1, +1), and thirds of the \
-         stretches before, between and after; a place's value is the mean over the {segments} there, then over answers and {many}.{} n \
-         is the number of {many}, below each column of those that have a {segment} there.{}",
+        "Each cell: {} {}{}",
         cell(causes, study),
-        anchors.join(", "),
-        places_left_out(&missing, anchors, &format!("has no {segment} anywhere")),
+        alignment(
+            found.iter().flat_map(|map| &map.cells),
+            (anchors, segment),
+            (&format!("answers and {many}"), many),
+            &format!("has no {segment} anywhere")
+        ),
         shades.in_words()
     );
-    let csv = mean_csv(&name, &found, causes, anchors);
-    let layout = aligned(segment);
-    let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &causes.layers };
-    let svg = draw(&name, &title, &origin.line, &grid)?;
-    Ok(Figure { name, title, caption, svg, csv })
+    let csv = mean_csv(name, &found, causes, anchors);
+    Grid::of_layers(maps, shades, &causes.layers, MAP_WIDTH).figure(name, (title, &origin.line), caption, csv)
 }
 
 /// A row a place and layer.
@@ -89,8 +79,8 @@ fn mean_csv(name: &str, found: &[EffectMap], causes: &Causes, anchors: &[&str]) 
 }
 
 /// The answers to the first case of which most were measured, session by session: one map an answer.
-pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
-    let name = "causes-map-case".to_owned();
+pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
+    let name = "causes-map-case";
     let (segment, segments) = (study.segment(), captions::plural(study.segment()));
     let measured = |case: &str| causes.windowed.iter().filter(|answer| answer.case == case).count();
     let most = causes.windowed.iter().map(|answer| measured(&answer.case)).max().unwrap_or(0);
@@ -102,6 +92,7 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
     let map = |answer: &&WindowedAnswer| Map {
         title: [answer.probe.as_str(), &answer.condition].join(" ").trim_end().to_owned(),
         note: format!("{} {segments}", answer.sessions.len()),
+        axis: numbered(segment),
         columns: (answer.sessions.iter())
             .map(|session| Column {
                 label: number(&session.span).to_owned(),
@@ -112,10 +103,9 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
             .collect(),
     };
     let maps: Vec<Map> = shown.iter().map(map).collect();
-    let layout = numbered(&maps, segment);
     let shades = Shades::of_effects(&maps);
-    let title = format!("Effects of one history by layers: case {}", super::style::shortened(case, 40));
-    let title = origin.titled(title);
+    let title = origin
+        .titled(format!("Effects of one history by layers: case {}", super::style::shortened(case, 40)));
     let caption = format!(
         "Each cell: {} {} in the order in which they were shown, numbered from 0 by their place in the whole history, as in the run's files; the \
          evidence is framed. The first case of which {} \
@@ -132,7 +122,7 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
         values.map(move |(layer, value)| (answer, session, *layer, value))
     });
     let csv = CsvTable::of(rows)
-        .column("figure", |_| &name)
+        .column("figure", |_| name)
         .column("case", |_| case)
         .column("probe", |(answer, ..)| &answer.probe)
         .column("condition", |(answer, ..)| label(&answer.condition))
@@ -141,9 +131,8 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
         .column("layer", |(.., layer, _)| layer)
         .optional("value", |(.., value)| Some(value).filter(|value| !value.is_nan()))
         .bytes();
-    let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &causes.layers };
-    let svg = draw(&name, &title, &origin.line, &grid)?;
-    Ok(Figure { name, title, caption, svg, csv })
+    let width = width_of(&maps);
+    Grid::of_layers(maps, shades, &causes.layers, width).figure(name, (title, &origin.line), caption, csv)
 }
 
 /// The number in a span's label: `3` of `session[3]`; the whole label where it has none.

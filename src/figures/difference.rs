@@ -1,31 +1,35 @@
 //! Conditions against each other: the same questions under both on one axis, and what the second changes.
 
-use super::curves::{axis, bands, ends, titled};
+use super::curves::{bands, ends, of_attention, titled};
 use super::meaning::Meaning;
 use super::sheet::{ColumnAxis, Panel, Sheet};
-use super::{Figure, FigureError, Origin, captions};
+use super::{Figure, Origin, captions};
 use crate::benchmarks::Unit;
 use crate::ground::order::unique;
 use crate::lens::difference::{Difference, differences_csv};
 use crate::lens::{Lens, Scale, Study};
 use crate::run::condition::label;
 
-/// Panels beside each other.
 const COLUMNS: usize = 4;
 
 /// A figure of both sides and one of their differences, by mass and by density; nothing of a study of one condition.
-pub(super) fn of_study(study: &Study, origin: &Origin) -> Result<Vec<Figure>, FigureError> {
-    let Some((_, lens)) = study.measured().next() else { return Ok(Vec::new()) };
-    let mut figures = Vec::new();
-    for scale in Scale::ALL {
-        let all = study.differences(scale);
-        if !all.is_empty() {
-            figures.push(sides(lens, origin, scale, &all)?);
-            figures.push(differences(lens, origin, scale, &all)?);
-        }
-    }
-    Ok(figures)
+pub(super) fn of_study(study: &Study, origin: &Origin) -> Vec<Figure> {
+    let Some((_, lens)) = study.measured().next() else { return Vec::new() };
+    let found = Scale::ALL.into_iter().map(|scale| (scale, study.differences(scale)));
+    let found = found.filter(|(_, all)| !all.is_empty());
+    let figures = found.flat_map(|(scale, all)| {
+        let common = captions::about_layer_kinds(lens, captions::LINEAR_CURVES) + &captions::drawn(lens);
+        let drawn = [sides(lens, scale, &all), differences(lens, scale, &all)];
+        drawn.map(|(name, caption, sheet)| {
+            let sheet = Sheet { title: origin.titled(sheet.title), origin: origin.line.clone(), ..sheet };
+            sheet.figure(format!("{name}-{}", scale.key()), caption + &common, differences_csv(&all))
+        })
+    });
+    figures.collect()
 }
+
+/// A figure's name, caption and sheet.
+type Drawn = (&'static str, String, Sheet);
 
 /// The differences of each pair of conditions, in their order.
 fn by_pair(all: &[Difference]) -> Vec<&[Difference]> {
@@ -37,30 +41,22 @@ fn names(one: &Difference) -> [&str; 2] {
 }
 
 /// Both conditions of each pair on one axis: rows of panels a pair, a panel a curve.
-fn sides(lens: &Lens, origin: &Origin, scale: Scale, all: &[Difference]) -> Result<Figure, FigureError> {
+fn sides(lens: &Lens, scale: Scale, all: &[Difference]) -> Drawn {
     let strokes = [0, 1].map(|at| Meaning::Group(at).stroke());
     let panel = |one: &Difference| {
-        let mut legend: Vec<_> =
-            strokes.iter().zip(names(one)).map(|(stroke, name)| (Some(*stroke), name.to_owned())).collect();
-        legend.push((None, format!("n = {}", one.difference.n)));
+        let named = strokes.iter().zip(names(one)).map(|(stroke, name)| (Some(*stroke), name.to_owned()));
+        let legend = named.chain([(None, format!("n = {}", one.difference.n))]).collect();
         let lines = strokes.iter().zip(&one.sides).map(|(stroke, side)| (*stroke, side.clone())).collect();
-        Some(Panel { title: one.curve.label(), legend, lines })
+        Some(Panel::of_layers(one.curve.label(), legend, lines))
     };
     let rows = by_pair(all).into_iter().flat_map(|pair| {
         let panels: Vec<Option<Panel>> = pair.iter().map(panel).collect();
         panels.chunks(COLUMNS).map(<[_]>::to_vec).collect::<Vec<_>>()
     });
     let sheet = Sheet {
-        title: origin.titled(titled("Attention by layer, the same questions under two conditions", scale)),
-        origin: origin.line.clone(),
-        y_label: axis(scale).to_owned(),
-        percent: scale == Scale::Mass,
-        reference: (scale == Scale::Density).then_some(1.0),
         rows: rows.collect(),
         panel: (300, 190),
-        reach: 1000.0,
-        units: lens.unit().many(),
-        ..Sheet::default()
+        ..of_attention("Attention by layer, the same questions under two conditions", lens, scale)
     };
     let series = all.iter().flat_map(|one| &one.sides);
     let caption = format!(
@@ -70,16 +66,11 @@ fn sides(lens: &Lens, origin: &Origin, scale: Scale, all: &[Difference]) -> Resu
         lens.unit().many(),
         captions::zeros(series),
     );
-    figure(format!("against-{}", scale.key()), caption, lens, &sheet, all)
+    ("against", caption, sheet)
 }
 
 /// The change under each second condition, a line a pair and a panel a curve, on one linear axis.
-fn differences(
-    lens: &Lens,
-    origin: &Origin,
-    scale: Scale,
-    all: &[Difference],
-) -> Result<Figure, FigureError> {
+fn differences(lens: &Lens, scale: Scale, all: &[Difference]) -> Drawn {
     let pairs = by_pair(all);
     let mut panels: Vec<Option<Panel>> = Vec::new();
     for curve in unique(all.iter().map(|one| one.curve)) {
@@ -93,7 +84,7 @@ fn differences(
             legend.push((Some(stroke), format!("{second} (n = {})", one.difference.n)));
             lines.push((stroke, one.difference.clone()));
         }
-        panels.push(Some(Panel { title: curve.label(), legend, lines }));
+        panels.push(Some(Panel::of_layers(curve.label(), legend, lines)));
     }
     let base = all.first().map_or("plain", |one| names(one)[0]);
     let title = match &pairs[..] {
@@ -111,8 +102,7 @@ fn differences(
         .map(|one| names(one)[1].chars().count() + 16)
         .sum::<usize>();
     let sheet = Sheet {
-        title: origin.titled(titled(&title, scale)),
-        origin: origin.line.clone(),
+        title: titled(&title, scale),
         y_label: match scale {
             Scale::Mass => "difference in attention mass (percentage points)".to_owned(),
             Scale::Density => "difference in attention density".to_owned(),
@@ -139,19 +129,5 @@ fn differences(
             Unit::Probe => "",
         },
     );
-    figure(format!("difference-{}", scale.key()), caption, lens, &sheet, all)
-}
-
-fn figure(
-    name: String,
-    caption: String,
-    lens: &Lens,
-    sheet: &Sheet,
-    all: &[Difference],
-) -> Result<Figure, FigureError> {
-    let svg = sheet.draw(&name)?;
-    let caption =
-        caption + &captions::about_layer_kinds(lens, captions::LINEAR_CURVES) + &captions::drawn(lens);
-    let csv = differences_csv(all);
-    Ok(Figure { name, title: sheet.title.clone(), caption, svg, csv })
+    ("difference", caption, sheet)
 }

@@ -2,40 +2,93 @@
 //!
 //! Each is a function from [`Doses`] to figures. What a figure shows lies beside it as CSV: a row a point.
 
-use plotters::style::RGBColor;
-
-use super::dose_lines::{DoseLine, DoseLines, DosePanel};
+use super::axis::Range;
 use super::meaning::Meaning;
-use super::style::{GREY, Stroke, shortened};
-use super::value_maps::{OF_LEVEL, ValueMap, ValueMaps, WRITTEN};
-use super::{Figure, FigureError, residue};
+use super::plot::{Mark, Plain, Sample};
+use super::sheet::{Across, Panel, Sheet};
+use super::style::{Colour, GREY, INK, Stroke, UNIT, shortened};
+use super::{Figure, trends};
 use crate::dose::Doses;
 use crate::dose::answer::Chosen;
 use crate::dose::cell::Cell;
 use crate::dose::chains::{ChainLevel, Chains};
 use crate::dose::estimate::{Estimate, Share};
-use crate::dose::sweep::{Scale, Sweep};
+use crate::dose::sweep::{Level, Scale, Sweep};
 use crate::dose::words::recency;
 use crate::ground::csv::CsvTable;
+use crate::ground::order::unique;
 
-/// Every figure of a run, in the order of the report.
-pub fn draw_doses(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
-    let mut figures = Vec::new();
-    figures.extend(effect(doses)?);
-    figures.extend(over_updating(doses)?);
-    figures.extend(order(doses)?);
-    figures.extend(chains(doses)?);
-    figures.extend(attention(doses)?);
-    figures.extend(beside_cause(doses)?);
-    figures.extend(grids(doses)?);
-    figures.extend(layers(doses)?);
-    let title = "What hiding a session leaves of its effect on the contrast".to_owned();
-    figures.extend(residue::figure(&doses.residues, (title, origin(doses)))?);
-    Ok(figures)
+/// The figures of lines of a run, in the order of the report.
+pub(super) fn of_lines(doses: &Doses) -> Vec<Figure> {
+    let first = [effect(doses), over_updating(doses), order(doses)];
+    let last = [attention(doses), beside_cause(doses)];
+    first.into_iter().flatten().chain(chains(doses)).chain(last.into_iter().flatten()).collect()
 }
 
-/// The line of origin.
-fn origin(doses: &Doses) -> String {
+#[derive(Debug, Clone)]
+struct DoseLine {
+    /// As the legend has it; lines of one name look the same in all panels.
+    name: String,
+    stroke: Stroke,
+    points: Vec<Option<Estimate>>,
+}
+
+/// A panel: levels along the axis.
+#[derive(Debug, Clone, Default)]
+struct DosePanel {
+    title: String,
+    x_label: String,
+    levels: Vec<String>,
+    lines: Vec<DoseLine>,
+    /// A thin line an item, by level.
+    items: Vec<Vec<Option<f64>>>,
+    /// Dotted lines across: values that say nothing, in the colour of the lines that they belong to.
+    baselines: Vec<(f64, Colour)>,
+}
+
+fn item_look() -> Plain {
+    Plain { ink: INK.mix(0.22), width: UNIT * 3 / 4, dash: None }
+}
+
+fn baseline_look(colour: Colour) -> Plain {
+    Plain { ink: colour.into(), width: UNIT * 5 / 4, dash: Some((2, 3)) }
+}
+
+impl DosePanel {
+    fn panel(&self) -> Panel {
+        let end = self.levels.len() as f64 - 0.5;
+        let baselines = self.baselines.iter().map(|(at, colour)| Mark::Path {
+            places: vec![(-0.5, *at), (end, *at)],
+            look: baseline_look(*colour),
+        });
+        let item = |values: &Vec<Option<f64>>| {
+            let known =
+                values.iter().enumerate().filter_map(|(level, value)| Some((level as f64, (*value)?)));
+            let places: Vec<(f64, f64)> = known.collect();
+            match places[..] {
+                [at] => Mark::Dot { at, radius: UNIT, ink: INK.mix(0.22) },
+                _ => Mark::Path { places, look: item_look() },
+            }
+        };
+        let point = |estimate: &Option<Estimate>| {
+            let Estimate { mean, interval, .. } = (*estimate)?;
+            Some((mean, interval.map(|interval| (interval.low, interval.high))))
+        };
+        let lines: Vec<_> =
+            self.lines.iter().map(|line| (line.stroke, line.points.iter().map(point).collect())).collect();
+        let n = self.lines.iter().flat_map(|line| line.points.iter().flatten().map(|estimate| estimate.n));
+        Panel {
+            title: self.title.clone(),
+            legend: vec![(None, format!("n = {}", n.max().unwrap_or(0)))],
+            marks: baselines.chain(self.items.iter().map(item)).chain(trends::marks(&lines)).collect(),
+            x: Across::Names(self.levels.clone()),
+            x_label: self.x_label.clone(),
+            ..Panel::default()
+        }
+    }
+}
+
+pub(super) fn origin(doses: &Doses) -> String {
     let gated = if doses.gated { " · items that pass the gate" } else { "" };
     let folder = doses.dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let name = |text: &str| shortened(text.rsplit(['/', '\\']).next().unwrap_or(text), 48);
@@ -48,27 +101,26 @@ fn origin(doses: &Doses) -> String {
 }
 
 /// The factors that are varied alone at two levels or more.
-fn factors(doses: &Doses) -> impl Iterator<Item = &Sweep> {
+pub(super) fn factors(doses: &Doses) -> impl Iterator<Item = &Sweep> {
     doses.sweeps.iter().filter(|sweep| !sweep.is_grid() && sweep.levels().all.len() > 1)
 }
 
 /// The unit of the levels, below an axis.
-fn unit_of(sweep: &Sweep) -> String {
+pub(super) fn unit_of(sweep: &Sweep) -> String {
     if sweep.levels().scale == Scale::Tokens { "tokens".to_owned() } else { String::new() }
 }
 
-/// A factor's name as words.
-fn spoken(factor: &str) -> String {
+pub(super) fn spoken(factor: &str) -> String {
     factor.replace(['_', '-'], " ")
 }
 
 /// The levels as ticks; the base level has an asterisk.
-fn ticks(sweep: &Sweep) -> Vec<String> {
+pub(super) fn ticks(sweep: &Sweep) -> Vec<String> {
     let short = |number: f64, name: &str| match number {
         n if n >= 1024.0 && n % 1024.0 == 0.0 => format!("{}K", n / 1024.0),
         _ => name.to_owned(),
     };
-    let tick = |level: &crate::dose::sweep::Level| {
+    let tick = |level: &Level| {
         let name = level.number.map_or_else(|| level.name.clone(), |number| short(number, &level.name));
         if level.base { format!("{name}*") } else { name }
     };
@@ -85,7 +137,6 @@ fn panel(doses: &Doses, sweep: &Sweep, lines: &[(&str, Stroke, &str)]) -> DosePa
         lines.iter().map(line).filter(|line| line.points.iter().any(Option::is_some)).collect();
     DosePanel {
         title: spoken(&sweep.factor),
-        note: note(&lines),
         x_label: unit_of(sweep),
         levels: ticks(sweep),
         lines,
@@ -124,43 +175,67 @@ fn csv(figure: &str, panels: &[DosePanel]) -> Vec<u8> {
         .bytes()
 }
 
-/// Words and axis of a figure of lines.
 #[derive(Default)]
 struct About<'a> {
     name: &'a str,
     title: &'a str,
     caption: String,
     y_label: &'a str,
+    /// The legend's words for the dotted lines; none where there are none.
     baseline: Option<&'a str>,
+    /// Ends that the value axis has in any case.
     ends: (f64, f64),
-    of_items: bool,
 }
 
 const INTERVALS: &str =
     " Bars: 95% intervals of means over items. An asterisk marks the base level, at which all factors meet.";
 
-fn lines(doses: &Doses, about: About<'_>, panels: Vec<DosePanel>) -> Result<Option<Figure>, FigureError> {
+fn lines(doses: &Doses, about: About<'_>, panels: Vec<DosePanel>) -> Option<Figure> {
     let panels: Vec<DosePanel> = panels.into_iter().filter(|panel| !panel.lines.is_empty()).collect();
     if panels.is_empty() {
-        return Ok(None);
+        return None;
     }
-    let csv = csv(about.name, &panels);
-    let drawing = DoseLines {
+    let all = || panels.iter().flat_map(|panel| &panel.lines);
+    let names = unique(all().map(|line| line.name.as_str()));
+    let known = names.iter().filter_map(|name| all().find(|line| line.name == *name));
+    let mut legend: Vec<(Sample, String)> =
+        known.map(|line| (Sample::Line(line.stroke), line.name.clone())).collect();
+    if panels.iter().any(|panel| !panel.items.is_empty()) {
+        legend.push((Sample::Plain(item_look()), "one item".to_owned()));
+    }
+    legend.extend(about.baseline.map(|words| (Sample::Plain(baseline_look(GREY)), words.to_owned())));
+    let sheet = Sheet {
         title: about.title.to_owned(),
         origin: origin(doses),
         y_label: about.y_label.to_owned(),
-        panels,
-        baseline: about.baseline.map(str::to_owned),
-        ends: about.ends,
-        of_items: about.of_items,
+        reference: Some(0.0),
+        rows: panels.iter().map(|panel| vec![Some(panel.panel())]).collect(),
+        legend,
+        panel: (270, 170),
+        range: Some(Range::between(value_ends(&panels, about.ends))),
+        ..Sheet::default()
     };
-    let svg = drawing.draw(about.name)?;
-    let (name, title) = (about.name.to_owned(), about.title.to_owned());
-    Ok(Some(Figure { name, title, caption: about.caption, svg, csv }))
+    let csv = csv(about.name, &panels);
+    Some(sheet.figure(about.name, about.caption, csv))
+}
+
+/// The ends of all panels' value axis. Values far beyond the means and most items do not set them.
+fn value_ends(panels: &[DosePanel], ends: (f64, f64)) -> (f64, f64) {
+    let estimates =
+        panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| line.points.iter().flatten());
+    let means = estimates.flat_map(|Estimate { mean, interval, .. }| {
+        interval.map_or([*mean; 3], |interval| [*mean, interval.low, interval.high])
+    });
+    let items = panels.iter().flat_map(|panel| panel.items.iter().flatten().flatten());
+    let mut items: Vec<f64> = items.copied().collect();
+    items.sort_by(f64::total_cmp);
+    let of_items = [0.02, 0.98].map(|q| crate::ground::numbers::quantile(&items, q));
+    let all = means.chain(of_items).filter(|value| value.is_finite());
+    all.fold(ends, |(low, high), value| (low.min(value), high.max(value)))
 }
 
 /// The update effect by dose, with a line an item.
-fn effect(doses: &Doses) -> Result<Option<Figure>, FigureError> {
+fn effect(doses: &Doses) -> Option<Figure> {
     let of = |sweep: &Sweep| {
         let items = sweep.by_item(&doses.cells, Cell::u);
         let items =
@@ -178,14 +253,12 @@ fn effect(doses: &Doses) -> Result<Option<Figure>, FigureError> {
              that a model which only prefers one value has 0. Above 0 the update counts. Thin lines: one item each.{INTERVALS}"
         ),
         y_label: "update effect u (nats)",
-        of_items: true,
         ..About::default()
     };
     lines(doses, about, factors(doses).map(of).collect())
 }
 
-/// Twins without an update beside update twins.
-fn over_updating(doses: &Doses) -> Result<Option<Figure>, FigureError> {
+fn over_updating(doses: &Doses) -> Option<Figure> {
     let of = |sweep: &Sweep| {
         let all = [
             ("update: the current value over the replaced one (u)", Meaning::New.stroke(), "u"),
@@ -215,8 +288,7 @@ fn over_updating(doses: &Doses) -> Result<Option<Figure>, FigureError> {
     lines(doses, about, shown)
 }
 
-/// Recency of place against recency of time.
-fn order(doses: &Doses) -> Result<Option<Figure>, FigureError> {
+fn order(doses: &Doses) -> Option<Figure> {
     let of = |sweep: &Sweep| {
         let [time, place] = recency(doses, sweep)?;
         let mean = |values: &[(String, f64)]| {
@@ -229,7 +301,6 @@ fn order(doses: &Doses) -> Result<Option<Figure>, FigureError> {
         };
         Some(DosePanel {
             title: spoken(&sweep.factor),
-            note: format!("n = {}", time.len()),
             x_label: "recency that moves the contrast".to_owned(),
             levels: vec!["of time".to_owned(), "of place".to_owned()],
             lines: vec![line],
@@ -247,15 +318,14 @@ fn order(doses: &Doses) -> Result<Option<Figure>, FigureError> {
             INTERVALS.split_inclusive('.').take(2).collect::<String>()
         ),
         y_label: "part of u (nats)",
-        of_items: true,
         ..About::default()
     };
     lines(doses, about, factors(doses).filter_map(of).collect())
 }
 
 /// The likelihood of each value of a chain by its position, and the likeliest values by the number of updates.
-fn chains(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
-    let Some(chains) = Chains::of(doses) else { return Ok(Vec::new()) };
+fn chains(doses: &Doses) -> Vec<Figure> {
+    let Some(chains) = Chains::of(doses) else { return Vec::new() };
     let mut figures = Vec::new();
     let of = |(nth, level): (usize, &ChainLevel)| {
         let longest = chains.levels.iter().map(|level| level.positions.len()).max().unwrap_or(0);
@@ -270,16 +340,12 @@ fn chains(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
     let by_position: Vec<DoseLine> = chains.levels.iter().enumerate().filter_map(of).collect();
     let longest = by_position.iter().map(|line| line.points.len()).max().unwrap_or(0);
     let back = |at: usize| if at + 1 == longest { "last".to_owned() } else { (longest - 1 - at).to_string() };
-    let panels = match by_position.is_empty() {
-        true => Vec::new(),
-        false => vec![DosePanel {
-            title: "By position in the chain".to_owned(),
-            note: note(&by_position),
-            x_label: "updates ago".to_owned(),
-            levels: (0..longest).map(back).collect(),
-            lines: by_position,
-            ..DosePanel::default()
-        }],
+    let panel = DosePanel {
+        title: "By position in the chain".to_owned(),
+        x_label: "updates ago".to_owned(),
+        levels: (0..longest).map(back).collect(),
+        lines: by_position,
+        ..DosePanel::default()
     };
     let about = About {
         name: "dose-chains",
@@ -291,11 +357,10 @@ fn chains(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
         y_label: "log p over values never given (nats)",
         ..About::default()
     };
-    figures.extend(lines(doses, about, panels)?);
+    figures.extend(lines(doses, about, vec![panel]));
     let looks = [Meaning::New, Meaning::Old, Meaning::Group(3), Meaning::Others].map(Meaning::stroke);
     let share = |chosen: Chosen, level: &ChainLevel| {
-        let share = level.chosen.iter().find(|(known, _)| *known == chosen).map(|(_, share)| *share)?;
-        let Share { n, mean, interval } = share;
+        let (_, Share { n, mean, interval }) = *level.chosen.iter().find(|(known, _)| *known == chosen)?;
         Some(Estimate { n, mean, interval, sd: None })
     };
     let line = |(chosen, stroke): (Chosen, Stroke)| DoseLine {
@@ -313,7 +378,6 @@ fn chains(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
     });
     let panel = DosePanel {
         title: "The likeliest value".to_owned(),
-        note: note(&all),
         x_label: "updates".to_owned(),
         levels: chains.levels.iter().map(|level| level.updates.to_string()).collect(),
         lines: all,
@@ -329,18 +393,11 @@ fn chains(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
         ends: (0.0, 1.0),
         ..About::default()
     };
-    figures.extend(lines(doses, about, vec![panel])?);
-    Ok(figures)
+    figures.extend(lines(doses, about, vec![panel]));
+    figures
 }
 
-/// The number of items of a panel.
-fn note(lines: &[DoseLine]) -> String {
-    let counts = lines.iter().flat_map(|line| line.points.iter().flatten().map(|estimate| estimate.n));
-    format!("n = {}", counts.max().unwrap_or(0))
-}
-
-/// Densities of attention by dose.
-fn attention(doses: &Doses) -> Result<Option<Figure>, FigureError> {
+fn attention(doses: &Doses) -> Option<Figure> {
     let of = |sweep: &Sweep| {
         let all = [
             ("question to new", Meaning::New.stroke(), "density_query_new"),
@@ -368,10 +425,10 @@ fn attention(doses: &Doses) -> Result<Option<Figure>, FigureError> {
 }
 
 /// Attention beside the update effect and the effects of sessions, each divided by its largest mean.
-fn beside_cause(doses: &Doses) -> Result<Option<Figure>, FigureError> {
+fn beside_cause(doses: &Doses) -> Option<Figure> {
     let any = doses.numbers().iter().any(|name| name.starts_with("blocked_") || name.starts_with("removed_"));
     if !any {
-        return Ok(None);
+        return None;
     }
     let of = |sweep: &Sweep| {
         let all = [
@@ -384,7 +441,7 @@ fn beside_cause(doses: &Doses) -> Result<Option<Figure>, FigureError> {
             ("effect of removing old", Meaning::Group(1).stroke(), "removed_old"),
         ];
         let mut panel = panel(doses, sweep, &all);
-        let mut baselines: Vec<(f64, RGBColor)> = Vec::new();
+        let mut baselines: Vec<(f64, Colour)> = Vec::new();
         for line in &mut panel.lines {
             let most = line.points.iter().flatten().map(|point| point.mean.abs()).fold(0.0, f64::max);
             if most == 0.0 {
@@ -414,152 +471,4 @@ fn beside_cause(doses: &Doses) -> Result<Option<Figure>, FigureError> {
         ..About::default()
     };
     lines(doses, about, factors(doses).map(of).collect())
-}
-
-/// The update effect over grids of two factors.
-fn grids(doses: &Doses) -> Result<Option<Figure>, FigureError> {
-    let of = |sweep: &Sweep| {
-        let cells = sweep.grid(&doses.cells, Cell::u);
-        let names = |axis: usize| -> Vec<String> {
-            sweep.axes[axis].all.iter().map(|level| level.name.clone()).collect()
-        };
-        ValueMap {
-            title: format!("{} by {}", spoken(&sweep.axes[0].factor), spoken(&sweep.axes[1].factor)),
-            x_label: spoken(&sweep.axes[1].factor),
-            columns: names(1),
-            rows: names(0),
-            values: cells
-                .iter()
-                .map(|row| row.iter().map(|cell| cell.map(|cell| cell.mean)).collect())
-                .collect(),
-        }
-    };
-    let grids: Vec<&Sweep> = doses.sweeps.iter().filter(|sweep| sweep.is_grid()).collect();
-    let Some(first) = grids.first() else { return Ok(None) };
-    let drawing = ValueMaps {
-        title: "Update effect over two factors".to_owned(),
-        origin: origin(doses),
-        y_label: spoken(&first.axes[0].factor),
-        maps: grids.iter().map(|sweep| of(sweep)).collect(),
-        unit: "u (nats)".to_owned(),
-        middle: 0.0,
-        cell: WRITTEN,
-    };
-    let caption = "The update effect u in nats, the mean over items, by the levels of two factors: rows are the levels of the first, columns \
-                   those of the second. Blue above 0: the update counts; orange below. Grey: no item was asked there."
-        .to_owned();
-    map("dose-grid", drawing, caption).map(Some)
-}
-
-/// Attention by layer and level, and the effects of windows of layers where they were measured.
-fn layers(doses: &Doses) -> Result<Vec<Figure>, FigureError> {
-    let mut figures = Vec::new();
-    let indices: Vec<String> = doses.layers.iter().map(|layer| layer.index.to_string()).collect();
-    for (key, words) in [
-        ("density_query_new", "the question to new"),
-        ("density_query_old", "the question to old"),
-        ("density_new_old", "new to old"),
-    ] {
-        let of = |sweep: &Sweep| {
-            let at = |layer: usize| {
-                let items = sweep.by_item(&doses.cells, |cell| {
-                    let value = *cell.by_layer.get(key)?.get(layer)?;
-                    (value > 0.0).then(|| value.log2())
-                });
-                sweep.means(&items).iter().map(|mean| mean.map(|mean| mean.mean)).collect::<Vec<_>>()
-            };
-            ValueMap {
-                title: spoken(&sweep.factor),
-                x_label: unit_of(sweep),
-                columns: ticks(sweep),
-                rows: indices.clone(),
-                values: (0..indices.len()).map(at).collect(),
-            }
-        };
-        let maps: Vec<ValueMap> = factors(doses).map(of).collect();
-        let maps: Vec<ValueMap> = maps.into_iter().filter(has_values).collect();
-        if maps.is_empty() {
-            continue;
-        }
-        let drawing = ValueMaps {
-            title: format!("Density by layer and dose: {words}"),
-            origin: origin(doses),
-            y_label: "layer".to_owned(),
-            maps,
-            unit: "log2 density".to_owned(),
-            middle: 0.0,
-            cell: OF_LEVEL,
-        };
-        let caption = format!(
-            "The binary logarithm of the density of attention of {words}, the mean over items, by layer and level: white is uniform attention, \
-             one more is twice as much (blue), one less half (orange). Grey: no item has a value. An asterisk marks the base level."
-        );
-        let name = key.replacen("density", "dose_layers", 1).replace('_', "-");
-        figures.push(map(&name, drawing, caption)?);
-    }
-    figures.extend(windows(doses)?);
-    Ok(figures)
-}
-
-/// Effects of blocking the new session at windows of layers.
-fn windows(doses: &Doses) -> Result<Option<Figure>, FigureError> {
-    let start =
-        |name: &str| name.split_once('@').and_then(|(_, at)| at.split_once('-')?.0.parse::<usize>().ok());
-    let mut names: Vec<&str> =
-        doses.numbers().into_iter().filter(|name| name.starts_with("blocked_new@")).collect();
-    names.sort_by_key(|name| start(name));
-    if names.is_empty() {
-        return Ok(None);
-    }
-    let of = |sweep: &Sweep| {
-        let at = |name: &&str| {
-            let means = sweep.means(&sweep.by_item(&doses.cells, |cell| cell.number(name)));
-            means.iter().map(|mean| mean.map(|mean| mean.mean)).collect::<Vec<_>>()
-        };
-        let range = |name: &&str| name.split_once('@').map_or("", |(_, range)| range).to_owned();
-        ValueMap {
-            title: spoken(&sweep.factor),
-            x_label: unit_of(sweep),
-            columns: ticks(sweep),
-            rows: names.iter().map(range).collect(),
-            values: names.iter().map(at).collect(),
-        }
-    };
-    let drawing = ValueMaps {
-        title: "Effect of blocking new at windows of layers".to_owned(),
-        origin: origin(doses),
-        y_label: "layers".to_owned(),
-        maps: factors(doses).map(of).filter(has_values).collect(),
-        unit: "drop (nats)".to_owned(),
-        middle: 0.0,
-        cell: OF_LEVEL,
-    };
-    let caption = "By how many nats the contrast drops when the new session is blocked from the question on at some layers alone, less the \
-                   median of stretches without evidence: the mean over items. Blue above 0: these layers read the update."
-        .to_owned();
-    map("dose-windows", drawing, caption).map(Some)
-}
-
-fn has_values(map: &ValueMap) -> bool {
-    map.values.iter().flatten().any(Option::is_some)
-}
-
-/// A figure of maps, with a row a cell.
-fn map(name: &str, drawing: ValueMaps, caption: String) -> Result<Figure, FigureError> {
-    let mut rows: Vec<(&ValueMap, usize, usize, f64)> = Vec::new();
-    for map in &drawing.maps {
-        for (row, values) in map.values.iter().enumerate() {
-            let known = values.iter().enumerate().filter_map(|(column, value)| Some((column, (*value)?)));
-            rows.extend(known.map(|(column, value)| (map, row, column, value)));
-        }
-    }
-    let csv = CsvTable::of(&rows)
-        .column("figure", |_| name)
-        .column("map", |row| &row.0.title)
-        .column("row", |row| &row.0.rows[row.1])
-        .column("column", |row| row.0.columns[row.2].trim_end_matches('*').to_owned())
-        .column("value", |row| row.3)
-        .bytes();
-    let svg = drawing.draw(name)?;
-    Ok(Figure { name: name.to_owned(), title: drawing.title.clone(), caption, svg, csv })
 }

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// A picture with what belongs to it.
+use super::drawing::Drawing;
+
 #[derive(Debug, Clone)]
 pub struct Figure {
     pub name: String,
@@ -12,9 +13,26 @@ pub struct Figure {
     pub svg: String,
     /// The numbers in it, in long format.
     pub csv: Vec<u8>,
+    pub(super) drawing: Drawing,
 }
 
-/// Why a figure could not be made.
+impl Figure {
+    pub(super) fn of(
+        name: impl Into<String>,
+        title: impl Into<String>,
+        caption: String,
+        drawing: Drawing,
+        csv: Vec<u8>,
+    ) -> Self {
+        let title = title.into();
+        Figure { name: name.into(), svg: drawing.svg(&title), title, caption, csv, drawing }
+    }
+
+    pub(super) fn refused(&self, reason: String) -> FigureError {
+        FigureError::Draw { figure: self.name.clone(), reason }
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum FigureError {
     #[error("figure `{figure}`: {reason}")]

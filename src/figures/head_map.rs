@@ -4,8 +4,8 @@
 //! comes last.
 
 use super::axis::write_value;
-use super::value_maps::{OF_HEAD, ValueMap, ValueMaps};
-use super::{Figure, FigureError, Origin};
+use super::map::{Cells, Column, Grid, Map, RowAxis, Shades};
+use super::{Figure, Origin};
 use crate::benchmarks::{Measure, Unit};
 use crate::ground::csv::CsvTable;
 use crate::lens::selection::joined;
@@ -13,45 +13,43 @@ use crate::lens::{HeadMap, Study};
 use crate::run::condition::label;
 
 /// The maps of every measure that is kept by head, a figure each.
-pub fn of_study(study: &Study, origin: &Origin) -> Result<Vec<Figure>, FigureError> {
-    let mut figures = Vec::new();
-    for measure in study.measures().into_iter().filter(|measure| measure.heads) {
-        let maps = study.heads(measure);
-        if !maps.is_empty() {
-            figures.push(figure(measure, &maps, study.benchmark.unit, origin)?);
-        }
-    }
-    Ok(figures)
+pub fn of_study(study: &Study, origin: &Origin) -> Vec<Figure> {
+    let measures = study.measures().into_iter().filter(|measure| measure.heads);
+    let found = measures.map(|measure| (measure, study.heads(measure)));
+    found
+        .filter(|(_, maps)| !maps.is_empty())
+        .map(|(measure, maps)| figure(measure, &maps, study.benchmark.unit, origin))
+        .collect()
 }
 
-fn figure(measure: &Measure, maps: &[HeadMap], unit: Unit, origin: &Origin) -> Result<Figure, FigureError> {
+fn figure(measure: &Measure, found: &[HeadMap], unit: Unit, origin: &Origin) -> Figure {
     let many = unit.many();
     let name = format!("heads-{}-mass", measure.key.replace('_', "-"));
     let title = origin.titled(format!("By layer and head: {}", measure.label));
     let middle = measure.reference.unwrap_or(0.0);
-    let several = maps.len() > 1;
-    let map = |map: &HeadMap| ValueMap {
+    let map = |map: &HeadMap| Map {
         title: match &map.condition {
-            Some(condition) if several => format!("{}, n = {}", label(condition), map.n),
+            Some(condition) if found.len() > 1 => format!("{}, n = {}", label(condition), map.n),
             _ => format!("n = {}", map.n),
         },
-        x_label: "head".to_owned(),
-        columns: (0..map.mean.ncols()).map(|head| head.to_string()).collect(),
-        rows: map.layers.iter().map(usize::to_string).collect(),
-        values: (map.mean.rows().into_iter())
-            .map(|row| row.iter().map(|value| Some(*value).filter(|value| value.is_finite())).collect())
+        axis: "head".to_owned(),
+        columns: (map.mean.columns().into_iter().enumerate())
+            .map(|(head, values)| {
+                let finite = values.iter().map(|value| if value.is_finite() { *value } else { f64::NAN });
+                Column {
+                    label: head.to_string(),
+                    cells: Cells::Values(finite.collect()),
+                    ..Column::default()
+                }
+            })
             .collect(),
+        ..Map::default()
     };
-    let drawing = ValueMaps {
-        title,
-        origin: origin.line.clone(),
-        y_label: "layer".to_owned(),
-        maps: maps.iter().map(map).collect(),
-        unit: String::new(),
-        middle,
-        cell: OF_HEAD,
-    };
-    let svg = drawing.draw(&name)?;
+    let maps: Vec<Map> = found.iter().map(map).collect();
+    let layers = found.first().map(|map| map.layers.iter().map(usize::to_string).collect());
+    let rows = RowAxis { axis: "layer".to_owned(), names: layers.unwrap_or_default(), kinds: Vec::new() };
+    let heads = maps.iter().map(|map| map.columns.len()).max().unwrap_or(1) as i32;
+    let size = ((heads * 14).clamp(150, 420), (rows.names.len() as i32 * 14).clamp(120, 420));
     let caption = format!(
         "{}: {}. Each cell: a head's own value, of masses, as the mean over {many}; white is {}, darker is farther from it, blue \
          above and orange below; the scale ends at the farthest head. Grey: no {} has a value. n is the number of {many}. Layers \
@@ -61,8 +59,10 @@ fn figure(measure: &Measure, maps: &[HeadMap], unit: Unit, origin: &Origin) -> R
         write_value(middle, false),
         unit.one(),
     );
-    let csv = csv(&name, measure, maps);
-    Ok(Figure { name, title: drawing.title, caption, svg, csv })
+    let csv = csv(&name, measure, found);
+    let shades = Shades::around(&maps, middle, ["", ""], usize::MAX);
+    let grid = Grid { maps, shades, rows, size, written: false };
+    grid.figure(name, (title, &origin.line), caption, csv)
 }
 
 /// A row a condition, layer and head.

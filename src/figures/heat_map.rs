@@ -1,112 +1,92 @@
-//! Heat maps of the query's attention: layers by segments, with the evidence marked. `grid` draws them.
+//! Heat maps of the query's attention: layers by segments, with the evidence marked. `map` draws them.
 
 use std::collections::BTreeSet;
 
 use super::curves::titled;
-use super::grid::{Cells, Column, Grid, Layout, Map, Shades, draw};
-use super::{Figure, FigureError, Origin, captions};
+use super::map::{Cells, Column, Grid, Map, Shades};
+use super::{Figure, Origin, captions};
 use crate::benchmarks::Unit;
 use crate::ground::csv::CsvTable;
 use crate::lens::strip::AlignedPlace;
 use crate::lens::{Correctness, Example, Group, Lens, Scale, table};
 
+/// The cells of an aligned map: a place, the units that have it, and its values by layer.
+pub(super) type AlignedCells = Vec<(AlignedPlace, usize, Option<Vec<f64>>)>;
+
 /// The mean over cases, aligned at the evidence: one map a probe.
-pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, FigureError> {
+pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Figure {
     let name = format!("strip-mean-{}", scale.key());
-    let (mut maps, mut strips, mut empty, mut missing) =
-        (Vec::new(), Vec::new(), Vec::new(), BTreeSet::new());
     let anchors = lens.benchmark.lens.anchors;
-    for probe in super::panels::panel_probes(lens) {
-        let group = Group { probe, kind: None, correctness: Correctness::All };
-        let strip = lens.strip(&group, scale);
-        if strip.n == 0 {
-            empty.push(group);
-            continue;
-        }
-        let cells = strip.cells.iter();
-        missing.extend(cells.clone().filter(|(.., values)| values.is_none()).map(|(place, ..)| *place));
-        maps.push(Map {
-            title: group.probe.clone().unwrap_or_else(|| "all probes".to_owned()),
-            note: format!("n = {}", strip.n),
-            columns: columns_of(cells.map(|(place, n, values)| (*place, *n, values.clone())), anchors),
-        });
-        strips.push(strip);
-    }
-    let segment = lens.segment;
-    let segments = captions::plural(segment);
-    let many = lens.unit().many();
+    let groups = super::panels::panel_probes(lens).into_iter();
+    let groups = groups.map(|probe| Group { probe, kind: None, correctness: Correctness::All });
+    let strips: Vec<_> = groups.map(|group| (lens.strip(&group, scale), group)).collect();
+    let (strips, empty): (Vec<_>, Vec<_>) = strips.into_iter().partition(|(strip, _)| strip.n > 0);
+    let maps: Vec<Map> = strips
+        .iter()
+        .map(|(strip, group)| aligned(group.probe.as_deref(), strip.n, &strip.cells, (anchors, lens.segment)))
+        .collect();
+    let (segment, many) = (lens.segment, lens.unit().many());
     let nowhere = match lens.unit() {
         Unit::Case => "in any case",
         Unit::Probe => "for any question",
     };
-    let title = origin.titled(titled(
-        &format!("The {}'s attention over the history, mean over {many}", lens.viewer()),
-        scale,
-    ));
+    let title = format!("The {}'s attention over the history, mean over {many}", lens.viewer());
     let shades = Shades::of(&maps, scale);
+    let cells = strips.iter().flat_map(|(strip, _)| &strip.cells);
+    let empty: Vec<Group> = empty.into_iter().map(|(_, group)| group).collect();
     let caption = format!(
-        "{} Histories are aligned at their evidence: {}, the {segments} just before and after each (−1, +1), and thirds \
-         of the stretches before, between and after; a place's value is the mean over the {segments} there, then over {many}.{} n is the \
-         number of {many}, below each column of those that have a {segment} there.{}{}",
-        what_is_shown(lens, scale),
-        anchors.join(", "),
-        places_left_out(&missing, anchors, &format!("has no {segment} {nowhere}")),
+        "{} {}{}{}",
+        shown_in_a_cell(lens, scale),
+        alignment(cells, (anchors, segment), (many, many), &format!("has no {segment} {nowhere}")),
         common(lens, &maps, &shades),
         captions::left_out(lens, &empty)
     );
+    let strips: Vec<_> = strips.into_iter().map(|(strip, _)| strip).collect();
     let csv = table::strip_csv(&name, &strips, lens);
-    let layout = aligned(segment);
-    let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &lens.layers };
-    let svg = draw(&name, &title, &origin.line, &grid)?;
-    Ok(Figure { name, title, caption, svg, csv })
+    let title = origin.titled(titled(&title, scale));
+    Grid::of_layers(maps, shades, &lens.layers, MAP_WIDTH).figure(name, (title, &origin.line), caption, csv)
 }
 
 /// The first case that was measured on every probe (or on most), session by session: one map a probe.
-pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, FigureError> {
+pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Figure {
     let name = format!("strip-case-{}", scale.key());
     let of_case = |case: &str| lens.examples.iter().filter(|e| e.case == case).count();
     let most = lens.examples.iter().map(|e| of_case(&e.case)).max().unwrap_or(0);
     let case =
         lens.examples.iter().map(|e| e.case.as_str()).find(|case| of_case(case) == most).unwrap_or_default();
-    let segment = lens.segment;
-    let segments = captions::plural(segment);
-    let mut maps = Vec::new();
+    let segments = captions::plural(lens.segment);
     let probes = super::panels::panel_probes(lens);
     let shown = lens.examples.iter().filter(|e| e.case == case).take(probes.len().max(1));
-    for example in shown.clone() {
+    let map = |example: &Example| {
         let dropped = match example.dropped.len() {
             0 => String::new(),
             n => format!(", {n} dropped"),
         };
-        maps.push(Map {
+        Map {
             title: example.probe.clone(),
             note: format!("{} {segments}{dropped}, {} tokens", example.segments.len(), example.prompt_tokens),
+            axis: numbered(lens.segment),
             columns: columns(example, scale),
-        });
-    }
-    let layout = numbered(&maps, segment);
+        }
+    };
+    let maps: Vec<Map> = shown.clone().map(map).collect();
     let shades = Shades::of(&maps, scale);
-    let title = titled(
-        &format!(
-            "The {}'s attention over one history: case {}",
-            lens.viewer(),
-            super::style::shortened(case, 40)
-        ),
-        scale,
+    let title = format!(
+        "The {}'s attention over one history: case {}",
+        lens.viewer(),
+        super::style::shortened(case, 40)
     );
-    let title = origin.titled(title);
     let caption = format!(
         "{} {} in the order of the history, numbered from 0, as in the run's files; a gap is where {segments} were dropped to fit the context. The \
          first case of the run that was measured on {}.{}",
-        what_is_shown(lens, scale),
+        shown_in_a_cell(lens, scale),
         captions::capital(&segments),
         if most >= lens.probes.len() { "every probe" } else { "most probes" },
         common(lens, &maps, &shades)
     );
     let csv = first_case_csv((&name, case), lens, shown, scale);
-    let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &lens.layers };
-    let svg = draw(&name, &title, &origin.line, &grid)?;
-    Ok(Figure { name, title, caption, svg, csv })
+    let (title, width) = (origin.titled(titled(&title, scale)), width_of(&maps));
+    Grid::of_layers(maps, shades, &lens.layers, width).figure(name, (title, &origin.line), caption, csv)
 }
 
 /// A row a segment of an example and layer.
@@ -138,8 +118,7 @@ fn first_case_csv<'a>(
 }
 
 /// Width of a map of few columns, in pixels.
-const MAP_WIDTH: i32 = 288;
-/// Width of the widest map.
+pub(super) const MAP_WIDTH: i32 = 288;
 const MOST_WIDTH: i32 = 1600;
 
 /// A case's segments in their order, with gaps where segments were dropped.
@@ -165,22 +144,19 @@ fn columns(example: &Example, scale: Scale) -> Vec<Column> {
     columns
 }
 
-/// Of maps of places.
-pub(super) fn aligned(segment: &str) -> Layout {
-    Layout { width: MAP_WIDTH, axis: segment.to_owned() }
+/// The axis of columns that are numbered.
+pub(super) fn numbered(segment: &str) -> String {
+    format!("{segment} (numbered from 0, as in the files)")
 }
 
-/// Room for a number under every column, where that is no wider than a picture may be.
-pub(super) fn numbered(maps: &[Map], segment: &str) -> Layout {
+/// The width of maps with room for a number under every column, where that is no wider than a picture may be.
+pub(super) fn width_of(maps: &[Map]) -> i32 {
     const ACROSS: usize = 60;
     const UPRIGHT: i32 = 11;
     let most = maps.iter().map(|map| map.columns.len()).max().unwrap_or(0);
     let digits = maps.iter().flat_map(|map| &map.columns).map(|column| column.label.len()).max().unwrap_or(1);
     let each = if most > ACROSS { UPRIGHT } else { digits as i32 * 6 + 3 };
-    let wanted = (most as i32).saturating_mul(each);
-    let axis = format!("{segment} (numbered from 0, as in the files)");
-    let width = wanted.clamp(MAP_WIDTH, MOST_WIDTH);
-    Layout { width, axis }
+    (most as i32).saturating_mul(each).clamp(MAP_WIDTH, MOST_WIDTH)
 }
 
 /// Sentences of every heat map's caption on shades and layers.
@@ -222,7 +198,7 @@ fn hidden(lens: &Lens, maps: &[Map]) -> String {
     }
 }
 
-fn what_is_shown(lens: &Lens, scale: Scale) -> String {
+fn shown_in_a_cell(lens: &Lens, scale: Scale) -> String {
     let segment = lens.segment;
     let framed = match lens.benchmark.lens.anchors {
         [] => "The evidence is".to_owned(),
@@ -244,39 +220,43 @@ fn what_is_shown(lens: &Lens, scale: Scale) -> String {
     }
 }
 
-/// The columns of places: of those at which there is something in some case. A stretch has its name once, in its middle.
-pub(super) fn columns_of(
-    cells: impl Iterator<Item = (AlignedPlace, usize, Option<Vec<f64>>)>,
-    anchors: &[&'static str],
-) -> Vec<Column> {
-    let column = |(place, n, values): (AlignedPlace, usize, Option<Vec<f64>>)| {
-        let (label, anchor) =
-            (place_label(place, anchors).to_owned(), matches!(place, AlignedPlace::Anchor(_)));
+/// The map of a probe aligned at the evidence, with the columns at which there is something in some case. A stretch has its name once, in
+/// its middle.
+pub(super) fn aligned(
+    probe: Option<&str>,
+    n: usize,
+    cells: &AlignedCells,
+    (anchors, segment): (&[&'static str], &str),
+) -> Map {
+    let column = |(place, n, values): &(AlignedPlace, usize, Option<Vec<f64>>)| {
+        let label = place_label(*place, anchors).to_owned();
+        let anchor = matches!(place, AlignedPlace::Anchor(_));
         Some(Column {
             label: if anchor { String::new() } else { label.clone() },
-            n: Some(n),
+            n: Some(*n),
             role: anchor.then_some(label),
-            cells: Cells::Values(values?),
+            cells: Cells::Values(values.clone()?),
         })
     };
-    let mut columns: Vec<Column> = cells.filter_map(column).collect();
+    let mut columns: Vec<Column> = cells.iter().filter_map(column).collect();
     for stretch in columns.chunk_by_mut(|a, b| a.label == b.label) {
         let middle = stretch.len() / 2;
         let others = stretch.iter_mut().enumerate().filter(|(at, _)| *at != middle);
         others.for_each(|(_, column)| column.label.clear());
     }
-    columns
+    let title = probe.unwrap_or("all probes").to_owned();
+    Map { title, note: format!("n = {n}"), axis: segment.to_owned(), columns }
 }
 
-/// The places that have no column, and why.
-pub(super) fn places_left_out(
-    missing: &BTreeSet<AlignedPlace>,
-    anchors: &[&'static str],
+/// How aligned maps are to be read: `over` is what a place's value is a mean over, `why` why places have no column.
+pub(super) fn alignment<'a>(
+    cells: impl Iterator<Item = &'a (AlignedPlace, usize, Option<Vec<f64>>)>,
+    (anchors, segment): (&[&'static str], &str),
+    (over, many): (&str, &str),
     why: &str,
 ) -> String {
-    if missing.is_empty() {
-        return String::new();
-    }
+    let missing: BTreeSet<AlignedPlace> =
+        cells.filter(|(.., values)| values.is_none()).map(|(place, ..)| *place).collect();
     let named = |place: &AlignedPlace| match *place {
         AlignedPlace::Stretch { third, .. } => {
             let which = ["first", "second", "last"].get(usize::from(third)).copied().unwrap_or("last");
@@ -287,7 +267,17 @@ pub(super) fn places_left_out(
         AlignedPlace::Anchor(_) => place_label(*place, anchors).to_owned(),
     };
     let names: Vec<String> = missing.iter().map(named).collect();
-    format!(" A place that {why} has no column: {}.", names.join(", "))
+    let left_out = match names.is_empty() {
+        true => String::new(),
+        false => format!(" A place that {why} has no column: {}.", names.join(", ")),
+    };
+    format!(
+        "Histories are aligned at their evidence: {}, the {segments} just before and after each (−1, +1), and thirds of the stretches \
+         before, between and after; a place's value is the mean over the {segments} there, then over {over}.{left_out} n is the number of \
+         {many}, below each column of those that have a {segment} there.",
+        anchors.join(", "),
+        segments = captions::plural(segment),
+    )
 }
 
 fn place_label(place: AlignedPlace, anchors: &[&'static str]) -> &'static str {

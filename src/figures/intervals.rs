@@ -1,19 +1,13 @@
-//! Numbers with their intervals, a line each, on one axis: dots, bars of 95%, and small dots for single units where there are too
-//! few for an interval.
+//! Numbers with their intervals, a row each: dots, bars of 95%, and small dots for single units where there are too few for an interval.
 
-use plotters::prelude::*;
-
+use super::Figure;
 use super::axis::{round_ticks, write_value};
-use super::canvas::{
-    Area, Head, LABEL, NOTE, Refusal, TICK, fitted, line, margin, svg, text_width, units, wrapped, write,
-};
-use super::rows::RowLayout;
-use super::style::{GREY, GRID, INK, UNIT};
-use super::{Figure, FigureError};
+use super::plot::Sample;
+use super::rows::{Row, RowMark, Rows};
+use super::style::Colour;
 use crate::ground::csv::CsvTable;
 use crate::lens::band::Estimate;
 
-/// A line: a number with its interval.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     /// Above the first of the lines that share it.
@@ -21,18 +15,13 @@ pub(super) struct Line {
     pub label: String,
     /// The number; of 0 units where it is no mean.
     pub estimate: Estimate,
-    pub colour: RGBColor,
+    pub colour: Colour,
     /// A mark of its own, such as what chance would give.
     pub mark: Option<f64>,
 }
 
-/// The picture.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Intervals {
-    pub name: String,
-    pub title: String,
-    pub origin: String,
-    pub caption: String,
     pub axis: String,
     /// The meaning of a line's mark; empty where no line has one.
     pub mark: &'static str,
@@ -42,22 +31,31 @@ pub(super) struct Intervals {
     pub lines: Vec<Line>,
 }
 
-const GROUP: i32 = 24;
-const LENGTH: i32 = 380;
-/// Height of a line's mark.
-const MARK: i32 = 22;
-
 impl Intervals {
-    /// The figure, with its numbers.
-    pub fn figure(self) -> Result<Figure, FigureError> {
-        let svg = self.draw()?;
+    pub fn figure(self, name: &str, (title, origin): (String, &str), caption: String) -> Figure {
         let csv = self.csv();
-        Ok(Figure { name: self.name, title: self.title, caption: self.caption, svg, csv })
+        self.rows(title, origin.to_owned()).figure(name, caption, csv)
     }
 
-    fn begins(&self, at: usize) -> bool {
-        let group = |at: usize| self.lines.get(at).map(|line| line.group.as_str());
-        group(at).is_some_and(|name| !name.is_empty()) && (at == 0 || group(at - 1) != group(at))
+    pub fn rows(self, title: String, origin: String) -> Rows {
+        let (low, high) = self.ends();
+        let row = |line: &Line| Row {
+            group: line.group.clone(),
+            label: line.label.clone(),
+            note: note(line, self.percent, high - low),
+            marks: marks(line),
+        };
+        let ticks = round_ticks(low, high).into_iter().map(|tick| (tick, write_value(tick, self.percent)));
+        let legend = (!self.mark.is_empty()).then(|| (Sample::Upright, self.mark.to_owned()));
+        Rows {
+            title,
+            origin,
+            ends: (low, high),
+            ticks: ticks.collect(),
+            rows: self.lines.iter().map(row).collect(),
+            legend: legend.into_iter().collect(),
+            axis: self.axis,
+        }
     }
 
     fn ends(&self) -> (f64, f64) {
@@ -72,65 +70,6 @@ impl Intervals {
         (if low < 0.0 { low - pad } else { low }, high + pad)
     }
 
-    fn draw(&self) -> Result<String, FigureError> {
-        let (low, high) = self.ends();
-        let note = |line: &Line| note(line, self.percent, high - low);
-        let texts: Vec<(&str, String)> =
-            self.lines.iter().map(|line| (line.label.as_str(), note(line))).collect();
-        let rows = RowLayout::of(&texts, LENGTH, MARK);
-        let head = Head::of(&self.title, &self.origin, rows.width);
-        let top = head.height() + 4;
-        let mut y = top;
-        let mut tops = Vec::new();
-        for at in 0..self.lines.len() {
-            y += if self.begins(at) { GROUP } else { 0 };
-            tops.push(y);
-            y += rows.step;
-        }
-        let bottom = y;
-        let place =
-            |value: f64| rows.left + ((value - low) / (high - low) * f64::from(rows.length)).round() as i32;
-        let axis = wrapped(&self.axis, 12, rows.width - 2 * margin());
-        let marked = if self.mark.is_empty() { 0 } else { 22 };
-        let height = bottom + 20 + axis.len() as i32 * 15 + marked + margin();
-        svg(&self.name, &self.title, (rows.width, height), |area| {
-            head.draw(area)?;
-            let mut free = i32::MIN;
-            for tick in round_ticks(low, high) {
-                let x = place(tick);
-                line(area, [(x, top - 2), (x, bottom)], if tick == 0.0 { GREY } else { GRID })?;
-                let written = write_value(tick, self.percent);
-                let half = text_width(&written, 10) / 2 + 2;
-                if x - half >= free {
-                    write(area, &written, (x, bottom + 4), TICK.centred())?;
-                    free = x + half;
-                }
-            }
-            for (at, text) in axis.iter().enumerate() {
-                let y = bottom + 19 + at as i32 * 15;
-                let half = text_width(text, 12) / 2;
-                let room = margin() + half..=rows.width - margin() - half;
-                let x = (rows.left + rows.length / 2).clamp(*room.start(), (*room.end()).max(*room.start()));
-                write(area, text, (x, y), LABEL.centred())?;
-            }
-            for (at, (one, &top)) in self.lines.iter().zip(&tops).enumerate() {
-                if self.begins(at) {
-                    let group = fitted(&one.group, 12, rows.width - 2 * margin());
-                    write(area, &group, (margin(), top - GROUP + 6), LABEL)?;
-                }
-                rows.words(area, &texts[at], top)?;
-                draw_line(area, one, top + rows.mark_top + MARK / 2 - 2, &place)?;
-            }
-            if !self.mark.is_empty() {
-                let (x, y) = (rows.left, bottom + 20 + axis.len() as i32 * 15 + 8);
-                draw_mark(area, (x, y))?;
-                write(area, self.mark, (x + 10, y - 7), NOTE)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// A row a line.
     fn csv(&self) -> Vec<u8> {
         CsvTable::of(&self.lines)
             .column("group", |line| &line.group)
@@ -144,27 +83,13 @@ impl Intervals {
     }
 }
 
-fn draw_mark(area: &Area<'_>, (x, y): (i32, i32)) -> Result<(), Refusal> {
-    let upright = [(x, y - 8), (x, y + 8)].map(units);
-    area.draw(&PathElement::new(upright, INK.stroke_width(UNIT as u32 * 3 / 2)))
-}
-
-fn draw_line(area: &Area<'_>, line: &Line, y: i32, place: &impl Fn(f64) -> i32) -> Result<(), Refusal> {
+fn marks(line: &Line) -> Vec<RowMark> {
     let Estimate { value, band, each, .. } = &line.estimate;
-    if let Some(mark) = line.mark {
-        draw_mark(area, (place(mark), y))?;
-    }
-    if let Some((low, high)) = band {
-        let bar = [(place(*low), y), (place(*high), y)].map(units);
-        area.draw(&PathElement::new(bar, line.colour.stroke_width(UNIT as u32 * 2)))?;
-    }
-    for value in each {
-        area.draw(&Circle::new(units((place(*value), y)), UNIT * 2, line.colour.mix(0.45).filled()))?;
-    }
-    if let Some(value) = value {
-        area.draw(&Circle::new(units((place(*value), y)), UNIT * 4, line.colour.filled()))?;
-    }
-    Ok(())
+    let mark = line.mark.map(RowMark::Upright);
+    let band = band.map(|(low, high)| RowMark::Interval([low, high], line.colour));
+    let each = each.iter().map(|value| RowMark::Dot(*value, 2, line.colour.mix(0.45)));
+    let value = value.map(|value| RowMark::Dot(value, 4, line.colour.into()));
+    mark.into_iter().chain(band).chain(each).chain(value).collect()
 }
 
 /// The number in words, with what it rests on; to a hundredth of the axis' length, or finer.

@@ -1,8 +1,8 @@
 //! Legends: swatches with words behind them, in lines that fit a width.
 
-use super::canvas::{Area, Refusal, TextStyle, text_width, write};
+use super::canvas::{TextStyle, text_width, write};
+use super::drawing::Drawing;
 
-/// Entries in lines.
 pub(super) struct Legend<S> {
     lines: Vec<Vec<Entry<S>>>,
     style: TextStyle,
@@ -43,7 +43,6 @@ impl<S> Legend<S> {
         Legend { lines, style, step }
     }
 
-    /// Height in pixels.
     pub fn height(&self) -> i32 {
         self.lines.len() as i32 * self.step
     }
@@ -51,20 +50,19 @@ impl<S> Legend<S> {
     /// Draws the lines from `top` on. `left` says where a line of a width begins, `draw` draws a swatch at a line's top.
     pub fn draw(
         &self,
-        area: &Area<'_>,
+        area: &mut Drawing,
         left: impl Fn(i32) -> i32,
         top: i32,
-        draw: impl Fn(&S, (i32, i32)) -> Result<(), Refusal>,
-    ) -> Result<(), Refusal> {
+        draw: impl Fn(&mut Drawing, &S, (i32, i32)),
+    ) {
         for (line, entries) in self.lines.iter().enumerate() {
             let y = top + line as i32 * self.step;
             let mut x = left(entries.iter().map(|entry| entry.width).sum());
             for Entry { swatch, indent, text, width } in entries {
-                draw(swatch, (x, y))?;
-                write(area, text, (x + indent, y), self.style)?;
+                draw(area, swatch, (x, y));
+                write(area, text, (x + indent, y), self.style);
                 x += width;
             }
         }
-        Ok(())
     }
 }

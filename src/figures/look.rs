@@ -8,7 +8,6 @@ use std::rc::Rc;
 
 use super::style_file::Style;
 
-/// The look of pictures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
     /// True if title and origin stand in the picture.
@@ -51,7 +50,6 @@ thread_local! {
     static CURRENT: RefCell<Rc<Look>> = RefCell::default();
 }
 
-/// The look that holds now.
 pub fn current() -> Rc<Look> {
     CURRENT.with_borrow(Rc::clone)
 }

@@ -3,10 +3,8 @@
 //! Colours are those of Okabe and Ito and of Tol's muted scheme, which stay apart for colour-blind readers. In print without colours
 //! markers, dashes and lightness tell lines apart. docs/figures.md has the table of [`Meaning::ALL`]; a style file changes it.
 
-use plotters::style::RGBColor;
-
 use super::look;
-use super::style::{DOTS, Dash, Marker, Stroke};
+use super::style::{Colour, DOTS, Dash, Marker, Stroke};
 use crate::benchmarks::{Curve, QUERY, Side, side_of};
 use crate::lens::Correctness;
 
@@ -32,37 +30,58 @@ pub enum Meaning {
 /// Groups that have a colour of their own; more of them take these again with other dashes.
 pub const GROUPS: usize = 6;
 
-/// The look of one meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Looks {
-    pub colour: RGBColor,
+    pub colour: Colour,
     /// Of the line; `None` for a solid one.
     pub dash: Option<Dash>,
     pub marker: Marker,
 }
 
+const fn looks(colour: u32, dash: Option<Dash>, marker: Marker) -> Looks {
+    let [_, r, g, b] = colour.to_be_bytes();
+    Looks { colour: Colour(r, g, b), dash, marker }
+}
+
+const LONG: Option<Dash> = Some((8, 3));
+const SHORT: Option<Dash> = Some((4, 2));
+
 impl Meaning {
-    /// Every meaning that has a look of its own, with its key in style files and what it is.
-    pub const ALL: [(Meaning, &'static str, &'static str); 14] = [
-        (Meaning::New, "newer", "the newer of two conflicting writings"),
-        (Meaning::Old, "older", "the older writing, that the newer one replaces"),
-        (Meaning::Back, "back", "what the newer writing pays to the older one"),
-        (Meaning::Query, "query", "all that the question reads, not told apart"),
-        (Meaning::Right, "right", "right answers; what is chosen"),
-        (Meaning::Wrong, "wrong", "wrong answers; what is rejected"),
-        (Meaning::Baseline, "baseline", "baselines and controls that belong to no one curve"),
-        (Meaning::Others, "others", "parts of the history without a role"),
-        (Meaning::Group(0), "group-1", "types, models, conditions and other groups, in the legend's order"),
-        (Meaning::Group(1), "group-2", "the second of them"),
-        (Meaning::Group(2), "group-3", "the third"),
-        (Meaning::Group(3), "group-4", "the fourth"),
-        (Meaning::Group(4), "group-5", "the fifth"),
-        (Meaning::Group(5), "group-6", "the sixth"),
-    ];
+    /// Every meaning that has a look of its own, with its key in style files, what it is, and its look where no style file says otherwise.
+    pub const ALL: [(Meaning, &'static str, &'static str, Looks); 14] = {
+        use Marker::{Circle, Diamond, Down, Square, Triangle};
+        use Meaning::{Back, Baseline, Group, New, Old, Others, Query, Right, Wrong};
+        [
+            (New, "newer", "the newer of two conflicting writings", looks(0x0072b2, None, Circle)),
+            (Old, "older", "the older writing, that the newer one replaces", looks(0xd55e00, LONG, Square)),
+            (Back, "back", "what the newer writing pays to the older one", looks(0x882255, SHORT, Triangle)),
+            (Query, "query", "all that the question reads, not told apart", looks(0x1a1a1a, None, Circle)),
+            (Right, "right", "right answers; what is chosen", looks(0x009e73, None, Circle)),
+            (Wrong, "wrong", "wrong answers; what is rejected", looks(0xcc79a7, LONG, Square)),
+            (
+                Baseline,
+                "baseline",
+                "baselines and controls that belong to no one curve",
+                looks(0x767676, Some(DOTS), Marker::None),
+            ),
+            (Others, "others", "parts of the history without a role", looks(0xa8a8a8, None, Circle)),
+            (
+                Group(0),
+                "group-1",
+                "types, models, conditions and other groups, in the legend's order",
+                looks(0x332288, None, Circle),
+            ),
+            (Group(1), "group-2", "the second of them", looks(0xe69f00, LONG, Square)),
+            (Group(2), "group-3", "the third", looks(0x44aa99, SHORT, Triangle)),
+            (Group(3), "group-4", "the fourth", looks(0xaa4499, Some((12, 3)), Diamond)),
+            (Group(4), "group-5", "the fifth", looks(0x999933, Some((6, 5)), Down)),
+            (Group(5), "group-6", "the sixth", looks(0x56b4e9, Some((2, 2)), Circle)),
+        ]
+    };
 
     /// The meaning of a key of a style file.
     pub fn of_key(key: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|(_, known, _)| *known == key).map(|(meaning, ..)| meaning)
+        Self::ALL.into_iter().find(|(_, known, ..)| *known == key).map(|(meaning, ..)| meaning)
     }
 
     /// The part that evidence plays: those of every benchmark that are one of two conflicting sides.
@@ -75,7 +94,6 @@ impl Meaning {
         })
     }
 
-    /// The meaning of a verdict.
     pub fn of_verdict(verdict: Correctness) -> Self {
         match verdict {
             Correctness::Correct => Meaning::Right,
@@ -84,49 +102,25 @@ impl Meaning {
         }
     }
 
+    /// The meaning whose look it has.
+    fn key(self) -> Self {
+        if let Meaning::Group(at) = self { Meaning::Group(at % GROUPS) } else { self }
+    }
+
     /// As the program draws it where no style file says otherwise.
-    pub const fn own(self) -> Looks {
-        const fn looks(colour: u32, dash: Option<Dash>, marker: Marker) -> Looks {
-            let [_, r, g, b] = colour.to_be_bytes();
-            Looks { colour: RGBColor(r, g, b), dash, marker }
-        }
-        const LONG: Option<Dash> = Some((8, 3));
-        const SHORT: Option<Dash> = Some((4, 2));
-        match self {
-            Meaning::New => looks(0x0072b2, None, Marker::Circle),
-            Meaning::Old => looks(0xd55e00, LONG, Marker::Square),
-            Meaning::Back => looks(0x882255, SHORT, Marker::Triangle),
-            Meaning::Query => looks(0x1a1a1a, None, Marker::Circle),
-            Meaning::Right => looks(0x009e73, None, Marker::Circle),
-            Meaning::Wrong => looks(0xcc79a7, LONG, Marker::Square),
-            Meaning::Baseline => looks(0x767676, Some(DOTS), Marker::None),
-            Meaning::Others => looks(0xa8a8a8, None, Marker::Circle),
-            Meaning::Group(at) => match at % GROUPS {
-                0 => looks(0x332288, None, Marker::Circle),
-                1 => looks(0xe69f00, LONG, Marker::Square),
-                2 => looks(0x44aa99, SHORT, Marker::Triangle),
-                3 => looks(0xaa4499, Some((12, 3)), Marker::Diamond),
-                4 => looks(0x999933, Some((6, 5)), Marker::Down),
-                _ => looks(0x56b4e9, Some((2, 2)), Marker::Circle),
-            },
-        }
+    pub fn own(self) -> Looks {
+        let found = Self::ALL.into_iter().find(|(meaning, ..)| *meaning == self.key());
+        found.map_or(looks(0, None, Marker::None), |(.., looks)| looks)
     }
 
-    /// As it is drawn now.
     pub fn looks(self) -> Looks {
-        let key = match self {
-            Meaning::Group(at) => Meaning::Group(at % GROUPS),
-            other => other,
-        };
-        look::current().style.looks(key)
+        look::current().style.looks(self.key())
     }
 
-    /// Its colour.
-    pub fn colour(self) -> RGBColor {
+    pub fn colour(self) -> Colour {
         self.looks().colour
     }
 
-    /// Its line.
     pub fn stroke(self) -> Stroke {
         let Looks { colour, dash, marker } = self.looks();
         let stroke = Stroke { dash, ..Stroke::solid(colour, marker) };
@@ -142,37 +136,28 @@ impl Meaning {
 /// The lines of a benchmark's curves, in their order: by the part that is looked at; curves that share one differ by hollow markers,
 /// and parts that are neither of two sides take the groups' colours.
 pub fn of_curves(curves: &[Curve]) -> Vec<Stroke> {
-    let mut given: Vec<(Option<Meaning>, &str)> = Vec::new();
-    let mut strokes: Vec<Stroke> = Vec::new();
+    let mut given: Vec<(Meaning, &str)> = Vec::new();
     let mut groups = 0;
-    for curve in curves {
-        let between = Meaning::of_role(curve.from).is_some() && Meaning::of_role(curve.to).is_some();
-        let meaning = if between { Some(Meaning::Back) } else { Meaning::of_role(curve.to) };
-        let known = given.iter().position(|(known, to)| match meaning {
-            Some(_) => *known == meaning,
-            None => *to == curve.to,
+    let of = |curve: &Curve| {
+        let role = Meaning::of_role(curve.to);
+        let between = role.is_some() && Meaning::of_role(curve.from).is_some();
+        let known = if between { Some(Meaning::Back) } else { role };
+        let of_part = given.iter().find(|(_, to)| *to == curve.to).map(|(meaning, _)| *meaning);
+        let meaning = known.or(of_part).unwrap_or_else(|| {
+            groups += 1;
+            Meaning::Group(groups - 1)
         });
-        let first = match known {
-            Some(at) => strokes.get(at).copied().unwrap_or_else(|| Meaning::Query.stroke()),
-            None => meaning.map(Meaning::stroke).unwrap_or_else(|| {
-                groups += 1;
-                Meaning::Group(groups - 1).stroke()
-            }),
-        };
-        let again = given.iter().filter(|(known, to)| match meaning {
-            Some(_) => *known == meaning,
-            None => *to == curve.to,
-        });
-        let stroke = match again.count() {
-            0 => first,
-            1 => first.hollow(),
-            2 => Stroke { dash: Some((3, 4)), ..first },
-            _ => Stroke { dash: Some((3, 4)), ..first.hollow() },
-        };
+        let again = given.iter().filter(|(known, _)| *known == meaning).count();
         given.push((meaning, curve.to));
-        strokes.push(stroke);
-    }
-    strokes
+        let stroke = meaning.stroke();
+        match again {
+            0 => stroke,
+            1 => stroke.hollow(),
+            2 => Stroke { dash: Some((3, 4)), ..stroke },
+            _ => Stroke { dash: Some((3, 4)), ..stroke.hollow() },
+        }
+    };
+    curves.iter().map(of).collect()
 }
 
 /// The lines of named groups, in the legend's order: a name that is a role or a verdict has that one's line.
@@ -195,7 +180,7 @@ pub fn of_words<'a>(words: impl Iterator<Item = &'a str>) -> Vec<Stroke> {
 
 /// Luminance by WCAG, and what of it a print without colours shows.
 #[cfg(test)]
-fn luminance(RGBColor(r, g, b): RGBColor) -> f64 {
+fn luminance(Colour(r, g, b): Colour) -> f64 {
     let linear = |c: u8| {
         let c = f64::from(c) / 255.0;
         if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) }
@@ -210,10 +195,8 @@ mod tests {
 
     #[test]
     fn no_two_meanings_look_alike_in_colour_or_without_it() {
-        let all: Vec<(Looks, &str)> =
-            Meaning::ALL.iter().map(|(meaning, key, _)| (meaning.own(), *key)).collect();
-        for (at, (one, key)) in all.iter().enumerate() {
-            for (other, name) in &all[..at] {
+        for (at, (_, key, _, one)) in Meaning::ALL.iter().enumerate() {
+            for (_, name, _, other) in &Meaning::ALL[..at] {
                 assert_ne!(one.colour, other.colour, "{key} and {name}");
             }
         }
@@ -244,7 +227,7 @@ mod tests {
     #[test]
     fn curves_have_the_look_of_what_they_look_at() {
         let curves = [Curve::new("new", "old"), Curve::new("query", "old"), Curve::new("query", "new")];
-        let colours: Vec<RGBColor> = of_curves(&curves).iter().map(|stroke| stroke.colour).collect();
+        let colours: Vec<Colour> = of_curves(&curves).iter().map(|stroke| stroke.colour).collect();
         assert_eq!(colours, [Meaning::Back, Meaning::Old, Meaning::New].map(Meaning::colour));
         let twice = of_curves(&[Curve::new("query", "chosen"), Curve::new("verdict", "chosen")]);
         assert!(twice[0].colour == twice[1].colour && twice[0] != twice[1]);

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::curves::{bands, titled};
 use super::meaning::{self, Meaning};
+use super::plot::Sample;
 use super::sheet::{ColumnAxis, Panel, Sheet};
 use super::style::Stroke;
-use super::{Figure, FigureError, Origin, captions};
+use super::{Figure, Origin, captions};
 use crate::benchmarks::{Axis, Grouping, Measure, Scale, Unit};
 use crate::ground::order::unique;
 use crate::lens::study::EVIDENCE_LIFT;
@@ -17,45 +18,28 @@ use crate::lens::{MeasureLine, MeasureRow, Study, table};
 use crate::run::condition::label;
 
 /// A figure a grouping, of the measures that are taken under each condition and of those that pair conditions. Figures without
-/// a panel are left out.
-pub fn of_study(study: &Study, origin: &Origin, scale: Scale) -> Result<Vec<Figure>, FigureError> {
+/// a panel are left out; rows that have the same measures share one, so that none is a grid of gaps.
+pub fn of_study(study: &Study, origin: &Origin, scale: Scale) -> Vec<Figure> {
     let mut figures = Vec::new();
     for grouping in study.groupings() {
         for paired in [true, false] {
-            figures.extend(of_grouping(study, origin, grouping, paired, scale)?);
+            let wanted =
+                |measure: &&Measure| measure.is_paired() == paired && measure.scales.contains(&scale);
+            let measured = study.measures().into_iter().filter(wanted);
+            let measured = measured.map(|measure| (measure, study.rows(measure, grouping, scale)));
+            let measured: Measured<'_> = measured.filter(|(_, rows)| !rows.is_empty()).collect();
+            let kind = if paired { "paired" } else { "measures" };
+            for (at, part) in alike(measured).into_iter().enumerate() {
+                let number = if at == 0 { String::new() } else { format!("-{}", at + 1) };
+                let name = format!("{kind}-{}{number}-{}", grouping.key, scale.key());
+                figures.push(draw(study, origin, (grouping, paired, scale), name, &part));
+            }
         }
     }
-    Ok(figures)
+    figures
 }
 
-/// Measures with the rows of panels of each.
 type Measured<'a> = Vec<(&'a Measure, Vec<MeasureRow>)>;
-
-/// One figure for the rows that have the same measures, so that no figure is a grid of gaps.
-fn of_grouping(
-    study: &Study,
-    origin: &Origin,
-    grouping: &Grouping,
-    paired: bool,
-    scale: Scale,
-) -> Result<Vec<Figure>, FigureError> {
-    let wanted = |measure: &&Measure| measure.is_paired() == paired && measure.scales.contains(&scale);
-    let measured: Vec<(&Measure, Vec<MeasureRow>)> = study
-        .measures()
-        .into_iter()
-        .filter(wanted)
-        .map(|measure| (measure, study.rows(measure, grouping, scale)))
-        .filter(|(_, rows)| !rows.is_empty())
-        .collect();
-    let kind = if paired { "paired" } else { "measures" };
-    let mut figures = Vec::new();
-    for (at, part) in alike(measured).into_iter().enumerate() {
-        let number = if at == 0 { String::new() } else { format!("-{}", at + 1) };
-        let name = format!("{kind}-{}{number}-{}", grouping.key, scale.key());
-        figures.push(draw(study, origin, (grouping, paired, scale), name, &part)?);
-    }
-    Ok(figures)
-}
 
 /// Parted by the rows' words: those that have the same measures stay together, in order of first appearance.
 fn alike(measured: Measured<'_>) -> Vec<Measured<'_>> {
@@ -81,21 +65,16 @@ fn draw(
     (grouping, paired, scale): (&Grouping, bool, Scale),
     name: String,
     measured: &[(&Measure, Vec<MeasureRow>)],
-) -> Result<Figure, FigureError> {
-    let words = |of: &dyn Fn(&MeasureRow) -> Vec<String>| -> BTreeSet<String> {
-        measured.iter().flat_map(|(_, rows)| rows).flat_map(of).collect()
-    };
-    let lines = words(&|row| row.lines.iter().map(|line| line.word.clone()).collect());
-    let strokes = meaning::of_words(lines.iter().map(String::as_str));
+) -> Figure {
+    let all = measured.iter().flat_map(|(_, rows)| rows).flat_map(|row| &row.lines);
+    let lines: BTreeSet<&str> = all.map(|line| line.word.as_str()).collect();
+    let strokes = meaning::of_words(lines.iter().copied());
     let stroke_of = |line: &str| {
-        let at = lines.iter().position(|other| other == line).unwrap_or(0);
+        let at = lines.iter().position(|other| *other == line).unwrap_or(0);
         strokes.get(at).copied().unwrap_or_else(|| Meaning::Query.stroke())
     };
     let places = places(study, measured);
-    let several = |of: fn(&(String, Option<String>)) -> String| {
-        places.iter().map(of).collect::<BTreeSet<String>>().len() > 1
-    };
-    let by_condition = several(|(_, condition)| condition.clone().unwrap_or_default());
+    let by_condition = unique(places.iter().map(|(_, condition)| condition)).len() > 1;
     let rows = places.iter().map(|place| {
         let panels = measured.iter().map(|(measure, rows)| {
             let row = rows.iter().find(|row| (&row.row, &row.condition) == (&place.0, &place.1))?;
@@ -108,7 +87,7 @@ fn draw(
     });
     let rows: Vec<Vec<Option<Panel>>> = rows.collect();
     let axes = measured.iter().map(|(measure, _)| axis_of(measure)).collect();
-    let legend = lines.iter().map(|line| (stroke_of(line), line.clone())).collect();
+    let legend = lines.iter().map(|line| (Sample::Line(stroke_of(line)), (*line).to_owned())).collect();
     let what = match paired {
         true => format!("Measures over both orders by layer, for each {}", grouping.label),
         false => format!("Measures by layer, for each {}", grouping.label),
@@ -124,25 +103,19 @@ fn draw(
         axes,
         ..Sheet::default()
     };
-    let svg = sheet.draw(&name)?;
-    let csv = table::measures_csv(&name, "grouping", &tables(grouping, scale, measured));
+    let tables = measured.iter().map(|(measure, rows)| table_of(grouping.key, measure, scale, rows));
+    let csv = table::measures_csv(&name, "grouping", &tables.collect::<Vec<_>>());
     let caption = caption(study, grouping, measured, scale);
-    Ok(Figure { name, title: sheet.title.clone(), caption, svg, csv })
+    sheet.figure(name, caption, csv)
 }
 
-fn tables<'a>(
-    grouping: &'a Grouping,
+fn table_of<'a>(
+    grouping: &'a str,
+    measure: &Measure,
     scale: Scale,
-    measured: &'a [(&'a Measure, Vec<MeasureRow>)],
-) -> Vec<table::MeasureTable<'a>> {
-    let of = |(measure, rows): &'a (&'a Measure, Vec<MeasureRow>)| table::MeasureTable {
-        grouping: grouping.key,
-        measure: measure.key,
-        scale,
-        paired: measure.paired,
-        rows,
-    };
-    measured.iter().map(of).collect()
+    rows: &'a [MeasureRow],
+) -> table::MeasureTable<'a> {
+    table::MeasureTable { grouping, measure: measure.key, scale, paired: measure.paired, rows }
 }
 
 /// The rows of panels, by their word and condition: words sorted, those that begin with a number by it; conditions in the run's order.
@@ -175,7 +148,7 @@ fn panel(measure: &Measure, row: &MeasureRow, note: &str, stroke_of: impl Fn(&st
         });
     }
     let lines = row.lines.iter().map(|line| (stroke_of(&line.word), line.series.clone()));
-    Panel { title: measure.label.to_owned(), legend, lines: lines.collect() }
+    Panel::of_layers(measure.label.to_owned(), legend, lines.collect())
 }
 
 /// Cases of a line, and in brackets its examples where they are more.
@@ -237,7 +210,6 @@ fn of_scale(scale: Scale, segment: &str) -> String {
     }
 }
 
-/// The conditions without attention.
 fn without(study: &Study) -> String {
     let missing = study.conditions.iter().filter(|condition| condition.lens.is_none());
     let missing = missing.filter(|condition| !study.selection.unmeasured.contains(&condition.name));
@@ -246,7 +218,7 @@ fn without(study: &Study) -> String {
 }
 
 /// The lift of the evidence in runs of several benchmarks by one model, a panel a run and a line a condition, on one axis.
-pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, FigureError> {
+pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Figure {
     const COLUMNS: usize = 4;
     let name = format!("evidence-lift-{}", scale.key());
     let (mut panels, mut tables, mut empty) = (Vec::new(), Vec::new(), Vec::new());
@@ -271,14 +243,8 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, Figu
         }
         let same = studies.iter().filter(|(other, _)| other.benchmark.name == study.benchmark.name);
         let title = if same.count() > 1 { format!("{title} · {}", origin.model) } else { title.to_owned() };
-        panels.push(Some(Panel { title, legend, lines }));
-        tables.push(table::MeasureTable {
-            grouping: study.benchmark.name,
-            measure: EVIDENCE_LIFT.key,
-            scale,
-            paired: EVIDENCE_LIFT.paired,
-            rows,
-        });
+        panels.push(Some(Panel::of_layers(title, legend, lines)));
+        tables.push(table_of(study.benchmark.name, &EVIDENCE_LIFT, scale, rows));
     }
     let rows: Vec<Vec<Option<Panel>>> = panels.chunks(COLUMNS).map(<[_]>::to_vec).collect();
     let sheet = Sheet {
@@ -292,7 +258,6 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, Figu
         units: "values",
         ..Sheet::default()
     };
-    let svg = sheet.draw(&name)?;
     let csv = table::measures_csv(&name, "benchmark", &tables);
     let empty = match empty.is_empty() {
         true => String::new(),
@@ -318,5 +283,5 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, Figu
         bands(Unit::Case),
         of_each.collect::<String>(),
     );
-    Ok(Figure { name, title: sheet.title.clone(), caption, svg, csv })
+    sheet.figure(name, caption, csv)
 }

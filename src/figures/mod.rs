@@ -1,7 +1,9 @@
 //! Tables become pictures and the one-page report.
 //!
-//! Owns the look of every figure: [`sheet`] draws panels of curves, [`heat_map`] heat maps, [`bars`] counts, [`raster`] turns
-//! the very same SVG into PNG and PDF, [`meaning`] says what colours and dashes mean, [`look`] holds size and style, and [`report`] sets the page. Called by the commands `figures` and `report`. It computes no statistic: what
+//! A figure is described in one of three ways and drawn by it: as a [`sheet`] of panels (curves over layers, lines over levels, bars and
+//! points), as a `map` of shaded cells, or as `rows` of bars and intervals beside words. The layout of each (title, axes, legend) stands there alone. They
+//! make a [`drawing`] of shapes, which is written as SVG and, by [`raster`], as PNG and PDF. [`meaning`] says what colours and dashes mean,
+//! [`look`] holds size and style, and [`report`] sets the page. Called by the commands `figures` and `report`. It computes no statistic: what
 //! a figure shows comes from [`crate::lens`] and lies beside it as CSV.
 //!
 //! A new figure is one function from a [`Lens`] to a [`Figure`] and one line in [`draw_all`]; one that can show several runs side
@@ -11,17 +13,17 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::benchmarks::Chart;
+use crate::dose::Doses;
 use crate::ground::csv;
 use crate::lens::causes::Causes;
 use crate::lens::selection::joined;
-use crate::lens::{Condition, Lens, Scale, Selection, Study};
+use crate::lens::{Condition, Lens, Scale, Selection, Statistic, Study};
 use crate::run::condition::label;
 
 mod axis;
-pub mod bars;
-pub mod canvas;
+mod bars;
+mod canvas;
 mod captions;
-mod cause_captions;
 mod cause_effects;
 mod cause_maps;
 mod cause_words;
@@ -29,15 +31,15 @@ pub mod causes;
 pub mod curves;
 mod difference;
 mod dose;
-mod dose_lines;
-mod drawing;
+mod dose_maps;
+pub mod drawing;
 mod figure;
-mod grid;
 pub mod head_map;
 pub mod heat_map;
 mod intervals;
 mod legend;
 pub mod look;
+mod map;
 pub mod meaning;
 pub mod measures;
 pub mod one_answer;
@@ -45,24 +47,19 @@ mod panels;
 mod pdf;
 mod plot;
 pub mod raster;
-pub mod ratios;
 pub mod report;
 mod residue;
 mod rows;
 mod runs;
-mod scatter;
 pub mod sheet;
 mod source;
-mod stacks;
 pub mod style;
 mod style_file;
 mod trends;
 mod typeface;
-mod value_maps;
 mod waterfall;
 
 pub use bars::distribution;
-pub use dose::draw_doses;
 pub use figure::{Figure, FigureError};
 pub use look::Look;
 pub use runs::{RunFigures, charts, draw_runs};
@@ -72,30 +69,29 @@ pub use typeface::Typeface;
 pub use waterfall::memory_waterfall;
 
 /// A picture that only one benchmark has. `origin` says where its numbers come from.
-pub fn draw_chart(chart: &Chart, origin: &str) -> Result<Figure, FigureError> {
+pub fn draw_chart(chart: &Chart, origin: &str) -> Figure {
     match chart {
-        Chart::Bars(chart) => stacks::stacked(chart, origin),
+        Chart::Bars(chart) => bars::of_parts(chart, origin),
         Chart::Trends(chart) => trends::trends(chart, origin),
     }
 }
 
 /// Every figure of a run, in the order of the report.
-pub fn draw_all(lens: &Lens, origin: &Origin) -> Result<Vec<Figure>, FigureError> {
+pub fn draw_all(lens: &Lens, origin: &Origin) -> Vec<Figure> {
     let mut figures = Vec::new();
     for scale in Scale::ALL {
-        figures.extend(of_layers(&[Source { lens, origin }], scale)?);
+        figures.extend(of_layers(&[Source { lens, origin }], scale));
         if !lens.benchmark.lens.anchors.is_empty() {
-            figures.push(heat_map::mean(lens, origin, scale)?);
+            figures.push(heat_map::mean(lens, origin, scale));
         }
-        figures.push(heat_map::first_case(lens, origin, scale)?);
+        figures.push(heat_map::first_case(lens, origin, scale));
     }
-    Ok(figures)
+    figures
 }
 
 /// Conditions that are drawn side by side unless they are asked for by name: panels of more would not be read.
 pub const MOST_BESIDE: usize = 4;
 
-/// Figures that belong together.
 #[derive(Debug, Clone)]
 pub struct Section {
     /// Their heading, where a run has conditions.
@@ -108,45 +104,43 @@ pub struct Section {
 /// Every figure of a run under its conditions: the measures and the conditions side by side, then those of [`draw_all`] under each
 /// condition. Where the run has conditions, names, titles, captions and tables of all of them name theirs
 /// ([`crate::lens::Selection`]).
-pub fn draw_sections(study: &Study) -> Result<Vec<Section>, FigureError> {
+pub fn draw_sections(study: &Study) -> Vec<Section> {
     let names: Vec<&str> = study.measured().map(|(condition, _)| condition.name.as_str()).collect();
-    let Some(of_all) = OfConditions::of(study, &names) else { return Ok(Vec::new()) };
-    let mut figures = beside(study)?;
-    for scale in Scale::ALL {
-        figures.extend(measures::of_study(study, &of_all.origin, scale)?);
-    }
-    figures.extend(head_map::of_study(study, &of_all.origin)?);
+    let Some(of_all) = OfConditions::of(study, &names) else { return Vec::new() };
+    let measures = Scale::ALL.into_iter().flat_map(|scale| measures::of_study(study, &of_all.origin, scale));
+    let figures = beside(study).into_iter().chain(measures);
+    let figures = figures.chain(head_map::of_study(study, &of_all.origin)).collect();
     let figures = of_all.all(figures);
     let several = study.selection.several;
     let heading = several.then(|| "Conditions side by side".to_owned());
     let mut sections = vec![Section { heading, about: None, figures }];
     for (condition, lens) in study.measured() {
         let Some(of_one) = OfConditions::of(study, &[&condition.name]) else { continue };
-        let figures = of_one.all(draw_all(lens, &of_one.origin)?);
+        let figures = of_one.all(draw_all(lens, &of_one.origin));
         let heading = several.then(|| format!("Condition {}", label(&condition.name)));
         let about = several.then(|| study.condition_in_words(&condition.name));
         sections.push(Section { heading, about, figures });
     }
-    Ok(sections)
+    sections
 }
 
 /// The figures of [`draw_sections`], one after another.
-pub fn draw_study(study: &Study) -> Result<Vec<Figure>, FigureError> {
-    Ok(draw_sections(study)?.into_iter().flat_map(|section| section.figures).collect())
+pub fn draw_study(study: &Study) -> Vec<Figure> {
+    draw_sections(study).into_iter().flat_map(|section| section.figures).collect()
 }
 
 /// Conditions against each other, paired by question; nothing of a study of one condition.
-pub fn draw_differences(study: &Study) -> Result<Vec<Figure>, FigureError> {
+pub fn draw_differences(study: &Study) -> Vec<Figure> {
     let names: Vec<&str> = study.measured().map(|(condition, _)| condition.name.as_str()).collect();
-    let Some(of_all) = OfConditions::of(study, &names) else { return Ok(Vec::new()) };
-    Ok(of_all.all(difference::of_study(study, &of_all.origin)?))
+    let Some(of_all) = OfConditions::of(study, &names) else { return Vec::new() };
+    of_all.all(difference::of_study(study, &of_all.origin))
 }
 
 /// Curves and ratios of several conditions side by side; nothing of one.
-fn beside(study: &Study) -> Result<Vec<Figure>, FigureError> {
+fn beside(study: &Study) -> Vec<Figure> {
     let several = study.measured().count();
     if several < 2 || (several > MOST_BESIDE && study.selection.prefix.is_empty()) {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     let of = |condition: &Condition| {
         Origin::of(&condition.run, study.judge.as_deref()).under(label(&condition.name))
@@ -198,17 +192,26 @@ impl OfConditions {
     }
 
     fn all(&self, figures: Vec<Figure>) -> Vec<Figure> {
-        figures.into_iter().map(|figure| self.named(figure)).collect()
-    }
-
-    fn named(&self, figure: Figure) -> Figure {
-        Figure {
+        let named = |figure: Figure| Figure {
             name: format!("{}{}", self.prefix, figure.name),
             caption: figure.caption + &self.said,
             csv: with_condition(&figure.csv, &self.column),
             ..figure
-        }
+        };
+        figures.into_iter().map(named).collect()
     }
+}
+
+/// Charts of counts under these conditions of a run, or under all where none are named: names and tables say so.
+fn charts_under(figures: Vec<Figure>, selection: &Selection, asked: bool) -> Vec<Figure> {
+    let labels: Vec<&str> = selection.names.iter().map(|name| label(name)).collect();
+    let plural = if labels.len() == 1 { "" } else { "s" };
+    let (prefix, said) = match asked && !selection.prefix.is_empty() {
+        true => (selection.prefix.clone(), format!(" Condition{plural}: {}.", labels.join(", "))),
+        false => (String::new(), String::new()),
+    };
+    let named = OfConditions { origin: Origin::default(), prefix, said, column: joined(&selection.names) };
+    named.all(figures)
 }
 
 /// A table with the column `condition`, which is added where it is not among its columns.
@@ -228,62 +231,41 @@ fn with_condition(table: &[u8], condition: &str) -> Vec<u8> {
 }
 
 /// The figures of the effects of sessions on answers ([`causes`]), named by the conditions whose answers they are of.
-pub fn draw_causes(causes: &Causes, study: &Study) -> Result<Vec<Figure>, FigureError> {
+pub fn draw_causes(causes: &Causes, study: &Study) -> Vec<Figure> {
     let whole = causes.answers.iter().map(|answer| answer.condition.as_str());
     let windowed = causes.windowed.iter().map(|answer| answer.condition.as_str());
     let left = causes.residues.sessions.iter().map(|one| one.condition.as_str());
     let found: BTreeSet<&str> = whole.chain(windowed).chain(left).collect();
     let names = study.conditions.iter().map(|condition| condition.name.as_str());
     let names: Vec<&str> = names.filter(|name| found.contains(name)).collect();
-    let Some(of_all) = OfConditions::of(study, &names) else { return Ok(Vec::new()) };
-    Ok(of_all.all(self::causes::of_causes(causes, study, &of_all.origin)?))
+    let Some(of_all) = OfConditions::of(study, &names) else { return Vec::new() };
+    of_all.all(self::causes::of_causes(causes, study, &of_all.origin))
 }
 
-/// Charts of counts under these conditions of a run, or under all where none are named: names and tables say so.
-pub fn charts_under(figures: Vec<Figure>, selection: &Selection, asked: bool) -> Vec<Figure> {
-    let column = joined(&selection.names);
-    let labels: Vec<&str> = selection.names.iter().map(|name| label(name)).collect();
-    let one = |figure: Figure| -> Figure {
-        let csv = with_condition(&figure.csv, &column);
-        if !asked || selection.prefix.is_empty() {
-            return Figure { csv, ..figure };
-        }
-        Figure {
-            name: format!("{}{}", selection.prefix, figure.name),
-            caption: format!(
-                "{} Condition{}: {}.",
-                figure.caption,
-                if labels.len() == 1 { "" } else { "s" },
-                labels.join(", ")
-            ),
-            csv,
-            ..figure
-        }
-    };
-    figures.into_iter().map(one).collect()
+/// Every figure of a run of dose, in the order of the report.
+pub fn draw_doses(doses: &Doses) -> Vec<Figure> {
+    let title = "What hiding a session leaves of its effect on the contrast".to_owned();
+    let left = residue::figure(&doses.residues, title, &dose::origin(doses));
+    dose::of_lines(doses).into_iter().chain(dose_maps::of_maps(doses)).chain(left).collect()
 }
 
 /// One look at runs of several benchmarks by one model: the lift of their evidence, on the same axis.
-pub fn draw_overview(studies: &[(&Study, &Origin)]) -> Result<Vec<Figure>, FigureError> {
+pub fn draw_overview(studies: &[(&Study, &Origin)]) -> Vec<Figure> {
     Scale::ALL.into_iter().map(|scale| measures::lifts(studies, scale)).collect()
 }
 
 /// The figures of curves over layers of several runs, side by side on the same value axes. The runs are of one benchmark.
-pub fn draw_together(sources: &[Source<'_>]) -> Result<Vec<Figure>, FigureError> {
-    let mut figures = Vec::new();
-    for scale in Scale::ALL {
-        figures.extend(of_layers(sources, scale)?);
-    }
-    Ok(figures)
+pub fn draw_together(sources: &[Source<'_>]) -> Vec<Figure> {
+    Scale::ALL.into_iter().flat_map(|scale| of_layers(sources, scale)).collect()
 }
 
-/// Curves and ratios.
-fn of_layers(sources: &[Source<'_>], scale: Scale) -> Result<Vec<Figure>, FigureError> {
-    let mut figures = vec![curves::by_split(sources, scale)?, curves::by_type(sources, scale)?];
-    if sources.iter().all(|source| source.lens.ratio.is_some()) {
-        figures.extend([ratios::of_means(sources, scale)?, ratios::mean_of(sources, scale)?]);
-    }
-    Ok(figures)
+fn of_layers(sources: &[Source<'_>], scale: Scale) -> Vec<Figure> {
+    let curves = [curves::by_split(sources, scale), curves::by_type(sources, scale)];
+    let have_ratios = sources.iter().all(|source| source.lens.ratio.is_some());
+    let statistics = [Statistic::RatioOfMeans, Statistic::MeanOfRatios];
+    let ratios = statistics.into_iter().filter(|_| have_ratios);
+    let ratios = ratios.map(|statistic| curves::ratios(sources, scale, statistic));
+    curves.into_iter().chain(ratios).flatten().collect()
 }
 
 /// Writes each figure as `<name>.svg`, `<name>.pdf`, `<name>.png` and `<name>.csv` and all captions as `captions.json`, each by rename. Captions of
@@ -317,7 +299,6 @@ pub fn write(figures: &[Figure], folder: &Path) -> Result<Vec<PathBuf>, FigureEr
     Ok(written)
 }
 
-/// The captions of the figures that lie in a folder.
 fn still_there(folder: &Path) -> serde_json::Map<String, serde_json::Value> {
     let text = std::fs::read_to_string(folder.join("captions.json")).unwrap_or_default();
     // A file that is none is written anew.

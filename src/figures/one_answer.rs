@@ -2,16 +2,15 @@
 //!
 //! Called by the page of `palimpsest view`, whose own canvases they equal in numbers; the look is that of every figure.
 
-use super::grid::{Cells, Column, Grid, Map, Shades, draw};
-use super::heat_map::numbered;
+use super::Figure;
+use super::heat_map::{numbered, width_of};
 use super::intervals::{Intervals, Line};
+use super::map::{Cells, Column, Grid, Map, Shades};
 use super::meaning::Meaning;
-use super::{Figure, FigureError};
 use crate::ground::csv::CsvTable;
 use crate::lens::band::Estimate;
 use crate::lens::{Layer, Scale};
 
-/// A session of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnswerSession {
     pub label: String,
@@ -21,7 +20,6 @@ pub struct AnswerSession {
     pub layers: Vec<f64>,
 }
 
-/// Attention over one history, layers by sessions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnswerMap {
     pub title: String,
@@ -36,24 +34,20 @@ pub struct AnswerMap {
 }
 
 impl AnswerMap {
-    /// The figure.
-    pub fn figure(&self) -> Result<Figure, FigureError> {
+    pub fn figure(&self) -> Figure {
         let column = |session: &AnswerSession| Column {
             label: session.label.clone(),
             n: None,
             role: session.role.clone(),
             cells: Cells::Values(session.layers.clone()),
         };
-        let maps = [Map {
+        let maps = vec![Map {
             title: self.rows.clone(),
             note: format!("{} {}s", self.sessions.len(), self.segment),
+            axis: numbered(&self.segment),
             columns: self.sessions.iter().map(column).collect(),
         }];
         let shades = Shades::of(&maps, self.scale);
-        let layout = numbered(&maps, &self.segment);
-        let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &self.layers };
-        let name = format!("map-{}", self.scale.key());
-        let svg = draw(&name, &self.title, &self.origin, &grid)?;
         let cells = self.sessions.iter().flat_map(|session| {
             self.layers.iter().zip(&session.layers).map(move |(layer, value)| (session, layer, *value))
         });
@@ -65,11 +59,12 @@ impl AnswerMap {
             .optional("value", |(.., value)| Some(value).filter(|value| !value.is_nan()))
             .bytes();
         let caption = shades.in_words().trim().to_owned();
-        Ok(Figure { name, title: self.title.clone(), caption, svg, csv })
+        let (name, head) = (format!("map-{}", self.scale.key()), (self.title.clone(), &*self.origin));
+        let width = width_of(&maps);
+        Grid::of_layers(maps, shades, &self.layers, width).figure(name, head, caption, csv)
     }
 }
 
-/// A number of one session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionNumber {
     pub measure: String,
@@ -80,12 +75,7 @@ pub struct SessionNumber {
 }
 
 /// Numbers of the sessions of one answer, a line each.
-pub fn strip(
-    title: String,
-    origin: String,
-    axis: String,
-    numbers: &[SessionNumber],
-) -> Result<Figure, FigureError> {
+pub fn strip(title: String, origin: String, axis: String, numbers: &[SessionNumber]) -> Figure {
     let line = |number: &SessionNumber| Line {
         group: number.measure.clone(),
         label: match &number.role {
@@ -98,16 +88,11 @@ pub fn strip(
     };
     let baselines = numbers.iter().any(|number| number.baseline.is_some());
     let intervals = Intervals {
-        name: "strip".to_owned(),
-        title,
-        origin,
-        caption: String::new(),
         axis,
         mark: if baselines { "control of the same length" } else { "" },
         lines: numbers.iter().map(line).collect(),
         ..Intervals::default()
     };
-    let figure = intervals.figure()?;
     let csv = CsvTable::of(numbers.iter())
         .column("measure", |number| &number.measure)
         .column("session", |number| &number.label)
@@ -115,5 +100,5 @@ pub fn strip(
         .column("value", |number| number.value)
         .optional("baseline", |number| number.baseline)
         .bytes();
-    Ok(Figure { csv, ..figure })
+    intervals.rows(title, origin).figure("strip", String::new(), csv)
 }

@@ -38,7 +38,7 @@ pub(super) fn arranged(
 }
 
 /// A title, after the condition where all runs are shown under the same: else panels name theirs.
-pub(super) fn titled(sources: &[Source<'_>], title: String) -> String {
+pub(super) fn titled_by(sources: &[Source<'_>], title: String) -> String {
     match sources {
         [one, others @ ..] if others.iter().all(|other| other.origin.condition == one.origin.condition) => {
             one.origin.titled(title)

@@ -1,7 +1,7 @@
-//! PDF from the very same SVG: paths stay paths, and text stays text in an embedded font that holds the letters that are used.
+//! PDF of a figure's own shapes: paths stay paths, and text stays text in an embedded font that holds the letters that are used.
 //!
 //! A file is made of the figure alone: no date, no name of a machine, so that equal figures are equal files. It writes what figures are
-//! made of (filled and stroked paths, opacity, text) and nothing else that SVG has.
+//! made of: filled and stroked paths, opacity, text.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,26 +9,29 @@ use std::io::Write;
 use pdf_writer::types::{CidFontType, FontFlags, SystemInfo, UnicodeCmap};
 use pdf_writer::{Content, Filter, Finish, Name, Pdf, Rect, Ref, Str, TextStr};
 use subsetter::GlyphRemapper;
-use tiny_skia::{Path, PathSegment, Point, Transform};
+use tiny_skia::{Path, PathSegment, Transform};
 use ttf_parser::{Face, GlyphId};
 
-use super::drawing::{Drawing, DrawingError, Fonts, Glyph, Ink, Line, Shape};
+use super::drawing::{Drawing, Form, Pen};
+use super::style::{Colour, Ink, UNIT};
+use super::typeface::{Fonts, Glyph, Line};
 
 /// Points a CSS pixel.
 const POINTS: f32 = 0.75;
 
 /// A picture as a PDF of one page of its size.
-pub(super) fn page(title: &str, drawing: &Drawing, fonts: &Fonts<'_>) -> Result<Vec<u8>, DrawingError> {
+pub(super) fn page(title: &str, drawing: &Drawing, fonts: &Fonts<'_>) -> Result<Vec<u8>, String> {
     let mut page = Page { content: Content::new(), opacities: BTreeMap::new(), used: Vec::new(), fonts };
-    let (width, height) = (drawing.size.0 * POINTS, drawing.size.1 * POINTS);
-    // SVG's y grows downwards.
-    let upright = Transform::from_row(POINTS, 0.0, 0.0, -POINTS, 0.0, height);
-    page.content.transform(row(upright.pre_concat(drawing.to_pixels)));
+    let (width, height) = (drawing.size.0 as f32 * POINTS, drawing.size.1 as f32 * POINTS);
+    // The picture's y grows downwards.
+    let scale = width / drawing.view.0 as f32;
+    page.content.transform([scale, 0.0, 0.0, -scale, 0.0, height]);
     for shape in &drawing.shapes {
         page.content.save_state();
-        match shape {
-            Shape::Path { path, ink, stroke } => page.path(path, *ink, *stroke),
-            Shape::Text(line) => page.line(line),
+        page.ink(shape.ink, shape.pen);
+        match &shape.form {
+            Form::Words(words) => page.line(&fonts.line(words)),
+            form => form.path().into_iter().for_each(|path| page.path(&path, shape.pen)),
         }
         page.content.restore_state();
     }
@@ -56,53 +59,41 @@ fn row(t: Transform) -> [f32; 6] {
 }
 
 impl Page<'_> {
-    fn opacity(&mut self, opacity: f32) {
+    fn ink(&mut self, Ink { colour: Colour(r, g, b), opacity }: Ink, pen: Option<Pen>) {
+        let [r, g, b] = [r, g, b].map(|part| f32::from(part) / 255.0);
         let thousandths = (opacity.clamp(0.0, 1.0) * 1000.0).round() as u16;
         let next = self.opacities.len();
         let number = *self.opacities.entry(thousandths).or_insert(next);
         self.content.set_parameters(Name(format!("G{number}").as_bytes()));
+        let Some(Pen { width, dash }) = pen else {
+            self.content.set_fill_rgb(r, g, b);
+            return;
+        };
+        self.content.set_stroke_rgb(r, g, b).set_line_width(width as f32);
+        if let Some((dash, space)) = dash {
+            self.content.set_dash_pattern([dash, space].map(|part| (part * UNIT) as f32), 0.0);
+        }
     }
 
-    fn path(&mut self, path: &Path, ink: Ink, stroke: Option<f32>) {
-        let [r, g, b] = ink.colour.map(|part| f32::from(part) / 255.0);
-        self.opacity(ink.opacity);
-        match stroke {
-            None => self.content.set_fill_rgb(r, g, b),
-            Some(width) => self.content.set_stroke_rgb(r, g, b).set_line_width(width),
-        };
-        let mut pen = Point::zero();
+    fn path(&mut self, path: &Path, pen: Option<Pen>) {
         for segment in path.segments() {
             let content = &mut self.content;
             match segment {
                 PathSegment::MoveTo(p) => content.move_to(p.x, p.y),
                 PathSegment::LineTo(p) => content.line_to(p.x, p.y),
-                // PDF has cubic curves alone.
-                PathSegment::QuadTo(a, p) => {
-                    let toward = |from: f32, control: f32| from + (control - from) * 2.0 / 3.0;
-                    let (x1, y1) = (toward(pen.x, a.x), toward(pen.y, a.y));
-                    content.cubic_to(x1, y1, toward(p.x, a.x), toward(p.y, a.y), p.x, p.y)
-                }
                 PathSegment::CubicTo(a, b, p) => content.cubic_to(a.x, a.y, b.x, b.y, p.x, p.y),
+                // Forms have none: circles are cubic.
+                PathSegment::QuadTo(a, p) => content.cubic_to(a.x, a.y, a.x, a.y, p.x, p.y),
                 PathSegment::Close => content.close_path(),
             };
-            if let PathSegment::MoveTo(p)
-            | PathSegment::LineTo(p)
-            | PathSegment::QuadTo(_, p)
-            | PathSegment::CubicTo(_, _, p) = segment
-            {
-                pen = p;
-            }
         }
-        match stroke {
+        match pen {
             None => self.content.fill_nonzero(),
             Some(_) => self.content.stroke(),
         };
     }
 
     fn line(&mut self, line: &Line) {
-        let [r, g, b] = line.ink.colour.map(|part| f32::from(part) / 255.0);
-        self.opacity(line.ink.opacity);
-        self.content.set_fill_rgb(r, g, b);
         for glyphs in line.glyphs.chunk_by(|a, b| a.font == b.font) {
             self.glyphs(line, glyphs);
         }
@@ -146,7 +137,7 @@ impl Page<'_> {
         self.content.end_text();
     }
 
-    fn finish(self, title: &str, (width, height): (f32, f32)) -> Result<Vec<u8>, DrawingError> {
+    fn finish(self, title: &str, (width, height): (f32, f32)) -> Result<Vec<u8>, String> {
         let mut next = 0;
         let mut id = || {
             next += 1;
@@ -179,10 +170,8 @@ impl Page<'_> {
         written.finish();
         pdf.stream(content, &deflated(&self.content.finish())?).filter(Filter::FlateDecode);
         for (letters, ids) in self.used.iter().zip(fonts) {
-            let (file, face) = self
-                .fonts
-                .get(letters.font)
-                .ok_or_else(|| DrawingError::encoding("its font is not there"))?;
+            let (file, face) =
+                self.fonts.get(letters.font).ok_or_else(|| "its font is not there".to_owned())?;
             embed(&mut pdf, letters, ids, file, face)?;
         }
         Ok(pdf.finish())
@@ -196,7 +185,7 @@ fn embed(
     ids: [Ref; 5],
     file: &[u8],
     face: &Face<'_>,
-) -> Result<(), DrawingError> {
+) -> Result<(), String> {
     let [font, cid, descriptor, to_unicode, embedded] = ids;
     let scale = 1000.0 / f32::from(face.units_per_em());
     let family = face.names().into_iter().find(|name| name.name_id == ttf_parser::name_id::POST_SCRIPT_NAME);
@@ -206,8 +195,7 @@ fn embed(
     let name = format!("PALIMP+{family}");
     let name = Name(name.as_bytes());
     let system = SystemInfo { registry: Str(b"Adobe"), ordering: Str(b"Identity"), supplement: 0 };
-    let subset =
-        subsetter::subset(file, 0, &letters.glyphs).map_err(|e| DrawingError::encoding(e.to_string()))?;
+    let subset = subsetter::subset(file, 0, &letters.glyphs).map_err(|e| e.to_string())?;
     let cff = face.raw_face().table(ttf_parser::Tag::from_bytes(b"CFF ")).is_some();
     pdf.type0_font(font)
         .base_font(name)
@@ -249,7 +237,7 @@ fn embed(
     }
     pdf.stream(to_unicode, &deflated(&map.finish())?).filter(Filter::FlateDecode);
     // A subset of a CFF font is a whole OpenType file.
-    let length = i32::try_from(subset.len()).map_err(DrawingError::encoding)?;
+    let length = i32::try_from(subset.len()).map_err(|error| error.to_string())?;
     let packed = deflated(&subset)?;
     let mut stream = pdf.stream(embedded, &packed);
     stream.filter(Filter::FlateDecode);
@@ -262,7 +250,7 @@ fn embed(
     Ok(())
 }
 
-fn deflated(bytes: &[u8]) -> Result<Vec<u8>, DrawingError> {
+fn deflated(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
-    packed.write_all(bytes).and_then(|()| packed.finish()).map_err(DrawingError::encoding)
+    packed.write_all(bytes).and_then(|()| packed.finish()).map_err(|error| error.to_string())
 }

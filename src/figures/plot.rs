@@ -1,18 +1,16 @@
-//! A series in a panel: line, markers, band, single cases, and marks where a band goes beyond the axis.
+//! The drawing of a panel: curves over layers with bands, single cases and marks where they go beyond the axis; and bars, lines, dots and
+//! words at places of its axes.
 //!
 //! Called by [`super::sheet`], which owns the axes and the legend.
 
-use plotters::coord::types::RangedCoordf64;
-use plotters::element::DashedPathElement;
-use plotters::prelude::*;
-
 use super::axis::{Range, single_cases};
-use super::canvas::{Area, Refusal};
-use super::style::{GREY, LINEAR, Marker, Stroke, UNIT};
+use super::canvas::{LABEL, text_width, write};
+use super::drawing::{Drawing, Form, Place};
+use super::style::{Colour, Dash, GREY, INK, Ink, LINEAR, Marker, Stroke, UNIT, WHITE};
 use crate::lens::{LayerKind, Point, Series, Statistic, Target};
 
 /// Runs of neighbouring points that have a place.
-pub(super) fn runs<T>(points: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
+fn runs<T>(points: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
     let mut runs = vec![Vec::new()];
     for point in points {
         match (point, runs.last_mut()) {
@@ -24,22 +22,50 @@ pub(super) fn runs<T>(points: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
     runs
 }
 
-/// A panel to draw in: where a layer and a value lie, on the whole picture.
-pub(super) struct Plane<'a, 'b> {
-    pub area: &'a Area<'b>,
-    pub axes: DrawingArea<SVGBackend<'b>, Axes>,
-    pub y: &'a Range,
+/// Something at places of a panel's axes, (x, y).
+#[derive(Debug, Clone)]
+pub enum Mark {
+    Bar {
+        corners: [(f64, f64); 2],
+        ink: Ink,
+    },
+    Path {
+        places: Vec<(f64, f64)>,
+        look: Plain,
+    },
+    /// A line with a marker at each of its places; a missing one interrupts it.
+    Line {
+        stroke: Stroke,
+        places: Vec<Option<(f64, f64)>>,
+    },
+    /// A dot, its radius in units.
+    Dot {
+        at: (f64, f64),
+        radius: i32,
+        ink: Ink,
+    },
+    /// Words above a place, left out where they are wider than `room` of the x axis.
+    Words {
+        at: (f64, f64),
+        text: String,
+        room: f64,
+    },
 }
 
-/// Layers by values or their logarithms.
-pub(super) type Axes = Cartesian2d<RangedCoordf64, RangedCoordf64>;
+/// The look of a line without markers, its width in units.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Plain {
+    pub ink: Ink,
+    pub width: i32,
+    pub dash: Option<Dash>,
+}
 
-/// Of the fill of a band.
 pub(super) const BAND: f64 = 0.20;
-/// Of the fill of a noise baseline's band.
 pub(super) const NOISE_BAND: f64 = 0.10;
-/// Of a single case's point.
 const CASE: f64 = 0.55;
+/// Half the width of what stands for a lone layer.
+const BAR: i32 = 4 * UNIT;
+const MARKERS: usize = 12;
 
 /// The marks that a legend must explain besides the curves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -109,54 +135,103 @@ impl Nth {
     }
 }
 
-impl Plane<'_, '_> {
-    /// The place of a layer and a value in units of the picture.
-    fn at(&self, layer: usize, value: f64) -> (i32, i32) {
-        self.axes.map_coordinate(&(layer as f64, self.y.clamp(value)))
+/// A panel's plot on the picture, in units, and its axes.
+pub(super) struct Plane<'a> {
+    pub corners: [Place; 2],
+    pub x: (f64, f64),
+    pub y: &'a Range,
+}
+
+fn points_of(series: &Series, kind: LayerKind) -> Vec<&Point> {
+    series.points.iter().filter(|point| point.layer.kind == kind).collect()
+}
+
+impl Plane<'_> {
+    pub fn across(&self, x: f64) -> i32 {
+        let ((low, high), [(left, _), (right, _)]) = (self.x, self.corners);
+        left + (f64::from(right - left) * (x - low) / (high - low) + 1e-3).floor() as i32
+    }
+
+    /// Up to a place of the axis: a value or its logarithm.
+    pub fn up(&self, level: f64) -> i32 {
+        let (foot, head) = (self.y.place(self.y.foot()), self.y.place(self.y.high));
+        let [(_, top), (_, bottom)] = self.corners;
+        bottom - (f64::from(bottom - top) * (level - foot) / (head - foot) + 1e-3).floor() as i32
+    }
+
+    fn place(&self, (x, value): (f64, f64)) -> Place {
+        (self.across(x), self.up(self.y.clamp(value)))
+    }
+
+    fn at(&self, point: &Point, value: f64) -> Place {
+        self.place((point.layer.index as f64, value))
+    }
+
+    pub fn mark(&self, area: &mut Drawing, mark: &Mark) {
+        match mark {
+            Mark::Bar { corners, ink } => {
+                area.fill(Form::Rectangle(corners.map(|corner| self.place(corner))), *ink);
+            }
+            Mark::Path { places, look } => {
+                let places: Vec<Place> = places.iter().map(|at| self.place(*at)).collect();
+                area.dashed(places, look.ink, look.width, look.dash);
+            }
+            Mark::Line { stroke, places } => {
+                let places = || places.iter().map(|at| at.map(|at| self.place(at)));
+                runs(places()).into_iter().for_each(|run| stretch(area, *stroke, run));
+                places().flatten().for_each(|at| marker(area, *stroke, at));
+            }
+            Mark::Dot { at, radius, ink } => area.fill(Form::Circle(self.place(*at), *radius), *ink),
+            Mark::Words { at, text, room } => {
+                let (style, (x, y)) = (LABEL.sized(9).centred(), self.place(*at));
+                if text_width(text, style.size) * UNIT <= self.across(at.0 + room) - x {
+                    write(area, text, (x / UNIT, y / UNIT - 12), style);
+                }
+            }
+        }
     }
 
     /// The band of a series at layers of one kind.
-    pub fn band(&self, stroke: Stroke, series: &Series, kind: LayerKind) -> Result<(), Refusal> {
-        let points = series.points.iter().filter(|p| p.layer.kind == kind).map(|p| {
-            let (low, high) = shown_band(p, self.y)?;
-            Some((self.at(p.layer.index, low), self.at(p.layer.index, high)))
+    pub fn band(&self, area: &mut Drawing, stroke: Stroke, series: &Series, kind: LayerKind) {
+        let of_kind = points_of(series, kind);
+        let points = of_kind.iter().map(|point| {
+            let (low, high) = shown_band(point, self.y)?;
+            Some((self.at(point, low), self.at(point, high)))
         });
         let share = if stroke.is_noise() { NOISE_BAND } else { BAND };
         // there are more of them, and on grey
         let share = if kind == LayerKind::Linear { share * 0.6 } else { share };
-        let fill = stroke.colour.mix(share).filled();
+        let ink = stroke.colour.mix(share);
         for run in runs(points) {
             if let [((x, low), (_, high))] = run[..] {
                 // a lone layer has a bar
-                let corners = [(x - BAR, high), (x + BAR, low)];
-                self.area.draw(&Rectangle::new(corners, fill))?;
+                area.fill(Form::Rectangle([(x - BAR, high), (x + BAR, low)]), ink);
                 continue;
             }
             let upper = run.iter().map(|(_, high)| *high);
             let lower = run.iter().rev().map(|(low, _)| *low);
-            self.area.draw(&Polygon::new(upper.chain(lower).collect::<Vec<_>>(), fill))?;
+            area.fill(Form::Polygon(upper.chain(lower).collect()), ink);
         }
-        Ok(())
     }
 
     /// The single cases of a series at layers of one kind, and small triangles at the edges of the axis beyond which its bands
     /// or cases go.
     pub fn cases_and_cuts(
         &self,
+        area: &mut Drawing,
         stroke: Stroke,
         series: &Series,
         kind: LayerKind,
         nth: Nth,
-    ) -> Result<(), Refusal> {
+    ) {
         let mut since = usize::MAX;
-        let of_kind: Vec<&Point> = series.points.iter().filter(|p| p.layer.kind == kind).collect();
+        let of_kind = points_of(series, kind);
         let every = of_kind.len().div_ceil(MARKERS).max(1);
         for point in of_kind {
             let placed = |value: &&f64| self.y.holds(**value) || self.y.is_zero(**value);
             for value in single_cases(series, point).iter().filter(placed) {
-                let (x, y) = self.at(point.layer.index, *value);
-                let dot = Circle::new((x + nth.beside(), y), UNIT * 3 / 2, stroke.colour.mix(CASE).filled());
-                self.area.draw(&dot)?;
+                let (x, y) = self.at(point, *value);
+                area.fill(Form::Circle((x + nth.beside(), y), UNIT * 3 / 2), stroke.colour.mix(CASE));
             }
             let (below, above) = beyond(series, point, self.y);
             since = if below || above { since.wrapping_add(1) } else { usize::MAX };
@@ -165,187 +240,138 @@ impl Plane<'_, '_> {
             }
             let marks = [(below, self.y.low, 1), (above, self.y.high, -1)];
             for (_, edge, side) in marks.into_iter().filter(|(cut, ..)| *cut) {
-                cut_mark(self.area, self.at(point.layer.index, edge), side, stroke.colour)?;
+                cut_mark(area, self.at(point, edge), side, stroke.colour);
             }
         }
-        Ok(())
     }
 
     /// The curve of a series at layers of one kind. Where a value is 0 the line is interrupted and a hollow mark stands at the axis'
     /// foot.
-    pub fn curve(&self, stroke: Stroke, series: &Series, kind: LayerKind, nth: Nth) -> Result<(), Refusal> {
+    pub fn curve(&self, area: &mut Drawing, stroke: Stroke, series: &Series, kind: LayerKind, nth: Nth) {
         let stroke = if kind == LayerKind::Linear { stroke.linear() } else { stroke };
-        let of_kind: Vec<&Point> = series.points.iter().filter(|p| p.layer.kind == kind).collect();
+        let of_kind = points_of(series, kind);
         let points = of_kind
             .iter()
             .enumerate()
-            .map(|(at, p)| p.value.filter(|v| self.y.shows(*v)).map(|v| (at, self.at(p.layer.index, v))));
-        let line = stroke.colour.stroke_width(stroke.width());
+            .map(|(at, p)| p.value.filter(|v| self.y.shows(*v)).map(|v| (at, self.at(p, v))));
         let (every, first) = nth.markers(of_kind.len());
         for run in runs(points) {
-            let path: Vec<(i32, i32)> = run.iter().map(|(_, point)| *point).collect();
-            stretch(self.area, stroke, path.clone())?;
+            stretch(area, stroke, run.iter().map(|(_, point)| *point).collect());
             // a lone point has no line: its marker shows it, and a baseline without markers gets a short dash
-            if let ([(x, level)], true) = (path.as_slice(), stroke.is_noise()) {
-                self.area.draw(&PathElement::new([(x - BAR, *level), (x + BAR, *level)], line))?;
+            if let ([(_, (x, level))], true) = (run.as_slice(), stroke.is_noise()) {
+                area.line([(x - BAR, *level), (x + BAR, *level)], stroke.colour, stroke.width());
             }
             let alone = run.len() == 1;
             for (_, point) in run.iter().filter(|(at, _)| alone || at % every == first) {
-                marker(self.area, stroke, *point)?;
+                marker(area, stroke, *point);
             }
         }
         for point in of_kind.iter().filter(|p| p.value.is_some_and(|value| self.y.is_zero(value))) {
-            let (x, y) = self.at(point.layer.index, 0.0);
-            zero_mark(self.area, (x + nth.beside(), y), stroke.colour)?;
+            let (x, y) = self.at(point, 0.0);
+            zero_mark(area, (x + nth.beside(), y), stroke.colour);
         }
-        Ok(())
     }
 }
 
 /// A stretch of a line without interruption, through places of the picture, in units.
-fn stretch(area: &Area<'_>, stroke: Stroke, places: Vec<(i32, i32)>) -> Result<(), Refusal> {
-    let line = stroke.colour.stroke_width(stroke.width());
-    match stroke.dashes() {
-        Some((dash, space)) => area.draw(&DashedPathElement::new(places, dash * UNIT, space * UNIT, line)),
-        None => area.draw(&PathElement::new(places, line)),
-    }
-}
-
-/// A line with a marker at each of its places, in units; a missing one interrupts it.
-pub(super) fn marked_line(
-    area: &Area<'_>,
-    stroke: Stroke,
-    places: &[Option<(i32, i32)>],
-) -> Result<(), Refusal> {
-    for run in runs(places.iter().copied()) {
-        stretch(area, stroke, run)?;
-    }
-    places.iter().flatten().try_for_each(|at| marker(area, stroke, *at))
+fn stretch(area: &mut Drawing, stroke: Stroke, places: Vec<Place>) {
+    area.dashed(places, stroke.colour, stroke.width(), stroke.dashes());
 }
 
 /// A value that is exactly 0: a hollow ring.
-fn zero_mark(area: &Area<'_>, at: (i32, i32), colour: RGBColor) -> Result<(), Refusal> {
-    let ring = Mark { kind: Marker::Circle, colour, size: 9 * UNIT / 4 };
-    area.draw(&(EmptyElement::at(at) + ring.inside() + ring.outline()))
+fn zero_mark(area: &mut Drawing, at: Place, colour: Colour) {
+    hollow(area, outline(Marker::Circle, 9 * UNIT / 4, at), colour);
 }
 
-/// Half the width of what stands for a lone layer.
-const BAR: i32 = 4 * UNIT;
-/// Most markers of a curve.
-const MARKERS: usize = 12;
-
 /// A small triangle at an edge of the axis, which points down (1) or up (-1).
-fn cut_mark(area: &Area<'_>, (x, y): (i32, i32), side: i32, colour: RGBColor) -> Result<(), Refusal> {
+fn cut_mark(area: &mut Drawing, (x, y): Place, side: i32, colour: Colour) {
     let (half, height) = (5 * UNIT / 2, 5 * UNIT * side);
-    let corners = vec![(x - half, y - height), (x + half, y - height), (x, y)];
-    area.draw(&Polygon::new(corners, colour.filled()))
+    area.fill(Form::Polygon(vec![(x - half, y - height), (x + half, y - height), (x, y)]), colour);
 }
 
 /// The marker of a line at a place of the picture, in units.
-pub(super) fn marker(area: &Area<'_>, stroke: Stroke, at: (i32, i32)) -> Result<(), Refusal> {
-    let mark = Mark::of(stroke);
-    if stroke.hollow {
-        return area.draw(&(EmptyElement::at(at) + mark.inside() + mark.outline()));
-    }
-    area.draw(&(EmptyElement::at(at) + mark.element()))
-}
-
-/// A marker's shape around the origin.
-struct Mark {
-    kind: Marker,
-    colour: RGBColor,
-    size: i32,
-}
-
-impl Mark {
-    fn of(stroke: Stroke) -> Self {
-        Mark { kind: stroke.marker, colour: stroke.colour, size: 11 * UNIT / 4 }
-    }
-
-    fn element(&self) -> Polygon<(i32, i32)> {
-        Polygon::new(self.points(), self.colour.filled())
-    }
-
-    /// Hides the line within a hollow marker.
-    fn inside(&self) -> Polygon<(i32, i32)> {
-        Polygon::new(self.points(), WHITE.filled())
-    }
-
-    fn outline(&self) -> PathElement<(i32, i32)> {
-        let mut points = self.points();
-        points.extend(points.first().copied());
-        PathElement::new(points, self.colour.stroke_width(UNIT as u32 * 5 / 4))
-    }
-
-    fn points(&self) -> Vec<(i32, i32)> {
-        let s = self.size;
-        match self.kind {
-            Marker::None => Vec::new(),
-            Marker::Square => vec![(-s, -s), (s, -s), (s, s), (-s, s)],
-            Marker::Triangle => vec![(0, -s * 5 / 4), (s * 5 / 4, s), (-s * 5 / 4, s)],
-            Marker::Down => vec![(0, s * 5 / 4), (s * 5 / 4, -s), (-s * 5 / 4, -s)],
-            Marker::Diamond => vec![(0, -s * 3 / 2), (s * 3 / 2, 0), (0, s * 3 / 2), (-s * 3 / 2, 0)],
-            Marker::Circle => (0..16)
-                .map(|i| {
-                    let (sin, cos) = (f64::from(i) * std::f64::consts::TAU / 16.0).sin_cos();
-                    ((f64::from(s) * cos).round() as i32, (f64::from(s) * sin).round() as i32)
-                })
-                .collect(),
-        }
+fn marker(area: &mut Drawing, stroke: Stroke, at: Place) {
+    let points = outline(stroke.marker, 11 * UNIT / 4, at);
+    match stroke.hollow {
+        _ if points.is_empty() => {}
+        true => hollow(area, points, stroke.colour),
+        false => area.fill(Form::Polygon(points), stroke.colour),
     }
 }
 
-/// The swatch of a legend's entry.
+/// An outline that hides what lies within it.
+fn hollow(area: &mut Drawing, mut points: Vec<Place>, colour: Colour) {
+    area.fill(Form::Polygon(points.clone()), WHITE);
+    points.extend(points.first().copied());
+    area.line(points, colour, UNIT * 5 / 4);
+}
+
+/// A marker's corners around a place.
+fn outline(marker: Marker, s: i32, (x, y): Place) -> Vec<Place> {
+    let corners = match marker {
+        Marker::None => Vec::new(),
+        Marker::Square => vec![(-s, -s), (s, -s), (s, s), (-s, s)],
+        Marker::Triangle => vec![(0, -s * 5 / 4), (s * 5 / 4, s), (-s * 5 / 4, s)],
+        Marker::Down => vec![(0, s * 5 / 4), (s * 5 / 4, -s), (-s * 5 / 4, -s)],
+        Marker::Diamond => vec![(0, -s * 3 / 2), (s * 3 / 2, 0), (0, s * 3 / 2), (-s * 3 / 2, 0)],
+        Marker::Circle => (0..16)
+            .map(|i| {
+                let (sin, cos) = (f64::from(i) * std::f64::consts::TAU / 16.0).sin_cos();
+                ((f64::from(s) * cos).round() as i32, (f64::from(s) * sin).round() as i32)
+            })
+            .collect(),
+    };
+    corners.into_iter().map(|(dx, dy)| (x + dx, y + dy)).collect()
+}
+
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Sample {
+pub enum Sample {
     Line(Stroke),
+    Plain(Plain),
+    Dot(Colour),
+    Bar(Colour),
+    Upright,
     Band(f64),
     Cases,
     Cut,
     Zero,
 }
 
-/// Width of a sample in pixels.
 pub(super) const SAMPLE: i32 = 27;
 
 /// A sample at (left, middle), in pixels.
-pub(super) fn sample(area: &Area<'_>, sample: Sample, (x, y): (i32, i32)) -> Result<(), Refusal> {
+pub(super) fn sample(area: &mut Drawing, sample: Sample, (x, y): (i32, i32)) {
     let middle = ((x * 2 + SAMPLE) * UNIT / 2, y * UNIT);
+    let around = |dx: i32, dy: i32| (middle.0 + dx * UNIT, middle.1 + dy * UNIT);
+    let ends = [(x * UNIT, y * UNIT), ((x + SAMPLE) * UNIT, y * UNIT)];
+    let block = |wide: i32, high: i32| {
+        let [(left, y), (right, _)] = ends;
+        Form::Rectangle([(left - wide * UNIT, y - high * UNIT), (right + wide * UNIT, y + high * UNIT)])
+    };
     match sample {
-        Sample::Line(stroke) => line_sample(area, stroke, (x, y), middle),
-        Sample::Band(share) => {
-            let corners = [(x * UNIT, (y - 6) * UNIT), ((x + SAMPLE) * UNIT, (y + 6) * UNIT)];
-            area.draw(&Rectangle::new(corners, GREY.mix(share * 1.5).filled()))
+        Sample::Line(stroke) => {
+            if stroke.linear {
+                area.fill(block(2, 8), LINEAR);
+            }
+            stretch(area, stroke, ends.to_vec());
+            marker(area, stroke, middle);
         }
+        Sample::Plain(look) => area.dashed(ends, look.ink, look.width, look.dash),
+        Sample::Dot(colour) => area.fill(Form::Circle(middle, UNIT * 3), colour),
+        Sample::Bar(colour) => area.fill(Form::Rectangle([around(-7, -6), around(7, 6)]), colour),
+        Sample::Upright => area.line([around(0, -8), around(0, 8)], INK, UNIT * 3 / 2),
+        Sample::Band(share) => area.fill(block(0, 6), GREY.mix(share * 1.5)),
         Sample::Cases => {
             for (dx, dy) in [(-7, 2), (-1, -3), (6, 1)] {
-                let at = (middle.0 + dx * UNIT, middle.1 + dy * UNIT);
-                area.draw(&Circle::new(at, UNIT * 3 / 2, GREY.mix(CASE).filled()))?;
+                area.fill(Form::Circle(around(dx, dy), UNIT * 3 / 2), GREY.mix(CASE));
             }
-            Ok(())
         }
         Sample::Zero => zero_mark(area, middle, GREY),
         Sample::Cut => {
-            let down = (middle.0 - 5 * UNIT, middle.1 + 3 * UNIT);
-            cut_mark(area, down, 1, GREY)?;
-            cut_mark(area, (middle.0 + 5 * UNIT, middle.1 - 3 * UNIT), -1, GREY)
+            cut_mark(area, around(-5, 3), 1, GREY);
+            cut_mark(area, around(5, -3), -1, GREY);
         }
     }
-}
-
-fn line_sample(
-    area: &Area<'_>,
-    stroke: Stroke,
-    (x, y): (i32, i32),
-    middle: (i32, i32),
-) -> Result<(), Refusal> {
-    let ends = [(x * UNIT, y * UNIT), ((x + SAMPLE) * UNIT, y * UNIT)];
-    if stroke.linear {
-        let corners = [((x - 2) * UNIT, (y - 8) * UNIT), ((x + SAMPLE + 2) * UNIT, (y + 8) * UNIT)];
-        area.draw(&Rectangle::new(corners, LINEAR.filled()))?;
-    }
-    stretch(area, stroke, ends.to_vec())?;
-    marker(area, stroke, middle)
 }
 
 #[cfg(test)]

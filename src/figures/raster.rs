@@ -1,24 +1,25 @@
-//! PNG and PDF from the very same SVG, with the figures' font and none of the system's.
+//! PNG and PDF of a figure's own shapes, with the figures' font and none of the system's.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use tiny_skia::{Color, FillRule, Paint, Path, PathBuilder, Pixmap, Stroke};
+use tiny_skia::{Color, FillRule, Paint, Path, PathBuilder, Pixmap, Stroke, StrokeDash, Transform};
 use ttf_parser::OutlineBuilder;
 
-use super::drawing::{Drawing, DrawingError, Fonts, Ink, Line, Shape};
+use super::drawing::{Drawing, Form};
 use super::look::Look;
+use super::style::{Colour, Ink, UNIT};
+use super::typeface::{Fonts, Line};
 use super::{Figure, FigureError, look, pdf};
 
-/// Most letters that a warning lists.
 const TOLD: usize = 12;
 
 /// A renderer of pictures of the look that holds as it is made.
 pub struct Rasteriser {
     look: Rc<Look>,
-    /// Pixels of the PNG a pixel of the SVG.
-    zoom: f32,
+    /// Pixels of the PNG a CSS pixel.
+    zoom: f64,
     /// The letters that no font has, as far as they were told.
     lacking: RefCell<BTreeSet<char>>,
 }
@@ -32,54 +33,45 @@ impl Rasteriser {
         Rasteriser { look, zoom, lacking: RefCell::default() }
     }
 
-    fn drawn<T>(
-        &self,
-        figure: &Figure,
-        draw: impl FnOnce(&Drawing, &Fonts<'_>) -> Result<T, DrawingError>,
-    ) -> Result<T, FigureError> {
+    /// The figure as PNG on white: at twice its size, or at 576 dots an inch where a width was stated.
+    pub fn png(&self, figure: &Figure) -> Result<Vec<u8>, FigureError> {
         let fonts = Fonts::of(&self.look.style.typeface);
-        let drawn = Drawing::read(&figure.svg, &fonts).and_then(|drawing| {
-            self.tell_lacking(figure, &drawing);
-            draw(&drawing, &fonts)
-        });
-        drawn.map_err(|error| FigureError::Draw { figure: figure.name.clone(), reason: error.to_string() })
+        self.tell_lacking(figure, &fonts);
+        painted(&figure.drawing, &fonts, self.zoom).map_err(|reason| figure.refused(reason))
+    }
+
+    /// The figure as PDF, a page of its size with its text as text and its font embedded; the same bytes for the same figure.
+    pub fn pdf(&self, figure: &Figure) -> Result<Vec<u8>, FigureError> {
+        let fonts = Fonts::of(&self.look.style.typeface);
+        self.tell_lacking(figure, &fonts);
+        let page = pdf::page(&figure.title, &figure.drawing, &fonts);
+        page.map_err(|reason| figure.refused(format!("as PDF: {reason}")))
     }
 
     /// Warns of letters that no font has, of each once.
-    fn tell_lacking(&self, figure: &Figure, drawing: &Drawing) {
+    fn tell_lacking(&self, figure: &Figure, fonts: &Fonts<'_>) {
+        let texts = figure.drawing.shapes.iter().filter_map(|shape| match &shape.form {
+            Form::Words(words) => Some(&*words.text),
+            _ => None,
+        });
         let mut told = self.lacking.borrow_mut();
-        let lacking: Vec<char> =
-            drawing.lacking().into_iter().filter(|letter| told.insert(*letter)).collect();
+        let lacking: BTreeSet<char> =
+            texts.flat_map(|text| fonts.lacking(text)).filter(|letter| told.insert(*letter)).collect();
         if lacking.is_empty() {
             return;
         }
-        let shown: Vec<String> = lacking
-            .iter()
-            .take(TOLD)
-            .map(|letter| format!("{letter} (U+{:04X})", u32::from(*letter)))
-            .collect();
-        let more = lacking.len().saturating_sub(TOLD);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let shown = lacking.iter().take(TOLD);
+        let shown: Vec<String> = shown.map(|one| format!("{one} (U+{:04X})", u32::from(*one))).collect();
+        let more = match lacking.len().saturating_sub(TOLD) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
         tracing::warn!(
             "figure {}: its font has no {}{more}; PDF and PNG show boxes in their place, the SVG whatever the viewer's fonts have; \
              name a font that has them in a style file (--style, `font`)",
             figure.name,
             shown.join(", ")
         );
-    }
-
-    /// The figure as PNG on white: at twice its size, or at 576 dots an inch where a width was stated.
-    pub fn png(&self, figure: &Figure) -> Result<Vec<u8>, FigureError> {
-        self.drawn(figure, |drawing, fonts| painted(drawing, fonts, self.zoom))
-    }
-
-    /// The figure as PDF, a page of its size with its text as text and its font embedded; the same bytes for the same figure.
-    pub fn pdf(&self, figure: &Figure) -> Result<Vec<u8>, FigureError> {
-        let page = |drawing: &Drawing, fonts: &Fonts<'_>| {
-            let page = pdf::page(&figure.title, drawing, fonts);
-            page.map_err(|error| DrawingError::encoding(format!("as PDF: {error}")))
-        };
-        self.drawn(figure, page)
     }
 }
 
@@ -89,35 +81,42 @@ impl Default for Rasteriser {
     }
 }
 
-fn painted(drawing: &Drawing, fonts: &Fonts<'_>, zoom: f32) -> Result<Vec<u8>, DrawingError> {
+fn painted(drawing: &Drawing, fonts: &Fonts<'_>, zoom: f64) -> Result<Vec<u8>, String> {
     let (width, height) = (drawing.size.0 * zoom, drawing.size.1 * zoom);
-    let mut pixels =
-        Pixmap::new(width.ceil() as u32, height.ceil() as u32).ok_or(DrawingError::Size(width, height))?;
+    let mut pixels = Pixmap::new(width.ceil() as u32, height.ceil() as u32)
+        .ok_or_else(|| format!("a picture of {width} x {height} pixels cannot be made"))?;
     pixels.fill(Color::WHITE);
-    let view = drawing.to_pixels.post_scale(zoom, zoom);
+    let scale = (width / f64::from(drawing.view.0)) as f32;
+    let view = Transform::from_scale(scale, scale);
     for shape in &drawing.shapes {
-        match shape {
-            Shape::Path { path, ink, stroke: None } => {
-                pixels.fill_path(path, &paint(*ink), FillRule::Winding, view, None);
+        let paint = paint(shape.ink);
+        match (&shape.form, shape.pen) {
+            (Form::Words(words), _) => {
+                if let Some(path) = letters(&fonts.line(words), fonts) {
+                    pixels.fill_path(&path, &paint, FillRule::Winding, view, None);
+                }
             }
-            Shape::Path { path, ink, stroke: Some(width) } => {
-                let stroke = Stroke { width: *width, ..Stroke::default() };
-                pixels.stroke_path(path, &paint(*ink), &stroke, view, None);
+            (form, None) => {
+                if let Some(path) = form.path() {
+                    pixels.fill_path(&path, &paint, FillRule::Winding, view, None);
+                }
             }
-            Shape::Text(line) => {
-                if let Some(path) = letters(line, fonts) {
-                    pixels.fill_path(&path, &paint(line.ink), FillRule::Winding, view, None);
+            (form, Some(pen)) => {
+                let dash = pen.dash.map(|(dash, space)| [dash, space].map(|part| (part * UNIT) as f32));
+                let dash = dash.and_then(|dash| StrokeDash::new(dash.to_vec(), 0.0));
+                let stroke = Stroke { width: pen.width as f32, dash, ..Stroke::default() };
+                if let Some(path) = form.path() {
+                    pixels.stroke_path(&path, &paint, &stroke, view, None);
                 }
             }
         }
     }
-    pixels.encode_png().map_err(DrawingError::encoding)
+    pixels.encode_png().map_err(|error| error.to_string())
 }
 
-fn paint(ink: Ink) -> Paint<'static> {
-    let [red, green, blue] = ink.colour;
+fn paint(Ink { colour: Colour(red, green, blue), opacity }: Ink) -> Paint<'static> {
     let mut paint = Paint::default();
-    paint.set_color_rgba8(red, green, blue, (ink.opacity.clamp(0.0, 1.0) * 255.0).round() as u8);
+    paint.set_color_rgba8(red, green, blue, (opacity.clamp(0.0, 1.0) * 255.0).round() as u8);
     paint
 }
 

@@ -1,45 +1,28 @@
 //! Residues of effects as a figure: direct, total and residual effects by role, and carriers by distance.
 
-use super::cause_captions::AXIS;
+use super::Figure;
+use super::cause_effects::AXIS;
 use super::intervals::{Intervals, Line};
 use super::meaning::Meaning;
-use super::{Figure, FigureError};
 use crate::lens::band::Estimate;
 use crate::lens::causes::residue::Residues;
 use crate::lens::causes::residue_words::numbers;
 
 /// The figure; `None` where no total effect and no carrier was measured. `title` and `origin` are of the run.
-pub(super) fn figure(
-    residues: &Residues,
-    (title, origin): (String, String),
-) -> Result<Option<Figure>, FigureError> {
-    if !residues.is_measured() {
-        return Ok(None);
-    }
-    let axis = match residues.of_contrasts {
-        true => "effect: fall of the contrast (nats)",
-        false => AXIS,
+pub(super) fn figure(residues: &Residues, title: String, origin: &str) -> Option<Figure> {
+    let (axis, needs) = match residues.of_contrasts {
+        true => ("effect: fall of the contrast (nats)", "above 0 the contrast needs the session"),
+        false => (AXIS, "above 0 the answer needs the session"),
     };
     let lines = residues.roles().into_iter().flat_map(|role| lines(residues, role)).collect();
-    let figure = Intervals {
-        name: "causes-left-behind".to_owned(),
-        title,
-        origin,
-        caption: format!(
-            "Direct: the session is hidden from everything from the question on, as its eviction from a cache does. Removed, replaced by neutral text \
-             of equal length, hidden from all later rows: it was never read. Left: that less the direct effect, which is held by later positions. \
-             Carried: what hiding the session from later sessions at such a distance, each by itself, takes beyond the direct effect. Means over the \
-             sessions in a role and the answers of a case, then over cases; {}.",
-            match residues.of_contrasts {
-                true => "above 0 the contrast needs the session",
-                false => "above 0 the answer needs the session",
-            }
-        ),
-        axis: axis.to_owned(),
-        lines,
-        ..Intervals::default()
-    };
-    figure.figure().map(Some)
+    let caption = format!(
+        "Direct: the session is hidden from everything from the question on, as its eviction from a cache does. Removed, replaced by neutral text \
+         of equal length, hidden from all later rows: it was never read. Left: that less the direct effect, which is held by later positions. \
+         Carried: what hiding the session from later sessions at such a distance, each by itself, takes beyond the direct effect. Means over the \
+         sessions in a role and the answers of a case, then over cases; {needs}."
+    );
+    let intervals = Intervals { axis: axis.to_owned(), lines, ..Intervals::default() };
+    residues.is_measured().then(|| intervals.figure("causes-left-behind", (title, origin), caption))
 }
 
 /// The lines of a role. What is left, and by whom it is carried, is pale.

@@ -18,7 +18,6 @@ use crate::run::judge_name::JudgeChoice;
 use crate::run::judged::say_which;
 use crate::run::store::RunFolder;
 
-/// Choice of the figures of run folders.
 #[derive(Debug, Clone, Copy)]
 pub struct RunFigures<'a> {
     pub options: &'a Options,
@@ -58,9 +57,9 @@ pub fn draw_runs(dirs: &[PathBuf], wanted: RunFigures<'_>) -> anyhow::Result<(Ve
     }
     let mut figures = match &studies[..] {
         [study] => {
-            let mut figures = super::draw_study(study)?;
+            let mut figures = super::draw_study(study);
             if let Some(causes) = Causes::open(study)? {
-                figures.extend(super::draw_causes(&causes, study)?);
+                figures.extend(super::draw_causes(&causes, study));
             }
             if difference {
                 figures.extend(against(study)?);
@@ -73,7 +72,7 @@ pub fn draw_runs(dirs: &[PathBuf], wanted: RunFigures<'_>) -> anyhow::Result<(Ve
             }
             figures
         }
-        several if one_benchmark(several) => after_conditions(several, together(dirs, several)?),
+        several if one_benchmark(several) => after_conditions(several, together(dirs, several)),
         several => after_conditions(several, over_benchmarks(dirs, several)?),
     };
     if one_benchmark(&studies) {
@@ -92,7 +91,7 @@ fn of_memory(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow:
         return Ok(Vec::new());
     };
     let origin = format!("{}, {}", losses.benchmark.title, folder_name(dir));
-    Ok(vec![super::memory_waterfall(&losses, &origin)?])
+    Ok(vec![super::memory_waterfall(&losses, &origin)])
 }
 
 /// Figures of a run of dose by factor; nothing of several runs, of other benchmarks, where some conditions are asked for, and of a run whose
@@ -100,15 +99,14 @@ fn of_memory(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow:
 fn of_doses(dirs: &[PathBuf], asked: &[String]) -> anyhow::Result<Vec<Figure>> {
     let ([dir], []) = (dirs, asked) else { return Ok(Vec::new()) };
     match Doses::open(dir, &DoseOptions::default()) {
-        Ok(doses) => Ok(super::draw_doses(&doses)?),
+        Ok(doses) => Ok(super::draw_doses(&doses)),
         Err(DoseError::OtherBenchmark { .. } | DoseError::NoContrast { .. }) => Ok(Vec::new()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The conditions of a run against each other.
 fn against(study: &Study) -> anyhow::Result<Vec<Figure>> {
-    let figures = super::draw_differences(study)?;
+    let figures = super::draw_differences(study);
     if figures.is_empty() {
         let dir = study.conditions.first().map(|condition| condition.run.path().display().to_string());
         bail!(
@@ -163,18 +161,18 @@ pub fn charts(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow
         .collect();
     let origin = format!("{}, {}", benchmark.title, names.join(", "));
     let charts = (benchmark.counts)(&rows).charts;
-    let drawn = charts.iter().map(|chart| super::draw_chart(chart, &origin)).collect::<Result<_, _>>()?;
+    let drawn = charts.iter().map(|chart| super::draw_chart(chart, &origin)).collect();
     let named = selections.iter().find(|selection| !selection.prefix.is_empty());
     let Some(selection) = named.or(selections.first()) else { return Ok(drawn) };
     Ok(super::charts_under(drawn, selection, !asked.is_empty()))
 }
 
-fn together(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Figure>> {
-    let runs: Vec<Run<'_>> = dirs.iter().zip(studies).flat_map(|(dir, study)| runs_of(dir, study)).collect();
+fn together(dirs: &[PathBuf], studies: &[Study]) -> Vec<Figure> {
+    let runs: Vec<(&Path, &Lens, Origin)> =
+        dirs.iter().zip(studies).flat_map(|(dir, study)| runs_of(dir, study)).collect();
     let origins = told_apart(&runs);
-    let sources = runs.iter().zip(&origins);
-    let sources: Vec<Source<'_>> = sources.map(|(run, origin)| Source { lens: run.lens, origin }).collect();
-    Ok(super::draw_together(&sources)?)
+    let sources = runs.iter().zip(&origins).map(|((_, lens, _), origin)| Source { lens, origin });
+    super::draw_together(&sources.collect::<Vec<_>>())
 }
 
 /// One look at runs of several benchmarks, which must be of one model: that of another is another figure.
@@ -203,16 +201,11 @@ fn over_benchmarks(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Fi
         }
     }
     let both: Vec<(&Study, &Origin)> = studies.iter().zip(&origins).collect();
-    Ok(super::draw_overview(&both)?)
+    Ok(super::draw_overview(&both))
 }
 
-struct Run<'a> {
-    dir: &'a Path,
-    lens: &'a Lens,
-    origin: Origin,
-}
-
-fn runs_of<'a>(dir: &'a Path, study: &'a Study) -> Vec<Run<'a>> {
+/// The measured conditions of a run, with their folder and the origin of their numbers.
+fn runs_of<'a>(dir: &'a Path, study: &'a Study) -> Vec<(&'a Path, &'a Lens, Origin)> {
     let (named, several) = (study.selection.several, study.conditions.len() > 1);
     let run = |(condition, lens): (&'a Condition, &'a Lens)| {
         let mut origin = Origin::of(&condition.run, lens.judge.as_deref());
@@ -221,20 +214,21 @@ fn runs_of<'a>(dir: &'a Path, study: &'a Study) -> Vec<Run<'a>> {
             origin = origin.under(label(&condition.name));
             origin.name = if several { format!("{} {model}", origin.name) } else { model };
         }
-        Run { dir, lens, origin }
+        (dir, lens, origin)
     };
     study.measured().map(run).collect()
 }
 
 /// The runs' origins, with the folder in the name of a model that made several of them.
-fn told_apart(runs: &[Run<'_>]) -> Vec<Origin> {
-    let one = |run: &Run<'_>| {
-        let same = runs.iter().filter(|other| other.origin.name == run.origin.name).count();
-        let mut origin = run.origin.clone();
-        if same > 1 {
-            origin.model = format!("{} {}", folder_name(run.dir), origin.model);
-            origin.name = format!("{} {}", folder_name(run.dir), origin.name);
-            origin.line = format!("{}: {}", run.dir.display(), origin.line);
+fn told_apart(runs: &[(&Path, &Lens, Origin)]) -> Vec<Origin> {
+    let one = |(dir, _, origin): &(&Path, &Lens, Origin)| {
+        let (same, mut origin) =
+            (runs.iter().filter(|(.., other)| other.name == origin.name), origin.clone());
+        if same.count() > 1 {
+            let folder = folder_name(dir);
+            origin.model = format!("{folder} {}", origin.model);
+            origin.name = format!("{folder} {}", origin.name);
+            origin.line = format!("{}: {}", dir.display(), origin.line);
         }
         origin
     };

@@ -1,4 +1,6 @@
-//! Small multiples: a grid of panels with curves over layers, on shared axes.
+//! The layout of panels: a grid of them on shared axes, with a title, the names of axes and a legend.
+//!
+//! A panel holds curves over layers, or marks over levels that have names or over a logarithmic axis.
 //!
 //! Every panel of a sheet has the same axes, so that heights compare across panels; where columns show different numbers, every
 //! panel of a column. The value axis is logarithmic: masses span decades, and a ratio of 2 is as far from 1 as one of 1/2. Zeros
@@ -11,21 +13,20 @@
 //! sees to that itself, and to the legend's entries for it and for bands, single cases and what lies beyond the axis, so that
 //! no figure can forget them. It also sees to the room: panels without data have no place, and rows that are too wide are broken.
 
-use plotters::prelude::*;
-
-use super::FigureError;
-use super::axis::{Range, layer_ticks, linear_stretches, write_value};
+use super::Figure;
+use super::axis::{Range, layer_ticks, linear_stretches, value_ticks, write_value};
 use super::canvas::{
-    Area, Head, LABEL, NOTE, Refusal, TICK, ValueAxis, columns_for, fitted, is_sized, margin, room, svg,
-    text_width, width_for, wrapped, write, write_middle,
+    Head, LABEL, NOTE, TICK, ValueAxis, columns_for, fitted, is_sized, margin, room, text_width, width_for,
+    wrapped, write, write_middle,
 };
+use super::drawing::{Drawing, Form};
 use super::legend::Legend;
-use super::plot::{Axes, BAND, Drawn, NOISE_BAND, Nth, Plane, SAMPLE, Sample, sample};
+use super::plot::{BAND, Drawn, NOISE_BAND, Nth, Plane, SAMPLE, sample};
+pub use super::plot::{Mark, Plain, Sample};
 use super::style::{GREY, GRID, LINEAR, Marker, Stroke, UNIT};
 use crate::ground::order::sorted_unique;
 use crate::lens::{Layer, LayerKind, Point, Series};
 
-/// A grid of panels.
 #[derive(Debug, Clone, Default)]
 pub struct Sheet {
     pub title: String,
@@ -39,7 +40,7 @@ pub struct Sheet {
     /// Row by row; `None` where there is nothing to show: the others close up.
     pub rows: Vec<Vec<Option<Panel>>>,
     /// Below the panels: what holds for all of them.
-    pub legend: Vec<(Stroke, String)>,
+    pub legend: Vec<(Sample, String)>,
     /// Size of one panel's plot in pixels, where no width is stated.
     pub panel: (i32, i32),
     /// The factor beyond the values of softmax layers that the value axis may reach for those of linear layers. A linear layer
@@ -49,6 +50,8 @@ pub struct Sheet {
     pub units: &'static str,
     /// By column, the axes of sheets whose columns show different numbers; empty where all share one.
     pub axes: Vec<ColumnAxis>,
+    /// The value axis where no curves set it.
+    pub range: Option<Range>,
 }
 
 /// The value axis of a column.
@@ -60,14 +63,71 @@ pub struct ColumnAxis {
     pub linear: Option<(f64, f64)>,
 }
 
-/// One panel.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Panel {
     pub title: String,
     /// Under the title: the panel's own curves, or a note such as `n = 12`.
     pub legend: Vec<(Option<Stroke>, String)>,
-    /// Drawn in this order.
+    /// Curves over layers, drawn in this order.
     pub lines: Vec<(Stroke, Series)>,
+    /// Drawn below the curves, in this order.
+    pub marks: Vec<Mark>,
+    pub x: Across,
+    /// Written once where all panels have the same.
+    pub x_label: String,
+}
+
+/// The x axis of a panel.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Across {
+    /// The layers of its curves.
+    #[default]
+    Layers,
+    /// Names at 0, 1, 2 ...
+    Names(Vec<String>),
+    /// The ends of a logarithmic axis; marks are placed at decimal logarithms.
+    Log(f64, f64),
+}
+
+/// A panel's x axis as it is drawn.
+struct Span {
+    low: f64,
+    high: f64,
+    ticks: Vec<(f64, String)>,
+}
+
+impl Panel {
+    /// The panel of curves over layers.
+    pub fn of_layers(
+        title: String,
+        legend: Vec<(Option<Stroke>, String)>,
+        lines: Vec<(Stroke, Series)>,
+    ) -> Self {
+        Panel { title, legend, lines, x_label: "layer".to_owned(), ..Panel::default() }
+    }
+
+    fn span(&self, layers: &[Layer], width: i32) -> Span {
+        match &self.x {
+            Across::Layers => {
+                let indices: Vec<usize> = layers.iter().map(|layer| layer.index).collect();
+                let end = |layer: Option<&usize>| layer.copied().unwrap_or(0) as f64;
+                let (first, last) = (end(indices.first()), end(indices.last()));
+                let pad = ((last - first) * 0.02).max(0.25);
+                let ticks = layer_ticks(&indices).into_iter().map(|tick| (tick as f64, tick.to_string()));
+                Span { low: first - pad, high: last + pad, ticks: ticks.collect() }
+            }
+            Across::Names(names) => {
+                let room = if names.len() > 1 { width / 2 } else { width };
+                let ticks = names.iter().enumerate().map(|(at, name)| (at as f64, fitted(name, 10, room)));
+                Span { low: -0.5, high: names.len() as f64 - 0.5, ticks: ticks.collect() }
+            }
+            Across::Log(low, high) => {
+                let ticks = value_ticks(*low, *high).into_iter();
+                let ticks = ticks.map(|tick| (tick.log10(), write_value(tick, false))).collect();
+                Span { low: low.log10(), high: high.log10(), ticks }
+            }
+        }
+    }
 }
 
 /// Below a panel: the ticks of its layers.
@@ -75,7 +135,6 @@ const X_AXIS: i32 = 20;
 /// Left of a panel: the ticks of its values.
 const Y_AXIS: i32 = 42;
 const GAP: i32 = 14;
-/// A panel's title.
 const TITLE: i32 = 17;
 /// A line of a legend.
 const LINE: i32 = 17;
@@ -91,7 +150,7 @@ type Placed = (usize, Panel);
 /// Panels row by row, so that no row has more than `most` and none has a hole in it: as they are where that holds, each row broken
 /// evenly where that leaves no hole, and else all of them one after the other. A single column is a list, which is laid out side by
 /// side.
-pub(super) fn arrange<T>(rows: Vec<Vec<Option<T>>>, most: usize) -> Vec<Vec<T>> {
+fn arrange<T>(rows: Vec<Vec<Option<T>>>, most: usize) -> Vec<Vec<T>> {
     let most = most.max(1);
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let whole = rows.iter().all(|row| row.len() == columns && row.iter().all(Option::is_some));
@@ -124,6 +183,8 @@ struct Plan {
     heads: Vec<i32>,
     plot: (i32, i32),
     width: i32,
+    /// The name of the x axis that all panels have; `None` where each has its own.
+    x_label: Option<String>,
 }
 
 impl Plan {
@@ -132,7 +193,8 @@ impl Plan {
     }
 
     fn row_height(&self, row: usize) -> i32 {
-        self.heads[row] + self.plot.1 + X_AXIS + GAP
+        let label = if self.x_label.is_none() { LINE } else { 0 };
+        self.heads[row] + self.plot.1 + X_AXIS + GAP + label
     }
 
     fn height(&self) -> i32 {
@@ -155,11 +217,15 @@ fn panel_legend(panel: &Panel, width: i32) -> Legend<Option<Stroke>> {
 }
 
 impl Sheet {
-    /// The sheet as SVG.
-    pub fn draw(&self, name: &str) -> Result<String, FigureError> {
+    pub fn figure(self, name: impl Into<String>, caption: String, csv: Vec<u8>) -> Figure {
+        let drawing = self.draw();
+        Figure::of(name, self.title, caption, drawing, csv)
+    }
+
+    fn draw(&self) -> Drawing {
         let plan = self.plan();
         if plan.rows.is_empty() {
-            return self.nothing(name, plan.width);
+            return self.nothing(plan.width);
         }
         let width = plan.width;
         let ranges = self.ranges();
@@ -168,40 +234,43 @@ impl Sheet {
         let legend = Legend::of(self.legend_items(&ranges), LABEL, [22, LINE], width - 2 * margin());
         let top = head.height() + y_label.above();
         let bottom = top + plan.height();
-        let height = bottom + 12 + legend.height() + margin();
         let left = margin() + ValueAxis::beside(&self.y_label);
-        svg(name, &self.title, (width, height), |area| {
-            head.draw(area)?;
-            y_label.draw(area, head.height(), top + plan.height() / 2)?;
-            let mut y = top;
-            for (row, panels) in plan.rows.iter().enumerate() {
-                for (column, (axis, panel)) in panels.iter().enumerate() {
-                    let at = (left + column as i32 * plan.cell(), y);
-                    self.panel(area, panel, (at, plan.heads[row], plan.plot), range_of(&ranges, *axis))?;
+        let area = &mut Drawing::of((width, bottom + 12 + legend.height() + margin()));
+        head.draw(area);
+        y_label.draw(area, head.height(), top + plan.height() / 2);
+        let mut y = top;
+        for (row, panels) in plan.rows.iter().enumerate() {
+            for (column, (axis, panel)) in panels.iter().enumerate() {
+                let at = (left + column as i32 * plan.cell(), y);
+                self.panel(area, panel, (at, plan.heads[row], plan.plot), range_of(&ranges, *axis));
+                if plan.x_label.is_none() {
+                    let (middle, below) = (at.0 + Y_AXIS + plan.plot.0 / 2, y + plan.row_height(row));
+                    let name = fitted(&panel.x_label, LABEL.size, plan.cell());
+                    write(area, &name, (middle, below - GAP - LINE), LABEL.centred());
                 }
-                y += plan.row_height(row);
             }
-            let columns = plan.rows.iter().map(Vec::len).max().unwrap_or(1) as i32;
-            let middle = left + (columns * plan.cell() + Y_AXIS - GAP) / 2;
-            write(area, "layer", (middle, bottom - 11), LABEL.centred())?;
-            let centred = |total: i32| ((width - total) / 2).max(margin());
-            legend.draw(area, centred, bottom + 10, |shown, (x, y)| sample(area, *shown, (x, y + 7)))
-        })
+            y += plan.row_height(row);
+        }
+        let columns = plan.rows.iter().map(Vec::len).max().unwrap_or(1) as i32;
+        let middle = left + (columns * plan.cell() + Y_AXIS - GAP) / 2;
+        let x_label = plan.x_label.as_deref().unwrap_or_default();
+        write(area, x_label, (middle, bottom - 11), LABEL.centred());
+        let centred = |total: i32| ((width - total) / 2).max(margin());
+        legend.draw(area, centred, bottom + 10, |area, shown, (x, y)| sample(area, *shown, (x, y + 7)));
+        std::mem::take(area)
     }
 
     /// A picture that says that it shows nothing.
-    fn nothing(&self, name: &str, width: i32) -> Result<String, FigureError> {
+    fn nothing(&self, width: i32) -> Drawing {
         let head = Head::of(&self.title, &self.origin, width);
         let lines = wrapped("There is nothing to draw; the caption says why.", 12, width - 2 * margin());
         let top = head.height() + margin();
-        let height = top + lines.len() as i32 * 15 + margin();
-        svg(name, &self.title, (width, height), |area| {
-            head.draw(area)?;
-            for (at, line) in lines.iter().enumerate() {
-                write(area, line, (margin(), top + at as i32 * 15), LABEL)?;
-            }
-            Ok(())
-        })
+        let mut area = Drawing::of((width, top + lines.len() as i32 * 15 + margin()));
+        head.draw(&mut area);
+        for (at, line) in lines.iter().enumerate() {
+            write(&mut area, line, (margin(), top + at as i32 * 15), LABEL);
+        }
+        area
     }
 
     fn plan(&self) -> Plan {
@@ -241,81 +310,73 @@ impl Sheet {
             legend + titles + 5
         };
         let heads = rows.iter().map(head).collect();
-        Plan { rows, heads, plot, width }
+        let labels = sorted_unique(rows.iter().flatten().map(|(_, panel)| panel.x_label.clone()));
+        let x_label = <[String; 1]>::try_from(labels).ok().map(|[label]| label);
+        Plan { rows, heads, plot, width, x_label }
     }
 
     fn panel(
         &self,
-        area: &Area<'_>,
+        area: &mut Drawing,
         panel: &Panel,
         ((left, top), head, (width, height)): ((i32, i32), i32, (i32, i32)),
         (y, reference): (&Range, Option<f64>),
-    ) -> Result<(), Refusal> {
+    ) {
         let left = left + Y_AXIS;
         for (line, text) in panel_title(panel, width).iter().enumerate() {
-            write(area, text, (left, top + line as i32 * 15), LABEL)?;
+            write(area, text, (left, top + line as i32 * 15), LABEL);
         }
         let legend = panel_legend(panel, width);
+        let above = top + head - 5 - legend.height();
         legend.draw(
             area,
             |_| left,
-            top + head - 5 - legend.height(),
-            |stroke, (x, y)| match stroke {
-                Some(stroke) => sample(area, Sample::Line(*stroke), (x, y + 7)),
-                None => Ok(()),
+            above,
+            |area, stroke, (x, y)| {
+                if let Some(stroke) = stroke {
+                    sample(area, Sample::Line(*stroke), (x, y + 7));
+                }
             },
-        )?;
+        );
         let layers = layers(panel.lines.iter().map(|(_, series)| series));
-        let indices: Vec<usize> = layers.iter().map(|layer| layer.index).collect();
-        let (first, last) =
-            (indices.first().copied().unwrap_or(0) as f64, indices.last().copied().unwrap_or(0) as f64);
-        let pad = ((last - first) * 0.02).max(0.25);
+        let Span { low, high, ticks } = panel.span(&layers, width);
         let (x0, y0) = (left * UNIT, (top + head) * UNIT);
         let (x1, y1) = (x0 + width * UNIT, y0 + height * UNIT);
-        let foot = y.place(y.foot());
-        let plane = area.clone().apply_coord_spec(Axes::new(
-            first - pad..last + pad,
-            foot..y.place(y.high),
-            (x0..x1, y1..y0),
-        ));
+        let plane = Plane { corners: [(x0, y0), (x1, y1)], x: (low, high), y };
         for (from, to) in linear_stretches(&layers) {
-            let (from, to) = (from.max(first - pad), to.min(last + pad));
-            let corners = [(from, foot), (to, y.place(y.high))];
-            plane.draw(&Rectangle::new(corners, LINEAR.filled()))?;
+            let (from, to) = (plane.across(from.max(low)), plane.across(to.min(high)));
+            area.fill(Form::Rectangle([(from, y0), (to, y1)]), LINEAR);
         }
         let zero = y.zero.map(|zero| (zero, "0".to_owned()));
-        let ticks = y.ticks.iter().map(|tick| (*tick, write_value(*tick, self.percent)));
-        for (tick, written) in zero.into_iter().chain(ticks) {
-            let level = y.place(tick);
-            plane.draw(&PathElement::new(
-                [(first - pad, level), (last + pad, level)],
-                GRID.stroke_width(UNIT as u32 * 3 / 4),
-            ))?;
-            let at = plane.map_coordinate(&(first, level)).1;
-            area.draw(&PathElement::new([(x0 - 3 * UNIT, at), (x0, at)], GREY.stroke_width(UNIT as u32)))?;
-            write_middle(area, &written, (x0 - 5 * UNIT, at), TICK.right())?;
+        let values = y.ticks.iter().map(|tick| (*tick, write_value(*tick, self.percent)));
+        for (tick, written) in zero.into_iter().chain(values) {
+            let at = plane.up(y.place(tick));
+            area.line([(x0, at), (x1, at)], GRID, UNIT * 3 / 4);
+            area.line([(x0 - 3 * UNIT, at), (x0, at)], GREY, UNIT);
+            write_middle(area, &written, (x0 - 5 * UNIT, at), TICK.right());
         }
         let mut free = i32::MIN;
-        let ticks = layer_ticks(&indices);
-        // The last layer is named always; one before it that would touch its number is not.
-        let half = |tick: usize| (text_width(&tick.to_string(), 10) * UNIT) / 2 + UNIT;
-        let place = |tick: usize| plane.map_coordinate(&(tick as f64, foot)).0;
-        let end = ticks.last().map_or(i32::MAX, |last| place(*last) - half(*last));
-        for tick in ticks.iter().copied() {
-            let at = place(tick);
-            area.draw(&PathElement::new([(at, y1), (at, y1 + 3 * UNIT)], GREY.stroke_width(UNIT as u32)))?;
-            let is_last = Some(&tick) == ticks.last();
-            if is_last || (at - half(tick) >= free && at + half(tick) <= end) {
-                write(area, &tick.to_string(), (at / UNIT, y1 / UNIT + 5), TICK.centred())?;
-                free = at + half(tick);
+        // The last tick is named always; one before it that would touch its name is not.
+        let half = |name: &str| (text_width(name, 10) * UNIT) / 2 + UNIT;
+        let end = ticks.last().map_or(i32::MAX, |(last, name)| plane.across(*last) - half(name));
+        for (nth, (tick, name)) in ticks.iter().enumerate() {
+            let at = plane.across(*tick);
+            if matches!(panel.x, Across::Log(..)) {
+                area.line([(at, y0), (at, y1)], GRID, UNIT * 3 / 4);
+            }
+            area.line([(at, y1), (at, y1 + 3 * UNIT)], GREY, UNIT);
+            let is_last = nth + 1 == ticks.len();
+            if is_last || (at - half(name) >= free && at + half(name) <= end) {
+                write(area, name, (at / UNIT, y1 / UNIT + 5), TICK.centred());
+                free = at + half(name);
             }
         }
-        area.draw(&PathElement::new([(x0, y0), (x0, y1), (x1, y1)], GREY.stroke_width(UNIT as u32)))?;
+        area.line([(x0, y0), (x0, y1), (x1, y1)], GREY, UNIT);
         if let Some(reference) = reference.filter(|r| (y.low..=y.high).contains(r)) {
-            let line = [(first - pad, y.place(reference)), (last + pad, y.place(reference))];
-            plane.draw(&PathElement::new(line, GREY.stroke_width(UNIT as u32)))?;
+            let at = plane.up(y.place(reference));
+            area.line([(x0, at), (x1, at)], GREY, UNIT);
         }
-        let plane = Plane { area, axes: plane, y };
+        panel.marks.iter().for_each(|mark| plane.mark(area, mark));
         let kinds = [LayerKind::Linear, LayerKind::Windowed, LayerKind::Softmax];
         let marked = panel.lines.iter().filter(|(stroke, _)| !stroke.is_noise()).count();
         let mut before = 0;
@@ -332,15 +393,14 @@ impl Sheet {
             kinds.into_iter().flat_map(of_kind)
         };
         for (kind, (stroke, series), _) in lines() {
-            plane.band(*stroke, series, kind)?;
+            plane.band(area, *stroke, series, kind);
         }
         for (kind, (stroke, series), nth) in lines() {
-            plane.cases_and_cuts(*stroke, series, kind, nth)?;
+            plane.cases_and_cuts(area, *stroke, series, kind, nth);
         }
         for (kind, (stroke, series), nth) in lines() {
-            plane.curve(*stroke, series, kind, nth)?;
+            plane.curve(area, *stroke, series, kind, nth);
         }
-        Ok(())
     }
 
     /// True if some value of a linear layer lies beyond the value axis, so that it is drawn at its edge.
@@ -358,6 +418,9 @@ impl Sheet {
 
     /// The value axis of all columns, or of each, with its line.
     fn ranges(&self) -> Vec<(Range, Option<f64>)> {
+        if let Some(range) = &self.range {
+            return vec![(range.clone(), self.reference)];
+        }
         if self.axes.is_empty() {
             let all: Vec<&Series> = self.series().collect();
             return vec![(Range::of(&all, self.reference, self.reach), self.reference)];
@@ -405,8 +468,7 @@ impl Sheet {
             (drawn.cut, Sample::Cut, "goes on beyond the axis"),
         ];
         let marks = marks.into_iter().filter(|(shown, ..)| *shown);
-        let lines_of = self.legend.iter().map(|(stroke, text)| (Sample::Line(*stroke), text.clone()));
-        let all = lines_of.chain(marks.map(|(_, shown, text)| (shown, text.to_owned())));
+        let all = self.legend.iter().cloned().chain(marks.map(|(_, shown, text)| (shown, text.to_owned())));
         let most = room() - 2 * margin() - SAMPLE - 29;
         all.map(|(shown, text)| (shown, SAMPLE + 7, fitted(&text, LABEL.size, most))).collect()
     }
@@ -419,7 +481,9 @@ fn by_reach(panel: &Panel) -> Vec<Panel> {
     let windowed = |kind: LayerKind| kind == LayerKind::Windowed;
     let (some, all) = (layers.iter().any(|l| windowed(l.kind)), layers.iter().all(|l| windowed(l.kind)));
     let with_data = |panel: &Panel| {
-        panel.lines.iter().any(|(_, series)| series.points.iter().any(|point| point.value.is_some()))
+        let mut series = panel.lines.iter().map(|(_, series)| series);
+        !panel.marks.is_empty()
+            || series.any(|series| series.points.iter().any(|point| point.value.is_some()))
     };
     if !some || all {
         return if with_data(panel) { vec![panel.clone()] } else { Vec::new() };
@@ -431,7 +495,7 @@ fn by_reach(panel: &Panel) -> Vec<Panel> {
         });
         let mut legend = panel.legend.clone();
         legend.insert(0, (None, name.to_owned()));
-        Panel { title: panel.title.clone(), legend, lines: lines.collect() }
+        Panel::of_layers(panel.title.clone(), legend, lines.collect())
     };
     let mut parts = vec![
         part("full layers", &|point| !windowed(point.layer.kind)),
@@ -476,7 +540,7 @@ mod tests {
             let points = points(kinds);
             let series = Series { group: Group::all(), probes, statistic, scale, n: 1, points };
             let lines = vec![(Stroke::solid(GREY, Marker::Circle), series)];
-            Panel { title: "T1".to_owned(), legend: Vec::new(), lines }
+            Panel::of_layers("T1".to_owned(), Vec::new(), lines)
         };
         let (full, windowed) = (LayerKind::Softmax, LayerKind::Windowed);
         let layers = |panel: &Panel| -> Vec<usize> {

@@ -4,7 +4,7 @@ use super::style;
 use crate::lens::{AnalysedRun, Lens};
 
 /// The origin of a figure's numbers.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Origin {
     pub model: String,
     /// Its name among other sources of one figure: the model, or the condition.

@@ -1,22 +1,46 @@
 //! Inks and strokes that every figure shares. What a colour means is [`super::meaning`]'s.
 
-use plotters::style::RGBColor;
-
-/// Drawing units a pixel: the SVG backend draws on whole units only, and curves need finer steps than pixels.
+/// Drawing units a pixel: places are whole units, and curves need finer steps than pixels.
 pub const UNIT: i32 = 4;
 
+/// A colour, sRGB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Colour(pub u8, pub u8, pub u8);
+
+pub const WHITE: Colour = Colour(255, 255, 255);
+
+impl Colour {
+    /// The colour at an opacity from 0 to 1.
+    pub fn mix(self, opacity: f64) -> Ink {
+        Ink { colour: self, opacity }
+    }
+}
+
+/// A colour and its opacity from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ink {
+    pub colour: Colour,
+    pub opacity: f64,
+}
+
+impl From<Colour> for Ink {
+    fn from(colour: Colour) -> Self {
+        colour.mix(1.0)
+    }
+}
+
 /// Text.
-pub const INK: RGBColor = RGBColor(0x1a, 0x1a, 0x1a);
+pub const INK: Colour = Colour(0x1a, 0x1a, 0x1a);
 /// Secondary text and axes.
-pub const GREY: RGBColor = RGBColor(0x4a, 0x4a, 0x4a);
+pub const GREY: Colour = Colour(0x4a, 0x4a, 0x4a);
 /// Grid lines.
-pub const GRID: RGBColor = RGBColor(0xe2, 0xe2, 0xe2);
+pub const GRID: Colour = Colour(0xe2, 0xe2, 0xe2);
 /// Behind linear layers: light, so that grid and curves stand out on it, and dark enough for print.
-pub const LINEAR: RGBColor = RGBColor(0xec, 0xec, 0xec);
+pub const LINEAR: Colour = Colour(0xec, 0xec, 0xec);
 /// The upper end of a scale that has two.
-const ABOVE: RGBColor = RGBColor(0x00, 0x72, 0xb2);
+const ABOVE: Colour = Colour(0x00, 0x72, 0xb2);
 /// The lower end of a scale that has two.
-const BELOW: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
+const BELOW: Colour = Colour(0xd5, 0x5e, 0x00);
 
 /// Lengths of dash and space in pixels.
 pub type Dash = (i32, i32);
@@ -39,7 +63,7 @@ pub enum Marker {
 /// The look of a curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stroke {
-    pub colour: RGBColor,
+    pub colour: Colour,
     pub marker: Marker,
     /// `None` for a solid line.
     pub dash: Option<Dash>,
@@ -51,7 +75,7 @@ pub struct Stroke {
 
 impl Stroke {
     /// A solid line with markers.
-    pub const fn solid(colour: RGBColor, marker: Marker) -> Self {
+    pub const fn solid(colour: Colour, marker: Marker) -> Self {
         Stroke { colour, marker, dash: None, hollow: false, linear: false }
     }
 
@@ -79,9 +103,9 @@ impl Stroke {
     }
 
     /// The line's width in units.
-    pub fn width(self) -> u32 {
+    pub fn width(self) -> i32 {
         let quarters = if self.linear || self.is_noise() { 5 } else { 7 };
-        UNIT as u32 * quarters / 4
+        UNIT * quarters / 4
     }
 
     /// Lengths of dash and space in pixels; `None` for a solid line.
@@ -106,9 +130,9 @@ pub fn shortened(text: &str, most: usize) -> String {
 }
 
 /// The colour of a value between -1 and 1: vermillion over white to blue.
-pub fn diverging(at: f64) -> RGBColor {
-    let RGBColor(r, g, b) = if at < 0.0 { BELOW } else { ABOVE };
+pub fn diverging(at: f64) -> Colour {
+    let Colour(r, g, b) = if at < 0.0 { BELOW } else { ABOVE };
     let part = at.abs().min(1.0);
     let mix = |c: u8| (255.0 + (f64::from(c) - 255.0) * part).round() as u8;
-    RGBColor(mix(r), mix(g), mix(b))
+    Colour(mix(r), mix(g), mix(b))
 }

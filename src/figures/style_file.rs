@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use plotters::style::RGBColor;
 use serde::Deserialize;
 
 use super::meaning::{Looks, Meaning};
-use super::style::Dash;
+use super::style::{Colour, Dash};
 use super::typeface::Typeface;
 use crate::ground::text_file;
 
@@ -81,7 +80,7 @@ impl Style {
             problem,
         };
         let meaning = |table: &'static str, key: &str| {
-            let known = Meaning::ALL.map(|(_, key, _)| key).join(", ");
+            let known = Meaning::ALL.map(|(_, key, ..)| key).join(", ");
             Meaning::of_key(key)
                 .ok_or_else(|| entry(table, key, format!(" means nothing; the meanings are {known}")))
         };
@@ -158,14 +157,13 @@ impl Style {
                         # A TrueType or OpenType file, relative to this one; the figures' own is Arimo.\n\
                         # font = \"MyFont-Regular.ttf\"\n\n[colours]\n"
             .to_owned();
-        for (meaning, key, about) in Meaning::ALL {
-            let RGBColor(r, g, b) = meaning.own().colour;
+        for (_, key, about, Looks { colour: Colour(r, g, b), .. }) in Meaning::ALL {
             text += &format!("{key} = \"#{r:02x}{g:02x}{b:02x}\" # {about}\n");
         }
         text +=
             "\n# Lengths of dash and space in pixels of which words are 12 high, or \"solid\".\n[dashes]\n";
-        for (meaning, key, _) in Meaning::ALL {
-            text += &match meaning.own().dash {
+        for (_, key, _, looks) in Meaning::ALL {
+            text += &match looks.dash {
                 None => format!("{key} = \"solid\"\n"),
                 Some((dash, space)) => format!("{key} = [{dash}, {space}]\n"),
             };
@@ -190,11 +188,11 @@ fn lengths_of(lengths: &[i32]) -> Option<Dash> {
 }
 
 /// `#0072b2`.
-fn colour(text: &str) -> Option<RGBColor> {
+fn colour(text: &str) -> Option<Colour> {
     let digits = text.strip_prefix('#').filter(|digits| digits.len() == 6 && digits.is_ascii())?;
     let number = u32::from_str_radix(digits, 16).ok()?;
     let [_, r, g, b] = number.to_be_bytes();
-    Some(RGBColor(r, g, b))
+    Some(Colour(r, g, b))
 }
 
 #[cfg(test)]
@@ -208,12 +206,12 @@ mod tests {
     #[test]
     fn the_example_is_the_look_without_a_file_and_changes_are_taken() {
         let example = parse(&Style::example()).unwrap();
-        for (meaning, key, _) in Meaning::ALL {
+        for (meaning, key, ..) in Meaning::ALL {
             assert_eq!(example.looks(meaning), meaning.own(), "{key}");
         }
         let style =
             parse("[colours]\nolder = \"#ABCDEF\"\n[dashes]\nnewer = [3, 1]\nolder = \"solid\"\n").unwrap();
-        assert_eq!(style.looks(Meaning::Old).colour, RGBColor(0xab, 0xcd, 0xef));
+        assert_eq!(style.looks(Meaning::Old).colour, Colour(0xab, 0xcd, 0xef));
         assert_eq!((style.looks(Meaning::New).dash, style.looks(Meaning::Old).dash), (Some((3, 1)), None));
         assert_eq!(style.looks(Meaning::New).colour, Meaning::New.own().colour);
     }

@@ -57,8 +57,7 @@ pub fn strip_svg(case: &Case<'_>, caption: Caption, keys: &[&str]) -> Result<Str
         _ => first.unit,
     };
     let numbers: Vec<SessionNumber> = numbers.collect();
-    let figure = strip(caption.title, caption.origin, axis.to_owned(), &numbers);
-    Ok(figure.map_err(|error| error.to_string())?.svg)
+    Ok(strip(caption.title, caption.origin, axis.to_owned(), &numbers).svg)
 }
 
 /// Layers by sessions, of some rows together: each weighs as many tokens as it has. The viewer's alone where none is named.
@@ -103,5 +102,5 @@ pub fn map_svg(case: &Case<'_>, caption: Caption, scale: Scale, rows: &[usize]) 
         sessions: sessions.collect(),
         scale,
     };
-    Ok(map.figure().map_err(|error| error.to_string())?.svg)
+    Ok(map.figure().svg)
 }

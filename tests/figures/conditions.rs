@@ -103,7 +103,7 @@ fn two_conditions_never_share_a_file_and_every_figure_names_its_own() {
     let mut drawn = 0;
     for (name, asked) in [("plain", &["plain"][..]), (BLOCKED, &[BLOCKED]), ("repeat-2", &["repeat-2"])] {
         let study = study(dir.path(), asked);
-        let made = figures::draw_study(&study).unwrap();
+        let made = figures::draw_study(&study);
         assert!(made.len() > 10);
         for figure in &made {
             assert!(figure.name.starts_with(&format!("{name}-")), "{}", figure.name);
@@ -143,7 +143,7 @@ fn two_conditions_never_share_a_file_and_every_figure_names_its_own() {
 fn conditions_are_drawn_side_by_side_and_tables_tell_their_rows_apart() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path());
-    let made = figures::draw_study(&study(dir.path(), &[])).unwrap();
+    let made = figures::draw_study(&study(dir.path(), &[]));
     let names: BTreeSet<&str> = made.iter().map(|figure| figure.name.as_str()).collect();
     assert_eq!(names.len(), made.len());
     assert!(names.iter().all(|name| !name.contains("repeat-2")), "a repetition is drawn where it is named");
@@ -179,7 +179,7 @@ fn a_difference_is_over_the_questions_measured_under_both_and_its_interval_is_of
     let dir = tempfile::tempdir().unwrap();
     write(dir.path());
     let study = study(dir.path(), &[]);
-    let made = figures::draw_differences(&study).unwrap();
+    let made = figures::draw_differences(&study);
     let names: Vec<&str> = made.iter().map(|figure| figure.name.as_str()).collect();
     assert_eq!(names, ["against-mass", "difference-mass", "against-density", "difference-density"]);
     assert!(made[1].title.contains(BLOCKED) && made[1].caption.contains("less plain"), "{}", made[1].caption);
@@ -233,7 +233,7 @@ fn a_difference_is_over_the_questions_measured_under_both_and_its_interval_is_of
     let kept = lens.iter().find(|path| path.ends_with("differences.csv")).unwrap();
     let kept = rows(&std::fs::read(kept).unwrap());
     assert_eq!(kept.iter().filter(|row| row["scale"] == "mass").count(), table.len());
-    let one = figures::draw_differences(&self::study(dir.path(), &["plain"])).unwrap();
+    let one = figures::draw_differences(&self::study(dir.path(), &["plain"]));
     assert!(one.is_empty(), "one condition has nothing to differ from");
 }
 
@@ -242,8 +242,8 @@ fn the_page_shows_all_conditions_and_says_what_they_do() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path());
     let study = Study::whole(&ALL, dir.path(), &options()).unwrap();
-    let mut sections = figures::draw_sections(&study).unwrap();
-    let against = figures::draw_differences(&study).unwrap();
+    let mut sections = figures::draw_sections(&study);
+    let against = figures::draw_differences(&study);
     sections.push(Section { heading: Some("Against".to_owned()), about: None, figures: against });
     let page = report::write_study(&study, &sections, None, dir.path()).unwrap();
     let page = std::fs::read_to_string(page).unwrap();

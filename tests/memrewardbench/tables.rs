@@ -571,7 +571,7 @@ fn lengths_and_densities_are_drawn_as_lines_of_the_tables_numbers() {
     let titles: Vec<&str> = by_task.rows.iter().flatten().map(|panel| panel.title.as_str()).collect();
     assert_eq!(titles, ["LR: accuracy", "all: accuracy", "LR: consistency", "all: consistency"]);
 
-    let figure = palimpsest::figures::draw_chart(&Chart::Trends(chart), "origin").unwrap();
+    let figure = palimpsest::figures::draw_chart(&Chart::Trends(chart), "origin");
     assert!(figure.svg.starts_with("<svg") && figure.svg.contains("S-Drop: consistency"));
     let csv = String::from_utf8(figure.csv).unwrap();
     // Two accuracies of Drop, one of Noise, one consistency, at five lengths.

@@ -375,7 +375,7 @@ fn the_waterfall_is_drawn_with_parts_that_fill_every_bar() {
         assert_eq!(bar.counts[..3], [of(3), of(2) - of(3), of(1) - of(2)]);
         assert!(bar.counts[3] <= of(4) - of(3), "right by the system alone is outside S_P");
     }
-    let figure = draw_chart(&charts[0], "origin").unwrap();
+    let figure = draw_chart(&charts[0], "origin");
     assert!(figure.svg.starts_with("<svg") && figure.svg.contains("lost in retrieval"));
     assert_eq!(String::from_utf8(figure.csv).unwrap().lines().count(), 1 + 16 * 5);
     // Without both diagnoses there is nothing to draw.

@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use minijinja::Environment;
 use minijinja::value::Serde;
+use minijinja::{Environment, context};
 use serde::Serialize;
 
 use super::style::shortened;
@@ -52,72 +52,22 @@ pub enum ReportError {
     Figure(#[from] FigureError),
 }
 
-/// The input of the template.
-#[derive(Debug, Serialize)]
-struct Page {
-    title: String,
-    /// The run's folder, and its name in addresses of `palimpsest view`.
-    dir: String,
-    id: String,
-    /// What was found, in words: a paragraph each.
-    found: Vec<String>,
-    facts: Vec<Fact>,
-    header: String,
-    judge: Option<String>,
-    judge_note: Option<String>,
-    /// Why there is no accuracy to show although there are verdicts.
-    no_result: Option<String>,
-    warnings: Vec<String>,
-    /// By condition; of one condition without a name.
-    accuracies: Vec<Accuracy>,
-    /// The conditions; none of a run of the plain one alone.
-    conditions: Vec<Under>,
-    /// The condition that alone shades the segments, where there is no room for all.
-    shaded_by: Option<String>,
-    attention: bool,
-    /// Which layers the segments' shades are averaged over, in words.
-    shaded_over: String,
-    /// Whose attention it is: `query`.
-    viewer: &'static str,
-    /// The name of a segment of a history.
-    segment: &'static str,
-    answered: usize,
-    /// Answers that the limit of new tokens cut off.
-    cut: usize,
-    failed: usize,
-    expected: usize,
-    /// True if text that spells a special token was read as text.
-    special_tokens_are_text: bool,
-    /// The mean cost of a case, in words: answers, then judging.
-    costs: Vec<Fact>,
-    sections: Vec<Pictures>,
-    told: Vec<Told>,
-    cases: Vec<cases::CasePart>,
-}
-
-#[derive(Debug, Serialize)]
-struct Under {
-    name: String,
-    about: String,
-    /// The number of answers of all, and why no figures.
-    came: String,
-}
-
-/// Pictures that belong together.
-#[derive(Debug, Serialize)]
-struct Pictures {
+/// Pictures that belong together, after what is said of them.
+#[derive(Debug, Default, Serialize)]
+struct Part {
+    id: &'static str,
     heading: Option<String>,
     about: Option<String>,
+    /// A paragraph each.
+    words: Vec<String>,
     pictures: Vec<Picture>,
 }
 
-/// A section that begins in words: the losses of memory systems, the causes of answers.
-#[derive(Debug, Serialize)]
-struct Told {
-    id: &'static str,
-    heading: &'static str,
-    words: Vec<String>,
-    pictures: Vec<Picture>,
+impl Part {
+    fn told(id: &'static str, heading: &str, words: Vec<String>, figures: &[Figure]) -> Self {
+        let pictures = figures.iter().map(picture).collect();
+        Part { id, heading: Some(heading.to_owned()), about: None, words, pictures }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -150,8 +100,8 @@ struct Picture {
 fn page(
     views: &[View<'_>],
     no_result: Option<&str>,
-    sections: Vec<Pictures>,
-    told: Vec<Told>,
+    sections: Vec<Part>,
+    told: Vec<Part>,
 ) -> Result<String, ReportError> {
     let mut environment = Environment::new();
     environment.add_filter("percent", percent);
@@ -184,38 +134,45 @@ fn page(
         Some(if view.condition.is_empty() { warning } else { format!("{}: {warning}", view.condition) })
     };
     let accuracies: Vec<Accuracy> = views.iter().filter_map(accuracy).collect();
-    let page = Page {
-        title: super::Origin::of(run, None).line,
-        dir: run.path().display().to_string(),
-        id: run.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
-        found: found(&accuracies, &told),
-        facts: facts(run, lens, judge.clone(), views)
-            .into_iter()
-            .chain(labels_checked(run).map_err(LensError::from)?)
-            .collect(),
-        header: format!("{:#}", run.header()),
-        judge: judge.clone(),
-        judge_note: judge.as_deref().filter(|_| no_result.is_none()).and_then(judge_note),
-        accuracies,
-        no_result: no_result.map(str::to_owned),
-        warnings: views.iter().filter_map(warning).collect(),
-        conditions: views.iter().filter(|view| !view.condition.is_empty()).map(under).collect(),
-        shaded_by: shaded_by(views),
-        attention: lens.is_some(),
-        shaded_over: lens.map(shaded_over).unwrap_or_default(),
-        viewer: lens.map_or("query", Lens::viewer),
-        segment: run.benchmark().segment,
-        answered: sum(&|view| view.run.answers().len()) - failed,
-        cut: sum(&|view| view.run.answers().iter().filter(|row| row.reached_limit()).count()),
-        failed,
-        expected: run.cases().iter().map(|case| case.probes.len()).sum::<usize>() * views.len(),
-        special_tokens_are_text: run.header_text("/identity/special_tokens").is_some_and(|how| how == "text"),
-        costs: costs(views),
-        sections: sections.into_iter().filter(|section| !section.pictures.is_empty()).collect(),
-        told: told.into_iter().filter(|part| !part.pictures.is_empty() || !part.words.is_empty()).collect(),
-        cases: cases::parts(views)?,
+    let (expected, cases) =
+        (run.cases().iter().map(|case| case.probes.len()).sum::<usize>(), cases::parts(views)?);
+    let facts = facts(run, lens, judge.clone(), views).into_iter();
+    let page = context! {
+        title => super::Origin::of(run, None).line,
+        dir => run.path().display().to_string(),
+        // The run's name in addresses of `palimpsest view`.
+        id => run.path().file_name().map(|name| name.to_string_lossy()).unwrap_or_default(),
+        found => found(&accuracies, &told),
+        facts => Serde(facts.chain(labels_checked(run).map_err(LensError::from)?).collect::<Vec<_>>()),
+        header => format!("{:#}", run.header()),
+        judge => judge.as_deref(),
+        judge_note => judge.as_deref().filter(|_| no_result.is_none()).and_then(judge_note),
+        accuracies => Serde(accuracies),
+        no_result => no_result,
+        warnings => views.iter().filter_map(warning).collect::<Vec<_>>(),
+        conditions => views.iter().filter(|view| !view.condition.is_empty()).map(under).collect::<Vec<_>>(),
+        shaded_by => shaded_by(views),
+        attention => lens.is_some(),
+        shaded_over => lens.map(shaded_over).unwrap_or_default(),
+        viewer => lens.map_or("query", Lens::viewer),
+        segment => run.benchmark().segment,
+        answered => sum(&|view| view.run.answers().len()) - failed,
+        cut => sum(&|view| view.run.answers().iter().filter(|row| row.reached_limit()).count()),
+        failed => failed,
+        expected => expected * views.len(),
+        special_tokens_are_text => run.header_text("/identity/special_tokens").is_some_and(|how| how == "text"),
+        costs => Serde(costs(views)),
+        sections => Serde(shown(sections)),
+        told => Serde(shown(told)),
+        cases => Serde(cases),
     };
-    Ok(template.render(Serde(&page)).map_err(FigureError::from)?)
+    Ok(template.render(page).map_err(FigureError::from)?)
+}
+
+/// The parts in which there is something.
+fn shown(mut parts: Vec<Part>) -> Vec<Part> {
+    parts.retain(|part| !part.pictures.is_empty() || !part.words.is_empty());
+    parts
 }
 
 /// A text as a value behind the # of an address.
@@ -231,7 +188,7 @@ fn address(text: &str) -> String {
 }
 
 /// The overall accuracy under each condition, and the finding of each section that begins in words.
-fn found(accuracies: &[Accuracy], told: &[Told]) -> Vec<String> {
+fn found(accuracies: &[Accuracy], told: &[Part]) -> Vec<String> {
     let right = |one: &Accuracy| {
         let overall = &one.table.overall;
         let share = percent(overall.accuracy?);
@@ -245,10 +202,10 @@ fn found(accuracies: &[Accuracy], told: &[Told]) -> Vec<String> {
     let over = if of_cells { "mean of the cells" } else { "over all probes" };
     let overall = (!shares.is_empty()).then(|| format!("Accuracy, {over}: {}.", shares.join("; ")));
     // The causes begin with their definition and single sessions; what holds of all follows.
-    let first = |part: &Told| {
+    let first = |part: &Part| {
         let words = &part.words;
         let found = if part.id == "causes" { words.get(2).or(words.get(1)) } else { words.first() };
-        Some(format!("{}: {}", part.heading, found.or(words.first())?))
+        Some(format!("{}: {}", part.heading.as_deref()?, found.or(words.first())?))
     };
     overall.into_iter().chain(told.iter().filter_map(first)).collect()
 }
@@ -278,91 +235,68 @@ pub fn write_study(
             lens: condition.lens.as_ref(),
         });
     }
-    let pictures = |section: &Section| Pictures {
+    let part = |section: &Section| Part {
         heading: section.heading.clone(),
         about: section.about.as_deref().map(captions::capital),
         pictures: section.figures.iter().map(picture).collect(),
+        ..Part::default()
     };
-    let sections = sections.iter().map(pictures).collect();
+    let sections = sections.iter().map(part).collect();
     let mut told = Vec::new();
-    told.extend(lost(study)?);
-    told.extend(by_dose(study)?);
-    told.extend(labelled(study)?);
+    // Memory systems, doses and labels are of the whole run.
+    if let Some(first) = study.conditions.first().filter(|_| study.selection.prefix.is_empty()) {
+        told.extend(lost(study, &first.run)?);
+        told.extend(by_dose(&first.run)?);
+        told.extend(labelled(&first.run)?);
+    }
     if let Some(causes) = causes {
-        told.push(Told {
-            id: "causes",
-            heading: "What made it answer",
-            words: super::cause_words::in_words(causes, study),
-            pictures: super::draw_causes(causes, study)?.iter().map(picture).collect(),
-        });
+        let words = super::cause_words::in_words(causes, study);
+        told.push(Part::told("causes", "What made it answer", words, &super::draw_causes(causes, study)));
     }
     let name = format!("{}report.html", study.selection.prefix);
-    put(&page(&views, study.no_result.as_deref(), sections, told)?, &folder.join(name))
+    let path = folder.join(name);
+    let html = page(&views, study.no_result.as_deref(), sections, told)?;
+    palimpsest_core::files::write_atomically(&path, html.as_bytes())
+        .map_err(|source| FigureError::Io { path: path.clone(), source })?;
+    Ok(path)
 }
 
-/// The section on a run's memory systems, under all of their conditions; none where some conditions were asked for.
-fn lost(study: &Study) -> Result<Option<Told>, ReportError> {
-    let Some(first) = study.conditions.first().filter(|_| study.selection.prefix.is_empty()) else {
-        return Ok(None);
-    };
-    let all = first.run.identity().conditions_or_plain();
-    if all.iter().all(|condition| condition.memory.is_none()) {
+/// The section on a run's memory systems.
+fn lost(study: &Study, run: &AnalysedRun) -> Result<Option<Part>, ReportError> {
+    if run.identity().conditions_or_plain().iter().all(|condition| condition.memory.is_none()) {
         return Ok(None);
     }
-    let folder = RunFolder::read(first.run.path()).map_err(LensError::from)?;
-    let choice = JudgeChoice::of(study.judge.as_deref());
-    let Some(losses) = Losses::open(&folder, study.benchmark, choice)? else { return Ok(None) };
-    let figure = super::memory_waterfall(&losses, &super::Origin::of(&first.run, None).line)?;
-    Ok(Some(Told {
-        id: "lost",
-        heading: "Where it was lost",
-        words: in_words(std::slice::from_ref(&losses)),
-        pictures: vec![picture(&figure)],
+    let folder = RunFolder::read(run.path()).map_err(LensError::from)?;
+    let losses = Losses::open(&folder, study.benchmark, JudgeChoice::of(study.judge.as_deref()))?;
+    Ok(losses.map(|losses| {
+        let figure = super::memory_waterfall(&losses, &super::Origin::of(run, None).line);
+        let words = in_words(std::slice::from_ref(&losses));
+        Part::told("lost", "Where it was lost", words, &[figure])
     }))
 }
 
-/// The section on the labels of a run's answers; none where some conditions were asked for, and of a run without labels.
-fn labelled(study: &Study) -> Result<Option<Told>, ReportError> {
-    let Some(first) = study.conditions.first().filter(|_| study.selection.prefix.is_empty()) else {
-        return Ok(None);
-    };
-    let folder = RunFolder::read(first.run.path()).map_err(LensError::from)?;
+/// The section on the labels of a run's answers; none of a run without labels.
+fn labelled(run: &AnalysedRun) -> Result<Option<Part>, ReportError> {
+    let folder = RunFolder::read(run.path()).map_err(LensError::from)?;
     let labels = Labels::open(&folder).map_err(LensError::from)?;
-    Ok(labels.map(|labels| Told {
-        id: "why",
-        heading: "Why answers are as they are",
-        words: crate::why::words::in_words(&labels),
-        pictures: Vec::new(),
-    }))
+    let words = labels.map(|labels| crate::why::words::in_words(&labels));
+    Ok(words.map(|words| Part::told("why", "Why answers are as they are", words, &[])))
 }
 
-/// The section on a run of dose; none where some conditions were asked for, and where no answer has log-probabilities.
-fn by_dose(study: &Study) -> Result<Option<Told>, ReportError> {
-    let Some(first) = study.conditions.first().filter(|_| study.selection.prefix.is_empty()) else {
-        return Ok(None);
-    };
-    let doses = match Doses::open(first.run.path(), &DoseOptions::default()) {
+/// The section on a run of dose; none where no answer has log-probabilities.
+fn by_dose(run: &AnalysedRun) -> Result<Option<Part>, ReportError> {
+    let doses = match Doses::open(run.path(), &DoseOptions::default()) {
         Ok(doses) => doses,
         Err(DoseError::OtherBenchmark { .. } | DoseError::NoContrast { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    Ok(Some(Told {
-        id: "doses",
-        heading: "What moves the update effect",
-        words: [paragraphs(&doses), crate::lens::causes::residue_words::in_words(&doses.residues, "session")]
-            .concat(),
-        pictures: super::draw_doses(&doses)?.iter().map(picture).collect(),
-    }))
-}
-
-fn put(html: &str, path: &Path) -> Result<PathBuf, ReportError> {
-    palimpsest_core::files::write_atomically(path, html.as_bytes())
-        .map_err(|source| FigureError::Io { path: path.to_owned(), source })?;
-    Ok(path.to_owned())
+    let residues = crate::lens::causes::residue_words::in_words(&doses.residues, "session");
+    let words = [paragraphs(&doses), residues].concat();
+    Ok(Some(Part::told("doses", "What moves the update effect", words, &super::draw_doses(&doses))))
 }
 
 /// The description and the outcome of a condition.
-fn under(view: &View<'_>) -> Under {
+fn under(view: &View<'_>) -> minijinja::Value {
     let answers = view.run.answers();
     let failed = answers.iter().filter(|row| row.error.is_some()).count();
     let expected = view.run.cases().iter().map(|case| case.probes.len()).sum::<usize>();
@@ -373,7 +307,7 @@ fn under(view: &View<'_>) -> Under {
     if let Some(why) = view.without {
         came += &format!("; no figures of it: {why}");
     }
-    Under { name: view.condition.to_owned(), about: captions::capital(view.about), came }
+    context! { name => view.condition, about => captions::capital(view.about), came => came }
 }
 
 /// The one of several measured conditions that shades the segments of cases.
@@ -423,84 +357,80 @@ fn picture(figure: &Figure) -> Picture {
 
 /// The header as a reader wants it; what is absent is left out.
 fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &[View<'_>]) -> Vec<Fact> {
-    let text = |pointer: &str| run.header_text(pointer);
-    let short = |pointer: &str| {
-        text(pointer).map(|digest| match digest.char_indices().nth(12) {
-            Some((end, _)) => format!("{}…", &digest[..end]),
-            None => digest,
-        })
+    let text = |pointer: &str| run.header_text(&format!("/identity/{pointer}"));
+    // Texts of the header with words around them; digests are cut.
+    let said = |parts: &[(&str, &str)]| -> Vec<String> {
+        let said = parts.iter().filter_map(|(pointer, words)| {
+            let text = text(pointer)?;
+            let is_digest = pointer.ends_with("digest") || *pointer == "prompts";
+            let digest = text.char_indices().nth(12).filter(|_| is_digest);
+            let text = digest.map_or(text.clone(), |(end, _)| format!("{}…", &text[..end]));
+            Some(words.replace("{}", &text))
+        });
+        said.collect()
     };
-    let with = |value: Option<String>, more: Option<String>, sign: &str| match (value, more) {
-        (Some(value), Some(more)) => Some(format!("{value} ({sign}{more})")),
-        (value, _) => value,
+    let listed = |parts: &[(&str, &str)]| Some(said(parts).join(", ")).filter(|said| !said.is_empty());
+    // The first, and the others in brackets behind it.
+    let with = |parts: &[(&str, &str)]| match &said(parts)[..] {
+        [] => None,
+        [first] => Some(first.clone()),
+        [first, others @ ..] => Some(format!("{first} ({})", others.join(", "))),
     };
-    let most = text("/identity/sampling/max_new_tokens").map(|most| format!("at most {most} new tokens"));
-    let sampling = text("/identity/sampling/temperature").map(|temperature| {
-        let mut parts = Vec::new();
-        if temperature.parse() == Ok(0.0) {
-            parts.push("greedy".to_owned());
-        } else {
-            parts.push(format!("temperature {temperature}"));
-            parts.extend(text("/identity/sampling/top_p").map(|p| format!("top-p {p}")));
-            parts.extend(text("/identity/sampling/seed").map(|seed| format!("seed {seed}")));
-        }
-        parts.extend(most);
-        parts.join(", ")
+    let sampling = text("sampling/temperature").map(|temperature| {
+        let drawn = [
+            ("sampling/temperature", "temperature {}"),
+            ("sampling/top_p", "top-p {}"),
+            ("sampling/seed", "seed {}"),
+        ];
+        let how = if temperature.parse() == Ok(0.0) { vec!["greedy".to_owned()] } else { said(&drawn) };
+        [how, said(&[("sampling/max_new_tokens", "at most {} new tokens")])].concat().join(", ")
     });
-    let machine = ["/machine/device", "/machine/cpu", "/machine/os"].iter().filter_map(|p| text(p));
-    let machine: Vec<String> =
-        machine.chain(text("/machine/threads").map(|threads| format!("{threads} threads"))).collect();
-    let context = text("/identity/context/tokens").map(|tokens| format!("{tokens} tokens"));
-    let selection = [
-        ("sample", "/identity/sample/cases"),
-        ("sample seed", "/identity/sample/seed"),
-        ("only", "/identity/only"),
-        ("limit", "/identity/limit"),
-    ];
-    let selection: Vec<String> =
-        selection.iter().filter_map(|(name, pointer)| Some(format!("{name} {}", text(pointer)?))).collect();
-    let counted = text("/identity/context/tokenizer/name").map(|name| {
-        let digest = short("/identity/context/tokenizer/digest").unwrap_or_default();
-        format!("{name} (SHA-256 {digest})")
-    });
-    let bound =
-        || text("/identity/context/chars_per_token").map(|x| format!("at least {x} characters a token"));
-    let counted = with(
-        counted.or_else(bound),
-        text("/identity/context/reserved").map(|n| format!("{n} tokens kept free for the chat template")),
-        "",
-    );
+    let machine =
+        ["/machine/device", "/machine/cpu", "/machine/os"].iter().filter_map(|p| run.header_text(p));
+    let threads = run.header_text("/machine/threads").map(|threads| format!("{threads} threads"));
+    let machine: Vec<String> = machine.chain(threads).collect();
+    let tokenizer = [("context/tokenizer/name", "{}"), ("context/tokenizer/digest", "(SHA-256 {})")];
+    let bound = [("context/chars_per_token", "at least {} characters a token")];
+    let counted = [said(&tokenizer), said(&bound)].into_iter().find(|said| !said.is_empty());
+    let reserved = said(&[("context/reserved", "({} tokens kept free for the chat template)")]);
+    let counted = counted.map(|counted| [counted, reserved].concat().join(" "));
     let broken = run.cases().iter().filter(|case| case.broken.is_some()).count();
-    let broken = format!("{broken} of {}, not asked, counted as errors", run.cases().len());
+    let broken =
+        (broken > 0).then(|| format!("{broken} of {}, not asked, counted as errors", run.cases().len()));
     let conditions: Vec<&str> =
         views.iter().map(|view| view.condition).filter(|name| !name.is_empty()).collect();
     let facts = [
         ("Benchmark", Some(run.benchmark().title.to_owned())),
-        ("Model", with(text("/identity/model/name"), short("/identity/model/digest"), "SHA-256 ")),
-        ("Data", with(text("/identity/dataset/name"), short("/identity/dataset/digest"), "SHA-256 ")),
+        ("Model", with(&[("model/name", "{}"), ("model/digest", "SHA-256 {}")])),
+        ("Data", with(&[("dataset/name", "{}"), ("dataset/digest", "SHA-256 {}")])),
         ("Layers", lens.filter(|lens| lens.has_kinds()).map(Lens::layers_in_words)),
         ("Cases", Some(run.cases().len().to_string())),
         ("Conditions", (!conditions.is_empty()).then(|| conditions.join(", "))),
-        ("Selection", (!selection.is_empty()).then(|| selection.join(", "))),
         (
-            "Context",
-            with(context.or_else(|| text("/identity/context/policy")), text("/identity/context/policy"), ""),
+            "Selection",
+            listed(&[
+                ("sample/cases", "sample {}"),
+                ("sample/seed", "sample seed {}"),
+                ("only", "only {}"),
+                ("limit", "limit {}"),
+            ]),
         ),
+        ("Context", with(&[("context/tokens", "{} tokens"), ("context/policy", "{}")])),
         ("Tokens counted by", counted),
-        ("Numbers of cut histories", text("/identity/context/session_numbers")),
-        ("Broken rows", run.cases().iter().any(|case| case.broken.is_some()).then_some(broken)),
+        ("Numbers of cut histories", text("context/session_numbers")),
+        ("Broken rows", broken),
         ("Thoughts", thoughts(run)),
-        ("Special tokens in the data", text("/identity/special_tokens").map(|how| format!("read as {how}"))),
-        ("Dtype", text("/identity/dtype")),
-        ("Dtype of the cache", text("/identity/cache_dtype")),
+        ("Special tokens in the data", listed(&[("special_tokens", "read as {}")])),
+        ("Dtype", text("dtype")),
+        ("Dtype of the cache", text("cache_dtype")),
         ("Sampling", sampling),
         ("Parameters refused", refused(views)),
-        ("Seed", text("/identity/seed")),
-        ("Prompts", short("/identity/prompts").map(|digest| format!("SHA-256 {digest}"))),
+        ("Seed", text("seed")),
+        ("Prompts", listed(&[("prompts", "SHA-256 {}")])),
         ("Judge", Some(judge.unwrap_or_else(|| "none yet".to_owned()))),
         ("Machine", (!machine.is_empty()).then(|| machine.join(", "))),
         ("Attention by", attention_by(run)),
-        ("palimpsest", text("/identity/version")),
+        ("palimpsest", text("version")),
     ];
     facts.into_iter().filter_map(|(name, value)| Some(Fact { name, value: value? })).collect()
 }
@@ -526,16 +456,17 @@ fn attention_by(run: &AnalysedRun) -> Option<String> {
 
 /// The settings of thoughts; nothing of a model that has none.
 fn thoughts(run: &AnalysedRun) -> Option<String> {
-    let text = |field: &str| run.header_text(&format!("/identity/thinking/{field}"));
-    let parts = [
-        text("mode"),
-        text("max_tokens").map(|most| format!("at most {most} tokens beside the answer")),
-        text("reasoning_effort").map(|effort| format!("effort {effort}")),
-        run.header()
-            .pointer("/identity/thinking/chat_template_kwargs")
-            .map(|kwargs| format!("the server's template was sent {kwargs}")),
+    let said = [
+        ("mode", "{}"),
+        ("max_tokens", "at most {} tokens beside the answer"),
+        ("reasoning_effort", "effort {}"),
     ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let said = said.into_iter().filter_map(|(field, words)| {
+        Some(words.replace("{}", &run.header_text(&format!("/identity/thinking/{field}"))?))
+    });
+    let kwargs = run.header().pointer("/identity/thinking/chat_template_kwargs");
+    let kwargs = kwargs.map(|kwargs| format!("the server's template was sent {kwargs}"));
+    let parts: Vec<String> = said.chain(kwargs).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
