@@ -51,7 +51,7 @@ impl Tracer {
         }
         // One token more is chosen than is asked for.
         let room = room.saturating_add(usize::from(jobs.iter().any(|job| job.generates())));
-        let hides = jobs.iter().any(|job| !job.knockouts.is_empty());
+        let hides = jobs.iter().any(|job| !job.knockouts().is_empty());
         let request = MemoryRequest {
             context: room,
             chunk,

@@ -12,11 +12,11 @@ use super::error::ApiError;
 use super::guard::Guard;
 use super::log::AccessLog;
 use super::memory::Memory;
-use super::metrics::Metrics;
+use super::metrics::{Metrics, Resident};
 use super::model::ServedModel;
 use super::score::NeutralCache;
-use super::telemetry::Telemetry;
 use palimpsest_core::engine::Engine;
+use palimpsest_core::engine::memory_plan::resident_bytes;
 use palimpsest_core::engine::thread::EngineThread;
 
 /// Settings of a server.
@@ -47,8 +47,6 @@ pub struct App {
     pub guard: Guard,
     pub memory: Arc<Memory>,
     pub settings: Settings,
-    /// Where spans of requests are told.
-    pub telemetry: Option<Arc<Telemetry>>,
     places: Arc<Semaphore>,
     most: usize,
     closing: AtomicBool,
@@ -64,7 +62,6 @@ impl App {
         engine: EngineThread,
         guard: Guard,
         (settings, memory): (Settings, Memory),
-        telemetry: Option<Telemetry>,
     ) -> Self {
         let most = settings.queue.clamp(1, Semaphore::MAX_PERMITS);
         App {
@@ -76,7 +73,6 @@ impl App {
             memory: Arc::new(memory),
             neutral: NeutralCache::default(),
             settings,
-            telemetry: telemetry.map(Arc::new),
             metrics: Arc::default(),
             places: Arc::new(Semaphore::new(most)),
             most,
@@ -104,6 +100,19 @@ impl App {
     /// Completions that are being served or wait.
     pub fn under_way(&self) -> usize {
         self.most - self.places.available_permits().min(self.most)
+    }
+
+    /// The state of memory.
+    pub fn resident(&self) -> Resident {
+        let plan = self.memory.plan();
+        let (requests, caches) = (self.memory.used(), self.engine.load().taken as u64 * plan.token);
+        Resident {
+            resident: resident_bytes(),
+            planned: plan.planned,
+            kept: plan.fixed + caches + requests,
+            requests,
+            room: plan.requests,
+        }
     }
 
     /// Admits nobody any more.

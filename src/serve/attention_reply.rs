@@ -5,26 +5,24 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ndarray::{ArrayView4, s};
+use ndarray::ArrayView4;
 use safetensors::tensor::{Dtype, TensorView};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::app::App;
-use super::attention_request::AttentionRequest;
+use super::attention_request::{AttentionRequest, Encoding};
 use super::causes::Causes;
 use super::cite::{Answered, Cite, control_label};
 use super::error::ApiError;
 use super::heads::Heads;
-use super::measures::Measure;
 use super::nested::{Elements, Nested};
 use super::prompt::TokenPrompt;
 use super::score::Scoring;
 use super::writer::Piece;
-use palimpsest_core::attention::{
-    Attributions, EachMasses, LargestKeys, LayerHoles, Masses, Target, uniform_share,
-};
+use crate::trace::Measure;
+use palimpsest_core::attention::{Attributions, EachMasses, LargestKeys, LayerHoles, Masses, uniform_share};
 use palimpsest_core::engine::Measured;
 use palimpsest_core::engine::Rows;
 use palimpsest_core::model::DecoderSpec;
@@ -147,60 +145,6 @@ impl Asked {
         Ok(())
     }
 
-    /// The known influence on an answer, as attributes of a request's span.
-    pub fn influence(&self, measured: &Measured) -> Vec<(&'static str, Value)> {
-        let mut all = Vec::new();
-        let causes = self.causes.as_ref();
-        if let Some((causes, effects)) =
-            causes.and_then(|causes| Some((causes, causes.effects(0..causes.tokens())?)))
-        {
-            let labels: Vec<&str> = causes.spans.iter().map(|span| span.label.as_str()).collect();
-            let drops: Vec<f64> = effects.spans.iter().map(|effect| effect.log_p_drop).collect();
-            if let Some((label, drop)) = labels.iter().zip(&drops).max_by(|a, b| a.1.total_cmp(b.1)) {
-                all.push(("palimpsest.causes.largest.span", (*label).into()));
-                all.push(("palimpsest.causes.largest.log_p_drop", (*drop).into()));
-            }
-            all.extend([
-                ("palimpsest.causes.spans", labels.into()),
-                ("palimpsest.causes.log_p_drop", drops.into()),
-            ]);
-        }
-        if let Some((labels, masses)) = self.mass_by_document(measured) {
-            all.extend([("palimpsest.mass.spans", labels.into()), ("palimpsest.mass.answer", masses.into())]);
-        }
-        all
-    }
-
-    /// The masses that the answer's tokens pay to the documents or, where there are none, to spans with names of their own; means over
-    /// tokens, heads and layers.
-    fn mass_by_document(&self, measured: &Measured) -> Option<(Vec<String>, Vec<f64>)> {
-        let (keys, masses) = (self.keys(), &measured.masses);
-        let documents = &self.prompt.documents;
-        let is_own = |label: &str| {
-            ["template[", "messages["].iter().any(|own| label.starts_with(own)) || label == "prompt"
-        };
-        let named = keys.iter().enumerate().filter(|(_, key)| match documents.is_empty() {
-            true => !is_own(&key.label),
-            false => documents.contains(&key.label),
-        });
-        let row = masses.rows.iter().position(|row| row.label == "answer");
-        let mean = |column: usize| -> Option<f64> {
-            let paid: Vec<f64> = match (row, &masses.each) {
-                (Some(row), _) => {
-                    masses.mass.slice(s![.., .., row, column]).iter().map(|&x| f64::from(x)).collect()
-                }
-                (None, Some(each)) => {
-                    each.mass.slice(s![.., .., .., column]).iter().map(|&x| f64::from(x)).collect()
-                }
-                (None, None) => return None,
-            };
-            Some(paid.iter().sum::<f64>() / paid.len().max(1) as f64)
-        };
-        let found: Option<Vec<(String, f64)>> =
-            named.map(|(column, key)| Some((key.label.clone(), mean(column)?))).collect();
-        found.filter(|found| !found.is_empty()).map(|found| found.into_iter().unzip())
-    }
-
     /// Readings of an answer for its causes.
     pub fn readings(&self) -> usize {
         self.causes.as_ref().map_or(0, Causes::readings)
@@ -237,20 +181,9 @@ impl Asked {
         }
     }
 
-    /// The logits that are taken apart.
-    pub fn targets(&self) -> Result<Vec<Target>, ApiError> {
-        let targets = self.attention.targets.iter().enumerate();
-        targets.map(|(nth, target)| target.of(nth, self.prompt.tokens.len())).collect()
-    }
-
     /// The keys that are hidden.
     pub fn holes(&self, spec: &DecoderSpec) -> Result<LayerHoles, ApiError> {
         holes(&self.attention, &self.keys(), self.prompt.tokens.len(), spec)
-    }
-
-    /// True if rows of generated tokens are told, which see generated tokens.
-    fn answers(&self) -> bool {
-        self.attention.rows.iter().any(|row| row == "answer" || row == "each")
     }
 
     fn tells(&self, layer: usize) -> bool {
@@ -272,7 +205,7 @@ impl Asked {
         let (generated, thought) = (measured.generated.tokens.len(), measured.generated.thought);
         let n = self.prompt.tokens.len();
         let after = n..n + generated;
-        let generated = self.answers().then(|| Span::new("generated", after.clone()));
+        let generated = self.attention.answers().then(|| Span::new("generated", after.clone()));
         let spans: Vec<&Span> =
             self.prompt.tiles.iter().chain(&generated).chain(&self.prompt.overlays).collect();
         let rows: Vec<&str> = masses.rows.iter().map(|row| row.label.as_str()).collect();
@@ -505,7 +438,7 @@ impl Asked {
     fn row(&self, paid: &[f32], generated: impl FnOnce(&[f32]) -> f32) -> Vec<f32> {
         let (tiles, overlays) = paid.split_at(self.prompt.tiles.len().min(paid.len()));
         let mut row = tiles.to_vec();
-        if self.answers() {
+        if self.attention.answers() {
             row.push(generated(tiles));
         }
         // Behind them are the controls of citations.
@@ -515,7 +448,7 @@ impl Asked {
 
     /// Spans of a row.
     fn columns(&self) -> usize {
-        self.prompt.tiles.len() + usize::from(self.answers()) + self.prompt.overlays.len()
+        self.prompt.tiles.len() + usize::from(self.attention.answers()) + self.prompt.overlays.len()
     }
 
     fn put(
@@ -524,7 +457,7 @@ impl Asked {
         tensors: Vec<NamedTensor>,
         ranked: Option<Ranked>,
     ) -> Result<Reply, ApiError> {
-        if !self.attention.safetensors {
+        if self.attention.encoding == Encoding::Json {
             let texts = if ranked.is_some() { self.texts.clone() } else { Vec::new() };
             return Ok(Reply { fields, tensors, ranked, texts });
         }

@@ -8,13 +8,14 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::app::App;
-use super::attention_request::AttentionFields;
+use super::attention_request::AttentionRequest;
 use super::error::ApiError;
-use super::json::{count, found, real, wrong};
+use super::json::{count, found, read_part, real, wrong};
 use palimpsest_core::engine::{Sampling, TokenRules};
 
 /// Fields that both endpoints have.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Shared {
     model: String,
     stream: Option<bool>,
@@ -41,11 +42,12 @@ pub struct Shared {
     top_k: Option<usize>,
     #[serde(default, deserialize_with = "real::<0, 100, _, _>")]
     min_p: Option<f64>,
-    palimpsest: Option<AttentionFields>,
+    palimpsest: Option<AttentionRequest>,
 }
 
 /// The field `stream_options`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct StreamOptions {
     #[serde(default)]
     include_usage: bool,
@@ -118,8 +120,9 @@ pub struct Common {
 }
 
 impl Common {
-    /// Of these fields, with what is asked about attention; refuses another model.
-    pub fn new(app: &App, fields: Shared) -> Result<(Self, Option<AttentionFields>), ApiError> {
+    /// Takes its fields out of a request's body, with what is asked about attention; refuses another model.
+    pub fn read(app: &App, body: &mut Value) -> Result<(Self, Option<AttentionRequest>), ApiError> {
+        let fields: Shared = read_part(body)?;
         app.check_model(&fields.model)?;
         let stream = fields.stream.unwrap_or(false);
         if fields.stream_options.is_some() && !stream {
@@ -149,19 +152,8 @@ impl Common {
             usage: fields.stream_options.is_some_and(|options| options.include_usage),
             progress: fields.palimpsest.as_ref().is_some_and(|asked| asked.progress == Some(true)),
         };
-        Ok((common, fields.palimpsest))
-    }
-
-    /// These settings as attributes of a request's span.
-    pub fn attributes(&self) -> Vec<(&'static str, Value)> {
-        let mut all = vec![
-            ("gen_ai.request.temperature", self.temperature.into()),
-            ("gen_ai.request.top_p", self.top_p.into()),
-        ];
-        if self.n > 1 {
-            all.push(("gen_ai.request.choice.count", self.n.into()));
-        }
-        all
+        let asked = fields.palimpsest.map(|asked| asked.checked(&app.model)).transpose()?;
+        Ok((common, asked.flatten()))
     }
 
     /// The sampling of an answer: each of several answers has a seed of its own.
@@ -220,16 +212,4 @@ pub fn room(
         Some(&(_, most)) => Ok(most),
         None => Ok(usual.min(free)),
     }
-}
-
-/// An identifier: `chatcmpl-` and 24 hexadecimal digits.
-pub fn identifier(kind: &str) -> String {
-    let number: u128 = rand::random();
-    format!("{kind}-{:024x}", number >> 32)
-}
-
-/// Seconds since 1970.
-pub fn now() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }

@@ -12,6 +12,7 @@ use palimpsest_core::text::{Document, Speaker};
 
 /// An entry of `documents`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DocumentField {
     title: Option<String>,
     text: String,

@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::app::App;
+use super::body::texts_fit;
 use super::error::ApiError;
-use super::json::{count, read};
+use super::json::{OF_CLIENTS, count, drop_neutral, read};
 use super::log::Record;
 use super::memory::Held;
-use super::prompts::{Prompt, Prompts};
-use super::text_limit::texts_fit;
+use super::prompts::{self, Prompt, Prompts};
 use crate::embedder::{EmbedError, Embedder};
 use palimpsest_core::engine::EngineError;
 use palimpsest_core::engine::RequestError;
@@ -98,6 +98,7 @@ impl Waits {
 
 /// The body of a request.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EmbeddingRequest {
     model: String,
     input: Prompts,
@@ -118,22 +119,23 @@ enum Encoding {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct Extension {
     /// True if token ids are the model's own.
-    #[serde(default)]
     token_ids: bool,
 }
 
 /// Reads a request.
-pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedEmbedding, ApiError> {
-    let EmbeddingRequest { model, input, encoding_format, dimensions, palimpsest } = read(body)?;
+pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedEmbedding, ApiError> {
+    drop_neutral(&mut body, "", &[OF_CLIENTS])?;
+    let EmbeddingRequest { model, input, encoding_format, dimensions, palimpsest } = read(&body)?;
     let is_embedder = model == app.embedder.name();
     if !is_embedder {
         app.check_embedding_model(&model)?;
     }
     // Clients of OpenAI's send theirs for texts (LangChain's OpenAIEmbeddings), and another model's ids are another text, which
     // nothing would tell.
-    if input.has_tokens() && !palimpsest.token_ids {
+    if prompts::has_tokens(&input) && !palimpsest.token_ids {
         let reason = format!(
             "holds token ids, which must be those of {model:?}, and clients of OpenAI's send OpenAI's; have yours send texts \
              (LangChain's OpenAIEmbeddings: check_embedding_ctx_length=False), or say that they are the model's own: \
@@ -187,18 +189,22 @@ fn tokens_of(
     limit: usize,
     encode: impl Fn(Vec<&str>) -> Result<Vec<Vec<u32>>, ApiError>,
 ) -> Result<Vec<Vec<u32>>, ApiError> {
-    let (names, prompts): (Vec<String>, Vec<Prompt>) = input.all("input", vocab)?.into_iter().unzip();
-    let texts: Vec<&str> = prompts.iter().filter_map(Prompt::text).collect();
-    let tokens = match texts.len() {
-        0 => prompts.into_iter().filter_map(Prompt::tokens).collect(),
-        n if n == prompts.len() => encode(texts)?,
-        _ => {
-            let first = prompts[0].text().is_some();
-            let other = prompts.iter().position(|prompt| prompt.text().is_some() != first).unwrap_or(0);
-            let reason = "is of another kind than the first entry; send texts or token ids";
-            return Err(ApiError::at(&names[other], reason));
+    let (names, sent): (Vec<String>, Vec<Prompt>) = prompts::all(input, "input", vocab)?.into_iter().unzip();
+    let first_is_text = matches!(sent.first(), Some(Prompt::Text(_)));
+    let (mut texts, mut tokens) = (Vec::new(), Vec::new());
+    for (prompt, name) in sent.iter().zip(&names) {
+        match prompt {
+            Prompt::Text(text) if first_is_text => texts.push(text.as_str()),
+            Prompt::Tokens(ids) if !first_is_text => tokens.push(ids.clone()),
+            _ => {
+                let reason = "is of another kind than the first entry; send texts or token ids";
+                return Err(ApiError::at(name, reason));
+            }
         }
-    };
+    }
+    if first_is_text {
+        tokens = encode(texts)?;
+    }
     match tokens.iter().zip(&names).find(|(tokens, _)| !(1..=limit).contains(&tokens.len())) {
         None => Ok(tokens),
         Some((tokens, name)) => {

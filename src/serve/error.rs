@@ -46,6 +46,11 @@ impl ApiError {
         Self::field(param, message)
     }
 
+    /// A field that holds something else than it may.
+    pub fn wrong(param: impl Into<String>, found: impl Display, wanted: &str) -> Self {
+        Self::at(param, format_args!("is {found}; give {wanted}"))
+    }
+
     /// A field that must be there.
     pub fn missing(param: impl Into<String>) -> Self {
         Self::at(param, "is missing; the request needs it").with_code("missing_required_parameter")
@@ -72,6 +77,11 @@ impl ApiError {
     /// Something that this server got wrong.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, Some("internal_error"), message)
+    }
+
+    /// The model's thread ended without a word.
+    pub fn left() -> Self {
+        Self::internal("the model's thread left the request")
     }
 
     /// A constraint in this field cannot be enforced.

@@ -17,6 +17,7 @@ const SPACE: &str = "( |\\n {0,64})";
 
 /// The field.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ResponseFormat {
     #[serde(rename = "type")]
     kind: FormatKind,
@@ -32,6 +33,7 @@ enum FormatKind {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct JsonSchema {
     #[serde(rename = "name", deserialize_with = "name")]
     _name: String,

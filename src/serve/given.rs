@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::app::App;
-use super::attention_request::{AttentionRequest, GivenAnswer};
+use super::attention_request::AttentionRequest;
 use super::common::{Common, room};
 use super::error::ApiError;
+use super::json::OneOf;
 use super::sent::Sent;
 use super::text_limit::TextLimit;
 use palimpsest_core::text::TextError;
@@ -20,7 +21,7 @@ const BEFORE: usize = 8;
 /// The last message, taken off the conversation, where it is the answer; what else the answer is stays as it is.
 pub fn take_last(asked: Option<&mut AttentionRequest>, sent: &mut Vec<Sent>) -> Result<(), ApiError> {
     let Some(answer) = asked.and_then(|asked| asked.answer.as_mut()) else { return Ok(()) };
-    if *answer != GivenAnswer::LastMessage(true) {
+    if *answer != OneOf::Bool(true) {
         return Ok(());
     }
     let text = match sent.split_last() {
@@ -33,7 +34,7 @@ pub fn take_last(asked: Option<&mut AttentionRequest>, sent: &mut Vec<Sent>) -> 
         return Err(ApiError::at(FIELD, reason));
     };
     sent.pop();
-    *answer = GivenAnswer::Text(message.content);
+    *answer = OneOf::Text(message.content);
     Ok(())
 }
 
@@ -50,12 +51,12 @@ pub fn tokens(
         return Err(ApiError::at("n", reason));
     }
     let tokens = match answer {
-        GivenAnswer::Tokens(tokens) => tokens.clone(),
-        GivenAnswer::Text(text) => {
+        OneOf::Other(tokens) => tokens.clone(),
+        OneOf::Text(text) => {
             limit.check(FIELD, text.len())?;
             text_tokens(tokenizer, prompt, text).map_err(|error| ApiError::from(error).of(FIELD))?
         }
-        GivenAnswer::LastMessage(_) => {
+        OneOf::Bool(_) | OneOf::Number(_) => {
             let reason = "is true, and there is no last message; give the answer's text";
             return Err(ApiError::at(FIELD, reason));
         }

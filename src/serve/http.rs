@@ -17,13 +17,12 @@ use serde_json::{Value, json};
 
 use super::answers::{PreparedCompletion, Run, Shape};
 use super::app::App;
-use super::body::{Fits, receive};
+use super::body::{Fits, messages_fit, receive, texts_fit};
 use super::embeddings::Waits;
 use super::error::{ApiError, ErrorCode};
 use super::guard::Guard;
 use super::log::{Line, REQUEST_ID};
 use super::off_thread::{off_thread, panicked};
-use super::text_limit::{messages_fit, texts_fit};
 use super::{chat, completions, embeddings, openapi, page, pieces, tokens};
 
 type Reply = Result<Response<Body>, ApiError>;
@@ -66,8 +65,7 @@ fn known(path: &str) -> &'static str {
 /// Checks who asks, ends a panic with its request, names, counts and logs it.
 async fn framed(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response<Body> {
     let path = known(request.uri().path());
-    let line =
-        Arc::new(Line::new(app.settings.log, &app.metrics, app.telemetry.as_ref(), request.headers(), path));
+    let line = Arc::new(Line::new(app.settings.log, &app.metrics, request.headers(), path));
     let origin = app.guard.allowed_origin(request.headers());
     let checked = match app.guard.preflight(&request) {
         Some(answer) => Err(answer),
@@ -117,7 +115,7 @@ async fn answers<S: Shape>(
     Extension(line): Logged,
     request: Request,
     fits: Fits,
-    prepare: fn(&Arc<App>, &Value) -> Result<PreparedCompletion<S>, ApiError>,
+    prepare: fn(&Arc<App>, Value) -> Result<PreparedCompletion<S>, ApiError>,
 ) -> Reply {
     let body = receive(&app, request, fits).await?;
     let (place, begun) = (app.admit()?, Instant::now());
@@ -134,7 +132,7 @@ async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Reply {
 
 async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Reply {
     let body = receive(&app, request, |_, _| Ok(())).await?;
-    Ok(json_reply(&body.prepared(&app, |app, body| tokens::detokenize(app, body)).await?))
+    Ok(json_reply(&body.prepared(&app, tokens::detokenize).await?))
 }
 
 async fn tokenizer_info(State(app): State<Arc<App>>) -> Reply {

@@ -11,10 +11,8 @@ use std::time::{Duration, Instant};
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
-use super::common::identifier;
 use super::error::ApiError;
 use super::metrics::Metrics;
-use super::telemetry::{Place, Span, Telemetry};
 use crate::progress::note;
 
 /// The header of a request's name.
@@ -95,9 +93,6 @@ struct Noted {
     queue: Option<Duration>,
     first: Option<Duration>,
     status: Option<u16>,
-    /// Attributes of its span, where spans are told.
-    attributes: Vec<(String, Value)>,
-    reasons: Vec<&'static str>,
     /// True if the answer goes on after its head.
     streams: bool,
     outcome: Option<Outcome>,
@@ -142,19 +137,6 @@ impl Record {
         self.metrics.token(since);
     }
 
-    /// A choice has ended for this reason.
-    pub fn choice(&self, reason: &'static str) {
-        self.noted().reasons.push(reason);
-    }
-
-    /// An attribute of its span; the first of a name counts.
-    pub fn attribute(&self, name: &str, value: impl Into<Value>) {
-        let mut noted = self.noted();
-        if noted.attributes.iter().all(|(known, _)| known != name) {
-            noted.attributes.push((name.to_owned(), value.into()));
-        }
-    }
-
     /// Its answer is a stream, which says how it ended.
     pub fn streams(&self) {
         self.noted().streams = true;
@@ -185,19 +167,11 @@ impl Record {
 pub struct Line {
     pub record: Arc<Record>,
     log: AccessLog,
-    /// The request's place in a trace, and where its span is told.
-    traced: Option<(Place, Arc<Telemetry>)>,
 }
 
 impl Line {
-    /// Of a request that has come; its span goes to `telemetry`, where there is one.
-    pub fn new(
-        log: AccessLog,
-        metrics: &Arc<Metrics>,
-        telemetry: Option<&Arc<Telemetry>>,
-        headers: &HeaderMap,
-        path: &'static str,
-    ) -> Self {
+    /// Of a request that has come.
+    pub fn new(log: AccessLog, metrics: &Arc<Metrics>, headers: &HeaderMap, path: &'static str) -> Self {
         let record = Record {
             id: request_id(headers),
             path,
@@ -205,46 +179,7 @@ impl Line {
             metrics: Arc::clone(metrics),
             noted: Mutex::default(),
         };
-        let traced = telemetry.map(|telemetry| (Place::new(headers), Arc::clone(telemetry)));
-        Line { record: Arc::new(record), log, traced }
-    }
-
-    /// True if its span is told.
-    pub fn is_traced(&self) -> bool {
-        self.traced.is_some()
-    }
-
-    fn trace(&self, noted: &Noted, outcome: &Outcome) {
-        let (Some((place, telemetry)), Some(operation)) = (&self.traced, Span::operation(self.record.path))
-        else {
-            return;
-        };
-        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-        let status = noted.status.map(Value::from).unwrap_or_default();
-        let mut attributes = vec![
-            ("palimpsest.request.id".to_owned(), Value::from(self.record.id.clone())),
-            ("http.response.status_code".to_owned(), status),
-            ("gen_ai.usage.input_tokens".to_owned(), noted.prompt.into()),
-            ("gen_ai.usage.output_tokens".to_owned(), noted.generated.into()),
-            ("gen_ai.usage.cache_read.input_tokens".to_owned(), noted.cached.into()),
-            ("palimpsest.queue_seconds".to_owned(), seconds(noted.queue).into()),
-            ("palimpsest.first_token_seconds".to_owned(), seconds(noted.first).into()),
-        ];
-        if !noted.reasons.is_empty() {
-            attributes.push(("gen_ai.response.finish_reasons".to_owned(), json!(noted.reasons)));
-        }
-        attributes.extend(noted.attributes.iter().cloned());
-        let span = Span {
-            place: place.clone(),
-            operation,
-            model: noted.model.clone(),
-            attributes,
-            error: (*outcome != Outcome::Ok).then(|| outcome.name()),
-            failed: *outcome == Outcome::Error,
-        };
-        if span.is_told() {
-            telemetry.tell(&span);
-        }
+        Line { record: Arc::new(record), log }
     }
 }
 
@@ -256,7 +191,6 @@ impl Drop for Line {
         let outcome = noted.outcome.as_ref().unwrap_or(&Outcome::Cancelled);
         let slow = took >= self.log.slow;
         metrics.ended(*outcome == Outcome::Cancelled, slow);
-        self.trace(&noted, outcome);
         let time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
         let seconds = |time: Duration| (time.as_secs_f64() * 1e4).round() / 1e4;
         let (queue, first) = (noted.queue.map(seconds), noted.first.map(seconds));
@@ -300,4 +234,10 @@ fn request_id(headers: &HeaderMap) -> String {
     };
     let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(fits);
     given.map_or_else(|| identifier("req"), str::to_owned)
+}
+
+/// An identifier: `chatcmpl-` and 24 hexadecimal digits.
+pub fn identifier(kind: &str) -> String {
+    let number: u128 = rand::random();
+    format!("{kind}-{:024x}", number >> 32)
 }

@@ -5,7 +5,6 @@ use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::resident::Resident;
 use palimpsest_core::engine::thread::Load;
 
 /// Upper bounds of the histograms' buckets, in seconds.
@@ -18,6 +17,18 @@ macro_rules! series {
         let name = begin(&mut $text, stringify!($kind), stringify!($name), $help);
         let _ = writeln!($text, "{name} {}", $value);
     )*};
+}
+
+/// Bytes in memory as `/metrics` has them.
+#[derive(Debug, Clone, Copy)]
+pub struct Resident {
+    /// Of the process, where the system tells.
+    pub resident: Option<u64>,
+    pub planned: u64,
+    /// That are meant to be there: weights, prompts and answers, requests.
+    pub kept: u64,
+    pub requests: u64,
+    pub room: u64,
 }
 
 /// Counters since the start.

@@ -5,7 +5,7 @@
 //! connections (`listen`) and a few for tokenising. A body becomes typed structs (`json`, `chat`, `sent`, `tools`, `format`), then
 //! tokens and spans (`prompt`), and then a request of the engine's (`ask`); its events become text (`writer`), probabilities
 //! (`logprobs`) and masses (`attention_reply`) and ranks of documents (`score`), and these a response or a stream (`answers`). An
-//! answer may also be given (`given`). Texts of requests are in no log, in no metric and in no trace (`telemetry`).
+//! answer may also be given (`given`). Texts of requests are in no log and in no metric.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -41,7 +41,6 @@ mod json;
 pub mod listen;
 mod log;
 mod logprobs;
-mod measures;
 mod memory;
 mod metrics;
 mod model;
@@ -57,7 +56,6 @@ mod schema;
 mod score;
 mod sent;
 mod sentences;
-mod telemetry;
 mod text_limit;
 mod tokens;
 mod tools;
@@ -74,8 +72,6 @@ pub use log::LogFormat;
 use memory::Memory;
 use model::ServedModel;
 pub use score::SCORE_CACHE_BYTES;
-use telemetry::Telemetry;
-pub use telemetry::{Otlp, OtlpError};
 
 /// Tokens of a prompt that are read at a time while nothing is generated.
 pub const DEFAULT_CHUNK: usize = 256;
@@ -142,8 +138,6 @@ pub struct ServeOptions {
     pub slow: Duration,
     /// After which time a stream says something that says nothing.
     pub keep_alive: Duration,
-    /// The collector of spans of requests, if any.
-    pub otlp: Option<Otlp>,
 }
 
 impl Default for ServeOptions {
@@ -161,7 +155,6 @@ impl Default for ServeOptions {
             log: LogFormat::Off,
             slow: DEFAULT_SLOW,
             keep_alive: DEFAULT_KEEP_ALIVE,
-            otlp: None,
         }
     }
 }
@@ -194,11 +187,16 @@ impl Server {
         let (session, text) = model.into_parts(max_thinking);
         let engine = session.engine().clone();
         let (spec, formats) = (engine.decoder().spec().clone(), engine.decoder().formats());
-        let served = ServedModel::new(text, spec, formats, retrieval.map(Into::into), common::now())
-            .reading(memory.longest_text());
+        let served = ServedModel::new(
+            text,
+            spec,
+            formats,
+            retrieval.map(Into::into),
+            jiff::Timestamp::now().as_second().unsigned_abs(),
+        )
+        .reading(memory.longest_text());
         let (thread, work) = session.serving(limits);
-        let telemetry = options.otlp.map(Telemetry::new).transpose()?;
-        let app = Arc::new(App::new(served, embedder, engine, thread, guard, (settings, memory), telemetry));
+        let app = Arc::new(App::new(served, embedder, engine, thread, guard, (settings, memory)));
         // The memory of loading the model.
         resident::trim();
         resident::keep(&app);
@@ -220,7 +218,6 @@ impl Server {
     pub fn run(self, stop: Arc<AtomicBool>) -> io::Result<()> {
         let Server { listener, app } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let telemetry = app.telemetry.clone();
         let served = runtime.block_on(async {
             listener.set_nonblocking(true)?;
             let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -239,9 +236,6 @@ impl Server {
             }
         });
         runtime.shutdown_background();
-        if let Some(telemetry) = telemetry {
-            telemetry.close();
-        }
         served
     }
 }

@@ -1,10 +1,5 @@
 //! Texts that cannot fit are refused by their bytes, before they are cut into tokens.
 
-use std::sync::Arc;
-
-use serde_json::Value;
-
-use super::app::App;
 use super::error::ApiError;
 use palimpsest_core::text::{ChatTemplate, Message, MessageRole};
 
@@ -42,35 +37,6 @@ impl TextLimit {
             _ => return Ok(()),
         };
         Err(ApiError { code: Some("context_length_exceeded"), ..ApiError::field(field, message) })
-    }
-}
-
-/// Refuses a conversation whose users say more than fits, before anything is made of it.
-pub fn messages_fit(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
-    let Some(messages) = body["messages"].as_array() else { return Ok(()) };
-    // Templates may leave white space around a content out.
-    let bytes = |content: &Value| match content {
-        Value::Array(parts) => {
-            let texts = parts.iter().filter_map(|part| part["text"].as_str());
-            texts.map(|text| text.trim().len()).sum()
-        }
-        content => content.as_str().map_or(0, |text| text.trim().len()),
-    };
-    let of_users = messages.iter().filter(|message| message["role"] == "user");
-    let bytes: usize = of_users.map(|message| bytes(&message["content"])).sum();
-    let fits = app.model.limit.check("messages", bytes);
-    if fits.is_err() && app.model.shows_users() { fits } else { Ok(()) }
-}
-
-/// Refuses a text under this name, or one of several, that is longer than fits.
-pub fn texts_fit(app: &Arc<App>, body: &Value, field: &str) -> Result<(), ApiError> {
-    match &body[field] {
-        Value::String(text) => app.model.limit.check(field, text.len()),
-        Value::Array(list) => {
-            let mut texts = list.iter().enumerate().filter_map(|(i, value)| Some((i, value.as_str()?)));
-            texts.try_for_each(|(i, text)| app.model.limit.check(&format!("{field}[{i}]"), text.len()))
-        }
-        _ => Ok(()),
     }
 }
 
