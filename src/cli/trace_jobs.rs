@@ -23,7 +23,6 @@ use crate::ground::text_file;
 use crate::progress::Steps;
 use crate::trace::{ObserveRequest, TraceJob};
 
-/// A job of the file.
 struct Line {
     /// Counted from 1.
     number: usize,

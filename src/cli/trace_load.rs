@@ -94,7 +94,6 @@ impl Tracer {
         })
     }
 
-    /// Writes the measurements of a pass.
     pub fn write(&self, job: &TraceJob, traced: &Traced, out: &Path) -> anyhow::Result<()> {
         Ok(traced.tensors(job, self.session.dtype()).write(out)?)
     }

@@ -9,9 +9,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::body::{Body, Bytes};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderValue, Response};
+use axum::body::Body;
+use axum::http::Response;
+use axum::response::IntoResponse;
+use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -23,7 +24,7 @@ use super::ask::{Finished, Order, Step};
 use super::attention_reply::Asked;
 use super::common::Common;
 use super::error::ApiError;
-use super::log::{Line, Outcome, identifier};
+use super::log::{Line, identifier};
 use super::memory::Held;
 use super::off_thread::off_thread;
 use super::pieces::{self, Envelope, Said};
@@ -35,16 +36,13 @@ use palimpsest_core::text::CallPiece;
 /// Choices of a request that are generated together, or wait for it; those of one prompt are more where there are more of them.
 const AT_ONCE: usize = 16;
 
-/// A request that can be served.
 pub struct PreparedCompletion<S> {
     pub orders: VecDeque<Order>,
-    /// Their shape at the endpoint.
     pub shape: S,
     pub common: Common,
     pub held: Held,
 }
 
-/// A choice as a whole.
 #[derive(Default)]
 pub struct Collected {
     /// The thought; empty where there is none.
@@ -65,7 +63,6 @@ impl Collected {
 
 /// The JSON of choices at one endpoint: values are entries of `choices`, without `palimpsest`.
 pub trait Shape: Send + 'static {
-    /// The prefix of identifiers.
     const ID: &'static str;
     /// `object`, whole and in a stream.
     const OBJECTS: [&'static str; 2];
@@ -81,11 +78,9 @@ pub trait Shape: Send + 'static {
     fn token(&mut self, choice: usize, piece: &Piece, chosen: &Chosen) -> Option<Value>;
     /// Its entry at the end of a choice.
     fn close(&mut self, choice: usize, finished: &Finished) -> Value;
-    /// A whole choice.
     fn whole(&mut self, choice: usize, collected: Collected, finished: &Finished) -> Value;
 }
 
-/// Choices under way.
 pub struct Run<S> {
     app: Arc<App>,
     shape: S,
@@ -193,7 +188,7 @@ impl<S: Shape> Run<S> {
             Step::Read(_) | Step::Scored(_) => {}
             Step::Token(piece, _) => {
                 if let Some(asked) = self.shape.asked(choice) {
-                    asked.hear(piece);
+                    asked.hear(piece, true);
                 }
             }
             Step::Done(finished) => {
@@ -207,7 +202,8 @@ impl<S: Shape> Run<S> {
                 self.under_way.pop_front();
                 self.choice = choice + 1;
                 if self.orders.is_empty() && self.under_way.is_empty() {
-                    self.app.metrics.whole(self.begun.elapsed());
+                    let took = self.begun.elapsed();
+                    self.app.metrics.with(|counts| counts.whole.add(took));
                 }
             }
             Step::Failed(_) => {
@@ -241,7 +237,7 @@ impl<S: Shape> Run<S> {
     ) -> Result<Said, ApiError> {
         let mut attention = None;
         if let Some(asked) = self.shape.asked(choice) {
-            asked.hear_end(&finished.piece);
+            asked.hear(&finished.piece, false);
             asked.settle(&self.app, &finished.measured).await?;
             attention = Some(asked.reply(&finished.measured, whole.is_none())?);
         }
@@ -281,60 +277,42 @@ impl<S: Shape> Run<S> {
     /// All choices as a stream; its last frame says what was used, where that was asked for.
     fn stream(mut self) -> Response<Body> {
         self.line.record.streams();
+        let keep_alive = KeepAlive::new().interval(self.app.options.keep_alive);
         let opening = self.shape.open(0);
-        let mut streaming =
-            Streaming { run: self, sent: Instant::now(), opened: 0, ended: false, frames: VecDeque::new() };
+        let mut streaming = Streaming { run: self, opened: 0, ended: false, frames: VecDeque::new() };
         streaming.say(opening.map(Said::from));
         let frames = stream::unfold(streaming, |mut streaming| async move {
             let frame = streaming.next().await?;
-            Some((Ok::<Bytes, Infallible>(Bytes::from(frame)), streaming))
+            Some((Ok::<Event, Infallible>(frame), streaming))
         });
-        let mut response = Response::new(Body::from_stream(frames));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        response
+        Sse::new(frames).keep_alive(keep_alive.text("the prompt is being read, or waits")).into_response()
     }
 }
 
-/// A stream under way.
 struct Streaming<S> {
     run: Run<S>,
-    sent: Instant,
     opened: usize,
     ended: bool,
-    frames: VecDeque<String>,
+    frames: VecDeque<Event>,
 }
 
 impl<S: Shape> Streaming<S> {
-    async fn next(&mut self) -> Option<String> {
-        loop {
-            if let Some(frame) = self.frames.pop_front() {
-                self.sent = Instant::now();
-                return Some(frame);
-            }
-            if self.ended {
-                return None;
-            }
-            let silent = self.run.app.settings.keep_alive.saturating_sub(self.sent.elapsed());
-            // A step that is there comes before the time is looked at, and none is lost.
-            let Ok(next) = tokio::time::timeout(silent, self.run.next()).await else {
-                self.frames.push_back(": the prompt is being read, or waits\n\n".to_owned());
-                continue;
-            };
-            let told = match next {
+    async fn next(&mut self) -> Option<Event> {
+        while self.frames.is_empty() && !self.ended {
+            let told = match self.run.next().await {
+                Some((choice, step)) => self.take(choice, step).await,
                 None => {
                     self.end();
                     Ok(())
                 }
-                Some((choice, step)) => self.take(choice, step).await,
             };
             if let Err(error) = told {
-                self.run.line.record.fail(&error);
+                self.run.line.record.ended(Some(&error));
                 self.ended = true;
                 self.frames.push_back(event(&error.body()));
             }
         }
+        self.frames.pop_front()
     }
 
     async fn take(&mut self, choice: usize, step: Step) -> Result<(), ApiError> {
@@ -367,12 +345,12 @@ impl<S: Shape> Streaming<S> {
 
     fn end(&mut self) {
         self.ended = true;
-        self.run.line.record.end(Outcome::Ok);
-        if self.run.common.usage {
+        self.run.line.record.ended(None);
+        if self.run.common.usage() {
             let (head, usage) = (self.run.head(true), Some(self.run.usage.json()));
             self.frames.push_back(event(&Envelope { head, choices: &[], usage }));
         }
-        self.frames.push_back("data: [DONE]\n\n".to_owned());
+        self.frames.push_back(Event::default().data("[DONE]"));
     }
 
     fn say(&mut self, said: Option<Said>) {
@@ -382,13 +360,12 @@ impl<S: Shape> Streaming<S> {
     }
 
     fn tell(&mut self, head: Map<String, Value>, choices: &[Said]) {
-        let usage = self.run.common.usage.then_some(Value::Null);
+        let usage = self.run.common.usage().then_some(Value::Null);
         self.frames.push_back(event(&Envelope { head, choices, usage }));
     }
 }
 
-fn event(body: &impl Serialize) -> String {
+fn event(body: &impl Serialize) -> Event {
     // Of keys that are texts, and finite numbers or null: it cannot fail.
-    let body = serde_json::to_string(body).unwrap_or_default();
-    format!("data: {body}\n\n")
+    Event::default().data(serde_json::to_string(body).unwrap_or_default())
 }

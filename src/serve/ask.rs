@@ -30,7 +30,6 @@ pub struct Plan {
     /// Most tokens of thought and answer.
     pub most: usize,
     pub rules: TokenRules,
-    /// Where the model thinks.
     pub thinker: Option<Thinker>,
     /// The number of likeliest tokens reported with each.
     pub likeliest: Option<usize>,
@@ -119,18 +118,15 @@ impl Order {
     }
 }
 
-/// An event of a choice.
 pub enum Step {
     /// So many tokens of the prompt are read.
     Read(usize),
     Scored(Vec<Likelihood>),
     Token(Piece, Chosen),
     Done(Box<Finished>),
-    /// Why there is none.
     Failed(ApiError),
 }
 
-/// The end of a choice.
 pub struct Finished {
     pub piece: Piece,
     /// True if generation reached the answer.

@@ -37,7 +37,6 @@ pub struct Asked {
     scoring: Option<Scoring>,
     /// The spans that are hidden in turn, where that is asked for.
     causes: Option<Causes>,
-    /// The citations, where they are asked for.
     cite: Option<Cite>,
     /// The texts of prompt and answer, token by token, where they are asked for.
     texts: Vec<String>,
@@ -78,12 +77,6 @@ impl Asked {
         scoring: Option<Scoring>,
         spec: &DecoderSpec,
     ) -> Result<Self, ApiError> {
-        let field = if attention.tells_causes { "causes" } else { "cite" };
-        let of_options = |options| {
-            let blocked = holes(&attention, &keys(&prompt), prompt.tokens.len(), spec)?;
-            Causes::new(options, &prompt, blocked, field)
-        };
-        let causes = attention.causes.as_ref().map(of_options).transpose()?;
         let cite = attention.cite.then(Cite::default);
         let layers = spec.layers.iter().enumerate().filter(|(_, layer)| layer.attention().is_some());
         let softmax_layers = layers.map(|(layer, _)| layer).collect();
@@ -92,20 +85,20 @@ impl Asked {
                 attention.rows.push(row.to_owned());
             }
         }
-        Ok(Asked { attention, prompt, scoring, causes, cite, texts: Vec::new(), softmax_layers })
-    }
-
-    /// A token of the answer was written.
-    pub fn hear(&mut self, piece: &Piece) {
-        if let Some(cite) = &mut self.cite {
-            cite.hear(piece);
+        let field = if attention.tells_causes { "causes" } else { "cite" };
+        let options = attention.causes.clone();
+        let mut asked =
+            Asked { attention, prompt, scoring, causes: None, cite, texts: Vec::new(), softmax_layers };
+        if let Some(options) = options {
+            asked.causes = Some(Causes::new(&options, &asked.prompt, asked.holes(spec)?, field)?);
         }
+        Ok(asked)
     }
 
-    /// The rest of its text was written.
-    pub fn hear_end(&mut self, piece: &Piece) {
+    /// What a token of the answer wrote, or its end.
+    pub fn hear(&mut self, piece: &Piece, is_token: bool) {
         if let Some(cite) = &mut self.cite {
-            cite.hear_end(piece);
+            cite.hear(piece, is_token);
         }
     }
 
@@ -130,14 +123,7 @@ impl Asked {
         }
         if let (Some(causes), true) = (&self.causes, self.cite.is_some()) {
             let keys = self.measured_keys();
-            let answered = Answered {
-                prompt: self.prompt.tokens.len(),
-                thought: measured.generated.thought,
-                each: measured.masses.each.as_ref(),
-                layers: &measured.masses.layers,
-                uniform: &measured.masses.uniform,
-                keys: &keys,
-            };
+            let answered = Answered { prompt: self.prompt.tokens.len(), measured, keys: &keys };
             if let Some(cite) = &mut self.cite {
                 cite.settle(causes, &answered);
             }
@@ -145,14 +131,13 @@ impl Asked {
         Ok(())
     }
 
-    /// Readings of an answer for its causes.
     pub fn readings(&self) -> usize {
         self.causes.as_ref().map_or(0, Causes::readings)
     }
 
     /// The spans that are told: the tiles, then the ranges.
     pub fn keys(&self) -> Vec<Span> {
-        keys(&self.prompt)
+        self.prompt.tiles.iter().chain(&self.prompt.overlays).cloned().collect()
     }
 
     /// The spans that are measured: those that are told, then the controls of citations.
@@ -164,7 +149,6 @@ impl Asked {
         self.keys().into_iter().chain(controls.enumerate().map(control)).collect()
     }
 
-    /// The rows that are measured.
     pub fn rows(&self) -> Result<Rows, ApiError> {
         let failed = |error: palimpsest_core::attention::SpanError| {
             ApiError::field("palimpsest.rows", error.to_string())
@@ -181,9 +165,10 @@ impl Asked {
         }
     }
 
-    /// The keys that are hidden.
     pub fn holes(&self, spec: &DecoderSpec) -> Result<LayerHoles, ApiError> {
-        holes(&self.attention, &self.keys(), self.prompt.tokens.len(), spec)
+        let (keys, tokens) = (self.keys(), self.prompt.tokens.len());
+        let holes = LayerHoles::new(&self.attention.knockouts, &keys, tokens, &spec.layer_kinds());
+        holes.map_err(|error| ApiError::field("palimpsest.knockouts", error.to_string()))
     }
 
     fn tells(&self, layer: usize) -> bool {
@@ -386,7 +371,6 @@ impl Asked {
         NamedTensor("each", shape, (0..tokens).flat_map(of_token).collect())
     }
 
-    /// The keys that each position pays most to.
     fn ranked(&self, top_keys: &LargestKeys) -> Ranked {
         let LargestKeys { layers, shape: [_, heads, positions, k], keys, weights, .. } = top_keys;
         let (mut shape, groups) = self.groups(layers, *heads);
@@ -446,7 +430,6 @@ impl Asked {
         row
     }
 
-    /// Spans of a row.
     fn columns(&self) -> usize {
         self.prompt.tiles.len() + usize::from(self.attention.answers()) + self.prompt.overlays.len()
     }
@@ -506,21 +489,6 @@ impl Serialize for Reply {
     }
 }
 
-/// The spans of a prompt that are told.
-fn keys(prompt: &TokenPrompt) -> Vec<Span> {
-    prompt.tiles.iter().chain(&prompt.overlays).cloned().collect()
-}
-
-fn holes(
-    attention: &AttentionRequest,
-    keys: &[Span],
-    tokens: usize,
-    spec: &DecoderSpec,
-) -> Result<LayerHoles, ApiError> {
-    let holes = LayerHoles::new(&attention.knockouts, keys, tokens, &spec.layer_kinds());
-    holes.map_err(|error| ApiError::field("palimpsest.knockouts", error.to_string()))
-}
-
 /// Masses [.., rows, spans] over shares [.., rows, spans], which heads of a layer have in common; no number where a row sees nothing of a
 /// span.
 fn density(mass: &NamedTensor, share: &NamedTensor) -> NamedTensor {
@@ -541,7 +509,6 @@ fn means(groups: &[Vec<(usize, usize)>], of: impl Fn(usize, usize) -> Vec<f32>) 
     groups.iter().flat_map(of_group).collect()
 }
 
-/// The mean of rows.
 fn mean(rows: Vec<Vec<f32>>) -> Vec<f32> {
     let n = rows.len().max(1) as f64;
     let width = rows.first().map_or(0, Vec::len);

@@ -25,7 +25,6 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes that a value takes beside its text, in an array that grows.
 const VALUE: u64 = 2 * size_of::<Value>() as u64;
 
-/// A body as JSON.
 pub struct Received {
     value: Value,
     /// Bytes of its texts.

@@ -72,7 +72,6 @@ struct TemplateKwargs {
     thinking: Option<bool>,
 }
 
-/// Reads a request.
 pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<ChatShape>, ApiError> {
     drop_neutral(&mut body, "", &NEUTRAL)?;
     drop_neutral_of_messages(&mut body)?;
@@ -105,27 +104,23 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<Cha
     let conversation = Conversation::new(model, &sent, tools.told(), &documents)?;
     let tokenizer = &model.text.tokenizer;
     let (tokens, asked) = match asked {
-        None => (conversation.tokens(&voice.template, tokenizer)?, None),
+        None => (conversation.tokens(&voice.template)?, None),
         Some(attention) => {
             let spans = |sent: &[Sent], attention: &AttentionRequest| {
                 let conversation = Conversation::new(model, sent, tools.told(), &documents)?;
-                chat_spans(&voice.template, tokenizer, &conversation, attention)
+                chat_spans(&voice.template, &conversation, attention)
             };
-            let prompt = chat_spans(&voice.template, tokenizer, &conversation, &attention)?;
+            let prompt = chat_spans(&voice.template, &conversation, &attention)?;
             let scoring = score::of_chat(&attention, (model, &sent, &prompt), &spans)?;
             (prompt.tokens.clone(), Some(Asked::new(attention, prompt, scoring, &model.spec)?))
         }
     };
-    let forced = given::tokens(
-        asked.as_ref().map(|asked| &asked.attention),
-        (tokenizer, model.limit),
-        &tokens,
-        &common,
-    )?;
+    let attention = asked.as_ref().map(|asked| &asked.attention);
+    let forced = given::tokens(attention, model, &tokens, &common)?;
     let limits = [("max_completion_tokens", fields.max_completion_tokens), ("max_tokens", fields.max_tokens)];
     let prompt = ("messages", tokens.len());
     let most = match &forced {
-        None => room(app, prompt, &limits, app.settings.tokens)?,
+        None => room(app, prompt, &limits, app.options.max_answer)?,
         Some(answer) => given::check_room(answer, app, prompt, &limits)?,
     };
     let mut rules = common.rules.clone();
@@ -138,7 +133,7 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<Cha
     // The probabilities of a given answer are what it is given for.
     let likeliest = likeliest.or(is_given.then_some(0));
     let stops = match is_given {
-        false => [&common.stops[..], &app.settings.stops].concat(),
+        false => common.stops.iter().chain(app.options.stops.iter().flatten()).cloned().collect(),
         true => Vec::new(),
     };
     let reader = tools.reader(model)?;
@@ -174,7 +169,6 @@ fn call_delta(piece: &CallPiece) -> Value {
     }
 }
 
-/// Whole calls.
 fn joined(pieces: &[CallPiece]) -> Vec<Value> {
     let mut calls: Vec<(&str, String)> = Vec::new();
     for CallPiece { name, arguments, .. } in pieces {
@@ -196,7 +190,6 @@ fn call_identifier() -> String {
     identifier("call").replace('-', "_")
 }
 
-/// The JSON of chat completions.
 pub struct ChatShape {
     app: Arc<App>,
     logprobs: bool,
@@ -218,7 +211,6 @@ impl ChatShape {
         Some(self.asked.as_ref()?.annotations()?.into())
     }
 
-    /// The delta of a piece, in a stream.
     fn delta(piece: &Piece) -> Map<String, Value> {
         let mut delta = Map::new();
         for (key, text) in [("reasoning_content", &piece.thought), ("content", &piece.text)] {

@@ -41,7 +41,6 @@ pub struct CompletionRequest {
     max_tokens: Option<usize>,
 }
 
-/// Reads a request.
 pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<CompletionShape>, ApiError> {
     drop_neutral(&mut body, "", &NEUTRAL)?;
     let (common, asked) = Common::read(app, &mut body)?;
@@ -97,10 +96,10 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<Com
             return Err(ApiError::at("prompt", reason));
         };
         let attention = asked.as_ref().map(|asked| &asked.attention);
-        let forced = given::tokens(attention, (tokenizer, model.limit), &tokens, &common)?;
+        let forced = given::tokens(attention, model, &tokens, &common)?;
         let place = ("prompt", tokens.len());
         let most = match &forced {
-            None => room(app, place, &limits, app.settings.tokens.min(USUAL))?,
+            None => room(app, place, &limits, app.options.max_answer.min(USUAL))?,
             Some(answer) => given::check_room(answer, app, place, &limits)?,
         };
         let rules = common.rules.clone();
@@ -121,7 +120,6 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<Com
     Ok(PreparedCompletion { orders, shape, common, held })
 }
 
-/// A prompt whose answers are awaited.
 struct Prompt {
     /// Where it is given back.
     text: String,
@@ -129,7 +127,6 @@ struct Prompt {
     asked: Option<Asked>,
 }
 
-/// The JSON of completions.
 pub struct CompletionShape {
     app: Arc<App>,
     logprobs: bool,

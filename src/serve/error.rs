@@ -4,17 +4,17 @@
 
 use std::fmt::Display;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Response, StatusCode};
-use axum::response::IntoResponse;
+use axum::response::{AppendHeaders, IntoResponse};
 use serde_json::{Value, json};
 
 use palimpsest_core::engine::RequestError;
 use palimpsest_core::engine::{ConstraintError, EngineError};
 use palimpsest_core::text::TextError;
 
-/// Why a request is not answered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiError {
     pub status: StatusCode,
@@ -29,7 +29,6 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// An error of this status.
     pub fn new(status: StatusCode, code: Option<&'static str>, message: impl Into<String>) -> Self {
         ApiError { status, message: message.into(), param: None, code, retry_after: None }
     }
@@ -51,7 +50,6 @@ impl ApiError {
         Self::at(param, format_args!("is {found}; give {wanted}"))
     }
 
-    /// A field that must be there.
     pub fn missing(param: impl Into<String>) -> Self {
         Self::at(param, "is missing; the request needs it").with_code("missing_required_parameter")
     }
@@ -68,7 +66,6 @@ impl ApiError {
         Self::at(param, reason).with_code("unsupported_parameter")
     }
 
-    /// The same with this code.
     #[must_use]
     pub fn with_code(self, code: &'static str) -> Self {
         ApiError { code: Some(code), ..self }
@@ -114,7 +111,6 @@ impl ApiError {
         ApiError { param: Some(param.to_owned()), ..self }
     }
 
-    /// As JSON.
     pub fn body(&self) -> Value {
         let kind = match self.status.as_u16() {
             401 => "authentication_error",
@@ -133,15 +129,10 @@ pub struct ErrorCode(pub Option<&'static str>);
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response<Body> {
-        let mut response = Response::new(Body::from(self.body().to_string()));
-        response.extensions_mut().insert(ErrorCode(self.code));
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(seconds) = self.retry_after {
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        response
+        let body = self.body().to_string();
+        let retry = self.retry_after.map(|seconds| [(RETRY_AFTER, HeaderValue::from(seconds))]);
+        let json = [(CONTENT_TYPE, "application/json")];
+        (self.status, json, retry.map(AppendHeaders), Extension(ErrorCode(self.code)), body).into_response()
     }
 }
 

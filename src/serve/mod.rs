@@ -61,13 +61,13 @@ mod tokens;
 mod tools;
 mod writer;
 
-use app::{App, Settings};
+use app::App;
+pub use app::{DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, ServeOptions};
 pub use body::LONGEST_BODY;
 pub use embedder::EmbedderError;
 use embedder::ServedEmbedder;
 use guard::Guard;
 pub use guard::{AllowedHost, AllowedOrigin, NameError};
-use log::AccessLog;
 pub use log::LogFormat;
 use memory::Memory;
 use model::ServedModel;
@@ -75,19 +75,6 @@ pub use score::SCORE_CACHE_BYTES;
 
 /// Tokens of a prompt that are read at a time while nothing is generated.
 pub const DEFAULT_CHUNK: usize = 256;
-
-/// Completions that are served or wait, unless told otherwise.
-pub const DEFAULT_QUEUE: usize = 64;
-
-/// Most tokens of an answer whose request names no limit, unless told otherwise: long for an answer, and some minutes of a small model
-/// on two cores where it never ends by itself.
-pub const DEFAULT_MAX_ANSWER: usize = 4096;
-
-/// From when on a request is marked as slow, unless told otherwise.
-pub const DEFAULT_SLOW: Duration = Duration::from_secs(60);
-
-/// After which time a stream says something that says nothing: proxies and clients often wait 30 seconds or more.
-pub const DEFAULT_KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// Time between two looks at the stop flag.
 const LOOK: Duration = Duration::from_millis(50);
@@ -113,52 +100,6 @@ pub enum ServeError {
     Io(#[from] io::Error),
 }
 
-/// Settings of a server.
-#[derive(Debug, Clone)]
-pub struct ServeOptions {
-    /// The key that clients must send, if any.
-    pub key: Option<String>,
-    /// Most completions that are served or wait.
-    pub queue: usize,
-    /// Most tokens of a thought.
-    pub max_thinking: usize,
-    /// The model's heads that retrieve, each a decoder layer and a head of it, where they are known.
-    pub retrieval: Option<Vec<(usize, usize)>>,
-    /// Most tokens of an answer whose request names no limit.
-    pub max_answer: usize,
-    /// Strings that end a chat's answer beside those of its request; `None` for those that the chat template has.
-    pub stops: Option<Vec<String>>,
-    /// Web pages of other origins that may ask.
-    pub origins: Vec<AllowedOrigin>,
-    /// Names of this machine beside its own.
-    pub hosts: Vec<AllowedHost>,
-    /// The format of the access log.
-    pub log: LogFormat,
-    /// From when on one is marked as slow.
-    pub slow: Duration,
-    /// After which time a stream says something that says nothing.
-    pub keep_alive: Duration,
-}
-
-impl Default for ServeOptions {
-    /// Without a key, and without a log.
-    fn default() -> Self {
-        ServeOptions {
-            key: None,
-            queue: DEFAULT_QUEUE,
-            max_thinking: palimpsest_core::engine::DEFAULT_MAX_THINKING,
-            retrieval: None,
-            max_answer: DEFAULT_MAX_ANSWER,
-            stops: None,
-            origins: Vec::new(),
-            hosts: Vec::new(),
-            log: LogFormat::Off,
-            slow: DEFAULT_SLOW,
-            keep_alive: DEFAULT_KEEP_ALIVE,
-        }
-    }
-}
-
 /// A server whose address is taken and whose model is open.
 #[derive(Debug)]
 pub struct Server {
@@ -172,31 +113,23 @@ impl Server {
     pub fn new(
         listener: TcpListener,
         model: LocalModel,
-        options: ServeOptions,
+        mut options: ServeOptions,
     ) -> Result<(Self, EngineLoop), ServeError> {
         let address = listener.local_addr()?;
-        let ServeOptions { key, queue, max_thinking, max_answer, stops, retrieval, .. } = options;
-        let guard = Guard::new(address, key.as_deref(), options.origins, options.hosts);
-        let guard = guard.ok_or(ServeError::NeedsKey { address })?;
-        let log = AccessLog { format: options.log, slow: options.slow };
-        let stops = stops.unwrap_or_else(|| model.template().stop_strings());
-        let settings = Settings { queue, log, tokens: max_answer, stops, keep_alive: options.keep_alive };
+        let (key, origins, hosts) = (options.key.take(), options.origins.clone(), options.hosts.clone());
+        let guard =
+            Guard::new(address, key.as_deref(), origins, hosts).ok_or(ServeError::NeedsKey { address })?;
+        options.stops = Some(options.stops.unwrap_or_else(|| model.template().stop_strings()));
         let limits = model.limits();
         let memory = Memory::new(model.server_memory());
         let embedder = ServedEmbedder::new()?;
-        let (session, text) = model.into_parts(max_thinking);
+        let (session, text) = model.into_parts(options.max_thinking);
         let engine = session.engine().clone();
         let (spec, formats) = (engine.decoder().spec().clone(), engine.decoder().formats());
-        let served = ServedModel::new(
-            text,
-            spec,
-            formats,
-            retrieval.map(Into::into),
-            jiff::Timestamp::now().as_second().unsigned_abs(),
-        )
-        .reading(memory.longest_text());
+        let retrieval = options.retrieval.take().map(Into::into);
+        let served = ServedModel::new(text, spec, formats, retrieval, memory.longest_text());
         let (thread, work) = session.serving(limits);
-        let app = Arc::new(App::new(served, embedder, engine, thread, guard, (settings, memory)));
+        let app = Arc::new(App::new(served, embedder, engine, thread, guard, memory, options));
         // The memory of loading the model.
         resident::trim();
         resident::keep(&app);

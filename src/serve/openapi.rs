@@ -39,7 +39,7 @@ mod tests {
 
     use super::super::attention_request::{AttentionRequest, CausesOptions, RangeRequest, ScoreRequest};
     use super::super::chat::{self, ChatRequest};
-    use super::super::common::{Shared, StreamOptions};
+    use super::super::common::{Common, StreamOptions};
     use super::super::completions::{self, CompletionRequest};
     use super::super::documents::DocumentField;
     use super::super::embeddings::EmbeddingRequest;
@@ -61,7 +61,7 @@ mod tests {
         let of =
             |neutral: &[Neutral]| neutral.iter().flat_map(|(names, _)| *names).copied().collect::<Vec<_>>();
         let (shared, of_chats, of_texts) =
-            (names_of::<Shared>(), of(&chat::NEUTRAL), of(&completions::NEUTRAL));
+            (names_of::<Common>(), of(&chat::NEUTRAL), of(&completions::NEUTRAL));
         for (schema, read) in [
             ("ChatRequest", [shared, names_of::<ChatRequest>(), &of_chats].concat()),
             ("CompletionRequest", [shared, names_of::<CompletionRequest>(), &of_texts].concat()),

@@ -7,12 +7,10 @@ use serde_json::{Map, Value};
 use super::attention_request::label;
 use super::error::ApiError;
 use super::json::{OneOf, drop_neutral, is_empty, list, wrong};
-use palimpsest_core::text::{ChatTurn, Message as PlainMessage, MessageRole, Speaker, ToolCall};
+use palimpsest_core::text::{ChatTurn, Speaker, ToolCall};
 
-/// Most parts of a message.
 const MOST_PARTS: usize = 4096;
 
-/// An entry of `messages`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
@@ -54,7 +52,6 @@ enum Role {
     Tool,
 }
 
-/// A part of a message.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContentPart {
@@ -94,7 +91,6 @@ struct Call {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FunctionKind {
-    /// `function`
     Function,
 }
 
@@ -114,7 +110,6 @@ fn arguments<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, Value>, D
     }
 }
 
-/// A message as it was sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sent {
     pub role: Speaker,
@@ -196,18 +191,8 @@ impl Sent {
         }
     }
 
-    fn content(&self) -> String {
+    /// Its text, with that of the documents before it.
+    pub fn content(&self) -> String {
         self.lead.iter().chain(&self.parts).map(|part| part.text.as_str()).collect()
-    }
-
-    /// As a message that no function plays a part in; `None` where one does.
-    pub fn message(&self) -> Option<PlainMessage> {
-        let role = match self.role {
-            Speaker::System => MessageRole::System,
-            Speaker::User => MessageRole::User,
-            Speaker::Assistant => MessageRole::Assistant,
-            Speaker::Tool => return None,
-        };
-        self.calls.is_empty().then(|| PlainMessage { role, content: self.content() })
     }
 }

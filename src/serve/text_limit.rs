@@ -10,13 +10,13 @@ pub struct TextLimit {
     /// Most bytes that a token stands for, where that is known.
     longest: Option<usize>,
     /// Most bytes that are cut into tokens.
-    pub bytes: usize,
+    bytes: usize,
 }
 
 impl TextLimit {
-    /// Of a context of so many tokens, each of which stands for at most `longest` bytes.
-    pub fn new(context: usize, longest: Option<usize>) -> Self {
-        TextLimit { context, longest, bytes: usize::MAX }
+    /// Of a context of so many tokens, each of which stands for at most `longest` bytes, where no text of more than `bytes` is cut.
+    pub fn new(context: usize, longest: Option<usize>, bytes: usize) -> Self {
+        TextLimit { context, longest, bytes }
     }
 
     /// Refuses a text of so many bytes that has more tokens than the context holds, or that takes too much memory to be read.
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_text_is_refused_only_where_its_longest_tokens_are_too_many() {
-        let limit = TextLimit::new(10, Some(7));
+        let limit = TextLimit::new(10, Some(7), usize::MAX);
         assert!(limit.check("prompt", 70).is_ok());
         let Err(error) = limit.check("prompt", 71) else { panic!("it has 11 tokens") };
         assert_eq!((error.code, error.param.as_deref()), (Some("context_length_exceeded"), Some("prompt")));
@@ -67,7 +67,7 @@ mod tests {
             "{}",
             error.message
         );
-        let unknown = TextLimit { bytes: 1000, ..TextLimit::new(10, None) };
+        let unknown = TextLimit::new(10, None, 1000);
         assert!(unknown.check("prompt", 1000).is_ok());
         let Err(error) = unknown.check("prompt", 1001) else { panic!("it is too long to be read") };
         assert!(error.message.contains("at most 1000"), "{}", error.message);

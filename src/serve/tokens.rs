@@ -13,7 +13,6 @@ use super::memory::Held;
 use super::prompts::check_tokens;
 use super::sent::{Message, Sent, drop_neutral_of_messages};
 
-/// The body of a request to `/tokenize`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenizeRequest {
@@ -30,7 +29,6 @@ pub struct TokenizeRequest {
     return_token_strs: bool,
 }
 
-/// The body of a request to `/detokenize`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DetokenizeRequest {
@@ -38,7 +36,6 @@ pub struct DetokenizeRequest {
     tokens: Vec<u32>,
 }
 
-/// A text as tokens.
 #[derive(Debug, Serialize)]
 pub struct Tokens {
     count: usize,

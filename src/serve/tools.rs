@@ -16,7 +16,6 @@ use super::sent::FunctionKind;
 use palimpsest_core::engine::{Constraint, ConstraintError, Starts};
 use palimpsest_core::text::{CallLayout, CallReader, Tool, ToolLayout, call_grammar};
 
-/// An entry of `tools`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolField {
@@ -55,7 +54,6 @@ fn no_parameters() -> Map<String, Value> {
 /// The field `tool_choice`: `none`, `auto`, `required`, or one of the functions.
 pub type ToolChoice = OneOf<NamedTool>;
 
-/// A function by its name.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedTool {
@@ -80,7 +78,6 @@ pub enum Choice {
     Named(usize),
 }
 
-/// The functions of a request.
 #[derive(Debug, Clone)]
 pub struct ToolRequest {
     tools: Arc<[Tool]>,

@@ -21,7 +21,6 @@ use super::request::Measure;
 /// Label in the metadata of the keys that are in no span.
 const NO_SPAN: &str = "(none)";
 
-/// The measurements of a pass.
 pub struct Traced {
     pub measured: Measured,
     /// The masses after what was generated.
@@ -41,7 +40,6 @@ pub struct TraceTensors {
 }
 
 impl TraceTensors {
-    /// Writes them to a safetensors file.
     pub fn write(&self, out: &Path) -> Result<(), StoreError> {
         let _writing = timing::io();
         write_tensors(out, &self.tensors, &self.metadata)
@@ -182,7 +180,6 @@ impl Traced {
         TraceTensors { tensors, metadata }
     }
 
-    /// Layers that were measured.
     pub fn layers(&self) -> usize {
         self.masses.layers.len() + self.masses.delta.as_ref().map_or(0, |delta| delta.layers.len())
     }

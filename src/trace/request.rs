@@ -30,9 +30,7 @@ pub struct ObserveRequest {
     pub top_keys: usize,
     /// Positions at the end whose logits are wanted.
     pub logits: usize,
-    /// Logits to take apart.
     pub targets: Vec<TokenTarget>,
-    /// Tokens to generate.
     pub generate: Option<usize>,
     pub out: Option<PathBuf>,
 }
@@ -47,7 +45,6 @@ pub enum Measure {
     /// Attention weighed by the lengths of the values.
     ValueNorm,
     OutputNorm,
-    /// Mass over share.
     Density,
 }
 
@@ -89,7 +86,6 @@ impl TryFrom<String> for Measure {
     }
 }
 
-/// A logit to take apart.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenTarget {
@@ -178,7 +174,6 @@ impl ObserveRequest {
         Ok((self.of_prompt(&prompt, side, place)?, prompt))
     }
 
-    /// The pass over this prompt.
     pub fn of_prompt(
         self,
         prompt: &NamedPrompt,

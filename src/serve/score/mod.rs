@@ -29,7 +29,6 @@ use palimpsest_core::engine::thread::EngineThread;
 use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
 
-/// A prompt to score, and the neutral one beside it.
 #[derive(Debug, Clone)]
 pub struct Scoring {
     pub question: String,

@@ -25,7 +25,6 @@ pub const TEXT: &str = "N/A";
 /// SHA-256 of a prompt's tokens and spans.
 type Key = [u8; 32];
 
-/// A neutral prompt.
 #[derive(Debug, Clone)]
 pub struct NeutralPrompt {
     tokens: Arc<[u32]>,
@@ -35,7 +34,6 @@ pub struct NeutralPrompt {
 }
 
 impl NeutralPrompt {
-    /// A prompt with its question and its documents.
     pub fn new(tokens: Vec<u32>, question: Vec<Span>, documents: Vec<Span>) -> Self {
         let numbers = question.iter().chain(&documents).flat_map(|span| [span.start as u32, span.end as u32]);
         let numbers = [documents.len() as u32].into_iter().chain(numbers).chain(tokens.iter().copied());
@@ -47,7 +45,6 @@ impl NeutralPrompt {
     }
 }
 
-/// The masses that a neutral prompt pays to its documents.
 #[derive(Debug)]
 pub struct NeutralMasses {
     layers: Vec<usize>,

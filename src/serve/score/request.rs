@@ -117,7 +117,6 @@ pub fn of_text(
     Scoring::new((&documents, wanted), &heads, prompt, neutral, &model.spec).map(Some)
 }
 
-/// A part of a message by its label.
 struct Labelled {
     label: String,
     named: bool,
@@ -126,7 +125,6 @@ struct Labelled {
     part: usize,
 }
 
-/// The spans of messages, in order.
 fn labels_of(sent: &[Sent]) -> Vec<Labelled> {
     let of_message = |(message, one): (usize, &Sent)| {
         let (role, has_parts) = (one.role, one.has_parts);
