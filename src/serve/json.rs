@@ -99,7 +99,9 @@ fn in_words(wanted: &str) -> String {
         "string or map" => "a string".to_owned(),
         "a map" => "an object".to_owned(),
         wanted if wanted.starts_with("struct ") => "an object".to_owned(),
-        wanted if wanted.starts_with("a tuple of size 2") => "a pair of whole numbers".to_owned(),
+        wanted if wanted.starts_with("a tuple of size 2") => {
+            "a pair of whole numbers, [layer, head]".to_owned()
+        }
         wanted => wanted.replace('`', "\""),
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! Everything that can be refused without a model is refused when a [`TraceJob`] is made.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use palimpsest_core::attention::{Knockout, KnockoutError, LayerHoles, LayerKind, Target};
 use palimpsest_core::engine::memory_plan::ObservedSpans;
 use palimpsest_core::engine::{Engine, Observe, Rows, TopRequest};
 use palimpsest_core::span::Span;
 
 use super::request::{Measure, ObserveRequest};
-use super::text::TextTools;
+use super::text::{NamedPrompt, NamedSpan, Source, TextTools, prompt};
 
 /// A prompt with all that is asked of it, checked.
 pub struct TraceJob {
@@ -29,6 +29,43 @@ pub struct TraceJob {
     /// Knock-outs block all rows behind the first one that they name, as `ROWS->KEYS` does; else those that they name, and generated ones
     /// behind rows at the prompt's end.
     reaches_behind: bool,
+}
+
+impl ObserveRequest {
+    /// Its tokens and spans, checked. `more` are spans that are named beside those of `spans`; `place` is the file or the job, for
+    /// errors.
+    pub fn checked(
+        self,
+        more: Vec<NamedSpan>,
+        side: TextTools<'_>,
+        place: &str,
+    ) -> anyhow::Result<(TraceJob, NamedPrompt)> {
+        let source = match (&self.text, &self.messages) {
+            (Some(text), None) => Source::Text(text.clone()),
+            (None, Some(messages)) => Source::messages(messages.clone()).with_context(|| place.to_owned())?,
+            (Some(_), Some(_)) => bail!("{place} has both `text` and `messages`; give one of them"),
+            (None, None) => bail!("{place} has neither `text` nor `messages`; give one of them"),
+        };
+        let mut named = NamedSpan::from_json(self.spans.clone()).with_context(|| place.to_owned())?;
+        named.extend(more);
+        let prompt = prompt(&source, &named, side, place)?;
+        ensure!(
+            !prompt.keys.is_empty(),
+            "{place}: no span is named; name parts of the text with --spans LABEL=TEXT"
+        );
+        Ok((self.of_prompt(&prompt, side, place)?, prompt))
+    }
+
+    pub fn of_prompt(
+        self,
+        prompt: &NamedPrompt,
+        side: TextTools<'_>,
+        place: &str,
+    ) -> anyhow::Result<TraceJob> {
+        let tokens = prompt.encoded.ids.clone();
+        ensure!(!tokens.is_empty(), "{place}: the text is empty; give at least one token");
+        TraceJob::new(self, tokens, prompt.keys.clone(), prompt.names.clone(), Some(side), place)
+    }
 }
 
 impl TraceJob {

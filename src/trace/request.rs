@@ -4,14 +4,13 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::bail;
 use palimpsest_core::attention::{Knockout, Target};
 use palimpsest_core::text::{TextError, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::job::TraceJob;
-use super::text::{NamedPrompt, NamedSpan, Source, TextTools, prompt};
+use super::text::TextTools;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -148,40 +147,5 @@ impl ObserveRequest {
     /// True if the numbers of rows include these.
     pub fn wants(&self, measure: Measure) -> bool {
         self.measures.as_deref().unwrap_or(&Measure::USUAL).contains(&measure)
-    }
-
-    /// Its tokens and spans, checked. `more` are spans that are named beside those of `spans`; `place` is the file or the job, for
-    /// errors.
-    pub fn checked(
-        self,
-        more: Vec<NamedSpan>,
-        side: TextTools<'_>,
-        place: &str,
-    ) -> anyhow::Result<(TraceJob, NamedPrompt)> {
-        let source = match (&self.text, &self.messages) {
-            (Some(text), None) => Source::Text(text.clone()),
-            (None, Some(messages)) => Source::messages(messages.clone()).with_context(|| place.to_owned())?,
-            (Some(_), Some(_)) => bail!("{place} has both `text` and `messages`; give one of them"),
-            (None, None) => bail!("{place} has neither `text` nor `messages`; give one of them"),
-        };
-        let mut named = NamedSpan::from_json(self.spans.clone()).with_context(|| place.to_owned())?;
-        named.extend(more);
-        let prompt = prompt(&source, &named, side, place)?;
-        ensure!(
-            !prompt.keys.is_empty(),
-            "{place}: no span is named; name parts of the text with --spans LABEL=TEXT"
-        );
-        Ok((self.of_prompt(&prompt, side, place)?, prompt))
-    }
-
-    pub fn of_prompt(
-        self,
-        prompt: &NamedPrompt,
-        side: TextTools<'_>,
-        place: &str,
-    ) -> anyhow::Result<TraceJob> {
-        let tokens = prompt.encoded.ids.clone();
-        ensure!(!tokens.is_empty(), "{place}: the text is empty; give at least one token");
-        TraceJob::new(self, tokens, prompt.keys.clone(), prompt.names.clone(), Some(side), place)
     }
 }
