@@ -301,7 +301,7 @@ fn of_flags(args: &Args) -> anyhow::Result<(ObserveRequest, Vec<NamedSpan>, Stri
             .map(|path| path.parse())
             .collect::<Result<_, _>>()
             .with_context(|| place.clone())?,
-        measures: measures.as_ref().map(measures_of).transpose()?,
+        measures: measures.as_deref().map(measures_of).transpose()?,
         top_keys: *top_keys,
         logits: *logits,
         targets: target.into_iter().collect(),
@@ -311,7 +311,7 @@ fn of_flags(args: &Args) -> anyhow::Result<(ObserveRequest, Vec<NamedSpan>, Stri
     Ok((request, inline, place))
 }
 
-fn measures_of(names: &Vec<String>) -> anyhow::Result<Vec<Measure>> {
+fn measures_of(names: &[String]) -> anyhow::Result<Vec<Measure>> {
     names.iter().map(|name| name.parse().map_err(anyhow::Error::msg)).collect()
 }
 
