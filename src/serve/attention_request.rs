@@ -151,19 +151,24 @@ impl AttentionRequest {
             return Ok(None);
         }
         let mut asked = self;
-        let wanted = "an object of documents, question and heads";
+        let wanted = "a boolean (true for all documents) or an object of documents, question and heads";
         let score = asked.sent_score.take().map(|field| field.options("palimpsest.score", wanted));
         asked.score = score.transpose()?.flatten().map(|score| score.checked(model)).transpose()?;
         match &asked.answer {
             Some(OneOf::Bool(false)) => asked.answer = None,
             Some(OneOf::Other(tokens)) => check_tokens("palimpsest.answer", tokens, model.spec.vocab)?,
             Some(number @ OneOf::Number(_)) => {
-                return Err(number.wrong("palimpsest.answer", "a boolean, a string or an array of token ids"));
+                return Err(number.wrong(
+                    "palimpsest.answer",
+                    "a boolean (true for the last message), a string or an array of token ids",
+                ));
             }
             _ => {}
         }
         let options = |field: Option<OneOf<CausesOptions>>, path: &str| {
-            field.map(|field| field.options(path, "an object of spans, from and controls")).transpose()
+            let wanted =
+                "a boolean (true for all documents and named spans) or an object of spans, from and controls";
+            field.map(|field| field.options(path, wanted)).transpose()
         };
         let causes = options(asked.sent_causes.take(), "palimpsest.causes")?.flatten();
         let cite = options(asked.sent_cite.take(), "palimpsest.cite")?.flatten();

@@ -158,7 +158,7 @@ impl<T> OneOf<T> {
         match self {
             OneOf::Bool(flag) => Ok(flag.then(T::default)),
             OneOf::Other(options) => Ok(Some(options)),
-            other => Err(other.wrong(path, &format!("a boolean or {wanted}"))),
+            other => Err(other.wrong(path, wanted)),
         }
     }
 }
