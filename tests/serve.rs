@@ -23,7 +23,6 @@ mod sampling;
 mod schema;
 mod score;
 mod tools;
-mod traces;
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -34,7 +33,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use candle_core::DType;
-use palimpsest::serve::{Otlp, ServeError, ServeOptions, Server};
+use palimpsest::serve::{ServeError, ServeOptions, Server};
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions, ThinkingOptions};
 use palimpsest_core::model::ModelFiles;
 use serde_json::{Value, json};
@@ -81,7 +80,6 @@ pub struct Setting {
     pub max_answer: usize,
     pub origins: &'static [&'static str],
     pub hosts: &'static [&'static str],
-    pub otlp: Option<String>,
     pub formats: Formats,
 }
 
@@ -97,7 +95,6 @@ impl Default for Setting {
             origins: &[],
             hosts: &[],
             retrieval: None,
-            otlp: None,
             formats: Formats::default(),
         }
     }
@@ -108,19 +105,8 @@ pub fn try_serve(
     setting: Setting,
     at: &str,
 ) -> Result<(Server, palimpsest_core::engine::thread::EngineLoop), ServeError> {
-    let Setting {
-        context,
-        queue,
-        key,
-        thinking,
-        keep_alive,
-        max_answer,
-        origins,
-        hosts,
-        retrieval,
-        otlp,
-        formats,
-    } = setting;
+    let Setting { context, queue, key, thinking, keep_alive, max_answer, origins, hosts, retrieval, formats } =
+        setting;
     let model = open_in(path, context, thinking, formats);
     let options = ServeOptions {
         key: key.map(str::to_owned),
@@ -131,7 +117,6 @@ pub fn try_serve(
         origins: origins.iter().map(|origin| origin.parse().unwrap()).collect(),
         hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
         retrieval,
-        otlp: otlp.map(|address| Otlp::new(&address, "", None).unwrap()),
         ..ServeOptions::default()
     };
     Server::new(TcpListener::bind(at).unwrap(), model, options)

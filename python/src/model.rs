@@ -6,8 +6,7 @@ use palimpsest::heads::probing::{ProbingOptions, probe};
 use palimpsest::models::{self, ModelArgs, Opened};
 use palimpsest::run::causes::metric::Said;
 use palimpsest::trace::causes::{Controls, SpanCauseOptions, SpanCauses, Way, measure};
-use palimpsest::trace::{Asked, Reach, TextTools, TokenTarget, TraceJob, TraceTensors};
-use palimpsest_core::attention::{Knockout, Target};
+use palimpsest::trace::{ObserveRequest, TextTools, TraceJob, TraceTensors};
 use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
 use palimpsest_core::engine::{
     Backend, ContextLength, Event, Generate, LOGITS_AT_ONCE, LocalModel, LocalOptions, ModelText, Reuse,
@@ -53,23 +52,6 @@ pub struct Model {
 struct Flags {
     #[command(flatten)]
     loaded: ModelArgs,
-}
-
-/// Arguments of a pass.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AskedPass {
-    rows: Vec<String>,
-    #[serde(default)]
-    measures: Option<Vec<String>>,
-    #[serde(default)]
-    top_keys: usize,
-    #[serde(default)]
-    targets: Vec<TokenTarget>,
-    #[serde(default)]
-    knockouts: Vec<String>,
-    #[serde(default)]
-    generate: Option<AskedAnswer>,
 }
 
 /// Options of generation.
@@ -133,39 +115,15 @@ impl AskedAnswer {
     }
 }
 
-impl AskedPass {
-    fn job(self, prompt: &Prompt, text: &ModelText) -> anyhow::Result<(TraceJob, Generate)> {
-        let tokens = prompt.named.encoded.ids.clone();
-        ensure!(!tokens.is_empty(), "{PLACE}: the text is empty; give at least one token");
-        let knockouts =
-            self.knockouts.iter().map(|text| text.parse::<Knockout>()).collect::<Result<_, _>>()?;
-        let tools = TextTools::from(text);
-        let target = |target: &TokenTarget| -> anyhow::Result<Target> {
-            Ok(Target {
-                position: target.position.unwrap_or(tokens.len() - 1),
-                token: target.token.id(tools, PLACE)?,
-                against: target.against.as_ref().map(|token| token.id(tools, PLACE)).transpose()?,
-            })
-        };
-        let targets = self.targets.iter().map(target).collect::<Result<_, _>>()?;
-        let generate = self.generate.map(|asked| asked.generate(text)).transpose()?.unwrap_or_default();
-        let job = TraceJob::new(Asked {
-            place: PLACE.to_owned(),
-            keys: prompt.named.keys.clone(),
-            names: prompt.named.names.clone(),
-            rows: self.rows,
-            logits: 0,
-            knockouts,
-            reach: Reach::Behind,
-            top_keys: self.top_keys,
-            measures: self.measures,
-            targets,
-            generate: generate.room(),
-            stop: text.stop.clone(),
-            tokens,
-        })?;
-        Ok((job, generate))
-    }
+/// The pass that Python asks for, whose `generate` has options of its own.
+fn job_of(asked: &str, prompt: &Prompt, text: &ModelText) -> anyhow::Result<(TraceJob, Generate)> {
+    let mut asked: Value = serde_json::from_str(asked)?;
+    let answer = asked.as_object_mut().and_then(|asked| asked.remove("generate"));
+    let answer: Option<AskedAnswer> = answer.map(serde_json::from_value).transpose()?.flatten();
+    let generate = answer.map(|answer| answer.generate(text)).transpose()?.unwrap_or_default();
+    let request: ObserveRequest = serde_json::from_value(asked)?;
+    let request = ObserveRequest { generate: Some(generate.room()), ..request };
+    Ok((request.of_prompt(&prompt.named, text.into(), PLACE)?, generate))
 }
 
 impl Model {
@@ -400,8 +358,7 @@ impl Model {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(SaidAnswer, TraceTensors)> {
         self.queue.run(py, progress, |model, watch: &Watch| {
-            let asked: AskedPass = serde_json::from_str(asked)?;
-            let (job, generate) = asked.job(prompt, &self.text)?;
+            let (job, generate) = job_of(asked, prompt, &self.text)?;
             let session = model.session();
             let traced = job.read(session, self.reuse, generate, &mut |event| {
                 match event {

@@ -13,8 +13,8 @@ use crate::heads::HeadScores;
 use crate::models::{self, EmbedderCard, ModelArgs, ModelStore, Opened};
 use crate::progress::note;
 use crate::serve::{
-    AllowedHost, AllowedOrigin, DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, LogFormat, Otlp,
-    ServeOptions, Server,
+    AllowedHost, AllowedOrigin, DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, LogFormat, ServeOptions,
+    Server,
 };
 use palimpsest_core::engine::memory_plan::{Serving, gigabytes};
 use palimpsest_core::engine::thread::Limits;
@@ -36,9 +36,6 @@ docs/serve.md has the API, what it adds to OpenAI's, and what is not served yet.
 
 /// Where the key may stand instead of a file.
 const KEY_VARIABLE: &str = "PALIMPSEST_API_KEY";
-
-/// Where the collector's address may stand instead of a flag.
-const ENDPOINT_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 /// Serve a model over OpenAI's API, with attention by span.
 ///
@@ -94,10 +91,6 @@ pub struct Args {
     /// Seconds from which on a request is marked as slow, in the log and in /metrics
     #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = seconds, help_heading = "Server")]
     slow: f64,
-    /// Collector of OpenTelemetry's spans, one a request, over OTLP's JSON, such as http://127.0.0.1:4318
-    /// [default: OTEL_EXPORTER_OTLP_ENDPOINT, else none]
-    #[arg(long, value_name = "URL", help_heading = "Server")]
-    otlp: Option<String>,
     /// Origin of web pages that may ask, such as http://localhost:3000; may be given again
     #[arg(long = "allow-origin", value_name = "ORIGIN", help_heading = "Server")]
     origins: Vec<AllowedOrigin>,
@@ -174,7 +167,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let why = "--stop '' beside other texts: an empty text alone means that none ends an answer; drop one or the other";
         return Err(WrongUsage(why.to_owned()).into());
     }
-    let otlp = collector(args.otlp.as_deref())?;
     let key = key(args.api_key_file.as_deref())?;
     let address = SocketAddr::new(args.host, args.port);
     let listener = TcpListener::bind(address).with_context(|| {
@@ -238,7 +230,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         log: args.log,
         slow: Duration::from_secs_f64(args.slow),
         retrieval,
-        otlp,
         ..ServeOptions::default()
     };
     let (server, work) = Server::new(listener, model, options)?;
@@ -314,19 +305,6 @@ fn retrieval(
 fn seconds(text: &str) -> Result<f64, WrongValue> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| Duration::try_from_secs_f64(*seconds).is_ok());
     seconds.ok_or_else(|| WrongValue("not a number of seconds; give 0 or more".to_owned()))
-}
-
-/// The collector of spans, by the flag or else by OpenTelemetry's own variables.
-fn collector(flag: Option<&str>) -> anyhow::Result<Option<Otlp>> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.trim().is_empty());
-    let (name, address) = match flag {
-        Some(address) => ("--otlp", Some(address.to_owned())),
-        None => (ENDPOINT_VARIABLE, variable(ENDPOINT_VARIABLE)),
-    };
-    let Some(address) = address else { return Ok(None) };
-    let headers = variable("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default();
-    let collector = Otlp::new(&address, &headers, variable("OTEL_SERVICE_NAME"));
-    collector.map(Some).map_err(|error| WrongUsage(format!("{name}: {error}")).into())
 }
 
 fn key(file: Option<&Path>) -> anyhow::Result<Option<String>> {

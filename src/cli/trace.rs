@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use palimpsest_core::attention::{Knockout, Target};
+use palimpsest_core::attention::Knockout;
 use palimpsest_core::engine::{self, TextSide};
 use palimpsest_core::model::ModelFiles;
 use palimpsest_core::span::Span;
@@ -15,7 +15,7 @@ use super::trace_load::{Loading, Tracer};
 use super::trace_words::told;
 use crate::ground::text_file;
 use crate::models::{ModelArgs, ModelStore};
-use crate::trace::{Asked, NamedSpan, Reach, TextRequest, TokenName, TokenTarget, TraceJob, Traced};
+use crate::trace::{Measure, NamedSpan, ObserveRequest, TokenName, TokenTarget, TraceJob, Traced};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -156,18 +156,9 @@ struct TokensFile {
     #[serde(default)]
     top_keys: usize,
     #[serde(default)]
-    measures: Option<Vec<String>>,
+    measures: Option<Vec<Measure>>,
     #[serde(default)]
-    targets: Vec<AskedTarget>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AskedTarget {
-    position: usize,
-    token: u32,
-    #[serde(default)]
-    against: Option<u32>,
+    targets: Vec<TokenTarget>,
 }
 
 /// A path to block: the rows of one span, with those that reach the prompt's end the generated tokens too unless `only`, and the keys of
@@ -256,27 +247,21 @@ fn of_tokens(path: &Path, generate: usize) -> anyhow::Result<TraceJob> {
         serde_json::from_str(&text).with_context(|| format!("{place} is not a tokens file"))?;
     drop(reading);
     let keys = spans(&file.spans).with_context(|| place.clone())?;
-    let target =
-        |&AskedTarget { position, token, against }: &AskedTarget| Target { position, token, against };
-    TraceJob::new(Asked {
-        place,
-        tokens: file.tokens,
-        names: keys.clone(),
-        keys,
-        rows: file.rows,
+    let request = ObserveRequest {
+        rows: Some(file.rows),
         logits: file.logits,
         knockouts: file.knockouts.iter().map(Blocked::knockout).collect(),
-        reach: Reach::Named,
         top_keys: file.top_keys,
         measures: file.measures,
-        targets: file.targets.iter().map(target).collect(),
-        generate,
-        stop: Vec::new(),
-    })
+        targets: file.targets,
+        generate: Some(generate),
+        ..ObserveRequest::default()
+    };
+    TraceJob::new(request, file.tokens, keys.clone(), keys, None, &place)
 }
 
 /// The pass that flags ask for over a text or messages, the spans that they name, and the file of these.
-fn of_flags(args: &Args) -> anyhow::Result<(TextRequest, Vec<NamedSpan>, String)> {
+fn of_flags(args: &Args) -> anyhow::Result<(ObserveRequest, Vec<NamedSpan>, String)> {
     let NamedArgs { spans, rows, knockouts, measures, top_keys, logits, target, against } = &args.named;
     let _reading = timing::io();
     let (mut in_files, mut inline) = (Map::new(), Vec::new());
@@ -306,20 +291,28 @@ fn of_flags(args: &Args) -> anyhow::Result<(TextRequest, Vec<NamedSpan>, String)
             (None, Some(value))
         }
     };
-    let request = TextRequest {
+    let request = ObserveRequest {
         text,
         messages,
         spans: in_files,
         rows: rows.clone(),
-        knockouts: knockouts.clone(),
-        measures: measures.clone(),
+        knockouts: knockouts
+            .iter()
+            .map(|path| path.parse())
+            .collect::<Result<_, _>>()
+            .with_context(|| place.clone())?,
+        measures: measures.as_deref().map(measures_of).transpose()?,
         top_keys: *top_keys,
         logits: *logits,
         targets: target.into_iter().collect(),
         generate: Some(args.generate),
-        ..TextRequest::default()
+        ..ObserveRequest::default()
     };
     Ok((request, inline, place))
+}
+
+fn measures_of(names: &[String]) -> anyhow::Result<Vec<Measure>> {
+    names.iter().map(|name| name.parse().map_err(anyhow::Error::msg)).collect()
 }
 
 /// A JSON file of spans.

@@ -21,9 +21,8 @@ use super::trace_load::{Loading, Tracer};
 use super::trace_words::row;
 use crate::ground::text_file;
 use crate::progress::Steps;
-use crate::trace::{TextRequest, TraceJob};
+use crate::trace::{ObserveRequest, TraceJob};
 
-/// A job of the file.
 struct Line {
     /// Counted from 1.
     number: usize,
@@ -118,16 +117,17 @@ fn read(
     let mut line = |(at, text): (usize, &str)| {
         let number = at + 1;
         let place = format!("{place} line {number}");
-        let request = serde_json::from_str::<TextRequest>(text).with_context(|| format!("{place} is no job"));
+        let request =
+            serde_json::from_str::<ObserveRequest>(text).with_context(|| format!("{place} is no job"));
         let (id, out) = match &request {
             Ok(request) => (request.id.clone(), request.out.clone()),
             Err(_) => (None, None),
         };
         let job = request.and_then(|request| {
-            let request = TextRequest { generate: request.generate.or(Some(generate)), ..request };
+            let request = ObserveRequest { generate: request.generate.or(Some(generate)), ..request };
             let (job, _) = request.checked(Vec::new(), side.into(), &place)?;
             check_context(job.room(), limit, allow_longer).with_context(|| place.clone())?;
-            if let Some(out) = &request.out {
+            if let Some(out) = &job.request.out {
                 writable(out)?;
                 let path = out.display();
                 ensure!(

@@ -51,7 +51,7 @@ impl Tracer {
         }
         // One token more is chosen than is asked for.
         let room = room.saturating_add(usize::from(jobs.iter().any(|job| job.generates())));
-        let hides = jobs.iter().any(|job| !job.knockouts.is_empty());
+        let hides = jobs.iter().any(|job| !job.knockouts().is_empty());
         let request = MemoryRequest {
             context: room,
             chunk,
@@ -94,7 +94,6 @@ impl Tracer {
         })
     }
 
-    /// Writes the measurements of a pass.
     pub fn write(&self, job: &TraceJob, traced: &Traced, out: &Path) -> anyhow::Result<()> {
         Ok(traced.tensors(job, self.session.dtype()).write(out)?)
     }

@@ -61,7 +61,6 @@ fn next(traced: &Traced, tokenizer: &Tokenizer) -> Vec<(String, u32, f64)> {
     likeliest.into_iter().map(|(id, log_p)| (shown(tokenizer, id), id, log_p.exp())).collect()
 }
 
-/// A token's text.
 fn shown(tokenizer: &Tokenizer, id: u32) -> String {
     tokenizer.decode(&[id], false).unwrap_or_default()
 }

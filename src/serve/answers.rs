@@ -9,23 +9,26 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::body::{Body, Bytes};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderValue, Response};
+use axum::body::Body;
+use axum::http::Response;
+use axum::response::IntoResponse;
+use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::app::App;
-use super::ask::{self, Finished, Order, Step, Token};
-use super::attention_reply::{Asked, Reply};
-use super::common::{Common, identifier, now};
+use super::ask::{Finished, Order, Step};
+use super::attention_reply::Asked;
+use super::common::Common;
 use super::error::ApiError;
-use super::log::{Line, Outcome};
+use super::log::{Line, identifier};
 use super::memory::Held;
 use super::off_thread::off_thread;
 use super::pieces::{self, Envelope, Said};
+use super::writer::Piece;
 use palimpsest_core::engine::thread::Caller;
 use palimpsest_core::engine::{Chosen, Likelihood, Measured};
 use palimpsest_core::text::CallPiece;
@@ -33,16 +36,14 @@ use palimpsest_core::text::CallPiece;
 /// Choices of a request that are generated together, or wait for it; those of one prompt are more where there are more of them.
 const AT_ONCE: usize = 16;
 
-/// A request that can be served.
 pub struct PreparedCompletion<S> {
-    pub orders: Vec<Order>,
-    /// Their shape at the endpoint.
+    pub orders: VecDeque<Order>,
     pub shape: S,
     pub common: Common,
     pub held: Held,
 }
 
-/// A choice as a whole.
+#[derive(Default)]
 pub struct Collected {
     /// The thought; empty where there is none.
     pub thought: String,
@@ -50,12 +51,18 @@ pub struct Collected {
     /// Its calls of functions, piece by piece.
     pub calls: Vec<CallPiece>,
     pub tokens: Vec<Chosen>,
-    pub finished: Finished,
+}
+
+impl Collected {
+    fn push(&mut self, piece: &Piece) {
+        self.thought.push_str(&piece.thought);
+        self.text.push_str(&piece.text);
+        self.calls.extend_from_slice(&piece.calls);
+    }
 }
 
 /// The JSON of choices at one endpoint: values are entries of `choices`, without `palimpsest`.
 pub trait Shape: Send + 'static {
-    /// The prefix of identifiers.
     const ID: &'static str;
     /// `object`, whole and in a stream.
     const OBJECTS: [&'static str; 2];
@@ -68,30 +75,18 @@ pub trait Shape: Send + 'static {
         None
     }
     /// Its entry of a token; always there where rows come with it.
-    fn token(&mut self, choice: usize, token: &Token) -> Option<Value>;
+    fn token(&mut self, choice: usize, piece: &Piece, chosen: &Chosen) -> Option<Value>;
     /// Its entry at the end of a choice.
     fn close(&mut self, choice: usize, finished: &Finished) -> Value;
-    /// A whole choice.
-    fn whole(&mut self, choice: usize, collected: Collected) -> Value;
+    fn whole(&mut self, choice: usize, collected: Collected, finished: &Finished) -> Value;
 }
 
-/// `palimpsest` of a choice that has ended; `streamed` leaves out the rows that came with its tokens.
-fn attention(
-    shape: &mut impl Shape,
-    choice: usize,
-    measured: &Measured,
-    streamed: bool,
-) -> Result<Option<Reply>, ApiError> {
-    shape.asked(choice).map(|asked| asked.reply(measured, streamed)).transpose()
-}
-
-/// Choices under way.
 pub struct Run<S> {
     app: Arc<App>,
     shape: S,
     common: Common,
     id: String,
-    created: u64,
+    created: i64,
     orders: VecDeque<Order>,
     caller: Caller,
     /// The number of the choice that is being told or comes next.
@@ -106,8 +101,10 @@ pub struct Run<S> {
 }
 
 struct Current {
-    steps: mpsc::UnboundedReceiver<Step>,
+    steps: UnboundedReceiver<Step>,
+    /// Tokens of its prompt.
     prompt: usize,
+    /// True if it is the first of its prompt, which counts.
     counted: bool,
 }
 
@@ -143,20 +140,13 @@ impl<S: Shape> Run<S> {
         line: Arc<Line>,
     ) -> Self {
         let PreparedCompletion { orders, shape, common, held } = job;
-        let id = identifier(S::ID);
-        if line.is_traced() {
-            line.record.attribute("gen_ai.response.id", id.clone());
-            for (name, value) in common.attributes() {
-                line.record.attribute(name, value);
-            }
-        }
         Run {
             app,
             shape,
             common,
-            id,
-            created: now(),
-            orders: orders.into(),
+            id: identifier(S::ID),
+            created: jiff::Timestamp::now().as_second(),
+            orders,
             caller: Caller::new(),
             choice: 0,
             under_way: VecDeque::new(),
@@ -184,53 +174,36 @@ impl<S: Shape> Run<S> {
         ])
     }
 
-    /// Waits for what the end of a choice needs beside the choice itself.
-    async fn settle(&mut self, choice: usize, measured: &Measured) -> Result<(), ApiError> {
-        match self.shape.asked(choice) {
-            None => Ok(()),
-            Some(asked) => {
-                asked.settle(&self.app, measured).await?;
-                if self.line.is_traced() {
-                    for (name, value) in asked.influence(measured) {
-                        self.line.record.attribute(name, value);
-                    }
-                }
-                Ok(())
-            }
-        }
-    }
-
     /// The next step of a choice; `None` after the last one.
     async fn next(&mut self) -> Option<(usize, Step)> {
-        while self.under_way.len() < AT_ONCE && !self.orders.is_empty() {
-            self.submit();
+        while self.under_way.len() < AT_ONCE
+            && let Some(order) = self.orders.pop_front()
+        {
+            self.submit(order);
         }
         let current = self.under_way.front_mut()?;
-        let step = current.steps.recv().await;
-        let step = step.unwrap_or_else(|| Step::Failed(ask::gone()));
+        let step = current.steps.recv().await.unwrap_or_else(|| Step::Failed(ApiError::left()));
         let (choice, prompt, counted) = (self.choice, current.prompt, current.counted);
         match &step {
             Step::Read(_) | Step::Scored(_) => {}
-            Step::Token(token) => {
+            Step::Token(piece, _) => {
                 if let Some(asked) = self.shape.asked(choice) {
-                    asked.hear(&token.piece);
+                    asked.hear(piece, true);
                 }
             }
             Step::Done(finished) => {
-                if let Some(asked) = self.shape.asked(choice) {
-                    asked.hear_end(&finished.piece);
-                }
                 let Measured { generated, reused, .. } = &finished.measured;
-                self.line.record.choice(finished.reason);
-                let (prompt, reused) = if counted { (prompt, *reused) } else { (0, 0) };
-                self.usage.prompt += prompt;
-                self.usage.reused += reused;
+                if counted {
+                    self.usage.prompt += prompt;
+                    self.usage.reused += reused;
+                }
                 self.usage.completion += generated.tokens.len();
                 self.usage.thought = self.usage.thought.map(|thought| thought + generated.thought);
                 self.under_way.pop_front();
                 self.choice = choice + 1;
                 if self.orders.is_empty() && self.under_way.is_empty() {
-                    self.app.metrics.whole(self.begun.elapsed());
+                    let took = self.begun.elapsed();
+                    self.app.metrics.with(|counts| counts.whole.add(took));
                 }
             }
             Step::Failed(_) => {
@@ -241,54 +214,56 @@ impl<S: Shape> Run<S> {
         Some((choice, step))
     }
 
-    /// Hands the choices of the next prompt to the model's thread.
-    fn submit(&mut self) {
-        let mut choices = Vec::new();
-        while let Some(order) = self.orders.pop_front_if(|order| choices.is_empty() || !order.counted) {
-            if order.thinks() {
-                self.usage.thought.get_or_insert(0);
-            }
-            let (prompt, counted, record) = (order.prompt(), order.counted, &self.line.record);
-            if counted {
-                record.prompt(prompt);
-            }
-            let progress = self.common.stream && self.common.progress;
-            let (choice, steps) = order.listened(&self.app, record, progress);
-            choices.push(choice);
-            self.under_way.push_back(Current { steps, prompt, counted });
+    /// Hands the choices of a prompt to the model's thread.
+    fn submit(&mut self, order: Order) {
+        let prompt = order.prompt();
+        if order.thinks {
+            self.usage.thought.get_or_insert(0);
         }
-        ask::submit(&self.app.engine, self.caller, choices);
+        self.line.record.prompt(prompt);
+        let progress = self.common.stream && self.common.progress;
+        let choices = order.submit(&self.app, self.caller, &self.line.record, progress);
+        let current = |(i, steps)| Current { steps, prompt, counted: i == 0 };
+        self.under_way.extend(choices.into_iter().enumerate().map(current));
+    }
+
+    /// The entry of a choice that has ended, after what it needs beside the choice itself; in a stream without the rows that came with
+    /// its tokens.
+    async fn ended(
+        &mut self,
+        choice: usize,
+        finished: &Finished,
+        whole: Option<Collected>,
+    ) -> Result<Said, ApiError> {
+        let mut attention = None;
+        if let Some(asked) = self.shape.asked(choice) {
+            asked.hear(&finished.piece, false);
+            asked.settle(&self.app, &finished.measured).await?;
+            attention = Some(asked.reply(&finished.measured, whole.is_none())?);
+        }
+        let fields = match whole {
+            Some(collected) => self.shape.whole(choice, collected, finished),
+            None => self.shape.close(choice, finished),
+        };
+        Ok(Said { fields, attention })
     }
 
     /// All choices as one response, or the error of the first that failed.
     async fn whole(mut self) -> Result<Response<Body>, ApiError> {
         let mut choices = Vec::new();
-        let (mut thought, mut text) = (String::new(), String::new());
-        let (mut calls, mut tokens) = (Vec::new(), Vec::new());
+        let mut collected = Collected::default();
         while let Some((choice, step)) = self.next().await {
             match step {
                 // The end has them, too.
                 Step::Read(_) | Step::Scored(_) => {}
-                Step::Token(token) => {
-                    thought.push_str(&token.piece.thought);
-                    text.push_str(&token.piece.text);
-                    calls.extend(token.piece.calls);
-                    tokens.push(token.chosen);
+                Step::Token(piece, chosen) => {
+                    collected.push(&piece);
+                    collected.tokens.push(chosen);
                 }
-                Step::Done(mut finished) => {
-                    self.settle(choice, &finished.measured).await?;
-                    thought.push_str(&finished.piece.thought);
-                    text.push_str(&finished.piece.text);
-                    calls.append(&mut finished.piece.calls);
-                    let collected = Collected {
-                        thought: std::mem::take(&mut thought),
-                        text: std::mem::take(&mut text),
-                        calls: std::mem::take(&mut calls),
-                        tokens: std::mem::take(&mut tokens),
-                        finished: *finished,
-                    };
-                    let attention = attention(&mut self.shape, choice, &collected.finished.measured, false)?;
-                    choices.push(Said { fields: self.shape.whole(choice, collected), attention });
+                Step::Done(finished) => {
+                    collected.push(&finished.piece);
+                    let collected = std::mem::take(&mut collected);
+                    choices.push(self.ended(choice, &finished, Some(collected)).await?);
                 }
                 Step::Failed(error) => return Err(error),
             }
@@ -302,69 +277,45 @@ impl<S: Shape> Run<S> {
     /// All choices as a stream; its last frame says what was used, where that was asked for.
     fn stream(mut self) -> Response<Body> {
         self.line.record.streams();
+        let keep_alive = KeepAlive::new().interval(self.app.options.keep_alive);
         let opening = self.shape.open(0);
-        let mut streaming =
-            Streaming { run: self, sent: Instant::now(), opened: 0, ended: false, frames: VecDeque::new() };
+        let mut streaming = Streaming { run: self, opened: 0, ended: false, frames: VecDeque::new() };
         streaming.say(opening.map(Said::from));
         let frames = stream::unfold(streaming, |mut streaming| async move {
             let frame = streaming.next().await?;
-            Some((Ok::<Bytes, Infallible>(Bytes::from(frame)), streaming))
+            Some((Ok::<Event, Infallible>(frame), streaming))
         });
-        let mut response = Response::new(Body::from_stream(frames));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        response
+        Sse::new(frames).keep_alive(keep_alive.text("the prompt is being read, or waits")).into_response()
     }
 }
 
-/// A stream under way.
 struct Streaming<S> {
     run: Run<S>,
-    sent: Instant,
     opened: usize,
     ended: bool,
-    frames: VecDeque<String>,
+    frames: VecDeque<Event>,
 }
 
 impl<S: Shape> Streaming<S> {
-    async fn next(&mut self) -> Option<String> {
-        loop {
-            if let Some(frame) = self.frames.pop_front() {
-                self.sent = Instant::now();
-                return Some(frame);
-            }
-            if self.ended {
-                return None;
-            }
-            let silent = self.run.app.settings.keep_alive.saturating_sub(self.sent.elapsed());
-            // A step that is there comes before the time is looked at, and none is lost.
-            let Ok(next) = tokio::time::timeout(silent, self.run.next()).await else {
-                self.frames.push_back(": the prompt is being read, or waits\n\n".to_owned());
-                continue;
-            };
-            let done = match next {
+    async fn next(&mut self) -> Option<Event> {
+        while self.frames.is_empty() && !self.ended {
+            let told = match self.run.next().await {
+                Some((choice, step)) => self.take(choice, step).await,
                 None => {
                     self.end();
                     Ok(())
                 }
-                Some((choice, step)) => {
-                    let settled = match &step {
-                        Step::Done(finished) => self.run.settle(choice, &finished.measured).await,
-                        _ => Ok(()),
-                    };
-                    settled.and_then(|()| self.take(choice, step))
-                }
             };
-            if let Err(error) = done {
-                self.run.line.record.fail(&error);
+            if let Err(error) = told {
+                self.run.line.record.ended(Some(&error));
                 self.ended = true;
                 self.frames.push_back(event(&error.body()));
             }
         }
+        self.frames.pop_front()
     }
 
-    fn take(&mut self, choice: usize, step: Step) -> Result<(), ApiError> {
+    async fn take(&mut self, choice: usize, step: Step) -> Result<(), ApiError> {
         if choice > self.opened {
             self.opened = choice;
             let opening = self.run.shape.open(choice);
@@ -380,16 +331,12 @@ impl<S: Shape> Streaming<S> {
                 None
             }
             Step::Scored(prompt) => shape.scored(choice, &prompt).map(Said::from),
-            Step::Token(token) => {
-                let rows = &token.chosen.rows;
-                let asked = shape.asked(choice).filter(|_| !rows.is_empty());
-                let attention = asked.map(|asked| asked.reply_rows(rows)).transpose()?;
-                shape.token(choice, &token).map(|fields| Said { fields, attention })
+            Step::Token(piece, chosen) => {
+                let asked = shape.asked(choice).filter(|_| !chosen.rows.is_empty());
+                let attention = asked.map(|asked| asked.reply_rows(&chosen.rows)).transpose()?;
+                shape.token(choice, &piece, &chosen).map(|fields| Said { fields, attention })
             }
-            Step::Done(finished) => {
-                let attention = attention(shape, choice, &finished.measured, true)?;
-                Some(Said { fields: shape.close(choice, &finished), attention })
-            }
+            Step::Done(finished) => Some(self.run.ended(choice, &finished, None).await?),
             Step::Failed(error) => return Err(error),
         };
         self.say(said);
@@ -398,12 +345,12 @@ impl<S: Shape> Streaming<S> {
 
     fn end(&mut self) {
         self.ended = true;
-        self.run.line.record.end(Outcome::Ok);
-        if self.run.common.usage {
+        self.run.line.record.ended(None);
+        if self.run.common.usage() {
             let (head, usage) = (self.run.head(true), Some(self.run.usage.json()));
             self.frames.push_back(event(&Envelope { head, choices: &[], usage }));
         }
-        self.frames.push_back("data: [DONE]\n\n".to_owned());
+        self.frames.push_back(Event::default().data("[DONE]"));
     }
 
     fn say(&mut self, said: Option<Said>) {
@@ -413,13 +360,12 @@ impl<S: Shape> Streaming<S> {
     }
 
     fn tell(&mut self, head: Map<String, Value>, choices: &[Said]) {
-        let usage = self.run.common.usage.then_some(Value::Null);
+        let usage = self.run.common.usage().then_some(Value::Null);
         self.frames.push_back(event(&Envelope { head, choices, usage }));
     }
 }
 
-fn event(body: &impl Serialize) -> String {
+fn event(body: &impl Serialize) -> Event {
     // Of keys that are texts, and finite numbers or null: it cannot fail.
-    let body = serde_json::to_string(body).unwrap_or_default();
-    format!("data: {body}\n\n")
+    Event::default().data(serde_json::to_string(body).unwrap_or_default())
 }

@@ -9,32 +9,65 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::embedder::ServedEmbedder;
 use super::error::ApiError;
-use super::guard::Guard;
-use super::log::AccessLog;
+use super::guard::{AllowedHost, AllowedOrigin, Guard};
+use super::log::LogFormat;
 use super::memory::Memory;
-use super::metrics::Metrics;
+use super::metrics::{Metrics, Resident};
 use super::model::ServedModel;
 use super::score::NeutralCache;
-use super::telemetry::Telemetry;
 use palimpsest_core::engine::Engine;
+use palimpsest_core::engine::memory_plan::resident_bytes;
 use palimpsest_core::engine::thread::EngineThread;
 
-/// Settings of a server.
+/// Completions that are served or wait, unless told otherwise.
+pub const DEFAULT_QUEUE: usize = 64;
+
+/// Most tokens of an answer whose request names no limit, unless told otherwise: long for an answer, and some minutes of a small model
+/// on two cores where it never ends by itself.
+pub const DEFAULT_MAX_ANSWER: usize = 4096;
+
+/// From when on a request is marked as slow, unless told otherwise.
+const DEFAULT_SLOW: Duration = Duration::from_secs(60);
+
+/// After which time a stream says something that says nothing: proxies and clients often wait 30 seconds or more.
+const DEFAULT_KEEP_ALIVE: Duration = Duration::from_secs(5);
+
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// Most completions that are served or wait.
+pub struct ServeOptions {
+    pub key: Option<String>,
     pub queue: usize,
-    /// The format of the access log.
-    pub log: AccessLog,
-    /// Most tokens of an answer whose request names no limit.
-    pub tokens: usize,
-    /// Strings that end a chat's answer beside those of its request.
-    pub stops: Vec<String>,
-    /// After which time a stream says something that says nothing.
+    pub max_thinking: usize,
+    /// The model's heads that retrieve, each a decoder layer and a head of it, where they are known.
+    pub retrieval: Option<Vec<(usize, usize)>>,
+    pub max_answer: usize,
+    /// Strings that end a chat's answer beside those of its request; `None` for those that the chat template has.
+    pub stops: Option<Vec<String>>,
+    pub origins: Vec<AllowedOrigin>,
+    pub hosts: Vec<AllowedHost>,
+    pub log: LogFormat,
+    pub slow: Duration,
     pub keep_alive: Duration,
 }
 
-/// A server's state.
+impl Default for ServeOptions {
+    /// Without a key, and without a log.
+    fn default() -> Self {
+        ServeOptions {
+            key: None,
+            queue: DEFAULT_QUEUE,
+            max_thinking: palimpsest_core::engine::DEFAULT_MAX_THINKING,
+            retrieval: None,
+            max_answer: DEFAULT_MAX_ANSWER,
+            stops: None,
+            origins: Vec::new(),
+            hosts: Vec::new(),
+            log: LogFormat::Off,
+            slow: DEFAULT_SLOW,
+            keep_alive: DEFAULT_KEEP_ALIVE,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct App {
     pub model: ServedModel,
@@ -46,9 +79,7 @@ pub struct App {
     pub neutral: NeutralCache,
     pub guard: Guard,
     pub memory: Arc<Memory>,
-    pub settings: Settings,
-    /// Where spans of requests are told.
-    pub telemetry: Option<Arc<Telemetry>>,
+    pub options: ServeOptions,
     places: Arc<Semaphore>,
     most: usize,
     closing: AtomicBool,
@@ -56,17 +87,16 @@ pub struct App {
 }
 
 impl App {
-    /// With nobody served yet.
     pub fn new(
         model: ServedModel,
         embedder: ServedEmbedder,
         weights: Engine,
         engine: EngineThread,
         guard: Guard,
-        (settings, memory): (Settings, Memory),
-        telemetry: Option<Telemetry>,
+        memory: Memory,
+        options: ServeOptions,
     ) -> Self {
-        let most = settings.queue.clamp(1, Semaphore::MAX_PERMITS);
+        let most = options.queue.clamp(1, Semaphore::MAX_PERMITS);
         App {
             model,
             embedder,
@@ -75,8 +105,7 @@ impl App {
             guard,
             memory: Arc::new(memory),
             neutral: NeutralCache::default(),
-            settings,
-            telemetry: telemetry.map(Arc::new),
+            options,
             metrics: Arc::default(),
             places: Arc::new(Semaphore::new(most)),
             most,
@@ -95,15 +124,27 @@ impl App {
             let message =
                 format!("{most} requests are being served or wait, which is all that fit; try again later");
             // About when a place will be free.
-            let seconds = self.metrics.mean_seconds().ceil().clamp(1.0, 60.0) as u64;
+            let mean = self.metrics.with(|counts| counts.whole.mean()).unwrap_or(1.0);
             let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, Some("queue_full"), message);
-            ApiError { retry_after: Some(seconds), ..error }
+            ApiError { retry_after: Some(mean.ceil().clamp(1.0, 60.0) as u64), ..error }
         })
     }
 
     /// Completions that are being served or wait.
     pub fn under_way(&self) -> usize {
         self.most - self.places.available_permits().min(self.most)
+    }
+
+    pub fn resident(&self) -> Resident {
+        let plan = self.memory.plan();
+        let (requests, caches) = (self.memory.used(), self.engine.load().taken as u64 * plan.token);
+        Resident {
+            resident: resident_bytes(),
+            planned: plan.planned,
+            kept: plan.fixed + caches + requests,
+            requests,
+            room: plan.requests,
+        }
     }
 
     /// Admits nobody any more.

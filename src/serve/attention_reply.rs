@@ -5,26 +5,24 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ndarray::{ArrayView4, s};
+use ndarray::ArrayView4;
 use safetensors::tensor::{Dtype, TensorView};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::app::App;
-use super::attention_request::AttentionRequest;
+use super::attention_request::{AttentionRequest, Encoding};
 use super::causes::Causes;
 use super::cite::{Answered, Cite, control_label};
 use super::error::ApiError;
 use super::heads::Heads;
-use super::measures::Measure;
 use super::nested::{Elements, Nested};
 use super::prompt::TokenPrompt;
 use super::score::Scoring;
 use super::writer::Piece;
-use palimpsest_core::attention::{
-    Attributions, EachMasses, LargestKeys, LayerHoles, Masses, Target, uniform_share,
-};
+use crate::trace::Measure;
+use palimpsest_core::attention::{Attributions, EachMasses, LargestKeys, LayerHoles, Masses, uniform_share};
 use palimpsest_core::engine::Measured;
 use palimpsest_core::engine::Rows;
 use palimpsest_core::model::DecoderSpec;
@@ -39,7 +37,6 @@ pub struct Asked {
     scoring: Option<Scoring>,
     /// The spans that are hidden in turn, where that is asked for.
     causes: Option<Causes>,
-    /// The citations, where they are asked for.
     cite: Option<Cite>,
     /// The texts of prompt and answer, token by token, where they are asked for.
     texts: Vec<String>,
@@ -80,12 +77,6 @@ impl Asked {
         scoring: Option<Scoring>,
         spec: &DecoderSpec,
     ) -> Result<Self, ApiError> {
-        let field = if attention.tells_causes { "causes" } else { "cite" };
-        let of_options = |options| {
-            let blocked = holes(&attention, &keys(&prompt), prompt.tokens.len(), spec)?;
-            Causes::new(options, &prompt, blocked, field)
-        };
-        let causes = attention.causes.as_ref().map(of_options).transpose()?;
         let cite = attention.cite.then(Cite::default);
         let layers = spec.layers.iter().enumerate().filter(|(_, layer)| layer.attention().is_some());
         let softmax_layers = layers.map(|(layer, _)| layer).collect();
@@ -94,20 +85,20 @@ impl Asked {
                 attention.rows.push(row.to_owned());
             }
         }
-        Ok(Asked { attention, prompt, scoring, causes, cite, texts: Vec::new(), softmax_layers })
-    }
-
-    /// A token of the answer was written.
-    pub fn hear(&mut self, piece: &Piece) {
-        if let Some(cite) = &mut self.cite {
-            cite.hear(piece);
+        let field = if attention.tells_causes { "causes" } else { "cite" };
+        let options = attention.causes.clone();
+        let mut asked =
+            Asked { attention, prompt, scoring, causes: None, cite, texts: Vec::new(), softmax_layers };
+        if let Some(options) = options {
+            asked.causes = Some(Causes::new(&options, &asked.prompt, asked.holes(spec)?, field)?);
         }
+        Ok(asked)
     }
 
-    /// The rest of its text was written.
-    pub fn hear_end(&mut self, piece: &Piece) {
+    /// What a token of the answer wrote, or its end.
+    pub fn hear(&mut self, piece: &Piece, is_token: bool) {
         if let Some(cite) = &mut self.cite {
-            cite.hear_end(piece);
+            cite.hear(piece, is_token);
         }
     }
 
@@ -132,14 +123,7 @@ impl Asked {
         }
         if let (Some(causes), true) = (&self.causes, self.cite.is_some()) {
             let keys = self.measured_keys();
-            let answered = Answered {
-                prompt: self.prompt.tokens.len(),
-                thought: measured.generated.thought,
-                each: measured.masses.each.as_ref(),
-                layers: &measured.masses.layers,
-                uniform: &measured.masses.uniform,
-                keys: &keys,
-            };
+            let answered = Answered { prompt: self.prompt.tokens.len(), measured, keys: &keys };
             if let Some(cite) = &mut self.cite {
                 cite.settle(causes, &answered);
             }
@@ -147,68 +131,13 @@ impl Asked {
         Ok(())
     }
 
-    /// The known influence on an answer, as attributes of a request's span.
-    pub fn influence(&self, measured: &Measured) -> Vec<(&'static str, Value)> {
-        let mut all = Vec::new();
-        let causes = self.causes.as_ref();
-        if let Some((causes, effects)) =
-            causes.and_then(|causes| Some((causes, causes.effects(0..causes.tokens())?)))
-        {
-            let labels: Vec<&str> = causes.spans.iter().map(|span| span.label.as_str()).collect();
-            let drops: Vec<f64> = effects.spans.iter().map(|effect| effect.log_p_drop).collect();
-            if let Some((label, drop)) = labels.iter().zip(&drops).max_by(|a, b| a.1.total_cmp(b.1)) {
-                all.push(("palimpsest.causes.largest.span", (*label).into()));
-                all.push(("palimpsest.causes.largest.log_p_drop", (*drop).into()));
-            }
-            all.extend([
-                ("palimpsest.causes.spans", labels.into()),
-                ("palimpsest.causes.log_p_drop", drops.into()),
-            ]);
-        }
-        if let Some((labels, masses)) = self.mass_by_document(measured) {
-            all.extend([("palimpsest.mass.spans", labels.into()), ("palimpsest.mass.answer", masses.into())]);
-        }
-        all
-    }
-
-    /// The masses that the answer's tokens pay to the documents or, where there are none, to spans with names of their own; means over
-    /// tokens, heads and layers.
-    fn mass_by_document(&self, measured: &Measured) -> Option<(Vec<String>, Vec<f64>)> {
-        let (keys, masses) = (self.keys(), &measured.masses);
-        let documents = &self.prompt.documents;
-        let is_own = |label: &str| {
-            ["template[", "messages["].iter().any(|own| label.starts_with(own)) || label == "prompt"
-        };
-        let named = keys.iter().enumerate().filter(|(_, key)| match documents.is_empty() {
-            true => !is_own(&key.label),
-            false => documents.contains(&key.label),
-        });
-        let row = masses.rows.iter().position(|row| row.label == "answer");
-        let mean = |column: usize| -> Option<f64> {
-            let paid: Vec<f64> = match (row, &masses.each) {
-                (Some(row), _) => {
-                    masses.mass.slice(s![.., .., row, column]).iter().map(|&x| f64::from(x)).collect()
-                }
-                (None, Some(each)) => {
-                    each.mass.slice(s![.., .., .., column]).iter().map(|&x| f64::from(x)).collect()
-                }
-                (None, None) => return None,
-            };
-            Some(paid.iter().sum::<f64>() / paid.len().max(1) as f64)
-        };
-        let found: Option<Vec<(String, f64)>> =
-            named.map(|(column, key)| Some((key.label.clone(), mean(column)?))).collect();
-        found.filter(|found| !found.is_empty()).map(|found| found.into_iter().unzip())
-    }
-
-    /// Readings of an answer for its causes.
     pub fn readings(&self) -> usize {
         self.causes.as_ref().map_or(0, Causes::readings)
     }
 
     /// The spans that are told: the tiles, then the ranges.
     pub fn keys(&self) -> Vec<Span> {
-        keys(&self.prompt)
+        self.prompt.tiles.iter().chain(&self.prompt.overlays).cloned().collect()
     }
 
     /// The spans that are measured: those that are told, then the controls of citations.
@@ -220,7 +149,6 @@ impl Asked {
         self.keys().into_iter().chain(controls.enumerate().map(control)).collect()
     }
 
-    /// The rows that are measured.
     pub fn rows(&self) -> Result<Rows, ApiError> {
         let failed = |error: palimpsest_core::attention::SpanError| {
             ApiError::field("palimpsest.rows", error.to_string())
@@ -237,20 +165,10 @@ impl Asked {
         }
     }
 
-    /// The logits that are taken apart.
-    pub fn targets(&self) -> Result<Vec<Target>, ApiError> {
-        let targets = self.attention.targets.iter().enumerate();
-        targets.map(|(nth, target)| target.of(nth, self.prompt.tokens.len())).collect()
-    }
-
-    /// The keys that are hidden.
     pub fn holes(&self, spec: &DecoderSpec) -> Result<LayerHoles, ApiError> {
-        holes(&self.attention, &self.keys(), self.prompt.tokens.len(), spec)
-    }
-
-    /// True if rows of generated tokens are told, which see generated tokens.
-    fn answers(&self) -> bool {
-        self.attention.rows.iter().any(|row| row == "answer" || row == "each")
+        let (keys, tokens) = (self.keys(), self.prompt.tokens.len());
+        let holes = LayerHoles::new(&self.attention.knockouts, &keys, tokens, &spec.layer_kinds());
+        holes.map_err(|error| ApiError::field("palimpsest.knockouts", error.to_string()))
     }
 
     fn tells(&self, layer: usize) -> bool {
@@ -272,7 +190,7 @@ impl Asked {
         let (generated, thought) = (measured.generated.tokens.len(), measured.generated.thought);
         let n = self.prompt.tokens.len();
         let after = n..n + generated;
-        let generated = self.answers().then(|| Span::new("generated", after.clone()));
+        let generated = self.attention.answers().then(|| Span::new("generated", after.clone()));
         let spans: Vec<&Span> =
             self.prompt.tiles.iter().chain(&generated).chain(&self.prompt.overlays).collect();
         let rows: Vec<&str> = masses.rows.iter().map(|row| row.label.as_str()).collect();
@@ -453,7 +371,6 @@ impl Asked {
         NamedTensor("each", shape, (0..tokens).flat_map(of_token).collect())
     }
 
-    /// The keys that each position pays most to.
     fn ranked(&self, top_keys: &LargestKeys) -> Ranked {
         let LargestKeys { layers, shape: [_, heads, positions, k], keys, weights, .. } = top_keys;
         let (mut shape, groups) = self.groups(layers, *heads);
@@ -505,7 +422,7 @@ impl Asked {
     fn row(&self, paid: &[f32], generated: impl FnOnce(&[f32]) -> f32) -> Vec<f32> {
         let (tiles, overlays) = paid.split_at(self.prompt.tiles.len().min(paid.len()));
         let mut row = tiles.to_vec();
-        if self.answers() {
+        if self.attention.answers() {
             row.push(generated(tiles));
         }
         // Behind them are the controls of citations.
@@ -513,9 +430,8 @@ impl Asked {
         row
     }
 
-    /// Spans of a row.
     fn columns(&self) -> usize {
-        self.prompt.tiles.len() + usize::from(self.answers()) + self.prompt.overlays.len()
+        self.prompt.tiles.len() + usize::from(self.attention.answers()) + self.prompt.overlays.len()
     }
 
     fn put(
@@ -524,7 +440,7 @@ impl Asked {
         tensors: Vec<NamedTensor>,
         ranked: Option<Ranked>,
     ) -> Result<Reply, ApiError> {
-        if !self.attention.safetensors {
+        if self.attention.encoding == Encoding::Json {
             let texts = if ranked.is_some() { self.texts.clone() } else { Vec::new() };
             return Ok(Reply { fields, tensors, ranked, texts });
         }
@@ -573,21 +489,6 @@ impl Serialize for Reply {
     }
 }
 
-/// The spans of a prompt that are told.
-fn keys(prompt: &TokenPrompt) -> Vec<Span> {
-    prompt.tiles.iter().chain(&prompt.overlays).cloned().collect()
-}
-
-fn holes(
-    attention: &AttentionRequest,
-    keys: &[Span],
-    tokens: usize,
-    spec: &DecoderSpec,
-) -> Result<LayerHoles, ApiError> {
-    let holes = LayerHoles::new(&attention.knockouts, keys, tokens, &spec.layer_kinds());
-    holes.map_err(|error| ApiError::field("palimpsest.knockouts", error.to_string()))
-}
-
 /// Masses [.., rows, spans] over shares [.., rows, spans], which heads of a layer have in common; no number where a row sees nothing of a
 /// span.
 fn density(mass: &NamedTensor, share: &NamedTensor) -> NamedTensor {
@@ -608,7 +509,6 @@ fn means(groups: &[Vec<(usize, usize)>], of: impl Fn(usize, usize) -> Vec<f32>) 
     groups.iter().flat_map(of_group).collect()
 }
 
-/// The mean of rows.
 fn mean(rows: Vec<Vec<f32>>) -> Vec<f32> {
     let n = rows.len().max(1) as f64;
     let width = rows.first().map_or(0, Vec::len);

@@ -1,58 +1,79 @@
 //! The extension: what `"palimpsest"` of a request asks about attention.
 
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 
-use super::causes::{CausesField, CausesOptions};
 use super::error::ApiError;
 use super::heads::{Heads, HeadsField};
-use super::json::{count, list, text};
-use super::measures::{AskedTarget, Measure, TargetField};
+use super::json::{OneOf, count, list, text};
 use super::model::ServedModel;
 use super::prompts::check_tokens;
-use super::score::{ScoreField, ScoreRequest};
-use palimpsest_core::attention::{Knockout, KnockoutError};
+use crate::trace::{Measure, TokenName, TokenTarget};
+use palimpsest_core::attention::{Knockout, Target};
 use palimpsest_core::engine::{Rows, TopRequest};
+use palimpsest_core::model::LayerSpec;
 
 /// Most numbers that are kept for a request's rows: half a gigabyte of them.
 const MOST_NUMBERS: usize = 1 << 26;
 
-/// The field `palimpsest`.
-#[derive(Debug, Deserialize)]
-pub struct AttentionFields {
-    score: Option<ScoreField>,
-    answer: Option<GivenAnswer>,
-    #[serde(default, deserialize_with = "list::<0, 4096, _, _>")]
-    rows: Vec<String>,
-    #[serde(default, deserialize_with = "list::<0, 64, _, _>")]
-    knockouts: Vec<String>,
-    causes: Option<CausesField>,
-    cite: Option<CausesField>,
-    #[serde(default)]
-    encoding: Encoding,
-    #[serde(default)]
-    heads: HeadsField,
-    layers: Option<Vec<usize>>,
-    #[serde(default, deserialize_with = "list::<0, 4096, _, _>")]
-    spans: Vec<RangeRequest>,
-    #[serde(default)]
-    units: Units,
-    #[serde(default, deserialize_with = "count::<1, 1024, _, _>")]
-    top_keys: Option<usize>,
+/// The field `palimpsest`; fields that are resolved by [`AttentionRequest::checked`] stand beside the sent ones.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AttentionRequest {
+    /// Names of spans, `last`, `answer` and `each`; those of the score are added when the prompt's spans are known.
+    #[serde(deserialize_with = "list::<0, 4096, _, _>")]
+    pub rows: Vec<String>,
+    /// Paths that are blocked for this answer.
+    #[serde(deserialize_with = "list::<0, 64, _, _>")]
+    pub knockouts: Vec<Knockout>,
+    #[serde(rename = "causes")]
+    sent_causes: Option<OneOf<CausesOptions>>,
+    #[serde(rename = "cite")]
+    sent_cite: Option<OneOf<CausesOptions>>,
+    /// The spans that are hidden in turn, to see what the answer or its sentences owe to them.
+    #[serde(skip)]
+    pub causes: Option<CausesOptions>,
+    /// True if effects on the whole answer are told.
+    #[serde(skip)]
+    pub tells_causes: bool,
+    /// True if the answer's sentences are told, each with the spans that it rests on.
+    #[serde(skip)]
+    pub cite: bool,
+    #[serde(rename = "heads")]
+    sent_heads: Option<HeadsField>,
+    #[serde(skip)]
+    pub heads: Heads,
+    /// The decoder layers that are told; all where absent.
+    pub layers: Option<Vec<usize>>,
+    /// Keys of each row that are told one by one.
+    #[serde(deserialize_with = "count::<1, 1024, _, _>")]
+    pub top_keys: Option<usize>,
+    /// Which numbers of the rows are told.
     measures: Option<Vec<Measure>>,
-    #[serde(default, deserialize_with = "list::<0, 64, _, _>")]
-    targets: Vec<TargetField>,
-    #[serde(default)]
-    tokens: bool,
-    #[serde(default)]
-    token_ids: bool,
+    /// Logits that are taken apart.
+    #[serde(deserialize_with = "list::<0, 64, _, _>")]
+    targets: Vec<TokenTarget>,
+    /// True if the texts of prompt and answer are told, token by token.
+    pub tokens: bool,
+    /// True if the tokens of prompt and answer are told.
+    pub token_ids: bool,
+    pub encoding: Encoding,
+    #[serde(rename = "spans", deserialize_with = "list::<0, 4096, _, _>")]
+    pub ranges: Vec<RangeRequest>,
+    pub units: Units,
+    #[serde(rename = "score")]
+    sent_score: Option<OneOf<ScoreRequest>>,
+    #[serde(skip)]
+    pub score: Option<ScoreRequest>,
+    /// The answer, where it is not to be generated: a text, tokens, or true for the last message.
+    pub answer: Option<OneOf<Vec<u32>>>,
     /// True if a stream reports the progress of reading its prompt.
     pub progress: Option<bool>,
 }
 
-#[derive(Debug, Default, PartialEq, Deserialize)]
+/// The encoding of tensors: arrays of arrays, or base64 of a safetensors file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Encoding {
+pub enum Encoding {
     #[default]
     Json,
     Safetensors,
@@ -67,57 +88,35 @@ pub enum Units {
     Tokens,
 }
 
-/// A request for attention.
-#[derive(Debug, Clone)]
-pub struct AttentionRequest {
-    /// Names of spans, `last`, `answer` and `each`; those of the score are added when the prompt's spans are known.
-    pub rows: Vec<String>,
-    /// Paths that are blocked for this answer.
-    pub knockouts: Vec<Knockout>,
-    /// The spans that are hidden in turn, to see what the answer or its sentences owe to them.
-    pub causes: Option<CausesOptions>,
-    /// True if effects on the whole answer are told.
-    pub tells_causes: bool,
-    /// True if the answer's sentences are told, each with the spans that it rests on.
-    pub cite: bool,
-    pub heads: Heads,
-    /// The decoder layers that are told; `None` for all.
-    pub layers: Option<Vec<usize>>,
-    /// Keys of each row that are told one by one.
-    pub top_keys: Option<usize>,
-    /// Which numbers of the rows are told.
-    pub measures: Vec<Measure>,
-    /// Logits that are taken apart.
-    pub targets: Vec<AskedTarget>,
-    /// True if the texts of prompt and answer are told, token by token.
-    pub tokens: bool,
-    /// True if tensors come as base64 of a safetensors file.
-    pub safetensors: bool,
-    pub ranges: Vec<RangeRequest>,
-    pub units: Units,
-    /// True if the tokens of prompt and answer are told.
-    pub token_ids: bool,
-    pub score: Option<ScoreRequest>,
-    /// The answer, where it is not to be generated.
-    pub answer: Option<GivenAnswer>,
+/// Which spans are documents, which is the question, by which heads; what is left out is found.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ScoreRequest {
+    #[serde(deserialize_with = "list::<1, 4096, _, _>")]
+    pub documents: Vec<String>,
+    pub question: Option<String>,
+    #[serde(rename = "heads")]
+    sent_heads: Option<HeadsField>,
+    #[serde(skip)]
+    pub heads: Option<Heads>,
 }
 
-/// An answer that is measured in the place of a generated one.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub enum GivenAnswer {
-    /// The last message; none where it is `false`.
-    #[serde(rename = "a boolean (true for the last message)")]
-    LastMessage(bool),
-    #[serde(rename = "a string")]
-    Text(String),
-    #[serde(rename = "an array of token ids")]
-    Tokens(Vec<u32>),
+/// The spans that are hidden, and the position from which on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CausesOptions {
+    #[serde(deserialize_with = "list::<1, 256, _, _>")]
+    pub spans: Vec<String>,
+    pub from: Option<String>,
+    #[serde(deserialize_with = "count::<0, 64, _, _>")]
+    pub controls: Option<usize>,
 }
 
-/// Characters of a part of the prompt as a span: an entry of `spans`.
+/// Characters, or tokens, of a part of the prompt as a span: an entry of `spans`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RangeRequest {
-    /// The field that says so, for errors.
+    /// The path of this entry, for errors.
     #[serde(skip)]
     pub field: String,
     #[serde(deserialize_with = "label")]
@@ -145,65 +144,67 @@ pub fn is_label(label: &str) -> bool {
 }
 
 impl AttentionRequest {
-    /// The request in the field `palimpsest`; `None` where it asks for `progress` alone.
-    pub fn new(fields: AttentionFields, body: &Value, model: &ServedModel) -> Result<Option<Self>, ApiError> {
-        let asked = |(key, value): (&String, &Value)| key != "progress" && !value.is_null();
-        if fields.progress.is_some() && !body["palimpsest"].as_object().into_iter().flatten().any(asked) {
+    /// The request, checked for what the model can tell; `None` where it asks for `progress` alone.
+    pub fn checked(self, model: &ServedModel) -> Result<Option<Self>, ApiError> {
+        if self.progress.is_some() && (AttentionRequest { progress: None, ..self.clone() }) == Self::default()
+        {
             return Ok(None);
         }
-        let AttentionFields { rows, top_keys, token_ids, tokens, units, .. } = fields;
-        let parsed = |(i, text): (usize, &String)| {
-            text.parse().map_err(|error: KnockoutError| {
-                ApiError::field(format!("palimpsest.knockouts[{i}]"), error.to_string())
-            })
-        };
-        let knockouts: Vec<Knockout> =
-            fields.knockouts.iter().enumerate().map(parsed).collect::<Result<_, _>>()?;
-        let score = fields.score.map(|score| score.request(model)).transpose()?.flatten();
-        let answer = fields.answer.filter(|answer| *answer != GivenAnswer::LastMessage(false));
-        if let Some(GivenAnswer::Tokens(tokens)) = &answer {
-            check_tokens("palimpsest.answer", tokens, model.spec.vocab)?;
+        let mut asked = self;
+        let wanted = "a boolean (true for all documents) or an object of documents, question and heads";
+        let score = asked.sent_score.take().map(|field| field.options("palimpsest.score", wanted));
+        asked.score = score.transpose()?.flatten().map(|score| score.checked(model)).transpose()?;
+        match &asked.answer {
+            Some(OneOf::Bool(false)) => asked.answer = None,
+            Some(OneOf::Other(tokens)) => check_tokens("palimpsest.answer", tokens, model.spec.vocab)?,
+            Some(number @ OneOf::Number(_)) => {
+                return Err(number.wrong(
+                    "palimpsest.answer",
+                    "a boolean (true for the last message), a string or an array of token ids",
+                ));
+            }
+            _ => {}
         }
-        let causes = fields.causes.and_then(CausesField::options);
-        let cited = fields.cite.and_then(CausesField::options);
-        let (tells_causes, cite) = (causes.is_some(), cited.is_some());
-        let causes = CausesOptions::shared(causes, cited)?;
-        if score.is_some() && !knockouts.is_empty() {
+        let options = |field: Option<OneOf<CausesOptions>>, path: &str| {
+            let wanted =
+                "a boolean (true for all documents and named spans) or an object of spans, from and controls";
+            field.map(|field| field.options(path, wanted)).transpose()
+        };
+        let causes = options(asked.sent_causes.take(), "palimpsest.causes")?.flatten();
+        let cite = options(asked.sent_cite.take(), "palimpsest.cite")?.flatten();
+        (asked.tells_causes, asked.cite) = (causes.is_some(), cite.is_some());
+        asked.causes = CausesOptions::shared(causes, cite)?;
+        if asked.score.is_some() && !asked.knockouts.is_empty() {
             let reason = "is held against a neutral question with nothing blocked; leave out palimpsest.knockouts, or the score";
             return Err(ApiError::at("palimpsest.score", reason));
         }
-        let target = |(nth, field): (usize, &TargetField)| field.target(nth, model);
-        let targets: Vec<AskedTarget> =
-            fields.targets.iter().enumerate().map(target).collect::<Result<_, _>>()?;
-        let measures = fields.measures.unwrap_or_else(|| Measure::USUAL.to_vec());
-        check_measures(&measures, &rows, score.is_some())?;
-        if !targets.is_empty() && (cite || !fields.spans.is_empty()) {
+        asked.check_measures()?;
+        if !asked.targets.is_empty() && (asked.cite || !asked.ranges.is_empty()) {
             let reason = "take a logit apart by spans that share no token; leave out palimpsest.spans and palimpsest.cite, or the targets";
             return Err(ApiError::at("palimpsest.targets", reason));
         }
-        let asks = score.is_some()
-            || answer.is_some()
-            || causes.is_some()
-            || !knockouts.is_empty()
-            || !targets.is_empty()
-            || tokens;
-        if !asks && rows.is_empty() {
-            return Err(match body["palimpsest"]["rows"].is_array() {
-                false => ApiError::missing("palimpsest.rows"),
-                true => ApiError::at(
-                    "palimpsest.rows",
-                    "names 0 rows; give 1 to 4096: names of spans, last, answer or each",
-                ),
-            });
+        let asks = asked.score.is_some()
+            || asked.answer.is_some()
+            || asked.causes.is_some()
+            || !asked.knockouts.is_empty()
+            || !asked.targets.is_empty()
+            || !asked.rows.is_empty()
+            || asked.tokens;
+        if !asks {
+            let reason = "is missing or empty; give 1 to 4096 names of spans, last, answer or each";
+            return Err(ApiError::at("palimpsest.rows", reason).with_code("missing_required_parameter"));
         }
-        let heads = fields.heads.of("palimpsest.heads", model)?;
-        if fields.layers.is_some() && matches!(heads, Heads::These { .. }) {
+        if let Some(heads) = &asked.sent_heads {
+            asked.heads = Heads::of(heads, "palimpsest.heads", model)?;
+        }
+        if asked.layers.is_some() && matches!(asked.heads, Heads::These { .. }) {
             let reason = "is for the mean and for all heads; single heads are named with their layers, so leave it out";
             return Err(ApiError::at("palimpsest.layers", reason));
         }
-        let layers = fields.layers.map(|layers| check_layers(layers, model.spec.layers.len())).transpose()?;
-        let mut ranges = fields.spans;
-        for (i, range) in ranges.iter_mut().enumerate() {
+        if let Some(layers) = &mut asked.layers {
+            check_layers(layers, model.spec.layers.len())?;
+        }
+        for (i, range) in asked.ranges.iter_mut().enumerate() {
             range.field = format!("palimpsest.spans[{i}]");
             let RangeRequest { field, start, end, .. } = range;
             if start >= end {
@@ -211,36 +212,17 @@ impl AttentionRequest {
                 return Err(ApiError::field(format!("{field}.end"), message));
             }
         }
-        let safetensors = fields.encoding == Encoding::Safetensors;
-        Ok(Some(AttentionRequest {
-            rows,
-            knockouts,
-            causes,
-            tells_causes,
-            cite,
-            heads,
-            layers,
-            top_keys,
-            measures,
-            targets,
-            tokens,
-            safetensors,
-            ranges,
-            units,
-            token_ids,
-            score,
-            answer,
-        }))
+        Ok(Some(asked))
     }
 
     /// True if these numbers are told.
     pub fn tells(&self, measure: Measure) -> bool {
-        self.measures.contains(&measure)
+        self.measures.as_deref().unwrap_or(&Measure::USUAL).contains(&measure)
     }
 
     /// True if lengths of what is read and written are told.
     pub fn lengths(&self) -> bool {
-        self.measures.iter().any(|measure| measure.is_length())
+        self.measures.iter().flatten().any(|measure| measure.is_length())
     }
 
     /// True if each generated token is a row that is told.
@@ -253,6 +235,43 @@ impl AttentionRequest {
         self.cite || self.each()
     }
 
+    /// True if rows of generated tokens are told, which see generated tokens.
+    pub fn answers(&self) -> bool {
+        self.each() || self.rows.iter().any(|row| row == "answer")
+    }
+
+    /// The logits that are taken apart, in a prompt of so many tokens.
+    pub fn targets(&self, model: &ServedModel, tokens: usize) -> Result<Vec<Target>, ApiError> {
+        let most = model.spec.vocab.saturating_sub(1);
+        let id = |field: String, name: &TokenName| match (name, name.ids(&model.text.tokenizer)?.as_slice()) {
+            (_, &[id]) if id as usize <= most => Ok(id),
+            (TokenName::Text(text), several) => {
+                let reason = format!(
+                    "is {text:?}, which is {} tokens of the model; give the text of one, with the space before it where there is one, or \
+                     its id",
+                    several.len()
+                );
+                Err(ApiError::at(field, reason))
+            }
+            (TokenName::Id(id), _) => {
+                Err(ApiError::at(field, format!("is {id}; the model's token ids are 0 to {most}")))
+            }
+        };
+        let target = |(i, target): (usize, &TokenTarget)| {
+            let field = |name: &str| format!("palimpsest.targets[{i}].{name}");
+            let position = target.position.unwrap_or(tokens.saturating_sub(1));
+            if position >= tokens {
+                let reason = format!(
+                    "is {position}; the prompt has {tokens} tokens, and positions count from 0; leave it out for the last one"
+                );
+                return Err(ApiError::at(field("position"), reason));
+            }
+            let against = target.against.as_ref().map(|name| id(field("against"), name));
+            Ok(Target { position, token: id(field("token"), &target.token)?, against: against.transpose()? })
+        };
+        self.targets.iter().enumerate().map(target).collect()
+    }
+
     /// Which keys are told one by one, of rows of a prompt and of up to `most` generated tokens. Refuses more of them than are kept.
     pub fn top_keys(
         &self,
@@ -262,9 +281,8 @@ impl AttentionRequest {
     ) -> Result<Option<TopRequest>, ApiError> {
         let Some(k) = self.top_keys else { return Ok(None) };
         let mean = self.heads == Heads::Mean;
-        let of_layer = |layer: &palimpsest_core::model::LayerSpec| {
-            layer.attention().map_or(0, |spec| if mean { 1 } else { spec.heads })
-        };
+        let of_layer =
+            |layer: &LayerSpec| layer.attention().map_or(0, |spec| if mean { 1 } else { spec.heads });
         let a_position = 2 * k * model.spec.layers.iter().map(of_layer).sum::<usize>().max(1);
         let generated = if rows.answer.any() { most } else { 0 };
         let positions = rows.spans.iter().map(|row| row.len()).sum::<usize>().saturating_add(generated);
@@ -281,7 +299,7 @@ impl AttentionRequest {
 
     /// Refuses what would take too much memory: rows of `spans` spans, and of up to `most` generated tokens where each is one.
     pub fn check_size(&self, model: &ServedModel, spans: usize, most: usize) -> Result<(), ApiError> {
-        let heads = |layer: &palimpsest_core::model::LayerSpec| {
+        let heads = |layer: &LayerSpec| {
             layer.attention().map_or(0, |spec| spec.heads)
                 + layer.delta_net().map_or(0, |spec| spec.value_heads)
         };
@@ -307,30 +325,65 @@ impl AttentionRequest {
         }
         Ok(())
     }
+
+    /// Refuses a measure twice, and lengths of rows that are not of the prompt.
+    fn check_measures(&self) -> Result<(), ApiError> {
+        let measures = self.measures.as_deref().unwrap_or_default();
+        for (i, measure) in measures.iter().enumerate() {
+            let reason = if measures[..i].contains(measure) {
+                "names a measure again; name it once"
+            } else if measure.is_length() && (self.score.is_some() || self.answers()) {
+                "is of the prompt's rows; leave out the rows answer and each, and palimpsest.score, whose row is the answer's"
+            } else if measure.is_length() && self.rows.is_empty() {
+                "is of rows, and none are named; name some in palimpsest.rows"
+            } else {
+                continue;
+            };
+            return Err(ApiError::at(format!("palimpsest.measures[{i}]"), reason));
+        }
+        Ok(())
+    }
 }
 
-/// Refuses a measure twice, and lengths of rows that are not of the prompt.
-fn check_measures(measures: &[Measure], rows: &[String], scored: bool) -> Result<(), ApiError> {
-    for (i, measure) in measures.iter().enumerate() {
-        let field = || format!("palimpsest.measures[{i}]");
-        if measures[..i].contains(measure) {
-            return Err(ApiError::at(field(), "names a measure again; name it once"));
-        }
-        if measure.is_length() && (scored || rows.iter().any(|row| row == "answer" || row == "each")) {
-            let reason = "is of the prompt's rows; leave out the rows answer and each, and palimpsest.score, whose row is the answer's";
-            return Err(ApiError::at(field(), reason));
-        }
-        if measure.is_length() && rows.is_empty() {
-            return Err(ApiError::at(
-                field(),
-                "is of rows, and none are named; name some in palimpsest.rows",
-            ));
+impl CausesOptions {
+    /// Of `causes` and of `cite`, whose readings are the same ones.
+    fn shared(causes: Option<Self>, cite: Option<Self>) -> Result<Option<Self>, ApiError> {
+        let none = Self::default();
+        match (causes, cite) {
+            (Some(causes), Some(cite)) if cite == none || cite == causes => Ok(Some(causes)),
+            (Some(causes), Some(cite)) if causes == none => Ok(Some(cite)),
+            (Some(_), Some(_)) => {
+                let reason = "has other options than palimpsest.causes, and both come from the same readings; give them once, and \
+                              true for the other";
+                Err(ApiError::at("palimpsest.cite", reason))
+            }
+            (causes, cite) => Ok(causes.or(cite)),
         }
     }
-    Ok(())
 }
 
-fn check_layers(mut layers: Vec<usize>, all: usize) -> Result<Vec<usize>, ApiError> {
+impl ScoreRequest {
+    fn checked(mut self, model: &ServedModel) -> Result<Self, ApiError> {
+        let labels = &self.documents;
+        if let Some(i) = (1..labels.len()).find(|&i| labels[..i].contains(&labels[i])) {
+            let reason = "names a span again; name it once";
+            return Err(ApiError::at(format!("palimpsest.score.documents[{i}]"), reason));
+        }
+        let name = "palimpsest.score.heads";
+        let heads = self.sent_heads.take().map(|heads| Heads::of(&heads, name, model)).transpose()?;
+        if heads == Some(Heads::Mean) {
+            return Err(ApiError::at(
+                name,
+                "is \"mean\"; give \"all\", \"retrieval\" or pairs [layer, head]",
+            ));
+        }
+        self.heads = heads;
+        Ok(self)
+    }
+}
+
+/// Sorts layers; refuses those that the model has not, and one twice.
+fn check_layers(layers: &mut [usize], all: usize) -> Result<(), ApiError> {
     for (i, layer) in layers.iter().enumerate() {
         let reason = match *layer < all {
             false => format!("is {layer}; the model's layers are 0 to {}", all.saturating_sub(1)),
@@ -340,5 +393,5 @@ fn check_layers(mut layers: Vec<usize>, all: usize) -> Result<Vec<usize>, ApiErr
         return Err(ApiError::at(format!("palimpsest.layers[{i}]"), reason));
     }
     layers.sort_unstable();
-    Ok(layers)
+    Ok(())
 }

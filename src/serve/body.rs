@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::app::App;
 use super::error::ApiError;
+use super::json::drop_nulls;
 use super::memory::{Full, Held};
 use super::off_thread::off_thread;
 
@@ -24,7 +25,6 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes that a value takes beside its text, in an array that grows.
 const VALUE: u64 = 2 * size_of::<Value>() as u64;
 
-/// A body as JSON.
 pub struct Received {
     value: Value,
     /// Bytes of its texts.
@@ -90,10 +90,11 @@ fn parsed(bytes: &[u8], mut held: Held) -> Result<Received, ApiError> {
     let (values, texts) = weight(bytes);
     let takes = values * VALUE + texts;
     held.add(takes).map_err(full)?;
-    let value = serde_json::from_slice(bytes).map_err(|error| {
+    let mut value = serde_json::from_slice(bytes).map_err(|error| {
         let message = format!("the request's body is no JSON: {error}{}", place(bytes, &error));
         ApiError::new(StatusCode::BAD_REQUEST, Some("invalid_json"), message)
     })?;
+    drop_nulls(&mut value);
     held.keep(takes);
     Ok(Received { value, texts, held })
 }
@@ -129,19 +130,48 @@ fn place(bytes: &[u8], error: &serde_json::Error) -> String {
     }
 }
 
+/// Refuses a conversation whose users say more than fits, before anything is made of it.
+pub fn messages_fit(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
+    let Some(messages) = body["messages"].as_array() else { return Ok(()) };
+    // Templates may leave white space around a content out.
+    let bytes = |content: &Value| match content {
+        Value::Array(parts) => {
+            let texts = parts.iter().filter_map(|part| part["text"].as_str());
+            texts.map(|text| text.trim().len()).sum()
+        }
+        content => content.as_str().map_or(0, |text| text.trim().len()),
+    };
+    let of_users = messages.iter().filter(|message| message["role"] == "user");
+    let bytes: usize = of_users.map(|message| bytes(&message["content"])).sum();
+    let fits = app.model.limit.check("messages", bytes);
+    if fits.is_err() && app.model.shows_users() { fits } else { Ok(()) }
+}
+
+/// Refuses a text under this name, or one of several, that is longer than fits.
+pub fn texts_fit(app: &Arc<App>, body: &Value, field: &str) -> Result<(), ApiError> {
+    match &body[field] {
+        Value::String(text) => app.model.limit.check(field, text.len()),
+        Value::Array(list) => {
+            let mut texts = list.iter().enumerate().filter_map(|(i, value)| Some((i, value.as_str()?)));
+            texts.try_for_each(|(i, text)| app.model.limit.check(&format!("{field}[{i}]"), text.len()))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Received {
     /// Makes of it what is to be served, in a place for its texts and off the thread of connections.
     pub async fn prepared<T: Send + 'static>(
         self,
         app: &Arc<App>,
-        prepare: impl FnOnce(&Arc<App>, &Value) -> Result<T, ApiError> + Send + 'static,
+        prepare: impl FnOnce(&Arc<App>, Value) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let Received { value, texts, held } = self;
         let place = app.memory.place_for_texts(texts).await;
         let app = Arc::clone(app);
         off_thread(move || {
             let (_held, _place) = (held, place);
-            prepare(&app, &value)
+            prepare(&app, value)
         })
         .await
     }

@@ -9,13 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelExtend, ParallelIterator};
-use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::ask;
+use super::attention_request::CausesOptions;
 use super::error::ApiError;
-use super::json::{count, list};
 use super::prompt::TokenPrompt;
 use crate::statistics::control::{are_apart, control_of, stretches_of_prompt};
 use palimpsest_core::attention::{Hole, LayerHoles, LayerKind};
@@ -30,58 +28,6 @@ const CONTROLS: usize = 4;
 
 /// Seed of their draws.
 const SEED: u64 = 0;
-
-/// The field `palimpsest.causes`.
-#[derive(Debug, Deserialize)]
-pub enum CausesField {
-    /// `false` for none.
-    #[serde(rename = "a boolean (true for all documents and named spans)")]
-    Is(bool),
-    #[serde(rename = "an object of spans, from and controls")]
-    Of(CausesOptions),
-}
-
-/// The spans that are hidden, and the position from which on.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct CausesOptions {
-    #[serde(default, deserialize_with = "spans")]
-    spans: Option<Vec<String>>,
-    from: Option<String>,
-    #[serde(default, deserialize_with = "count::<0, 64, _, _>")]
-    controls: Option<usize>,
-}
-
-fn spans<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
-    list::<1, 256, _, _>(from).map(Some)
-}
-
-impl CausesOptions {
-    /// Of `causes` and of `cite`, whose readings are the same ones.
-    pub fn shared(causes: Option<Self>, cite: Option<Self>) -> Result<Option<Self>, ApiError> {
-        let none = Self::default();
-        match (causes, cite) {
-            (Some(causes), Some(cite)) if cite == none || cite == causes => Ok(Some(causes)),
-            (Some(causes), Some(cite)) if causes == none => Ok(Some(cite)),
-            (Some(_), Some(_)) => {
-                let reason = "has other options than palimpsest.causes, and both come from the same readings; give them once, and \
-                              true for the other";
-                Err(ApiError::at("palimpsest.cite", reason))
-            }
-            (causes, cite) => Ok(causes.or(cite)),
-        }
-    }
-}
-
-impl CausesField {
-    /// The options that are asked for; `None` for `false`.
-    pub fn options(self) -> Option<CausesOptions> {
-        match self {
-            CausesField::Is(false) => None,
-            CausesField::Is(true) => Some(CausesOptions::default()),
-            CausesField::Of(options) => Some(options),
-        }
-    }
-}
 
 /// Effects that are to be measured, or are.
 #[derive(Debug, Clone)]
@@ -138,9 +84,9 @@ impl Causes {
             })
         };
         let from = options.from.as_ref().map(find).transpose()?.map(|span| span.start);
-        let spans: Vec<Span> = match &options.spans {
-            Some(labels) => labels.iter().map(find).collect::<Result<_, _>>()?,
-            None => {
+        let spans: Vec<Span> = match options.spans.as_slice() {
+            labels @ [_, ..] => labels.iter().map(find).collect::<Result<_, _>>()?,
+            [] => {
                 let is_own = |span: &&Span| {
                     ["template[", "messages["].iter().any(|own| span.label.starts_with(own))
                         || span.label == "prompt"
@@ -317,7 +263,7 @@ async fn read(
     drop(told);
     let mut readings = vec![Reading::new(); count];
     for _ in 0..count {
-        let Some((nth, reading)) = heard.recv().await else { return Err(ask::gone()) };
+        let Some((nth, reading)) = heard.recv().await else { return Err(ApiError::left()) };
         readings[nth] = reading?;
     }
     Ok(readings)

@@ -7,30 +7,42 @@ use serde_json::{Map, Value, json};
 
 use super::answers::{Collected, PreparedCompletion, Shape};
 use super::app::App;
-use super::ask::{Finished, Plan, Token};
+use super::ask::{Finished, Plan};
 use super::attention_reply::Asked;
 use super::attention_request::AttentionRequest;
-use super::common::{Common, Shared, identifier, room};
+use super::common::{Common, room};
 use super::documents::{DocumentField, Documents};
 use super::error::ApiError;
 use super::format::{Format, ResponseFormat};
 use super::given;
-use super::json::{count, list, read};
+use super::json::{Neutral, OF_CLIENTS, count, drop_neutral, is_empty, list, read};
+use super::log::identifier;
 use super::logprobs;
 use super::model::ServedModel;
 use super::prompt::{Conversation, chat_spans};
-use super::score::ScoreRequest;
-use super::sent::{Message, Sent};
+use super::score;
+use super::sent::{Message, Sent, drop_neutral_of_messages};
 use super::tools::{ToolChoice, ToolField, ToolRequest};
 use super::writer::{Piece, Writer};
 use palimpsest_core::engine::Chosen;
 use palimpsest_core::text::{CallPiece, ReasoningEffort};
 
-/// The body of a request.
+/// Fields of OpenAI's that are not served but where they ask for nothing.
+pub const NEUTRAL: [Neutral; 6] = [
+    OF_CLIENTS,
+    (&["functions"], is_empty),
+    (&["function_call", "service_tier"], |value| {
+        ["none", "auto", "default"].iter().any(|word| value == word)
+    }),
+    (&["modalities"], |value| *value == json!(["text"])),
+    (&["store"], |value| *value == Value::Bool(false)),
+    (&["audio", "prediction", "web_search_options", "verbosity", "moderation"], |_| false),
+];
+
+/// The body of a request, but for the fields of [`Common`].
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ChatRequest {
-    #[serde(rename = "")]
-    shared: Shared,
     #[serde(default)]
     logprobs: bool,
     #[serde(default, deserialize_with = "count::<0, 20, _, _>")]
@@ -54,15 +66,17 @@ pub struct ChatRequest {
 
 /// Only the switch of thoughts is known.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct TemplateKwargs {
     enable_thinking: Option<bool>,
     thinking: Option<bool>,
 }
 
-/// Reads a request.
-pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<ChatShape>, ApiError> {
-    let fields: ChatRequest = read(body)?;
-    let (common, attention) = Common::new(app, fields.shared)?;
+pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<ChatShape>, ApiError> {
+    drop_neutral(&mut body, "", &NEUTRAL)?;
+    drop_neutral_of_messages(&mut body)?;
+    let (common, mut asked) = Common::read(app, &mut body)?;
+    let fields: ChatRequest = read(&body)?;
     let likeliest = match (fields.logprobs, fields.top_logprobs) {
         (true, most) => Some(most.unwrap_or(0)),
         (false, None | Some(0)) => None,
@@ -75,8 +89,6 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<ChatSh
     let tools =
         ToolRequest::new(fields.tools, fields.tool_choice, fields.parallel_tool_calls.unwrap_or(true))?;
     let mut sent = Sent::all(fields.messages)?;
-    let asked = attention.map(|fields| AttentionRequest::new(fields, body, model)).transpose()?;
-    let mut asked = asked.flatten();
     given::take_last(asked.as_mut(), &mut sent)?;
     let is_given = asked.as_ref().is_some_and(|asked| asked.answer.is_some());
     let thinking = fields.chat_template_kwargs.and_then(|kwargs| kwargs.enable_thinking.or(kwargs.thinking));
@@ -92,28 +104,23 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<ChatSh
     let conversation = Conversation::new(model, &sent, tools.told(), &documents)?;
     let tokenizer = &model.text.tokenizer;
     let (tokens, asked) = match asked {
-        None => (conversation.tokens(&voice.template, tokenizer)?, None),
+        None => (conversation.tokens(&voice.template)?, None),
         Some(attention) => {
             let spans = |sent: &[Sent], attention: &AttentionRequest| {
                 let conversation = Conversation::new(model, sent, tools.told(), &documents)?;
-                chat_spans(&voice.template, tokenizer, &conversation, attention)
+                chat_spans(&voice.template, &conversation, attention)
             };
-            let prompt = chat_spans(&voice.template, tokenizer, &conversation, &attention)?;
-            let of_score = |score: &ScoreRequest| score.of_chat(&attention, (model, &sent, &prompt), &spans);
-            let scoring = attention.score.as_ref().map(of_score).transpose()?;
+            let prompt = chat_spans(&voice.template, &conversation, &attention)?;
+            let scoring = score::of_chat(&attention, (model, &sent, &prompt), &spans)?;
             (prompt.tokens.clone(), Some(Asked::new(attention, prompt, scoring, &model.spec)?))
         }
     };
-    let forced = given::tokens(
-        asked.as_ref().map(|asked| &asked.attention),
-        (tokenizer, model.limit),
-        &tokens,
-        &common,
-    )?;
+    let attention = asked.as_ref().map(|asked| &asked.attention);
+    let forced = given::tokens(attention, model, &tokens, &common)?;
     let limits = [("max_completion_tokens", fields.max_completion_tokens), ("max_tokens", fields.max_tokens)];
     let prompt = ("messages", tokens.len());
     let most = match &forced {
-        None => room(app, prompt, &limits, app.settings.tokens)?,
+        None => room(app, prompt, &limits, app.options.max_answer)?,
         Some(answer) => given::check_room(answer, app, prompt, &limits)?,
     };
     let mut rules = common.rules.clone();
@@ -126,7 +133,7 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<ChatSh
     // The probabilities of a given answer are what it is given for.
     let likeliest = likeliest.or(is_given.then_some(0));
     let stops = match is_given {
-        false => [&common.stops[..], &app.settings.stops].concat(),
+        false => common.stops.iter().chain(app.options.stops.iter().flatten()).cloned().collect(),
         true => Vec::new(),
     };
     let reader = tools.reader(model)?;
@@ -134,9 +141,9 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<ChatSh
     let thinker = model.thinker(voice.thoughts, most);
     let plan = Plan { tokens, forced, most, rules, thinker, likeliest, scores_prompt: false };
     let mut held = app.memory.take(0).map_err(|full| full.error("the request", None, ""))?;
-    let orders = plan.orders(app, &common, asked.as_ref(), 0, writer, &mut held)?;
+    let order = plan.order(app, &common, asked.as_ref(), 0, writer, &mut held)?;
     let shape = ChatShape { app: Arc::clone(app), logprobs: likeliest.is_some(), asked };
-    Ok(PreparedCompletion { orders, shape, common, held })
+    Ok(PreparedCompletion { orders: [order].into(), shape, common, held })
 }
 
 /// The room of an answer that is one JSON object; refuses less than the least object takes.
@@ -162,7 +169,6 @@ fn call_delta(piece: &CallPiece) -> Value {
     }
 }
 
-/// Whole calls.
 fn joined(pieces: &[CallPiece]) -> Vec<Value> {
     let mut calls: Vec<(&str, String)> = Vec::new();
     for CallPiece { name, arguments, .. } in pieces {
@@ -184,7 +190,6 @@ fn call_identifier() -> String {
     identifier("call").replace('-', "_")
 }
 
-/// The JSON of chat completions.
 pub struct ChatShape {
     app: Arc<App>,
     logprobs: bool,
@@ -206,7 +211,6 @@ impl ChatShape {
         Some(self.asked.as_ref()?.annotations()?.into())
     }
 
-    /// The delta of a piece, in a stream.
     fn delta(piece: &Piece) -> Map<String, Value> {
         let mut delta = Map::new();
         for (key, text) in [("reasoning_content", &piece.thought), ("content", &piece.text)] {
@@ -238,8 +242,7 @@ impl Shape for ChatShape {
         Some(ChatShape::chunk(choice, json!({"role": "assistant", "content": ""}), None))
     }
 
-    fn token(&mut self, choice: usize, token: &Token) -> Option<Value> {
-        let Token { piece, chosen } = token;
+    fn token(&mut self, choice: usize, piece: &Piece, chosen: &Chosen) -> Option<Value> {
         let mut delta = ChatShape::delta(piece);
         if delta.is_empty() && !self.logprobs && chosen.rows.is_empty() {
             return None;
@@ -260,8 +263,8 @@ impl Shape for ChatShape {
         ChatShape::chunk(choice, delta.into(), Some(finished.reason))
     }
 
-    fn whole(&mut self, choice: usize, collected: Collected) -> Value {
-        let Collected { thought, text, calls, tokens, finished } = collected;
+    fn whole(&mut self, choice: usize, collected: Collected, finished: &Finished) -> Value {
+        let Collected { thought, text, calls, tokens } = collected;
         let only_calls = text.is_empty() && !calls.is_empty();
         let content = ((finished.has_answer || thought.is_empty()) && !only_calls).then_some(text);
         let mut message = json!({"role": "assistant", "content": content, "refusal": null});

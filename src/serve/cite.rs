@@ -14,7 +14,8 @@ use super::causes::{Causes, Effects};
 use super::sentences::sentences;
 use super::writer::Piece;
 use crate::statistics::control::median;
-use palimpsest_core::attention::{EachMasses, Uniform, uniform_share};
+use palimpsest_core::attention::uniform_share;
+use palimpsest_core::engine::Measured;
 use palimpsest_core::span::Span;
 
 /// The least effect that is cited, in nats per token.
@@ -34,16 +35,10 @@ pub struct Cite {
     annotations: Vec<Value>,
 }
 
-/// An answer whose masses are known.
+/// A measured answer to a prompt of so many tokens, whose masses are over `keys`.
 pub struct Answered<'a> {
     pub prompt: usize,
-    /// Tokens of the thought before it.
-    pub thought: usize,
-    /// The masses of each of its tokens over `keys`.
-    pub each: Option<&'a EachMasses>,
-    /// The layers of these masses, ascending.
-    pub layers: &'a [usize],
-    pub uniform: &'a Uniform,
+    pub measured: &'a Measured,
     pub keys: &'a [Span],
 }
 
@@ -75,13 +70,6 @@ impl Measure {
     }
 }
 
-/// A span that a sentence rests on.
-struct Citation<'a> {
-    label: &'a str,
-    kind: &'static str,
-    score: f64,
-}
-
 /// A sentence: its bytes in the content, and its tokens, counted from the answer's thought on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Sentence {
@@ -90,14 +78,11 @@ struct Sentence {
 }
 
 impl Cite {
-    /// A token was written.
-    pub fn hear(&mut self, piece: &Piece) {
-        self.starts.push(self.text.len());
-        self.hear_end(piece);
-    }
-
-    /// The rest of the text was written.
-    pub fn hear_end(&mut self, piece: &Piece) {
+    /// What a token wrote, or the end of the answer.
+    pub fn hear(&mut self, piece: &Piece, is_token: bool) {
+        if is_token {
+            self.starts.push(self.text.len());
+        }
         self.text.push_str(&piece.text);
         self.calls |= !piece.calls.is_empty();
     }
@@ -105,7 +90,7 @@ impl Cite {
     /// Cites for the answer that was heard, and forgets it.
     pub fn settle(&mut self, causes: &Causes, answered: &Answered<'_>) {
         let heard = std::mem::take(self);
-        let sentences = heard.sentences(answered.thought);
+        let sentences = heard.sentences(answered.thought());
         let layers = whole(answered, causes);
         let (mut told, mut of_controls) = (Vec::new(), Vec::new());
         for sentence in &sentences {
@@ -121,19 +106,18 @@ impl Cite {
                 of_controls.iter().map(|(_, densities)| densities[nth]).collect();
             json!({"start": stretch.start, "end": stretch.end, "density": densities, "log_p_drop": drops})
         };
-        let numbers: Vec<usize> = layers.iter().map(|&place| answered.layers[place]).collect();
+        let numbers: Vec<usize> =
+            layers.iter().map(|&place| answered.measured.masses.layers[place]).collect();
         self.told = json!({
             "from": causes.from, "layers": numbers, "sentences": told,
             "controls": causes.controls.iter().enumerate().map(control).collect::<Vec<_>>()
         });
     }
 
-    /// All numbers.
     pub fn json(&self) -> &Value {
         &self.told
     }
 
-    /// The citations, in OpenAI's shape.
     pub fn annotations(&self) -> &[Value] {
         &self.annotations
     }
@@ -178,7 +162,7 @@ impl Cite {
         let paid: Vec<Option<(f64, f64)>> = causes.spans.iter().map(|span| attended(&span.label)).collect();
         let of_spans: Vec<f64> = paid.iter().map(|paid| paid.and_then(density).unwrap_or(f64::NAN)).collect();
         let drops: Vec<f64> = effects.spans.iter().map(|effect| effect.log_p_drop).collect();
-        let mut cited: Vec<Citation<'_>> = Vec::new();
+        let mut cited: Vec<(&str, &str, f64)> = Vec::new();
         let mut spans = Vec::new();
         for (nth, (span, effect)) in causes.spans.iter().zip(&effects.spans).enumerate() {
             let caused = Measure::of(nth, &drops, causes, &effects.controls);
@@ -189,7 +173,7 @@ impl Cite {
             {
                 if let Some(one) = measure.as_ref().filter(|one| one.number >= least && one.stands_out()) {
                     kinds.push(kind);
-                    cited.push(Citation { label: &span.label, kind, score: one.number });
+                    cited.push((kind, &span.label, one.number));
                 }
             }
             spans.push(json!({
@@ -202,11 +186,19 @@ impl Cite {
                 "cited": kinds
             }));
         }
-        cited.sort_by(|a, b| b.kind.cmp(a.kind).then(b.score.total_cmp(&a.score)));
+        cited.sort_by(|a, b| b.0.cmp(a.0).then(b.2.total_cmp(&a.2)));
         let characters = |byte: usize| self.text[..byte].chars().count();
         let (start, end) = (characters(sentence.bytes.start), characters(sentence.bytes.end));
-        annotations.extend(cited.iter().map(|one| one.annotation(start, end)));
-        let tokens = [sentence.tokens.start + answered.thought, sentence.tokens.end + answered.thought];
+        annotations.extend(cited.into_iter().map(|(kind, label, score)| {
+            json!({
+                "type": "url_citation",
+                "url_citation": {
+                    "start_index": start, "end_index": end, "title": label, "url": format!("#{}", encoded(label))
+                },
+                "kind": kind, "score": score
+            })
+        }));
+        let tokens = [sentence.tokens.start, sentence.tokens.end].map(|token| token + answered.thought());
         let json = json!({
             "start": start, "end": end, "text": &self.text[sentence.bytes.clone()], "tokens": tokens,
             "log_p": effects.log_p, "spans": spans
@@ -215,24 +207,21 @@ impl Cite {
     }
 }
 
-impl Citation<'_> {
-    fn annotation(&self, start: usize, end: usize) -> Value {
-        json!({
-            "type": "url_citation",
-            "url_citation": {
-                "start_index": start, "end_index": end, "title": self.label, "url": format!("#{}", encoded(self.label))
-            },
-            "kind": self.kind, "score": self.score
-        })
-    }
-}
-
 impl Answered<'_> {
+    /// Tokens of the thought before the answer.
+    fn thought(&self) -> usize {
+        self.measured.generated.thought
+    }
+
+    fn window(&self, layer: usize) -> Option<usize> {
+        self.measured.masses.uniform.windows.get(layer).copied().flatten()
+    }
+
     /// The mass that tokens of the answer pay to a span, and what uniform attention would; means over tokens, over heads and over these
     /// layers.
     fn paid(&self, label: &str, tokens: Range<usize>, layers: &[usize]) -> Option<(f64, f64)> {
         let key = self.keys.iter().position(|key| key.label == label)?;
-        let mass = &self.each?.mass;
+        let mass = &self.measured.masses.each.as_ref()?.mass;
         let (_, heads, generated, _) = mass.dim();
         if tokens.end > generated {
             return None;
@@ -241,10 +230,10 @@ impl Answered<'_> {
         let sum: f64 = layers.iter().flat_map(|layer| of_layer(layer).to_owned()).map(f64::from).sum();
         let count = (layers.len() * heads * tokens.len()).max(1) as f64;
         // The row of a token is the position that predicted it.
-        let first = (self.prompt + self.thought).saturating_sub(1);
+        let first = (self.prompt + self.thought()).saturating_sub(1);
         let rows = first + tokens.start..first + tokens.end;
-        let windows = layers.iter().map(|&layer| self.uniform.windows.get(layer).copied().flatten());
-        let shares = windows.map(|window| uniform_share(rows.clone(), self.keys[key].range(), window));
+        let share = |&layer: &usize| uniform_share(rows.clone(), self.keys[key].range(), self.window(layer));
+        let shares = layers.iter().map(share);
         Some((sum / count, shares.sum::<f64>() / layers.len().max(1) as f64))
     }
 }
@@ -252,9 +241,9 @@ impl Answered<'_> {
 /// The places of the layers that see the answer and all spans at once; of all layers where none does.
 fn whole(answered: &Answered<'_>, causes: &Causes) -> Vec<usize> {
     let first = causes.spans.iter().map(|span| span.start).min().unwrap_or(0);
-    let needed = answered.prompt + answered.thought + causes.tokens() - first;
-    let window = |place: &usize| answered.uniform.windows.get(*place).copied().flatten();
-    let all = 0..answered.layers.len();
+    let needed = answered.prompt + answered.thought() + causes.tokens() - first;
+    let window = |place: &usize| answered.window(*place);
+    let all = 0..answered.measured.masses.layers.len();
     let whole: Vec<usize> =
         all.clone().filter(|place| window(place).is_none_or(|window| window >= needed)).collect();
     if whole.is_empty() { all.collect() } else { whole }
@@ -284,7 +273,7 @@ mod tests {
     fn heard(pieces: &[&str]) -> Cite {
         let mut cite = Cite::default();
         for text in pieces {
-            cite.hear(&Piece { text: (*text).to_owned(), ..Piece::default() });
+            cite.hear(&Piece { text: (*text).to_owned(), ..Piece::default() }, true);
         }
         cite
     }

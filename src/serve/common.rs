@@ -8,44 +8,61 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::app::App;
-use super::attention_request::AttentionFields;
+use super::attention_request::AttentionRequest;
 use super::error::ApiError;
-use super::json::{count, found, real, wrong};
+use super::json::{count, found, read_part, real, wrong};
 use palimpsest_core::engine::{Sampling, TokenRules};
 
 /// Fields that both endpoints have.
-#[derive(Debug, Deserialize)]
-pub struct Shared {
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Common {
     model: String,
-    stream: Option<bool>,
+    /// True if the answer is sent as it is generated.
+    #[serde(default)]
+    pub stream: bool,
     stream_options: Option<StreamOptions>,
-    #[serde(default, deserialize_with = "count::<1, 128, _, _>")]
-    n: Option<usize>,
-    #[serde(default, deserialize_with = "stops")]
-    stop: Vec<String>,
-    #[serde(default, deserialize_with = "real::<0, 200, _, _>")]
-    temperature: Option<f64>,
-    #[serde(default, deserialize_with = "real::<0, 100, _, _>")]
-    top_p: Option<f64>,
-    #[serde(default, deserialize_with = "seed")]
-    seed: Option<u64>,
+    #[serde(default = "one", deserialize_with = "count::<1, 128, _, _>")]
+    pub n: usize,
+    #[serde(default, rename = "stop", deserialize_with = "stops")]
+    pub stops: Vec<String>,
+    #[serde(default = "whole", deserialize_with = "real::<0, 200, _, _>")]
+    temperature: f64,
+    #[serde(default = "whole", deserialize_with = "real::<0, 100, _, _>")]
+    top_p: f64,
+    #[serde(default = "rand::random", deserialize_with = "seed")]
+    seed: u64,
     #[serde(default, deserialize_with = "real::<{ -200 }, 200, _, _>")]
-    frequency_penalty: Option<f64>,
+    frequency_penalty: f64,
     #[serde(default, deserialize_with = "real::<{ -200 }, 200, _, _>")]
-    presence_penalty: Option<f64>,
-    #[serde(default, deserialize_with = "real::<1, 10000, _, _>")]
-    repetition_penalty: Option<f64>,
+    presence_penalty: f64,
+    #[serde(default = "whole", deserialize_with = "real::<1, 10000, _, _>")]
+    repetition_penalty: f64,
     #[serde(default)]
     logit_bias: BTreeMap<String, Value>,
     #[serde(default, deserialize_with = "top_k")]
     top_k: Option<usize>,
     #[serde(default, deserialize_with = "real::<0, 100, _, _>")]
-    min_p: Option<f64>,
-    palimpsest: Option<AttentionFields>,
+    min_p: f64,
+    palimpsest: Option<AttentionRequest>,
+    /// The rules of sampling that these fields say.
+    #[serde(skip)]
+    pub rules: TokenRules,
+    /// True if a stream reports the progress of reading its prompt.
+    #[serde(skip)]
+    pub progress: bool,
 }
 
-/// The field `stream_options`.
-#[derive(Debug, Deserialize)]
+fn one() -> usize {
+    1
+}
+
+fn whole() -> f64 {
+    1.0
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct StreamOptions {
     #[serde(default)]
     include_usage: bool,
@@ -84,10 +101,10 @@ fn stops<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     texts.into_iter().filter(|text| !text.is_null()).map(text).collect()
 }
 
-fn seed<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+fn seed<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let seed = Value::deserialize(from)?;
     let seed = seed.as_i64().map(i64::cast_unsigned).or(seed.as_u64());
-    seed.map(Some).ok_or_else(|| wrong("a whole number of 64 bits"))
+    seed.ok_or_else(|| wrong("a whole number of 64 bits"))
 }
 
 /// 0 and, as in vLLM, -1 leave every token.
@@ -100,68 +117,36 @@ fn top_k<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> 
     }
 }
 
-/// Settings of answers.
-#[derive(Debug, Clone)]
-pub struct Common {
-    pub n: usize,
-    pub stops: Vec<String>,
-    temperature: f64,
-    top_p: f64,
-    seed: u64,
-    pub rules: TokenRules,
-    /// True if it is sent as it is generated.
-    pub stream: bool,
-    /// True if a stream ends with what was used.
-    pub usage: bool,
-    /// True if a stream reports the progress of reading its prompt.
-    pub progress: bool,
-}
-
 impl Common {
-    /// Of these fields, with what is asked about attention; refuses another model.
-    pub fn new(app: &App, fields: Shared) -> Result<(Self, Option<AttentionFields>), ApiError> {
+    /// Takes its fields out of a request's body, with what is asked about attention; refuses another model.
+    pub fn read(app: &App, body: &mut Value) -> Result<(Self, Option<AttentionRequest>), ApiError> {
+        let mut fields: Common = read_part(body)?;
         app.check_model(&fields.model)?;
-        let stream = fields.stream.unwrap_or(false);
-        if fields.stream_options.is_some() && !stream {
+        if fields.stream_options.is_some() && !fields.stream {
             let reason = "is for streams; set stream, or leave it out";
             return Err(ApiError::at("stream_options", reason));
         }
-        if fields.top_p == Some(0.0) {
+        if fields.top_p == 0.0 {
             return Err(ApiError::at("top_p", "is 0; give a number above 0 and at most 1"));
         }
-        let rules = TokenRules {
-            frequency_penalty: fields.frequency_penalty.unwrap_or(0.0) as f32,
-            presence_penalty: fields.presence_penalty.unwrap_or(0.0) as f32,
-            repetition_penalty: fields.repetition_penalty.unwrap_or(1.0) as f32,
+        fields.rules = TokenRules {
+            frequency_penalty: fields.frequency_penalty as f32,
+            presence_penalty: fields.presence_penalty as f32,
+            repetition_penalty: fields.repetition_penalty as f32,
             bias: bias(&fields.logit_bias, app.model.spec.vocab)?,
             top_k: fields.top_k,
-            min_p: fields.min_p.unwrap_or(0.0),
+            min_p: fields.min_p,
             ..TokenRules::default()
         };
-        let common = Common {
-            n: fields.n.unwrap_or(1),
-            stops: fields.stop,
-            temperature: fields.temperature.unwrap_or(1.0),
-            top_p: fields.top_p.unwrap_or(1.0),
-            seed: fields.seed.unwrap_or_else(rand::random),
-            rules,
-            stream,
-            usage: fields.stream_options.is_some_and(|options| options.include_usage),
-            progress: fields.palimpsest.as_ref().is_some_and(|asked| asked.progress == Some(true)),
-        };
-        Ok((common, fields.palimpsest))
+        let asked = fields.palimpsest.take();
+        fields.progress = asked.as_ref().is_some_and(|asked| asked.progress == Some(true));
+        let asked = asked.map(|asked| asked.checked(&app.model)).transpose()?;
+        Ok((fields, asked.flatten()))
     }
 
-    /// These settings as attributes of a request's span.
-    pub fn attributes(&self) -> Vec<(&'static str, Value)> {
-        let mut all = vec![
-            ("gen_ai.request.temperature", self.temperature.into()),
-            ("gen_ai.request.top_p", self.top_p.into()),
-        ];
-        if self.n > 1 {
-            all.push(("gen_ai.request.choice.count", self.n.into()));
-        }
-        all
+    /// True if a stream ends with what was used.
+    pub fn usage(&self) -> bool {
+        self.stream_options.as_ref().is_some_and(|options| options.include_usage)
     }
 
     /// The sampling of an answer: each of several answers has a seed of its own.
@@ -220,16 +205,4 @@ pub fn room(
         Some(&(_, most)) => Ok(most),
         None => Ok(usual.min(free)),
     }
-}
-
-/// An identifier: `chatcmpl-` and 24 hexadecimal digits.
-pub fn identifier(kind: &str) -> String {
-    let number: u128 = rand::random();
-    format!("{kind}-{:024x}", number >> 32)
-}
-
-/// Seconds since 1970.
-pub fn now() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }

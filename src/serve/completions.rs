@@ -1,5 +1,6 @@
 //! `/v1/completions`: texts that are continued, and the probabilities of their tokens.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -7,28 +8,31 @@ use serde_json::{Value, json};
 
 use super::answers::{Collected, PreparedCompletion, Shape};
 use super::app::App;
-use super::ask::{Finished, Plan, Token};
+use super::ask::{Finished, Plan};
 use super::attention_reply::Asked;
 use super::attention_request::AttentionRequest;
-use super::common::{Common, Shared, room};
+use super::common::{Common, room};
 use super::error::ApiError;
 use super::given;
-use super::json::{count, read};
+use super::json::{Neutral, OF_CLIENTS, count, drop_neutral, is_empty, read};
 use super::logprobs::{CompletionLogprobs, TextPosition};
 use super::prompt::{text_spans, token_spans};
-use super::prompts::{Prompt as Sent, Prompts};
-use super::score::ScoreRequest;
-use super::writer::Writer;
-use palimpsest_core::engine::Likelihood;
+use super::prompts::{self, Prompt as Sent, Prompts};
+use super::score;
+use super::writer::{Piece, Writer};
+use palimpsest_core::engine::{Chosen, Likelihood};
 
 /// Most new tokens, unless told otherwise, as at OpenAI.
 const USUAL: usize = 16;
 
-/// The body of a request.
+/// Fields of OpenAI's that are not served but where they ask for nothing.
+pub const NEUTRAL: [Neutral; 3] =
+    [OF_CLIENTS, (&["suffix"], is_empty), (&["best_of"], |value| value.as_f64() == Some(1.0))];
+
+/// The body of a request, but for the fields of [`Common`].
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CompletionRequest {
-    #[serde(rename = "")]
-    shared: Shared,
     #[serde(default, deserialize_with = "count::<0, 20, _, _>")]
     logprobs: Option<usize>,
     #[serde(default)]
@@ -37,14 +41,13 @@ pub struct CompletionRequest {
     max_tokens: Option<usize>,
 }
 
-/// Reads a request.
-pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<CompletionShape>, ApiError> {
-    let fields: CompletionRequest = read(body)?;
-    let (common, attention) = Common::new(app, fields.shared)?;
+pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<CompletionShape>, ApiError> {
+    drop_neutral(&mut body, "", &NEUTRAL)?;
+    let (common, asked) = Common::read(app, &mut body)?;
+    let fields: CompletionRequest = read(&body)?;
     let (echo, limits) = (fields.echo, [("max_tokens", fields.max_tokens)]);
     let model = &app.model;
     let tokenizer = &model.text.tokenizer;
-    let asked = attention.map(|fields| AttentionRequest::new(fields, body, model)).transpose()?.flatten();
     if asked.as_ref().is_some_and(|asked| asked.cite) {
         let reason = "is for chats, whose messages have annotations; ask /v1/chat/completions, or for palimpsest.causes";
         return Err(ApiError::at("palimpsest.cite", reason));
@@ -54,9 +57,9 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<Comple
     let is_given = asked.as_ref().is_some_and(|asked| asked.answer.is_some());
     let likeliest = fields.logprobs.or(is_given.then_some(0));
     let stops = if is_given { Vec::new() } else { common.stops.clone() };
-    let mut orders = Vec::new();
+    let mut orders = VecDeque::new();
     let mut prompts = Vec::new();
-    for (_, sent) in fields.prompt.all("prompt", model.spec.vocab)? {
+    for (_, sent) in prompts::all(fields.prompt, "prompt", model.spec.vocab)? {
         let text = match (&sent, echo) {
             (_, false) => String::new(),
             (Sent::Text(text), true) => text.clone(),
@@ -75,9 +78,7 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<Comple
                     Sent::Text(text) => {
                         let prompt = text_spans(tokenizer, &text, attention)?;
                         let spans = |text: &str, asked: &AttentionRequest| text_spans(tokenizer, text, asked);
-                        let of_score =
-                            |score: &ScoreRequest| score.of_text(attention, (model, &text, &prompt), &spans);
-                        let scoring = attention.score.as_ref().map(of_score).transpose()?;
+                        let scoring = score::of_text(attention, (model, &text, &prompt), &spans)?;
                         (prompt, scoring)
                     }
                     Sent::Tokens(_) if attention.score.is_some() => {
@@ -95,16 +96,17 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<Comple
             return Err(ApiError::at("prompt", reason));
         };
         let attention = asked.as_ref().map(|asked| &asked.attention);
-        let forced = given::tokens(attention, (tokenizer, model.limit), &tokens, &common)?;
+        let forced = given::tokens(attention, model, &tokens, &common)?;
         let place = ("prompt", tokens.len());
         let most = match &forced {
-            None => room(app, place, &limits, app.settings.tokens.min(USUAL))?,
+            None => room(app, place, &limits, app.options.max_answer.min(USUAL))?,
             Some(answer) => given::check_room(answer, app, place, &limits)?,
         };
         let rules = common.rules.clone();
         let plan = Plan { tokens, forced, most, rules, thinker: None, likeliest, scores_prompt: echo };
         let writer = || Writer::of_completion(tokenizer, stops.clone());
-        orders.extend(plan.orders(app, &common, asked.as_ref(), orders.len(), writer, &mut held)?);
+        let before = orders.len() * common.n;
+        orders.push_back(plan.order(app, &common, asked.as_ref(), before, writer, &mut held)?);
         prompts.push(Prompt { text, first, asked });
     }
     let shape = CompletionShape {
@@ -118,7 +120,6 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedCompletion<Comple
     Ok(PreparedCompletion { orders, shape, common, held })
 }
 
-/// A prompt whose answers are awaited.
 struct Prompt {
     /// Where it is given back.
     text: String,
@@ -126,7 +127,6 @@ struct Prompt {
     asked: Option<Asked>,
 }
 
-/// The JSON of completions.
 pub struct CompletionShape {
     app: Arc<App>,
     logprobs: bool,
@@ -182,8 +182,7 @@ impl Shape for CompletionShape {
         Some(said)
     }
 
-    fn token(&mut self, choice: usize, token: &Token) -> Option<Value> {
-        let Token { piece, chosen } = token;
+    fn token(&mut self, choice: usize, piece: &Piece, chosen: &Chosen) -> Option<Value> {
         if piece.text.is_empty() && !self.logprobs && chosen.rows.is_empty() {
             return None;
         }
@@ -196,8 +195,8 @@ impl Shape for CompletionShape {
         CompletionShape::chunk(choice, &finished.piece.text, logprobs, Some(finished.reason))
     }
 
-    fn whole(&mut self, choice: usize, collected: Collected) -> Value {
-        let Collected { text, tokens, finished, .. } = collected;
+    fn whole(&mut self, choice: usize, collected: Collected, finished: &Finished) -> Value {
+        let Collected { text, tokens, .. } = collected;
         let prompt = self.prompt(choice);
         let echoed = prompt.filter(|_| self.echo).map(|prompt| prompt.text.as_str()).unwrap_or_default();
         let mut logprobs = Value::Null;

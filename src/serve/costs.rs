@@ -4,8 +4,8 @@
 use super::attention_reply::Asked;
 use super::error::ApiError;
 use super::heads::Heads;
-use super::measures::Measure;
 use super::memory::Held;
+use crate::trace::Measure;
 use palimpsest_core::engine::{Branch, Likelihood};
 use palimpsest_core::model::{DecoderSpec, LayerSpec};
 

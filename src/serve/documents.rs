@@ -10,8 +10,8 @@ use super::error::ApiError;
 use super::sent::{ContentPart, Sent};
 use palimpsest_core::text::{Document, Speaker};
 
-/// An entry of `documents`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DocumentField {
     title: Option<String>,
     text: String,

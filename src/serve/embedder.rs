@@ -16,7 +16,6 @@ use crate::models::{EmbedderCard, ModelStore, ModelsError};
 /// Bytes of stack of a thread that computes.
 const STACK: usize = 8 << 20;
 
-/// Why there is no embedder.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedderError {
     #[error(transparent)]
@@ -61,18 +60,16 @@ impl ServedEmbedder {
         self.threads.install(work)
     }
 
-    /// Its name in the API.
     pub fn name(&self) -> &str {
         &self.card.name
     }
 
-    /// Numbers of its vectors.
     pub fn dimensions(&self) -> usize {
         self.card.dimensions
     }
 
     /// Its entry of `/v1/models`.
-    pub fn json(&self, created: u64) -> Value {
+    pub fn json(&self, created: i64) -> Value {
         let EmbedderCard { name, max_tokens, dimensions, .. } = &self.card;
         json!({
             "id": name, "object": "model", "created": created, "owned_by": "palimpsest",

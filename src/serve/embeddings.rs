@@ -2,8 +2,8 @@
 //!
 //! Work is done beside the thread that serves connections, in groups of inputs, so that it ends when nobody waits for it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use axum::http::StatusCode;
 use base64::Engine as _;
@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::app::App;
+use super::body::texts_fit;
 use super::error::ApiError;
-use super::json::{count, read};
+use super::json::{OF_CLIENTS, count, drop_neutral, read};
 use super::log::Record;
 use super::memory::Held;
-use super::prompts::{Prompt, Prompts};
-use super::text_limit::texts_fit;
+use super::prompts::{self, Prompt, Prompts};
 use crate::embedder::{EmbedError, Embedder};
 use palimpsest_core::engine::EngineError;
 use palimpsest_core::engine::RequestError;
@@ -25,15 +25,9 @@ use palimpsest_core::engine::RequestError;
 /// Inputs that are embedded before it is looked whether anybody waits for them.
 const GROUP: usize = 64;
 
-/// The model that makes the vectors.
-enum By {
-    Embedder(Arc<Embedder>),
-    Decoder,
-}
-
-/// A request that can be served.
 pub struct PreparedEmbedding {
-    by: By,
+    /// Absent where the decoder makes the vectors.
+    embedder: Option<Arc<Embedder>>,
     tokens: Vec<Vec<u32>>,
     /// The length of vectors, where it was asked for.
     dimensions: Option<usize>,
@@ -46,7 +40,6 @@ pub struct PreparedEmbedding {
 /// Bytes of a number of a vector: as it is made and scaled, and its digits.
 const NUMBER: u64 = 4 + 4 + 16;
 
-/// A vector as it is told.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Vector {
@@ -62,7 +55,6 @@ struct Entry {
     embedding: Vector,
 }
 
-/// The body of a reply.
 #[derive(Debug, Serialize)]
 pub struct Embeddings {
     object: &'static str,
@@ -79,25 +71,8 @@ pub fn fits(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
     }
 }
 
-/// True if anybody waits for a job: not when this is dropped.
-#[derive(Debug, Default)]
-pub struct Waits(Arc<AtomicBool>);
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Waits {
-    /// For the thread that works: whether nobody waits any more.
-    pub fn gone(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.0)
-    }
-}
-
-/// The body of a request.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EmbeddingRequest {
     model: String,
     input: Prompts,
@@ -118,22 +93,22 @@ enum Encoding {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct Extension {
     /// True if token ids are the model's own.
-    #[serde(default)]
     token_ids: bool,
 }
 
-/// Reads a request.
-pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedEmbedding, ApiError> {
-    let EmbeddingRequest { model, input, encoding_format, dimensions, palimpsest } = read(body)?;
+pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedEmbedding, ApiError> {
+    drop_neutral(&mut body, "", &[OF_CLIENTS])?;
+    let EmbeddingRequest { model, input, encoding_format, dimensions, palimpsest } = read(&body)?;
     let is_embedder = model == app.embedder.name();
     if !is_embedder {
         app.check_embedding_model(&model)?;
     }
     // Clients of OpenAI's send theirs for texts (LangChain's OpenAIEmbeddings), and another model's ids are another text, which
     // nothing would tell.
-    if input.has_tokens() && !palimpsest.token_ids {
+    if prompts::has_tokens(&input) && !palimpsest.token_ids {
         let reason = format!(
             "holds token ids, which must be those of {model:?}, and clients of OpenAI's send OpenAI's; have yours send texts \
              (LangChain's OpenAIEmbeddings: check_embedding_ctx_length=False), or say that they are the model's own: \
@@ -146,19 +121,19 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedEmbedding, ApiErr
         let reason = format!("is {dimensions}; give a whole number from 1 to {width}");
         return Err(ApiError::at("dimensions", reason));
     }
-    let (by, tokens) = match is_embedder {
+    let (embedder, tokens) = match is_embedder {
         true => {
             let embedder = app.embedder.open()?;
             let failed = |error: EmbedError| ApiError::field("input", error.to_string());
             let texts = |texts: Vec<&str>| embedder.tokens(&texts).map_err(failed);
             let tokens = tokens_of(input, embedder.vocab(), embedder.limit(), texts)?;
-            (By::Embedder(embedder), tokens)
+            (Some(embedder), tokens)
         }
         false => {
             let tokenizer = &app.model.text.tokenizer;
             let encode = |text: &str| tokenizer.encode(text).map_err(|e| ApiError::from(e).of("input"));
             let texts = |texts: Vec<&str>| texts.into_iter().map(encode).collect();
-            (By::Decoder, tokens_of(input, app.model.spec.vocab, app.model.text.context, texts)?)
+            (None, tokens_of(input, app.model.spec.vocab, app.model.text.context, texts)?)
         }
     };
     let count: usize = tokens.iter().map(Vec::len).sum();
@@ -177,7 +152,14 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<PreparedEmbedding, ApiErr
         };
         full.error("embedding these texts", Some("input"), &remedy)
     })?;
-    Ok(PreparedEmbedding { by, tokens, dimensions, base64: encoding_format == Encoding::Base64, model, held })
+    Ok(PreparedEmbedding {
+        embedder,
+        tokens,
+        dimensions,
+        base64: encoding_format == Encoding::Base64,
+        model,
+        held,
+    })
 }
 
 /// Inputs, all texts or all token ids, as 1 to `limit` tokens each.
@@ -187,18 +169,22 @@ fn tokens_of(
     limit: usize,
     encode: impl Fn(Vec<&str>) -> Result<Vec<Vec<u32>>, ApiError>,
 ) -> Result<Vec<Vec<u32>>, ApiError> {
-    let (names, prompts): (Vec<String>, Vec<Prompt>) = input.all("input", vocab)?.into_iter().unzip();
-    let texts: Vec<&str> = prompts.iter().filter_map(Prompt::text).collect();
-    let tokens = match texts.len() {
-        0 => prompts.into_iter().filter_map(Prompt::tokens).collect(),
-        n if n == prompts.len() => encode(texts)?,
-        _ => {
-            let first = prompts[0].text().is_some();
-            let other = prompts.iter().position(|prompt| prompt.text().is_some() != first).unwrap_or(0);
-            let reason = "is of another kind than the first entry; send texts or token ids";
-            return Err(ApiError::at(&names[other], reason));
+    let (names, sent): (Vec<String>, Vec<Prompt>) = prompts::all(input, "input", vocab)?.into_iter().unzip();
+    let first_is_text = matches!(sent.first(), Some(Prompt::Text(_)));
+    let (mut texts, mut tokens) = (Vec::new(), Vec::new());
+    for (prompt, name) in sent.iter().zip(&names) {
+        match prompt {
+            Prompt::Text(text) if first_is_text => texts.push(text.as_str()),
+            Prompt::Tokens(ids) if !first_is_text => tokens.push(ids.clone()),
+            _ => {
+                let reason = "is of another kind than the first entry; send texts or token ids";
+                return Err(ApiError::at(name, reason));
+            }
         }
-    };
+    }
+    if first_is_text {
+        tokens = encode(texts)?;
+    }
     match tokens.iter().zip(&names).find(|(tokens, _)| !(1..=limit).contains(&tokens.len())) {
         None => Ok(tokens),
         Some((tokens, name)) => {
@@ -210,32 +196,30 @@ fn tokens_of(
 }
 
 impl PreparedEmbedding {
-    /// Tells the log what it is.
     pub fn note(&self, record: &Record) {
         record.model(&self.model);
         record.prompt(self.input_tokens());
     }
 
-    /// Tokens of all inputs.
     pub fn input_tokens(&self) -> usize {
         self.tokens.iter().map(Vec::len).sum()
     }
 
-    /// The inputs' vectors, unless nobody waits for them any more.
-    pub fn vectors(&self, app: &App, gone: &AtomicBool) -> Result<Vec<Vec<f32>>, ApiError> {
+    /// The inputs' vectors, unless nobody holds what `waits` is of any more.
+    pub fn vectors(&self, app: &App, waits: &Weak<()>) -> Result<Vec<Vec<f32>>, ApiError> {
         let cancelled = app.cancelled();
-        let go_on = || !gone.load(Ordering::Relaxed) && !cancelled.load(Ordering::Relaxed);
+        let go_on = || waits.strong_count() > 0 && !cancelled.load(Ordering::Relaxed);
         let mut vectors = Vec::with_capacity(self.tokens.len());
         for group in self.tokens.chunks(GROUP) {
             if !go_on() {
                 return Err(ApiError::closing());
             }
-            let of_group = app.embedder.work(|| match &self.by {
-                By::Embedder(embedder) => {
+            let of_group = app.embedder.work(|| match &self.embedder {
+                Some(embedder) => {
                     let vectors = embedder.embed_tokens(group, |_| {});
                     vectors.map_err(|error| ApiError::internal(error.to_string()))
                 }
-                By::Decoder => {
+                None => {
                     let state = |tokens: &Vec<u32>| app.weights.mean_state(tokens, &mut |_| go_on());
                     let states: Result<Vec<_>, EngineError> = group.iter().map(state).collect();
                     states.map_err(|error| RequestError::from(error).into())
@@ -246,7 +230,6 @@ impl PreparedEmbedding {
         Ok(vectors)
     }
 
-    /// The reply.
     pub fn reply(&self, vectors: Vec<Vec<f32>>) -> Result<Embeddings, ApiError> {
         let entry = |(index, vector): (usize, Vec<f32>)| {
             let vector = unit(&vector, self.dimensions.unwrap_or(vector.len()))?;
@@ -292,35 +275,5 @@ mod tests {
         }
         assert_eq!(unit(&vector, 2), Ok(vec![0.6, 0.8]));
         assert!(unit(&[0.0, 1.0], 1).is_err() && unit(&[f32::NAN], 1).is_err());
-    }
-
-    #[test]
-    fn inputs_are_read_in_all_four_forms_and_refused_by_name() {
-        let read = |input: Value| {
-            let encode = |texts: Vec<&str>| Ok(texts.iter().map(|text| vec![7; text.len()]).collect());
-            let body = json!({"model": "m", "input": input});
-            let tokens =
-                read(&body).and_then(|request: EmbeddingRequest| tokens_of(request.input, 10, 3, encode));
-            tokens.map_err(|error| error.param.unwrap_or_default())
-        };
-        assert_eq!(read(json!("ab")), Ok(vec![vec![7, 7]]));
-        assert_eq!(read(json!(["ab", "c"])), Ok(vec![vec![7, 7], vec![7]]));
-        assert_eq!(read(json!([1, 2])), Ok(vec![vec![1, 2]]));
-        assert_eq!(read(json!([[1], [2, 3]])), Ok(vec![vec![1], vec![2, 3]]));
-        for (input, param) in [
-            (json!(""), "input"),
-            (json!(5), "input"),
-            (json!([]), "input"),
-            (json!(vec!["x"; 2049]), "input"),
-            (json!(["a", ""]), "input[1]"),
-            (json!(["a", 1]), "input[1]"),
-            (json!([1, 10]), "input[1]"),
-            (json!([[1], []]), "input[1]"),
-            (json!([[1], "a"]), "input[1]"),
-            (json!([[1, 2, 3, 4]]), "input[0]"),
-            (json!("abcd"), "input"),
-        ] {
-            assert_eq!(read(input), Err(param.to_owned()));
-        }
     }
 }

@@ -4,17 +4,17 @@
 
 use std::fmt::Display;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Response, StatusCode};
-use axum::response::IntoResponse;
+use axum::response::{AppendHeaders, IntoResponse};
 use serde_json::{Value, json};
 
 use palimpsest_core::engine::RequestError;
 use palimpsest_core::engine::{ConstraintError, EngineError};
 use palimpsest_core::text::TextError;
 
-/// Why a request is not answered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiError {
     pub status: StatusCode,
@@ -29,7 +29,6 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// An error of this status.
     pub fn new(status: StatusCode, code: Option<&'static str>, message: impl Into<String>) -> Self {
         ApiError { status, message: message.into(), param: None, code, retry_after: None }
     }
@@ -46,7 +45,11 @@ impl ApiError {
         Self::field(param, message)
     }
 
-    /// A field that must be there.
+    /// A field that holds something else than it may.
+    pub fn wrong(param: impl Into<String>, found: impl Display, wanted: &str) -> Self {
+        Self::at(param, format_args!("is {found}; give {wanted}"))
+    }
+
     pub fn missing(param: impl Into<String>) -> Self {
         Self::at(param, "is missing; the request needs it").with_code("missing_required_parameter")
     }
@@ -63,7 +66,6 @@ impl ApiError {
         Self::at(param, reason).with_code("unsupported_parameter")
     }
 
-    /// The same with this code.
     #[must_use]
     pub fn with_code(self, code: &'static str) -> Self {
         ApiError { code: Some(code), ..self }
@@ -72,6 +74,11 @@ impl ApiError {
     /// Something that this server got wrong.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, Some("internal_error"), message)
+    }
+
+    /// The model's thread ended without a word.
+    pub fn left() -> Self {
+        Self::internal("the model's thread left the request")
     }
 
     /// A constraint in this field cannot be enforced.
@@ -104,7 +111,6 @@ impl ApiError {
         ApiError { param: Some(param.to_owned()), ..self }
     }
 
-    /// As JSON.
     pub fn body(&self) -> Value {
         let kind = match self.status.as_u16() {
             401 => "authentication_error",
@@ -123,15 +129,10 @@ pub struct ErrorCode(pub Option<&'static str>);
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response<Body> {
-        let mut response = Response::new(Body::from(self.body().to_string()));
-        response.extensions_mut().insert(ErrorCode(self.code));
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(seconds) = self.retry_after {
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        response
+        let body = self.body().to_string();
+        let retry = self.retry_after.map(|seconds| [(RETRY_AFTER, HeaderValue::from(seconds))]);
+        let json = [(CONTENT_TYPE, "application/json")];
+        (self.status, json, retry.map(AppendHeaders), Extension(ErrorCode(self.code)), body).into_response()
     }
 }
 

@@ -9,14 +9,13 @@ use super::model::ServedModel;
 use super::schema;
 use palimpsest_core::engine::{ConstraintError, Starts};
 
-/// The field of a schema.
 const SCHEMA: &str = "response_format.json_schema.schema";
 
 /// White space between the parts of JSON: none, a space, or a new line with its indent. Unbounded, a model may write it for ever.
 const SPACE: &str = "( |\\n {0,64})";
 
-/// The field.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ResponseFormat {
     #[serde(rename = "type")]
     kind: FormatKind,
@@ -32,6 +31,7 @@ enum FormatKind {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct JsonSchema {
     #[serde(rename = "name", deserialize_with = "name")]
     _name: String,
@@ -42,7 +42,6 @@ struct JsonSchema {
     strict: bool,
 }
 
-/// The format of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Format {
     Text,
@@ -55,7 +54,6 @@ pub enum Format {
 }
 
 impl Format {
-    /// The one that is asked for.
     pub fn new(field: Option<ResponseFormat>) -> Result<Self, ApiError> {
         let Some(ResponseFormat { kind, json_schema }) = field else { return Ok(Format::Text) };
         let at = "response_format.json_schema";

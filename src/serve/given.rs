@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use super::app::App;
-use super::attention_request::{AttentionRequest, GivenAnswer};
+use super::attention_request::AttentionRequest;
 use super::common::{Common, room};
 use super::error::ApiError;
+use super::json::OneOf;
+use super::model::ServedModel;
 use super::sent::Sent;
-use super::text_limit::TextLimit;
-use palimpsest_core::text::TextError;
-use palimpsest_core::text::{Speaker, Tokenizer};
+use palimpsest_core::text::{Speaker, TextError, Tokenizer};
 
-/// The field.
 const FIELD: &str = "palimpsest.answer";
 
 /// Tokens at the end of a prompt that decide how the text after it is cut.
@@ -20,27 +19,26 @@ const BEFORE: usize = 8;
 /// The last message, taken off the conversation, where it is the answer; what else the answer is stays as it is.
 pub fn take_last(asked: Option<&mut AttentionRequest>, sent: &mut Vec<Sent>) -> Result<(), ApiError> {
     let Some(answer) = asked.and_then(|asked| asked.answer.as_mut()) else { return Ok(()) };
-    if *answer != GivenAnswer::LastMessage(true) {
+    if *answer != OneOf::Bool(true) {
         return Ok(());
     }
     let text = match sent.split_last() {
-        Some((last, [_, ..])) if last.role == Speaker::Assistant => last.message(),
-        _ => None,
-    };
-    let Some(message) = text else {
-        let reason = "is true, and the last message is no text of the assistant's after others; send the answer as such a message, \
-                      or give its text";
-        return Err(ApiError::at(FIELD, reason));
+        Some((last, [_, ..])) if last.role == Speaker::Assistant && !last.of_tools() => last.content(),
+        _ => {
+            let reason = "is true, and the last message is no text of the assistant's after others; send the answer as such a message, \
+                          or give its text";
+            return Err(ApiError::at(FIELD, reason));
+        }
     };
     sent.pop();
-    *answer = GivenAnswer::Text(message.content);
+    *answer = OneOf::Text(text);
     Ok(())
 }
 
 /// The answer's tokens after a prompt; `None` where it is to be generated. Text is cut into tokens as behind the prompt's end.
 pub fn tokens(
     asked: Option<&AttentionRequest>,
-    (tokenizer, limit): (&Tokenizer, TextLimit),
+    model: &ServedModel,
     prompt: &[u32],
     common: &Common,
 ) -> Result<Option<Arc<[u32]>>, ApiError> {
@@ -50,12 +48,13 @@ pub fn tokens(
         return Err(ApiError::at("n", reason));
     }
     let tokens = match answer {
-        GivenAnswer::Tokens(tokens) => tokens.clone(),
-        GivenAnswer::Text(text) => {
-            limit.check(FIELD, text.len())?;
-            text_tokens(tokenizer, prompt, text).map_err(|error| ApiError::from(error).of(FIELD))?
+        OneOf::Other(tokens) => tokens.clone(),
+        OneOf::Text(text) => {
+            model.limit.check(FIELD, text.len())?;
+            text_tokens(&model.text.tokenizer, prompt, text)
+                .map_err(|error| ApiError::from(error).of(FIELD))?
         }
-        GivenAnswer::LastMessage(_) => {
+        OneOf::Bool(_) | OneOf::Number(_) => {
             let reason = "is true, and there is no last message; give the answer's text";
             return Err(ApiError::at(FIELD, reason));
         }

@@ -1,19 +1,19 @@
 //! Which heads a request asks about: `heads` of the extension, and of its score.
 
-use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::json::wrong;
+use super::json::OneOf;
 use super::model::{Pairs, ServedModel};
 
 /// Heads as masses are told of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Heads {
     /// The mean over each layer's.
+    #[default]
     Mean,
     All,
-    /// These, in this order; `named` where they are the model's retrieval heads.
+    /// These, in this order.
     These {
         pairs: Pairs,
         /// True if a request called them `retrieval`.
@@ -21,41 +21,16 @@ pub enum Heads {
     },
 }
 
-/// The field `heads`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HeadsField {
-    /// Of `palimpsest` alone: a score has no mean.
-    #[default]
-    Mean,
-    All,
-    Retrieval,
-    #[serde(rename = "an array of pairs [layer, head]")]
-    These(Vec<Pair>),
-}
+/// The field `heads`: `mean`, `all`, `retrieval` or pairs of a layer and a head of it.
+pub type HeadsField = OneOf<Vec<(usize, usize)>>;
 
-/// A layer and a head of it.
-#[derive(Debug)]
-pub struct Pair(usize, usize);
-
-impl<'de> Deserialize<'de> for Pair {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let pair = serde_json::from_value(Value::deserialize(from)?);
-        pair.map(|(layer, head)| Pair(layer, head))
-            .map_err(|_| wrong("a pair of whole numbers, [layer, head]"))
-    }
-}
-
-impl HeadsField {
+impl Heads {
     /// Which heads of the model a field of this name means; refuses one that the model has not, and retrieval heads that nobody knows.
-    pub fn of(&self, name: &str, model: &ServedModel) -> Result<Heads, ApiError> {
-        match self {
-            HeadsField::Mean => Ok(Heads::Mean),
-            HeadsField::All => Ok(Heads::All),
-            HeadsField::These(pairs) => {
-                Ok(Heads::These { pairs: check_pairs(pairs, name, model)?, retrieval: false })
-            }
-            HeadsField::Retrieval => Heads::retrieval(model).ok_or_else(|| {
+    pub fn of(field: &HeadsField, name: &str, model: &ServedModel) -> Result<Self, ApiError> {
+        match field {
+            OneOf::Text(word) if word == "mean" => Ok(Heads::Mean),
+            OneOf::Text(word) if word == "all" => Ok(Heads::All),
+            OneOf::Text(word) if word == "retrieval" => Heads::retrieval(model).ok_or_else(|| {
                 let reason = format!(
                     "is \"retrieval\", and this server does not know which heads of {} retrieve; give \"all\" or pairs [layer, head], \
                      or ask whoever runs the server to find them (docs/serve.md)",
@@ -63,11 +38,17 @@ impl HeadsField {
                 );
                 ApiError::at(name, reason).with_code("no_retrieval_heads")
             }),
+            OneOf::Other(pairs) => {
+                check_pairs(pairs, name, model)?;
+                Ok(Heads::These { pairs: pairs.as_slice().into(), retrieval: false })
+            }
+            other => {
+                let wanted = "\"mean\", \"all\", \"retrieval\" or an array of pairs [layer, head]";
+                Err(other.wrong(name, wanted))
+            }
         }
     }
-}
 
-impl Heads {
     /// The model's retrieval heads, where they are known.
     pub fn retrieval(model: &ServedModel) -> Option<Self> {
         let pairs = model.retrieval.clone()?;
@@ -85,15 +66,14 @@ impl Heads {
     }
 }
 
-fn check_pairs(pairs: &[Pair], name: &str, model: &ServedModel) -> Result<Pairs, ApiError> {
+fn check_pairs(pairs: &[(usize, usize)], name: &str, model: &ServedModel) -> Result<(), ApiError> {
     let layers = &model.spec.layers;
     let all: usize = layers.iter().filter_map(|layer| layer.attention()).map(|spec| spec.heads).sum();
     if pairs.is_empty() || pairs.len() > all {
         let reason = format!("has {} pairs; give 1 to {all}, which is every head once", pairs.len());
         return Err(ApiError::at(name, reason));
     }
-    let mut known = Vec::with_capacity(pairs.len());
-    for (i, &Pair(layer, head)) in pairs.iter().enumerate() {
+    for (i, &(layer, head)) in pairs.iter().enumerate() {
         let wrong = match layers.get(layer).map(|layer| layer.attention()) {
             None => {
                 let last = layers.len().saturating_sub(1);
@@ -106,15 +86,12 @@ fn check_pairs(pairs: &[Pair], name: &str, model: &ServedModel) -> Result<Pairs,
                 let last = spec.heads.saturating_sub(1);
                 format!("is head {head}; the heads of layer {layer} are 0 to {last}")
             }
-            Some(Some(_)) if known.contains(&(layer, head)) => {
+            Some(Some(_)) if pairs[..i].contains(&(layer, head)) => {
                 format!("names head {head} of layer {layer} again; name it once")
             }
-            Some(Some(_)) => {
-                known.push((layer, head));
-                continue;
-            }
+            Some(Some(_)) => continue,
         };
         return Err(ApiError::at(format!("{name}[{i}]"), wrong));
     }
-    Ok(known.into())
+    Ok(())
 }

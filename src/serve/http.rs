@@ -17,13 +17,11 @@ use serde_json::{Value, json};
 
 use super::answers::{PreparedCompletion, Run, Shape};
 use super::app::App;
-use super::body::{Fits, receive};
-use super::embeddings::Waits;
+use super::body::{Fits, messages_fit, receive, texts_fit};
 use super::error::{ApiError, ErrorCode};
 use super::guard::Guard;
 use super::log::{Line, REQUEST_ID};
 use super::off_thread::{off_thread, panicked};
-use super::text_limit::{messages_fit, texts_fit};
 use super::{chat, completions, embeddings, openapi, page, pieces, tokens};
 
 type Reply = Result<Response<Body>, ApiError>;
@@ -66,8 +64,7 @@ fn known(path: &str) -> &'static str {
 /// Checks who asks, ends a panic with its request, names, counts and logs it.
 async fn framed(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response<Body> {
     let path = known(request.uri().path());
-    let line =
-        Arc::new(Line::new(app.settings.log, &app.metrics, app.telemetry.as_ref(), request.headers(), path));
+    let line = Arc::new(Line::new(app.options.log, app.options.slow, &app.metrics, request.headers(), path));
     let origin = app.guard.allowed_origin(request.headers());
     let checked = match app.guard.preflight(&request) {
         Some(answer) => Err(answer),
@@ -86,7 +83,8 @@ async fn framed(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     };
     let code = reply.extensions().get().and_then(|ErrorCode(code)| *code);
     line.record.reply(reply.status(), code);
-    app.metrics.request(path, reply.status().as_u16());
+    let counted = (path, reply.status().as_u16());
+    app.metrics.with(|counts| *counts.requests.entry(counted).or_default() += 1);
     if let Ok(id) = HeaderValue::from_str(&line.record.id) {
         reply.headers_mut().insert(REQUEST_ID, id);
     }
@@ -97,9 +95,7 @@ async fn framed(State(app): State<Arc<App>>, mut request: Request, next: Next) -
 }
 
 fn json_reply(body: &Value) -> Response<Body> {
-    let mut response = Response::new(Body::from(body.to_string()));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+    ([(CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
 type Logged = Extension<Arc<Line>>;
@@ -117,7 +113,7 @@ async fn answers<S: Shape>(
     Extension(line): Logged,
     request: Request,
     fits: Fits,
-    prepare: fn(&Arc<App>, &Value) -> Result<PreparedCompletion<S>, ApiError>,
+    prepare: fn(&Arc<App>, Value) -> Result<PreparedCompletion<S>, ApiError>,
 ) -> Reply {
     let body = receive(&app, request, fits).await?;
     let (place, begun) = (app.admit()?, Instant::now());
@@ -134,7 +130,7 @@ async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Reply {
 
 async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Reply {
     let body = receive(&app, request, |_, _| Ok(())).await?;
-    Ok(json_reply(&body.prepared(&app, |app, body| tokens::detokenize(app, body)).await?))
+    Ok(json_reply(&body.prepared(&app, tokens::detokenize).await?))
 }
 
 async fn tokenizer_info(State(app): State<Arc<App>>) -> Reply {
@@ -162,15 +158,8 @@ async fn health() -> Reply {
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Reply {
-    let mut response = Response::new(Body::from(app.metrics.text(
-        app.model.name(),
-        app.under_way(),
-        &app.engine.load(),
-        &app.resident(),
-    )));
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    Ok(response)
+    let text = app.metrics.text(app.model.name(), app.under_way(), &app.engine.load(), &app.resident());
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 
 async fn models(State(app): State<Arc<App>>) -> Reply {
@@ -194,11 +183,15 @@ async fn embeddings(State(app): State<Arc<App>>, Extension(line): Logged, reques
     let job = body.prepared(&app, embeddings::prepare).await?;
     job.note(&line.record);
     let own = Arc::clone(&app);
-    let waits = Waits::default();
-    let gone = waits.gone();
+    // Dropped with this future, as soon as nobody waits for it.
+    let waiter = Arc::new(());
+    let waits = Arc::downgrade(&waiter);
     off_thread(move || {
-        let vectors = job.vectors(&own, &gone)?;
-        own.metrics.embeddings(vectors.len(), job.input_tokens());
+        let vectors = job.vectors(&own, &waits)?;
+        own.metrics.with(|counts| {
+            counts.embeddings += vectors.len() as u64;
+            counts.embedded += job.input_tokens() as u64;
+        });
         let reply = job.reply(vectors)?;
         pieces::response(&reply, Some(job.held))
     })
@@ -218,8 +211,6 @@ pub const POSTED: [&str; 5] =
 async fn wrong_method(uri: Uri) -> Reply {
     let allowed = if POSTED.contains(&uri.path()) { "POST" } else { "GET, HEAD" };
     let message = format!("this path takes {allowed}");
-    let mut response =
-        ApiError::new(StatusCode::METHOD_NOT_ALLOWED, Some("wrong_method"), message).into_response();
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
-    Ok(response)
+    let error = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, Some("wrong_method"), message);
+    Ok(([(ALLOW, allowed)], error).into_response())
 }

@@ -1,8 +1,8 @@
 //! The access log: one line a request on standard error, when its answer has ended. No text of any request is in it.
 //!
-//! A request's [`Record`] is filled by the frame around it, the stream of its answer, and the
-//! model's thread, which times tokens where they are made and not where a client reads them. The line is written when the last one
-//! who serves the request lets go of its [`Line`]; where nobody said how it ended, its client went.
+//! A request's [`Record`] is filled by the frame around it, the stream of its answer, and the model's thread, which times tokens where
+//! they are made and not where a client reads them. The line is written when the last one who serves the request lets go of its
+//! [`Line`]; where nobody said how it ended, its client went.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,8 @@ use std::time::{Duration, Instant};
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
-use super::common::identifier;
 use super::error::ApiError;
 use super::metrics::Metrics;
-use super::telemetry::{Place, Span, Telemetry};
 use crate::progress::note;
 
 /// The header of a request's name.
@@ -23,7 +21,6 @@ pub const REQUEST_ID: &str = "x-request-id";
 /// Most characters of a name that a client gives its request.
 const LONGEST_ID: usize = 128;
 
-/// The format of lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// A line for people.
@@ -35,48 +32,7 @@ pub enum LogFormat {
     Off,
 }
 
-/// Which requests are told, and how.
-#[derive(Debug, Clone, Copy)]
-pub struct AccessLog {
-    pub format: LogFormat,
-    /// From when on a request is marked as slow.
-    pub slow: Duration,
-}
-
-/// The outcome of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    Ok,
-    /// Its client went before.
-    Cancelled,
-    /// It was not served, for this reason: the error's code, or else the status.
-    Refused(String),
-    Error,
-}
-
-impl Outcome {
-    /// Of a reply with this status, and the code of its error.
-    pub fn of(status: StatusCode, code: Option<&str>) -> Self {
-        match status.as_u16() {
-            ..400 => Outcome::Ok,
-            400..500 | 503 => {
-                Outcome::Refused(code.map_or_else(|| status.as_u16().to_string(), str::to_owned))
-            }
-            _ => Outcome::Error,
-        }
-    }
-
-    fn name(&self) -> String {
-        match self {
-            Outcome::Ok => "ok".to_owned(),
-            Outcome::Cancelled => "cancelled".to_owned(),
-            Outcome::Refused(code) => format!("refused:{code}"),
-            Outcome::Error => "error".to_owned(),
-        }
-    }
-}
-
-/// The record of a request.
+/// What is known of a request so far.
 #[derive(Debug)]
 pub struct Record {
     pub id: String,
@@ -95,12 +51,10 @@ struct Noted {
     queue: Option<Duration>,
     first: Option<Duration>,
     status: Option<u16>,
-    /// Attributes of its span, where spans are told.
-    attributes: Vec<(String, Value)>,
-    reasons: Vec<&'static str>,
     /// True if the answer goes on after its head.
     streams: bool,
-    outcome: Option<Outcome>,
+    /// `ok`, `refused:CODE` or `error`; the first one counts.
+    outcome: Option<String>,
 }
 
 impl Record {
@@ -109,7 +63,6 @@ impl Record {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which model serves it.
     pub fn model(&self, name: &str) {
         self.noted().model = Some(name.to_owned());
     }
@@ -126,7 +79,7 @@ impl Record {
         if noted.queue.is_none() {
             let waited = self.begun.elapsed();
             noted.queue = Some(waited);
-            self.metrics.queue(waited);
+            self.metrics.with(|counts| counts.queue.add(waited));
         }
     }
 
@@ -134,25 +87,12 @@ impl Record {
     pub fn token(&self, since: Option<Duration>) {
         let mut noted = self.noted();
         noted.generated += 1;
-        if noted.first.is_none() {
-            let first = self.begun.elapsed();
-            noted.first = Some(first);
-            self.metrics.first_token(first);
-        }
-        self.metrics.token(since);
-    }
-
-    /// A choice has ended for this reason.
-    pub fn choice(&self, reason: &'static str) {
-        self.noted().reasons.push(reason);
-    }
-
-    /// An attribute of its span; the first of a name counts.
-    pub fn attribute(&self, name: &str, value: impl Into<Value>) {
-        let mut noted = self.noted();
-        if noted.attributes.iter().all(|(known, _)| known != name) {
-            noted.attributes.push((name.to_owned(), value.into()));
-        }
+        let first = noted.first.is_none().then(|| *noted.first.insert(self.begun.elapsed()));
+        self.metrics.with(|counts| {
+            counts.generated += 1;
+            first.into_iter().for_each(|first| counts.first_token.add(first));
+            since.into_iter().for_each(|since| counts.between.add(since));
+        });
     }
 
     /// Its answer is a stream, which says how it ended.
@@ -160,14 +100,10 @@ impl Record {
         self.noted().streams = true;
     }
 
-    /// The outcome; the first one counts.
-    pub fn end(&self, outcome: Outcome) {
+    /// Its stream has ended, unless by an error.
+    pub fn ended(&self, error: Option<&ApiError>) {
+        let outcome = error.map_or_else(|| "ok".to_owned(), |error| outcome_of(error.status, error.code));
         self.noted().outcome.get_or_insert(outcome);
-    }
-
-    /// A stream failed.
-    pub fn fail(&self, error: &ApiError) {
-        self.end(Outcome::of(error.status, error.code));
     }
 
     /// It was replied to.
@@ -175,8 +111,19 @@ impl Record {
         let mut noted = self.noted();
         noted.status = Some(status.as_u16());
         if !noted.streams {
-            noted.outcome.get_or_insert_with(|| Outcome::of(status, code));
+            noted.outcome.get_or_insert_with(|| outcome_of(status, code));
         }
+    }
+}
+
+/// The outcome of a reply with this status, and the code of its error.
+fn outcome_of(status: StatusCode, code: Option<&str>) -> String {
+    match status.as_u16() {
+        ..400 => "ok".to_owned(),
+        number @ (400..500 | 503) => {
+            format!("refused:{}", code.map_or_else(|| number.to_string(), str::to_owned))
+        }
+        _ => "error".to_owned(),
     }
 }
 
@@ -184,67 +131,22 @@ impl Record {
 #[derive(Debug)]
 pub struct Line {
     pub record: Arc<Record>,
-    log: AccessLog,
-    /// The request's place in a trace, and where its span is told.
-    traced: Option<(Place, Arc<Telemetry>)>,
+    format: LogFormat,
+    slow: Duration,
 }
 
 impl Line {
-    /// Of a request that has come; its span goes to `telemetry`, where there is one.
+    /// Of a request that has come; it is marked where it takes `slow` or longer.
     pub fn new(
-        log: AccessLog,
+        format: LogFormat,
+        slow: Duration,
         metrics: &Arc<Metrics>,
-        telemetry: Option<&Arc<Telemetry>>,
         headers: &HeaderMap,
         path: &'static str,
     ) -> Self {
-        let record = Record {
-            id: request_id(headers),
-            path,
-            begun: Instant::now(),
-            metrics: Arc::clone(metrics),
-            noted: Mutex::default(),
-        };
-        let traced = telemetry.map(|telemetry| (Place::new(headers), Arc::clone(telemetry)));
-        Line { record: Arc::new(record), log, traced }
-    }
-
-    /// True if its span is told.
-    pub fn is_traced(&self) -> bool {
-        self.traced.is_some()
-    }
-
-    fn trace(&self, noted: &Noted, outcome: &Outcome) {
-        let (Some((place, telemetry)), Some(operation)) = (&self.traced, Span::operation(self.record.path))
-        else {
-            return;
-        };
-        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-        let status = noted.status.map(Value::from).unwrap_or_default();
-        let mut attributes = vec![
-            ("palimpsest.request.id".to_owned(), Value::from(self.record.id.clone())),
-            ("http.response.status_code".to_owned(), status),
-            ("gen_ai.usage.input_tokens".to_owned(), noted.prompt.into()),
-            ("gen_ai.usage.output_tokens".to_owned(), noted.generated.into()),
-            ("gen_ai.usage.cache_read.input_tokens".to_owned(), noted.cached.into()),
-            ("palimpsest.queue_seconds".to_owned(), seconds(noted.queue).into()),
-            ("palimpsest.first_token_seconds".to_owned(), seconds(noted.first).into()),
-        ];
-        if !noted.reasons.is_empty() {
-            attributes.push(("gen_ai.response.finish_reasons".to_owned(), json!(noted.reasons)));
-        }
-        attributes.extend(noted.attributes.iter().cloned());
-        let span = Span {
-            place: place.clone(),
-            operation,
-            model: noted.model.clone(),
-            attributes,
-            error: (*outcome != Outcome::Ok).then(|| outcome.name()),
-            failed: *outcome == Outcome::Error,
-        };
-        if span.is_told() {
-            telemetry.tell(&span);
-        }
+        let (id, metrics) = (request_id(headers), Arc::clone(metrics));
+        let record = Record { id, path, begun: Instant::now(), metrics, noted: Mutex::default() };
+        Line { record: Arc::new(record), format, slow }
     }
 }
 
@@ -253,29 +155,30 @@ impl Drop for Line {
         let Record { id, path, begun, metrics, .. } = &*self.record;
         let took = begun.elapsed();
         let noted = self.record.noted();
-        let outcome = noted.outcome.as_ref().unwrap_or(&Outcome::Cancelled);
-        let slow = took >= self.log.slow;
-        metrics.ended(*outcome == Outcome::Cancelled, slow);
-        self.trace(&noted, outcome);
+        let outcome = noted.outcome.as_deref().unwrap_or("cancelled");
+        let slow = took >= self.slow;
+        metrics.with(|counts| {
+            counts.cancelled += u64::from(noted.outcome.is_none());
+            counts.slow += u64::from(slow);
+        });
         let time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
         let seconds = |time: Duration| (time.as_secs_f64() * 1e4).round() / 1e4;
         let (queue, first) = (noted.queue.map(seconds), noted.first.map(seconds));
         let Noted { model, prompt, cached, generated, status, .. } = &*noted;
-        match self.log.format {
+        match self.format {
             LogFormat::Off => {}
             LogFormat::Json => note(json!({
                 "time": time, "id": id, "path": path, "model": model, "prompt_tokens": prompt, "cached_tokens": cached,
                 "generated_tokens": generated, "queue_seconds": queue, "first_token_seconds": first,
-                "seconds": seconds(took), "status": status, "outcome": outcome.name(), "slow": slow
+                "seconds": seconds(took), "status": status, "outcome": outcome, "slow": slow
             })),
             LogFormat::Text => {
-                let mut line = format!("{time} {id} {path} {}", outcome.name());
+                let mut line = format!("{time} {id} {path} {outcome}");
                 if let Some(model) = model {
                     // A folder's name may hold anything.
-                    let model = if model.contains(char::is_whitespace) {
-                        Value::from(&**model).to_string()
-                    } else {
-                        model.clone()
+                    let model = match model.contains(char::is_whitespace) {
+                        true => Value::from(&**model).to_string(),
+                        false => model.clone(),
                     };
                     let _ =
                         write!(line, " model={model} prompt={prompt} cached={cached} generated={generated}");
@@ -300,4 +203,10 @@ fn request_id(headers: &HeaderMap) -> String {
     };
     let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(fits);
     given.map_or_else(|| identifier("req"), str::to_owned)
+}
+
+/// An identifier: `chatcmpl-` and 24 hexadecimal digits.
+pub fn identifier(kind: &str) -> String {
+    let number: u128 = rand::random();
+    format!("{kind}-{:024x}", number >> 32)
 }

@@ -44,7 +44,6 @@ pub struct TextPosition {
 }
 
 impl TextPosition {
-    /// Behind a text.
     pub fn behind(text: &str) -> Self {
         TextPosition { characters: text.chars().count(), held: Vec::new() }
     }
@@ -143,7 +142,6 @@ impl CompletionLogprobs {
         self.text_offset.iter_mut().for_each(|offset| *offset = characters.min(*offset));
     }
 
-    /// As JSON.
     pub fn json(self) -> Value {
         let CompletionLogprobs { tokens, token_logprobs, top_logprobs, text_offset } = self;
         json!({

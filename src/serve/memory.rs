@@ -26,7 +26,6 @@ pub struct Memory {
     texts: Arc<Semaphore>,
 }
 
-/// There is not so much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full {
     /// The bytes asked for, with those held.
@@ -42,19 +41,16 @@ pub struct Held {
 }
 
 impl Memory {
-    /// As planned.
     pub fn new(plan: ServerMemory) -> Self {
         let units = usize::try_from(plan.tokenising / UNIT).unwrap_or(usize::MAX);
         let texts = Arc::new(Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS)));
         Memory { plan, used: AtomicU64::new(0), freed: AtomicU64::new(0), texts }
     }
 
-    /// The plan.
     pub fn plan(&self) -> &ServerMemory {
         &self.plan
     }
 
-    /// Bytes that requests hold.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
@@ -86,7 +82,6 @@ impl Memory {
 }
 
 impl Held {
-    /// Bytes held.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -5,7 +5,7 @@
 //! connections (`listen`) and a few for tokenising. A body becomes typed structs (`json`, `chat`, `sent`, `tools`, `format`), then
 //! tokens and spans (`prompt`), and then a request of the engine's (`ask`); its events become text (`writer`), probabilities
 //! (`logprobs`) and masses (`attention_reply`) and ranks of documents (`score`), and these a response or a stream (`answers`). An
-//! answer may also be given (`given`). Texts of requests are in no log, in no metric and in no trace (`telemetry`).
+//! answer may also be given (`given`). Texts of requests are in no log and in no metric.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -41,7 +41,6 @@ mod json;
 pub mod listen;
 mod log;
 mod logprobs;
-mod measures;
 mod memory;
 mod metrics;
 mod model;
@@ -57,41 +56,25 @@ mod schema;
 mod score;
 mod sent;
 mod sentences;
-mod telemetry;
 mod text_limit;
 mod tokens;
 mod tools;
 mod writer;
 
-use app::{App, Settings};
+use app::App;
+pub use app::{DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, ServeOptions};
 pub use body::LONGEST_BODY;
 pub use embedder::EmbedderError;
 use embedder::ServedEmbedder;
 use guard::Guard;
 pub use guard::{AllowedHost, AllowedOrigin, NameError};
-use log::AccessLog;
 pub use log::LogFormat;
 use memory::Memory;
 use model::ServedModel;
 pub use score::SCORE_CACHE_BYTES;
-use telemetry::Telemetry;
-pub use telemetry::{Otlp, OtlpError};
 
 /// Tokens of a prompt that are read at a time while nothing is generated.
 pub const DEFAULT_CHUNK: usize = 256;
-
-/// Completions that are served or wait, unless told otherwise.
-pub const DEFAULT_QUEUE: usize = 64;
-
-/// Most tokens of an answer whose request names no limit, unless told otherwise: long for an answer, and some minutes of a small model
-/// on two cores where it never ends by itself.
-pub const DEFAULT_MAX_ANSWER: usize = 4096;
-
-/// From when on a request is marked as slow, unless told otherwise.
-pub const DEFAULT_SLOW: Duration = Duration::from_secs(60);
-
-/// After which time a stream says something that says nothing: proxies and clients often wait 30 seconds or more.
-pub const DEFAULT_KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// Time between two looks at the stop flag.
 const LOOK: Duration = Duration::from_millis(50);
@@ -117,55 +100,6 @@ pub enum ServeError {
     Io(#[from] io::Error),
 }
 
-/// Settings of a server.
-#[derive(Debug, Clone)]
-pub struct ServeOptions {
-    /// The key that clients must send, if any.
-    pub key: Option<String>,
-    /// Most completions that are served or wait.
-    pub queue: usize,
-    /// Most tokens of a thought.
-    pub max_thinking: usize,
-    /// The model's heads that retrieve, each a decoder layer and a head of it, where they are known.
-    pub retrieval: Option<Vec<(usize, usize)>>,
-    /// Most tokens of an answer whose request names no limit.
-    pub max_answer: usize,
-    /// Strings that end a chat's answer beside those of its request; `None` for those that the chat template has.
-    pub stops: Option<Vec<String>>,
-    /// Web pages of other origins that may ask.
-    pub origins: Vec<AllowedOrigin>,
-    /// Names of this machine beside its own.
-    pub hosts: Vec<AllowedHost>,
-    /// The format of the access log.
-    pub log: LogFormat,
-    /// From when on one is marked as slow.
-    pub slow: Duration,
-    /// After which time a stream says something that says nothing.
-    pub keep_alive: Duration,
-    /// The collector of spans of requests, if any.
-    pub otlp: Option<Otlp>,
-}
-
-impl Default for ServeOptions {
-    /// Without a key, and without a log.
-    fn default() -> Self {
-        ServeOptions {
-            key: None,
-            queue: DEFAULT_QUEUE,
-            max_thinking: palimpsest_core::engine::DEFAULT_MAX_THINKING,
-            retrieval: None,
-            max_answer: DEFAULT_MAX_ANSWER,
-            stops: None,
-            origins: Vec::new(),
-            hosts: Vec::new(),
-            log: LogFormat::Off,
-            slow: DEFAULT_SLOW,
-            keep_alive: DEFAULT_KEEP_ALIVE,
-            otlp: None,
-        }
-    }
-}
-
 /// A server whose address is taken and whose model is open.
 #[derive(Debug)]
 pub struct Server {
@@ -179,26 +113,23 @@ impl Server {
     pub fn new(
         listener: TcpListener,
         model: LocalModel,
-        options: ServeOptions,
+        mut options: ServeOptions,
     ) -> Result<(Self, EngineLoop), ServeError> {
         let address = listener.local_addr()?;
-        let ServeOptions { key, queue, max_thinking, max_answer, stops, retrieval, .. } = options;
-        let guard = Guard::new(address, key.as_deref(), options.origins, options.hosts);
-        let guard = guard.ok_or(ServeError::NeedsKey { address })?;
-        let log = AccessLog { format: options.log, slow: options.slow };
-        let stops = stops.unwrap_or_else(|| model.template().stop_strings());
-        let settings = Settings { queue, log, tokens: max_answer, stops, keep_alive: options.keep_alive };
+        let (key, origins, hosts) = (options.key.take(), options.origins.clone(), options.hosts.clone());
+        let guard =
+            Guard::new(address, key.as_deref(), origins, hosts).ok_or(ServeError::NeedsKey { address })?;
+        options.stops = Some(options.stops.unwrap_or_else(|| model.template().stop_strings()));
         let limits = model.limits();
         let memory = Memory::new(model.server_memory());
         let embedder = ServedEmbedder::new()?;
-        let (session, text) = model.into_parts(max_thinking);
+        let (session, text) = model.into_parts(options.max_thinking);
         let engine = session.engine().clone();
         let (spec, formats) = (engine.decoder().spec().clone(), engine.decoder().formats());
-        let served = ServedModel::new(text, spec, formats, retrieval.map(Into::into), common::now())
-            .reading(memory.longest_text());
+        let retrieval = options.retrieval.take().map(Into::into);
+        let served = ServedModel::new(text, spec, formats, retrieval, memory.longest_text());
         let (thread, work) = session.serving(limits);
-        let telemetry = options.otlp.map(Telemetry::new).transpose()?;
-        let app = Arc::new(App::new(served, embedder, engine, thread, guard, (settings, memory), telemetry));
+        let app = Arc::new(App::new(served, embedder, engine, thread, guard, memory, options));
         // The memory of loading the model.
         resident::trim();
         resident::keep(&app);
@@ -220,7 +151,6 @@ impl Server {
     pub fn run(self, stop: Arc<AtomicBool>) -> io::Result<()> {
         let Server { listener, app } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let telemetry = app.telemetry.clone();
         let served = runtime.block_on(async {
             listener.set_nonblocking(true)?;
             let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -239,9 +169,6 @@ impl Server {
             }
         });
         runtime.shutdown_background();
-        if let Some(telemetry) = telemetry {
-            telemetry.close();
-        }
         served
     }
 }

@@ -24,7 +24,7 @@ pub struct ServedModel {
     pub spec: DecoderSpec,
     pub formats: Formats,
     /// Seconds since 1970 at which it was ready.
-    pub created: u64,
+    pub created: i64,
     pub limit: TextLimit,
     /// The heads that retrieve, where they are known.
     pub retrieval: Option<Pairs>,
@@ -50,23 +50,17 @@ pub struct Voice {
 }
 
 impl ServedModel {
-    /// A model that is ready since `created`.
+    /// A model that is ready now, of which no text of more bytes than `longest_text` is cut into tokens.
     pub fn new(
         text: ModelText,
         spec: DecoderSpec,
         formats: Formats,
         retrieval: Option<Pairs>,
-        created: u64,
+        longest_text: usize,
     ) -> Self {
-        let limit = TextLimit::new(text.context, text.tokenizer.longest());
+        let limit = TextLimit::new(text.context, text.tokenizer.longest(), longest_text);
+        let created = jiff::Timestamp::now().as_second();
         ServedModel { text, spec, formats, created, limit, retrieval, lazy: Lazy::default() }
-    }
-
-    /// The same where no text of more bytes is cut into tokens.
-    #[must_use]
-    pub fn reading(mut self, bytes: usize) -> Self {
-        self.limit.bytes = bytes;
-        self
     }
 
     /// True if its chat template shows all that users say.
@@ -93,7 +87,6 @@ impl ServedModel {
         }
     }
 
-    /// Its name in the API.
     pub fn name(&self) -> &str {
         &self.text.name
     }

@@ -9,6 +9,7 @@ use axum::http::header::{
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::{HeaderValue, Response};
+use axum::response::IntoResponse;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
@@ -49,7 +50,6 @@ fn policy() -> String {
 /// The page, with its policy.
 pub fn page() -> Result<Response<Body>, ApiError> {
     let policy = HeaderValue::from_str(&policy()).map_err(|error| ApiError::internal(error.to_string()))?;
-    let mut response = Response::new(Body::from(PAGE));
     let text = HeaderValue::from_static;
     let headers: [(HeaderName, HeaderValue); 6] = [
         (CONTENT_TYPE, text("text/html; charset=utf-8")),
@@ -60,6 +60,5 @@ pub fn page() -> Result<Response<Body>, ApiError> {
         (X_FRAME_OPTIONS, text("DENY")),
         (REFERRER_POLICY, text("same-origin")),
     ];
-    response.headers_mut().extend(headers);
-    Ok(response)
+    Ok((headers, PAGE).into_response())
 }

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use axum::body::{Body, Bytes};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderValue, Response};
+use axum::response::IntoResponse;
 use futures_util::stream;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -14,10 +15,8 @@ use super::attention_reply::Reply;
 use super::error::ApiError;
 use super::memory::Held;
 
-/// Bytes of a piece.
 const PIECE: usize = 256 << 10;
 
-/// An entry of `choices`.
 #[derive(Debug, Serialize)]
 pub struct Said {
     /// Its fields, but for `palimpsest`.
@@ -46,7 +45,6 @@ pub struct Envelope<'a> {
     pub usage: Option<Value>,
 }
 
-/// A body in pieces.
 #[derive(Default)]
 struct Pieces {
     whole: Vec<Bytes>,
@@ -82,11 +80,9 @@ pub fn of_pieces(whole: Vec<Bytes>, held: Option<Held>) -> Response<Body> {
     let told = stream::unfold((whole.into_iter(), held), |(mut pieces, held)| async move {
         Some((Ok::<Bytes, Infallible>(pieces.next()?), (pieces, held)))
     });
-    let mut response = Response::new(Body::from_stream(told));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-    response
+    let json = HeaderValue::from_static("application/json");
+    let headers = [(CONTENT_TYPE, json), (CONTENT_LENGTH, HeaderValue::from(length))];
+    (headers, Body::from_stream(told)).into_response()
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use super::documents::Documents;
 use super::error::ApiError;
 use super::model::ServedModel;
 use super::sent::{ContentPart, Sent};
-use super::text_limit::TextLimit;
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{
     Borders, ChatTemplate, ChatTurn, ContentPlace, ContentSource, Placed, Tokenizer, Tool, compose,
@@ -31,7 +30,7 @@ pub struct TokenPrompt {
 #[derive(Debug)]
 pub struct Conversation<'s> {
     sent: &'s [Sent],
-    limit: TextLimit,
+    model: &'s ServedModel,
     turns: Vec<ChatTurn>,
     /// For each turn, what of its content comes from which message.
     parts: Vec<Vec<ContentSource>>,
@@ -42,7 +41,7 @@ pub struct Conversation<'s> {
 impl<'s> Conversation<'s> {
     /// These messages, of which the model is told of `tools` and of `documents`, where there are any.
     pub fn new(
-        model: &ServedModel,
+        model: &'s ServedModel,
         sent: &'s [Sent],
         tools: &[Tool],
         documents: &'s Documents,
@@ -53,14 +52,7 @@ impl<'s> Conversation<'s> {
         if with_tools && !model.tool_layout()?.native {
             let composed = compose(&turns, tools);
             let (turns, parts) = composed.into_iter().map(|one| (one.turn, one.parts)).unzip();
-            return Ok(Conversation {
-                sent,
-                limit: model.limit,
-                turns,
-                parts,
-                listed: Vec::new(),
-                documents,
-            });
+            return Ok(Conversation { sent, model, turns, parts, listed: Vec::new(), documents });
         }
         let whole =
             |(message, turn): (usize, &ChatTurn)| match turn.content.is_empty() && !turn.calls.is_empty() {
@@ -69,14 +61,14 @@ impl<'s> Conversation<'s> {
             };
         let parts = turns.iter().enumerate().map(whole).collect();
         let listed = tools.iter().map(Tool::json).collect();
-        Ok(Conversation { sent, limit: model.limit, turns, parts, listed, documents })
+        Ok(Conversation { sent, model, turns, parts, listed, documents })
     }
 
     /// The tokens, up to the answer.
-    pub fn tokens(&self, template: &ChatTemplate, tokenizer: &Tokenizer) -> Result<Vec<u32>, ApiError> {
+    pub fn tokens(&self, template: &ChatTemplate) -> Result<Vec<u32>, ApiError> {
         let text = template.render_turns(&self.turns, &self.listed, &self.documents.listed, true)?;
-        self.limit.check("messages", text.len())?;
-        Ok(tokenizer.encode(&text)?)
+        self.model.limit.check("messages", text.len())?;
+        Ok(self.model.text.tokenizer.encode(&text)?)
     }
 
     /// Where the contents of the client's messages lie in the text, by message; nowhere where a message has none.
@@ -99,7 +91,6 @@ impl<'s> Conversation<'s> {
 /// The tokens of a conversation, up to the answer, with the spans that `asked` names.
 pub fn chat_spans(
     template: &ChatTemplate,
-    tokenizer: &Tokenizer,
     conversation: &Conversation<'_>,
     asked: &AttentionRequest,
 ) -> Result<TokenPrompt, ApiError> {
@@ -108,8 +99,9 @@ pub fn chat_spans(
     let placed = template.place(&conversation.turns, &conversation.listed, &conversation.documents.listed);
     let placed = placed.map_err(|error| ApiError::from(error).of("palimpsest"))?;
     let places = conversation.places(&placed);
-    conversation.limit.check("messages", placed.text.len())?;
-    let encoded = tokenizer.encode_with_offsets(&placed.text)?;
+    let ServedModel { limit, text, .. } = conversation.model;
+    limit.check("messages", placed.text.len())?;
+    let encoded = text.tokenizer.encode_with_offsets(&placed.text)?;
     let documents = placed.documents.iter().enumerate().map(|(i, place)| (sent.len() + i, place));
     let messages = places.iter().enumerate().filter_map(|(i, place)| Some((i, place.as_ref()?)));
     let mut order: Vec<(usize, &ContentPlace)> = messages.chain(documents).collect();
@@ -180,9 +172,8 @@ pub fn chat_spans(
         let bytes = shift(bytes.start).min(place.bytes.end)..shift(bytes.end).min(place.bytes.end);
         overlay_of(range, &bytes, &borders)
     };
-    let overlays = asked.ranges.iter().map(overlay).collect::<Result<Vec<_>, _>>()?;
-    check_unique(&tiles, &overlays)?;
     let documents = conversation.documents.labels.clone();
+    let overlays = overlays(&tiles, asked, overlay)?;
     Ok(TokenPrompt { tokens: encoded.ids, tiles, overlays, documents })
 }
 
@@ -199,9 +190,8 @@ pub fn text_spans(
         no_message(range, "characters")?;
         overlay_of(range, &bytes_of(text, range)?, &borders)
     };
-    let overlays = asked.ranges.iter().map(overlay).collect::<Result<Vec<_>, _>>()?;
     let tiles = vec![Span::new("prompt", 0..encoded.ids.len())];
-    check_unique(&tiles, &overlays)?;
+    let overlays = overlays(&tiles, asked, overlay)?;
     Ok(TokenPrompt { tokens: encoded.ids, tiles, overlays, documents: Vec::new() })
 }
 
@@ -222,9 +212,8 @@ pub fn token_spans(tokens: Vec<u32>, asked: &AttentionRequest) -> Result<TokenPr
         }
         Ok(Span::new(label.clone(), *start..*end).as_overlay())
     };
-    let overlays = asked.ranges.iter().map(overlay).collect::<Result<Vec<_>, _>>()?;
     let tiles = vec![Span::new("prompt", 0..n)];
-    check_unique(&tiles, &overlays)?;
+    let overlays = overlays(&tiles, asked, overlay)?;
     Ok(TokenPrompt { tokens, tiles, overlays, documents: Vec::new() })
 }
 
@@ -289,14 +278,20 @@ fn overlay_of(range: &RangeRequest, bytes: &Range<usize>, borders: &Borders) -> 
     Ok(Span::new(range.label.clone(), tokens).as_overlay())
 }
 
-fn check_unique(tiles: &[Span], overlays: &[Span]) -> Result<(), ApiError> {
+/// The ranges of a request, made spans by `overlay`; refuses names that tiles or others have.
+fn overlays(
+    tiles: &[Span],
+    asked: &AttentionRequest,
+    overlay: impl FnMut(&RangeRequest) -> Result<Span, ApiError>,
+) -> Result<Vec<Span>, ApiError> {
+    let overlays = asked.ranges.iter().map(overlay).collect::<Result<Vec<_>, _>>()?;
     let mut seen = BTreeSet::new();
-    for span in tiles.iter().chain(overlays) {
-        if !seen.insert(span.label.as_str()) {
+    match tiles.iter().chain(&overlays).find(|span| !seen.insert(span.label.as_str())) {
+        None => Ok(overlays),
+        Some(span) => {
             let field = if span.overlay { "palimpsest.spans" } else { "messages" };
             let message = format!("two spans are called {:?}; names are unique", span.label);
-            return Err(ApiError::field(field, message));
+            Err(ApiError::field(field, message))
         }
     }
-    Ok(())
 }

@@ -7,7 +7,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::app::App;
-use palimpsest_core::engine::memory_plan::resident_bytes;
 
 /// Time between two measurements.
 const LOOK: Duration = Duration::from_millis(500);
@@ -18,33 +17,6 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 /// Bytes that the allocator may keep where nobody asks anything, beside those of a forward pass.
 const SPARE: u64 = 128 << 20;
-
-/// Bytes in memory as `/metrics` has them.
-#[derive(Debug, Clone, Copy)]
-pub struct Resident {
-    /// Of the process, where the system tells.
-    pub resident: Option<u64>,
-    pub planned: u64,
-    /// That are meant to be there: weights, prompts and answers, requests.
-    pub kept: u64,
-    pub requests: u64,
-    pub room: u64,
-}
-
-impl App {
-    /// The state of memory.
-    pub fn resident(&self) -> Resident {
-        let plan = self.memory.plan();
-        let (requests, caches) = (self.memory.used(), self.engine.load().taken as u64 * plan.token);
-        Resident {
-            resident: resident_bytes(),
-            planned: plan.planned,
-            kept: plan.fixed + caches + requests,
-            requests,
-            room: plan.requests,
-        }
-    }
-}
 
 /// Hands back what is not wanted, for as long as the server is there.
 pub fn keep(app: &Arc<App>) {

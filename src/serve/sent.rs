@@ -1,15 +1,18 @@
 //! Messages as they were sent.
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::attention_request::label;
 use super::error::ApiError;
-use super::json::{list, wrong};
-use palimpsest_core::text::{ChatTurn, Message as PlainMessage, MessageRole, Speaker, ToolCall};
+use super::json::{OneOf, drop_neutral, is_empty, list, wrong};
+use palimpsest_core::text::{ChatTurn, Speaker, ToolCall};
 
-/// An entry of `messages`.
+const MOST_PARTS: usize = 4096;
+
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Message {
     #[serde(with = "Role")]
     role: Speaker,
@@ -20,8 +23,23 @@ pub struct Message {
     reasoning_content: Option<String>,
     thinking: Option<String>,
     reasoning: Option<String>,
-    #[serde(default)]
-    content: Content,
+    content: Option<OneOf<Vec<ContentPart>>>,
+    /// A client gives back what it was given.
+    #[serde(rename = "annotations")]
+    _annotations: Option<IgnoredAny>,
+}
+
+/// Drops the fields of messages that ask for nothing.
+pub fn drop_neutral_of_messages(body: &mut Value) -> Result<(), ApiError> {
+    let messages = body.get_mut("messages").and_then(Value::as_array_mut);
+    for (i, message) in messages.into_iter().flatten().enumerate() {
+        drop_neutral(
+            message,
+            &format!("messages[{i}]."),
+            &[(&["function_call", "audio", "refusal"], is_empty)],
+        )?;
+    }
+    Ok(())
 }
 
 #[derive(Deserialize)]
@@ -34,21 +52,8 @@ enum Role {
     Tool,
 }
 
-#[derive(Debug, Default, Deserialize)]
-enum Content {
-    #[default]
-    #[serde(skip)]
-    Absent,
-    #[serde(rename = "a string")]
-    Text(String),
-    #[serde(rename = "an array of parts")]
-    Parts(#[serde(deserialize_with = "list::<0, 4096, _, _>")] Vec<ContentPart>),
-    #[serde(rename = "null")]
-    Null,
-}
-
-/// A part of a message.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ContentPart {
     #[serde(rename = "type")]
     _kind: PartKind,
@@ -72,7 +77,10 @@ enum PartKind {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Call {
+    #[serde(rename = "index")]
+    _index: Option<IgnoredAny>,
     #[serde(rename = "type")]
     _kind: Option<FunctionKind>,
     id: String,
@@ -83,11 +91,11 @@ struct Call {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FunctionKind {
-    /// `function`
     Function,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct CalledFunction {
     name: String,
     #[serde(default, deserialize_with = "arguments")]
@@ -102,7 +110,6 @@ fn arguments<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, Value>, D
     }
 }
 
-/// A message as it was sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sent {
     pub role: Speaker,
@@ -148,11 +155,15 @@ impl Sent {
         }
         let part = |text| ContentPart { _kind: PartKind::Text, text, span: None };
         let (parts, has_parts) = match content {
-            Content::Text(text) => (vec![part(text)], false),
-            Content::Parts(parts) => (parts, true),
-            Content::Null | Content::Absent if !tool_calls.is_empty() => (Vec::new(), false),
-            Content::Null if role == Speaker::Assistant => (vec![part(String::new())], false),
-            Content::Null | Content::Absent => return Err(ApiError::missing(field("content"))),
+            Some(OneOf::Text(text)) => (vec![part(text)], false),
+            Some(OneOf::Other(parts)) if parts.len() <= MOST_PARTS => (parts, true),
+            Some(OneOf::Other(parts)) => {
+                let reason = format!("has {} parts; give at most {MOST_PARTS}", parts.len());
+                return Err(ApiError::at(field("content"), reason));
+            }
+            Some(other) => return Err(other.wrong(field("content"), "a string or an array of parts")),
+            None if !tool_calls.is_empty() => (Vec::new(), false),
+            None => return Err(ApiError::missing(field("content"))),
         };
         let call =
             |Call { id, function: CalledFunction { name, arguments }, .. }| ToolCall { id, name, arguments };
@@ -180,18 +191,8 @@ impl Sent {
         }
     }
 
-    fn content(&self) -> String {
+    /// Its text, with that of the documents before it.
+    pub fn content(&self) -> String {
         self.lead.iter().chain(&self.parts).map(|part| part.text.as_str()).collect()
-    }
-
-    /// As a message that no function plays a part in; `None` where one does.
-    pub fn message(&self) -> Option<PlainMessage> {
-        let role = match self.role {
-            Speaker::System => MessageRole::System,
-            Speaker::User => MessageRole::User,
-            Speaker::Assistant => MessageRole::Assistant,
-            Speaker::Tool => return None,
-        };
-        self.calls.is_empty().then(|| PlainMessage { role, content: self.content() })
     }
 }

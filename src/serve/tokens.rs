@@ -2,24 +2,25 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::app::App;
+use super::body::{messages_fit, texts_fit};
 use super::error::ApiError;
 use super::json::{list, read};
 use super::memory::Held;
 use super::prompts::check_tokens;
-use super::sent::{Message, Sent};
-use super::text_limit::{messages_fit, texts_fit};
+use super::sent::{Message, Sent, drop_neutral_of_messages};
 
-/// The body of a request to `/tokenize`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TokenizeRequest {
     model: Option<String>,
     prompt: Option<String>,
-    #[serde(default, deserialize_with = "messages")]
-    messages: Option<Vec<Message>>,
+    /// Empty where absent.
+    #[serde(default, deserialize_with = "list::<1, 4096, _, _>")]
+    messages: Vec<Message>,
     /// The chat template writes the special tokens of a conversation; a text has those that it spells.
     #[serde(rename = "add_special_tokens")]
     _add_special_tokens: Option<bool>,
@@ -28,18 +29,13 @@ pub struct TokenizeRequest {
     return_token_strs: bool,
 }
 
-fn messages<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Message>>, D::Error> {
-    list::<1, 4096, _, _>(from).map(Some)
-}
-
-/// The body of a request to `/detokenize`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DetokenizeRequest {
     model: Option<String>,
     tokens: Vec<u32>,
 }
 
-/// A text as tokens.
 #[derive(Debug, Serialize)]
 pub struct Tokens {
     count: usize,
@@ -59,19 +55,20 @@ pub fn fits(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
 }
 
 /// A text or a conversation as tokens, and what they take.
-pub fn tokenize(app: &Arc<App>, body: &Value) -> Result<(Tokens, Held), ApiError> {
-    let fields: TokenizeRequest = read(body)?;
+pub fn tokenize(app: &Arc<App>, mut body: Value) -> Result<(Tokens, Held), ApiError> {
+    drop_neutral_of_messages(&mut body)?;
+    let fields: TokenizeRequest = read(&body)?;
     check_model(app, fields.model)?;
     let model = &app.model;
     let tokenizer = &model.text.tokenizer;
     let (field, text) = match (fields.prompt, fields.messages) {
-        (Some(_), Some(_)) => {
+        (None, messages) if messages.is_empty() => return Err(ApiError::missing("prompt")),
+        (Some(text), messages) if messages.is_empty() => ("prompt", text),
+        (Some(_), _) => {
             let message = "`prompt` and `messages` say the same; give one of them";
             return Err(ApiError::field("messages", message));
         }
-        (None, None) => return Err(ApiError::missing("prompt")),
-        (Some(text), None) => ("prompt", text),
-        (None, Some(messages)) => {
+        (None, messages) => {
             let sent = Sent::all(messages)?;
             if sent.iter().any(Sent::of_tools) {
                 let message = "messages with calls of functions and results are not tokenised by this path; leave them out";
@@ -94,8 +91,8 @@ pub fn tokenize(app: &Arc<App>, body: &Value) -> Result<(Tokens, Held), ApiError
 }
 
 /// Tokens as a text, special ones included.
-pub fn detokenize(app: &App, body: &Value) -> Result<Value, ApiError> {
-    let DetokenizeRequest { model, tokens } = read(body)?;
+pub fn detokenize(app: &Arc<App>, body: Value) -> Result<Value, ApiError> {
+    let DetokenizeRequest { model, tokens } = read(&body)?;
     check_model(app, model)?;
     check_tokens("tokens", &tokens, app.model.spec.vocab)?;
     let text = app.model.text.tokenizer.decode(&tokens, false);

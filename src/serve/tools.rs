@@ -9,15 +9,15 @@ use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
 use super::format::{Format, name, with_options};
-use super::json::shown;
+use super::json::{OneOf, shown};
 use super::model::ServedModel;
 use super::schema;
 use super::sent::FunctionKind;
 use palimpsest_core::engine::{Constraint, ConstraintError, Starts};
 use palimpsest_core::text::{CallLayout, CallReader, Tool, ToolLayout, call_grammar};
 
-/// An entry of `tools`.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ToolField {
     #[serde(rename = "type")]
     _kind: FunctionKind,
@@ -25,6 +25,7 @@ pub struct ToolField {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct FunctionField {
     #[serde(deserialize_with = "name")]
     name: String,
@@ -50,22 +51,11 @@ fn no_parameters() -> Map<String, Value> {
     none.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
 }
 
-/// The field `tool_choice`.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ToolChoice {
-    /// `none`
-    None,
-    /// `auto`
-    Auto,
-    /// `required`
-    Required,
-    #[serde(rename = "an object with the name of one of the functions")]
-    Named(NamedTool),
-}
+/// The field `tool_choice`: `none`, `auto`, `required`, or one of the functions.
+pub type ToolChoice = OneOf<NamedTool>;
 
-/// A function by its name.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NamedTool {
     #[serde(rename = "type")]
     _kind: Option<FunctionKind>,
@@ -73,6 +63,7 @@ pub struct NamedTool {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct NamedFunction {
     name: String,
 }
@@ -87,7 +78,6 @@ pub enum Choice {
     Named(usize),
 }
 
-/// The functions of a request.
 #[derive(Debug, Clone)]
 pub struct ToolRequest {
     tools: Arc<[Tool]>,
@@ -114,19 +104,25 @@ impl ToolRequest {
         }
         let choice = match choice {
             None if tools.is_empty() => Choice::None,
-            None | Some(ToolChoice::Auto) => Choice::Auto,
-            Some(ToolChoice::None) => Choice::None,
-            Some(ToolChoice::Required) if tools.is_empty() => {
+            None => Choice::Auto,
+            Some(OneOf::Text(word)) if word == "auto" => Choice::Auto,
+            Some(OneOf::Text(word)) if word == "none" => Choice::None,
+            Some(OneOf::Text(word)) if word == "required" && tools.is_empty() => {
                 let reason = "wants a call and `tools` has no function; give one, or leave it out";
                 return Err(ApiError::at("tool_choice", reason));
             }
-            Some(ToolChoice::Required) => Choice::Required,
-            Some(ToolChoice::Named(NamedTool { function: NamedFunction { name }, .. })) => {
+            Some(OneOf::Text(word)) if word == "required" => Choice::Required,
+            Some(OneOf::Other(NamedTool { function: NamedFunction { name }, .. })) => {
                 let known = tools.iter().position(|tool| tool.name == name);
                 Choice::Named(known.ok_or_else(|| {
                     let reason = format!("is {}, which `tools` has not", shown(&name));
                     ApiError::at("tool_choice.function.name", reason)
                 })?)
+            }
+            Some(other) => {
+                let wanted =
+                    "\"none\", \"auto\", \"required\" or an object with the name of one of the functions";
+                return Err(other.wrong("tool_choice", wanted));
             }
         };
         Ok(ToolRequest { tools: tools.into(), choice, many })

@@ -29,7 +29,6 @@ impl Piece {
     }
 }
 
-/// The text of one answer under way.
 pub struct Writer {
     stage: Stage,
     decoder: StreamDecoder<Arc<Tokenizer>>,
@@ -70,7 +69,6 @@ impl Writer {
         Writer { stage, reader, trimmer: Some(Trimmer::default()), ..Self::of_completion(tokenizer, stops) }
     }
 
-    /// Of a text that is continued.
     pub fn of_completion(tokenizer: &Arc<Tokenizer>, stops: Vec<String>) -> Self {
         Writer {
             stage: Stage::Answer,
@@ -81,7 +79,6 @@ impl Writer {
         }
     }
 
-    /// Takes the next token.
     pub fn push(&mut self, token: u32) -> Result<Piece, TextError> {
         let mut piece = Piece::default();
         let Stage::Before { reader, tokens, given } = &mut self.stage else {
@@ -118,7 +115,6 @@ impl Writer {
         self.stops.found()
     }
 
-    /// Calls of functions so far.
     pub fn calls(&self) -> usize {
         self.reader.as_ref().map_or(0, CallReader::calls)
     }

@@ -1,50 +1,15 @@
-//! The arguments of one pass: a prompt of tokens with named spans, rows, measures and knock-outs, checked.
+//! One pass over a prompt of tokens with named spans: its rows, measures and knock-outs, checked.
 //!
 //! Everything that can be refused without a model is refused when a [`TraceJob`] is made.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use palimpsest_core::attention::{Knockout, KnockoutError, LayerHoles, LayerKind, Target};
 use palimpsest_core::engine::memory_plan::ObservedSpans;
 use palimpsest_core::engine::{Engine, Observe, Rows, TopRequest};
 use palimpsest_core::span::Span;
 
-/// The measures that a pass may have.
-const MEASURES: [&str; 5] = ["mass", "share", "value_norm", "output_norm", "density"];
-
-/// The arguments of a trace, as they were given.
-pub struct Asked {
-    /// The file, or the job: what errors begin with.
-    pub place: String,
-    pub tokens: Vec<u32>,
-    /// The spans on the axis of the file.
-    pub keys: Vec<Span>,
-    /// Spans that rows and knock-outs may name.
-    pub names: Vec<Span>,
-    /// The rows' names: spans of `names`, `last`, `answer` or `each`.
-    pub rows: Vec<String>,
-    /// Positions at the end whose logits are wanted.
-    pub logits: usize,
-    pub knockouts: Vec<Knockout>,
-    pub reach: Reach,
-    /// Largest keys of each row position and head; 0 for none.
-    pub top_keys: usize,
-    /// The measures' names; mass and share where absent.
-    pub measures: Option<Vec<String>>,
-    /// Logits to take apart.
-    pub targets: Vec<Target>,
-    pub generate: usize,
-    /// Tokens that end what is generated; none where all of it is wanted whatever comes.
-    pub stop: Vec<u32>,
-}
-
-/// The rows that a knock-out blocks beside those that it names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// None, but for generated ones behind rows at the prompt's end.
-    Named,
-    /// All behind the first one that it names, as knock-outs that are written `ROWS->KEYS` do.
-    Behind,
-}
+use super::request::{Measure, ObserveRequest};
+use super::text::{NamedPrompt, NamedSpan, Source, TextTools, prompt};
 
 /// A prompt with all that is asked of it, checked.
 pub struct TraceJob {
@@ -52,59 +17,120 @@ pub struct TraceJob {
     pub place: String,
     pub tokens: Vec<u32>,
     pub observe: Observe,
-    pub knockouts: Vec<Knockout>,
+    /// As it was asked for, with its rows.
+    pub request: ObserveRequest,
+    /// Tokens to generate.
     pub generate: usize,
+    /// Tokens that end what is generated; none where all of it is wanted whatever comes.
     pub stop: Vec<u32>,
+    /// Spans that rows and knock-outs may name.
     names: Vec<Span>,
     rows: usize,
-    measures: Option<Vec<String>>,
-    reach: Reach,
+    /// Knock-outs block all rows behind the first one that they name, as `ROWS->KEYS` does; else those that they name, and generated ones
+    /// behind rows at the prompt's end.
+    reaches_behind: bool,
+}
+
+impl ObserveRequest {
+    /// Its tokens and spans, checked. `more` are spans that are named beside those of `spans`; `place` is the file or the job, for
+    /// errors.
+    pub fn checked(
+        self,
+        more: Vec<NamedSpan>,
+        side: TextTools<'_>,
+        place: &str,
+    ) -> anyhow::Result<(TraceJob, NamedPrompt)> {
+        let source = match (&self.text, &self.messages) {
+            (Some(text), None) => Source::Text(text.clone()),
+            (None, Some(messages)) => Source::messages(messages.clone()).with_context(|| place.to_owned())?,
+            (Some(_), Some(_)) => bail!("{place} has both `text` and `messages`; give one of them"),
+            (None, None) => bail!("{place} has neither `text` nor `messages`; give one of them"),
+        };
+        let mut named = NamedSpan::from_json(self.spans.clone()).with_context(|| place.to_owned())?;
+        named.extend(more);
+        let prompt = prompt(&source, &named, side, place)?;
+        ensure!(
+            !prompt.keys.is_empty(),
+            "{place}: no span is named; name parts of the text with --spans LABEL=TEXT"
+        );
+        Ok((self.of_prompt(&prompt, side, place)?, prompt))
+    }
+
+    pub fn of_prompt(
+        self,
+        prompt: &NamedPrompt,
+        side: TextTools<'_>,
+        place: &str,
+    ) -> anyhow::Result<TraceJob> {
+        let tokens = prompt.encoded.ids.clone();
+        ensure!(!tokens.is_empty(), "{place}: the text is empty; give at least one token");
+        TraceJob::new(self, tokens, prompt.keys.clone(), prompt.names.clone(), Some(side), place)
+    }
 }
 
 impl TraceJob {
-    /// Checks all but what only a model can tell.
-    pub fn new(asked: Asked) -> anyhow::Result<Self> {
-        let Asked { place, tokens, keys, names, rows: row_names, logits, knockouts, reach, .. } = asked;
-        let Asked { top_keys, measures, targets, generate, stop, .. } = asked;
+    /// Checks all but what only a model can tell. `keys` are the spans on the axis of the file, `names` those that rows and knock-outs may
+    /// name; `side` is absent where the prompt was given as tokens.
+    pub fn new(
+        request: ObserveRequest,
+        tokens: Vec<u32>,
+        keys: Vec<Span>,
+        names: Vec<Span>,
+        side: Option<TextTools<'_>>,
+        place: &str,
+    ) -> anyhow::Result<Self> {
         ensure!(!tokens.is_empty(), "{place}: `tokens` is empty; give at least one token");
         let n = tokens.len();
-        let rows = Rows::named(&row_names, &names, n).with_context(|| place.clone())?;
-        let named = row_names.iter().chain(knockouts.iter().map(|knockout| &knockout.rows));
+        let generate = request.generate.unwrap_or(0);
+        let usual = if generate > 0 { &["last", "answer"][..] } else { &["last"] };
+        let usual = || usual.iter().map(|&row| row.to_owned()).collect::<Vec<_>>();
+        let row_names = request.rows.clone().unwrap_or_else(usual);
+        let rows = Rows::named(&row_names, &names, n).with_context(|| place.to_owned())?;
+        let named = row_names.iter().chain(request.knockouts.iter().map(|knockout| &knockout.rows));
         if let Some(row) = named.into_iter().find(|row| ["answer", "each"].contains(&row.as_str())) {
             ensure!(
                 generate > 0,
                 "{place}: row `{row}` is of generated tokens, and none are asked for; add --generate N, or leave the row out"
             );
         }
+        let (logits, top_keys) = (request.logits, request.top_keys);
         ensure!(logits <= n, "{place}: `logits` asks for {logits} positions of {n} tokens");
-        if let Some(unknown) = measures.iter().flatten().find(|name| !MEASURES.contains(&name.as_str())) {
-            anyhow::bail!("{place}: `measures` names `{unknown}`, and knows {}", MEASURES.join(", "));
-        }
-        let norms = measures.iter().flatten().any(|name| name.ends_with("_norm"));
+        let norms = request.measures.iter().flatten().any(|measure| measure.is_length());
         ensure!(
             !(norms && rows.answer.any()),
             "{place}: value_norm and output_norm are of the prompt's rows; leave the rows `answer` and `each` out"
         );
         ensure!(top_keys <= n, "{place}: `top_keys` asks for {top_keys} keys of {n}");
+        let targets = request.targets.iter().map(|target| target.resolved(n, side, place));
         let observe = Observe {
             rows,
             keys,
             top_keys: (top_keys > 0).then_some(TopRequest { k: top_keys, mean: false }),
             norms,
-            targets,
+            targets: targets.collect::<Result<_, _>>()?,
             logits,
             ..Observe::default()
         };
-        let rows = row_names.len();
-        Ok(TraceJob { place, tokens, observe, names, rows, measures, knockouts, reach, generate, stop })
+        Ok(TraceJob {
+            place: place.to_owned(),
+            tokens,
+            observe,
+            request,
+            generate,
+            stop: side.map(|side| side.stop.to_vec()).unwrap_or_default(),
+            names,
+            rows: row_names.len(),
+            reaches_behind: side.is_some(),
+        })
     }
 
     /// True if the file has this measure.
-    pub fn wants(&self, name: &str) -> bool {
-        match &self.measures {
-            Some(named) => named.iter().any(|other| other == name),
-            None => ["mass", "share"].contains(&name),
-        }
+    pub fn wants(&self, measure: Measure) -> bool {
+        self.request.wants(measure)
+    }
+
+    pub fn knockouts(&self) -> &[Knockout] {
+        &self.request.knockouts
     }
 
     /// Tokens of prompt and answer.
@@ -112,17 +138,14 @@ impl TraceJob {
         self.tokens.len().saturating_add(self.generate)
     }
 
-    /// The key spans.
     pub fn keys(&self) -> &[Span] {
         &self.observe.keys
     }
 
-    /// True if something is generated.
     pub fn generates(&self) -> bool {
         self.generate > 0
     }
 
-    /// The targets whose logits are attributed.
     pub fn targets(&self) -> &[Target] {
         &self.observe.targets
     }
@@ -155,20 +178,19 @@ impl TraceJob {
     /// The keys that its knock-outs hide in a model with these layers.
     pub fn holes(&self, kinds: &[LayerKind]) -> Result<LayerHoles, KnockoutError> {
         let n = self.tokens.len();
-        match self.reach {
-            Reach::Named => LayerHoles::exact(&self.knockouts, &self.names, n, kinds),
-            Reach::Behind => {
-                let position = n.saturating_sub(1)..n;
-                let positions = ["last", "answer", "each"].map(|name| Span::new(name, position.clone()));
-                let names: Vec<Span> = self.names.iter().cloned().chain(positions).collect();
-                // The rows of generated tokens are all that there are behind the prompt.
-                let whole = |knockout: &Knockout| match ["answer", "each"].contains(&knockout.rows.as_str()) {
-                    true => Knockout { only: false, ..knockout.clone() },
-                    false => knockout.clone(),
-                };
-                let knockouts: Vec<Knockout> = self.knockouts.iter().map(whole).collect();
-                LayerHoles::new(&knockouts, &names, n, kinds)
-            }
+        if !self.reaches_behind {
+            return LayerHoles::exact(self.knockouts(), &self.names, n, kinds);
         }
+        let position = n.saturating_sub(1)..n;
+        let positions = ["last", "answer", "each"].map(|name| Span::new(name, position.clone()));
+        let names: Vec<Span> = self.names.iter().cloned().chain(positions).collect();
+        // The rows of generated tokens are all that there are behind the prompt.
+        let of_answer = |knockout: &Knockout| ["answer", "each"].contains(&knockout.rows.as_str());
+        let whole = |knockout: &Knockout| Knockout {
+            only: knockout.only && !of_answer(knockout),
+            ..knockout.clone()
+        };
+        let knockouts: Vec<Knockout> = self.knockouts().iter().map(whole).collect();
+        LayerHoles::new(&knockouts, &names, n, kinds)
     }
 }

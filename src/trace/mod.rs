@@ -10,7 +10,7 @@ pub mod pass;
 pub mod request;
 pub mod text;
 
-pub use job::{Asked, Reach, TraceJob};
+pub use job::TraceJob;
 pub use pass::{TraceTensors, Traced};
-pub use request::{TextRequest, TokenName, TokenTarget};
+pub use request::{Measure, ObserveRequest, TokenName, TokenTarget};
 pub use text::{NamedPrompt, NamedSpan, Source, TextTools, prompt};

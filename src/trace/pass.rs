@@ -16,11 +16,11 @@ use palimpsest_core::timing;
 use serde_json::json;
 
 use super::job::TraceJob;
+use super::request::Measure;
 
 /// Label in the metadata of the keys that are in no span.
 const NO_SPAN: &str = "(none)";
 
-/// The measurements of a pass.
 pub struct Traced {
     pub measured: Measured,
     /// The masses after what was generated.
@@ -40,7 +40,6 @@ pub struct TraceTensors {
 }
 
 impl TraceTensors {
-    /// Writes them to a safetensors file.
     pub fn write(&self, out: &Path) -> Result<(), StoreError> {
         let _writing = timing::io();
         write_tensors(out, &self.tensors, &self.metadata)
@@ -121,17 +120,20 @@ impl Traced {
         let logits_shape = vec![job.observe.logits, measured.logits.dim().1];
         let logits: Vec<f32> = measured.logits.iter().take(logits_shape.iter().product()).copied().collect();
         let mut tensors = vec![("logits", Values::F32(logits), logits_shape)];
-        if job.wants("mass") {
+        if job.wants(Measure::Mass) {
             tensors.push(("mass", Values::F32(mass.iter().copied().collect()), mass.shape().to_vec()));
         }
-        if job.wants("density") {
+        if job.wants(Measure::Density) {
             let share = uniform.share.view().insert_axis(Axis(1));
             let density = share.broadcast(mass.dim()).map(|share| mass / &share).unwrap_or_default();
             tensors.push(("density", Values::F32(density.iter().copied().collect()), mass.shape().to_vec()));
         }
         if let Some(norms) = &measured.norms {
-            for (name, values) in [("value_norm", &norms.value_norm), ("output_norm", &norms.output_norm)] {
-                if job.wants(name) {
+            for (measure, name, values) in [
+                (Measure::ValueNorm, "value_norm", &norms.value_norm),
+                (Measure::OutputNorm, "output_norm", &norms.output_norm),
+            ] {
+                if job.wants(measure) {
                     let shape = values.shape().to_vec();
                     tensors.push((name, Values::F32(values.iter().copied().collect()), shape));
                 }
@@ -152,7 +154,7 @@ impl Traced {
         if let Some(sink) = sink {
             tensors.push(("sink", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
         }
-        if job.wants("share") {
+        if job.wants(Measure::Share) {
             tensors.push(uniform.tensor());
         }
         metadata.push(uniform.metadata());
@@ -168,8 +170,8 @@ impl Traced {
             tensors.push(("top_keys", Values::U32(keys.clone()), shape.to_vec()));
             tensors.push(("top_weights", Values::F32(weights.clone()), shape.to_vec()));
         }
-        if !job.knockouts.is_empty() {
-            let knockouts = job.knockouts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        if !job.knockouts().is_empty() {
+            let knockouts = job.knockouts().iter().map(ToString::to_string).collect::<Vec<_>>();
             metadata.push(("knockouts", json!(knockouts).to_string()));
         }
         if job.generates() {
@@ -178,7 +180,6 @@ impl Traced {
         TraceTensors { tensors, metadata }
     }
 
-    /// Layers that were measured.
     pub fn layers(&self) -> usize {
         self.masses.layers.len() + self.masses.delta.as_ref().map_or(0, |delta| delta.layers.len())
     }

@@ -1,77 +1,122 @@
-//! The arguments of `trace` over a text or a conversation: by flags, or by a line of a file of jobs.
+//! The one request to observe a pass over a prompt: of flags, of a line of a file of jobs, of a tokens file and of Python. The server has
+//! the same fields among those of a request to it.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::bail;
 use palimpsest_core::attention::{Knockout, Target};
+use palimpsest_core::text::{TextError, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::job::{Asked, Reach, TraceJob};
-use super::text::{NamedPrompt, NamedSpan, Source, TextTools, prompt};
+use super::text::TextTools;
 
-/// A pass over a text or a conversation. The line of a job.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TextRequest {
-    #[serde(default)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ObserveRequest {
     pub id: Option<String>,
-    #[serde(default)]
     pub text: Option<String>,
-    #[serde(default)]
     pub messages: Option<Value>,
-    /// The spans: a text, or characters.
-    #[serde(default)]
+    /// By label, a text or characters.
     pub spans: Map<String, Value>,
-    /// The rows; `last`, and `answer` where something is generated, where absent.
-    #[serde(default)]
+    /// Spans, `last`, `answer` or `each`; `last`, and `answer` where something is generated, where absent.
     pub rows: Option<Vec<String>>,
-    #[serde(default)]
-    pub knockouts: Vec<String>,
-    #[serde(default)]
-    pub measures: Option<Vec<String>>,
-    /// Largest keys of each row position and head.
-    #[serde(default)]
+    pub knockouts: Vec<Knockout>,
+    /// Mass and share where absent.
+    pub measures: Option<Vec<Measure>>,
+    /// Largest keys of each row position and head; 0 for none.
     pub top_keys: usize,
     /// Positions at the end whose logits are wanted.
-    #[serde(default)]
     pub logits: usize,
-    /// Logits to take apart.
-    #[serde(default)]
     pub targets: Vec<TokenTarget>,
-    #[serde(default)]
     pub generate: Option<usize>,
-    #[serde(default)]
     pub out: Option<PathBuf>,
 }
 
-/// A logit to take apart.
-#[derive(Debug, Clone, Deserialize)]
+/// A number of each row and span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Measure {
+    Mass,
+    /// The mass that uniform attention would give.
+    Share,
+    /// Attention weighed by the lengths of the values.
+    ValueNorm,
+    OutputNorm,
+    Density,
+}
+
+impl Measure {
+    const NAMES: [(&str, Measure); 5] = [
+        ("mass", Measure::Mass),
+        ("share", Measure::Share),
+        ("value_norm", Measure::ValueNorm),
+        ("output_norm", Measure::OutputNorm),
+        ("density", Measure::Density),
+    ];
+
+    /// Unless a request says otherwise.
+    pub const USUAL: [Measure; 2] = [Measure::Mass, Measure::Share];
+
+    /// True if it is of rows of the prompt alone.
+    pub fn is_length(self) -> bool {
+        matches!(self, Measure::ValueNorm | Measure::OutputNorm)
+    }
+}
+
+impl FromStr for Measure {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Measure::NAMES.into_iter().find(|(name, _)| *name == text);
+        known.map(|(_, measure)| measure).ok_or_else(|| {
+            let names: Vec<&str> = Measure::NAMES.iter().map(|(name, _)| *name).collect();
+            format!("`measures` names `{text}`, and knows {}", names.join(", "))
+        })
+    }
+}
+
+impl TryFrom<String> for Measure {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenTarget {
     /// That of the last position where absent.
-    #[serde(default)]
     pub position: Option<usize>,
     pub token: TokenName,
     /// The token whose logit is taken off.
-    #[serde(default)]
     pub against: Option<TokenName>,
 }
 
 /// A token by its id or its text.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "is no token; give a number (a token id) or a string (the text of one token)")]
 pub enum TokenName {
     Id(u32),
     Text(String),
 }
 
 impl TokenName {
-    /// Its id.
-    pub fn id(&self, side: TextTools<'_>, place: &str) -> anyhow::Result<u32> {
+    /// The tokens that it stands for: one, unless its text is none of the vocabulary.
+    pub fn ids(&self, tokenizer: &Tokenizer) -> Result<Vec<u32>, TextError> {
         match self {
-            TokenName::Id(id) => Ok(*id),
-            TokenName::Text(text) => match side.tokenizer.encode(text)?.as_slice() {
+            TokenName::Id(id) => Ok(vec![*id]),
+            TokenName::Text(text) => tokenizer.encode(text),
+        }
+    }
+
+    fn id(&self, side: Option<TextTools<'_>>, place: &str) -> anyhow::Result<u32> {
+        match (self, side) {
+            (TokenName::Id(id), _) => Ok(*id),
+            (TokenName::Text(text), None) => bail!("{place}: a target names {text:?}; give a token's id"),
+            (TokenName::Text(text), Some(side)) => match self.ids(side.tokenizer)?.as_slice() {
                 &[id] => Ok(id),
                 tokens => bail!(
                     "{place}: {text:?} is {} tokens of this model, and a target is one; give its first token, often with the space before it",
@@ -82,65 +127,25 @@ impl TokenName {
     }
 }
 
-impl TextRequest {
-    /// Its tokens and spans, checked. `more` are spans that are named beside those of `spans`; `place` is the file or the job, for
-    /// errors.
-    pub fn checked(
+impl TokenTarget {
+    /// In a prompt of so many tokens.
+    pub fn resolved(
         &self,
-        more: Vec<NamedSpan>,
-        side: TextTools<'_>,
+        tokens: usize,
+        side: Option<TextTools<'_>>,
         place: &str,
-    ) -> anyhow::Result<(TraceJob, NamedPrompt)> {
-        let source = match (&self.text, &self.messages) {
-            (Some(text), None) => Source::Text(text.clone()),
-            (None, Some(messages)) => Source::messages(messages.clone()).with_context(|| place.to_owned())?,
-            (text, _) => {
-                let which = if text.is_some() {
-                    "both `text` and `messages`"
-                } else {
-                    "neither `text` nor `messages`"
-                };
-                bail!("{place} has {which}; give one of them")
-            }
-        };
-        let mut named = NamedSpan::from_json(self.spans.clone()).with_context(|| place.to_owned())?;
-        named.extend(more);
-        let prompt = prompt(&source, &named, side, place)?;
-        ensure!(
-            !prompt.keys.is_empty(),
-            "{place}: no span is named; name parts of the text with --spans LABEL=TEXT"
-        );
-        let tokens = prompt.encoded.ids.clone();
-        ensure!(!tokens.is_empty(), "{place}: the text is empty; give at least one token");
-        let generate = self.generate.unwrap_or(0);
-        let rows = self.rows.clone().unwrap_or_else(|| {
-            let rows = if generate > 0 { &["last", "answer"][..] } else { &["last"] };
-            rows.iter().map(|&row| row.to_owned()).collect()
-        });
-        let knockouts = self.knockouts.iter().map(|text| text.parse::<Knockout>());
-        let knockouts = knockouts.collect::<Result<_, _>>().with_context(|| place.to_owned())?;
-        let target = |target: &TokenTarget| -> anyhow::Result<Target> {
-            Ok(Target {
-                position: target.position.unwrap_or(tokens.len() - 1),
-                token: target.token.id(side, place)?,
-                against: target.against.as_ref().map(|token| token.id(side, place)).transpose()?,
-            })
-        };
-        let job = TraceJob::new(Asked {
-            place: place.to_owned(),
-            keys: prompt.keys.clone(),
-            names: prompt.names.clone(),
-            rows,
-            logits: self.logits,
-            knockouts,
-            reach: Reach::Behind,
-            top_keys: self.top_keys,
-            measures: self.measures.clone(),
-            targets: self.targets.iter().map(target).collect::<Result<_, _>>()?,
-            generate,
-            stop: side.stop.to_vec(),
-            tokens,
-        })?;
-        Ok((job, prompt))
+    ) -> anyhow::Result<Target> {
+        Ok(Target {
+            position: self.position.unwrap_or(tokens.saturating_sub(1)),
+            token: self.token.id(side, place)?,
+            against: self.against.as_ref().map(|token| token.id(side, place)).transpose()?,
+        })
+    }
+}
+
+impl ObserveRequest {
+    /// True if the numbers of rows include these.
+    pub fn wants(&self, measure: Measure) -> bool {
+        self.measures.as_deref().unwrap_or(&Measure::USUAL).contains(&measure)
     }
 }

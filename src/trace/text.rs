@@ -37,7 +37,6 @@ impl<'a> From<&'a ModelText> for TextTools<'a> {
     }
 }
 
-/// The text that is read.
 pub enum Source {
     Text(String),
     /// A conversation, which the model's chat template makes a text of.
@@ -79,7 +78,6 @@ impl SentMessage {
 }
 
 impl Source {
-    /// Messages from JSON.
     pub fn messages(value: Value) -> anyhow::Result<Self> {
         let Value::Array(list) = value else {
             bail!("the messages are no JSON list; give [{{\"role\": \"user\", \"content\": \"...\"}}, ...]");
@@ -117,7 +115,6 @@ fn speaker(role: &str, i: usize) -> anyhow::Result<Speaker> {
     })
 }
 
-/// A span as the user names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedSpan {
     label: String,
@@ -129,7 +126,6 @@ enum SpanPlace {
     Text(String),
     /// Characters of the text, or of the only message.
     Characters(Range<usize>),
-    /// Characters of a message.
     InMessage(usize, Range<usize>),
 }
 
@@ -172,7 +168,6 @@ impl NamedSpan {
     }
 }
 
-/// A prompt's tokens, and the spans in it.
 #[derive(Debug)]
 pub struct NamedPrompt {
     pub text: String,

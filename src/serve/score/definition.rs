@@ -7,7 +7,6 @@
 /// Masses of one head to each document: of the request, and of the neutral one.
 pub type HeadMasses = (Vec<f64>, Vec<f64>);
 
-/// A document's score among others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ranked {
     pub score: f64,
@@ -18,7 +17,6 @@ pub struct Ranked {
     pub sure: f64,
 }
 
-/// The documents' scores, in their order.
 pub fn ranking(heads: &[HeadMasses], documents: usize) -> Vec<Ranked> {
     let beyond: Vec<Vec<f64>> = heads.iter().map(|(asked, neutral)| beyond(asked, neutral)).collect();
     let n = beyond.len().max(1) as f64;

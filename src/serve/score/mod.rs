@@ -6,7 +6,7 @@
 
 mod definition;
 mod neutral;
-pub mod request;
+mod request;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 use serde_json::{Value, json};
 
 pub use neutral::{NeutralCache, SCORE_CACHE_BYTES};
-pub use request::{ScoreField, ScoreRequest};
+pub use request::{of_chat, of_text};
 
 use definition::{Ranked, ranking};
 use neutral::{NeutralMasses, NeutralPrompt};
@@ -29,7 +29,6 @@ use palimpsest_core::engine::thread::EngineThread;
 use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
 
-/// A prompt to score, and the neutral one beside it.
 #[derive(Debug, Clone)]
 pub struct Scoring {
     pub question: String,

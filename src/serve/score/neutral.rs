@@ -3,15 +3,17 @@
 //! It shares the documents with the request and is read after it, so that little of it is read anew; what its heads pay is kept, in
 //! bounded memory, for the next question about the same documents.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ndarray::Array4;
 use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
 
-use super::super::ask;
 use super::super::error::ApiError;
+use palimpsest_core::attention::Masses;
 use palimpsest_core::engine::thread::EngineThread;
+use palimpsest_core::engine::{Event, Next, Observe, Request, Rows, Task};
 use palimpsest_core::span::Span;
 
 /// Most bytes of masses that are kept.
@@ -23,7 +25,6 @@ pub const TEXT: &str = "N/A";
 /// SHA-256 of a prompt's tokens and spans.
 type Key = [u8; 32];
 
-/// A neutral prompt.
 #[derive(Debug, Clone)]
 pub struct NeutralPrompt {
     tokens: Arc<[u32]>,
@@ -33,7 +34,6 @@ pub struct NeutralPrompt {
 }
 
 impl NeutralPrompt {
-    /// A prompt with its question and its documents.
     pub fn new(tokens: Vec<u32>, question: Vec<Span>, documents: Vec<Span>) -> Self {
         let numbers = question.iter().chain(&documents).flat_map(|span| [span.start as u32, span.end as u32]);
         let numbers = [documents.len() as u32].into_iter().chain(numbers).chain(tokens.iter().copied());
@@ -45,7 +45,6 @@ impl NeutralPrompt {
     }
 }
 
-/// The masses that a neutral prompt pays to its documents.
 #[derive(Debug)]
 pub struct NeutralMasses {
     layers: Vec<usize>,
@@ -81,9 +80,7 @@ impl NeutralCache {
         if let Some(known) = self.get(&prompt.digest) {
             return Ok(known);
         }
-        let NeutralPrompt { tokens, question, documents, .. } = prompt;
-        let masses =
-            ask::masses(engine, cancelled, tokens.to_vec(), question.clone(), documents.clone()).await?;
+        let masses = measured(engine, cancelled, prompt).await?;
         let masses = Arc::new(NeutralMasses { layers: masses.layers, mass: masses.mass });
         self.put(&prompt.digest, Arc::clone(&masses));
         Ok(masses)
@@ -107,6 +104,33 @@ impl NeutralCache {
             bytes -= kept.remove(0).1.bytes();
         }
     }
+}
+
+/// The masses of a prompt's question, with nothing generated.
+async fn measured(
+    engine: &EngineThread,
+    cancelled: Arc<AtomicBool>,
+    prompt: &NeutralPrompt,
+) -> Result<Masses, ApiError> {
+    let rows = Rows { spans: prompt.question.clone(), ..Rows::default() };
+    let observe = Observe { rows, keys: prompt.documents.clone(), ..Observe::default() };
+    let request = Request::of(prompt.tokens.to_vec(), observe, Task::Read);
+    let (told, heard) = oneshot::channel();
+    let mut told = Some(told);
+    engine.submit(request, move |event| {
+        let gone = told.as_ref().is_none_or(oneshot::Sender::is_closed) || cancelled.load(Ordering::Relaxed);
+        let outcome = match event {
+            Event::Done(measured) => Ok(measured.masses),
+            Event::Failed(error) => Err(ApiError::from(error)),
+            _ => return if gone { Next::Cancel } else { Next::Go },
+        };
+        if let Some(told) = told.take() {
+            // Nobody may wait any more.
+            let _ = told.send(outcome);
+        }
+        Next::Cancel
+    });
+    heard.await.unwrap_or_else(|_| Err(ApiError::left()))
 }
 
 #[cfg(test)]
