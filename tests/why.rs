@@ -11,13 +11,13 @@ use candle_core::Tensor;
 use ndarray::Array4;
 use palimpsest::data::Contrasted;
 use palimpsest::data::draw::Draws;
-use palimpsest::run::causes::metric::Target;
-use palimpsest::run::contrast::{ContrastTokens, ValuePair};
+use palimpsest::run::contrast::ContrastTokens;
 use palimpsest::run::why_rows::{Label, WhySettings};
 use palimpsest::why::controls::{CONTROLS, LEVEL};
 use palimpsest::why::decide::{Facts, Presence};
 use palimpsest::why::label::{Context, Found, investigate};
-use palimpsest::why::readings::{Prompt, Reader};
+use palimpsest::why::readings::{Reader, prompt};
+use palimpsest_core::ablate::{Target, ValuePair};
 use palimpsest_core::attention::{AttentionStore, LayerKind};
 use palimpsest_core::engine::Session;
 use palimpsest_core::span::Span;
@@ -94,7 +94,7 @@ fn label(session: &mut Session, layers: usize, story: &Story, seed: u64) -> Foun
     let (store, pair, stop) = (story.store(), pair(), AtomicBool::new(false));
     let kinds = vec![LayerKind::Softmax { window: None, sinks: false }; layers];
     let question = store.keys.last().unwrap().start;
-    let prompt = Prompt::of(&store, question, &kinds).unwrap();
+    let prompt = prompt(&store, question, &kinds).unwrap();
     let mut reader = Reader::new(session, prompt, (Target::Values(&pair), None), &stop).unwrap();
     let of = |role: &str| -> Vec<&Span> {
         store.keys.iter().filter(|span| span.role.as_deref() == Some(role)).collect()

@@ -4,9 +4,9 @@ use anyhow::{Context, ensure};
 use palimpsest::heads::plant::{self, Needle};
 use palimpsest::heads::probing::{ProbingOptions, probe};
 use palimpsest::models::{self, ModelArgs, Opened};
-use palimpsest::run::causes::metric::Said;
 use palimpsest::trace::causes::{Controls, SpanCauseOptions, SpanCauses, Way, measure};
 use palimpsest::trace::{Asked, Reach, TextTools, TokenTarget, TraceJob, TraceTensors};
+use palimpsest_core::ablate::Said;
 use palimpsest_core::attention::{Knockout, Target};
 use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
 use palimpsest_core::engine::{

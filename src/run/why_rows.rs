@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use palimpsest_core::ablate::Measure;
 use serde::{Deserialize, Serialize};
 
-use super::causes::metric::Measure;
 use super::rows::AnswerKey;
 use crate::ground::jsonl::{JsonlError, read_rows};
 

@@ -25,7 +25,6 @@ use crate::memory::system::case_rows::MemoryRows;
 use crate::memory::system::protocol::{Memory, Source};
 use crate::memory::system::rows::HistoryRow;
 use crate::run::causes::contrast_rows::{CONTRAST_CAUSES, ContrastCauseRow};
-use crate::run::causes::metric::Measure;
 use crate::run::causes::rows::{CAUSES, CauseLine};
 use crate::run::causes::session_measures::{SessionMeasures, measures_path};
 use crate::run::condition::Condition;
@@ -33,6 +32,7 @@ use crate::run::plan::{PlannedCase, dimension_of};
 use crate::run::rows::{AnswerKey, AnswerRow, Contrast, ReplyRow, VerdictRow};
 use crate::run::store::{REPLIES, ShownCase, TRIALS, VERDICTS};
 use crate::run::why_rows::WHY;
+use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::AttentionStore;
 
 /// An answer's files, read.
@@ -180,7 +180,7 @@ impl<'a> Case<'a> {
             case["generated"] = json!(store.generated.len());
             case = case.with("viewer", *viewer);
         }
-        case["strip"] = self.strips().iter().map(Strip::json).collect();
+        case["strip"] = json!(self.strips());
         let facts = &self.folder.facts[self.row];
         case = case
             .with("curves", self.curves())

@@ -37,7 +37,7 @@ pub fn strip_svg(case: &Case<'_>, caption: Caption, keys: &[&str]) -> Result<Str
     let numbers = chosen.iter().flat_map(|one| {
         let values = case.sessions.iter().zip(&one.values).enumerate();
         values.filter_map(|(at, (session, value))| {
-            let baseline = one.baseline.as_ref().map(|(baseline, _)| baseline);
+            let baseline = one.baseline.as_ref();
             let of_session = |baseline: &serde_json::Value| {
                 baseline.get(at).and_then(serde_json::Value::as_f64).or_else(|| baseline.as_f64())
             };

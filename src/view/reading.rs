@@ -6,7 +6,10 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
+use palimpsest_core::ablate::{
+    EffectRow, History, Metric, PairLogP, Prompt, Said, Target, hide, neutral, put, without,
+};
+use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
 use palimpsest_core::engine::{
     Backend, Branch, EngineError, Event, Generate, Measured, ModelText, Observe, Request, RequestError,
     Reuse, Rows, Sampling, Session, StopWatch, Task,
@@ -20,10 +23,6 @@ use crate::benchmarks::QUERY;
 use crate::chat::endpoint::ServerModel;
 use crate::run::causes::CauseError;
 use crate::run::causes::case::pair;
-use crate::run::causes::metric::{Answer, History, Said, read_pair};
-use crate::run::causes::replacement::{neutral, put};
-use crate::run::causes::rows::Effect;
-use crate::run::contrast::PairLogP;
 use crate::run::rows::{AnswerRow, Contrast, ValueLogP};
 
 /// Why there is no trial.
@@ -103,13 +102,6 @@ impl Asked {
     }
 }
 
-/// A prompt, and what it becomes.
-struct Changed {
-    tokens: Vec<u32>,
-    question: usize,
-    holes: LayerHoles,
-}
-
 /// Word of a trial's progress: what is done, and how many of how many tokens.
 pub type Told<'a> = &'a mut dyn FnMut(&'static str, usize, usize);
 
@@ -171,39 +163,33 @@ impl Reading<'_> {
         layers.iter().map(window).collect()
     }
 
-    /// The prompt as it is.
-    fn plain(&self) -> Result<Changed, TrialError> {
-        let question = self.question()?;
-        Ok(Changed { tokens: self.store.tokens.clone(), question, holes: LayerHoles::default() })
-    }
-
-    fn changed(&self, asked: &Asked) -> Result<Changed, TrialError> {
+    /// The prompt's tokens after a change, the first of its question among them, and the keys that are hidden.
+    fn changed(&self, asked: &Asked) -> Result<(Vec<u32>, usize, LayerHoles), TrialError> {
         let mut tokens = self.store.tokens.clone();
         let question = self.question()?;
         if !asked.replace.is_empty() {
-            let neutral = neutral(self.text)?;
+            let neutral = neutral(self.text).map_err(CauseError::Neutral)?;
             for label in &asked.replace {
                 put(&neutral, &self.session(label)?, &mut tokens);
             }
         }
         let removed: Vec<Range<usize>> =
             asked.remove.iter().map(|label| self.session(label)).collect::<Result<_, _>>()?;
-        let is_removed = |at: usize| removed.iter().any(|range| range.contains(&at));
+        let is_removed = |at: &usize| removed.iter().any(|range| range.contains(at));
         // Place of a token in what is left; of one that is gone that of the next.
-        let moved = |at: usize| (0..at.min(tokens.len())).filter(|before| !is_removed(*before)).count();
+        let moved = |at: usize| (0..at.min(tokens.len())).filter(|before| !is_removed(before)).count();
         let there = |range: Range<usize>| moved(range.start)..moved(range.end);
         let end = usize::MAX;
         let mut holes = LayerHoles::default();
-        let mut hide = |rows: Range<usize>, keys: Range<usize>, layers: Vec<Range<usize>>| {
+        let mut hide_at = |rows: Range<usize>, keys: Range<usize>, layers: &[Range<usize>]| {
             for window in layers {
-                let hole = Hole { rows: rows.clone(), keys: keys.clone() };
-                holes = holes.joined(&LayerHoles::at_softmax(&window, self.kinds, vec![hole]));
+                holes = holes.joined(&hide(rows.clone(), &[keys.clone()], Some(window), self.kinds));
             }
         };
         for block in &asked.block {
             let layers = self.windows(block.layers.as_deref())?;
             for label in &block.sessions {
-                hide(moved(question)..end, there(self.session(label)?), layers.clone());
+                hide_at(moved(question)..end, there(self.session(label)?), &layers);
             }
         }
         for path in &asked.paths {
@@ -220,11 +206,9 @@ impl Reading<'_> {
                     there(rows)
                 }
             };
-            hide(rows, there(keys), self.windows(path.layers.as_deref())?);
+            hide_at(rows, there(keys), &self.windows(path.layers.as_deref())?);
         }
-        let question = moved(question);
-        let tokens = (0..tokens.len()).filter(|at| !is_removed(*at)).map(|at| tokens[at]).collect();
-        Ok(Changed { tokens, question, holes })
+        Ok((without(&tokens, &removed), moved(question), holes))
     }
 
     /// Reads the old answer before and after the change, and generates a new one. `told` hears of progress, `said` of the new answer so far.
@@ -240,21 +224,18 @@ impl Reading<'_> {
                 "nothing is changed; block, remove or replace something".to_owned(),
             ));
         }
-        let (plain, changed) = (self.plain()?, self.changed(asked)?);
-        let before =
-            History { tokens: plain.tokens[..plain.question].into(), rest: &plain.tokens[plain.question..] };
-        let after = History {
-            tokens: changed.tokens[..changed.question].into(),
-            rest: &changed.tokens[changed.question..],
-        };
+        let (question, (tokens, moved, holes)) = (self.question()?, self.changed(asked)?);
+        let prompt = |tokens, question| Prompt { tokens, cut: question, question, kinds: self.kinds };
+        let before = prompt(&self.store.tokens, question).history();
+        let after = prompt(&tokens, moved).history();
         let mut then = json!({"answer": self.row.answer});
         let mut now = json!({});
         let new = match model {
             Model::Local(session) => {
-                self.old_answer(session, [&before, &after], &changed.holes, told, [&mut then, &mut now])?;
-                self.answer(session, &after, &changed.holes, told, heard)?
+                self.old_answer(session, [&before, &after], &holes, told, [&mut then, &mut now])?;
+                self.answer(session, &after, &holes, told, heard)?
             }
-            Model::Server(server) => self.answer(server, &after, &changed.holes, told, heard)?,
+            Model::Server(server) => self.answer(server, &after, &holes, told, heard)?,
         };
         (now["answer"], now["stop"]) = (json!(new.0), new.1);
         Ok(Came { before: then, after: now.with("thought", new.2) })
@@ -270,23 +251,20 @@ impl Reading<'_> {
         [then, now]: [&mut Value; 2],
     ) -> Result<(), TrialError> {
         // 1. As it was.
-        let has_answer = self.store.thought() < self.store.generated.len();
         let (mut done, of) = (0, self.store.tokens.len());
         let mut go_on = |tokens: usize| {
             done += tokens;
             told("reading the prompt as it was", done, of);
             !self.cancel.load(Ordering::Relaxed)
         };
-        let answer = match has_answer {
-            true => Some(Answer::read(session, before, Said::of(self.store), &mut go_on)?),
-            false => None,
-        };
+        let said = Said { tokens: &self.store.generated, thought: self.store.thought() };
+        let has_answer = said.thought < said.tokens.len();
         let contrast = self.row.contrast.as_ref();
         let values = contrast.map(|contrast| pair(self.store, contrast, self.text)).transpose()?;
-        let plain = values
-            .as_ref()
-            .map(|values| read_pair(session, (before, values), &LayerHoles::default(), &mut go_on));
-        let plain = plain.transpose()?;
+        let targets = [has_answer.then_some(Target::Answer(said)), values.as_ref().map(Target::Values)];
+        let read =
+            targets.into_iter().flatten().map(|target| Metric::read(session, before, target, &mut go_on));
+        let metrics: Vec<Metric> = read.collect::<Result<_, _>>()?;
 
         // 2. After the change.
         let (mut done, of) = (0, after.tokens.len() + after.rest.len());
@@ -295,29 +273,28 @@ impl Reading<'_> {
             told("reading it with the change", done, of);
             !self.cancel.load(Ordering::Relaxed)
         };
-        let mut effect: Option<Effect> = None;
-        if let Some(answer) = &answer {
-            let mut take = |_: usize, found: Effect| {
-                effect = Some(found);
+        for metric in &metrics {
+            let mut found = None;
+            metric.effects(session, after, std::slice::from_ref(holes), &mut go_on, &mut |_, row| {
+                found = Some(row);
                 true
-            };
-            answer.effects(session, after, std::slice::from_ref(holes), &mut go_on, &mut take)?;
-        }
-        let changed = values.as_ref().map(|values| read_pair(session, (after, values), holes, &mut go_on));
-        let changed = changed.transpose()?;
-        if let (Some(answer), Some(effect)) = (&answer, effect) {
-            let log_p = answer.log_p();
-            then["log_p"] = json!(log_p);
-            now["log_p"] = json!(log_p - effect.log_p_drop);
-            now["drop"] = json!(effect.log_p_drop + 0.0);
-            now["kl"] = json!(effect.kl);
-            now["changed"] = json!(effect.changed);
-        }
-        if let (Some(plain), Some(changed), Some(contrast)) = (plain, changed, contrast) {
-            then["contrast"] = json!(plain.contrast());
-            then["values"] = values_json(contrast, plain);
-            now["contrast"] = json!(changed.contrast());
-            now["values"] = values_json(contrast, changed);
+            })?;
+            match (found, metric.pair(), contrast) {
+                (Some(EffectRow::Answer(effect)), ..) => {
+                    then["log_p"] = json!(metric.value());
+                    now["log_p"] = json!(metric.value() - effect.log_p_drop);
+                    now["drop"] = json!(effect.log_p_drop + 0.0);
+                    now["kl"] = json!(effect.kl);
+                    now["changed"] = json!(effect.changed);
+                }
+                (Some(EffectRow::Contrast(changed)), Some(plain), Some(contrast)) => {
+                    then["contrast"] = json!(plain.contrast());
+                    then["values"] = values_json(contrast, plain);
+                    now["contrast"] = json!(changed.contrast());
+                    now["values"] = values_json(contrast, changed);
+                }
+                _ => {}
+            }
         }
         Ok(())
     }

@@ -72,7 +72,7 @@ pub fn search(
     };
     let count = reader.layers();
     let (layers, made) = window(count, settings.readings.saturating_sub(found.readings), &mut |layers| {
-        reader.turn_blocked(&keys, Some(layers)).map(|read| read.turned)
+        reader.turn_blocked(&keys, Some(&layers)).map(|read| read.turned)
     })?;
     row.layers = made;
 
@@ -85,7 +85,7 @@ pub fn search(
     let mut flips = 0;
     if after.answer.is_none() {
         // Contrasts are read together.
-        let read = reader.blocked(&sets, None)?;
+        let read = reader.blocked(&sets)?;
         flips = read.iter().filter(|changed| reader.flipped(**changed)).count();
     } else {
         for set in &sets {

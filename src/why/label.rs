@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 
@@ -10,7 +11,6 @@ use super::controls::threshold;
 use super::decide::{Decision, Facts, Lacking, decide};
 use super::readings::{ReadError, Reader};
 use crate::run::causes::case::taken;
-use crate::run::causes::metric::Measure;
 use crate::run::why_rows::{
     Certificate, Compared, ControlFlips, Label, Plain, SearchRow, SideReadings, WhySettings, by_chance,
 };
@@ -158,7 +158,7 @@ impl Sides<'_> {
         let keys: Vec<Range<usize>> = spans.iter().map(|span| span.range()).collect();
         let mut sets = vec![keys.clone()];
         sets.extend(self.sets(&keys));
-        let read = reader.blocked(&sets, None)?;
+        let read = reader.blocked(&sets)?;
         let sessions = spans.iter().map(|span| span.label.clone()).collect();
         let (changed, controls) = read.split_at(read.len().min(1));
         let changed = changed.first().copied().unwrap_or(f64::NAN);

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
+use palimpsest_core::ablate::{Prompt, Said, Target, ValuePair, first_linear};
 use palimpsest_core::attention::{AttentionStore, LayerKind};
 use palimpsest_core::engine::{EngineError, LocalModel, ModelText, RequestError};
 
@@ -23,9 +24,7 @@ use crate::losses::{LossError, Losses};
 use crate::progress::Steps;
 use crate::run::causes::CauseError;
 use crate::run::causes::case::{self, shared};
-use crate::run::causes::metric::{Said, Target};
 use crate::run::condition::named;
-use crate::run::contrast::ValuePair;
 use crate::run::error::RunError;
 use crate::run::judge_name::JudgeChoice;
 use crate::run::judged::{Judged, UnknownJudge};
@@ -49,7 +48,7 @@ pub mod words;
 use decide::{Facts, Presence};
 use evidence::{Evidence, names_current, roles, spans};
 use label::{Context, Found};
-use readings::{Anew, Prompt, ReadError, Reader};
+use readings::{Anew, ReadError, Reader};
 
 /// Why answers could not be labelled.
 #[derive(Debug, thiserror::Error)]
@@ -132,7 +131,7 @@ pub fn measure(
     check_sides(benchmark)?;
     let judged = verdicts(folder, choice)?;
     let kinds = model.engine().decoder().spec().layer_kinds();
-    if let Some(layer) = kinds.iter().position(|kind| *kind == LayerKind::Linear) {
+    if let Some(layer) = first_linear(&kinds) {
         return Err(WhyError::Linear { layer });
     }
     let losses = Losses::open(folder, benchmark, choice)?;
@@ -294,7 +293,7 @@ impl<'a> Run<'a> {
             (Some(store), Some(contrast)) => Some(case::pair(store, contrast, text)?),
             _ => None,
         };
-        let prompt = store.and_then(|store| Prompt::of(store, shared, kinds));
+        let prompt = store.and_then(|store| readings::prompt(store, shared, kinds));
         let mut judge = judge.map(|judge| move |answer: &str| judge(row, answer));
         let anew = match (&mut judge, facts.correct, self.folder.header.identity.sampling) {
             (Some(judge), Some(right), Some(sampling)) => Some(Anew { text, sampling, right, judge }),
@@ -340,7 +339,7 @@ fn open<'a>(
     let (target, anew) = match pair {
         Some(pair) => (Target::Values(pair), None),
         None if store.thought() >= store.generated.len() => return Ok(None),
-        None => (Target::Answer(Said::of(store)), anew),
+        None => (Target::Answer(Said { tokens: &store.generated, thought: store.thought() }), anew),
     };
     Reader::new(model.session(), prompt, (target, anew), stop).map(Some)
 }

@@ -28,7 +28,7 @@ pub struct ContrastCauseRow {
     /// Where it was hidden from later positions too, which: a later session, `all` or `between` ([`super::carriers`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<String>,
-    /// The name of the text in its place, where it was replaced ([`super::replacement::NEUTRAL`]).
+    /// The name of the text in its place, where it was replaced ([`palimpsest_core::ablate::NEUTRAL`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neutral: Option<String>,
     /// The layers at which it was blocked, half-open; absent where at all, and where it was removed.
