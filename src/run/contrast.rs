@@ -12,7 +12,6 @@ use super::rows::{Contrast, ValueLogP};
 use crate::data::Contrasted;
 use crate::ground::order::sorted_unique;
 
-/// Why values cannot be held against each other.
 #[derive(Debug, thiserror::Error)]
 pub enum ContrastError {
     /// There is no token in which they differ.
@@ -35,7 +34,6 @@ pub struct ContrastTokens {
     tokens: Vec<u32>,
 }
 
-/// One value's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ValueToken {
     text: String,

@@ -26,13 +26,11 @@ use palimpsest_core::span::Span;
 /// Stretches that are hidden as controls, unless told otherwise.
 const CONTROLS: usize = 4;
 
-/// Seed of their draws.
 const SEED: u64 = 0;
 
 /// The field `palimpsest.causes`.
 #[derive(Debug, Deserialize)]
 pub enum CausesField {
-    /// `false` for none.
     #[serde(rename = "a boolean (true for all documents and named spans)")]
     Is(bool),
     #[serde(rename = "an object of spans, from and controls")]
@@ -86,7 +84,6 @@ impl CausesField {
 pub struct Causes {
     /// The spans that are hidden in turn.
     pub spans: Vec<Span>,
-    /// The position from which on they are hidden.
     pub from: usize,
     /// The stretches that are hidden beside them.
     pub controls: Vec<Range<usize>>,
@@ -107,7 +104,6 @@ pub struct Effects {
     pub controls: Vec<f64>,
 }
 
-/// The effect of a span.
 #[derive(Debug, Clone, Copy)]
 pub struct Effect {
     /// The mean log-probability lost per token.
@@ -172,7 +168,6 @@ impl Causes {
         1 + self.spans.len() + self.controls.len()
     }
 
-    /// Measures an answer to the prompt.
     pub async fn settle(
         &mut self,
         engine: &EngineThread,

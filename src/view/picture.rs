@@ -7,7 +7,6 @@ use super::strip::Strip;
 use crate::figures::one_answer::{AnswerMap, AnswerSession, SessionNumber, strip};
 use crate::lens::Scale;
 
-/// Title and origin of a picture.
 #[derive(Debug, Clone)]
 pub struct Caption {
     pub title: String,

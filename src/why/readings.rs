@@ -19,7 +19,6 @@ use palimpsest_core::engine::{
 use crate::benchmarks::QUERY;
 use crate::run::why_rows::Plain;
 
-/// Why there is no reading.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error(transparent)]
@@ -43,7 +42,6 @@ pub struct Anew<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turned {
     pub value: f64,
-    /// True if it turned.
     pub turned: bool,
     /// The answer generated anew, where that was judged.
     pub answer: Option<String>,
@@ -55,7 +53,6 @@ pub fn prompt<'a>(store: &'a AttentionStore, shared: usize, kinds: &'a [LayerKin
     Some(Prompt { tokens: &store.tokens, cut: shared.min(question), question, kinds })
 }
 
-/// Reads one answer.
 pub struct Reader<'a> {
     session: &'a mut Session,
     prompt: Prompt<'a>,
@@ -87,12 +84,10 @@ impl<'a> Reader<'a> {
         self.metric.measure() == Measure::Contrast
     }
 
-    /// Readings made so far.
     pub fn readings(&self) -> usize {
         self.readings
     }
 
-    /// Layers of the model.
     pub fn layers(&self) -> usize {
         self.prompt.kinds.len()
     }

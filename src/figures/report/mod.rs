@@ -331,7 +331,7 @@ fn labelled(study: &Study) -> Result<Option<Told>, ReportError> {
     Ok(labels.map(|labels| Told {
         id: "why",
         heading: "Why answers are as they are",
-        words: crate::why::words::in_words(&labels),
+        words: labels.in_words(),
         pictures: Vec::new(),
     }))
 }

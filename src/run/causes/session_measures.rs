@@ -42,7 +42,6 @@ const FORMAT: &str = "palimpsest session measures 2";
 /// Attention of a question and its answer to each session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionMeasures {
-    /// The softmax layers, ascending.
     pub layers: Vec<usize>,
     /// The sessions before the question, in the prompt's order.
     pub spans: Vec<String>,
@@ -200,7 +199,6 @@ impl SessionMeasures {
         format().as_deref() == Some(FORMAT)
     }
 
-    /// Reads a file.
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let broken = |reason: String| RunError::Measures { path: path.to_owned(), reason };
         let bytes = std::fs::read(path).map_err(|error| broken(error.to_string()))?;
