@@ -16,7 +16,8 @@ use crate::run::causes::context_cite::SurrogateOptions;
 use crate::run::causes::contrast_rows::CONTRAST_CAUSES;
 use crate::run::causes::removed::RemovalOptions;
 use crate::run::causes::rows::{Ablation, CAUSES, read_lines};
-use crate::run::causes::{self, Measured, Way};
+use crate::run::causes::ways::{self, Way};
+use crate::run::causes::{self, Measured};
 use crate::run::reread::{Reread, RereadArgs};
 use crate::statistics::control::STRETCHES;
 use palimpsest_core::ablate::Measure;
@@ -144,7 +145,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let stop = super::interrupt::flag("measure")?;
     let way = (args.way(), metric);
     let Measured { skipped, done, stopped, histories, readings } =
-        causes::measure(&run.folder, &mut model, way, &stop, std::io::stderr().is_terminal())?;
+        ways::measure(&run.folder, &mut model, way, &stop, std::io::stderr().is_terminal())?;
     let file = args.dir.join(if args.contrast { CONTRAST_CAUSES } else { CAUSES });
     note(format_args!("{done} rows added to {}, {skipped} were there", file.display()));
     for (what, (seconds, tokens)) in [("histories", histories), ("readings with a path blocked", readings)] {

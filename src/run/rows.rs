@@ -189,16 +189,8 @@ pub struct Contrast {
 impl Contrast {
     /// All values.
     pub fn values(&self) -> impl Iterator<Item = &ValueLogP> {
-        self.parts().map(|(_, value)| value)
-    }
-
-    /// All values, with the names of their fields.
-    pub fn parts(&self) -> impl Iterator<Item = (&'static str, &ValueLogP)> {
-        std::iter::once(("current", &self.current))
-            .chain(self.stale.iter().map(|value| ("stale", value)))
-            .chain(self.absent.iter().map(|value| ("absent", value)))
-            .chain(self.earlier.iter().map(|value| ("earlier", value)))
-            .chain(self.others.iter().map(|value| ("others", value)))
+        let one = std::iter::once(&self.current).chain(&self.stale).chain(&self.absent);
+        one.chain(&self.earlier).chain(&self.others)
     }
 
     /// The value that the current one is held against.

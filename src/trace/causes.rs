@@ -11,6 +11,7 @@ use palimpsest_core::ablate::{Effect, History, Metric, Prompt, Said, Target, neu
 use palimpsest_core::attention::LayerHoles;
 use palimpsest_core::engine::{Backend, DEFAULT_CHUNK, EngineError, LocalModel, RequestError, Session};
 use palimpsest_core::span::Span;
+use serde::Serialize;
 
 use crate::run::causes::CauseError;
 use crate::run::causes::context_cite::{drawn, fitted};
@@ -90,21 +91,42 @@ pub struct SpanCauseOptions {
 }
 
 /// The effect of leaving a span out on the answer.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SpanEffect {
-    pub span: Span,
-    /// The layers at which it was blocked; all where absent.
-    pub layers: Option<Range<usize>>,
+    /// The span's label, its first token and one past its last.
+    pub span: String,
+    pub start: usize,
+    pub end: usize,
+    /// The layers at which it was blocked, half-open; all where absent.
+    pub layers: Option<[usize; 2]>,
     /// Of the log-probability, mean per token; in its place the span's weight in the surrogate's logit.
     pub drop: f64,
-    /// Divergences and the change of the likeliest token; absent of a surrogate.
-    pub effect: Option<Effect>,
+    /// Divergences and the change of the likeliest token, as in [`Effect`]; absent of a surrogate.
+    pub kl: Option<f64>,
+    pub kl_answer: Option<f64>,
+    pub changed: Option<bool>,
     /// The median drop of stretches of about the span's length, in the same layers.
     pub control: Option<f64>,
 }
 
+impl SpanEffect {
+    fn new(span: &Span, drop: f64, effect: Option<&Effect>) -> Self {
+        SpanEffect {
+            span: span.label.clone(),
+            start: span.start,
+            end: span.end,
+            layers: None,
+            drop,
+            kl: effect.map(|effect| effect.kl),
+            kl_answer: effect.map(|effect| effect.kl_answer),
+            changed: effect.map(|effect| effect.changed),
+            control: None,
+        }
+    }
+}
+
 /// The effects of the spans of a prompt on an answer to it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SpanCauses {
     pub effects: Vec<SpanEffect>,
     /// The answer's natural-log probability, mean per token, with nothing left out.
@@ -176,14 +198,7 @@ pub fn measure(
                     None => prompt.without(&[span.range()]),
                 };
                 let effect = reading.again(&history)?;
-                let drop = effect.log_p_drop;
-                measured.effects.push(SpanEffect {
-                    span,
-                    layers: None,
-                    drop,
-                    effect: Some(effect),
-                    control: None,
-                });
+                measured.effects.push(SpanEffect::new(&span, effect.log_p_drop, Some(&effect)));
             }
         }
         Way::ContextCite => {
@@ -198,8 +213,8 @@ pub fn measure(
                 subsets.push(included);
             }
             let (fit, r2) = fitted(subsets, &log_p, tokens);
-            let effect = |(span, drop)| SpanEffect { span, layers: None, drop, effect: None, control: None };
-            measured.effects = spans.into_iter().zip(fit.weights).map(effect).collect();
+            let weights = spans.iter().zip(fit.weights);
+            measured.effects = weights.map(|(span, drop)| SpanEffect::new(span, drop, None)).collect();
             (measured.r2, measured.intercept) = (r2, Some(fit.intercept));
         }
     }
@@ -259,7 +274,7 @@ fn block(
     let keys: Vec<&Range<usize>> = ranges.iter().chain(&pool).collect();
     let windows = windows(prompt.kinds, options.windows);
     let hide = |layers: &Option<Range<usize>>| -> Vec<LayerHoles> {
-        keys.iter().map(|keys| prompt.hidden(&[(*keys).clone()], layers.as_ref())).collect()
+        keys.iter().map(|keys| prompt.hidden(std::slice::from_ref(*keys), layers.as_ref())).collect()
     };
     let holes: Vec<LayerHoles> = windows.iter().flat_map(hide).collect();
     let found = reading.effects(&prompt.history(), &holes)?;
@@ -268,13 +283,10 @@ fn block(
         let (of_spans, of_pool) = found.split_at(ranges.len());
         for (span, effect) in spans.iter().zip(of_spans) {
             let drops = of_pool.iter().map(|effect| effect.log_p_drop);
-            effects.push(SpanEffect {
-                span: span.clone(),
-                layers: layers.clone(),
-                drop: effect.log_p_drop,
-                effect: Some(*effect),
-                control: control_of(&span.range(), pool.iter().zip(drops)),
-            });
+            let control = control_of(&span.range(), pool.iter().zip(drops));
+            let layers = layers.as_ref().map(|layers| [layers.start, layers.end]);
+            let own = SpanEffect::new(span, effect.log_p_drop, Some(effect));
+            effects.push(SpanEffect { layers, control, ..own });
         }
     }
     Ok(effects)

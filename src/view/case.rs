@@ -30,7 +30,7 @@ use crate::run::causes::session_measures::{SessionMeasures, measures_path};
 use crate::run::condition::Condition;
 use crate::run::judge_name::JudgeName;
 use crate::run::plan::{PlannedCase, dimension_of};
-use crate::run::rows::{AnswerKey, AnswerRow, Contrast, ReplyRow, ValueLogP, VerdictRow};
+use crate::run::rows::{AnswerKey, AnswerRow, Contrast, ReplyRow, VerdictRow};
 use crate::run::store::{REPLIES, ShownCase, TRIALS, VERDICTS};
 use crate::run::why_rows::WHY;
 use palimpsest_core::ablate::Measure;
@@ -379,9 +379,17 @@ fn answered(row: &AnswerRow, case: Value) -> Value {
 
 /// A contrast, as replies have it: its values with the names of their parts in the file.
 fn contrast_json(contrast: &Contrast) -> Value {
-    let of =
-        |(part, value): (&str, &ValueLogP)| json!({"part": part, "text": value.text, "log_p": value.log_p});
-    json!({"value": contrast.value, "values": contrast.parts().map(of).collect::<Vec<_>>()})
+    let parts = serde_json::to_value(contrast).unwrap_or_default();
+    let of = |(part, value): (&String, &Value)| -> Vec<Value> {
+        let one = |value: &Value| json!({"part": part, "text": value["text"], "log_p": value["log_p"]});
+        match value {
+            Value::Object(_) => vec![one(value)],
+            Value::Array(all) => all.iter().map(one).collect(),
+            _ => Vec::new(),
+        }
+    };
+    let values: Vec<Value> = parts.as_object().into_iter().flatten().flat_map(of).collect();
+    json!({"value": contrast.value, "values": values})
 }
 
 fn span_json(span: &Span) -> Value {

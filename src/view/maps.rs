@@ -24,7 +24,7 @@ fn by_row(values: ArrayView3<'_, f32>) -> Vec<Vec<Vec<f32>>> {
     values.axis_iter(Axis(1)).map(lists).collect()
 }
 
-/// What replies on layers have in common: the axes.
+/// The axes, which replies on layers have in common.
 fn axes(attention: &Attention) -> Value {
     let Attention { store, by_layer, .. } = attention;
     json!({

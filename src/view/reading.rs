@@ -406,11 +406,12 @@ impl Reading {
 
 /// The two values that were read, with the names of their parts in the file.
 fn values_json(contrast: &Contrast, read: PairLogP) -> Value {
-    let against = if contrast.stale.is_some() { "stale" } else { "absent" };
-    let both =
-        [("current", Some(&contrast.current), read.current), (against, contrast.against(), read.against)];
-    let of = |(part, value, log_p): (&str, Option<&ValueLogP>, f64)| {
-        Some(json!({"part": part, "text": value?.text, "log_p": log_p}))
+    let of = |value: &ValueLogP, log_p: f64| {
+        let parts = serde_json::to_value(contrast).unwrap_or_default();
+        let is = |(_, part): &(&String, &Value)| part["text"] == value.text && part["token"] == value.token;
+        let part = parts.as_object().into_iter().flatten().find(is).map(|(part, _)| part.clone());
+        json!({"part": part, "text": value.text, "log_p": log_p})
     };
-    both.into_iter().filter_map(of).collect()
+    let against = contrast.against().map(|value| of(value, read.against));
+    std::iter::once(of(&contrast.current, read.current)).chain(against).collect()
 }

@@ -1,7 +1,5 @@
 //! The labels of a run's answers: counted in a table, and said in sentences.
 
-use std::collections::BTreeMap;
-
 use super::evidence::has_no_evidence;
 use crate::benchmarks::Table;
 use crate::ground::order::unique;

@@ -281,9 +281,9 @@ fn controls_are_those_of_causes_and_of_the_python_package() {
         assert!(lengths.iter().min() <= Some(&stretch.len()) && Some(&stretch.len()) <= lengths.iter().max());
     }
     for (told, one) in causes["spans"].as_array().unwrap().iter().zip(&measured.effects) {
-        assert_eq!(told["label"], one.span.label);
+        assert_eq!(told["label"], one.span);
         assert!((told["log_p_drop"].as_f64().unwrap() - one.drop).abs() < 1e-5, "{told}");
-        let span = one.span.range();
+        let span = one.start..one.end;
         let far = |range: &std::ops::Range<usize>| (range.len() as f64 / span.len() as f64).ln().abs();
         let mut apart: Vec<_> =
             drawn.iter().filter(|(range, _)| range.end <= span.start || span.end <= range.start).collect();

@@ -97,7 +97,8 @@ pub(super) fn measure(
             measured.histories.0 += begun.elapsed().as_secs_f64();
             measured.histories.1 += session.take_usage().0;
             status.begin(&name, "blocking");
-            let hide = |block: &Ablation| prompt.hidden(&[block.tokens.clone()], block.layers.as_ref());
+            let hide =
+                |block: &Ablation| prompt.hidden(std::slice::from_ref(&block.tokens), block.layers.as_ref());
             let holes: Vec<LayerHoles> = missing.iter().map(hide).collect();
             let begun = Instant::now();
             let (mut stored, mut blocked) = (Ok(()), 0);

@@ -37,13 +37,13 @@ fn ends(range: &Range<usize>) -> [usize; 2] {
 }
 
 impl Ablation {
-    /// Of a session, in this way.
+    /// A session is left out in this way.
     pub fn of(kind: AblationKind, session: &Span) -> Self {
         let names = Some((session.label.clone(), session.role.clone()));
         Ablation { session: names, ..Self::of_tokens(kind, session.range()) }
     }
 
-    /// Of a stretch that is blocked as a control.
+    /// A stretch is blocked as a control.
     pub fn of_stretch(nth: usize, tokens: Range<usize>) -> Self {
         Ablation { stretch: Some(nth), ..Self::of_tokens(AblationKind::Control, tokens) }
     }

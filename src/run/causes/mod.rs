@@ -17,14 +17,14 @@ mod log;
 pub mod removed;
 pub mod rows;
 pub mod session_measures;
+pub mod ways;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context;
 use palimpsest_core::ablate::{self, Measure};
 use palimpsest_core::attention::{AttentionStore, LayerKind};
-use palimpsest_core::engine::{EngineError, LocalModel, ModelText, RequestError};
+use palimpsest_core::engine::{EngineError, ModelText, RequestError};
 
 use super::error::RunError;
 use super::rows::AnswerRow;
@@ -71,36 +71,6 @@ impl Measured {
     fn stopped(self) -> Self {
         Measured { stopped: true, ..self }
     }
-}
-
-/// A way of leaving sessions out, and its settings.
-#[derive(Debug, Clone, Copy)]
-pub enum Way {
-    Blocked(blocked::CauseOptions),
-    Removed(removed::RemovalOptions),
-    Carriers(carriers::CarrierOptions),
-    /// A surrogate is fitted to random subsets, of answers alone.
-    Surrogate(context_cite::SurrogateOptions),
-}
-
-/// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each chunk and reading.
-pub fn measure(
-    folder: &RunFolder,
-    model: &mut LocalModel,
-    (way, of): (Way, Measure),
-    stop: &AtomicBool,
-    show: bool,
-) -> anyhow::Result<Measured> {
-    let kinds = model.engine().decoder().spec().layer_kinds();
-    let task = Task { folder, of, text: model.text().clone(), kinds, stop, show };
-    let session = model.session();
-    let measured = match way {
-        Way::Blocked(options) => blocked::measure(&task, session, options),
-        Way::Removed(options) => removed::measure(&task, session, options),
-        Way::Carriers(options) => carriers::measure(&task, session, options),
-        Way::Surrogate(options) => context_cite::measure(&task, session, options),
-    };
-    measured.with_context(|| folder.dir.display().to_string())
 }
 
 /// A measurement that is asked for.

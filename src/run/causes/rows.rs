@@ -33,7 +33,7 @@ pub struct CauseRow {
     /// Its part in the analysis, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Of a stretch its number in the pool, from 0.
+    /// The number of a stretch in the pool, from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stretch: Option<usize>,
     /// Its first token in the whole prompt, and one past its last.

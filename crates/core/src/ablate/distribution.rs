@@ -17,7 +17,7 @@ pub(super) struct Distribution {
 }
 
 impl Distribution {
-    /// Of the logits (vocab) of a position, whose log-sum-exp is `log_sum`.
+    /// Keeps the distribution of a position by its logits (vocab), whose log-sum-exp is `log_sum`.
     pub(super) fn of(logits: &[f32], log_sum: f64) -> Self {
         let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let fold = |x: f32| ((greatest - x).max(0.0) as usize).min(FOLDS - 1);

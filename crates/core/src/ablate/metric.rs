@@ -74,7 +74,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Of a token by the logits (vocab) that predict it.
+    /// The prediction of a token by the logits (vocab) in its place.
     pub fn of(token: u32, logits: &[f32]) -> Self {
         Self::with(token, logits, log_sum_exp(logits))
     }
@@ -131,7 +131,7 @@ impl PairLogP {
     }
 }
 
-/// What an ablation changed.
+/// The change by an ablation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum EffectRow {
     /// The effect on an answer.
@@ -157,7 +157,7 @@ impl EffectRow {
 pub struct Metric {
     forced: Arc<[u32]>,
     thought: usize,
-    /// Of a contrast the other value's token and its log-probability.
+    /// The other value's token and its log-probability, in a contrast.
     against: Option<(u32, f64)>,
     plain: Vec<Position>,
     /// By position: those of an answer, and of a thought the first.

@@ -1,4 +1,4 @@
-//! Ablations: what changes of an answer when spans of its prompt are hidden, removed or replaced.
+//! Ablations: the change of an answer when spans of its prompt are hidden, removed or replaced.
 //!
 //! A [`Prompt`] gives each ablation: keys hidden from rows at some layers ([`hide`]), a history without some tokens, or with [`neutral`] text
 //! in their place. A [`Metric`] (the log-probability of an answer, or that of one value less that of another) is read once as it is and again
