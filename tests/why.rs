@@ -11,13 +11,13 @@ use candle_core::Tensor;
 use ndarray::Array4;
 use palimpsest::data::Contrasted;
 use palimpsest::data::draw::Draws;
-use palimpsest::run::causes::metric::Target;
-use palimpsest::run::contrast::{ContrastTokens, ValuePair};
-use palimpsest::run::why_rows::{Label, WhySettings};
+use palimpsest::run::contrast::ContrastTokens;
+use palimpsest::run::why_rows::{Label, WhyRow, WhySettings};
 use palimpsest::why::controls::{CONTROLS, LEVEL};
 use palimpsest::why::decide::{Facts, Presence};
-use palimpsest::why::label::{Context, Found, investigate};
-use palimpsest::why::readings::{Prompt, Reader};
+use palimpsest::why::label::{Context, investigate};
+use palimpsest::why::readings::{Reader, prompt};
+use palimpsest_core::ablate::{Target, ValuePair};
 use palimpsest_core::attention::{AttentionStore, LayerKind};
 use palimpsest_core::engine::Session;
 use palimpsest_core::span::Span;
@@ -90,28 +90,18 @@ fn pair() -> ValuePair {
     tokens.pair().unwrap()
 }
 
-fn label(session: &mut Session, layers: usize, story: &Story, seed: u64) -> Found {
+fn label(session: &mut Session, layers: usize, story: &Story, seed: u64) -> WhyRow {
     let (store, pair, stop) = (story.store(), pair(), AtomicBool::new(false));
     let kinds = vec![LayerKind::Softmax { window: None, sinks: false }; layers];
     let question = store.keys.last().unwrap().start;
-    let prompt = Prompt::of(&store, question, &kinds).unwrap();
+    let prompt = prompt(&store, question, &kinds).unwrap();
     let mut reader = Reader::new(session, prompt, (Target::Values(&pair), None), &stop).unwrap();
     let of = |role: &str| -> Vec<&Span> {
         store.keys.iter().filter(|span| span.role.as_deref() == Some(role)).collect()
     };
     let context = Context { store: &store, newer: of("new"), older: of("old") };
-    let facts = Facts {
-        correct: Some(false),
-        names_current: false,
-        newer: Presence::Shown,
-        older: Presence::Shown,
-        unread: None,
-        blocked_newer: None,
-        cannot_turn: None,
-        certified: false,
-        blocked_older: None,
-        removed_older: None,
-    };
+    let (newer, older) = (Presence::Shown, Presence::Shown);
+    let facts = Facts { correct: Some(false), newer, older, ..Facts::default() };
     let settings = WhySettings { seed, controls: CONTROLS, readings: 24, anew: false };
     investigate(&mut reader, &context, facts, settings).unwrap()
 }
@@ -148,7 +138,7 @@ fn check(
     (model, layers): (&Llama, usize),
     (purpose, wanted): (&str, Label),
     story: impl Fn(&mut Draws) -> Story,
-    right: impl Fn(&Story, &Found),
+    right: impl Fn(&Story, &WhyRow),
 ) {
     let dir = tempfile::tempdir().unwrap();
     model.write_folder(dir.path());

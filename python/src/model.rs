@@ -4,9 +4,9 @@ use anyhow::{Context, ensure};
 use palimpsest::heads::plant::{self, Needle};
 use palimpsest::heads::probing::{ProbingOptions, probe};
 use palimpsest::models::{self, ModelArgs, Opened};
-use palimpsest::run::causes::metric::Said;
 use palimpsest::trace::causes::{Controls, SpanCauseOptions, SpanCauses, Way, measure};
 use palimpsest::trace::{ObserveRequest, TextTools, TraceJob, TraceTensors};
+use palimpsest_core::ablate::Said;
 use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
 use palimpsest_core::engine::{
     Backend, ContextLength, Event, Generate, LOGITS_AT_ONCE, LocalModel, LocalOptions, ModelText, Reuse,
@@ -14,7 +14,6 @@ use palimpsest_core::engine::{
 };
 use pyo3::prelude::*;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use super::arrays::{self, Arrays};
 use super::errors::raised;
@@ -316,7 +315,7 @@ impl Model {
             };
             let of = (named.encoded.ids.as_slice(), named.keys.as_slice(), QUESTION);
             let found = measure(model, of, said, options, &mut go_on)?;
-            Ok(causes_json(&found).to_string())
+            Ok(serde_json::to_string(&found)?)
         })
     }
 
@@ -382,28 +381,4 @@ impl Model {
             Ok((answer, traced.tensors(&job, self.dtype.clone())))
         })
     }
-}
-
-fn causes_json(found: &SpanCauses) -> Value {
-    let effects = found.effects.iter().map(|one| {
-        json!({
-            "span": one.span.label,
-            "start": one.span.start,
-            "end": one.span.end,
-            "layers": one.layers.as_ref().map(|layers| [layers.start, layers.end]),
-            "drop": one.drop,
-            "kl": one.effect.map(|effect| effect.kl),
-            "kl_answer": one.effect.map(|effect| effect.kl_answer),
-            "changed": one.effect.map(|effect| effect.changed),
-            "control": one.control,
-        })
-    });
-    json!({
-        "effects": effects.collect::<Vec<_>>(),
-        "log_p": found.log_p,
-        "answer_tokens": found.answer_tokens,
-        "from": found.from,
-        "r2": found.r2,
-        "intercept": found.intercept,
-    })
 }

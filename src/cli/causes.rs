@@ -13,13 +13,13 @@ use crate::run::causes::carriers::{self, CarrierOptions};
 use crate::run::causes::case::SessionChoice;
 use crate::run::causes::context_cite::SurrogateOptions;
 use crate::run::causes::contrast_rows::CONTRAST_CAUSES;
-use crate::run::causes::metric::Measure;
 use crate::run::causes::removed::RemovalOptions;
 use crate::run::causes::rows::{Ablation, CAUSES, read_lines};
 use crate::run::causes::ways::{self, Way};
 use crate::run::causes::{self, Measured};
 use crate::run::reread::{Reread, RereadArgs};
 use crate::statistics::control::STRETCHES;
+use palimpsest_core::ablate::Measure;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -15,7 +15,7 @@ use crate::run::judged::say_which;
 use crate::run::reread::{Reread, RereadArgs};
 use crate::run::rows::AnswerRow;
 use crate::run::why_rows::{WHY, WhySettings};
-use crate::why::{self, Measured, controls, labels, sheet, signals};
+use crate::why::{self, Measured, controls, labels, signals};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -120,7 +120,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         ));
     }
     let Some(labels) = labels::Labels::open(folder)? else { return Ok(()) };
-    let mut tables = vec![sheet::table(&labels, &args.dir.display().to_string())];
+    let mut tables = vec![labels.table(&args.dir.display().to_string())];
     if args.signals {
         let kept = HeadScores::kept_at(ModelStore::open()?.home(), &identity.model.digest);
         let heads = kept.is_file().then(|| HeadScores::load(&kept)).transpose()?;

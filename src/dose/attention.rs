@@ -10,10 +10,10 @@ use crate::benchmarks::dose::terms::{NEW, ROLES};
 use crate::lens::layers::mean_over;
 use crate::lens::roles::role_attention;
 use crate::lens::{Layer, LayerKind};
-use crate::run::causes::metric::Measure;
 use crate::run::causes::session_measures::{SessionMeasures, measures_path};
 use crate::run::plan::PlannedEvidence;
 use crate::run::rows::AnswerRow;
+use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::AttentionStore;
 
 use super::error::DoseError;

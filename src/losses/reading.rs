@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::fact::Known;
 use crate::ground::numbers::quantile;
-use crate::run::causes::rows::{CauseLine, CauseRow, ControlRow};
+use crate::run::causes::rows::{CauseLine, CauseRow};
 use crate::run::rows::AnswerKey;
 use crate::statistics::control::are_apart;
 
@@ -37,7 +37,7 @@ pub fn attended(rank: usize, densities: &[(usize, f64)], plain: impl Fn(usize) -
 #[derive(Debug, Clone, Default)]
 pub struct Effects {
     blocked: BTreeMap<AnswerKey, Vec<CauseRow>>,
-    controls: BTreeMap<AnswerKey, Vec<ControlRow>>,
+    controls: BTreeMap<AnswerKey, Vec<CauseRow>>,
 }
 
 impl Effects {
@@ -67,7 +67,7 @@ impl Effects {
             return Known::Yes;
         }
         let range = |tokens: [usize; 2]| tokens[0]..tokens[1];
-        let apart = |control: &&ControlRow| {
+        let apart = |control: &&CauseRow| {
             control.seed == row.seed && are_apart(&range(control.tokens), &range(row.tokens))
         };
         let controls = self.controls.get(answer).map(Vec::as_slice).unwrap_or_default().iter().filter(apart);

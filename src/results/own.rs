@@ -66,7 +66,7 @@ pub(super) fn own_tables(benchmark: &Benchmark, args: &TableArgs) -> anyhow::Res
         tables.iter_mut().for_each(|table| table.title += &format!("; {which}: {}", conditions.join(", ")));
     }
     for (folder, name) in folders.iter().zip(&names) {
-        tables.extend(why::labels::Labels::open(folder)?.map(|labels| why::sheet::table(&labels, name)));
+        tables.extend(why::labels::Labels::open(folder)?.map(|labels| labels.table(name)));
     }
     if let Some(check) = benchmark.label_check {
         for (folder, name) in folders.iter().zip(&names) {

@@ -4,16 +4,14 @@
 //! both share. Called by the subject, which has them scored beside an answer, and by the causes of contrasts, which read them from
 //! logits.
 
-use std::sync::Arc;
-
-use palimpsest_core::engine::{ModelText, log_sum_exp};
+use palimpsest_core::ablate::ValuePair;
+use palimpsest_core::engine::ModelText;
 use palimpsest_core::text::TextError;
 
 use super::rows::{Contrast, ValueLogP};
 use crate::data::Contrasted;
 use crate::ground::order::sorted_unique;
 
-/// Why values cannot be held against each other.
 #[derive(Debug, thiserror::Error)]
 pub enum ContrastError {
     /// There is no token in which they differ.
@@ -36,7 +34,6 @@ pub struct ContrastTokens {
     tokens: Vec<u32>,
 }
 
-/// One value's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ValueToken {
     text: String,
@@ -136,54 +133,5 @@ impl ContrastTokens {
             earlier,
             others: absent.collect(),
         })
-    }
-}
-
-/// Two values that are held against each other at one position.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ValuePair {
-    /// Tokens of the current value up to the one that differs; never empty.
-    forced: Arc<[u32]>,
-    /// The other value's token in the place of the last of those.
-    pub against: u32,
-}
-
-/// Log-probabilities of a pair.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PairLogP {
-    pub current: f64,
-    pub against: f64,
-}
-
-impl PairLogP {
-    /// The contrast, in nats: above 0 the current value is the likelier one.
-    pub fn contrast(self) -> f64 {
-        self.current - self.against
-    }
-}
-
-impl ValuePair {
-    /// The current value's token.
-    pub fn current(&self) -> u32 {
-        self.forced.last().copied().unwrap_or_default()
-    }
-
-    /// The tokens that both values begin with.
-    pub fn before(&self) -> &[u32] {
-        &self.forced[..self.forced.len().saturating_sub(1)]
-    }
-
-    /// Tokens that are read as the answer.
-    pub(super) fn forced(&self) -> &Arc<[u32]> {
-        &self.forced
-    }
-
-    /// Of the logits (vocab) that predict the token at `at` of the answer; `None` where the values do not differ there.
-    pub(super) fn log_p(&self, at: usize, logits: &[f32]) -> Option<PairLogP> {
-        let log_p = |token: u32| {
-            logits.get(token as usize).map_or(f64::NEG_INFINITY, |&x| f64::from(x) - log_sum_exp(logits))
-        };
-        (at + 1 == self.forced.len())
-            .then(|| PairLogP { current: log_p(self.current()), against: log_p(self.against) })
     }
 }

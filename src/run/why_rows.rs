@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use palimpsest_core::ablate::Measure;
 use serde::{Deserialize, Serialize};
 
-use super::causes::metric::Measure;
 use super::rows::AnswerKey;
 use crate::ground::jsonl::{JsonlError, read_rows};
 
@@ -15,7 +15,7 @@ use crate::ground::jsonl::{JsonlError, read_rows};
 pub const WHY: &str = "why.jsonl";
 
 /// Cause of an answer's verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Label {
     #[serde(rename = "right")]
     Right,
@@ -34,7 +34,7 @@ pub enum Label {
     /// As [`Label::Overridden`], but the older evidence acts through later positions: blocking it changes nothing, removing it does.
     #[serde(rename = "carried")]
     Carried,
-    /// None of these is established.
+    #[default]
     #[serde(rename = "undecided")]
     Undecided,
 }
@@ -65,8 +65,7 @@ impl Label {
     }
 }
 
-/// The label of one answer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct WhyRow {
     pub case: String,
     pub probe: String,
@@ -96,8 +95,7 @@ pub struct WhyRow {
     pub settings: WhySettings,
 }
 
-/// Settings of labels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhySettings {
     pub seed: u64,
     pub controls: usize,
@@ -108,7 +106,6 @@ pub struct WhySettings {
     pub anew: bool,
 }
 
-/// A reading with nothing changed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Plain {
     pub measure: Measure,
@@ -156,7 +153,6 @@ pub fn by_chance(flips: usize, controls: usize) -> bool {
     20 * (flips + 1) > controls + 1
 }
 
-/// A search for a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SearchRow {
     pub candidates: usize,
@@ -186,7 +182,6 @@ pub struct Certificate {
     pub controls: ControlFlips,
 }
 
-/// Control sets of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControlFlips {
     pub sets: usize,
@@ -194,7 +189,6 @@ pub struct ControlFlips {
 }
 
 impl WhyRow {
-    /// The answer that it labels.
     pub fn key(&self) -> AnswerKey<&str> {
         AnswerKey::of(&self.case, &self.probe, &self.condition)
     }

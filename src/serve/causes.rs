@@ -8,7 +8,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelExtend, ParallelIterator};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -16,17 +15,15 @@ use super::attention_request::CausesOptions;
 use super::error::ApiError;
 use super::prompt::TokenPrompt;
 use crate::statistics::control::{are_apart, control_of, stretches_of_prompt};
-use palimpsest_core::attention::{Hole, LayerHoles, LayerKind};
+use palimpsest_core::ablate::{Position, collect, forcing, hide, lost};
+use palimpsest_core::attention::{LayerHoles, LayerKind};
 use palimpsest_core::engine::thread::{Caller, EngineThread};
-use palimpsest_core::engine::{
-    Branch, Event, Generated, Next, Request, Reuse, Sink, Task, is_likeliest, log_sum_exp,
-};
+use palimpsest_core::engine::{Event, Generated, Next, Request, Reuse, Sink};
 use palimpsest_core::span::Span;
 
 /// Stretches that are hidden as controls, unless told otherwise.
 const CONTROLS: usize = 4;
 
-/// Seed of their draws.
 const SEED: u64 = 0;
 
 /// Effects that are to be measured, or are.
@@ -34,18 +31,15 @@ const SEED: u64 = 0;
 pub struct Causes {
     /// The spans that are hidden in turn.
     pub spans: Vec<Span>,
-    /// The position from which on they are hidden.
     pub from: usize,
     /// The stretches that are hidden beside them.
     pub controls: Vec<Range<usize>>,
     /// Keys that are hidden in any case: the answer was made without them.
     blocked: LayerHoles,
     softmax_only: bool,
-    readings: Vec<Reading>,
+    /// The predictions of the answer's tokens behind its thought: as it was, with each span hidden, with each control hidden.
+    readings: Vec<Vec<Position>>,
 }
-
-/// Of each token of an answer behind its thought: its natural-log probability, and whether it is the likeliest in its place.
-type Reading = Vec<(f64, bool)>;
 
 /// The effects on some tokens of an answer.
 #[derive(Debug, Clone)]
@@ -57,7 +51,6 @@ pub struct Effects {
     pub controls: Vec<f64>,
 }
 
-/// The effect of a span.
 #[derive(Debug, Clone, Copy)]
 pub struct Effect {
     /// The mean log-probability lost per token.
@@ -122,7 +115,6 @@ impl Causes {
         1 + self.spans.len() + self.controls.len()
     }
 
-    /// Measures an answer to the prompt.
     pub async fn settle(
         &mut self,
         engine: &EngineThread,
@@ -135,19 +127,11 @@ impl Causes {
         if answer.len() <= generated.thought {
             return Ok(());
         }
-        let hidden = |range: Range<usize>| {
-            let hole = Hole { rows: self.from..usize::MAX, keys: range };
-            self.blocked.joined(&LayerHoles::at_softmax(&(0..kinds.len()), kinds, vec![hole]))
-        };
         let ranges = self.spans.iter().map(Span::range).chain(self.controls.iter().cloned());
-        let holes = std::iter::once(self.blocked.clone()).chain(ranges.map(hidden));
-        let branch = |knockouts| Branch {
-            tokens: tokens[self.from..].to_vec(),
-            knockouts,
-            tasks: vec![Task::Force(Arc::clone(&answer))],
-            ..Branch::default()
-        };
-        let branches: Vec<Branch> = holes.map(branch).collect();
+        let hidden =
+            ranges.map(|range| self.blocked.joined(&hide(self.from..usize::MAX, &[range], None, kinds)));
+        let holes = std::iter::once(self.blocked.clone()).chain(hidden);
+        let branches = holes.map(|holes| forcing(&tokens[self.from..], &answer, &holes)).collect();
         let request = Request { prefix: tokens[..self.from].into(), reuse: Reuse::Longest, branches };
         self.readings = read(engine, cancelled, request, &answer).await?;
         for reading in &mut self.readings {
@@ -163,18 +147,15 @@ impl Causes {
 
     /// The effects on these tokens of the answer, counted from its thought on; `None` where there is no such token.
     pub fn effects(&self, tokens: Range<usize>) -> Option<Effects> {
-        let part = |reading: &Reading| reading.get(tokens.clone()).map(<[_]>::to_vec);
         let (plain, others) = self.readings.split_first()?;
-        let plain = part(plain).filter(|plain| !plain.is_empty())?;
-        let effect = |reading: &Reading| {
-            let now = part(reading).unwrap_or_default();
-            let log_p_drop = mean(plain.iter().zip(&now).map(|(before, now)| before.0 - now.0));
-            let changed = plain.iter().zip(&now).any(|(before, now)| before.1 != now.1);
+        let plain = plain.get(tokens.clone()).filter(|plain| !plain.is_empty())?;
+        let effect = |reading: &Vec<Position>| {
+            let (log_p_drop, changed) = lost(plain, reading.get(tokens.clone()).unwrap_or_default());
             Effect { log_p_drop, changed }
         };
         let (spans, controls) = others.split_at(self.spans.len().min(others.len()));
         Some(Effects {
-            log_p: mean(plain.iter().map(|(log_p, _)| *log_p)),
+            log_p: plain.iter().map(|position| position.log_p).sum::<f64>() / plain.len() as f64,
             spans: spans.iter().map(effect).collect(),
             controls: controls.iter().map(|reading| effect(reading).log_p_drop).collect(),
         })
@@ -214,40 +195,25 @@ impl Causes {
     }
 }
 
-fn mean(values: impl Iterator<Item = f64>) -> f64 {
-    let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
-    sum / f64::from(count.max(1))
-}
-
-fn of(token: u32, logits: &[f32]) -> (f64, bool) {
-    let own = logits.get(token as usize).copied().map_or(f64::NEG_INFINITY, f64::from);
-    (own - log_sum_exp(logits), is_likeliest(token, logits))
-}
-
 /// Reads the answer in every branch of a request.
 async fn read(
     engine: &EngineThread,
     cancelled: Arc<AtomicBool>,
     request: Request,
     answer: &Arc<[u32]>,
-) -> Result<Vec<Reading>, ApiError> {
+) -> Result<Vec<Vec<Position>>, ApiError> {
     let count = request.branches.len();
     let (told, mut heard) = mpsc::unbounded_channel();
     let sink = |nth: usize| -> Sink {
         let (told, cancelled, answer) = (told.clone(), Arc::clone(&cancelled), Arc::clone(answer));
-        let mut reading: Reading = Vec::with_capacity(answer.len());
+        let mut reading: Vec<Position> = Vec::with_capacity(answer.len());
         let mut failed = None;
         Box::new(move |event| {
             let outcome = match event {
                 Event::Logits(at, logits) => {
-                    match logits.to_vec2::<f32>() {
-                        Ok(rows) => {
-                            let tokens = answer.get(at..).unwrap_or_default();
-                            let all = rows.par_iter().zip(tokens);
-                            reading.par_extend(all.map(|(logits, &token)| of(token, logits)));
-                        }
-                        Err(error) => failed = Some(ApiError::internal(error.to_string())),
-                    }
+                    let read =
+                        collect(&logits, at, |at, logits| Position::of(answer[at], logits), &mut reading);
+                    failed = read.err().map(|error| ApiError::internal(error.to_string())).or(failed.take());
                     return Next::Go;
                 }
                 Event::Done(_) => failed.take().map_or_else(|| Ok(std::mem::take(&mut reading)), Err),
@@ -261,7 +227,7 @@ async fn read(
     };
     engine.submit_of(Caller::new(), request, (0..count).map(sink).collect());
     drop(told);
-    let mut readings = vec![Reading::new(); count];
+    let mut readings = vec![Vec::new(); count];
     for _ in 0..count {
         let Some((nth, reading)) = heard.recv().await else { return Err(ApiError::left()) };
         readings[nth] = reading?;

@@ -2,25 +2,23 @@
 //!
 //! The measures are those of `palimpsest causes`; here a prompt with named spans stands in the place of a run's case.
 
+use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::Arc;
+use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
-use palimpsest_core::attention::{Hole, LayerHoles, LayerKind};
+use palimpsest_core::ablate::{Effect, History, Metric, Prompt, Said, Target, neutral, windows};
+use palimpsest_core::attention::LayerHoles;
 use palimpsest_core::engine::{Backend, DEFAULT_CHUNK, EngineError, LocalModel, RequestError, Session};
 use palimpsest_core::span::Span;
+use serde::Serialize;
 
-use crate::data::draw::Draws;
-use crate::run::causes::context_cite::{ALPHA, logit};
-use crate::run::causes::metric::{Answer, History, Said};
-use crate::run::causes::replacement::{neutral, put};
-use crate::run::causes::rows::Effect;
-use crate::run::causes::windows;
+use crate::run::causes::CauseError;
+use crate::run::causes::context_cite::{drawn, fitted};
 use crate::statistics::control::{STRETCHES, control_of, stretches_of_prompt};
-use crate::statistics::lasso::{lasso, r2};
 
 /// Subsets of spans that a surrogate is fitted to.
-pub const SUBSETS: usize = 32;
+const SUBSETS: usize = 32;
 
 /// Names the draws of subsets.
 const DRAWN_FOR: &str = "prompt";
@@ -47,7 +45,7 @@ pub enum Controls {
     Anywhere(usize),
 }
 
-impl std::str::FromStr for Way {
+impl FromStr for Way {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
@@ -61,7 +59,7 @@ impl std::str::FromStr for Way {
     }
 }
 
-impl std::str::FromStr for Controls {
+impl FromStr for Controls {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
@@ -93,21 +91,42 @@ pub struct SpanCauseOptions {
 }
 
 /// The effect of leaving a span out on the answer.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SpanEffect {
-    pub span: Span,
-    /// The layers at which it was blocked; all where absent.
-    pub layers: Option<Range<usize>>,
+    /// The span's label, its first token and one past its last.
+    pub span: String,
+    pub start: usize,
+    pub end: usize,
+    /// The layers at which it was blocked, half-open; all where absent.
+    pub layers: Option<[usize; 2]>,
     /// Of the log-probability, mean per token; in its place the span's weight in the surrogate's logit.
     pub drop: f64,
-    /// Divergences and the change of the likeliest token; absent of a surrogate.
-    pub effect: Option<Effect>,
+    /// Divergences and the change of the likeliest token, as in [`Effect`]; absent of a surrogate.
+    pub kl: Option<f64>,
+    pub kl_answer: Option<f64>,
+    pub changed: Option<bool>,
     /// The median drop of stretches of about the span's length, in the same layers.
     pub control: Option<f64>,
 }
 
+impl SpanEffect {
+    fn new(span: &Span, drop: f64, effect: Option<&Effect>) -> Self {
+        SpanEffect {
+            span: span.label.clone(),
+            start: span.start,
+            end: span.end,
+            layers: None,
+            drop,
+            kl: effect.map(|effect| effect.kl),
+            kl_answer: effect.map(|effect| effect.kl_answer),
+            changed: effect.map(|effect| effect.changed),
+            control: None,
+        }
+    }
+}
+
 /// The effects of the spans of a prompt on an answer to it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SpanCauses {
     pub effects: Vec<SpanEffect>,
     /// The answer's natural-log probability, mean per token, with nothing left out.
@@ -122,38 +141,6 @@ pub struct SpanCauses {
     pub intercept: Option<f64>,
 }
 
-/// A prompt, its spans before the question, and an answer.
-struct Case<'a> {
-    tokens: &'a [u32],
-    spans: Vec<Span>,
-    from: usize,
-    /// The position up to which the prompt is read in chunks. What is behind it is read at once, with the answer.
-    cut: usize,
-}
-
-impl Case<'_> {
-    fn history(&self, tokens: impl Into<Arc<[u32]>>) -> History<'_> {
-        History { tokens: tokens.into(), rest: &self.tokens[self.cut..] }
-    }
-
-    /// The tokens that are read in chunks, without the spans that are not included, or with neutral text in their place.
-    fn without(&self, included: &[bool], neutral: Option<&[u32]>) -> Vec<u32> {
-        let mut tokens = self.tokens[..self.cut].to_vec();
-        let out = self.spans.iter().zip(included).filter(|(_, included)| !**included);
-        let ranges: Vec<Range<usize>> = out.map(|(span, _)| span.range()).collect();
-        if let Some(neutral) = neutral {
-            ranges.iter().for_each(|range| put(neutral, range, &mut tokens));
-            return tokens;
-        }
-        let mut at = 0;
-        tokens.retain(|_| {
-            at += 1;
-            !ranges.iter().any(|range| range.contains(&(at - 1)))
-        });
-        tokens
-    }
-}
-
 /// Measures what the answer in `said` owes to the key spans of a prompt that end before its question. The question is the span of this
 /// label, else it begins where the last span ends. `go_on` hears of tokens that are read, and of 0 tokens after each reading of the answer
 /// with something left out, and at no other time; it says whether to go on.
@@ -164,7 +151,6 @@ pub fn measure(
     options: SpanCauseOptions,
     go_on: &mut dyn FnMut(usize) -> bool,
 ) -> anyhow::Result<SpanCauses> {
-    let SpanCauseOptions { way, seed, .. } = options;
     ensure!(
         said.thought < said.tokens.len(),
         "the answer has no tokens behind its thought, so that nothing could be owed to a span; give another one"
@@ -180,152 +166,128 @@ pub fn measure(
         from < tokens.len(),
         "no token of the prompt is behind its spans; name the question `{question}`, or leave the last part without a name"
     );
-    let neutral = if way == Way::Replace { Some(neutral(model.text())?) } else { None };
+    let neutral = if options.way == Way::Replace {
+        Some(neutral(model.text()).map_err(CauseError::Neutral)?)
+    } else {
+        None
+    };
     let session = model.session();
+    let kinds = session.layer_kinds();
+    // The rest behind the cut is read at once, with the answer.
     let cut = from.max(session.border(tokens.len().saturating_sub(DEFAULT_CHUNK)));
-    let case = Case { tokens, spans, from, cut };
-    let whole = case.history(&tokens[..cut]);
-    let answer = Answer::read(session, &whole, said, &mut |tokens| tokens == 0 || go_on(tokens))
-        .context("the answer as it was")?;
-    let measured = SpanCauses {
+    let prompt = Prompt { tokens, cut, question: from, kinds: &kinds };
+    let target = Target::Answer(said);
+    let of_history = &mut |tokens| tokens == 0 || go_on(tokens);
+    let metric =
+        Metric::read(session, &prompt.history(), target, of_history).context("the answer as it was")?;
+    let mut measured = SpanCauses {
         effects: Vec::new(),
-        log_p: answer.log_p(),
-        answer_tokens: answer.answer_tokens(),
+        log_p: metric.value(),
+        answer_tokens: metric.answer_tokens(),
         from,
         r2: None,
         intercept: None,
     };
-    match way {
-        Way::Block => {
-            let effects = block(session, (&case, &answer), options, go_on)?;
-            Ok(SpanCauses { effects, ..measured })
-        }
+    let mut reading = Reading { session, metric: &metric, go_on };
+    match options.way {
+        Way::Block => measured.effects = block(&mut reading, &prompt, &spans, options)?,
         Way::Remove | Way::Replace => {
-            let mut effects = Vec::new();
-            for (nth, span) in case.spans.iter().enumerate() {
-                let included: Vec<bool> = (0..case.spans.len()).map(|other| other != nth).collect();
-                let tokens = case.without(&included, neutral.as_deref());
-                let effect = again(session, (&case, &answer), tokens, go_on)?;
-                let span = span.clone();
-                let drop = effect.log_p_drop;
-                effects.push(SpanEffect { span, layers: None, drop, effect: Some(effect), control: None });
+            for span in spans {
+                let history = match &neutral {
+                    Some(neutral) => prompt.replaced(&[span.range()], neutral),
+                    None => prompt.without(&[span.range()]),
+                };
+                let effect = reading.again(&history)?;
+                measured.effects.push(SpanEffect::new(&span, effect.log_p_drop, Some(&effect)));
             }
-            Ok(SpanCauses { effects, ..measured })
         }
-        Way::ContextCite => surrogate(session, (&case, &answer), seed, measured, go_on),
+        Way::ContextCite => {
+            let tokens = metric.answer_tokens() as f64;
+            let (mut subsets, mut log_p) = (Vec::new(), Vec::new());
+            for subset in 0..SUBSETS {
+                let included = drawn(DRAWN_FOR, subset, options.seed, &spans);
+                let out = spans.iter().zip(&included).filter(|(_, included)| !**included);
+                let out: Vec<Range<usize>> = out.map(|(span, _)| span.range()).collect();
+                let effect = reading.again(&prompt.without(&out))?;
+                log_p.push((metric.value() - effect.log_p_drop) * tokens);
+                subsets.push(included);
+            }
+            let (fit, r2) = fitted(subsets, &log_p, tokens);
+            let weights = spans.iter().zip(fit.weights);
+            measured.effects = weights.map(|(span, drop)| SpanEffect::new(span, drop, None)).collect();
+            (measured.r2, measured.intercept) = (r2, Some(fit.intercept));
+        }
+    }
+    Ok(measured)
+}
+
+/// An answer that is read again.
+struct Reading<'a> {
+    session: &'a mut Session,
+    metric: &'a Metric,
+    go_on: &'a mut dyn FnMut(usize) -> bool,
+}
+
+impl Reading<'_> {
+    /// The effects of keys hidden from the rows of a history's prompt.
+    fn effects(&mut self, history: &History<'_>, holes: &[LayerHoles]) -> anyhow::Result<Vec<Effect>> {
+        let mut found: Vec<Effect> = Vec::with_capacity(holes.len());
+        let (go_on, stopped) = (RefCell::new(&mut *self.go_on), RefCell::new(false));
+        let heard = |tokens: usize| {
+            let mut stopped = stopped.borrow_mut();
+            *stopped = *stopped || !(go_on.borrow_mut())(tokens);
+            !*stopped
+        };
+        let mut of_history = |tokens| tokens == 0 || heard(tokens);
+        self.metric.effects(self.session, history, holes, &mut of_history, &mut |_, row| {
+            found.extend(row.effect());
+            heard(0)
+        })?;
+        // A stop after the last reading ends a measurement too.
+        ensure!(
+            found.len() == holes.len() && !*stopped.borrow(),
+            RequestError::Engine(EngineError::Interrupted)
+        );
+        Ok(found)
+    }
+
+    /// The effect on the answer of another history.
+    fn again(&mut self, history: &History<'_>) -> anyhow::Result<Effect> {
+        let found = self.effects(history, &[LayerHoles::default()])?;
+        found.first().copied().context("This is a bug: a reading without an effect")
     }
 }
 
 fn block(
-    session: &mut Session,
-    (case, answer): (&Case<'_>, &Answer),
+    reading: &mut Reading<'_>,
+    prompt: &Prompt<'_>,
+    spans: &[Span],
     options: SpanCauseOptions,
-    go_on: &mut dyn FnMut(usize) -> bool,
 ) -> anyhow::Result<Vec<SpanEffect>> {
-    let kinds = session.layer_kinds();
-    let softmax_only = kinds.contains(&LayerKind::Linear);
-    let windows = windows(&kinds, (options.windows, softmax_only))?;
-    let ranges: Vec<Range<usize>> = case.spans.iter().map(Span::range).collect();
+    let ranges: Vec<Range<usize>> = spans.iter().map(Span::range).collect();
     let (count, taken) = match options.controls {
         Controls::None => (0, &ranges[..]),
         Controls::Evidence(count) => (count, &ranges[..]),
         Controls::Anywhere(count) => (count, &[][..]),
     };
-    let pool = stretches_of_prompt((count, options.seed), &ranges, case.from, taken);
+    let pool = stretches_of_prompt((count, options.seed), &ranges, prompt.question, taken);
     let keys: Vec<&Range<usize>> = ranges.iter().chain(&pool).collect();
-    let paths = windows.iter().flat_map(|layers| keys.iter().map(move |keys| (layers, *keys)));
-    let holes: Vec<LayerHoles> = paths
-        .map(|(layers, keys)| {
-            let hole = Hole { rows: case.from..usize::MAX, keys: keys.clone() };
-            LayerHoles::at_softmax(&layers.clone().unwrap_or(0..kinds.len()), &kinds, vec![hole])
-        })
-        .collect();
-    let mut found: Vec<Option<Effect>> = vec![None; holes.len()];
-    let whole = case.history(&case.tokens[..case.cut]);
-    let stopped = std::cell::Cell::new(false);
-    let mut heard = |tokens: usize| {
-        let more = !stopped.get() && go_on(tokens);
-        stopped.set(!more);
-        more
+    let windows = windows(prompt.kinds, options.windows);
+    let hide = |layers: &Option<Range<usize>>| -> Vec<LayerHoles> {
+        keys.iter().map(|keys| prompt.hidden(std::slice::from_ref(*keys), layers.as_ref())).collect()
     };
-    let heard = std::cell::RefCell::new(&mut heard);
-    answer.effects(
-        session,
-        &whole,
-        &holes,
-        &mut |tokens| tokens == 0 || (heard.borrow_mut())(tokens),
-        &mut |nth, effect| {
-            if let Some(found) = found.get_mut(nth) {
-                *found = Some(effect);
-            }
-            (heard.borrow_mut())(0)
-        },
-    )?;
-    let found: Option<Vec<Effect>> = found.into_iter().collect();
-    let found = found.ok_or(RequestError::Engine(EngineError::Interrupted))?;
+    let holes: Vec<LayerHoles> = windows.iter().flat_map(hide).collect();
+    let found = reading.effects(&prompt.history(), &holes)?;
     let mut effects = Vec::new();
     for (layers, found) in windows.iter().zip(found.chunks(keys.len())) {
         let (of_spans, of_pool) = found.split_at(ranges.len());
-        for (span, effect) in case.spans.iter().zip(of_spans) {
+        for (span, effect) in spans.iter().zip(of_spans) {
             let drops = of_pool.iter().map(|effect| effect.log_p_drop);
-            effects.push(SpanEffect {
-                span: span.clone(),
-                layers: layers.clone(),
-                drop: effect.log_p_drop,
-                effect: Some(*effect),
-                control: control_of(&span.range(), pool.iter().zip(drops)),
-            });
+            let control = control_of(&span.range(), pool.iter().zip(drops));
+            let layers = layers.as_ref().map(|layers| [layers.start, layers.end]);
+            let own = SpanEffect::new(span, effect.log_p_drop, Some(effect));
+            effects.push(SpanEffect { layers, control, ..own });
         }
     }
     Ok(effects)
-}
-
-/// The effect on the answer of another history.
-fn again(
-    session: &mut Session,
-    (case, answer): (&Case<'_>, &Answer),
-    tokens: Vec<u32>,
-    go_on: &mut dyn FnMut(usize) -> bool,
-) -> anyhow::Result<Effect> {
-    let mut found = None;
-    let history = case.history(tokens);
-    let mut of_history = |tokens| tokens == 0 || go_on(tokens);
-    answer.effects(session, &history, &[LayerHoles::default()], &mut of_history, &mut |_, effect| {
-        found = Some(effect);
-        true
-    })?;
-    ensure!(go_on(0), RequestError::Engine(EngineError::Interrupted));
-    found.context("This is a bug: a reading without an effect")
-}
-
-fn surrogate(
-    session: &mut Session,
-    (case, answer): (&Case<'_>, &Answer),
-    seed: u64,
-    measured: SpanCauses,
-    go_on: &mut dyn FnMut(usize) -> bool,
-) -> anyhow::Result<SpanCauses> {
-    let tokens = answer.answer_tokens() as f64;
-    let (mut x, mut y) = (Vec::new(), Vec::new());
-    for subset in 0..SUBSETS {
-        let drawn = |span: &Span| {
-            Draws::new("contextcite subset", seed, &format!("{DRAWN_FOR} {subset} {}", span.label)).below(2)
-                == 1
-        };
-        let included: Vec<bool> = case.spans.iter().map(drawn).collect();
-        let effect = again(session, (case, answer), case.without(&included, None), go_on)?;
-        let log_p = (answer.log_p() - effect.log_p_drop) * tokens;
-        x.push(included.into_iter().map(|bit| f64::from(u8::from(bit))).collect::<Vec<f64>>());
-        y.push(logit(log_p) / tokens);
-    }
-    let fit = lasso(&x, &y, ALPHA);
-    let effects = case.spans.iter().zip(&fit.weights).map(|(span, weight)| SpanEffect {
-        span: span.clone(),
-        layers: None,
-        drop: weight * tokens,
-        effect: None,
-        control: None,
-    });
-    let effects = effects.collect();
-    Ok(SpanCauses { effects, r2: r2(&fit, &x, &y), intercept: Some(fit.intercept * tokens), ..measured })
 }

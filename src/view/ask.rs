@@ -1,6 +1,6 @@
 //! The model at hand: trials wait for it one after the other, tell how far they are, and can be cancelled.
 //!
-//! One thread does its work. What came of a trial is appended to `trials.jsonl` of the run; a look at single tokens changes nothing and is not kept.
+//! One thread does its work. A trial is appended to `trials.jsonl` of the run; a look at single tokens changes nothing and is not kept.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,15 +14,15 @@ use anyhow::Context;
 use axum::http::StatusCode;
 use palimpsest_core::attention::{AttentionStore, LayerKind};
 use palimpsest_core::digest::sha256;
-use palimpsest_core::engine::{Backend, LocalModel, ModelText, Sampling, Session};
+use palimpsest_core::engine::{Backend, LocalModel, ModelText, Sampling};
 use palimpsest_core::text::ThinkingMode;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::case::{Attention, Case};
 use super::fields::Fields;
 use super::folder::Folder;
-use super::reading::{Asked, Block, LookFrom, Model, PathBlock, Reading, TrialError};
+use super::reading::{Asked, Block, Engine, LookFrom, PathBlock, Reading, TrialError};
 use super::state::Runs;
 use crate::chat::endpoint::{Endpoint, Patience, ServerModel};
 use crate::ground::jsonl::RowLog;
@@ -30,7 +30,7 @@ use crate::run::rows::AnswerRow;
 use crate::run::store::TRIALS;
 use crate::serve::error::ApiError;
 
-/// Trials whose outcomes are kept for whoever asks.
+/// Trials whose outcomes are kept for the page to ask for.
 const KEPT: usize = 200;
 /// Trials that may wait.
 const WAITING: usize = 32;
@@ -38,6 +38,8 @@ const WAITING: usize = 32;
 const LOOK: Duration = Duration::from_millis(100);
 /// New tokens of an answer to a run that names no limit.
 const NEW_TOKENS: usize = 512;
+/// A row that a run was made anew without.
+const GONE: &str = "this row is no longer in its run's plan";
 
 /// The body of `/api/ask`.
 #[derive(Debug, Deserialize)]
@@ -52,9 +54,7 @@ struct Posted {
     remove: Vec<String>,
     #[serde(default)]
     replace: Vec<String>,
-    #[serde(default)]
     note: Option<String>,
-    #[serde(default)]
     look: Option<Look>,
 }
 
@@ -74,27 +74,28 @@ struct Job {
     id: String,
     row: usize,
     dir: PathBuf,
-    store: AttentionStore,
-    answer: AnswerRow,
-    sampling: Sampling,
-    stops: Vec<String>,
+    /// True if the model at hand is the run's.
     same: bool,
     /// Numbers of the case's sessions and their tokens.
     sessions: Vec<(usize, Range<usize>)>,
     wanted: Wanted,
-    cancel: Arc<AtomicBool>,
+    reading: Reading,
 }
 
-/// State and progress of a trial.
-#[derive(Debug, Clone)]
+/// State and progress of a trial, as replies have it.
+#[derive(Debug, Default, Serialize)]
 struct Status {
+    id: String,
     state: &'static str,
     what: &'static str,
     done: usize,
     of: usize,
     text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     trial: Option<Value>,
+    #[serde(skip)]
     cancel: Arc<AtomicBool>,
 }
 
@@ -104,7 +105,15 @@ fn held(statuses: &Statuses) -> MutexGuard<'_, BTreeMap<String, Status>> {
     statuses.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A model at hand, and what waits for it.
+fn wrong(message: impl Into<String>) -> ApiError {
+    ApiError::new(StatusCode::BAD_REQUEST, None, message.into())
+}
+
+fn parsed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(body).map_err(|error| wrong(format!("the request cannot be read: {error}")))
+}
+
+/// A model at hand, and the trials that wait for it.
 pub struct Asker {
     jobs: Sender<Job>,
     statuses: Statuses,
@@ -121,6 +130,12 @@ struct AtHand {
     address: Option<String>,
 }
 
+impl AtHand {
+    fn token(&self, token: u32) -> String {
+        self.text.tokenizer.decode(&[token], false).unwrap_or_default()
+    }
+}
+
 impl Asker {
     /// Of an opened model and the digest of its weights. The work is the caller's: the thread that runs it must be of the pool that computes,
     /// as the first of a process is, or else be none that the pool waits for.
@@ -129,13 +144,13 @@ impl Asker {
         let kinds = model.engine().decoder().spec().layer_kinds();
         let vocabulary = model.engine().decoder().spec().vocab;
         let (session, text) = model.into_parts(max_thinking);
-        let model = Arc::new(AtHand { text, kinds, vocabulary, digest, address: None });
+        let model = AtHand { text, kinds, vocabulary, digest, address: None };
         Self::of(model, Engine::Local(Box::new(session)))
     }
 
-    fn of(model: Arc<AtHand>, engine: Engine) -> (Self, Worker) {
+    fn of(model: AtHand, engine: Engine) -> (Self, Worker) {
         let (jobs, waiting) = channel();
-        let statuses = Statuses::default();
+        let (model, statuses) = (Arc::new(model), Statuses::default());
         let worker = Worker { engine, model: Arc::clone(&model), statuses: Arc::clone(&statuses), waiting };
         (Asker { jobs, statuses, model, count: AtomicU64::new(0) }, worker)
     }
@@ -165,63 +180,47 @@ impl Asker {
         let server = ServerModel::new(endpoint, card, 1);
         let kinds = server.layer_kinds();
         let address = Some(address.to_owned());
-        let model = Arc::new(AtHand { text, kinds, vocabulary: usize::MAX, digest, address });
+        let model = AtHand { text, kinds, vocabulary: usize::MAX, digest, address };
         Ok(Self::of(model, Engine::Server(Box::new(server))))
     }
 
     /// As replies have it.
     pub fn card(&self) -> Value {
-        match &self.model.address {
+        let AtHand { text, digest, address, .. } = &*self.model;
+        match address {
             None => {
-                json!({"kind": "local", "name": self.model.text.name, "digest": self.model.digest, "tokens": true, "ready": true})
+                json!({"kind": "local", "name": text.name, "digest": digest, "tokens": true, "ready": true})
             }
             Some(address) => {
-                json!({"kind": "server", "name": self.model.text.name, "address": address, "tokens": false, "ready": true})
+                json!({"kind": "server", "name": text.name, "address": address, "tokens": false, "ready": true})
             }
         }
     }
 
     /// Takes what was posted: the reply is its id.
     pub fn ask(&self, runs: &Runs, body: &[u8]) -> Result<Value, ApiError> {
-        let wrong = |message: String| ApiError::new(StatusCode::BAD_REQUEST, None, message);
-        let posted: Posted = serde_json::from_slice(body)
-            .map_err(|error| wrong(format!("the request cannot be read: {error}")))?;
-        let Posted { row, block, paths, remove, replace, note, look } = posted;
+        let Posted { row, block, paths, remove, replace, note, look } = parsed(body)?;
         let asked = Asked { block, paths, remove, replace };
         let wanted = match look {
-            Some(Look { from }) if asked.is_empty() => Wanted::Look(from),
+            Some(Look { from }) if asked == Asked::default() => Wanted::Look(from),
             Some(_) => {
-                return Err(wrong(
-                    "`look` looks at the answer as it is; leave what changes it out".to_owned(),
-                ));
+                return Err(wrong("`look` looks at the answer as it is; leave what changes it out"));
             }
             None => Wanted::Trial(asked, note),
         };
-        let waiting = held(&self.statuses)
-            .values()
-            .filter(|status| ["waiting", "running"].contains(&status.state))
-            .count();
+        let is_open = |status: &&Status| ["waiting", "running"].contains(&status.state);
+        let waiting = held(&self.statuses).values().filter(is_open).count();
         if waiting >= WAITING {
             let message = format!("{waiting} trials wait already; cancel some or wait");
             return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, Some("queue_full"), message));
         }
         let (_, folder, at) = runs.located(row).ok_or_else(|| wrong(format!("there is no row {row}")))?;
-        let id = format!(
-            "{}-{}",
-            jiff::Timestamp::now().as_millisecond(),
-            self.count.fetch_add(1, Ordering::Relaxed)
-        );
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        let id = format!("{}-{count}", jiff::Timestamp::now().as_millisecond());
         let job = self.job(id.clone(), (row, folder, at), wanted).map_err(wrong)?;
-        let status = Status {
-            state: "waiting",
-            what: "waiting",
-            done: 0,
-            of: 0,
-            text: String::new(),
-            error: None,
-            trial: None,
-            cancel: Arc::clone(&job.cancel),
-        };
+        let cancel = Arc::clone(&job.reading.cancel);
+        let status =
+            Status { id: id.clone(), state: "waiting", what: "waiting", cancel, ..Status::default() };
         let mut statuses = held(&self.statuses);
         while statuses.len() >= KEPT {
             statuses.pop_first();
@@ -240,12 +239,11 @@ impl Asker {
     ) -> Result<Job, String> {
         let answer = folder.answer(at).filter(|answer| answer.error.is_none());
         let answer = answer.ok_or("this question has no answer yet")?;
-        let (_, _, condition) = folder.named(at).ok_or("this row is no longer in its run's plan")?;
+        let (_, _, condition) = folder.named(at).ok_or(GONE)?;
         if condition.knockout.is_some() {
-            return Err(
-                "its condition blocks a path already; ask the same question of the condition without it"
-                    .to_owned(),
-            );
+            let why =
+                "its condition blocks a path already; ask the same question of the condition without it";
+            return Err(why.to_owned());
         }
         let Attention { store, .. } = Attention::of(folder, at)?.ok_or(
             "no attention was recorded for this answer, and with it not which tokens its sessions are",
@@ -266,26 +264,16 @@ impl Asker {
             ));
         }
         sampling.max_new_tokens = sampling.max_new_tokens.min(room);
-        let case = Case::open(folder, at).ok_or("this row is no longer in its run's plan")?;
+        let case = Case::open(folder, at).ok_or(GONE)?;
         let sessions = case.sessions.iter().enumerate();
         let sessions =
             sessions.filter_map(|(nth, session)| session.tokens.map(|[start, end]| (nth, start..end)));
-        Ok(Job {
-            id,
-            row,
-            dir: folder.dir().to_owned(),
-            sampling,
-            stops: identity.stop.clone(),
-            same,
-            sessions: sessions.collect(),
-            store,
-            answer,
-            wanted,
-            cancel: Arc::default(),
-        })
+        let (sessions, stops) = (sessions.collect(), identity.stop.clone());
+        let reading = Reading { store, row: answer, sampling, stops, cancel: Arc::default() };
+        Ok(Job { id, row, dir: folder.dir().to_owned(), same, sessions, wanted, reading })
     }
 
-    /// Tokens of another model mean what they mean only where both cut texts alike.
+    /// Tokens of another model mean the same only where both cut texts alike.
     fn check_tokens(&self, store: &AttentionStore, answer: &AnswerRow) -> Result<(), String> {
         let known = store.tokens.iter().all(|token| (*token as usize) < self.model.vocabulary);
         let text = self.model.text.tokenizer.decode(&store.tokens, true).unwrap_or_default();
@@ -300,12 +288,7 @@ impl Asker {
 
     /// State and progress of a trial.
     pub fn status(&self, id: &str) -> Result<Value, ApiError> {
-        let statuses = held(&self.statuses);
-        let status = statuses.get(id).ok_or_else(|| unknown(id))?;
-        let json = json!({
-            "id": id, "state": status.state, "what": status.what, "done": status.done, "of": status.of, "text": status.text,
-        });
-        Ok(json.with("error", status.error.as_ref()).with("trial", status.trial.as_ref()))
+        Ok(json!(held(&self.statuses).get(id).ok_or_else(|| unknown(id))?))
     }
 
     /// Ends a trial that waits or is under way.
@@ -314,9 +297,7 @@ impl Asker {
         struct Cancel {
             id: String,
         }
-        let Cancel { id } = serde_json::from_slice(body).map_err(|error| {
-            ApiError::new(StatusCode::BAD_REQUEST, None, format!("the request cannot be read: {error}"))
-        })?;
+        let Cancel { id } = parsed(body)?;
         let mut statuses = held(&self.statuses);
         let status = statuses.get_mut(&id).ok_or_else(|| unknown(&id))?;
         status.cancel.store(true, Ordering::Relaxed);
@@ -335,16 +316,14 @@ impl Asker {
     pub fn tokens(&self, case: &Case<'_>) -> Option<Value> {
         self.model.address.is_none().then_some(())?;
         let store = &case.attention.as_ref()?.store;
-        let texts = |tokens: &[u32]| self.texts(tokens);
         let session = |at: usize| {
             let inside = |[start, end]: [usize; 2]| (start..end).contains(&at);
             case.sessions.iter().position(|session| session.tokens.is_some_and(inside))
         };
-        let prompt = texts(&store.tokens)
-            .into_iter()
-            .enumerate()
-            .map(|(at, text)| json!({"at": at, "text": text}).with("session", session(at)));
-        let generated = texts(&store.generated).into_iter().map(|text| json!({"text": text}));
+        let text = |token: &u32| self.model.token(*token);
+        let prompt = store.tokens.iter().map(text).enumerate();
+        let prompt = prompt.map(|(at, text)| json!({"at": at, "text": text}).with("session", session(at)));
+        let generated = store.generated.iter().map(|token| json!({"text": text(token)}));
         Some(json!({
             "level": "token",
             "about": format!("cut by {}; what single tokens attend to is read anew", self.model.text.name),
@@ -352,24 +331,11 @@ impl Asker {
             "generated": {"tokens": generated.collect::<Vec<_>>(), "thought": store.thought()},
         }))
     }
-
-    fn texts(&self, tokens: &[u32]) -> Vec<String> {
-        tokens
-            .iter()
-            .map(|token| self.model.text.tokenizer.decode(&[*token], false).unwrap_or_default())
-            .collect()
-    }
 }
 
 fn unknown(id: &str) -> ApiError {
     let shown: String = id.chars().take(60).collect();
     ApiError::new(StatusCode::NOT_FOUND, Some("not_found"), format!("there is no trial {shown:?}"))
-}
-
-/// The model of a [`Worker`].
-enum Engine {
-    Local(Box<Session>),
-    Server(Box<ServerModel>),
 }
 
 /// The work of the model.
@@ -389,90 +355,73 @@ impl Worker {
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let id = job.id.clone();
-            if job.cancel.load(Ordering::Relaxed) {
-                self.change(&id, |status| status.state = "cancelled");
+            let statuses = Arc::clone(&self.statuses);
+            let change = |change: &mut dyn FnMut(&mut Status)| {
+                held(&statuses).get_mut(&job.id).into_iter().for_each(change);
+            };
+            if job.reading.cancel.load(Ordering::Relaxed) {
+                change(&mut |status| status.state = "cancelled");
                 continue;
             }
-            self.change(&id, |status| status.state = "running");
-            let came = self.answered(&job);
-            self.change(&id, |status| match came {
-                Ok(trial) => (status.state, status.what, status.trial) = ("done", "done", Some(trial)),
-                Err(error) if error.is_cancelled() => status.state = "cancelled",
-                Err(error) => (status.state, status.error) = ("failed", Some(error.to_string())),
+            change(&mut |status| status.state = "running");
+            let mut came = Some(self.answered(&job, &change));
+            change(&mut |status| match came.take() {
+                Some(Ok(trial)) => (status.state, status.what, status.trial) = ("done", "done", Some(trial)),
+                Some(Err(error)) if error.is_cancelled() => status.state = "cancelled",
+                Some(Err(error)) => (status.state, status.error) = ("failed", Some(error.to_string())),
+                None => {}
             });
         }
     }
 
-    fn change(&self, id: &str, change: impl FnOnce(&mut Status)) {
-        if let Some(status) = held(&self.statuses).get_mut(id) {
-            change(status);
-        }
-    }
-
-    fn answered(&mut self, job: &Job) -> Result<Value, TrialError> {
+    fn answered(
+        &mut self,
+        job: &Job,
+        change: &dyn Fn(&mut dyn FnMut(&mut Status)),
+    ) -> Result<Value, TrialError> {
         let begun = Instant::now();
-        let reading = Reading {
-            store: &job.store,
-            row: &job.answer,
-            sampling: job.sampling,
-            stops: &job.stops,
-            text: &self.model.text,
-            kinds: &self.model.kinds,
-            cancel: &job.cancel,
-        };
-        let statuses = Arc::clone(&self.statuses);
-        let change = |change: &dyn Fn(&mut Status)| {
-            if let Some(status) = held(&statuses).get_mut(&job.id) {
-                change(status);
-            }
-        };
+        let (reading, model) = (&job.reading, Arc::clone(&self.model));
         let mut told = |what: &'static str, done: usize, of: usize| {
-            change(&|status| (status.what, status.done, status.of) = (what, done, of));
+            change(&mut |status| (status.what, status.done, status.of) = (what, done, of));
         };
-        let mut heard = |text: &str| change(&|status| text.clone_into(&mut status.text));
-        match &job.wanted {
+        let (asked, note) = match &job.wanted {
+            Wanted::Trial(asked, note) => (asked, note),
             Wanted::Look(from) => {
                 let Engine::Local(session) = &mut self.engine else {
                     let why =
                         "a server tells no attention to single tokens; give the model itself with --model";
                     return Err(TrialError::Asked(why.to_owned()));
                 };
-                let masses = reading.look(session, from, &mut told)?;
-                Ok(self.look_json(job, from, &masses))
+                let masses = reading.look(session, &model.kinds, from, &mut told)?;
+                return Ok(self.look_json(job, from, &masses));
             }
-            Wanted::Trial(asked, note) => {
-                let model = match &mut self.engine {
-                    Engine::Local(session) => Model::Local(session),
-                    Engine::Server(server) => Model::Server(server),
-                };
-                let came = reading.trial(model, asked, &mut told, &mut heard)?;
-                let model =
-                    json!({"name": self.model.text.name, "digest": self.model.digest, "same": job.same});
-                let trial = json!({
-                    "id": job.id, "case": job.answer.case, "probe": job.answer.probe, "condition": job.answer.condition,
-                    "time": jiff::Timestamp::now().to_string(), "version": env!("CARGO_PKG_VERSION"),
-                    "model": model.with("address", self.model.address.as_ref()),
-                    "asked": asked, "before": came.before, "after": came.after,
-                    "seconds": (begun.elapsed().as_secs_f64() * 1e3).round() / 1e3,
-                });
-                let note = note.as_ref().map(|note| note.trim()).filter(|note| !note.is_empty());
-                let mut trial = trial.with("note", note);
-                let kept =
-                    RowLog::<Value>::open(job.dir.join(TRIALS)).and_then(|mut log| log.append(trial.clone()));
-                kept.map_err(|error| TrialError::Asked(format!("the trial cannot be kept: {error}")))?;
-                trial["row"] = json!(job.row);
-                Ok(trial)
-            }
-        }
+        };
+        let mut heard = |text: &str| change(&mut |status| text.clone_into(&mut status.text));
+        let known = (&model.text, model.kinds.as_slice());
+        let [before, after] = reading.trial(&mut self.engine, known, asked, &mut told, &mut heard)?;
+        let of_model = json!({"name": model.text.name, "digest": model.digest, "same": job.same});
+        let AnswerRow { case, probe, condition, .. } = &reading.row;
+        let trial = json!({
+            "id": job.id, "case": case, "probe": probe, "condition": condition,
+            "time": jiff::Timestamp::now().to_string(), "version": env!("CARGO_PKG_VERSION"),
+            "model": of_model.with("address", model.address.as_ref()),
+            "asked": asked, "before": before, "after": after,
+            "seconds": (begun.elapsed().as_secs_f64() * 1e3).round() / 1e3,
+        });
+        let note = note.as_ref().map(|note| note.trim()).filter(|note| !note.is_empty());
+        let mut trial = trial.with("note", note);
+        let kept = RowLog::<Value>::open(job.dir.join(TRIALS)).and_then(|mut log| log.append(trial.clone()));
+        kept.map_err(|error| TrialError::Asked(format!("the trial cannot be kept: {error}")))?;
+        trial["row"] = json!(job.row);
+        Ok(trial)
     }
 
     fn look_json(&self, job: &Job, from: &LookFrom, masses: &[f64]) -> Value {
         let session =
             |at: usize| job.sessions.iter().find(|(_, range)| range.contains(&at)).map(|(nth, _)| *nth);
-        let text = |token: u32| self.model.text.tokenizer.decode(&[token], false).unwrap_or_default();
-        let tokens = masses.iter().zip(&job.store.tokens).enumerate().map(|(at, (mass, token))| {
-            json!({"at": at, "text": text(*token), "mass": *mass as f32}).with("session", session(at))
+        let tokens = masses.iter().zip(&job.reading.store.tokens).enumerate().map(|(at, (mass, token))| {
+            json!({"at": at, "text": self.model.token(*token), "mass": *mass as f32})
+                .with("session", session(at))
         });
         json!({
             "row": job.row,

@@ -9,11 +9,11 @@ use serde_json::{Map, Value, json};
 
 use super::fields::Fields;
 use super::folder::{Folder, Way};
-use super::ranks::{RankJob, kind_of};
+use super::ranks::{kind_of, stages};
 use super::roles::viewer;
 use super::runs::Shape;
 use super::sessions::{Session, Sources};
-use super::snippets::{Named, snippets};
+use super::snippets::snippets;
 use super::strip::{Strip, Strips, WAYS};
 use super::table::{known_key, side_key, state, verdict_in_words};
 use crate::ground::numbers::in_json;
@@ -25,17 +25,18 @@ use crate::memory::system::case_rows::MemoryRows;
 use crate::memory::system::protocol::{Memory, Source};
 use crate::memory::system::rows::HistoryRow;
 use crate::run::causes::contrast_rows::{CONTRAST_CAUSES, ContrastCauseRow};
-use crate::run::causes::metric::Measure;
 use crate::run::causes::rows::{CAUSES, CauseLine};
 use crate::run::causes::session_measures::{SessionMeasures, measures_path};
 use crate::run::condition::Condition;
+use crate::run::judge_name::JudgeName;
 use crate::run::plan::{PlannedCase, dimension_of};
 use crate::run::rows::{AnswerKey, AnswerRow, Contrast, ReplyRow, VerdictRow};
 use crate::run::store::{REPLIES, ShownCase, TRIALS, VERDICTS};
 use crate::run::why_rows::WHY;
+use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::AttentionStore;
+use palimpsest_core::span::Span;
 
-/// An answer's files, read.
 pub struct Case<'a> {
     folder: &'a Folder,
     row: usize,
@@ -46,7 +47,8 @@ pub struct Case<'a> {
     history: Option<ShownCase>,
     memory: Option<(MemoryContext, Option<MemoryRows>)>,
     pub attention: Option<Attention>,
-    measures: Option<SessionMeasures>,
+    /// Measures of the question's and the answer's attention, where `palimpsest causes` wrote them.
+    pub measures: Option<SessionMeasures>,
     lines: Vec<CauseLine>,
     contrasts: Vec<ContrastCauseRow>,
     pub sessions: Vec<Session>,
@@ -144,27 +146,22 @@ impl<'a> Case<'a> {
         strips.made
     }
 
-    /// Measures of the question's and the answer's attention, where `palimpsest causes` wrote them.
-    pub fn measures(&self) -> Option<&SessionMeasures> {
-        self.measures.as_ref()
-    }
-
     /// The reply; `at` is the row's number on the page, `run` that of its run.
     pub fn json(&self, at: usize, run: usize) -> Value {
         let Some(probe) = self.planned.probes.get(self.probe) else { return Value::Null };
         let query_time = self.history.as_ref().and_then(|history| history.query_time);
+        let (condition, benchmark) = (self.condition, self.folder.benchmark);
         let mut case = json!({
             "row": at, "run": run, "case": self.planned.case, "probe": probe.id,
-            "dimension": dimension_of(self.folder.benchmark, probe),
+            "dimension": dimension_of(benchmark, probe),
             "condition": {
-                "name": self.condition.name, "label": self.condition.label(),
-                "about": self.condition.in_words(self.folder.benchmark),
-                "segment": self.condition.segment(self.folder.benchmark),
+                "name": condition.name, "label": condition.label(), "about": condition.in_words(benchmark),
+                "segment": condition.segment(benchmark),
             },
             "labels": self.planned.labels, "facets": probe.facets, "query": probe.query,
-        });
-        case = case.with("query_time", query_time.map(|time| time.to_string()));
-        case["state"] = json!(state(self.answer.as_ref()));
+        })
+        .with("query_time", query_time.map(|time| time.to_string()))
+        .with("state", Some(state(self.answer.as_ref())));
         if let Some(answer) = &self.answer {
             case = answered(answer, case);
         }
@@ -180,7 +177,7 @@ impl<'a> Case<'a> {
             case["generated"] = json!(store.generated.len());
             case = case.with("viewer", *viewer);
         }
-        case["strip"] = self.strips().iter().map(Strip::json).collect();
+        case["strip"] = json!(self.strips());
         let facts = &self.folder.facts[self.row];
         case = case
             .with("curves", self.curves())
@@ -191,13 +188,9 @@ impl<'a> Case<'a> {
         case["trials"] = json!(trials);
         case["missing"] = self.missing();
         case["warnings"] = json!(self.warnings);
-        let named = Named {
-            dir: self.folder.dir(),
-            case: &self.planned.case,
-            probe: &probe.id,
-            condition: &self.condition.name,
-        };
-        case["take"] = snippets(&named, self.answer.as_ref().is_some_and(|row| row.attention.is_some()));
+        let named = AnswerKey::of(&self.planned.case, &probe.id, &self.condition.name);
+        let has_attention = self.answer.as_ref().is_some_and(|row| row.attention.is_some());
+        case["take"] = snippets(self.folder.dir(), named, has_attention);
         case
     }
 
@@ -208,7 +201,7 @@ impl<'a> Case<'a> {
         // Of one judge the last counts.
         let last =
             judges.iter().filter_map(|judge| Some((judge, rows.iter().rev().find(|row| judge.gave(row))?)));
-        let of = |(judge, row): (&crate::run::judge_name::JudgeName, &VerdictRow)| {
+        let of = |(judge, row): (&JudgeName, &VerdictRow)| {
             let verdict = json!({
                 "judge": judge.label, "counts": self.folder.judge.as_ref() == Some(judge), "verdict": verdict_in_words(row),
             });
@@ -231,7 +224,7 @@ impl<'a> Case<'a> {
     }
 
     fn spans(&self, store: &AttentionStore) -> Value {
-        let of = |(key, span): (usize, &palimpsest_core::span::Span)| {
+        let of = |(key, span): (usize, &Span)| {
             let mut json = span_json(span);
             json["overlay"] = json!(span.overlay);
             json.with("session", self.sessions.iter().position(|session| session.span == Some(key)))
@@ -239,7 +232,6 @@ impl<'a> Case<'a> {
         store.keys.iter().enumerate().map(of).collect()
     }
 
-    /// The lens' own example.
     fn curves(&self) -> Option<Value> {
         let Attention { path, store, .. } = self.attention.as_ref()?;
         let example = Example::measure(path, store, self.folder.benchmark, Baseline::default(), None).ok()?;
@@ -289,16 +281,9 @@ impl<'a> Case<'a> {
     fn memory(&self) -> Option<Value> {
         let (context, rows) = self.memory.as_ref()?;
         let probe = self.planned.probes.get(self.probe)?;
-        let job = RankJob {
-            dir: self.folder.dir().to_owned(),
-            benchmark: self.folder.benchmark,
-            case: self.planned.clone(),
-            probe: self.probe,
-            memory: Some(context.clone()),
-            answer: self.answer.clone(),
-            roles: Vec::new(),
-        };
-        let facts = job.stages(context, rows.as_ref()).into_iter().map(|fact| {
+        let probe_of = (self.folder.benchmark, &self.planned, self.probe);
+        let facts = stages(probe_of, context, rows.as_ref(), self.answer.as_ref());
+        let facts = facts.into_iter().map(|fact| {
             let stages = Stage::ALL.into_iter().zip(fact.stages);
             let stages: Map<String, Value> =
                 stages.map(|(stage, known)| (stage.key().to_owned(), json!(known_key(known)))).collect();
@@ -360,14 +345,12 @@ impl<'a> Case<'a> {
             (Way::Total, "total effects", " --total"),
             (Way::Replaced, "effects of neutral text in their place", " --replace"),
             (Way::Carrier, "carriers", " --carriers"),
+            (Way::ContrastDirect, "effects on the contrast", " --contrast"),
         ];
         for (way, what, flag) in ways {
-            if !has(way) {
+            if !has(way) && (way != Way::ContrastDirect || answer.contrast.is_some()) {
                 say(what, format!("palimpsest causes {dir}{flag}"));
             }
-        }
-        if answer.contrast.is_some() && !has(Way::ContrastDirect) {
-            say("effects on the contrast", format!("palimpsest causes {dir} --contrast"));
         }
         let sides = crate::why::check_sides(self.folder.benchmark).is_ok();
         if sides && facts.why.is_none() && self.condition.knockout.is_none() {
@@ -395,7 +378,7 @@ fn answered(row: &AnswerRow, case: Value) -> Value {
 }
 
 /// A contrast, as replies have it: its values with the names of their parts in the file.
-pub fn contrast_json(contrast: &Contrast) -> Value {
+fn contrast_json(contrast: &Contrast) -> Value {
     let parts = serde_json::to_value(contrast).unwrap_or_default();
     let of = |(part, value): (&String, &Value)| -> Vec<Value> {
         let one = |value: &Value| json!({"part": part, "text": value["text"], "log_p": value["log_p"]});
@@ -409,7 +392,7 @@ pub fn contrast_json(contrast: &Contrast) -> Value {
     json!({"value": contrast.value, "values": values})
 }
 
-fn span_json(span: &palimpsest_core::span::Span) -> Value {
+fn span_json(span: &Span) -> Value {
     json!({"label": span.label, "tokens": [span.start, span.end]}).with("role", span.role.as_ref())
 }
 

@@ -41,7 +41,6 @@ impl Filter {
     }
 }
 
-/// The answers of a file, and its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents {
     /// Rows of the page, in their order.
@@ -81,7 +80,6 @@ fn of_row(runs: &Runs, row: usize, number: usize) -> Vec<(String, Value)> {
     replies
 }
 
-/// The file.
 pub fn file(runs: &Shared, parts: &Parts, contents: &Contents) -> std::io::Result<String> {
     // Ranks of these answers come with the table.
     for row in &contents.rows {

@@ -51,7 +51,6 @@ impl Place {
     }
 }
 
-/// Something that happened to a file.
 #[derive(Debug)]
 pub enum Step<'a> {
     /// Nothing that was read of it holds any more.
@@ -71,7 +70,6 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// Nothing of it is read yet.
     pub fn new(path: PathBuf) -> Self {
         Followed { path, ..Followed::default() }
     }

@@ -54,14 +54,12 @@ struct App {
     table: Mutex<Option<(String, Arc<str>)>>,
 }
 
-/// A server whose address is taken.
 pub struct Server {
     listener: TcpListener,
     app: Arc<App>,
 }
 
 impl Server {
-    /// A server of runs at `listener`.
     pub fn new(
         listener: TcpListener,
         runs: Runs,
@@ -74,7 +72,6 @@ impl Server {
         Ok(Server { listener, app: Arc::new(app) })
     }
 
-    /// Its address.
     pub fn address(&self) -> io::Result<std::net::SocketAddr> {
         self.listener.local_addr()
     }
@@ -108,7 +105,6 @@ impl Server {
     }
 }
 
-/// Waits until `stop` is set.
 async fn asked(stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         tokio::time::sleep(LOOK).await;
@@ -181,13 +177,11 @@ fn no_model() -> ApiError {
 }
 
 fn page(app: &App) -> Result<Response<Body>, ApiError> {
-    let internal = |error: &dyn std::fmt::Display| ApiError::internal(error.to_string());
-    let page = app.parts.page(None).map_err(|error| internal(&error))?;
-    let policy = HeaderValue::from_str(&page.policy).map_err(|error| internal(&error))?;
-    let mut response = Response::new(Body::from(page.html));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    headers.insert(CONTENT_SECURITY_POLICY, policy);
+    let page = app.parts.page(None).map_err(|error| ApiError::internal(error.to_string()))?;
+    let policy =
+        HeaderValue::from_str(&page.policy).map_err(|error| ApiError::internal(error.to_string()))?;
+    let mut response = sent("text/html; charset=utf-8", page.html);
+    response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
     Ok(response)
 }
 
@@ -225,12 +219,10 @@ fn got(app: &App, path: &str, query: &Query) -> Result<Response<Body>, ApiError>
     match reply(&runs, path, query)? {
         Some(Content::Json(text)) => Ok(json(text)),
         Some(Content::File(name, kind, bytes)) => {
-            let mut response = Response::new(Body::from(bytes));
-            let headers = response.headers_mut();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            let mut response = sent(kind, bytes);
             // Names are stems of letters, digits, hyphens and underscores.
             if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")) {
-                headers.insert(CONTENT_DISPOSITION, value);
+                response.headers_mut().insert(CONTENT_DISPOSITION, value);
             }
             Ok(response)
         }
@@ -242,7 +234,11 @@ fn got(app: &App, path: &str, query: &Query) -> Result<Response<Body>, ApiError>
 }
 
 fn json(text: String) -> Response<Body> {
-    let mut response = Response::new(Body::from(text));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    sent("application/json", text)
+}
+
+fn sent(kind: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }

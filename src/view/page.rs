@@ -15,7 +15,6 @@ use crate::serve::page::BASE_STYLE;
 #[path = "page/parts.rs"]
 mod parts;
 
-/// The title of the page.
 const TITLE: &str = "palimpsest view";
 
 /// Source of the page's parts.

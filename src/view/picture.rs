@@ -7,7 +7,6 @@ use super::strip::Strip;
 use crate::figures::one_answer::{AnswerMap, AnswerSession, SessionNumber, strip};
 use crate::lens::Scale;
 
-/// Title and origin of a picture.
 #[derive(Debug, Clone)]
 pub struct Caption {
     pub title: String,
@@ -37,7 +36,7 @@ pub fn strip_svg(case: &Case<'_>, caption: Caption, keys: &[&str]) -> Result<Str
     let numbers = chosen.iter().flat_map(|one| {
         let values = case.sessions.iter().zip(&one.values).enumerate();
         values.filter_map(|(at, (session, value))| {
-            let baseline = one.baseline.as_ref().map(|(baseline, _)| baseline);
+            let baseline = one.baseline.as_ref();
             let of_session = |baseline: &serde_json::Value| {
                 baseline.get(at).and_then(serde_json::Value::as_f64).or_else(|| baseline.as_f64())
             };

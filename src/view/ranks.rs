@@ -14,7 +14,7 @@ use crate::lens::layers::mean_over;
 use crate::lens::{ByLayer, Layer, LayerKind};
 use crate::losses::fact::{Carrier, Known, facts};
 use crate::losses::reading::Effects;
-use crate::losses::trace::{Evidence, Named, Trace};
+use crate::losses::trace::{Evidence, FactTrace, Named, Trace};
 use crate::memory::system::MemoryContext;
 use crate::memory::system::case_rows::MemoryRows;
 use crate::run::plan::{PlannedCase, dimension_of};
@@ -33,7 +33,6 @@ pub struct RoleMass {
     pub rank: usize,
 }
 
-/// A fact in a memory system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FactStages {
     pub role: String,
@@ -67,7 +66,6 @@ pub struct RankJob {
 }
 
 impl RankJob {
-    /// Reads the files.
     pub fn ranked(&self) -> Ranked {
         let mut ranked = Ranked { masses: vec![None; self.roles.len()], ..Ranked::default() };
         let attention = self.answer.as_ref().and_then(|row| row.attention.as_ref());
@@ -93,38 +91,35 @@ impl RankJob {
         let Some(memory) = &self.memory else { return Ok(Vec::new()) };
         let rows = MemoryRows::read(&self.dir, &memory.system, &self.case.case);
         let rows = rows.map_err(|error| error.to_string())?;
-        Ok(self.stages(memory, rows.as_ref()))
+        Ok(stages((self.benchmark, &self.case, self.probe), memory, rows.as_ref(), self.answer.as_ref()))
     }
+}
 
-    /// The stages of the facts, by a memory system's rows on the case.
-    pub fn stages(&self, memory: &MemoryContext, rows: Option<&MemoryRows>) -> Vec<FactStages> {
-        let Some(probe) = self.case.probes.get(self.probe) else { return Vec::new() };
-        let facts = facts(self.benchmark, &self.case, probe);
-        let effects = Effects::default();
-        let evidence = Evidence {
-            rows,
-            k: memory.k,
-            show: memory.show,
-            answer: self.answer.as_ref(),
-            densities: &[],
-            effects: &effects,
-            right: Known::Unknown,
-        };
-        let named = Named {
-            case: self.case.case.clone(),
-            probe: probe.id.clone(),
-            kind: None,
-            dimension: dimension_of(self.benchmark, probe),
-        };
-        let trace = Trace::of(named, &facts, &evidence, Carrier { stated: None });
-        let of = |fact: crate::losses::trace::FactTrace| FactStages {
-            role: fact.role,
-            side: fact.side,
-            sessions: fact.sessions.into_iter().collect(),
-            stages: std::array::from_fn(|at| fact.stages[at]),
-        };
-        trace.facts.into_iter().map(of).collect()
-    }
+/// The stages of the facts that a probe needs, by a memory system's rows on the case.
+pub fn stages(
+    (benchmark, case, probe): (&'static Benchmark, &PlannedCase, usize),
+    memory: &MemoryContext,
+    rows: Option<&MemoryRows>,
+    answer: Option<&AnswerRow>,
+) -> Vec<FactStages> {
+    let Some(probe) = case.probes.get(probe) else { return Vec::new() };
+    let effects = Effects::default();
+    let (k, show, right) = (memory.k, memory.show, Known::Unknown);
+    let evidence = Evidence { rows, k, show, answer, densities: &[], effects: &effects, right };
+    let named = Named {
+        case: case.case.clone(),
+        probe: probe.id.clone(),
+        kind: None,
+        dimension: dimension_of(benchmark, probe),
+    };
+    let trace = Trace::of(named, &facts(benchmark, case, probe), &evidence, Carrier { stated: None });
+    let of = |fact: FactTrace| FactStages {
+        role: fact.role,
+        side: fact.side,
+        sessions: fact.sessions.into_iter().collect(),
+        stages: std::array::from_fn(|at| fact.stages[at]),
+    };
+    trace.facts.into_iter().map(of).collect()
 }
 
 impl Ranked {
@@ -145,9 +140,8 @@ fn masses(
     benchmark: &Benchmark,
     roles: &[String],
 ) -> Vec<Option<RoleMass>> {
-    let nothing = || vec![None; roles.len()];
     let (Some(row), Some(kind)) = (viewer(store, benchmark), kind_of(&by_layer.layers)) else {
-        return nothing();
+        return vec![None; roles.len()];
     };
     let of_row = by_layer.mass.index_axis(Axis(1), row); // (layers, keys)
     let mean = |key: usize| mean_over(&by_layer.layers, kind, &of_row.column(key).to_vec());

@@ -1,12 +1,16 @@
 //! One answer of a run asked again with something changed, beside what was.
 //!
-//! It is asked as the causes of a run ask: keys hidden from rows, sessions removed, neutral text in their place; the old answer is read
-//! under teacher forcing before and after ([`crate::run::causes::metric`]), and a new one is generated. Nothing here is another way of doing it.
+//! Ablations and metrics are those of the causes of a run ([`palimpsest_core::ablate`]): the old answer is read under teacher forcing before
+//! and after the change, and a new one is generated.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
+use palimpsest_core::ablate::{
+    EffectRow, History, Metric, PairLogP, Prompt, Said, Target, hide, neutral, put, without,
+};
+use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
 use palimpsest_core::engine::{
     Backend, Branch, EngineError, Event, Generate, Measured, ModelText, Observe, Request, RequestError,
     Reuse, Rows, Sampling, Session, StopWatch, Task,
@@ -20,10 +24,6 @@ use crate::benchmarks::QUERY;
 use crate::chat::endpoint::ServerModel;
 use crate::run::causes::CauseError;
 use crate::run::causes::case::pair;
-use crate::run::causes::metric::{Answer, History, Said, read_pair};
-use crate::run::causes::replacement::{neutral, put};
-use crate::run::causes::rows::Effect;
-use crate::run::contrast::PairLogP;
 use crate::run::rows::{AnswerRow, Contrast, ValueLogP};
 
 /// Why there is no trial.
@@ -38,37 +38,36 @@ pub enum TrialError {
 }
 
 impl TrialError {
-    /// True if somebody asked for its end.
     pub fn is_cancelled(&self) -> bool {
         matches!(self, TrialError::Model(RequestError::Engine(EngineError::Interrupted)))
     }
 }
 
 /// The changes of a trial.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Asked {
-    /// Sessions hidden from everything from the question on.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub block: Vec<Block>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathBlock>,
     /// Sessions that are taken out, all behind them read again.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
     /// Sessions in whose place neutral text of equal length stands.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replace: Vec<String>,
 }
+
+/// Windows of layers, half-open; all where absent.
+type Windows = Option<Vec<[usize; 2]>>;
 
 /// Sessions hidden from everything from the question on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Block {
-    pub sessions: Vec<String>,
-    /// Windows of layers, half-open; all where absent.
+    sessions: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layers: Option<Vec<[usize; 2]>>,
+    layers: Windows,
 }
 
 /// Keys hidden from the rows of a span.
@@ -76,12 +75,11 @@ pub struct Block {
 #[serde(deny_unknown_fields)]
 pub struct PathBlock {
     /// A span, `question` for everything from the question on, `answer` for the positions that predict the answer.
-    pub from: String,
+    from: String,
     /// The span that these do not see.
-    pub to: String,
-    /// Windows of layers, half-open; all where absent.
+    to: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layers: Option<Vec<[usize; 2]>>,
+    layers: Windows,
 }
 
 /// Rows whose attention to single tokens is looked at.
@@ -96,114 +94,98 @@ pub enum LookFrom {
     Tokens([usize; 2]),
 }
 
-impl Asked {
-    /// True if it changes nothing.
-    pub fn is_empty(&self) -> bool {
-        *self == Asked::default()
-    }
-}
-
-/// A prompt, and what it becomes.
-struct Changed {
-    tokens: Vec<u32>,
-    question: usize,
-    holes: LayerHoles,
-}
-
 /// Word of a trial's progress: what is done, and how many of how many tokens.
 pub type Told<'a> = &'a mut dyn FnMut(&'static str, usize, usize);
 
-/// An answer that is asked again.
-pub struct Reading<'a> {
-    /// Its attention store, which holds its tokens.
-    pub store: &'a AttentionStore,
-    pub row: &'a AnswerRow,
-    pub sampling: Sampling,
-    pub stops: &'a [String],
-    pub text: &'a ModelText,
-    pub kinds: &'a [LayerKind],
-    /// Set where the trial is to end.
-    pub cancel: &'a AtomicBool,
-}
-
 /// The model that is asked.
-pub enum Model<'a> {
-    Local(&'a mut Session),
+pub enum Engine {
+    Local(Box<Session>),
     /// Behind a palimpsest server, which generates and tells no log-probability of an answer that is given.
-    Server(&'a mut ServerModel),
+    Server(Box<ServerModel>),
 }
 
-/// The outcome of a trial.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Came {
-    /// With nothing changed: as the run has it, and the log-probability read again.
-    pub before: Value,
-    pub after: Value,
+/// An answer that is asked again.
+pub struct Reading {
+    /// Its attention store, which holds its tokens.
+    pub store: AttentionStore,
+    pub row: AnswerRow,
+    pub sampling: Sampling,
+    pub stops: Vec<String>,
+    /// Set where the trial is to end.
+    pub cancel: Arc<AtomicBool>,
 }
 
-impl Reading<'_> {
-    fn question(&self) -> Result<usize, TrialError> {
+/// The texts and layers of the model at hand.
+pub type Known<'a> = (&'a ModelText, &'a [LayerKind]);
+
+fn wrong<T>(message: String) -> Result<T, TrialError> {
+    Err(TrialError::Asked(message))
+}
+
+fn windows(layers: &Windows, count: usize) -> Result<Vec<Range<usize>>, TrialError> {
+    let all = vec![[0, count]];
+    let window = |&[from, to]: &[usize; 2]| match from < to && to <= count {
+        true => Ok(from..to),
+        false => wrong(format!(
+            "layers {from}..{to} are none of a model of {count} layers; give from..to with from < to <= {count}"
+        )),
+    };
+    layers.as_ref().unwrap_or(&all).iter().map(window).collect()
+}
+
+impl Reading {
+    fn query(&self) -> Result<&Span, TrialError> {
         let query = self.store.keys.iter().find(|span| span.is(QUERY));
         let none = "its attention file names no question, before which sessions could be changed";
-        query.map(|span| span.start).ok_or_else(|| TrialError::Asked(none.to_owned()))
+        query.ok_or_else(|| TrialError::Asked(none.to_owned()))
     }
 
     /// The tokens of a session before the question.
     fn session(&self, label: &str) -> Result<Range<usize>, TrialError> {
-        let question = self.question()?;
-        let found = self.store.keys.iter().find(|span| span.label == label && !span.is_empty());
-        match found {
+        let question = self.query()?.start;
+        match self.store.keys.iter().find(|span| span.label == label && !span.is_empty()) {
             Some(span) if span.end <= question => Ok(span.range()),
-            Some(_) => Err(TrialError::Asked(format!("`{label}` is not before the question"))),
-            None => Err(TrialError::Asked(format!("`{label}` is no part of this prompt"))),
+            Some(_) => wrong(format!("`{label}` is not before the question")),
+            None => wrong(format!("`{label}` is no part of this prompt")),
         }
     }
 
-    fn windows(&self, layers: Option<&[[usize; 2]]>) -> Result<Vec<Range<usize>>, TrialError> {
-        let count = self.kinds.len();
-        let Some(layers) = layers else { return Ok(std::iter::once(0..count).collect()) };
-        let window = |[from, to]: &[usize; 2]| match from < to && *to <= count {
-            true => Ok(*from..*to),
-            false => Err(TrialError::Asked(format!(
-                "layers {from}..{to} are none of a model of {count} layers; give from..to with from < to <= {count}"
-            ))),
-        };
-        layers.iter().map(window).collect()
+    fn goes_on(&self) -> bool {
+        !self.cancel.load(Ordering::Relaxed)
     }
 
-    /// The prompt as it is.
-    fn plain(&self) -> Result<Changed, TrialError> {
-        let question = self.question()?;
-        Ok(Changed { tokens: self.store.tokens.clone(), question, holes: LayerHoles::default() })
-    }
-
-    fn changed(&self, asked: &Asked) -> Result<Changed, TrialError> {
+    /// The prompt's tokens after a change, the first of its question among them, and the keys that are hidden.
+    fn changed(
+        &self,
+        (text, kinds): Known<'_>,
+        asked: &Asked,
+    ) -> Result<(Vec<u32>, usize, LayerHoles), TrialError> {
         let mut tokens = self.store.tokens.clone();
-        let question = self.question()?;
+        let question = self.query()?.start;
         if !asked.replace.is_empty() {
-            let neutral = neutral(self.text)?;
+            let neutral = neutral(text).map_err(CauseError::Neutral)?;
             for label in &asked.replace {
                 put(&neutral, &self.session(label)?, &mut tokens);
             }
         }
         let removed: Vec<Range<usize>> =
             asked.remove.iter().map(|label| self.session(label)).collect::<Result<_, _>>()?;
-        let is_removed = |at: usize| removed.iter().any(|range| range.contains(&at));
+        let is_removed = |at: &usize| removed.iter().any(|range| range.contains(at));
         // Place of a token in what is left; of one that is gone that of the next.
-        let moved = |at: usize| (0..at.min(tokens.len())).filter(|before| !is_removed(*before)).count();
+        let moved = |at: usize| (0..at.min(tokens.len())).filter(|before| !is_removed(before)).count();
         let there = |range: Range<usize>| moved(range.start)..moved(range.end);
         let end = usize::MAX;
         let mut holes = LayerHoles::default();
-        let mut hide = |rows: Range<usize>, keys: Range<usize>, layers: Vec<Range<usize>>| {
+        let mut hide_at = |rows: Range<usize>, keys: Range<usize>, layers: &[Range<usize>]| {
             for window in layers {
-                let hole = Hole { rows: rows.clone(), keys: keys.clone() };
-                holes = holes.joined(&LayerHoles::at_softmax(&window, self.kinds, vec![hole]));
+                let hidden = hide(rows.clone(), std::slice::from_ref(&keys), Some(window), kinds);
+                holes = holes.joined(&hidden);
             }
         };
         for block in &asked.block {
-            let layers = self.windows(block.layers.as_deref())?;
+            let layers = windows(&block.layers, kinds.len())?;
             for label in &block.sessions {
-                hide(moved(question)..end, there(self.session(label)?), layers.clone());
+                hide_at(moved(question)..end, there(self.session(label)?), &layers);
             }
         }
         for path in &asked.paths {
@@ -215,109 +197,98 @@ impl Reading<'_> {
                     let rows = self.session(label)?;
                     if rows.start < keys.end {
                         let why = "comes before what it is kept from, and sees it in any case";
-                        return Err(TrialError::Asked(format!("`{label}` {why}")));
+                        return wrong(format!("`{label}` {why}"));
                     }
                     there(rows)
                 }
             };
-            hide(rows, there(keys), self.windows(path.layers.as_deref())?);
+            hide_at(rows, there(keys), &windows(&path.layers, kinds.len())?);
         }
-        let question = moved(question);
-        let tokens = (0..tokens.len()).filter(|at| !is_removed(*at)).map(|at| tokens[at]).collect();
-        Ok(Changed { tokens, question, holes })
+        Ok((without(&tokens, &removed), moved(question), holes))
     }
 
-    /// Reads the old answer before and after the change, and generates a new one. `told` hears of progress, `said` of the new answer so far.
+    /// Reads the old answer before and after the change, and generates a new one: what was and what came, as replies have them. `told` hears
+    /// of progress, `heard` of the new answer so far.
     pub fn trial(
         &self,
-        model: Model<'_>,
+        engine: &mut Engine,
+        known: Known<'_>,
         asked: &Asked,
         told: Told<'_>,
         heard: &mut dyn FnMut(&str),
-    ) -> Result<Came, TrialError> {
-        if asked.is_empty() {
-            return Err(TrialError::Asked(
-                "nothing is changed; block, remove or replace something".to_owned(),
-            ));
+    ) -> Result<[Value; 2], TrialError> {
+        if *asked == Asked::default() {
+            return wrong("nothing is changed; block, remove or replace something".to_owned());
         }
-        let (plain, changed) = (self.plain()?, self.changed(asked)?);
-        let before =
-            History { tokens: plain.tokens[..plain.question].into(), rest: &plain.tokens[plain.question..] };
-        let after = History {
-            tokens: changed.tokens[..changed.question].into(),
-            rest: &changed.tokens[changed.question..],
-        };
+        let (question, (tokens, moved, holes)) = (self.query()?.start, self.changed(known, asked)?);
+        let before = Prompt { tokens: &self.store.tokens, cut: question, question, kinds: known.1 }.history();
+        let after = Prompt { tokens: &tokens, cut: moved, question: moved, kinds: known.1 }.history();
         let mut then = json!({"answer": self.row.answer});
         let mut now = json!({});
-        let new = match model {
-            Model::Local(session) => {
-                self.old_answer(session, [&before, &after], &changed.holes, told, [&mut then, &mut now])?;
-                self.answer(session, &after, &changed.holes, told, heard)?
+        let model: &mut dyn Backend = match engine {
+            Engine::Local(session) => {
+                let both = [&mut then, &mut now];
+                self.old_answer(session, known.0, [&before, &after], &holes, told, both)?;
+                session.as_mut()
             }
-            Model::Server(server) => self.answer(server, &after, &changed.holes, told, heard)?,
+            Engine::Server(server) => server.as_mut(),
         };
-        (now["answer"], now["stop"]) = (json!(new.0), new.1);
-        Ok(Came { before: then, after: now.with("thought", new.2) })
+        let (answer, stop, thought) = self.answer(model, known.0, &after, &holes, told, heard)?;
+        (now["answer"], now["stop"]) = (json!(answer), stop);
+        Ok([then, now.with("thought", thought)])
     }
 
     /// Reads the old answer and the question's values before and after the change.
     fn old_answer(
         &self,
         session: &mut Session,
+        text: &ModelText,
         [before, after]: [&History<'_>; 2],
         holes: &LayerHoles,
         told: Told<'_>,
         [then, now]: [&mut Value; 2],
     ) -> Result<(), TrialError> {
-        // 1. As it was.
-        let has_answer = self.store.thought() < self.store.generated.len();
+        let said = Said { tokens: &self.store.generated, thought: self.store.thought() };
+        let answer = (said.thought < said.tokens.len()).then_some(Target::Answer(said));
+        let contrast = self.row.contrast.as_ref();
+        let values = contrast.map(|contrast| pair(&self.store, contrast, text)).transpose()?;
+        let targets = answer.into_iter().chain(values.as_ref().map(Target::Values));
         let (mut done, of) = (0, self.store.tokens.len());
         let mut go_on = |tokens: usize| {
             done += tokens;
             told("reading the prompt as it was", done, of);
-            !self.cancel.load(Ordering::Relaxed)
+            self.goes_on()
         };
-        let answer = match has_answer {
-            true => Some(Answer::read(session, before, Said::of(self.store), &mut go_on)?),
-            false => None,
-        };
-        let contrast = self.row.contrast.as_ref();
-        let values = contrast.map(|contrast| pair(self.store, contrast, self.text)).transpose()?;
-        let plain = values
-            .as_ref()
-            .map(|values| read_pair(session, (before, values), &LayerHoles::default(), &mut go_on));
-        let plain = plain.transpose()?;
-
-        // 2. After the change.
+        let read = targets.map(|target| Metric::read(session, before, target, &mut go_on));
+        let metrics: Vec<Metric> = read.collect::<Result<_, _>>()?;
         let (mut done, of) = (0, after.tokens.len() + after.rest.len());
         let mut go_on = |tokens: usize| {
             done += tokens;
             told("reading it with the change", done, of);
-            !self.cancel.load(Ordering::Relaxed)
+            self.goes_on()
         };
-        let mut effect: Option<Effect> = None;
-        if let Some(answer) = &answer {
-            let mut take = |_: usize, found: Effect| {
-                effect = Some(found);
+        for metric in &metrics {
+            let mut found = None;
+            metric.effects(session, after, std::slice::from_ref(holes), &mut go_on, &mut |_, row| {
+                found = Some(row);
                 true
-            };
-            answer.effects(session, after, std::slice::from_ref(holes), &mut go_on, &mut take)?;
-        }
-        let changed = values.as_ref().map(|values| read_pair(session, (after, values), holes, &mut go_on));
-        let changed = changed.transpose()?;
-        if let (Some(answer), Some(effect)) = (&answer, effect) {
-            let log_p = answer.log_p();
-            then["log_p"] = json!(log_p);
-            now["log_p"] = json!(log_p - effect.log_p_drop);
-            now["drop"] = json!(effect.log_p_drop + 0.0);
-            now["kl"] = json!(effect.kl);
-            now["changed"] = json!(effect.changed);
-        }
-        if let (Some(plain), Some(changed), Some(contrast)) = (plain, changed, contrast) {
-            then["contrast"] = json!(plain.contrast());
-            then["values"] = values_json(contrast, plain);
-            now["contrast"] = json!(changed.contrast());
-            now["values"] = values_json(contrast, changed);
+            })?;
+            match (found, metric.pair(), contrast) {
+                (Some(EffectRow::Answer(effect)), ..) => {
+                    then["log_p"] = json!(metric.value());
+                    now["log_p"] = json!(metric.value() - effect.log_p_drop);
+                    now["drop"] = json!(effect.log_p_drop + 0.0);
+                    now["kl"] = json!(effect.kl);
+                    now["changed"] = json!(effect.changed);
+                }
+                (Some(EffectRow::Contrast(changed)), Some(plain), Some(contrast)) => {
+                    for (side, read) in [(&mut *then, plain), (&mut *now, changed)] {
+                        side["contrast"] = json!(read.contrast());
+                        side["values"] = values_json(contrast, read);
+                    }
+                }
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -326,15 +297,16 @@ impl Reading<'_> {
     fn answer(
         &self,
         model: &mut dyn Backend,
+        text: &ModelText,
         history: &History<'_>,
         holes: &LayerHoles,
         told: Told<'_>,
         heard: &mut dyn FnMut(&str),
     ) -> Result<(String, Value, Option<String>), TrialError> {
         let generate = Generate {
-            thinker: self.text.thinker(),
-            watch: StopWatch::new(&self.text.tokenizer, self.stops),
-            ..Generate::new(self.sampling, self.text.stop.clone())
+            thinker: text.thinker(),
+            watch: StopWatch::new(&text.tokenizer, &self.stops),
+            ..Generate::new(self.sampling, text.stop.clone())
         };
         let branch = Branch {
             tokens: history.rest.to_vec(),
@@ -344,20 +316,25 @@ impl Reading<'_> {
         };
         let request =
             Request { prefix: history.tokens.clone(), reuse: Reuse::Longest, branches: vec![branch] };
-        let most = self.sampling.max_new_tokens;
         let mut tokens: Vec<u32> = Vec::new();
-        let measured = answered(model, request, &mut |event| {
-            if let Event::Token(chosen) = event {
-                tokens.push(chosen.token);
-                told("answering", tokens.len(), most);
-                // A text that cannot be shown yet is shown later.
-                if let Ok(text) = self.text.tokenizer.decode(&tokens, true) {
-                    heard(&text);
+        let mut output: Result<Measured, RequestError> = Err(RequestError::Gone);
+        model.run(request, &mut |_, _, event| {
+            match event {
+                Event::Done(measured) => output = Ok(*measured),
+                Event::Failed(error) => output = Err(error),
+                Event::Token(chosen) => {
+                    tokens.push(chosen.token);
+                    told("answering", tokens.len(), self.sampling.max_new_tokens);
+                    // A text that cannot be shown yet is shown later.
+                    if let Ok(text) = text.tokenizer.decode(&tokens, true) {
+                        heard(&text);
+                    }
                 }
+                _ => {}
             }
-            !self.cancel.load(Ordering::Relaxed)
-        })?;
-        let split = self.text.split(&measured.generated);
+            self.goes_on()
+        });
+        let split = text.split(&output?.generated);
         let (split, stop) = split.map_err(|error| TrialError::Asked(error.to_string()))?;
         Ok((split.answer.unwrap_or_default(), json!(stop), split.thought))
     }
@@ -366,49 +343,39 @@ impl Reading<'_> {
     pub fn look(
         &self,
         session: &mut Session,
+        kinds: &[LayerKind],
         from: &LookFrom,
         told: Told<'_>,
     ) -> Result<Vec<f64>, TrialError> {
         let n = self.store.tokens.len();
-        let question = self.question()?;
-        let generated = self.store.generated.len();
-        let wrong = |what: &str| {
-            TrialError::Asked(format!("{what} of a prompt of {n} tokens and an answer of {generated}"))
-        };
-        let rows = match from {
-            LookFrom::Question => {
-                let query = self.store.keys.iter().find(|span| span.is(QUERY));
-                query.map(Span::range).unwrap_or(question..n)
-            }
+        let (query, generated) = (self.query()?, self.store.generated.len());
+        let none =
+            |what: &str| wrong(format!("{what} of a prompt of {n} tokens and an answer of {generated}"));
+        let rows = match *from {
+            LookFrom::Question => query.range(),
             LookFrom::Answer => n - 1 + self.store.thought()..(n + generated).saturating_sub(1),
-            LookFrom::Generated([from, to]) if from < to && *to <= generated => n - 1 + from..n - 1 + to,
-            LookFrom::Tokens([from, to]) if from < to && *to <= n => *from..*to,
+            LookFrom::Generated([from, to]) if from < to && to <= generated => n - 1 + from..n - 1 + to,
+            LookFrom::Tokens([from, to]) if from < to && to <= n => from..to,
             LookFrom::Generated([from, to]) => {
-                return Err(wrong(&format!("there are no generated tokens {from}..{to}")));
+                return none(&format!("there are no generated tokens {from}..{to}"));
             }
-            LookFrom::Tokens([from, to]) => return Err(wrong(&format!("there are no tokens {from}..{to}"))),
+            LookFrom::Tokens([from, to]) => return none(&format!("there are no tokens {from}..{to}")),
         };
         if rows.is_empty() {
-            return Err(wrong("there is nothing to look from"));
+            return none("there is nothing to look from");
         }
         let whole: Vec<u32> =
             self.store.tokens.iter().chain(&self.store.generated).take(rows.end.max(n)).copied().collect();
-        let shared = rows.start.min(question);
-        let keys: Vec<Span> =
-            (0..rows.end.min(n)).map(|at| Span::new(format!("token {at}"), at..at + 1)).collect();
-        let count = keys.len();
+        let shared = rows.start.min(query.start);
+        let count = rows.end.min(n);
         let observe = Observe {
-            rows: Rows { spans: vec![Span::new("look", rows.clone())], ..Rows::default() },
-            keys,
+            rows: Rows { spans: vec![Span::new("look", rows)], ..Rows::default() },
+            keys: (0..count).map(|at| Span::new(format!("token {at}"), at..at + 1)).collect(),
             softmax_only: true,
             ..Observe::default()
         };
-        let branch = Branch {
-            tokens: whole[shared..].to_vec(),
-            observe,
-            tasks: vec![Task::Read],
-            ..Branch::default()
-        };
+        let (tokens, tasks) = (whole[shared..].to_vec(), vec![Task::Read]);
+        let branch = Branch { tokens, observe, tasks, ..Branch::default() };
         let request =
             Request { prefix: whole[..shared].into(), reuse: Reuse::Prefix, branches: vec![branch] };
         let (mut done, of) = (0, whole.len());
@@ -417,15 +384,16 @@ impl Reading<'_> {
                 done += tokens;
                 told("reading the prompt", done, of);
             }
-            !self.cancel.load(Ordering::Relaxed)
+            self.goes_on()
         })?;
         let mass = &measured.masses.mass; // (layers, heads, 1, keys)
-        let whole_prompt =
-            |layer: &usize| matches!(self.kinds.get(*layer), Some(LayerKind::Softmax { window: None, .. }));
-        let places = measured.masses.layers.iter().enumerate();
-        let wide: Vec<usize> =
-            places.clone().filter(|(_, layer)| whole_prompt(layer)).map(|(at, _)| at).collect();
-        let chosen = if wide.is_empty() { places.map(|(at, _)| at).collect() } else { wide };
+        let sees_all =
+            |layer: usize| matches!(kinds.get(layer), Some(LayerKind::Softmax { window: None, .. }));
+        let layers = &measured.masses.layers;
+        let mut chosen: Vec<usize> = (0..layers.len()).filter(|at| sees_all(layers[*at])).collect();
+        if chosen.is_empty() {
+            chosen = (0..layers.len()).collect();
+        }
         let heads = mass.dim().1;
         let mean = |key: usize| {
             let all = chosen.iter().flat_map(|&layer| (0..heads).map(move |head| (layer, head)));
@@ -434,27 +402,6 @@ impl Reading<'_> {
         };
         Ok((0..count).map(mean).collect())
     }
-}
-
-/// The output of a request of one task.
-fn answered(
-    model: &mut dyn Backend,
-    request: Request,
-    on_event: &mut dyn FnMut(&Event) -> bool,
-) -> Result<Measured, RequestError> {
-    let mut output = Err(RequestError::Gone);
-    model.run(request, &mut |_, _, event| match event {
-        Event::Done(measured) => {
-            output = Ok(*measured);
-            true
-        }
-        Event::Failed(error) => {
-            output = Err(error);
-            true
-        }
-        other => on_event(&other),
-    });
-    output
 }
 
 /// The two values that were read, with the names of their parts in the file.

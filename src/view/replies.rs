@@ -18,7 +18,6 @@ use super::{maps, runs, take, trials};
 use crate::ground::file_stem::file_stem;
 use crate::serve::error::ApiError;
 
-/// A reply.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     Json(String),
@@ -37,12 +36,10 @@ impl Content {
 pub struct Query(BTreeMap<String, String>);
 
 impl Query {
-    /// Of the text there.
     pub fn of(text: &str) -> Self {
         Query(form_urlencoded::parse(text.as_bytes()).into_owned().collect())
     }
 
-    /// A value by its name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
@@ -55,9 +52,21 @@ impl Query {
         text.parse().map(Some).map_err(|_| wrong())
     }
 
+    /// The numbers in `rows`.
+    fn rows(&self) -> Result<Option<Vec<usize>>, ApiError> {
+        let number = |text: &str| {
+            text.trim().parse().map_err(|_| ApiError::field("rows", format!("`{text}` is no row")))
+        };
+        self.get("rows").map(|rows| rows.split(',').map(number).collect()).transpose()
+    }
+
     fn needed<T: FromStr>(&self, name: &str) -> Result<T, ApiError> {
         self.parsed(name)?.ok_or_else(|| ApiError::missing(name))
     }
+}
+
+fn csv(name: &str, bytes: Vec<u8>) -> Content {
+    Content::File(name.to_owned(), "text/csv; charset=utf-8", bytes)
 }
 
 fn not_found(message: impl Display) -> ApiError {
@@ -102,18 +111,7 @@ pub fn reply(runs: &Runs, path: &str, query: &Query) -> Result<Option<Content>, 
             let json = serde_json::to_string(&Table::of(runs));
             Content::Json(json.map_err(|error| ApiError::internal(error.to_string()))?)
         }
-        "/api/table.csv" => {
-            let number = |text: &str| {
-                text.trim().parse().map_err(|_| ApiError::field("rows", format!("`{text}` is no row")))
-            };
-            let rows: Option<Vec<usize>> =
-                query.get("rows").map(|rows| rows.split(',').map(number).collect()).transpose()?;
-            Content::File(
-                "table.csv".to_owned(),
-                "text/csv; charset=utf-8",
-                Table::of(runs).csv(rows.as_deref()),
-            )
-        }
+        "/api/table.csv" => csv("table.csv", Table::of(runs).csv(query.rows()?.as_deref())),
         "/api/search" => {
             let words = query.get("q").ok_or_else(|| ApiError::missing("q"))?;
             let fields = match query.get("in") {
@@ -136,7 +134,7 @@ pub fn reply(runs: &Runs, path: &str, query: &Query) -> Result<Option<Content>, 
         }
         "/api/measures" => {
             let (row, _, case) = case(runs, query)?;
-            let measures = case.measures().ok_or_else(|| {
+            let measures = case.measures.as_ref().ok_or_else(|| {
                 not_found(format!("row {row} has no value norms; `palimpsest causes` measures them"))
             })?;
             Content::of(&maps::measures(measures, query.parsed("layer")?).map_err(not_found)?)
@@ -156,10 +154,7 @@ pub fn reply(runs: &Runs, path: &str, query: &Query) -> Result<Option<Content>, 
             let bytes = json!(trials::of_all(runs)).to_string().into_bytes();
             Content::File("trials.json".to_owned(), "application/json", bytes)
         }
-        "/api/trials.csv" => {
-            let bytes = trials::csv(&trials::of_all(runs));
-            Content::File("trials.csv".to_owned(), "text/csv; charset=utf-8", bytes)
-        }
+        "/api/trials.csv" => csv("trials.csv", trials::csv(&trials::of_all(runs))),
         "/api/compare" => {
             let side = |name: &str| query.get(name).ok_or_else(|| ApiError::missing(name));
             Content::of(&compare(runs, side("a")?, side("b")?).map_err(wrong)?)
@@ -182,32 +177,20 @@ fn tokens(runs: &Runs, query: &Query) -> Result<Content, ApiError> {
 fn numbers(runs: &Runs, query: &Query) -> Result<Content, ApiError> {
     let of = query.get("of").unwrap_or("strip");
     let (row, run, case) = case(runs, query)?;
-    let whole = || case.json(row, run);
-    let bytes = match of {
-        "strip" => take::strip_csv(&case),
-        "map" => match &case.attention {
-            Some(attention) => take::map_csv(attention),
-            None => return Err(not_found(format!("no attention was recorded for row {row}"))),
-        },
-        "curves" => {
-            let whole = whole();
-            take::curves_csv(&whole["curves"], &whole["layers"])
-        }
-        "causes" => take::causes_csv(&whole()["causes"]),
-        other => {
-            return Err(ApiError::field(
-                "of",
-                format!("`of` is `{other}`; give strip, map, curves or causes"),
-            ));
+    let whole = case.json(row, run);
+    let bytes = match (of, &case.attention) {
+        ("strip", _) => take::strip_csv(&case),
+        ("map", Some(attention)) => take::map_csv(attention),
+        ("map", None) => return Err(not_found(format!("no attention was recorded for row {row}"))),
+        ("curves", _) => take::curves_csv(&whole["curves"], &whole["layers"]),
+        ("causes", _) => take::causes_csv(&whole["causes"]),
+        (other, _) => {
+            let message = format!("`of` is `{other}`; give strip, map, curves or causes");
+            return Err(ApiError::field("of", message));
         }
     };
-    let whole = whole();
-    let name = format!(
-        "{}-{}-{of}.csv",
-        file_stem(whole["case"].as_str().unwrap_or_default()),
-        file_stem(whole["probe"].as_str().unwrap_or_default())
-    );
-    Ok(Content::File(name, "text/csv; charset=utf-8", bytes))
+    let stem = |key: &str| file_stem(whole[key].as_str().unwrap_or_default());
+    Ok(csv(&format!("{}-{}-{of}.csv", stem("case"), stem("probe")), bytes))
 }
 
 /// A picture of a case, in the look of the figures.
@@ -235,14 +218,7 @@ fn figure(runs: &Runs, query: &Query) -> Result<Content, ApiError> {
                 ["density"] => Scale::Density,
                 _ => return Err(ApiError::field("measure", "a map is of `mass` or `density`")),
             };
-            let number =
-                |text: &str| text.parse().map_err(|_| ApiError::field("rows", format!("`{text}` is no row")));
-            let rows: Vec<usize> = query
-                .get("rows")
-                .map(|rows| rows.split(',').map(number).collect())
-                .transpose()?
-                .unwrap_or_default();
-            map_svg(&case, caption, scale, &rows).map_err(wrong)?
+            map_svg(&case, caption, scale, &query.rows()?.unwrap_or_default()).map_err(wrong)?
         }
         other => return Err(ApiError::field("figure", format!("`figure` is `{other}`; give strip or map"))),
     };

@@ -5,20 +5,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::ground::file_stem::file_stem;
+use crate::run::rows::AnswerKey;
 
-/// An answer's names.
-#[derive(Debug, Clone, Copy)]
-pub struct Named<'a> {
-    pub dir: &'a Path,
-    pub case: &'a str,
-    pub probe: &'a str,
-    /// The condition's name; empty for the plain one.
-    pub condition: &'a str,
-}
-
-/// The same view as a command and as Python.
-pub fn snippets(named: &Named<'_>, attention: bool) -> Value {
-    let Named { dir, case, probe, condition } = named;
+/// The view of an answer of the run in `dir` as a command and as Python.
+pub fn snippets(dir: &Path, AnswerKey { case, probe, condition }: AnswerKey<&str>, attention: bool) -> Value {
     let dir = dir.display().to_string();
     let mut names = vec![format!("--case {}", shell(case)), format!("--probe {}", shell(probe))];
     if !condition.is_empty() {

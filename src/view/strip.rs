@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use ndarray::Axis;
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::fields::Fields;
 use super::folder::Way;
 use super::ranks::kind_of;
 use super::sessions::Session;
@@ -18,7 +18,7 @@ use crate::lens::causes::{Predictor, overall_of};
 use crate::lens::{ByLayer, Layer};
 use crate::run::causes::contrast_rows::{AblationKind, ContrastCauseRow};
 use crate::run::causes::control_pool::Pools;
-use crate::run::causes::rows::{CauseLine, CauseRow, ControlRow};
+use crate::run::causes::rows::{CauseLine, CauseRow};
 use crate::run::causes::session_measures::SessionMeasures;
 use crate::statistics::control::control_of;
 use palimpsest_core::attention::AttentionStore;
@@ -28,44 +28,63 @@ const BAND: [f64; 2] = [0.025, 0.975];
 /// Controls without which there is no band.
 const LEAST: usize = 4;
 
-/// One number a session.
-#[derive(Debug, Clone, PartialEq)]
+const OF_CONTROLS: &str = "median effect of random text of the session's length";
+
+/// One number a session, as replies have it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Strip {
     pub key: String,
     pub label: String,
-    pub about: String,
+    about: String,
     /// `share`, `ratio`, `nats` or `logit`.
     pub unit: &'static str,
     /// `attention`, `effect`, `control` or `value`.
-    pub group: &'static str,
-    pub from: Option<String>,
+    group: &'static str,
+    signed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
     pub values: Vec<Option<f64>>,
     /// The number of no effect at all, by session or for all.
-    pub baseline: Option<(Value, String)>,
-    pub band: Option<[f64; 2]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    baseline_about: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    baseline_low: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    baseline_high: Option<f64>,
 }
 
 impl Strip {
-    /// True if it has signs.
-    pub fn is_signed(&self) -> bool {
-        matches!(self.unit, "nats" | "logit")
+    fn new(
+        [key, label, about]: [&str; 3],
+        [unit, group]: [&'static str; 2],
+        values: Vec<Option<f64>>,
+    ) -> Self {
+        let [key, label, about] = [key, label, about].map(str::to_owned);
+        Strip {
+            key,
+            label,
+            about,
+            unit,
+            group,
+            signed: matches!(unit, "nats" | "logit"),
+            values,
+            ..Strip::default()
+        }
     }
 
-    /// As replies have it.
-    pub fn json(&self) -> Value {
-        let strip = json!({
-            "key": self.key, "label": self.label, "about": self.about, "unit": self.unit, "group": self.group,
-            "signed": self.is_signed(),
-        });
-        let (baseline, about) = self.baseline.as_ref().map(|(baseline, about)| (baseline, about)).unzip();
-        let (low, high) = self.band.map(|[low, high]| (low, high)).unzip();
-        strip
-            .with("from", self.from.as_ref())
-            .with("values", Some(&self.values))
-            .with("baseline", baseline)
-            .with("baseline_about", about)
-            .with("baseline_low", low)
-            .with("baseline_high", high)
+    fn with_baseline(self, values: Value, about: &'static str) -> Self {
+        Strip { baseline: Some(values), baseline_about: Some(about), ..self }
+    }
+
+    /// With the middle of the controls' effects as a band; too few give none.
+    fn with_band(self, drops: &[f64]) -> Self {
+        let mut sorted: Vec<f64> = drops.iter().copied().filter(|drop| drop.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let band = (sorted.len() >= LEAST).then(|| BAND.map(|at| quantile(&sorted, at)));
+        let [baseline_low, baseline_high] = [0, 1].map(|end| band.map(|band| band[end]));
+        Strip { baseline_low, baseline_high, ..self }
     }
 }
 
@@ -77,7 +96,6 @@ pub struct Strips<'a> {
 }
 
 impl<'a> Strips<'a> {
-    /// None yet.
     pub fn of(sessions: &'a [Session]) -> Self {
         Strips { sessions, made: Vec::new() }
     }
@@ -104,147 +122,100 @@ impl<'a> Strips<'a> {
             let name = &store.rows[row].label;
             let (mass, share) =
                 (by_layer.mass.index_axis(Axis(1), row), by_layer.share.index_axis(Axis(1), row));
-            let mean = |values: &mut dyn Iterator<Item = f64>| {
-                let known: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+            let mean = |of: &dyn Fn(usize, usize) -> f64, session: &Session| {
+                let values = counts.iter().map(|&layer| Some(of(layer, session.span?)));
+                let known: Vec<f64> = values.flatten().filter(|value| value.is_finite()).collect();
                 (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
             };
-            let of_span = |session: &Session, of: &dyn Fn(usize, usize) -> f64| {
-                let span = session.span?;
-                mean(&mut counts.iter().map(|&layer| of(layer, span)))
+            let all = |of: &dyn Fn(usize, usize) -> f64| -> Vec<Option<f64>> {
+                self.sessions.iter().map(|session| mean(of, session)).collect()
             };
-            let masses = self.sessions.iter().map(|one| of_span(one, &|l, s| mass[[l, s]])).collect();
-            let density = |l: usize, s: usize| {
-                if share[[l, s]] > 0.0 { mass[[l, s]] / share[[l, s]] } else { f64::NAN }
-            };
-            let densities = self.sessions.iter().map(|one| of_span(one, &density)).collect();
+            let masses = all(&|l, s| mass[[l, s]]);
+            let densities =
+                all(&|l, s| if share[[l, s]] > 0.0 { mass[[l, s]] / share[[l, s]] } else { f64::NAN });
             let layers = kind.key();
-            self.push(Strip {
-                key: format!("mass.{name}"),
-                label: format!("mass from the {name}"),
-                about: format!(
-                    "attention that a token of `{name}` pays to the whole session, mean over heads and {layers} layers"
-                ),
-                unit: "share",
-                group: "attention",
-                from: Some(name.clone()),
-                values: masses,
-                baseline: None,
-                band: None,
-            });
-            self.push(Strip {
-                key: format!("density.{name}"),
-                label: format!("density from the {name}"),
-                about: format!("that mass over what uniform attention would pay, layer by layer, mean over {layers} layers"),
-                unit: "ratio",
-                group: "attention",
-                from: Some(name.clone()),
-                values: densities,
-                baseline: Some((json!(1.0), "1: as uniform attention".to_owned())),
-                band: None,
-            });
+            let about = format!(
+                "attention that a token of `{name}` pays to the whole session, mean over heads and {layers} layers"
+            );
+            let names = [&format!("mass.{name}"), &format!("mass from the {name}"), about.as_str()];
+            let from = Some(name.clone());
+            self.push(Strip { from: from.clone(), ..Strip::new(names, ["share", "attention"], masses) });
+            let about = format!(
+                "that mass over what uniform attention would pay, layer by layer, mean over {layers} layers"
+            );
+            let names = [&format!("density.{name}"), &format!("density from the {name}"), about.as_str()];
+            let density = Strip::new(names, ["ratio", "attention"], densities);
+            self.push(Strip { from, ..density.with_baseline(json!(1.0), "1: as uniform attention") });
         }
     }
 
     /// Effects on the answer, with controls.
     pub fn effects(&mut self, lines: &[CauseLine], seed: Option<u64>) {
-        let controls: Vec<ControlRow> = lines
-            .iter()
-            .filter_map(|line| if let CauseLine::Control(row) = line { Some(row.clone()) } else { None })
-            .collect();
-        let pools = Pools::new(&controls);
-        let direct: BTreeMap<&str, &CauseRow> = lines
-            .iter()
-            .filter_map(|line| match line {
-                CauseLine::Blocked(row) if row.layers.is_none() && Some(row.seed) == seed => {
-                    Some((row.span.as_str(), row))
-                }
-                _ => None,
-            })
-            .collect();
-        let drops: Vec<f64> = controls
-            .iter()
-            .filter(|row| row.layers.is_none() && Some(row.seed) == seed)
-            .map(|row| row.effect.log_p_drop)
-            .collect();
-        let control = self.by_label(|label| pools.control(direct.get(label)?, |effect| effect.log_p_drop));
-        let baseline = control
-            .iter()
-            .any(Option::is_some)
-            .then(|| (json!(control), "median effect of random text of the session's length".to_owned()));
-        let strip = |key: &str, label: &str, about: &str, values: Vec<Option<f64>>| Strip {
-            key: key.to_owned(),
-            label: label.to_owned(),
-            about: about.to_owned(),
-            unit: "nats",
-            group: "effect",
-            from: None,
-            values,
-            baseline: None,
-            band: None,
-        };
-        self.push(Strip {
-            baseline: baseline.clone(),
-            band: band(&drops),
-            ..strip(
-                "direct",
-                "direct effect",
-                "log-probability a token that the answer loses when the session is hidden from everything from the question on",
-                self.by_label(|label| Some(direct.get(label)?.effect.log_p_drop + 0.0)),
-            )
-        });
-        self.push(Strip {
-            group: "control",
-            band: band(&drops),
-            ..strip(
-                "control",
-                "control effect",
-                "median effect of hiding random text without evidence of about the session's length",
-                control,
-            )
-        });
-        self.push(strip(
-            "direct.kl",
-            "direct effect (KL)",
-            "divergence of the first answer token's distribution when the session is hidden",
-            self.by_label(|label| Some(direct.get(label)?.effect.kl)),
-        ));
+        let mut controls: Vec<&CauseRow> = Vec::new();
+        let mut direct: BTreeMap<&str, &CauseRow> = BTreeMap::new();
         let mut total: BTreeMap<&str, f64> = BTreeMap::new();
         let mut replaced: BTreeMap<&str, f64> = BTreeMap::new();
         let mut weights: BTreeMap<String, BTreeMap<&str, f64>> = BTreeMap::new();
         for line in lines {
             match line {
-                CauseLine::Total(row) => _ = total.insert(&row.span, row.total.log_p_drop + 0.0),
-                CauseLine::Replaced(row) => _ = replaced.insert(&row.span, row.total.log_p_drop + 0.0),
+                CauseLine::Control(row) => controls.push(row),
+                CauseLine::Blocked(row) if row.layers.is_none() && row.seed == seed => {
+                    direct.insert(&row.span, row);
+                }
+                CauseLine::Total(row) => _ = total.insert(&row.span, row.effect.log_p_drop + 0.0),
+                CauseLine::Replaced(row) => _ = replaced.insert(&row.span, row.effect.log_p_drop + 0.0),
                 CauseLine::Surrogate(row) => {
-                    let name = format!("{}_{}", row.ablation.key(), row.subsets);
+                    let name = format!("contextcite.{}_{}", row.ablation.key(), row.subsets);
                     let own = row.weights.iter().map(|one| (one.span.as_str(), one.weight));
                     weights.insert(name, own.collect());
                 }
                 _ => {}
             }
         }
-        self.push(strip(
+        let pools = Pools::new(controls.iter().copied());
+        let whole = controls.iter().filter(|row| row.layers.is_none() && row.seed == seed);
+        let drops: Vec<f64> = whole.map(|row| row.effect.log_p_drop).collect();
+        let control = self.by_label(|label| pools.control(direct.get(label)?, |effect| effect.log_p_drop));
+        let effect = ["nats", "effect"];
+        let names = [
+            "direct",
+            "direct effect",
+            "log-probability a token that the answer loses when the session is hidden from everything from the question on",
+        ];
+        let values = self.by_label(|label| Some(direct.get(label)?.effect.log_p_drop + 0.0));
+        let strip = Strip::new(names, effect, values).with_band(&drops);
+        self.push(match control.iter().any(Option::is_some) {
+            true => strip.with_baseline(json!(control), OF_CONTROLS),
+            false => strip,
+        });
+        let names = [
+            "control",
+            "control effect",
+            "median effect of hiding random text without evidence of about the session's length",
+        ];
+        self.push(Strip::new(names, ["nats", "control"], control).with_band(&drops));
+        let names = [
+            "direct.kl",
+            "direct effect (KL)",
+            "divergence of the first answer token's distribution when the session is hidden",
+        ];
+        self.push(Strip::new(names, effect, self.by_label(|label| Some(direct.get(label)?.effect.kl))));
+        let names = [
             "total",
             "total effect",
             "log-probability a token that the answer loses when the session is removed and the rest read again",
-            self.by_label(|label| total.get(label).copied()),
-        ));
-        self.push(strip(
+        ];
+        self.push(Strip::new(names, effect, self.by_label(|label| total.get(label).copied())));
+        let names = [
             "replaced",
             "effect of neutral text in its place",
             "log-probability a token that the answer loses when neutral text of equal length stands in the session's place",
-            self.by_label(|label| replaced.get(label).copied()),
-        ));
+        ];
+        self.push(Strip::new(names, effect, self.by_label(|label| replaced.get(label).copied())));
         for (name, weights) in weights {
-            self.push(Strip {
-                unit: "logit",
-                ..strip(
-                    &format!("contextcite.{name}"),
-                    "ContextCite weight",
-                    "coefficient of the session in a sparse linear surrogate of the answer's logit",
-                    self.by_label(|label| weights.get(label).copied()),
-                )
-            });
+            let about = "coefficient of the session in a sparse linear surrogate of the answer's logit";
+            let values = self.by_label(|label| weights.get(label).copied());
+            self.push(Strip::new([&name, "ContextCite weight", about], ["logit", "effect"], values));
         }
     }
 
@@ -257,51 +228,37 @@ impl<'a> Strips<'a> {
         };
         let pool: Vec<(Range<usize>, f64)> =
             of_whole(AblationKind::Control).map(|row| (tokens(row), row.drop)).collect();
-        let controls: Vec<f64> = pool.iter().map(|(_, drop)| *drop).collect();
+        let drops: Vec<f64> = pool.iter().map(|(_, drop)| *drop).collect();
         let control = self.by_label(|label| {
             let session = of_whole(AblationKind::Blocked).find(|row| row.span == label)?;
             control_of(&tokens(session), pool.iter().map(|(stretch, drop)| (stretch, *drop)))
         });
-        let of = |ablation: AblationKind| -> BTreeMap<&str, f64> {
-            of_whole(ablation).map(|row| (row.span.as_str(), row.drop + 0.0)).collect()
-        };
         let kinds = [
             (
                 AblationKind::Blocked,
-                "direct",
-                "direct effect on the contrast",
-                "is hidden from everything from the question on",
+                ["direct", "direct effect on the contrast", "is hidden from everything from the question on"],
             ),
             (
                 AblationKind::Removed,
-                "total",
-                "total effect on the contrast",
-                "is removed and the rest read again",
+                ["total", "total effect on the contrast", "is removed and the rest read again"],
             ),
             (
                 AblationKind::Replaced,
-                "replaced",
-                "effect on the contrast of neutral text",
-                "has neutral text in its place",
+                ["replaced", "effect on the contrast of neutral text", "has neutral text in its place"],
             ),
         ];
-        for (ablation, key, label, about) in kinds {
-            let values = of(ablation);
-            let with_controls = ablation == AblationKind::Blocked && !controls.is_empty();
-            self.push(Strip {
-                key: format!("contrast.{key}"),
-                label: label.to_owned(),
-                about: format!(
-                    "what log p of the current value less log p of the other loses when the session {about}"
-                ),
-                unit: "nats",
-                group: "effect",
-                from: None,
-                values: self.by_label(|label| values.get(label).copied()),
-                baseline: with_controls.then(|| {
-                    (json!(control), "median effect of random text of the session's length".to_owned())
-                }),
-                band: if with_controls { band(&controls) } else { None },
+        for (ablation, [key, label, change]) in kinds {
+            let values: BTreeMap<&str, f64> =
+                of_whole(ablation).map(|row| (row.span.as_str(), row.drop + 0.0)).collect();
+            let about = format!(
+                "what log p of the current value less log p of the other loses when the session {change}"
+            );
+            let names = [&format!("contrast.{key}"), label, about.as_str()];
+            let values = self.by_label(|label| values.get(label).copied());
+            let strip = Strip::new(names, ["nats", "effect"], values);
+            self.push(match ablation == AblationKind::Blocked && !drops.is_empty() {
+                true => strip.with_baseline(json!(control), OF_CONTROLS).with_band(&drops),
+                false => strip,
             });
         }
     }
@@ -313,51 +270,31 @@ impl<'a> Strips<'a> {
         let kinds = [
             (
                 Predictor::ValueNorm,
-                "share",
-                "value",
+                ["share", "value"],
                 "the question's weights by the length of the values that they take, a share of the layer's sum, mean over layers",
             ),
             (
                 Predictor::OutputNorm,
-                "share",
-                "value",
+                ["share", "value"],
                 "the length of what the heads write from the session, a share of the layer's sum, mean over layers",
             ),
             (
                 Predictor::Attribution,
-                "logit",
-                "value",
+                ["logit", "value"],
                 "contribution to the answer's own logits, summed over heads, mean over layers",
             ),
             (
                 Predictor::AnswerMass,
-                "share",
-                "attention",
+                ["share", "attention"],
                 "mass from the positions that predict the answer, mean over layers and heads",
             ),
         ];
-        for (predictor, unit, group, about) in kinds {
+        for (predictor, of, about) in kinds {
             let Some(values) = overall.get(&predictor) else { continue };
-            self.push(Strip {
-                key: predictor.key(),
-                label: predictor.label(),
-                about: about.to_owned(),
-                unit,
-                group,
-                from: None,
-                values: self.by_label(|label| values.get(place(label)?).copied()),
-                baseline: None,
-                band: None,
-            });
+            let values = self.by_label(|label| values.get(place(label)?).copied());
+            self.push(Strip::new([&predictor.key(), &predictor.label(), about], of, values));
         }
     }
-}
-
-/// The middle of the controls' effects; `None` of too few.
-fn band(drops: &[f64]) -> Option<[f64; 2]> {
-    let mut sorted: Vec<f64> = drops.iter().copied().filter(|drop| drop.is_finite()).collect();
-    sorted.sort_by(f64::total_cmp);
-    (sorted.len() >= LEAST).then(|| BAND.map(|at| quantile(&sorted, at)))
 }
 
 /// Names of ways, as replies group rows.

@@ -22,7 +22,6 @@ pub fn of_run(folder: &Folder, first: usize, only: Option<usize>) -> Vec<Value> 
     of_row.collect()
 }
 
-/// All trials of all runs.
 pub fn of_all(runs: &Runs) -> Vec<Value> {
     runs.readable().flat_map(|(_, first, folder)| of_run(folder, first, None)).collect()
 }
@@ -49,7 +48,6 @@ const COLUMNS: [(&str, &str); 18] = [
     ("note", "/note"),
 ];
 
-/// Trials as comma-separated values.
 pub fn csv(trials: &[Value]) -> Vec<u8> {
     let cell = |trial: &Value, pointer: &str| match trial.pointer(pointer) {
         None | Some(Value::Null) => String::new(),

@@ -10,6 +10,7 @@ use std::ops::Range;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 
+use super::evidence::mass;
 use super::readings::{ReadError, Reader, Turned};
 use super::search::{smallest, window};
 use crate::benchmarks::QUERY;
@@ -26,20 +27,12 @@ const VERDICTS: usize = 5;
 pub fn candidates<'a>(store: &'a AttentionStore, first: &[&Span], never: &[&Span]) -> Vec<&'a Span> {
     let is_in = |all: &[&Span], span: &Span| all.iter().any(|other| other.label == span.label);
     let mut order: Vec<&Span> = sessions(store).filter(|span| !is_in(never, span)).collect();
-    let mass = |span: &Span| mass(store, span).unwrap_or(0.0);
+    let mass = |span: &Span| mass(store, QUERY, span).unwrap_or(0.0);
     order.sort_by(|a, b| {
         let rank = |span: &Span| !is_in(first, span);
         rank(a).cmp(&rank(b)).then(mass(b).total_cmp(&mass(a)))
     });
     order
-}
-
-/// The question's attention mass to a span, mean over layers and heads.
-fn mass(store: &AttentionStore, span: &Span) -> Option<f64> {
-    let row = store.rows.iter().position(|row| row.is(QUERY))?;
-    let key = store.keys.iter().position(|key| key.label == span.label)?;
-    let of_pair = store.mass.slice(ndarray::s![.., .., row, key]);
-    of_pair.mean().map(f64::from)
 }
 
 /// Searches the certificate of an answer among `candidates`.
@@ -72,7 +65,7 @@ pub fn search(
     };
     let count = reader.layers();
     let (layers, made) = window(count, settings.readings.saturating_sub(found.readings), &mut |layers| {
-        reader.turn_blocked(&keys, Some(layers)).map(|read| read.turned)
+        reader.turn_blocked(&keys, Some(&layers)).map(|read| read.turned)
     })?;
     row.layers = made;
 
@@ -85,7 +78,7 @@ pub fn search(
     let mut flips = 0;
     if after.answer.is_none() {
         // Contrasts are read together.
-        let read = reader.blocked(&sets, None)?;
+        let read = reader.blocked(&sets)?;
         flips = read.iter().filter(|changed| reader.flipped(**changed)).count();
     } else {
         for set in &sets {

@@ -14,8 +14,9 @@
 use crate::run::why_rows::{Compared, Label};
 
 /// Presence of evidence in an answer's context.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Presence {
+    #[default]
     Absent,
     /// There is some, and none of it is in the context, for this reason.
     Lost(String),
@@ -26,7 +27,7 @@ pub enum Presence {
 }
 
 /// The facts known of an answer. Readings are made in the order in which decisions need them: `None` of those that were not made.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Facts {
     /// The verdict; `None` without one.
     pub correct: Option<bool>,
@@ -46,32 +47,6 @@ pub struct Facts {
     pub removed_older: Option<(Compared, bool)>,
 }
 
-impl Facts {
-    /// The facts before any reading.
-    pub fn new(correct: Option<bool>, names_current: bool, [newer, older]: [Presence; 2]) -> Self {
-        Facts {
-            correct,
-            names_current,
-            newer,
-            older,
-            unread: None,
-            blocked_newer: None,
-            cannot_turn: None,
-            certified: false,
-            blocked_older: None,
-            removed_older: None,
-        }
-    }
-}
-
-/// A decision.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Decision {
-    /// The label, with the reason in a sentence.
-    Label(Label, String),
-    Read(Lacking),
-}
-
 /// A reading that a decision needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lacking {
@@ -82,9 +57,9 @@ pub enum Lacking {
 
 const FEW: &str = "too few controls to tell an effect from that of random text";
 
-/// The decision on an answer.
-pub fn decide(facts: &Facts) -> Decision {
-    let label = |label: Label, why: &str| Decision::Label(label, why.to_owned());
+/// The label of an answer, with the reason in a sentence; or the reading that is needed first.
+pub fn decide(facts: &Facts) -> Result<(Label, String), Lacking> {
+    let label = |label: Label, why: &str| Ok((label, why.to_owned()));
     let undecided = |why: &str| label(Label::Undecided, why);
     match facts.correct {
         Some(true) => return label(Label::Right, "the verdict calls it correct"),
@@ -103,8 +78,7 @@ pub fn decide(facts: &Facts) -> Decision {
     if let Some(why) = &facts.unread {
         return undecided(why);
     }
-    let Some(newer) = facts.blocked_newer else { return Decision::Read(Lacking::BlockedNewer) };
-    match newer.is_beyond() {
+    match facts.blocked_newer.ok_or(Lacking::BlockedNewer)?.is_beyond() {
         None => return undecided(FEW),
         Some(false) => {
             let why = "blocking the newer evidence changes no more than blocking random text of its size";
@@ -112,49 +86,46 @@ pub fn decide(facts: &Facts) -> Decision {
         }
         Some(true) => {}
     }
+    let read = |why: &str| undecided(&format!("the newer evidence is read{why}"));
     if let Some(why) = &facts.cannot_turn {
-        return undecided(&format!("the newer evidence is read; {why}"));
+        return read(&format!("; {why}"));
     }
     match &facts.older {
         Presence::Shown => {}
         Presence::Absent | Presence::Lost(_) => {
-            return undecided(
-                "the newer evidence is read, and no older evidence is shown that could override it",
-            );
+            return read(", and no older evidence is shown that could override it");
         }
-        Presence::Unclear(why) => return undecided(&format!("the newer evidence is read; {why}")),
+        Presence::Unclear(why) => return read(&format!("; {why}")),
     }
     if facts.certified {
         let why = "the newer evidence is read, and with older evidence blocked, which the certificate names, the answer turns";
         return label(Label::Overridden, why);
     }
-    let Some((older, turned)) = facts.blocked_older else { return Decision::Read(Lacking::BlockedOlder) };
+    let (older, turned) = facts.blocked_older.ok_or(Lacking::BlockedOlder)?;
     if turned && !older.turns_by_chance() {
-        return label(
-            Label::Overridden,
-            "the newer evidence is read, and with the older one blocked the answer turns",
-        );
+        let why = "the newer evidence is read, and with the older one blocked the answer turns";
+        return label(Label::Overridden, why);
     }
-    let Some((removed, turned)) = facts.removed_older else { return Decision::Read(Lacking::RemovedOlder) };
-    if turned && removed.turns_by_chance() {
+    let (removed, turned) = facts.removed_older.ok_or(Lacking::RemovedOlder)?;
+    if !turned {
+        return read(", and the answer turns neither with the older one blocked nor with it removed");
+    }
+    if removed.turns_by_chance() {
         return undecided(
             "the answer turns without the older evidence, and as often without random text of its size",
         );
     }
-    match (turned, older.is_beyond(), removed.is_beyond()) {
-        (false, ..) => undecided(
-            "the newer evidence is read, and the answer turns neither with the older one blocked nor with it removed",
-        ),
-        (true, None, _) | (true, _, None) => undecided(FEW),
-        (true, Some(true), Some(_)) => label(
+    match (older.is_beyond(), removed.is_beyond()) {
+        (None, _) | (_, None) => undecided(FEW),
+        (Some(true), Some(_)) => label(
             Label::Overridden,
             "the newer evidence is read, and with the older one removed the answer turns",
         ),
-        (true, Some(false), Some(true)) => label(
+        (Some(false), Some(true)) => label(
             Label::Carried,
             "blocking the older evidence changes no more than random text, and with it removed the answer turns: later positions hold it",
         ),
-        (true, Some(false), Some(false)) => undecided(
+        (Some(false), Some(false)) => undecided(
             "the answer turns with the older evidence removed, by no more than removing random text changes",
         ),
     }
@@ -164,37 +135,32 @@ pub fn decide(facts: &Facts) -> Decision {
 mod tests {
     use super::*;
 
-    fn compared(drop: f64, threshold: Option<f64>) -> Compared {
+    type Effect = (f64, Option<f64>);
+    const BEYOND: Effect = (-2.0, Some(1.0));
+    const WITHIN: Effect = (1.0, Some(1.0));
+    const FEWER: Effect = (5.0, None);
+
+    fn of((drop, threshold): Effect) -> Compared {
         Compared { drop, threshold, controls: 19, flips: 0 }
     }
 
-    const BEYOND: (f64, Option<f64>) = (-2.0, Some(1.0));
-    const WITHIN: (f64, Option<f64>) = (1.0, Some(1.0));
-    const FEWER: (f64, Option<f64>) = (5.0, None);
-
-    fn of((drop, threshold): (f64, Option<f64>)) -> Compared {
-        compared(drop, threshold)
-    }
-
     fn wrong() -> Facts {
-        Facts::new(Some(false), false, [Presence::Shown, Presence::Shown])
+        let (newer, older) = (Presence::Shown, Presence::Shown);
+        Facts { correct: Some(false), newer, older, ..Facts::default() }
     }
 
     fn label(facts: &Facts) -> Label {
-        match decide(facts) {
-            Decision::Label(label, _) => label,
-            Decision::Read(lacking) => panic!("{lacking:?}"),
-        }
+        decide(facts).unwrap_or_else(|lacking| panic!("{lacking:?}")).0
     }
 
     #[test]
     fn readings_are_asked_for_one_by_one_and_only_where_the_label_needs_them() {
         let mut facts = wrong();
-        assert_eq!(decide(&facts), Decision::Read(Lacking::BlockedNewer));
+        assert_eq!(decide(&facts), Err(Lacking::BlockedNewer));
         facts.blocked_newer = Some(of(BEYOND));
-        assert_eq!(decide(&facts), Decision::Read(Lacking::BlockedOlder));
+        assert_eq!(decide(&facts), Err(Lacking::BlockedOlder));
         facts.blocked_older = Some((of(WITHIN), false));
-        assert_eq!(decide(&facts), Decision::Read(Lacking::RemovedOlder));
+        assert_eq!(decide(&facts), Err(Lacking::RemovedOlder));
         facts.removed_older = Some((of(BEYOND), true));
         assert_eq!(label(&facts), Label::Carried);
         // Nothing is read of what the verdict, the words or the context decide.

@@ -15,7 +15,6 @@ use crate::run::causes::session_measures::sessions;
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::rows::AnswerRow;
 
-/// The roles of a side.
 pub fn roles(benchmark: &Benchmark, side: Side) -> Vec<&'static str> {
     let of_side = benchmark.lens.sides.iter().filter(|(_, known)| *known == side);
     of_side.map(|(role, _)| *role).collect()
@@ -27,18 +26,23 @@ pub fn spans<'a>(store: &'a AttentionStore, roles: &[&str]) -> Vec<&'a Span> {
     sessions(store).filter(plays).collect()
 }
 
+/// A row's attention mass to a span, mean over layers and heads.
+pub fn mass(store: &AttentionStore, row: &str, span: &Span) -> Option<f64> {
+    let row = store.rows.iter().position(|own| own.label == row || own.is(row))?;
+    let key = store.keys.iter().position(|key| key.label == span.label)?;
+    store.mass.slice(ndarray::s![.., .., row, key]).mean().map(f64::from)
+}
+
 /// Evidence of one side in an answer's context.
 pub struct Evidence<'a> {
     pub planned: (&'a PlannedCase, &'a PlannedProbe),
     pub row: &'a AnswerRow,
-    /// Its attention file, where there is one.
     pub store: Option<&'a AttentionStore>,
     /// Of a memory system's condition the way of each fact.
     pub trace: Option<&'a Trace>,
 }
 
 impl Evidence<'_> {
-    /// Presence of a side's evidence.
     pub fn presence(&self, benchmark: &Benchmark, side: Side) -> Presence {
         let (case, probe) = self.planned;
         let roles = roles(benchmark, side);

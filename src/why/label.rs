@@ -2,18 +2,16 @@
 
 use std::ops::Range;
 
+use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 
-use super::certificate;
+use super::certificate::{self, history};
 use super::controls::threshold;
-use super::decide::{Decision, Facts, Lacking, decide};
+use super::decide::{Facts, Lacking, decide};
 use super::readings::{ReadError, Reader};
 use crate::run::causes::case::taken;
-use crate::run::causes::metric::Measure;
-use crate::run::why_rows::{
-    Certificate, Compared, ControlFlips, Label, Plain, SearchRow, SideReadings, WhySettings, by_chance,
-};
+use crate::run::why_rows::{Compared, Label, SideReadings, WhyRow, WhySettings, by_chance};
 use crate::statistics::control::equal_sets;
 
 /// Context of an answer: its attention file and the spans of both sides' evidence.
@@ -23,105 +21,62 @@ pub struct Context<'a> {
     pub older: Vec<&'a Span>,
 }
 
-/// The label of an answer and what it rests on.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Found {
-    pub label: Label,
-    pub why: String,
-    pub plain: Option<Plain>,
-    pub newer: Option<SideReadings>,
-    pub older: Option<SideReadings>,
-    pub search: Option<SearchRow>,
-    pub certificate: Option<Certificate>,
-    pub readings: usize,
+/// The label that follows from facts, with its reason in a sentence.
+pub fn labelled(facts: &Facts) -> (Label, String) {
+    decide(facts).unwrap_or_else(|_| (Label::Undecided, "a span of its evidence cannot be read".to_owned()))
 }
 
-impl Default for Found {
-    fn default() -> Self {
-        Found {
-            label: Label::Undecided,
-            why: String::new(),
-            plain: None,
-            newer: None,
-            older: None,
-            search: None,
-            certificate: None,
-            readings: 0,
-        }
-    }
-}
-
-impl Found {
-    /// The label that follows without a reading.
-    pub fn without_readings(facts: &Facts) -> Self {
-        let (label, why) = labelled(decide(facts));
-        Found { label, why, ..Found::default() }
-    }
-}
-
-fn labelled(decision: Decision) -> (Label, String) {
-    match decision {
-        Decision::Label(label, why) => (label, why),
-        Decision::Read(_) => (Label::Undecided, "a span of its evidence cannot be read".to_owned()),
-    }
-}
-
-/// Reads an answer. Both sides are blocked and a certificate is searched whatever the label needs, since rows tell both; removals, which
-/// read the history anew, are made where the decision asks for them.
+/// Reads an answer: its row, without the names of the answer and of the judge. Both sides are blocked and a certificate is searched whatever
+/// the label needs, since rows tell both; removals, which read the history anew, are made where the decision asks for them.
 pub fn investigate(
     reader: &mut Reader<'_>,
     context: &Context<'_>,
     mut facts: Facts,
     settings: WhySettings,
-) -> Result<Found, ReadError> {
-    let sides = Sides { store: context.store, settings };
-    let plain = reader.plain();
-    let mut found = Found { plain: Some(plain), ..Found::default() };
+) -> Result<WhyRow, ReadError> {
+    let Context { store, newer, older } = context;
+    let sides = Sides { store, settings };
+    let mut row = WhyRow { plain: Some(reader.plain()), settings, ..WhyRow::default() };
 
     // 1. Both sides blocked.
-    found.newer = sides.blocked(reader, &context.newer)?;
-    found.older = sides.blocked(reader, &context.older)?;
-    facts.blocked_newer = found.newer.as_ref().map(|side| side.blocked);
+    row.newer = sides.blocked(reader, newer)?;
+    row.older = sides.blocked(reader, older)?;
+    facts.blocked_newer = row.newer.as_ref().map(|side| side.blocked);
     facts.cannot_turn = cannot_turn(reader).map(str::to_owned);
 
     // 2. The certificate, over the same cached history.
     if reader.can_turn() {
         // Without newer evidence the older one is what the current state rests on.
         let none = Vec::new();
-        let (first, never) = match (reader.holds_current(), context.newer.is_empty()) {
-            (true, false) => (&context.newer, &context.older),
-            (true, true) => (&context.older, &none),
-            (false, _) => (&context.older, &context.newer),
+        let (first, never) = match (reader.holds_current(), newer.is_empty()) {
+            (true, false) => (newer, older),
+            (true, true) => (older, &none),
+            (false, _) => (older, newer),
         };
-        let candidates = certificate::candidates(context.store, first, never);
-        let (search, certificate) = certificate::search(reader, context.store, &candidates, settings)?;
-        (found.search, found.certificate) = (Some(search), certificate);
-        let older: Vec<&str> = context.older.iter().map(|span| span.label.as_str()).collect();
-        facts.certified = found.certificate.as_ref().is_some_and(|certificate| {
-            let ControlFlips { sets, flips } = certificate.controls;
-            certificate.sessions.iter().all(|label| older.contains(&label.as_str()))
-                && !by_chance(flips, sets)
+        let candidates = certificate::candidates(store, first, never);
+        let (search, certificate) = certificate::search(reader, store, &candidates, settings)?;
+        facts.certified = certificate.as_ref().is_some_and(|certificate| {
+            let is_older = |label: &String| older.iter().any(|span| span.label == *label);
+            certificate.sessions.iter().all(is_older)
+                && !by_chance(certificate.controls.flips, certificate.controls.sets)
         });
+        (row.search, row.certificate) = (Some(search), certificate);
     }
 
     // 3. Whether it turns without the older evidence, as far as the decision asks.
-    let decision = loop {
-        match (decide(&facts), &mut found.older) {
-            (Decision::Read(Lacking::BlockedOlder), Some(side)) => {
-                let turned = sides.turns(reader, &context.older, side.blocked)?;
-                facts.blocked_older = Some((side.blocked, turned));
-            }
-            (Decision::Read(Lacking::RemovedOlder), Some(side)) => {
-                let removed = sides.removed(reader, &context.older)?;
-                side.removed = Some(removed.0);
-                facts.removed_older = Some(removed);
-            }
-            (decision, _) => break decision,
+    if let Some(side) = &mut row.older {
+        if decide(&facts) == Err(Lacking::BlockedOlder) {
+            facts.blocked_older = Some((side.blocked, sides.turns(reader, older, side.blocked)?));
         }
-    };
-    (found.label, found.why) = labelled(decision);
-    found.readings = reader.readings();
-    Ok(found)
+        if decide(&facts) == Err(Lacking::RemovedOlder) {
+            let removed = sides.removed(reader, older)?;
+            side.removed = Some(removed.0);
+            facts.removed_older = Some(removed);
+        }
+    }
+    (row.label, row.why) = labelled(&facts);
+    row.readings = reader.readings();
+    Ok(row)
 }
 
 /// Why an answer cannot be seen to turn to the current state.
@@ -137,6 +92,10 @@ fn cannot_turn(reader: &Reader<'_>) -> Option<&'static str> {
     }
 }
 
+fn ranges(spans: &[&Span]) -> Vec<Range<usize>> {
+    spans.iter().map(|span| span.range()).collect()
+}
+
 /// Comparisons of evidence with random text of equal size.
 struct Sides<'a> {
     store: &'a AttentionStore,
@@ -147,7 +106,7 @@ impl Sides<'_> {
     fn sets(&self, keys: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
         let lengths: Vec<usize> = keys.iter().map(Range::len).collect();
         let WhySettings { controls, seed, .. } = self.settings;
-        let (history, away) = (certificate::history(self.store), taken(&self.store.keys));
+        let (history, away) = (history(self.store), taken(&self.store.keys));
         equal_sets((controls, seed), &self.store.case, &lengths, &history, &away)
     }
 
@@ -155,13 +114,12 @@ impl Sides<'_> {
         if spans.is_empty() {
             return Ok(None);
         }
-        let keys: Vec<Range<usize>> = spans.iter().map(|span| span.range()).collect();
-        let mut sets = vec![keys.clone()];
-        sets.extend(self.sets(&keys));
-        let read = reader.blocked(&sets, None)?;
-        let sessions = spans.iter().map(|span| span.label.clone()).collect();
+        let keys = ranges(spans);
+        let sets: Vec<_> = std::iter::once(keys.clone()).chain(self.sets(&keys)).collect();
+        let read = reader.blocked(&sets)?;
         let (changed, controls) = read.split_at(read.len().min(1));
         let changed = changed.first().copied().unwrap_or(f64::NAN);
+        let sessions = spans.iter().map(|span| span.label.clone()).collect();
         Ok(Some(SideReadings { sessions, blocked: compared(reader, changed, controls), removed: None }))
     }
 
@@ -169,23 +127,16 @@ impl Sides<'_> {
     fn turns(&self, reader: &mut Reader<'_>, spans: &[&Span], known: Compared) -> Result<bool, ReadError> {
         match reader.plain().measure {
             Measure::Contrast => Ok(reader.flipped(reader.plain().value - known.drop)),
-            Measure::LogP => {
-                let keys: Vec<Range<usize>> = spans.iter().map(|span| span.range()).collect();
-                Ok(reader.turn_blocked(&keys, None)?.turned)
-            }
+            Measure::LogP => Ok(reader.turn_blocked(&ranges(spans), None)?.turned),
         }
     }
 
     /// The effect of removal and whether the answer turned; controls are read where it did.
     fn removed(&self, reader: &mut Reader<'_>, spans: &[&Span]) -> Result<(Compared, bool), ReadError> {
-        let keys: Vec<Range<usize>> = spans.iter().map(|span| span.range()).collect();
+        let keys = ranges(spans);
         let changed = reader.turn_removed(&keys)?;
-        let mut controls = Vec::new();
-        if changed.turned {
-            for set in self.sets(&keys) {
-                controls.push(reader.removed(&set)?);
-            }
-        }
+        let sets = if changed.turned { self.sets(&keys) } else { Vec::new() };
+        let controls: Vec<f64> = sets.iter().map(|set| reader.removed(set)).collect::<Result<_, _>>()?;
         Ok((compared(reader, changed.value, &controls), changed.turned))
     }
 }

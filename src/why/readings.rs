@@ -10,16 +10,15 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
+use palimpsest_core::ablate::{History, Measure, Metric, Prompt, Target};
+use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
 use palimpsest_core::engine::{
     Branch, EngineError, Generate, ModelText, Request, RequestError, Reuse, Sampling, Session, Task,
 };
 
-use crate::run::causes::metric::Measure;
-use crate::run::causes::metric::{Change, History, Metric, Target};
+use crate::benchmarks::QUERY;
 use crate::run::why_rows::Plain;
 
-/// Why there is no reading.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error(transparent)]
@@ -43,48 +42,17 @@ pub struct Anew<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turned {
     pub value: f64,
-    /// True if it turned.
     pub turned: bool,
     /// The answer generated anew, where that was judged.
     pub answer: Option<String>,
 }
 
-/// A prompt that is read again and again.
-#[derive(Clone, Copy)]
-pub struct Prompt<'a> {
-    pub tokens: &'a [u32],
-    /// Tokens that the prompts of its case share, before the question.
-    pub shared: usize,
-    /// The first token of the question: all rows from here on are kept from seeing what is blocked.
-    pub question: usize,
-    pub kinds: &'a [LayerKind],
+/// The prompt of an attention file, of which the case's prompts share the first tokens; `None` without a question in it.
+pub fn prompt<'a>(store: &'a AttentionStore, shared: usize, kinds: &'a [LayerKind]) -> Option<Prompt<'a>> {
+    let question = store.keys.iter().find(|span| span.is(QUERY))?.start;
+    Some(Prompt { tokens: &store.tokens, cut: shared.min(question), question, kinds })
 }
 
-impl<'a> Prompt<'a> {
-    /// That of an attention file; `None` without a question in it.
-    pub fn of(store: &'a AttentionStore, shared: usize, kinds: &'a [LayerKind]) -> Option<Self> {
-        let question = store.keys.iter().find(|span| span.is(crate::benchmarks::QUERY))?.start;
-        Some(Prompt { tokens: &store.tokens, shared: shared.min(question), question, kinds })
-    }
-
-    fn holes(&self, keys: &[Range<usize>], layers: &Range<usize>) -> LayerHoles {
-        let hole = |keys: &Range<usize>| Hole { rows: self.question..usize::MAX, keys: keys.clone() };
-        LayerHoles::at_softmax(layers, self.kinds, keys.iter().map(hole).collect())
-    }
-
-    fn history(&self) -> History<'a> {
-        History { tokens: self.tokens[..self.shared].into(), rest: &self.tokens[self.shared..] }
-    }
-
-    /// Without some tokens before the question.
-    fn without(&self, keys: &[Range<usize>]) -> History<'a> {
-        let kept = |at: &usize| !keys.iter().any(|range| range.contains(at));
-        let tokens: Vec<u32> = (0..self.question).filter(kept).map(|at| self.tokens[at]).collect();
-        History { tokens: tokens.into(), rest: &self.tokens[self.question..] }
-    }
-}
-
-/// Reads one answer.
 pub struct Reader<'a> {
     session: &'a mut Session,
     prompt: Prompt<'a>,
@@ -99,7 +67,7 @@ impl<'a> Reader<'a> {
     pub fn new(
         session: &'a mut Session,
         prompt: Prompt<'a>,
-        (target, anew): (Target<'a>, Option<Anew<'a>>),
+        (target, anew): (Target<'_>, Option<Anew<'a>>),
         stop: &'a AtomicBool,
     ) -> Result<Self, ReadError> {
         let mut go_on = |_: usize| !stop.load(Ordering::Relaxed);
@@ -116,12 +84,10 @@ impl<'a> Reader<'a> {
         self.metric.measure() == Measure::Contrast
     }
 
-    /// Readings made so far.
     pub fn readings(&self) -> usize {
         self.readings
     }
 
-    /// Layers of the model.
     pub fn layers(&self) -> usize {
         self.prompt.kinds.len()
     }
@@ -144,39 +110,35 @@ impl<'a> Reader<'a> {
         self.is_contrast() && (self.metric.value() > 0.0) != (changed > 0.0)
     }
 
-    /// The number with each of these sets of token ranges blocked from the question on, at some layers or all.
-    pub fn blocked(
-        &mut self,
-        sets: &[Vec<Range<usize>>],
-        layers: Option<Range<usize>>,
-    ) -> Result<Vec<f64>, ReadError> {
-        let layers = layers.unwrap_or(0..self.layers());
-        let holes: Vec<LayerHoles> = sets.iter().map(|keys| self.prompt.holes(keys, &layers)).collect();
-        let history = self.prompt.history();
-        self.read(&history, &holes)
+    /// The number with each of these sets of token ranges blocked from the question on, at all layers.
+    pub fn blocked(&mut self, sets: &[Vec<Range<usize>>]) -> Result<Vec<f64>, ReadError> {
+        let holes: Vec<LayerHoles> = sets.iter().map(|keys| self.prompt.hidden(keys, None)).collect();
+        self.read(&self.prompt.history(), &holes)
     }
 
     /// The number with a set of token ranges removed and all behind them read again.
     pub fn removed(&mut self, keys: &[Range<usize>]) -> Result<f64, ReadError> {
-        let history = self.prompt.without(keys);
+        let history = self.without(keys);
         Ok(self.read(&history, &[LayerHoles::default()])?.first().copied().unwrap_or(f64::NAN))
     }
 
-    /// A set of token ranges blocked, and whether the answer turned.
+    /// A set of token ranges blocked at some layers or all, and whether the answer turned.
     pub fn turn_blocked(
         &mut self,
         keys: &[Range<usize>],
-        layers: Option<Range<usize>>,
+        layers: Option<&Range<usize>>,
     ) -> Result<Turned, ReadError> {
-        let layers = layers.unwrap_or(0..self.layers());
-        let (history, holes) = (self.prompt.history(), self.prompt.holes(keys, &layers));
-        self.turn(&history, holes)
+        self.turn(&self.prompt.history(), self.prompt.hidden(keys, layers))
     }
 
     /// A set of token ranges removed, and whether the answer turned.
     pub fn turn_removed(&mut self, keys: &[Range<usize>]) -> Result<Turned, ReadError> {
-        let history = self.prompt.without(keys);
-        self.turn(&history, LayerHoles::default())
+        self.turn(&self.without(keys), LayerHoles::default())
+    }
+
+    /// Sessions that are removed may stand behind what the case's prompts share.
+    fn without(&self, keys: &[Range<usize>]) -> History<'a> {
+        Prompt { cut: self.prompt.question, ..self.prompt }.without(keys)
     }
 
     fn turn(&mut self, history: &History<'_>, holes: LayerHoles) -> Result<Turned, ReadError> {
@@ -208,11 +170,10 @@ impl<'a> Reader<'a> {
         let mut go_on = |_: usize| !stop.load(Ordering::Relaxed);
         let mut found = Vec::with_capacity(holes.len());
         let metric = &self.metric;
-        let mut take = |_: usize, change: Change| {
-            found.push(metric.value() - metric.lost(&change));
+        metric.effects(self.session, history, holes, &mut go_on, &mut |_, row| {
+            found.push(metric.value() - metric.lost(&row));
             !stop.load(Ordering::Relaxed)
-        };
-        metric.changes(self.session, history, holes, &mut go_on, &mut take)?;
+        })?;
         self.readings += found.len();
         // A stop between two readings ends a request without an error.
         match found.len() == holes.len() {

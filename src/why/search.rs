@@ -5,7 +5,6 @@
 //! members known so far blocked, the same is done with the shorter beginning before it, until the members alone turn the answer. Where a
 //! larger set always turns what a smaller one does, the result is irreducible; whether it is, is read, since answers need not be so.
 
-/// Result of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Search {
     /// The smallest set found that turns the answer, as ascending places in the order; `None` where none does.

@@ -7,7 +7,7 @@
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 
-use super::evidence::{roles, spans};
+use super::evidence::{mass, roles, spans};
 use super::labels::Labels;
 use crate::benchmarks::{Benchmark, QUERY, Side, Table};
 use crate::ground::sheet::{Column, Sheet, cell};
@@ -114,12 +114,27 @@ fn signals(
 ) -> Signals {
     let of = |side: Side| spans(store, &roles(benchmark, side));
     let (newer, older) = (of(Side::Newer), of(Side::Older));
-    let mass = |row: &str, spans: &[&Span]| mass(store, row, spans);
+    let mass = |row: &str, spans: &[&Span]| sum(spans, |span| mass(store, row, span));
     let last = |spans: &[&Span]| mass("last", spans);
     let retrieved = |spans: &[&Span]| retrieving.and_then(|heads| mass_of(store, heads, "last", spans));
     let ratio = |a: Option<f64>, b: Option<f64>| Some((a? / b?).ln());
-    let norm = |spans: &[&Span]| measures.and_then(|measures| value_norm(measures, spans));
-    let attributed = |spans: &[&Span]| measures.and_then(|measures| attribution(measures, spans));
+    let place =
+        |measures: &SessionMeasures, span: &Span| measures.spans.iter().position(|own| *own == span.label);
+    // Value norms are those of the row that predicts the answer, mean over layers and heads; attributions are summed over them.
+    let norm = |spans: &[&Span]| {
+        let of = |span: &Span| {
+            let key = place(measures?, span)?;
+            measures?.value_norm.slice(ndarray::s![.., .., 1, key]).mean().map(f64::from)
+        };
+        sum(spans, of)
+    };
+    let attributed = |spans: &[&Span]| {
+        let of = |span: &Span| {
+            let key = place(measures?, span)?;
+            Some(f64::from(measures?.attribution.slice(ndarray::s![.., .., key]).sum()))
+        };
+        sum(spans, of)
+    };
     let difference = |a: Option<f64>, b: Option<f64>| Some(a? - b?);
     vec![
         ("log mass, question to newer", mass(QUERY, &newer).map(f64::ln)),
@@ -138,20 +153,10 @@ fn signals(
     ]
 }
 
-/// Mass of a row to some spans together, mean over layers and heads; `None` without a span.
-fn mass(store: &AttentionStore, row: &str, spans: &[&Span]) -> Option<f64> {
-    let row = store.rows.iter().position(|own| own.label == row || own.is(row))?;
-    let of = |span: &&Span| {
-        let key = store.keys.iter().position(|key| key.label == span.label)?;
-        store.mass.slice(ndarray::s![.., .., row, key]).mean().map(f64::from)
-    };
-    sum(spans, of)
-}
-
-/// The same, mean over some heads alone, by decoder layer and head; `None` where the file lacks one of their layers.
+/// Mass of a row to some spans together, mean over some heads by decoder layer and head; `None` where the file lacks one of their layers.
 fn mass_of(store: &AttentionStore, heads: &[(usize, usize)], row: &str, spans: &[&Span]) -> Option<f64> {
     let row = store.rows.iter().position(|own| own.label == row || own.is(row))?;
-    let of = |span: &&Span| {
+    let of = |span: &Span| {
         let key = store.keys.iter().position(|key| key.label == span.label)?;
         let of_head = |&(layer, head): &(usize, usize)| {
             let at = store.layers.iter().position(|own| *own == layer)?;
@@ -163,26 +168,9 @@ fn mass_of(store: &AttentionStore, heads: &[(usize, usize)], row: &str, spans: &
     sum(spans, of)
 }
 
-/// Attention-weighted value norms of the row that predicts the answer, likewise.
-fn value_norm(measures: &SessionMeasures, spans: &[&Span]) -> Option<f64> {
-    let of = |span: &&Span| {
-        let key = measures.spans.iter().position(|own| *own == span.label)?;
-        measures.value_norm.slice(ndarray::s![.., .., 1, key]).mean().map(f64::from)
-    };
-    sum(spans, of)
-}
-
-/// Attribution of the answer to some spans, summed over layers and heads.
-fn attribution(measures: &SessionMeasures, spans: &[&Span]) -> Option<f64> {
-    let of = |span: &&Span| {
-        let key = measures.spans.iter().position(|own| *own == span.label)?;
-        Some(f64::from(measures.attribution.slice(ndarray::s![.., .., key]).sum()))
-    };
-    sum(spans, of)
-}
-
-fn sum(spans: &[&Span], of: impl Fn(&&Span) -> Option<f64>) -> Option<f64> {
-    if spans.is_empty() { None } else { spans.iter().map(of).sum() }
+/// A number of some spans together; `None` without a span.
+fn sum(spans: &[&Span], of: impl Fn(&Span) -> Option<f64>) -> Option<f64> {
+    if spans.is_empty() { None } else { spans.iter().map(|span| of(span)).sum() }
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 use std::collections::BTreeMap;
 
 use palimpsest::run::causes::control_pool::Pools;
-use palimpsest::run::causes::metric::Measure;
-use palimpsest::run::causes::rows::{CauseRow, CauseRows, ControlRow, Effect};
+use palimpsest::run::causes::rows::{CauseRow, CauseRows, Effect};
 use palimpsest::run::causes::session_measures::{SessionMeasures, measures_path};
 use palimpsest::run::rows::AnswerKey;
+use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::AttentionStore;
 use serde_json::json;
 
@@ -498,10 +498,10 @@ fn width(layers: Option<[usize; 2]>) -> usize {
 
 /// The control of a session by its definition: the median effect of the five stretches nearest in log length, and of those as near as the
 /// fifth, that do not touch it.
-fn control_of(row: &CauseRow, controls: &[ControlRow]) -> Option<f64> {
+fn control_of(row: &CauseRow, controls: &[CauseRow]) -> Option<f64> {
     let log = |[start, end]: [usize; 2]| ((end - start) as f64).ln();
-    let far = |control: &ControlRow| (log(control.tokens) - log(row.tokens)).abs();
-    let mut own: Vec<&ControlRow> = (controls.iter())
+    let far = |control: &CauseRow| (log(control.tokens) - log(row.tokens)).abs();
+    let mut own: Vec<&CauseRow> = (controls.iter())
         .filter(|c| {
             (&c.answer.case, &c.answer.probe, c.layers) == (&row.answer.case, &row.answer.probe, row.layers)
         })
@@ -570,7 +570,7 @@ fn sessions_are_compared_with_a_pool_of_stretches_at_equal_length() {
     let largest = rows.iter().max_by(|a, b| a.effect.log_p_drop.abs().total_cmp(&b.effect.log_p_drop.abs()));
     let largest = largest.unwrap();
     let first = line([&largest.answer.case, &largest.answer.probe]);
-    let Effect { log_p_drop, kl, kl_answer, .. } = largest.effect;
+    let Effect { log_p_drop, kl, kl_answer, .. } = *largest.effect;
     let numbers = [format!("{log_p_drop:+.4}"), format!("{kl:.4}"), format!("{kl_answer:.4}")];
     assert_eq!((&first[2], &first[4..7]), (&largest.span, &numbers[..]));
     assert!(out.contains(&format!("the 8 largest of {} effects", rows.len())), "{out}");
@@ -666,13 +666,13 @@ fn total_effects_stand_beside_the_direct_ones() {
                 == (&point["case"], &point["probe"], &point["session"])
         });
         let found: f64 = point["total_effect"].parse().unwrap();
-        assert!((found - own.unwrap().total.log_p_drop).abs() < 1e-12, "{point:?}");
+        assert!((found - own.unwrap().effect.log_p_drop).abs() < 1e-12, "{point:?}");
     }
     let mean = |role: &str| {
         let of_role: Vec<f64> = totals
             .iter()
             .filter(|row| row.role.as_deref() == Some(role))
-            .map(|row| row.total.log_p_drop)
+            .map(|row| row.effect.log_p_drop)
             .collect();
         of_role.iter().sum::<f64>() / of_role.len() as f64
     };

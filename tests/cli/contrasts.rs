@@ -3,12 +3,12 @@ use palimpsest::data::Contrasted;
 use palimpsest::run::causes::contrast_rows::{
     AblationKind, CONTRAST_CAUSES, ContrastCauseRow, read_contrast_causes,
 };
-use palimpsest::run::causes::metric::Measure;
-use palimpsest::run::causes::metric::Target;
-use palimpsest::run::causes::replacement::NEUTRAL;
 use palimpsest::run::causes::session_measures::{SessionMeasures, measures_path};
 use palimpsest::run::contrast::ContrastTokens;
 use palimpsest::run::rows::{AnswerKey, AnswerRow, Contrast};
+use palimpsest_core::ablate::Measure;
+use palimpsest_core::ablate::NEUTRAL;
+use palimpsest_core::ablate::Target;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::engine::log_sum_exp;
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};

@@ -354,7 +354,7 @@ fn causes_are_what_whole_passes_with_the_same_knockouts_give() {
             assert_eq!((row.softmax_only, row.layers_open), (hybrid, hybrid.then_some(0.75)));
         }
         // A pool a case: the same for its probes and windows, within the history, without evidence.
-        let pool: BTreeSet<(usize, [usize; 2])> =
+        let pool: BTreeSet<(Option<usize>, [usize; 2])> =
             controls.iter().map(|row| (row.stretch, row.tokens)).collect();
         assert_eq!(pool.len(), 12, "{name}: {pool:?}");
         let store = &stores[0];
@@ -431,7 +431,7 @@ fn causes_killed_and_started_again_end_with_the_same_rows() {
     let key = |line: &CauseLine| match line {
         CauseLine::Blocked(row) => (row.answer.probe.clone(), row.span.clone(), row.tokens, row.effect),
         CauseLine::Control(row) => {
-            (row.answer.probe.clone(), row.stretch.to_string(), row.tokens, row.effect)
+            (row.answer.probe.clone(), row.stretch.unwrap().to_string(), row.tokens, row.effect)
         }
         other => panic!("{other:?}"),
     };

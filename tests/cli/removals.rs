@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use palimpsest::lens::causes::residue::{Residues, Whole};
 use palimpsest::run::causes::carriers::ALL;
 use palimpsest::run::causes::context_cite::logit;
-use palimpsest::run::causes::replacement::{NEUTRAL, neutral};
 use palimpsest::run::causes::rows::{Ablation, CAUSES, CauseLine, CauseRows, SubsetRow, read_lines};
 use palimpsest::statistics::lasso::lasso;
+use palimpsest_core::ablate::{NEUTRAL, neutral};
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest_core::model::ModelFiles;
@@ -57,13 +57,13 @@ fn total_effects_are_what_whole_passes_without_the_session_give() {
         assert!(done.err.contains(&format!("{} removals", rows.len())), "{}", done.err);
         assert!(done.out.contains("removed") && done.out.contains("old"), "{}", done.out);
         let largest =
-            rows.iter().max_by(|a, b| a.total.log_p_drop.abs().total_cmp(&b.total.log_p_drop.abs()));
+            rows.iter().max_by(|a, b| a.effect.log_p_drop.abs().total_cmp(&b.effect.log_p_drop.abs()));
         let largest = largest.unwrap();
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let mut named =
             done.out.lines().map(words).skip_while(|words| words.first().is_none_or(|w| w != "case"));
         let first = named.nth(1).unwrap();
-        let numbers = [largest.total.log_p_drop, largest.total.kl, largest.total.kl_answer];
+        let numbers = [largest.effect.log_p_drop, largest.effect.kl, largest.effect.kl_answer];
         assert_eq!((&first[1], &first[2]), (&largest.answer.probe, &largest.span));
         assert_eq!(first[4], format!("{:+.4}", numbers[0]));
         assert_eq!(first[5..7], numbers[1..].iter().map(|kl| format!("{kl:.4}")).collect::<Vec<_>>());
@@ -75,12 +75,16 @@ fn total_effects_are_what_whole_passes_without_the_session_give() {
             let (mean, other, now) = read_again(name, &without(store, &[span]));
             let kl: f64 = first.iter().zip(&other).map(|(p, q)| p.exp() * (p - q)).sum();
             assert!((row.log_p - plain).abs() < 1e-4, "{name}: {plain}, not {}", row.log_p);
-            assert!((row.total.log_p_drop - (plain - mean)).abs() < 1e-4, "{name} {row:?}: {}", plain - mean);
-            assert!((row.total.kl - kl).abs() < 1e-4, "{name} {row:?}: {kl}");
-            assert_eq!(row.total.changed, now != likeliest, "{name} {row:?}");
+            assert!(
+                (row.effect.log_p_drop - (plain - mean)).abs() < 1e-4,
+                "{name} {row:?}: {}",
+                plain - mean
+            );
+            assert!((row.effect.kl - kl).abs() < 1e-4, "{name} {row:?}: {kl}");
+            assert_eq!(row.effect.changed, now != likeliest, "{name} {row:?}");
         }
         let effects: BTreeSet<String> =
-            rows.iter().map(|row| format!("{:.9}", row.total.log_p_drop)).collect();
+            rows.iter().map(|row| format!("{:.9}", row.effect.log_p_drop)).collect();
         assert!(effects.len() > rows.len() / 2, "{effects:?}");
         // Blocked paths stand beside them in the same file, and neither counts as the other.
         if name == "llama-tiny" {
@@ -136,7 +140,7 @@ fn replaced_sessions_give_what_whole_passes_with_neutral_text_in_their_place_giv
             let (plain, ..) = read_again(name, store);
             let (mean, ..) = read_again(name, &replaced(name, store, span));
             assert!((row.log_p - plain).abs() < 1e-4, "{name}: {plain}, not {}", row.log_p);
-            let lost = row.total.log_p_drop;
+            let lost = row.effect.log_p_drop;
             assert!((lost - (plain - mean)).abs() < 1e-4, "{name} {row:?}: {}", plain - mean);
         }
         let again = ended(causes(name, &dir, &["--replace", "--sessions", "all"]));
@@ -174,7 +178,7 @@ fn carriers_are_what_whole_passes_with_both_paths_knocked_out_give() {
             .sum();
         assert_eq!(rows.len(), expected, "{name}");
         let mut plains = BTreeMap::new();
-        for row in rows.iter().filter(|row| row.carrier == ALL || row.tokens[0] % 2 == 0) {
+        for row in rows.iter().filter(|row| row.carrier.as_deref() == Some(ALL) || row.tokens[0] % 2 == 0) {
             let store = stores.iter().find(|store| store.probe == row.answer.probe).unwrap();
             let hybrid = name == "qwen35-text-tiny";
             assert_eq!((row.softmax_only, row.layers_open), (hybrid, hybrid.then_some(0.75)));
@@ -190,17 +194,16 @@ fn carriers_are_what_whole_passes_with_both_paths_knocked_out_give() {
                 told(&traced(name, store, serde_json::json!(knockouts)).0, &store.generated).0
             };
             let plain = *plains.entry(&row.answer.probe).or_insert_with(|| read_again(name, store).0);
-            let inside = |span: &&Span| {
-                !span.is_empty() && row.carrier_tokens[0] <= span.start && span.end <= row.carrier_tokens[1]
-            };
+            let [first, end] = row.carrier_tokens.unwrap();
+            let inside = |span: &&Span| !span.is_empty() && first <= span.start && span.end <= end;
             let mut blocked: Vec<String> =
                 store.keys.iter().filter(inside).map(|span| span.label.clone()).collect();
             let covered: usize = store.keys.iter().filter(inside).map(|span| span.end - span.start).sum();
-            assert_eq!(covered, row.carrier_tokens[1] - row.carrier_tokens[0], "{row:?}");
+            assert_eq!(covered, end - first, "{row:?}");
             blocked.push("blocked".to_owned());
             let direct = plain - knocked_out(vec!["blocked".to_owned()]);
             let both = plain - knocked_out(blocked);
-            assert!((row.direct - direct).abs() < 1e-4, "{name} {row:?}: {direct}");
+            assert!((row.direct.unwrap() - direct).abs() < 1e-4, "{name} {row:?}: {direct}");
             assert!((row.effect.log_p_drop - both).abs() < 1e-4, "{name} {row:?}: {both}");
         }
         let again = ended(causes(name, &dir, more));
@@ -211,7 +214,9 @@ fn carriers_are_what_whole_passes_with_both_paths_knocked_out_give() {
         assert_eq!(ended(run_of(name, &few, &["--sessions", "5"])).code, Some(0));
         let more: Vec<&str> = more.iter().map(|flag| if *flag == "0" { "1000" } else { flag }).collect();
         assert_eq!(ended(causes(name, &few, &more)).code, Some(0));
-        assert!(CauseRows::read(&few).unwrap().carriers.iter().all(|row| row.carrier == ALL));
+        assert!(
+            CauseRows::read(&few).unwrap().carriers.iter().all(|row| row.carrier.as_deref() == Some(ALL))
+        );
     }
     let dir = root.path().join("qwen35-text-tiny");
     let refused = ended(causes("qwen35-text-tiny", &dir, &["--carriers"]));
@@ -240,13 +245,13 @@ fn what_is_left_is_the_total_less_the_direct_effect_in_the_summary_the_figure_an
         .unwrap()
         .removed
         .into_iter()
-        .map(|row| (row.role, row.total.log_p_drop))
+        .map(|row| (row.role, row.effect.log_p_drop))
         .collect());
     let replaced = of(CauseRows::read(&dir)
         .unwrap()
         .replaced
         .into_iter()
-        .map(|row| (row.role, row.total.log_p_drop))
+        .map(|row| (row.role, row.effect.log_p_drop))
         .collect());
     for (whole, total) in [(Whole::Removed, total), (Whole::Replaced, replaced)] {
         let mean = residues.mean("old", |one| one.residue(whole)).unwrap();
@@ -384,7 +389,9 @@ fn removals_killed_and_started_again_end_with_the_same_rows() {
     let key = |line: &CauseLine| match line {
         CauseLine::Total(row) => (row.answer.probe.clone(), row.span.clone()),
         CauseLine::Replaced(row) => (row.answer.probe.clone(), format!("{} replaced", row.span)),
-        CauseLine::Carrier(row) => (row.answer.probe.clone(), format!("{} by {}", row.span, row.carrier)),
+        CauseLine::Carrier(row) => {
+            (row.answer.probe.clone(), format!("{} by {}", row.span, row.carrier.as_deref().unwrap()))
+        }
         CauseLine::Subset(row) => (row.answer.probe.clone(), row.subset.to_string()),
         CauseLine::Surrogate(row) => (row.answer.probe.clone(), String::new()),
         CauseLine::Blocked(_) | CauseLine::Control(_) => unreachable!(),

@@ -1,8 +1,8 @@
 //! Causes of answers behind a thought, and of what is nothing but a thought: as typed.
-use palimpsest::run::causes::metric::Measure;
 use palimpsest::run::causes::rows::{CauseLine, CauseRows, Effect, SubsetRow, read_lines};
 use palimpsest::run::causes::session_measures::measures_path;
 use palimpsest::run::rows::{AnswerKey, AnswerRow};
+use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::AttentionStore;
 use serde_json::json;
 
@@ -101,7 +101,7 @@ fn behind_a_thought_the_answer_alone_is_measured_and_the_thought_has_its_own_num
         .unwrap();
     assert_eq!((row.answer_tokens, row.thought_tokens), (n - THOUGHT, THOUGHT));
     let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
-    check(&row.total, store, &plain, &pass(&without(store, &[span]), json!([])));
+    check(&row.effect, store, &plain, &pass(&without(store, &[span]), json!([])));
     let of = |line| if let CauseLine::Subset(row) = line { Some(row) } else { None };
     let subsets = read_lines(&dir).unwrap().into_iter().filter_map(of);
     let subset: SubsetRow = subsets.into_iter().find(|row| row.answer.probe == store.probe).unwrap();

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use ndarray::{Array3, Array4};
 use palimpsest::run::causes::contrast_rows::{AblationKind, ContrastCauseRow};
-use palimpsest::run::causes::metric::Measure;
 use palimpsest::run::causes::session_measures::{SessionMeasures, measures_path};
 use palimpsest::run::header::{Machine, RunHeader};
 use palimpsest::run::rows::{AnswerKey, AnswerRow, Contrast, ValueLogP, VerdictRow};
+use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::{AttentionStore, Uniform};
 use palimpsest_core::span::Span;
 use serde_json::{Value, json};

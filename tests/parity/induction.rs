@@ -7,8 +7,7 @@ use std::collections::HashMap;
 
 use candle_core::{Device, Tensor};
 use palimpsest::heads::score::{Answering, Planted, read};
-use palimpsest::run::causes::metric::{Answer, History, Said};
-use palimpsest::run::causes::rows::Effect;
+use palimpsest_core::ablate::{Effect, EffectRow, History, Metric, Said, Target};
 use palimpsest_core::attention::{Hole, LayerHoles};
 use palimpsest_core::engine::Engine;
 use serde_json::json;
@@ -124,8 +123,8 @@ const ANSWER: [u32; 2] = [14, 15];
 fn effects_behind(engine: &Engine, layers: std::ops::Range<usize>, thought: usize) -> (f64, Vec<Effect>) {
     let mut session = session(engine, 64, (1, 0));
     let history = History { tokens: PROMPT[..QUESTION].into(), rest: &PROMPT[QUESTION..] };
-    let said = Said { tokens: &ANSWER, thought };
-    let answer = Answer::read(&mut session, &history, said, &mut |_| true).unwrap();
+    let said = Target::Answer(Said { tokens: &ANSWER, thought });
+    let answer = Metric::read(&mut session, &history, said, &mut |_| true).unwrap();
     let read = PROMPT.len() - QUESTION + ANSWER.len() - 1;
     assert_eq!(session.take_usage(), (QUESTION + read, 0));
     let holes = |keys: &std::ops::Range<usize>| {
@@ -133,14 +132,14 @@ fn effects_behind(engine: &Engine, layers: std::ops::Range<usize>, thought: usiz
     };
     let holes: Vec<LayerHoles> = SESSIONS.iter().map(holes).collect();
     let mut effects = Vec::new();
-    let mut take = |nth: usize, effect: Effect| {
+    let mut take = |nth: usize, row: EffectRow| {
         assert_eq!(nth, effects.len(), "in order");
-        effects.push(effect);
+        effects.push(row.effect().unwrap());
         true
     };
     answer.effects(&mut session, &history, &holes, &mut |_| true, &mut take).unwrap();
     assert_eq!(session.take_usage(), (holes.len() * read, 0), "the history stays in the cache");
-    (answer.log_p(), effects)
+    (answer.value(), effects)
 }
 
 fn effects(engine: &Engine, layers: std::ops::Range<usize>) -> (f64, Vec<Effect>) {
@@ -180,9 +179,9 @@ fn carried(folder: &std::path::Path, prompt: &[u32], hidden: usize, answer: &[u3
     let engine = engine(folder, 64);
     let mut session = session(&engine, 64, (1, 0));
     let history = History { tokens: prompt[..QUESTION].into(), rest: &prompt[QUESTION..] };
-    let said = Said { tokens: answer, thought: 0 };
-    let answer = Answer::read(&mut session, &history, said, &mut |_| true).unwrap();
-    assert!(answer.log_p() > -0.01, "the copy is certain: {}", answer.log_p());
+    let said = Target::Answer(Said { tokens: answer, thought: 0 });
+    let answer = Metric::read(&mut session, &history, said, &mut |_| true).unwrap();
+    assert!(answer.value() > -0.01, "the copy is certain: {}", answer.value());
     let keys = SESSIONS[hidden].clone();
     let behind = [0..0, keys.end..usize::MAX].into_iter().chain(SESSIONS[hidden + 1..].iter().cloned());
     let kinds = engine.decoder().spec().layer_kinds();
@@ -191,8 +190,8 @@ fn carried(folder: &std::path::Path, prompt: &[u32], hidden: usize, answer: &[u3
         let holes = rows.map(|rows| Hole { rows, keys: keys.clone() }).collect();
         let holes = [LayerHoles::at_softmax(&(0..kinds.len()), &kinds, holes)];
         let mut lost = f64::NAN;
-        let mut take = |_: usize, effect: Effect| {
-            lost = effect.log_p_drop;
+        let mut take = |_: usize, row: EffectRow| {
+            lost = row.effect().unwrap().log_p_drop;
             true
         };
         answer.effects(&mut session, &history, &holes, &mut |_| true, &mut take).unwrap();

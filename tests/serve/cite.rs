@@ -1,6 +1,6 @@
 //! Sentences of an answer, each with the spans that it was attended to from and owes to.
 
-use palimpsest::run::causes::metric::{Answer, History, Said};
+use palimpsest_core::ablate::{History, Metric, Said, Target};
 use palimpsest_core::attention::{Hole, LayerHoles};
 use palimpsest_core::engine::ThinkingOptions;
 use palimpsest_core::span::Span;
@@ -144,15 +144,15 @@ fn a_sentence_that_is_the_whole_answer_has_the_effects_of_causes_on_the_same_tok
         let holes: Vec<LayerHoles> = list(sentence, "spans").iter().map(hole).collect();
         let history = History { tokens: tokens[..from].into(), rest: &tokens[from..] };
         let session = model.session();
-        let read =
-            Answer::read(session, &history, Said { tokens: &answer, thought: 0 }, &mut |_| true).unwrap();
+        let target = Target::Answer(Said { tokens: &answer, thought: 0 });
+        let read = Metric::read(session, &history, target, &mut |_| true).unwrap();
         let mut found = vec![0.0; holes.len()];
-        read.effects(session, &history, &holes, &mut |_| true, &mut |nth, effect| {
-            found[nth] = effect.log_p_drop;
+        read.effects(session, &history, &holes, &mut |_| true, &mut |nth, row| {
+            found[nth] = row.effect().unwrap().log_p_drop;
             true
         })
         .unwrap();
-        assert!((read.log_p() - number(sentence, "log_p")).abs() < 1e-5, "{name}");
+        assert!((read.value() - number(sentence, "log_p")).abs() < 1e-5, "{name}");
         for (span, expected) in list(sentence, "spans").iter().zip(&found) {
             assert!((number(span, "log_p_drop") - expected).abs() < 1e-5, "{name}: {span}, {expected}");
         }

@@ -1,8 +1,8 @@
 //! Documents of a request as spans, and paths that are blocked for its answer.
 
 use palimpsest::chat::Sampling;
-use palimpsest::run::causes::metric::{Answer, History, Said};
 use palimpsest::trace::causes::{Controls, SpanCauseOptions, Way, measure};
+use palimpsest_core::ablate::{History, Metric, Said, Target};
 use palimpsest_core::attention::{Hole, Knockout, LayerHoles};
 use palimpsest_core::engine::{Branch, Generate, Observe, Request, Reuse, Rows, Task, ThinkingOptions};
 use palimpsest_core::span::Span;
@@ -216,18 +216,18 @@ fn effects_on_an_answer_are_those_of_causes_on_the_same_tokens() {
             hidden.push((at("start")..at("end"), number(control, "log_p_drop")));
         }
         let history = History { tokens: tokens[..from].into(), rest: &tokens[from..] };
-        let said = Said { tokens: &answer, thought: 0 };
+        let target = Target::Answer(Said { tokens: &answer, thought: 0 });
         let session = model.session();
-        let read = Answer::read(session, &history, said, &mut |_| true).unwrap();
-        assert!((read.log_p() - number(causes, "log_p")).abs() < 1e-5, "{name}");
+        let read = Metric::read(session, &history, target, &mut |_| true).unwrap();
+        assert!((read.value() - number(causes, "log_p")).abs() < 1e-5, "{name}");
         let hole = |range: &std::ops::Range<usize>| {
             let hole = Hole { rows: from..usize::MAX, keys: range.clone() };
             LayerHoles::at_softmax(&(0..kinds.len()), &kinds, vec![hole])
         };
         let holes: Vec<LayerHoles> = hidden.iter().map(|(range, _)| hole(range)).collect();
         let mut found = vec![0.0; holes.len()];
-        read.effects(session, &history, &holes, &mut |_| true, &mut |nth, effect| {
-            found[nth] = effect.log_p_drop;
+        read.effects(session, &history, &holes, &mut |_| true, &mut |nth, row| {
+            found[nth] = row.effect().unwrap().log_p_drop;
             true
         })
         .unwrap();
@@ -281,9 +281,9 @@ fn controls_are_those_of_causes_and_of_the_python_package() {
         assert!(lengths.iter().min() <= Some(&stretch.len()) && Some(&stretch.len()) <= lengths.iter().max());
     }
     for (told, one) in causes["spans"].as_array().unwrap().iter().zip(&measured.effects) {
-        assert_eq!(told["label"], one.span.label);
+        assert_eq!(told["label"], one.span);
         assert!((told["log_p_drop"].as_f64().unwrap() - one.drop).abs() < 1e-5, "{told}");
-        let span = one.span.range();
+        let span = one.start..one.end;
         let far = |range: &std::ops::Range<usize>| (range.len() as f64 / span.len() as f64).ln().abs();
         let mut apart: Vec<_> =
             drawn.iter().filter(|(range, _)| range.end <= span.start || span.end <= range.start).collect();

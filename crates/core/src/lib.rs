@@ -12,12 +12,14 @@
 //! - [`attention`]: the one door to attention, its kernels, the observers that read it, and the file format of masses.
 //! - [`model`]: a config and weights become a decoder with its KV cache.
 //! - [`engine`]: prefill, decode, sampling, the memory plan, and the thread that owns model and cache.
+//! - [`ablate`]: effects on an answer of hiding, removing or replacing spans of its prompt.
 //!
 //! Beside them [`timing`] tells where the time went, `bfloat` holds bf16 numbers on the CPU, `transfer` is the way between host and device, `fused` is what a card does in
 //! one kernel and others in several, [`digest`] and [`files`] write and identify whole files.
 
 #![deny(missing_docs)]
 
+pub mod ablate;
 pub mod attention;
 mod bfloat;
 pub mod digest;

@@ -279,7 +279,7 @@ fn lost(study: &Study, run: &AnalysedRun) -> Result<Option<Part>, ReportError> {
 fn labelled(run: &AnalysedRun) -> Result<Option<Part>, ReportError> {
     let folder = RunFolder::read(run.path()).map_err(LensError::from)?;
     let labels = Labels::open(&folder).map_err(LensError::from)?;
-    let words = labels.map(|labels| crate::why::words::in_words(&labels));
+    let words = labels.map(|labels| labels.in_words());
     Ok(words.map(|words| Part::told("why", "Why answers are as they are", words, &[])))
 }
 

@@ -124,7 +124,7 @@ impl CausedAnswer {
             span: row.span.clone(),
             role: row.role.clone(),
             tokens: row.tokens[1].saturating_sub(row.tokens[0]),
-            effect: row.effect,
+            effect: *row.effect,
             control: Control::of(row, pools),
         };
         let sessions = placed.iter().map(|(_, row)| session(row)).collect();

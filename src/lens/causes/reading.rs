@@ -9,10 +9,10 @@ use crate::ground::order::unique;
 use crate::heads::file::{HeadWeights, HeadsFileError, Score};
 use crate::lens::{ByHeads, Layer, LensError, Study};
 use crate::run::causes::control_pool::Pools;
-use crate::run::causes::metric::Measure;
-use crate::run::causes::rows::{CauseRow, CauseRows, ControlRow, SurrogateRow, TotalRow};
+use crate::run::causes::rows::{CauseRow, CauseRows, SurrogateRow};
 use crate::run::causes::session_measures::{SessionMeasures, measures_path};
 use crate::run::rows::AnswerKey;
+use palimpsest_core::ablate::Measure;
 
 /// A weight below this, in logits, is a 0 that rounding moved: sessions without a weight are tied.
 const ROUNDED: f64 = 1e-9;
@@ -21,11 +21,11 @@ const ROUNDED: f64 = 1e-9;
 struct Interventions(BTreeMap<Intervention, BTreeMap<AnswerKey, BTreeMap<String, f64>>>);
 
 impl Interventions {
-    fn of(removed: Vec<TotalRow>, surrogates: Vec<SurrogateRow>) -> Self {
+    fn of(removed: Vec<CauseRow>, surrogates: Vec<SurrogateRow>) -> Self {
         let mut found: BTreeMap<Intervention, BTreeMap<AnswerKey, BTreeMap<String, f64>>> = BTreeMap::new();
         for row in removed {
             let totals = found.entry(Intervention::Total).or_default().entry(row.answer).or_default();
-            totals.insert(row.span, row.total.log_p_drop + 0.0);
+            totals.insert(row.span, row.effect.log_p_drop + 0.0);
         }
         let kind = |ablation, subsets| Intervention::ContextCite { ablation, subsets };
         // Of several seeds of one kind those fitted last count.
@@ -65,9 +65,9 @@ impl Causes {
         let dir = first.run.path();
         let CauseRows { blocked: mut rows, controls, removed, surrogates, .. } = CauseRows::read(dir)?;
         // Of several seeds of the controls the last one counts.
-        let seed = rows.last().map(|row| row.seed);
+        let seed = rows.last().and_then(|row| row.seed);
         rows.retain(|row| {
-            Some(row.seed) == seed && study.conditions.iter().any(|c| c.name == row.answer.condition)
+            row.seed == seed && study.conditions.iter().any(|c| c.name == row.answer.condition)
         });
         let pools = Pools::new(&controls);
         let (windowed, whole): (Vec<CauseRow>, Vec<CauseRow>) =
@@ -98,8 +98,8 @@ impl Causes {
                 by.fits(weights, &path, (&measures.layers, measures.mass.dim().1))?;
             }
             let measured = Measured { measures: &measures, weighted: &weighted, layers: study.layers() };
-            let of_pool = controls.iter().filter(|row| row.layers.is_none() && Some(row.seed) == seed);
-            let own = |row: &&ControlRow| row.answer == answer;
+            let of_pool = controls.iter().filter(|row| row.layers.is_none() && row.seed == seed);
+            let own = |row: &&CauseRow| row.answer == answer;
             let stretches = of_pool.filter(own).count();
             let answer = CausedAnswer::new(answer, correct, (&rows, &pools), measured);
             let answer = answer.map(|answer| CausedAnswer { stretches, ..answer });

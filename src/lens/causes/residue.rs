@@ -125,19 +125,19 @@ impl Residues {
                 }
                 CauseLine::Total(row) => {
                     let own = found.entry((row.answer, row.span)).or_default();
-                    (own.role, own.removed) = (row.role, Some(row.total.log_p_drop));
+                    (own.role, own.removed) = (row.role, Some(row.effect.log_p_drop));
                 }
                 CauseLine::Replaced(row) => {
                     let own = found.entry((row.answer, row.span)).or_default();
-                    (own.role, own.replaced) = (row.role, Some(row.total.log_p_drop));
+                    (own.role, own.replaced) = (row.role, Some(row.effect.log_p_drop));
                 }
                 CauseLine::Carrier(row) => {
                     carried.push((
                         (row.answer, row.span),
                         row.role,
-                        row.carrier,
+                        row.carrier.unwrap_or_default(),
                         row.effect.log_p_drop,
-                        row.direct,
+                        row.direct.unwrap_or_default(),
                     ));
                 }
                 CauseLine::Control(_) | CauseLine::Subset(_) | CauseLine::Surrogate(_) => {}

@@ -9,12 +9,12 @@ use crate::lens::band::Estimate;
 use crate::run::causes;
 use crate::run::causes::contrast_rows::{AblationKind, ContrastCauseRow, read_contrast_causes};
 use crate::run::causes::control_pool::Pools;
-use crate::run::causes::metric::Measure;
 use crate::run::causes::removed::RemovalOptions;
-use crate::run::causes::rows::{CauseRow, CauseRows, ControlRow, Effect, SessionWeight, SurrogateRow};
+use crate::run::causes::rows::{CauseRow, CauseRows, Effect, SessionWeight, SurrogateRow};
 use crate::run::causes::ways::Way;
 use crate::run::condition::named;
 use crate::statistics::spread::mean;
+use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::LayerKind;
 
 /// The rows of a run that were measured so, of answers or of contrasts, of a model of such layers; and beside total effects what the direct
@@ -35,7 +35,7 @@ fn answers(rows: CauseRows, way: Way, kinds: &[LayerKind]) -> anyhow::Result<Str
             let windows = causes::windows(kinds, (options.windows, options.softmax_only))?;
             let windows: Vec<Option<[usize; 2]>> =
                 windows.into_iter().map(|w| w.map(|w| [w.start, w.end])).collect();
-            let of = |seed: u64, layers| seed == options.seed && windows.contains(&layers);
+            let of = |seed, layers| seed == Some(options.seed) && windows.contains(&layers);
             let CauseRows { blocked: mut sessions, controls: mut stretches, .. } = rows;
             sessions.retain(|row| of(row.seed, row.layers));
             stretches.retain(|row| of(row.seed, row.layers));
@@ -48,7 +48,7 @@ fn answers(rows: CauseRows, way: Way, kinds: &[LayerKind]) -> anyhow::Result<Str
                 answer: [row.answer.case, named(&row.answer.probe, &row.answer.condition)],
                 session: [row.span, part(row.role.as_deref())],
                 layers: None,
-                effect: *row.total,
+                effect: *row.effect,
                 control: None,
             });
             totals(how, rows.collect())
@@ -199,7 +199,7 @@ fn signed(value: Option<f64>) -> String {
 }
 
 /// Effects of blocking: means by layers and role beside those of controls of equal length, thoughts, and the largest effects.
-fn blocked(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
+fn blocked(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
     let pools = Pools::new(stretches);
     let mut groups: BTreeMap<(Option<[usize; 2]>, String), Vec<&CauseRow>> = BTreeMap::new();
     for row in rows {
@@ -207,7 +207,7 @@ fn blocked(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
     }
     let mut controls: BTreeMap<Option<[usize; 2]>, Vec<Effect>> = BTreeMap::new();
     for row in stretches {
-        controls.entry(row.layers).or_default().push(row.effect);
+        controls.entry(row.layers).or_default().push(*row.effect);
     }
     let mut lines = vec![["layers", "blocked", "paths"].map(str::to_owned).to_vec()];
     lines[0].extend(EFFECT.map(str::to_owned));
@@ -216,7 +216,7 @@ fn blocked(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
     thoughts[0].extend(["log p lost", "KL", "changed"].map(str::to_owned));
     for ((layers, role), rows) in &groups {
         let mut line = vec![layers_of(*layers), role.clone(), rows.len().to_string()];
-        line.extend(means(&rows.iter().map(|row| row.effect).collect::<Vec<_>>()));
+        line.extend(means(&rows.iter().map(|row| *row.effect).collect::<Vec<_>>()));
         let of = |number: fn(&Effect) -> f64| -> Vec<f64> {
             rows.iter().filter_map(|row| pools.control(row, number)).collect()
         };
@@ -266,7 +266,7 @@ fn blocked(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
         answer: [row.answer.case.clone(), named(&row.answer.probe, &row.answer.condition)],
         session: [row.span.clone(), part(row.role.as_deref())],
         layers: row.layers,
-        effect: row.effect,
+        effect: *row.effect,
         control: pools.control(row, |effect| effect.log_p_drop),
     });
     said.push(by_name(largest.collect()));
@@ -274,7 +274,7 @@ fn blocked(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
 }
 
 /// A line on the number and the use of stretches.
-fn about_controls(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
+fn about_controls(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
     if stretches.is_empty() {
         return "no controls were measured\n".to_owned();
     }

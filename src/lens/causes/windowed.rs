@@ -244,7 +244,7 @@ mod tests {
     use crate::data::draw::Draws;
     use crate::lens::causes::Residues;
     use crate::lens::{Layer, LayerKind};
-    use crate::run::causes::rows::Effect;
+    use crate::run::causes::rows::{Effect, NamedEffect};
 
     fn row(probe: &str, span: usize, layers: Window) -> CauseRow {
         let log_p_drop = layers[0] as f64;
@@ -253,15 +253,20 @@ mod tests {
             answer: AnswerKey::of("c", probe, "").owned(),
             span: format!("session[{span}]"),
             role: None,
+            stretch: None,
+            carrier: None,
+            carrier_tokens: None,
+            neutral: None,
+            direct: None,
             tokens: [10 * span, 10 * span + 9],
             layers: Some(layers),
-            seed: 0,
+            seed: Some(0),
             softmax_only: false,
             layers_open: None,
             answer_tokens: 1,
             thought_tokens: 0,
             log_p: 0.0,
-            effect,
+            effect: NamedEffect::Effect(effect),
         }
     }
 
@@ -305,7 +310,7 @@ mod tests {
                 let noise = draws.index(2001) as f64 / 1000.0 - 1.0;
                 let log_p_drop = noise + if layers == [2, 4] { planted } else { 0.0 };
                 let plain = row("P", 0, layers);
-                let effect = Effect { log_p_drop, ..plain.effect };
+                let effect = NamedEffect::Effect(Effect { log_p_drop, ..*plain.effect });
                 rows.push(CauseRow {
                     answer: AnswerKey::of(&format!("{case:02}"), "P", "").owned(),
                     role: Some("old".to_owned()),

@@ -1,42 +1,41 @@
 //! A case's answers, whose prompts begin alike, read again after their history or after one without some of its sessions.
 //!
 //! A session is removed by its tokens: sessions begin with a letter and end with a blank line, so that what is left are the tokens of the
-//! prompt without it, but that later sessions keep the numbers that they were shown under. What comes after a removed session moves up, in
-//! its positions too, and is computed again; what comes before it is kept. Or neutral text of equal length stands in its place
-//! ([`replacement`]), and nothing moves. Histories are read in an order in which neighbours begin alike as far as may be.
+//! prompt without it, but that later sessions keep the numbers that they were shown under. All behind a removed session moves up, in its
+//! positions too, and is computed again; what comes before it is kept. Histories are read in an order in which neighbours begin alike as far
+//! as may be.
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
+use palimpsest_core::ablate::{EffectRow, History, Measure, Metric, Prompt, Said, Target, ValuePair};
 use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
 use palimpsest_core::engine::{ModelText, Session};
 use palimpsest_core::span::{PREFIX, Span};
 
-use super::metric::{Change, History, Metric, Said, Target};
-use super::replacement;
-use super::{CauseError, asked, unless_stopped, unusable};
+use super::session_measures::sessions;
+use super::{CauseError, Task, asked, unless_stopped, unusable};
 use crate::benchmarks::QUERY;
 use crate::data::Contrasted;
 use crate::progress::{grouped, note};
-use crate::run::causes::metric::Measure;
-use crate::run::contrast::{ContrastTokens, ValuePair};
+use crate::run::contrast::ContrastTokens;
 use crate::run::rows::{AnswerRow, Contrast, ValueLogP};
-use crate::run::store::RunFolder;
 
 const NO_ANSWER: &str = "its attention file has no tokens of the answer; it is of a version that did not record them, so run it again";
 const NO_QUERY: &str = "its attention file has no span `query`, from which on sessions could be blocked";
 const NO_TOKENS: &str = "the values of its contrast are other tokens for this tokenizer than those in answers.jsonl; run it again";
 
 /// A case's answers, whose prompts begin alike.
-pub struct CaseAnswers {
+pub(super) struct CaseAnswers<'a> {
     pub answers: Vec<AttentionStore>,
     /// The values of each, where contrasts are read.
     values: Option<Vec<ValuePair>>,
     /// Common prefix of the prompts, in tokens, before the first question.
     shared: usize,
-    /// Tokens that stand in the place of a session that is left out, repeated and cut to its length; `None` where nothing does.
+    kinds: &'a [LayerKind],
+    /// Tokens that stand in the place of sessions that are left out; `None` where nothing does.
     neutral: Option<Arc<[u32]>>,
 }
 
@@ -50,7 +49,6 @@ pub enum SessionChoice {
 }
 
 impl SessionChoice {
-    /// True if a session is among them.
     pub fn holds(self, span: &Span) -> bool {
         self == SessionChoice::All || span.role.is_some()
     }
@@ -58,19 +56,19 @@ impl SessionChoice {
 
 /// One of a case's answers, after a history without some of its sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ablated {
+pub(super) struct Ablated {
     pub answer: usize,
-    /// Which of the sessions are there, in the order of [`CaseAnswers::sessions`].
+    /// Which of the sessions are there, in the prompt's order.
     pub included: Vec<bool>,
     pub nth: usize,
 }
 
-/// Takes one of a case's answers after a changed history, its metric with nothing changed, and the change; returns whether to go on.
-pub(super) type AblatedSink<'a> = &'a mut dyn FnMut(&Ablated, &Metric, Change) -> Result<bool, CauseError>;
+/// Takes one of a case's answers after a changed history, its metric with nothing changed, and the effect; returns whether to go on.
+pub(super) type AblatedSink<'a> = &'a mut dyn FnMut(&Ablated, &Metric, EffectRow) -> Result<bool, CauseError>;
 
 /// Tokens of reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ReadingCost {
+pub(super) struct ReadingCost {
     /// Number of histories that are read without something.
     pub readings: usize,
     pub prefill: usize,
@@ -81,7 +79,7 @@ pub struct ReadingCost {
 
 impl ReadingCost {
     /// Says what is to be computed, where anything is.
-    pub(super) fn announce(&self, what: &str) {
+    pub fn announce(&self, what: &str) {
         let &ReadingCost { readings, prefill, answers, histories } = self;
         if readings > 0 {
             let number = |n: usize| grouped(n as u64);
@@ -106,19 +104,8 @@ impl std::ops::AddAssign for ReadingCost {
 }
 
 /// True if a cache of such layers can be cut at any token.
-pub fn goes_back(kinds: &[LayerKind]) -> bool {
+pub(super) fn goes_back(kinds: &[LayerKind]) -> bool {
     kinds.iter().all(|kind| matches!(kind, LayerKind::Softmax { window: None, .. }))
-}
-
-/// The cases of a run with answers whose metrics can be read again, in the order of the answers, each loaded when it is its turn.
-pub fn cases<'a>(
-    folder: &'a RunFolder,
-    measure: Measure,
-    text: &'a ModelText,
-) -> impl Iterator<Item = Result<CaseAnswers, CauseError>> + 'a {
-    let rows = asked(folder, measure);
-    let groups: Vec<Vec<_>> = rows.chunk_by(|a, b| a.case == b.case).map(<[_]>::to_vec).collect();
-    groups.into_iter().map(move |rows| CaseAnswers::read(folder, &rows, measure, text))
 }
 
 /// The tokens of a contrast. Answers hold those that differ; those before them follow from the prefix and the values' texts.
@@ -146,11 +133,10 @@ pub fn pair(store: &AttentionStore, contrast: &Contrast, text: &ModelText) -> Re
 pub fn shared(stores: &[impl Borrow<AttentionStore>]) -> usize {
     let stores: Vec<&AttentionStore> = stores.iter().map(Borrow::borrow).collect();
     let Some((first, others)) = stores.split_first() else { return 0 };
-    let alike =
-        |other: &&AttentionStore| first.tokens.iter().zip(&other.tokens).take_while(|(a, b)| a == b).count();
+    let least = others.iter().map(|other| alike(&first.tokens, &other.tokens)).min();
     let before = |store: &AttentionStore| store.keys.iter().filter(|s| s.is(QUERY)).map(|s| s.start).min();
-    let least = others.iter().map(alike).min().unwrap_or(first.tokens.len());
-    stores.iter().copied().filter_map(before).min().unwrap_or(0).min(least)
+    let question = stores.iter().copied().filter_map(before).min().unwrap_or(0);
+    question.min(least.unwrap_or(first.tokens.len()))
 }
 
 /// Ranges that controls must not touch: all spans with a role, but the question.
@@ -158,53 +144,57 @@ pub fn taken(spans: &[Span]) -> Vec<Range<usize>> {
     spans.iter().filter(|span| span.role.is_some() && !span.is(QUERY)).map(Span::range).collect()
 }
 
-impl CaseAnswers {
+impl Task<'_> {
+    /// The cases with answers whose metrics can be read again, in the order of the answers, each loaded when it is its turn.
+    pub(super) fn cases(&self) -> impl Iterator<Item = Result<CaseAnswers<'_>, CauseError>> {
+        let rows = asked(self.folder, self.of);
+        let groups: Vec<Vec<_>> = rows.chunk_by(|a, b| a.case == b.case).map(<[_]>::to_vec).collect();
+        groups.into_iter().map(|rows| self.case(&rows))
+    }
+
     /// Of the attention files of a case's answers; those that are nothing behind their thought are left out where answers are read.
-    fn read(
-        folder: &RunFolder,
-        rows: &[&AnswerRow],
-        measure: Measure,
-        text: &ModelText,
-    ) -> Result<Self, CauseError> {
+    fn case(&self, rows: &[&AnswerRow]) -> Result<CaseAnswers<'_>, CauseError> {
         let (mut answers, mut values) = (Vec::new(), Vec::new());
         for row in rows {
-            let Some(store) = folder.attention(row)? else { continue };
+            let Some(store) = self.folder.attention(row)? else { continue };
             if !store.keys.iter().any(|span| span.is(QUERY)) {
                 return Err(unusable(&store, NO_QUERY));
             }
-            match (measure, &row.contrast) {
+            match (self.of, &row.contrast) {
                 (Measure::LogP, _) if store.generated.is_empty() => return Err(unusable(&store, NO_ANSWER)),
                 (Measure::LogP, _) if store.thought() >= store.generated.len() => continue,
                 (Measure::LogP, _) => {}
-                (Measure::Contrast, Some(contrast)) => values.push(pair(&store, contrast, text)?),
+                (Measure::Contrast, Some(contrast)) => values.push(pair(&store, contrast, &self.text)?),
                 (Measure::Contrast, None) => continue,
             }
             answers.push(store);
         }
-        let values = (measure == Measure::Contrast).then_some(values);
-        Ok(CaseAnswers { shared: shared(&answers), answers, values, neutral: None })
+        let values = (self.of == Measure::Contrast).then_some(values);
+        Ok(CaseAnswers { shared: shared(&answers), answers, values, kinds: &self.kinds, neutral: None })
     }
+}
 
+impl CaseAnswers<'_> {
     /// The tokens that are read behind an answer's prompt.
-    pub(super) fn target(&self, answer: usize) -> Target<'_> {
+    pub fn target(&self, answer: usize) -> Target<'_> {
+        let store = &self.answers[answer];
         match &self.values {
             Some(values) => Target::Values(&values[answer]),
-            None => Target::Answer(Said::of(&self.answers[answer])),
+            None => Target::Answer(Said { tokens: &store.generated, thought: store.thought() }),
         }
     }
 
     /// The same with these tokens in the place of sessions that are left out; where there are none, nothing stands there.
-    pub(super) fn replacing(self, neutral: Option<Arc<[u32]>>) -> Self {
+    pub fn replacing(self, neutral: Option<Arc<[u32]>>) -> Self {
         CaseAnswers { neutral, ..self }
     }
 
-    /// The case's id.
-    pub(super) fn id(&self) -> &str {
+    pub fn id(&self) -> &str {
         self.answers.first().map_or("", |store| &store.case)
     }
 
     /// The chosen sessions of every answer, each left out by itself, but those whose rows are there; and the number of these.
-    pub(super) fn missing(
+    pub fn missing(
         &self,
         chosen: SessionChoice,
         is_there: impl Fn(&AttentionStore, &Span) -> bool,
@@ -224,79 +214,71 @@ impl CaseAnswers {
         (missing, found)
     }
 
-    /// The first token of an answer's question.
-    pub fn question(&self, answer: usize) -> usize {
-        let store = &self.answers[answer];
-        store.keys.iter().find(|span| span.is(QUERY)).map_or(store.tokens.len(), |span| span.start)
-    }
-
     /// The sessions that an answer's prompt shows before its question, in order.
     pub fn sessions(&self, answer: usize) -> Vec<&Span> {
-        let question = self.question(answer);
-        let is_session = |span: &&Span| span.segment().is_some() && !span.is_empty() && span.end <= question;
-        let mut found: Vec<&Span> = self.answers[answer].keys.iter().filter(is_session).collect();
+        let mut found: Vec<&Span> = sessions(&self.answers[answer]).collect();
         found.sort_by_key(|span| span.start);
         found
     }
 
-    /// Where an answer's own part begins: behind what the prompts share where that holds all sessions, else with the question.
-    pub fn cut(&self, answer: usize) -> usize {
+    /// An answer's prompt. Its own part begins behind what the prompts share where that holds all sessions, else with the question.
+    pub fn prompt(&self, answer: usize) -> Prompt<'_> {
+        let store = &self.answers[answer];
+        let question = store.keys.iter().find(|span| span.is(QUERY));
+        let question = question.map_or(store.tokens.len(), |span| span.start);
         let last = self.sessions(answer).last().map_or(0, |span| span.end);
-        if last <= self.shared { self.shared } else { self.question(answer) }
+        let cut = if last <= self.shared { self.shared } else { question };
+        Prompt { tokens: &store.tokens, cut, question, kinds: self.kinds }
     }
 
-    /// The tokens before an answer's own part, without the sessions that are not included, or with neutral text in their place.
-    pub fn history(&self, ablated: &Ablated) -> Vec<u32> {
-        let removed: Vec<Range<usize>> = (self.sessions(ablated.answer).into_iter().zip(&ablated.included))
-            .filter(|(_, included)| !**included)
-            .map(|(span, _)| span.range())
-            .collect();
-        let tokens = &self.answers[ablated.answer].tokens[..self.cut(ablated.answer)];
-        if let Some(neutral) = &self.neutral {
-            let mut tokens = tokens.to_vec();
-            removed.iter().for_each(|range| replacement::put(neutral, range, &mut tokens));
-            return tokens;
+    /// The sessions of an answer that a subset does not hold.
+    pub fn left_out(&self, one: &Ablated) -> Vec<Range<usize>> {
+        let sessions = self.sessions(one.answer).into_iter().zip(&one.included);
+        sessions.filter(|(_, included)| !**included).map(|(span, _)| span.range()).collect()
+    }
+
+    /// The prompt without the sessions that are not included, or with neutral text in their place.
+    fn history(&self, one: &Ablated) -> History<'_> {
+        let (prompt, out) = (self.prompt(one.answer), self.left_out(one));
+        match &self.neutral {
+            Some(neutral) => prompt.replaced(&out, neutral),
+            None => prompt.without(&out),
         }
-        let kept = |at: &usize| !removed.iter().any(|range| range.contains(at));
-        (0..tokens.len()).filter(kept).map(|at| tokens[at]).collect()
     }
 
-    /// Cost of reading these; `goes_back`: a cache can be cut anywhere.
-    pub fn cost(&self, ablated: &[Ablated], goes_back: bool) -> ReadingCost {
+    /// Tokens of an answer's own part, read behind its history.
+    pub fn own_tokens(&self, answer: usize) -> usize {
+        let store = &self.answers[answer];
+        store.tokens.len() - self.prompt(answer).cut + store.generated.len().saturating_sub(1)
+    }
+
+    pub fn cost(&self, ablated: &[Ablated]) -> ReadingCost {
+        let goes_back = goes_back(self.kinds);
         let mut cost = ReadingCost { readings: ablated.len(), ..ReadingCost::default() };
-        let mut held: Vec<u32> = Vec::new();
-        let (wholes, sorted) = (self.wholes(ablated), self.sorted(ablated));
-        cost.histories = wholes.iter().map(|whole| self.cut(whole.answer)).max().unwrap_or(0);
-        for one in wholes.iter().chain(sorted) {
-            let wanted = self.history(one);
+        let mut held: Arc<[u32]> = Arc::default();
+        let wholes = self.wholes(ablated);
+        cost.histories = wholes.iter().map(|whole| self.prompt(whole.answer).cut).max().unwrap_or(0);
+        for one in wholes.iter().chain(sorted(ablated)) {
+            let wanted = self.history(one).tokens;
             let same = alike(&held, &wanted);
             let kept = if goes_back || same == held.len() { same } else { 0 };
             cost.prefill += wanted.len() - kept;
-            let store = &self.answers[one.answer];
-            cost.answers +=
-                store.tokens.len() - self.cut(one.answer) + store.generated.len().saturating_sub(1);
+            cost.answers += self.own_tokens(one.answer);
             held = wanted;
         }
         cost
     }
 
     /// The whole histories of the answers that are among these.
-    pub(super) fn wholes(&self, ablated: &[Ablated]) -> Vec<Ablated> {
+    fn wholes(&self, ablated: &[Ablated]) -> Vec<Ablated> {
         let among = |answer: &usize| ablated.iter().any(|one| one.answer == *answer);
         let whole = |answer| Ablated { answer, included: vec![true; self.sessions(answer).len()], nth: 0 };
         (0..self.answers.len()).filter(among).map(whole).collect()
     }
 
-    /// In an order in which neighbours begin alike.
-    pub(super) fn sorted<'a>(&self, ablated: &'a [Ablated]) -> Vec<&'a Ablated> {
-        let mut sorted: Vec<&Ablated> = ablated.iter().collect();
-        sorted.sort_by_key(|one| (Reverse(&one.included), one.answer));
-        sorted
-    }
-
     /// Reads the answers after their whole histories, then after each of these, and hands on what changes. `sink` and `go_on`, which
     /// hears of tokens of histories, say whether to go on; returns whether it came to the end.
-    pub(super) fn read_ablated(
+    pub fn read_ablated(
         &self,
         session: &mut Session,
         ablated: &[Ablated],
@@ -305,43 +287,37 @@ impl CaseAnswers {
     ) -> Result<bool, CauseError> {
         session.forget();
         let mut plain: Vec<Option<Metric>> = self.answers.iter().map(|_| None).collect();
-        for whole in self.wholes(ablated) {
-            let read = Metric::read(session, &self.history_of(&whole), self.target(whole.answer), go_on);
+        for Ablated { answer, .. } in self.wholes(ablated) {
+            let read = Metric::read(session, &self.prompt(answer).history(), self.target(answer), go_on);
             let Some(read) = unless_stopped(self.id(), read)? else { return Ok(false) };
-            plain[whole.answer] = Some(read);
+            plain[answer] = Some(read);
         }
-        let nothing_blocked = [LayerHoles::default()];
-        for one in self.sorted(ablated) {
+        for one in sorted(ablated) {
             let Some(metric) = &plain[one.answer] else { continue };
-            let mut change = None;
-            let mut take = |_: usize, found: Change| {
-                change = Some(found);
+            let mut found = None;
+            let nothing = [LayerHoles::default()];
+            let read = metric.effects(session, &self.history(one), &nothing, go_on, &mut |_, row| {
+                found = Some(row);
                 true
-            };
-            let read = metric.changes(session, &self.history_of(one), &nothing_blocked, go_on, &mut take);
+            });
             if unless_stopped(self.id(), read)?.is_none() {
                 return Ok(false);
             }
-            if let Some(change) = change
-                && !sink(one, metric, change)?
+            if let Some(row) = found
+                && !sink(one, metric, row)?
             {
                 return Ok(false);
             }
         }
         Ok(true)
     }
+}
 
-    /// Prompt of an answer as it was.
-    pub(super) fn whole(&self, answer: usize) -> History<'_> {
-        let (tokens, rest) = self.answers[answer].tokens.split_at(self.cut(answer));
-        History { tokens: tokens.into(), rest }
-    }
-
-    /// Prompt of an answer without the sessions that are not included.
-    pub(super) fn history_of(&self, ablated: &Ablated) -> History<'_> {
-        let rest = &self.answers[ablated.answer].tokens[self.cut(ablated.answer)..];
-        History { tokens: self.history(ablated).into(), rest }
-    }
+/// In an order in which neighbours begin alike.
+fn sorted(ablated: &[Ablated]) -> Vec<&Ablated> {
+    let mut sorted: Vec<&Ablated> = ablated.iter().collect();
+    sorted.sort_by_key(|one| (Reverse(&one.included), one.answer));
+    sorted
 }
 
 fn alike(a: &[u32], b: &[u32]) -> usize {

@@ -7,23 +7,22 @@
 //! its subsets.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::case::{Ablated, AblatedSink, CaseAnswers, ReadingCost, cases, goes_back};
-use super::metric::{Change, Metric};
+use palimpsest_core::ablate::{EffectRow, Metric};
+use palimpsest_core::attention::{AttentionStore, LayerHoles};
+use palimpsest_core::engine::Session;
+use palimpsest_core::span::Span;
+
+use super::case::{Ablated, AblatedSink, CaseAnswers, ReadingCost};
 use super::rows::{Ablation, CauseLine, SessionWeight, SubsetRow, SurrogateRow, open_log};
-use super::{CauseError, Measured, layers_open, unless_stopped, windows};
+use super::{CauseError, Measured, Task, layers_open, unless_stopped, windows};
 use crate::data::draw::Draws;
 use crate::progress::Steps;
-use crate::run::causes::metric::Measure;
 use crate::run::rows::AnswerKey;
-use crate::run::store::RunFolder;
-use crate::statistics::lasso::{lasso, r2};
-use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
-use palimpsest_core::engine::{LocalModel, Session};
+use crate::statistics::lasso::{Linear, lasso, r2};
 
 /// The price of a weight's size, of logits per token of the answer and standardised columns: that of the paper's code.
-pub const ALPHA: f64 = 0.01;
+const ALPHA: f64 = 0.01;
 
 /// Clamp of a probability near 1 before its logit is taken: log p is at most minus this.
 const NEAREST: f64 = 1e-12;
@@ -41,103 +40,109 @@ pub struct SurrogateOptions {
 /// By answer and number of the subset: the log-probability of the whole answer.
 type There = BTreeMap<AnswerKey, BTreeMap<usize, f64>>;
 
-fn there<'a>(lines: impl IntoIterator<Item = &'a CauseLine>, options: SurrogateOptions) -> There {
+fn key(store: &AttentionStore) -> AnswerKey {
+    AnswerKey::of_store(store).owned()
+}
+
+/// Which spans subset number `subset` holds: drawn for each by its name and that of the case or prompt alone, so that all answers of a case
+/// get the same.
+pub fn drawn<'a>(
+    name: &str,
+    subset: usize,
+    seed: u64,
+    spans: impl IntoIterator<Item = &'a Span>,
+) -> Vec<bool> {
+    let holds = |span: &Span| {
+        Draws::new("contextcite subset", seed, &format!("{name} {subset} {}", span.label)).below(2) == 1
+    };
+    spans.into_iter().map(holds).collect()
+}
+
+/// A surrogate fitted to subsets and the logarithms of the probability of an answer of `tokens` tokens after each: weights and intercept of
+/// the answer's logit, and the share of its variance that is explained.
+pub fn fitted(subsets: Vec<Vec<bool>>, log_p: &[f64], tokens: f64) -> (Linear, Option<f64>) {
+    let row = |bits: Vec<bool>| bits.into_iter().map(|bit| f64::from(u8::from(bit))).collect();
+    let x: Vec<Vec<f64>> = subsets.into_iter().map(row).collect();
+    let y: Vec<f64> = log_p.iter().map(|log_p| logit(*log_p) / tokens).collect();
+    let fit = lasso(&x, &y, ALPHA);
+    let r2 = r2(&fit, &x, &y);
+    let weights = fit.weights.iter().map(|weight| weight * tokens).collect();
+    (Linear { weights, intercept: fit.intercept * tokens }, r2)
+}
+
+fn missing(case: &CaseAnswers<'_>, there: &There, options: SurrogateOptions) -> Vec<Ablated> {
+    let of_answer = |(answer, store): (usize, &AttentionStore)| {
+        let known = there.get(&key(store));
+        let open = (0..options.subsets).filter(move |nth| known.is_none_or(|known| !known.contains_key(nth)));
+        let ablated = |nth| {
+            let included = drawn(&store.case, nth, options.seed, case.sessions(answer));
+            Ablated { answer, included, nth }
+        };
+        open.map(ablated).collect::<Vec<_>>()
+    };
+    case.answers.iter().enumerate().flat_map(of_answer).collect()
+}
+
+pub(super) fn measure(
+    task: &Task<'_>,
+    session: &mut Session,
+    options: SurrogateOptions,
+) -> Result<Measured, CauseError> {
+    let mut log = open_log(&task.folder.dir)?;
     let mut there = There::new();
-    for line in lines {
-        let CauseLine::Subset(row) = line else { continue };
-        if (row.seed, row.ablation) == (options.seed, options.ablation) && row.subset < options.subsets {
+    for line in &log.rows {
+        if let CauseLine::Subset(row) = line
+            && (row.seed, row.ablation) == (options.seed, options.ablation)
+            && row.subset < options.subsets
+        {
             there.entry(row.answer.clone()).or_default().insert(row.subset, row.answer_log_p);
         }
     }
-    there
-}
-
-/// Which of an answer's sessions a subset holds: drawn for each by its name, so that the answers of a case get the same.
-fn included(case: &CaseAnswers, answer: usize, subset: usize, seed: u64) -> Vec<bool> {
-    let id = &case.answers[answer].case;
-    let drawn =
-        |label: &str| Draws::new("contextcite subset", seed, &format!("{id} {subset} {label}")).below(2) == 1;
-    case.sessions(answer).iter().map(|span| drawn(&span.label)).collect()
-}
-
-fn missing(case: &CaseAnswers, there: &There, options: SurrogateOptions) -> Vec<Ablated> {
-    let mut missing = Vec::new();
-    for (answer, store) in case.answers.iter().enumerate() {
-        let known = there.get(&AnswerKey::of_store(store).owned());
-        for nth in (0..options.subsets).filter(|nth| known.is_none_or(|known| !known.contains_key(nth))) {
-            missing.push(Ablated { answer, included: included(case, answer, nth, options.seed), nth });
-        }
-    }
-    missing
-}
-
-/// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each chunk and reading.
-pub fn measure(
-    folder: &RunFolder,
-    model: &mut LocalModel,
-    options: SurrogateOptions,
-    stop: &AtomicBool,
-    show_progress: bool,
-) -> Result<Measured, CauseError> {
-    let mut log = open_log(&folder.dir)?;
-    let mut there = there(&log.rows, options);
-    let kinds = model.engine().decoder().spec().layer_kinds();
-    let text = model.text().clone();
+    let is_blocked = options.ablation == Ablation::Blocked;
     let mut all = ReadingCost::default();
-    for case in cases(folder, Measure::LogP, &text) {
+    for case in task.cases() {
         let case = case?;
-        let mut cost = case.cost(&missing(&case, &there, options), goes_back(&kinds));
-        if options.ablation == Ablation::Blocked {
+        let mut cost = case.cost(&missing(&case, &there, options));
+        if is_blocked {
             cost.prefill = cost.histories;
         }
         all += cost;
     }
     all.announce("subsets");
-    if options.ablation == Ablation::Blocked {
-        windows(&kinds, (None, options.softmax_only))?;
+    if is_blocked {
+        windows(&task.kinds, (None, options.softmax_only))?;
     }
-    let open = layers_open(&kinds, None).filter(|_| options.ablation == Ablation::Blocked);
+    let open = layers_open(&task.kinds, None).filter(|_| is_blocked);
     let mut measured = Measured::default();
-    let mut steps = Steps::new("subsets", all.readings, show_progress);
-    for case in cases(folder, Measure::LogP, &text) {
+    let mut steps = Steps::new("subsets", all.readings, task.show);
+    for case in task.cases() {
         let case = case?;
         let missing = missing(&case, &there, options);
         measured.skipped += case.answers.len() * options.subsets - missing.len();
         let status = steps.status();
-        let cost = case.cost(&missing, goes_back(&kinds));
-        let mut read = 0;
-        let mut go_on = |tokens: usize| {
-            read += tokens;
-            status.prefill(read, cost.prefill);
-            !stop.load(Ordering::Relaxed)
-        };
-        let mut sink = |one: &Ablated, metric: &Metric, change: Change| {
-            let row = subset(&case, one, (options, open), metric.value() - metric.lost(&change));
+        let mut go_on = task.hears(steps.status(), case.cost(&missing).prefill);
+        let mut sink = |one: &Ablated, metric: &Metric, row: EffectRow| {
+            let log_p = metric.value() - metric.lost(&row);
+            let row = subset(&case, one, options, open.is_some(), log_p);
             let step = format!("{} {} subset {}", row.answer.case, row.answer.probe, row.subset);
-            there
-                .entry(AnswerKey::of_store(&case.answers[one.answer]).owned())
-                .or_default()
-                .insert(one.nth, row.answer_log_p);
+            there.entry(row.answer.clone()).or_default().insert(one.nth, row.answer_log_p);
             log.append(CauseLine::Subset(row))?;
             measured.done += 1;
             steps.step(&step, None);
-            Ok(!stop.load(Ordering::Relaxed))
+            Ok(task.goes_on())
         };
         status.begin(case.id(), "prefill");
-        let session = model.session();
         let whole = match options.ablation {
             Ablation::Removed => case.read_ablated(session, &missing, &mut go_on, &mut sink)?,
-            Ablation::Blocked => blocked(&case, session, (&missing, &kinds), &mut go_on, &mut sink)?,
+            Ablation::Blocked => blocked(&case, session, &missing, &mut go_on, &mut sink)?,
         };
         if !whole {
             return Ok(measured.stopped());
         }
-        for answer in 0..case.answers.len() {
-            let store = &case.answers[answer];
+        for (answer, store) in case.answers.iter().enumerate() {
             if !log.rows.iter().any(|line| is_surrogate(line, store, options)) {
-                let known = there.get(&AnswerKey::of_store(store).owned());
-                let row = surrogate(&case, answer, (options, open), known.unwrap_or(&BTreeMap::new()));
-                log.append(CauseLine::Surrogate(row))?;
+                let known = there.get(&key(store)).cloned().unwrap_or_default();
+                log.append(CauseLine::Surrogate(surrogate(&case, answer, options, open, &known)))?;
                 measured.done += 1;
             }
         }
@@ -148,109 +153,94 @@ pub fn measure(
 /// True if a line is the surrogate of an answer, made so.
 fn is_surrogate(line: &CauseLine, store: &AttentionStore, options: SurrogateOptions) -> bool {
     let CauseLine::Surrogate(row) = line else { return false };
-    row.answer == AnswerKey::of_store(store).owned()
+    row.answer == key(store)
         && (row.seed, row.subsets, row.ablation) == (options.seed, options.subsets, options.ablation)
 }
 
 /// Reads subsets over the whole history, the other sessions blocked from the question on; whether it came to the end.
 fn blocked(
-    case: &CaseAnswers,
+    case: &CaseAnswers<'_>,
     session: &mut Session,
-    (missing, kinds): (&[Ablated], &[LayerKind]),
+    missing: &[Ablated],
     go_on: &mut dyn FnMut(usize) -> bool,
     sink: AblatedSink<'_>,
 ) -> Result<bool, CauseError> {
-    for (at, store) in case.answers.iter().enumerate() {
-        let own: Vec<&Ablated> = missing.iter().filter(|one| one.answer == at).collect();
-        if own.is_empty() {
-            continue;
-        }
-        let (history, question, sessions) = (case.whole(at), case.question(at), case.sessions(at));
-        let metric = Metric::read(session, &history, case.target(at), go_on);
-        let Some(metric) = unless_stopped(&store.case, metric)? else { return Ok(false) };
-        let holes = own.iter().map(|one| {
-            let out = sessions.iter().zip(&one.included).filter(|(_, included)| !**included);
-            let hole = out.map(|(span, _)| Hole { rows: question..usize::MAX, keys: span.range() });
-            LayerHoles::at_softmax(&(0..kinds.len()), kinds, hole.collect())
-        });
-        let holes: Vec<LayerHoles> = holes.collect();
+    for own in missing.chunk_by(|a, b| a.answer == b.answer) {
+        let Some(Ablated { answer, .. }) = own.first() else { continue };
+        let prompt = case.prompt(*answer);
+        let metric = Metric::read(session, &prompt.history(), case.target(*answer), go_on);
+        let Some(metric) = unless_stopped(case.id(), metric)? else { return Ok(false) };
+        let holes: Vec<LayerHoles> = own.iter().map(|one| prompt.hidden(&case.left_out(one), None)).collect();
         let mut stored = Ok(true);
-        let mut take = |nth: usize, change: Change| {
+        let mut take = |nth: usize, row: EffectRow| {
             if matches!(stored, Ok(true)) {
-                stored = sink(own[nth], &metric, change);
+                stored = sink(&own[nth], &metric, row);
             }
             matches!(stored, Ok(true))
         };
-        let read = metric.changes(session, &history, &holes, go_on, &mut take);
-        if !stored? || unless_stopped(&store.case, read)?.is_none() {
+        let read = metric.effects(session, &prompt.history(), &holes, go_on, &mut take);
+        if !stored? || unless_stopped(case.id(), read)?.is_none() {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// `open` is the share of layers that blocking leaves open, `log_p` the mean of the answer's tokens.
+/// `log_p` is the mean of the answer's tokens.
 fn subset(
-    case: &CaseAnswers,
+    case: &CaseAnswers<'_>,
     one: &Ablated,
-    (options, open): (SurrogateOptions, Option<f64>),
+    options: SurrogateOptions,
+    softmax_only: bool,
     log_p: f64,
 ) -> SubsetRow {
     let store = &case.answers[one.answer];
-    let thought = store.thought();
-    let answer_tokens = store.generated.len() - thought;
-    let sessions = case.sessions(one.answer);
-    let there = sessions.iter().zip(&one.included).filter(|(_, included)| **included);
+    let answer_tokens = store.generated.len() - store.thought();
+    let sessions = case.sessions(one.answer).into_iter().zip(&one.included);
     SubsetRow {
-        answer: AnswerKey::of_store(store).owned(),
+        answer: key(store),
         seed: options.seed,
         subset: one.nth,
         ablation: options.ablation,
-        sessions: there.map(|(span, _)| span.label.clone()).collect(),
-        softmax_only: open.is_some(),
+        sessions: sessions.filter(|(_, there)| **there).map(|(span, _)| span.label.clone()).collect(),
+        softmax_only,
         answer_tokens,
-        thought_tokens: thought,
+        thought_tokens: store.thought(),
         answer_log_p: log_p * answer_tokens as f64,
     }
 }
 
+/// `open` is the share of layers that blocking leaves open.
 fn surrogate(
-    case: &CaseAnswers,
+    case: &CaseAnswers<'_>,
     answer: usize,
-    (options, open): (SurrogateOptions, Option<f64>),
+    options: SurrogateOptions,
+    open: Option<f64>,
     known: &BTreeMap<usize, f64>,
 ) -> SurrogateRow {
-    let store = &case.answers[answer];
-    let thought = store.thought();
-    let answer_tokens = store.generated.len() - thought;
-    let tokens = answer_tokens.max(1) as f64;
-    let of_subset = |subset: &usize| -> Vec<f64> {
-        let bits = included(case, answer, *subset, options.seed);
-        bits.into_iter().map(|bit| f64::from(u8::from(bit))).collect()
-    };
-    let x: Vec<Vec<f64>> = known.keys().map(of_subset).collect();
-    let y: Vec<f64> = known.values().map(|log_p| logit(*log_p) / tokens).collect();
-    let fit = lasso(&x, &y, ALPHA);
-    let weights = case.sessions(answer).into_iter().zip(&fit.weights);
+    let (store, sessions) = (&case.answers[answer], case.sessions(answer));
+    let answer_tokens = store.generated.len() - store.thought();
+    let bits = known.keys().map(|nth| drawn(&store.case, *nth, options.seed, sessions.iter().copied()));
+    let log_p: Vec<f64> = known.values().copied().collect();
+    let (fit, r2) = fitted(bits.collect(), &log_p, answer_tokens.max(1) as f64);
+    let weights = sessions.into_iter().zip(fit.weights).map(|(span, weight)| SessionWeight {
+        span: span.label.clone(),
+        role: span.role.clone(),
+        tokens: [span.start, span.end],
+        weight,
+    });
     SurrogateRow {
-        answer: AnswerKey::of_store(store).owned(),
+        answer: key(store),
         seed: options.seed,
         subsets: known.len(),
         ablation: options.ablation,
         softmax_only: open.is_some(),
         layers_open: open,
         answer_tokens,
-        thought_tokens: thought,
-        intercept: fit.intercept * tokens,
-        r2: r2(&fit, &x, &y),
-        weights: weights
-            .map(|(span, weight)| SessionWeight {
-                span: span.label.clone(),
-                role: span.role.clone(),
-                tokens: [span.start, span.end],
-                weight: weight * tokens,
-            })
-            .collect(),
+        thought_tokens: store.thought(),
+        intercept: fit.intercept,
+        r2,
+        weights: weights.collect(),
     }
 }
 

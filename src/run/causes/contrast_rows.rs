@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use crate::ground::jsonl::{JsonlError, read_rows};
 use crate::run::rows::AnswerKey;
 
-/// The file of a run's folder.
 pub const CONTRAST_CAUSES: &str = "contrast-causes.jsonl";
 
 /// An ablation of one session, or of a random stretch, and the contrast after it.
@@ -28,7 +27,7 @@ pub struct ContrastCauseRow {
     /// Where it was hidden from later positions too, which: a later session, `all` or `between` ([`super::carriers`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<String>,
-    /// The name of the text in its place, where it was replaced ([`super::replacement::NEUTRAL`]).
+    /// The name of the text in its place, where it was replaced ([`palimpsest_core::ablate::NEUTRAL`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neutral: Option<String>,
     /// The layers at which it was blocked, half-open; absent where at all, and where it was removed.
@@ -50,7 +49,6 @@ pub struct ContrastCauseRow {
     pub stale: f64,
 }
 
-/// Ablation of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AblationKind {
@@ -74,7 +72,6 @@ impl ContrastCauseRow {
         (self.ablation, self.layers, self.seed, self.neutral.clone())
     }
 
-    /// The kind of measurement.
     pub(super) fn key(&self) -> AblationKey {
         let other = self.carrier.clone().or_else(|| self.neutral.clone());
         (self.answer.clone(), self.ablation, self.tokens, self.layers, self.seed, other)

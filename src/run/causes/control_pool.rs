@@ -3,23 +3,28 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::rows::{CauseRow, ControlRow, Effect};
+use super::rows::{CauseRow, Effect};
 use crate::run::rows::AnswerKey;
 use crate::statistics::control::control_of;
 
 /// An answer, layers and the seed of the pool.
-type Key = (AnswerKey, Option<[usize; 2]>, u64);
+type Key = (AnswerKey, Option<[usize; 2]>, Option<u64>);
 
 /// The stretches that were measured, by answer, layers and seed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pools(BTreeMap<Key, Vec<(Range<usize>, Effect)>>);
 
+fn key(row: &CauseRow) -> (Key, Range<usize>) {
+    ((row.answer.clone(), row.layers, row.seed), row.tokens[0]..row.tokens[1])
+}
+
 impl Pools {
-    /// Pools of a run's rows.
-    pub fn new(rows: &[ControlRow]) -> Self {
+    /// Pools of a run's controls.
+    pub fn new<'a>(controls: impl IntoIterator<Item = &'a CauseRow>) -> Self {
         let mut pools: BTreeMap<Key, Vec<(Range<usize>, Effect)>> = BTreeMap::new();
-        for ControlRow { answer, layers, seed, tokens, effect, .. } in rows {
-            pools.entry((answer.clone(), *layers, *seed)).or_default().push((tokens[0]..tokens[1], *effect));
+        for row in controls {
+            let (key, tokens) = key(row);
+            pools.entry(key).or_default().push((tokens, *row.effect));
         }
         Pools(pools)
     }
@@ -27,8 +32,8 @@ impl Pools {
     /// One number of the effect that random text of a session's length has on the same answer at the same layers ([`control_of`]);
     /// `None` where nothing can tell.
     pub fn control(&self, row: &CauseRow, number: impl Fn(&Effect) -> f64) -> Option<f64> {
-        let CauseRow { answer, layers, seed, tokens: [start, end], .. } = row;
-        let pool = self.0.get(&(answer.clone(), *layers, *seed))?;
-        control_of(&(*start..*end), pool.iter().map(|(stretch, effect)| (stretch, number(effect))))
+        let (key, tokens) = key(row);
+        let pool = self.0.get(&key)?;
+        control_of(&tokens, pool.iter().map(|(stretch, effect)| (stretch, number(effect))))
     }
 }

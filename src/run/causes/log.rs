@@ -2,68 +2,34 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
 
+use palimpsest_core::ablate::{EffectRow, Measure, Metric, NEUTRAL};
 use palimpsest_core::attention::{AttentionStore, LayerKind};
 use palimpsest_core::span::Span;
 
 use super::contrast_rows::{AblationKey, AblationKind, CONTRAST_CAUSES, ContrastCauseRow};
-use super::metric::{Answer, Change, Metric};
-use super::replacement::NEUTRAL;
-use super::rows::{CarrierRow, CauseLine, CauseRow, ControlRow, Effect, TotalEffect, TotalRow, open_log};
-use super::{CauseError, layers_open, unusable};
+use super::rows::{CauseLine, CauseRow, NamedEffect, open_log};
+use super::{CauseError, Task, layers_open, unusable};
 use crate::ground::jsonl::RowLog;
-use crate::run::causes::metric::Measure;
-use crate::run::contrast::PairLogP;
 use crate::run::rows::AnswerKey;
-
-/// Keys of a history that are left out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Keys {
-    Session(Span),
-    /// One of the pool of controls, by its number.
-    Stretch(usize, Range<usize>),
-}
-
-impl Keys {
-    pub(super) fn range(&self) -> Range<usize> {
-        match self {
-            Keys::Session(span) => span.range(),
-            Keys::Stretch(_, range) => range.clone(),
-        }
-    }
-}
-
-/// The way in which keys are left out.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Leaving {
-    /// Hidden from the question on, at some layers or all, beside controls of this seed.
-    Blocked {
-        layers: Option<Range<usize>>,
-        seed: u64,
-    },
-    Removed,
-    Replaced,
-    /// Hidden from the question on and from these positions of a carrier; `direct` is what the first alone takes.
-    Carried {
-        carrier: String,
-        rows: Range<usize>,
-        direct: f64,
-    },
-}
-
-impl Leaving {
-    /// The layers at which keys are hidden, where not at all.
-    pub(super) fn layers(&self) -> Option<Range<usize>> {
-        if let Leaving::Blocked { layers, .. } = self { layers.clone() } else { None }
-    }
-}
 
 /// An ablation of an answer's prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Ablation {
-    pub keys: Keys,
-    pub leaving: Leaving,
+    pub kind: AblationKind,
+    /// The session's label and part; of a control's stretch none.
+    pub session: Option<(String, Option<String>)>,
+    /// The number of a control's stretch.
+    pub stretch: Option<usize>,
+    pub tokens: Range<usize>,
+    /// The layers at which it is blocked; all where absent.
+    pub layers: Option<Range<usize>>,
+    /// Seed of the controls beside a blocked session; 0 of others.
+    pub seed: u64,
+    /// The carrier and its positions, from which the session is hidden too.
+    pub carrier: Option<(String, Range<usize>)>,
+    /// The drop by hiding it from the question on alone, of a session that is hidden from a carrier too.
+    pub direct: f64,
 }
 
 fn ends(range: &Range<usize>) -> [usize; 2] {
@@ -71,52 +37,120 @@ fn ends(range: &Range<usize>) -> [usize; 2] {
 }
 
 impl Ablation {
-    fn kind(&self) -> AblationKind {
-        match (&self.leaving, &self.keys) {
-            (Leaving::Blocked { .. }, Keys::Session(_)) => AblationKind::Blocked,
-            (Leaving::Blocked { .. }, Keys::Stretch(..)) => AblationKind::Control,
-            (Leaving::Removed, _) => AblationKind::Removed,
-            (Leaving::Replaced, _) => AblationKind::Replaced,
-            (Leaving::Carried { .. }, _) => AblationKind::Carried,
-        }
+    /// A session is left out in this way.
+    pub fn of(kind: AblationKind, session: &Span) -> Self {
+        let names = Some((session.label.clone(), session.role.clone()));
+        Ablation { session: names, ..Self::of_tokens(kind, session.range()) }
+    }
+
+    /// A stretch is blocked as a control.
+    pub fn of_stretch(nth: usize, tokens: Range<usize>) -> Self {
+        Ablation { stretch: Some(nth), ..Self::of_tokens(AblationKind::Control, tokens) }
+    }
+
+    fn of_tokens(kind: AblationKind, tokens: Range<usize>) -> Self {
+        let (session, stretch, layers, carrier) = (None, None, None, None);
+        Ablation { kind, session, stretch, tokens, layers, seed: 0, carrier, direct: 0.0 }
+    }
+
+    fn neutral(&self) -> Option<String> {
+        (self.kind == AblationKind::Replaced).then(|| NEUTRAL.to_owned())
     }
 
     fn key(&self, store: &AttentionStore) -> AblationKey {
-        let (seed, other) = match &self.leaving {
-            Leaving::Blocked { seed, .. } => (*seed, None),
-            Leaving::Removed => (0, None),
-            Leaving::Replaced => (0, Some(NEUTRAL.to_owned())),
-            Leaving::Carried { carrier, .. } => (0, Some(carrier.clone())),
+        let carrier = self.carrier.as_ref().map(|(carrier, _)| carrier.clone());
+        let layers = self.layers.as_ref().map(ends);
+        let answer = AnswerKey::of_store(store).owned();
+        (answer, self.kind, ends(&self.tokens), layers, self.seed, carrier.or(self.neutral()))
+    }
+
+    /// The line of an effect on an answer, of a model of these layers.
+    fn line(
+        &self,
+        store: &AttentionStore,
+        metric: &Metric,
+        row: EffectRow,
+        kinds: &[LayerKind],
+    ) -> Option<CauseLine> {
+        use AblationKind::{Blocked, Carried, Control, Removed, Replaced};
+        let kind = self.kind;
+        let effect = row.effect()?;
+        let (span, role) = self.session.clone().unwrap_or_default();
+        let (carrier, carrier_tokens) = self.carrier.clone().map(|(name, rows)| (name, ends(&rows))).unzip();
+        let hides = matches!(kind, Blocked | Carried | Control);
+        let row = CauseRow {
+            answer: AnswerKey::of_store(store).owned(),
+            span,
+            role,
+            stretch: self.stretch,
+            tokens: ends(&self.tokens),
+            carrier,
+            carrier_tokens,
+            neutral: self.neutral(),
+            layers: self.layers.as_ref().map(ends),
+            seed: matches!(kind, Blocked | Control).then_some(self.seed),
+            softmax_only: hides && kinds.contains(&LayerKind::Linear),
+            layers_open: layers_open(kinds, self.layers.as_ref()).filter(|_| hides && kind != Control),
+            answer_tokens: metric.answer_tokens(),
+            thought_tokens: if kind == Control { 0 } else { metric.thought_tokens() },
+            log_p: metric.value(),
+            direct: (kind == Carried).then_some(self.direct),
+            effect: match kind {
+                Removed => NamedEffect::Total(effect),
+                Replaced => NamedEffect::Replaced(effect),
+                Blocked | Carried | Control => NamedEffect::Effect(effect),
+            },
         };
-        let layers = self.leaving.layers().as_ref().map(ends);
-        (AnswerKey::of_store(store).owned(), self.kind(), ends(&self.keys.range()), layers, seed, other)
+        Some(match kind {
+            Blocked => CauseLine::Blocked(row),
+            Control => CauseLine::Control(row),
+            Removed => CauseLine::Total(row),
+            Replaced => CauseLine::Replaced(row),
+            Carried => CauseLine::Carrier(row),
+        })
+    }
+
+    fn contrast_row(
+        &self,
+        store: &AttentionStore,
+        metric: &Metric,
+        row: EffectRow,
+    ) -> Option<ContrastCauseRow> {
+        let changed = row.pair()?;
+        let (span, role) = self.session.clone().unwrap_or_default();
+        Some(ContrastCauseRow {
+            answer: AnswerKey::of_store(store).owned(),
+            span,
+            role,
+            stretch: self.stretch,
+            tokens: ends(&self.tokens),
+            carrier: self.carrier.as_ref().map(|(carrier, _)| carrier.clone()),
+            neutral: self.neutral(),
+            layers: self.layers.as_ref().map(ends),
+            seed: self.seed,
+            ablation: self.kind,
+            contrast: metric.value(),
+            drop: metric.lost(&row),
+            direct: (self.kind == AblationKind::Carried).then_some(self.direct),
+            current: changed.current,
+            stale: changed.against,
+        })
     }
 }
 
 /// The key of a line, and the drop by it; of a carrier beyond that by the direct path alone.
 fn of_line(line: &CauseLine) -> Option<(AblationKey, f64)> {
-    use AblationKind::{Blocked, Carried, Control, Removed, Replaced};
-    Some(match line {
-        CauseLine::Blocked(row) => {
-            let answer = row.answer.clone();
-            ((answer, Blocked, row.tokens, row.layers, row.seed, None), row.effect.log_p_drop)
-        }
-        CauseLine::Control(row) => {
-            let answer = row.answer.clone();
-            ((answer, Control, row.tokens, row.layers, row.seed, None), row.effect.log_p_drop)
-        }
-        CauseLine::Total(row) | CauseLine::Replaced(row) => {
-            let kind = if matches!(line, CauseLine::Total(_)) { Removed } else { Replaced };
-            let answer = row.answer.clone();
-            ((answer, kind, row.tokens, None, 0, row.neutral.clone()), row.total.log_p_drop)
-        }
-        CauseLine::Carrier(row) => {
-            let answer = row.answer.clone();
-            let carrier = Some(row.carrier.clone());
-            ((answer, Carried, row.tokens, None, 0, carrier), row.effect.log_p_drop - row.direct)
-        }
+    let (kind, row) = match line {
+        CauseLine::Blocked(row) => (AblationKind::Blocked, row),
+        CauseLine::Control(row) => (AblationKind::Control, row),
+        CauseLine::Total(row) => (AblationKind::Removed, row),
+        CauseLine::Replaced(row) => (AblationKind::Replaced, row),
+        CauseLine::Carrier(row) => (AblationKind::Carried, row),
         CauseLine::Subset(_) | CauseLine::Surrogate(_) => return None,
-    })
+    };
+    let other = row.carrier.clone().or_else(|| row.neutral.clone());
+    let key = (row.answer.clone(), kind, row.tokens, row.layers, row.seed.unwrap_or_default(), other);
+    Some((key, row.effect.log_p_drop - row.direct.unwrap_or(0.0)))
 }
 
 enum File {
@@ -132,9 +166,9 @@ pub(super) struct CauseLog {
 }
 
 impl CauseLog {
-    /// Of a run's folder, for a model of such layers.
-    pub(super) fn open(dir: &Path, measure: Measure, kinds: &[LayerKind]) -> Result<Self, CauseError> {
-        let (file, there) = match measure {
+    pub fn open(task: &Task<'_>) -> Result<Self, CauseError> {
+        let dir = &task.folder.dir;
+        let (file, there) = match task.of {
             Measure::LogP => {
                 let log = open_log(dir)?;
                 let there = log.rows.iter().filter_map(of_line).collect();
@@ -147,143 +181,32 @@ impl CauseLog {
                 (File::Contrasts(log), there)
             }
         };
-        Ok(CauseLog { file, there, kinds: kinds.to_vec() })
+        Ok(CauseLog { file, there, kinds: task.kinds.clone() })
     }
 
     /// The drop by an ablation of an answer's prompt, where it was measured; of a carrier beyond that by the direct path alone.
-    pub(super) fn drop(&self, store: &AttentionStore, ablation: &Ablation) -> Option<f64> {
+    pub fn drop(&self, store: &AttentionStore, ablation: &Ablation) -> Option<f64> {
         self.there.get(&ablation.key(store)).copied()
     }
 
     /// Adds a row.
-    pub(super) fn append(
+    pub fn append(
         &mut self,
         store: &AttentionStore,
         ablation: &Ablation,
         metric: &Metric,
-        change: Change,
+        row: EffectRow,
     ) -> Result<(), CauseError> {
-        let key = ablation.key(store);
-        let direct = if let Leaving::Carried { direct, .. } = ablation.leaving { direct } else { 0.0 };
-        self.there.insert(key.clone(), metric.lost(&change) - direct);
-        match (&mut self.file, metric, change) {
-            (File::Answers(log), Metric::Answer(answer), Change::Answer(effect)) => {
-                Ok(log.append(line(key, ablation, (answer, effect), &self.kinds))?)
+        self.there.insert(ablation.key(store), metric.lost(&row) - ablation.direct);
+        let wrong = || unusable(store, "this is a bug: a row of another metric than the log's");
+        match &mut self.file {
+            File::Answers(log) => {
+                log.append(ablation.line(store, metric, row, &self.kinds).ok_or_else(wrong)?)?;
             }
-            (File::Contrasts(log), Metric::Contrast(_, plain), Change::Contrast(changed)) => {
-                Ok(log.append(contrast_row(key, ablation, *plain, changed))?)
-            }
-            _ => Err(unusable(store, "this is a bug: a row of another metric than the log's")),
-        }
-    }
-}
-
-/// The line of an effect on an answer, of a model of these layers.
-fn line(
-    key: AblationKey,
-    ablation: &Ablation,
-    (said, effect): (&Answer, Effect),
-    kinds: &[LayerKind],
-) -> CauseLine {
-    let (answer, _, tokens, layers, seed, other) = key;
-    let softmax_only = kinds.contains(&LayerKind::Linear);
-    let (answer_tokens, thought_tokens, log_p) = (said.answer_tokens(), said.thought_tokens(), said.log_p());
-    let Span { label: span, role, .. } = match &ablation.keys {
-        Keys::Session(span) => span.clone(),
-        &Keys::Stretch(stretch, _) => {
-            return CauseLine::Control(ControlRow {
-                answer,
-                stretch,
-                tokens,
-                layers,
-                seed,
-                softmax_only,
-                answer_tokens,
-                log_p,
-                effect,
-            });
-        }
-    };
-    match &ablation.leaving {
-        Leaving::Blocked { .. } => CauseLine::Blocked(CauseRow {
-            answer,
-            span,
-            role,
-            tokens,
-            layers,
-            seed,
-            softmax_only,
-            layers_open: layers_open(kinds, ablation.leaving.layers().as_ref()),
-            answer_tokens,
-            thought_tokens,
-            log_p,
-            effect,
-        }),
-        Leaving::Carried { carrier, rows, direct } => CauseLine::Carrier(CarrierRow {
-            answer,
-            span,
-            role,
-            tokens,
-            carrier: carrier.clone(),
-            carrier_tokens: ends(rows),
-            softmax_only,
-            layers_open: layers_open(kinds, None),
-            answer_tokens,
-            thought_tokens,
-            log_p,
-            direct: *direct,
-            effect,
-        }),
-        Leaving::Removed | Leaving::Replaced => {
-            let row = |total| TotalRow {
-                answer,
-                span,
-                role,
-                tokens,
-                neutral: other,
-                answer_tokens,
-                thought_tokens,
-                log_p,
-                total,
-            };
-            match ablation.leaving {
-                Leaving::Removed => CauseLine::Total(row(TotalEffect::Total(effect))),
-                _ => CauseLine::Replaced(row(TotalEffect::Replaced(effect))),
+            File::Contrasts(log) => {
+                log.append(ablation.contrast_row(store, metric, row).ok_or_else(wrong)?)?
             }
         }
-    }
-}
-
-fn contrast_row(
-    key: AblationKey,
-    Ablation { keys, leaving }: &Ablation,
-    plain: PairLogP,
-    changed: PairLogP,
-) -> ContrastCauseRow {
-    let (answer, ablation, tokens, layers, seed, other) = key;
-    let (span, role, stretch) = match keys {
-        Keys::Session(span) => (span.label.clone(), span.role.clone(), None),
-        Keys::Stretch(stretch, _) => (String::new(), None, Some(*stretch)),
-    };
-    let (carrier, neutral, direct) = match leaving {
-        Leaving::Carried { direct, .. } => (other, None, Some(*direct)),
-        _ => (None, other, None),
-    };
-    ContrastCauseRow {
-        answer,
-        span,
-        role,
-        stretch,
-        tokens,
-        carrier,
-        neutral,
-        layers,
-        seed,
-        ablation,
-        contrast: plain.contrast(),
-        drop: plain.contrast() - changed.contrast(),
-        direct,
-        current: changed.current,
-        stale: changed.against,
+        Ok(())
     }
 }

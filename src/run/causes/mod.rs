@@ -1,11 +1,11 @@
 //! Effects of sessions on answers, or on contrasts in their place: paths are blocked, sessions removed or replaced, and the answer read again.
 //!
 //! Called by `palimpsest causes` on a finished run. The attention files hold the prompts' tokens, their spans and what was generated, so that
-//! no data set is needed. What is compared is a [`metric`]: the log-probability of the model's own answer, or the contrast of two values. A
-//! [`case`]'s history is computed once for all of its answers. Sessions and, as controls, random stretches ([`crate::statistics::control`]) are
-//! [`blocked`] from the question on, sessions are [`removed`] or replaced by neutral text ([`replacement`]), hidden from later ones as well
-//! ([`carriers`]), or left out in random subsets ([`context_cite`]). Rows go to `causes.jsonl` ([`rows`]), those of contrasts to
-//! `contrast-causes.jsonl` ([`contrast_rows`]); both are gone on with after a stop.
+//! no data set is needed. Ablations and metrics are those of [`palimpsest_core::ablate`]. A [`case`]'s history is computed once for all of its
+//! answers. Sessions and, as controls, random stretches ([`crate::statistics::control`]) are [`blocked`] from the question on, sessions are
+//! [`removed`] or replaced by neutral text, hidden from later ones as well ([`carriers`]), or left out in random subsets ([`context_cite`]).
+//! Rows go to `causes.jsonl` ([`rows`]), those of contrasts to `contrast-causes.jsonl` ([`contrast_rows`]); both are gone on with after a
+//! stop.
 
 pub mod blocked;
 pub mod carriers;
@@ -14,33 +14,33 @@ pub mod context_cite;
 pub mod contrast_rows;
 pub mod control_pool;
 mod log;
-pub mod metric;
 pub mod removed;
-pub mod replacement;
 pub mod rows;
 pub mod session_measures;
 pub mod ways;
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use palimpsest_core::ablate::{self, Measure};
 use palimpsest_core::attention::{AttentionStore, LayerKind};
-use palimpsest_core::engine::{EngineError, RequestError};
+use palimpsest_core::engine::{EngineError, ModelText, RequestError};
 
 use super::error::RunError;
 use super::rows::AnswerRow;
 use super::store::RunFolder;
 use crate::ground::jsonl::JsonlError;
-use metric::Measure;
+use std::rc::Rc;
+
+use crate::progress::Status;
 
 /// Why causes cannot be measured.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
 pub enum CauseError {
     #[error(transparent)]
     Run(#[from] RunError),
     #[error(transparent)]
     Rows(#[from] JsonlError),
-    /// A linear-attention layer among those to block.
     #[error(
         "layer {layer} is a linear-attention layer, which keeps no keys that could be hidden; block the softmax layers alone with \
          --softmax-only"
@@ -73,6 +73,32 @@ impl Measured {
     }
 }
 
+/// A measurement that is asked for.
+struct Task<'a> {
+    folder: &'a RunFolder,
+    of: Measure,
+    text: ModelText,
+    kinds: Vec<LayerKind>,
+    stop: &'a AtomicBool,
+    show: bool,
+}
+
+impl Task<'_> {
+    fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Tells of history tokens that are read, of so many in all, and whether to go on.
+    fn hears(&self, status: Rc<Status>, total: usize) -> impl FnMut(usize) -> bool {
+        let mut read = 0;
+        move |tokens| {
+            read += tokens;
+            status.prefill(read.min(total), total);
+            self.goes_on()
+        }
+    }
+}
+
 /// The outcome of a reading for a case; `None` where it was interrupted.
 fn unless_stopped<T>(case: &str, read: Result<T, RequestError>) -> Result<Option<T>, CauseError> {
     match read {
@@ -92,14 +118,10 @@ pub fn windows(
     kinds: &[LayerKind],
     (windows, softmax_only): (Option<usize>, bool),
 ) -> Result<Vec<Option<Range<usize>>>, CauseError> {
-    let linear = kinds.iter().position(|kind| *kind == LayerKind::Linear);
-    if let Some(layer) = linear.filter(|_| !softmax_only) {
-        return Err(CauseError::Linear { layer });
+    match ablate::first_linear(kinds) {
+        Some(layer) if !softmax_only => Err(CauseError::Linear { layer }),
+        _ => Ok(ablate::windows(kinds, windows)),
     }
-    let Some(width) = windows else { return Ok(vec![None]) };
-    let all = (0..kinds.len()).step_by(width.max(1)).map(|start| start..(start + width).min(kinds.len()));
-    let softmax = |layers: &Range<usize>| kinds[layers.clone()].iter().any(|kind| *kind != LayerKind::Linear);
-    Ok(all.filter(softmax).map(Some).collect())
 }
 
 /// Of some layers, or all, the share that are linear-attention layers, through which everything is still seen; `None` where none is.
@@ -113,13 +135,13 @@ fn layers_open(kinds: &[LayerKind], layers: Option<&Range<usize>>) -> Option<f64
 /// of contrasts those with one.
 pub fn asked(folder: &RunFolder, measure: Measure) -> Vec<&AnswerRow> {
     let conditions = folder.header.identity.conditions_or_plain();
-    let open = |row: &&AnswerRow| {
-        conditions.iter().any(|condition| condition.name == row.condition && condition.knockout.is_none())
+    let can_be_read = |row: &&AnswerRow| {
+        let is_open = |name: &str| conditions.iter().any(|one| one.name == name && one.knockout.is_none());
+        let has_metric = match measure {
+            Measure::LogP => row.completion_tokens.is_none_or(|tokens| tokens > 0),
+            Measure::Contrast => row.contrast.is_some(),
+        };
+        is_open(&row.condition) && row.error.is_none() && row.attention.is_some() && has_metric
     };
-    let answered = |row: &&AnswerRow| row.error.is_none() && row.attention.is_some();
-    let has_metric = |row: &&AnswerRow| match measure {
-        Measure::LogP => row.completion_tokens.is_none_or(|tokens| tokens > 0),
-        Measure::Contrast => row.contrast.is_some(),
-    };
-    folder.answers.iter().filter(open).filter(answered).filter(has_metric).collect()
+    folder.answers.iter().filter(can_be_read).collect()
 }

@@ -7,15 +7,14 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use ndarray::{Array3, Array4};
+use ndarray::{Array3, Array4, ArrayD};
 use safetensors::tensor::{Dtype, SafeTensors};
 
-use super::metric::{self, Said};
 use crate::benchmarks::QUERY;
-use crate::run::causes::metric::Measure;
 use crate::run::error::RunError;
 use crate::run::plan::attention_file;
 use crate::run::rows::AnswerKey;
+use palimpsest_core::ablate::{self, Measure, Said};
 use palimpsest_core::attention::{AttentionStore, Target, Values, write_tensors};
 use palimpsest_core::engine::{
     Branch, EngineError, Event, Measured, Observe, Request, RequestError, Reuse, Rows, Session, Task,
@@ -43,7 +42,6 @@ const FORMAT: &str = "palimpsest session measures 2";
 /// Attention of a question and its answer to each session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionMeasures {
-    /// The softmax layers, ascending.
     pub layers: Vec<usize>,
     /// The sessions before the question, in the prompt's order.
     pub spans: Vec<String>,
@@ -60,13 +58,6 @@ pub struct SessionMeasures {
     /// f32 `[layers, heads, spans]`: the contribution to the answer's own logits, the mean over its first [`ATTRIBUTED`] tokens behind the
     /// thought. Of a contrast to the current value's logit less that of the value that it is held against.
     pub attribution: Array3<f32>,
-}
-
-/// Tokens read behind a prompt, and what is measured of them.
-struct Reading<'a> {
-    before: &'a [u32],
-    rows: Vec<Span>,
-    targets: Vec<Target>,
 }
 
 /// The spans that may be blocked: what is before the question of the history.
@@ -93,7 +84,7 @@ impl SessionMeasures {
         session: &mut Session,
         store: &AttentionStore,
         shared: usize,
-        target: metric::Target<'_>,
+        target: ablate::Target<'_>,
         go_on: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Self, RequestError> {
         let query = store.keys.iter().find(|span| span.is(QUERY)).ok_or(EngineError::EmptyPrompt)?;
@@ -101,7 +92,7 @@ impl SessionMeasures {
         let last = store.tokens.len().checked_sub(1).ok_or(EngineError::EmptyPrompt)?;
         let mut rows = vec![Span::new(ROWS[0], query.range())];
         let (before, targets) = match target {
-            metric::Target::Answer(Said { tokens, thought }) => {
+            ablate::Target::Answer(Said { tokens, thought }) => {
                 let answered = tokens.get(thought..).filter(|answer| !answer.is_empty());
                 let answered = answered.ok_or(EngineError::EmptyPrompt)?;
                 let (first, before) = (last + thought, &tokens[..tokens.len() - 1]);
@@ -111,23 +102,13 @@ impl SessionMeasures {
                 let target = |(i, &token)| Target { position: first + i, token, against: None };
                 (before, said.map(target).collect())
             }
-            metric::Target::Values(pair) => {
+            ablate::Target::Values(pair) => {
                 let position = last + pair.before().len();
                 rows.push(Span::new(ROWS[1], position..position + 1));
                 let target = Target { position, token: pair.current(), against: Some(pair.against) };
                 (pair.before(), vec![target])
             }
         };
-        Self::measured(session, store, shared, Reading { before, rows, targets }, go_on)
-    }
-
-    fn measured(
-        session: &mut Session,
-        store: &AttentionStore,
-        shared: usize,
-        Reading { before, rows, targets }: Reading<'_>,
-        go_on: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Self, RequestError> {
         let tokens = [&store.tokens[shared..], before].concat();
         let labels = rows.iter().map(|row| row.label.clone()).collect();
         let count = targets.len();
@@ -178,15 +159,18 @@ impl SessionMeasures {
             std::fs::create_dir_all(folder).map_err(refused)?;
         }
         let json = |value: serde_json::Value| value.to_string();
-        let of = |name: &'static str, values: Vec<f32>, shape: &[usize]| {
-            (name, Values::F32(values), shape.to_vec())
+        let four = |name, values: &Array4<f32>| {
+            (name, Values::F32(values.iter().copied().collect()), values.shape().to_vec())
+        };
+        let three = |name, values: &Array3<f32>| {
+            (name, Values::F32(values.iter().copied().collect()), values.shape().to_vec())
         };
         let tensors = [
-            of("mass", self.mass.iter().copied().collect(), self.mass.shape()),
-            of("share", self.share.iter().copied().collect(), self.share.shape()),
-            of("value_norm", self.value_norm.iter().copied().collect(), self.value_norm.shape()),
-            of("output_norm", self.output_norm.iter().copied().collect(), self.output_norm.shape()),
-            of("attribution", self.attribution.iter().copied().collect(), self.attribution.shape()),
+            four("mass", &self.mass),
+            three("share", &self.share),
+            four("value_norm", &self.value_norm),
+            four("output_norm", &self.output_norm),
+            three("attribution", &self.attribution),
         ];
         let metadata = [
             ("format", FORMAT.to_owned()),
@@ -215,7 +199,6 @@ impl SessionMeasures {
         format().as_deref() == Some(FORMAT)
     }
 
-    /// Reads a file.
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let broken = |reason: String| RunError::Measures { path: path.to_owned(), reason };
         let bytes = std::fs::read(path).map_err(|error| broken(error.to_string()))?;
@@ -235,29 +218,29 @@ impl SessionMeasures {
             return Err(broken(list("rows")));
         }
         let file = SafeTensors::deserialize(&bytes).map_err(wrong)?;
-        let read = |name: &str| -> Result<(Vec<usize>, Vec<f32>), RunError> {
+        let shape =
+            |name: &str, found: &[usize]| broken(format!("its tensor `{name}` is of shape {found:?}"));
+        let read = |name: &str| -> Result<ArrayD<f32>, RunError> {
             let tensor = file.tensor(name).map_err(wrong)?;
             if tensor.dtype() != Dtype::F32 {
                 return Err(broken(format!("its tensor `{name}` is {:?}, not F32", tensor.dtype())));
             }
             let numbers = tensor.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
             let numbers: Vec<f32> = numbers.collect();
-            match numbers.iter().find(|x| !x.is_finite()) {
-                Some(x) => Err(broken(format!("its tensor `{name}` holds {x}"))),
-                None => Ok((tensor.shape().to_vec(), numbers)),
+            if let Some(x) = numbers.iter().find(|x| !x.is_finite()) {
+                return Err(broken(format!("its tensor `{name}` holds {x}")));
             }
+            ArrayD::from_shape_vec(tensor.shape(), numbers).map_err(|_| shape(name, tensor.shape()))
         };
         let four = |name: &str| {
-            let (shape, numbers) = read(name)?;
-            let shaped = <[usize; 4]>::try_from(shape.as_slice()).ok();
-            let shaped = shaped.and_then(|shape| Array4::from_shape_vec(shape, numbers).ok());
-            shaped.ok_or_else(|| broken(format!("its tensor `{name}` is of shape {shape:?}")))
+            let array = read(name)?;
+            let found = array.shape().to_vec();
+            array.into_dimensionality().map_err(|_| shape(name, &found))
         };
         let three = |name: &str| {
-            let (shape, numbers) = read(name)?;
-            let shaped = <[usize; 3]>::try_from(shape.as_slice()).ok();
-            let shaped = shaped.and_then(|shape| Array3::from_shape_vec(shape, numbers).ok());
-            shaped.ok_or_else(|| broken(format!("its tensor `{name}` is of shape {shape:?}")))
+            let array = read(name)?;
+            let found = array.shape().to_vec();
+            array.into_dimensionality().map_err(|_| shape(name, &found))
         };
         let measures = SessionMeasures {
             layers,

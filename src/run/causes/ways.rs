@@ -3,14 +3,14 @@
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
+use palimpsest_core::ablate::Measure;
 use palimpsest_core::engine::LocalModel;
 
-use super::Measured;
 use super::blocked::{self, CauseOptions};
 use super::carriers::{self, CarrierOptions};
 use super::context_cite::{self, SurrogateOptions};
 use super::removed::{self, RemovalOptions};
-use crate::run::causes::metric::Measure;
+use super::{Measured, Task};
 use crate::run::store::RunFolder;
 
 /// A way, and its settings.
@@ -23,7 +23,7 @@ pub enum Way {
     Surrogate(SurrogateOptions),
 }
 
-/// Measures what `folder` still lacks. `model` must be the run's. `stop` is looked at after each chunk and reading.
+/// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each chunk and reading.
 pub fn measure(
     folder: &RunFolder,
     model: &mut LocalModel,
@@ -31,11 +31,14 @@ pub fn measure(
     stop: &AtomicBool,
     show: bool,
 ) -> anyhow::Result<Measured> {
+    let kinds = model.engine().decoder().spec().layer_kinds();
+    let task = Task { folder, of, text: model.text().clone(), kinds, stop, show };
+    let session = model.session();
     let measured = match way {
-        Way::Blocked(options) => blocked::measure(folder, model, (options, of), stop, show),
-        Way::Removed(options) => removed::measure(folder, model, (options, of), stop, show),
-        Way::Carriers(options) => carriers::measure(folder, model, (options, of), stop, show),
-        Way::Surrogate(options) => context_cite::measure(folder, model, options, stop, show),
+        Way::Blocked(options) => blocked::measure(&task, session, options),
+        Way::Removed(options) => removed::measure(&task, session, options),
+        Way::Carriers(options) => carriers::measure(&task, session, options),
+        Way::Surrogate(options) => context_cite::measure(&task, session, options),
     };
     measured.with_context(|| folder.dir.display().to_string())
 }
